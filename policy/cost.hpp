@@ -1,0 +1,41 @@
+// What things cost, as integers. Declared here because policies weigh costs; implemented by models/ from a
+// model's geometry and a machine's figures, and asked by the simulated worlds, which so charge what the
+// policies believe. Pure: equal arguments, equal answers, on every machine.
+#pragma once
+
+#include <cstdint>
+
+#include "policy/plan.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+// The work of one forward pass over a batch, summed over its sequences.
+struct ForwardShape {
+  Tokens prefill_tokens = 0;          // new prompt tokens
+  std::uint64_t prefill_pairs = 0;    // attention work: sum over sequences of new * context + new * (new + 1) / 2
+  Tokens prefill_context_tokens = 0;  // cached tokens that attention reads
+  std::uint32_t prefill_sequences = 0;
+  std::uint32_t decode_sequences = 0;  // each decodes one token a step
+  Tokens decode_context_tokens = 0;    // KV tokens of the decoding sequences before the first step
+};
+
+// A transfer is `latency_ns`, during which nothing flows, then `bytes` on the lane's link at no more than
+// `bytes_per_second` (0 = the link's own rate).
+struct TransferCost {
+  TimeNs latency_ns = 0;
+  Bytes bytes = 0;
+  std::uint64_t bytes_per_second = 0;
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+  // From the pass's start to the end of its `steps`-th step (>= 1); contexts grow by a token a step.
+  // Strictly increasing in `steps`. Excludes waiting for loads.
+  virtual TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const = 0;
+  // One rank's share of a transfer between device and host memory.
+  virtual TransferCost transfer(const Plan& plan) const = 0;
+};
+
+}  // namespace kvtwin

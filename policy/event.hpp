@@ -1,0 +1,58 @@
+// What happened, for metrics, reports and tests; never read back by the policy. One call a state change.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "policy/decision.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+// One request's life. Times are the substrate's; parts of the time to first token sum to it exactly:
+// first_token - arrival = queue + prefetch_wait + load_wait + compute.
+struct RequestRecord {
+  RequestId request = kNoRequest;
+  Tokens prompt_tokens = 0;
+  Tokens output_tokens = 0;
+  TimeNs arrival = 0;
+  TimeNs admitted = -1;     // first admission; -1 = never
+  TimeNs first_token = -1;
+  TimeNs finished = -1;
+  // Ledger at first admission: prompt_tokens = hit_device + hit_host + hit_disk + hit_remote + recomputed_after_stop + miss.
+  Tokens hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
+  Tokens retracted_recompute = 0;  // computed again after retractions; outside the identity
+  TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
+  std::uint32_t retractions = 0;
+  std::uint32_t prefill_passes = 0;
+  Reason rejected = Reason::none;
+};
+
+enum class EventKind : std::uint8_t {
+  arrived, admitted, first_token, finished, rejected, retracted,  // record
+  backup_queued, backup_done, backup_dropped,                     // tier host; pages, reason
+  load_queued, load_done, load_failed,                            // tier device; pages
+  evicted,                                                        // tier; pages, reason demoted or lost
+  slots_allocated, slots_released,                                // tier; slots
+  pass_done,                                                      // pages: decode steps; tokens: prefill tokens; duration_ns
+};
+
+struct Event {
+  EventKind kind = EventKind::arrived;
+  TimeNs time = 0;
+  Tier tier = Tier::device;
+  Reason reason = Reason::none;
+  Pages pages = 0;
+  Tokens tokens = 0;
+  TimeNs duration_ns = 0;
+  const RequestRecord* record = nullptr;  // borrowed for the call
+  std::span<const SlotId> slots;          // borrowed for the call
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_event(const Event& event) = 0;
+};
+
+}  // namespace kvtwin

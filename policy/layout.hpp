@@ -1,0 +1,83 @@
+// Where a page's bytes lie in a pool, for the four layouts; the same arithmetic on the CPU and in a kernel.
+//
+// A pool holds `pool_pages` pages of `page_tokens` tokens. Shapes, outermost dimension first
+// (T = pool_pages * page_tokens; planes = 2 for K and V (MHA, GQA), 1 for the MLA latent):
+//
+//   layer_first        [planes][layers][T][heads][head_bytes]                    a page is planes * layers pieces
+//   page_first         [planes][T][layers][heads][head_bytes]                    a page is planes pieces, token-major
+//   page_first_direct  [planes][pool_pages][layers][page_tokens][heads][head_bytes]
+//   page_head          [planes][pool_pages][heads][page_tokens][layers][head_bytes]   each head's slice contiguous
+//
+// Device pools are always layer_first. Source: SGLang HiCache's host pools. Nothing here can fail; the
+// caller keeps indices in range.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define KV_HD __host__ __device__
+#else
+#define KV_HD
+#endif
+
+namespace kvtwin {
+
+enum class Layout : std::uint8_t { layer_first, page_first, page_first_direct, page_head };
+
+// One rank's KV of one token: layers * planes * heads * head_bytes bytes.
+struct KvShape {
+  std::uint32_t layers = 0;
+  std::uint32_t planes = 0;      // 2 = K and V, 1 = MLA latent (rank + rope)
+  std::uint32_t heads = 0;       // KV heads of this rank; 1 for MLA
+  std::uint32_t head_bytes = 0;  // bytes of one head's row of one token in one plane
+  std::uint32_t page_tokens = 0;
+
+  KV_HD constexpr std::uint64_t row_bytes() const { return std::uint64_t{heads} * head_bytes; }
+  KV_HD constexpr std::uint64_t token_bytes() const { return row_bytes() * layers * planes; }
+  KV_HD constexpr std::uint64_t page_bytes() const { return token_bytes() * page_tokens; }
+};
+
+struct KvIndex {
+  std::uint64_t page = 0;
+  std::uint32_t plane = 0, layer = 0, token = 0, head = 0;  // token: within the page
+};
+
+// Byte offset of one head row from the pool's start.
+KV_HD constexpr std::uint64_t byte_offset(Layout layout, const KvShape& s, std::uint64_t pool_pages, const KvIndex& i) {
+  const std::uint64_t tokens = pool_pages * s.page_tokens;
+  const std::uint64_t token = i.page * s.page_tokens + i.token;
+  const std::uint64_t paged = i.plane * pool_pages + i.page;
+  switch (layout) {
+    case Layout::layer_first:
+      return ((std::uint64_t{i.plane} * s.layers + i.layer) * tokens + token) * s.row_bytes() +
+             std::uint64_t{i.head} * s.head_bytes;
+    case Layout::page_first:
+      return ((i.plane * tokens + token) * s.layers + i.layer) * s.row_bytes() + std::uint64_t{i.head} * s.head_bytes;
+    case Layout::page_first_direct:
+      return ((paged * s.layers + i.layer) * s.page_tokens + i.token) * s.row_bytes() +
+             std::uint64_t{i.head} * s.head_bytes;
+    case Layout::page_head:
+      return (((paged * s.heads + i.head) * s.page_tokens + i.token) * s.layers + i.layer) * s.head_bytes;
+  }
+  return 0;
+}
+
+// The longest piece of one page that is contiguous both in a layer_first device pool and in `host`.
+KV_HD constexpr std::uint64_t piece_bytes(Layout host, const KvShape& s) {
+  switch (host) {
+    case Layout::layer_first:
+    case Layout::page_first_direct: return s.row_bytes() * s.page_tokens;
+    case Layout::page_first: return s.layers == 1 ? s.row_bytes() * s.page_tokens : s.row_bytes();
+    case Layout::page_head:
+      if (s.layers == 1 && s.heads == 1) return s.row_bytes() * s.page_tokens;
+      return s.head_bytes;
+  }
+  return 0;
+}
+
+// Does a run of neighbouring pages stay one piece per (plane, layer)? Only where pages of a layer are neighbours too.
+KV_HD constexpr bool pieces_join_across_pages(Layout host, const KvShape& s) {
+  return host == Layout::layer_first || (s.layers == 1 && (host != Layout::page_head || s.heads == 1));
+}
+
+}  // namespace kvtwin

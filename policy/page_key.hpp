@@ -1,0 +1,40 @@
+// How page keys are made. Two chains, never mixed in one run:
+//  * token chain: SGLang HiCache's SHA-256 chain over real tokens (hash of the previous page's digest, then
+//    every token as 4 little-endian bytes), seeded by the namespace;
+//  * block chain: a 128-bit hash (XXH3) of the parent key and (block id, offset, length) segments, for
+//    traces that carry block ids instead of tokens. Collisions: 2^-128 per pair, fine for traces we trust;
+//    tokens of strangers take the SHA-256 chain.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+// Seed of a namespace (LoRA adapter, tenant salt); nullopt when both are absent: then the chain has no prior.
+// SHA-256("sglang-cache-namespace-v1" || for each of (extra_key, salt): 0x00 if absent else 0x01 ||
+// length as 8 bytes LE || UTF-8 bytes).
+std::optional<PageKey> namespace_seed(std::optional<std::string_view> extra_key, std::optional<std::string_view> salt);
+
+// Key of a page of real tokens. `prior`: key of the page before it, else the namespace seed, else null.
+// The key's words hold the digest's 32 bytes in order (little-endian words).
+PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens);
+
+// A stretch of one trace block: `length` tokens from `offset` on.
+struct BlockSegment {
+  std::uint64_t block = 0;
+  std::uint32_t offset = 0;
+  std::uint32_t length = 0;
+};
+
+// Key of a page made of block segments. `prior` as above.
+PageKey block_page_key(const PageKey* prior, std::span<const BlockSegment> segments);
+
+// Key of a generated page that no trace names: private to its request, so it never matches another's.
+PageKey private_page_key(const PageKey* prior, RequestId request, std::uint64_t page_index);
+
+}  // namespace kvtwin

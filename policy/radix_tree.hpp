@@ -1,0 +1,133 @@
+// The index: a radix tree over page keys with a residency per tier, leases, and the sets of leaves that may
+// be evicted, all kept incrementally. It decides nothing and moves nothing; Cache does.
+//
+// A node is a run of pages with one state: all of them on L1 or none, all on L2 or none. Where a part of a
+// node changes state the node is split first: its id stays with the *lower* part (leases and transfers that
+// name an id hold the whole path up to it, so both parts stay covered), a new node takes the upper part.
+//
+// Residency: the device set is prefix-closed; every node is on L1 or L2. Leases are counted on every node
+// of the path up to the root: a leased page is neither evicted nor overwritten.
+//   device leaf: on L1, no child on L1, no device lease.      (candidates of device eviction)
+//   host leaf:   on L2 only, no child at all, no host lease.  (candidates of host eviction)
+//
+// Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
+// key in one table, and the point where a request leaves a node by binary search.
+// match and insert cost O(nodes on the path * log pages); the rest O(pages touched) or O(path).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "policy/eviction.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+struct Node {
+  NodeId parent = NodeId::none;
+  NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
+  std::uint32_t children = 0, device_children = 0;
+  std::vector<PageKey> keys;
+  std::vector<SlotId> device;  // empty, or one slot a key
+  std::vector<SlotId> host;    // empty, or one slot a key
+  std::uint32_t device_leases = 0, host_leases = 0;
+  OperationId backup = OperationId::none;  // the D2H transfer that fills `host`, until acknowledged
+  OperationId load = OperationId::none;    // the H2D transfer that fills `device`, until acknowledged
+  NodeFacts facts;                         // facts.pages == keys.size()
+  std::uint32_t backup_hits = 0;           // HiCache's hit_count: non-chunked inserts; copied on split
+  bool alive = false;
+
+  bool on_device() const { return !device.empty(); }
+  bool on_host() const { return !host.empty(); }
+};
+
+// Longest cached prefix: pages 0 .. device_pages - 1 are on L1, the next host_pages on L2 only.
+struct PrefixMatch {
+  Pages device_pages = 0;
+  Pages host_pages = 0;
+  NodeId device_end = NodeId::none;  // the node that holds the last device page; the root if none
+  NodeId end = NodeId::none;         // the node that holds the last matched page; the root if none
+};
+
+class RadixTree {
+ public:
+  // `device` and `host` choose victims in their tier; `host` may be null (no such tier).
+  RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host);
+
+  NodeId root() const { return NodeId{0}; }
+  const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
+
+  // Length of the match without changing anything.
+  PrefixMatch peek(std::span<const PageKey> keys) const;
+  // The same, after splitting the last node where `keys` leaves it, so that a match ends at a node's end.
+  PrefixMatch match(std::span<const PageKey> keys);
+
+  // A new stamp for one request's accesses.
+  std::uint64_t next_stamp() { return ++stamp_; }
+  // Stamps every node from `end` to the root and counts a touch.
+  void touch(NodeId end, std::uint64_t stamp);
+
+  // Adds a leaf below `parent` (which ends exactly before keys[0]); takes the slots over. Not yet touched:
+  // facts.hits = 1, last_access = stamp. Exactly one of device and host may be empty.
+  NodeId insert(NodeId parent, std::span<const PageKey> keys, std::vector<SlotId> device, std::vector<SlotId> host,
+                std::uint64_t stamp, std::int32_t priority);
+
+  // Splits so that `id` keeps the pages from `upper_pages` on; returns the new upper node.
+  // 0 < upper_pages < pages of the node.
+  NodeId split(NodeId id, Pages upper_pages);
+
+  // Residency changes of a whole node; slots are handed over or back.
+  void set_device(NodeId id, std::vector<SlotId> slots);  // load-back, un-evict: parent must be on L1
+  void set_host(NodeId id, std::vector<SlotId> slots);
+  std::vector<SlotId> clear_device(NodeId id);  // no child on L1; the node must be on L2
+  std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
+  void set_backup(NodeId id, OperationId operation) { mutable_node(id).backup = operation; }
+  void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
+  void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
+  void raise_priority(NodeId id, std::int32_t priority);
+
+  // Removes the last `pages` pages of a childless, unleased node from every tier (the node, if all);
+  // released slots are appended.
+  void remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device, std::vector<SlotId>& host);
+
+  void lease_device(NodeId end);  // the whole path
+  void release_device(NodeId end);
+  void lease_host(NodeId end);
+  void release_host(NodeId end);
+
+  // Victims, by the tier's policy; none if nothing may be evicted.
+  NodeId device_victim() { return device_policy_->victim(); }
+  NodeId host_victim() { return host_policy_ ? host_policy_->victim() : NodeId::none; }
+  EvictionPolicy& device_policy() { return *device_policy_; }
+  EvictionPolicy* host_policy() { return host_policy_.get(); }
+
+  Pages device_pages() const { return device_pages_; }  // on L1
+  Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
+  Pages evictable_device_pages() const { return device_pages_ - leased_device_pages_; }
+  std::size_t nodes() const { return live_; }
+
+  // Every invariant above against a recomputation. O(size); for tests.
+  void check_invariants() const;
+
+ private:
+  Node& mutable_node(NodeId id) { return nodes_[static_cast<std::size_t>(id)]; }
+  NodeId new_node();
+  void free_node(NodeId id);
+  void link_child(NodeId parent, NodeId child);
+  void unlink_child(NodeId child);
+  NodeId child_of(NodeId parent, const PageKey& first) const;
+  void refresh_leaf(NodeId id);  // offers or withdraws it in both tiers
+
+  std::vector<Node> nodes_;
+  std::vector<NodeId> free_nodes_;
+  std::unordered_map<PageKey, NodeId, PageKeyHash> by_first_key_;
+  std::unique_ptr<EvictionPolicy> device_policy_, host_policy_;
+  std::uint64_t stamp_ = 0, insertions_ = 0;
+  Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
+  std::size_t live_ = 0;
+};
+
+}  // namespace kvtwin

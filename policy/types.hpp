@@ -1,0 +1,46 @@
+// The units and identifiers that every module shares. Plain values, no behaviour.
+//
+// Times are integer nanoseconds, sizes integer bytes, lengths integer tokens or pages; a floating point
+// number never enters a decision. Identifiers are distinct enum types, so that they can't be swapped.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace kvtwin {
+
+using TimeNs = std::int64_t;  // since the start of the run, or a duration
+using Bytes = std::uint64_t;
+using Tokens = std::uint64_t;
+using Pages = std::uint64_t;
+
+constexpr TimeNs kNsPerSecond = 1'000'000'000;
+
+// A page's place in one tier's pool: 0 .. capacity - 1.
+using SlotId = std::uint32_t;
+constexpr SlotId kNoSlot = ~SlotId{0};
+
+// Requests are numbered 0, 1, 2 ... in order of arrival ("ordinal").
+using RequestId = std::uint64_t;
+constexpr RequestId kNoRequest = ~RequestId{0};
+
+// Given out by the substrate: 1, 2, 3 ... over all calls of submit, call_at and reduce_min; never reused.
+enum class OperationId : std::uint64_t { none = 0 };
+
+enum class Tier : std::uint8_t { device, host, disk, remote };  // L1, L2, L3, L3
+constexpr std::size_t kTiers = 4;
+
+// The identity of a page: a hash over everything that shapes its KV, i.e. its own tokens, every token
+// before it, and the namespace. Two equal keys mean two equal prefixes: a key names a *chain* of pages.
+struct PageKey {
+  std::array<std::uint64_t, 4> words{};
+  friend auto operator<=>(const PageKey&, const PageKey&) = default;
+};
+
+struct PageKeyHash {  // a key is already uniform
+  std::size_t operator()(const PageKey& key) const noexcept { return static_cast<std::size_t>(key.words[0]); }
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,53 @@
+// A simulated world: it owns the clock and the loop, moves bytes over modelled lanes, and feeds one engine.
+// Two of them, one interface: SimGrid (flows share links max-min fairly; for results) and an event heap of
+// our own (no sharing; for swarm tests and as a cross-check).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policy/cost.hpp"
+#include "policy/substrate.hpp"
+
+namespace kvtwin {
+
+struct WorldConfig {
+  std::uint32_t ranks = 1;                  // GPUs of the engine; each has its own PCIe link up and down
+  std::uint64_t h2d_bytes_per_second = 0;   // one GPU's link, host to device
+  std::uint64_t d2h_bytes_per_second = 0;
+  std::uint64_t dram_bytes_per_second = 0;  // shared by all of the host's transfers; 0 = never binds, left out
+  std::uint32_t layer_groups = 1;           // a gated pass waits per layer group
+  const CostModel* cost = nullptr;          // outlives the world
+};
+
+// One lane's figures; windows for utilisation over time.
+struct LaneUse {
+  std::string name;  // "gpu0.h2d", ... , "compute"
+  Bytes bytes = 0;
+  std::uint64_t transfers = 0;
+  TimeNs busy_ns = 0;
+  TimeNs window_ns = 0;              // width of each window; grows so that their number stays bounded
+  std::vector<TimeNs> window_busy_ns;
+  std::vector<Bytes> window_bytes;
+};
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual Substrate& substrate() = 0;
+  // Delivers arrivals, hints and completions until the source is exhausted and nothing is in flight.
+  virtual void run(InputSource& source, InputHandler& handler) = 0;
+  virtual TimeNs now() const = 0;
+  virtual std::vector<LaneUse> lanes() const = 0;
+  // Called about once per 1,000 inputs with the time reached; for progress.
+  virtual void set_progress(void (*tick)(void* context, TimeNs now), void* context) = 0;
+};
+
+// One per process: SimGrid's engine is global. Null in a build without SimGrid.
+std::unique_ptr<World> make_simgrid_world(const WorldConfig& config);
+// Faithful: latency + bytes / bandwidth, a FIFO a lane, no sharing between lanes.
+std::unique_ptr<World> make_event_world(const WorldConfig& config);
+
+}  // namespace kvtwin
