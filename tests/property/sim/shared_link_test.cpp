@@ -1,0 +1,282 @@
+// The SimGrid world on a shared DRAM link against a reference of our own in long double: every rank's flow by
+// itself, exact processor sharing, and layer groups one by one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "world_script.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+using Real = long double;  // nanoseconds, or bytes
+
+struct Job {  // a transfer, and the pass that it gates if group_ns > 0
+  TimeNs submitted = 0;
+  Lane lane = Lane::h2d;
+  Bytes bytes = 0;
+  TimeNs latency = 0;
+  std::uint64_t most = 0;
+  TimeNs pass_ns = 0;
+};
+
+struct Outcome {
+  Real end = 0;
+  Real pass_end = 0;
+};
+
+// Highest equal rates on one shared link of `capacity`, each within its own limit.
+void share(Real capacity, std::vector<Real>& limits) {
+  std::vector<Real*> open;
+  for (Real& limit : limits) open.push_back(&limit);
+  std::sort(open.begin(), open.end(), [](const Real* a, const Real* b) { return *a < *b; });
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    const Real fair = capacity / static_cast<Real>(open.size() - i);
+    *open[i] = std::min(*open[i], fair);
+    capacity -= *open[i];
+  }
+}
+
+class Reference {
+ public:
+  Reference(const WorldConfig& config, const std::vector<Job>& jobs)
+      : config_(config), jobs_(jobs), outcomes_(jobs.size()) {}
+
+  std::vector<Outcome> run() {
+    for (std::size_t i = 0; i < jobs_.size(); ++i) {
+      advance_to(static_cast<Real>(jobs_[i].submitted));
+      Side& side = jobs_[i].lane == Lane::h2d ? sides_[0] : sides_[1];
+      if (side.queue.empty()) side.start = static_cast<Real>(jobs_[i].submitted + jobs_[i].latency);
+      side.queue.push_back(i);
+      if (side.queue.size() == 1) begin(side);
+    }
+    advance_to(std::numeric_limits<Real>::infinity());
+    return outcomes_;
+  }
+
+ private:
+  struct Side {
+    std::deque<std::size_t> queue;
+    Real start = 0;  // of the head's flow
+    Real left = 0;
+    std::uint32_t groups = 0;  // arrived
+    Real group_end = 0;        // of the pass's last group so far
+  };
+
+  void begin(Side& side) {
+    const Job& job = jobs_[side.queue.front()];
+    side.left = static_cast<Real>(job.bytes);
+    side.groups = 0;
+    side.group_end = static_cast<Real>(job.submitted);
+  }
+
+  // Rates of the two lanes' flows, one rank's.
+  void rates(Real (&rate)[2]) {
+    std::vector<Real> flows;
+    for (int s = 0; s < 2; ++s) {
+      rate[s] = 0;
+      if (!flowing(s)) continue;
+      const Job& job = jobs_[sides_[s].queue.front()];
+      const std::uint64_t link = s == 0 ? config_.h2d_bytes_per_second : config_.d2h_bytes_per_second;
+      const std::uint64_t limit = job.most == 0 ? link : std::min(link, job.most);
+      for (std::uint32_t r = 0; r < config_.ranks; ++r) flows.push_back(static_cast<Real>(limit) / 1e9L);
+    }
+    if (config_.dram_bytes_per_second > 0) share(static_cast<Real>(config_.dram_bytes_per_second) / 1e9L, flows);
+    std::size_t next = 0;
+    for (int s = 0; s < 2; ++s) {
+      if (flowing(s)) rate[s] = flows[(next++) * config_.ranks];
+    }
+  }
+
+  bool flowing(int s) const { return !sides_[s].queue.empty() && sides_[s].start <= now_; }
+
+  void advance_to(Real time) {
+    for (;;) {
+      Real rate[2];
+      rates(rate);
+      Real next = time;
+      for (int s = 0; s < 2; ++s) {
+        if (sides_[s].queue.empty()) continue;
+        next = std::min(next, flowing(s) ? now_ + sides_[s].left / rate[s] : sides_[s].start);
+      }
+      if (next == std::numeric_limits<Real>::infinity()) return;
+      for (int s = 0; s < 2; ++s) {
+        if (flowing(s)) flow(sides_[s], rate[s], next);
+      }
+      const bool over = next >= time;
+      now_ = std::max(now_, next);
+      for (int s = 0; s < 2; ++s) {
+        if (flowing(s) && sides_[s].left <= 1e-9L) end(sides_[s]);
+      }
+      if (over) return;
+    }
+  }
+
+  // Groups of the gated pass, one at a time.
+  void flow(Side& side, Real rate, Real until) {
+    const Job& job = jobs_[side.queue.front()];
+    const Real total = static_cast<Real>(job.bytes);
+    const Real left = side.left - rate * (until - now_);
+    while (side.groups < config_.layer_groups) {
+      const Real behind = total * static_cast<Real>(config_.layer_groups - side.groups - 1) / config_.layer_groups;
+      if (behind < left - 1e-9L) break;
+      const Real arrival = now_ + (side.left - behind) / rate;
+      side.group_end = std::max(side.group_end, arrival) + static_cast<Real>(job.pass_ns) / config_.layer_groups;
+      ++side.groups;
+    }
+    side.left = left;
+  }
+
+  void end(Side& side) {
+    const std::size_t job = side.queue.front();
+    side.queue.pop_front();
+    outcomes_[job].end = now_;
+    outcomes_[job].pass_end = side.group_end;
+    if (side.queue.empty()) return;
+    side.start = std::floor(now_ + 0.5L) + static_cast<Real>(jobs_[side.queue.front()].latency);
+    begin(side);
+  }
+
+  WorldConfig config_;
+  const std::vector<Job>& jobs_;
+  std::vector<Outcome> outcomes_;
+  Side sides_[2];
+  Real now_ = 0;
+};
+
+// Submits each job at its time; job i is operation 2i + 2 behind timer 2i + 1, its pass comes after all of these.
+Act play(const std::vector<Job>& jobs, TimeNs origin) {
+  return [&jobs, origin, next = std::size_t{0}](Substrate& s, const Input& input) mutable {
+    if (std::holds_alternative<Arrival>(input.what)) s.call_at(origin + jobs[0].submitted);
+    if (!std::holds_alternative<TimerFired>(input.what)) return;
+    const Job& job = jobs[next++];
+    const OperationId load = s.submit(transfer(job.lane, job.bytes, job.latency, job.most));
+    if (job.pass_ns > 0) s.submit(pass(job.pass_ns, 0, 1, std::span(&load, 1)));
+    if (next < jobs.size()) s.call_at(origin + jobs[next].submitted);
+  };
+}
+
+// The reference counts from 0; the world's run starts at `origin`.
+void compare(const WorldConfig& config, const std::vector<Job>& jobs, const std::string& where, TimeNs origin = 0) {
+  Log log = run_simgrid(config, {arrival(origin, 0)}, play(jobs, origin));
+  for (Seen& seen : log) seen.now -= origin;
+  const std::vector<Outcome> want = Reference(config, jobs).run();
+  std::vector<Seen> by_id(3 * jobs.size() + 2);
+  for (const Seen& seen : log) by_id.at(seen.id) = seen;
+  std::uint64_t id = 1;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Seen& load = by_id[++id];
+    ASSERT_LT(std::abs(static_cast<Real>(load.now) - want[i].end), 1.0L) << where << ", job " << i << ": " << load;
+    if (jobs[i].pass_ns > 0) {
+      const Seen& done = by_id[++id];
+      ASSERT_LT(std::abs(static_cast<Real>(done.now) - want[i].pass_end), 1.0L) << where << ", job " << i;
+    }
+    ++id;  // the next job's timer
+  }
+}
+
+// Half of the runs happen after a day, where an ulp of a clock in double seconds is 0.015 ns.
+TimeNs start_of(std::uint64_t seed) { return seed % 2 == 0 ? 86'400 * kNsPerSecond : 0; }
+
+class SharedLink : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!have_simgrid()) GTEST_SKIP() << "built without SimGrid";
+  }
+};
+
+TEST_F(SharedLink, EqualFlowsShareFairly) {
+  for (const std::uint32_t ranks : {1u, 2u, 7u, 8u}) {
+    WorldConfig config = plain_config();
+    config.ranks = ranks;
+    config.dram_bytes_per_second = 70'000'000'000;
+    const Log log = run_simgrid(config, {arrival(0, 0)}, at_first([](Substrate& s) {
+                                  s.submit(transfer(Lane::h2d, 700'000, 100));
+                                  s.submit(transfer(Lane::d2h, 700'000, 100));
+                                }));
+    ASSERT_EQ(log.size(), 3u);
+    // 2 * ranks flows of 700,000 bytes through 70 bytes a ns.
+    EXPECT_EQ(log[1], completion(100 + 20'000 * ranks, 1, 700'000 * ranks));
+    EXPECT_EQ(log[2], completion(100 + 20'000 * ranks, 2, 700'000 * ranks));
+  }
+}
+
+TEST_F(SharedLink, ACappedFlowLeavesItsShareToTheOther) {
+  WorldConfig config = plain_config();
+  config.dram_bytes_per_second = 60'000'000'000;
+  const Log log = run_simgrid(config, {arrival(0, 0)}, at_first([](Substrate& s) {
+                                s.submit(transfer(Lane::h2d, 1'000'000, 0, 20'000'000'000));
+                                s.submit(transfer(Lane::d2h, 1'000'000, 0));
+                              }));
+  ASSERT_EQ(log.size(), 3u);
+  EXPECT_EQ(log[1], completion(25'000, 2, 1'000'000));  // 40 bytes a ns
+  EXPECT_EQ(log[2], completion(50'000, 1, 1'000'000));
+}
+
+// The load starts alone at 50 bytes a ns, from 8,000 ns on shares 60 with a write, and is alone again later.
+TEST_F(SharedLink, RateChangeInTheMiddleOfALoad) {
+  WorldConfig config = plain_config();
+  config.layer_groups = 16;
+  config.dram_bytes_per_second = 60'000'000'000;
+  for (const TimeNs pass_ns : {1'600, 16'000, 24'000, 40'000, 160'000}) {
+    const std::vector<Job> jobs = {{0, Lane::h2d, 1'000'000, 1'000, 0, pass_ns}, {7'000, Lane::d2h, 300'000, 1'000}};
+    compare(config, jobs, "pass of " + std::to_string(pass_ns) + " ns");
+  }
+}
+
+TEST_F(SharedLink, RandomLoadMatchesProcessorSharing) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Rng rng{seed};
+    WorldConfig config = plain_config();
+    config.ranks = static_cast<std::uint32_t>(1 + rng.below(8));
+    config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(80));
+    config.dram_bytes_per_second = 5'000'000'000 + rng.below(90'000'000'000) * config.ranks;
+    std::vector<Job> jobs;
+    TimeNs now = 0;
+    for (int i = 0; i < 400; ++i) {
+      Job job;
+      job.submitted = now += static_cast<TimeNs>(rng.below(200'000));
+      job.lane = rng.below(2) == 0 ? Lane::h2d : Lane::d2h;
+      job.bytes = 1 + rng.below(8'000'000);
+      job.latency = static_cast<TimeNs>(1 + rng.below(5'000));
+      if (rng.below(2) == 0) job.most = 8'000'000'000 + rng.below(50'000'000'000);
+      jobs.push_back(job);
+    }
+    compare(config, jobs, "seed " + std::to_string(seed), start_of(seed));
+  }
+}
+
+// Loads far enough apart for each pass to have the compute lane to itself; writes disturb them all the time.
+TEST_F(SharedLink, RandomGatedPassesMatchLayerByLayer) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Rng rng{seed};
+    WorldConfig config = plain_config();
+    config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(80));
+    config.dram_bytes_per_second = 20'000'000'000 + rng.below(60'000'000'000);
+    std::vector<Job> jobs;
+    TimeNs now = 0;
+    for (int load = 0; load < 40; ++load) {
+      Job job;
+      job.submitted = now;
+      job.bytes = 1 + rng.below(4'000'000);
+      job.latency = static_cast<TimeNs>(1 + rng.below(5'000));
+      job.pass_ns = static_cast<TimeNs>(1 + rng.below(300'000));
+      jobs.push_back(job);
+      for (int write = 0; write < 8; ++write) {
+        job = Job{now + static_cast<TimeNs>(1 + rng.below(100)) + write * 20'000, Lane::d2h, rng.below(900'000), 1};
+        jobs.push_back(job);
+      }
+      now += 2'000'000;
+    }
+    compare(config, jobs, "seed " + std::to_string(seed), start_of(seed));
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin::test
