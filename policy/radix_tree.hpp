@@ -58,6 +58,7 @@ class RadixTree {
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host);
 
   NodeId root() const { return NodeId{0}; }
+  // The reference lasts until the next insert, match or split.
   const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
 
   // Length of the match without changing anything.
@@ -107,7 +108,7 @@ class RadixTree {
   Pages device_pages() const { return device_pages_; }  // on L1
   Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
   Pages evictable_device_pages() const { return device_pages_ - leased_device_pages_; }
-  std::size_t nodes() const { return live_; }
+  std::size_t nodes() const { return live_; }  // without the root
 
   // Every invariant above against a recomputation. O(size); for tests.
   void check_invariants() const;
@@ -120,6 +121,8 @@ class RadixTree {
   void unlink_child(NodeId child);
   NodeId child_of(NodeId parent, const PageKey& first) const;
   void refresh_leaf(NodeId id);  // offers or withdraws it in both tiers
+  void check_node(NodeId id) const;
+  void check_children(NodeId id) const;
 
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
