@@ -177,11 +177,11 @@ PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
   return match;
 }
 
-void RadixTree::touch(NodeId end, std::uint64_t stamp) {
+void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
   for (NodeId at = end; at != root(); at = node(at).parent) {
     Node& touched = mutable_node(at);
     touched.facts.last_access = stamp;
-    ++touched.facts.hits;
+    if (kind == Touch::access) ++touched.facts.hits;
     // A touch makes no leaf; it only moves one that is on offer.
     if (is_device_leaf(touched)) {
       device_policy_->offer(at, touched.facts);

@@ -68,8 +68,9 @@ class RadixTree {
 
   // A new stamp for one request's accesses.
   std::uint64_t next_stamp() { return ++stamp_; }
-  // Stamps every node from `end` to the root and counts a touch.
-  void touch(NodeId end, std::uint64_t stamp);
+  // Stamps every node from `end` to the root; an access also counts as a touch.
+  enum class Touch : std::uint8_t { access, recency_only };
+  void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
 
   // Adds a leaf below `parent` (which ends exactly before keys[0]); takes the slots over. Not yet touched:
   // facts.hits = 1, last_access = stamp. Exactly one of device and host may be empty.
