@@ -179,6 +179,29 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   return out;
 }
 
+std::string prometheus_text(const RunFacts& facts, const Metrics& m) {
+  std::ostringstream out;
+  const auto counter = [&](const char* name, const char* labels, std::uint64_t value) {
+    out << "sglang:" << name << labels << " " << value << "\n";
+  };
+  const Tokens page = facts.page_tokens;
+  out << "# Counters of one run, under the names that SGLang's dashboards know.\n";
+  counter("num_requests_total", "", m.arrived);
+  counter("prompt_tokens_total", "", m.prompt);
+  counter("generation_tokens_total", "", m.output);
+  counter("cached_tokens_total", "{cache_source=\"device\"}", m.hit_device);
+  counter("cached_tokens_total", "{cache_source=\"host\"}", m.hit_host);
+  counter("evicted_tokens_total", "", m.device.evicted * page);
+  counter("load_back_tokens_total", "", m.loaded_pages * page);
+  counter("hicache_backup_tokens_total", "", m.host.written * page);
+  for (const auto& [reason, pages] : m.host.dropped) {
+    counter("hicache_backup_dropped_tokens_total", ("{reason=\"" + std::string(reason) + "\"}").c_str(), pages * page);
+  }
+  counter("hicache_host_total_tokens", "", facts.host_capacity * page);
+  counter("num_retractions_total", "", m.retractions);
+  return out.str();
+}
+
 // ---- files -------------------------------------------------------------------------------------------
 
 RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)) {

@@ -21,6 +21,7 @@ struct RunFacts {
   std::string device;  // model, host, cuda
   std::uint64_t seed = 0;
   Pages device_capacity = 0, host_capacity = 0, device_used_max = 0, host_used_max = 0;
+  Tokens page_tokens = 0;
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;
@@ -34,6 +35,9 @@ std::string report_json(const RunFacts& facts, const Metrics& metrics, const Dec
 // One screen for a person.
 std::string summary_text(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,
                          const std::vector<LaneUse>& lanes);
+
+// The counters under SGLang's metric names, in Prometheus text format.
+std::string prometheus_text(const RunFacts& facts, const Metrics& metrics);
 
 class RunFolder final : public Observer {
  public:
