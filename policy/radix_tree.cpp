@@ -62,7 +62,7 @@ bool is_device_leaf(const Node& node) {
 }
 
 bool is_host_leaf(const Node& node) {
-  return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0;
+  return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0 && node.device_leases == 0;
 }
 
 }  // namespace

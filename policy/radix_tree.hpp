@@ -8,7 +8,8 @@
 // Residency: the device set is prefix-closed; every node is on L1 or L2. Leases are counted on every node
 // of the path up to the root: a leased page is neither evicted nor overwritten.
 //   device leaf: on L1, no child on L1, no device lease.      (candidates of device eviction)
-//   host leaf:   on L2 only, no child at all, no host lease.  (candidates of host eviction)
+//   host leaf:   on L2 only, no child at all, no lease.       (candidates of host eviction, which removes pages:
+//                so neither a lease of L2 nor one of L1, ahead of a load, may name them)
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
 // key in one table, and the point where a request leaves a node by binary search.
