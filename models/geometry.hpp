@@ -58,11 +58,11 @@ struct WeightFormat {
   std::uint64_t bits_x1024 = 0;  // 1024 times the bits of one weight, scales included
 };
 
-// A multi-head layer's sums per token pair and token, over all layers of one kind and all heads.
-// "Window" layers here are those whose query sees at most `window` tokens: sliding windows and DSA's choice.
+// FLOPs of attention, summed over the layers of one kind and all heads.
 struct AttentionWork {
   std::uint64_t prefill_pair_flops = 0;  // one query token with one key token
   std::uint64_t decode_token_flops = 0;  // one new token with one token of context
+  friend bool operator==(const AttentionWork&, const AttentionWork&) = default;
 };
 
 struct ModelGeometry {
