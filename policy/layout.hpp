@@ -69,7 +69,7 @@ KV_HD constexpr std::uint64_t piece_bytes(Layout host, const KvShape& s) {
     case Layout::page_first_direct: return s.row_bytes() * s.page_tokens;
     case Layout::page_first: return s.layers == 1 ? s.row_bytes() * s.page_tokens : s.row_bytes();
     case Layout::page_head:
-      if (s.layers == 1 && s.heads == 1) return s.row_bytes() * s.page_tokens;
+      if (s.layers == 1 && (s.heads == 1 || s.page_tokens == 1)) return s.row_bytes() * s.page_tokens;
       return s.head_bytes;
   }
   return 0;
@@ -77,7 +77,8 @@ KV_HD constexpr std::uint64_t piece_bytes(Layout host, const KvShape& s) {
 
 // Does a run of neighbouring pages stay one piece per (plane, layer)? Only where pages of a layer are neighbours too.
 KV_HD constexpr bool pieces_join_across_pages(Layout host, const KvShape& s) {
-  return host == Layout::layer_first || (s.layers == 1 && (host != Layout::page_head || s.heads == 1));
+  return host == Layout::layer_first ||
+         (s.layers == 1 && (host != Layout::page_head || s.heads == 1 || s.page_tokens == 1));
 }
 
 }  // namespace kvtwin

@@ -3,7 +3,8 @@
 //    every token as 4 little-endian bytes), seeded by the namespace;
 //  * block chain: a 128-bit hash (XXH3) of the parent key and (block id, offset, length) segments, for
 //    traces that carry block ids instead of tokens. Collisions: 2^-128 per pair, fine for traces we trust;
-//    tokens of strangers take the SHA-256 chain.
+//    tokens of strangers take the SHA-256 chain. words[2] and [3] are 0.
+// One thread: the hash's working state is kept from call to call.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,12 @@ struct BlockSegment {
   std::uint32_t length = 0;
 };
 
-// Key of a page made of block segments. `prior` as above.
+// Key of a page made of block segments. `prior` as above. The same tokens cut differently give another key:
+// traces cut at block and page boundaries only.
 PageKey block_page_key(const PageKey* prior, std::span<const BlockSegment> segments);
 
 // Key of a generated page that no trace names: private to its request, so it never matches another's.
+// Marked in words[2], so that it never equals a block key.
 PageKey private_page_key(const PageKey* prior, RequestId request, std::uint64_t page_index);
 
 }  // namespace kvtwin

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -22,7 +21,8 @@ class PagePool {
   Pages used() const { return capacity_ - available_; }
 
   // Appends `pages` slots to `slots`, or nothing and returns false when fewer are free. Best fit: the
-  // shortest free run that holds them all (lowest address first), else the longest runs, ascending within each.
+  // shortest free run that holds them all (lowest address first), else the longest run (likewise) and then the
+  // same for the rest; ascending within each.
   bool allocate(Pages pages, std::vector<SlotId>& slots);
 
   // Gives slots back, in any order. A slot that isn't in use is a broken promise (KV_CHECK).
@@ -34,14 +34,17 @@ class PagePool {
   void check_invariants() const;
 
  private:
-  void add_free(SlotId first, Pages pages);
-  void take(std::map<SlotId, Pages>::iterator run, Pages pages, std::vector<SlotId>& slots);
+  using FreeRuns = std::set<std::pair<SlotId, SlotId>>;  // (pages, first)
+
+  // `reuse`: a set node that has become free, or an empty handle.
+  void add_free(SlotId first, SlotId pages, FreeRuns::node_type&& reuse);
+  void take(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots);
 
   Pages capacity_;
   Pages available_;
   std::vector<bool> used_;
-  std::map<SlotId, Pages> free_by_address_;
-  std::set<std::pair<Pages, SlotId>> free_by_length_;
+  std::vector<SlotId> tags_;  // at the first and the last slot of a free run: its pages; elsewhere anything
+  FreeRuns free_;
 };
 
 }  // namespace kvtwin

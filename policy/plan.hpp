@@ -52,7 +52,8 @@ struct PlannerLimits {
   Bytes copy_engine_min_d2h = 16 * 1024;
 };
 
-// Joins neighbouring slots into runs, in the given order. `source` and `target` have equal length.
+// Appends runs of neighbouring slots, in the given order; the first may lengthen the last run already there.
+// `source` and `target` have equal length.
 void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs);
 
 // `runs` is borrowed by the returned plan.

@@ -8,7 +8,8 @@
 // Residency: the device set is prefix-closed; every node is on L1 or L2. Leases are counted on every node
 // of the path up to the root: a leased page is neither evicted nor overwritten.
 //   device leaf: on L1, no child on L1, no device lease.      (candidates of device eviction)
-//   host leaf:   on L2 only, no child at all, no host lease.  (candidates of host eviction)
+//   host leaf:   on L2 only, no child at all, no lease.       (candidates of host eviction, which removes pages:
+//                so neither a lease of L2 nor one of L1, ahead of a load, may name them)
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
 // key in one table, and the point where a request leaves a node by binary search.
@@ -58,6 +59,7 @@ class RadixTree {
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host);
 
   NodeId root() const { return NodeId{0}; }
+  // The reference lasts until the next insert, match or split.
   const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
 
   // Length of the match without changing anything.
@@ -67,8 +69,9 @@ class RadixTree {
 
   // A new stamp for one request's accesses.
   std::uint64_t next_stamp() { return ++stamp_; }
-  // Stamps every node from `end` to the root and counts a touch.
-  void touch(NodeId end, std::uint64_t stamp);
+  // Stamps every node from `end` to the root; an access also counts as a touch.
+  enum class Touch : std::uint8_t { access, recency_only };
+  void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
 
   // Adds a leaf below `parent` (which ends exactly before keys[0]); takes the slots over. Not yet touched:
   // facts.hits = 1, last_access = stamp. Exactly one of device and host may be empty.
@@ -107,7 +110,7 @@ class RadixTree {
   Pages device_pages() const { return device_pages_; }  // on L1
   Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
   Pages evictable_device_pages() const { return device_pages_ - leased_device_pages_; }
-  std::size_t nodes() const { return live_; }
+  std::size_t nodes() const { return live_; }  // without the root
 
   // Every invariant above against a recomputation. O(size); for tests.
   void check_invariants() const;
@@ -120,6 +123,8 @@ class RadixTree {
   void unlink_child(NodeId child);
   NodeId child_of(NodeId parent, const PageKey& first) const;
   void refresh_leaf(NodeId id);  // offers or withdraws it in both tiers
+  void check_node(NodeId id) const;
+  void check_children(NodeId id) const;
 
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;

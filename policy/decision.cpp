@@ -1,0 +1,57 @@
+#include "policy/decision.hpp"
+
+#include <xxhash.h>
+
+#include <array>
+#include <cstddef>
+
+#include "policy/byte_order.hpp"
+
+namespace kvtwin {
+
+std::string_view name_of(DecisionKind kind) {
+  switch (kind) {
+    case DecisionKind::admit: return "admit";
+    case DecisionKind::reject: return "reject";
+    case DecisionKind::prefill: return "prefill";
+    case DecisionKind::load_back: return "load_back";
+    case DecisionKind::backup: return "backup";
+    case DecisionKind::evict_device: return "evict_device";
+    case DecisionKind::evict_host: return "evict_host";
+    case DecisionKind::retract: return "retract";
+    case DecisionKind::finish: return "finish";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(Reason reason) {
+  switch (reason) {
+    case Reason::none: return "none";
+    case Reason::too_long: return "too_long";
+    case Reason::queue_full: return "queue_full";
+    case Reason::capacity: return "capacity";
+    case Reason::below_threshold: return "below_threshold";
+    case Reason::quota: return "quota";
+    case Reason::demoted: return "demoted";
+    case Reason::lost: return "lost";
+    case Reason::transfer_failed: return "transfer_failed";
+    case Reason::chunk: return "chunk";
+  }
+  return "unknown";
+}
+
+// The record is fixed: journals of other versions and machines are compared by its digest.
+// kind, reason, 6 zero bytes, request, key (4 words), pages; words are little-endian.
+void DecisionLog::add(const Decision& decision) {
+  std::array<std::byte, 56> record{};
+  record[0] = static_cast<std::byte>(decision.kind);
+  record[1] = static_cast<std::byte>(decision.reason);
+  std::byte* to = store_le64(record.data() + 8, decision.request);
+  for (const std::uint64_t word : decision.key.words) to = store_le64(to, word);
+  store_le64(to, decision.pages);
+  digest_ = XXH3_64bits_withSeed(record.data(), record.size(), digest_);
+  ++count_;
+  if (next_ != nullptr) next_->decided(decision);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,13 @@
+#include "policy/eviction/ranked_leaves.hpp"
+
+namespace kvtwin {
+namespace {
+
+// By the leaf's last page, the one that would go.
+LeafRank fifo_rank(const NodeFacts& facts) { return {facts.inserted, 0, 0}; }
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_fifo() { return std::make_unique<RankedPolicy<fifo_rank>>(); }
+
+}  // namespace kvtwin

@@ -1,0 +1,106 @@
+#include "policy/plan.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::array kLayoutNames = {
+    std::pair{Layout::layer_first, std::string_view{"layer_first"}},
+    std::pair{Layout::page_first, std::string_view{"page_first"}},
+    std::pair{Layout::page_first_direct, std::string_view{"page_first_direct"}},
+    std::pair{Layout::page_head, std::string_view{"page_head"}},
+};
+
+constexpr std::array kIoNames = {
+    std::pair{IoBackend::kernel, std::string_view{"kernel"}},
+    std::pair{IoBackend::direct, std::string_view{"direct"}},
+    std::pair{IoBackend::automatic, std::string_view{"automatic"}},
+};
+
+template <typename Table, typename Value>
+std::string_view name_in(const Table& table, Value value) {
+  for (const auto& [known, name] : table) {
+    if (known == value) return name;
+  }
+  return "unknown";
+}
+
+template <typename Value, std::size_t size>
+std::optional<Value> value_in(const std::array<std::pair<Value, std::string_view>, size>& table,
+                              std::string_view name) {
+  for (const auto& [value, known] : table) {
+    if (known == name) return value;
+  }
+  return std::nullopt;
+}
+
+std::uint64_t descriptors_of(const Plan& plan) {
+  const KvShape& shape = plan.shape;
+  switch (plan.path) {
+    case TransferPath::copy_engine:
+      if (pieces_join_across_pages(plan.host_layout, shape)) {
+        return plan.runs.size() * shape.planes * shape.layers;
+      }
+      return plan.bytes / piece_bytes(plan.host_layout, shape);
+    // A warp takes a token's row of one layer, or less where the layout breaks the row up.
+    case TransferPath::kernel: return plan.bytes / std::min(shape.row_bytes(), piece_bytes(plan.host_layout, shape));
+    case TransferPath::staged: return plan.runs.size() * shape.planes;
+  }
+  return 0;
+}
+
+void set_path(Plan& plan, TransferPath path) {
+  plan.path = path;
+  plan.descriptors = descriptors_of(plan);
+  plan.descriptor_bytes = plan.descriptors == 0 ? 0 : (plan.bytes + plan.descriptors - 1) / plan.descriptors;
+}
+
+}  // namespace
+
+void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs) {
+  KV_CHECK(source.size() == target.size(), "every page has a source and a target");
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    if (!runs.empty()) {
+      PageRun& last = runs.back();
+      if (source[i] == last.source_first + last.pages && target[i] == last.target_first + last.pages) {
+        ++last.pages;
+        continue;
+      }
+    }
+    runs.push_back({source[i], target[i], 1});
+  }
+}
+
+Plan plan_transfer(std::span<const PageRun> runs, Direction direction, Layout host_layout, const KvShape& shape,
+                   IoBackend io, const PlannerLimits& limits) {
+  KV_CHECK(shape.page_bytes() > 0, "a page has bytes");
+  Plan plan;
+  plan.direction = direction;
+  plan.host_layout = host_layout;
+  plan.shape = shape;
+  plan.runs = runs;
+  for (const PageRun& run : runs) plan.pages += run.pages;
+  plan.bytes = plan.pages * shape.page_bytes();
+
+  set_path(plan, io == IoBackend::kernel ? TransferPath::kernel : TransferPath::copy_engine);
+  const Bytes limit = direction == Direction::host_to_device ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h;
+  if (io == IoBackend::automatic && plan.descriptor_bytes < limit) {
+    // Only where a page's bytes lie together on the host can a whole page be moved and laid out afterwards.
+    const bool page_contiguous = host_layout != Layout::layer_first;
+    set_path(plan, page_contiguous ? TransferPath::staged : TransferPath::kernel);
+  }
+  return plan;
+}
+
+std::optional<Layout> layout_from_name(std::string_view name) { return value_in(kLayoutNames, name); }
+std::string_view name_of(Layout layout) { return name_in(kLayoutNames, layout); }
+std::optional<IoBackend> io_from_name(std::string_view name) { return value_in(kIoNames, name); }
+std::string_view name_of(IoBackend io) { return name_in(kIoNames, io); }
+
+}  // namespace kvtwin

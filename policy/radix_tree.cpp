@@ -1,0 +1,440 @@
+#include "policy/radix_tree.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Leading pages that both have in common; the first one is known to be. Chain hashes: where a page is
+// equal, so are all before it, hence one comparison if all are, and otherwise a binary search.
+std::size_t shared_pages(std::span<const PageKey> a, std::span<const PageKey> b) {
+  const std::size_t most = std::min(a.size(), b.size());
+  if (a[most - 1] == b[most - 1]) return most;
+  std::size_t equal = 1, different = most - 1;  // pages [0, equal) are equal, page `different` isn't
+  while (equal < different) {
+    const std::size_t middle = equal + (different - equal) / 2;
+    if (a[middle] == b[middle]) {
+      equal = middle + 1;
+    } else {
+      different = middle;
+    }
+  }
+  return equal;
+}
+
+// Cuts `whole` before `at`: the part before goes to `upper`, the part from there on stays. The shorter part
+// is copied and the longer keeps the buffer, so that no buffer is more than half empty and taking a page
+// off a long tail costs a page.
+template <typename T>
+void cut(std::vector<T>& whole, std::size_t at, std::vector<T>& upper) {
+  if (whole.empty()) return;
+  const auto middle = whole.begin() + static_cast<std::ptrdiff_t>(at);
+  if (at <= whole.size() / 2) {
+    upper.assign(whole.begin(), middle);
+    whole.erase(whole.begin(), middle);
+  } else {
+    std::vector<T> lower(middle, whole.end());
+    whole.resize(at);
+    upper = std::move(whole);
+    whole = std::move(lower);
+  }
+}
+
+// Takes the last `count` off. A buffer that has become mostly empty is given back, at O(1) an element taken.
+template <typename T>
+void drop_tail(std::vector<T>& whole, std::size_t count) {
+  whole.resize(whole.size() - count);
+  if (whole.capacity() > 64 && whole.size() < whole.capacity() / 4) whole.shrink_to_fit();
+}
+
+void take_tail(std::vector<SlotId>& whole, std::size_t count, std::vector<SlotId>& taken) {
+  if (whole.empty()) return;
+  taken.insert(taken.end(), whole.end() - static_cast<std::ptrdiff_t>(count), whole.end());
+  drop_tail(whole, count);
+}
+
+bool is_device_leaf(const Node& node) {
+  return node.on_device() && node.device_children == 0 && node.device_leases == 0;
+}
+
+bool is_host_leaf(const Node& node) {
+  return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0 && node.device_leases == 0;
+}
+
+}  // namespace
+
+RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host)
+    : device_policy_(std::move(device)), host_policy_(std::move(host)) {
+  KV_CHECK(device_policy_ != nullptr, "the device tier needs an eviction policy");
+  nodes_.emplace_back().alive = true;  // the root: no pages, on every tier in spirit, never offered
+}
+
+// ---- nodes -------------------------------------------------------------------------------------------
+
+NodeId RadixTree::new_node() {
+  NodeId id{};
+  if (free_nodes_.empty()) {
+    KV_CHECK(nodes_.size() < static_cast<std::size_t>(NodeId::none), "the index has a number for every node");
+    id = static_cast<NodeId>(nodes_.size());
+    nodes_.emplace_back();
+  } else {
+    id = free_nodes_.back();
+    free_nodes_.pop_back();
+  }
+  mutable_node(id).alive = true;
+  ++live_;
+  return id;
+}
+
+void RadixTree::free_node(NodeId id) {
+  mutable_node(id) = Node{};
+  free_nodes_.push_back(id);
+  --live_;
+}
+
+void RadixTree::link_child(NodeId parent, NodeId child) {
+  Node& above = mutable_node(parent);
+  Node& below = mutable_node(child);
+  below.parent = parent;
+  below.previous_sibling = NodeId::none;
+  below.next_sibling = above.first_child;
+  if (above.first_child != NodeId::none) mutable_node(above.first_child).previous_sibling = child;
+  above.first_child = child;
+  ++above.children;
+  if (below.on_device()) ++above.device_children;
+}
+
+void RadixTree::unlink_child(NodeId child) {
+  Node& below = mutable_node(child);
+  Node& above = mutable_node(below.parent);
+  if (below.previous_sibling == NodeId::none) {
+    above.first_child = below.next_sibling;
+  } else {
+    mutable_node(below.previous_sibling).next_sibling = below.next_sibling;
+  }
+  if (below.next_sibling != NodeId::none) mutable_node(below.next_sibling).previous_sibling = below.previous_sibling;
+  --above.children;
+  if (below.on_device()) --above.device_children;
+}
+
+NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
+  const auto found = by_first_key_.find(first);
+  if (found == by_first_key_.end()) return NodeId::none;
+  KV_CHECK(node(found->second).parent == parent, "two equal keys name two equal prefixes");
+  return found->second;
+}
+
+void RadixTree::refresh_leaf(NodeId id) {
+  if (id == root()) return;
+  const Node& leaf = node(id);
+  if (is_device_leaf(leaf)) {
+    device_policy_->offer(id, leaf.facts);
+  } else {
+    device_policy_->withdraw(id);
+  }
+  if (host_policy_ == nullptr) return;
+  if (is_host_leaf(leaf)) {
+    host_policy_->offer(id, leaf.facts);
+  } else {
+    host_policy_->withdraw(id);
+  }
+}
+
+// ---- looking up --------------------------------------------------------------------------------------
+
+PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
+  PrefixMatch match{0, 0, root(), root()};
+  while (!keys.empty()) {
+    const NodeId id = child_of(match.end, keys.front());
+    if (id == NodeId::none) break;
+    const Node& child = node(id);
+    const std::size_t shared = shared_pages(child.keys, keys);
+    match.end = id;
+    if (child.on_device()) {
+      match.device_end = id;
+      match.device_pages += shared;
+    } else {
+      match.host_pages += shared;
+    }
+    if (shared < child.keys.size()) break;
+    keys = keys.subspan(shared);
+  }
+  return match;
+}
+
+PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
+  PrefixMatch match = peek(keys);
+  const NodeFacts& last = node(match.end).facts;
+  const Pages beyond = last.depth_pages - (match.device_pages + match.host_pages);
+  if (beyond == 0) return match;
+  const NodeId upper = split(match.end, last.pages - beyond);
+  if (match.device_end == match.end) match.device_end = upper;
+  match.end = upper;
+  return match;
+}
+
+void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
+  for (NodeId at = end; at != root(); at = node(at).parent) {
+    Node& touched = mutable_node(at);
+    touched.facts.last_access = stamp;
+    if (kind == Touch::access) ++touched.facts.hits;
+    // A touch makes no leaf; it only moves one that is on offer.
+    if (is_device_leaf(touched)) {
+      device_policy_->offer(at, touched.facts);
+    } else if (host_policy_ != nullptr && is_host_leaf(touched)) {
+      host_policy_->offer(at, touched.facts);
+    }
+  }
+}
+
+// ---- growing, splitting, shrinking -------------------------------------------------------------------
+
+NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::vector<SlotId> device,
+                         std::vector<SlotId> host, std::uint64_t stamp, std::int32_t priority) {
+  KV_CHECK(!keys.empty() && node(parent).alive, "a new node has pages and a parent");
+  KV_CHECK(!device.empty() || !host.empty(), "every page is on a tier");
+  KV_CHECK(device.empty() || device.size() == keys.size(), "one device slot a page");
+  KV_CHECK(host.empty() || host.size() == keys.size(), "one host slot a page");
+  KV_CHECK(device.empty() || parent == root() || node(parent).on_device(), "the device set is prefix-closed");
+  const NodeId id = new_node();
+  KV_CHECK(by_first_key_.emplace(keys.front(), id).second, "a page is inserted once");
+  insertions_ += keys.size();
+
+  Node& leaf = mutable_node(id);
+  leaf.keys.assign(keys.begin(), keys.end());
+  leaf.device = std::move(device);
+  leaf.host = std::move(host);
+  leaf.facts.last_access = stamp;
+  leaf.facts.inserted = insertions_;
+  leaf.facts.hits = 1;
+  leaf.facts.priority = priority;
+  leaf.facts.pages = static_cast<std::uint32_t>(keys.size());
+  leaf.facts.depth_pages = node(parent).facts.depth_pages + keys.size();
+  if (leaf.on_device()) device_pages_ += keys.size();
+  if (leaf.on_host()) host_pages_ += keys.size();
+  link_child(parent, id);
+  refresh_leaf(id);
+  refresh_leaf(parent);
+  return id;
+}
+
+NodeId RadixTree::split(NodeId id, Pages upper_pages) {
+  KV_CHECK(id != root() && node(id).alive, "the root has nothing to split");
+  KV_CHECK(upper_pages > 0 && upper_pages < node(id).facts.pages, "both parts of a split have pages");
+  const NodeId upper_id = new_node();
+  Node& upper = mutable_node(upper_id);
+  Node& lower = mutable_node(id);
+  unlink_child(id);
+  const NodeId parent = lower.parent;
+  cut(lower.keys, upper_pages, upper.keys);
+  cut(lower.device, upper_pages, upper.device);
+  cut(lower.host, upper_pages, upper.host);
+  by_first_key_[upper.keys.front()] = upper_id;
+  by_first_key_.emplace(lower.keys.front(), id);
+
+  upper.device_leases = lower.device_leases;
+  upper.host_leases = lower.host_leases;
+  upper.backup = lower.backup;
+  upper.load = lower.load;
+  upper.backup_hits = lower.backup_hits;
+  upper.facts = lower.facts;
+  const std::uint64_t lower_pages = lower.keys.size();
+  lower.facts.pages = static_cast<std::uint32_t>(lower_pages);
+  upper.facts.pages = static_cast<std::uint32_t>(upper_pages);
+  upper.facts.depth_pages -= lower_pages;
+  upper.facts.inserted -= lower_pages;  // a node's pages were inserted one after the other
+
+  link_child(parent, upper_id);
+  link_child(upper_id, id);
+  refresh_leaf(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
+  return upper_id;
+}
+
+void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device, std::vector<SlotId>& host) {
+  Node& leaf = mutable_node(id);
+  KV_CHECK(id != root() && leaf.alive && pages > 0 && pages <= leaf.facts.pages, "the tail is part of a node");
+  KV_CHECK(leaf.children == 0, "only a leaf's tail is removed");
+  KV_CHECK(leaf.device_leases == 0 && leaf.host_leases == 0, "a leased page is not removed");
+  KV_CHECK(leaf.backup == OperationId::none && leaf.load == OperationId::none, "a page in transfer is not removed");
+  if (leaf.on_device()) device_pages_ -= pages;
+  if (leaf.on_host()) host_pages_ -= pages;
+  if (pages == leaf.facts.pages) {
+    device.insert(device.end(), leaf.device.begin(), leaf.device.end());
+    host.insert(host.end(), leaf.host.begin(), leaf.host.end());
+    const NodeId parent = leaf.parent;
+    by_first_key_.erase(leaf.keys.front());
+    unlink_child(id);
+    device_policy_->withdraw(id);
+    if (host_policy_ != nullptr) host_policy_->withdraw(id);
+    free_node(id);
+    refresh_leaf(parent);
+    return;
+  }
+  take_tail(leaf.device, pages, device);
+  take_tail(leaf.host, pages, host);
+  drop_tail(leaf.keys, pages);
+  leaf.facts.pages -= static_cast<std::uint32_t>(pages);
+  leaf.facts.depth_pages -= pages;
+  leaf.facts.inserted -= pages;
+  refresh_leaf(id);
+}
+
+// ---- residency ---------------------------------------------------------------------------------------
+
+void RadixTree::set_device(NodeId id, std::vector<SlotId> slots) {
+  Node& target = mutable_node(id);
+  KV_CHECK(id != root() && target.alive && !target.on_device(), "the node isn't on the device yet");
+  KV_CHECK(slots.size() == target.keys.size(), "one device slot a page");
+  KV_CHECK(target.parent == root() || node(target.parent).on_device(), "the device set is prefix-closed");
+  target.device = std::move(slots);
+  device_pages_ += target.facts.pages;
+  if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
+  ++mutable_node(target.parent).device_children;
+  refresh_leaf(id);
+  refresh_leaf(target.parent);
+}
+
+void RadixTree::set_host(NodeId id, std::vector<SlotId> slots) {
+  Node& target = mutable_node(id);
+  KV_CHECK(id != root() && target.alive && !target.on_host(), "the node isn't on the host yet");
+  KV_CHECK(slots.size() == target.keys.size(), "one host slot a page");
+  target.host = std::move(slots);
+  host_pages_ += target.facts.pages;
+  refresh_leaf(id);
+}
+
+std::vector<SlotId> RadixTree::clear_device(NodeId id) {
+  Node& target = mutable_node(id);
+  KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
+  KV_CHECK(target.device_children == 0, "the device set is prefix-closed");
+  KV_CHECK(target.device_leases == 0, "a leased page is not evicted");
+  std::vector<SlotId> slots = std::exchange(target.device, {});
+  device_pages_ -= target.facts.pages;
+  --mutable_node(target.parent).device_children;
+  refresh_leaf(id);
+  refresh_leaf(target.parent);
+  return slots;
+}
+
+std::vector<SlotId> RadixTree::clear_host(NodeId id) {
+  Node& target = mutable_node(id);
+  KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
+  KV_CHECK(target.host_leases == 0, "a leased page is not evicted");
+  std::vector<SlotId> slots = std::exchange(target.host, {});
+  host_pages_ -= target.facts.pages;
+  refresh_leaf(id);
+  return slots;
+}
+
+void RadixTree::raise_priority(NodeId id, std::int32_t priority) {
+  Node& target = mutable_node(id);
+  if (priority <= target.facts.priority) return;
+  target.facts.priority = priority;
+  refresh_leaf(id);
+}
+
+// ---- leases ------------------------------------------------------------------------------------------
+
+void RadixTree::lease_device(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive, "only what is cached is leased");
+    if (leased.device_leases++ > 0) continue;
+    if (leased.on_device()) leased_device_pages_ += leased.facts.pages;
+    refresh_leaf(at);
+  }
+}
+
+void RadixTree::release_device(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive && leased.device_leases > 0, "a lease is released once");
+    if (--leased.device_leases > 0) continue;
+    if (leased.on_device()) leased_device_pages_ -= leased.facts.pages;
+    refresh_leaf(at);
+  }
+}
+
+void RadixTree::lease_host(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive, "only what is cached is leased");
+    if (leased.host_leases++ == 0) refresh_leaf(at);
+  }
+}
+
+void RadixTree::release_host(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive && leased.host_leases > 0, "a lease is released once");
+    if (--leased.host_leases == 0) refresh_leaf(at);
+  }
+}
+
+// ---- invariants --------------------------------------------------------------------------------------
+
+void RadixTree::check_node(NodeId id) const {
+  const Node& n = node(id);
+  const Node& parent = node(n.parent);
+  const auto entry = by_first_key_.find(n.keys.front());
+  KV_CHECK(entry != by_first_key_.end() && entry->second == id, "a node is found by its first key");
+  KV_CHECK(n.facts.pages == n.keys.size() && n.facts.pages > 0, "a node knows its pages");
+  KV_CHECK(n.facts.depth_pages == parent.facts.depth_pages + n.facts.pages, "a node knows its depth");
+  KV_CHECK(n.facts.inserted >= n.facts.pages && n.facts.inserted <= insertions_, "pages are numbered as inserted");
+  KV_CHECK(n.on_device() || n.on_host(), "every page is on a tier");
+  KV_CHECK(!n.on_device() || n.device.size() == n.keys.size(), "one device slot a page");
+  KV_CHECK(!n.on_host() || n.host.size() == n.keys.size(), "one host slot a page");
+  KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
+  KV_CHECK(device_policy_->is_offered(id) == is_device_leaf(n), "device leaves are on offer");
+  if (host_policy_ != nullptr) KV_CHECK(host_policy_->is_offered(id) == is_host_leaf(n), "host leaves are on offer");
+}
+
+void RadixTree::check_children(NodeId id) const {
+  const Node& n = node(id);
+  std::uint64_t children = 0, device_children = 0, device_leases = 0, host_leases = 0;
+  NodeId previous = NodeId::none;
+  for (NodeId at = n.first_child; at != NodeId::none; at = node(at).next_sibling) {
+    const Node& child = node(at);
+    KV_CHECK(child.alive && child.parent == id && child.previous_sibling == previous, "siblings are linked");
+    ++children;
+    if (child.on_device()) ++device_children;
+    device_leases += child.device_leases;
+    host_leases += child.host_leases;
+    previous = at;
+  }
+  KV_CHECK(children == n.children && device_children == n.device_children, "a node knows its children");
+  KV_CHECK(device_leases <= n.device_leases && host_leases <= n.host_leases, "a lease holds the whole path");
+}
+
+void RadixTree::check_invariants() const {
+  std::size_t live = 0, children = 0, device_leaves = 0, host_leaves = 0;
+  Pages device_pages = 0, host_pages = 0, leased = 0;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto id = static_cast<NodeId>(i);
+    const Node& n = nodes_[i];
+    if (!n.alive) continue;
+    check_children(id);
+    children += n.children;
+    if (id == root()) continue;
+    check_node(id);
+    ++live;
+    if (n.on_device()) device_pages += n.facts.pages;
+    if (n.on_host()) host_pages += n.facts.pages;
+    if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
+    if (is_device_leaf(n)) ++device_leaves;
+    if (is_host_leaf(n)) ++host_leaves;
+  }
+  // Every node has one place in one list of children, and depths grow downwards: so it is one tree.
+  KV_CHECK(children == live && live == live_ && by_first_key_.size() == live, "all nodes hang below the root");
+  KV_CHECK(nodes_.size() == live + free_nodes_.size() + 1, "a node is live or free");
+  KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
+  KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
+  KV_CHECK(device_policy_->offered() == device_leaves, "nothing but device leaves is on offer");
+  KV_CHECK(host_policy_ == nullptr || host_policy_->offered() == host_leaves, "nothing but host leaves is on offer");
+}
+
+}  // namespace kvtwin
