@@ -25,7 +25,7 @@ add_custom_target(kvtwin_version_header
   COMMAND ${CMAKE_COMMAND} -DKVTWIN_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DKVTWIN_HEADER=${KVTWIN_HEADER}
           -DKVTWIN_VERSION=${PROJECT_VERSION} -P ${CMAKE_CURRENT_LIST_DIR}/Version.cmake
   BYPRODUCTS ${KVTWIN_HEADER}
-  COMMENT "")
+  COMMENT "Asking git for the commit")
 add_library(kvtwin_version INTERFACE)
 add_dependencies(kvtwin_version kvtwin_version_header)
 target_include_directories(kvtwin_version INTERFACE ${PROJECT_BINARY_DIR}/generated)
