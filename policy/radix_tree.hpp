@@ -8,7 +8,8 @@
 // Residency: the device set is prefix-closed; every node is on L1 or L2. Leases are counted on every node
 // of the path up to the root: a leased page is neither evicted nor overwritten.
 //   device leaf: on L1, no child on L1, no device lease.      (candidates of device eviction)
-//   host leaf:   on L2 only, no child at all, no host lease.  (candidates of host eviction)
+//   host leaf:   on L2 only, no child at all, no lease.       (candidates of host eviction, which removes pages:
+//                so neither a lease of L2 nor one of L1, ahead of a load, may name them)
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
 // key in one table, and the point where a request leaves a node by binary search.
@@ -68,8 +69,9 @@ class RadixTree {
 
   // A new stamp for one request's accesses.
   std::uint64_t next_stamp() { return ++stamp_; }
-  // Stamps every node from `end` to the root and counts a touch.
-  void touch(NodeId end, std::uint64_t stamp);
+  // Stamps every node from `end` to the root; an access also counts as a touch.
+  enum class Touch : std::uint8_t { access, recency_only };
+  void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
 
   // Adds a leaf below `parent` (which ends exactly before keys[0]); takes the slots over. Not yet touched:
   // facts.hits = 1, last_access = stamp. Exactly one of device and host may be empty.
@@ -83,8 +85,10 @@ class RadixTree {
   // Residency changes of a whole node; slots are handed over or back.
   void set_device(NodeId id, std::vector<SlotId> slots);  // load-back, un-evict: parent must be on L1
   void set_host(NodeId id, std::vector<SlotId> slots);
-  std::vector<SlotId> clear_device(NodeId id);  // no child on L1; the node must be on L2
-  std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
+  // No child on L1; the node must be on L2. If that leaves it and an only child in one state and history, with
+  // no lease and no transfer on either, the child's pages join the node (a split is undone); the child's id goes.
+  std::vector<SlotId> clear_device(NodeId id);
+  std::vector<SlotId> clear_host(NodeId id);  // the node must be on L1
   void set_backup(NodeId id, OperationId operation) { mutable_node(id).backup = operation; }
   void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
@@ -121,6 +125,7 @@ class RadixTree {
   void unlink_child(NodeId child);
   NodeId child_of(NodeId parent, const PageKey& first) const;
   void refresh_leaf(NodeId id);  // offers or withdraws it in both tiers
+  void join_only_child(NodeId id);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 

@@ -1,0 +1,63 @@
+#include "cli/environment.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "cli/error.hpp"
+#include "models/names.hpp"
+
+namespace kvtwin {
+namespace {
+
+const std::vector<std::string>& known() {
+  static const std::vector<std::string> names{"KVTWIN_PYTHON", "KVTWIN_PROGRESS"};
+  return names;
+}
+
+bool parse_flag(const std::string& name, const std::string& text) {
+  for (const char* no : {"false", "0", "off"}) {
+    if (text == no) return false;
+  }
+  for (const char* yes : {"true", "1", "on"}) {
+    if (text == yes) return true;
+  }
+  throw InputError(name + "=" + text + ": must be true, 1, on, false, 0 or off");
+}
+
+std::string value_of(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace
+
+void check_environment() {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (!text.starts_with("KVTWIN_")) continue;
+    const std::string name(text.substr(0, text.find('=')));
+    bool found = false;
+    for (const std::string& candidate : known()) found |= candidate == name;
+    if (!found) throw InputError(unknown_name("environment variable", name, known()));
+  }
+  environment_progress();
+}
+
+std::string environment_help() {
+  return "Environment:\n"
+         "  KVTWIN_PYTHON    Python with matplotlib that `figures` runs (default: .venv of the source folder)\n"
+         "  KVTWIN_PROGRESS  false, 0 or off: no progress on a terminal";
+}
+
+std::string environment_python() { return value_of("KVTWIN_PYTHON"); }
+
+bool environment_progress() {
+  const std::string text = value_of("KVTWIN_PROGRESS");
+  return text.empty() || parse_flag("KVTWIN_PROGRESS", text);
+}
+
+}  // namespace kvtwin

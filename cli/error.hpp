@@ -1,0 +1,20 @@
+// Bad input: one sentence for the user (what, where, what would be right); the program exits with 2.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace kvtwin {
+
+class InputError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The work itself failed (a full disk, say); the program exits with 1.
+class WorkError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace kvtwin

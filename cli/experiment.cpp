@@ -1,0 +1,316 @@
+#include "cli/experiment.hpp"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <sstream>
+
+#include "cli/error.hpp"
+#include "models/names.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Value = Experiment::Value;
+using Key = Experiment::Key;
+
+Value text_value(const char* text) { return std::string(text); }
+Value integer_value(std::int64_t number) { return number; }
+
+constexpr double kMost = 9.2e18;
+
+const std::vector<Key>& table() {
+  static const std::vector<Key> keys = {
+      {"seed", integer_value(1), 0, kMost, "of everything that is drawn"},
+      {"model.name", text_value("llama-3.1-8b"), 0, 0, "a preset: see kvtwin presets"},
+      {"model.config", text_value(""), 0, 0, "path of a Hugging Face config.json, instead of model.name"},
+      {"model.kv_dtype", text_value("auto"), 0, 0, "auto, bf16, fp16 or fp8"},
+      {"hardware.name", text_value("h100-pcie5"), 0, 0, "a preset: see kvtwin presets"},
+      {"hardware.file", text_value(""), 0, 0, "path of a hardware description, instead of hardware.name"},
+      {"workload.trace", text_value(""), 0, 0, "path of a trace (.jsonl, .gz or .zst)"},
+      {"workload.block_tokens", integer_value(512), 1, 1e6, "tokens of a block id in the trace"},
+      {"workload.generate.kind", text_value("chat"), 0, 0, "what to generate where no trace is given: chat"},
+      {"workload.generate.requests", integer_value(0), 0, kMost, "requests to generate; 0 = by duration"},
+      {"workload.generate.duration_s", 3600.0, 0, 1e9, "seconds of traffic to generate"},
+      {"workload.generate.sessions_per_second", 2.08, 1e-9, 1e6, "new sessions a second; 2.08 makes about 3.4 requests a second"},
+      {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
+      {"workload.time_scale", 1.0, 1e-9, 1e9, "2.0 = arrivals twice as far apart"},
+      {"parallel.tp", integer_value(1), 1, 64, "tensor-parallel ranks of the engine"},
+      {"parallel.rank_model", text_value("lockstep"), 0, 0, "lockstep"},
+      {"cluster.engines", integer_value(1), 1, 1024, "engines"},
+      {"cluster.prefill", integer_value(0), 0, 1024, "engines that only prefill"},
+      {"cluster.decode", integer_value(0), 0, 1024, "engines that only decode"},
+      {"cluster.route", text_value("round_robin"), 0, 0, "how requests find their engine"},
+      {"cache.page_tokens", integer_value(64), 1, 1e6, "tokens of a page"},
+      {"cache.layout", text_value("page_first"), 0, 0, "of the host pool: layer_first, page_first, page_first_direct, page_head"},
+      {"cache.eviction", text_value("lru"), 0, 0, "lru or fifo"},
+      {"cache.evict_unit", text_value("page"), 0, 0, "page (just enough, from a leaf's tail) or node (whole leaves)"},
+      {"cache.write_policy", text_value("write_through"), 0, 0, "write_through"},
+      {"cache.write_threshold", integer_value(1), 1, 1e9, "inserts of a prefix before it is backed up"},
+      {"cache.prefetch_policy", text_value("timeout"), 0, 0, "best_effort, wait_complete or timeout; for storage tiers"},
+      {"cache.io", text_value("auto"), 0, 0, "kernel, direct or auto"},
+      {"cache.path", text_value("via_host"), 0, 0, "via_host"},
+      {"cache.load_back_min_tokens", integer_value(10), 0, 1e9, "shorter hits on the host are computed again"},
+      {"cache.load_back_quota_tokens", integer_value(0), 0, kMost, "most tokens one request loads back; 0 = no quota"},
+      {"cache.output", true, 0, 0, "generated pages are cached too"},
+      {"tiers.device.tokens", integer_value(0), 0, kMost, "capacity of L1"},
+      {"tiers.device.gib", 0.0, 0, 1e9, "capacity of L1; neither = what the hardware leaves beside the weights"},
+      {"tiers.host.tokens", integer_value(0), 0, kMost, "capacity of L2"},
+      {"tiers.host.gib", 0.0, 0, 1e9, "capacity of L2; neither = no host tier"},
+      {"tiers.disk.tokens", integer_value(0), 0, kMost, "capacity of the disk tier"},
+      {"tiers.disk.gib", 0.0, 0, 1e9, "capacity of the disk tier"},
+      {"tiers.disk.path", text_value(""), 0, 0, "folder of the disk tier"},
+      {"tiers.disk.format", text_value("segments"), 0, 0, "segments"},
+      {"tiers.remote.tokens", integer_value(0), 0, kMost, "capacity of the remote tier"},
+      {"tiers.remote.gib", 0.0, 0, 1e9, "capacity of the remote tier"},
+      {"tiers.remote.url", text_value(""), 0, 0, "where the remote tier is"},
+      {"scheduler.order", text_value("fcfs"), 0, 0, "fcfs or longest_prefix"},
+      {"scheduler.order_window", integer_value(128), 1, 1e6, "waiting requests that longest_prefix looks at"},
+      {"scheduler.overtake_limit", integer_value(128), 0, 1e9, "times a waiting request may be passed over"},
+      {"scheduler.max_running", integer_value(256), 1, 1e6, "requests that run at once"},
+      {"scheduler.max_waiting", integer_value(0), 0, kMost, "requests that wait; more are rejected; 0 = no limit"},
+      {"scheduler.chunk_tokens", integer_value(8192), 1, 1e9, "prefill tokens of one pass"},
+      {"scheduler.burst_steps", integer_value(64), 1, 1e6, "decode steps submitted at once"},
+      {"sim.dram_shared", true, 0, 0, "all of a host's transfers share its DRAM bandwidth"},
+  };
+  return keys;
+}
+
+const char* type_name(const Value& value) {
+  static constexpr const char* kNames[] = {"a string", "an integer", "a number", "true or false"};
+  return kNames[value.index()];
+}
+
+std::string shown(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    std::ostringstream out;
+    out << toml::value<std::string>(*text);
+    return out.str();
+  }
+  if (const auto* number = std::get_if<std::int64_t>(&value)) return std::to_string(*number);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  std::ostringstream out;
+  out << toml::value<double>(std::get<double>(value));
+  return out.str();
+}
+
+const Key& find_key(std::string_view name, const std::string& where) {
+  for (const Key& key : table()) {
+    if (key.name == name) return key;
+  }
+  std::vector<std::string> names;
+  for (const Key& key : table()) names.emplace_back(key.name);
+  const std::string nearest = nearest_name(name, names);
+  std::string sentence = where + ": unknown key \"" + std::string(name) + "\"";
+  if (!nearest.empty()) sentence += "; did you mean \"" + nearest + "\"?";
+  throw InputError(sentence + (nearest.empty() ? "; " : " ") + "`kvtwin simulate --help-keys` lists all keys");
+}
+
+Value to_value(const toml::node& node, const std::string& where) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* integer = node.as_integer()) return integer->get();
+  if (const auto* number = node.as_floating_point()) return number->get();
+  if (const auto* flag = node.as_boolean()) return flag->get();
+  throw InputError(where + ": must be a string, a number or true/false");
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in || std::filesystem::is_directory(path)) {
+    throw InputError(path.string() + ": can't be read; give the path of an experiment file (TOML)");
+  }
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (text.size() > (1U << 20)) throw InputError(path.string() + ": longer than 1 MiB; that is no experiment file");
+  return text;
+}
+
+}  // namespace
+
+std::span<const Experiment::Key> Experiment::keys() { return table(); }
+
+Experiment::Experiment() {
+  for (const Key& key : table()) entries_[std::string(key.name)].value = key.fallback;
+}
+
+Experiment Experiment::from_file(const std::filesystem::path& path) {
+  Experiment experiment = from_text(read_file(path), path.string());
+  experiment.folder_ = path.parent_path();
+  return experiment;
+}
+
+Experiment Experiment::from_text(std::string_view text, const std::string& name) {
+  Experiment experiment;
+  toml::table document;
+  try {
+    document = toml::parse(text, name);
+  } catch (const toml::parse_error& error) {
+    throw InputError(name + ":" + std::to_string(error.source().begin.line) + ": not TOML: " +
+                     std::string(error.description()));
+  }
+  struct Level {
+    std::string prefix;
+    const toml::table* table;
+  };
+  std::vector<Level> open{{"", &document}};  // breadth first, no recursion on user input
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    const Level level = open[i];
+    for (const auto& [key, node] : *level.table) {
+      const std::string full = level.prefix + std::string(key.str());
+      const std::string where = name + ":" + std::to_string(node.source().begin.line);
+      if (const auto* child = node.as_table()) {
+        open.push_back({full + ".", child});
+        continue;
+      }
+      const Key& known = find_key(full, where);
+      experiment.assign(known, to_value(node, where + ": " + full), where, true);
+    }
+  }
+  return experiment;
+}
+
+void Experiment::set(std::string_view assignment, const std::string& origin) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    throw InputError(origin + " " + std::string(assignment) + ": must be key=value, e.g. cache.page_tokens=32");
+  }
+  const std::string key(assignment.substr(0, equals));
+  const std::string text(assignment.substr(equals + 1));
+  const Key& known = find_key(key, origin);
+  Value value = text;
+  if (!std::holds_alternative<std::string>(known.fallback)) {
+    try {
+      const toml::table parsed = toml::parse("value = " + text);
+      if (parsed.size() == 1) value = to_value(*parsed.get("value"), origin + " " + key);
+    } catch (const toml::parse_error&) {  // stays a string, whose type is then refused below
+    }
+  } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    value = text.substr(1, text.size() - 2);
+  }
+  assign(known, std::move(value), origin, false);
+}
+
+void Experiment::assign(const Key& key, Value value, const std::string& origin, bool from_file) {
+  const std::string where = origin + ": " + std::string(key.name);
+  if (std::holds_alternative<double>(key.fallback) && std::holds_alternative<std::int64_t>(value)) {
+    value = static_cast<double>(std::get<std::int64_t>(value));
+  }
+  if (value.index() != key.fallback.index()) {
+    throw InputError(where + " is " + shown(value) + "; it must be " + type_name(key.fallback) + " (" +
+                     std::string(key.help) + ")");
+  }
+  const auto check = [&](double number) {
+    if (!(number >= key.least && number <= key.most)) {
+      std::ostringstream range;
+      range << where << " is " << shown(value) << "; it must be at least " << key.least;
+      if (key.most < kMost) range << " and at most " << key.most;
+      throw InputError(range.str() + " (" + std::string(key.help) + ")");
+    }
+  };
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) check(static_cast<double>(*integer));
+  if (const auto* number = std::get_if<double>(&value)) check(*number);
+  const bool empty = value == Value(std::string()) || value == Value(std::int64_t{0}) || value == Value(0.0);
+  entries_.find(key.name)->second = {std::move(value), origin, from_file};
+  // Two ways of saying one thing: the later one wins, but one file that says both is a mistake.
+  static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
+      {"tiers.device.tokens", "tiers.device.gib"}, {"tiers.host.tokens", "tiers.host.gib"},
+      {"tiers.disk.tokens", "tiers.disk.gib"},     {"tiers.remote.tokens", "tiers.remote.gib"},
+      {"model.name", "model.config"},              {"hardware.name", "hardware.file"}};
+  for (const auto& [a, b] : kPairs) {
+    if (empty || (key.name != a && key.name != b)) continue;
+    const std::string_view other_name = key.name == a ? b : a;
+    Entry& other = entry(other_name);
+    const bool other_empty =
+        std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, other.value);
+    if (other.from_file && from_file && !other_empty) {
+      throw InputError(where + ": " + std::string(other_name) + " is given too (" + other.origin + "); give one of them");
+    }
+    other.value = std::visit([](const auto& v) { return Value(std::decay_t<decltype(v)>{}); }, other.value);
+    other.from_file = false;
+  }
+}
+
+void Experiment::set_from_sglang_flags(std::string_view flags) {
+  static constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+      {"--page-size", "cache.page_tokens"},
+      {"--hicache-write-policy", "cache.write_policy"},
+      {"--hicache-io-backend", "cache.io"},
+      {"--hicache-mem-layout", "cache.layout"},
+      {"--hicache-size", "tiers.host.gib"},
+      {"--hicache-storage-prefetch-policy", "cache.prefetch_policy"},
+      {"--radix-eviction-policy", "cache.eviction"},
+      {"--chunked-prefill-size", "scheduler.chunk_tokens"},
+      {"--max-running-requests", "scheduler.max_running"},
+      {"--max-queued-requests", "scheduler.max_waiting"},
+      {"--max-total-tokens", "tiers.device.tokens"},
+      {"--schedule-policy", "scheduler.order"},
+      {"--tp-size", "parallel.tp"},
+      {"--tp", "parallel.tp"},
+      {"--kv-cache-dtype", "model.kv_dtype"}};
+  std::istringstream words{std::string(flags)};
+  std::vector<std::string> list{std::istream_iterator<std::string>(words), {}};
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    std::string flag = list[i], value;
+    if (const auto equals = flag.find('='); equals != std::string::npos) {
+      value = flag.substr(equals + 1);
+      flag.resize(equals);
+    }
+    if (flag == "--enable-hierarchical-cache") continue;
+    const auto* known = std::ranges::find(kFlags, std::string_view(flag), &std::pair<std::string_view, std::string_view>::first);
+    if (known == std::end(kFlags)) {
+      std::vector<std::string> names;
+      for (const auto& [name, key] : kFlags) names.emplace_back(name);
+      throw InputError("--from-sglang-flags: " + unknown_name("flag", flag, names));
+    }
+    if (value.empty()) {
+      if (i + 1 == list.size()) throw InputError("--from-sglang-flags: " + flag + " needs a value");
+      value = list[++i];
+    }
+    if (flag == "--schedule-policy" && value == "lpm") value = "longest_prefix";
+    if (flag == "--kv-cache-dtype" && value.starts_with("fp8")) value = "fp8";
+    if (flag == "--hicache-size") {  // SGLang counts 10^9 bytes
+      double size = 0;
+      if (std::sscanf(value.c_str(), "%lf", &size) != 1) throw InputError("--from-sglang-flags: --hicache-size " + value + " is no number");
+      std::ostringstream gib;
+      gib.precision(17);
+      gib << size * 1e9 / 1073741824.0;
+      value = gib.str();
+    }
+    set(std::string(known->second) + "=" + value, "--from-sglang-flags " + flag);
+  }
+}
+
+Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }
+const Experiment::Entry& Experiment::entry(std::string_view key) const { return entries_.find(key)->second; }
+
+const std::string& Experiment::text(std::string_view key) const { return std::get<std::string>(entry(key).value); }
+std::int64_t Experiment::integer(std::string_view key) const { return std::get<std::int64_t>(entry(key).value); }
+double Experiment::number(std::string_view key) const { return std::get<double>(entry(key).value); }
+bool Experiment::flag(std::string_view key) const { return std::get<bool>(entry(key).value); }
+bool Experiment::given(std::string_view key) const { return entry(key).origin != "default"; }
+const std::string& Experiment::origin(std::string_view key) const { return entry(key).origin; }
+
+std::string Experiment::where(std::string_view key) const { return std::string(key) + " (" + origin(key) + ")"; }
+
+std::filesystem::path Experiment::path(std::string_view key) const {
+  const std::filesystem::path given_path = text(key);
+  return given_path.is_absolute() || !entry(key).from_file ? given_path : folder_ / given_path;
+}
+
+std::string Experiment::resolved() const {
+  std::ostringstream out;
+  out << "# Every key, its value and where it came from.\n";
+  for (const Key& key : table()) {
+    const Entry& e = entry(key.name);
+    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
+    Value value = e.value;
+    if (is_path && !text(key.name).empty()) value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
+    out << key.name << " = " << shown(value) << "  # " << e.origin << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace kvtwin

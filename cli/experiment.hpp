@@ -1,0 +1,70 @@
+// An experiment: every key that kvtwin knows, its value, and where that came from. Read from TOML, then
+// overridden by --set; written back whole into each run folder. Unknown keys, wrong types and values out of
+// range are InputErrors that name the place and the nearest known key.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace kvtwin {
+
+class Experiment {
+ public:
+  using Value = std::variant<std::string, std::int64_t, double, bool>;
+
+  struct Key {
+    std::string_view name;
+    Value fallback;         // its type is the key's type; a double takes integers too
+    double least = 0;       // of numbers
+    double most = 9.2e18;
+    std::string_view help;  // one line, with the unit
+  };
+  // In the order of the resolved file.
+  static std::span<const Key> keys();
+
+  static Experiment from_file(const std::filesystem::path& path);
+  static Experiment from_text(std::string_view text, const std::string& name);
+
+  // `assignment` is key=value; a value that is no TOML literal is taken as a string.
+  void set(std::string_view assignment, const std::string& origin = "--set");
+  // SGLang's server flags, e.g. "--page-size 64 --hicache-ratio 2".
+  void set_from_sglang_flags(std::string_view flags);
+
+  const std::string& text(std::string_view key) const;
+  std::int64_t integer(std::string_view key) const;
+  double number(std::string_view key) const;
+  bool flag(std::string_view key) const;
+  bool given(std::string_view key) const;  // not the default
+  // "experiments/quickstart.toml:12", "--set", "default", ...
+  const std::string& origin(std::string_view key) const;
+  // "cache.layout (experiments/x.toml:12)", for error sentences.
+  std::string where(std::string_view key) const;
+  // A path relative to the experiment file's folder unless it came from the command line.
+  std::filesystem::path path(std::string_view key) const;
+
+  // Every key, its value and where it came from, as TOML that gives the same experiment again.
+  std::string resolved() const;
+
+ private:
+  struct Entry {
+    Value value;
+    std::string origin = "default";
+    bool from_file = false;
+  };
+  Experiment();
+  Entry& entry(std::string_view key);
+  const Entry& entry(std::string_view key) const;
+  void assign(const Key& key, Value value, const std::string& origin, bool from_file);
+
+  std::map<std::string, Entry, std::less<>> entries_;
+  std::filesystem::path folder_;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,111 @@
+#include "cli/metrics.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace kvtwin {
+namespace {
+
+constexpr unsigned kMantissaBits = 10;
+
+std::size_t bucket_of(std::uint64_t value) {
+  if (value < (1U << (kMantissaBits + 1))) return value;
+  const unsigned shift = static_cast<unsigned>(std::bit_width(value)) - 1 - kMantissaBits;
+  return (static_cast<std::size_t>(shift) << kMantissaBits) + static_cast<std::size_t>(value >> shift);
+}
+
+std::uint64_t low_end(std::size_t bucket) {
+  if (bucket < (1U << (kMantissaBits + 1))) return bucket;
+  const std::size_t shift = (bucket >> kMantissaBits) - 1;
+  return static_cast<std::uint64_t>(bucket - (shift << kMantissaBits)) << shift;
+}
+
+double seconds(double nanoseconds) { return nanoseconds / 1e9; }
+
+}  // namespace
+
+void DurationHistogram::add(TimeNs duration) {
+  const auto value = static_cast<std::uint64_t>(std::max<TimeNs>(duration, 0));
+  const std::size_t bucket = bucket_of(value);
+  if (bucket >= buckets_.size()) buckets_.resize(bucket + 1);
+  ++buckets_[bucket];
+  ++count_;
+  max_ = std::max(max_, duration);
+  const std::uint64_t before = sum_[0];
+  sum_[0] += value;
+  if (sum_[0] < before) ++sum_[1];
+}
+
+double DurationHistogram::mean_seconds() const {
+  if (count_ == 0) return 0;
+  const double sum = static_cast<double>(sum_[1]) * 18446744073709551616.0 + static_cast<double>(sum_[0]);
+  return seconds(sum / static_cast<double>(count_));
+}
+
+double DurationHistogram::quantile_seconds(std::uint64_t per_mille) const {
+  const std::uint64_t wanted = std::max<std::uint64_t>(1, (count_ * per_mille + 999) / 1000);
+  std::uint64_t seen = 0;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    seen += buckets_[bucket];
+    if (seen >= wanted) return seconds(static_cast<double>(low_end(bucket)));
+  }
+  return 0;
+}
+
+double DurationHistogram::max_seconds() const { return seconds(static_cast<double>(max_)); }
+
+void Metrics::finished(const RequestRecord& r) {
+  ++completed;
+  prompt += r.prompt_tokens;
+  hit_device += r.hit_device;
+  hit_host += r.hit_host;
+  hit_disk += r.hit_disk;
+  hit_remote += r.hit_remote;
+  recomputed_after_stop += r.recomputed_after_stop;
+  miss += r.miss;
+  output += r.output_tokens;
+  retracted_recompute += r.retracted_recompute;
+  ttft.add(r.first_token - r.arrival);
+  queue.add(r.queue_ns);
+  prefetch_wait.add(r.prefetch_wait_ns);
+  load_wait.add(r.load_wait_ns);
+  compute.add(r.compute_ns);
+  e2e.add(r.finished - r.arrival);
+  if (r.output_tokens > 1) tpot.add((r.finished - r.first_token) / static_cast<TimeNs>(r.output_tokens - 1));
+  last_finish = std::max(last_finish, r.finished);
+}
+
+void Metrics::on_event(const Event& event) {
+  switch (event.kind) {
+    case EventKind::arrived: ++arrived; break;
+    case EventKind::finished: finished(*event.record); break;
+    case EventKind::rejected:
+      ++rejected[name_of(event.reason)];
+      ++rejected_total;
+      break;
+    case EventKind::retracted: ++retractions; break;
+    case EventKind::backup_done: host.written += event.pages; break;
+    case EventKind::backup_dropped: host.dropped[name_of(event.reason)] += event.pages; break;
+    case EventKind::load_done: loaded_pages += event.pages; break;
+    case EventKind::load_failed: load_failed_pages += event.pages; break;
+    case EventKind::evicted: (event.tier == Tier::device ? device : host).evicted += event.pages; break;
+    case EventKind::pass_done:
+      if (event.pages == 0) {
+        ++prefill_passes;
+        prefill_tokens += event.tokens;
+      } else {
+        ++decode_passes;
+        decode_steps += event.pages;
+      }
+      break;
+    case EventKind::admitted:
+    case EventKind::first_token:
+    case EventKind::backup_queued:
+    case EventKind::load_queued:
+    case EventKind::slots_allocated:
+    case EventKind::slots_released: break;
+  }
+  if (next_ != nullptr) next_->on_event(event);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,290 @@
+#include "cli/run_folder.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/error.hpp"
+#include "kvtwin_version.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
+Json quantiles(const DurationHistogram& h) {
+  return {{"mean", h.mean_seconds()},          {"p50", h.quantile_seconds(500)}, {"p90", h.quantile_seconds(900)},
+          {"p95", h.quantile_seconds(950)}, {"p99", h.quantile_seconds(990)}, {"max", h.max_seconds()}};
+}
+
+double busy_fraction(const LaneUse& lane, TimeNs total) {
+  return total == 0 ? 0 : static_cast<double>(lane.busy_ns) / static_cast<double>(total);
+}
+
+// 99th percentile over the run's windows.
+double busy_p99(const LaneUse& lane) {
+  std::vector<TimeNs> windows = lane.window_busy_ns;
+  if (windows.empty() || lane.window_ns == 0) return 0;
+  const std::size_t index = (windows.size() * 99 + 99) / 100 - 1;
+  std::ranges::nth_element(windows, windows.begin() + static_cast<std::ptrdiff_t>(index));
+  return static_cast<double>(windows[index]) / static_cast<double>(lane.window_ns);
+}
+
+Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
+  Json list = Json::array();
+  for (const LaneUse& lane : lanes) {
+    list.push_back({{"name", lane.name},
+                    {"bytes", lane.bytes},
+                    {"transfers", lane.transfers},
+                    {"busy_fraction", busy_fraction(lane, total)},
+                    {"busy_fraction_p99", busy_p99(lane)}});
+  }
+  return list;
+}
+
+Json tier_json(const char* name, Pages capacity, Pages used_max, const Metrics::TierUse& use, Bytes written) {
+  Json dropped = Json::object();
+  for (const auto& [reason, pages] : use.dropped) dropped[std::string(reason)] = pages;
+  return {{"name", name},          {"capacity_pages", capacity}, {"used_pages_max", used_max},
+          {"evicted_pages", use.evicted}, {"written_bytes", written},   {"dropped", dropped}};
+}
+
+std::uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+double per_second(std::uint64_t count, TimeNs ns) { return ns == 0 ? 0 : static_cast<double>(count) / seconds(ns); }
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, value);
+  return text;
+}
+
+}  // namespace
+
+std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionLog& decisions,
+                        const std::vector<LaneUse>& lanes) {
+  Json rejected = Json::object();
+  for (const auto& [reason, count] : m.rejected) rejected[std::string(reason)] = count;
+  Json report;
+  report["schema_version"] = 1;
+  report["kvtwin_version"] = kVersion;
+  report["git_commit"] = kGitCommit;
+  report["world"] = facts.world;
+  report["device"] = facts.device;
+  report["seed"] = facts.seed;
+  report["model_kv"] = facts.kv_formula;
+  report["notes"] = facts.notes;
+  report["requests"] = {{"total", m.arrived},
+                        {"completed", m.completed},
+                        {"rejected", m.rejected_total},
+                        {"failed", m.arrived - m.completed - m.rejected_total},
+                        {"rejected_reasons", rejected},
+                        {"failed_reasons", Json::object()},
+                        {"retractions", m.retractions}};
+  report["tokens"] = {{"prompt", m.prompt},
+                      {"hit_device", m.hit_device},
+                      {"hit_host", m.hit_host},
+                      {"hit_disk", m.hit_disk},
+                      {"hit_remote", m.hit_remote},
+                      {"recomputed_after_stop", m.recomputed_after_stop},
+                      {"miss", m.miss},
+                      {"output", m.output},
+                      {"retracted_recompute", m.retracted_recompute}};
+  report["ttft_seconds"] = quantiles(m.ttft);
+  report["tpot_seconds"] = quantiles(m.tpot);
+  report["e2e_seconds"] = quantiles(m.e2e);
+  report["ttft_parts_seconds"] = {{"queue", m.queue.mean_seconds()},
+                                  {"prefetch_wait", m.prefetch_wait.mean_seconds()},
+                                  {"load_wait", m.load_wait.mean_seconds()},
+                                  {"compute", m.compute.mean_seconds()}};
+  report["throughput"] = {{"requests_per_second", per_second(m.completed, facts.simulated_ns)},
+                          {"prompt_tokens_per_second", per_second(m.prompt, facts.simulated_ns)},
+                          {"output_tokens_per_second", per_second(m.output, facts.simulated_ns)}};
+  report["passes"] = {{"prefill", m.prefill_passes},
+                      {"prefill_tokens", m.prefill_tokens},
+                      {"decode_bursts", m.decode_passes},
+                      {"decode_steps", m.decode_steps}};
+  report["lanes"] = lanes_json(lanes, facts.simulated_ns);
+  Bytes to_host = 0;
+  for (const LaneUse& lane : lanes) {
+    if (lane.name.ends_with(".d2h")) to_host += lane.bytes;
+  }
+  report["tiers"] = Json::array({tier_json("device", facts.device_capacity, facts.device_used_max, m.device, 0),
+                                 tier_json("host", facts.host_capacity, facts.host_used_max, m.host, to_host)});
+  report["prefetch"] = {{"issued", 0},  {"completed", 0},          {"stopped", 0},     {"revoked", 0},
+                        {"declined", Json::object()}, {"pages_used", 0}, {"pages_wasted", 0}};
+  report["decisions"] = {{"count", decisions.count()}, {"digest", hex(decisions.digest())}};
+  report["simulated_seconds"] = seconds(facts.simulated_ns);
+  report["wall_seconds"] = facts.wall_seconds;
+  report["requests_per_wall_second"] =
+      facts.wall_seconds > 0 ? static_cast<double>(m.completed) / facts.wall_seconds : 0.0;
+  report["peak_rss_bytes"] = peak_rss_bytes();
+  return report.dump(2) + "\n";
+}
+
+std::string summary_text(const RunFacts& facts, const Metrics& m, const DecisionLog& decisions,
+                         const std::vector<LaneUse>& lanes) {
+  std::string out;
+  char line[256];
+  const auto add = [&](const char* format, auto... values) {
+    std::snprintf(line, sizeof line, format, values...);
+    out += line;
+    out += '\n';
+  };
+  const auto share = [&](Tokens tokens) {
+    return m.prompt == 0 ? 0.0 : 100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt);
+  };
+  add("requests   %" PRIu64 " completed, %" PRIu64 " rejected, %" PRIu64 " retractions; %.2f/s over %.1f s simulated",
+      m.completed, m.rejected_total, m.retractions, per_second(m.completed, facts.simulated_ns),
+      seconds(facts.simulated_ns));
+  add("prompt     %" PRIu64 " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% computed", m.prompt,
+      share(m.hit_device), share(m.hit_host), share(m.miss));
+  add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
+  const auto times = [&](const char* name, const DurationHistogram& h) {
+    add("%-10s mean %.4f s   p50 %.4f   p90 %.4f   p99 %.4f   max %.4f", name, h.mean_seconds(),
+        h.quantile_seconds(500), h.quantile_seconds(900), h.quantile_seconds(990), h.max_seconds());
+  };
+  times("TTFT", m.ttft);
+  times("TPOT", m.tpot);
+  times("end to end", m.e2e);
+  add("mean TTFT  = queue %.4f + load wait %.4f + compute %.4f s", m.queue.mean_seconds(), m.load_wait.mean_seconds(),
+      m.compute.mean_seconds());
+  add("device     %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted", facts.device_used_max,
+      facts.device_capacity, m.device.evicted);
+  if (facts.host_capacity != 0) {
+    add("host       %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written, %" PRIu64
+        " loaded back",
+        facts.host_used_max, facts.host_capacity, m.host.evicted, m.host.written, m.loaded_pages);
+  }
+  for (const LaneUse& lane : lanes) {
+    add("lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers", lane.name.c_str(),
+        100 * busy_fraction(lane, facts.simulated_ns), 100 * busy_p99(lane), static_cast<double>(lane.bytes) / 1e9,
+        lane.transfers);
+  }
+  for (const std::string& note : facts.notes) out += "note       " + note + "\n";
+  add("decisions  %" PRIu64 ", digest %s", decisions.count(), hex(decisions.digest()).c_str());
+  add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);
+  return out;
+}
+
+std::string prometheus_text(const RunFacts& facts, const Metrics& m) {
+  std::ostringstream out;
+  const auto counter = [&](const char* name, const char* labels, std::uint64_t value) {
+    out << "sglang:" << name << labels << " " << value << "\n";
+  };
+  const Tokens page = facts.page_tokens;
+  out << "# Counters of one run, under the names that SGLang's dashboards know.\n";
+  counter("num_requests_total", "", m.arrived);
+  counter("prompt_tokens_total", "", m.prompt);
+  counter("generation_tokens_total", "", m.output);
+  counter("cached_tokens_total", "{cache_source=\"device\"}", m.hit_device);
+  counter("cached_tokens_total", "{cache_source=\"host\"}", m.hit_host);
+  counter("evicted_tokens_total", "", m.device.evicted * page);
+  counter("load_back_tokens_total", "", m.loaded_pages * page);
+  counter("hicache_backup_tokens_total", "", m.host.written * page);
+  for (const auto& [reason, pages] : m.host.dropped) {
+    counter("hicache_backup_dropped_tokens_total", ("{reason=\"" + std::string(reason) + "\"}").c_str(), pages * page);
+  }
+  counter("hicache_host_total_tokens", "", facts.host_capacity * page);
+  counter("num_retractions_total", "", m.retractions);
+  return out.str();
+}
+
+// ---- files -------------------------------------------------------------------------------------------
+
+RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)) {
+  std::error_code error;
+  if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
+    throw InputError("--out " + path_.string() + ": is a file; give a folder");
+  }
+  if (!force && fs::exists(path_, error) && !fs::is_empty(path_, error)) {
+    throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
+  }
+  if (force && fs::exists(path_, error) && !fs::is_empty(path_, error) && !fs::exists(path_ / "report.json", error)) {
+    throw InputError("--out " + path_.string() + ": is not empty and holds no report.json; --force replaces run folders only");
+  }
+  staging_ = path_.parent_path() / ("." + path_.filename().string() + ".partial." + std::to_string(getpid()));
+  fs::create_directories(staging_, error);
+  if (error) throw WorkError("--out " + path_.string() + ": can't be written: " + error.message());
+  requests_.open(staging_ / "requests.csv");
+  requests_ << "request,arrival_s,prompt_tokens,output_tokens,hit_device,hit_host,hit_disk,hit_remote,miss,"
+               "recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
+               "e2e_s,retractions,outcome\n";
+}
+
+RunFolder::~RunFolder() {
+  if (committed_) return;
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+}
+
+void RunFolder::on_event(const Event& event) {
+  if (event.kind != EventKind::finished && event.kind != EventKind::rejected) return;
+  const RequestRecord& r = *event.record;
+  char line[512];
+  int length = 0;
+  if (event.kind == EventKind::rejected) {
+    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,,,,,,rejected:%s\n",
+                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens,
+                           std::string(name_of(r.rejected)).c_str());
+  } else {
+    const double tpot =
+        r.output_tokens > 1 ? seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1) : 0;
+    length = std::snprintf(line, sizeof line,
+                           "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                           ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%u,completed\n",
+                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, r.hit_device, r.hit_host,
+                           r.hit_disk, r.hit_remote, r.miss, r.recomputed_after_stop, r.retracted_recompute,
+                           seconds(r.queue_ns), seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns),
+                           seconds(r.compute_ns), seconds(r.first_token - r.arrival), tpot,
+                           seconds(r.finished - r.arrival), r.retractions);
+  }
+  requests_.write(line, length);
+}
+
+void RunFolder::write(const std::string& name, const std::string& content) {
+  std::ofstream out(staging_ / name, std::ios::binary);
+  out << content;
+  out.close();
+  if (!out) throw WorkError((path_ / name).string() + ": can't be written; is the disk full?");
+}
+
+void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
+  std::ostringstream out;
+  out << "lane,window_start_s,window_s,busy_fraction,bytes\n";
+  for (const LaneUse& lane : lanes) {
+    for (std::size_t i = 0; i < lane.window_busy_ns.size(); ++i) {
+      char line[160];
+      std::snprintf(line, sizeof line, "%s,%.3f,%.3f,%.6f,%" PRIu64 "\n", lane.name.c_str(),
+                    seconds(lane.window_ns) * static_cast<double>(i), seconds(lane.window_ns),
+                    static_cast<double>(lane.window_busy_ns[i]) / static_cast<double>(lane.window_ns),
+                    lane.window_bytes[i]);
+      out << line;
+    }
+  }
+  write("lanes.csv", out.str());
+}
+
+void RunFolder::commit() {
+  requests_.close();
+  if (!requests_) throw WorkError((path_ / "requests.csv").string() + ": can't be written; is the disk full?");
+  std::error_code error;
+  fs::remove_all(path_, error);
+  fs::rename(staging_, path_, error);
+  if (error) throw WorkError("--out " + path_.string() + ": can't be moved into place: " + error.message());
+  committed_ = true;
+}
+
+}  // namespace kvtwin

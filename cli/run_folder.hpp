@@ -1,0 +1,63 @@
+// The run folder: report.json, requests.csv, lanes.csv, experiment.resolved.toml, metrics.prom. Written into
+// a temporary sibling first and moved into place when whole, so that a killed run leaves nothing half-written.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/metrics.hpp"
+#include "policy/decision.hpp"
+#include "sim/world.hpp"
+
+namespace kvtwin {
+
+// What a report needs besides the metrics.
+struct RunFacts {
+  std::string world;   // simgrid, events, real
+  std::string device;  // model, host, cuda
+  std::uint64_t seed = 0;
+  Pages device_capacity = 0, host_capacity = 0, device_used_max = 0, host_used_max = 0;
+  Tokens page_tokens = 0;
+  TimeNs simulated_ns = 0;
+  double wall_seconds = 0;
+  std::string kv_formula;
+  std::vector<std::string> notes;  // approximations that the reader must know
+};
+
+// The report as contract.md fixes it (schema_version 1), as JSON text.
+std::string report_json(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,
+                        const std::vector<LaneUse>& lanes);
+
+// One screen for a person.
+std::string summary_text(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,
+                         const std::vector<LaneUse>& lanes);
+
+// The counters under SGLang's metric names, in Prometheus text format.
+std::string prometheus_text(const RunFacts& facts, const Metrics& metrics);
+
+class RunFolder final : public Observer {
+ public:
+  // Refuses (InputError) a non-empty `path` without `force`.
+  RunFolder(std::filesystem::path path, bool force);
+  ~RunFolder() override;
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  void on_event(const Event& event) override;  // a row of requests.csv for each request that ends
+  void write(const std::string& name, const std::string& content);
+  void write_lanes(const std::vector<LaneUse>& lanes);
+  // Moves everything into place. WorkError if the disk says no.
+  void commit();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_, staging_;
+  std::ofstream requests_;
+  bool committed_ = false;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,183 @@
+#include "cli/setup.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cli/error.hpp"
+#include "models/names.hpp"
+#include "policy/eviction.hpp"
+#include "traces/generate.hpp"
+
+namespace kvtwin {
+namespace {
+
+template <typename T>
+T choose(const Experiment& experiment, std::string_view key, std::initializer_list<std::pair<const char*, T>> known) {
+  const std::string& name = experiment.text(key);
+  std::vector<std::string> names;
+  for (const auto& [candidate, value] : known) {
+    if (name == candidate) return value;
+    names.emplace_back(candidate);
+  }
+  throw InputError(experiment.where(key) + ": " + unknown_name("name", name, names));
+}
+
+// What later versions serve and this one doesn't: said, not ignored.
+void refuse_what_is_missing(const Experiment& e) {
+  for (const char* tier : {"disk", "remote"}) {
+    const std::string prefix = std::string("tiers.") + tier + ".";
+    for (const char* unit : {"tokens", "gib"}) {
+      const std::string key = prefix + unit;
+      const bool wanted = unit[0] == 't' ? e.integer(key) != 0 : e.number(key) != 0;
+      if (wanted) throw InputError(e.where(key) + ": storage tiers aren't served yet; leave it out, or set it to 0");
+    }
+  }
+  for (const char* key : {"cluster.prefill", "cluster.decode"}) {
+    if (e.integer(key) != 0) throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
+  }
+  if (e.integer("cluster.engines") != 1) throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
+  choose<int>(e, "cluster.route", {{"round_robin", 0}});
+  choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
+  choose<int>(e, "cache.write_policy", {{"write_through", 0}});
+  choose<int>(e, "cache.path", {{"via_host", 0}});
+  choose<int>(e, "cache.prefetch_policy", {{"best_effort", 0}, {"wait_complete", 1}, {"timeout", 2}});
+}
+
+// Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
+Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_tokens, double bytes_per_token) {
+  const auto tokens = static_cast<Tokens>(e.integer("tiers." + tier + ".tokens"));
+  const double gib = e.number("tiers." + tier + ".gib");
+  const std::string key = "tiers." + tier + (tokens != 0 ? ".tokens" : ".gib");
+  const double wanted = tokens != 0 ? static_cast<double>(tokens) : std::floor(gib * 1073741824.0 / bytes_per_token);
+  if (tokens == 0 && gib == 0) return 0;
+  const double pages = std::floor(wanted / static_cast<double>(page_tokens));
+  if (pages < 1) {
+    throw InputError(e.where(key) + ": holds " + std::to_string(static_cast<Tokens>(wanted)) + " tokens, less than one page of " +
+                     std::to_string(page_tokens) + " (" + e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
+  }
+  if (pages > 4e9) throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
+  return static_cast<Pages>(pages);
+}
+
+void size_tiers(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const Tokens page = engine.shape.page_tokens;
+  // All ranks together: with an MLA latent or fewer KV heads than ranks the copies count.
+  const double bytes_per_token = static_cast<double>(engine.shape.token_bytes()) * engine.ranks;
+  if (bytes_per_token == 0) throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
+  engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
+  if (engine.device_pages == 0) {
+    const Bytes room = device_kv_bytes(setup.hardware, setup.model, engine.ranks);
+    engine.device_pages = room / (engine.shape.token_bytes() * page);
+    if (engine.device_pages == 0) {
+      throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) + " tokens is larger than the " +
+                       std::to_string(room) + " bytes that the device leaves for KV; make it smaller");
+    }
+  }
+  engine.host_pages = tier_pages(e, "host", page, bytes_per_token);
+}
+
+void configure_scheduler(const Experiment& e, EngineConfig& engine) {
+  engine.order = choose<RequestOrder>(e, "scheduler.order",
+                                      {{"fcfs", RequestOrder::fcfs}, {"longest_prefix", RequestOrder::longest_prefix}});
+  engine.order_window = static_cast<std::uint32_t>(e.integer("scheduler.order_window"));
+  engine.overtake_limit = static_cast<std::uint32_t>(e.integer("scheduler.overtake_limit"));
+  engine.max_running = static_cast<std::uint32_t>(e.integer("scheduler.max_running"));
+  engine.max_waiting = static_cast<std::uint64_t>(e.integer("scheduler.max_waiting"));
+  engine.chunk_tokens = static_cast<Tokens>(e.integer("scheduler.chunk_tokens"));
+  engine.burst_steps = static_cast<std::uint32_t>(e.integer("scheduler.burst_steps"));
+}
+
+void configure_cache(const Experiment& e, EngineConfig& engine) {
+  const auto layout = layout_from_name(e.text("cache.layout"));
+  if (!layout) {
+    choose<int>(e, "cache.layout", {{"layer_first", 0}, {"page_first", 1}, {"page_first_direct", 2}, {"page_head", 3}});
+  }
+  engine.host_layout = *layout;
+  if (engine.shape.planes == 1 && *layout == Layout::page_head) {
+    throw InputError(e.where("cache.layout") + ": page_head splits a page by heads, and an MLA model's latent has none; "
+                     "take page_first or page_first_direct");
+  }
+  const auto io = io_from_name(e.text("cache.io"));
+  if (!io) choose<int>(e, "cache.io", {{"kernel", 0}, {"direct", 1}, {"auto", 2}});
+  engine.io = *io;
+  std::vector<std::string> evictions;
+  for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
+  engine.eviction = e.text("cache.eviction");
+  if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
+    if (engine.eviction == "opt" || engine.eviction == "infinite") {
+      throw InputError(e.where("cache.eviction") + ": " + engine.eviction + " is a bound, computed by `kvtwin hitrate`; take lru or fifo here");
+    }
+    throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
+  }
+  engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});
+  engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
+  engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
+  const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));
+  engine.load_back_quota_pages = quota == 0 ? 0 : std::max<Pages>(1, quota / engine.shape.page_tokens);
+  engine.cache_output = e.flag("cache.output");
+}
+
+std::uint64_t rate(double bytes_per_second) { return static_cast<std::uint64_t>(bytes_per_second + 0.5); }
+
+}  // namespace
+
+Setup make_setup(const Experiment& e) {
+  refuse_what_is_missing(e);
+  Setup setup;
+  KvDtype dtype = KvDtype::automatic;
+  try {
+    dtype = kv_dtype_from_name(e.text("model.kv_dtype"));
+  } catch (const ModelError& error) {
+    throw InputError(e.where("model.kv_dtype") + ": " + error.what());
+  }
+  setup.model = e.text("model.config").empty() ? model_preset(e.text("model.name"), dtype)
+                                               : model_from_file(e.path("model.config").string(), dtype);
+  setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
+                                                   : hardware_from_file(e.path("hardware.file").string());
+  const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
+  const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
+  setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
+  setup.engine.shape = setup.model.shape(tp, page);
+  setup.engine.ranks = tp;
+  configure_cache(e, setup.engine);
+  configure_scheduler(e, setup.engine);
+  size_tiers(e, setup);
+
+  setup.world.ranks = tp;
+  setup.world.h2d_bytes_per_second = rate(setup.hardware.host_to_device);
+  setup.world.d2h_bytes_per_second = rate(setup.hardware.device_to_host);
+  if (e.flag("sim.dram_shared")) setup.world.dram_bytes_per_second = rate(setup.hardware.dram_bandwidth);
+  setup.world.layer_groups = std::max(1U, setup.engine.shape.layers);
+  setup.world.cost = setup.cost.get();
+  setup.notes = setup.model.inexact;
+  return setup;
+}
+
+std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
+  const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
+  if (!e.text("workload.trace").empty()) {
+    TraceOptions options;
+    options.block_tokens = block;
+    return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
+  }
+  choose<int>(e, "workload.generate.kind", {{"chat", 0}});
+  if (block != 512) throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of 512 tokens; leave it out");
+  ChatConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  config.duration = config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  config.sessions_per_second = e.number("workload.generate.sessions_per_second");
+  return std::make_unique<ChatGenerator>(config);
+}
+
+TraceInputOptions input_options(const Experiment& e) {
+  TraceInputOptions options;
+  options.page_tokens = static_cast<Tokens>(e.integer("cache.page_tokens"));
+  options.time_scale = time_scale_of(e.number("workload.time_scale"));
+  options.limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
+  return options;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,34 @@
+// From an experiment to the parts of a run: geometry, machine, costs, engine and world configuration, and the
+// stream of requests. Everything an experiment asks for that this program can't do is refused here.
+#pragma once
+
+#include <memory>
+
+#include "cli/experiment.hpp"
+#include "models/geometry.hpp"
+#include "models/hardware.hpp"
+#include "models/roofline.hpp"
+#include "policy/engine.hpp"
+#include "sim/world.hpp"
+#include "traces/paging.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+
+struct Setup {
+  ModelGeometry model;
+  HardwareSpec hardware;
+  std::unique_ptr<RooflineCost> cost;
+  EngineConfig engine;
+  WorldConfig world;
+  std::vector<std::string> notes;  // approximations, for the report
+};
+
+// InputError, ModelError.
+Setup make_setup(const Experiment& experiment);
+
+// The experiment's requests: its trace, or the generator.
+std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
+TraceInputOptions input_options(const Experiment& experiment);
+
+}  // namespace kvtwin

@@ -1,0 +1,29 @@
+# bin/kvtwin, the policy library for other projects (find_package(kvtwin), then kvtwin::policy), and the data
+# files under share/kvtwin in the same tree as here.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+if(TARGET kvtwin)
+  install(TARGETS kvtwin)
+endif()
+
+set_target_properties(kvtwin_policy PROPERTIES EXPORT_NAME policy)
+add_library(kvtwin::policy ALIAS kvtwin_policy)
+install(TARGETS kvtwin_policy EXPORT kvtwin)
+file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/policy/*.hpp)
+install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy)
+
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvtwin)
+install(EXPORT kvtwin NAMESPACE kvtwin:: FILE kvtwinTargets.cmake DESTINATION ${config_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES cmake/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake DESTINATION ${config_dir})
+
+set(data_dir ${CMAKE_INSTALL_DATADIR}/kvtwin)
+file(GLOB_RECURSE data CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+  experiments/*.toml experiments/*.json traces/*.jsonl traces/*.csv traces/*.zst
+  notebooks/*.py notebooks/*.ipynb notebooks/requirements.txt)
+foreach(file IN LISTS data)
+  get_filename_component(folder ${file} DIRECTORY)
+  install(FILES ${file} DESTINATION ${data_dir}/${folder})
+endforeach()
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

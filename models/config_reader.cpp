@@ -1,0 +1,91 @@
+#include "models/config_reader.hpp"
+
+#include <fstream>
+#include <sstream>
+
+#include "models/error.hpp"
+
+namespace kvtwin {
+
+const nlohmann::json* ConfigReader::find(std::string_view key) const {
+  const auto it = object_.find(std::string(key));
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+void ConfigReader::fail(std::string_view key, std::string_view what_is_right) const {
+  const nlohmann::json* value = find(key);
+  std::string sentence = file_ + ": key \"" + std::string(key) + "\" ";
+  if (value == nullptr) {
+    sentence += "is missing";
+  } else if (value->is_structured()) {  // not printed: it may be long or deep
+    sentence += value->is_array() ? "is a list" : "is an object";
+  } else {
+    sentence += "is " + value->dump().substr(0, 60);
+  }
+  throw ModelError(sentence + "; it must be " + std::string(what_is_right) + ".");
+}
+
+std::uint32_t ConfigReader::get(std::string_view key, std::uint32_t fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  constexpr std::int64_t kLimit = std::int64_t{1} << 24;
+  if (!value->is_number_integer()) fail(key, "an integer");
+  // A number above 2^63 reads as unsigned; as signed it would wrap.
+  if (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(kLimit)) {
+    fail(key, "at most 2^24");
+  }
+  const auto number = value->get<std::int64_t>();
+  if (number < 0 || number > kLimit) fail(key, "an integer of at least 0 and at most 2^24");
+  return static_cast<std::uint32_t>(number);
+}
+
+std::uint32_t ConfigReader::need(std::string_view key) const {
+  const std::uint32_t value = get(key, 0);
+  if (value == 0) fail(key, "a positive integer");
+  return value;
+}
+
+std::uint32_t ConfigReader::first(std::initializer_list<std::string_view> keys, std::uint32_t fallback) const {
+  for (std::string_view key : keys) {
+    if (const std::uint32_t value = get(key, 0); value != 0) return value;
+  }
+  return fallback;
+}
+
+bool ConfigReader::flag(std::string_view key, bool fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail(key, "true or false");
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(std::string_view key, std::string_view fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return std::string(fallback);
+  if (!value->is_string()) fail(key, "a string");
+  return value->get<std::string>();
+}
+
+nlohmann::json parse_object(std::string_view text, const std::string& file) {
+  try {
+    nlohmann::json object = nlohmann::json::parse(text);
+    if (!object.is_object()) throw ModelError(file + ": this is no JSON object; it must be one, { ... }.");
+    return object;
+  } catch (const nlohmann::json::parse_error& error) {
+    throw ModelError(file + ": this is no valid JSON near byte " + std::to_string(error.byte) +
+                     "; it must be one JSON object.");
+  } catch (const nlohmann::json::exception&) {
+    throw ModelError(file + ": this holds a number beyond all bounds; it must be one JSON object.");
+  }
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    throw ModelError(path + ": the file can't be read; it must be a readable, non-empty JSON file.");
+  }
+  return text.str();
+}
+
+}  // namespace kvtwin

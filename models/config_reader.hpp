@@ -1,0 +1,41 @@
+// Reads keys of one JSON object with errors that name file, key and what would be right (ModelError). A null
+// counts as absent, as Hugging Face writes it. Private to models/*.cpp.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kvtwin {
+
+class ConfigReader {
+ public:
+  ConfigReader(const nlohmann::json& object, std::string file) : object_(object), file_(std::move(file)) {}
+
+  const std::string& file() const { return file_; }
+  const nlohmann::json* find(std::string_view key) const;  // null when absent
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  // Integers up to 2^24. `need`: present and positive; `first`: the first of several spellings that is present
+  // and not 0, as some configs write a 0 for "none".
+  std::uint32_t need(std::string_view key) const;
+  std::uint32_t get(std::string_view key, std::uint32_t fallback) const;  // 0 allowed
+  std::uint32_t first(std::initializer_list<std::string_view> keys, std::uint32_t fallback) const;
+  bool flag(std::string_view key, bool fallback) const;
+  std::string text(std::string_view key, std::string_view fallback) const;
+
+  [[noreturn]] void fail(std::string_view key, std::string_view what_is_right) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string file_;
+};
+
+// The text as an object, or ModelError with the place of the mistake.
+nlohmann::json parse_object(std::string_view text, const std::string& file);
+std::string read_text(const std::string& path);
+
+}  // namespace kvtwin

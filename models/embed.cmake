@@ -1,0 +1,17 @@
+# Writes OUTPUT, a C++ file with each file of FILES as a string literal, in tables by folder name.
+# Run as a build step: cmake -DOUTPUT=... -DFILES=a;b -P embed.cmake
+set(tables "")
+foreach(kind models hardware)
+  string(APPEND tables "const std::vector<PresetFile>& ${kind}_preset_files() {\n  static const std::vector<PresetFile> files{\n")
+  foreach(path IN LISTS FILES)
+    get_filename_component(name ${path} NAME_WLE)
+    get_filename_component(folder ${path} DIRECTORY)
+    get_filename_component(folder ${folder} NAME)
+    if(folder STREQUAL kind)
+      file(READ ${path} text)
+      string(APPEND tables "      {\"${name}\", R\"preset(${text})preset\"},\n")
+    endif()
+  endforeach()
+  string(APPEND tables "  };\n  return files;\n}\n\n")
+endforeach()
+file(WRITE ${OUTPUT} "// Made by models/embed.cmake from models/presets/.\n#include \"models/preset_files.hpp\"\n\nnamespace kvtwin {\n\n${tables}}  // namespace kvtwin\n")

@@ -1,0 +1,21 @@
+// Which kind of attention and feed-forward each layer has, out of the many spellings of config.json. Private
+// to models/geometry.cpp. Errors: ModelError.
+#pragma once
+
+#include <vector>
+
+#include "models/config_reader.hpp"
+#include "models/geometry.hpp"
+
+namespace kvtwin {
+
+std::vector<LayerGeometry> read_layers(const ConfigReader& config, std::uint32_t count);
+
+// State of one state-space or linear-attention layer of one sequence, and that layer's weights.
+struct StateLayer {
+  Bytes bytes = 0;
+  std::uint64_t parameters = 0;
+};
+StateLayer read_state_layer(const ConfigReader& config, std::uint32_t hidden, std::uint32_t dtype_bytes);
+
+}  // namespace kvtwin

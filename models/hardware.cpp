@@ -1,0 +1,200 @@
+#include "models/hardware.hpp"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "models/config_reader.hpp"
+#include "models/names.hpp"
+#include "models/presets.hpp"
+
+namespace kvtwin {
+
+namespace {
+
+enum class Dimension : std::uint8_t {
+  bytes,
+  rate,
+  flops,
+  time,
+  fraction,
+  count
+};
+
+struct Unit {
+  std::string_view name;
+  Dimension dimension;
+  double factor;
+};
+constexpr std::array<Unit, 22> kUnits{{{"B", Dimension::bytes, 1},          {"KiB", Dimension::bytes, 1024},
+                                       {"MiB", Dimension::bytes, 1048576},  {"GiB", Dimension::bytes, 1073741824},
+                                       {"MB", Dimension::bytes, 1e6},       {"GB", Dimension::bytes, 1e9},
+                                       {"B/s", Dimension::rate, 1},         {"MB/s", Dimension::rate, 1e6},
+                                       {"GB/s", Dimension::rate, 1e9},      {"GiB/s", Dimension::rate, 1073741824},
+                                       {"TB/s", Dimension::rate, 1e12},     {"FLOP/s", Dimension::flops, 1},
+                                       {"GFLOP/s", Dimension::flops, 1e9},  {"TFLOP/s", Dimension::flops, 1e12},
+                                       {"PFLOP/s", Dimension::flops, 1e15}, {"s", Dimension::time, 1},
+                                       {"ms", Dimension::time, 1e-3},       {"us", Dimension::time, 1e-6},
+                                       {"ns", Dimension::time, 1e-9},       {"fraction", Dimension::fraction, 1},
+                                       {"count", Dimension::count, 1},      {"accelerators", Dimension::count, 1}}};
+
+struct Field {
+  std::string_view key;
+  Dimension dimension;
+  double HardwareSpec::*member;
+  double most;  // lint: what no machine reaches
+  std::string_view most_text;
+  bool required = true;  // else 0 stands for "has none"
+};
+
+using D = Dimension;
+using H = HardwareSpec;
+constexpr std::array<Field, 29> kFields{{
+    {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
+    {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
+    {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
+    {"peak_bf16", D::flops, &H::peak_bf16, 10e15, "10 PFLOP/s"},
+    {"peak_fp8", D::flops, &H::peak_fp8, 20e15, "20 PFLOP/s", false},
+    {"peak_fp4", D::flops, &H::peak_fp4, 50e15, "50 PFLOP/s", false},
+    {"gemm_fraction", D::fraction, &H::gemm_fraction, 1, "1"},
+    {"attention_fraction", D::fraction, &H::attention_fraction, 1, "1"},
+    {"pass_overhead", D::time, &H::pass_overhead, 1, "1 s"},
+    {"peer_bandwidth", D::rate, &H::peer_bandwidth, 4e12, "4,000 GB/s"},
+    {"peer_latency", D::time, &H::peer_latency, 0.1, "100 ms"},
+    {"host_to_device", D::rate, &H::host_to_device, 1e12, "1,000 GB/s"},
+    {"device_to_host", D::rate, &H::device_to_host, 1e12, "1,000 GB/s"},
+    {"bidirectional_factor", D::fraction, &H::bidirectional_factor, 1, "1"},
+    {"link_latency", D::time, &H::link_latency, 0.1, "100 ms"},
+    {"copy_call", D::time, &H::copy_call, 0.1, "100 ms"},
+    {"descriptor_gap", D::time, &H::descriptor_gap, 0.1, "100 ms", false},
+    {"descriptor_h2d", D::time, &H::descriptor_h2d, 0.1, "100 ms"},
+    {"descriptor_d2h", D::time, &H::descriptor_d2h, 0.1, "100 ms"},
+    {"inline_limit", D::bytes, &H::inline_limit, 1e9, "1 GB", false},
+    {"inline_rate", D::rate, &H::inline_rate, 1e12, "1,000 GB/s", false},
+    {"kernel_launch", D::time, &H::kernel_launch, 0.1, "100 ms"},
+    {"kernel_block_rate", D::rate, &H::kernel_block_rate, 1e12, "1,000 GB/s"},
+    {"kernel_blocks", D::count, &H::kernel_blocks, 1024, "1,024"},
+    {"kernel_read", D::rate, &H::kernel_read, 1e12, "1,000 GB/s"},
+    {"kernel_write", D::rate, &H::kernel_write, 1e12, "1,000 GB/s"},
+    {"scatter_rate", D::rate, &H::scatter_rate, 20e12, "20 TB/s"},
+    {"staging_bytes", D::bytes, &H::staging_bytes, 16e9, "16 GB"},
+    {"dram_bandwidth", D::rate, &H::dram_bandwidth, 5e12, "5 TB/s"},
+}};
+constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
+
+std::vector<Field> fields() {
+  std::vector<Field> all(kFields.begin(), kFields.end());
+  all.push_back(kSharing);
+  return all;
+}
+
+std::string units_of(Dimension dimension) {
+  std::string names;
+  for (const Unit& unit : kUnits) {
+    if (unit.dimension == dimension) names.append(names.empty() ? "" : ", ").append(unit.name);
+  }
+  return names;
+}
+
+double factor_of(const ConfigReader& number, const Field& field) {
+  const std::string name = number.text("unit", "");
+  for (const Unit& unit : kUnits) {
+    if (unit.name == name && unit.dimension == field.dimension) return unit.factor;
+  }
+  number.fail("unit", "one of " + units_of(field.dimension));
+}
+
+HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohmann::json& object,
+                           const std::string& file) {
+  const ConfigReader number(object, file + ": " + std::string(field.key));
+  const nlohmann::json* value = number.find("value");
+  if (value == nullptr || !value->is_number()) number.fail("value", "a number");
+  const double si = value->get<double>() * factor_of(number, field);
+  // Written so that a NaN fails as well.
+  if (!(si > 0)) number.fail("value", "above 0; leave the key out where the machine has no such thing");
+  if (!(si <= field.most)) {
+    number.fail("value", "at most " + std::string(field.most_text) + ", which no machine of today exceeds");
+  }
+  spec.*field.member = si;
+  return {std::string(field.key), value->dump(), number.text("unit", ""), number.text("source", file),
+          number.text("date", "")};
+}
+
+const Field& find_field(std::span<const Field> known, const std::string& key, const std::string& file) {
+  for (const Field& field : known) {
+    if (field.key == key) return field;
+  }
+  std::vector<std::string> names;
+  for (const Field& field : known) names.emplace_back(field.key);
+  throw ModelError(file + ": " + unknown_name("number", key, names));
+}
+
+}  // namespace
+
+HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
+  const nlohmann::json object = parse_object(json, file);
+  const ConfigReader config(object, file);
+  HardwareSpec spec;
+  spec.name = file;
+  spec.description = config.text("description", "");
+  const nlohmann::json* numbers = config.find("numbers");
+  if (numbers == nullptr || !numbers->is_object()) {
+    config.fail("numbers", "an object of numbers, each with value, unit, source and date");
+  }
+  const std::vector<Field> known = fields();
+  for (const auto& [key, value] : numbers->items()) {
+    const Field& field = find_field(known, key, file);
+    if (!value.is_object()) ConfigReader(*numbers, file).fail(key, "an object with value, unit, source and date");
+    spec.numbers.push_back(read_number(spec, field, value, file));
+  }
+  for (const Field& field : known) {
+    if (field.required && !(spec.*field.member > 0)) ConfigReader(*numbers, file).fail(field.key, "given");
+  }
+  if (spec.inline_limit > 0 && !(spec.inline_rate > 0)) {
+    ConfigReader(*numbers, file).fail("inline_rate", "given, as inline_limit is");
+  }
+  return spec;
+}
+
+HardwareSpec hardware_from_file(const std::string& path) { return parse_hardware(read_text(path), path); }
+
+HardwareSpec hardware_preset(std::string_view name) {
+  return parse_hardware(hardware_preset_text(name), std::string(name));
+}
+
+namespace {
+
+double rank_room(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp, double mem_fraction,
+                 Tokens chunk_tokens) {
+  const double widest =
+      std::max({model.dense_width, model.shared_width, model.expert_width * std::max(1U, model.experts_per_token)});
+  const double row = 6.0 * model.hidden + 3.0 * widest / tp;
+  const double activations = static_cast<double>(chunk_tokens) * row * model.dtype_bytes;
+  return hardware.memory_bytes * mem_fraction - static_cast<double>(model.weight_bytes) / tp - activations;
+}
+
+std::string gigabytes(double bytes) {
+  const auto tenths = static_cast<std::int64_t>(bytes / 1e8 + 0.5);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GB";
+}
+
+}  // namespace
+
+Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp, double mem_fraction,
+                      Tokens chunk_tokens) {
+  if (tp == 0) throw ModelError("parallel.tp is 0; it must be a positive integer.");
+  const double room = rank_room(hardware, model, tp, mem_fraction, chunk_tokens);
+  if (room >= static_cast<double>(model.shape(tp, 1).token_bytes())) return static_cast<Bytes>(room);
+  std::string sentence = model.name + "'s weights (" + gigabytes(static_cast<double>(model.weight_bytes)) +
+                         " over parallel.tp = " + std::to_string(tp) + ") leave no room for KV in the " +
+                         gigabytes(hardware.memory_bytes) + " of " + hardware.name;
+  for (std::uint32_t more = tp * 2; more <= 64 && model.heads % more == 0; more *= 2) {
+    if (rank_room(hardware, model, more, mem_fraction, chunk_tokens) > 0) {
+      throw ModelError(sentence + "; parallel.tp must be at least " + std::to_string(more) + ".");
+    }
+  }
+  throw ModelError(sentence + "; it must be a smaller model or a larger accelerator.");
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,95 @@
+// A machine's figures: one accelerator, its link to the host, its peers and the host's memory. Read from a
+// preset or a JSON file of the same form:
+//
+//   {"description": "...", "numbers": {"memory_bandwidth": {"value": 4.8, "unit": "TB/s", "source": "...", "date":
+//   "..."}, ...}}
+//
+// Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
+// are measurements: models/roofline rounds them once into integers and no double goes further.
+// All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit and inline_rate: left out, they are 0.
+//
+// Errors: ModelError for an unknown preset or key (the nearest is named), a missing or non-positive number, a
+// unit of another kind, and a number that no machine reaches (lint limits: host link 1,000 GB/s, memory
+// 20 TB/s, 50 PFLOP/s, and so on; see hardware.cpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/error.hpp"
+#include "models/geometry.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+// One number as the file states it.
+struct HardwareNumber {
+  std::string key;
+  std::string value;  // as written
+  std::string unit;
+  std::string source;  // begins with "assumed" where nothing was measured or specified
+  std::string date;    // when the source was published, or read where it bears no date
+};
+
+struct HardwareSpec {
+  std::string name;  // preset name or file
+  std::string description;
+  std::vector<HardwareNumber> numbers;  // in the file's order
+
+  // The accelerator.
+  double memory_bytes = 0;
+  double memory_bandwidth = 0;  // peak
+  double memory_fraction = 0;   // of it, what kernels reach
+  double peak_bf16 = 0;         // dense FLOP/s; fp16 is the same
+  double peak_fp8 = 0;          // 0 = no such units: computed in bf16
+  double peak_fp4 = 0;
+  double gemm_fraction = 0;       // of the peak, matrix products
+  double attention_fraction = 0;  // of the bf16 peak, attention
+  double pass_overhead = 0;       // host and launch time of a forward pass that nothing hides
+  double peer_bandwidth = 0;      // to the other ranks, one direction
+  double peer_latency = 0;        // of one all-reduce
+
+  // The link to host memory, one accelerator's.
+  double host_to_device = 0;        // usable by the copy engine, alone
+  double device_to_host = 0;        // usable by the copy engine, alone
+  double bidirectional_factor = 0;  // each direction's share when both are busy
+  double link_latency = 0;          // one way over the wire; the paths' own overheads below include it
+
+  // The copy engine.
+  double copy_call = 0;       // one batch call
+  double descriptor_gap = 0;  // between descriptors
+  double descriptor_h2d = 0;  // least time of a descriptor
+  double descriptor_d2h = 0;
+  double inline_limit = 0;  // host-to-device descriptors shorter than this many bytes are carried by the
+  double inline_rate = 0;   // driver at inline_rate; limit 0 = no such cliff
+  // Copy kernels.
+  double kernel_launch = 0;
+  double kernel_block_rate = 0;  // bytes/s that one thread block sustains over the link
+  double kernel_blocks = 0;      // blocks in use
+  double kernel_read = 0;        // the most that all blocks read from host memory
+  double kernel_write = 0;       // the most that all blocks write to host memory
+  double scatter_rate = 0;       // relayout within device memory, with the blocks in use
+  double staging_bytes = 0;      // one staging chunk
+
+  // Host memory of one socket, and how many accelerators share it.
+  double dram_bandwidth = 0;  // usable
+  double accelerators_per_socket = 0;
+};
+
+HardwareSpec parse_hardware(std::string_view json, const std::string& file);
+HardwareSpec hardware_from_file(const std::string& path);
+HardwareSpec hardware_preset(std::string_view name);
+
+// KV bytes that one rank's device memory has room for:
+//   memory_bytes * mem_fraction - weights/tp - activations,
+// where the ranks split all weights evenly, and activations are those of a prefill of `chunk_tokens`: in the
+// activations' type, six hidden rows and three feed-forward rows (split over tp) a token.
+// ModelError when nothing is left, naming a tp that would do where there is one.
+constexpr double kMemFraction = 0.9;  // the rest: CUDA context, graphs, workspaces
+constexpr Tokens kActivationTokens = 8192;
+Bytes device_kv_bytes(const HardwareSpec& hardware, const ModelGeometry& model, std::uint32_t tp,
+                      double mem_fraction = kMemFraction, Tokens chunk_tokens = kActivationTokens);
+
+}  // namespace kvtwin

@@ -1,0 +1,59 @@
+#include "models/presets.hpp"
+
+#include "models/geometry.hpp"
+#include "models/hardware.hpp"
+#include "models/names.hpp"
+#include "models/preset_files.hpp"
+
+namespace kvtwin {
+
+namespace {
+
+std::vector<std::string> names_of(const std::vector<PresetFile>& files) {
+  std::vector<std::string> names;
+  for (const PresetFile& file : files) names.emplace_back(file.name);
+  return names;
+}
+
+std::string_view text_of(const std::vector<PresetFile>& files, std::string_view kind, std::string_view name) {
+  for (const PresetFile& file : files) {
+    if (file.name == name) return file.text;
+  }
+  throw ModelError(unknown_name(kind, name, names_of(files)));
+}
+
+void add_model_rows(const std::string& name, std::vector<PresetRow>& rows) {
+  const ModelGeometry m = model_preset(name);
+  const auto add = [&](const char* number, std::uint64_t value, const char* unit, const std::string& source) {
+    rows.push_back({"model", name, number, std::to_string(value), unit, source, m.date});
+  };
+  const std::string computed = "computed from " + m.source;
+  add("layers", m.layers.size(), "layers", m.source);
+  add("parameters", m.parameters, "parameters", computed);
+  add("active_parameters", m.active_parameters, "parameters", computed + ", without the input embedding");
+  add("weight_bytes", m.weight_bytes, "bytes", computed);
+  add("kv_bytes_per_token", m.kv_bytes_per_token, "bytes", m.kv_formula);
+}
+
+}  // namespace
+
+std::vector<std::string> model_preset_names() { return names_of(models_preset_files()); }
+std::vector<std::string> hardware_preset_names() { return names_of(hardware_preset_files()); }
+
+std::string_view model_preset_text(std::string_view name) { return text_of(models_preset_files(), "model", name); }
+std::string_view hardware_preset_text(std::string_view name) {
+  return text_of(hardware_preset_files(), "hardware", name);
+}
+
+std::vector<PresetRow> preset_rows() {
+  std::vector<PresetRow> rows;
+  for (const std::string& name : model_preset_names()) add_model_rows(name, rows);
+  for (const std::string& name : hardware_preset_names()) {
+    for (const HardwareNumber& number : hardware_preset(name).numbers) {
+      rows.push_back({"hardware", name, number.key, number.value, number.unit, number.source, number.date});
+    }
+  }
+  return rows;
+}
+
+}  // namespace kvtwin

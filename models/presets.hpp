@@ -1,0 +1,36 @@
+// The models and machines known by name. Their files (models/presets/*/*.json) are compiled in, so that the
+// program needs no install path. Model files use the keys of a Hugging Face config.json; every number of a
+// hardware file carries its unit, source and date.
+//
+// Errors: ModelError that lists the known names and the nearest.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/error.hpp"
+
+namespace kvtwin {
+
+std::vector<std::string> model_preset_names();     // sorted
+std::vector<std::string> hardware_preset_names();  // sorted
+
+std::string_view model_preset_text(std::string_view name);
+std::string_view hardware_preset_text(std::string_view name);
+
+// One number of one preset, for `kvtwin presets`.
+struct PresetRow {
+  std::string kind;    // "model" or "hardware"
+  std::string preset;  // its name
+  std::string number;  // what it is, e.g. "memory_bandwidth"
+  std::string value;   // as written, exact integers in full
+  std::string unit;
+  std::string source;
+  std::string date;
+};
+
+// Sorted by kind (models first) and preset.
+std::vector<PresetRow> preset_rows();
+
+}  // namespace kvtwin

@@ -1,0 +1,280 @@
+#include "models/roofline.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvtwin {
+
+namespace {
+
+using Wide = Wide128;
+
+constexpr std::uint64_t kFsPerNs = 1'000'000;
+constexpr std::uint64_t kExpertOne = std::uint64_t{1} << 32;
+
+// Sums and products stay at the largest number instead of wrapping: monotone for any input.
+constexpr Wide kMostWide = ~Wide{0};
+
+Wide sum(Wide a, Wide b) { return a > kMostWide - b ? kMostWide : a + b; }
+
+Wide product(Wide a, Wide b) {
+  Wide result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? kMostWide : result;
+}
+
+TimeNs to_ns(Wide fs) {
+  const Wide ns = fs / kFsPerNs + (fs % kFsPerNs == 0 ? 0 : 1);
+  constexpr TimeNs kMost = std::numeric_limits<TimeNs>::max();
+  return ns > static_cast<Wide>(kMost) ? kMost : static_cast<TimeNs>(ns);
+}
+
+// Half up; own rounding, as libm's may differ in the last bit between machines.
+std::uint64_t rounded(double value) {
+  constexpr double kMost = 9.0e18;
+  if (!(value > 0)) return 0;
+  return static_cast<std::uint64_t>(std::min(value, kMost) + 0.5);
+}
+
+std::uint64_t fs(double work, double rate) {
+  if (work <= 0 || rate <= 0) return 0;
+  return std::max<std::uint64_t>(1, rounded(work * 1e15 / rate));
+}
+
+double number(std::uint64_t value) { return static_cast<double>(value); }
+
+// What matrix products with weights of this format compute in.
+double peak_of(const HardwareSpec& hw, const WeightFormat& format) {
+  const bool fp8 = format.name == "fp8" || (format.name == "mxfp4" && hw.peak_fp4 > 0);
+  if (format.name == "nvfp4" && hw.peak_fp4 > 0) return hw.peak_fp4;
+  if (fp8 && hw.peak_fp8 > 0) return hw.peak_fp8;
+  return hw.peak_bf16;  // others are expanded to bf16 first
+}
+
+void set_linear(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, double tp) {
+  const double expert_flops = 2 * number(m.expert_parameters) * m.experts_per_token;
+  const double head_flops = 2 * number(m.head_parameters);
+  const double other_flops = 2 * number(m.active_parameters) - expert_flops - head_flops;
+  const double expert_s = expert_flops / (tp * hw.gemm_fraction * peak_of(hw, m.expert_format));
+  const double other_s = other_flops / (tp * hw.gemm_fraction * peak_of(hw, m.attention_format));
+  c.linear_token_fs = fs(expert_s + other_s, 1);
+  c.head_sequence_fs = fs(head_flops, tp * hw.gemm_fraction * hw.peak_bf16);
+  const double bandwidth = tp * hw.memory_bandwidth * hw.memory_fraction;
+  // The input embedding is a look-up of a row; a tied one is read as the output head.
+  const Bytes looked_up = m.tied_embedding ? 0 : m.embedding_bytes;
+  const Bytes read = m.weight_bytes - looked_up - m.experts * m.expert_weight_bytes;
+  c.weights_fs = fs(number(read), bandwidth);
+  c.expert_fs = fs(number(m.expert_weight_bytes), bandwidth);
+  c.experts = m.experts;
+  c.experts_per_token = m.experts_per_token;
+}
+
+void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp) {
+  const double flops = tp * hw.peak_bf16 * hw.attention_fraction;
+  const double bandwidth = hw.memory_bandwidth * hw.memory_fraction;
+  const double full_bytes = number(m.full_read_bytes(tp)), window_bytes = number(m.window_read_bytes(tp));
+  c.prefill_pair_fs = fs(number(m.full_attention.prefill_pair_flops), flops);
+  c.prefill_read_fs = fs(full_bytes, bandwidth);
+  c.prefill_window_pair_fs = fs(number(m.window_attention.prefill_pair_flops), flops);
+  c.prefill_window_read_fs = fs(window_bytes, bandwidth);
+  c.prefill_context_fs = fs(number(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
+  c.decode_token_fs = std::max(fs(number(m.full_attention.decode_token_flops), flops), c.prefill_read_fs);
+  c.decode_window_token_fs =
+      std::max(fs(number(m.window_attention.decode_token_flops), flops), c.prefill_window_read_fs);
+  c.decode_sequence_fs = fs(number(m.state_bytes) / tp, bandwidth);
+  c.window_tokens = m.attention_window;
+}
+
+std::uint64_t whole_rate(double rate) { return std::max<std::uint64_t>(1, rounded(rate)); }
+
+TransferCoefficients transfer_coefficients(const HardwareSpec& hw, Direction direction) {
+  const bool up = direction == Direction::host_to_device;
+  TransferCoefficients t;
+  t.call_ns = rounded(hw.copy_call * 1e9);
+  t.gap_ps = rounded(hw.descriptor_gap * 1e12);
+  t.descriptor_ps = rounded((up ? hw.descriptor_h2d : hw.descriptor_d2h) * 1e12);
+  t.link_rate = whole_rate(up ? hw.host_to_device : hw.device_to_host);
+  if (up && hw.inline_limit > 0) {
+    t.inline_limit = rounded(hw.inline_limit);
+    t.inline_rate = whole_rate(hw.inline_rate);
+  }
+  t.launch_ns = rounded(hw.kernel_launch * 1e9);
+  t.kernel_rate = whole_rate(std::min(hw.kernel_block_rate * hw.kernel_blocks, up ? hw.kernel_read : hw.kernel_write));
+  t.scatter_rate = whole_rate(hw.scatter_rate);
+  t.staging_bytes = rounded(hw.staging_bytes);
+  return t;
+}
+
+// The lower of two rates of which 0 is "as fast as the link".
+std::uint64_t slower(std::uint64_t a, std::uint64_t b) {
+  if (a == 0) return b;
+  return b == 0 ? a : std::min(a, b);
+}
+
+// 0 where the link itself is the limit.
+std::uint64_t cap(std::uint64_t rate, const TransferCoefficients& t) {
+  return t.link_rate != 0 && rate >= t.link_rate ? 0 : rate;
+}
+
+std::uint64_t engine_rate(const TransferCoefficients& t, Bytes piece) {
+  if (piece == 0) return 0;
+  if (piece < t.inline_limit && t.inline_rate != 0) return cap(t.inline_rate, t);
+  if (t.descriptor_ps == 0) return 0;
+  const Wide rate = Wide{piece} * 1'000'000'000'000U / t.descriptor_ps;
+  const auto limited = static_cast<std::uint64_t>(std::min<Wide>(rate, std::numeric_limits<std::uint64_t>::max()));
+  return cap(std::max<std::uint64_t>(1, limited), t);
+}
+
+TimeNs latency(Wide ps) {
+  constexpr Wide kPsPerNs = 1000;
+  const Wide ns = (ps + (kPsPerNs - 1)) / kPsPerNs;
+  return static_cast<TimeNs>(std::min<Wide>(ns, static_cast<Wide>(std::numeric_limits<TimeNs>::max())));
+}
+
+// sum over j = 1 .. steps of (context + j * sequences)
+Wide sum_contexts(Wide context, std::uint64_t sequences, std::uint64_t steps) {
+  const Wide grown = product(Wide{steps} * (Wide{steps} + 1) / 2, sequences);
+  return sum(product(context, steps), grown);
+}
+
+// The same with each term at most `most`.
+Wide sum_capped_contexts(Wide context, std::uint64_t sequences, std::uint64_t steps, Wide most) {
+  if (sequences == 0) return product(std::min(context, most), steps);
+  const Wide room = context < most ? (most - context) / sequences : 0;
+  const auto below = static_cast<std::uint64_t>(std::min<Wide>(steps, room));
+  return sum(sum_contexts(context, sequences, below), product(most, steps - below));
+}
+
+}  // namespace
+
+RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp) {
+  RooflineCoefficients c;
+  (void)m.shape(tp, 1);  // refuses a tp that doesn't divide
+  set_linear(c, m, hw, tp);
+  set_attention(c, m, hw, tp);
+  c.step_fs = fs(hw.pass_overhead, 1);
+  if (tp > 1) {
+    const double reduces = 2.0 * number(m.layers.size());
+    c.step_fs += fs(reduces * hw.peer_latency, 1);
+    const double bytes = reduces * (2.0 * (tp - 1) / tp) * m.hidden * m.dtype_bytes;
+    c.reduce_token_fs = fs(bytes, hw.peer_bandwidth);
+  }
+  c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
+  c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
+  return c;
+}
+
+RooflineCost::RooflineCost(const RooflineCoefficients& coefficients) : c_(coefficients) {
+  c_.step_fs = std::max(c_.step_fs, kFsPerNs);
+  const std::uint64_t all = c_.experts * kExpertOne;
+  const std::uint64_t picked = std::min(c_.experts_per_token, c_.experts) * kExpertOne;
+  if (picked == 0) return;
+  distinct_.push_back(0);
+  // Ends where all but a thousandth of the experts are touched, from there on `all`.
+  while (all - distinct_.back() > all / 1024 && distinct_.size() < 65536) {
+    const std::uint64_t before = distinct_.back();
+    distinct_.push_back(before + picked - static_cast<std::uint64_t>(Wide{picked} * before / all));
+  }
+}
+
+std::uint64_t RooflineCost::distinct_experts_x2_32(Tokens tokens) const {
+  if (distinct_.empty()) return 0;
+  return tokens < distinct_.size() ? distinct_[tokens] : c_.experts * kExpertOne;
+}
+
+Wide RooflineCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
+  if (tokens == 0) return 0;
+  const Wide compute = sum(product(c_.linear_token_fs, tokens), product(c_.head_sequence_fs, yielding));
+  const Wide experts = Wide{c_.expert_fs} * distinct_experts_x2_32(tokens) / kExpertOne;
+  return sum(std::max(compute, c_.weights_fs + experts), product(c_.reduce_token_fs, tokens));
+}
+
+Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
+  const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
+  Wide total = std::max(product(c_.prefill_pair_fs, s.prefill_pairs), product(c_.prefill_read_fs, all));
+  total = sum(total, product(c_.prefill_context_fs, s.prefill_context_tokens));
+  total = sum(total, product(c_.decode_sequence_fs, s.prefill_sequences));
+  if (c_.window_tokens == 0) return total;
+  const Wide window = c_.window_tokens;
+  const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
+  const Wide read = std::min<Wide>(s.prefill_context_tokens, window * s.prefill_sequences) + s.prefill_tokens;
+  return sum(total, std::max(product(c_.prefill_window_pair_fs, seen), product(c_.prefill_window_read_fs, read)));
+}
+
+TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
+  const std::uint64_t n = std::max<std::uint64_t>(1, steps);
+  const std::uint64_t decoding = shape.decode_sequences;
+  const Wide context = shape.decode_context_tokens;
+  const Tokens fresh = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoding);
+
+  Wide total = product(c_.step_fs, n);
+  total = sum(total, linear_fs(fresh + decoding, std::uint64_t{shape.prefill_sequences} + decoding));
+  total = sum(total, product(linear_fs(decoding, decoding), n - 1));
+  total = sum(total, prefill_fs(shape));
+  total = sum(total, product(product(c_.decode_sequence_fs, decoding), n));
+  total = sum(total, product(c_.decode_token_fs, sum_contexts(context, decoding, n)));
+  if (c_.window_tokens != 0) {
+    const Wide most = Wide{c_.window_tokens} * decoding;
+    total = sum(total, product(c_.decode_window_token_fs, sum_capped_contexts(context, decoding, n, most)));
+  }
+  return to_ns(total);
+}
+
+TransferCost RooflineCost::transfer(const Plan& plan) const {
+  const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
+  constexpr Wide kPsPerNs = 1000;
+  const Wide launch = t.launch_ns * kPsPerNs;
+  const Wide engine = t.call_ns * kPsPerNs + Wide{plan.descriptors} * t.gap_ps;
+  switch (plan.path) {
+    case TransferPath::copy_engine: return {latency(engine), plan.bytes, engine_rate(t, plan.descriptor_bytes)};
+    case TransferPath::kernel: return {latency(launch), plan.bytes, cap(t.kernel_rate, t)};
+    case TransferPath::staged: {
+      const Wide last = t.staging_bytes == 0 ? plan.bytes : std::min(plan.bytes, t.staging_bytes);
+      const Wide relayout = t.scatter_rate == 0 ? 0 : (last * 1'000'000'000'000U + t.scatter_rate - 1) / t.scatter_rate;
+      const std::uint64_t rate = slower(engine_rate(t, plan.descriptor_bytes), cap(t.scatter_rate, t));
+      return {latency(engine + launch + relayout), plan.bytes, rate};
+    }
+  }
+  return {0, plan.bytes, 0};
+}
+
+std::string to_string(const RooflineCoefficients& c) {
+  std::string text;
+  const auto line = [&](std::string_view name, std::uint64_t value, std::string_view unit) {
+    text.append(name).append(" = ").append(std::to_string(value)).append(" ").append(unit).append("\n");
+  };
+  line("step", c.step_fs, "fs");
+  line("linear_token", c.linear_token_fs, "fs/token");
+  line("head_sequence", c.head_sequence_fs, "fs/sequence");
+  line("weights", c.weights_fs, "fs");
+  line("expert", c.expert_fs, "fs/expert");
+  line("experts", c.experts, "experts");
+  line("experts_per_token", c.experts_per_token, "experts/token");
+  line("prefill_pair", c.prefill_pair_fs, "fs/pair");
+  line("prefill_read", c.prefill_read_fs, "fs/token");
+  line("prefill_window_pair", c.prefill_window_pair_fs, "fs/pair");
+  line("prefill_window_read", c.prefill_window_read_fs, "fs/token");
+  line("prefill_context", c.prefill_context_fs, "fs/token");
+  line("decode_token", c.decode_token_fs, "fs/token");
+  line("decode_window_token", c.decode_window_token_fs, "fs/token");
+  line("decode_sequence", c.decode_sequence_fs, "fs/sequence");
+  line("window", c.window_tokens, "tokens");
+  line("reduce_token", c.reduce_token_fs, "fs/token");
+  for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
+    const bool up = direction == Direction::host_to_device;
+    const TransferCoefficients& t = up ? c.host_to_device : c.device_to_host;
+    const std::string prefix = up ? "host_to_device." : "device_to_host.";
+    line(prefix + "call", t.call_ns, "ns");
+    line(prefix + "gap", t.gap_ps, "ps/descriptor");
+    line(prefix + "descriptor", t.descriptor_ps, "ps/descriptor");
+    line(prefix + "link_rate", t.link_rate, "bytes/s");
+    line(prefix + "inline_limit", t.inline_limit, "bytes");
+    line(prefix + "inline_rate", t.inline_rate, "bytes/s");
+    line(prefix + "launch", t.launch_ns, "ns");
+    line(prefix + "kernel_rate", t.kernel_rate, "bytes/s");
+    line(prefix + "scatter_rate", t.scatter_rate, "bytes/s");
+    line(prefix + "staging", t.staging_bytes, "bytes");
+  }
+  return text;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,110 @@
+// The cost model: a roofline over a model's geometry and a machine's figures, answered in integers.
+//
+// A forward pass costs, on one of tp ranks (f = FLOP/s times its achievable fraction, b = bytes/s likewise):
+//   step         pass overhead + 2 all-reduces a layer (latency) when tp > 1
+//   linear       max(2 * active parameters * tokens / (tp * f), weights touched / (tp * b));
+//                the output head counts only for sequences that yield a token; of the routed experts,
+//                distinct(tokens) are touched: d(0) = 0, d(t+1) = d(t) + k - k * d(t) / E, the expectation when each
+//                token picks k of E evenly (a skewed router touches fewer)
+//   prefill      max(pairs * FLOPs a pair / (tp * f), (context + new) * KV bytes a token / b), and MLA's projection
+//                of cached latents; sliding-window layers see min(pairs, new * window)
+//   decode       (context + sequences) * max(FLOPs a token / (tp * f), KV bytes a token / b); window layers and DSA
+//                at most window a sequence; state layers read their state
+//   all-reduce   2 a layer: 2 * (tp - 1) / tp * tokens * hidden * bytes / peer bandwidth
+// The sum, as layers run one after another; prefill and decode of a mixed batch share the linear part. Step j
+// (1 ..) of a burst reads decode contexts of context + j * sequences; prefill happens in step 1 only. Not
+// modelled: expert-parallel all-to-all, pipeline parallelism, kernels' tile quantisation.
+//
+// Transfers follow what is published of copy engines and copy kernels (sources: models/presets/hardware):
+//   copy_engine  call + descriptors * gap, then bytes at piece / max(least descriptor time, piece / link); short
+//                host-to-device pieces at the driver's inline rate
+//   kernel       launch, then bytes at min(blocks * block rate, what all blocks reach)
+//   staged       copy engine's latency + launch + relayout of the last chunk, then bytes at
+//                min(copy engine, scatter rate)
+//
+// Units: femtoseconds (10^-15 s) a unit of work, so that a tiny model on a fast machine keeps its digits. They
+// are rounded once, half up, out of doubles made with + - * / alone; every answer is 128-bit integer arithmetic,
+// rounded up to nanoseconds, so equal on all machines. Closed form in `steps`: O(1).
+//
+// Errors: ModelError from coefficients_of() when tp doesn't divide the heads; answers can't fail, and stay at
+// the largest TimeNs when they would exceed it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/geometry.hpp"
+#include "models/hardware.hpp"
+#include "policy/cost.hpp"
+
+namespace kvtwin {
+
+__extension__ using Wide128 = unsigned __int128;
+
+// One direction between device and host memory.
+struct TransferCoefficients {
+  std::uint64_t call_ns = 0;
+  std::uint64_t gap_ps = 0;         // a descriptor
+  std::uint64_t descriptor_ps = 0;  // least time of a descriptor
+  std::uint64_t link_rate = 0;      // bytes/s; 0 = not known, nothing is capped by it
+  std::uint64_t inline_limit = 0;   // descriptors below this many bytes ...
+  std::uint64_t inline_rate = 0;    // ... flow at this many bytes/s
+  std::uint64_t launch_ns = 0;      // copy kernel
+  std::uint64_t kernel_rate = 0;    // bytes/s
+  std::uint64_t scatter_rate = 0;   // bytes/s, relayout in device memory
+  std::uint64_t staging_bytes = 0;  // one staging chunk
+  friend bool operator==(const TransferCoefficients&, const TransferCoefficients&) = default;
+};
+
+// Of one rank. Calibration fits these; coefficients_of() makes them from published figures.
+struct RooflineCoefficients {
+  std::uint64_t step_fs = 0;           // at least 1 ns, so that time grows with every step
+  std::uint64_t linear_token_fs = 0;   // FLOPs of a token, without the output head
+  std::uint64_t head_sequence_fs = 0;  // FLOPs of the output head, a token yielded
+  std::uint64_t weights_fs = 0;        // reading all weights but the routed experts once
+  std::uint64_t expert_fs = 0;         // reading one routed expert in every expert layer
+  std::uint32_t experts = 0;           // a layer
+  std::uint32_t experts_per_token = 0;
+  std::uint64_t prefill_pair_fs = 0;
+  std::uint64_t prefill_read_fs = 0;  // a token of context or new
+  std::uint64_t prefill_window_pair_fs = 0;
+  std::uint64_t prefill_window_read_fs = 0;
+  std::uint64_t prefill_context_fs = 0;      // MLA: projecting a cached token
+  std::uint64_t decode_token_fs = 0;         // a token of context
+  std::uint64_t decode_window_token_fs = 0;  // a token of context within the window
+  std::uint64_t decode_sequence_fs = 0;      // state layers, a sequence
+  std::uint64_t window_tokens = 0;           // 0 = no window layers
+  std::uint64_t reduce_token_fs = 0;         // all-reduce, a token
+  TransferCoefficients host_to_device, device_to_host;
+  friend bool operator==(const RooflineCoefficients&, const RooflineCoefficients&) = default;
+};
+
+RooflineCoefficients coefficients_of(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp);
+
+// One "name = value unit" a line.
+std::string to_string(const RooflineCoefficients& coefficients);
+
+class RooflineCost final : public CostModel {
+ public:
+  explicit RooflineCost(const RooflineCoefficients& coefficients);
+  RooflineCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp)
+      : RooflineCost(coefficients_of(model, hardware, tp)) {}
+
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
+  TransferCost transfer(const Plan& plan) const override;
+
+  const RooflineCoefficients& coefficients() const { return c_; }
+
+  // Expected distinct experts that `tokens` tokens touch, in 2^-32.
+  std::uint64_t distinct_experts_x2_32(Tokens tokens) const;
+
+ private:
+  Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
+  Wide128 prefill_fs(const ForwardShape& shape) const;
+
+  RooflineCoefficients c_;
+  std::vector<std::uint64_t> distinct_;  // [tokens], up to where practically all are touched
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,299 @@
+"""Run folders of kvtwin as tables, and their figures. Reads run folders only; needs matplotlib (requirements.txt).
+
+    python notebooks/kvtwin.py figures RUN_DIR     writes RUN_DIR/figures/*.png; equal folders give equal bytes
+    python notebooks/kvtwin.py summary RUN_DIR     the numbers to look at first
+
+From a notebook: run = load_run("out/quickstart"); draw_ttft(run); run.requests["ttft_s"].mean()
+"""
+
+import csv
+import json
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+
+TEXT_COLUMNS = {"outcome", "lane"}
+REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hit_host hit_disk hit_remote miss
+    recomputed_after_stop retracted_recompute queue_s prefetch_wait_s load_wait_s compute_s ttft_s tpot_s e2e_s
+    retractions outcome""".split()
+LANE_COLUMNS = "lane window_start_s window_s busy_fraction bytes".split()
+
+# Where a prompt's tokens came from: key in report.json and requests.csv, label, colour (Okabe and Ito's palette,
+# which the colour-blind can tell apart). Fast to slow, then what had to be computed.
+SOURCES = [
+    ("hit_device", "GPU memory", "#0072B2"),
+    ("hit_host", "host memory", "#56B4E9"),
+    ("hit_disk", "disk", "#009E73"),
+    ("hit_remote", "remote", "#F0E442"),
+    ("recomputed_after_stop", "computed after a stopped prefetch", "#E69F00"),
+    ("miss", "computed", "#D55E00"),
+]
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.dpi": 120,
+    "figure.titlesize": 11,
+    "figure.titleweight": "bold",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+}
+INK, BLUE = "#333333", "#0072B2"
+
+
+class RunError(Exception):
+    """A run folder that can't be read; the sentence says what and where."""
+
+
+@dataclass
+class Run:
+    """One run folder. `report` is report.json; `requests` and `lanes` map a column's name to a numpy array
+    (NaN where a cell is empty)."""
+
+    folder: Path
+    report: dict
+    requests: dict
+    lanes: dict
+
+    def title(self, what):
+        name = self.folder.name
+        return f"{what} · {name if len(name) <= 32 else name[:31] + '…'} ({self.report['world']} world)"
+
+
+def read_table(path, columns):
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            names = next(rows, [])
+            cells = list(rows)
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise RunError(f"{path}: no column {missing[0]}")
+    table = {}
+    for index, name in enumerate(names):
+        try:
+            column = [row[index] for row in cells]
+            table[name] = np.array(column if name in TEXT_COLUMNS else [float(cell or "nan") for cell in column])
+        except (IndexError, ValueError) as error:
+            raise RunError(f"{path}: column {name}: {error}") from error
+    return table
+
+
+def load_run(folder):
+    folder = Path(folder)
+    path = folder / "report.json"
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
+    except ValueError as error:
+        raise RunError(f"{path}: not JSON: {error}") from error
+    if report.get("schema_version") != 1:
+        raise RunError(f"{path}: schema_version {report.get('schema_version')} where 1 is known")
+    requests = read_table(folder / "requests.csv", REQUEST_COLUMNS)
+    return Run(folder.resolve(), report, requests, read_table(folder / "lanes.csv", LANE_COLUMNS))
+
+
+def blank_figure(title, height):
+    figure = Figure(figsize=(7, height), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left")
+    return figure
+
+
+def note(axes, text):
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK)
+    axes.set(xticks=[], yticks=[])
+
+
+def seconds(value):
+    """1.5 s, 20 ms, 300 µs; a dash where nothing was measured."""
+    if value is None:
+        return "–"
+    return EngFormatter(unit="s", places=None)(float(f"{value:.3g}"))
+
+
+def count(value):
+    """1234 -> 1.23 k."""
+    return EngFormatter(sep=" ")(float(f"{value:.3g}")).strip()
+
+
+def draw_ttft(run):
+    """Time to first token: histogram above, cumulative share below, on one logarithmic axis."""
+    ttft = run.requests["ttft_s"]
+    ttft = np.sort(ttft[np.isfinite(ttft)])
+    with matplotlib.rc_context(STYLE):
+        figure = blank_figure(run.title("Time to first token"), 5)
+        histogram, cumulative = figure.subplots(2, 1, sharex=True)
+        positive = ttft[ttft > 0]
+        if not positive.size:
+            note(histogram, "no request reached its first token")
+            note(cumulative, "")
+            return figure
+        low, high = positive[0] / 1.1, positive[-1] * 1.1
+        histogram.hist(positive, bins=np.geomspace(low, high, 41), color=BLUE)
+        histogram.set(ylabel="requests", xscale="log", xlim=(low, high))
+        histogram.yaxis.set_major_locator(MaxNLocator(integer=True))
+        histogram.grid(visible=False, axis="x")
+        # A step at each request, from 0 to 1.
+        cumulative.step(np.r_[low, ttft, high], np.r_[0, np.arange(1, ttft.size + 1) / ttft.size, 1], where="post", color=BLUE)
+        cumulative.set(ylabel="share of requests", xlabel="TTFT", ylim=(0, 1.02))
+        cumulative.yaxis.set_major_formatter(PercentFormatter(1))
+        cumulative.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+        few_decades = high / low < 300
+        cumulative.xaxis.set_minor_formatter(
+            FuncFormatter(lambda value, _: seconds(value) if f"{value:e}"[0] in "25" else "") if few_decades else NullFormatter()
+        )
+        cumulative.tick_params(axis="x", which="minor", labelsize=8)
+        for name, share in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)]:
+            value = ttft[max(0, math.ceil(share * ttft.size) - 1)]
+            for axes in (histogram, cumulative):
+                axes.axvline(value, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+            cumulative.plot([value], [share], marker="o", markersize=4, color=INK)
+            # Below the curve, where nothing else is.
+            cumulative.annotate(
+                f"{name} {seconds(value)}", (value, share), (6, -4), textcoords="offset points", va="top", fontsize=8, color=INK
+            )
+    return figure
+
+
+def draw_tokens(run):
+    """Where prompt tokens came from: of the whole run, and of the requests that arrived in each stretch of time."""
+    tokens = run.report["tokens"]
+    admitted = np.isfinite(run.requests["miss"])
+    arrival = run.requests["arrival_s"][admitted]
+    with matplotlib.rc_context(STYLE):
+        figure = blank_figure(run.title("Prompt tokens by source"), 4.6)
+        whole, over_time = figure.subplots(2, 1, height_ratios=[1, 4])
+        total = sum(tokens[key] for key, _, _ in SOURCES)
+        if not total:
+            note(whole, "no prompt tokens")
+            note(over_time, "")
+            return figure
+        used = [source for source in SOURCES if tokens[source[0]]]
+        left = 0
+        for key, label, colour in used:
+            share = tokens[key] / total
+            whole.barh([0], [share], left=left, color=colour, label=label)
+            if share > 0.05:
+                dark = colour in ("#0072B2", "#D55E00", "#009E73")
+                whole.text(left + share / 2, 0, f"{share:.0%}", ha="center", va="center", color="white" if dark else INK)
+            left += share
+        whole.set(xlim=(0, 1), yticks=[])
+        whole.set_xlabel(f"share of {count(total)} tokens")
+        whole.xaxis.set_major_formatter(PercentFormatter(1))
+        whole.spines["left"].set_visible(False)
+        whole.grid(visible=False)
+
+        windows = int(min(48, max(1, arrival.size // 4)))
+        end = arrival.max() if arrival.size else 0
+        edges = np.linspace(0, end or 1, windows + 1)
+        window = np.clip(np.searchsorted(edges, arrival, side="right") - 1, 0, windows - 1)
+        sums = [np.bincount(window, run.requests[key][admitted], windows) for key, _, _ in used]
+        totals = np.maximum(np.sum(sums, axis=0), 1)
+        bottom = np.zeros(windows)
+        for (_, _, colour), part in zip(used, sums):
+            over_time.bar(edges[:-1], part / totals, np.diff(edges), bottom, align="edge", color=colour)
+            bottom += part / totals
+        over_time.set(xlim=(0, edges[-1]), ylim=(0, 1), xlabel="arrival (s)", ylabel="share of tokens")
+        over_time.yaxis.set_major_formatter(PercentFormatter(1))
+        over_time.grid(visible=False)
+        figure.legend(*whole.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(used), 4))
+    return figure
+
+
+MOST_LANES = 24
+
+
+def draw_lanes(run):
+    """How busy each lane was, over time; one strip a lane, the busiest ones if there are many."""
+    lanes = run.lanes
+    names = list(dict.fromkeys(lanes["lane"].tolist()))
+    shown = names
+    if len(names) > MOST_LANES:
+        busy = {n: np.sum((lanes["busy_fraction"] * lanes["window_s"])[lanes["lane"] == n]) for n in names}
+        kept = set(sorted(names, key=lambda n: -busy[n])[:MOST_LANES])
+        shown = [n for n in names if n in kept]
+    with matplotlib.rc_context(STYLE):
+        figure = blank_figure(run.title("Lane utilisation over time"), 1.1 + 0.62 * max(2, len(shown)))
+        strips = figure.subplots(max(1, len(shown)), 1, sharex=True, squeeze=False)[:, 0]
+        if not shown:
+            note(strips[0], "no lanes")
+            return figure
+        end = np.max(lanes["window_start_s"] + lanes["window_s"])
+        for axes, name in zip(strips, shown):
+            rows = lanes["lane"] == name
+            start, width, busy = (lanes[column][rows] for column in ("window_start_s", "window_s", "busy_fraction"))
+            axes.fill_between(
+                np.r_[start, start[-1] + width[-1]], np.r_[busy, busy[-1]], step="post", color=BLUE, alpha=0.85, linewidth=0
+            )
+            mean = np.sum(busy * width) / max(np.sum(width), 1e-30)
+            moved = np.sum(lanes["bytes"][rows])
+            axes.set(ylim=(0, 1), yticks=[0, 1], xlim=(0, end))
+            axes.set_yticklabels(["0", "100%"], fontsize=6.5)
+            axes.set_ylabel(name, rotation=0, ha="right", va="center")
+            label = f"{mean:.0%} busy" + (f", {EngFormatter(unit='B')(float(f'{moved:.3g}'))}" if moved else "")
+            axes.annotate(label, (1, 0.5), (6, 0), "axes fraction", "offset points", va="center", fontsize=8, color=INK)
+        which = f" · the {len(shown)} busiest of {len(names)} lanes" if len(shown) < len(names) else ""
+        strips[-1].set_xlabel(f"time (s){which}")
+    return figure
+
+
+FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png": draw_lanes}
+
+
+def write_figures(folder):
+    """Draws everything into folder/figures; returns the paths."""
+    run = load_run(folder)
+    target = Path(folder) / "figures"
+    target.mkdir(exist_ok=True)
+    paths = []
+    for name, draw in FIGURES.items():
+        # No version or date in the file: equal runs, equal bytes.
+        draw(run).savefig(target / name, dpi=STYLE["figure.dpi"], metadata={"Software": None})
+        paths.append(target / name)
+    return paths
+
+
+def summary(folder):
+    """The numbers to look at first, as lines of text."""
+    report = load_run(folder).report
+    requests, tokens, ttft = report["requests"], report["tokens"], report["ttft_seconds"]
+    total = sum(tokens[key] for key, _, _ in SOURCES)
+    shares = ", ".join(f"{label} {tokens[key] / total:.1%}" for key, label, _ in SOURCES if total and tokens[key])
+    return [
+        f"requests       {requests['completed']} of {requests['total']} completed, in {seconds(report.get('simulated_seconds'))}",
+        f"prompt tokens  {count(tokens['prompt'])}: {shares}",
+        "TTFT           " + ", ".join(f"{name} {seconds(ttft.get(name))}" for name in ("mean", "p50", "p99")),
+    ]
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[0] not in ("figures", "summary"):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    try:
+        for line in write_figures(arguments[1]) if arguments[0] == "figures" else summary(arguments[1]):
+            print(line)
+    except RunError as error:
+        print(f"kvtwin figures: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"kvtwin figures: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

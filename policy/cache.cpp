@@ -1,0 +1,405 @@
+#include "policy/cache.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+
+Cache::Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer)
+    : config_(config),
+      substrate_(substrate),
+      decisions_(decisions),
+      observer_(observer),
+      tree_(make_eviction(config.eviction), config.host_pages == 0 ? nullptr : make_eviction(config.eviction)),
+      device_(config.device_pages),
+      host_(config.host_pages) {}
+
+// ---- room ----------------------------------------------------------------------------------------
+
+bool Cache::allocate(Pages pages, std::vector<SlotId>& slots) {
+  if (pages == 0) return true;
+  if (pages > obtainable_pages()) return false;
+  if (pages > device_.available()) evict_device(pages - device_.available());
+  const std::size_t before = slots.size();
+  const bool enough = device_.allocate(pages, slots);
+  KV_CHECK(enough, "pages counted as evictable can be evicted");
+  device_used_max_ = std::max(device_used_max_, device_.used());
+  note_slots(EventKind::slots_allocated, Tier::device, std::span(slots).subspan(before));
+  return true;
+}
+
+void Cache::free(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  device_.release(slots);
+  note_slots(EventKind::slots_released, Tier::device, slots);
+}
+
+Pages Cache::evict_device(Pages pages) {
+  Pages evicted = 0;
+  while (evicted < pages) {
+    const NodeId victim = tree_.device_victim();
+    if (victim == NodeId::none) break;
+    const Node& node = tree_.node(victim);
+    const Pages all = node.keys.size();
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
+    const bool demote = node.on_host();
+    decide(DecisionKind::evict_device, demote ? Reason::demoted : Reason::lost, node.keys[all - take], take);
+    tree_.device_policy().evicted(victim, node.facts, take);
+    freed_device_.clear();
+    if (demote) {
+      if (take < all) tree_.split(victim, all - take);
+      freed_device_ = tree_.clear_device(victim);
+    } else {
+      freed_host_.clear();
+      tree_.remove_tail(victim, take, freed_device_, freed_host_);
+    }
+    free(freed_device_);
+    note(EventKind::evicted, Tier::device, take, demote ? Reason::demoted : Reason::lost);
+    evicted += take;
+  }
+  return evicted;
+}
+
+Pages Cache::evict_host(Pages pages) {
+  Pages evicted = 0;
+  while (evicted < pages) {
+    const NodeId victim = tree_.host_victim();
+    if (victim == NodeId::none) break;
+    const Node& node = tree_.node(victim);
+    const Pages all = node.keys.size();
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
+    decide(DecisionKind::evict_host, Reason::lost, node.keys[all - take], take);
+    tree_.host_policy()->evicted(victim, node.facts, take);
+    freed_device_.clear();
+    freed_host_.clear();
+    tree_.remove_tail(victim, take, freed_device_, freed_host_);
+    host_.release(freed_host_);
+    note_slots(EventKind::slots_released, Tier::host, freed_host_);
+    note(EventKind::evicted, Tier::host, take, Reason::lost);
+    evicted += take;
+  }
+  return evicted;
+}
+
+void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
+  const Pages depth = end == tree_.root() ? 0 : tree_.node(end).facts.depth_pages;
+  slots.resize(depth);
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    const Node& node = tree_.node(id);
+    std::ranges::copy(node.device, slots.begin() + static_cast<std::ptrdiff_t>(node.facts.depth_pages - node.device.size()));
+  }
+}
+
+// ---- load-back ---------------------------------------------------------------------------------------
+
+Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
+  const Pages pages = match.host_pages;
+  Reason refused = Reason::none;
+  if (pages * config_.shape.page_tokens < config_.load_back_min_tokens) {
+    refused = Reason::below_threshold;
+  } else if (config_.load_back_quota_pages != 0 && pages > config_.load_back_quota_pages) {
+    refused = Reason::quota;
+  } else if (pages > obtainable_pages()) {
+    refused = Reason::capacity;
+  }
+  path_.clear();
+  for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) path_.push_back(id);
+  decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys.front(), pages, request);
+  if (refused != Reason::none) return refused;
+
+  // The leases come first: making room must not take what is about to be read or extended.
+  tree_.lease_host(match.end);
+  targets_.clear();
+  const bool room = allocate(pages, targets_);
+  KV_CHECK(room, "the room was counted before");
+  std::size_t next = 0;
+  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    const Node& node = tree_.node(*id);
+    const auto first = targets_.begin() + static_cast<std::ptrdiff_t>(next);
+    for (std::size_t i = 0; i < node.keys.size(); ++i) {
+      loads_.moves.push_back({node.keys[i], node.host[i], targets_[next + i]});
+    }
+    next += node.keys.size();
+    tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.keys.size())));
+    tree_.set_load(*id, mark_of(loads_));
+  }
+  tree_.lease_device(match.end);
+  loads_.queued.ends.push_back(match.end);
+  loads_.queued.pages += pages;
+  note(EventKind::load_queued, Tier::device, pages);
+  return Reason::none;
+}
+
+// ---- insert and backup -------------------------------------------------------------------------------
+
+NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
+                     std::int32_t priority) {
+  const std::uint64_t stamp = tree_.next_stamp();
+  const PrefixMatch found = tree_.match(keys);
+  KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
+
+  // Computed twice (two requests at once): the index's copy wins.
+  freed_device_.clear();
+  for (NodeId id = found.device_end; id != tree_.root() && tree_.node(id).facts.depth_pages > shared;
+       id = tree_.node(id).parent) {
+    const Node& node = tree_.node(id);
+    const Pages first = node.facts.depth_pages - node.keys.size();
+    for (Pages page = std::max(first, shared); page < node.facts.depth_pages; ++page) {
+      freed_device_.push_back(slots[page]);
+      slots[page] = node.device[page - first];
+    }
+  }
+  free(freed_device_);
+
+  // On the host only: un-evict, i.e. take over the request's fresh copy; both now hold the page.
+  path_.clear();
+  for (NodeId id = found.end; id != found.device_end; id = tree_.node(id).parent) path_.push_back(id);
+  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    const Node& node = tree_.node(*id);
+    const auto part = slots.subspan(node.facts.depth_pages - node.keys.size(), node.keys.size());
+    tree_.set_device(*id, std::vector<SlotId>(part.begin(), part.end()));
+  }
+
+  NodeId end = found.end;
+  const Pages present = found.device_pages + found.host_pages;
+  if (present < keys.size()) {
+    const auto part = slots.subspan(present, keys.size() - present);
+    end = tree_.insert(end, keys.subspan(present), std::vector<SlotId>(part.begin(), part.end()), {}, stamp, priority);
+  }
+  tree_.touch(end, stamp, RadixTree::Touch::recency_only);
+  if (!chunked && config_.host_pages != 0) back_up_path(end);
+  return end;
+}
+
+// HiCache's hit rule: every complete insert counts one hit on the nodes of its path; from the threshold on
+// a node is backed up, its ancestors first so that the host's copies stay prefix-closed.
+void Cache::back_up_path(NodeId end) {
+  path_.clear();
+  for (NodeId id = end; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) {
+    tree_.count_backup_hit(id);
+    path_.push_back(id);
+  }
+  std::size_t deepest = path_.size();  // path_ runs upwards
+  for (std::size_t i = 0; i < path_.size(); ++i) {
+    if (tree_.node(path_[i]).backup_hits >= config_.write_threshold) {
+      deepest = i;
+      break;
+    }
+  }
+  for (std::size_t i = path_.size(); i > deepest; --i) {
+    if (!queue_backup(path_[i - 1])) return;  // what lies deeper can't be backed up without it
+  }
+}
+
+bool Cache::queue_backup(NodeId id) {
+  const Pages pages = tree_.node(id).keys.size();
+  if (host_.available() < pages) evict_host(pages - host_.available());
+  const bool room = host_.available() >= pages;
+  decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys.front(), pages);
+  if (!room) {
+    note(EventKind::backup_dropped, Tier::host, pages, Reason::capacity);
+    return false;
+  }
+  targets_.clear();
+  host_.allocate(pages, targets_);
+  host_used_max_ = std::max(host_used_max_, host_.used());
+  note_slots(EventKind::slots_allocated, Tier::host, targets_);
+  const Node& node = tree_.node(id);
+  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys[i], node.device[i], targets_[i]});
+  tree_.set_host(id, targets_);
+  tree_.set_backup(id, mark_of(backups_));
+  tree_.lease_device(id);
+  backups_.queued.ends.push_back(id);
+  backups_.queued.pages += pages;
+  note(EventKind::backup_queued, Tier::host, pages);
+  return true;
+}
+
+// ---- transfers ---------------------------------------------------------------------------------------
+
+void Cache::submit_loads() {
+  if (loads_.moves.empty()) return;
+  submit(loads_, Direction::host_to_device);
+  gates_.push_back(loads_.transfers.back().id);
+}
+
+void Cache::submit_backups() {
+  if (!backups_.moves.empty()) submit(backups_, Direction::device_to_host);
+}
+
+// All that was queued in one step is one operation, with one acknowledgement.
+void Cache::submit(Lanes& lanes, Direction direction) {
+  sources_.clear();
+  targets_.clear();
+  for (const PageMove& move : lanes.moves) {
+    sources_.push_back(move.source);
+    targets_.push_back(move.target);
+  }
+  runs_.clear();
+  join_runs(sources_, targets_, runs_);
+  TransferOperation operation;
+  operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
+  operation.plan = plan_transfer(runs_, direction, config_.host_layout, config_.shape, config_.io, config_.planner);
+  operation.pages = lanes.moves;
+  lanes.queued.id = substrate_.submit(operation);
+  lanes.queued.mark = mark_of(lanes);
+  ++lanes.marks;
+  lanes.transfers.push_back(std::exchange(lanes.queued, Transfer{}));
+  lanes.moves.clear();
+}
+
+bool Cache::complete(const Completion& completion, bool& load_failed) {
+  load_failed = false;
+  for (Lanes* lanes : {&backups_, &loads_}) {
+    for (Transfer& transfer : lanes->transfers) {  // few are ever in flight
+      if (transfer.id != completion.id) continue;
+      transfer.complete = true;
+      transfer.status = completion.status;
+      std::uint64_t ready = 0;
+      while (ready < lanes->transfers.size() && lanes->transfers[ready].complete) ++ready;
+      lanes->complete_from_oldest = lanes->committed + ready;
+      if (lanes == &loads_) {
+        std::erase(gates_, completion.id);
+        load_failed = completion.status != Status::done;
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+void Cache::commit(std::uint64_t backups, std::uint64_t loads) {
+  for (; loads_.committed < loads; ++loads_.committed) {
+    Transfer transfer = std::move(loads_.transfers.front());
+    loads_.transfers.pop_front();
+    acknowledge_load(transfer);
+  }
+  for (; backups_.committed < backups; ++backups_.committed) {
+    Transfer transfer = std::move(backups_.transfers.front());
+    backups_.transfers.pop_front();
+    acknowledge_backup(transfer);
+  }
+}
+
+// The nodes that were queued and whatever splits have cut off above them since; parents before children.
+std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) const {
+  std::vector<NodeId> nodes;
+  for (const NodeId end : transfer.ends) {
+    for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+      if ((load ? tree_.node(id).load : tree_.node(id).backup) != transfer.mark) break;
+      nodes.push_back(id);
+    }
+  }
+  const auto order = [this](NodeId id) { return std::pair(tree_.node(id).facts.depth_pages, id); };
+  std::ranges::sort(nodes, {}, order);
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+void Cache::acknowledge_backup(Transfer& transfer) {
+  for (const NodeId id : marked_nodes(transfer, false)) {
+    tree_.set_backup(id, OperationId::none);
+    const NodeId parent = tree_.node(id).parent;
+    const bool reachable = parent == tree_.root() || tree_.node(parent).on_host();
+    if (transfer.status != Status::done || !reachable) drop_host_copies(id);
+  }
+  for (const NodeId end : transfer.ends) tree_.release_device(end);
+  const bool done = transfer.status == Status::done;
+  note(done ? EventKind::backup_done : EventKind::backup_dropped, Tier::host, transfer.pages,
+       done ? Reason::none : Reason::transfer_failed);
+}
+
+// A host copy that holds nothing goes, and with it those below it, which could no longer be reached.
+// Copies still being written are left to their own acknowledgement, which finds the parent gone.
+void Cache::drop_host_copies(NodeId top) {
+  std::vector<NodeId> below{top};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
+      if (tree_.node(child).on_host() && tree_.node(child).backup == OperationId::none) below.push_back(child);
+    }
+  }
+  for (auto id = below.rbegin(); id != below.rend(); ++id) {
+    const Node& node = tree_.node(*id);
+    if (!node.on_host()) continue;
+    decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys.front(), node.keys.size());
+    freed_host_.clear();
+    if (node.on_device()) {
+      freed_host_ = tree_.clear_host(*id);
+    } else {
+      freed_device_.clear();
+      tree_.remove_tail(*id, node.keys.size(), freed_device_, freed_host_);
+    }
+    host_.release(freed_host_);
+    note_slots(EventKind::slots_released, Tier::host, freed_host_);
+  }
+}
+
+void Cache::acknowledge_load(Transfer& transfer) {
+  const bool done = transfer.status == Status::done;
+  for (const NodeId end : transfer.ends) {
+    tree_.release_device(end);
+    tree_.release_host(end);
+  }
+  std::vector<NodeId> nodes = marked_nodes(transfer, true);
+  for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);
+  // Nobody read a failed load's pages: the requests it gated have let go of them already.
+  if (!done) {
+    for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) free(tree_.clear_device(*id));
+  }
+  note(done ? EventKind::load_done : EventKind::load_failed, Tier::device, transfer.pages,
+       done ? Reason::none : Reason::transfer_failed);
+}
+
+// ---- accounts ----------------------------------------------------------------------------------------
+
+void Cache::note(EventKind kind, Tier tier, Pages pages, Reason reason) {
+  if (observer_ == nullptr) return;
+  Event event;
+  event.kind = kind;
+  event.time = substrate_.now();
+  event.tier = tier;
+  event.pages = pages;
+  event.reason = reason;
+  observer_->on_event(event);
+}
+
+void Cache::note_slots(EventKind kind, Tier tier, std::span<const SlotId> slots) {
+  if (observer_ == nullptr || slots.empty()) return;
+  Event event;
+  event.kind = kind;
+  event.time = substrate_.now();
+  event.tier = tier;
+  event.pages = slots.size();
+  event.slots = slots;
+  observer_->on_event(event);
+}
+
+void Cache::decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request) {
+  decisions_.add({kind, reason, request, key, pages});
+}
+
+void Cache::check_invariants(Pages request_pages) const {
+  tree_.check_invariants();
+  device_.check_invariants();
+  host_.check_invariants();
+  KV_CHECK(tree_.device_pages() + request_pages == device_.used(), "each device page has exactly one owner");
+  KV_CHECK(tree_.host_pages() == host_.used(), "each host page has exactly one owner");
+  for (const Lanes* lanes : {&backups_, &loads_}) {
+    const bool load = lanes == &loads_;
+    KV_CHECK(lanes->moves.size() == lanes->queued.pages, "what is queued has its moves");
+    for (const Transfer& transfer : lanes->transfers) {
+      Pages marked = 0;
+      for (const NodeId id : marked_nodes(transfer, load)) {
+        const Node& node = tree_.node(id);
+        KV_CHECK(node.alive && node.on_device() && node.on_host(), "a page in flight has both its places");
+        KV_CHECK(node.device_leases > 0, "a page in flight is leased");
+        marked += node.keys.size();
+      }
+      KV_CHECK(marked == transfer.pages, "a transfer in flight covers the pages it was submitted with");
+    }
+  }
+}
+
+}  // namespace kvtwin

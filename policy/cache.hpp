@@ -1,0 +1,137 @@
+// The hierarchical cache of one engine: index, L1 and L2 pools, leases and the transfers between them.
+//
+// A page's life on two tiers (write-through):
+//
+//            insert                 backup submitted          acknowledged
+//   (new) ----------> L1 only ---------------------> L1 + L2* -----------> L1 + L2
+//                        | evicted: lost                 (leased)             | evicted: demoted
+//                        v                                                    v
+//                      gone <------------- evicted, lost ----------------- L2 only
+//                                                                             |  ^
+//                                                     load-back submitted:    v  | acknowledged (or un-evicted
+//                                                     L1* + L2, leased on both     by a request's own pages)
+//
+// Slots are given and marked at once (*), so that a second request shares the copy; safety comes from
+// leases, which last until the acknowledgement, and from gates: a forward pass names every load in flight.
+// Acknowledgements are counted from the oldest transfer on and committed by the scheduler's step, so that
+// ranks agree on them. A failed backup drops the copy on L2, a failed load the copy on L1; nobody read either.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "policy/decision.hpp"
+#include "policy/engine.hpp"
+#include "policy/event.hpp"
+#include "policy/page_pool.hpp"
+#include "policy/radix_tree.hpp"
+#include "policy/substrate.hpp"
+
+namespace kvtwin {
+
+class Cache {
+ public:
+  Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer);
+
+  PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
+  // Longest prefix on any tier; ends at a node's end, so that it can be leased.
+  PrefixMatch match(std::span<const PageKey> keys) { return tree_.match(keys); }
+  // Counts one access of the path.
+  void touch(NodeId end) { tree_.touch(end, tree_.next_stamp()); }
+
+  void lease(NodeId end) { tree_.lease_device(end); }
+  void release(NodeId end) { tree_.release_device(end); }
+
+  // Free pages plus pages that eviction would free.
+  Pages obtainable_pages() const { return device_.available() + tree_.evictable_device_pages(); }
+  // Appends `pages` device slots, evicting as needed; false and nothing done if that can't be.
+  bool allocate(Pages pages, std::vector<SlotId>& slots);
+  void free(std::span<const SlotId> slots);
+
+  // Brings the host part of `match` (just returned by match, its device part leased) to L1: all of it or
+  // nothing. Queues the transfer for submit_loads. Reason::none on success.
+  Reason load_back(const PrefixMatch& match, RequestId request);
+  // Slots of the path's first `pages` pages that end at `end`, appended in order.
+  void path_slots(NodeId end, std::vector<SlotId>& slots) const;
+
+  // Gives a request's computed pages to the index. slots[0, shared) are the index's already, the rest the
+  // request's; afterwards all of slots[0, keys.size()) are the index's, duplicates freed and replaced.
+  // `chunked`: more of this prompt follows, no backup yet. Returns the end node.
+  NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
+                std::int32_t priority);
+
+  // One merged operation each for what was queued; none if nothing was.
+  void submit_loads();
+  void submit_backups();
+  // Loads not yet complete: the gates of a forward pass.
+  std::span<const OperationId> loads_in_flight() const { return gates_; }
+
+  // True if the completion belongs to a transfer of ours; `load_failed` is set if it was a failed load.
+  bool complete(const Completion& completion, bool& load_failed);
+  // Transfers complete so far, counted from the oldest on without a gap.
+  std::uint64_t backups_complete() const { return backups_.complete_from_oldest; }
+  std::uint64_t loads_complete() const { return loads_.complete_from_oldest; }
+  // Acknowledges up to these totals.
+  void commit(std::uint64_t backups, std::uint64_t loads);
+  bool acknowledgement_due() const {
+    return backups_.complete_from_oldest > backups_.committed || loads_.complete_from_oldest > loads_.committed;
+  }
+  bool anything_in_flight() const { return !backups_.transfers.empty() || !loads_.transfers.empty(); }
+
+  Pages device_used_max() const { return device_used_max_; }
+  Pages host_used_max() const { return host_used_max_; }
+  const RadixTree& tree() const { return tree_; }
+  const PagePool& device_pool() const { return device_; }
+  // `request_pages`: device pages that requests own outside the index.
+  void check_invariants(Pages request_pages) const;
+
+ private:
+  struct Transfer {
+    OperationId id = OperationId::none;
+    OperationId mark = OperationId::none;  // what its nodes carry; see mark_of
+    std::vector<NodeId> ends;              // one leased node for each node queued
+    Pages pages = 0;
+    bool complete = false;
+    Status status = Status::done;
+  };
+  struct Lanes {
+    std::deque<Transfer> transfers;  // oldest first
+    std::uint64_t committed = 0;
+    std::uint64_t complete_from_oldest = 0;
+    Transfer queued;
+    std::vector<PageMove> moves;
+    std::uint64_t marks = 0;
+  };
+
+  Pages evict_device(Pages pages);
+  Pages evict_host(Pages pages);
+  void back_up_path(NodeId end);
+  bool queue_backup(NodeId id);
+  void drop_host_copies(NodeId top);
+  void acknowledge_backup(Transfer& transfer);
+  void acknowledge_load(Transfer& transfer);
+  std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;
+  static OperationId mark_of(const Lanes& lanes) { return OperationId{lanes.marks + 1}; }
+  void submit(Lanes& lanes, Direction direction);
+  void note(EventKind kind, Tier tier, Pages pages, Reason reason = Reason::none);
+  void note_slots(EventKind kind, Tier tier, std::span<const SlotId> slots);
+  void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request = kNoRequest);
+
+  const EngineConfig& config_;
+  Substrate& substrate_;
+  DecisionLog& decisions_;
+  Observer* observer_;
+  RadixTree tree_;
+  PagePool device_, host_;
+  Lanes backups_, loads_;
+  std::vector<OperationId> gates_;
+  Pages device_used_max_ = 0, host_used_max_ = 0;
+  // Scratch, to allocate nothing in the steady state.
+  std::vector<SlotId> freed_device_, freed_host_, sources_, targets_;
+  std::vector<PageRun> runs_;
+  std::vector<NodeId> path_;
+};
+
+}  // namespace kvtwin

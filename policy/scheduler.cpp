@@ -1,0 +1,410 @@
+#include "policy/scheduler.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+#include "policy/page_key.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Admission believes at most this much output of one request (SGLang's clip of max_new_tokens).
+constexpr Tokens kOutputEstimateMax = 4096;
+
+bool older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
+
+}  // namespace
+
+Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Substrate& substrate, DecisionLog& decisions,
+                     Observer* observer)
+    : config_(config), cache_(cache), substrate_(substrate), decisions_(decisions), observer_(observer) {}
+
+Request& Scheduler::new_request() {
+  if (spare_.empty()) {
+    requests_.push_back(std::make_unique<Request>());
+    return *requests_.back();
+  }
+  Request* request = spare_.back();
+  spare_.pop_back();
+  return *request;
+}
+
+// Keeps the buffers of as many requests as may run; those of a long queue go back to the system.
+void Scheduler::recycle(Request& request) {
+  Request blank;
+  if (spare_.size() < config_.max_running) {
+    blank.keys = std::move(request.keys);
+    blank.slots = std::move(request.slots);
+    blank.keys.clear();
+    blank.slots.clear();
+  }
+  request = std::move(blank);
+  spare_.push_back(&request);
+}
+
+void Scheduler::enqueue(Request& request, TimeNs now) {
+  RequestRecord& record = request.record;
+  if (pages_for(record.prompt_tokens + record.output_tokens - 1) > config_.device_pages) {
+    record.rejected = Reason::too_long;
+  } else if (config_.max_waiting != 0 && waiting_.size() >= config_.max_waiting) {
+    record.rejected = Reason::queue_full;
+  }
+  tell(EventKind::arrived, request, now);
+  if (record.rejected != Reason::none) {
+    decide(DecisionKind::reject, record.rejected, request, 0);
+    tell(EventKind::rejected, request, now);
+    recycle(request);
+    return;
+  }
+  request.prefill_target = record.prompt_tokens;
+  waiting_.push_back(&request);
+}
+
+// ---- forming a pass ----------------------------------------------------------------------------------
+
+bool Scheduler::form(TimeNs step_time, Pass& pass) {
+  pass.requests.clear();
+  pass.new_tokens.clear();
+  pass.shape = ForwardShape{};
+  pass.steps = 1;
+  for (;;) {
+    blocked_ = false;
+    pass.prefill = form_prefill(step_time, pass);
+    if (pass.prefill) return true;
+    const std::size_t before = running_.size();
+    if (form_decode(step_time, pass)) return true;
+    // Who was retracted for a decode that then had nobody left has made room for a prefill.
+    if (running_.size() == before) return false;
+  }
+}
+
+bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
+  Tokens budget = config_.chunk_tokens;
+  if (chunked_ != nullptr) {
+    Request& request = *chunked_;
+    budget -= extend(request, budget, pass);
+    if (chunked_ != nullptr) return !pass.requests.empty();
+  }
+  order_window();
+  RequestId youngest = 0;
+  for (Request* request : candidates_) {
+    if (budget == 0 || chunked_ != nullptr) break;
+    if (running_.size() + pass.requests.size() >= config_.max_running || !admit(*request, step_time)) {
+      blocked_ = true;
+      break;
+    }
+    budget -= extend(*request, budget, pass);
+    youngest = std::max(youngest, request->record.request);
+  }
+  if (config_.order == RequestOrder::longest_prefix) {
+    const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
+    for (std::size_t i = 0; i < window && waiting_[i]->record.request < youngest; ++i) ++waiting_[i]->overtaken;
+  }
+  return !pass.requests.empty();
+}
+
+// The requests that may be admitted now, best first. FCFS takes a step's worth from the front.
+void Scheduler::order_window() {
+  candidates_.clear();
+  const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
+  candidates_.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(window));
+  if (config_.order == RequestOrder::fcfs) return;
+  ranked_.clear();
+  for (Request* request : candidates_) {
+    const PrefixMatch found = cache_.peek(request->keys);
+    const bool overdue = request->overtaken >= config_.overtake_limit;
+    ranked_.emplace_back(overdue ? ~Pages{0} : found.device_pages + found.host_pages, request);
+  }
+  std::ranges::stable_sort(ranked_, [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::ranges::transform(ranked_, candidates_.begin(), [](const auto& pair) { return pair.second; });
+}
+
+// Share of the running requests' outstanding output that is kept free for them.
+Pages Scheduler::reserve_pages(Tokens more_output) const {
+  const std::uint64_t span = config_.reserve_initial - config_.reserve_min;
+  const std::uint64_t decayed = std::min<std::uint64_t>(steps_since_reset_, config_.reserve_decay_steps);
+  const std::uint64_t share = config_.reserve_initial - span * decayed / std::max(1U, config_.reserve_decay_steps);
+  return pages_for((running_output_left_ + more_output) * share / 1024);
+}
+
+// Finds room for the whole request, takes the lease on what is cached and moves it out of the queue.
+bool Scheduler::admit(Request& request, TimeNs step_time) {
+  const Tokens page = config_.shape.page_tokens;
+  // At least one token is computed, so that there is a first token to sample.
+  const Pages reusable = std::min<Pages>(request.keys.size(), (request.prefill_target - 1) / page);
+  const PrefixMatch match = cache_.match(std::span(request.keys).first(reusable));
+  cache_.lease(match.device_end);
+  const Tokens output = std::min(request.output_left() - 1, kOutputEstimateMax);
+  const Pages need = pages_for(request.prefill_target + output) - match.device_pages;
+  if (need + reserve_pages(0) > cache_.obtainable_pages()) {
+    cache_.release(match.device_end);
+    return false;
+  }
+  const bool first = request.record.admitted < 0;
+  if (first) request.record.admitted = step_time;
+  const Pages loaded = reuse(request, match);
+  RequestRecord& record = request.record;
+  if (first) {
+    record.hit_device = match.device_pages * page;
+    record.hit_host = loaded * page;
+    record.miss = record.prompt_tokens - record.hit_device - record.hit_host;
+  } else {
+    record.retracted_recompute += request.prefill_target - request.kv_tokens;
+  }
+  running_output_left_ += request.output_left();
+  waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
+  decide(DecisionKind::admit, Reason::none, request, request.shared);
+  if (first) tell(EventKind::admitted, request, step_time);
+  return true;
+}
+
+// Takes over the cached prefix; its device part is leased. Returns the pages loaded back.
+Pages Scheduler::reuse(Request& request, const PrefixMatch& match) {
+  Pages loaded = 0;
+  NodeId end = match.device_end;
+  if (match.host_pages > 0 && !request.recompute &&
+      cache_.load_back(match, request.record.request) == Reason::none) {
+    loaded = match.host_pages;
+    end = match.end;
+    cache_.lease(end);
+    cache_.release(match.device_end);
+  }
+  cache_.touch(end);
+  cache_.path_slots(end, request.slots);
+  request.lease = end;
+  request.shared = request.slots.size();
+  request.kv_tokens = request.shared * config_.shape.page_tokens;
+  return loaded;
+}
+
+// Adds the request's next chunk to the pass, as much as budget and room allow. Returns its tokens.
+Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
+  Tokens tokens = std::min(request.prefill_target - request.kv_tokens, budget);
+  Pages more = pages_for(request.kv_tokens + tokens) - request.slots.size();
+  const Pages room = cache_.obtainable_pages();
+  if (more > room) {
+    more = room;
+    tokens = (request.slots.size() + room) * config_.shape.page_tokens - request.kv_tokens;
+  }
+  const bool rest = request.kv_tokens + tokens < request.prefill_target;
+  chunked_ = rest ? &request : nullptr;
+  if (tokens == 0) return 0;
+  cache_.allocate(more, request.slots);
+  ensure_keys(request, request.slots.size());
+  pass.requests.push_back(&request);
+  pass.new_tokens.push_back(tokens);
+  pass.shape.prefill_tokens += tokens;
+  pass.shape.prefill_pairs += tokens * request.kv_tokens + tokens * (tokens + 1) / 2;
+  pass.shape.prefill_context_tokens += request.kv_tokens;
+  ++pass.shape.prefill_sequences;
+  ++request.record.prefill_passes;
+  decide(DecisionKind::prefill, rest ? Reason::chunk : Reason::none, request, request.slots.size());
+  return tokens;
+}
+
+Pages Scheduler::burst_pages(std::uint64_t steps) const {
+  Pages pages = 0;
+  for (const Request* request : running_) {
+    pages += std::max<Pages>(pages_for(request->kv_tokens + steps), request->slots.size()) - request->slots.size();
+  }
+  return pages;
+}
+
+// One token for each running request, several steps at once as long as nothing can change in between:
+// up to the first that finishes. Pages of the whole burst are taken at its start.
+bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
+  std::uint64_t steps = 0;
+  while (!running_.empty()) {
+    steps = config_.burst_steps;
+    for (const Request* request : running_) steps = std::min(steps, request->output_left());
+    while (steps > 1 && burst_pages(steps) > cache_.obtainable_pages()) steps /= 2;
+    if (burst_pages(steps) <= cache_.obtainable_pages()) break;
+    if (!retract_youngest(step_time)) return false;  // the last one waits for an acknowledgement
+  }
+  if (running_.empty()) return false;
+  for (Request* request : running_) {
+    const Pages pages = pages_for(request->kv_tokens + steps);
+    if (pages > request->slots.size()) {
+      const bool room = cache_.allocate(pages - request->slots.size(), request->slots);
+      KV_CHECK(room, "the burst's room was counted before");
+      ensure_keys(*request, request->slots.size());
+    }
+    pass.requests.push_back(request);
+    pass.new_tokens.push_back(steps);
+    pass.shape.decode_context_tokens += request->kv_tokens;
+  }
+  pass.shape.decode_sequences = static_cast<std::uint32_t>(running_.size());
+  pass.steps = steps;
+  return true;
+}
+
+// ---- retraction --------------------------------------------------------------------------------------
+
+bool Scheduler::retract_youngest(TimeNs now) {
+  const auto youngest = std::ranges::max_element(running_, older);
+  if (chunked_ != nullptr && older(*youngest, chunked_)) {
+    retract(*std::exchange(chunked_, nullptr), Reason::capacity, now);
+  } else {
+    if (running_.size() == 1 && chunked_ == nullptr) return false;
+    Request* request = *youngest;
+    running_.erase(youngest);
+    retract(*request, Reason::capacity, now);
+  }
+  steps_since_reset_ = 0;
+  return true;
+}
+
+// What the index has of it stays cached; the rest is freed and computed again later.
+void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
+  decide(DecisionKind::retract, reason, request, request.slots.size());
+  cache_.free(std::span(request.slots).subspan(request.shared));
+  cache_.release(request.lease);
+  request.slots.clear();
+  request.shared = 0;
+  request.lease = NodeId::none;
+  request.kv_tokens = 0;
+  request.prefill_target = request.record.prompt_tokens + request.generated;
+  running_output_left_ -= request.output_left();
+  ++request.record.retractions;
+  waiting_.insert(std::ranges::lower_bound(waiting_, &request, older), &request);
+  tell(EventKind::retracted, request, now);
+}
+
+// ---- after a pass ------------------------------------------------------------------------------------
+
+void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns) {
+  for (std::size_t i = 0; i < pass.requests.size(); ++i) {
+    Request& request = *pass.requests[i];
+    request.kv_tokens += pass.new_tokens[i];
+    if (request.generated == 0) {
+      request.record.compute_ns += compute_ns;
+      request.record.load_wait_ns += stalled_ns;
+    }
+    const bool chunked = request.kv_tokens < request.prefill_target;
+    publish(request, chunked);
+    if (!chunked) produce_token(request, end);
+  }
+}
+
+void Scheduler::prefill_failed(const Pass& pass, TimeNs end) {
+  chunked_ = nullptr;
+  for (Request* request : pass.requests) {
+    request->recompute = true;
+    retract(*request, Reason::transfer_failed, end);
+  }
+}
+
+void Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end) {
+  steps_since_reset_ += steps;
+  for (Request* request : pass.requests) {
+    request->kv_tokens += steps;
+    request->generated += steps;
+  }
+  running_output_left_ -= steps * pass.requests.size();
+  std::erase_if(running_, [](const Request* request) { return request->output_left() == 0; });
+  for (Request* request : pass.requests) {
+    if (request->output_left() == 0) finish(*request, end);
+  }
+}
+
+// Hands the full pages computed so far to the index and moves the lease to their end.
+void Scheduler::publish(Request& request, bool chunked) {
+  const Tokens page = config_.shape.page_tokens;
+  const Tokens cached = config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
+  const Pages pages = cached / page;
+  if (pages == 0) return;
+  const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
+                                   request.shared, chunked, request.priority);
+  cache_.lease(end);
+  cache_.release(request.lease);
+  request.lease = end;
+  request.shared = pages;
+}
+
+void Scheduler::produce_token(Request& request, TimeNs now) {
+  RequestRecord& record = request.record;
+  if (request.generated == 0) {
+    record.first_token = now;
+    record.queue_ns = now - record.arrival - record.prefetch_wait_ns - record.load_wait_ns - record.compute_ns;
+    tell(EventKind::first_token, request, now);
+  }
+  ++request.generated;
+  --running_output_left_;
+  if (request.output_left() == 0) {
+    finish(request, now);
+  } else {
+    running_.push_back(&request);
+  }
+}
+
+void Scheduler::finish(Request& request, TimeNs now) {
+  publish(request, false);
+  cache_.free(std::span(request.slots).subspan(request.shared));
+  cache_.release(request.lease);
+  request.record.finished = now;
+  decide(DecisionKind::finish, Reason::none, request, request.shared);
+  tell(EventKind::finished, request, now);
+  recycle(request);
+}
+
+void Scheduler::ensure_keys(Request& request, Pages pages) {
+  while (request.keys.size() < pages) {
+    const PageKey* prior = request.keys.empty() ? nullptr : &request.keys.back();
+    request.keys.push_back(private_page_key(prior, request.record.request, request.keys.size()));
+  }
+}
+
+// ---- accounts ----------------------------------------------------------------------------------------
+
+bool Scheduler::arrival_matters() const {
+  return waiting_.empty() ||
+         (config_.order == RequestOrder::longest_prefix && waiting_.size() < config_.order_window);
+}
+
+Pages Scheduler::owned_pages() const {
+  Pages pages = chunked_ == nullptr ? 0 : chunked_->slots.size() - chunked_->shared;
+  for (const Request* request : running_) pages += request->slots.size() - request->shared;
+  return pages;
+}
+
+void Scheduler::check_invariants(const Pass* in_flight) const {
+  Tokens output = 0;
+  Pages owned = 0;
+  const auto holds = [&](const Request& request) {
+    output += request.output_left();
+    owned += request.slots.size() - request.shared;
+    KV_CHECK(request.lease != NodeId::none, "an admitted request holds a lease");
+    KV_CHECK(pages_for(request.kv_tokens) <= request.slots.size(), "computed KV has its slots");
+    KV_CHECK(request.keys.size() >= request.slots.size(), "each slot has its key");
+  };
+  for (const Request* request : running_) holds(*request);
+  if (chunked_ != nullptr) holds(*chunked_);
+  if (in_flight != nullptr && in_flight->prefill) {
+    for (const Request* request : in_flight->requests) {
+      if (request != chunked_) holds(*request);
+    }
+  }
+  KV_CHECK(output == running_output_left_, "outstanding output is summed up");
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    KV_CHECK(i == 0 || older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
+    KV_CHECK(waiting_[i]->slots.empty() && waiting_[i]->lease == NodeId::none, "who waits holds nothing");
+  }
+  cache_.check_invariants(owned);
+}
+
+void Scheduler::tell(EventKind kind, const Request& request, TimeNs now) {
+  if (observer_ == nullptr) return;
+  Event event;
+  event.kind = kind;
+  event.time = now;
+  event.record = &request.record;
+  event.reason = request.record.rejected;
+  observer_->on_event(event);
+}
+
+void Scheduler::decide(DecisionKind kind, Reason reason, const Request& request, Pages pages) {
+  decisions_.add({kind, reason, request.record.request, request.keys.empty() ? PageKey{} : request.keys.front(), pages});
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,113 @@
+"""The figures of made-up run folders: drawn, equal bytes each time, bad folders refused with a sentence."""
+
+import contextlib
+import csv
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "tests/notebooks")]
+
+import kvtwin
+import synthetic_run
+
+
+class Figures(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+        self.run_dir = Path(self.scratch.name, "run")
+
+    def program(self, *arguments):
+        """(exit code, stdout, stderr)"""
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = kvtwin.main([str(argument) for argument in arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_load_run(self):
+        synthetic_run.write(self.run_dir)
+        run = kvtwin.load_run(self.run_dir)
+        self.assertEqual(run.report["requests"]["total"], len(run.requests["request"]))
+        self.assertEqual(run.report["tokens"]["hit_host"], int(kvtwin.np.nansum(run.requests["hit_host"])))
+        self.assertEqual(sorted(set(run.lanes["lane"]))[0], "compute")
+
+    def test_figures_are_drawn_and_repeat(self):
+        synthetic_run.write(self.run_dir)
+        code, lines, errors = self.program("figures", self.run_dir)
+        self.assertEqual((code, errors), (0, ""))
+        paths = [Path(line) for line in lines.splitlines()]
+        self.assertEqual([path.name for path in paths], ["ttft.png", "tokens_by_tier.png", "lanes.png"])
+        before = [path.read_bytes() for path in paths]
+        for drawn in before:
+            self.assertEqual(drawn[:8], b"\x89PNG\r\n\x1a\n")
+            self.assertGreater(len(drawn), 10_000)
+            for word in (b"tEXt", b"tIME"):  # no version, no date
+                self.assertNotIn(word, drawn)
+        # Again, in a process of its own.
+        command = [sys.executable, "-B", str(ROOT / "notebooks/kvtwin.py"), "figures", str(self.run_dir)]
+        self.assertEqual(subprocess.run(command, capture_output=True, text=True, check=True).stdout, lines)
+        self.assertEqual([path.read_bytes() for path in paths], before)
+
+    def test_odd_runs_are_drawn(self):
+        one, many = self.run_dir / "one", self.run_dir / "many"
+        synthetic_run.write(one, requests=1)
+        synthetic_run.write(many, requests=50, engines=20)  # more lanes than fit
+        none = self.run_dir / "none"
+        synthetic_run.write(none, requests=1)
+        for name, columns in (("requests.csv", kvtwin.REQUEST_COLUMNS), ("lanes.csv", kvtwin.LANE_COLUMNS)):
+            with open(none / name, "w", newline="") as file:
+                csv.writer(file).writerow(columns)
+        report = json.loads((none / "report.json").read_text())
+        report["tokens"] = dict.fromkeys(report["tokens"], 0)
+        report["ttft_seconds"] = dict.fromkeys(report["ttft_seconds"])
+        (none / "report.json").write_text(json.dumps(report))
+        for folder in (one, many, none):
+            for command in ("figures", "summary"):
+                code, _, errors = self.program(command, folder)
+                self.assertEqual((code, errors), (0, ""))
+
+    def test_summary(self):
+        synthetic_run.write(self.run_dir)
+        code, lines, _ = self.program("summary", self.run_dir)
+        self.assertEqual(code, 0)
+        self.assertRegex(lines, r"594 of 600 completed.*\n.*host memory 18\.3%.*\n.*p99 1\.24 s")
+
+    def test_bad_folders_are_refused(self):
+        def refused(text):
+            code, lines, errors = self.program("figures", self.run_dir)
+            self.assertEqual((code, lines), (2, ""))
+            self.assertIn(text, errors)
+            self.assertEqual(errors.count("\n"), 1)
+
+        refused("report.json: No such file")
+        synthetic_run.write(self.run_dir, requests=5)
+        (self.run_dir / "lanes.csv").write_text("lane,window_start_s\n")
+        refused("lanes.csv: no column window_s")
+        (self.run_dir / "requests.csv").write_text((self.run_dir / "requests.csv").read_text() + "6,soon\n")
+        refused("requests.csv: column arrival_s")
+        (self.run_dir / "report.json").write_text('{"schema_version": 2}')
+        refused("schema_version 2")
+        (self.run_dir / "report.json").write_text("{")
+        refused("not JSON")
+
+    def test_the_tutorial_runs(self):
+        synthetic_run.write(self.run_dir)
+        cells = json.loads((ROOT / "notebooks/tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
+        names = {}
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                self.assertEqual((cell["outputs"], cell["execution_count"]), ([], None), "strip the outputs")
+                lines = [line for line in cell["source"] if not line.startswith("%")]
+                code = "".join(lines).replace("../out/quickstart", str(self.run_dir)).replace("print(", "str(")
+                exec(compile(code, "tutorial.ipynb", "exec"), names)
+        self.assertEqual(names["run"].folder, self.run_dir.resolve())
+
+
+if __name__ == "__main__":
+    unittest.main()

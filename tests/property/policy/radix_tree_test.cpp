@@ -1,0 +1,402 @@
+// RadixTree against a slow model: a map of single pages, each with its own state, and no tree at all.
+#include "policy/radix_tree.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "tests/policy_test_support.hpp"
+
+namespace kvtwin {
+namespace {
+
+struct Page {
+  PageKey parent;  // zero: first of its chain
+  SlotId device = kNoSlot, host = kNoSlot;
+  std::uint64_t last_access = 0, inserted = 0, depth = 0;
+  std::uint32_t hits = 0, backup_hits = 0, device_leases = 0, host_leases = 0;
+  std::int32_t priority = 0;
+  OperationId backup = OperationId::none;
+};
+
+using Model = std::map<PageKey, Page>;
+
+struct Lease {
+  NodeId node;
+  PageKey last;
+  bool device;
+  OperationId backup = OperationId::none;  // the transfer that it protects
+};
+
+class Twin {
+ public:
+  Twin(std::uint64_t seed, std::string policy)
+      : random_(seed), policy_(std::move(policy)), tree_(make_eviction(policy_), make_eviction(policy_)) {}
+
+  void step() {
+    switch (random_.below(14)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3: request(); break;
+      case 4:
+      case 5: evict_device(); break;
+      case 6: evict_host(); break;
+      case 7: lease(); break;
+      case 8:
+      case 9: release(); break;
+      case 10: backup(); break;
+      case 11: load_back(); break;
+      case 12: split(); break;
+      default: other(); break;
+    }
+    compare();
+  }
+
+  // Releases everything and evicts page by page until nothing is left.
+  void drain() {
+    while (!leases_.empty()) release();
+    compare();
+    for (;;) {
+      const PageKey device = victim(true), host = victim(false);
+      if (device == PageKey{} && host == PageKey{}) break;
+      if (device != PageKey{} && (host == PageKey{} || random_.chance(50))) {
+        evict_device();
+      } else {
+        evict_host();
+      }
+      compare();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_EQ(tree_.nodes(), 0u);
+    EXPECT_TRUE(model_.empty());
+  }
+
+ private:
+  // ---- what the model says ------------------------------------------------------------------------
+
+  PageKey victim(bool device) const {
+    const PageKey* best = nullptr;
+    std::tuple<std::uint64_t, std::uint64_t> best_rank;
+    for (const auto& [key, page] : model_) {
+      const bool held = page.device_leases > 0 || (!device && page.host_leases > 0);
+      if (held || (page.device != kNoSlot) != device) continue;
+      const bool blocked = std::any_of(model_.begin(), model_.end(), [&, &of = key](const auto& other) {
+        return other.second.parent == of && (!device || other.second.device != kNoSlot);
+      });
+      if (blocked) continue;
+      const std::tuple rank{policy_ == "lru" ? page.last_access : page.inserted, page.inserted};
+      if (best == nullptr || rank < best_rank) {
+        best = &key;
+        best_rank = rank;
+      }
+    }
+    return best == nullptr ? PageKey{} : *best;
+  }
+
+  template <typename Change>
+  void for_path(PageKey end, Change change) {
+    while (end != PageKey{}) {
+      Page& page = model_.at(end);
+      change(page);
+      end = page.parent;
+    }
+  }
+
+  PageKey last_key(NodeId id) const { return id == tree_.root() ? PageKey{} : tree_.node(id).keys.back(); }
+
+  void compare() {
+    tree_.check_invariants();
+    Pages pages = 0, device = 0, host = 0, evictable = 0;
+    for (const NodeId id : all_nodes()) {
+      const Node& node = tree_.node(id);
+      pages += node.keys.size();
+      PageKey parent = last_key(node.parent);
+      for (std::size_t i = 0; i < node.keys.size(); ++i) {
+        const auto found = model_.find(node.keys[i]);
+        ASSERT_NE(found, model_.end());
+        const Page& page = found->second;
+        const std::size_t after = node.keys.size() - 1 - i;
+        ASSERT_EQ(page.parent, parent);
+        ASSERT_EQ(page.device, node.on_device() ? node.device[i] : kNoSlot);
+        ASSERT_EQ(page.host, node.on_host() ? node.host[i] : kNoSlot);
+        ASSERT_EQ(page.last_access, node.facts.last_access);
+        ASSERT_EQ(page.inserted, node.facts.inserted - after);
+        ASSERT_EQ(page.depth, node.facts.depth_pages - after);
+        ASSERT_EQ(page.hits, node.facts.hits);
+        ASSERT_EQ(page.backup_hits, node.backup_hits);
+        ASSERT_EQ(page.priority, node.facts.priority);
+        ASSERT_EQ(page.device_leases, node.device_leases);
+        ASSERT_EQ(page.host_leases, node.host_leases);
+        ASSERT_EQ(page.backup, node.backup);
+        if (page.device != kNoSlot) ++device;
+        if (page.host != kNoSlot) ++host;
+        if (page.device != kNoSlot && page.device_leases == 0) ++evictable;
+        parent = node.keys[i];
+      }
+    }
+    ASSERT_EQ(pages, model_.size());
+    ASSERT_EQ(device, tree_.device_pages());
+    ASSERT_EQ(host, tree_.host_pages());
+    ASSERT_EQ(evictable, tree_.evictable_device_pages());
+    const NodeId device_node = tree_.device_victim(), host_node = tree_.host_victim();
+    ASSERT_EQ(device_node == NodeId::none ? PageKey{} : last_key(device_node), victim(true));
+    ASSERT_EQ(host_node == NodeId::none ? PageKey{} : last_key(host_node), victim(false));
+  }
+
+  std::vector<NodeId> all_nodes() const {
+    std::vector<NodeId> nodes = {tree_.root()};
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (NodeId at = tree_.node(nodes[i]).first_child; at != NodeId::none; at = tree_.node(at).next_sibling) {
+        nodes.push_back(at);
+      }
+    }
+    nodes.erase(nodes.begin());
+    return nodes;
+  }
+
+  NodeId any_node() {
+    const std::vector<NodeId> nodes = all_nodes();
+    return nodes.empty() ? NodeId::none : nodes[random_.below(nodes.size())];
+  }
+
+  std::vector<SlotId> fresh_slots(std::size_t count) {
+    next_slot_ += static_cast<SlotId>(count);
+    return test::slots(next_slot_ - static_cast<SlotId>(count), count);
+  }
+
+  // ---- operations on both -------------------------------------------------------------------------
+
+  std::vector<PageKey> any_chain() {
+    std::vector<std::uint64_t> tokens(random_.between(1, 14));
+    for (std::uint64_t& token : tokens) token = random_.below(8) == 0 ? 1 : 0;  // long common prefixes
+    return test::chain(tokens);
+  }
+
+  void request() {
+    const std::vector<PageKey> keys = any_chain();
+    std::size_t cached = 0, on_device = 0;
+    while (cached < keys.size() && model_.count(keys[cached]) > 0) {
+      if (model_.at(keys[cached]).device != kNoSlot) ++on_device;
+      ++cached;
+    }
+    const PrefixMatch peeked = tree_.peek(keys);
+    const PrefixMatch match = tree_.match(keys);
+    for (const PrefixMatch& m : {peeked, match}) {
+      ASSERT_EQ(m.device_pages, on_device);
+      ASSERT_EQ(m.host_pages, cached - on_device);
+    }
+    ASSERT_EQ(last_key(match.end), cached == 0 ? PageKey{} : keys[cached - 1]);
+    ASSERT_EQ(last_key(match.device_end), on_device == 0 ? PageKey{} : keys[on_device - 1]);
+
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.touch(match.end, stamp);
+    for_path(last_key(match.end), [&](Page& page) {
+      page.last_access = stamp;
+      ++page.hits;
+    });
+    if (cached == keys.size() || random_.chance(20)) return;
+    insert(match, std::span(keys).subspan(cached), stamp);
+  }
+
+  void insert(const PrefixMatch& match, std::span<const PageKey> keys, std::uint64_t stamp) {
+    std::vector<SlotId> device, host;
+    if (match.host_pages == 0 && random_.chance(85)) device = fresh_slots(keys.size());
+    if (device.empty() || random_.chance(10)) host = fresh_slots(keys.size());
+    const auto priority = static_cast<std::int32_t>(random_.below(3));
+    PageKey parent = last_key(match.end);
+    std::uint64_t depth = tree_.node(match.end).facts.depth_pages;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      Page page;
+      page.parent = parent;
+      if (!device.empty()) page.device = device[i];
+      if (!host.empty()) page.host = host[i];
+      page.last_access = stamp;
+      page.inserted = ++insertions_;
+      page.depth = ++depth;
+      page.hits = 1;
+      page.priority = priority;
+      model_.emplace(keys[i], page);
+      parent = keys[i];
+    }
+    tree_.insert(match.end, keys, std::move(device), std::move(host), stamp, priority);
+  }
+
+  void evict_device() {
+    const NodeId victim = tree_.device_victim();
+    if (victim == NodeId::none) return;
+    const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
+    if (!tree_.node(victim).on_host()) {
+      // Below it may be host pages and it may be leased there: then a cache would back it up first.
+      if (tree_.node(victim).children > 0 || tree_.node(victim).host_leases > 0) {
+        fill_host(victim);
+      } else {
+        remove_tail(victim, pages);
+        return;
+      }
+    }
+    if (pages < tree_.node(victim).facts.pages) tree_.split(victim, tree_.node(victim).facts.pages - pages);
+    const std::vector<PageKey> keys = tree_.node(victim).keys;
+    const std::vector<SlotId> slots = tree_.clear_device(victim);
+    ASSERT_EQ(slots.size(), pages);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_EQ(model_.at(keys[i]).device, slots[i]);
+      model_.at(keys[i]).device = kNoSlot;
+    }
+  }
+
+  void evict_host() {
+    const NodeId victim = tree_.host_victim();
+    if (victim == NodeId::none) return;
+    remove_tail(victim, random_.between(1, tree_.node(victim).facts.pages));
+  }
+
+  void remove_tail(NodeId id, Pages pages) {
+    const std::vector<PageKey> keys = tree_.node(id).keys;
+    std::vector<SlotId> device, host, expected_device, expected_host;
+    tree_.remove_tail(id, pages, device, host);
+    for (std::size_t i = keys.size() - pages; i < keys.size(); ++i) {
+      const Page& page = model_.at(keys[i]);
+      if (page.device != kNoSlot) expected_device.push_back(page.device);
+      if (page.host != kNoSlot) expected_host.push_back(page.host);
+      model_.erase(keys[i]);
+    }
+    ASSERT_EQ(device, expected_device);
+    ASSERT_EQ(host, expected_host);
+  }
+
+  void take_lease(Lease lease) {
+    if (lease.device) {
+      tree_.lease_device(lease.node);
+      for_path(lease.last, [](Page& page) { ++page.device_leases; });
+    } else {
+      tree_.lease_host(lease.node);
+      for_path(lease.last, [](Page& page) { ++page.host_leases; });
+    }
+    leases_.push_back(lease);
+  }
+
+  void lease() {
+    const NodeId id = any_node();
+    if (id == NodeId::none || leases_.size() > 6) return;
+    take_lease({id, last_key(id), random_.chance(60)});
+  }
+
+  // The lease names a node that may have been split since: it still names the end of the leased path.
+  void release() {
+    if (leases_.empty()) return;
+    const std::size_t at = random_.below(leases_.size());
+    const Lease lease = leases_[at];
+    leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(at));
+    ASSERT_EQ(last_key(lease.node), lease.last);
+    if (lease.backup != OperationId::none) acknowledge(lease);
+    if (lease.device) {
+      tree_.release_device(lease.node);
+      for_path(lease.last, [](Page& page) { --page.device_leases; });
+    } else {
+      tree_.release_host(lease.node);
+      for_path(lease.last, [](Page& page) { --page.host_leases; });
+    }
+  }
+
+  // Splits leave the upper parts above the named node, under the same operation.
+  void acknowledge(const Lease& lease) {
+    for (NodeId at = lease.node; at != tree_.root() && tree_.node(at).backup == lease.backup;
+         at = tree_.node(at).parent) {
+      tree_.set_backup(at, OperationId::none);
+    }
+    for (auto& [key, page] : model_) {
+      if (page.backup == lease.backup) page.backup = OperationId::none;
+    }
+  }
+
+  void fill_host(NodeId id) {
+    std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys.size());
+    for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys[i]).host = slots[i];
+    tree_.set_host(id, std::move(slots));
+  }
+
+  void backup() {
+    const NodeId id = any_node();
+    if (id == NodeId::none || tree_.node(id).on_host()) return;
+    fill_host(id);
+    const auto operation = static_cast<OperationId>(++operations_);
+    tree_.set_backup(id, operation);
+    for (const PageKey& key : tree_.node(id).keys) model_.at(key).backup = operation;
+    take_lease({id, last_key(id), true, operation});
+  }
+
+  void load_back() {
+    const NodeId id = any_node();
+    if (id == NodeId::none || tree_.node(id).on_device()) return;
+    const NodeId parent = tree_.node(id).parent;
+    if (parent != tree_.root() && !tree_.node(parent).on_device()) return;
+    std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys.size());
+    for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys[i]).device = slots[i];
+    tree_.set_device(id, std::move(slots));
+  }
+
+  void split() {
+    const NodeId id = any_node();
+    if (id == NodeId::none || tree_.node(id).facts.pages < 2) return;
+    const std::vector<PageKey> keys = tree_.node(id).keys;
+    const Pages upper = random_.between(1, keys.size() - 1);
+    const NodeId above = tree_.split(id, upper);
+    ASSERT_EQ(last_key(above), keys[upper - 1]);
+    ASSERT_EQ(last_key(id), keys.back());
+    ASSERT_EQ(tree_.node(id).parent, above);
+  }
+
+  void other() {
+    const NodeId id = any_node();
+    if (id == NodeId::none) return;
+    const Node& node = tree_.node(id);
+    if (random_.chance(30)) {
+      tree_.count_backup_hit(id);
+      for (const PageKey& key : node.keys) ++model_.at(key).backup_hits;
+    } else if (random_.chance(50)) {
+      const auto priority = static_cast<std::int32_t>(random_.below(6));
+      tree_.raise_priority(id, priority);
+      for (const PageKey& key : node.keys) model_.at(key).priority = std::max(model_.at(key).priority, priority);
+    } else if (node.on_device() && node.on_host() && node.host_leases == 0 && node.backup == OperationId::none) {
+      const std::vector<SlotId> slots = tree_.clear_host(id);
+      for (std::size_t i = 0; i < slots.size(); ++i) {
+        ASSERT_EQ(model_.at(node.keys[i]).host, slots[i]);
+        model_.at(node.keys[i]).host = kNoSlot;
+      }
+    }
+  }
+
+  test::Splitmix random_;
+  std::string policy_;
+  RadixTree tree_;
+  Model model_;
+  std::vector<Lease> leases_;
+  SlotId next_slot_ = 0;
+  std::uint64_t insertions_ = 0, operations_ = 0;
+};
+
+class RadixTreeProperty : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(RadixTreeProperty, AgreesWithAModelOfSinglePages) {
+  const test::ThrowingChecks checks;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    SCOPED_TRACE(seed);
+    Twin twin(seed, std::string(GetParam()));
+    for (int step = 0; step < 250; ++step) {
+      twin.step();
+      if (HasFatalFailure()) return;
+    }
+    twin.drain();
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, RadixTreeProperty, testing::Values("lru", "fifo"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+}  // namespace
+}  // namespace kvtwin

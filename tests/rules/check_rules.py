@@ -1,0 +1,147 @@
+"""Who may include whom, and what the pure modules must not say; read from the source text.
+
+check_rules.py SOURCE_DIR prints `path:line: rule: text` for each offence and exits 1.
+The symbols of the archives are checked too (check_symbols.py); this catches what leaves no symbol.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
+
+# module -> what its includes in quotes may start with. Only `policy/x.hpp` is public, not what lies deeper.
+PUBLIC_POLICY = r"policy/\w+\.hpp"
+MAY_INCLUDE = {
+    "policy": r"policy/",
+    "models": rf"models/|{PUBLIC_POLICY}",
+    "traces": rf"traces/|{PUBLIC_POLICY}",
+    "sim": rf"sim/|{PUBLIC_POLICY}|models/",
+    "impl": rf"impl/|{PUBLIC_POLICY}|models/|kernels/",
+    "kernels": r"kernels/|policy/layout\.hpp",
+    "cli": r"",
+    "tests": r"",
+}
+# Headers that belong to some folders only.
+OWNED_HEADERS = [
+    (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
+    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu/", "only impl/ and kernels/ include CUDA"),
+    (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
+    (r"CLI/|CLI11|toml\+\+", r"cli/|tests/\w+/cli/|models/", "only cli/ parses commands and experiments"),
+    (r"kvtwin_version\.hpp", r"cli/", "only cli/ knows its version"),
+]
+POLICY_HEADERS = set(
+    """algorithm array bit bitset charconv climits cmath compare concepts cstddef cstdint cstdlib cstring deque exception
+    functional initializer_list iterator limits list map memory memory_resource new numeric optional queue ranges
+    set source_location span stack stdexcept string string_view tuple type_traits typeinfo unordered_map unordered_set
+    utility variant vector version xxhash.h""".split()
+)
+TRANSCENDENTAL = r"\b(std::)?(exp2?|expm1|log(2|10|1p)?|pow|cbrt|hypot|a?(sin|cos|tan)h?|atan2|erfc?|[lt]gamma|fma)f?\s*\("
+# (modules, pattern, rule), matched against the text without comments and strings.
+WORDS = [
+    ("policy", r"\bstd::hash\b", "std::hash differs between libraries"),
+    ("policy", r"\b(float|double)\b", "a floating-point number never enters a decision"),
+    ("policy", r"\bstd::function\b", "the engine is explicit state machines"),
+    ("policy", r"\bco_(await|yield|return)\b", "the engine is explicit state machines"),
+    ("policy", r"\bthread_local\b|\bvolatile\b|\batomic\b", "policy is single-threaded"),
+    ("policy", r"\basm\b|\b_*rdtscp?\b|\b__builtin_ia32_\w+", "policy has no clock and no machine code"),
+    ("policy", r"\bstd::(c(out|err|log)|f?printf|puts)\b|\bf?printf\s*\(", "policy does no I/O"),
+    ("policy", r"(map|set|less|greater)<\s*(const\s+)?[\w:]+(\s+const)?\s*\*", "no order by pointer"),
+    ("policy", r"\bu?intptr_t\b", "no order by pointer"),
+    ("policy models traces sim", r"__(DATE|TIME|TIMESTAMP)__", "same bytes from every build"),
+    ("policy traces", TRANSCENDENTAL, "no libm function but sqrt"),
+    ("policy models traces sim", r"\b\w+_distribution\b|\brandom_device\b|\bs?rand\s*\(", "no hidden or library-made chance"),
+    ("policy models traces sim impl kernels", r"\bgetenv\b|\benviron\b", "only cli/ reads the environment"),
+    ("policy models traces", r"\bstd::chrono\b|\bclock_gettime\b|\bgettimeofday\b", "no clock"),
+]
+# Unordered containers may be looked up in, not walked, where the order could reach a result.
+ORDERED = ("policy", "models", "traces", "sim")
+VAGUE_NAMES = re.compile(r"(^|_)(utils?|common|helpers?|managers?|misc)$", re.IGNORECASE)
+
+
+def without_comments(text, keep_strings):
+    """Blanks comments (and what strings hold); newlines stay, so that lines keep their numbers."""
+    pattern = re.compile(
+        r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^(\n]*)\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'(?![0-9a-fA-F])', re.DOTALL
+    )
+
+    def blank(match):
+        found = match.group(0)
+        if found[0] == "/":
+            return "".join(c if c == "\n" else " " for c in found)
+        return found if keep_strings else '""' + "\n" * found.count("\n")
+
+    return pattern.sub(blank, text)
+
+
+def include_offence(module, path, quoted, target):
+    for header, owners, rule in OWNED_HEADERS:
+        if re.match(header, target) and not re.match(owners, path):
+            return rule
+    if quoted:
+        if module in ("cli", "tests"):
+            return None
+        if not re.match(MAY_INCLUDE[module], target):
+            return f"{module}/ may not include that"
+    elif module == "policy" and target not in POLICY_HEADERS and not target.startswith("openssl/"):
+        return "policy/ includes the plain parts of the C++ library and the hash libraries only"
+    elif module in ("models", "traces") and target in ("chrono", "thread", "random", "ctime", "future"):
+        return "no clock, thread or library-made chance"
+    elif module == "sim" and target == "random":
+        return "no library-made chance"
+    elif re.match(r"(policy|models|traces|sim|impl|kernels|cli)/", target):
+        return "own headers are included in quotes"
+    return None
+
+
+def offences(root):
+    root = Path(root)
+    found = []
+    texts = {}
+    unordered = {}  # module -> names of unordered containers
+    for module in MAY_INCLUDE:
+        for file in sorted((root / module).rglob("*")):
+            path = file.relative_to(root).as_posix()
+            if VAGUE_NAMES.search(file.stem):
+                found.append((path, 0, "a name says what is in it", file.name))
+            if file.suffix not in SUFFIXES:
+                continue
+            text = file.read_text(encoding="utf-8")
+            for number, line in enumerate(without_comments(text, keep_strings=True).splitlines(), 1):
+                include = re.match(r'\s*#\s*include\s*([<"])([^>"]+)', line)
+                rule = include and include_offence(module, path, include.group(1) == '"', include.group(2))
+                if rule:
+                    found.append((path, number, rule, line.strip()))
+            if path.startswith("tests/"):
+                continue
+            texts[path] = (module, without_comments(text, keep_strings=False))
+            names = re.findall(r"unordered_(?:multi)?(?:map|set)<[^;{}()]*>\s*&?\s*(\w+)\s*[;{=,)(]", texts[path][1])
+            unordered.setdefault(module, set()).update(names)
+    for path, (module, text) in texts.items():
+        rules = [(re.compile(pattern), rule) for modules, pattern, rule in WORDS if module in modules.split()]
+        if module in ORDERED and unordered[module]:
+            names = "|".join(sorted(unordered[module]))
+            walk = rf"for\s*\([^;)]*[^:]:\s*[\w.>-]*\b({names})\s*\)|\b({names})\s*\.\s*c?begin\s*\("
+            rules.append((re.compile(walk), "an unordered container is never walked"))
+        for number, line in enumerate(text.splitlines(), 1):
+            for pattern, rule in rules:
+                if pattern.search(line):
+                    found.append((path, number, rule, line.strip()))
+    for folder in (root / "tools", root / "cmake", root / "notebooks"):
+        for file in sorted(folder.rglob("*")):
+            if VAGUE_NAMES.search(file.stem):
+                found.append((file.relative_to(root).as_posix(), 0, "a name says what is in it", file.name))
+    return found
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    found = offences(sys.argv[1])
+    for path, number, rule, text in found:
+        print(f"{path}:{number}: {rule}: {text}")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Does check_rules.py catch planted offences, and let the lawful pass?"""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import check_rules
+
+CAUGHT = [
+    ("policy/a.cpp", "#include <chrono>"),
+    ("policy/a.cpp", "#include <random>"),
+    ("policy/a.cpp", "#include <thread>"),
+    ("policy/a.cpp", "  #  include <fstream>"),
+    ("policy/a.cpp", "#include <unistd.h>"),
+    ("policy/a.cpp", "#include <simgrid/s4u.hpp>"),
+    ("policy/a.cpp", '#include "sim/world.hpp"'),
+    ("policy/eviction/a.cpp", '#include "models/hardware.hpp"'),
+    ("policy/a.cpp", "auto h = std::hash<int>{}(1);"),
+    ("policy/a.cpp", "double weight = 0;"),
+    ("policy/a.cpp", "float weight = 0;"),
+    ("policy/a.cpp", "std::function<void()> then;"),
+    ("policy/a.cpp", "co_await next();"),
+    ("policy/a.cpp", "std::map<Node*, int> order;"),
+    ("policy/a.cpp", "std::set<const Node *> order;"),
+    ("policy/a.cpp", "auto t = __rdtsc();"),
+    ("policy/a.cpp", "thread_local int state = 0;"),
+    ("policy/a.cpp", 'std::printf("%d", 1);'),
+    ("policy/a.cpp", "auto x = std::pow(2, 3);"),
+    ("policy/a.cpp", "std::unordered_map<K, V> table;\nvoid f() { for (const auto& [k, v] : table) use(k); }"),
+    ("policy/a.cpp", "std::unordered_set<K> table_;\nauto first() { return table_.begin(); }"),
+    ("sim/a.cpp", "std::unordered_map<K, std::vector<V>> table_;\nvoid f() { for (auto& e : this->table_) use(e); }"),
+    ("models/a.cpp", '#include "traces/trace.hpp"'),
+    ("models/a.cpp", '#include "policy/eviction/lru.hpp"'),
+    ("models/a.cpp", "#include <simgrid/s4u.hpp>"),
+    ("models/a.cpp", 'auto* home = std::getenv("HOME");'),
+    ("traces/a.cpp", '#include "models/hardware.hpp"'),
+    ("traces/a.cpp", "#include <random>"),
+    ("traces/a.cpp", "auto gap = -std::log(u);"),
+    ("traces/a.cpp", "std::exponential_distribution<> gap;"),
+    ("sim/a.cpp", '#include "impl/loop.hpp"'),
+    ("sim/a.cpp", '#include "traces/trace.hpp"'),
+    ("sim/a.cpp", '#include "cli/report.hpp"'),
+    ("sim/a.cpp", "#include <cuda_runtime.h>"),
+    ("impl/a.cpp", '#include "sim/world.hpp"'),
+    ("impl/a.cpp", "#include <simgrid/s4u.hpp>"),
+    ("kernels/a.cu", '#include "policy/plan.hpp"'),
+    ("kernels/a.cu", '#include "models/hardware.hpp"'),
+    ("cli/a.cpp", "#include <simgrid/s4u.hpp>"),
+    ("cli/a.cpp", "#include <cuda_runtime.h>"),
+    ("tests/unit/policy/a_test.cpp", "#include <simgrid/s4u.hpp>"),
+    ("policy/page_utils.hpp", ""),
+    ("sim/common.cpp", ""),
+    ("models/helpers/a.cpp", ""),
+    ("impl/manager.hpp", ""),
+]
+LAWFUL = [
+    ("policy/a.cpp", '#include "policy/eviction/lru.hpp"\n#include <cmath>\n#include <vector>\n#include <openssl/evp.h>'),
+    ("policy/a.cpp", "// double, std::hash, <chrono>\n/* float\n   getenv( */ const char* s = \"double float getenv(\";"),
+    ("policy/a.cpp", "std::unordered_map<K, V> table;\nauto f() { return table.find(k) == table.end(); }\nfor (auto x : vector) {}"),
+    ("policy/a.cpp", "std::uint64_t big = 1'000'000'000; doubled(big); exponent(big); root = std::sqrt(4); backlog(1);"),
+    ("policy/a.cpp", "std::map<PageKey, Node*> index;"),
+    ("models/a.cpp", '#include "policy/cost.hpp"\n#include "models/hardware.hpp"\ndouble x = 1;'),
+    ("traces/a.cpp", '#include "policy/substrate.hpp"\n#include "traces/trace.hpp"\n#include <simdjson.h>\nauto x = std::sqrt(2.0);'),
+    ("sim/a.cpp", '#include "models/hardware.hpp"\n#include "policy/engine.hpp"\n#include <simgrid/s4u.hpp>'),
+    ("impl/a.cpp", '#include "kernels/relayout.hpp"\n#include "policy/engine.hpp"\n#include <liburing.h>\n#include <thread>'),
+    ("kernels/a.cu", '#include "policy/layout.hpp"\n#include <cuda_runtime.h>'),
+    ("cli/a.cpp", '#include "sim/world.hpp"\n#include "impl/loop.hpp"\n#include <CLI/CLI.hpp>\nauto* home = std::getenv("KVTWIN_SEED");'),
+    ("tests/unit/sim/a_test.cpp", "#include <simgrid/s4u.hpp>"),
+    ("traces/common_prefix.cpp", ""),
+]
+
+
+class Rules(unittest.TestCase):
+    def check(self, path, text):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, path)
+            file.parent.mkdir(parents=True)
+            file.write_text(text)
+            return check_rules.offences(folder)
+
+    def test_offences_are_caught(self):
+        for path, text in CAUGHT:
+            with self.subTest(path=path, text=text):
+                self.assertEqual(len(self.check(path, text)), 1)
+
+    def test_the_lawful_passes(self):
+        for path, text in LAWFUL:
+            with self.subTest(path=path, text=text):
+                self.assertEqual(self.check(path, text), [])
+
+    def test_the_line_is_named(self):
+        found = self.check("policy/a.cpp", "// one\n/* two\n*/ int x;\nfloat y;\n")
+        self.assertEqual([(path, number) for path, number, _, _ in found], [("policy/a.cpp", 4)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+"""What an archive may need from outside itself, read from its undefined symbols.
+
+check_symbols.py pure ARCHIVE    the policy: no clock, thread, file, environment, libm function but sqrt,
+                                 CUDA or SimGrid. C symbols are allowed by name, the C++ library's are all
+                                 allowed but those for time, threads, files, streams and chance.
+check_symbols.py maths ARCHIVE   no libm function but sqrt and exact rounding: other ones give other last
+                                 bits elsewhere. For what must compute the same bytes on every machine.
+Prints each offender and exits 1.
+"""
+
+import re
+import subprocess
+import sys
+
+# C symbols that the policy may need; everything else is an offence.
+PURE_C = re.compile(
+    r"""(_?_?(mem(cpy|move|set|cmp|chr)|str(len|cmp|ncmp|chr))(_chk)?
+      | malloc | calloc | realloc | free | abort | sqrtf?
+      | __assert_fail | __stack_chk_fail | __dso_handle | _GLOBAL_OFFSET_TABLE_ | _Unwind_Resume
+      | __cxa_\w+ | __gxx_personality_v0
+      | (EVP|SHA256|OPENSSL|CRYPTO|OSSL|ERR)_\w+        # kept hash libraries
+      | XXH(32|64|3|128|_)\w*
+    )$""",
+    re.VERBOSE,
+)
+IMPURE_STD = re.compile(
+    r"""chrono | thread | mutex | condition_variable | future | promise | semaphore | latch | barrier | stop_token
+      | random_device | filesystem | locale | std::(__cxx11::)?basic_\w*(stream|buf|ios)\b | std::ios
+      | std::(cin|cout|cerr|clog|wcout)\b""",
+    re.VERBOSE,
+)
+MATHS = re.compile(
+    r"""_*(a?(sin|cos|tan)h? | atan2 | sincos | exp(2|10|m1)? | log(2|10|1p|b)? | pow | cbrt | hypot | erfc? | [lt]gamma | fma
+      | fmod | remainder | j[01n] | y[01n])[fl]?(_finite)?$""",
+    re.VERBOSE,
+)
+
+
+def nm(archive, *options):
+    lines = subprocess.run(["nm", *options, archive], check=True, capture_output=True, text=True).stdout.splitlines()
+    return [line for line in lines if line.strip() and not line.endswith(":")]
+
+
+def symbols_of(archive):
+    """(mangled, demangled) of each symbol that the archive needs and doesn't define itself."""
+    name = re.compile(r"^[0-9a-fA-F ]*\s[A-Za-z]\s(.*)$")
+    defined = {name.match(line).group(1) for line in nm(archive, "--defined-only")}
+    needed = sorted({name.match(line).group(1) for line in nm(archive, "--undefined-only")} - defined)
+    readable = subprocess.run(["c++filt"], input="\n".join(needed), check=True, capture_output=True, text=True).stdout
+    return list(zip(needed, readable.splitlines()))
+
+
+def is_pure(mangled, readable):
+    mangled = mangled.split("@")[0]
+    if not mangled.startswith("_Z"):
+        return bool(PURE_C.match(mangled))
+    if IMPURE_STD.search(readable):
+        return False
+    if re.match(r"operator (new|delete)", readable):
+        return True
+    # A template of the C++ library shows its return type first, and what "vtable for" is for last.
+    return mangled.startswith(("_ZS", "_ZNS", "_ZNKS", "_ZT")) and bool(
+        re.search(r"\b(std|__gnu_cxx|__cxxabiv1)::", readable)
+    )
+
+
+def offenders(kind, archive):
+    if kind == "pure":
+        return [readable for mangled, readable in symbols_of(archive) if not is_pure(mangled, readable)]
+    return [readable for mangled, readable in symbols_of(archive) if MATHS.match(mangled.split("@")[0])]
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] not in ("pure", "maths"):
+        sys.exit(__doc__)
+    found = offenders(sys.argv[1], sys.argv[2])
+    for symbol in found:
+        print(f"{sys.argv[2]} needs {symbol}")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+#include "models/hardware.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "models/presets.hpp"
+
+namespace kvtwin {
+namespace {
+
+using nlohmann::json;
+
+json h200() { return json::parse(hardware_preset_text("h200-pcie5")); }
+
+std::string error_of(const json& object) {
+  try {
+    parse_hardware(object.dump(), "machine.json");
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_with(const char* key, double value, const char* unit) {
+  json object = h200();
+  object["numbers"][key]["value"] = value;
+  object["numbers"][key]["unit"] = unit;
+  return error_of(object);
+}
+
+TEST(Hardware, PresetsLoadAndCarryUnitSourceAndDate) {
+  const std::set<std::string> expected{"a100-pcie4", "h100-pcie5", "h200-pcie5", "h20-pcie5",
+                                       "b200-pcie5", "gb200-c2c",  "cpu-host"};
+  const std::vector<std::string> names = hardware_preset_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
+  for (const std::string& name : names) {
+    const HardwareSpec spec = hardware_preset(name);
+    EXPECT_EQ(spec.name, name);
+    EXPECT_FALSE(spec.description.empty());
+    for (const HardwareNumber& number : spec.numbers) {
+      EXPECT_FALSE(number.unit.empty()) << name << " " << number.key;
+      EXPECT_GT(number.source.size(), 8U) << name << " " << number.key;
+      EXPECT_GE(number.date.size(), 4U) << name << " " << number.key;
+    }
+  }
+}
+
+TEST(Hardware, NumbersAreInBaseUnits) {
+  const HardwareSpec spec = hardware_preset("h200-pcie5");
+  EXPECT_DOUBLE_EQ(spec.memory_bytes, 141e9);
+  EXPECT_DOUBLE_EQ(spec.memory_bandwidth, 4.8e12);
+  EXPECT_DOUBLE_EQ(spec.peak_bf16, 989.4e12);
+  EXPECT_DOUBLE_EQ(spec.host_to_device, 55e9);
+  EXPECT_DOUBLE_EQ(spec.inline_limit, 28 * 1024);
+  EXPECT_DOUBLE_EQ(spec.copy_call, 3e-6);
+  EXPECT_DOUBLE_EQ(hardware_preset("a100-pcie4").peak_fp8, 0);
+}
+
+TEST(Hardware, LintRefusesWhatNoMachineReaches) {
+  EXPECT_EQ(
+      error_with("host_to_device", 12500, "GB/s"),
+      "machine.json: host_to_device: key \"value\" is 12500.0; it must be at most 1,000 GB/s, which no machine of "
+      "today exceeds.");
+  EXPECT_NE(error_with("device_to_host", 1001, "GB/s").find("1,000 GB/s"), std::string::npos);
+  EXPECT_NE(error_with("memory_bandwidth", 20.1, "TB/s").find("20 TB/s"), std::string::npos);
+  EXPECT_NE(error_with("peak_bf16", 11, "PFLOP/s").find("10 PFLOP/s"), std::string::npos);
+  EXPECT_NE(error_with("memory_fraction", 1.01, "fraction").find("at most 1"), std::string::npos);
+  EXPECT_NE(error_with("memory_bytes", 0, "GB").find("above 0"), std::string::npos);
+  EXPECT_NE(error_with("copy_call", -3, "us").find("above 0"), std::string::npos);
+  EXPECT_EQ(error_with("host_to_device", 1000, "GB/s"), "no error");
+}
+
+TEST(Hardware, ErrorsNameKeyAndUnit) {
+  EXPECT_NE(error_with("memory_bandwidth", 4.8, "GB").find("one of B/s, MB/s, GB/s, GiB/s, TB/s"), std::string::npos);
+  json object = h200();
+  object["numbers"]["memory_bandwith"] = object["numbers"]["memory_bandwidth"];
+  EXPECT_NE(error_of(object).find("did you mean \"memory_bandwidth\"?"), std::string::npos);
+  object = h200();
+  object["numbers"].erase("host_to_device");
+  EXPECT_EQ(error_of(object), "machine.json: key \"host_to_device\" is missing; it must be given.");
+  object = h200();
+  object["numbers"].erase("inline_rate");
+  EXPECT_NE(error_of(object).find("inline_limit"), std::string::npos);
+  object = h200();
+  object["numbers"]["copy_call"] = 3;
+  EXPECT_NE(error_of(object).find("an object with value, unit"), std::string::npos);
+  EXPECT_NE(error_of(json{{"name", "x"}}).find("\"numbers\" is missing"), std::string::npos);
+  EXPECT_THROW(hardware_from_file("/nonexistent.json"), ModelError);
+  try {
+    hardware_preset("h200");
+    FAIL();
+  } catch (const ModelError& error) {
+    const std::string sentence = error.what();
+    EXPECT_NE(sentence.find("Known: a100-pcie4, b200-pcie5"), std::string::npos) << sentence;
+  }
+}
+
+TEST(Hardware, KvRoomIsWhatWeightsAndActivationsLeave) {
+  const HardwareSpec spec = hardware_preset("h200-pcie5");
+  const ModelGeometry m = model_preset("llama-3.1-8b");
+  const double activations = 8192.0 * (6 * 4096 + 3 * 14336) * 2;
+  EXPECT_NEAR(static_cast<double>(device_kv_bytes(spec, m, 1)),
+              141e9 * 0.9 - static_cast<double>(m.weight_bytes) - activations, 2);
+  EXPECT_GT(device_kv_bytes(spec, m, 2), device_kv_bytes(spec, m, 1));
+  EXPECT_LT(device_kv_bytes(spec, m, 1, 0.8), device_kv_bytes(spec, m, 1));
+  try {
+    device_kv_bytes(hardware_preset("h100-pcie5"), model_preset("llama-3.1-70b"), 1);
+    FAIL();
+  } catch (const ModelError& error) {
+    EXPECT_STREQ(error.what(),
+                 "llama-3.1-70b's weights (141.1 GB over parallel.tp = 1) leave no room for KV in the 80.0 GB of "
+                 "h100-pcie5; parallel.tp must be at least 4.");
+  }
+  EXPECT_THROW(device_kv_bytes(spec, m, 0), ModelError);
+}
+
+TEST(Presets, RowsListEveryNumber) {
+  std::size_t models = 0, hardware = 0;
+  for (const PresetRow& row : preset_rows()) {
+    (row.kind == "model" ? models : hardware) += 1;
+    EXPECT_FALSE(row.value.empty() || row.unit.empty() || row.source.empty() || row.date.empty())
+        << row.preset << " " << row.number;
+    if (row.preset == "deepseek-v3" && row.number == "kv_bytes_per_token") {
+      EXPECT_EQ(row.value, "70272");
+    }
+  }
+  EXPECT_EQ(models, 5 * model_preset_names().size());
+  EXPECT_GT(hardware, 25 * hardware_preset_names().size());
+}
+
+TEST(Presets, UnknownModelNamesTheNearest) {
+  try {
+    model_preset("lama-3.1-8b");
+    FAIL();
+  } catch (const ModelError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean \"llama-3.1-8b\"? Known: deepseek-v3, gpt-oss-120b"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin

@@ -1,0 +1,36 @@
+#include "models/names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace kvtwin {
+namespace {
+
+const std::vector<std::string> kKnown{"deepseek-v3", "llama-3.1-70b", "llama-3.1-8b", "tiny"};
+
+TEST(Names, EditDistanceCountsInsertionsDeletionsAndSubstitutions) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("abc", ""), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("LRU", "lru"), 0U);
+}
+
+TEST(Names, NearestIsNamedOnlyWhenItIsNear) {
+  EXPECT_EQ(nearest_name("lama-3.1-8b", kKnown), "llama-3.1-8b");
+  EXPECT_EQ(nearest_name("deepseek_v3", kKnown), "deepseek-v3");
+  EXPECT_EQ(nearest_name("something else", kKnown), "");
+  EXPECT_EQ(nearest_name("", kKnown), "");
+  EXPECT_EQ(nearest_name("tiny", {}), "");
+}
+
+TEST(Names, SentenceListsTheKnownOnes) {
+  EXPECT_EQ(unknown_name("model", "tinny", kKnown),
+            "unknown model \"tinny\": did you mean \"tiny\"? Known: deepseek-v3, llama-3.1-70b, llama-3.1-8b, tiny.");
+  EXPECT_EQ(unknown_name("model", "x", kKnown),
+            "unknown model \"x\". Known: deepseek-v3, llama-3.1-70b, llama-3.1-8b, tiny.");
+}
+
+}  // namespace
+}  // namespace kvtwin

@@ -1,0 +1,284 @@
+#include "models/roofline.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "models/presets.hpp"
+
+namespace kvtwin {
+namespace {
+
+RooflineCost cost_of(const char* model, const char* hardware, std::uint32_t tp = 1) {
+  return {model_preset(model), hardware_preset(hardware), tp};
+}
+
+ForwardShape prefill(Tokens fresh, Tokens cached = 0) {
+  ForwardShape shape;
+  shape.prefill_tokens = fresh;
+  shape.prefill_pairs = fresh * cached + fresh * (fresh + 1) / 2;
+  shape.prefill_context_tokens = cached;
+  shape.prefill_sequences = 1;
+  return shape;
+}
+
+ForwardShape decode(std::uint32_t sequences, Tokens context) {
+  ForwardShape shape;
+  shape.decode_sequences = sequences;
+  shape.decode_context_tokens = sequences * context;
+  return shape;
+}
+
+// The contract, step by step and without any closed form.
+Wide128 naive_fs(const RooflineCost& cost, const ForwardShape& s, std::uint64_t steps) {
+  const RooflineCoefficients& c = cost.coefficients();
+  Wide128 total = 0;
+  for (std::uint64_t j = 1; j <= steps; ++j) {
+    const Tokens fresh = j == 1 ? s.prefill_tokens : 0;
+    const std::uint64_t yielding = s.decode_sequences + (j == 1 ? std::uint64_t{s.prefill_sequences} : 0);
+    const Tokens tokens = fresh + s.decode_sequences;
+    const Wide128 context = Wide128{s.decode_context_tokens} + Wide128{j} * s.decode_sequences;
+    total += c.step_fs;
+    if (tokens != 0) {
+      const Wide128 experts = Wide128{c.expert_fs} * cost.distinct_experts_x2_32(tokens) >> 32;
+      total += std::max(Wide128{c.linear_token_fs} * tokens + Wide128{c.head_sequence_fs} * yielding,
+                        c.weights_fs + experts) +
+               Wide128{c.reduce_token_fs} * tokens;
+    }
+    total += context * c.decode_token_fs + Wide128{c.decode_sequence_fs} * s.decode_sequences;
+    total += c.decode_window_token_fs * std::min<Wide128>(context, Wide128{s.decode_sequences} * c.window_tokens);
+    if (j != 1) continue;
+    total += std::max(Wide128{s.prefill_pairs} * c.prefill_pair_fs,
+                      (Wide128{s.prefill_context_tokens} + fresh) * c.prefill_read_fs);
+    total += Wide128{s.prefill_context_tokens} * c.prefill_context_fs;
+    total += Wide128{s.prefill_sequences} * c.decode_sequence_fs;
+    if (c.window_tokens == 0) continue;
+    total +=
+        std::max(std::min<Wide128>(s.prefill_pairs, Wide128{fresh} * c.window_tokens) * c.prefill_window_pair_fs,
+                 (std::min<Wide128>(s.prefill_context_tokens, Wide128{s.prefill_sequences} * c.window_tokens) + fresh) *
+                     c.prefill_window_read_fs);
+  }
+  return total;
+}
+
+std::uint64_t below(std::mt19937_64& random, std::uint64_t limit) { return random() % limit; }
+
+ForwardShape random_shape(std::mt19937_64& random) {
+  ForwardShape shape;
+  if (below(random, 3) != 0) shape = prefill(below(random, 1 << below(random, 18)), below(random, 100000));
+  shape.prefill_sequences = static_cast<std::uint32_t>(below(random, 5));
+  if (below(random, 3) != 0) {
+    shape.decode_sequences = static_cast<std::uint32_t>(below(random, 300));
+    shape.decode_context_tokens = shape.decode_sequences * below(random, 1 << below(random, 18));
+  }
+  return shape;
+}
+
+const std::vector<const char*> kModels{"llama-3.1-8b", "qwen3-coder-30b-a3b", "gpt-oss-120b", "deepseek-v3", "tiny"};
+
+TEST(Roofline, ClosedFormEqualsTheLoop) {
+  std::mt19937_64 random(1);
+  for (const char* model : kModels) {
+    for (const char* hardware : {"h200-pcie5", "cpu-host"}) {
+      const RooflineCost cost = cost_of(model, hardware, 1);
+      for (int i = 0; i < 100; ++i) {
+        const ForwardShape shape = random_shape(random);
+        const std::uint64_t steps = 1 + below(random, 300);
+        const Wide128 fs = naive_fs(cost, shape, steps);
+        EXPECT_EQ(cost.forward_ns(shape, steps), static_cast<TimeNs>((fs + 999'999) / 1'000'000)) << model << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Roofline, TimeGrowsWithEveryStepAndEveryField) {
+  std::mt19937_64 random(2);
+  for (const char* model : kModels) {
+    const RooflineCost cost = cost_of(model, "b200-pcie5", 8);
+    for (int i = 0; i < 200; ++i) {
+      const ForwardShape shape = random_shape(random);
+      const std::uint64_t steps = 1 + below(random, 1000);
+      const TimeNs time = cost.forward_ns(shape, steps);
+      EXPECT_GT(time, 0);
+      EXPECT_GT(cost.forward_ns(shape, steps + 1), time);
+      const std::uint64_t more = 1 + below(random, 5000);
+      const auto grown = [&](auto ForwardShape::*field) {
+        ForwardShape larger = shape;
+        larger.*field = static_cast<std::remove_reference_t<decltype(larger.*field)>>(larger.*field + more);
+        return cost.forward_ns(larger, steps);
+      };
+      EXPECT_GE(grown(&ForwardShape::prefill_tokens), time);
+      EXPECT_GE(grown(&ForwardShape::prefill_pairs), time);
+      EXPECT_GE(grown(&ForwardShape::prefill_context_tokens), time);
+      EXPECT_GE(grown(&ForwardShape::prefill_sequences), time);
+      EXPECT_GE(grown(&ForwardShape::decode_sequences), time);
+      EXPECT_GE(grown(&ForwardShape::decode_context_tokens), time);
+    }
+  }
+}
+
+TEST(Roofline, WildShapesStayAtTheLargestTime) {
+  const RooflineCost cost = cost_of("gpt-oss-120b", "cpu-host");
+  constexpr auto kAll = std::numeric_limits<std::uint64_t>::max();
+  const ForwardShape shape{kAll, kAll, kAll, 0xFFFFFFFFU, 0xFFFFFFFFU, kAll};
+  EXPECT_EQ(cost.forward_ns(shape, kAll), std::numeric_limits<TimeNs>::max());
+  EXPECT_EQ(cost.forward_ns(shape, 1), std::numeric_limits<TimeNs>::max());
+  EXPECT_EQ(cost.forward_ns({}, kAll), std::numeric_limits<TimeNs>::max());
+  EXPECT_EQ(cost.forward_ns({}, 0), cost.forward_ns({}, 1));
+}
+
+TEST(Roofline, KnownFiguresByHand) {
+  // Llama-3.1-8B on H200: decoding one sequence reads 15.0 GB of weights (all but the input embedding) at
+  // 0.87 * 4.8 TB/s = 3.594 ms; 8192 tokens of prefill are 2 * 6.98e9 * 8192 FLOPs at 0.7 * 989.4 TFLOP/s.
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  EXPECT_NEAR(static_cast<double>(cost.forward_ns(decode(1, 0), 1)), 3.594e6 + 0.2e6, 1e4);
+  const double linear = 2 * 6.98e9 * 8192 / (0.7 * 989.4e12), pairs = 8192.0 * 8193 / 2;
+  const double attention = pairs * 4 * 32 * 128 * 32 / (0.5 * 989.4e12);
+  EXPECT_NEAR(static_cast<double>(cost.forward_ns(prefill(8192), 1)), (linear + attention) * 1e9 + 0.2e6, 3e5);
+  // A cached prefix of 8192 tokens saves most of a prefill of 8192 + 1024.
+  EXPECT_LT(cost.forward_ns(prefill(1024, 8192), 1) * 5, cost.forward_ns(prefill(9216), 1));
+}
+
+TEST(Roofline, MoreTokensTouchMoreExpertsUpToAll) {
+  const RooflineCost cost = cost_of("gpt-oss-120b", "h200-pcie5");
+  EXPECT_EQ(cost.distinct_experts_x2_32(0), 0U);
+  EXPECT_EQ(cost.distinct_experts_x2_32(1), 4ULL << 32);
+  for (Tokens t = 0; t < 400; ++t) {
+    EXPECT_LE(cost.distinct_experts_x2_32(t), cost.distinct_experts_x2_32(t + 1));
+    EXPECT_LE(cost.distinct_experts_x2_32(t), std::min<Tokens>(128, 4 * t) << 32);
+  }
+  EXPECT_EQ(cost.distinct_experts_x2_32(1000), 128ULL << 32);
+  EXPECT_EQ(cost_of("tiny", "cpu-host").distinct_experts_x2_32(5), 0U);
+}
+
+HardwareSpec twice_as_fast(HardwareSpec spec) {
+  for (double HardwareSpec::*rate :
+       {&HardwareSpec::memory_bandwidth, &HardwareSpec::peak_bf16, &HardwareSpec::peak_fp8, &HardwareSpec::peak_fp4,
+        &HardwareSpec::peer_bandwidth, &HardwareSpec::host_to_device, &HardwareSpec::device_to_host,
+        &HardwareSpec::inline_rate, &HardwareSpec::kernel_block_rate, &HardwareSpec::kernel_read,
+        &HardwareSpec::kernel_write, &HardwareSpec::scatter_rate}) {
+    spec.*rate *= 2;
+  }
+  return spec;
+}
+
+TEST(Roofline, TwiceTheRatesHalveTheCoefficients) {
+  for (const char* model : kModels) {
+    const HardwareSpec slow = hardware_preset("h100-pcie5");
+    const RooflineCoefficients a = coefficients_of(model_preset(model), slow, 2);
+    const RooflineCoefficients b = coefficients_of(model_preset(model), twice_as_fast(slow), 2);
+    const auto halved = [&](std::uint64_t RooflineCoefficients::*field) {
+      EXPECT_NEAR(static_cast<double>(a.*field) / 2, static_cast<double>(b.*field), 1) << model;
+    };
+    for (const auto field :
+         {&RooflineCoefficients::linear_token_fs, &RooflineCoefficients::head_sequence_fs,
+          &RooflineCoefficients::weights_fs, &RooflineCoefficients::expert_fs, &RooflineCoefficients::prefill_pair_fs,
+          &RooflineCoefficients::prefill_read_fs, &RooflineCoefficients::prefill_window_pair_fs,
+          &RooflineCoefficients::prefill_window_read_fs, &RooflineCoefficients::prefill_context_fs,
+          &RooflineCoefficients::decode_token_fs, &RooflineCoefficients::decode_window_token_fs,
+          &RooflineCoefficients::reduce_token_fs}) {
+      halved(field);
+    }
+    EXPECT_EQ(a.step_fs, b.step_fs);  // overheads stay
+    EXPECT_EQ(2 * a.host_to_device.link_rate, b.host_to_device.link_rate);
+    EXPECT_EQ(2 * a.device_to_host.kernel_rate, b.device_to_host.kernel_rate);
+  }
+}
+
+TEST(Roofline, RanksShareTheWork) {
+  const ForwardShape shape = prefill(4096, 4096);
+  const TimeNs one = cost_of("llama-3.1-8b", "h100-pcie5", 1).forward_ns(shape, 1);
+  const TimeNs eight = cost_of("llama-3.1-8b", "h100-pcie5", 8).forward_ns(shape, 1);
+  EXPECT_LT(eight, one);
+  EXPECT_GT(eight * 8, one);  // all-reduces and the pass's overhead don't shrink
+  // Beyond the KV heads each rank still reads one head.
+  const auto c8 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 8);
+  const auto c16 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 16);
+  EXPECT_EQ(c8.decode_token_fs, c16.decode_token_fs);
+  EXPECT_THROW(coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 3), ModelError);
+}
+
+Plan plan_of(TransferPath path, Direction direction, std::uint64_t descriptors, Bytes piece) {
+  Plan plan;
+  plan.path = path;
+  plan.direction = direction;
+  plan.descriptors = descriptors;
+  plan.descriptor_bytes = piece;
+  plan.bytes = descriptors * piece;
+  return plan;
+}
+
+constexpr auto kUp = Direction::host_to_device;
+constexpr auto kDown = Direction::device_to_host;
+
+TEST(Roofline, TransfersFollowTheCopyEngine) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const TransferCost small = cost.transfer(plan_of(TransferPath::copy_engine, kUp, 1000, 8192));
+  EXPECT_EQ(small.bytes, 8'192'000U);
+  EXPECT_EQ(small.latency_ns, 3000 + 1000 * 100);
+  EXPECT_EQ(small.bytes_per_second, 6'500'000'000U);  // the driver's inline rate
+  const TransferCost down = cost.transfer(plan_of(TransferPath::copy_engine, kDown, 1000, 8192));
+  EXPECT_EQ(down.bytes_per_second, 8192 * 2'000'000ULL);  // 0.5 us a descriptor
+  const TransferCost middle = cost.transfer(plan_of(TransferPath::copy_engine, kUp, 10, 30000));
+  EXPECT_EQ(middle.bytes_per_second, 50'000'000'000U);  // 0.6 us a descriptor
+  EXPECT_EQ(cost.transfer(plan_of(TransferPath::copy_engine, kUp, 10, 1 << 20)).bytes_per_second, 0U);
+}
+
+TEST(Roofline, TransfersFollowKernelAndStaging) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const TransferCost kernel = cost.transfer(plan_of(TransferPath::kernel, kUp, 100000, 512));
+  EXPECT_EQ(kernel.latency_ns, 3500);
+  EXPECT_EQ(kernel.bytes_per_second, 50'000'000'000U);
+  const TransferCost staged = cost.transfer(plan_of(TransferPath::staged, kUp, 8, 2 << 20));
+  const TimeNs last_chunk = 41944;  // 8 MiB at 200 GB/s, rounded up
+  EXPECT_EQ(staged.latency_ns, 3000 + 8 * 100 + 3500 + last_chunk);
+  EXPECT_EQ(staged.bytes_per_second, 0U);
+}
+
+TimeNs alone_ns(const RooflineCost& cost, const Plan& plan) {
+  const TransferCost t = cost.transfer(plan);
+  const auto& c = plan.direction == kUp ? cost.coefficients().host_to_device : cost.coefficients().device_to_host;
+  const std::uint64_t rate = t.bytes_per_second == 0 ? c.link_rate : std::min(t.bytes_per_second, c.link_rate);
+  return t.latency_ns + static_cast<TimeNs>(Wide128{t.bytes} * 1'000'000'000U / rate);
+}
+
+TEST(Roofline, AFasterMachineIsNeverSlower) {
+  std::mt19937_64 random(3);
+  const ModelGeometry model = model_preset("gpt-oss-120b");
+  const HardwareSpec base = hardware_preset("gb200-c2c");
+  const RooflineCost slow(model, base, 2);
+  for (double HardwareSpec::*rate :
+       {&HardwareSpec::memory_bandwidth, &HardwareSpec::peak_bf16, &HardwareSpec::peak_fp8, &HardwareSpec::peak_fp4,
+        &HardwareSpec::peer_bandwidth, &HardwareSpec::host_to_device, &HardwareSpec::device_to_host,
+        &HardwareSpec::inline_rate, &HardwareSpec::kernel_block_rate, &HardwareSpec::kernel_read,
+        &HardwareSpec::kernel_write, &HardwareSpec::scatter_rate}) {
+    HardwareSpec faster = base;
+    faster.*rate *= 1.7;
+    const RooflineCost fast(model, faster, 2);
+    for (int i = 0; i < 50; ++i) {
+      const ForwardShape shape = random_shape(random);
+      EXPECT_LE(fast.forward_ns(shape, 7), slow.forward_ns(shape, 7));
+      for (const auto path : {TransferPath::copy_engine, TransferPath::kernel, TransferPath::staged}) {
+        const Plan plan = plan_of(path, i % 2 == 0 ? kUp : kDown, 1 + below(random, 1000), 1 + below(random, 1 << 20));
+        EXPECT_LE(alone_ns(fast, plan), alone_ns(slow, plan));
+      }
+    }
+  }
+}
+
+TEST(Roofline, RawCoefficientsAreTakenAsGiven) {
+  RooflineCoefficients c;
+  c.step_fs = 5'000'000;
+  c.decode_token_fs = 2'000'000;
+  const RooflineCost cost(c);
+  EXPECT_EQ(cost.forward_ns(decode(1, 10), 3), 3 * 5 + 2 * (11 + 12 + 13));
+  EXPECT_EQ(cost.transfer(plan_of(TransferPath::staged, kUp, 3, 100)).latency_ns, 0);
+  EXPECT_EQ(RooflineCost(RooflineCoefficients{}).forward_ns({}, 4), 4);  // at least a nanosecond a step
+  const std::string text = to_string(c);
+  EXPECT_NE(text.find("decode_token = 2000000 fs/token\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvtwin

@@ -1,0 +1,229 @@
+// The life of requests and pages, one completion at a time. Pages have four tokens.
+#include "policy/engine.hpp"
+
+#include <gtest/gtest.h>
+
+#include "manual_world.hpp"
+
+namespace kvtwin {
+namespace {
+
+TEST(Engine, one_request_is_prefilled_decoded_and_finished) {
+  EngineRig rig(small_config(16, 0));
+  rig.arrive(0, document({1, 2, 3}), 13, 3);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 13U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_pairs, 13U * 14 / 2);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.decode_sequences, 1U);
+  EXPECT_EQ(rig.world.passes[0].steps, 2U) << "the first token comes from prefill";
+  rig.complete_pass();
+  EXPECT_TRUE(rig.engine.idle());
+  ASSERT_EQ(rig.events.records.size(), 1U);
+  const RequestRecord& record = rig.events.records[0];
+  EXPECT_EQ(record.first_token, 1000);
+  EXPECT_EQ(record.finished, 2000);
+  EXPECT_EQ(record.miss, 13U);
+  EXPECT_EQ(record.compute_ns, 1000);
+  EXPECT_EQ(record.queue_ns, 0);
+}
+
+TEST(Engine, a_second_request_hits_the_device_but_computes_a_token) {
+  EngineRig rig(small_config(16, 0));
+  rig.arrive(0, document({1, 2, 3}), 12, 1);
+  rig.drain();
+  rig.arrive(1, document({1, 2, 3}), 12, 1);
+  EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 4U) << "the last page again, for its first token";
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(1).hit_device, 8U);
+  EXPECT_EQ(rig.events.records.at(1).miss, 4U);
+}
+
+TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back) {
+  EngineRig rig(small_config(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);  // needs 5 of 6 pages: evicts
+  rig.drain();
+  EXPECT_GT(rig.events.page_count(EventKind::evicted), 0U);
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].lane, Lane::h2d);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].gates.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 1U);
+  rig.drain();
+  const RequestRecord& record = rig.events.records.at(2);
+  EXPECT_EQ(record.hit_device + record.hit_host, 16U);
+  EXPECT_GT(record.hit_host, 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_host_hit_below_the_threshold_is_computed_again) {
+  EngineConfig config = small_config(6, 16);
+  config.load_back_min_tokens = 100;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  EXPECT_TRUE(rig.world.transfers.empty());
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(2).hit_host, 0U);
+  EXPECT_TRUE(rig.engine.idle()) << "un-evict: the computed pages became the device copies";
+}
+
+TEST(Engine, a_failed_load_is_computed_instead) {
+  EngineRig rig(small_config(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_transfer(Status::failed);
+  rig.complete_pass(Status::gate_failed);
+  EXPECT_TRUE(rig.world.transfers.empty()) << "no second try of the load";
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_TRUE(rig.world.passes[0].gates.empty());
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 3U);
+  EXPECT_EQ(rig.events.count(EventKind::load_failed), 1U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_failed_backup_leaves_no_host_copy) {
+  EngineRig rig(small_config(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  rig.complete_transfer(Status::failed);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 4U);
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(2).hit_host, 0U);
+}
+
+TEST(Engine, a_node_splits_under_its_backup) {
+  EngineRig rig(small_config(16, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  rig.arrive(1, document({1, 2, 13, 14}), 17, 1);  // leaves after two pages while all four are on their way
+  EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 9U);
+  rig.complete_pass();
+  rig.complete_transfer();
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 6U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, two_requests_of_one_batch_share_a_prefix_that_is_being_loaded) {
+  EngineRig rig(small_config(10, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14, 15, 16, 17, 18, 19}), 36, 1);
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  rig.arrive(3, document({1, 2, 3, 4, 5}), 21, 1);
+  rig.complete_pass();
+  while (rig.world.passes.empty()) rig.complete_transfer();  // the backup frees the room
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].sequences, 2U);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 4U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_long_prompt_is_prefilled_in_chunks_and_backed_up_once) {
+  EngineConfig config = small_config(64, 64);
+  config.chunk_tokens = 8;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4, 5}), 21, 1);
+  EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 8U);
+  rig.complete_pass();
+  EXPECT_TRUE(rig.world.transfers.empty());
+  EXPECT_EQ(rig.world.passes.at(0).shape.prefill_pairs, 8U * 8 + 8 * 9 / 2);
+  rig.complete_pass();
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 5U);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(0).prefill_passes, 3U);
+}
+
+TEST(Engine, what_can_never_fit_is_rejected) {
+  EngineRig rig(small_config(4, 0));
+  rig.arrive(0, document({1, 2, 3, 4}), 16, 2);
+  rig.arrive(1, document({1, 2, 3, 4}), 16, 1);
+  rig.drain();
+  ASSERT_EQ(rig.events.records.size(), 2U);
+  EXPECT_EQ(rig.events.count(EventKind::rejected), 1U);
+  EXPECT_EQ(rig.events.records[0].rejected, Reason::too_long);
+}
+
+TEST(Engine, a_full_device_retracts_the_youngest_and_finishes_all) {
+  EngineConfig config = small_config(8, 0);
+  config.reserve_initial = config.reserve_min = 0;  // admits too much on purpose
+  config.burst_steps = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 8, 12);
+  rig.arrive(1, document({11, 12}), 8, 12);
+  rig.arrive(2, document({21, 22}), 8, 12);
+  rig.drain();
+  EXPECT_GT(rig.events.count(EventKind::retracted), 0U);
+  ASSERT_EQ(rig.events.records.size(), 3U);
+  EXPECT_EQ(rig.events.records[0].request, 0U) << "the oldest is never retracted";
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, an_arrival_ends_a_decode_burst_only_if_it_may_be_admitted) {
+  EngineConfig config = small_config(64, 0);
+  config.max_running = 2;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 8, 40);
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.passes.at(0).steps, 39U);
+  rig.arrive(1, document({11, 12}), 8, 40);
+  EXPECT_EQ(rig.world.cancelled.size(), 1U);
+  const auto burst = rig.world.passes.front();
+  rig.world.passes.pop_front();
+  rig.complete(burst.id, Status::cancelled, 5);
+  rig.complete_pass();  // prefill of the second
+  EXPECT_EQ(rig.world.passes.at(0).steps, 34U);
+  rig.arrive(2, document({21, 22}), 8, 4);  // nothing waits yet: looked at, and found not to fit
+  EXPECT_EQ(rig.world.cancelled.size(), 2U);
+  const OperationId second = rig.world.passes.front().id;
+  rig.world.passes.pop_front();
+  rig.complete(second, Status::cancelled, 3);
+  rig.arrive(3, document({31, 32}), 8, 4);  // the head waits for a place, so this one changes nothing
+  EXPECT_EQ(rig.world.cancelled.size(), 2U);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 4U);
+}
+
+TEST(Engine, longest_prefix_goes_first_but_nobody_waits_for_ever) {
+  EngineConfig config = small_config(64, 0);
+  config.order = RequestOrder::longest_prefix;
+  config.max_running = 1;
+  config.overtake_limit = 2;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3}), 12, 2);
+  rig.arrive(1, document({71, 72}), 8, 2);
+  for (RequestId id = 2; id < 7; ++id) rig.arrive(id, document({1, 2, 3, 100 + id}), 16, 2);
+  rig.drain();
+  ASSERT_EQ(rig.events.records.size(), 7U);
+  EXPECT_EQ(rig.events.records[0].request, 0U);
+  EXPECT_EQ(rig.events.records[1].request, 2U);
+  EXPECT_EQ(rig.events.records[2].request, 3U);
+  EXPECT_EQ(rig.events.records[3].request, 1U) << "passed over twice, then first";
+}
+
+}  // namespace
+}  // namespace kvtwin

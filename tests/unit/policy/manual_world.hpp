@@ -1,0 +1,159 @@
+// A world in which nothing happens until the test says so: operations are kept, completions are given by hand.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <vector>
+
+#include "policy/decision.hpp"
+#include "policy/engine.hpp"
+#include "policy/event.hpp"
+#include "policy/page_key.hpp"
+#include "policy/substrate.hpp"
+
+namespace kvtwin {
+
+class ManualWorld final : public Substrate {
+ public:
+  struct Transfer {
+    OperationId id;
+    Lane lane;
+    std::vector<PageMove> pages;
+  };
+  struct Forward {
+    OperationId id;
+    ForwardShape shape;
+    std::uint64_t steps;
+    std::vector<OperationId> gates;
+    std::size_t sequences;
+  };
+
+  TimeNs now() const override { return time; }
+  OperationId submit(const Operation& operation) override {
+    const OperationId id{++last_};
+    if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
+      transfers.push_back({id, transfer->lane, {transfer->pages.begin(), transfer->pages.end()}});
+    } else {
+      const auto& pass = std::get<ForwardOperation>(operation);
+      passes.push_back({id, pass.shape, pass.steps, {pass.gates.begin(), pass.gates.end()}, pass.sequences.size()});
+    }
+    return id;
+  }
+  OperationId call_at(TimeNs) override { return OperationId{++last_}; }
+  OperationId reduce_min(const ReduceVector& values) override {
+    reductions.push_back({OperationId{++last_}, values});
+    return reductions.back().id;
+  }
+  void cancel(OperationId id) override { cancelled.push_back(id); }
+
+  TimeNs time = 0;
+  std::deque<Transfer> transfers;
+  std::deque<Forward> passes;
+  std::deque<Reduction> reductions;
+  std::vector<OperationId> cancelled;
+
+ private:
+  std::uint64_t last_ = 0;
+};
+
+// Keys of a made-up document: two documents share pages as far as their numbers are equal.
+inline std::vector<PageKey> document(std::initializer_list<std::uint64_t> blocks) {
+  std::vector<PageKey> keys;
+  for (const std::uint64_t block : blocks) {
+    const BlockSegment segment{block, 0, 4};
+    keys.push_back(block_page_key(keys.empty() ? nullptr : &keys.back(), std::span(&segment, 1)));
+  }
+  return keys;
+}
+
+struct EventCounter final : Observer {
+  void on_event(const Event& event) override {
+    ++counts[static_cast<std::size_t>(event.kind)];
+    pages[static_cast<std::size_t>(event.kind)] += event.pages;
+    if (event.kind == EventKind::finished || event.kind == EventKind::rejected) records.push_back(*event.record);
+  }
+  std::uint64_t count(EventKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
+  std::uint64_t page_count(EventKind kind) const { return pages[static_cast<std::size_t>(kind)]; }
+  std::array<std::uint64_t, 32> counts{}, pages{};
+  std::vector<RequestRecord> records;
+};
+
+// Four-token pages of a two-layer model; small tiers.
+inline EngineConfig small_config(Pages device, Pages host) {
+  EngineConfig config;
+  config.shape = {2, 2, 1, 8, 4};
+  config.device_pages = device;
+  config.host_pages = host;
+  config.load_back_min_tokens = 1;
+  config.chunk_tokens = 64;
+  return config;
+}
+
+// An engine and its world; every input is followed by a check of every invariant.
+class EngineRig {
+ public:
+  explicit EngineRig(const EngineConfig& config) : engine(config, world, decisions, &events) {}
+
+  void arrive(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
+    Arrival arrival;
+    arrival.request = request;
+    arrival.prompt_tokens = prompt;
+    arrival.output_tokens = output;
+    arrival.keys = std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4));
+    give(arrival);
+  }
+  void complete(OperationId id, Status status = Status::done, std::uint64_t steps = 1) {
+    Completion completion;
+    completion.id = id;
+    completion.status = status;
+    completion.steps = steps;
+    give(completion);
+  }
+  void complete_transfer(Status status = Status::done) {
+    const OperationId id = world.transfers.at(0).id;
+    world.transfers.pop_front();
+    complete(id, status);
+  }
+  void complete_pass(Status status = Status::done) {
+    const auto pass = world.passes.at(0);
+    world.passes.pop_front();
+    world.time += 1000;
+    complete(pass.id, status, pass.steps);
+  }
+  // Completes everything, transfers first, until nothing is left.
+  void drain() {
+    for (int bound = 0; bound < 100000; ++bound) {
+      if (!world.transfers.empty()) {
+        complete_transfer();
+      } else if (!world.passes.empty()) {
+        complete_pass();
+      } else {
+        return;
+      }
+    }
+    FAIL() << "the engine doesn't come to rest";
+  }
+
+  ManualWorld world;
+  DecisionLog decisions;
+  EventCounter events;
+  Engine engine;
+
+ private:
+  template <typename What>
+  void give(const What& what) {
+    engine.handle({world.time, what});
+    engine.check_invariants();
+    while (!world.reductions.empty()) {
+      const Reduction reduction = world.reductions.front();
+      world.reductions.pop_front();
+      engine.handle({world.time, reduction});
+      engine.check_invariants();
+    }
+  }
+};
+
+}  // namespace kvtwin

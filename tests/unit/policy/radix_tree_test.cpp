@@ -1,0 +1,262 @@
+#include "policy/radix_tree.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/policy_test_support.hpp"
+
+namespace kvtwin {
+namespace {
+
+using test::BrokenPromise;
+using test::chain;
+using test::slots;
+using Slots = std::vector<SlotId>;
+
+class RadixTreeTest : public testing::Test {
+ protected:
+  // Inserts all of `tokens` on the device below the root.
+  NodeId insert(const std::vector<std::uint64_t>& tokens, SlotId first) {
+    const std::vector<PageKey> keys = chain(tokens);
+    const PrefixMatch match = tree_.match(keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.touch(match.end, stamp);
+    const auto rest = std::span(keys).subspan(match.device_pages);
+    return tree_.insert(match.end, rest, slots(first, rest.size()), {}, stamp, 0);
+  }
+
+  const test::ThrowingChecks checks_;
+  RadixTree tree_{make_eviction("lru"), make_eviction("lru")};
+};
+
+TEST_F(RadixTreeTest, PeekChangesNothingAndMatchSplits) {
+  const NodeId leaf = insert({1, 2, 3, 4}, 0);
+  const PrefixMatch peeked = tree_.peek(chain({1, 2, 9}));
+  EXPECT_EQ(peeked.device_pages, 2u);
+  EXPECT_EQ(peeked.end, leaf);
+  EXPECT_EQ(tree_.nodes(), 1u);
+  const PrefixMatch match = tree_.match(chain({1, 2, 9}));
+  EXPECT_EQ(match.device_pages, 2u);
+  EXPECT_EQ(tree_.nodes(), 2u);
+  EXPECT_EQ(tree_.node(leaf).parent, match.end);
+  EXPECT_EQ(match.device_end, match.end);
+  EXPECT_EQ(tree_.node(match.end).device, (Slots{0, 1}));
+  EXPECT_EQ(tree_.node(leaf).device, (Slots{2, 3}));
+  EXPECT_EQ(tree_.node(match.end).facts.inserted, 2u);
+  EXPECT_EQ(tree_.node(leaf).facts.inserted, 4u);
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, MatchOfNothing) {
+  insert({1, 2}, 0);
+  for (const auto& keys : {chain({}), chain({2, 1})}) {
+    const PrefixMatch match = tree_.match(keys);
+    EXPECT_EQ(match.device_pages + match.host_pages, 0u);
+    EXPECT_EQ(match.end, tree_.root());
+    EXPECT_EQ(match.device_end, tree_.root());
+  }
+}
+
+TEST_F(RadixTreeTest, DevicePagesThenHostPages) {
+  const NodeId leaf = insert({1, 2, 3, 4}, 0);
+  tree_.set_host(leaf, slots(100, 4));
+  const NodeId upper = tree_.split(leaf, 1);
+  EXPECT_EQ(tree_.clear_device(leaf), (Slots{1, 2, 3}));
+  const PrefixMatch match = tree_.match(chain({1, 2, 3, 9}));
+  EXPECT_EQ(match.device_pages, 1u);
+  EXPECT_EQ(match.host_pages, 2u);
+  EXPECT_EQ(match.device_end, upper);
+  EXPECT_EQ(tree_.node(match.end).parent, upper);
+  EXPECT_EQ(tree_.host_victim(), leaf);
+  EXPECT_EQ(tree_.device_victim(), upper);
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, RemovingAWholeNodeMakesItsParentALeaf) {
+  const NodeId first = insert({1, 2, 3}, 0);
+  const NodeId second = insert({1, 2, 4}, 10);
+  const NodeId parent = tree_.node(first).parent;
+  EXPECT_EQ(tree_.device_victim(), first);
+  Slots device, host;
+  tree_.remove_tail(first, 1, device, host);
+  EXPECT_EQ(tree_.device_victim(), second);
+  tree_.remove_tail(second, 1, device, host);
+  EXPECT_EQ(tree_.device_victim(), parent);
+  EXPECT_EQ(device, (Slots{2, 10}));
+  EXPECT_TRUE(host.empty());
+  tree_.remove_tail(parent, 1, device, host);
+  EXPECT_EQ(tree_.node(parent).facts.inserted, 1u);
+  tree_.remove_tail(parent, 1, device, host);
+  EXPECT_EQ(tree_.nodes(), 0u);
+  EXPECT_EQ(tree_.device_victim(), NodeId::none);
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, LeasesCoverThePathAndSurviveSplits) {
+  const NodeId leaf = insert({1, 2, 3, 4}, 0);
+  tree_.lease_device(leaf);
+  tree_.lease_host(leaf);
+  EXPECT_EQ(tree_.evictable_device_pages(), 0u);
+  EXPECT_EQ(tree_.device_victim(), NodeId::none);
+  const NodeId upper = tree_.split(leaf, 3);
+  EXPECT_EQ(tree_.node(upper).device_leases, 1u);
+  const NodeId top = tree_.split(upper, 1);
+  insert({1, 9}, 10);
+  EXPECT_EQ(tree_.evictable_device_pages(), 1u);
+  tree_.release_device(leaf);
+  tree_.release_host(leaf);
+  EXPECT_EQ(tree_.evictable_device_pages(), 5u);
+  EXPECT_EQ(tree_.node(top).device_leases, 0u);
+  EXPECT_EQ(tree_.device_victim(), leaf);
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, BothPartsOfASplitAreUnderTheTransfer) {
+  const NodeId leaf = insert({1, 2, 3, 4}, 0);
+  tree_.set_host(leaf, slots(50, 4));
+  tree_.set_backup(leaf, OperationId{7});
+  tree_.set_load(leaf, OperationId{8});
+  tree_.count_backup_hit(leaf);
+  tree_.raise_priority(leaf, 5);
+  const NodeId upper = tree_.split(leaf, 3);
+  for (const NodeId id : {leaf, upper}) {
+    EXPECT_EQ(tree_.node(id).backup, OperationId{7});
+    EXPECT_EQ(tree_.node(id).load, OperationId{8});
+    EXPECT_EQ(tree_.node(id).backup_hits, 1u);
+    EXPECT_EQ(tree_.node(id).facts.priority, 5);
+    EXPECT_EQ(tree_.node(id).facts.hits, 1u);
+  }
+  EXPECT_EQ(tree_.node(upper).host, (Slots{50, 51, 52}));
+  EXPECT_EQ(tree_.node(leaf).host, (Slots{53}));
+}
+
+TEST_F(RadixTreeTest, DemotionPageByPageLeavesOneNode) {
+  const NodeId leaf = insert({1, 2, 3, 4, 5}, 0);
+  tree_.set_host(leaf, slots(50, 5));
+  for (int i = 0; i < 5; ++i) {
+    const NodeId victim = tree_.device_victim();
+    if (tree_.node(victim).facts.pages > 1) tree_.split(victim, tree_.node(victim).facts.pages - 1);
+    EXPECT_EQ(tree_.clear_device(victim), (Slots{static_cast<SlotId>(4 - i)}));
+    EXPECT_EQ(tree_.nodes(), i < 4 ? 2u : 1u);
+    tree_.check_invariants();
+  }
+  const PrefixMatch match = tree_.match(chain({1, 2, 3, 4, 5}));
+  EXPECT_EQ(match.host_pages, 5u);
+  EXPECT_EQ(tree_.node(match.end).host, slots(50, 5));
+  EXPECT_EQ(tree_.host_victim(), match.end);
+}
+
+TEST_F(RadixTreeTest, DemotionJoinsNothingThatDiffersOrIsHeld) {
+  const NodeId leaf = insert({1, 2, 3, 4}, 0);
+  tree_.set_host(leaf, slots(50, 4));
+  const NodeId middle = tree_.split(leaf, 3);
+  const NodeId top = tree_.split(middle, 2);
+  tree_.clear_device(leaf);
+  tree_.lease_host(leaf);
+  tree_.clear_device(middle);
+  EXPECT_EQ(tree_.nodes(), 3u);  // the lease names `leaf`
+  tree_.release_host(leaf);
+  tree_.touch(top, tree_.next_stamp());
+  tree_.clear_device(top);
+  EXPECT_EQ(tree_.nodes(), 3u);  // `top` is younger
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, LeaseAheadOfALoadIsCountedOnceTheNodeArrives) {
+  const NodeId leaf = insert({1, 2}, 0);
+  tree_.set_host(leaf, slots(50, 2));
+  tree_.clear_device(leaf);
+  EXPECT_EQ(tree_.device_pages(), 0u);
+  tree_.lease_device(leaf);
+  tree_.set_device(leaf, slots(60, 2));
+  EXPECT_EQ(tree_.device_pages(), 2u);
+  EXPECT_EQ(tree_.evictable_device_pages(), 0u);
+  tree_.release_device(leaf);
+  EXPECT_EQ(tree_.evictable_device_pages(), 2u);
+  EXPECT_EQ(tree_.host_victim(), NodeId::none);  // a host copy behind a device copy is no leaf
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, TouchMakesALeafYoung) {
+  const NodeId first = insert({1}, 0);
+  const NodeId second = insert({2}, 1);
+  EXPECT_EQ(tree_.device_victim(), first);
+  tree_.touch(first, tree_.next_stamp());
+  EXPECT_EQ(tree_.device_victim(), second);
+  EXPECT_EQ(tree_.node(first).facts.hits, 2u);
+}
+
+TEST_F(RadixTreeTest, WorksWithoutAHostTier) {
+  RadixTree tree(make_eviction("fifo"), nullptr);
+  const auto keys = chain({1, 2, 3});
+  const NodeId leaf = tree.insert(tree.root(), keys, slots(0, 3), {}, tree.next_stamp(), 0);
+  EXPECT_EQ(tree.host_victim(), NodeId::none);
+  EXPECT_EQ(tree.host_policy(), nullptr);
+  Slots device, host;
+  tree.remove_tail(leaf, 3, device, host);
+  EXPECT_EQ(device, slots(0, 3));
+  tree.check_invariants();
+}
+
+TEST_F(RadixTreeTest, RefusesBrokenPromises) {
+  const NodeId leaf = insert({1, 2, 3}, 0);
+  Slots device, host;
+  EXPECT_THROW(tree_.clear_device(leaf), BrokenPromise);  // on no tier then
+  EXPECT_THROW(tree_.split(leaf, 0), BrokenPromise);
+  EXPECT_THROW(tree_.split(leaf, 3), BrokenPromise);
+  EXPECT_THROW(tree_.set_device(leaf, slots(9, 3)), BrokenPromise);
+  EXPECT_THROW(tree_.set_host(leaf, slots(9, 2)), BrokenPromise);
+  EXPECT_THROW(tree_.remove_tail(leaf, 4, device, host), BrokenPromise);
+  EXPECT_THROW(tree_.release_device(leaf), BrokenPromise);
+  tree_.lease_device(leaf);
+  EXPECT_THROW(tree_.remove_tail(leaf, 1, device, host), BrokenPromise);
+  tree_.release_device(leaf);
+  tree_.set_backup(leaf, OperationId{1});
+  EXPECT_THROW(tree_.remove_tail(leaf, 1, device, host), BrokenPromise);
+  const auto keys = chain({1, 2, 3});
+  EXPECT_THROW(tree_.insert(tree_.root(), keys, slots(5, 3), {}, 1, 0), BrokenPromise);  // it is there
+}
+
+TEST(Eviction, Names) {
+  EXPECT_EQ(eviction_names().front(), "lru");
+  for (const std::string_view name : eviction_names()) EXPECT_NE(make_eviction(name), nullptr);
+  EXPECT_EQ(make_eviction("LRU"), nullptr);
+}
+
+TEST(Eviction, OrderDependsOnFactsOnly) {
+  for (const std::string_view name : eviction_names()) {
+    test::Splitmix random(3);
+    auto policy = make_eviction(name);
+    std::vector<NodeFacts> facts(200);
+    std::vector<NodeId> order(facts.size());
+    for (std::size_t i = 0; i < facts.size(); ++i) {
+      facts[i].inserted = i;
+      facts[i].last_access = random.below(5);
+      order[i] = static_cast<NodeId>(i);
+    }
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    for (const NodeId id : order) policy->offer(id, facts[static_cast<std::size_t>(id)]);
+    policy->withdraw(NodeId{5000});  // never heard of
+    EXPECT_EQ(policy->offered(), facts.size());
+    const NodeFacts* last = nullptr;
+    while (policy->offered() > 0) {
+      const NodeId id = policy->victim();
+      const NodeFacts& victim = facts[static_cast<std::size_t>(id)];
+      EXPECT_TRUE(policy->is_offered(id));
+      if (last != nullptr && name == "lru") {
+        EXPECT_LE(last->last_access, victim.last_access);
+        if (last->last_access == victim.last_access) {
+          EXPECT_LT(last->inserted, victim.inserted);
+        }
+      } else if (last != nullptr) {
+        EXPECT_LT(last->inserted, victim.inserted);
+      }
+      policy->withdraw(id);
+      EXPECT_FALSE(policy->is_offered(id));
+      last = &victim;
+    }
+    EXPECT_EQ(policy->victim(), NodeId::none);
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin

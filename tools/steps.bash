@@ -1,0 +1,59 @@
+# Sourced by tools/quickstart and tools/test: timed steps, and what both begin with.
+# shellcheck shell=bash
+set -euo pipefail
+cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
+
+jobs=$(nproc)
+export jobs
+step_times=()
+keep_going=no
+failed_steps=()
+
+# step NAME COMMAND...: runs it under a heading and keeps its seconds. If it fails, that ends the script with its
+# exit code, or is remembered in failed_steps when keep_going=yes. Never call it in a condition: that switches -e off.
+step() {
+  local name=$1 begin=$EPOCHREALTIME status outcome=""
+  shift
+  printf '\n== %s\n' "$name" >&2
+  set +e
+  (set -e; "$@")
+  status=$?
+  set -e
+  [ $status -eq 0 ] || outcome=", failed ($status)"
+  local tenths=$(((${EPOCHREALTIME/[.,]/} - ${begin/[.,]/}) / 100000))
+  local seconds=$((tenths / 10)).$((tenths % 10))
+  step_times+=("$(printf '%8s s  %s%s' $seconds "$name" "$outcome")")
+  printf '== %s: %s s%s\n' "$name" $seconds "$outcome" >&2
+  if [ $status -ne 0 ]; then
+    failed_steps+=("$name")
+    [ $keep_going = yes ] || exit $status
+  fi
+}
+
+# packages no|yes SET...: installs what is missing, or, when it may not, names it and exits 2.
+packages() {
+  local install=$1 lacking
+  shift
+  lacking=$(tools/packages missing "$@")
+  if [ -z "$lacking" ]; then
+    echo "all there" >&2
+  elif [ "$install" = yes ]; then
+    tools/packages install "$@" >&2
+  else
+    printf 'Missing packages. Run this (as root), then this script again:\napt-get install %s\n' "$lacking" >&2
+    exit 2
+  fi
+}
+
+# The figures' Python: .venv with what notebooks/requirements.txt pins. The copy in it says what it was made from.
+figures_python() {
+  local wanted=notebooks/requirements.txt made=.venv/requirements.txt
+  if cmp -s "$wanted" "$made"; then
+    echo "all there" >&2
+    return
+  fi
+  rm -rf .venv
+  /usr/bin/python3 -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$wanted"
+  cp "$wanted" "$made"
+}

@@ -1,0 +1,28 @@
+// A trace file's bytes, decompressed on the way: plain, gzip (any number of members) or zstd (any number of
+// frames), told apart by the first bytes. Internal to traces/. Errors: ByteStreamError, half a sentence that goes on
+// after the file's name.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace kvtwin {
+
+class ByteStreamError : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  // Fills a part of `into` (not empty) and returns its length; 0 at the end only.
+  virtual std::size_t read(std::span<char> into) = 0;
+};
+
+std::unique_ptr<ByteStream> open_file_stream(const std::string& path);
+std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes);  // borrowed
+
+}  // namespace kvtwin

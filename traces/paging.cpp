@@ -1,0 +1,146 @@
+#include "traces/paging.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <string>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr Tokens kMaxPageTokens = Tokens{1} << 31;
+
+// Digits at the front of `text`, at most 9 of them; how many there were.
+std::size_t take_digits(std::string_view& text, std::uint64_t& value) {
+  constexpr std::size_t kDigits = 9;
+  std::size_t n = 0;
+  while (n < text.size() && n < kDigits && text[n] >= '0' && text[n] <= '9') {
+    value = value * 10 + static_cast<std::uint64_t>(text[n++] - '0');
+  }
+  text.remove_prefix(n);
+  return n;
+}
+
+}  // namespace
+
+Pager::Pager(Tokens block_tokens, Tokens page_tokens, LastPage last)
+    : block_tokens_(block_tokens), page_tokens_(page_tokens), last_(last) {
+  for (const Tokens tokens : {block_tokens, page_tokens}) {
+    if (tokens < 1 || tokens > kMaxPageTokens) {
+      throw TraceError("a page or block of " + std::to_string(tokens) + " tokens; it must be from 1 to 2147483648.");
+    }
+  }
+}
+
+std::span<const PageKey> Pager::keys(std::span<const std::uint64_t> blocks, Tokens input, const PageKey* seed) {
+  KV_CHECK(input >= 1 && blocks.size() == (input - 1) / block_tokens_ + 1,
+           "a request names every started block of its input");
+  const Tokens pages = last_ == LastPage::partial ? (input - 1) / page_tokens_ + 1 : input / page_tokens_;
+  keys_.resize(static_cast<std::size_t>(pages));
+  block_tokens_ % page_tokens_ == 0 ? slice(blocks, seed) : stretch(blocks, seed);
+  return keys_;
+}
+
+// Pages of one stretch each: the usual case (P divides B) without a list of segments.
+void Pager::slice(std::span<const std::uint64_t> blocks, const PageKey* prior) {
+  const Tokens per_block = block_tokens_ / page_tokens_;
+  std::size_t i = 0;
+  for (const std::uint64_t block : blocks) {
+    for (Tokens n = 0; n < per_block && i < keys_.size(); ++n, ++i) {
+      const BlockSegment segment{block, static_cast<std::uint32_t>(n * page_tokens_),
+                                 static_cast<std::uint32_t>(page_tokens_)};
+      keys_[i] = block_page_key(prior, {&segment, 1});
+      prior = &keys_[i];
+    }
+  }
+}
+
+// Any P: a page is what is left of a block, whole blocks, and the head of the next.
+void Pager::stretch(std::span<const std::uint64_t> blocks, const PageKey* prior) {
+  std::size_t block = 0;
+  Tokens offset = 0;
+  for (PageKey& key : keys_) {
+    segments_.clear();
+    Tokens wanted = page_tokens_;
+    while (wanted > 0 && block < blocks.size()) {
+      const Tokens length = std::min(wanted, block_tokens_ - offset);
+      segments_.push_back({blocks[block], static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(length)});
+      wanted -= length;
+      offset += length;
+      if (offset == block_tokens_) {
+        ++block;
+        offset = 0;
+      }
+    }
+    key = block_page_key(prior, segments_);
+    prior = &key;
+  }
+}
+
+TimeScale parse_time_scale(std::string_view text) {
+  std::string_view rest = text;
+  TimeScale scale{0, 1};
+  std::size_t digits = take_digits(rest, scale.numerator);
+  if (digits > 0 && rest.starts_with('.')) {
+    rest.remove_prefix(1);
+    const std::size_t decimals = take_digits(rest, scale.numerator);
+    for (std::size_t i = 0; i < decimals; ++i) scale.denominator *= 10;
+    if (decimals == 0) digits = 0;
+  }
+  if (digits == 0 || !rest.empty() || scale.numerator == 0) {
+    throw TraceError("time_scale \"" + std::string(text) +
+                     "\" must be a decimal above 0 with at most 9 digits before and after the point, like 2 or 0.25.");
+  }
+  return scale;
+}
+
+TimeScale time_scale_of(double value) {
+  std::array<char, 400> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed).ptr;
+  return parse_time_scale({text.data(), static_cast<std::size_t>(end - text.data())});
+}
+
+TimeNs scaled(TimeNs time, TimeScale scale) {
+  using Wide = unsigned __int128;
+  const Wide result = static_cast<Wide>(time) * scale.numerator / scale.denominator;
+  if (result > static_cast<Wide>(std::numeric_limits<TimeNs>::max())) {
+    throw TraceError("time_scale puts an arrival after 292 years; a smaller one is right.");
+  }
+  return static_cast<TimeNs>(result);
+}
+
+TraceInputSource::TraceInputSource(TraceSource& trace, const TraceInputOptions& options)
+    : trace_(trace), options_(options), pager_(trace.block_tokens(), options.page_tokens, options.last_page) {}
+
+bool TraceInputSource::next(Input& input) {
+  if (options_.limit > 0 && requests_ == options_.limit) return false;
+  if (!trace_.next(request_)) return false;
+  input.now = scaled(request_.arrival, options_.time_scale);
+  if (request_.is_hint) {
+    input.what = request_.hint;
+    return true;
+  }
+  Arrival arrival;
+  arrival.request = requests_++;
+  arrival.prompt_tokens = request_.input;
+  arrival.output_tokens = std::max<Tokens>(request_.output, 1);
+  arrival.priority = request_.priority;
+  arrival.session = request_.session;
+  arrival.keys = pager_.keys(request_.blocks, request_.input, seed_of(request_.tenant));
+  input.what = arrival;
+  return true;
+}
+
+const PageKey* TraceInputSource::seed_of(std::uint64_t tenant) {
+  if (tenant == 0) return nullptr;
+  if (tenant != seeded_tenant_) {
+    seed_ = *namespace_seed(std::nullopt, std::to_string(tenant));
+    seeded_tenant_ = tenant;
+  }
+  return &seed_;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,61 @@
+#include "traces/random.hpp"
+
+#include <bit>
+#include <cmath>
+
+namespace kvtwin {
+namespace {
+
+// ln 2 in two parts: the first has 21 zero bits at its end, so that a small integer times it is exact.
+constexpr double kLn2High = 0x1.62e42feep-1;
+constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+
+double power_of_two(int exponent) {  // -1022 .. 1023
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
+}  // namespace
+
+// x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its power series, whose 15th term is below 2^-60.
+double exp_of(double x) {
+  const double k = static_cast<double>(static_cast<int>(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5)));
+  const double r = (x - k * kLn2High) - k * kLn2Low;
+  double tail = 0.0;  // e^r - 1 - r, summed from the small end
+  for (int n = 15; n >= 2; --n) tail = (tail + 1.0) * r / n;
+  return (1.0 + (r + tail * r)) * power_of_two(static_cast<int>(k));
+}
+
+// x = 2^k m with m in [sqrt 1/2, sqrt 2); ln m = 2 artanh((m - 1) / (m + 1)) by its power series.
+double log_of(double x) {
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  int k = static_cast<int>(bits >> 52) - 1023;
+  double m = std::bit_cast<double>((bits & 0xFFFFFFFFFFFFFULL) | 0x3FF0000000000000ULL);
+  if (m > 1.4142135623730951) {
+    m *= 0.5;
+    ++k;
+  }
+  const double s = (m - 1.0) / (m + 1.0);  // |s| < 0.1716: s^24 is below 2^-60
+  const double s2 = s * s;
+  double tail = 0.0;
+  for (int n = 25; n >= 3; n -= 2) tail = (tail + 1.0 / n) * s2;
+  return k * kLn2High + (k * kLn2Low + 2.0 * (s + s * tail));
+}
+
+std::uint64_t Random::integer(std::uint64_t least, std::uint64_t largest) {
+  return least + static_cast<std::uint64_t>(uniform() * static_cast<double>(largest - least + 1));
+}
+
+double Random::exponential(double mean) { return -mean * log_of(1.0 - uniform()); }
+
+// Marsaglia's polar method: a point of the unit disc, of which one of the two normals is taken, so that the
+// generator has no state besides its 8 bytes.
+double Random::normal() {
+  while (true) {
+    const double u = 2.0 * uniform() - 1.0;
+    const double v = 2.0 * uniform() - 1.0;
+    const double s = u * u + v * v;
+    if (s > 0.0 && s < 1.0) return u * std::sqrt(-2.0 * log_of(s) / s);
+  }
+}
+
+}  // namespace kvtwin
