@@ -90,18 +90,17 @@ void configure_scheduler(const Experiment& e, EngineConfig& engine) {
 }
 
 void configure_cache(const Experiment& e, EngineConfig& engine) {
-  const auto layout = layout_from_name(e.text("cache.layout"));
-  if (!layout) {
-    choose<int>(e, "cache.layout", {{"layer_first", 0}, {"page_first", 1}, {"page_first_direct", 2}, {"page_head", 3}});
-  }
-  engine.host_layout = *layout;
-  if (engine.shape.planes == 1 && *layout == Layout::page_head) {
+  engine.host_layout = choose<Layout>(e, "cache.layout",
+                                      {{"layer_first", Layout::layer_first},
+                                       {"page_first", Layout::page_first},
+                                       {"page_first_direct", Layout::page_first_direct},
+                                       {"page_head", Layout::page_head}});
+  if (engine.shape.planes == 1 && engine.host_layout == Layout::page_head) {
     throw InputError(e.where("cache.layout") + ": page_head splits a page by heads, and an MLA model's latent has none; "
                      "take page_first or page_first_direct");
   }
-  const auto io = io_from_name(e.text("cache.io"));
-  if (!io) choose<int>(e, "cache.io", {{"kernel", 0}, {"direct", 1}, {"auto", 2}});
-  engine.io = *io;
+  engine.io = choose<IoBackend>(
+      e, "cache.io", {{"kernel", IoBackend::kernel}, {"direct", IoBackend::direct}, {"auto", IoBackend::automatic}});
   std::vector<std::string> evictions;
   for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
   engine.eviction = e.text("cache.eviction");

@@ -44,7 +44,7 @@ void generate(const GenerateArguments& arguments) {
     throw InputError("--out " + arguments.out + ": exists; give another name, or --force to replace it");
   }
   if (!(arguments.duration_s >= 0 && arguments.duration_s <= 1e9)) {
-    throw InputError("--duration-s: must be between 0 and 1e9 seconds");
+    throw InputError("--duration: must be between 0 and 1e9 seconds");
   }
   ChatConfig config;
   config.seed = arguments.seed;
@@ -87,13 +87,13 @@ void add_trace(CLI::App& program) {
 
   static GenerateArguments made;
   CLI::App* make = trace->add_subcommand("generate", "Write a generated trace (Mooncake JSONL)");
-  make->footer("Example: kvtwin trace generate --seed 1 --duration-s 3600 --out chat.jsonl.zst");
+  make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
   make->add_option("--out", made.out, "File to write; .zst and .gz are compressed")->required();
   make->add_option("--kind", made.kind, "chat: multi-turn chat behind one system prompt")
       ->check(CLI::IsMember({"chat"}))->capture_default_str();
   make->add_option("--seed", made.seed, "Of everything drawn")->capture_default_str();
   make->add_option("--requests", made.requests, "Requests; 0 = by duration");
-  make->add_option("--duration-s", made.duration_s, "Seconds of traffic; 0 = no limit")->capture_default_str();
+  make->add_option("--duration", made.duration_s, "Seconds of traffic; 0 = no limit")->capture_default_str();
   make->add_option("--sessions-per-second", made.sessions_per_second, "New sessions a second")->capture_default_str();
   make->add_flag("--force", made.force, "Replace the file");
   make->callback([] { generate(made); });

@@ -20,7 +20,7 @@ constexpr std::array kLayoutNames = {
 constexpr std::array kIoNames = {
     std::pair{IoBackend::kernel, std::string_view{"kernel"}},
     std::pair{IoBackend::direct, std::string_view{"direct"}},
-    std::pair{IoBackend::automatic, std::string_view{"automatic"}},
+    std::pair{IoBackend::automatic, std::string_view{"auto"}},
 };
 
 template <typename Table, typename Value>
