@@ -6,6 +6,7 @@
 
 #include "cli/error.hpp"
 #include "models/names.hpp"
+#include "policy/eviction.hpp"
 #include "traces/generate.hpp"
 
 namespace kvtwin {
@@ -162,13 +163,13 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   }
   choose<int>(e, "workload.generate.kind", {{"chat", 0}});
-  ChatOptions options;
-  options.seed = static_cast<std::uint64_t>(e.integer("seed"));
-  options.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-  options.duration_seconds = e.number("workload.generate.duration_s");
-  options.sessions_per_second = e.number("workload.generate.sessions_per_second");
-  options.block_tokens = block;
-  return std::make_unique<ChatGenerator>(options);
+  if (block != 512) throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of 512 tokens; leave it out");
+  ChatConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  config.duration = config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  config.sessions_per_second = e.number("workload.generate.sessions_per_second");
+  return std::make_unique<ChatGenerator>(config);
 }
 
 TraceInputOptions input_options(const Experiment& e) {

@@ -15,7 +15,13 @@ const nlohmann::json* ConfigReader::find(std::string_view key) const {
 void ConfigReader::fail(std::string_view key, std::string_view what_is_right) const {
   const nlohmann::json* value = find(key);
   std::string sentence = file_ + ": key \"" + std::string(key) + "\" ";
-  sentence += value == nullptr ? "is missing" : "is " + value->dump().substr(0, 60);
+  if (value == nullptr) {
+    sentence += "is missing";
+  } else if (value->is_structured()) {  // not printed: it may be long or deep
+    sentence += value->is_array() ? "is a list" : "is an object";
+  } else {
+    sentence += "is " + value->dump().substr(0, 60);
+  }
   throw ModelError(sentence + "; it must be " + std::string(what_is_right) + ".");
 }
 
@@ -41,7 +47,7 @@ std::uint32_t ConfigReader::need(std::string_view key) const {
 
 std::uint32_t ConfigReader::first(std::initializer_list<std::string_view> keys, std::uint32_t fallback) const {
   for (std::string_view key : keys) {
-    if (has(key)) return need(key);
+    if (const std::uint32_t value = get(key, 0); value != 0) return value;
   }
   return fallback;
 }
@@ -68,6 +74,8 @@ nlohmann::json parse_object(std::string_view text, const std::string& file) {
   } catch (const nlohmann::json::parse_error& error) {
     throw ModelError(file + ": this is no valid JSON near byte " + std::to_string(error.byte) +
                      "; it must be one JSON object.");
+  } catch (const nlohmann::json::exception&) {
+    throw ModelError(file + ": this holds a number beyond all bounds; it must be one JSON object.");
   }
 }
 

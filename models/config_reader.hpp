@@ -19,7 +19,8 @@ class ConfigReader {
   const nlohmann::json* find(std::string_view key) const;  // null when absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  // Positive integers up to 2^24; `first` reads the first of several spellings that is present.
+  // Integers up to 2^24. `need`: present and positive; `first`: the first of several spellings that is present
+  // and not 0, as some configs write a 0 for "none".
   std::uint32_t need(std::string_view key) const;
   std::uint32_t get(std::string_view key, std::uint32_t fallback) const;  // 0 allowed
   std::uint32_t first(std::initializer_list<std::string_view> keys, std::uint32_t fallback) const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "models/config_reader.hpp"
 #include "models/geometry_layers.hpp"
@@ -179,8 +178,10 @@ void read_feed_forward(ModelGeometry& m, const ConfigReader& config) {
   m.expert_width = config.first({"moe_intermediate_size", "intermediate_size"}, 0);
   if (m.expert_width == 0) config.fail("moe_intermediate_size", "a positive integer");
   const std::uint32_t shared = config.get("n_shared_experts", llama4 ? 1 : 0);
-  m.shared_width =
-      config.first({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"}, shared * m.expert_width);
+  const std::uint64_t shared_width = std::uint64_t{shared} * m.expert_width;
+  if (shared_width > 1U << 24) config.fail("n_shared_experts", "a handful");
+  m.shared_width = config.first({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"},
+                                static_cast<std::uint32_t>(shared_width));
 }
 
 // ---- counting -----------------------------------------------------------------------------------------

@@ -70,6 +70,13 @@ Kinds hybrid_kinds(const ConfigReader& config, std::uint32_t count) {
 // Windows without layer_types: each family has its own rule.
 Kinds window_kinds(const ConfigReader& config, std::uint32_t count) {
   Kinds kinds(count, AttentionKind::full);
+  if (config.get("attention_chunk_size", 0) != 0) {  // Llama 4
+    const std::uint32_t interval = config.first({"no_rope_layer_interval"}, 4);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if ((i + 1) % interval != 0) kinds[i] = AttentionKind::window;
+    }
+    return kinds;
+  }
   if (config.get("sliding_window", 0) == 0 || !config.flag("use_sliding_window", true)) return kinds;
   const std::string type = config.text("model_type", "");
   const bool alternates = type == "gpt_oss" || type == "gemma2";
@@ -88,6 +95,11 @@ Kinds attention_kinds(const ConfigReader& config, std::uint32_t count) {
   const std::string type = config.text("model_type", "");
   if (type == "falcon_h1") {
     config.fail("model_type", "a model whose layers have either attention or a state, not both side by side");
+  }
+  if (const nlohmann::json* list = config.find("attn_type_list"); list != nullptr && list->is_array()) {
+    for (const nlohmann::json& entry : *list) {
+      if (entry != 1) config.fail("attn_type_list", "a list of 1, as lightning attention isn't known here");
+    }
   }
   if (config.has("attn_layer_indices") || config.has("attn_layer_period") || config.has("full_attention_interval")) {
     return hybrid_kinds(config, count);
@@ -157,7 +169,7 @@ std::vector<LayerGeometry> read_layers(const ConfigReader& config, std::uint32_t
     LayerGeometry& layer = layers[i];
     layer.attention = kinds[i];
     if (kinds[i] == AttentionKind::window) {
-      layer.window = config.first({"sliding_window", "attention_chunk_size"}, 0);
+      layer.window = config.first({"attention_chunk_size", "sliding_window"}, 0);
       if (layer.window == 0) config.fail("sliding_window", "a positive integer, as some layers slide");
     } else if (kinds[i] == AttentionKind::full && latent) {
       layer.attention = sparse ? AttentionKind::sparse_latent : AttentionKind::latent;

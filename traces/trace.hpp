@@ -66,6 +66,8 @@ class TraceSource {
   virtual bool next(TraceRequest& request) = 0;
   // Tokens of a block.
   virtual Tokens block_tokens() const = 0;
+  // How much of it has been read, 0 .. 1, for progress; 0 = not known.
+  virtual double fraction_read() const { return 0; }
 };
 
 struct TraceOptions {

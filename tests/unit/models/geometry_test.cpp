@@ -247,6 +247,11 @@ TEST(Geometry, WindowsUnderTheirManySpellings) {
   gemma["sliding_window_pattern"] = 4;
   EXPECT_EQ(parse(gemma).paged_layers(), 1U);
 
+  json llama4 = llama();
+  llama4["attention_chunk_size"] = 8192;
+  EXPECT_EQ(parse(llama4).paged_layers(), 1U);
+  EXPECT_EQ(parse(llama4).window, 8192U);
+
   json listed = mistral;
   listed["layer_types"] = {"full_attention", "sliding_attention", "sliding_attention", "full_attention"};
   EXPECT_EQ(parse(listed).paged_layers(), 2U);
@@ -337,10 +342,38 @@ TEST(Geometry, ErrorsSayFileKeyAndWhatIsRight) {
   EXPECT_NE(error_with("num_experts", 8).find("num_experts_per_tok"), std::string::npos);
   EXPECT_NE(error_with("kv_lora_rank", 512).find("qk_rope_head_dim"), std::string::npos);
   EXPECT_NE(error_with("tie_word_embeddings", 1).find("true or false"), std::string::npos);
+  EXPECT_NE(error_with("hidden_size", json::array({1})).find("is a list; it must be an integer"), std::string::npos);
+  EXPECT_NE(error_of("{\"a\": 1e999}").find("beyond all bounds"), std::string::npos);
+  EXPECT_EQ(error_with("num_local_experts", 0), "no error");
   json wild = llama();
   wild.update({{"hidden_size", 1 << 24}, {"intermediate_size", 1 << 24}, {"num_hidden_layers", 4096}});
   EXPECT_NE(error_of(wild.dump()).find("plausible"), std::string::npos);
   EXPECT_THROW(model_from_file("/nonexistent/config.json"), ModelError);
+}
+
+// Whatever a config holds, it is read or refused with a sentence.
+TEST(Geometry, MutilatedConfigsAreReadOrRefused) {
+  const std::vector<json> junk{nullptr,        -1,      0, 1, 3, 1 << 24, 1e300, "x", true, json::array(),
+                               json::object(), {1, "a"}};
+  std::size_t refused = 0;
+  for (const std::string& name : model_preset_names()) {
+    const json config = json::parse(model_preset_text(name));
+    for (const auto& [key, value] : config.items()) {
+      for (const json& other : junk) {
+        json changed = config;
+        changed[key] = other;
+        try {
+          const ModelGeometry m = parse_model(changed.dump(), "config.json");
+          EXPECT_GT(m.kv_bytes_per_token, 0U) << key << other;
+          EXPECT_FALSE(m.kv_formula.empty());
+        } catch (const ModelError& error) {
+          EXPECT_NE(std::string(error.what()).find("config.json: "), std::string::npos);
+          refused += 1;
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 300U);
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+#include "sim/lane_meter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvtwin {
+
+// After this, `time` is inside the windows.
+void LaneMeter::reach(TimeNs time) {
+  while (time / use_.window_ns >= static_cast<TimeNs>(kMaxWindows)) {
+    const std::size_t merged = (use_.window_busy_ns.size() + 1) / 2;
+    for (std::size_t i = 0; i < merged; ++i) {
+      const bool pair = 2 * i + 1 < use_.window_busy_ns.size();
+      use_.window_busy_ns[i] = use_.window_busy_ns[2 * i] + (pair ? use_.window_busy_ns[2 * i + 1] : 0);
+      use_.window_bytes[i] = use_.window_bytes[2 * i] + (pair ? use_.window_bytes[2 * i + 1] : 0);
+    }
+    use_.window_busy_ns.resize(merged);
+    use_.window_bytes.resize(merged);
+    use_.window_ns *= 2;
+  }
+  const auto needed = static_cast<std::size_t>(time / use_.window_ns) + 1;
+  if (needed > use_.window_busy_ns.size()) {
+    use_.window_busy_ns.resize(needed);
+    use_.window_bytes.resize(needed);
+  }
+}
+
+void LaneMeter::add_busy(TimeNs from, TimeNs to) {
+  if (to <= from) return;
+  use_.busy_ns += to - from;
+  reach(to - 1);
+  for (TimeNs at = from; at < to;) {
+    const TimeNs window = at / use_.window_ns;
+    const TimeNs stop = std::min(to, (window + 1) * use_.window_ns);
+    use_.window_busy_ns[static_cast<std::size_t>(window)] += stop - at;
+    at = stop;
+  }
+}
+
+void LaneMeter::add_bytes(TimeNs from, TimeNs to, Bytes bytes) {
+  use_.bytes += bytes;
+  reach(std::max(from, to - 1));
+  Bytes left = bytes;
+  TimeNs at = from;
+  while (left > 0) {
+    const TimeNs window = at / use_.window_ns;
+    const TimeNs stop = std::min(to, (window + 1) * use_.window_ns);
+    // The last window takes the rest, so that the windows sum to the total to the byte.
+    Bytes part = left;
+    if (stop < to) {
+      const double share = static_cast<double>(stop - at) / static_cast<double>(to - from);
+      part = std::min(left, static_cast<Bytes>(share * static_cast<double>(bytes)));
+    }
+    use_.window_bytes[static_cast<std::size_t>(window)] += part;
+    left -= part;
+    if (stop >= to) break;
+    at = stop;
+  }
+}
+
+LaneUse LaneMeter::use(std::string name) const {
+  LaneUse copy = use_;
+  copy.name = std::move(name);
+  return copy;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,11 @@
+// Compiled and linked by CMake only: does this SimGrid export the solver that simgrid_compat.hpp declares?
+#include "sim/simgrid_compat.hpp"
+
+int main(int argc, char**) {
+  using simgrid::kernel::lmm::System;
+  System* system = argc > 1 ? System::build("maxmin", true) : nullptr;
+  if (system == nullptr) return 0;
+  auto* variable = system->variable_new(nullptr, 1.0, -1.0, 1);
+  system->expand(system->constraint_new(nullptr, 1.0), variable, 1.0, false);
+  return 0;
+}

@@ -1,0 +1,457 @@
+#include "sim/world_core.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kInputsPerTick = 1000;
+
+constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
+
+// Pages whose last byte had moved when `left` of `total` bytes were to come. The tolerance is for a cut that
+// falls on a page's end.
+Pages whole_pages(double left, double total, Pages pages) {
+  if (total <= 0.0) return 0;
+  const double moved = (1.0 - left / total) * static_cast<double>(pages);
+  return std::min(pages, static_cast<Pages>(std::max(0.0, std::floor(moved + 1e-6))));
+}
+
+}  // namespace
+
+WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend) : config_(config), backend_(backend) {
+  KV_CHECK(config.cost != nullptr, "a world needs a cost model");
+  KV_CHECK(config.ranks > 0, "a world has at least one rank");
+  KV_CHECK(config.layer_groups > 0, "a pass has at least one layer group");
+  KV_CHECK(config.h2d_bytes_per_second > 0 && config.d2h_bytes_per_second > 0, "a PCIe link has a rate");
+}
+
+// ---- records and queues --------------------------------------------------------------------------------
+
+std::uint32_t WorldCore::new_record(Kind kind) {
+  std::uint32_t slot = 0;
+  if (free_operations_.empty()) {
+    slot = static_cast<std::uint32_t>(operations_.size());
+    operations_.emplace_back();
+  } else {
+    slot = free_operations_.back();
+    free_operations_.pop_back();
+  }
+  Record& record = operations_[slot];
+  record.id = OperationId{++last_id_};
+  record.kind = kind;
+  record.stage = Stage::queued;
+  record.completion = Completion{.id = record.id};
+  record.before = record.after = kNoSlotIndex;
+  table_.insert(record.id, slot);
+  ++in_flight_;
+  return slot;
+}
+
+void WorldCore::free_record(std::uint32_t slot) {
+  table_.erase(operations_[slot].id);
+  operations_[slot].id = OperationId::none;
+  free_operations_.push_back(slot);
+  --in_flight_;
+}
+
+void WorldCore::schedule(std::uint32_t slot, TimeNs time) {
+  Record& record = operations_[slot];
+  record.due = std::max(time, now_);
+  agenda_.push(AgendaEntry{record.due, record.id, slot, ++record.ticket});
+}
+
+WorldCore::Queue& WorldCore::queue_of(const Record& record) {
+  return queues_[index_of(record.kind == Kind::forward ? Lane::compute : record.transfer.lane)];
+}
+
+void WorldCore::enqueue(std::uint32_t slot) {
+  Queue& queue = queue_of(operations_[slot]);
+  operations_[slot].before = queue.tail;
+  if (queue.tail != kNoSlotIndex) operations_[queue.tail].after = slot;
+  queue.tail = slot;
+  if (queue.head == kNoSlotIndex) {
+    queue.head = slot;
+    start_head(queue);
+  }
+}
+
+// Of the lane's holder too: the next one then starts.
+void WorldCore::leave_queue(std::uint32_t slot) {
+  const Record& record = operations_[slot];
+  Queue& queue = queue_of(record);
+  if (record.before != kNoSlotIndex) operations_[record.before].after = record.after;
+  if (record.after != kNoSlotIndex) operations_[record.after].before = record.before;
+  if (queue.tail == slot) queue.tail = record.before;
+  if (queue.head == slot) {
+    queue.head = record.after;
+    start_head(queue);
+  }
+}
+
+void WorldCore::start_head(Queue& queue) {
+  if (queue.head == kNoSlotIndex) return;
+  Record& record = operations_[queue.head];
+  if (record.kind == Kind::forward) {
+    start_pass(queue.head);
+    return;
+  }
+  record.stage = Stage::latency;
+  record.transfer.lane_since = now_;
+  record.transfer.flow_since = now_;
+  schedule(queue.head, now_ + record.transfer.cost.latency_ns);
+}
+
+// ---- the substrate -------------------------------------------------------------------------------------
+
+OperationId WorldCore::submit(const Operation& operation) {
+  if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
+  return submit_forward(std::get<ForwardOperation>(operation));
+}
+
+OperationId WorldCore::submit_transfer(const TransferOperation& operation) {
+  KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "the simulated worlds have no such lane yet");
+  const std::uint32_t slot = new_record(Kind::transfer);
+  Record& record = operations_[slot];
+  record.transfer = Transfer{};
+  record.transfer.lane = operation.lane;
+  record.transfer.cost = config_.cost->transfer(operation.plan);
+  record.transfer.pages = operation.plan.pages;
+  record.transfer.plan_bytes = operation.plan.bytes;
+  record.piece = FlowPiece{.start = {}, .left = static_cast<double>(record.transfer.cost.bytes), .rate = 0.0};
+  const OperationId id = record.id;
+  enqueue(slot);
+  return id;
+}
+
+OperationId WorldCore::submit_forward(const ForwardOperation& operation) {
+  KV_CHECK(operation.steps > 0, "a forward pass has at least one step");
+  const std::uint32_t slot = new_record(Kind::forward);
+  Record& record = operations_[slot];
+  record.forward = Forward{};
+  record.forward.shape = operation.shape;
+  record.forward.steps = operation.steps;
+  record.forward.submitted = now_;
+  record.forward.total_ns = config_.cost->forward_ns(operation.shape, operation.steps);
+  record.completion.steps = operation.steps;
+  if (!operation.gates.empty()) watch_gates(slot, operation.gates);
+  const OperationId id = record.id;
+  enqueue(slot);
+  return id;
+}
+
+OperationId WorldCore::call_at(TimeNs time) {
+  const std::uint32_t slot = new_record(Kind::timer);
+  operations_[slot].stage = Stage::ending;
+  schedule(slot, time);
+  return operations_[slot].id;
+}
+
+OperationId WorldCore::reduce_min(const ReduceVector& values) {
+  const std::uint32_t slot = new_record(Kind::reduction);
+  operations_[slot].stage = Stage::ending;
+  operations_[slot].values = values;
+  schedule(slot, now_);
+  return operations_[slot].id;
+}
+
+void WorldCore::cancel(OperationId id) {
+  const std::uint32_t slot = table_.find(id);
+  if (slot == kNoSlotIndex) return;
+  const Record& record = operations_[slot];
+  if (record.completion.status != Status::done) return;
+  const bool ending = record.stage == Stage::landed || record.stage == Stage::ending;
+  if (ending && record.due <= now_) return;  // it has ended, only its input is to come
+  switch (record.kind) {
+    case Kind::transfer: cancel_transfer(slot); break;
+    case Kind::forward: cancel_forward(slot); break;
+    case Kind::timer: schedule(slot, now_); break;
+    case Kind::reduction: break;
+  }
+}
+
+// ---- transfers -----------------------------------------------------------------------------------------
+
+void WorldCore::flow_rate(std::uint32_t slot, const Instant& since, double bytes_per_ns) {
+  FlowPiece& piece = operations_[slot].piece;
+  if (bytes_per_ns == piece.rate) return;
+  if (piece.rate > 0.0) {
+    // Shares may be solved a fraction of a nanosecond behind the ends that were rounded down.
+    const double elapsed = static_cast<double>(since.base - piece.start.base) + since.fraction - piece.start.fraction;
+    if (elapsed > 0.0) {
+      const double left = piece.left_at(since);
+      fold_watches(slot, left, false);
+      piece.start = since;
+      piece.left = left;
+    }
+  }
+  piece.rate = bytes_per_ns;
+}
+
+void WorldCore::flow_ended(std::uint32_t slot) {
+  operations_[slot].stage = Stage::landed;
+  schedule(slot, nearest_ns(operations_[slot].piece.end()));
+}
+
+void WorldCore::cancel_transfer(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  const Stage stage = record.stage;
+  record.stage = Stage::ending;
+  record.completion.status = Status::cancelled;
+  if (stage == Stage::flowing || stage == Stage::landed) {
+    const Transfer& transfer = record.transfer;
+    const double left = record.piece.left_at(Instant{now_, 0.0});
+    const Pages pages = whole_pages(left, static_cast<double>(transfer.cost.bytes), transfer.pages);
+    if (transfer.pages > 0) record.completion.bytes = pages * (transfer.plan_bytes / transfer.pages) * config_.ranks;
+  }
+  if (stage == Stage::flowing) backend_.stop_flow(slot);
+  if (stage == Stage::queued) leave_queue(slot);
+  schedule(slot, now_);
+}
+
+void WorldCore::end_transfer(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  const bool done = record.completion.status == Status::done;
+  if (done) record.completion.bytes = record.transfer.plan_bytes * config_.ranks;
+  close_watches(slot, done);
+  Queue& queue = queue_of(record);
+  if (queue.head == slot) {
+    queue.meter.add_busy(record.transfer.lane_since, now_);
+    queue.meter.add_bytes(record.transfer.flow_since, now_, record.completion.bytes / config_.ranks);
+    if (done) queue.meter.count_transfer();
+    leave_queue(slot);
+  }
+  const Completion completion = operations_[slot].completion;
+  free_record(slot);
+  deliver(Input{now_, completion});
+}
+
+// ---- gates and passes ----------------------------------------------------------------------------------
+
+void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gates) {
+  Forward& pass = operations_[slot].forward;
+  pass.first_step_ns = config_.cost->forward_ns(pass.shape, 1);
+  for (const OperationId gate : gates) {
+    const std::uint32_t gate_slot = table_.find(gate);
+    if (gate_slot == kNoSlotIndex) continue;  // has landed before
+    Record& load = operations_[gate_slot];
+    KV_CHECK(load.kind == Kind::transfer, "only a transfer can gate a forward pass");
+    std::uint32_t index = static_cast<std::uint32_t>(watches_.size());
+    if (free_watches_.empty()) {
+      watches_.emplace_back();
+    } else {
+      index = free_watches_.back();
+      free_watches_.pop_back();
+    }
+    Watch& watch = watches_[index];
+    watch.pass = slot;
+    watch.pass_id = operations_[slot].id;
+    watch.next = load.transfer.first_watch;
+    watch.fold = GateFold{.total = static_cast<double>(load.transfer.cost.bytes),
+                          .group_ns = static_cast<double>(pass.first_step_ns) / config_.layer_groups,
+                          .groups = config_.layer_groups,
+                          .origin = now_};
+    if (load.piece.rate > 0.0) watch.fold.skip_to(load.piece.left_at(Instant{now_, 0.0}));
+    load.transfer.first_watch = index;
+    ++pass.open_gates;
+  }
+}
+
+void WorldCore::fold_watches(std::uint32_t slot, double left, bool landed) {
+  const Record& load = operations_[slot];
+  for (std::uint32_t i = load.transfer.first_watch; i != kNoSlotIndex; i = watches_[i].next) {
+    watches_[i].fold.fold(load.piece, left, landed);
+  }
+}
+
+// The gate has landed, or never will.
+void WorldCore::close_watches(std::uint32_t slot, bool landed) {
+  if (operations_[slot].transfer.first_watch == kNoSlotIndex) return;
+  if (landed) fold_watches(slot, 0.0, true);
+  std::uint32_t index = std::exchange(operations_[slot].transfer.first_watch, kNoSlotIndex);
+  while (index != kNoSlotIndex) {
+    const Watch watch = watches_[index];
+    free_watches_.push_back(index);
+    index = watch.next;
+    Record& pass = operations_[watch.pass];
+    if (pass.id != watch.pass_id || pass.completion.status != Status::done) continue;
+    --pass.forward.open_gates;
+    if (!landed) pass.forward.gate_failed = true;
+    pass.forward.gates_finish =
+        std::max(pass.forward.gates_finish, watch.fold.origin + nearest_ns(watch.fold.finish_ns));
+    if (pass.stage == Stage::waiting) resolve_pass(watch.pass);
+  }
+}
+
+void WorldCore::start_pass(std::uint32_t slot) {
+  operations_[slot].stage = Stage::waiting;
+  operations_[slot].forward.started = now_;
+  resolve_pass(slot);
+}
+
+// The pass holds the compute lane; when its gates are through, its end is known.
+void WorldCore::resolve_pass(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  Forward& pass = record.forward;
+  if (pass.gate_failed) {
+    record.stage = Stage::ending;
+    record.completion.status = Status::gate_failed;
+    record.completion.steps = 0;
+    record.completion.stalled_ns = now_ - pass.started;
+    schedule(slot, now_);
+    return;
+  }
+  if (pass.open_gates > 0) return;
+  record.stage = Stage::ending;
+  record.completion.stalled_ns = std::max<TimeNs>(0, pass.gates_finish - (pass.started + pass.first_step_ns));
+  schedule(slot, pass.started + record.completion.stalled_ns + pass.total_ns);
+  if (pass.cancel_time >= 0) cut_burst(slot);
+}
+
+void WorldCore::cancel_forward(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  if (record.stage == Stage::queued) {
+    record.stage = Stage::ending;
+    record.completion.status = Status::cancelled;
+    record.completion.steps = 0;
+    leave_queue(slot);
+    schedule(slot, now_);
+    return;
+  }
+  if (record.forward.steps == 1 || record.forward.cancel_time >= 0) return;
+  record.forward.cancel_time = now_;
+  if (record.stage == Stage::ending) cut_burst(slot);
+}
+
+// Ends the burst with the first step that ends at or after the cancel.
+void WorldCore::cut_burst(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  const Forward& pass = record.forward;
+  const TimeNs start = pass.started + record.completion.stalled_ns;
+  std::uint64_t low = 1, high = pass.steps;
+  while (low < high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    if (start + config_.cost->forward_ns(pass.shape, middle) >= pass.cancel_time) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  if (low == pass.steps) return;
+  record.completion.status = Status::cancelled;
+  record.completion.steps = low;
+  schedule(slot, start + config_.cost->forward_ns(pass.shape, low));
+}
+
+void WorldCore::end_forward(std::uint32_t slot) {
+  const Record& record = operations_[slot];
+  Queue& queue = queue_of(record);
+  if (queue.head == slot) {
+    if (record.completion.steps > 0) {
+      // Where in between the stalls lay is not recorded; the busy time is booked at the pass's end.
+      queue.meter.add_busy(record.forward.started + record.completion.stalled_ns, now_);
+      queue.meter.count_transfer();
+    }
+    leave_queue(slot);
+  }
+  const Completion completion = operations_[slot].completion;
+  free_record(slot);
+  deliver(Input{now_, completion});
+}
+
+// ---- the stream of inputs ------------------------------------------------------------------------------
+
+void WorldCore::begin(InputSource& source, InputHandler& handler) {
+  source_ = &source;
+  handler_ = &handler;
+  has_arrival_ = source_->next(arrival_);
+}
+
+void WorldCore::drop_stale() {
+  while (!agenda_.empty()) {
+    const AgendaEntry& entry = agenda_.top();
+    const Record& record = operations_[entry.slot];
+    if (record.id == entry.id && record.ticket == entry.ticket) return;
+    agenda_.pop();
+  }
+}
+
+TimeNs WorldCore::next_time() {
+  drop_stale();
+  const TimeNs inner = agenda_.empty() ? kNever : agenda_.top().time;
+  return has_arrival_ ? std::min(inner, std::max(now_, arrival_.now)) : inner;
+}
+
+void WorldCore::step() {
+  drop_stale();
+  if (agenda_.empty() || (has_arrival_ && agenda_.top().time > std::max(now_, arrival_.now))) {
+    deliver_arrival();
+    return;
+  }
+  const AgendaEntry entry = agenda_.pop();
+  now_ = entry.time;
+  handle_entry(entry);
+}
+
+void WorldCore::handle_entry(const AgendaEntry& entry) {
+  Record& record = operations_[entry.slot];
+  switch (record.kind) {
+    case Kind::transfer:
+      if (record.stage != Stage::latency) {
+        end_transfer(entry.slot);
+        return;
+      }
+      record.stage = Stage::flowing;
+      record.transfer.flow_since = now_;
+      record.piece.start = Instant{now_, 0.0};
+      backend_.start_flow(entry.slot, record.transfer.lane, record.transfer.cost.bytes,
+                          record.transfer.cost.bytes_per_second);
+      return;
+    case Kind::forward: end_forward(entry.slot); return;
+    case Kind::timer:
+      free_record(entry.slot);
+      deliver(Input{now_, TimerFired{entry.id}});
+      return;
+    case Kind::reduction:
+      const Reduction reduction{entry.id, record.values};
+      free_record(entry.slot);
+      deliver(Input{now_, reduction});
+      return;
+  }
+}
+
+void WorldCore::deliver(const Input& input) {
+  if (++delivered_ % kInputsPerTick == 0 && tick_ != nullptr) tick_(tick_context_, now_);
+  handler_->handle(input);
+}
+
+void WorldCore::deliver_arrival() {
+  KV_CHECK(has_arrival_, "a world was asked to go on with nothing left to do");
+  now_ = std::max(now_, arrival_.now);
+  arrival_.now = now_;
+  deliver(arrival_);
+  has_arrival_ = source_->next(arrival_);
+}
+
+void WorldCore::set_progress(void (*tick)(void* context, TimeNs now), void* context) {
+  tick_ = tick;
+  tick_context_ = context;
+}
+
+std::vector<LaneUse> WorldCore::lanes() const {
+  std::vector<LaneUse> uses;
+  for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
+    const std::string gpu = "gpu" + std::to_string(rank);
+    uses.push_back(queues_[index_of(Lane::h2d)].meter.use(gpu + ".h2d"));
+    uses.push_back(queues_[index_of(Lane::d2h)].meter.use(gpu + ".d2h"));
+  }
+  uses.push_back(queues_[index_of(Lane::compute)].meter.use("compute"));
+  return uses;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,169 @@
+// What the simulated worlds share: operations and their ids, FIFO lanes, the compute lane, gates, cancel,
+// meters, and the one ordered stream of inputs. It knows nothing of how links are shared: a FlowBackend
+// tells it each flow's rate. Single-threaded. Per input: one heap push and pop, no allocation in steady state.
+//
+// The backend's loop:  while next_time() comes before every flow's end (see `step`), call step().
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "policy/substrate.hpp"
+#include "sim/agenda.hpp"
+#include "sim/lane_meter.hpp"
+#include "sim/operation_table.hpp"
+#include "sim/pipeline.hpp"
+#include "sim/world.hpp"
+
+namespace kvtwin {
+
+// Shares links among flows. A flow is named by its slot in WorldCore; there is at most one a lane.
+class FlowBackend {
+ public:
+  virtual ~FlowBackend() = default;
+  // The flow starts at `now` (whole ns). `most`: its highest rate, bytes a second. Answers, at once or later,
+  // with WorldCore::flow_rate whenever the rate changes and WorldCore::flow_ended.
+  virtual void start_flow(std::uint32_t slot, Lane lane, Bytes bytes, std::uint64_t most) = 0;
+  // Cancelled; no answer any more.
+  virtual void stop_flow(std::uint32_t slot) = 0;
+};
+
+class WorldCore final : public Substrate {
+ public:
+  WorldCore(const WorldConfig& config, FlowBackend& backend);
+
+  TimeNs now() const override { return now_; }
+  OperationId submit(const Operation& operation) override;
+  OperationId call_at(TimeNs time) override;
+  OperationId reduce_min(const ReduceVector& values) override;
+  void cancel(OperationId id) override;
+
+  // Both outlive the run.
+  void begin(InputSource& source, InputHandler& handler);
+  // Time of the next step; kNever when nothing is left but flows.
+  TimeNs next_time();
+  // Handles what is next: an inner event, or one input. Only legal if no flow ends, rounded to the nearest
+  // ns, at or before next_time() without flow_ended() having said so.
+  void step();
+
+  void flow_rate(std::uint32_t slot, const Instant& since, double bytes_per_ns);
+  // By its current rate, the flow has landed; its completion comes at the nearest ns.
+  void flow_ended(std::uint32_t slot);
+  Instant flow_end(std::uint32_t slot) const { return operations_[slot].piece.end(); }
+
+  std::vector<LaneUse> lanes() const;
+  void set_progress(void (*tick)(void* context, TimeNs now), void* context);
+  // Nothing submitted is unanswered.
+  bool quiet() const { return in_flight_ == 0; }
+
+ private:
+  enum class Kind : std::uint8_t {
+    transfer,
+    forward,
+    timer,
+    reduction
+  };
+  enum class Stage : std::uint8_t {
+    queued,
+    latency,
+    flowing,
+    landed,
+    waiting,
+    ending
+  };
+
+  struct Transfer {
+    Lane lane = Lane::h2d;
+    TransferCost cost;
+    Pages pages = 0;
+    Bytes plan_bytes = 0;  // of one rank
+    TimeNs lane_since = 0;
+    TimeNs flow_since = 0;
+    std::uint32_t first_watch = kNoSlotIndex;
+  };
+  struct Forward {
+    ForwardShape shape;
+    std::uint64_t steps = 1;
+    TimeNs submitted = 0;
+    TimeNs started = 0;
+    TimeNs first_step_ns = 0;
+    TimeNs total_ns = 0;
+    TimeNs gates_finish = 0;  // the first step ends no earlier
+    TimeNs cancel_time = -1;
+    std::uint32_t open_gates = 0;
+    bool gate_failed = false;
+  };
+  struct Record {  // one operation in flight
+    OperationId id = OperationId::none;
+    Kind kind = Kind::timer;
+    Stage stage = Stage::ending;
+    std::uint32_t ticket = 0;                                   // of the agenda entry that counts
+    std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // neighbours in the lane
+    TimeNs due = 0;
+    FlowPiece piece;
+    Completion completion;
+    Transfer transfer;
+    Forward forward;
+    ReduceVector values{};
+  };
+  struct Queue {  // of one lane; `head` holds the lane
+    std::uint32_t head = kNoSlotIndex, tail = kNoSlotIndex;
+    LaneMeter meter;
+  };
+  struct Watch {  // of a gate by a pass
+    std::uint32_t pass = 0;
+    OperationId pass_id = OperationId::none;
+    std::uint32_t next = kNoSlotIndex;
+    GateFold fold;
+  };
+
+  std::uint32_t new_record(Kind kind);
+  void free_record(std::uint32_t slot);
+  void schedule(std::uint32_t slot, TimeNs time);
+  Queue& queue_of(const Record& record);
+  void enqueue(std::uint32_t slot);
+  void leave_queue(std::uint32_t slot);
+  void start_head(Queue& queue);
+
+  OperationId submit_transfer(const TransferOperation& operation);
+  OperationId submit_forward(const ForwardOperation& operation);
+  void watch_gates(std::uint32_t slot, std::span<const OperationId> gates);
+  void fold_watches(std::uint32_t slot, double left, bool landed);
+  void close_watches(std::uint32_t slot, bool landed);
+  void start_pass(std::uint32_t slot);
+  void resolve_pass(std::uint32_t slot);
+  void cancel_transfer(std::uint32_t slot);
+  void cancel_forward(std::uint32_t slot);
+  void cut_burst(std::uint32_t slot);
+
+  void handle_entry(const AgendaEntry& entry);
+  void end_transfer(std::uint32_t slot);
+  void end_forward(std::uint32_t slot);
+  void deliver(const Input& input);
+  void deliver_arrival();
+  void drop_stale();
+
+  WorldConfig config_;
+  FlowBackend& backend_;
+  InputSource* source_ = nullptr;
+  InputHandler* handler_ = nullptr;
+  TimeNs now_ = 0;
+  std::uint64_t last_id_ = 0;
+  std::uint64_t in_flight_ = 0;
+  std::vector<Record> operations_;
+  std::vector<std::uint32_t> free_operations_;
+  std::vector<Watch> watches_;
+  std::vector<std::uint32_t> free_watches_;
+  OperationTable table_;
+  Agenda agenda_;
+  std::array<Queue, kLanes> queues_;
+  Input arrival_;  // pulled one ahead
+  bool has_arrival_ = false;
+  std::uint64_t delivered_ = 0;
+  void (*tick_)(void*, TimeNs) = nullptr;
+  void* tick_context_ = nullptr;
+};
+
+}  // namespace kvtwin

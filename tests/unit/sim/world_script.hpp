@@ -1,0 +1,228 @@
+// A small language for tests of worlds: a cost model whose answers the test writes into the plan, a handler
+// that logs what it is told and acts by a callback, and runs in child processes (SimGrid allows one a process).
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "policy/cost.hpp"
+#include "policy/substrate.hpp"
+#include "sim/world.hpp"
+
+namespace kvtwin::test {
+
+struct Rng {  // splitmix64
+  std::uint64_t state;
+  std::uint64_t next() {
+    std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }
+  std::uint64_t below(std::uint64_t n) { return next() % n; }
+};
+
+// A plan carries its own cost: descriptors = latency in ns, descriptor_bytes = highest rate. A pass takes
+// prefill_tokens ns, then each step decode_context_tokens ns, and decode_sequences ns more a step.
+class ScriptedCost final : public CostModel {
+ public:
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
+    return static_cast<TimeNs>(shape.prefill_tokens + steps * shape.decode_context_tokens +
+                               shape.decode_sequences * (steps * (steps - 1) / 2));
+  }
+  TransferCost transfer(const Plan& plan) const override {
+    return TransferCost{static_cast<TimeNs>(plan.descriptors), plan.bytes, plan.descriptor_bytes};
+  }
+};
+
+inline Operation transfer(Lane lane, Bytes bytes, TimeNs latency, std::uint64_t most = 0, Pages pages = 1) {
+  TransferOperation operation;
+  operation.lane = lane;
+  operation.plan.bytes = bytes;
+  operation.plan.pages = pages;
+  operation.plan.descriptors = static_cast<std::uint64_t>(latency);
+  operation.plan.descriptor_bytes = most;
+  return operation;
+}
+
+inline Operation pass(TimeNs base, TimeNs step, std::uint64_t steps, std::span<const OperationId> gates = {}) {
+  ForwardOperation operation;
+  operation.shape.prefill_tokens = static_cast<Tokens>(base);
+  operation.shape.decode_context_tokens = static_cast<Tokens>(step);
+  operation.steps = steps;
+  operation.gates = gates;
+  return operation;
+}
+
+// One input, flat.
+struct Seen {
+  TimeNs now = 0;
+  std::uint64_t kind = 0;  // index of Input::what
+  std::uint64_t id = 0;    // operation, or request of an arrival
+  std::uint64_t status = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t steps = 0;
+  TimeNs stalled = 0;
+  friend bool operator==(const Seen&, const Seen&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const Seen& s) {
+    return out << "{now " << s.now << " kind " << s.kind << " id " << s.id << " status " << s.status << " bytes "
+               << s.bytes << " steps " << s.steps << " stalled " << s.stalled << "}";
+  }
+};
+
+constexpr std::uint64_t kArrivalKind = 0, kHintKind = 1, kCompletionKind = 2, kTimerKind = 3, kReductionKind = 4;
+
+inline Seen flat(const Input& input) {
+  Seen seen{.now = input.now, .kind = input.what.index()};
+  if (const auto* a = std::get_if<Arrival>(&input.what)) seen.id = a->request;
+  if (const auto* h = std::get_if<Hint>(&input.what)) seen.id = h->subject;
+  if (const auto* c = std::get_if<Completion>(&input.what)) {
+    seen.id = static_cast<std::uint64_t>(c->id);
+    seen.status = static_cast<std::uint64_t>(c->status);
+    seen.bytes = c->bytes;
+    seen.steps = c->steps;
+    seen.stalled = c->stalled_ns;
+  }
+  if (const auto* t = std::get_if<TimerFired>(&input.what)) seen.id = static_cast<std::uint64_t>(t->id);
+  if (const auto* r = std::get_if<Reduction>(&input.what)) {
+    seen.id = static_cast<std::uint64_t>(r->id);
+    seen.bytes = static_cast<std::uint64_t>(r->values[0]);
+  }
+  return seen;
+}
+
+using Log = std::vector<Seen>;
+using Act = std::function<void(Substrate&, const Input&)>;
+
+class ListSource final : public InputSource {
+ public:
+  explicit ListSource(std::vector<Input> inputs) : inputs_(std::move(inputs)) {}
+  bool next(Input& input) override {
+    if (at_ == inputs_.size()) return false;
+    input = inputs_[at_++];
+    return true;
+  }
+
+ private:
+  std::vector<Input> inputs_;
+  std::size_t at_ = 0;
+};
+
+inline Input arrival(TimeNs now, RequestId request) {
+  return Input{now, Arrival{.request = request, .prompt_tokens = 1, .output_tokens = 1, .keys = {}}};
+}
+
+class LoggingHandler final : public InputHandler {
+ public:
+  LoggingHandler(Substrate& substrate, Act act) : substrate_(substrate), act_(std::move(act)) {}
+  void handle(const Input& input) override {
+    log.push_back(flat(input));
+    EXPECT_EQ(substrate_.now(), input.now);
+    act_(substrate_, input);
+    EXPECT_EQ(substrate_.now(), input.now);
+  }
+  Log log;
+
+ private:
+  Substrate& substrate_;
+  Act act_;
+};
+
+inline const ScriptedCost& scripted_cost() {
+  static const ScriptedCost cost;
+  return cost;
+}
+
+inline WorldConfig plain_config() {
+  WorldConfig config;
+  config.h2d_bytes_per_second = 50'000'000'000;
+  config.d2h_bytes_per_second = 50'000'000'000;
+  config.cost = &scripted_cost();
+  return config;
+}
+
+inline Log run_world(World& world, std::vector<Input> inputs, const Act& act) {
+  ListSource source(std::move(inputs));
+  LoggingHandler handler(world.substrate(), act);
+  world.run(source, handler);
+  return std::move(handler.log);
+}
+
+inline Log run_event(const WorldConfig& config, std::vector<Input> inputs, const Act& act) {
+  return run_world(*make_event_world(config), std::move(inputs), act);
+}
+
+// In a child process; `act` can't bring anything back but through the log.
+inline Log run_simgrid(const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
+  int ends[2];
+  if (pipe(ends) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    const Log log = run_world(*make_simgrid_world(config), inputs, act);
+    const char* data = reinterpret_cast<const char*>(log.data());
+    std::size_t left = log.size() * sizeof(Seen);
+    while (left > 0) {
+      const ssize_t done = write(ends[1], data, left);
+      if (done <= 0) _exit(2);
+      data += done;
+      left -= static_cast<std::size_t>(done);
+    }
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  close(ends[1]);
+  std::vector<char> raw;
+  char buffer[65536];
+  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof buffer)) > 0;) raw.insert(raw.end(), buffer, buffer + got);
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "the SimGrid world's process failed";
+  Log log(raw.size() / sizeof(Seen));
+  if (!log.empty()) std::memcpy(log.data(), raw.data(), log.size() * sizeof(Seen));
+  return log;
+}
+
+inline bool have_simgrid() { return KVTWIN_TEST_SIMGRID != 0; }
+
+// The same script on each world.
+enum class Which : std::uint8_t {
+  event,
+  simgrid
+};
+inline Log run_on(Which which, const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
+  return which == Which::event ? run_event(config, inputs, act) : run_simgrid(config, inputs, act);
+}
+
+// Does `once` when the first arrival comes, then nothing.
+inline Act at_first(std::function<void(Substrate&)> once) {
+  return [once = std::move(once)](Substrate& substrate, const Input& input) {
+    if (const auto* a = std::get_if<Arrival>(&input.what); a != nullptr && a->request == 0) once(substrate);
+  };
+}
+
+inline Seen completion(TimeNs now, std::uint64_t id, Bytes bytes, Status status = Status::done) {
+  return Seen{
+      .now = now, .kind = kCompletionKind, .id = id, .status = static_cast<std::uint64_t>(status), .bytes = bytes};
+}
+
+inline Seen pass_end(TimeNs now, std::uint64_t id, std::uint64_t steps, TimeNs stalled = 0,
+                     Status status = Status::done) {
+  return Seen{.now = now,
+              .kind = kCompletionKind,
+              .id = id,
+              .status = static_cast<std::uint64_t>(status),
+              .steps = steps,
+              .stalled = stalled};
+}
+
+}  // namespace kvtwin::test
