@@ -1,2 +1,146 @@
+// kvtwin hitrate: sequential replay of a trace, policies beside the bounds.
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
 #include "cli/commands.hpp"
-namespace kvtwin { void add_hitrate(CLI::App&) {} void add_trace(CLI::App&) {} }
+#include "cli/error.hpp"
+#include "models/geometry.hpp"
+#include "models/hardware.hpp"
+#include "models/names.hpp"
+#include "models/roofline.hpp"
+#include "sim/hitrate.hpp"
+#include "traces/paging.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+namespace {
+
+struct Arguments {
+  std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
+  std::uint64_t block_tokens = 0, trace_block_tokens = 512, host_capacity = 0, limit = 0;
+  bool exclusive = false, json = false;
+};
+
+std::vector<std::string> split_list(const std::string& text, const char* option) {
+  std::vector<std::string> items;
+  std::istringstream in(text);
+  for (std::string item; std::getline(in, item, ',');) {
+    if (item.empty()) throw InputError(std::string(option) + " " + text + ": an item is empty; separate items by one comma");
+    items.push_back(item);
+  }
+  if (items.empty()) throw InputError(std::string(option) + " is empty; give at least one");
+  return items;
+}
+
+Pages parse_capacity(const std::string& text) {
+  Pages value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value == 0) {
+    throw InputError("--capacity " + text + ": must be a whole number of blocks, at least 1");
+  }
+  return value;
+}
+
+HitRateConfig make_config(const Arguments& arguments, Tokens block_tokens) {
+  HitRateConfig config;
+  config.evictions = split_list(arguments.eviction, "--eviction");
+  std::vector<std::string> known;
+  for (const std::string_view name : hit_rate_evictions()) known.emplace_back(name);
+  for (const std::string& name : config.evictions) {
+    if (std::ranges::find(known, name) == known.end()) throw InputError("--eviction: " + unknown_name("eviction", name, known));
+  }
+  for (const std::string& item : split_list(arguments.capacity, "--capacity")) {
+    config.capacities.push_back(parse_capacity(item));
+  }
+  config.host_capacity = arguments.host_capacity;
+  config.exclusive = arguments.exclusive;
+  if (config.exclusive && config.host_capacity == 0) {
+    throw InputError("--exclusive: needs a host tier; give --host-capacity N");
+  }
+  config.block_tokens = block_tokens;
+  return config;
+}
+
+void print_json(const HitRate& r) {
+  nlohmann::ordered_json line = {{"eviction", r.eviction},
+                                 {"capacity_blocks", r.capacity_blocks},
+                                 {"host_capacity_blocks", r.host_capacity_blocks},
+                                 {"requests", r.requests},
+                                 {"lookup_blocks", r.lookup_blocks},
+                                 {"hit_blocks", r.hit_blocks},
+                                 {"device_hit_blocks", r.device_hit_blocks},
+                                 {"host_hit_blocks", r.host_hit_blocks},
+                                 {"block_hit_ratio", r.block_hit_ratio},
+                                 {"lookup_tokens", r.lookup_tokens},
+                                 {"hit_tokens", r.hit_tokens},
+                                 {"token_hit_ratio", r.token_hit_ratio},
+                                 {"saved_cost", r.saved_cost},
+                                 {"total_cost", r.total_cost}};
+  std::printf("%s\n", line.dump().c_str());
+}
+
+void print_table(const std::vector<HitRate>& results) {
+  std::printf("%-10s %12s %12s %12s %12s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits", "blocks",
+              "tokens", "cost");
+  for (const HitRate& r : results) {
+    std::printf("%-10s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
+                static_cast<unsigned long long>(r.capacity_blocks), static_cast<unsigned long long>(r.host_capacity_blocks),
+                static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),
+                r.block_hit_ratio, r.token_hit_ratio, r.total_cost > 0 ? r.saved_cost / r.total_cost : 0.0);
+  }
+}
+
+void hit_rates(const Arguments& arguments) {
+  TraceOptions options;
+  options.block_tokens = arguments.trace_block_tokens;
+  const Tokens block_tokens = arguments.block_tokens == 0 ? arguments.trace_block_tokens : arguments.block_tokens;
+  HitRateConfig config = make_config(arguments, block_tokens);
+  std::unique_ptr<RooflineCost> cost;
+  if (!arguments.model.empty()) {
+    cost = std::make_unique<RooflineCost>(model_preset(arguments.model), hardware_preset(arguments.hardware), 1);
+    config.cost = cost.get();
+  }
+  TraceReader reader(arguments.trace, options);
+  TraceInputOptions input;
+  input.page_tokens = block_tokens;
+  input.limit = arguments.limit;
+  input.last_page = LastPage::partial;
+  TraceInputSource source(reader, input);
+  std::vector<HitRate> results;
+  try {
+    results = replay_hit_rates(source, config);
+  } catch (const HitRateError& error) {
+    throw InputError(error.what());
+  }
+  if (!arguments.json) return print_table(results);
+  for (const HitRate& result : results) print_json(result);
+}
+
+}  // namespace
+
+void add_hitrate(CLI::App& program) {
+  static Arguments arguments;
+  CLI::App* command = program.add_subcommand("hitrate", "Hit ratios by sequential replay, in which service takes no time");
+  command->footer("Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt");
+  command->add_option("--trace", arguments.trace, "Trace file (Mooncake JSONL; plain, gzip or zstd)")->required();
+  command->add_option("--capacity", arguments.capacity, "Blocks of the device tier: N[,N...]")->required();
+  command->add_option("--eviction", arguments.eviction, "Policies and bounds: P[,P...]")->capture_default_str();
+  command->add_option("--block-tokens", arguments.block_tokens, "Tokens of a block (default: the trace's own)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
+  command->add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens of a block id in the trace")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))->capture_default_str();
+  command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none");
+  command->add_flag("--exclusive", arguments.exclusive, "The host holds only what the device evicted");
+  command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all");
+  command->add_option("--model", arguments.model, "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
+  command->add_option("--hardware", arguments.hardware, "... on this machine")->capture_default_str();
+  command->add_flag("--json", arguments.json, "One JSON object a line");
+  command->callback([] { hit_rates(arguments); });
+}
+
+}  // namespace kvtwin

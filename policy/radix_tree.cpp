@@ -57,6 +57,30 @@ void take_tail(std::vector<SlotId>& whole, std::size_t count, std::vector<SlotId
   drop_tail(whole, count);
 }
 
+// Puts `lower` behind `upper`, at the cost of moving whichever is longer within its own buffer.
+template <typename T>
+void append(std::vector<T>& upper, std::vector<T>& lower) {
+  if (lower.size() > upper.size()) {
+    lower.insert(lower.begin(), upper.begin(), upper.end());
+    upper = std::move(lower);
+  } else {
+    upper.insert(upper.end(), lower.begin(), lower.end());
+  }
+}
+
+// Are the two one node in two parts, that nobody can tell from one?
+bool is_one_node(const Node& upper, const Node& lower) {
+  const auto idle = [](const Node& node) {
+    return node.device_leases == 0 && node.host_leases == 0 && node.backup == OperationId::none &&
+           node.load == OperationId::none;
+  };
+  return upper.children == 1 && idle(upper) && idle(lower) && upper.on_device() == lower.on_device() &&
+         upper.on_host() == lower.on_host() && upper.backup_hits == lower.backup_hits &&
+         upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
+         upper.facts.priority == lower.facts.priority &&
+         upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
+}
+
 bool is_device_leaf(const Node& node) {
   return node.on_device() && node.device_children == 0 && node.device_leases == 0;
 }
@@ -254,6 +278,33 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   return upper_id;
 }
 
+// Undoes a split. A node that is demoted page by page would else leave a chain of single pages, which every
+// later match, load and eviction would have to walk.
+void RadixTree::join_only_child(NodeId id) {
+  constexpr std::uint32_t kMostGrandchildren = 16;  // each of them has to be told of its new parent
+  Node& upper = mutable_node(id);
+  const NodeId lower_id = upper.first_child;
+  if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;
+  Node& lower = mutable_node(lower_id);
+  if (lower.children > kMostGrandchildren) return;
+  device_policy_->withdraw(lower_id);
+  if (host_policy_ != nullptr) host_policy_->withdraw(lower_id);
+  by_first_key_.erase(lower.keys.front());
+  unlink_child(lower_id);
+  while (lower.first_child != NodeId::none) {
+    const NodeId grandchild = lower.first_child;
+    unlink_child(grandchild);
+    link_child(id, grandchild);
+  }
+  append(upper.keys, lower.keys);
+  append(upper.device, lower.device);
+  append(upper.host, lower.host);
+  upper.facts.pages += lower.facts.pages;
+  upper.facts.depth_pages = lower.facts.depth_pages;
+  upper.facts.inserted = lower.facts.inserted;
+  free_node(lower_id);
+}
+
 void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device, std::vector<SlotId>& host) {
   Node& leaf = mutable_node(id);
   KV_CHECK(id != root() && leaf.alive && pages > 0 && pages <= leaf.facts.pages, "the tail is part of a node");
@@ -315,6 +366,7 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
   std::vector<SlotId> slots = std::exchange(target.device, {});
   device_pages_ -= target.facts.pages;
   --mutable_node(target.parent).device_children;
+  join_only_child(id);
   refresh_leaf(id);
   refresh_leaf(target.parent);
   return slots;

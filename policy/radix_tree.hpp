@@ -85,8 +85,10 @@ class RadixTree {
   // Residency changes of a whole node; slots are handed over or back.
   void set_device(NodeId id, std::vector<SlotId> slots);  // load-back, un-evict: parent must be on L1
   void set_host(NodeId id, std::vector<SlotId> slots);
-  std::vector<SlotId> clear_device(NodeId id);  // no child on L1; the node must be on L2
-  std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
+  // No child on L1; the node must be on L2. If that leaves it and an only child in one state and history, with
+  // no lease and no transfer on either, the child's pages join the node (a split is undone); the child's id goes.
+  std::vector<SlotId> clear_device(NodeId id);
+  std::vector<SlotId> clear_host(NodeId id);  // the node must be on L1
   void set_backup(NodeId id, OperationId operation) { mutable_node(id).backup = operation; }
   void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
@@ -123,6 +125,7 @@ class RadixTree {
   void unlink_child(NodeId child);
   NodeId child_of(NodeId parent, const PageKey& first) const;
   void refresh_leaf(NodeId id);  // offers or withdraws it in both tiers
+  void join_only_child(NodeId id);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 

@@ -129,6 +129,38 @@ TEST_F(RadixTreeTest, BothPartsOfASplitAreUnderTheTransfer) {
   EXPECT_EQ(tree_.node(leaf).host, (Slots{53}));
 }
 
+TEST_F(RadixTreeTest, DemotionPageByPageLeavesOneNode) {
+  const NodeId leaf = insert({1, 2, 3, 4, 5}, 0);
+  tree_.set_host(leaf, slots(50, 5));
+  for (int i = 0; i < 5; ++i) {
+    const NodeId victim = tree_.device_victim();
+    if (tree_.node(victim).facts.pages > 1) tree_.split(victim, tree_.node(victim).facts.pages - 1);
+    EXPECT_EQ(tree_.clear_device(victim), (Slots{static_cast<SlotId>(4 - i)}));
+    EXPECT_EQ(tree_.nodes(), i < 4 ? 2u : 1u);
+    tree_.check_invariants();
+  }
+  const PrefixMatch match = tree_.match(chain({1, 2, 3, 4, 5}));
+  EXPECT_EQ(match.host_pages, 5u);
+  EXPECT_EQ(tree_.node(match.end).host, slots(50, 5));
+  EXPECT_EQ(tree_.host_victim(), match.end);
+}
+
+TEST_F(RadixTreeTest, DemotionJoinsNothingThatDiffersOrIsHeld) {
+  const NodeId leaf = insert({1, 2, 3, 4}, 0);
+  tree_.set_host(leaf, slots(50, 4));
+  const NodeId middle = tree_.split(leaf, 3);
+  const NodeId top = tree_.split(middle, 2);
+  tree_.clear_device(leaf);
+  tree_.lease_host(leaf);
+  tree_.clear_device(middle);
+  EXPECT_EQ(tree_.nodes(), 3u);  // the lease names `leaf`
+  tree_.release_host(leaf);
+  tree_.touch(top, tree_.next_stamp());
+  tree_.clear_device(top);
+  EXPECT_EQ(tree_.nodes(), 3u);  // `top` is younger
+  tree_.check_invariants();
+}
+
 TEST_F(RadixTreeTest, LeaseAheadOfALoadIsCountedOnceTheNodeArrives) {
   const NodeId leaf = insert({1, 2}, 0);
   tree_.set_host(leaf, slots(50, 2));

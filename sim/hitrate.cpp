@@ -1,0 +1,318 @@
+#include "sim/hitrate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "policy/check.hpp"
+#include "policy/eviction.hpp"
+#include "policy/radix_tree.hpp"
+#include "sim/bound_opt.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kCostDepth = 53'000;  // tokens of depth that double a token's cost
+
+struct BlockHits {
+  Pages device = 0, host = 0;
+};
+
+// A cache that serves a request at a time.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  virtual BlockHits serve(const Arrival& arrival) = 0;
+};
+
+// One tier.
+class TierReplay final : public Replay {
+ public:
+  TierReplay(std::string_view eviction, Pages capacity)
+      : tree_(make_eviction(eviction), nullptr), capacity_(capacity) {}
+
+  BlockHits serve(const Arrival& arrival) override {
+    const PrefixMatch match = tree_.match(arrival.keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.touch(match.end, stamp);
+    const Pages missing = arrival.keys.size() - match.device_pages;
+    const Pages room = make_room(match.end, missing);
+    if (room > 0) {
+      tree_.insert(match.end, arrival.keys.subspan(match.device_pages, room), std::vector<SlotId>(room, SlotId{0}), {},
+                   stamp, arrival.priority);
+    }
+    return {match.device_pages, 0};
+  }
+
+ private:
+  // Evicts until `wanted` blocks are free or nothing off the path that ends at `end` is left; how many of them are.
+  Pages make_room(NodeId end, Pages wanted) {
+    if (capacity_ - tree_.device_pages() >= wanted) return wanted;
+    tree_.lease_device(end);
+    while (capacity_ - tree_.device_pages() < wanted) {
+      const NodeId victim = tree_.device_victim();
+      if (victim == NodeId::none) break;
+      tree_.device_policy().evicted(victim, tree_.node(victim).facts, 1);
+      released_.clear();
+      tree_.remove_tail(victim, 1, released_, released_);
+    }
+    tree_.release_device(end);
+    return std::min(wanted, capacity_ - tree_.device_pages());
+  }
+
+  RadixTree tree_;
+  Pages capacity_;
+  std::vector<SlotId> released_;  // blocks have no real slots here
+};
+
+class InclusiveReplay final : public Replay {
+ public:
+  InclusiveReplay(std::string_view eviction, Pages device, Pages host)
+      : device_(eviction, device), host_(eviction, host) {}
+
+  BlockHits serve(const Arrival& arrival) override {
+    const Pages device = device_.serve(arrival).device;
+    const Pages host = host_.serve(arrival).device;
+    return {device, host > device ? host - device : 0};
+  }
+
+ private:
+  TierReplay device_, host_;
+};
+
+class ExclusiveReplay final : public Replay {
+ public:
+  ExclusiveReplay(std::string_view eviction, Pages device, Pages host)
+      : tree_(make_eviction(eviction), make_eviction(eviction)), device_capacity_(device), host_capacity_(host) {}
+
+  BlockHits serve(const Arrival& arrival) override {
+    const PrefixMatch match = tree_.match(arrival.keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.touch(match.end, stamp);
+    tree_.lease_device(match.end);
+    const Pages hit = match.device_pages + match.host_pages;
+    if (promote(match)) {
+      const Pages room = make_room(arrival.keys.size() - hit, 0);
+      tree_.release_device(match.end);
+      if (room > 0) {
+        tree_.insert(match.end, arrival.keys.subspan(hit, room), std::vector<SlotId>(room, SlotId{0}), {}, stamp,
+                     arrival.priority);
+      }
+    } else {
+      tree_.release_device(match.end);
+    }
+    return {match.device_pages, match.host_pages};
+  }
+
+ private:
+  // Moves the path's host blocks up, the first ones first; false if the device can't take them all.
+  bool promote(const PrefixMatch& match) {
+    path_.clear();
+    for (NodeId at = match.end; at != match.device_end; at = tree_.node(at).parent) path_.push_back(at);
+    for (std::size_t i = path_.size(); i-- > 0;) {
+      const Pages pages = tree_.node(path_[i]).facts.pages;
+      const Pages room = make_room(pages, pages);
+      if (room == 0) return false;
+      const NodeId moved = room < pages ? tree_.split(path_[i], room) : path_[i];
+      tree_.set_device(moved, std::vector<SlotId>(room, SlotId{0}));
+      tree_.clear_host(moved);
+      if (room < pages) return false;
+    }
+    return true;
+  }
+
+  // Frees device places by moving blocks down, each into a place of the host. `leaving` blocks are about to leave the
+  // host, so that they don't count there; they are at least as many as come down meanwhile.
+  Pages make_room(Pages wanted, Pages leaving) {
+    while (device_capacity_ - tree_.device_pages() < wanted && demote_one(leaving)) {
+    }
+    return std::min(wanted, device_capacity_ - tree_.device_pages());
+  }
+
+  bool demote_one(Pages leaving) {
+    NodeId victim = tree_.device_victim();
+    if (victim == NodeId::none) return false;
+    tree_.device_policy().evicted(victim, tree_.node(victim).facts, 1);
+    released_.clear();
+    if (host_capacity_ == 0) {
+      tree_.remove_tail(victim, 1, released_, released_);
+      return true;
+    }
+    if (tree_.host_pages() == host_capacity_ + leaving) {
+      const NodeId dropped = tree_.host_victim();
+      KV_CHECK(dropped != NodeId::none, "a host without the path's blocks has a leaf");
+      tree_.host_policy()->evicted(dropped, tree_.node(dropped).facts, 1);
+      tree_.remove_tail(dropped, 1, released_, released_);
+    }
+    const Pages pages = tree_.node(victim).facts.pages;
+    if (pages > 1) tree_.split(victim, pages - 1);  // the lower part keeps the name
+    tree_.set_host(victim, {SlotId{0}});
+    tree_.clear_device(victim);
+    return true;
+  }
+
+  RadixTree tree_;
+  Pages device_capacity_, host_capacity_;
+  std::vector<NodeId> path_;
+  std::vector<SlotId> released_;
+};
+
+// Adds up one (eviction, capacity)'s result.
+class Tally {
+ public:
+  Tally(const HitRateConfig& config, std::string eviction, Pages capacity) : config_(config) {
+    sum_.eviction = std::move(eviction);
+    sum_.capacity_blocks = capacity;
+    sum_.host_capacity_blocks = config.host_capacity;
+  }
+
+  void add(Pages blocks, Tokens tokens, BlockHits hits) {
+    ++sum_.requests;
+    sum_.lookup_blocks += blocks;
+    sum_.lookup_tokens += tokens;
+    sum_.device_hit_blocks += hits.device;
+    sum_.host_hit_blocks += hits.host;
+    const Tokens hit_tokens = std::min(tokens, (hits.device + hits.host) * config_.block_tokens);
+    sum_.hit_tokens += hit_tokens;
+    saved_ += cost(hit_tokens);
+    total_ += cost(tokens);
+  }
+
+  HitRate result() {
+    sum_.hit_blocks = sum_.device_hit_blocks + sum_.host_hit_blocks;
+    sum_.block_hit_ratio = ratio(sum_.hit_blocks, sum_.lookup_blocks);
+    sum_.token_hit_ratio = ratio(sum_.hit_tokens, sum_.lookup_tokens);
+    const double unit = config_.cost == nullptr ? static_cast<double>(kCostDepth) : static_cast<double>(kNsPerSecond);
+    sum_.saved_cost = static_cast<double>(saved_) / unit;
+    sum_.total_cost = static_cast<double>(total_) / unit;
+    return sum_;
+  }
+
+ private:
+  using Wide = unsigned __int128;
+
+  // Of a prompt's first `tokens` tokens, in 1/53,000 of a token at depth 0 or in ns: sums stay exact.
+  Wide cost(Tokens tokens) const {
+    if (tokens == 0) return 0;
+    if (config_.cost == nullptr) return Wide{tokens} * kCostDepth + Wide{tokens} * (tokens - 1) / 2;
+    ForwardShape shape;
+    shape.prefill_tokens = tokens;
+    shape.prefill_pairs = tokens * (tokens + 1) / 2;
+    shape.prefill_sequences = 1;
+    return static_cast<Wide>(config_.cost->forward_ns(shape, 1));
+  }
+  static double ratio(std::uint64_t part, std::uint64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  }
+
+  const HitRateConfig& config_;
+  HitRate sum_;
+  Wide saved_ = 0, total_ = 0;
+};
+
+// One line of the answer. Without a replay it is a bound.
+struct Run {
+  Tally tally;
+  std::unique_ptr<Replay> replay;
+};
+
+std::unique_ptr<Replay> make_replay(std::string_view eviction, Pages capacity, const HitRateConfig& config) {
+  if (config.host_capacity == 0) return std::make_unique<TierReplay>(eviction, capacity);
+  if (config.exclusive) return std::make_unique<ExclusiveReplay>(eviction, capacity, config.host_capacity);
+  return std::make_unique<InclusiveReplay>(eviction, capacity, config.host_capacity);
+}
+
+void check(const HitRateConfig& config) {
+  const std::vector<std::string_view> known = hit_rate_evictions();
+  for (const std::string& eviction : config.evictions) {
+    if (std::find(known.begin(), known.end(), eviction) == known.end()) {
+      std::string names;
+      for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
+      throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");
+    }
+    if (eviction == "opt" && config.exclusive) {
+      throw HitRateError("eviction \"opt\" knows no exclusive tiers; ask for the sum of both capacities instead.");
+    }
+  }
+  if (config.exclusive && config.host_capacity == 0) {
+    throw HitRateError("exclusive needs a host capacity above 0.");
+  }
+}
+
+BlockHits best_of(std::uint32_t device, std::uint32_t host) { return {device, host > device ? host - device : 0}; }
+
+// What the bounds remember of the stream.
+struct History {
+  RequestLog log;
+  std::vector<std::uint32_t> blocks, known;  // by request: started blocks; infinite cache's hits
+  std::vector<Tokens> tokens;
+
+  void add(const Arrival& arrival) {
+    known.push_back(static_cast<std::uint32_t>(log.add(arrival.keys)));
+    blocks.push_back(static_cast<std::uint32_t>(arrival.keys.size()));
+    tokens.push_back(arrival.prompt_tokens);
+  }
+};
+
+void replay_bounds(History& history, const HitRateConfig& config, std::span<const std::string> evictions,
+                   std::vector<Run>& runs) {
+  std::optional<OptBound> opt;
+  std::vector<std::uint32_t> host;
+  if (std::find(evictions.begin(), evictions.end(), "opt") != evictions.end()) {
+    opt.emplace(std::move(history.log));
+    if (config.host_capacity > 0) host = opt->hits(config.host_capacity);
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].replay != nullptr) continue;
+    const bool infinite = evictions[i / config.capacities.size()] == "infinite";
+    const auto hits = infinite ? history.known : opt->hits(config.capacities[i % config.capacities.size()]);
+    for (std::size_t r = 0; r < hits.size(); ++r) {
+      runs[i].tally.add(history.blocks[r], history.tokens[r], best_of(hits[r], infinite || host.empty() ? 0 : host[r]));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string_view> hit_rate_evictions() {
+  const auto names = eviction_names();
+  std::vector<std::string_view> all(names.begin(), names.end());
+  all.insert(all.end(), {"opt", "infinite"});
+  return all;
+}
+
+std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config) {
+  check(config);
+  std::vector<Run> runs;
+  bool bounds = false;
+  for (const std::string& eviction : config.evictions) {
+    const bool is_bound = eviction == "opt" || eviction == "infinite";
+    bounds = bounds || is_bound;
+    for (const Pages capacity : config.capacities) {
+      runs.push_back({Tally(config, eviction, capacity), is_bound ? nullptr : make_replay(eviction, capacity, config)});
+    }
+  }
+  History history;
+  Input input;
+  while (source.next(input)) {
+    const auto* const arrival = std::get_if<Arrival>(&input.what);
+    if (arrival == nullptr) continue;
+    KV_CHECK(
+        arrival->prompt_tokens > 0 && arrival->keys.size() == (arrival->prompt_tokens - 1) / config.block_tokens + 1,
+        "an arrival has a key for every started block");
+    if (bounds) history.add(*arrival);
+    for (Run& run : runs) {
+      if (run.replay == nullptr) continue;
+      run.tally.add(arrival->keys.size(), arrival->prompt_tokens, run.replay->serve(*arrival));
+    }
+  }
+  if (bounds) replay_bounds(history, config, config.evictions, runs);
+  std::vector<HitRate> results;
+  for (Run& run : runs) results.push_back(run.tally.result());
+  return results;
+}
+
+}  // namespace kvtwin

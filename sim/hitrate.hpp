@@ -1,0 +1,63 @@
+// Sequential replay: requests are served one after another in the source's order and service takes no time. What is
+// left is the policy's own doing, so this is where policies are compared with each other and with the bounds.
+//
+// A block is a page of the source; a request's last block may hold fewer tokens, and counts as a block. Hit = longest
+// present prefix. The hit blocks are touched, the missing ones inserted in order, evicting as needed, one block at a
+// time, the tail of a leaf that is not on the request's own path; if there is none, the rest is not inserted. The index
+// and the policies are the library's own (RadixTree, EvictionPolicy): what is measured is what is deployed.
+//
+// Two tiers. Inclusive (write-through, every access refreshes both): each tier is a replay of its own, the hit is the
+// longer of the two prefixes. Exclusive: the host holds what the device evicted; a hit block moves back up, and what
+// the device can't take (all of it is on the request's path) stays where it is.
+//
+// Memory: an index per (eviction, capacity), about 40 bytes a block it holds (exclusive: up to 400), and the bounds'
+// log where one is asked for.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policy/cost.hpp"
+#include "policy/substrate.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+// A sentence on what was asked for and what would be right.
+class HitRateError : public std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+struct HitRateConfig {
+  std::vector<std::string> evictions;  // hit_rate_evictions()
+  std::vector<Pages> capacities;       // blocks of the device tier
+  Pages host_capacity = 0;             // blocks; 0 = no host tier
+  bool exclusive = false;
+  Tokens block_tokens = 512;        // the source's page size
+  const CostModel* cost = nullptr;  // null: a token costs 1 + depth / 53,000, depth = the tokens before it
+};
+
+struct HitRate {
+  std::string eviction;
+  Pages capacity_blocks = 0, host_capacity_blocks = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t lookup_blocks = 0, hit_blocks = 0, device_hit_blocks = 0, host_hit_blocks = 0;
+  double block_hit_ratio = 0.0;
+  Tokens lookup_tokens = 0, hit_tokens = 0;
+  double token_hit_ratio = 0.0;
+  // The prefill cost of the hit tokens, and of all. With a cost model: seconds of one pass over just these tokens.
+  double saved_cost = 0.0, total_cost = 0.0;
+};
+
+// The policies' names, then the bounds: "opt" (hit-optimal; refuses exclusive, where the sum of the capacities says it
+// all) and "infinite" (nothing is ever evicted, whatever the capacities; all hits count as the device's).
+std::vector<std::string_view> hit_rate_evictions();
+
+// One result for each eviction and capacity, evictions outermost. Reads `source` once; its arrivals hold a key for
+// every started block (KV_CHECK), hints are passed over.
+std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config);
+
+}  // namespace kvtwin

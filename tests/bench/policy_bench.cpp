@@ -1,0 +1,219 @@
+// The hot paths of the policy: index, page pool, page keys. Run with --benchmark_format=json to compare.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "policy/page_key.hpp"
+#include "policy/page_pool.hpp"
+#include "policy/radix_tree.hpp"
+#include "tests/policy_test_support.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kResidentPages = 40'000;
+
+// Requests of `pages` pages: a prefix shared within one of 200 groups, then a tail of their own.
+std::vector<std::vector<PageKey>> make_requests(std::size_t count, std::size_t pages) {
+  test::Splitmix random(7);
+  std::vector<std::vector<PageKey>> requests(count);
+  for (std::size_t r = 0; r < count; ++r) {
+    const std::uint64_t group = random.below(200);
+    const std::size_t shared = random.between(pages / 4, pages);
+    PageKey prior;
+    for (std::size_t i = 0; i < pages; ++i) {
+      const BlockSegment segment{i < shared ? group : (r + 1) << 20 | i, 0, 64};
+      requests[r].push_back(prior = block_page_key(&prior, std::span(&segment, 1)));
+    }
+  }
+  return requests;
+}
+
+// One engine's index and pools, driven as a cache does under write-through, without a scheduler or time.
+class Replay {
+ public:
+  Replay(std::string_view policy, Pages evict_unit, Pages device_pages, Pages host_pages)
+      : tree_(make_eviction(policy), make_eviction(policy)),
+        device_pool_(device_pages),
+        host_pool_(host_pages),
+        evict_unit_(evict_unit) {}
+
+  void serve(const std::vector<PageKey>& keys) {
+    const PrefixMatch match = tree_.match(keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.touch(match.end, stamp);
+    tree_.lease_device(match.end);
+    load_back(match);
+    const Pages cached = match.device_pages + match.host_pages;
+    hits_ += cached;
+    if (cached < keys.size()) {
+      const auto rest = std::span(keys).subspan(cached);
+      std::vector<SlotId> slots = device_slots(rest.size());
+      back_up(tree_.insert(match.end, rest, std::move(slots), {}, stamp, 0));
+    }
+    tree_.release_device(match.end);
+  }
+
+  Pages hits() const { return hits_; }
+  std::size_t nodes() const { return tree_.nodes(); }
+
+ private:
+  void load_back(const PrefixMatch& match) {
+    path_.clear();
+    for (NodeId at = match.end; at != match.device_end; at = tree_.node(at).parent) path_.push_back(at);
+    for (; !path_.empty(); path_.pop_back()) {
+      const Pages pages = tree_.node(path_.back()).facts.pages;
+      tree_.set_device(path_.back(), device_slots(pages));
+    }
+  }
+
+  std::vector<SlotId> device_slots(Pages pages) {
+    while (device_pool_.available() < pages) evict_device(pages - device_pool_.available());
+    std::vector<SlotId> slots;
+    device_pool_.allocate(pages, slots);
+    return slots;
+  }
+
+  void evict_device(Pages short_of) {
+    const NodeId victim = tree_.device_victim();
+    const Pages all = tree_.node(victim).facts.pages;
+    const Pages pages = std::min({short_of, evict_unit_, all});
+    if (tree_.node(victim).on_host()) {
+      if (pages < all) tree_.split(victim, all - pages);
+      device_pool_.release(tree_.clear_device(victim));
+      return;
+    }
+    device_.clear();
+    tree_.remove_tail(victim, pages, device_, host_);
+    device_pool_.release(device_);
+  }
+
+  void back_up(NodeId id) {
+    const NodeId parent = tree_.node(id).parent;
+    if (parent != tree_.root() && !tree_.node(parent).on_host()) return;
+    const Pages pages = tree_.node(id).facts.pages;
+    while (host_pool_.available() < pages) {
+      const NodeId victim = tree_.host_victim();
+      if (victim == NodeId::none) return;
+      host_.clear();
+      tree_.remove_tail(victim,
+                        std::min({pages - host_pool_.available(), evict_unit_, Pages{tree_.node(victim).facts.pages}}),
+                        device_, host_);
+      host_pool_.release(host_);
+    }
+    std::vector<SlotId> slots;
+    host_pool_.allocate(pages, slots);
+    tree_.set_host(id, std::move(slots));
+  }
+
+  RadixTree tree_;
+  PagePool device_pool_, host_pool_;
+  Pages evict_unit_;
+  std::vector<SlotId> device_, host_;
+  std::vector<NodeId> path_;
+  Pages hits_ = 0;
+};
+
+// What a replay of the conversation trace asks of the index: 12,031 requests of 188 pages, 40,000 resident.
+void replay(benchmark::State& state, std::string_view policy, Pages evict_unit, Pages host_pages, std::size_t pages) {
+  const auto requests = make_requests(12'031, pages);
+  Pages hits = 0;
+  std::size_t nodes = 0;
+  for (auto _ : state) {
+    Replay run(policy, evict_unit, kResidentPages, host_pages);
+    for (const auto& keys : requests) run.serve(keys);
+    hits = run.hits();
+    nodes = run.nodes();
+  }
+  state.counters["hit_ratio"] = static_cast<double>(hits) / static_cast<double>(requests.size() * pages);
+  state.counters["nodes"] = static_cast<double>(nodes);
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests.size() * pages));
+}
+
+void tree_match(benchmark::State& state) {
+  const auto requests = make_requests(200, 188);
+  RadixTree tree(make_eviction("lru"), nullptr);
+  SlotId next = 0;
+  for (const auto& keys : requests) {
+    const PrefixMatch match = tree.match(keys);
+    const auto rest = std::span(keys).subspan(match.device_pages);
+    if (rest.empty()) continue;
+    tree.insert(match.end, rest, test::slots(next, rest.size()), {}, tree.next_stamp(), 0);
+    next += static_cast<SlotId>(rest.size());
+  }
+  std::size_t at = 0;
+  for (auto _ : state) {
+    const PrefixMatch match = tree.match(requests[at]);
+    tree.touch(match.end, tree.next_stamp());
+    benchmark::DoNotOptimize(match);
+    at = at + 1 == requests.size() ? 0 : at + 1;
+  }
+}
+
+// A leaf of 188 pages goes in, and out again page by page.
+void tree_insert_and_evict(benchmark::State& state) {
+  const auto requests = make_requests(1, 188);
+  RadixTree tree(make_eviction("lru"), nullptr);
+  std::vector<SlotId> device, host;
+  for (auto _ : state) {
+    tree.insert(tree.root(), requests[0], test::slots(0, 188), {}, tree.next_stamp(), 0);
+    device.clear();
+    while (tree.device_pages() > 0) tree.remove_tail(tree.device_victim(), 1, device, host);
+  }
+  state.SetItemsProcessed(state.iterations() * 188);
+}
+
+// Half of a fragmented pool is free; `pages` at a time are taken and given back.
+void pool_allocate_and_release(benchmark::State& state) {
+  PagePool pool(kResidentPages);
+  std::vector<SlotId> slots, back;
+  pool.allocate(kResidentPages, slots);
+  test::Splitmix random(5);
+  for (const SlotId slot : slots) {
+    if (random.chance(50)) back.push_back(slot);
+  }
+  pool.release(back);
+  const auto pages = static_cast<Pages>(state.range(0));
+  for (auto _ : state) {
+    slots.clear();
+    pool.allocate(pages, slots);
+    pool.release(slots);
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void key_of_block(benchmark::State& state) {
+  PageKey prior;
+  BlockSegment segment{1, 0, 64};
+  for (auto _ : state) {
+    ++segment.block;
+    prior = block_page_key(&prior, std::span(&segment, 1));
+  }
+  benchmark::DoNotOptimize(prior);
+}
+
+void key_of_tokens(benchmark::State& state) {
+  std::vector<std::uint32_t> tokens(64, 1);
+  PageKey prior = token_page_key(nullptr, tokens);
+  for (auto _ : state) prior = token_page_key(&prior, tokens);
+  benchmark::DoNotOptimize(prior);
+}
+
+constexpr Pages kAny = ~Pages{0};
+BENCHMARK_CAPTURE(replay, lru, "lru", kAny, 0, 188)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(replay, lru_one_by_one, "lru", 1, 0, 188)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(replay, fifo, "fifo", kAny, 0, 188)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(replay, lru_two_tiers, "lru", kAny, 2 * kResidentPages, 188)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(replay, lru_two_tiers_one_by_one, "lru", 1, 2 * kResidentPages, 188)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(replay, lru_24_blocks_one_by_one, "lru", 1, 0, 24)->Unit(benchmark::kMillisecond);
+BENCHMARK(tree_match);
+BENCHMARK(tree_insert_and_evict);
+BENCHMARK(pool_allocate_and_release)->Arg(1)->Arg(188);
+BENCHMARK(key_of_block);
+BENCHMARK(key_of_tokens);
+
+}  // namespace
+}  // namespace kvtwin
