@@ -215,7 +215,7 @@ TEST(HitRate, TwoTiersAddUp) {
 TEST(HitRate, OtherBlockSizes) {
   HitRateConfig config = config_of({"lru", "opt", "infinite"}, {40'000});
   std::vector<double> ideal;
-  for (const Tokens tokens : {256, 300, 512, 1'024}) {
+  for (const Tokens tokens : {256U, 300U, 512U, 1'024U}) {
     config.block_tokens = tokens;
     const auto rates = replay(test::bundled_trace(), config);
     EXPECT_LE(rates[0].hit_blocks, rates[1].hit_blocks);

@@ -112,7 +112,7 @@ TEST(ChatGenerator, ScalesItsRate) {
 }
 
 TEST(ChatGenerator, LooksLikeTheMeasuredHour) {
-  for (const std::uint64_t seed : {1, 2, 3, 4}) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     ChatConfig config;
     config.seed = seed;
     ChatGenerator generator(config);
