@@ -1,7 +1,7 @@
 // All that depends on SimGrid's version (3.32 here; newer option names are handled): the solver's
 // declarations, the exact options, and a silent engine. Included by simgrid_world.cpp only.
 #pragma once
-
+#if __has_include(<simgrid/forward.h>)  // else the build has no SimGrid world
 #include <simgrid/forward.h>
 
 #include <cstddef>
@@ -33,3 +33,4 @@ void start_engine(const std::shared_ptr<simgrid::kernel::resource::Model>& model
 void run_engine();
 
 }  // namespace kvtwin::simgrid_compat
+#endif

@@ -26,9 +26,10 @@ namespace kernel = simgrid::kernel::resource;
 namespace lmm = simgrid::kernel::lmm;
 
 constexpr double kNsPerSecondReal = 1e9;
-// Inputs of time T are handed out once no flow can end before T + 0.5 ns; the rest allows for the noise of
-// SimGrid's clock (an ulp of it is 0.015 ns after a day).
-constexpr double kHoldNs = 0.6;
+// Inputs of time T are handed out once no flow can end before T + 0.5 ns. The rest allows for the order of
+// SimGrid's own heap: it merges what is 0.001 ns apart, and its clock's ulp grows to 0.02 ns in a day.
+double hold_ns(TimeNs time) { return 0.502 + 1e-15 * static_cast<double>(time); }
+
 constexpr double kSameDate = 1e-12;  // seconds; as in simgrid_compat.cpp
 
 class FlowModel;
@@ -123,7 +124,7 @@ class FlowModel final : public kernel::Model, public FlowBackend {
   bool first_end_is_before(TimeNs next) const {
     if (next == kNever) return true;
     const Instant end = core_.flow_end(static_cast<const FlowAction*>(get_heap().top().second)->slot());
-    return static_cast<double>(end.base - next) + end.fraction < kHoldNs;
+    return static_cast<double>(end.base - next) + end.fraction < hold_ns(next);
   }
   const kernel::ActionHeap& get_heap() const { return const_cast<FlowModel*>(this)->get_action_heap(); }
 

@@ -16,7 +16,6 @@ namespace kvtwin {
 namespace {
 
 constexpr std::size_t kCompressedChunk = std::size_t{64} << 10;
-constexpr int kMaxWindowLog = 31;
 
 class FileStream final : public ByteStream {
  public:
@@ -93,10 +92,10 @@ class PeekedStream final : public ByteStream {
 
 class ZstdStream final : public ByteStream {
  public:
-  explicit ZstdStream(std::unique_ptr<ByteStream> inner)
+  ZstdStream(std::unique_ptr<ByteStream> inner, int max_window_log)
       : inner_(std::move(inner)), context_(ZSTD_createDCtx()), chunk_(kCompressedChunk) {
     if (context_ == nullptr) throw std::bad_alloc();
-    ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, kMaxWindowLog);
+    ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, max_window_log);
   }
   ZstdStream(const ZstdStream&) = delete;
   ZstdStream& operator=(const ZstdStream&) = delete;
@@ -174,13 +173,13 @@ class GzipStream final : public ByteStream {
   bool in_member_ = true;
 };
 
-std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> raw) {
+std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> raw, int max_window_log) {
   constexpr std::array<unsigned char, 4> kZstd{0x28, 0xB5, 0x2F, 0xFD};
   constexpr std::array<unsigned char, 2> kGzip{0x1F, 0x8B};
   constexpr std::uint32_t kZstdSkippable = 0x184D2A50;  // its last hexadecimal digit is free
   auto peeked = std::make_unique<PeekedStream>(std::move(raw));
   if (peeked->starts_with(kZstd) || (peeked->magic_number() & 0xFFFFFFF0U) == kZstdSkippable) {
-    return std::make_unique<ZstdStream>(std::move(peeked));
+    return std::make_unique<ZstdStream>(std::move(peeked), max_window_log);
   }
   if (peeked->starts_with(kGzip)) return std::make_unique<GzipStream>(std::move(peeked));
   return peeked;
@@ -188,12 +187,12 @@ std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> raw) {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_file_stream(const std::string& path) {
-  return decompressed(std::make_unique<FileStream>(path));
+std::unique_ptr<ByteStream> open_file_stream(const std::string& path, int max_window_log) {
+  return decompressed(std::make_unique<FileStream>(path), max_window_log);
 }
 
-std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes) {
-  return decompressed(std::make_unique<MemoryStream>(bytes));
+std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes, int max_window_log) {
+  return decompressed(std::make_unique<MemoryStream>(bytes), max_window_log);
 }
 
 }  // namespace kvtwin

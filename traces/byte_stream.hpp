@@ -22,7 +22,8 @@ class ByteStream {
   virtual std::size_t read(std::span<char> into) = 0;
 };
 
-std::unique_ptr<ByteStream> open_file_stream(const std::string& path);
-std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes);  // borrowed
+// max_window_log: a zstd frame may ask for at most 2^this bytes, 10 .. 31.
+std::unique_ptr<ByteStream> open_file_stream(const std::string& path, int max_window_log);
+std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes, int max_window_log);  // borrowed
 
 }  // namespace kvtwin

@@ -13,7 +13,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kFirstBuffer = std::size_t{256} << 10;
+constexpr std::size_t kFirstBuffer = std::size_t{64} << 10;
 constexpr double kNsPerMs = 1e6;
 constexpr double kLargestMs = 9.0e12;  // 285 years; the next power of ten would not fit TimeNs
 
@@ -375,12 +375,15 @@ const TraceOptions& checked(const TraceOptions& options) {
   if (options.max_line_bytes < 1 || options.max_line_bytes > kLongestLine) {
     throw TraceError("max_line_bytes is " + std::to_string(options.max_line_bytes) + "; it must be from 1 to 2^30.");
   }
+  if (options.max_window_log < 10 || options.max_window_log > 31) {
+    throw TraceError("max_window_log is " + std::to_string(options.max_window_log) + "; it must be from 10 to 31.");
+  }
   return options;
 }
 
-std::unique_ptr<ByteStream> open_or_throw(const std::string& path) {
+std::unique_ptr<ByteStream> open_or_throw(const std::string& path, const TraceOptions& options) {
   try {
-    return open_file_stream(path);
+    return open_file_stream(path, options.max_window_log);
   } catch (const ByteStreamError& error) {
     throw TraceError("trace \"" + path + "\" " + error.what() + ".");
   }
@@ -389,10 +392,10 @@ std::unique_ptr<ByteStream> open_or_throw(const std::string& path) {
 }  // namespace
 
 TraceReader::TraceReader(const std::string& path, const TraceOptions& options)
-    : state_(std::make_unique<State>(path, open_or_throw(path), checked(options))) {}
+    : state_(std::make_unique<State>(path, open_or_throw(path, checked(options)), options)) {}
 
 TraceReader::TraceReader(const std::string& name, std::span<const char> bytes, const TraceOptions& options)
-    : state_(std::make_unique<State>(name, open_memory_stream(bytes), checked(options))) {}
+    : state_(std::make_unique<State>(name, open_memory_stream(bytes, checked(options).max_window_log), options)) {}
 
 TraceReader::~TraceReader() = default;
 

@@ -73,6 +73,7 @@ class TraceSource {
 struct TraceOptions {
   Tokens block_tokens = 512;  // 1 .. 2^31
   std::size_t max_line_bytes = std::size_t{16} << 20;
+  int max_window_log = 31;  // of zstd frames: the decoder holds at most 2^this bytes; 10 .. 31
 };
 
 class TraceReader final : public TraceSource {

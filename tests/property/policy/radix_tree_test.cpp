@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -79,15 +80,16 @@ class Twin {
   // ---- what the model says ------------------------------------------------------------------------
 
   PageKey victim(bool device) const {
+    std::set<PageKey> blocked;  // have a child that keeps them
+    for (const auto& [key, page] : model_) {
+      if (!device || page.device != kNoSlot) blocked.insert(page.parent);
+    }
     const PageKey* best = nullptr;
     std::tuple<std::uint64_t, std::uint64_t> best_rank;
     for (const auto& [key, page] : model_) {
       const bool held = page.device_leases > 0 || (!device && page.host_leases > 0);
       if (held || (page.device != kNoSlot) != device) continue;
-      const bool blocked = std::any_of(model_.begin(), model_.end(), [&, &of = key](const auto& other) {
-        return other.second.parent == of && (!device || other.second.device != kNoSlot);
-      });
-      if (blocked) continue;
+      if (blocked.count(key) > 0) continue;
       const std::tuple rank{policy_ == "lru" ? page.last_access : page.inserted, page.inserted};
       if (best == nullptr || rank < best_rank) {
         best = &key;
@@ -193,11 +195,13 @@ class Twin {
     ASSERT_EQ(last_key(match.device_end), on_device == 0 ? PageKey{} : keys[on_device - 1]);
 
     const std::uint64_t stamp = tree_.next_stamp();
-    tree_.touch(match.end, stamp);
-    for_path(last_key(match.end), [&](Page& page) {
-      page.last_access = stamp;
-      ++page.hits;
-    });
+    if (random_.chance(70)) {  // not always: what is inserted may then be as young and as often used as what is above
+      tree_.touch(match.end, stamp);
+      for_path(last_key(match.end), [&](Page& page) {
+        page.last_access = stamp;
+        ++page.hits;
+      });
+    }
     if (cached == keys.size() || random_.chance(20)) return;
     insert(match, std::span(keys).subspan(cached), stamp);
   }

@@ -15,7 +15,7 @@ namespace {
 // Acts at random on every input, from a seed. Two copies that see the same inputs act the same.
 class RandomPolicy {
  public:
-  RandomPolicy(std::uint64_t seed, int budget) : rng_{seed}, budget_(budget), scale_(1 + rng_.below(3)) {}
+  RandomPolicy(std::uint64_t seed, int budget) : rng_(mix(seed)), budget_(budget), scale_(1 + rng_.below(3)) {}
 
   void operator()(Substrate& s, const Input& input) {
     if (const auto* c = std::get_if<Completion>(&input.what)) std::erase(loads_, c->id);
@@ -67,7 +67,7 @@ class RandomPolicy {
     if (load) loads_.push_back(id);
   }
 
-  Rng rng_;
+  Splitmix rng_;
   int budget_;
   std::uint64_t scale_;
   std::vector<OperationId> all_;
@@ -75,7 +75,7 @@ class RandomPolicy {
 };
 
 std::vector<Input> random_arrivals(std::uint64_t seed) {
-  Rng rng{seed ^ 77};
+  Splitmix rng(mix(seed ^ 77));
   std::vector<Input> inputs;
   TimeNs now = 0;
   for (RequestId i = 0; i < 200; ++i) {
@@ -86,7 +86,7 @@ std::vector<Input> random_arrivals(std::uint64_t seed) {
 }
 
 WorldConfig random_config(std::uint64_t seed) {
-  Rng rng{seed ^ 99};
+  Splitmix rng(mix(seed ^ 99));
   WorldConfig config = plain_config();
   config.ranks = static_cast<std::uint32_t>(1 + rng.below(8));
   config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(12));

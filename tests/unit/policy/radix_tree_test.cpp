@@ -161,6 +161,39 @@ TEST_F(RadixTreeTest, DemotionJoinsNothingThatDiffersOrIsHeld) {
   tree_.check_invariants();
 }
 
+TEST_F(RadixTreeTest, DemotionJoinsOnlyWhatWasInsertedTogether) {
+  const auto add = [&](NodeId parent, const std::vector<std::uint64_t>& tokens, SlotId slot) {
+    const std::vector<PageKey> keys = chain(tokens);
+    return tree_.insert(parent, std::span(keys).last(1), Slots{slot}, Slots{slot}, tree_.next_stamp(), 0);
+  };
+  const NodeId parent = add(tree_.root(), {1}, 0);
+  const NodeId next = add(parent, {1, 2}, 1);  // pages 1 and 2, but of two requests
+  add(tree_.root(), {9}, 2);
+  const NodeId later = add(next, {1, 2, 3}, 3);
+  tree_.touch(later, tree_.next_stamp());  // now all three are as young and as often used
+  for (const NodeId id : {later, next}) tree_.clear_device(id);
+  EXPECT_EQ(tree_.nodes(), 4u);  // pages 2 and 4
+  const NodeId other = add(tree_.root(), {5}, 4);
+  const NodeId below = add(other, {5, 6}, 5);
+  for (const NodeId id : {below, other}) tree_.clear_device(id);
+  EXPECT_EQ(tree_.nodes(), 6u);  // pages 5 and 6 in sequence, but not equally young
+  tree_.check_invariants();
+}
+
+TEST_F(RadixTreeTest, DemotionJoinsNoOneOfSeveralChildren) {
+  const NodeId leaf = insert({1, 2, 3}, 0);
+  tree_.set_host(leaf, slots(50, 3));
+  const NodeId top = tree_.split(leaf, 1);
+  const auto side = chain({1, 9});
+  const NodeId branch = tree_.insert(top, std::span(side).last(1), Slots{7}, Slots{57}, tree_.next_stamp(), 0);
+  tree_.split(leaf, 1);  // makes its upper part the first child
+  const NodeId middle = tree_.node(leaf).parent;
+  for (const NodeId id : {branch, leaf, middle, top}) tree_.clear_device(id);
+  EXPECT_EQ(tree_.node(top).children, 2u);
+  EXPECT_EQ(tree_.nodes(), 3u);  // only `leaf` went back into `middle`
+  tree_.check_invariants();
+}
+
 TEST_F(RadixTreeTest, LeaseAheadOfALoadIsCountedOnceTheNodeArrives) {
   const NodeId leaf = insert({1, 2}, 0);
   tree_.set_host(leaf, slots(50, 2));

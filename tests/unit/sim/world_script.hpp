@@ -18,19 +18,9 @@
 #include "policy/cost.hpp"
 #include "policy/substrate.hpp"
 #include "sim/world.hpp"
+#include "tests/splitmix.hpp"
 
 namespace kvtwin::test {
-
-struct Rng {  // splitmix64
-  std::uint64_t state;
-  std::uint64_t next() {
-    std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
-  std::uint64_t below(std::uint64_t n) { return next() % n; }
-};
 
 // A plan carries its own cost: descriptors = latency in ns, descriptor_bytes = highest rate. A pass takes
 // prefill_tokens ns, then each step decode_context_tokens ns, and decode_sequences ns more a step.
@@ -166,6 +156,7 @@ inline Log run_event(const WorldConfig& config, std::vector<Input> inputs, const
 inline Log run_simgrid(const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
   int ends[2];
   if (pipe(ends) != 0) return {};
+  const bool failed_before = testing::Test::HasFailure();
   const pid_t child = fork();
   if (child == 0) {
     const Log log = run_world(*make_simgrid_world(config), inputs, act);
@@ -177,7 +168,7 @@ inline Log run_simgrid(const WorldConfig& config, const std::vector<Input>& inpu
       data += done;
       left -= static_cast<std::size_t>(done);
     }
-    _exit(testing::Test::HasFailure() ? 1 : 0);
+    _exit(testing::Test::HasFailure() && !failed_before ? 1 : 0);
   }
   close(ends[1]);
   std::vector<char> raw;

@@ -1,0 +1,42 @@
+// How `kvtwin simulate` grows with the number of requests: the whole program, in a process of its own (SimGrid's
+// engine is global), on generated chat. Flat time a request and bounded memory are the aim. Counters: us_per_request
+// (wall), peak_MiB.   build/tests/simulate_bench --benchmark_filter=10000/
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace {
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return text;
+  char buffer[4096];
+  for (std::size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
+  return pclose(pipe) == 0 ? text : std::string();
+}
+
+void simulate(benchmark::State& state, const char* world) {
+  const std::string command = std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/quickstart.toml" +
+                              " --set workload.trace= --set workload.generate.requests=" +
+                              std::to_string(state.range(0)) + " --world " + world + " --json 2>/dev/null";
+  double seconds = 0, bytes = 0;
+  for (auto _ : state) {
+    const auto report = nlohmann::json::parse(output_of(command), nullptr, false);
+    if (report.is_discarded() || report["requests"]["completed"] != state.range(0)) {
+      state.SkipWithError("the simulation failed");
+      return;
+    }
+    seconds = report["wall_seconds"];
+    bytes = report["peak_rss_bytes"];
+  }
+  state.counters["us_per_request"] = 1e6 * seconds / static_cast<double>(state.range(0));
+  state.counters["peak_MiB"] = bytes / 1048576;
+}
+
+BENCHMARK_CAPTURE(simulate, simgrid, "simgrid")->RangeMultiplier(10)->Range(10000, 1000000)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(simulate, events, "events")->RangeMultiplier(10)->Range(10000, 100000)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace

@@ -1,0 +1,21 @@
+// Where tests find traces: the bundled one always, larger public ones where a checkout has them beside it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace kvtwin::test {
+
+inline std::string bundled_trace() { return std::string(KVTWIN_SOURCE_DIR) + "/traces/chat_small.jsonl.zst"; }
+
+inline std::optional<std::string> shared_trace(const std::string& name) {
+  const std::string path = std::string(KVTWIN_SOURCE_DIR) + "/../shared/traces/" + name;
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  return path;
+}
+
+inline std::optional<std::string> conversation_trace() { return shared_trace("mooncake_conversation_trace.jsonl.zst"); }
+inline std::optional<std::string> agentic_trace() { return shared_trace("agentic_coding_kct_2h.jsonl.zst"); }
+
+}  // namespace kvtwin::test

@@ -1,0 +1,232 @@
+#include "sim/hitrate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/trace_files.hpp"
+#include "traces/paging.hpp"
+
+namespace kvtwin {
+namespace {
+
+std::vector<HitRate> replay(const std::string& path, const HitRateConfig& config) {
+  TraceReader reader(path);
+  TraceInputOptions options;
+  options.page_tokens = config.block_tokens;
+  options.last_page = LastPage::partial;
+  TraceInputSource source(reader, options);
+  return replay_hit_rates(source, config);
+}
+
+HitRateConfig config_of(std::vector<std::string> evictions, std::vector<Pages> capacities, Pages host = 0,
+                        bool exclusive = false) {
+  HitRateConfig config;
+  config.evictions = std::move(evictions);
+  config.capacities = std::move(capacities);
+  config.host_capacity = host;
+  config.exclusive = exclusive;
+  return config;
+}
+
+std::map<std::pair<std::string, Pages>, std::uint64_t> hits_of(const std::vector<HitRate>& rates) {
+  std::map<std::pair<std::string, Pages>, std::uint64_t> hits;
+  for (const HitRate& rate : rates) hits[{rate.eviction, rate.capacity_blocks}] = rate.hit_blocks;
+  return hits;
+}
+
+// A list of requests as an input source; block ids hashed as a pager would.
+class ListSource final : public InputSource {
+ public:
+  struct Request {
+    std::vector<std::uint64_t> blocks;
+    Tokens tokens;
+  };
+  ListSource(std::vector<Request> requests, Tokens block_tokens)
+      : requests_(std::move(requests)), pager_(block_tokens, block_tokens, LastPage::partial) {}
+
+  bool next(Input& input) override {
+    if (at_ == requests_.size()) return false;
+    Arrival arrival;
+    arrival.request = at_;
+    arrival.prompt_tokens = requests_[at_].tokens;
+    arrival.output_tokens = 1;
+    arrival.keys = pager_.keys(requests_[at_].blocks, arrival.prompt_tokens, nullptr);
+    input.what = arrival;
+    ++at_;
+    return true;
+  }
+
+ private:
+  std::vector<Request> requests_;
+  Pager pager_;
+  std::size_t at_ = 0;
+};
+
+TEST(HitRate, FillsEveryField) {
+  ListSource source({{{1, 2, 3}, 25}, {{1, 2, 4}, 30}, {{1, 2, 3}, 25}}, 10);
+  HitRateConfig config = config_of({"lru"}, {100});
+  config.block_tokens = 10;
+  const auto rates = replay_hit_rates(source, config);
+  ASSERT_EQ(rates.size(), 1U);
+  const HitRate& rate = rates.front();
+  EXPECT_EQ(rate.eviction, "lru");
+  EXPECT_EQ(rate.capacity_blocks, 100U);
+  EXPECT_EQ(rate.host_capacity_blocks, 0U);
+  EXPECT_EQ(rate.requests, 3U);
+  EXPECT_EQ(rate.lookup_blocks, 9U);
+  EXPECT_EQ(rate.hit_blocks, 5U);
+  EXPECT_EQ(rate.device_hit_blocks, 5U);
+  EXPECT_EQ(rate.host_hit_blocks, 0U);
+  EXPECT_EQ(rate.block_hit_ratio, 5.0 / 9.0);
+  EXPECT_EQ(rate.lookup_tokens, 80U);
+  EXPECT_EQ(rate.hit_tokens, 45U) << "the last block counts the 5 tokens that it holds";
+  EXPECT_EQ(rate.token_hit_ratio, 45.0 / 80.0);
+  EXPECT_EQ(rate.saved_cost, (45.0 * 53'000 + 20 * 19 / 2 + 25 * 24 / 2) / 53'000);
+  EXPECT_EQ(rate.total_cost, (80.0 * 53'000 + 2 * (25 * 24 / 2) + 30 * 29 / 2) / 53'000);
+}
+
+TEST(HitRate, TakesACostModel) {
+  class Square final : public CostModel {
+   public:
+    TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
+      return static_cast<TimeNs>(shape.prefill_tokens * kNsPerSecond + shape.prefill_pairs);
+    }
+    TransferCost transfer(const Plan&) const override { return {}; }
+  };
+  const Square model;
+  ListSource source({{{1}, 10}, {{1, 2}, 20}}, 10);
+  HitRateConfig config = config_of({"lru"}, {100});
+  config.block_tokens = 10;
+  config.cost = &model;
+  const HitRate rate = replay_hit_rates(source, config).front();
+  EXPECT_EQ(rate.saved_cost, 10.000000055);
+  EXPECT_EQ(rate.total_cost, 30.000000265);
+}
+
+TEST(HitRate, NothingIsInsertedThatHasNoPlace) {
+  for (const char* eviction : {"lru", "fifo", "opt"}) {
+    ListSource source({{{1, 2, 3}, 30}, {{1, 2, 3}, 30}, {{1, 2, 3}, 30}}, 10);
+    HitRateConfig config = config_of({eviction}, {0, 1, 2, 3});
+    config.block_tokens = 10;
+    const auto rates = replay_hit_rates(source, config);
+    for (const HitRate& rate : rates) EXPECT_EQ(rate.hit_blocks, 2 * rate.capacity_blocks) << eviction;
+  }
+}
+
+TEST(HitRate, RefusesWhatItDoesNotKnow) {
+  ListSource source({}, 10);
+  const auto message = [&](const HitRateConfig& config) -> std::string {
+    try {
+      replay_hit_rates(source, config);
+      return {};
+    } catch (const HitRateError& error) {
+      return error.what();
+    }
+  };
+  const std::string unknown = message(config_of({"lru", "clock"}, {1}));
+  for (const char* part : {"\"clock\"", "lru", "fifo", "opt", "infinite"}) {
+    EXPECT_NE(unknown.find(part), std::string::npos) << unknown;
+  }
+  EXPECT_NE(message(config_of({"opt"}, {1}, 2, true)), "");
+  EXPECT_NE(message(config_of({"lru"}, {1}, 0, true)), "");
+  EXPECT_EQ(message(config_of({"lru"}, {1}, 2, true)), "");
+  EXPECT_TRUE(replay_hit_rates(source, config_of({}, {1})).empty());
+}
+
+// Figures of an independent block-level program.
+TEST(HitRate, BundledTrace) {
+  const auto hits =
+      hits_of(replay(test::bundled_trace(), config_of({"lru", "opt", "infinite"}, {1'000, 10'000, 50'000})));
+  EXPECT_EQ(hits.at({"lru", 1'000}), 13'168U);
+  EXPECT_EQ(hits.at({"lru", 10'000}), 64'892U);
+  EXPECT_EQ(hits.at({"lru", 50'000}), 100'547U);
+  EXPECT_EQ(hits.at({"opt", 1'000}), 56'256U);
+  EXPECT_EQ(hits.at({"opt", 10'000}), 101'673U);
+  EXPECT_EQ(hits.at({"infinite", 1'000}), 101'673U);
+}
+
+double rounded(std::uint64_t hits, std::uint64_t lookups) {
+  const double ratio = static_cast<double>(hits) / static_cast<double>(lookups);
+  return static_cast<double>(static_cast<int>(ratio * 1e4 + 0.5)) / 1e4;
+}
+
+TEST(HitRate, ConversationTraceAsPublished) {
+  const auto path = test::conversation_trace();
+  if (!path) GTEST_SKIP() << "the public trace is not here; BundledTrace checked the bundled one";
+  const auto rates =
+      replay(*path, config_of({"lru", "opt", "infinite"}, {1'000, 2'000, 5'000, 10'000, 50'000, 100'000}));
+  EXPECT_EQ(rates.front().requests, 12'031U);
+  EXPECT_EQ(rates.front().lookup_blocks, 288'500U);
+  const auto hits = hits_of(rates);
+  const auto ratio = [&](const char* eviction, Pages capacity) {
+    return rounded(hits.at({eviction, capacity}), 288'500);
+  };
+  EXPECT_EQ(ratio("infinite", 1'000), 0.3664);
+  EXPECT_EQ(ratio("lru", 1'000), 0.0445);
+  EXPECT_EQ(ratio("lru", 2'000), 0.0543);
+  EXPECT_EQ(ratio("lru", 5'000), 0.1118);
+  EXPECT_EQ(ratio("lru", 10'000), 0.2116);
+  EXPECT_EQ(ratio("lru", 50'000), 0.3546);
+  EXPECT_EQ(ratio("lru", 100'000), 0.3637);
+  EXPECT_EQ(ratio("opt", 1'000), 0.1907);
+  EXPECT_EQ(ratio("opt", 2'000), 0.2550);
+  EXPECT_EQ(ratio("opt", 5'000), 0.3412);
+  EXPECT_EQ(ratio("opt", 10'000), 0.3664);
+}
+
+TEST(HitRate, AgenticTraceAsPublished) {
+  const auto path = test::agentic_trace();
+  if (!path) GTEST_SKIP() << "the public trace is not here; BundledTrace checked the bundled one";
+  const auto rates = replay(*path, config_of({"lru", "opt", "infinite"}, {1'000, 10'000}));
+  EXPECT_EQ(rates.front().requests, 9'284U);
+  EXPECT_EQ(rates.front().lookup_blocks, 1'524'696U);
+  const auto hits = hits_of(rates);
+  const auto ratio = [&](const char* eviction, Pages capacity) {
+    return rounded(hits.at({eviction, capacity}), 1'524'696);
+  };
+  EXPECT_EQ(ratio("infinite", 1'000), 0.9553);
+  EXPECT_EQ(ratio("lru", 1'000), 0.0590);
+  EXPECT_EQ(ratio("lru", 10'000), 0.9105);
+  EXPECT_EQ(ratio("opt", 1'000), 0.4001);
+  EXPECT_EQ(ratio("opt", 10'000), 0.9442);
+}
+
+TEST(HitRate, TwoTiersAddUp) {
+  for (const auto& path : {std::optional(test::bundled_trace()), test::conversation_trace()}) {
+    if (!path) continue;
+    const auto one = hits_of(replay(*path, config_of({"lru", "opt"}, {1'000, 5'000, 6'000})));
+    const HitRate inclusive = replay(*path, config_of({"lru"}, {1'000}, 5'000)).front();
+    EXPECT_EQ(inclusive.device_hit_blocks, one.at({"lru", 1'000}));
+    EXPECT_EQ(inclusive.hit_blocks, one.at({"lru", 5'000}));
+    EXPECT_EQ(inclusive.host_capacity_blocks, 5'000U);
+    const HitRate exclusive = replay(*path, config_of({"lru"}, {1'000}, 5'000, true)).front();
+    EXPECT_EQ(exclusive.device_hit_blocks, one.at({"lru", 1'000}));
+    EXPECT_EQ(exclusive.hit_blocks, one.at({"lru", 6'000}));
+    const HitRate opt = replay(*path, config_of({"opt"}, {1'000}, 5'000)).front();
+    EXPECT_EQ(opt.device_hit_blocks, one.at({"opt", 1'000}));
+    EXPECT_EQ(opt.hit_blocks, one.at({"opt", 5'000}));
+  }
+}
+
+TEST(HitRate, OtherBlockSizes) {
+  HitRateConfig config = config_of({"lru", "opt", "infinite"}, {40'000});
+  std::vector<double> ideal;
+  for (const Tokens tokens : {256U, 300U, 512U, 1'024U}) {
+    config.block_tokens = tokens;
+    const auto rates = replay(test::bundled_trace(), config);
+    EXPECT_LE(rates[0].hit_blocks, rates[1].hit_blocks);
+    EXPECT_LE(rates[1].hit_blocks, rates[2].hit_blocks);
+    EXPECT_EQ(rates[0].lookup_tokens, 139'521'034U) << "tokens don't depend on the block size";
+    ideal.push_back(rates[2].token_hit_ratio);
+  }
+  EXPECT_EQ(ideal[0], ideal[2]) << "256 divides 512";
+  EXPECT_LT(ideal[1], ideal[2]);
+  EXPECT_LT(ideal[3], ideal[2]);
+}
+
+}  // namespace
+}  // namespace kvtwin
