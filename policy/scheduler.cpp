@@ -63,14 +63,14 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
 
 // ---- forming a pass ----------------------------------------------------------------------------------
 
-bool Scheduler::form(TimeNs step_time, Pass& pass) {
+bool Scheduler::form(TimeNs step_time, Pass& pass, bool may_prefill) {
   pass.requests.clear();
   pass.new_tokens.clear();
   pass.shape = ForwardShape{};
   pass.steps = 1;
   for (;;) {
-    blocked_ = false;
-    pass.prefill = form_prefill(step_time, pass);
+    blocked_ = !may_prefill;
+    pass.prefill = may_prefill && form_prefill(step_time, pass);
     if (pass.prefill) return true;
     const std::size_t before = running_.size();
     if (form_decode(step_time, pass)) return true;

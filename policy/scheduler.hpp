@@ -58,8 +58,8 @@ class Scheduler {
   // Takes it in, or rejects and forgets it.
   void enqueue(Request& request, TimeNs now);
 
-  // Fills `pass`; false if there is nothing to do, or nothing that fits yet.
-  bool form(TimeNs step_time, Pass& pass);
+  // Fills `pass`; false if there is nothing to do, or nothing that fits yet. Without `may_prefill` it decodes only.
+  bool form(TimeNs step_time, Pass& pass, bool may_prefill);
   // The pass has ended at `end`. Its requests move on.
   void prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
   void decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);
