@@ -98,6 +98,17 @@ std::string shown(const Value& value) {
   return out.str();
 }
 
+// Would the resolved experiment bring it back? Bytes that aren't UTF-8, as in some file names, it wouldn't.
+bool can_be_written(const Value& value) {
+  if (!std::holds_alternative<std::string>(value)) return true;
+  try {
+    const toml::table parsed = toml::parse("value = " + shown(value));
+    return parsed["value"].value<std::string>() == std::get<std::string>(value);
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
 const Key& find_key(std::string_view name, const std::string& where) {
   for (const Key& key : table()) {
     if (key.name == name) return key;
@@ -189,6 +200,9 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
     }
   } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
     value = text.substr(1, text.size() - 2);
+  }
+  if (!can_be_written(value)) {
+    throw InputError(origin + ": " + key + " is given in bytes that an experiment file can't hold; it must be UTF-8");
   }
   assign(known, std::move(value), origin, false);
 }
