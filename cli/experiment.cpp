@@ -129,6 +129,20 @@ Value to_value(const toml::node& node, const std::string& where) {
   throw InputError(where + ": must be a string, a number or true/false");
 }
 
+// toml++ nests a table for each dot of a key and takes them down by recursion: thousands would overflow the stack.
+void check_depth(std::string_view text, const std::string& name) {
+  constexpr std::size_t kMostDots = 64;
+  std::size_t dots = 0, line = 1;
+  for (const char c : text) {
+    if (c == '\n') {
+      dots = 0;
+      ++line;
+    } else if (c == '.' && ++dots > kMostDots) {
+      throw InputError(name + ":" + std::to_string(line) + ": more than 64 dots in a line; keys have at most four parts");
+    }
+  }
+}
+
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in || std::filesystem::is_directory(path)) {
@@ -155,6 +169,7 @@ Experiment Experiment::from_file(const std::filesystem::path& path) {
 
 Experiment Experiment::from_text(std::string_view text, const std::string& name) {
   Experiment experiment;
+  check_depth(text, name);
   toml::table document;
   try {
     document = toml::parse(text, name);

@@ -126,6 +126,10 @@ TEST_F(BadInput, ExperimentFile) {
   refused_file("nothing_like_it_at_all = 1\n", {"bad.toml:1", "--help-keys"});
   refused_file("\"a\\nb\" = 1\n", {"bad.toml:1", "unknown key"});
   refused_file(std::string(2 << 20, '#'), {"bad.toml", "1 MiB"});
+  // Keys too deep for a parser that recurses.
+  std::string deep = "seed = 1\na";
+  for (int i = 0; i < 400'000; ++i) deep += ".a";
+  refused_file(deep + " = 1\n", {"bad.toml:2", "dots"});
 }
 
 TEST_F(BadInput, TypesAndRanges) {
