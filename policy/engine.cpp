@@ -29,7 +29,7 @@ struct Engine::State {
         substrate(s),
         observer(o),
         cache(config, s, decisions, o),
-        scheduler(config, cache, s, decisions, o) {}
+        scheduler(config, cache, decisions, o) {}
 
   void handle(const Arrival& arrival);
   void handle(const Hint&) {}  // no policy of this set takes hints

@@ -16,9 +16,8 @@ bool older(const Request* a, const Request* b) { return a->record.request < b->r
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Substrate& substrate, DecisionLog& decisions,
-                     Observer* observer)
-    : config_(config), cache_(cache), substrate_(substrate), decisions_(decisions), observer_(observer) {}
+Scheduler::Scheduler(const EngineConfig& config, Cache& cache, DecisionLog& decisions, Observer* observer)
+    : config_(config), cache_(cache), decisions_(decisions), observer_(observer) {}
 
 Request& Scheduler::new_request() {
   if (spare_.empty()) {

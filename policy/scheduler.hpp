@@ -50,8 +50,7 @@ struct Pass {
 
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, Cache& cache, Substrate& substrate, DecisionLog& decisions,
-            Observer* observer);
+  Scheduler(const EngineConfig& config, Cache& cache, DecisionLog& decisions, Observer* observer);
 
   // A blank request to fill in and enqueue; the scheduler owns it until it has finished.
   Request& new_request();
@@ -102,7 +101,6 @@ class Scheduler {
 
   const EngineConfig& config_;
   Cache& cache_;
-  Substrate& substrate_;
   DecisionLog& decisions_;
   Observer* observer_;
   std::deque<Request*> waiting_;    // by ordinal

@@ -126,6 +126,10 @@ TEST_F(BadInput, ExperimentFile) {
   refused_file("nothing_like_it_at_all = 1\n", {"bad.toml:1", "--help-keys"});
   refused_file("\"a\\nb\" = 1\n", {"bad.toml:1", "unknown key"});
   refused_file(std::string(2 << 20, '#'), {"bad.toml", "1 MiB"});
+  // Keys too deep for a parser that recurses.
+  std::string deep = "seed = 1\na";
+  for (int i = 0; i < 400'000; ++i) deep += ".a";
+  refused_file(deep + " = 1\n", {"bad.toml:2", "dots"});
 }
 
 TEST_F(BadInput, TypesAndRanges) {
@@ -147,6 +151,7 @@ TEST_F(BadInput, TypesAndRanges) {
   refused_set("cache.page_tokens=99999999999999999999", {"--set", "cache.page_tokens", "an integer"});
   refused_set("cache.pagetokens=3", {"--set", "\"cache.page_tokens\"?"});
   refused_set("parallel.tp=3", {"3"});
+  refused_set("workload.trace=caf\xe9.jsonl", {"--set", "workload.trace", "UTF-8"});
   refused_set("workload.time_scale=0", {"--set", "workload.time_scale", "at least"});
 }
 
