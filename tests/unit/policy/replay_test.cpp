@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -189,6 +193,28 @@ TEST(Replay, of_a_journal_cut_anywhere_is_equal_up_to_there) {
     ASSERT_EQ(result.journal, at_end ? JournalStatus::end : JournalStatus::truncated) << "cut at " << cut;
     ASSERT_EQ(result.inputs, whole == 0 ? 0 : whole - 1) << "cut at " << cut;
   }
+}
+
+// A stored run, which also seeds the fuzzer: it stays readable, whatever the policy would decide today. One byte
+// follows it, the fuzzer's choice of this configuration. KVTWIN_WRITE_JOURNALS=1 writes it anew.
+TEST(Replay, of_a_stored_journal_has_a_verdict) {
+  const std::filesystem::path path = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal/served";
+  if (std::getenv("KVTWIN_WRITE_JOURNALS") != nullptr) {
+    DecoratedRig rig(config(), {.failed_transfers = 200, .cut_bursts = 200}, 3);
+    rig.serve_ten();
+    rig.journal.bytes.push_back(std::byte{0});
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(rig.journal.bytes.data()),
+               static_cast<std::streamsize>(rig.journal.bytes.size()));
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  const WholeJournal read = read_all(bytes);
+  EXPECT_EQ(read.status, JournalStatus::truncated) << "by the one byte";
+  EXPECT_EQ(read.place.offset + 1, bytes.size());
+  const ReplayResult result = replayed(bytes, config());
+  EXPECT_TRUE(result.verdict != ReplayVerdict::equal || result.inputs == read.records.size());
 }
 
 TEST(Replay, stops_where_the_journal_is_corrupt) {

@@ -1,0 +1,79 @@
+// Any bytes as a journal: reading ends, whole or in pieces alike; what was read is written back as the same
+// bytes; and an engine can be fed with it. As they are, and with checks that hold, to get past those.
+// Input: a journal, maybe with more bytes at its end; the last one also picks the engine's sizes and the pieces.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policy/replay.hpp"
+#include "tests/journal_test_support.hpp"
+
+namespace {
+
+using namespace kvtwin;
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void write_back(std::span<const std::byte> bytes, const test::WholeJournal& read) {
+  JournalReader reader(bytes);
+  if (reader.header() != JournalStatus::record) return;
+  const test::ByteVector again = test::write_all(read.records, reader.text());
+  require(again.bytes.size() == read.place.offset);
+  require(std::equal(again.bytes.begin(), again.bytes.end(), bytes.begin()));
+}
+
+void read_in_pieces(std::span<const std::byte> bytes, std::size_t piece, const test::WholeJournal& whole) {
+  JournalReader reader({});
+  JournalRecord record;
+  std::size_t records = 0;
+  JournalStatus status = JournalStatus::truncated;
+  for (std::size_t size = 0; size < bytes.size();) {
+    size = std::min(bytes.size(), size + piece);
+    reader.extend(bytes.first(size));
+    while ((status = reader.next(record)) == JournalStatus::record) ++records;
+    if (status != JournalStatus::end && status != JournalStatus::truncated) break;
+  }
+  require(status == whole.status && records == whole.records.size());
+  require(reader.place() == whole.place);
+}
+
+EngineConfig config_of(unsigned pick) {
+  EngineConfig config;
+  config.shape = {2, 2, 1, 8, pick % 2 == 0 ? 4U : 1U};
+  config.device_pages = pick % 4 < 2 ? 6 : 40;
+  config.host_pages = pick % 8 < 4 ? 16 : 0;
+  config.load_back_min_tokens = 1;
+  config.chunk_tokens = 64;
+  config.max_waiting = 64;
+  return config;
+}
+
+void try_journal(std::span<const std::byte> bytes, unsigned pick) {
+  const test::WholeJournal read = test::read_all(bytes);
+  require(read.status != JournalStatus::record && read.place.offset <= bytes.size());
+  write_back(bytes, read);
+  read_in_pieces(bytes, 1 + pick, read);
+  JournalReader reader(bytes);
+  const ReplayResult result = replay(reader, config_of(pick));
+  require(result.inputs <= read.records.size());
+  require(result.verdict != ReplayVerdict::equal || result.inputs == read.records.size());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  std::vector<std::byte> bytes(size);
+  std::transform(data, data + size, bytes.begin(), [](std::uint8_t byte) { return std::byte{byte}; });
+  const unsigned pick = data[size - 1];
+  try_journal(bytes, pick);
+  test::mend_checks(bytes);
+  try_journal(bytes, pick);
+  return 0;
+}
