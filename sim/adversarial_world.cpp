@@ -167,6 +167,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
     bool cancelled = false;
     Completion completion;
     ReduceVector values{};
+    TimeNs answered = 0;  // transfers: its completion's time; passes: their gates' latest, which comes first
     // transfers
     std::vector<PageMove> moves;
     Bytes page_bytes = 0;
@@ -180,8 +181,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
     std::uint64_t steps = 1;
     std::uint32_t open_gates = 0;
     bool gate_failed = false;
-    TimeNs submitted = 0, ends = 0;
-    TimeNs started = 0;  // held the lane
+    TimeNs started = 0, ends = 0;  // holds the lane, writes its last token
   };
   struct LaneEnds {
     TimeNs landing = 0, completion = 0;
@@ -267,7 +267,7 @@ std::uint32_t Adversary::new_record(Kind kind, Stage stage) {
   record.open_gates = 0;
   record.piece = 0;
   record.pieces = 1 + chance_.below(manners_.most_pieces);
-  record.submitted = now_;
+  record.answered = 0;
   table_.insert(record.id, slot);
   return slot;
 }
@@ -452,6 +452,7 @@ void Adversary::land(std::uint32_t slot) {
   if (manners_.fifo[static_cast<std::size_t>(record.lane)]) completion = std::max(completion, lane.completion);
   lane.completion = std::max(lane.completion, completion);
   if (completion > now_) note(Happening::completion_delayed);
+  record.answered = completion;
   schedule(slot, completion);
   tell_waiters(slot, status == Status::done);
 }
@@ -463,6 +464,7 @@ void Adversary::tell_waiters(std::uint32_t slot, bool landed) {
     if (pass.id != waiter.id || pass.stage == Stage::ending) continue;
     --pass.open_gates;
     pass.gate_failed |= !landed;
+    pass.answered = std::max(pass.answered, records_[slot].answered);
     if (pass.stage == Stage::gated) start_pass(waiter.pass);
   }
 }
@@ -491,6 +493,7 @@ OperationId Adversary::submit_forward(const ForwardOperation& operation) {
     if (records_[load].stage == Stage::ending) {  // landed or not, its completion is still to come
       note(Happening::gate_had_landed);
       record.gate_failed |= records_[load].completion.status != Status::done;
+      record.answered = std::max(record.answered, records_[load].answered);
       continue;
     }
     records_[load].waiters.push_back({slot, record.id});
@@ -581,7 +584,7 @@ void Adversary::end_pass(std::uint32_t slot) {
   if (steps < record.steps) record.completion.status = Status::cancelled;
   note(record.steps == 1 ? Happening::pass_done : steps < record.steps ? Happening::burst_cut : Happening::burst_done);
   record.stage = Stage::ending;
-  schedule(slot, later(manners_.completion_delay_ns));
+  schedule(slot, std::max(record.answered, later(manners_.completion_delay_ns)));
 }
 
 // New tokens written after so many of the pass's pieces. A burst's pieces are whole steps.

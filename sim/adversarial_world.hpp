@@ -6,7 +6,7 @@
 //   when it ends, and writes its new tokens in pieces in between.
 // - A released slot is poisoned at once (the world observes the policy's slot events) and mustn't be used.
 // - Durations, delays of completions, timers and reductions are random; each transfer lane is FIFO or not,
-//   as drawn; a cancel takes effect at a random time, or too late.
+//   as drawn; a cancel takes effect at a random time, or too late. All within the contract of the seam.
 // - Transfers fail, with garbage in their targets, if the seed says so.
 // Which of these a run has, and how strongly, is drawn from the seed too. Equal seeds and equal calls give
 // equal runs. What is wrong becomes a sentence in violations(); the world goes on.
