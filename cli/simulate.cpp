@@ -137,7 +137,8 @@ void add_simulate(CLI::App& program) {
   command->add_option("--world", arguments.world, "simgrid (links are shared) or events (they are not)")
       ->check(CLI::IsMember({"simgrid", "events"}))
       ->capture_default_str();
-  command->add_option("--out", arguments.out, "Run folder to write");
+  command->add_option("--out", arguments.out, "Run folder to write")
+      ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
   command->add_flag("--force", arguments.force, "Replace the run folder");
   command->add_flag("--json", arguments.json, "Print report.json on stdout");
   command->add_flag("--help-keys", arguments.help_keys, "List every experiment key");

@@ -23,4 +23,10 @@ inline std::uint64_t load_le64(const std::byte* from) {
   return value;
 }
 
+inline std::uint32_t load_le32(const std::byte* from) {
+  std::uint32_t value = 0;
+  for (int i = 0; i < 4; ++i) value |= static_cast<std::uint32_t>(from[i]) << (8 * i);
+  return value;
+}
+
 }  // namespace kvtwin

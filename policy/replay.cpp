@@ -1,0 +1,73 @@
+#include "policy/replay.hpp"
+
+#include "policy/contract.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Gives out ids, and has the time of the input at hand. Nothing ever happens in it.
+class RecordedWorld final : public Substrate {
+ public:
+  // Recorded bursts may have been cut by `Faulty`.
+  explicit RecordedWorld(std::uint32_t page_tokens)
+      : contract_({.page_tokens = page_tokens, .bursts_end_early = true}) {}
+
+  BrokenTerm take(const Input& input) {
+    now_ = input.now;
+    return contract_.take(input);
+  }
+
+  TimeNs now() const override { return now_; }
+  OperationId submit(const Operation& operation) override {
+    const OperationId id{++last_};
+    contract_.submitted(operation, id, now_);
+    return id;
+  }
+  OperationId call_at(TimeNs time) override {
+    const OperationId id{++last_};
+    contract_.timer_set(time, id);
+    return id;
+  }
+  OperationId reduce_min(const ReduceVector& values) override {
+    const OperationId id{++last_};
+    contract_.reduction_entered(values, id);
+    return id;
+  }
+  void cancel(OperationId id) override { contract_.cancelled(id); }
+
+ private:
+  SeamContract contract_;
+  TimeNs now_ = 0;
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace
+
+ReplayResult replay(JournalReader& journal, const EngineConfig& config, DecisionSink* sink, Observer* observer) {
+  DecisionLog decisions(sink);
+  RecordedWorld world(config.shape.page_tokens);
+  Engine engine(config, world, decisions, observer);
+  ReplayResult result;
+  JournalRecord record;
+  while ((result.journal = journal.next(record)) == JournalStatus::record) {
+    result.kind = kind_of(record.input);
+    result.place = journal.place();
+    result.expected = record.after;
+    result.misfit = world.take(record.input);
+    if (result.misfit != nullptr) {
+      result.verdict = ReplayVerdict::misfit;
+      return result;
+    }
+    engine.handle(record.input);
+    result.got = {decisions.count(), decisions.digest()};
+    if (result.got != result.expected) {
+      result.verdict = ReplayVerdict::diverged;
+      return result;
+    }
+    ++result.inputs;
+  }
+  result.place = journal.place();
+  return result;
+}
+
+}  // namespace kvtwin

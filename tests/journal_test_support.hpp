@@ -1,0 +1,169 @@
+// What the tests of the journal share: journals in memory, inputs as plain numbers, random ones, and journals
+// altered on purpose with checks that hold.
+#pragma once
+
+#include <xxhash.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "policy/byte_order.hpp"
+#include "policy/journal.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+
+struct ByteVector final : ByteSink {
+  void write(std::span<const std::byte> more) override {
+    bytes.insert(bytes.end(), more.begin(), more.end());
+    ends.push_back(bytes.size());
+  }
+  std::vector<std::byte> bytes;
+  std::vector<std::size_t> ends;  // of the header, then of each record
+};
+
+// Every field of an input, in a fixed order.
+inline std::vector<std::uint64_t> fields(const Input& input) {
+  const auto u64 = [](auto value) { return static_cast<std::uint64_t>(value); };
+  std::vector<std::uint64_t> all{u64(input.now), u64(input.what.index())};
+  if (const auto* a = std::get_if<Arrival>(&input.what)) {
+    all.insert(all.end(), {a->request, a->prompt_tokens, a->output_tokens, u64(a->priority), a->session});
+    for (const PageKey& key : a->keys) all.insert(all.end(), key.words.begin(), key.words.end());
+  } else if (const auto* h = std::get_if<Hint>(&input.what)) {
+    all.insert(all.end(), {u64(h->kind), h->subject, u64(h->value)});
+  } else if (const auto* c = std::get_if<Completion>(&input.what)) {
+    all.insert(all.end(), {u64(c->id), u64(c->status), c->bytes, c->steps, u64(c->stalled_ns)});
+  } else if (const auto* t = std::get_if<TimerFired>(&input.what)) {
+    all.push_back(u64(t->id));
+  } else if (const auto* r = std::get_if<Reduction>(&input.what)) {
+    all.push_back(u64(r->id));
+    for (const std::int64_t value : r->values) all.push_back(u64(value));
+  }
+  return all;
+}
+
+// A record that owns its keys.
+struct KeptRecord {
+  Input input;
+  DecisionMark after;
+  std::vector<PageKey> keys;
+
+  Input view() const {
+    Input whole = input;
+    if (auto* arrival = std::get_if<Arrival>(&whole.what)) arrival->keys = keys;
+    return whole;
+  }
+  friend bool operator==(const KeptRecord& a, const KeptRecord& b) {
+    return fields(a.view()) == fields(b.view()) && a.after == b.after;
+  }
+};
+
+inline KeptRecord kept(const Input& input, const DecisionMark& after) {
+  KeptRecord record{input, after, {}};
+  if (auto* arrival = std::get_if<Arrival>(&record.input.what)) {
+    record.keys.assign(arrival->keys.begin(), arrival->keys.end());
+    arrival->keys = {};
+  }
+  return record;
+}
+
+struct WholeJournal {
+  std::vector<KeptRecord> records;
+  JournalStatus status = JournalStatus::record;  // how it ended
+  JournalPlace place;
+};
+
+inline WholeJournal read_all(std::span<const std::byte> bytes) {
+  WholeJournal all;
+  JournalReader reader(bytes);
+  JournalRecord record;
+  while ((all.status = reader.next(record)) == JournalStatus::record) {
+    all.records.push_back(kept(record.input, record.after));
+  }
+  all.place = reader.place();
+  return all;
+}
+
+inline ByteVector write_all(std::span<const KeptRecord> records, std::string_view text) {
+  ByteVector sink;
+  JournalWriter writer(sink, text);
+  for (const KeptRecord& record : records) writer.append(record.view(), record.after);
+  return sink;
+}
+
+// Makes every check hold again, as far as the lengths that the bytes tell lie within them.
+inline void mend_checks(std::span<std::byte> bytes) {
+  std::uint64_t check = 0;
+  std::size_t at = 0;
+  const auto part = [&](std::size_t size) {
+    if (bytes.size() - at < 4 || size > bytes.size() - at - 4) return false;
+    check = XXH3_64bits_withSeed(bytes.data() + at, size, check);
+    store_le32(bytes.data() + at + size, static_cast<std::uint32_t>(check & 0xFFFFFFFFU));
+    at += size + 4;
+    return true;
+  };
+  if (!part(48) || !part(load_le32(bytes.data() + 12))) return;
+  for (;;) {
+    const std::size_t begin = at;
+    if (!part(16) || !part(load_le32(bytes.data() + begin))) return;
+  }
+}
+
+inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& keys) {
+  // Small numbers, large ones and edges.
+  const auto number = [&random] { return random.next() >> random.below(64); };
+  const auto id = [&] { return OperationId{number() | 1}; };
+  Input input{now, Hint{}};
+  switch (random.below(5)) {
+    case 0: {
+      keys.resize(random.below(12));
+      for (PageKey& key : keys) {
+        for (std::uint64_t& word : key.words) word = number();
+      }
+      Arrival arrival;
+      arrival.request = number() >> 1;
+      arrival.prompt_tokens = 1 + (number() >> 2) % kJournalTokensMost;
+      arrival.output_tokens = 1 + (number() >> 2) % kJournalTokensMost;
+      arrival.priority = static_cast<std::int32_t>(static_cast<std::uint32_t>(number() & 0xFFFFFFFFU));
+      arrival.session = number();
+      arrival.keys = keys;
+      input.what = arrival;
+      break;
+    }
+    case 1:
+      input.what = Hint{static_cast<HintKind>(random.below(4)), number(), static_cast<std::int64_t>(number())};
+      break;
+    case 2:
+      input.what = Completion{id(), static_cast<Status>(random.below(4)), number(), number(),
+                              static_cast<TimeNs>(number() >> 1)};
+      break;
+    case 3: input.what = TimerFired{id()}; break;
+    case 4: {
+      Reduction reduction{id(), {}};
+      for (std::int64_t& value : reduction.values) value = static_cast<std::int64_t>(number());
+      input.what = reduction;
+      break;
+    }
+  }
+  return input;
+}
+
+inline std::vector<KeptRecord> random_records(Splitmix& random, std::size_t count) {
+  std::vector<KeptRecord> records;
+  std::vector<PageKey> keys;
+  TimeNs now = 0;
+  DecisionMark mark;
+  for (std::size_t i = 0; i < count; ++i) {
+    now += static_cast<TimeNs>(random.below(3) * random.below(1'000'000));
+    const Input input = random_input(random, now, keys);
+    if (random.chance(60)) mark = {mark.count + 1 + random.below(3), random.next()};
+    records.push_back(kept(input, mark));
+  }
+  return records;
+}
+
+}  // namespace kvtwin::test

@@ -1,0 +1,105 @@
+// An engine behind every decorator, in a world moved by hand: manual_world.hpp's, with a run that drives itself.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "manual_world.hpp"
+#include "policy/decorators.hpp"
+#include "policy/replay.hpp"
+#include "tests/journal_test_support.hpp"
+
+namespace kvtwin::test {
+
+class DecoratedRig {
+ public:
+  explicit DecoratedRig(const EngineConfig& config, const FaultShares& faults = {}, std::uint64_t seed = 1)
+      : faulty(world, faults, seed),
+        checking(faulty, {.page_tokens = config.shape.page_tokens, .bursts_end_early = true}),
+        engine(config, checking, decisions, &events),
+        writer(journal, "by hand"),
+        recording(engine, decisions, writer) {
+    faulty.connect(checking);
+    checking.connect(recording);
+  }
+
+  void arrive(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
+    Arrival arrival;
+    arrival.request = request;
+    arrival.prompt_tokens = prompt;
+    arrival.output_tokens = output;
+    arrival.keys = std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4));
+    give(arrival);
+  }
+  void complete_transfer() {
+    const OperationId id = world.transfers.at(0).id;
+    world.transfers.pop_front();
+    give(Completion{.id = id, .bytes = 64});
+  }
+  // Its gates first. A burst that was to end early ends after its second step.
+  void complete_pass() {
+    const auto pass = world.passes.at(0);
+    while (!world.transfers.empty() && !pass.gates.empty()) complete_transfer();
+    world.passes.pop_front();
+    world.time += 1000;
+    Completion completion{.id = pass.id, .steps = pass.steps};
+    if (std::ranges::find(world.cancelled, pass.id) != world.cancelled.end() && pass.steps > 2) {
+      completion.status = Status::cancelled;
+      completion.steps = 2;
+    }
+    give(completion);
+  }
+  // Completes everything, the transfers that gate a pass before it, until nothing is left.
+  void drain() {
+    for (int bound = 0; bound < 100000; ++bound) {
+      if (!world.transfers.empty()) {
+        complete_transfer();
+      } else if (!world.passes.empty()) {
+        complete_pass();
+      } else {
+        return;
+      }
+    }
+    FAIL() << "the engine doesn't come to rest";
+  }
+
+  // Ten requests of three documents through tiers of 6 and 16 pages: evicts, backs up and loads back.
+  void serve_ten() {
+    for (RequestId id = 0; id < 10; ++id) {
+      const std::uint64_t first = 10 * (id % 3);
+      arrive(id, document({first + 1, first + 2, first + 3, first + 4}), 17, 1 + id % 5);
+      if (id % 4 == 3) complete_pass();  // two at a time now and then
+      if (id % 4 != 2) drain();
+    }
+    drain();
+    checking.finish();
+  }
+
+  ManualWorld world;
+  DecisionLog decisions;
+  EventCounter events;
+  Faulty faulty;
+  Checking checking;
+  Engine engine;
+  ByteVector journal;
+  JournalWriter writer;
+  Recording recording;
+
+ private:
+  template <typename What>
+  void give(const What& what) {
+    faulty.handle({world.time, what});
+    engine.check_invariants();
+    while (!world.reductions.empty()) {
+      const Reduction reduction = world.reductions.front();
+      world.reductions.pop_front();
+      faulty.handle({world.time, reduction});
+      engine.check_invariants();
+    }
+  }
+};
+
+}  // namespace kvtwin::test
