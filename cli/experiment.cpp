@@ -98,6 +98,17 @@ std::string shown(const Value& value) {
   return out.str();
 }
 
+// Would the resolved experiment bring it back? Bytes that aren't UTF-8, as in some file names, it wouldn't.
+bool can_be_written(const Value& value) {
+  if (!std::holds_alternative<std::string>(value)) return true;
+  try {
+    const toml::table parsed = toml::parse("value = " + shown(value));
+    return parsed["value"].value<std::string>() == std::get<std::string>(value);
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
 const Key& find_key(std::string_view name, const std::string& where) {
   for (const Key& key : table()) {
     if (key.name == name) return key;
@@ -116,6 +127,20 @@ Value to_value(const toml::node& node, const std::string& where) {
   if (const auto* number = node.as_floating_point()) return number->get();
   if (const auto* flag = node.as_boolean()) return flag->get();
   throw InputError(where + ": must be a string, a number or true/false");
+}
+
+// toml++ nests a table for each dot of a key and takes them down by recursion: thousands would overflow the stack.
+void check_depth(std::string_view text, const std::string& name) {
+  constexpr std::size_t kMostDots = 64;
+  std::size_t dots = 0, line = 1;
+  for (const char c : text) {
+    if (c == '\n') {
+      dots = 0;
+      ++line;
+    } else if (c == '.' && ++dots > kMostDots) {
+      throw InputError(name + ":" + std::to_string(line) + ": more than 64 dots in a line; keys have at most four parts");
+    }
+  }
 }
 
 std::string read_file(const std::filesystem::path& path) {
@@ -144,6 +169,7 @@ Experiment Experiment::from_file(const std::filesystem::path& path) {
 
 Experiment Experiment::from_text(std::string_view text, const std::string& name) {
   Experiment experiment;
+  check_depth(text, name);
   toml::table document;
   try {
     document = toml::parse(text, name);
@@ -189,6 +215,9 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
     }
   } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
     value = text.substr(1, text.size() - 2);
+  }
+  if (!can_be_written(value)) {
+    throw InputError(origin + ": " + key + " is given in bytes that an experiment file can't hold; it must be UTF-8");
   }
   assign(known, std::move(value), origin, false);
 }

@@ -1,17 +1,22 @@
 // kvtwin: the one program. Picks a world, reads files, arguments and the environment; nothing else does.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
 #include "cli/error.hpp"
 #include "kvtwin_version.hpp"
 #include "models/error.hpp"
+#include "models/names.hpp"
 #include "policy/check.hpp"
 #include "traces/trace.hpp"
 
@@ -22,10 +27,49 @@ void print_failed_check(const char* condition, const char* sentence, const char*
                condition, file, line);
 }
 
+// One line, whatever bytes the input had that it quotes.
+void print_sentence(std::string_view sentence) {
+  std::string line = "kvtwin: ";
+  for (const char c : sentence) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7F) {
+      line += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      line += escaped;
+    }
+  }
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 int complain(const std::exception& error, int code) {
   std::fflush(stdout);
-  std::fprintf(stderr, "kvtwin: %s\n", error.what());
+  print_sentence(error.what());
   return code;
+}
+
+// Otherwise CLI11 would say that a command is missing, and not which word is none.
+void check_command(const CLI::App& program, std::string_view word) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
+  if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
+  throw kvtwin::InputError(kvtwin::unknown_name("command", word, names));
+}
+
+// CLI11 asks for its help texts by exception.
+void parse(CLI::App& program, int argc, char** argv) {
+  if (argc > 1) check_command(program, argv[1]);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    program.exit(asked);
+  }
+  // A write that failed before shows in the stream's state only.
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw kvtwin::WorkError("stdout can't be written; is the disk full?");
+  }
 }
 
 }  // namespace
@@ -46,17 +90,10 @@ int main(int argc, char** argv) {
   add_figures(program);
   try {
     check_environment();
-    program.parse(argc, argv);
-    if (std::fflush(stdout) != 0) throw WorkError("stdout can't be written; is the disk full?");
+    parse(program, argc, argv);
     return 0;
-  } catch (const CLI::CallForHelp& help) {
-    return program.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return program.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return program.exit(version);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "kvtwin: %s; see kvtwin --help\n", error.what());
+    print_sentence(std::string(error.what()) + "; see kvtwin --help");
     return 2;
   } catch (const InputError& error) {
     return complain(error, 2);

@@ -204,18 +204,32 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m) {
 
 // ---- files -------------------------------------------------------------------------------------------
 
-RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)) {
+namespace {
+
+// The folder itself, whatever the user's way of naming it: a link, a slash at the end, dots. Its parent is where
+// it can be renamed.
+fs::path whole_path(const fs::path& path) {
   std::error_code error;
-  if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
+  const fs::path whole = fs::weakly_canonical(fs::absolute(path, error), error);
+  if (error) throw WorkError("--out " + path.string() + ": can't be written: " + error.message());
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)), target_(whole_path(path_)) {
+  std::error_code error;
+  if (fs::exists(target_, error) && !fs::is_directory(target_, error)) {
     throw InputError("--out " + path_.string() + ": is a file; give a folder");
   }
-  if (!force && fs::exists(path_, error) && !fs::is_empty(path_, error)) {
+  const bool full = fs::exists(target_, error) && !fs::is_empty(target_, error);
+  if (full && !force) {
     throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
   }
-  if (force && fs::exists(path_, error) && !fs::is_empty(path_, error) && !fs::exists(path_ / "report.json", error)) {
+  if (full && !fs::exists(target_ / "report.json", error)) {
     throw InputError("--out " + path_.string() + ": is not empty and holds no report.json; --force replaces run folders only");
   }
-  staging_ = path_.parent_path() / ("." + path_.filename().string() + ".partial." + std::to_string(getpid()));
+  staging_ = beside("partial");
   fs::create_directories(staging_, error);
   if (error) throw WorkError("--out " + path_.string() + ": can't be written: " + error.message());
   requests_.open(staging_ / "requests.csv");
@@ -228,6 +242,11 @@ RunFolder::~RunFolder() {
   if (committed_) return;
   std::error_code ignored;
   fs::remove_all(staging_, ignored);
+}
+
+// A hidden sibling of the folder, this process's own.
+fs::path RunFolder::beside(const char* what) const {
+  return target_.parent_path() / ("." + target_.filename().string() + "." + what + "." + std::to_string(getpid()));
 }
 
 void RunFolder::on_event(const Event& event) {
@@ -280,9 +299,14 @@ void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
 void RunFolder::commit() {
   requests_.close();
   if (!requests_) throw WorkError((path_ / "requests.csv").string() + ": can't be written; is the disk full?");
-  std::error_code error;
-  fs::remove_all(path_, error);
-  fs::rename(staging_, path_, error);
+  // The run that was there moves aside first: what bears the name is always one run, whole.
+  const fs::path replaced = beside("replaced");
+  std::error_code error, ignored;
+  if (fs::exists(target_, error)) fs::rename(target_, replaced, error);
+  if (!error) {
+    fs::rename(staging_, target_, error);
+    error ? fs::rename(replaced, target_, ignored) : static_cast<void>(fs::remove_all(replaced, ignored));
+  }
   if (error) throw WorkError("--out " + path_.string() + ": can't be moved into place: " + error.message());
   committed_ = true;
 }

@@ -55,7 +55,10 @@ class RunFolder final : public Observer {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::filesystem::path path_, staging_;
+  std::filesystem::path beside(const char* what) const;
+
+  std::filesystem::path path_;  // as given
+  std::filesystem::path target_, staging_;
   std::ofstream requests_;
   bool committed_ = false;
 };

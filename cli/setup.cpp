@@ -37,6 +37,7 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0) throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
   if (e.integer("cluster.engines") != 1) throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
+  choose<int>(e, "workload.generate.kind", {{"chat", 0}});
   choose<int>(e, "cluster.route", {{"round_robin", 0}});
   choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
   choose<int>(e, "cache.write_policy", {{"write_through", 0}});
@@ -161,12 +162,15 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
     options.block_tokens = block;
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   }
-  choose<int>(e, "workload.generate.kind", {{"chat", 0}});
   if (block != 512) throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of 512 tokens; leave it out");
   ChatConfig config;
   config.seed = static_cast<std::uint64_t>(e.integer("seed"));
   config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
   config.duration = config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  if (config.requests == 0 && config.duration == 0 && e.integer("workload.limit") == 0) {
+    throw InputError(e.where("workload.generate.duration_s") +
+                     ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");
+  }
   config.sessions_per_second = e.number("workload.generate.sessions_per_second");
   return std::make_unique<ChatGenerator>(config);
 }

@@ -1,6 +1,7 @@
 // kvtwin simulate: an experiment in a simulated world.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -30,7 +31,8 @@ struct Arguments {
 // A line on the terminal, rewritten in place, with an estimate of the time left.
 class Progress {
  public:
-  Progress(const TraceSource& source, const Metrics& metrics) : source_(source), metrics_(metrics) {
+  Progress(const TraceSource& source, const Metrics& metrics, std::uint64_t limit)
+      : source_(source), metrics_(metrics), limit_(limit) {
     shown_ = isatty(STDERR_FILENO) != 0 && environment_progress();
   }
   ~Progress() {
@@ -48,12 +50,14 @@ class Progress {
     const double spent = std::chrono::duration<double>(wall - start_).count();
     std::fprintf(stderr, "\r\033[K%llu requests done, %.0f s simulated",
                  static_cast<unsigned long long>(metrics_.completed), static_cast<double>(now) / 1e9);
-    const double read = source_.fraction_read();
+    double read = source_.fraction_read();
+    if (limit_ != 0) read = std::max(read, static_cast<double>(metrics_.completed) / static_cast<double>(limit_));
     if (read > 0.01) std::fprintf(stderr, ", %.0f %% read, about %.0f s left", 100 * read, spent * (1 - read) / read);
     std::fflush(stderr);
   }
   const TraceSource& source_;
   const Metrics& metrics_;
+  std::uint64_t limit_;
   Clock::time_point start_ = Clock::now(), last_ = start_;
   bool shown_ = false, drawn_ = false;
 };
@@ -90,7 +94,7 @@ void simulate(const Arguments& arguments) {
   const std::unique_ptr<World> world = make_world(arguments.world, setup.world);
   Engine engine(setup.engine, world->substrate(), decisions, &metrics);
   {
-    Progress progress(*workload, metrics);
+    Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
     world->set_progress(&Progress::tick, &progress);
     world->run(source, engine);
   }
@@ -137,7 +141,8 @@ void add_simulate(CLI::App& program) {
   command->add_option("--world", arguments.world, "simgrid (links are shared) or events (they are not)")
       ->check(CLI::IsMember({"simgrid", "events"}))
       ->capture_default_str();
-  command->add_option("--out", arguments.out, "Run folder to write");
+  command->add_option("--out", arguments.out, "Run folder to write")
+      ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
   command->add_flag("--force", arguments.force, "Replace the run folder");
   command->add_flag("--json", arguments.json, "Print report.json on stdout");
   command->add_flag("--help-keys", arguments.help_keys, "List every experiment key");

@@ -75,6 +75,7 @@ class Cache {
   std::uint64_t loads_complete() const { return loads_.complete_from_oldest; }
   // Acknowledges up to these totals.
   void commit(std::uint64_t backups, std::uint64_t loads);
+  bool loading() const { return !loads_.transfers.empty(); }
   bool acknowledgement_due() const {
     return backups_.complete_from_oldest > backups_.committed || loads_.complete_from_oldest > loads_.committed;
   }

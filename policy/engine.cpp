@@ -29,7 +29,7 @@ struct Engine::State {
         substrate(s),
         observer(o),
         cache(config, s, decisions, o),
-        scheduler(config, cache, s, decisions, o) {}
+        scheduler(config, cache, decisions, o) {}
 
   void handle(const Arrival& arrival);
   void handle(const Hint&) {}  // no policy of this set takes hints
@@ -59,7 +59,8 @@ struct Engine::State {
   OperationId pass_id = OperationId::none;
   TimeNs pass_start = 0, pass_end = 0;
   Completion pass_completion;
-  bool pass_complete = false, pass_cancelled = false, pass_load_failed = false;
+  bool pass_complete = false, pass_cancelled = false;
+  bool load_failed = false;  // until every load is acknowledged: what one promised on the device may be garbage
 };
 
 void Engine::handle(const Input& input) {
@@ -87,10 +88,10 @@ void Engine::State::handle(const Completion& completion) {
     agree();
     return;
   }
-  bool load_failed = false;
-  const bool ours = cache.complete(completion, load_failed);
+  bool failed = false;
+  const bool ours = cache.complete(completion, failed);
   KV_CHECK(ours, "a completion belongs to an operation in flight");
-  pass_load_failed |= load_failed;
+  load_failed |= failed;
   wake(scheduler.blocked());  // what was leased may now be evicted for the request that waits for room
 }
 
@@ -127,7 +128,8 @@ void Engine::State::step(const ReduceVector& agreed) {
     scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
     arrived.pop_front();
   }
-  const bool formed = scheduler.form(agreed[agreed_time], pass);
+  if (!cache.loading()) load_failed = false;
+  const bool formed = scheduler.form(agreed[agreed_time], pass, !load_failed);
   cache.submit_loads();
   cache.submit_backups();
   if (formed) {
@@ -152,8 +154,8 @@ void Engine::State::submit_pass() {
   operation.shape = pass.shape;
   operation.steps = pass.steps;
   operation.sequences = sequences;
-  operation.gates = cache.loads_in_flight();
-  pass_complete = pass_cancelled = pass_load_failed = false;
+  if (pass.prefill) operation.gates = cache.loads_in_flight();  // who decodes has had its loads
+  pass_complete = pass_cancelled = false;
   pass_start = substrate.now();
   pass_id = substrate.submit(operation);
   phase = Phase::passing;
@@ -164,7 +166,8 @@ void Engine::State::finish_pass() {
   const std::uint64_t steps = pass_completion.steps;
   if (!pass.prefill) {
     scheduler.decode_done(pass, steps, pass_end);
-  } else if (pass_load_failed || pass_completion.status == Status::gate_failed) {
+  } else if (load_failed || pass_completion.status == Status::gate_failed) {
+    load_failed = true;
     scheduler.prefill_failed(pass, pass_end);
   } else {
     scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);

@@ -16,9 +16,8 @@ bool older(const Request* a, const Request* b) { return a->record.request < b->r
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Substrate& substrate, DecisionLog& decisions,
-                     Observer* observer)
-    : config_(config), cache_(cache), substrate_(substrate), decisions_(decisions), observer_(observer) {}
+Scheduler::Scheduler(const EngineConfig& config, Cache& cache, DecisionLog& decisions, Observer* observer)
+    : config_(config), cache_(cache), decisions_(decisions), observer_(observer) {}
 
 Request& Scheduler::new_request() {
   if (spare_.empty()) {
@@ -63,14 +62,14 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
 
 // ---- forming a pass ----------------------------------------------------------------------------------
 
-bool Scheduler::form(TimeNs step_time, Pass& pass) {
+bool Scheduler::form(TimeNs step_time, Pass& pass, bool may_prefill) {
   pass.requests.clear();
   pass.new_tokens.clear();
   pass.shape = ForwardShape{};
   pass.steps = 1;
   for (;;) {
-    blocked_ = false;
-    pass.prefill = form_prefill(step_time, pass);
+    blocked_ = !may_prefill;
+    pass.prefill = may_prefill && form_prefill(step_time, pass);
     if (pass.prefill) return true;
     const std::size_t before = running_.size();
     if (form_decode(step_time, pass)) return true;

@@ -50,16 +50,15 @@ struct Pass {
 
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, Cache& cache, Substrate& substrate, DecisionLog& decisions,
-            Observer* observer);
+  Scheduler(const EngineConfig& config, Cache& cache, DecisionLog& decisions, Observer* observer);
 
   // A blank request to fill in and enqueue; the scheduler owns it until it has finished.
   Request& new_request();
   // Takes it in, or rejects and forgets it.
   void enqueue(Request& request, TimeNs now);
 
-  // Fills `pass`; false if there is nothing to do, or nothing that fits yet.
-  bool form(TimeNs step_time, Pass& pass);
+  // Fills `pass`; false if there is nothing to do, or nothing that fits yet. Without `may_prefill` it decodes only.
+  bool form(TimeNs step_time, Pass& pass, bool may_prefill);
   // The pass has ended at `end`. Its requests move on.
   void prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
   void decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);
@@ -102,7 +101,6 @@ class Scheduler {
 
   const EngineConfig& config_;
   Cache& cache_;
-  Substrate& substrate_;
   DecisionLog& decisions_;
   Observer* observer_;
   std::deque<Request*> waiting_;    // by ordinal

@@ -21,6 +21,8 @@ class FileStream final : public ByteStream {
  public:
   explicit FileStream(const std::string& path) : file_(std::fopen(path.c_str(), "rb")) {
     if (file_ == nullptr) throw ByteStreamError(std::string("cannot be opened: ") + std::strerror(errno));
+    if (std::fseek(file_, 0, SEEK_END) == 0) size_ = std::ftell(file_);  // a pipe has no size
+    std::rewind(file_);
   }
   FileStream(const FileStream&) = delete;
   FileStream& operator=(const FileStream&) = delete;
@@ -34,14 +36,18 @@ class FileStream final : public ByteStream {
     }
     return got;
   }
+  double fraction_read() const override {
+    return size_ > 0 ? static_cast<double>(std::ftell(file_)) / static_cast<double>(size_) : 0;
+  }
 
  private:
   std::FILE* file_;
+  long size_ = 0;
 };
 
 class MemoryStream final : public ByteStream {
  public:
-  explicit MemoryStream(std::span<const char> bytes) : rest_(bytes) {}
+  explicit MemoryStream(std::span<const char> bytes) : rest_(bytes), size_(bytes.size()) {}
 
   std::size_t read(std::span<char> into) override {
     const std::size_t n = std::min(into.size(), rest_.size());
@@ -49,9 +55,13 @@ class MemoryStream final : public ByteStream {
     rest_ = rest_.subspan(n);
     return n;
   }
+  double fraction_read() const override {
+    return size_ == 0 ? 0 : 1 - static_cast<double>(rest_.size()) / static_cast<double>(size_);
+  }
 
  private:
   std::span<const char> rest_;
+  std::size_t size_;
 };
 
 // A stream whose first bytes can be looked at before anyone reads them.
@@ -83,6 +93,7 @@ class PeekedStream final : public ByteStream {
     given_ += n;
     return n;
   }
+  double fraction_read() const override { return inner_->fraction_read(); }
 
  private:
   std::unique_ptr<ByteStream> inner_;
@@ -121,6 +132,7 @@ class ZstdStream final : public ByteStream {
     }
     return output.pos;
   }
+  double fraction_read() const override { return inner_->fraction_read(); }
 
  private:
   std::unique_ptr<ByteStream> inner_;
@@ -165,6 +177,7 @@ class GzipStream final : public ByteStream {
     }
     return capacity - z_.avail_out;
   }
+  double fraction_read() const override { return inner_->fraction_read(); }
 
  private:
   std::unique_ptr<ByteStream> inner_;

@@ -20,6 +20,8 @@ class ByteStream {
   virtual ~ByteStream() = default;
   // Fills a part of `into` (not empty) and returns its length; 0 at the end only.
   virtual std::size_t read(std::span<char> into) = 0;
+  // How much of the file or memory below has been taken in, 0 .. 1; 0 if its size isn't known.
+  virtual double fraction_read() const = 0;
 };
 
 // max_window_log: a zstd frame may ask for at most 2^this bytes, 10 .. 31.

@@ -71,6 +71,12 @@ ChatGenerator::ChatGenerator(const ChatConfig& config) : config_(config), arriva
 
 Tokens ChatGenerator::block_tokens() const { return kBlockTokens; }
 
+double ChatGenerator::fraction_read() const {
+  if (config_.requests > 0) return static_cast<double>(emitted_) / static_cast<double>(config_.requests);
+  if (config_.duration == 0 || heap_.empty()) return 0;
+  return static_cast<double>(sessions_by_slot_[heap_.front()].time) / static_cast<double>(config_.duration);
+}
+
 bool ChatGenerator::next(TraceRequest& request) {
   if (config_.requests > 0 && emitted_ == config_.requests) return false;
   while (heap_.empty() || next_session_time_ <= sessions_by_slot_[heap_.front()].time) {

@@ -34,6 +34,7 @@ class ChatGenerator final : public TraceSource {
   // Requests with session and turn, both from 1.
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override;
+  double fraction_read() const override;
 
   std::size_t live_sessions() const { return heap_.size(); }
 

@@ -106,6 +106,8 @@ class LineReader {
     }
   }
 
+  double fraction_read() const { return bytes_->fraction_read(); }
+
  private:
   // Reads more bytes behind those not yet given out; false at the end of the stream.
   bool fill() {
@@ -401,6 +403,7 @@ TraceReader::~TraceReader() = default;
 
 bool TraceReader::next(TraceRequest& request) { return state_->next(request); }
 Tokens TraceReader::block_tokens() const { return state_->options.block_tokens; }
+double TraceReader::fraction_read() const { return state_->lines.fraction_read(); }
 std::uint64_t TraceReader::line() const { return state_->line; }
 std::uint64_t TraceReader::ignored_keys() const { return state_->ignored; }
 

@@ -85,6 +85,7 @@ class TraceReader final : public TraceSource {
 
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override;
+  double fraction_read() const override;
 
   std::uint64_t line() const;          // of the last request, from 1
   std::uint64_t ignored_keys() const;  // so far

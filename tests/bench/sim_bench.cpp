@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "policy/substrate.hpp"
+#include "sim/adversarial_world.hpp"
 #include "sim/world.hpp"
 
 namespace {
@@ -149,8 +150,64 @@ void run(benchmark::State& state, Make make) {
 }
 
 void BM_event_world(benchmark::State& state) { run(state, make_event_world); }
+// Many small operations on real bytes: loads and backups of two pages, passes over four.
+class SmallLoad final : public InputHandler {
+ public:
+  explicit SmallLoad(Substrate& substrate) : substrate_(substrate) {}
+  void handle(const Input& input) override {
+    ++inputs;
+    if (inputs > 1'000'000 || std::holds_alternative<TimerFired>(input.what)) return;
+    if (inputs % 4 == 0) substrate_.call_at(input.now + 10);
+    if (std::holds_alternative<Reduction>(input.what)) {
+      submit(inputs);
+    } else {
+      substrate_.reduce_min(ReduceVector{});
+    }
+  }
+  std::uint64_t inputs = 0;
+
+ private:
+  void submit(std::uint64_t n) {
+    const PageMove moves[] = {{{}, 0, 4}, {{}, 1, 5}};
+    if (n % 3 == 0) {
+      TransferOperation operation;
+      operation.lane = n % 2 == 0 ? Lane::h2d : Lane::d2h;
+      operation.plan.pages = 2;
+      operation.plan.bytes = 128;
+      operation.pages = moves;
+      substrate_.submit(operation);
+      return;
+    }
+    const SlotId slots[] = {8, 9, 10, 11};
+    const PageKey keys[4] = {};
+    const SequenceWork work{0, 0, 64, slots, keys};
+    ForwardOperation operation;
+    operation.sequences = std::span(&work, 1);
+    substrate_.submit(operation);
+  }
+  Substrate& substrate_;
+};
+
+void BM_adversarial_world(benchmark::State& state) {
+  std::uint64_t inputs = 0, seed = 0;
+  for (auto _ : state) {
+    AdversarialConfig config;
+    config.seed = ++seed;
+    config.page_tokens = 16;
+    config.device_pages = config.host_pages = 16;
+    config.tracks_slots = false;
+    const auto world = make_adversarial_world(config);
+    Arrivals source(64);
+    SmallLoad load(world->substrate());
+    world->run(source, load);
+    inputs += load.inputs;
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(inputs));
+}
+
 void BM_simgrid_world(benchmark::State& state) { run(state, make_simgrid_world); }
 BENCHMARK(BM_event_world)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_adversarial_world)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_simgrid_world)->UseManualTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace

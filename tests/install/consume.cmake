@@ -20,11 +20,7 @@ file(GLOB headers RELATIVE ${work}/prefix/include/kvtwin ${work}/prefix/include/
 list(TRANSFORM headers REPLACE ".+" "#include \"\\0\"\n")
 list(JOIN headers "" text)
 file(WRITE ${work}/all_headers.hpp ${text})
-set(flags "")
-if(SANITIZE)
-  set(flags "-fsanitize=${SANITIZE}")
-endif()
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${work}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
-  -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_FLAGS=${flags} -DALL_HEADERS=${work})
+  -DCMAKE_PREFIX_PATH=${work}/prefix -DALL_HEADERS=${work})
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/consumer)

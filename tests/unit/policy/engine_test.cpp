@@ -97,6 +97,22 @@ TEST(Engine, a_failed_load_is_computed_instead) {
   EXPECT_TRUE(rig.engine.idle());
 }
 
+TEST(Engine, a_failed_load_is_used_by_nobody_until_it_is_acknowledged) {
+  EngineRig rig(small_config(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass(Status::gate_failed);  // before its load says so itself
+  EXPECT_TRUE(rig.world.passes.empty()) << "what the load left on the device is garbage, and still in the index";
+  rig.complete_transfer(Status::failed);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_TRUE(rig.world.passes[0].gates.empty());
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
 TEST(Engine, a_failed_backup_leaves_no_host_copy) {
   EngineRig rig(small_config(6, 16));
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);

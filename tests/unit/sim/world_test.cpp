@@ -301,6 +301,16 @@ TEST(EventWorld, MetersLanesInWindows) {
   EXPECT_EQ(lanes[2].busy_ns, 250'000'000);
 }
 
+TEST(SimGridWorld, PrintsNothing) {
+  if (!have_simgrid()) GTEST_SKIP() << "built without SimGrid";
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  run_simgrid(plain_config(), {arrival(0, 0)},
+              at_first([](Substrate& s) { s.submit(transfer(Lane::h2d, 1'000'000, 1'000)); }));
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(EventWorld, TicksEveryThousandInputs) {
   std::vector<Input> inputs;
   for (RequestId i = 0; i < 3500; ++i) inputs.push_back(arrival(static_cast<TimeNs>(i), i));

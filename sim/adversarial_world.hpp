@@ -1,0 +1,52 @@
+// A world for swarm tests that moves real, small bytes and behaves as badly as the seam allows. A page is
+// kPageBytes bytes that follow from its key alone, so wrong bytes are seen wherever they are read:
+// - A transfer poisons its targets when it is submitted and reads its sources late, in pieces, at random
+//   instants until it lands; its completion comes later still.
+// - A forward pass checks every token of its context when it starts (once its gates have landed) and again
+//   when it ends, and writes its new tokens in pieces in between.
+// - A released slot is poisoned at once (the world observes the policy's slot events) and mustn't be used.
+// - Durations, delays of completions, timers and reductions are random; each transfer lane is FIFO or not,
+//   as drawn; a cancel takes effect at a random time, or too late. All within the contract of the seam.
+// - Transfers fail, with garbage in their targets, if the seed says so.
+// Which of these a run has, and how strongly, is drawn from the seed too. Equal seeds and equal calls give
+// equal runs. What is wrong becomes a sentence in violations(); the world goes on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "policy/event.hpp"
+#include "sim/world.hpp"
+
+namespace kvtwin {
+
+constexpr std::size_t kPageBytes = 64;
+
+struct AdversarialConfig {
+  std::uint64_t seed = 0;
+  Tokens page_tokens = 1;
+  Pages device_pages = 0;
+  Pages host_pages = 0;
+  std::uint32_t ranks = 1;   // counts in Completion::bytes only
+  bool faults = true;        // false: no transfer fails, whatever the seed
+  bool tracks_slots = true;  // false: no policy is observed, so any slot may be used
+};
+
+class AdversarialWorld : public World, public Observer {
+ public:
+  // Sentences, the first 100; `violation_count` counts them all.
+  virtual const std::vector<std::string>& violations() const = 0;
+  virtual std::uint64_t violation_count() const = 0;
+
+  // What has happened how often: a suite fails if something interesting never did.
+  virtual std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const = 0;
+};
+
+std::unique_ptr<AdversarialWorld> make_adversarial_world(const AdversarialConfig& config);
+
+}  // namespace kvtwin

@@ -1,0 +1,63 @@
+// An experiment file, then a line each for --set (or, behind a '-', for --from-sglang-flags): the parts lie behind
+// one another, separated by a zero byte. Whatever they say, the answer is an experiment or an InputError; and an
+// experiment's resolved form reads back as the same experiment.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/error.hpp"
+#include "cli/experiment.hpp"
+
+namespace {
+
+// The resolved form without its comments on where values came from, which differ.
+bool equal_values(const kvtwin::Experiment& a, const kvtwin::Experiment& b) {
+  for (const kvtwin::Experiment::Key& key : kvtwin::Experiment::keys()) {
+    switch (key.fallback.index()) {
+      case 0:
+        // Paths become absolute.
+        if (a.path(key.name).is_absolute() == b.path(key.name).is_absolute() && a.text(key.name) != b.text(key.name))
+          return false;
+        break;
+      case 1:
+        if (a.integer(key.name) != b.integer(key.name)) return false;
+        break;
+      case 2:
+        if (a.number(key.name) != b.number(key.name)) return false;
+        break;
+      default:
+        if (a.flag(key.name) != b.flag(key.name)) return false;
+    }
+  }
+  return true;
+}
+
+std::string_view take_part(std::string_view& rest) {
+  const std::size_t end = rest.find('\0');
+  const std::string_view part = rest.substr(0, end);
+  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+  return part;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::string_view rest(reinterpret_cast<const char*>(data), size);
+  std::optional<kvtwin::Experiment> experiment;
+  try {
+    experiment = kvtwin::Experiment::from_text(take_part(rest), "experiment");
+    while (!rest.empty()) {
+      const std::string_view part = take_part(rest);
+      part.starts_with('-') ? experiment->set_from_sglang_flags(part) : experiment->set(part);
+    }
+  } catch (const kvtwin::InputError&) {
+    return 0;
+  }
+  // Out of the try: this must not fail.
+  const kvtwin::Experiment again = kvtwin::Experiment::from_text(experiment->resolved(), "resolved");
+  if (!equal_values(*experiment, again)) std::abort();
+  return 0;
+}

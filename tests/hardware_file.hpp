@@ -1,0 +1,23 @@
+// A preset machine with some of its figures changed, as a file for `hardware.file`.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "tests/program.hpp"
+
+namespace kvtwin::test {
+
+// `factor(key, unit)` is what a figure is multiplied by. Returns the setting that names the file.
+inline std::string hardware_setting(const Folder& folder, const std::string& preset, const std::string& name,
+                                    const std::function<double(const std::string&, const std::string&)>& factor) {
+  Json machine = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware" / (preset + ".json")));
+  for (const auto& [key, number] : machine.at("numbers").items()) {
+    const double by = factor(key, number.at("unit").get<std::string>());
+    if (by != 1.0) number["value"] = number.at("value").get<double>() * by;
+  }
+  write_text(folder / name, machine.dump());
+  return "hardware.file=" + (folder / name);
+}
+
+}  // namespace kvtwin::test

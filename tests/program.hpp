@@ -1,0 +1,172 @@
+// Runs the program under test as a user would: arguments, environment and working folder in; exit code, stdout
+// and stderr out. KVTWIN_* names of the caller's environment are kept from it, because the program refuses names
+// that it doesn't know (the test tools set some).
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace kvtwin::test {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// An empty folder that goes with its owner.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "kvtwin-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const fs::path& path() const { return path_; }
+  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+inline std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error(path.string() + ": can't be read");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write_text(const fs::path& path, std::string_view text) {
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) throw std::runtime_error(path.string() + ": can't be written");
+}
+
+struct Outcome {
+  int exit_code = -1;  // -1 = ended by `signal`
+  int signal = 0;
+  std::string out, err;
+
+  Json json() const {
+    if (exit_code != 0) throw std::runtime_error("exit code " + std::to_string(exit_code) + ": " + err);
+    return Json::parse(out);
+  }
+};
+
+struct Surroundings {
+  fs::path folder;                       // to work in; empty = the caller's
+  std::vector<std::string> environment;  // "NAME=value", beside the caller's
+  std::string out_file;                  // where stdout goes; empty = it is captured
+  std::vector<std::string> wrapper;      // a program found by PATH that starts it, e.g. nice -n 19
+};
+
+// A program under way. Whoever starts one waits for it or kills it.
+class Process {
+ public:
+  explicit Process(const std::vector<std::string>& arguments, const Surroundings& around = {}) {
+    std::vector<std::string> words = around.wrapper;
+    words.emplace_back(KVTWIN_PROGRAM);
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<std::string> environment = around.environment;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+      if (!std::string_view(*entry).starts_with("KVTWIN_")) environment.emplace_back(*entry);
+    }
+    std::vector<char*> argv = pointers(words), envp = pointers(environment);
+
+    out_ = memory_file("stdout");
+    err_ = memory_file("stderr");
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (around.out_file.empty()) {
+      posix_spawn_file_actions_adddup2(&actions, out_, STDOUT_FILENO);
+    } else {
+      posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, around.out_file.c_str(), O_WRONLY, 0);
+    }
+    posix_spawn_file_actions_adddup2(&actions, err_, STDERR_FILENO);
+    if (!around.folder.empty()) posix_spawn_file_actions_addchdir_np(&actions, around.folder.c_str());
+    const int error = posix_spawnp(&id_, words.front().c_str(), &actions, nullptr, argv.data(), envp.data());
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::system_error(error, std::generic_category(), words.front());
+  }
+  ~Process() {
+    if (id_ > 0) {
+      kill();
+      wait();
+    }
+    close(out_);
+    close(err_);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  pid_t id() const { return id_; }
+  void kill() const { ::kill(id_, SIGKILL); }
+
+  Outcome wait() {
+    int status = 0;
+    while (waitpid(id_, &status, 0) < 0 && errno == EINTR) {
+    }
+    id_ = -1;
+    Outcome outcome;
+    if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) outcome.signal = WTERMSIG(status);
+    outcome.out = content(out_);
+    outcome.err = content(err_);
+    return outcome;
+  }
+
+ private:
+  static std::vector<char*> pointers(std::vector<std::string>& words) {
+    std::vector<char*> list;
+    for (std::string& word : words) list.push_back(word.data());
+    list.push_back(nullptr);
+    return list;
+  }
+  // A pipe would have to be emptied while the program runs; this needs no reader.
+  static int memory_file(const char* name) {
+    const int file = memfd_create(name, MFD_CLOEXEC);
+    if (file < 0) throw std::system_error(errno, std::generic_category(), name);
+    return file;
+  }
+  static std::string content(int file) {
+    std::string text(static_cast<std::size_t>(lseek(file, 0, SEEK_END)), '\0');
+    std::size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t got = pread(file, text.data() + done, text.size() - done, static_cast<off_t>(done));
+      if (got <= 0) throw std::system_error(errno, std::generic_category(), "captured output");
+      done += static_cast<std::size_t>(got);
+    }
+    return text;
+  }
+
+  pid_t id_ = -1;
+  int out_ = -1, err_ = -1;
+};
+
+inline Outcome run(const std::vector<std::string>& arguments, const Surroundings& around = {}) {
+  return Process(arguments, around).wait();
+}
+
+}  // namespace kvtwin::test

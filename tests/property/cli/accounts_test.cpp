@@ -1,0 +1,223 @@
+// Bytes, tokens and pages add up, whatever the model, the number of ranks and the page size.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+// From the model's config as its authors wrote it.
+std::uint64_t token_bytes(const std::string& model) {
+  const Json config = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models" / (model + ".json")));
+  const auto number = [&](const char* key) { return config.at(key).get<std::uint64_t>(); };
+  constexpr std::uint64_t kBf16 = 2;
+  if (config.contains("kv_lora_rank")) {
+    return number("num_hidden_layers") * (number("kv_lora_rank") + number("qk_rope_head_dim")) * kBf16;
+  }
+  const std::uint64_t head =
+      config.contains("head_dim") ? number("head_dim") : number("hidden_size") / number("num_attention_heads");
+  return 2 * number("num_hidden_layers") * number("num_key_value_heads") * head * kBf16;
+}
+
+struct Case {
+  const char* model;
+  std::uint64_t ranks, copies;  // copies: ranks that hold the same heads
+};
+constexpr Case kCases[] = {{"llama-3.1-8b", 1, 1},  {"llama-3.1-8b", 4, 1}, {"llama-3.1-8b", 16, 2},
+                           {"llama-3.1-70b", 4, 1}, {"qwen3-32b", 2, 1},    {"qwen3-coder-30b-a3b", 8, 2},
+                           {"deepseek-v3", 8, 8},   {"tiny", 1, 1}};
+
+std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
+
+// Both tiers small enough to evict and large enough to hit.
+Settings busy(const Folder& folder, std::uint64_t seed) {
+  return conversations({.requests = 250}, seed).save(folder) +
+         Settings{"hardware.name=b200-pcie5", "tiers.device.tokens=20032", "tiers.host.tokens=60032"};
+}
+
+TEST(Accounts, LanesCarryThePagesOfTheFormula) {
+  for (const Case& c : kCases) {
+    for (const std::uint64_t page : {16, 64}) {
+      SCOPED_TRACE(std::string(c.model) + " on " + std::to_string(c.ranks) + ", pages of " + std::to_string(page));
+      const Folder folder;
+      const Simulated run =
+          simulate(busy(folder, 1) + Settings{std::string("model.name=") + c.model, key("parallel.tp", c.ranks),
+                                              key("cache.page_tokens", page)});
+      const std::uint64_t bytes = token_bytes(c.model);
+      EXPECT_NE(run.report.at("model_kv").get<std::string>().find("= " + std::to_string(bytes) + " bytes/token"),
+                std::string::npos)
+          << run.report.at("model_kv");
+
+      std::uint64_t up = 0, down = 0;
+      for (std::uint64_t rank = 0; rank < c.ranks; ++rank) {
+        const std::string gpu = "gpu" + std::to_string(rank);
+        EXPECT_EQ(run.lane_bytes(gpu + ".d2h"), run.lane_bytes("gpu0.d2h"));
+        EXPECT_EQ(run.lane_bytes(gpu + ".h2d"), run.lane_bytes("gpu0.h2d"));
+        down += run.lane_bytes(gpu + ".d2h");
+        up += run.lane_bytes(gpu + ".h2d");
+      }
+      EXPECT_GT(up, 0U);
+      EXPECT_EQ(down, run.counter("sglang:hicache_backup_tokens_total") * bytes * c.copies);
+      EXPECT_EQ(up, run.counter("sglang:load_back_tokens_total") * bytes * c.copies);
+      EXPECT_EQ(down, run.tier("host").at("written_bytes").get<std::uint64_t>());
+      // What is loaded is loaded for a request that counts it as a hit; a retracted one loads again.
+      const std::uint64_t loaded = run.counter("sglang:load_back_tokens_total");
+      EXPECT_GE(loaded, run.tokens("hit_host"));
+      if (run.requests("retractions") == 0) {
+        EXPECT_EQ(loaded, run.tokens("hit_host"));
+      }
+      // A tier given in tokens holds that many of whole pages.
+      EXPECT_EQ(run.tier("device").at("capacity_pages").get<std::uint64_t>(), 20032 / page);
+      EXPECT_EQ(run.tier("host").at("capacity_pages").get<std::uint64_t>(), 60032 / page);
+      EXPECT_LE(run.tier("device").at("used_pages_max").get<std::uint64_t>(), 20032 / page);
+      EXPECT_LE(run.tier("host").at("used_pages_max").get<std::uint64_t>(), 60032 / page);
+    }
+  }
+}
+
+// GiB are 2^30 bytes of all ranks together, copies included.
+TEST(Accounts, GibHoldsWholePagesOfTheFormula) {
+  for (const Case& c : kCases) {
+    const Folder folder;
+    const Simulated run = simulate(conversations({.requests = 5}, 1).save(folder) +
+                                   Settings{std::string("model.name=") + c.model, "hardware.name=b200-pcie5",
+                                            key("parallel.tp", c.ranks), "tiers.device.gib=8", "tiers.host.gib=16"});
+    const std::uint64_t page = token_bytes(c.model) * c.copies * 64, gib = 1ULL << 30;
+    EXPECT_EQ(run.tier("device").at("capacity_pages").get<std::uint64_t>(), 8 * gib / page) << c.model;
+    EXPECT_EQ(run.tier("host").at("capacity_pages").get<std::uint64_t>(), 16 * gib / page) << c.model;
+  }
+}
+
+TEST(Accounts, TiersSumToTheTotalForEveryRequest) {
+  for (const char* order : {"fcfs", "longest_prefix"}) {
+    const Folder folder;
+    const Simulated run = simulate(busy(folder, 2) + Settings{std::string("scheduler.order=") + order});
+    const Table requests(run.requests_csv);
+    std::uint64_t host_hits = 0;
+    for (std::size_t row = 0; row < requests.size(); ++row) {
+      std::uint64_t sum = 0;
+      for (const char* part : {"hit_device", "hit_host", "hit_disk", "hit_remote", "recomputed_after_stop", "miss"}) {
+        sum += requests.integer(row, part);
+      }
+      ASSERT_EQ(sum, requests.integer(row, "prompt_tokens"));
+      ASSERT_GE(requests.integer(row, "miss"), 1U);
+      host_hits += requests.integer(row, "hit_host");
+    }
+    EXPECT_GT(host_hits, 0U);
+    EXPECT_EQ(host_hits, run.counter("sglang:cached_tokens_total{cache_source=\"host\"}"));
+  }
+}
+
+// An infinite cache misses what is compulsory and nothing else: a page's tokens are told by the blocks up to its end.
+class Compulsory {
+ public:
+  Compulsory(std::uint64_t block, std::uint64_t page) : block_(block), page_(page) {}
+  // Tokens of the request that were seen before; then they are seen.
+  std::uint64_t hit(std::uint64_t input, const std::vector<std::uint64_t>& blocks) {
+    std::uint64_t hit = 0;
+    bool missed = false;
+    for (std::uint64_t end = page_; end <= input; end += page_) {
+      const auto last = blocks.begin() + static_cast<std::ptrdiff_t>((end + block_ - 1) / block_);
+      const bool fresh = seen_.insert({end, {blocks.begin(), last}}).second;
+      missed |= fresh || end > input - 1;  // the last token is always computed
+      if (!missed) hit = end;
+    }
+    return hit;
+  }
+
+ private:
+  std::uint64_t block_, page_;
+  std::set<std::pair<std::uint64_t, std::vector<std::uint64_t>>> seen_;
+};
+
+std::uint64_t compulsory_hits(const TraceText& trace, std::uint64_t block, std::uint64_t page) {
+  Compulsory cache(block, page);
+  std::istringstream lines(trace.text());
+  std::uint64_t hits = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json request = Json::parse(line);
+    hits += cache.hit(request.at("input_length").get<std::uint64_t>(),
+                      request.at("hash_ids").get<std::vector<std::uint64_t>>());
+  }
+  return hits;
+}
+
+TEST(Accounts, InfiniteCacheMissesWhatIsCompulsory) {
+  for (const std::uint64_t page : {1, 16, 48, 64, 512}) {
+    SCOPED_TRACE(page);
+    const Folder folder;
+    // One at a time: what is being computed right now can't be hit.
+    const TraceText trace = conversations({.requests = 150, .least_gap_ms = 60'000}, 5);
+    const std::uint64_t expected = compulsory_hits(trace, 64, page);
+    const Settings settings = trace.save(folder) + Settings{key("cache.page_tokens", page)};
+    const Simulated device = simulate(settings + Settings{"tiers.device.tokens=4000000"});
+    EXPECT_EQ(device.tokens("hit_device"), expected);
+    // The same from below, through a device that holds little more than one request.
+    const Simulated host = simulate(settings + Settings{"tiers.device.tokens=32768", "tiers.host.tokens=4000000"});
+    if (page > 10) {  // shorter hits on the host are computed again: cache.load_back_min_tokens
+      EXPECT_EQ(host.tokens("hit_device") + host.tokens("hit_host"), expected);
+    }
+    EXPECT_GT(host.tokens("hit_host"), 0U);
+    EXPECT_EQ(host.requests("completed"), 150U);
+  }
+}
+
+TEST(Accounts, NoCacheHitsMoreThanAnInfiniteOne) {
+  for (std::uint64_t seed = 10; seed < 16; ++seed) {
+    const Folder folder;
+    const TraceText trace = conversations({.requests = 250}, seed);
+    const Simulated run =
+        simulate(trace.save(folder) + Settings{"tiers.device.tokens=" + std::to_string(16384 * (seed - 8)),
+                                               "tiers.host.tokens=" + std::to_string(32768 * (seed - 10))});
+    EXPECT_LE(run.tokens("hit_device") + run.tokens("hit_host"), compulsory_hits(trace, 64, 64));
+  }
+}
+
+TEST(Accounts, EmptyLowerTierIsNoTier) {
+  const Folder folder;
+  const Settings base = conversations({.requests = 250}, 6).save(folder) + Settings{"tiers.device.tokens=20032"};
+  const Simulated none = simulate(base);
+  for (const char* empty : {"tiers.host.gib=0", "tiers.host.tokens=0", "tiers.host.gib=0.0"}) {
+    const Simulated run = simulate(base + Settings{empty});
+    EXPECT_EQ(without_costs(run.report), without_costs(none.report)) << empty;
+    EXPECT_EQ(run.requests_csv, none.requests_csv) << empty;
+    EXPECT_EQ(run.lanes_csv, none.lanes_csv) << empty;
+  }
+  EXPECT_EQ(none.lane_bytes("gpu0.d2h"), 0U);
+  EXPECT_EQ(none.lane_bytes("gpu0.h2d"), 0U);
+}
+
+TEST(Accounts, SeedMovesTheGeneratorAndNothingElse) {
+  const Settings generated{"workload.generate.requests=150"};
+  const Simulated one = simulate(generated + Settings{"seed=7"});
+  const Simulated same = simulate(generated + Settings{"seed=7"});
+  const Simulated other = simulate(generated + Settings{"seed=8"});
+  EXPECT_EQ(without_costs(one.report), without_costs(same.report));
+  EXPECT_EQ(one.requests_csv, same.requests_csv);
+  EXPECT_NE(one.digest(), other.digest());
+  EXPECT_NE(one.requests_csv, other.requests_csv);
+
+  const Folder folder;
+  const Settings traced = conversations({.requests = 100}, 1).save(folder);
+  EXPECT_EQ(simulate(traced + Settings{"seed=7"}).requests_csv, simulate(traced + Settings{"seed=8"}).requests_csv);
+}
+
+// Later arrivals and requests change nothing of what came before them.
+TEST(Accounts, LimitCutsAndChangesNothingBefore) {
+  const Folder folder;
+  const Settings base = conversations({.requests = 200, .least_gap_ms = 60'000}, 7).save(folder) +
+                        Settings{"tiers.device.tokens=20032", "tiers.host.tokens=60032"};
+  const std::string all = simulate(base).requests_csv;
+  const std::string some = simulate(base + Settings{"workload.limit=80"}).requests_csv;
+  EXPECT_EQ(all.substr(0, some.size()), some);
+  EXPECT_EQ(Table(some).size(), 80U);
+}
+
+}  // namespace
+}  // namespace kvtwin::test

@@ -1,0 +1,171 @@
+// Every key of an experiment moves a result, or is refused beyond the one value that is served. A new key fails
+// this test until it has a row here.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/experiment.hpp"
+#include "tests/hardware_file.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+const std::string kModels = KVTWIN_SOURCE_DIR "/models/presets/models/";
+
+struct Knob {
+  std::string key;
+  std::string one, other;
+  Settings base;  // instead of the common one, if not empty
+};
+
+class Knobs : public testing::Test {
+ protected:
+  // Both tiers evict and hit, requests queue, the PCIe link and the host's memory are in use.
+  Settings busy() {
+    return conversations({.requests = 250, .gap_ms = 60}, 1).save(folder_) +
+           Settings{"tiers.device.tokens=20032", "tiers.host.tokens=60032"};
+  }
+
+  std::vector<Knob> moving() {
+    const Settings generated{"workload.generate.duration_s=60"};
+    const Settings ordered = busy() + Settings{"scheduler.order=longest_prefix"};
+    // Blocks of 64 to 70 tokens fit these ten ids.
+    TraceText ambiguous(64);
+    ambiguous.request(0, 1, ids(0, 10));
+    std::vector<std::uint64_t> half = ids(0, 5);
+    for (const std::uint64_t id : ids(100, 5)) half.push_back(id);
+    ambiguous.request(60'000, 1, half);
+    const Settings blocks{ambiguous.save(folder_, "ambiguous.jsonl").front(), "cache.page_tokens=16"};
+    const std::string slow = hardware_setting(
+        folder_, "h100-pcie5", "slow.json",
+        [](const std::string& key, const std::string&) { return key == "memory_bandwidth" ? 0.5 : 1.0; });
+    const std::string same = hardware_setting(folder_, "h100-pcie5", "same.json",
+                                              [](const std::string&, const std::string&) { return 1.0; });
+    const auto file_of = [](const std::string& setting) { return setting.substr(setting.find('=') + 1); };
+    conversations({.requests = 50}, 2).save(folder_, "other.jsonl");
+    std::vector<Knob> knobs = {
+        {"seed", "1", "2", generated},
+        {"model.name", "llama-3.1-8b", "qwen3-coder-30b-a3b", {}},
+        {"model.config", kModels + "llama-3.1-8b.json", kModels + "qwen3-coder-30b-a3b.json", {}},
+        {"model.kv_dtype", "bf16", "fp8", {}},
+        {"hardware.name", "h100-pcie5", "h200-pcie5", {}},
+        {"hardware.file", file_of(same), file_of(slow), {}},
+        {"workload.trace", folder_ / "trace.jsonl", folder_ / "other.jsonl", {}},
+        {"workload.block_tokens", "64", "70", blocks},
+        {"workload.generate.requests", "40", "41", generated},
+        {"workload.generate.duration_s", "60", "90", {"workload.generate.requests=0"}},
+        {"workload.generate.sessions_per_second", "2.08", "2.5", generated},
+        {"workload.limit", "0", "100", {}},
+        {"workload.time_scale", "1.0", "1.5", {}},
+        {"parallel.tp", "1", "2", {}},
+        {"cache.page_tokens", "64", "16", {}},
+        {"cache.layout", "page_first", "layer_first", {}},
+        {"cache.eviction", "lru", "fifo", {}},
+        {"cache.evict_unit", "page", "node", {}},
+        {"cache.write_threshold", "1", "2", {}},
+        {"cache.io", "auto", "kernel", {}},
+        {"cache.io", "auto", "direct", {}},
+        {"cache.load_back_min_tokens", "10", "4096", {}},
+        {"cache.load_back_quota_tokens", "0", "1024", {}},
+        {"cache.output", "true", "false", {}},
+        {"tiers.device.tokens", "20032", "30016", {}},
+        {"tiers.device.gib", "3", "4", {}},
+        {"tiers.host.tokens", "60032", "70016", {}},
+        {"tiers.host.gib", "6", "8", {}},
+        {"scheduler.order", "fcfs", "longest_prefix", {}},
+        {"scheduler.order_window", "2", "64", ordered},
+        {"scheduler.overtake_limit", "0", "64", ordered},
+        {"scheduler.max_running", "256", "2", {}},
+        {"scheduler.max_waiting", "0", "1", {}},
+        {"scheduler.chunk_tokens", "8192", "1024", {}},
+        {"scheduler.burst_steps", "64", "2", {}},
+    };
+    if (KVTWIN_TEST_SIMGRID) {  // the event heap shares nothing; here eight GPUs share one host's memory
+      knobs.push_back({"sim.dram_shared", "true", "false", busy() + Settings{"parallel.tp=8"}});
+    }
+    return knobs;
+  }
+
+  Folder folder_;
+};
+
+// What is served is one value; any other is refused, by name.
+const std::map<std::string, std::string>& single_valued() {
+  static const std::map<std::string, std::string> keys = {
+      {"workload.generate.kind", "agents"},
+      {"parallel.rank_model", "instances"},
+      {"cluster.engines", "2"},
+      {"cluster.prefill", "1"},
+      {"cluster.decode", "1"},
+      {"cluster.route", "random"},
+      {"cache.write_policy", "write_back"},
+      {"cache.path", "direct"},
+      {"tiers.disk.tokens", "1000000"},
+      {"tiers.disk.gib", "1"},
+      {"tiers.remote.tokens", "1000000"},
+      {"tiers.remote.gib", "1"},
+  };
+  return keys;
+}
+
+// They say how a storage tier works, and there is none as long as single_valued() holds its sizes.
+const std::map<std::string, std::string>& of_storage_tiers() {
+  static const std::map<std::string, std::string> keys = {{"cache.prefetch_policy", "wait_complete"},
+                                                          {"tiers.disk.path", "/nowhere"},
+                                                          {"tiers.disk.format", "segments"},
+                                                          {"tiers.remote.url", "redis://nowhere"}};
+  return keys;
+}
+
+// All that a user sees, but for the echo of the seed.
+std::string results(const Simulated& run) {
+  Json report = without_costs(run.report);
+  report.erase("seed");
+  return report.dump() + run.requests_csv;
+}
+
+TEST_F(Knobs, EachMovesAResult) {
+  for (const Knob& knob : moving()) {
+    const Settings base = knob.base.empty() ? busy() : knob.base;
+    const Simulated one = simulate(base + Settings{knob.key + "=" + knob.one});
+    const Simulated other = simulate(base + Settings{knob.key + "=" + knob.other});
+    EXPECT_NE(results(one), results(other)) << knob.key << " = " << knob.one << " or " << knob.other;
+    EXPECT_GT(one.requests("completed"), 0U) << knob.key;
+  }
+}
+
+TEST_F(Knobs, OneValueIsServedAndOthersAreRefused) {
+  const Settings base = busy();
+  const std::string experiment = folder_ / "experiment.toml";
+  write_text(experiment, "");
+  for (const auto& [key, other] : single_valued()) {
+    const Outcome outcome = run(simulate_arguments(experiment, base + Settings{key + "=" + other}, "", kAnyWorld));
+    EXPECT_EQ(outcome.exit_code, 2) << key << "=" << other << ": give it a row in moving()";
+    EXPECT_NE(outcome.err.find(key), std::string::npos) << outcome.err;
+  }
+}
+
+TEST_F(Knobs, StorageSettingsWaitForStorageTiers) {
+  const Settings base = busy();
+  const std::string plain = results(simulate(base));
+  for (const auto& [key, other] : of_storage_tiers()) {
+    EXPECT_EQ(results(simulate(base + Settings{key + "=" + other})), plain) << key;
+  }
+}
+
+TEST_F(Knobs, EveryKeyIsHere) {
+  const std::vector<Knob> knobs = moving();
+  for (const Experiment::Key& key : Experiment::keys()) {
+    const std::string name(key.name);
+    if (name == "sim.dram_shared" && !KVTWIN_TEST_SIMGRID) continue;
+    const bool moves = std::ranges::any_of(knobs, [&](const Knob& knob) { return knob.key == name; });
+    EXPECT_EQ(moves + single_valued().contains(name) + of_storage_tiers().contains(name), 1) << name;
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin::test

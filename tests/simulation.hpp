@@ -1,0 +1,200 @@
+// `kvtwin simulate` as a function: settings in; report, requests and files out. And traces made by hand.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/program.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+
+// For tests that don't care.
+inline constexpr const char* kAnyWorld = KVTWIN_TEST_SIMGRID ? "simgrid" : "events";
+
+// What two runs of one simulation may differ in.
+inline Json without_costs(Json report) {
+  for (const char* key : {"wall_seconds", "requests_per_wall_second", "peak_rss_bytes"}) report.erase(key);
+  return report;
+}
+
+// A CSV file with a heading; no cell of ours needs quotes.
+class Table {
+ public:
+  explicit Table(const std::string& text) {
+    std::istringstream lines(text);
+    std::string line;
+    while (std::getline(lines, line)) {
+      std::vector<std::string> cells{""};
+      for (const char c : line) {
+        if (c == ',') {
+          cells.emplace_back();
+        } else {
+          cells.back() += c;
+        }
+      }
+      if (columns_.empty()) {
+        for (std::size_t i = 0; i < cells.size(); ++i) columns_[cells[i]] = i;
+      } else if (cells.size() == columns_.size()) {
+        rows_.push_back(std::move(cells));
+      } else {
+        throw std::runtime_error("a row has " + std::to_string(cells.size()) + " cells: " + line);
+      }
+    }
+  }
+
+  std::size_t size() const { return rows_.size(); }
+  const std::string& text(std::size_t row, const std::string& column) const { return rows_[row][columns_.at(column)]; }
+  double number(std::size_t row, const std::string& column) const { return std::stod(text(row, column)); }
+  std::uint64_t integer(std::size_t row, const std::string& column) const { return std::stoull(text(row, column)); }
+  std::uint64_t sum(const std::string& column) const {
+    std::uint64_t total = 0;
+    for (std::size_t row = 0; row < size(); ++row) {
+      if (!text(row, column).empty()) total += integer(row, column);
+    }
+    return total;
+  }
+  // The row whose `column` is `value`.
+  std::size_t row_of(const std::string& column, std::uint64_t value) const {
+    for (std::size_t row = 0; row < size(); ++row) {
+      if (integer(row, column) == value) return row;
+    }
+    throw std::runtime_error("no row with " + column + " " + std::to_string(value));
+  }
+
+ private:
+  std::map<std::string, std::size_t> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+struct Simulated {
+  Json report;
+  std::string requests_csv, lanes_csv, prometheus, resolved;
+
+  std::uint64_t tokens(const char* key) const { return report.at("tokens").at(key).get<std::uint64_t>(); }
+  std::uint64_t requests(const char* key) const { return report.at("requests").at(key).get<std::uint64_t>(); }
+  double mean_ttft() const { return report.at("ttft_seconds").at("mean").get<double>(); }
+  std::string digest() const { return report.at("decisions").at("digest").get<std::string>(); }
+  std::uint64_t lane_bytes(std::string_view name) const {
+    for (const Json& lane : report.at("lanes")) {
+      if (lane.at("name").get<std::string>() == name) return lane.at("bytes").get<std::uint64_t>();
+    }
+    throw std::runtime_error("no lane " + std::string(name));
+  }
+  const Json& tier(std::string_view name) const {
+    for (const Json& tier : report.at("tiers")) {
+      if (tier.at("name").get<std::string>() == name) return tier;
+    }
+    throw std::runtime_error("no tier " + std::string(name));
+  }
+  std::uint64_t counter(const std::string& name) const {
+    const std::string wanted = "\n" + name + " ";
+    const std::size_t at = prometheus.find(wanted);
+    if (at == std::string::npos) throw std::runtime_error("no counter " + name);
+    return std::stoull(prometheus.substr(at + wanted.size()));
+  }
+};
+
+using Settings = std::vector<std::string>;  // key=value
+
+inline Settings operator+(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline std::vector<std::string> simulate_arguments(const std::string& experiment, const Settings& settings,
+                                                   const std::string& out, const std::string& world) {
+  std::vector<std::string> arguments{"simulate", experiment, "--world", world, "--json"};
+  if (!out.empty()) arguments.insert(arguments.end(), {"--out", out});
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  return arguments;
+}
+
+inline Simulated read_run(const Outcome& outcome, const fs::path& folder) {
+  return {outcome.json(), text_of(folder / "requests.csv"), text_of(folder / "lanes.csv"),
+          text_of(folder / "metrics.prom"), text_of(folder / "experiment.resolved.toml")};
+}
+
+// Throws when the program doesn't succeed.
+inline Simulated simulate_file(const std::string& experiment, const Settings& settings,
+                               const std::string& world = kAnyWorld, const Surroundings& around = {}) {
+  const Folder folder;
+  const std::string out = folder / "run";
+  return read_run(run(simulate_arguments(experiment, settings, out, world), around), out);
+}
+
+// The defaults but for `settings`.
+inline Simulated simulate(const Settings& settings, const std::string& world = kAnyWorld,
+                          const Surroundings& around = {}) {
+  const Folder folder;
+  const std::string experiment = folder / "experiment.toml";
+  write_text(experiment, "");
+  return simulate_file(experiment, settings, world, around);
+}
+
+// Requests of a trace, told by their block ids.
+class TraceText {
+ public:
+  explicit TraceText(std::uint64_t block_tokens) : block_tokens_(block_tokens) {}
+
+  // `ms` never falls. The ids' last block may be in part: `input` tokens in all.
+  void request(std::uint64_t ms, std::uint64_t input, std::uint64_t output, const std::vector<std::uint64_t>& ids) {
+    if (ids.size() != (input + block_tokens_ - 1) / block_tokens_) throw std::logic_error("ids don't fit the input");
+    Json line{{"timestamp", ms}, {"input_length", input}, {"output_length", output}, {"hash_ids", ids}};
+    text_ += line.dump() + "\n";
+  }
+  // Whole blocks.
+  void request(std::uint64_t ms, std::uint64_t output, const std::vector<std::uint64_t>& ids) {
+    request(ms, ids.size() * block_tokens_, output, ids);
+  }
+
+  const std::string& text() const { return text_; }
+  // Its file and settings that name it.
+  Settings save(const Folder& folder, const std::string& name = "trace.jsonl") const {
+    write_text(folder / name, text_);
+    return {"workload.trace=" + (folder / name), "workload.block_tokens=" + std::to_string(block_tokens_)};
+  }
+
+ private:
+  std::uint64_t block_tokens_;
+  std::string text_;
+};
+
+// `count` ids from `first` on.
+inline std::vector<std::uint64_t> ids(std::uint64_t first, std::uint64_t count) {
+  std::vector<std::uint64_t> list;
+  for (std::uint64_t i = 0; i < count; ++i) list.push_back(first + i);
+  return list;
+}
+
+// Conversations that grow turn by turn, some started over from a shared head: hits on every tier.
+struct Conversations {
+  std::uint64_t requests = 300, block_tokens = 64, first_blocks = 24, growth_blocks = 6, live = 24, output = 60;
+  std::uint64_t least_gap_ms = 0, gap_ms = 100;  // between two requests: at least, and on average beyond
+};
+
+inline TraceText conversations(const Conversations& c, std::uint64_t seed) {
+  Splitmix random(seed);
+  TraceText trace(c.block_tokens);
+  std::vector<std::vector<std::uint64_t>> live(c.live);
+  std::uint64_t next = 1000, ms = 0;
+  for (std::uint64_t i = 0; i < c.requests; ++i) {
+    std::vector<std::uint64_t>& blocks = live[random.below(c.live)];
+    const bool fresh = blocks.empty() || random.chance(10);
+    if (fresh) blocks = ids(random.below(3) * 8, 8);  // one of three system prompts
+    const std::uint64_t more = random.between(1, fresh ? 2 * c.first_blocks : 2 * c.growth_blocks);
+    for (std::uint64_t block = 0; block < more; ++block) blocks.push_back(next++);
+    const std::uint64_t cut = random.below(c.block_tokens);  // the last block is in part
+    trace.request(ms, blocks.size() * c.block_tokens - cut, random.between(1, 2 * c.output), blocks);
+    if (cut != 0) blocks.back() = next++;  // the follow-up fills it differently
+    ms += c.least_gap_ms + random.below(2 * c.gap_ms + 1);
+  }
+  return trace;
+}
+
+}  // namespace kvtwin::test

@@ -1,0 +1,256 @@
+// The whole engine against the worst world, by the thousand: one seed draws the configuration, the workload and
+// everything the world does. After each input every invariant is checked, and the world checks every byte that a
+// forward pass reads. A seed that fails prints the command that runs it alone.
+//
+//   KVTWIN_SWARM_SEED=123 build-asan/tests/swarm       that seed
+//   KVTWIN_DEEP=1 build-asan/tests/swarm               ten times as many
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "policy/check.hpp"
+#include "policy/engine.hpp"
+#include "policy/page_key.hpp"
+#include "sim/adversarial_world.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kShards = 8;
+constexpr std::uint64_t kSeedsPerShard = 256;
+constexpr std::uint64_t kInputs = 1000;  // at least, for each seed
+
+std::uint64_t current_seed = 0;
+
+std::string reproduction() {
+  return "reproduce: KVTWIN_SWARM_SEED=" + std::to_string(current_seed) + " build-asan/tests/swarm";
+}
+
+void print_seed(const char* condition, const char* sentence, const char* file, int line) {
+  std::fprintf(stderr, "broken promise: %s (%s, %s:%d)\n%s\n", sentence, condition, file, line, reproduction().c_str());
+}
+
+struct Scenario {
+  EngineConfig engine;
+  Tokens prompt_most = 0, output_most = 0;
+  TimeNs gap_most = 0;            // between arrivals; small is overload
+  std::uint64_t fresh_share = 0;  // in 256: a prompt that continues nothing
+  std::uint64_t open_most = 0;    // requests under way before the traffic pauses, so that a seed ends
+};
+
+template <typename T>
+T pick(test::Splitmix& random, std::initializer_list<T> values) {
+  return *(values.begin() + random.below(values.size()));
+}
+
+Scenario draw_scenario(test::Splitmix& random) {
+  Scenario s;
+  EngineConfig& e = s.engine;
+  const auto page = pick<std::uint32_t>(random, {1, 2, 3, 4, 8, 16});
+  e.shape = {pick<std::uint32_t>(random, {1, 2, 5}), pick<std::uint32_t>(random, {1, 2}), 1, 16, page};
+  e.ranks = pick<std::uint32_t>(random, {1, 1, 2, 4});
+  e.device_pages = 4 + random.below(pick<std::uint64_t>(random, {8, 40, 253}));
+  e.host_pages = random.below(4) == 0 ? 0 : 1 + random.below(pick<std::uint64_t>(random, {8, 60, 256}));
+  e.host_layout = pick(random, {Layout::layer_first, Layout::page_first, Layout::page_first_direct});
+  e.io = pick(random, {IoBackend::automatic, IoBackend::direct, IoBackend::kernel});
+  e.eviction = random.below(2) == 0 ? "lru" : "fifo";
+  e.evict_unit = random.below(3) == 0 ? EvictUnit::node : EvictUnit::page;
+  e.write_threshold = pick<std::uint32_t>(random, {1, 1, 2, 3});
+  e.load_back_min_tokens = pick<Tokens>(random, {0, 1, 10, 40});
+  e.load_back_quota_pages = pick<Pages>(random, {0, 0, 3, 20});
+  e.cache_output = random.below(3) != 0;
+  e.order = random.below(2) == 0 ? RequestOrder::fcfs : RequestOrder::longest_prefix;
+  e.order_window = pick<std::uint32_t>(random, {1, 4, 128});
+  e.overtake_limit = pick<std::uint32_t>(random, {0, 3, 128});
+  e.max_running = pick<std::uint32_t>(random, {1, 2, 8, 256});
+  e.max_waiting = pick<std::uint64_t>(random, {0, 0, 5});
+  e.chunk_tokens = pick<Tokens>(random, {1, 7, 32, 8192});
+  e.burst_steps = pick<std::uint32_t>(random, {1, 4, 64});
+  e.reserve_initial = pick<std::uint32_t>(random, {0, 717, 1024});
+  e.reserve_min = std::min(e.reserve_initial, pick<std::uint32_t>(random, {0, 100, 1024}));
+  const Tokens capacity = e.device_pages * page;
+  s.prompt_most = std::max<Tokens>(1, capacity * (1 + random.below(12)) / 10);
+  s.output_most = 1 + random.below(std::max<Tokens>(1, std::min<Tokens>(capacity, 80)));
+  s.gap_most = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
+  s.fresh_share = random.below(256);
+  s.open_most = pick<std::uint64_t>(random, {3, 12, 50});
+  return s;
+}
+
+// Requests that share prefixes: each continues an earlier prompt, cuts it short, or starts anew.
+class Workload final : public InputSource {
+ public:
+  Workload(const Scenario& scenario, test::Splitmix& random, const std::uint64_t& inputs, const std::uint64_t& ended)
+      : scenario_(scenario), random_(random), inputs_(inputs), ended_(ended) {}
+
+  bool next(Input& input) override {
+    if (inputs_ >= kInputs) return false;
+    if (scenario_.gap_most > 0) time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
+    if (requests_ - ended_ >= scenario_.open_most) time_ += kNsPerSecond;
+    const Tokens page = scenario_.engine.shape.page_tokens;
+    Arrival arrival;
+    arrival.request = requests_++;
+    arrival.prompt_tokens = 1 + random_.below(scenario_.prompt_most);
+    arrival.output_tokens = 1 + random_.below(scenario_.output_most);
+    arrival.priority = static_cast<std::int32_t>(random_.below(3));
+    const std::size_t pages = arrival.prompt_tokens / page;
+    std::vector<PageKey> keys;
+    if (!earlier_.empty() && random_.below(256) >= scenario_.fresh_share) {
+      keys = earlier_[random_.below(earlier_.size())];
+      if (keys.size() > pages || random_.below(3) == 0) keys.resize(random_.below(std::min(keys.size(), pages) + 1));
+    }
+    while (keys.size() < pages) {
+      const BlockSegment segment{random_.below(4) == 0 ? random_.below(4) : random_.next(), 0, static_cast<std::uint32_t>(page)};
+      keys.push_back(block_page_key(keys.empty() ? nullptr : &keys.back(), std::span(&segment, 1)));
+    }
+    if (earlier_.size() < 32) {
+      earlier_.push_back(keys);
+    } else {
+      earlier_[random_.below(earlier_.size())] = keys;
+    }
+    keys_ = std::move(keys);
+    arrival.keys = keys_;
+    input = {time_, arrival};
+    return true;
+  }
+
+  std::uint64_t requests() const { return requests_; }
+
+ private:
+  const Scenario& scenario_;
+  test::Splitmix& random_;
+  const std::uint64_t& inputs_;
+  const std::uint64_t& ended_;
+  TimeNs time_ = 0;
+  std::uint64_t requests_ = 0;
+  std::vector<std::vector<PageKey>> earlier_;
+  std::vector<PageKey> keys_;
+};
+
+using Marks = std::map<std::string, std::uint64_t>;
+
+// Hands events to the world, checks each record, and keeps the marks.
+class Watcher final : public Observer {
+ public:
+  Watcher(Observer& world, Marks& marks) : world_(world), marks_(marks) {}
+
+  void on_event(const Event& event) override {
+    world_.on_event(event);
+    static constexpr std::array kNames = {"arrived", "admitted", "first token", "finished", "rejected", "retracted",
+                                          "backup queued", "backup done", "backup dropped", "load queued", "load done",
+                                          "load failed", "evicted", "slots allocated", "slots released", "pass done"};
+    ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
+    if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
+    if (event.kind == EventKind::backup_dropped) ++marks_["backup dropped: " + std::string(name_of(event.reason))];
+    if (event.kind == EventKind::rejected) {
+      ++ended;
+      ++marks_["rejected: " + std::string(name_of(event.record->rejected))];
+    }
+    if (event.kind == EventKind::finished) check(*event.record);
+  }
+
+  std::uint64_t ended = 0;  // finished or rejected
+
+ private:
+  void check(const RequestRecord& r) {
+    ++ended;
+    EXPECT_EQ(r.prompt_tokens,
+              r.hit_device + r.hit_host + r.hit_disk + r.hit_remote + r.recomputed_after_stop + r.miss);
+    EXPECT_GE(r.miss, 1U) << "a first token has to be computed";
+    EXPECT_EQ(r.first_token - r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns);
+    EXPECT_GE(r.queue_ns, 0);
+    EXPECT_GE(r.finished, r.first_token);
+    if (r.hit_host > 0) ++marks_["hit on the host"];
+    if (r.hit_device > 0) ++marks_["hit on the device"];
+    if (r.retractions > 0 && r.retracted_recompute > 0) ++marks_["finished after a retraction"];
+  }
+
+  Observer& world_;
+  Marks& marks_;
+};
+
+class Inspector final : public InputHandler {
+ public:
+  explicit Inspector(std::uint64_t& inputs) : inputs_(inputs) {}
+  void handle(const Input& input) override {
+    ++inputs_;
+    engine->handle(input);
+    engine->check_invariants();
+  }
+  Engine* engine = nullptr;
+
+ private:
+  std::uint64_t& inputs_;
+};
+
+// Returns the digest: equal seeds must give equal ones.
+std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
+  current_seed = seed;
+  test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 1};
+  const Scenario scenario = draw_scenario(random);
+  AdversarialConfig config;
+  config.seed = random.next();
+  config.page_tokens = scenario.engine.shape.page_tokens;
+  config.device_pages = scenario.engine.device_pages;
+  config.host_pages = scenario.engine.host_pages;
+  config.ranks = scenario.engine.ranks;
+  config.faults = random.below(3) != 0;
+  const auto world = make_adversarial_world(config);
+  Watcher watcher(*world, marks);
+  DecisionLog decisions;
+  Engine engine(scenario.engine, world->substrate(), decisions, &watcher);
+  std::uint64_t inputs = 0;
+  Inspector inspector(inputs);
+  inspector.engine = &engine;
+  Workload workload(scenario, random, inputs, watcher.ended);
+  world->run(workload, inspector);
+
+  EXPECT_TRUE(engine.idle()) << engine.state_summary();
+  EXPECT_EQ(watcher.ended, workload.requests()) << "every request ends";
+  EXPECT_GE(inputs, kInputs);
+  EXPECT_EQ(world->violation_count(), 0U);
+  for (const std::string& violation : world->violations()) ADD_FAILURE() << violation;
+  for (const auto& [name, count] : world->coverage()) marks["world: " + std::string(name)] += count;
+  return decisions.digest();
+}
+
+bool deep() { return std::getenv("KVTWIN_DEEP") != nullptr; }
+
+class Swarm : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
+  set_check_handler(print_seed);
+  Marks marks;
+  if (const char* one = std::getenv("KVTWIN_SWARM_SEED")) {
+    if (GetParam() == 0) run_seed(std::strtoull(one, nullptr, 10), marks);
+    return;
+  }
+  const std::uint64_t seeds = kSeedsPerShard * (deep() ? 10 : 1);
+  for (std::uint64_t i = 0; i < seeds && !HasFailure(); ++i) {
+    const std::uint64_t seed = GetParam() * seeds + i;
+    const std::uint64_t digest = run_seed(seed, marks);
+    if (i % 32 == 0) {
+      Marks again;
+      EXPECT_EQ(run_seed(seed, again), digest) << "the same seed decides the same";
+    }
+    if (HasFailure()) std::printf("%s\n", reproduction().c_str());
+  }
+  // What is interesting must have happened, or the swarm proves little.
+  for (const char* mark : {"retracted", "rejected: too_long", "rejected: queue_full", "evicted: demoted", "evicted: lost",
+                           "backup dropped: capacity", "backup dropped: transfer_failed", "load done", "load failed",
+                           "hit on the host", "hit on the device", "finished after a retraction"}) {
+    EXPECT_GT(marks[mark], 0U) << mark << " never happened";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, Swarm, testing::Range<std::uint64_t>(0, kShards));
+
+}  // namespace
+}  // namespace kvtwin

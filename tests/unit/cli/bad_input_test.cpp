@@ -1,0 +1,333 @@
+// What a user gets wrong is answered by exit code 2 and one line on stderr that says what, where and what would be
+// right; stdout stays empty and nothing is left in the folder. A machine that refuses work is exit code 1, likewise.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr const char* kTwoRequests =
+    R"({"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}
+{"timestamp": 10, "input_length": 600, "output_length": 2, "hash_ids": [1, 3]}
+)";
+
+class BadInput : public testing::Test {
+ protected:
+  BadInput() {
+    around_.folder = folder_.path();
+    write_text(folder_ / "trace.jsonl", kTwoRequests);
+    write_text(folder_ / "good.toml", "[workload]\ntrace = \"trace.jsonl\"\n");
+  }
+
+  std::vector<std::string> files() const {
+    std::vector<std::string> names;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_.path())) {
+      names.push_back(entry.path().lexically_relative(folder_.path()).string());
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+
+  // Runs it in the folder and expects one line with all of `parts`, and no trace of it.
+  void refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts, int code = 2) {
+    const std::vector<std::string> before = files();
+    const Outcome outcome = run(arguments, around_);
+    std::string shown = "kvtwin";
+    for (const std::string& argument : arguments) shown += " " + argument;
+    SCOPED_TRACE(shown + "\n" + outcome.err);
+    EXPECT_EQ(outcome.exit_code, code);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_TRUE(outcome.err.starts_with("kvtwin: "));
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1);
+    EXPECT_TRUE(outcome.err.ends_with("\n"));
+    for (const unsigned char c : outcome.err) EXPECT_TRUE(c == '\n' || c >= ' ') << static_cast<int>(c);
+    for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << part;
+    EXPECT_EQ(files(), before);
+  }
+
+  void refused_file(const std::string& text, const std::vector<std::string>& parts) {
+    write_text(folder_ / "bad.toml", text);
+    refused({"simulate", "bad.toml", "--out", "out"}, parts);
+  }
+  void refused_set(const std::string& setting, const std::vector<std::string>& parts) {
+    refused({"simulate", "good.toml", "--out", "out", "--set", setting}, parts);
+  }
+  void refused_trace(const std::string& text, const std::vector<std::string>& parts) {
+    write_text(folder_ / "bad.jsonl", text);
+    std::vector<std::string> all = parts;
+    all.emplace_back("bad.jsonl");
+    refused({"simulate", "good.toml", "--out", "out", "--set", "workload.trace=bad.jsonl"}, all);
+  }
+
+  Folder folder_;
+  Surroundings around_;
+};
+
+TEST_F(BadInput, GoodInputIsTaken) {  // else all below would prove nothing
+  const Outcome outcome = run({"simulate", "good.toml", "--json", "--world", kAnyWorld, "--out", "out"}, around_);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json().at("requests").at("completed"), 2);
+  const std::vector<std::string> expected{"good.toml",
+                                          "out",
+                                          "out/experiment.resolved.toml",
+                                          "out/lanes.csv",
+                                          "out/metrics.prom",
+                                          "out/report.json",
+                                          "out/requests.csv",
+                                          "trace.jsonl"};
+  EXPECT_EQ(files(), expected);
+}
+
+// ---- the command line --------------------------------------------------------------------------------
+
+TEST_F(BadInput, CommandLine) {
+  refused({}, {"subcommand", "--help"});
+  refused({"simulat", "good.toml"}, {"\"simulat\"", "\"simulate\"?", "presets"});
+  refused({"simulate"}, {"experiment", "quickstart.toml"});
+  refused({"simulate", "good.toml", "--wrld", "events"}, {"--wrld"});
+  refused({"simulate", "good.toml", "--world", "sim"}, {"sim", "simgrid", "events"});
+  refused({"simulate", "good.toml", "--out"}, {"--out"});
+  refused({"simulate", "good.toml", "other.toml"}, {"other.toml"});
+  refused({"simulate", "good.toml", "--set"}, {"--set"});
+  refused({"simulate", "good.toml", "--set", "cache.page_tokens"}, {"cache.page_tokens", "key=value"});
+  refused({"simulate", "good.toml", "--set", "=3"}, {"key=value"});
+  refused({"simulate", "good.toml", "--from-sglang-flags", "--page-sice 64"}, {"--page-sice", "\"--page-size\""});
+  refused({"simulate", "good.toml", "--from-sglang-flags", "--page-size"}, {"--page-size needs a value"});
+  refused({"simulate", "good.toml", "--from-sglang-flags", "--hicache-size many"}, {"--hicache-size", "many"});
+}
+
+TEST_F(BadInput, Environment) {
+  around_.environment = {"KVTWIN_PROGRES=0"};
+  refused({"simulate", "good.toml"}, {"KVTWIN_PROGRES", "KVTWIN_PROGRESS"});
+  around_.environment = {"KVTWIN_PROGRESS=maybe"};
+  refused({"simulate", "good.toml"}, {"KVTWIN_PROGRESS=maybe", "true", "off"});
+  for (const char* known : {"KVTWIN_PROGRESS=off", "KVTWIN_PROGRESS=0", "KVTWIN_PROGRESS=false", "KVTWIN_PROGRESS="}) {
+    around_.environment = {known};
+    EXPECT_EQ(run({"simulate", "good.toml", "--world", kAnyWorld}, around_).exit_code, 0) << known;
+  }
+}
+
+// ---- experiment files --------------------------------------------------------------------------------
+
+TEST_F(BadInput, ExperimentFile) {
+  refused({"simulate", "nowhere.toml"}, {"nowhere.toml", "can't be read", "TOML"});
+  refused({"simulate", "."}, {"can't be read"});
+  refused_file("[cache]\npage_tokens = = 3\n", {"bad.toml:2", "TOML"});
+  refused_file("[cache\n", {"bad.toml:1", "TOML"});
+  refused_file("seed = 1\nseed = 2\n", {"bad.toml:2"});
+  refused_file("seed = 1\n\n[cache]\npage_token = 64\n",
+               {"bad.toml:4", "\"cache.page_token\"", "\"cache.page_tokens\"?"});
+  refused_file("[tiers.hots]\ngib = 3\n", {"bad.toml:2", "\"tiers.host.gib\"?"});
+  refused_file("nothing_like_it_at_all = 1\n", {"bad.toml:1", "--help-keys"});
+  refused_file("\"a\\nb\" = 1\n", {"bad.toml:1", "unknown key"});
+  refused_file(std::string(2 << 20, '#'), {"bad.toml", "1 MiB"});
+  // Keys too deep for a parser that recurses.
+  std::string deep = "seed = 1\na";
+  for (int i = 0; i < 400'000; ++i) deep += ".a";
+  refused_file(deep + " = 1\n", {"bad.toml:2", "dots"});
+}
+
+TEST_F(BadInput, TypesAndRanges) {
+  refused_file("[cache]\npage_tokens = \"64\"\n", {"bad.toml:2", "cache.page_tokens", "an integer"});
+  refused_file("[cache]\npage_tokens = 64.0\n", {"bad.toml:2", "cache.page_tokens", "an integer"});
+  refused_file("[cache]\npage_tokens = [64]\n", {"bad.toml:2", "cache.page_tokens"});
+  refused_file("[cache]\npage_tokens = 2026-01-01\n", {"bad.toml:2", "cache.page_tokens"});
+  refused_file("[cache]\nio = 3\n", {"bad.toml:2", "cache.io", "a string"});
+  refused_file("[cache]\noutput = 1\n", {"bad.toml:2", "cache.output", "true or false"});
+  refused_file("cache = 3\n", {"bad.toml:1", "cache"});
+  refused_file("[cache]\nio.name = 3\n", {"bad.toml:2", "cache.io.name", "cache.io"});
+  refused_file("[tiers.host]\ngib = -1.5\n", {"bad.toml:2", "tiers.host.gib", "-1.5", "at least 0"});
+  refused_file("[tiers.host]\ngib = nan\n", {"bad.toml:2", "tiers.host.gib", "at least 0"});
+  refused_file("[tiers.host]\ngib = inf\n", {"bad.toml:2", "tiers.host.gib", "at most"});
+  refused_set("tiers.host.tokens=-5", {"--set", "tiers.host.tokens", "-5", "at least 0"});
+  refused_set("cache.page_tokens=0", {"--set", "cache.page_tokens", "at least 1"});
+  refused_set("cache.page_tokens=", {"--set", "cache.page_tokens", "an integer"});
+  refused_set("cache.page_tokens=64 tokens", {"--set", "cache.page_tokens", "an integer"});
+  refused_set("cache.page_tokens=99999999999999999999", {"--set", "cache.page_tokens", "an integer"});
+  refused_set("cache.pagetokens=3", {"--set", "\"cache.page_tokens\"?"});
+  refused_set("parallel.tp=3", {"3"});
+  refused_set("workload.trace=caf\xe9.jsonl", {"--set", "workload.trace", "UTF-8"});
+  refused_set("workload.time_scale=0", {"--set", "workload.time_scale", "at least"});
+}
+
+TEST_F(BadInput, Tiers) {
+  refused_set("tiers.host.tokens=63", {"tiers.host.tokens", "63", "page of 64", "cache.page_tokens"});
+  refused_set("tiers.device.tokens=63", {"tiers.device.tokens", "63", "page of 64", "cache.page_tokens"});
+  refused_set("tiers.host.gib=0.001", {"tiers.host.gib", "page of 64"});
+  refused_set("tiers.host.gib=1e9", {"tiers.host.gib", "smaller"});
+  refused_file("[tiers.host]\ngib = 3.0\ntokens = 64000\n",
+               {"bad.toml:", "tiers.host.gib", "tiers.host.tokens", "one of them"});
+  refused_file("[model]\nname = \"tiny\"\nconfig = \"x.json\"\n",
+               {"bad.toml:", "model.name", "model.config", "one of them"});
+  // A page larger than what the device has left beside the weights.
+  refused({"simulate", "good.toml", "--set", "cache.page_tokens=900000"}, {"cache.page_tokens", "900000", "smaller"});
+  refused_set("model.name=llama-3.1-70b", {"llama-3.1-70b", "h100-pcie5", "parallel.tp"});
+}
+
+TEST_F(BadInput, UnknownNamesListTheKnown) {
+  refused_set("model.name=llama-3.1-8", {"\"llama-3.1-8\"", "\"llama-3.1-8b\"?", "qwen3-32b", "deepseek-v3", "tiny"});
+  refused_set("hardware.name=h100", {"\"h100\"", "h100-pcie5", "gb200-c2c", "cpu-host"});
+  refused_set("cache.eviction=lruu", {"cache.eviction", "\"lru\"?", "fifo"});
+  refused_set("cache.eviction=opt", {"cache.eviction", "hitrate"});
+  refused_set("cache.layout=page-first", {"cache.layout", "\"page_first\"?", "layer_first", "page_head"});
+  refused_set("cache.io=automatic", {"cache.io", "kernel", "direct", "auto"});
+  refused_set("scheduler.order=lpm", {"scheduler.order", "fcfs", "longest_prefix"});
+  refused_set("cache.evict_unit=block", {"cache.evict_unit", "page", "node"});
+  refused_set("cache.prefetch_policy=never", {"cache.prefetch_policy", "best_effort", "wait_complete", "timeout"});
+  refused_set("model.kv_dtype=int4", {"model.kv_dtype", "fp8"});
+}
+
+TEST_F(BadInput, ModelAndHardwareFiles) {
+  refused_set("model.config=nowhere.json", {"nowhere.json"});
+  refused_set("hardware.file=nowhere.json", {"nowhere.json"});
+  refused_set("model.config=.", {".: ", "can't be read", "JSON"});
+  write_text(folder_ / "broken.json", "{\"num_hidden_layers\": 32,\n\"hidden_size\": }\n");
+  refused_set("model.config=broken.json", {"broken.json"});
+  refused_set("hardware.file=broken.json", {"broken.json"});
+  write_text(folder_ / "list.json", "[]");
+  refused_set("model.config=list.json", {"list.json", "object"});
+  refused_set("hardware.file=list.json", {"list.json", "object"});
+  write_text(folder_ / "empty.json", "{}");
+  refused_set("model.config=empty.json", {"empty.json"});
+  refused_set("hardware.file=empty.json", {"empty.json", "numbers"});
+  write_text(folder_ / "fast.json", R"({"numbers": {"host_to_device": {"value": 12500, "unit": "GB/s"}}})");
+  refused_set("hardware.file=fast.json", {"fast.json", "host_to_device", "1,000 GB/s"});
+}
+
+TEST_F(BadInput, GeneratorWithoutEnd) {
+  write_text(folder_ / "empty.toml", "");
+  refused({"simulate", "empty.toml", "--set", "workload.generate.duration_s=0"},
+          {"workload.generate.duration_s", "workload.generate.requests"});
+  refused({"simulate", "empty.toml", "--set", "workload.generate.duration_s=1e-12"},
+          {"workload.generate.duration_s", "workload.generate.requests"});
+}
+
+// ---- traces ------------------------------------------------------------------------------------------
+
+TEST_F(BadInput, Trace) {
+  refused_set("workload.trace=nowhere.jsonl", {"nowhere.jsonl", "No such file"});
+  refused_set("workload.trace=.", {"\".\""});
+  std::string seven;
+  for (int i = 0; i < 6; ++i)
+    seven += R"({"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [1]})"
+             "\n";
+  refused_trace(seven +
+                    R"({"timestamp": 0, "input_length": 1, "output)"
+                    "\n" +
+                    seven,
+                {"line 7", "JSON"});
+  refused_trace(seven + "[1, 2]\n", {"line 7", "object"});
+  refused_trace(seven + R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})",
+                {"line 7", "hash_ids", "513", "2 blocks of 512"});
+  refused_trace(R"({"timestamp": 5, "input_length": 1, "output_length": 1, "hash_ids": [1]})"
+                "\n" +
+                    seven,
+                {"line 2", "timestamp", "earlier"});
+  refused_trace(R"({"input_length": 1, "output_length": 1, "hash_ids": [1]})", {"line 1", "timestamp", "missing"});
+  refused_trace(R"({"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": [1]})",
+                {"line 1", "timestamp"});
+  refused_trace(R"({"timestamp": 0, "input_length": "x", "output_length": 1, "hash_ids": [1]})",
+                {"line 1", "input_length"});
+  refused_trace(std::string("\0\n\x01", 3), {"line 1", "JSON"});
+}
+
+TEST_F(BadInput, CutOffCompression) {
+  const std::string whole = text_of(KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst");
+  // Cut within the last frame's end, so that thousands of requests have been served before it shows.
+  write_text(folder_ / "cut.zst", whole.substr(0, whole.size() / 16));
+  refused_set("workload.trace=cut.zst", {"cut.zst", "cut off", "zstd"});
+  write_text(folder_ / "cut.zst", whole.substr(0, 7));
+  refused_set("workload.trace=cut.zst", {"cut.zst", "cut off", "zstd"});
+  std::string broken = whole.substr(0, 4096);
+  broken[100] = static_cast<char>(broken[100] ^ 0x55);
+  write_text(folder_ / "cut.zst", broken);
+  refused_set("workload.trace=cut.zst", {"cut.zst"});
+
+  // An empty member, header and all: 1f 8b 08 ...; cut in its trailer.
+  const std::string gzip("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00", 20);
+  for (const std::size_t length : {3UL, 10UL, 12UL, 19UL}) {
+    write_text(folder_ / "cut.gz", gzip.substr(0, length));
+    refused_set("workload.trace=cut.gz", {"cut.gz", "cut off", "gzip"});
+  }
+}
+
+// ---- where results go --------------------------------------------------------------------------------
+
+TEST_F(BadInput, RunFolder) {
+  fs::create_directory(folder_ / "full");
+  write_text(folder_ / "full/notes.txt", "mine");
+  refused({"simulate", "good.toml", "--out", "full"}, {"--out full", "not empty", "--force"});
+  refused({"simulate", "good.toml", "--out", "full", "--force"}, {"--out full", "report.json", "--force"});
+  refused({"simulate", "good.toml", "--out", "good.toml"}, {"--out good.toml", "is a file"});
+  refused({"simulate", "good.toml", "--out", "good.toml", "--force"}, {"--out good.toml", "is a file"});
+  refused({"simulate", "good.toml", "--out", "good.toml/run"}, {"--out good.toml/run", "can't be written"}, 1);
+  refused({"simulate", "good.toml", "--out", "/proc/kvtwin/run"}, {"--out /proc/kvtwin/run", "can't be written"}, 1);
+  refused({"simulate", "good.toml", "--out", ""}, {"--out"});
+}
+
+TEST_F(BadInput, ForceReplacesARunFolderWhole) {
+  const std::vector<std::string> arguments{"simulate", "good.toml", "--world", kAnyWorld, "--out", "out"};
+  ASSERT_EQ(run(arguments, around_).exit_code, 0);
+  write_text(folder_ / "out/old.txt", "from the run before");
+  refused(arguments, {"--out out", "not empty", "--force"});
+  std::vector<std::string> forced = arguments;
+  forced.emplace_back("--force");
+  const Outcome outcome = run(forced, around_);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder_ / "out/old.txt"));
+  EXPECT_TRUE(fs::exists(folder_ / "out/report.json"));
+  // What fails leaves the old run as it was.
+  refused({"simulate", "good.toml", "--out", "out", "--force", "--set", "workload.trace=nowhere.jsonl"},
+          {"nowhere.jsonl"});
+  EXPECT_TRUE(fs::exists(folder_ / "out/report.json"));
+}
+
+// However its name is written.
+TEST_F(BadInput, RunFolderIsNamedAsUsersDo) {
+  for (const char* name : {"plain", "slash/", "a/b/c", "./dot", "up/../over", "with space"}) {
+    const Outcome outcome = run({"simulate", "good.toml", "--world", kAnyWorld, "--out", name}, around_);
+    EXPECT_EQ(outcome.exit_code, 0) << name << ": " << outcome.err;
+    const fs::path report = (folder_.path() / name / "report.json").lexically_normal();
+    EXPECT_TRUE(fs::exists(report)) << name;
+    const Outcome again = run({"simulate", "good.toml", "--world", kAnyWorld, "--out", name, "--force"}, around_);
+    EXPECT_EQ(again.exit_code, 0) << name << ": " << again.err;
+    EXPECT_TRUE(fs::exists(report)) << name;
+  }
+  for (const std::string& name : files()) EXPECT_EQ(name.find("partial"), std::string::npos) << name;
+  // A link stays one, and what it names is replaced.
+  fs::create_directory(folder_ / "disk");
+  fs::create_directory_symlink(folder_ / "disk", folder_ / "link");
+  for (const bool again : {false, true}) {
+    std::vector<std::string> arguments{"simulate", "good.toml", "--world", kAnyWorld, "--out", "link"};
+    if (again) arguments.emplace_back("--force");
+    EXPECT_EQ(run(arguments, around_).exit_code, 0);
+    EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+    EXPECT_TRUE(fs::exists(folder_ / "disk/report.json"));
+  }
+  // An empty folder that is there already.
+  fs::create_directory(folder_ / "here");
+  Surroundings inside = around_;
+  inside.folder = folder_ / "here";
+  const Outcome outcome = run({"simulate", "../good.toml", "--world", kAnyWorld, "--out", "."}, inside);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(folder_ / "here/report.json"));
+}
+
+TEST_F(BadInput, FullStdout) {
+  around_.out_file = "/dev/full";
+  refused({"simulate", "good.toml", "--world", kAnyWorld}, {"stdout", "disk full"}, 1);
+  refused({"simulate", "good.toml", "--world", kAnyWorld, "--json"}, {"stdout", "disk full"}, 1);
+  refused({"simulate", "--help-keys"}, {"stdout", "disk full"}, 1);
+  refused({"presets"}, {"stdout", "disk full"}, 1);
+  refused({"presets", "--json"}, {"stdout", "disk full"}, 1);
+  refused({"--help"}, {"stdout", "disk full"}, 1);
+  refused({"--version"}, {"stdout", "disk full"}, 1);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
