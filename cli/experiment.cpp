@@ -36,7 +36,8 @@ const std::vector<Key>& table() {
       {"workload.generate.kind", text_value("chat"), 0, 0, "what to generate where no trace is given: chat"},
       {"workload.generate.requests", integer_value(0), 0, kMost, "requests to generate; 0 = by duration"},
       {"workload.generate.duration_s", 3600.0, 0, 1e9, "seconds of traffic to generate"},
-      {"workload.generate.sessions_per_second", 2.08, 1e-9, 1e6, "new sessions a second; 2.08 makes about 3.4 requests a second"},
+      {"workload.generate.sessions_per_second", 2.08, 1e-9, 1e6,
+       "new sessions a second; 2.08 makes about 3.4 requests a second"},
       {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
       {"workload.time_scale", 1.0, 1e-9, 1e9, "2.0 = arrivals twice as far apart"},
       {"parallel.tp", integer_value(1), 1, 64, "tensor-parallel ranks of the engine"},
@@ -46,12 +47,14 @@ const std::vector<Key>& table() {
       {"cluster.decode", integer_value(0), 0, 1024, "engines that only decode"},
       {"cluster.route", text_value("round_robin"), 0, 0, "how requests find their engine"},
       {"cache.page_tokens", integer_value(64), 1, 1e6, "tokens of a page"},
-      {"cache.layout", text_value("page_first"), 0, 0, "of the host pool: layer_first, page_first, page_first_direct, page_head"},
+      {"cache.layout", text_value("page_first"), 0, 0,
+       "of the host pool: layer_first, page_first, page_first_direct, page_head"},
       {"cache.eviction", text_value("lru"), 0, 0, "lru or fifo"},
       {"cache.evict_unit", text_value("page"), 0, 0, "page (just enough, from a leaf's tail) or node (whole leaves)"},
       {"cache.write_policy", text_value("write_through"), 0, 0, "write_through"},
       {"cache.write_threshold", integer_value(1), 1, 1e9, "inserts of a prefix before it is backed up"},
-      {"cache.prefetch_policy", text_value("timeout"), 0, 0, "best_effort, wait_complete or timeout; for storage tiers"},
+      {"cache.prefetch_policy", text_value("timeout"), 0, 0,
+       "best_effort, wait_complete or timeout; for storage tiers"},
       {"cache.io", text_value("auto"), 0, 0, "kernel, direct or auto"},
       {"cache.path", text_value("via_host"), 0, 0, "via_host"},
       {"cache.load_back_min_tokens", integer_value(10), 0, 1e9, "shorter hits on the host are computed again"},
@@ -138,7 +141,8 @@ void check_depth(std::string_view text, const std::string& name) {
       dots = 0;
       ++line;
     } else if (c == '.' && ++dots > kMostDots) {
-      throw InputError(name + ":" + std::to_string(line) + ": more than 64 dots in a line; keys have at most four parts");
+      throw InputError(name + ":" + std::to_string(line) +
+                       ": more than 64 dots in a line; keys have at most four parts");
     }
   }
 }
@@ -174,8 +178,8 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
   try {
     document = toml::parse(text, name);
   } catch (const toml::parse_error& error) {
-    throw InputError(name + ":" + std::to_string(error.source().begin.line) + ": not TOML: " +
-                     std::string(error.description()));
+    throw InputError(name + ":" + std::to_string(error.source().begin.line) +
+                     ": not TOML: " + std::string(error.description()));
   }
   struct Level {
     std::string prefix;
@@ -245,17 +249,20 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
   entries_.find(key.name)->second = {std::move(value), origin, from_file};
   // Two ways of saying one thing: the later one wins, but one file that says both is a mistake.
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
-      {"tiers.device.tokens", "tiers.device.gib"}, {"tiers.host.tokens", "tiers.host.gib"},
-      {"tiers.disk.tokens", "tiers.disk.gib"},     {"tiers.remote.tokens", "tiers.remote.gib"},
-      {"model.name", "model.config"},              {"hardware.name", "hardware.file"}};
+      {"tiers.device.tokens", "tiers.device.gib"},
+      {"tiers.host.tokens", "tiers.host.gib"},
+      {"tiers.disk.tokens", "tiers.disk.gib"},
+      {"tiers.remote.tokens", "tiers.remote.gib"},
+      {"model.name", "model.config"},
+      {"hardware.name", "hardware.file"}};
   for (const auto& [a, b] : kPairs) {
     if (empty || (key.name != a && key.name != b)) continue;
     const std::string_view other_name = key.name == a ? b : a;
     Entry& other = entry(other_name);
-    const bool other_empty =
-        std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, other.value);
+    const bool other_empty = std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, other.value);
     if (other.from_file && from_file && !other_empty) {
-      throw InputError(where + ": " + std::string(other_name) + " is given too (" + other.origin + "); give one of them");
+      throw InputError(where + ": " + std::string(other_name) + " is given too (" + other.origin +
+                       "); give one of them");
     }
     other.value = std::visit([](const auto& v) { return Value(std::decay_t<decltype(v)>{}); }, other.value);
     other.from_file = false;
@@ -288,7 +295,8 @@ void Experiment::set_from_sglang_flags(std::string_view flags) {
       flag.resize(equals);
     }
     if (flag == "--enable-hierarchical-cache") continue;
-    const auto* known = std::ranges::find(kFlags, std::string_view(flag), &std::pair<std::string_view, std::string_view>::first);
+    const auto* known =
+        std::ranges::find(kFlags, std::string_view(flag), &std::pair<std::string_view, std::string_view>::first);
     if (known == std::end(kFlags)) {
       std::vector<std::string> names;
       for (const auto& [name, key] : kFlags) names.emplace_back(name);
@@ -302,7 +310,8 @@ void Experiment::set_from_sglang_flags(std::string_view flags) {
     if (flag == "--kv-cache-dtype" && value.starts_with("fp8")) value = "fp8";
     if (flag == "--hicache-size") {  // SGLang counts 10^9 bytes
       double size = 0;
-      if (std::sscanf(value.c_str(), "%lf", &size) != 1) throw InputError("--from-sglang-flags: --hicache-size " + value + " is no number");
+      if (std::sscanf(value.c_str(), "%lf", &size) != 1)
+        throw InputError("--from-sglang-flags: --hicache-size " + value + " is no number");
       std::ostringstream gib;
       gib.precision(17);
       gib << size * 1e9 / 1073741824.0;
@@ -336,7 +345,8 @@ std::string Experiment::resolved() const {
     const Entry& e = entry(key.name);
     const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
     Value value = e.value;
-    if (is_path && !text(key.name).empty()) value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
+    if (is_path && !text(key.name).empty())
+      value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
     out << key.name << " = " << shown(value) << "  # " << e.origin << "\n";
   }
   return out.str();

@@ -21,8 +21,8 @@ class Experiment {
 
   struct Key {
     std::string_view name;
-    Value fallback;         // its type is the key's type; a double takes integers too
-    double least = 0;       // of numbers
+    Value fallback;    // its type is the key's type; a double takes integers too
+    double least = 0;  // of numbers
     double most = 9.2e18;
     std::string_view help;  // one line, with the unit
   };

@@ -25,7 +25,8 @@ void draw(const std::string& folder) {
   const std::string named = environment_python();
   const fs::path python = named.empty() ? fs::path(kSourceDir) / ".venv" / "bin" / "python" : fs::path(named);
   if (!fs::exists(python)) {
-    throw InputError(python.string() + ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with matplotlib");
+    throw InputError(python.string() +
+                     ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with matplotlib");
   }
   const pid_t child = fork();
   if (child < 0) throw WorkError(std::string("figures: can't start Python: ") + std::strerror(errno));

@@ -30,7 +30,8 @@ std::vector<std::string> split_list(const std::string& text, const char* option)
   std::vector<std::string> items;
   std::istringstream in(text);
   for (std::string item; std::getline(in, item, ',');) {
-    if (item.empty()) throw InputError(std::string(option) + " " + text + ": an item is empty; separate items by one comma");
+    if (item.empty())
+      throw InputError(std::string(option) + " " + text + ": an item is empty; separate items by one comma");
     items.push_back(item);
   }
   if (items.empty()) throw InputError(std::string(option) + " is empty; give at least one");
@@ -52,7 +53,8 @@ HitRateConfig make_config(const Arguments& arguments, Tokens block_tokens) {
   std::vector<std::string> known;
   for (const std::string_view name : hit_rate_evictions()) known.emplace_back(name);
   for (const std::string& name : config.evictions) {
-    if (std::ranges::find(known, name) == known.end()) throw InputError("--eviction: " + unknown_name("eviction", name, known));
+    if (std::ranges::find(known, name) == known.end())
+      throw InputError("--eviction: " + unknown_name("eviction", name, known));
   }
   for (const std::string& item : split_list(arguments.capacity, "--capacity")) {
     config.capacities.push_back(parse_capacity(item));
@@ -89,7 +91,8 @@ void print_table(const std::vector<HitRate>& results) {
               "tokens", "cost");
   for (const HitRate& r : results) {
     std::printf("%-10s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
-                static_cast<unsigned long long>(r.capacity_blocks), static_cast<unsigned long long>(r.host_capacity_blocks),
+                static_cast<unsigned long long>(r.capacity_blocks),
+                static_cast<unsigned long long>(r.host_capacity_blocks),
                 static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),
                 r.block_hit_ratio, r.token_hit_ratio, r.total_cost > 0 ? r.saved_cost / r.total_cost : 0.0);
   }
@@ -125,19 +128,23 @@ void hit_rates(const Arguments& arguments) {
 
 void add_hitrate(CLI::App& program) {
   static Arguments arguments;
-  CLI::App* command = program.add_subcommand("hitrate", "Hit ratios by sequential replay, in which service takes no time");
-  command->footer("Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt");
+  CLI::App* command =
+      program.add_subcommand("hitrate", "Hit ratios by sequential replay, in which service takes no time");
+  command->footer(
+      "Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt");
   command->add_option("--trace", arguments.trace, "Trace file (Mooncake JSONL; plain, gzip or zstd)")->required();
   command->add_option("--capacity", arguments.capacity, "Blocks of the device tier: N[,N...]")->required();
   command->add_option("--eviction", arguments.eviction, "Policies and bounds: P[,P...]")->capture_default_str();
   command->add_option("--block-tokens", arguments.block_tokens, "Tokens of a block (default: the trace's own)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
   command->add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens of a block id in the trace")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))->capture_default_str();
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+      ->capture_default_str();
   command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none");
   command->add_flag("--exclusive", arguments.exclusive, "The host holds only what the device evicted");
   command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all");
-  command->add_option("--model", arguments.model, "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
+  command->add_option("--model", arguments.model,
+                      "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
   command->add_option("--hardware", arguments.hardware, "... on this machine")->capture_default_str();
   command->add_flag("--json", arguments.json, "One JSON object a line");
   command->callback([] { hit_rates(arguments); });

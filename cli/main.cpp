@@ -23,8 +23,8 @@
 namespace {
 
 void print_failed_check(const char* condition, const char* sentence, const char* file, int line) {
-  std::fprintf(stderr, "kvtwin: broken promise: %s (%s, %s:%d); this is a defect of kvtwin, please report it\n", sentence,
-               condition, file, line);
+  std::fprintf(stderr, "kvtwin: broken promise: %s (%s, %s:%d); this is a defect of kvtwin, please report it\n",
+               sentence, condition, file, line);
 }
 
 // One line, whatever bytes the input had that it quotes.

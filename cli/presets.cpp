@@ -14,8 +14,13 @@ namespace {
 void print_json() {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const PresetRow& row : preset_rows()) {
-    rows.push_back({{"kind", row.kind}, {"preset", row.preset}, {"number", row.number}, {"value", row.value},
-                    {"unit", row.unit}, {"source", row.source}, {"date", row.date}});
+    rows.push_back({{"kind", row.kind},
+                    {"preset", row.preset},
+                    {"number", row.number},
+                    {"value", row.value},
+                    {"unit", row.unit},
+                    {"source", row.source},
+                    {"date", row.date}});
   }
   nlohmann::ordered_json out;
   out["presets"] = rows;
@@ -33,8 +38,8 @@ void print_text() {
   for (const PresetRow& row : preset_rows()) {
     if (row.kind + row.preset != last) std::printf("\n%s %s\n", row.kind.c_str(), row.preset.c_str());
     last = row.kind + row.preset;
-    std::printf("  %-26s %14s %-8s %s (%s)\n", row.number.c_str(), row.value.c_str(), row.unit.c_str(), row.source.c_str(),
-                row.date.c_str());
+    std::printf("  %-26s %14s %-8s %s (%s)\n", row.number.c_str(), row.value.c_str(), row.unit.c_str(),
+                row.source.c_str(), row.date.c_str());
   }
   std::printf("\nevictions:");
   for (const std::string_view name : eviction_names()) std::printf(" %s", std::string(name).c_str());

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
 Json quantiles(const DurationHistogram& h) {
-  return {{"mean", h.mean_seconds()},          {"p50", h.quantile_seconds(500)}, {"p90", h.quantile_seconds(900)},
+  return {{"mean", h.mean_seconds()},       {"p50", h.quantile_seconds(500)}, {"p90", h.quantile_seconds(900)},
           {"p95", h.quantile_seconds(950)}, {"p99", h.quantile_seconds(990)}, {"max", h.max_seconds()}};
 }
 
@@ -53,8 +53,12 @@ Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
 Json tier_json(const char* name, Pages capacity, Pages used_max, const Metrics::TierUse& use, Bytes written) {
   Json dropped = Json::object();
   for (const auto& [reason, pages] : use.dropped) dropped[std::string(reason)] = pages;
-  return {{"name", name},          {"capacity_pages", capacity}, {"used_pages_max", used_max},
-          {"evicted_pages", use.evicted}, {"written_bytes", written},   {"dropped", dropped}};
+  return {{"name", name},
+          {"capacity_pages", capacity},
+          {"used_pages_max", used_max},
+          {"evicted_pages", use.evicted},
+          {"written_bytes", written},
+          {"dropped", dropped}};
 }
 
 std::uint64_t peak_rss_bytes() {
@@ -86,22 +90,14 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["notes"] = facts.notes;
-  report["requests"] = {{"total", m.arrived},
-                        {"completed", m.completed},
-                        {"rejected", m.rejected_total},
-                        {"failed", m.arrived - m.completed - m.rejected_total},
-                        {"rejected_reasons", rejected},
-                        {"failed_reasons", Json::object()},
+  report["requests"] = {{"total", m.arrived},           {"completed", m.completed},
+                        {"rejected", m.rejected_total}, {"failed", m.arrived - m.completed - m.rejected_total},
+                        {"rejected_reasons", rejected}, {"failed_reasons", Json::object()},
                         {"retractions", m.retractions}};
-  report["tokens"] = {{"prompt", m.prompt},
-                      {"hit_device", m.hit_device},
-                      {"hit_host", m.hit_host},
-                      {"hit_disk", m.hit_disk},
-                      {"hit_remote", m.hit_remote},
-                      {"recomputed_after_stop", m.recomputed_after_stop},
-                      {"miss", m.miss},
-                      {"output", m.output},
-                      {"retracted_recompute", m.retracted_recompute}};
+  report["tokens"] = {
+      {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
+      {"hit_disk", m.hit_disk}, {"hit_remote", m.hit_remote}, {"recomputed_after_stop", m.recomputed_after_stop},
+      {"miss", m.miss},         {"output", m.output},         {"retracted_recompute", m.retracted_recompute}};
   report["ttft_seconds"] = quantiles(m.ttft);
   report["tpot_seconds"] = quantiles(m.tpot);
   report["e2e_seconds"] = quantiles(m.e2e);
@@ -123,8 +119,9 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   }
   report["tiers"] = Json::array({tier_json("device", facts.device_capacity, facts.device_used_max, m.device, 0),
                                  tier_json("host", facts.host_capacity, facts.host_used_max, m.host, to_host)});
-  report["prefetch"] = {{"issued", 0},  {"completed", 0},          {"stopped", 0},     {"revoked", 0},
-                        {"declined", Json::object()}, {"pages_used", 0}, {"pages_wasted", 0}};
+  report["prefetch"] = {
+      {"issued", 0},     {"completed", 0},   {"stopped", 0}, {"revoked", 0}, {"declined", Json::object()},
+      {"pages_used", 0}, {"pages_wasted", 0}};
   report["decisions"] = {{"count", decisions.count()}, {"digest", hex(decisions.digest())}};
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
@@ -227,7 +224,8 @@ RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)), target
     throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
   }
   if (full && !fs::exists(target_ / "report.json", error)) {
-    throw InputError("--out " + path_.string() + ": is not empty and holds no report.json; --force replaces run folders only");
+    throw InputError("--out " + path_.string() +
+                     ": is not empty and holds no report.json; --force replaces run folders only");
   }
   staging_ = beside("partial");
   fs::create_directories(staging_, error);
@@ -261,14 +259,14 @@ void RunFolder::on_event(const Event& event) {
   } else {
     const double tpot =
         r.output_tokens > 1 ? seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1) : 0;
-    length = std::snprintf(line, sizeof line,
-                           "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                           ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%u,completed\n",
-                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, r.hit_device, r.hit_host,
-                           r.hit_disk, r.hit_remote, r.miss, r.recomputed_after_stop, r.retracted_recompute,
-                           seconds(r.queue_ns), seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns),
-                           seconds(r.compute_ns), seconds(r.first_token - r.arrival), tpot,
-                           seconds(r.finished - r.arrival), r.retractions);
+    length =
+        std::snprintf(line, sizeof line,
+                      "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                      ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%u,completed\n",
+                      r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, r.hit_device, r.hit_host,
+                      r.hit_disk, r.hit_remote, r.miss, r.recomputed_after_stop, r.retracted_recompute,
+                      seconds(r.queue_ns), seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),
+                      seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
   }
   requests_.write(line, length);
 }

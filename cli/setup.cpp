@@ -34,9 +34,11 @@ void refuse_what_is_missing(const Experiment& e) {
     }
   }
   for (const char* key : {"cluster.prefill", "cluster.decode"}) {
-    if (e.integer(key) != 0) throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
+    if (e.integer(key) != 0)
+      throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  if (e.integer("cluster.engines") != 1) throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
+  if (e.integer("cluster.engines") != 1)
+    throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
   choose<int>(e, "workload.generate.kind", {{"chat", 0}});
   choose<int>(e, "cluster.route", {{"round_robin", 0}});
   choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
@@ -54,10 +56,12 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
   if (tokens == 0 && gib == 0) return 0;
   const double pages = std::floor(wanted / static_cast<double>(page_tokens));
   if (pages < 1) {
-    throw InputError(e.where(key) + ": holds " + std::to_string(static_cast<Tokens>(wanted)) + " tokens, less than one page of " +
-                     std::to_string(page_tokens) + " (" + e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
+    throw InputError(e.where(key) + ": holds " + std::to_string(static_cast<Tokens>(wanted)) +
+                     " tokens, less than one page of " + std::to_string(page_tokens) + " (" +
+                     e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
   }
-  if (pages > 4e9) throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
+  if (pages > 4e9)
+    throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
   return static_cast<Pages>(pages);
 }
 
@@ -72,8 +76,9 @@ void size_tiers(const Experiment& e, Setup& setup) {
     const Bytes room = device_kv_bytes(setup.hardware, setup.model, engine.ranks);
     engine.device_pages = room / (engine.shape.token_bytes() * page);
     if (engine.device_pages == 0) {
-      throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) + " tokens is larger than the " +
-                       std::to_string(room) + " bytes that the device leaves for KV; make it smaller");
+      throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
+                       " tokens is larger than the " + std::to_string(room) +
+                       " bytes that the device leaves for KV; make it smaller");
     }
   }
   engine.host_pages = tier_pages(e, "host", page, bytes_per_token);
@@ -97,7 +102,8 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
                                        {"page_first_direct", Layout::page_first_direct},
                                        {"page_head", Layout::page_head}});
   if (engine.shape.planes == 1 && engine.host_layout == Layout::page_head) {
-    throw InputError(e.where("cache.layout") + ": page_head splits a page by heads, and an MLA model's latent has none; "
+    throw InputError(e.where("cache.layout") +
+                     ": page_head splits a page by heads, and an MLA model's latent has none; "
                      "take page_first or page_first_direct");
   }
   engine.io = choose<IoBackend>(
@@ -107,7 +113,8 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   engine.eviction = e.text("cache.eviction");
   if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
     if (engine.eviction == "opt" || engine.eviction == "infinite") {
-      throw InputError(e.where("cache.eviction") + ": " + engine.eviction + " is a bound, computed by `kvtwin hitrate`; take lru or fifo here");
+      throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
+                       " is a bound, computed by `kvtwin hitrate`; take lru or fifo here");
     }
     throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
   }
@@ -162,11 +169,13 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
     options.block_tokens = block;
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   }
-  if (block != 512) throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of 512 tokens; leave it out");
+  if (block != 512)
+    throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of 512 tokens; leave it out");
   ChatConfig config;
   config.seed = static_cast<std::uint64_t>(e.integer("seed"));
   config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-  config.duration = config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  config.duration =
+      config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
   if (config.requests == 0 && config.duration == 0 && e.integer("workload.limit") == 0) {
     throw InputError(e.where("workload.generate.duration_s") +
                      ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");

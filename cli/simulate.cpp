@@ -71,14 +71,16 @@ void list_keys() {
 std::unique_ptr<World> make_world(const std::string& name, const WorldConfig& config) {
   std::unique_ptr<World> world = name == "events" ? make_event_world(config) : make_simgrid_world(config);
   if (world == nullptr) {
-    throw InputError("--world simgrid: this build is without SimGrid; build the preset release or sim, or take --world events");
+    throw InputError(
+        "--world simgrid: this build is without SimGrid; build the preset release or sim, or take --world events");
   }
   return world;
 }
 
 void simulate(const Arguments& arguments) {
   if (arguments.help_keys) return list_keys();
-  if (arguments.experiment.empty()) throw InputError("simulate needs an experiment file, e.g. experiments/quickstart.toml");
+  if (arguments.experiment.empty())
+    throw InputError("simulate needs an experiment file, e.g. experiments/quickstart.toml");
   const auto start = Clock::now();
   Experiment experiment = Experiment::from_file(arguments.experiment);
   if (!arguments.sglang.empty()) experiment.set_from_sglang_flags(arguments.sglang);
@@ -136,13 +138,16 @@ void add_simulate(CLI::App& program) {
       "Example: kvtwin simulate experiments/quickstart.toml --set tiers.host.gib=64 --out out/host64\n"
       "Keys:    kvtwin simulate --help-keys");
   command->add_option("experiment", arguments.experiment, "Experiment file (TOML)");
-  command->add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")->allow_extra_args(false);
-  command->add_option("--from-sglang-flags", arguments.sglang, "SGLang server flags, e.g. \"--page-size 64 --hicache-size 100\"");
+  command->add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option("--from-sglang-flags", arguments.sglang,
+                      "SGLang server flags, e.g. \"--page-size 64 --hicache-size 100\"");
   command->add_option("--world", arguments.world, "simgrid (links are shared) or events (they are not)")
       ->check(CLI::IsMember({"simgrid", "events"}))
       ->capture_default_str();
-  command->add_option("--out", arguments.out, "Run folder to write")
-      ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
+  command->add_option("--out", arguments.out, "Run folder to write")->check([](const std::string& path) {
+    return std::string(path.empty() ? "must name a folder" : "");
+  });
   command->add_flag("--force", arguments.force, "Replace the run folder");
   command->add_flag("--json", arguments.json, "Print report.json on stdout");
   command->add_flag("--help-keys", arguments.help_keys, "List every experiment key");

@@ -80,7 +80,8 @@ void add_trace(CLI::App& program) {
   show->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
   show->add_option("trace", info.trace, "Trace file (Mooncake JSONL; plain, gzip or zstd)")->required();
   show->add_option("--block-tokens", info.block_tokens, "Tokens of a block id")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))->capture_default_str();
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+      ->capture_default_str();
   show->add_option("--limit", info.limit, "Requests to read; 0 = all");
   show->add_flag("--json", info.json, "Machine-readable");
   show->callback([] { print_info(info); });
@@ -90,7 +91,8 @@ void add_trace(CLI::App& program) {
   make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
   make->add_option("--out", made.out, "File to write; .zst and .gz are compressed")->required();
   make->add_option("--kind", made.kind, "chat: multi-turn chat behind one system prompt")
-      ->check(CLI::IsMember({"chat"}))->capture_default_str();
+      ->check(CLI::IsMember({"chat"}))
+      ->capture_default_str();
   make->add_option("--seed", made.seed, "Of everything drawn")->capture_default_str();
   make->add_option("--requests", made.requests, "Requests; 0 = by duration");
   make->add_option("--duration", made.duration_s, "Seconds of traffic; 0 = no limit")->capture_default_str();

@@ -23,27 +23,11 @@
 
 namespace kvtwin {
 
-enum class KvDtype : std::uint8_t {
-  automatic,
-  bf16,
-  fp16,
-  fp8
-};                                                  // automatic: the config's torch_dtype
-KvDtype kv_dtype_from_name(std::string_view name);  // auto bf16 fp16 fp8; else ModelError
+enum class KvDtype : std::uint8_t { automatic, bf16, fp16, fp8 };  // automatic: the config's torch_dtype
+KvDtype kv_dtype_from_name(std::string_view name);                 // auto bf16 fp16 fp8; else ModelError
 
-enum class AttentionKind : std::uint8_t {
-  none,
-  full,
-  window,
-  latent,
-  sparse_latent,
-  state
-};
-enum class FeedForwardKind : std::uint8_t {
-  none,
-  dense,
-  experts
-};
+enum class AttentionKind : std::uint8_t { none, full, window, latent, sparse_latent, state };
+enum class FeedForwardKind : std::uint8_t { none, dense, experts };
 std::string_view name_of(AttentionKind kind);
 
 struct LayerGeometry {

@@ -13,14 +13,7 @@ namespace kvtwin {
 
 namespace {
 
-enum class Dimension : std::uint8_t {
-  bytes,
-  rate,
-  flops,
-  time,
-  fraction,
-  count
-};
+enum class Dimension : std::uint8_t { bytes, rate, flops, time, fraction, count };
 
 struct Unit {
   std::string_view name;

@@ -88,7 +88,8 @@ void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
   slots.resize(depth);
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
     const Node& node = tree_.node(id);
-    std::ranges::copy(node.device, slots.begin() + static_cast<std::ptrdiff_t>(node.facts.depth_pages - node.device.size()));
+    std::ranges::copy(node.device,
+                      slots.begin() + static_cast<std::ptrdiff_t>(node.facts.depth_pages - node.device.size()));
   }
 }
 
@@ -316,7 +317,8 @@ void Cache::acknowledge_backup(Transfer& transfer) {
 void Cache::drop_host_copies(NodeId top) {
   std::vector<NodeId> below{top};
   for (std::size_t i = 0; i < below.size(); ++i) {
-    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
+         child = tree_.node(child).next_sibling) {
       if (tree_.node(child).on_host() && tree_.node(child).backup == OperationId::none) below.push_back(child);
     }
   }

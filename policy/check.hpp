@@ -13,6 +13,6 @@ void set_check_handler(CheckHandler handler);
 
 }  // namespace kvtwin
 
-#define KV_CHECK(condition, sentence)                                                      \
-  (static_cast<bool>(condition) ? static_cast<void>(0)                                     \
+#define KV_CHECK(condition, sentence)                  \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::kvtwin::check_failed(#condition, sentence, __FILE__, __LINE__))

@@ -44,13 +44,7 @@ class SeamContract {
   std::size_t outstanding() const { return open_.size(); }
 
  private:
-  enum class Kind : std::uint8_t {
-    transfer,
-    load,
-    pass,
-    timer,
-    reduction
-  };
+  enum class Kind : std::uint8_t { transfer, load, pass, timer, reduction };
   struct Open {
     OperationId id = OperationId::none;
     Kind kind = Kind::transfer;

@@ -10,7 +10,7 @@
 namespace kvtwin {
 
 enum class DecisionKind : std::uint8_t {
-  admit,         // pages: of the prefix that is reused
+  admit,  // pages: of the prefix that is reused
   reject,
   prefill,       // pages: KV pages after the chunk
   load_back,     // pages loaded from L2
@@ -28,10 +28,10 @@ enum class Reason : std::uint8_t {
   capacity,         // eviction to make room; a backup or load without room
   below_threshold,  // a load-back not worth it
   quota,
-  demoted,          // evicted from L1, copy kept in L2
-  lost,             // evicted without a copy left
+  demoted,  // evicted from L1, copy kept in L2
+  lost,     // evicted without a copy left
   transfer_failed,
-  chunk,            // a prefill that leaves prompt to do
+  chunk,  // a prefill that leaves prompt to do
 };
 
 struct Decision {

@@ -25,11 +25,7 @@ struct Engine::State {
   enum Agreed : std::size_t { agreed_time, agreed_arrivals, agreed_backups, agreed_loads };
 
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
-      : config(c),
-        substrate(s),
-        observer(o),
-        cache(config, s, decisions, o),
-        scheduler(config, cache, decisions, o) {}
+      : config(c), substrate(s), observer(o), cache(config, s, decisions, o), scheduler(config, cache, decisions, o) {}
 
   void handle(const Arrival& arrival);
   void handle(const Hint&) {}  // no policy of this set takes hints

@@ -33,19 +33,19 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   WritePolicy write_policy = WritePolicy::write_through;
-  std::uint32_t write_threshold = 1;    // inserts before a node is backed up
-  Tokens load_back_min_tokens = 10;     // shorter host hits are computed again
-  Pages load_back_quota_pages = 0;      // most pages that one request loads back; 0 = no quota
-  bool cache_output = true;             // generated pages enter the index
+  std::uint32_t write_threshold = 1;  // inserts before a node is backed up
+  Tokens load_back_min_tokens = 10;   // shorter host hits are computed again
+  Pages load_back_quota_pages = 0;    // most pages that one request loads back; 0 = no quota
+  bool cache_output = true;           // generated pages enter the index
 
   // scheduler
   RequestOrder order = RequestOrder::fcfs;
-  std::uint32_t order_window = 128;   // longest_prefix looks at that many waiting, in order of arrival
-  std::uint32_t overtake_limit = 128; // then a waiting request goes first: no starvation
-  std::uint32_t max_running = 256;    // requests
-  std::uint64_t max_waiting = 0;      // further arrivals are rejected; 0 = no limit
-  Tokens chunk_tokens = 8192;         // prefill tokens of one pass
-  std::uint32_t burst_steps = 64;     // decode steps submitted at once; an input that matters ends a burst early
+  std::uint32_t order_window = 128;    // longest_prefix looks at that many waiting, in order of arrival
+  std::uint32_t overtake_limit = 128;  // then a waiting request goes first: no starvation
+  std::uint32_t max_running = 256;     // requests
+  std::uint64_t max_waiting = 0;       // further arrivals are rejected; 0 = no limit
+  Tokens chunk_tokens = 8192;          // prefill tokens of one pass
+  std::uint32_t burst_steps = 64;      // decode steps submitted at once; an input that matters ends a burst early
   // Share of the running requests' outstanding output that admission keeps free, in 1/1024: SGLang's
   // new-token ratio. Falls by `decay` per decode step to `min`, rises to `initial` on retraction.
   std::uint32_t reserve_initial = 717, reserve_min = 100, reserve_decay_steps = 600;

@@ -16,10 +16,11 @@ struct RequestRecord {
   Tokens prompt_tokens = 0;
   Tokens output_tokens = 0;
   TimeNs arrival = 0;
-  TimeNs admitted = -1;     // first admission; -1 = never
+  TimeNs admitted = -1;  // first admission; -1 = never
   TimeNs first_token = -1;
   TimeNs finished = -1;
-  // Ledger at first admission: prompt_tokens = hit_device + hit_host + hit_disk + hit_remote + recomputed_after_stop + miss.
+  // Ledger at first admission: prompt_tokens = hit_device + hit_host + hit_disk + hit_remote + recomputed_after_stop +
+  // miss.
   Tokens hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
   Tokens retracted_recompute = 0;  // computed again after retractions; outside the identity
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
@@ -29,12 +30,22 @@ struct RequestRecord {
 };
 
 enum class EventKind : std::uint8_t {
-  arrived, admitted, first_token, finished, rejected, retracted,  // record
-  backup_queued, backup_done, backup_dropped,                     // tier host; pages, reason
-  load_queued, load_done, load_failed,                            // tier device; pages
-  evicted,                                                        // tier; pages, reason demoted or lost
-  slots_allocated, slots_released,                                // tier; slots
-  pass_done,                                                      // pages: decode steps; tokens: prefill tokens; duration_ns
+  arrived,
+  admitted,
+  first_token,
+  finished,
+  rejected,
+  retracted,  // record
+  backup_queued,
+  backup_done,
+  backup_dropped,  // tier host; pages, reason
+  load_queued,
+  load_done,
+  load_failed,  // tier device; pages
+  evicted,      // tier; pages, reason demoted or lost
+  slots_allocated,
+  slots_released,  // tier; slots
+  pass_done,       // pages: decode steps; tokens: prefill tokens; duration_ns
 };
 
 struct Event {

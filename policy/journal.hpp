@@ -38,13 +38,7 @@ constexpr std::size_t kJournalKeysMost = std::size_t{1} << 26;  // of one arriva
 constexpr Tokens kJournalTokensMost = Tokens{1} << 62;
 
 // In the order of Input::what.
-enum class InputKind : std::uint8_t {
-  arrival,
-  hint,
-  completion,
-  timer,
-  reduction
-};
+enum class InputKind : std::uint8_t { arrival, hint, completion, timer, reduction };
 InputKind kind_of(const Input& input);
 std::string_view name_of(InputKind kind);
 

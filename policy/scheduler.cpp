@@ -162,8 +162,7 @@ bool Scheduler::admit(Request& request, TimeNs step_time) {
 Pages Scheduler::reuse(Request& request, const PrefixMatch& match) {
   Pages loaded = 0;
   NodeId end = match.device_end;
-  if (match.host_pages > 0 && !request.recompute &&
-      cache_.load_back(match, request.record.request) == Reason::none) {
+  if (match.host_pages > 0 && !request.recompute && cache_.load_back(match, request.record.request) == Reason::none) {
     loaded = match.host_pages;
     end = match.end;
     cache_.lease(end);
@@ -310,7 +309,8 @@ void Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end) {
 // Hands the full pages computed so far to the index and moves the lease to their end.
 void Scheduler::publish(Request& request, bool chunked) {
   const Tokens page = config_.shape.page_tokens;
-  const Tokens cached = config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
+  const Tokens cached =
+      config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
   const Pages pages = cached / page;
   if (pages == 0) return;
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
@@ -357,8 +357,7 @@ void Scheduler::ensure_keys(Request& request, Pages pages) {
 // ---- accounts ----------------------------------------------------------------------------------------
 
 bool Scheduler::arrival_matters() const {
-  return waiting_.empty() ||
-         (config_.order == RequestOrder::longest_prefix && waiting_.size() < config_.order_window);
+  return waiting_.empty() || (config_.order == RequestOrder::longest_prefix && waiting_.size() < config_.order_window);
 }
 
 Pages Scheduler::owned_pages() const {
@@ -403,7 +402,8 @@ void Scheduler::tell(EventKind kind, const Request& request, TimeNs now) {
 }
 
 void Scheduler::decide(DecisionKind kind, Reason reason, const Request& request, Pages pages) {
-  decisions_.add({kind, reason, request.record.request, request.keys.empty() ? PageKey{} : request.keys.front(), pages});
+  decisions_.add(
+      {kind, reason, request.record.request, request.keys.empty() ? PageKey{} : request.keys.front(), pages});
 }
 
 }  // namespace kvtwin

@@ -26,15 +26,15 @@ namespace kvtwin {
 struct Request {
   RequestRecord record;
   std::int32_t priority = 0;
-  std::vector<PageKey> keys;         // of its pages, in order; grows with private ones
-  std::vector<SlotId> slots;         // device slots of its pages so far
-  Pages shared = 0;                  // slots[0, shared) are the index's, held by the lease
+  std::vector<PageKey> keys;  // of its pages, in order; grows with private ones
+  std::vector<SlotId> slots;  // device slots of its pages so far
+  Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
   NodeId lease = NodeId::none;
-  Tokens kv_tokens = 0;              // KV computed or reused
-  Tokens prefill_target = 0;         // prompt, and after a retraction the output so far
-  Tokens generated = 0;              // output tokens
+  Tokens kv_tokens = 0;       // KV computed or reused
+  Tokens prefill_target = 0;  // prompt, and after a retraction the output so far
+  Tokens generated = 0;       // output tokens
   std::uint32_t overtaken = 0;
-  bool recompute = false;            // a load of its prefix failed: compute it instead
+  bool recompute = false;  // a load of its prefix failed: compute it instead
 
   Tokens output_left() const { return record.output_tokens - generated; }
 };
@@ -78,9 +78,7 @@ class Scheduler {
   void check_invariants(const Pass* in_flight) const;
 
  private:
-  Pages pages_for(Tokens tokens) const {
-    return (tokens + config_.shape.page_tokens - 1) / config_.shape.page_tokens;
-  }
+  Pages pages_for(Tokens tokens) const { return (tokens + config_.shape.page_tokens - 1) / config_.shape.page_tokens; }
   bool form_prefill(TimeNs step_time, Pass& pass);
   bool form_decode(TimeNs step_time, Pass& pass);
   void order_window();
@@ -103,14 +101,14 @@ class Scheduler {
   Cache& cache_;
   DecisionLog& decisions_;
   Observer* observer_;
-  std::deque<Request*> waiting_;    // by ordinal
-  std::vector<Request*> running_;   // in order of admission
-  Request* chunked_ = nullptr;      // admitted, prompt not yet done; at most one
+  std::deque<Request*> waiting_;   // by ordinal
+  std::vector<Request*> running_;  // in order of admission
+  Request* chunked_ = nullptr;     // admitted, prompt not yet done; at most one
   std::vector<Request*> candidates_;
   std::vector<std::pair<Pages, Request*>> ranked_;
   std::vector<std::unique_ptr<Request>> requests_;  // all there ever were at once
   std::vector<Request*> spare_;                     // of those, the unused
-  Tokens running_output_left_ = 0;  // of running_ and chunked_ and of the pass being formed
+  Tokens running_output_left_ = 0;                  // of running_ and chunked_ and of the pass being formed
   std::uint64_t steps_since_reset_ = 0;
   bool blocked_ = false;
 };

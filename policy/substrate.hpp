@@ -20,7 +20,16 @@
 namespace kvtwin {
 
 enum class Lane : std::uint8_t {
-  compute, h2d, d2h, disk_read, disk_write, remote_read, remote_write, direct_read, direct_write, peer
+  compute,
+  h2d,
+  d2h,
+  disk_read,
+  disk_write,
+  remote_read,
+  remote_write,
+  direct_read,
+  direct_write,
+  peer
 };
 constexpr std::size_t kLanes = 10;
 

@@ -135,19 +135,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
   std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const override;
 
  private:
-  enum class Kind : std::uint8_t {
-    transfer,
-    forward,
-    timer,
-    reduction
-  };
-  enum class Stage : std::uint8_t {
-    moving,
-    queued,
-    gated,
-    running,
-    ending
-  };
+  enum class Kind : std::uint8_t { transfer, forward, timer, reduction };
+  enum class Stage : std::uint8_t { moving, queued, gated, running, ending };
 
   struct Sequence {
     RequestId request = kNoRequest;

@@ -59,20 +59,8 @@ class WorldCore final : public Substrate {
   bool quiet() const { return in_flight_ == 0; }
 
  private:
-  enum class Kind : std::uint8_t {
-    transfer,
-    forward,
-    timer,
-    reduction
-  };
-  enum class Stage : std::uint8_t {
-    queued,
-    latency,
-    flowing,
-    landed,
-    waiting,
-    ending
-  };
+  enum class Kind : std::uint8_t { transfer, forward, timer, reduction };
+  enum class Stage : std::uint8_t { queued, latency, flowing, landed, waiting, ending };
 
   struct Transfer {
     Lane lane = Lane::h2d;

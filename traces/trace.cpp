@@ -76,11 +76,7 @@ class LineReader {
   LineReader(std::unique_ptr<ByteStream> bytes, std::size_t max_line)
       : bytes_(std::move(bytes)), max_line_(max_line), buffer_(kFirstBuffer + simdjson::SIMDJSON_PADDING) {}
 
-  enum class Result {
-    line,
-    end,
-    too_long
-  };
+  enum class Result { line, end, too_long };
 
   // A line without its '\n', valid until the next call.
   Result next(std::string_view& line) {

@@ -19,9 +19,10 @@ std::string output_of(const std::string& command) {
 }
 
 void simulate(benchmark::State& state, const char* world) {
-  const std::string command = std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/quickstart.toml" +
-                              " --set workload.trace= --set workload.generate.requests=" +
-                              std::to_string(state.range(0)) + " --world " + world + " --json 2>/dev/null";
+  const std::string command =
+      std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/quickstart.toml" +
+      " --set workload.trace= --set workload.generate.requests=" + std::to_string(state.range(0)) + " --world " +
+      world + " --json 2>/dev/null";
   double seconds = 0, bytes = 0;
   for (auto _ : state) {
     const auto report = nlohmann::json::parse(output_of(command), nullptr, false);
@@ -36,7 +37,15 @@ void simulate(benchmark::State& state, const char* world) {
   state.counters["peak_MiB"] = bytes / 1048576;
 }
 
-BENCHMARK_CAPTURE(simulate, simgrid, "simgrid")->RangeMultiplier(10)->Range(10000, 1000000)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK_CAPTURE(simulate, events, "events")->RangeMultiplier(10)->Range(10000, 100000)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK_CAPTURE(simulate, simgrid, "simgrid")
+    ->RangeMultiplier(10)
+    ->Range(10000, 1000000)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(simulate, events, "events")
+    ->RangeMultiplier(10)
+    ->Range(10000, 100000)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 }  // namespace

@@ -92,7 +92,8 @@ class Workload final : public InputSource {
 
   bool next(Input& input) override {
     if (inputs_ >= kInputs) return false;
-    if (scenario_.gap_most > 0) time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
+    if (scenario_.gap_most > 0)
+      time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
     if (requests_ - ended_ >= scenario_.open_most) time_ += kNsPerSecond;
     const Tokens page = scenario_.engine.shape.page_tokens;
     Arrival arrival;
@@ -107,7 +108,8 @@ class Workload final : public InputSource {
       if (keys.size() > pages || random_.below(3) == 0) keys.resize(random_.below(std::min(keys.size(), pages) + 1));
     }
     while (keys.size() < pages) {
-      const BlockSegment segment{random_.below(4) == 0 ? random_.below(4) : random_.next(), 0, static_cast<std::uint32_t>(page)};
+      const BlockSegment segment{random_.below(4) == 0 ? random_.below(4) : random_.next(), 0,
+                                 static_cast<std::uint32_t>(page)};
       keys.push_back(block_page_key(keys.empty() ? nullptr : &keys.back(), std::span(&segment, 1)));
     }
     if (earlier_.size() < 32) {
@@ -143,9 +145,10 @@ class Watcher final : public Observer {
 
   void on_event(const Event& event) override {
     world_.on_event(event);
-    static constexpr std::array kNames = {"arrived", "admitted", "first token", "finished", "rejected", "retracted",
-                                          "backup queued", "backup done", "backup dropped", "load queued", "load done",
-                                          "load failed", "evicted", "slots allocated", "slots released", "pass done"};
+    static constexpr std::array kNames = {"arrived",        "admitted",        "first token",    "finished",
+                                          "rejected",       "retracted",       "backup queued",  "backup done",
+                                          "backup dropped", "load queued",     "load done",      "load failed",
+                                          "evicted",        "slots allocated", "slots released", "pass done"};
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
     if (event.kind == EventKind::backup_dropped) ++marks_["backup dropped: " + std::string(name_of(event.reason))];
@@ -243,9 +246,9 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }
   // What is interesting must have happened, or the swarm proves little.
-  for (const char* mark : {"retracted", "rejected: too_long", "rejected: queue_full", "evicted: demoted", "evicted: lost",
-                           "backup dropped: capacity", "backup dropped: transfer_failed", "load done", "load failed",
-                           "hit on the host", "hit on the device", "finished after a retraction"}) {
+  for (const char* mark : {"retracted", "rejected: too_long", "rejected: queue_full", "evicted: demoted",
+                           "evicted: lost", "backup dropped: capacity", "backup dropped: transfer_failed", "load done",
+                           "load failed", "hit on the host", "hit on the device", "finished after a retraction"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
 }

@@ -186,10 +186,7 @@ inline Log run_simgrid(const WorldConfig& config, const std::vector<Input>& inpu
 inline bool have_simgrid() { return KVTWIN_TEST_SIMGRID != 0; }
 
 // The same script on each world.
-enum class Which : std::uint8_t {
-  event,
-  simgrid
-};
+enum class Which : std::uint8_t { event, simgrid };
 inline Log run_on(Which which, const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
   return which == Which::event ? run_event(config, inputs, act) : run_simgrid(config, inputs, act);
 }
