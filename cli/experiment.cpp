@@ -49,7 +49,7 @@ const std::vector<Key>& table() {
       {"cache.page_tokens", integer_value(64), 1, 1e6, "tokens of a page"},
       {"cache.layout", text_value("page_first"), 0, 0,
        "of the host pool: layer_first, page_first, page_first_direct, page_head"},
-      {"cache.eviction", text_value("lru"), 0, 0, "lru or fifo"},
+      {"cache.eviction", text_value("lru"), 0, 0, "a policy: see kvtwin presets"},
       {"cache.evict_unit", text_value("page"), 0, 0, "page (just enough, from a leaf's tail) or node (whole leaves)"},
       {"cache.write_policy", text_value("write_through"), 0, 0, "write_through"},
       {"cache.write_threshold", integer_value(1), 1, 1e9, "inserts of a prefix before it is backed up"},
@@ -115,6 +115,9 @@ bool can_be_written(const Value& value) {
 const Key& find_key(std::string_view name, const std::string& where) {
   for (const Key& key : table()) {
     if (key.name == name) return key;
+  }
+  if (name.starts_with("model.draft.")) {
+    throw InputError(where + ": " + std::string(name) + ": draft models aren't served yet; leave it out");
   }
   std::vector<std::string> names;
   for (const Key& key : table()) names.emplace_back(key.name);
@@ -256,7 +259,8 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
       {"model.name", "model.config"},
       {"hardware.name", "hardware.file"}};
   for (const auto& [a, b] : kPairs) {
-    if (empty || (key.name != a && key.name != b)) continue;
+    if (key.name != a && key.name != b) continue;
+    if (empty && from_file) continue;  // says nothing, as in a resolved experiment
     const std::string_view other_name = key.name == a ? b : a;
     Entry& other = entry(other_name);
     const bool other_empty = std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, other.value);
@@ -264,7 +268,11 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
       throw InputError(where + ": " + std::string(other_name) + " is given too (" + other.origin +
                        "); give one of them");
     }
+    if (other_empty) continue;
+    const bool preset = other_name == "model.name" || other_name == "hardware.name";
+    if (empty && preset) continue;  // an empty path leaves the preset as it is
     other.value = std::visit([](const auto& v) { return Value(std::decay_t<decltype(v)>{}); }, other.value);
+    other.origin = origin;
     other.from_file = false;
   }
 }
@@ -328,7 +336,6 @@ const std::string& Experiment::text(std::string_view key) const { return std::ge
 std::int64_t Experiment::integer(std::string_view key) const { return std::get<std::int64_t>(entry(key).value); }
 double Experiment::number(std::string_view key) const { return std::get<double>(entry(key).value); }
 bool Experiment::flag(std::string_view key) const { return std::get<bool>(entry(key).value); }
-bool Experiment::given(std::string_view key) const { return entry(key).origin != "default"; }
 const std::string& Experiment::origin(std::string_view key) const { return entry(key).origin; }
 
 std::string Experiment::where(std::string_view key) const { return std::string(key) + " (" + origin(key) + ")"; }

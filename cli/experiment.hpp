@@ -41,7 +41,6 @@ class Experiment {
   std::int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
-  bool given(std::string_view key) const;  // not the default
   // "experiments/quickstart.toml:12", "--set", "default", ...
   const std::string& origin(std::string_view key) const;
   // "cache.layout (experiments/x.toml:12)", for error sentences.

@@ -37,6 +37,7 @@ void draw(const std::string& folder) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) throw AlreadySaid(2);  // it has named what is wrong in the folder
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     throw WorkError("figures: " + python.string() + " " + script.string() + " failed");
   }

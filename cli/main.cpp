@@ -54,6 +54,9 @@ void check_command(const CLI::App& program, std::string_view word) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
   if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
+  for (const char* later : {"run", "replay", "explain", "compare", "calibrate", "validate", "plan"}) {
+    if (word == later) throw kvtwin::InputError(std::string(word) + " isn't served yet; kvtwin --help lists what is");
+  }
   throw kvtwin::InputError(kvtwin::unknown_name("command", word, names));
 }
 
@@ -95,6 +98,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     print_sentence(std::string(error.what()) + "; see kvtwin --help");
     return 2;
+  } catch (const AlreadySaid& said) {
+    return said.code;
   } catch (const InputError& error) {
     return complain(error, 2);
   } catch (const TraceError& error) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
+#include <tuple>
 #include <vector>
 
 #include "cli/error.hpp"
@@ -41,9 +43,16 @@ void refuse_what_is_missing(const Experiment& e) {
     throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
   choose<int>(e, "workload.generate.kind", {{"chat", 0}});
   choose<int>(e, "cluster.route", {{"round_robin", 0}});
-  choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
-  choose<int>(e, "cache.write_policy", {{"write_through", 0}});
-  choose<int>(e, "cache.path", {{"via_host", 0}});
+  for (const auto& [key, served, later] :
+       {std::tuple{"cache.write_policy", "write_through", "write_through_selective write_back"},
+        std::tuple{"cache.path", "via_host", "direct auto"},
+        std::tuple{"parallel.rank_model", "lockstep", "instances"}}) {
+    std::istringstream names(later);
+    for (std::string name; names >> name;) {
+      if (e.text(key) == name) throw InputError(e.where(key) + ": " + name + " isn't served yet; set it to " + served);
+    }
+    choose<int>(e, key, {{served, 0}});
+  }
   choose<int>(e, "cache.prefetch_policy", {{"best_effort", 0}, {"wait_complete", 1}, {"timeout", 2}});
 }
 
@@ -114,7 +123,11 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
     if (engine.eviction == "opt" || engine.eviction == "infinite") {
       throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
-                       " is a bound, computed by `kvtwin hitrate`; take lru or fifo here");
+                       " is a bound, computed by `kvtwin hitrate`; take a policy here, see kvtwin presets");
+    }
+    for (const char* later : {"lfu", "mru", "filo", "priority", "slru"}) {
+      if (engine.eviction == later)
+        throw InputError(e.where("cache.eviction") + ": " + later + " isn't served yet; see kvtwin presets");
     }
     throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
   }

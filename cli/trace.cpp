@@ -75,6 +75,7 @@ void generate(const GenerateArguments& arguments) {
 void add_trace(CLI::App& program) {
   CLI::App* trace = program.add_subcommand("trace", "What a trace holds; make one");
   trace->require_subcommand(1);
+  trace->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
   static InfoArguments info;
   CLI::App* show = trace->add_subcommand("info", "Count requests, lengths, blocks and ideal hits");
   show->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");

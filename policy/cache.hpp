@@ -84,7 +84,6 @@ class Cache {
   Pages device_used_max() const { return device_used_max_; }
   Pages host_used_max() const { return host_used_max_; }
   const RadixTree& tree() const { return tree_; }
-  const PagePool& device_pool() const { return device_; }
   // `request_pages`: device pages that requests own outside the index.
   void check_invariants(Pages request_pages) const;
 

@@ -162,8 +162,8 @@ void Engine::State::finish_pass() {
   const std::uint64_t steps = pass_completion.steps;
   if (!pass.prefill) {
     scheduler.decode_done(pass, steps, pass_end);
-  } else if (load_failed || pass_completion.status == Status::gate_failed) {
-    load_failed = true;
+  } else if (load_failed || pass_completion.status != Status::done) {
+    load_failed |= pass_completion.status == Status::gate_failed;
     scheduler.prefill_failed(pass, pass_end);
   } else {
     scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);

@@ -1,6 +1,6 @@
 // Which page of a tier goes next. The index keeps, per tier, one EvictionPolicy and tells it which leaves
 // may be evicted and what happens to nodes; the policy answers with a victim. Adding a policy: one file in
-// policy/eviction/ and one line in eviction.cpp's table.
+// policy/eviction/, its maker's declaration in ranked_leaves.hpp, one line in eviction.cpp's table.
 //
 // Only the tail of a leaf is ever evicted, so a policy never needs to know the tree.
 #pragma once

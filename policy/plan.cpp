@@ -1,7 +1,6 @@
 #include "policy/plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -9,36 +8,6 @@
 
 namespace kvtwin {
 namespace {
-
-constexpr std::array kLayoutNames = {
-    std::pair{Layout::layer_first, std::string_view{"layer_first"}},
-    std::pair{Layout::page_first, std::string_view{"page_first"}},
-    std::pair{Layout::page_first_direct, std::string_view{"page_first_direct"}},
-    std::pair{Layout::page_head, std::string_view{"page_head"}},
-};
-
-constexpr std::array kIoNames = {
-    std::pair{IoBackend::kernel, std::string_view{"kernel"}},
-    std::pair{IoBackend::direct, std::string_view{"direct"}},
-    std::pair{IoBackend::automatic, std::string_view{"auto"}},
-};
-
-template <typename Table, typename Value>
-std::string_view name_in(const Table& table, Value value) {
-  for (const auto& [known, name] : table) {
-    if (known == value) return name;
-  }
-  return "unknown";
-}
-
-template <typename Value, std::size_t size>
-std::optional<Value> value_in(const std::array<std::pair<Value, std::string_view>, size>& table,
-                              std::string_view name) {
-  for (const auto& [value, known] : table) {
-    if (known == name) return value;
-  }
-  return std::nullopt;
-}
 
 std::uint64_t descriptors_of(const Plan& plan) {
   const KvShape& shape = plan.shape;
@@ -97,10 +66,5 @@ Plan plan_transfer(std::span<const PageRun> runs, Direction direction, Layout ho
   }
   return plan;
 }
-
-std::optional<Layout> layout_from_name(std::string_view name) { return value_in(kLayoutNames, name); }
-std::string_view name_of(Layout layout) { return name_in(kLayoutNames, layout); }
-std::optional<IoBackend> io_from_name(std::string_view name) { return value_in(kIoNames, name); }
-std::string_view name_of(IoBackend io) { return name_in(kIoNames, io); }
 
 }  // namespace kvtwin

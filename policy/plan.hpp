@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "policy/layout.hpp"
@@ -59,11 +57,5 @@ void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, s
 // `runs` is borrowed by the returned plan.
 Plan plan_transfer(std::span<const PageRun> runs, Direction direction, Layout host_layout, const KvShape& shape,
                    IoBackend io, const PlannerLimits& limits);
-
-// Names as in the experiment file; nullopt for an unknown one.
-std::optional<Layout> layout_from_name(std::string_view name);
-std::string_view name_of(Layout layout);
-std::optional<IoBackend> io_from_name(std::string_view name);
-std::string_view name_of(IoBackend io);
 
 }  // namespace kvtwin

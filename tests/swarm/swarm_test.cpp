@@ -16,6 +16,7 @@
 
 #include "policy/check.hpp"
 #include "policy/engine.hpp"
+#include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
 #include "sim/adversarial_world.hpp"
 #include "tests/splitmix.hpp"
@@ -54,13 +55,14 @@ Scenario draw_scenario(test::Splitmix& random) {
   Scenario s;
   EngineConfig& e = s.engine;
   const auto page = pick<std::uint32_t>(random, {1, 2, 3, 4, 8, 16});
-  e.shape = {pick<std::uint32_t>(random, {1, 2, 5}), pick<std::uint32_t>(random, {1, 2}), 1, 16, page};
+  e.shape = {pick<std::uint32_t>(random, {1, 2, 5}), pick<std::uint32_t>(random, {1, 2}),
+             pick<std::uint32_t>(random, {1, 2, 4}), 16, page};
   e.ranks = pick<std::uint32_t>(random, {1, 1, 2, 4});
   e.device_pages = 4 + random.below(pick<std::uint64_t>(random, {8, 40, 253}));
   e.host_pages = random.below(4) == 0 ? 0 : 1 + random.below(pick<std::uint64_t>(random, {8, 60, 256}));
-  e.host_layout = pick(random, {Layout::layer_first, Layout::page_first, Layout::page_first_direct});
+  e.host_layout = pick(random, {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head});
   e.io = pick(random, {IoBackend::automatic, IoBackend::direct, IoBackend::kernel});
-  e.eviction = random.below(2) == 0 ? "lru" : "fifo";
+  e.eviction = std::string(eviction_names()[random.below(eviction_names().size())]);
   e.evict_unit = random.below(3) == 0 ? EvictUnit::node : EvictUnit::page;
   e.write_threshold = pick<std::uint32_t>(random, {1, 1, 2, 3});
   e.load_back_min_tokens = pick<Tokens>(random, {0, 1, 10, 40});

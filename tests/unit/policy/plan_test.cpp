@@ -159,15 +159,5 @@ TEST(PlanTransfer, OfNothingIsEmpty) {
   }
 }
 
-TEST(PlanNames, ThereAndBack) {
-  for (const Layout layout : kLayouts) EXPECT_EQ(layout_from_name(name_of(layout)), layout);
-  for (const IoBackend io : {IoBackend::kernel, IoBackend::direct, IoBackend::automatic}) {
-    EXPECT_EQ(io_from_name(name_of(io)), io);
-  }
-  EXPECT_EQ(name_of(Layout::page_first_direct), "page_first_direct");
-  EXPECT_EQ(layout_from_name("page-first"), std::nullopt);
-  EXPECT_EQ(io_from_name(""), std::nullopt);
-}
-
 }  // namespace
 }  // namespace kvtwin

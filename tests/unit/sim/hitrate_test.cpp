@@ -165,6 +165,13 @@ TEST(HitRate, ConversationTraceAsPublished) {
   const auto ratio = [&](const char* eviction, Pages capacity) {
     return rounded(hits.at({eviction, capacity}), 288'500);
   };
+  // To the block, by an independent block-level program; the ratios are those published.
+  EXPECT_EQ(hits.at({"lru", 1'000}), 12'847U);
+  EXPECT_EQ(hits.at({"lru", 10'000}), 61'046U);
+  EXPECT_EQ(hits.at({"lru", 50'000}), 102'290U);
+  EXPECT_EQ(hits.at({"lru", 100'000}), 104'924U);
+  EXPECT_EQ(hits.at({"opt", 1'000}), 55'019U);
+  EXPECT_EQ(hits.at({"opt", 10'000}), 105'710U);
   EXPECT_EQ(ratio("infinite", 1'000), 0.3664);
   EXPECT_EQ(ratio("lru", 1'000), 0.0445);
   EXPECT_EQ(ratio("lru", 2'000), 0.0543);
