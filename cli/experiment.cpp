@@ -296,6 +296,7 @@ void Experiment::set_from_sglang_flags(std::string_view flags) {
       {"--kv-cache-dtype", "model.kv_dtype"}};
   std::istringstream words{std::string(flags)};
   std::vector<std::string> list{std::istream_iterator<std::string>(words), {}};
+  double host_gigabytes = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
     std::string flag = list[i], value;
     if (const auto equals = flag.find('='); equals != std::string::npos) {
@@ -316,17 +317,20 @@ void Experiment::set_from_sglang_flags(std::string_view flags) {
     }
     if (flag == "--schedule-policy" && value == "lpm") value = "longest_prefix";
     if (flag == "--kv-cache-dtype" && value.starts_with("fp8")) value = "fp8";
-    if (flag == "--hicache-size") {  // SGLang counts 10^9 bytes
-      double size = 0;
-      if (std::sscanf(value.c_str(), "%lf", &size) != 1)
+    if (flag == "--hicache-size") {
+      if (std::sscanf(value.c_str(), "%lf", &host_gigabytes) != 1) {
         throw InputError("--from-sglang-flags: --hicache-size " + value + " is no number");
-      std::ostringstream gib;
-      gib.precision(17);
-      gib << size * 1e9 / 1073741824.0;
-      value = gib.str();
+      }
+      continue;
     }
     set(std::string(known->second) + "=" + value, "--from-sglang-flags " + flag);
   }
+  if (host_gigabytes == 0) return;
+  // SGLang counts 10^9 bytes, and for each rank; here a tier is all ranks together, whose number may follow.
+  std::ostringstream gib;
+  gib.precision(17);
+  gib << host_gigabytes * 1e9 / 1073741824.0 * static_cast<double>(integer("parallel.tp"));
+  set("tiers.host.gib=" + gib.str(), "--from-sglang-flags --hicache-size");
 }
 
 Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }

@@ -34,7 +34,7 @@ class Experiment {
 
   // `assignment` is key=value; a value that is no TOML literal is taken as a string.
   void set(std::string_view assignment, const std::string& origin = "--set");
-  // SGLang's server flags, e.g. "--page-size 64 --hicache-ratio 2".
+  // SGLang's server flags, e.g. "--page-size 64 --hicache-size 100".
   void set_from_sglang_flags(std::string_view flags);
 
   const std::string& text(std::string_view key) const;

@@ -82,7 +82,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
   if (bytes_per_token == 0) throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
   engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
   if (engine.device_pages == 0) {
-    const Bytes room = device_kv_bytes(setup.hardware, setup.model, engine.ranks);
+    const Bytes room = device_kv_bytes(setup.hardware, setup.model, engine.ranks, kMemFraction, engine.chunk_tokens);
     engine.device_pages = room / (engine.shape.token_bytes() * page);
     if (engine.device_pages == 0) {
       throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +

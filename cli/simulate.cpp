@@ -68,6 +68,16 @@ void list_keys() {
   }
 }
 
+// A lane's windows end with its last activity; the rest of the run is idle windows.
+void cover_run(std::vector<LaneUse>& lanes, TimeNs simulated) {
+  for (LaneUse& lane : lanes) {
+    const auto windows = static_cast<std::size_t>((simulated + lane.window_ns - 1) / lane.window_ns);
+    if (windows <= lane.window_busy_ns.size()) continue;
+    lane.window_busy_ns.resize(windows);
+    lane.window_bytes.resize(windows);
+  }
+}
+
 std::unique_ptr<World> make_world(const std::string& name, const WorldConfig& config) {
   std::unique_ptr<World> world = name == "events" ? make_event_world(config) : make_simgrid_world(config);
   if (world == nullptr) {
@@ -115,7 +125,8 @@ void simulate(const Arguments& arguments) {
   facts.kv_formula = setup.model.kv_formula;
   facts.notes = setup.notes;
   facts.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  const std::vector<LaneUse> lanes = world->lanes();
+  std::vector<LaneUse> lanes = world->lanes();
+  cover_run(lanes, facts.simulated_ns);
   const std::string report = report_json(facts, metrics, decisions, lanes);
   if (folder) {
     folder->write("report.json", report);

@@ -300,16 +300,20 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
 }
 
 void Cache::acknowledge_backup(Transfer& transfer) {
+  Pages dropped = 0;
   for (const NodeId id : marked_nodes(transfer, false)) {
     tree_.set_backup(id, OperationId::none);
     const NodeId parent = tree_.node(id).parent;
-    const bool reachable = parent == tree_.root() || tree_.node(parent).on_host();
-    if (transfer.status != Status::done || !reachable) drop_host_copies(id);
+    // A parent that is still being written has been queued again after it failed: this copy outlived its own.
+    const bool reachable =
+        parent == tree_.root() || (tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none);
+    if (transfer.status == Status::done && reachable) continue;
+    dropped += tree_.node(id).keys.size();
+    drop_host_copies(id);
   }
   for (const NodeId end : transfer.ends) tree_.release_device(end);
-  const bool done = transfer.status == Status::done;
-  note(done ? EventKind::backup_done : EventKind::backup_dropped, Tier::host, transfer.pages,
-       done ? Reason::none : Reason::transfer_failed);
+  if (dropped < transfer.pages) note(EventKind::backup_done, Tier::host, transfer.pages - dropped);
+  if (dropped > 0) note(EventKind::backup_dropped, Tier::host, dropped, Reason::transfer_failed);
 }
 
 // A host copy that holds nothing goes, and with it those below it, which could no longer be reached.
@@ -335,6 +339,7 @@ void Cache::drop_host_copies(NodeId top) {
     }
     host_.release(freed_host_);
     note_slots(EventKind::slots_released, Tier::host, freed_host_);
+    if (*id != top) note(EventKind::evicted, Tier::host, freed_host_.size(), Reason::lost);
   }
 }
 

@@ -125,16 +125,18 @@ void Engine::State::step(const ReduceVector& agreed) {
     arrived.pop_front();
   }
   if (!cache.loading()) load_failed = false;
-  const bool formed = scheduler.form(agreed[agreed_time], pass, !load_failed);
+  // Until then not even a decode: what it finishes would be published onto that garbage.
+  const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
   cache.submit_loads();
   cache.submit_backups();
   if (formed) {
     submit_pass();
+    // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
+    wake((!arrived.empty() && scheduler.arrival_matters()) || (cache.acknowledgement_due() && scheduler.blocked()));
     return;
   }
   phase = Phase::idle;
   KV_CHECK(scheduler.idle() || cache.anything_in_flight(), "a request that fits never waits for nothing");
-  // Inputs that came while the ranks agreed were not part of it.
   if (!arrived.empty() || cache.acknowledgement_due()) agree();
 }
 

@@ -12,6 +12,10 @@ namespace {
 // Admission believes at most this much output of one request (SGLang's clip of max_new_tokens).
 constexpr Tokens kOutputEstimateMax = 4096;
 
+// The reserve shrinks with each step, so that a head that waits for room may fit in the middle of a burst: it is
+// looked at again after so many steps.
+constexpr std::uint64_t kBlockedBurst = 8;
+
 bool older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
 
 }  // namespace
@@ -62,14 +66,14 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
 
 // ---- forming a pass ----------------------------------------------------------------------------------
 
-bool Scheduler::form(TimeNs step_time, Pass& pass, bool may_prefill) {
+bool Scheduler::form(TimeNs step_time, Pass& pass) {
   pass.requests.clear();
   pass.new_tokens.clear();
   pass.shape = ForwardShape{};
   pass.steps = 1;
   for (;;) {
-    blocked_ = !may_prefill;
-    pass.prefill = may_prefill && form_prefill(step_time, pass);
+    blocked_ = false;
+    pass.prefill = form_prefill(step_time, pass);
     if (pass.prefill) return true;
     const std::size_t before = running_.size();
     if (form_decode(step_time, pass)) return true;
@@ -103,12 +107,13 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
   return !pass.requests.empty();
 }
 
-// The requests that may be admitted now, best first. FCFS takes a step's worth from the front.
+// The requests that may be admitted now, best first; no more than a step can look at.
 void Scheduler::order_window() {
   candidates_.clear();
-  const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
+  const bool fcfs = config_.order == RequestOrder::fcfs;
+  const std::size_t window = std::min<std::size_t>(fcfs ? config_.max_running : config_.order_window, waiting_.size());
   candidates_.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(window));
-  if (config_.order == RequestOrder::fcfs) return;
+  if (fcfs) return;
   ranked_.clear();
   for (Request* request : candidates_) {
     const PrefixMatch found = cache_.peek(request->keys);
@@ -149,7 +154,7 @@ bool Scheduler::admit(Request& request, TimeNs step_time) {
     record.hit_host = loaded * page;
     record.miss = record.prompt_tokens - record.hit_device - record.hit_host;
   } else {
-    record.retracted_recompute += request.prefill_target - request.kv_tokens;
+    record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
   }
   running_output_left_ += request.output_left();
   waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
@@ -209,12 +214,13 @@ Pages Scheduler::burst_pages(std::uint64_t steps) const {
   return pages;
 }
 
-// One token for each running request, several steps at once as long as nothing can change in between:
-// up to the first that finishes. Pages of the whole burst are taken at its start.
+// One token for each running request, several steps at once: up to the first that finishes, and few while the
+// head of the queue waits for room. Pages of the whole burst are taken at its start.
 bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
   std::uint64_t steps = 0;
   while (!running_.empty()) {
     steps = config_.burst_steps;
+    if (blocked_) steps = std::min(steps, kBlockedBurst);
     for (const Request* request : running_) steps = std::min(steps, request->output_left());
     while (steps > 1 && burst_pages(steps) > cache_.obtainable_pages()) steps /= 2;
     if (burst_pages(steps) <= cache_.obtainable_pages()) break;
@@ -275,6 +281,7 @@ void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, Ti
   for (std::size_t i = 0; i < pass.requests.size(); ++i) {
     Request& request = *pass.requests[i];
     request.kv_tokens += pass.new_tokens[i];
+    request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
     if (request.generated == 0) {
       request.record.compute_ns += compute_ns;
       request.record.load_wait_ns += stalled_ns;
@@ -297,6 +304,7 @@ void Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end) {
   steps_since_reset_ += steps;
   for (Request* request : pass.requests) {
     request->kv_tokens += steps;
+    request->computed_tokens = std::max(request->computed_tokens, request->kv_tokens);
     request->generated += steps;
   }
   running_output_left_ -= steps * pass.requests.size();
@@ -311,7 +319,8 @@ void Scheduler::publish(Request& request, bool chunked) {
   const Tokens page = config_.shape.page_tokens;
   const Tokens cached =
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
-  const Pages pages = cached / page;
+  // After a retraction the index may have lent pages of the output too: those stay shared.
+  const Pages pages = std::max<Pages>(cached / page, request.shared);
   if (pages == 0) return;
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
                                    request.shared, chunked, request.priority);

@@ -30,9 +30,10 @@ struct Request {
   std::vector<SlotId> slots;  // device slots of its pages so far
   Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
   NodeId lease = NodeId::none;
-  Tokens kv_tokens = 0;       // KV computed or reused
-  Tokens prefill_target = 0;  // prompt, and after a retraction the output so far
-  Tokens generated = 0;       // output tokens
+  Tokens computed_tokens = 0;  // the most that kv_tokens ever was after a pass
+  Tokens kv_tokens = 0;        // KV computed or reused
+  Tokens prefill_target = 0;   // prompt, and after a retraction the output so far
+  Tokens generated = 0;        // output tokens
   std::uint32_t overtaken = 0;
   bool recompute = false;  // a load of its prefix failed: compute it instead
 
@@ -57,8 +58,8 @@ class Scheduler {
   // Takes it in, or rejects and forgets it.
   void enqueue(Request& request, TimeNs now);
 
-  // Fills `pass`; false if there is nothing to do, or nothing that fits yet. Without `may_prefill` it decodes only.
-  bool form(TimeNs step_time, Pass& pass, bool may_prefill);
+  // Fills `pass`; false if there is nothing to do, or nothing that fits yet.
+  bool form(TimeNs step_time, Pass& pass);
   // The pass has ended at `end`. Its requests move on.
   void prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
   void decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);

@@ -113,6 +113,88 @@ TEST(Engine, a_failed_load_is_used_by_nobody_until_it_is_acknowledged) {
   EXPECT_TRUE(rig.engine.idle());
 }
 
+TEST(Engine, nobody_decodes_onto_what_a_failed_load_left) {
+  EngineConfig config = small_config(8, 16);
+  config.burst_steps = 1;
+  EngineRig rig(config);
+  const auto pages = document({1, 2, 3});
+  rig.arrive(0, pages, 13, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14, 15, 16, 17}), 29, 1);
+  rig.drain();
+  rig.arrive_knowing_output(2, pages, 3, 12);  // will make the very pages that are on the host
+  for (int i = 0; i < 9; ++i) rig.complete_pass();
+  rig.arrive_knowing_output(3, pages, 9, 1);
+  rig.complete_pass();
+  if (!rig.world.passes.empty()) rig.complete_pass(Status::gate_failed);
+  while (!rig.world.passes.empty()) rig.complete_pass();
+  while (!rig.world.transfers.empty()) {
+    rig.complete_transfer(rig.world.transfers.front().lane == Lane::h2d ? Status::failed : Status::done);
+  }
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 4U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_backup_below_one_that_failed_is_dropped_though_its_parent_is_on_its_way_again) {
+  EngineConfig config = small_config(6, 16);
+  config.cache_output = false;
+  EngineRig rig(config);
+  rig.arrive(0, document({1}), 5, 1);
+  rig.complete_pass();
+  rig.arrive(1, document({1, 2}), 9, 1);
+  rig.complete_pass();
+  rig.complete_transfer(Status::failed);
+  rig.arrive(2, document({1, 3}), 9, 1);  // queues page 1 again
+  rig.complete_pass();
+  rig.complete_transfer();  // page 2's, done, below nothing
+  rig.arrive(3, {}, 3, 12);
+  while (!rig.world.passes.empty()) rig.complete_pass();
+  rig.arrive(4, document({1, 2}), 9, 1);
+  while (!rig.world.passes.empty()) rig.complete_pass();
+  while (!rig.world.transfers.empty()) rig.complete_transfer(Status::failed);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 5U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, output_pages_that_the_index_lends_stay_shared_though_output_is_not_cached) {
+  EngineConfig config = small_config(12, 0);
+  config.cache_output = false;
+  config.burst_steps = 4;
+  config.reserve_initial = config.reserve_min = 0;
+  EngineRig rig(config);
+  const auto pages = document({1, 2, 3, 4, 5, 6, 7, 8});
+  rig.arrive_knowing_output(0, pages, 13, 30);
+  rig.complete_pass();
+  rig.arrive_knowing_output(1, pages, 5, 20);
+  rig.drain();
+  EXPECT_GT(rig.events.count(EventKind::retracted), 0U);
+  EXPECT_EQ(rig.events.records.size(), 2U);
+}
+
+TEST(Engine, an_arrival_while_the_ranks_agree_ends_the_burst_that_follows) {
+  EngineRig rig(small_config(64, 0));
+  rig.arrive(0, document({1, 2}), 8, 200);
+  rig.complete_pass();
+  const auto burst = rig.world.passes.front();
+  rig.world.passes.pop_front();
+  Completion completion;
+  completion.id = burst.id;
+  completion.steps = burst.steps;
+  rig.engine.handle({rig.world.time, completion});
+  ASSERT_EQ(rig.world.reductions.size(), 1U);
+  Arrival arrival;
+  arrival.request = 1;
+  arrival.prompt_tokens = 4;
+  arrival.output_tokens = 1;
+  rig.engine.handle({rig.world.time, arrival});
+  rig.engine.handle({rig.world.time, rig.world.reductions.front()});
+  rig.world.reductions.pop_front();
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.cancelled, std::vector<OperationId>{rig.world.passes[0].id});
+}
+
 TEST(Engine, a_failed_backup_leaves_no_host_copy) {
   EngineRig rig(small_config(6, 16));
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);

@@ -98,12 +98,11 @@ class EngineRig {
   explicit EngineRig(const EngineConfig& config) : engine(config, world, decisions, &events) {}
 
   void arrive(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
-    Arrival arrival;
-    arrival.request = request;
-    arrival.prompt_tokens = prompt;
-    arrival.output_tokens = output;
-    arrival.keys = std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4));
-    give(arrival);
+    give_arrival(request, std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4)), prompt, output);
+  }
+  // The trace names the output's pages too.
+  void arrive_knowing_output(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
+    give_arrival(request, keys, prompt, output);
   }
   void complete(OperationId id, Status status = Status::done, std::uint64_t steps = 1) {
     Completion completion;
@@ -143,6 +142,14 @@ class EngineRig {
   Engine engine;
 
  private:
+  void give_arrival(RequestId request, std::span<const PageKey> keys, Tokens prompt, Tokens output) {
+    Arrival arrival;
+    arrival.request = request;
+    arrival.prompt_tokens = prompt;
+    arrival.output_tokens = output;
+    arrival.keys = keys;
+    give(arrival);
+  }
   template <typename What>
   void give(const What& what) {
     engine.handle({world.time, what});
