@@ -72,7 +72,7 @@ const std::vector<Key>& table() {
       {"tiers.remote.gib", 0.0, 0, 1e9, "capacity of the remote tier"},
       {"tiers.remote.url", text_value(""), 0, 0, "where the remote tier is"},
       {"scheduler.order", text_value("fcfs"), 0, 0, "fcfs or longest_prefix"},
-      {"scheduler.order_window", integer_value(128), 1, 1e6, "waiting requests that longest_prefix looks at"},
+      {"scheduler.order_window", integer_value(128), 1, 1e6, "waiting requests that a step looks at"},
       {"scheduler.overtake_limit", integer_value(128), 0, 1e9, "times a waiting request may be passed over"},
       {"scheduler.max_running", integer_value(256), 1, 1e6, "requests that run at once"},
       {"scheduler.max_waiting", integer_value(0), 0, kMost, "requests that wait; more are rejected; 0 = no limit"},

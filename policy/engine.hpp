@@ -40,7 +40,7 @@ struct EngineConfig {
 
   // scheduler
   RequestOrder order = RequestOrder::fcfs;
-  std::uint32_t order_window = 128;    // longest_prefix looks at that many waiting, in order of arrival
+  std::uint32_t order_window = 128;    // a step looks at that many waiting, in order of arrival
   std::uint32_t overtake_limit = 128;  // then a waiting request goes first: no starvation
   std::uint32_t max_running = 256;     // requests
   std::uint64_t max_waiting = 0;       // further arrivals are rejected; 0 = no limit

@@ -110,10 +110,9 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
 // The requests that may be admitted now, best first; no more than a step can look at.
 void Scheduler::order_window() {
   candidates_.clear();
-  const bool fcfs = config_.order == RequestOrder::fcfs;
-  const std::size_t window = std::min<std::size_t>(fcfs ? config_.max_running : config_.order_window, waiting_.size());
+  const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
   candidates_.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(window));
-  if (fcfs) return;
+  if (config_.order == RequestOrder::fcfs) return;
   ranked_.clear();
   for (Request* request : candidates_) {
     const PrefixMatch found = cache_.peek(request->keys);
