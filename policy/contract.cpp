@@ -130,6 +130,11 @@ BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
   next_request_ = arrival.request + 1;
   if (arrival.prompt_tokens == 0 || arrival.output_tokens == 0) return "a request has a prompt and an output";
   if (arrival.keys.size() > arrival.prompt_tokens + arrival.output_tokens) return "a key names at least one token";
+  PageKey prior;  // all zero before the first page
+  for (const PageKey& key : arrival.keys) {
+    if (priors_.emplace(key, prior).first->second != prior) return "a key names one chain of pages";
+    prior = key;
+  }
   return nullptr;
 }
 

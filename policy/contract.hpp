@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "policy/substrate.hpp"
@@ -80,7 +81,8 @@ class SeamContract {
   std::vector<Gate> gates_;  // whose load hasn't been answered
   std::uint64_t last_id_ = 0;
   TimeNs last_now_ = 0;
-  RequestId next_request_ = 0;  // no arrival may be below
+  RequestId next_request_ = 0;                                // no arrival may be below
+  std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // of every key seen: the one before it in its chain
 };
 
 }  // namespace kvtwin
