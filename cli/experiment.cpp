@@ -78,6 +78,7 @@ const std::vector<Key>& table() {
       {"scheduler.max_waiting", integer_value(0), 0, kMost, "requests that wait; more are rejected; 0 = no limit"},
       {"scheduler.chunk_tokens", integer_value(8192), 1, 1e9, "prefill tokens of one pass"},
       {"scheduler.burst_steps", integer_value(64), 1, 1e6, "decode steps submitted at once"},
+      {"sim.world", text_value("simgrid"), 0, 0, "simgrid (links are shared) or events (they are not)"},
       {"sim.dram_shared", true, 0, 0, "all of a host's transfers share its DRAM bandwidth"},
   };
   return keys;

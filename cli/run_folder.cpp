@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cli/error.hpp"
+#include "cli/journal_file.hpp"
 #include "kvtwin_version.hpp"
 
 namespace kvtwin {
@@ -214,7 +215,8 @@ fs::path whole_path(const fs::path& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)), target_(whole_path(path_)) {
+RunFolder::RunFolder(fs::path path, bool force, Appears appears)
+    : path_(std::move(path)), target_(whole_path(path_)), appears_(appears) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error)) {
     throw InputError("--out " + path_.string() + ": is a file; give a folder");
@@ -223,13 +225,17 @@ RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)), target
   if (full && !force) {
     throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
   }
-  if (full && !fs::exists(target_ / "report.json", error)) {
+  if (full && !fs::exists(target_ / "report.json", error) && !fs::exists(target_ / kJournalName, error)) {
     throw InputError("--out " + path_.string() +
                      ": is not empty and holds no report.json; --force replaces run folders only");
   }
   staging_ = beside("partial");
   fs::create_directories(staging_, error);
   if (error) throw WorkError("--out " + path_.string() + ": can't be written: " + error.message());
+  if (appears_ == Appears::at_once) {
+    move_into_place();
+    staging_ = target_;
+  }
   requests_.open(staging_ / "requests.csv");
   requests_ << "request,arrival_s,prompt_tokens,output_tokens,hit_device,hit_host,hit_disk,hit_remote,miss,"
                "recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
@@ -237,7 +243,7 @@ RunFolder::RunFolder(fs::path path, bool force) : path_(std::move(path)), target
 }
 
 RunFolder::~RunFolder() {
-  if (committed_) return;
+  if (committed_ || appears_ == Appears::at_once) return;
   std::error_code ignored;
   fs::remove_all(staging_, ignored);
 }
@@ -294,10 +300,8 @@ void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
   write("lanes.csv", out.str());
 }
 
-void RunFolder::commit() {
-  requests_.close();
-  if (!requests_) throw WorkError((path_ / "requests.csv").string() + ": can't be written; is the disk full?");
-  // The run that was there moves aside first: what bears the name is always one run, whole.
+void RunFolder::move_into_place() {
+  // The run that was there moves aside first: what bears the name is always one run.
   const fs::path replaced = beside("replaced");
   std::error_code error, ignored;
   if (fs::exists(target_, error)) fs::rename(target_, replaced, error);
@@ -306,6 +310,12 @@ void RunFolder::commit() {
     error ? fs::rename(replaced, target_, ignored) : static_cast<void>(fs::remove_all(replaced, ignored));
   }
   if (error) throw WorkError("--out " + path_.string() + ": can't be moved into place: " + error.message());
+}
+
+void RunFolder::commit() {
+  requests_.close();
+  if (!requests_) throw WorkError((path_ / "requests.csv").string() + ": can't be written; is the disk full?");
+  if (appears_ == Appears::whole) move_into_place();
   committed_ = true;
 }
 

@@ -1,5 +1,6 @@
-// The run folder: report.json, requests.csv, lanes.csv, experiment.resolved.toml, metrics.prom. Written into
-// a temporary sibling first and moved into place when whole, so that a killed run leaves nothing half-written.
+// The run folder: report.json, requests.csv, lanes.csv, experiment.resolved.toml, metrics.prom. A simulation
+// can be repeated, so its folder is written into a temporary sibling and appears when whole; a real run can't,
+// so its folder grows in place, and who finds no report.json in it knows that it was cut short.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
 #include "policy/decision.hpp"
-#include "sim/world.hpp"
 
 namespace kvtwin {
 
@@ -41,24 +42,29 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& metrics);
 
 class RunFolder final : public Observer {
  public:
-  // Refuses (InputError) a non-empty `path` without `force`.
-  RunFolder(std::filesystem::path path, bool force);
+  enum class Appears : std::uint8_t { whole, at_once };
+  // Refuses (InputError) a non-empty `path` without `force`, and with it what is no run folder.
+  RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole);
   ~RunFolder() override;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   void on_event(const Event& event) override;  // a row of requests.csv for each request that ends
+  // Where a file of that name is written now; after commit it lies in path().
+  std::filesystem::path place(const std::string& name) const { return staging_ / name; }
   void write(const std::string& name, const std::string& content);
   void write_lanes(const std::vector<LaneUse>& lanes);
-  // Moves everything into place. WorkError if the disk says no.
+  // The run is over: moves everything into place. WorkError if the disk says no.
   void commit();
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path beside(const char* what) const;
+  void move_into_place();
 
   std::filesystem::path path_;  // as given
   std::filesystem::path target_, staging_;
+  Appears appears_;
   std::ofstream requests_;
   bool committed_ = false;
 };

@@ -175,6 +175,17 @@ Setup make_setup(const Experiment& e) {
   return setup;
 }
 
+std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& setup) {
+  enum class Kind : std::uint8_t { simgrid, events };
+  const Kind kind = choose<Kind>(e, "sim.world", {{"simgrid", Kind::simgrid}, {"events", Kind::events}});
+  std::unique_ptr<World> world = kind == Kind::events ? make_event_world(setup.world) : make_simgrid_world(setup.world);
+  if (world == nullptr) {
+    throw InputError(e.where("sim.world") +
+                     ": this build is without SimGrid; build the preset release or sim, or take --world events");
+  }
+  return world;
+}
+
 std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) {

@@ -27,6 +27,9 @@ struct Setup {
 // InputError, ModelError.
 Setup make_setup(const Experiment& experiment);
 
+// By sim.world; InputError if this build lacks it. `setup` outlives the world.
+std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const Setup& setup);
+
 // The experiment's requests: its trace, or the generator.
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 TraceInputOptions input_options(const Experiment& experiment);

@@ -121,7 +121,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   // World
   Substrate& substrate() override { return *this; }
   TimeNs now() const override { return now_; }
-  std::vector<LaneUse> lanes() const override { return {}; }  // its times mean nothing
+  void watch_lanes(LaneObserver*) override {}  // its times mean nothing
   void set_progress(void (*tick)(void* context, TimeNs now), void* context) override {
     tick_ = tick;
     tick_context_ = context;

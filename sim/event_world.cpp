@@ -16,7 +16,7 @@ class EventWorld final : public World, private FlowBackend {
 
   Substrate& substrate() override { return core_; }
   TimeNs now() const override { return core_.now(); }
-  std::vector<LaneUse> lanes() const override { return core_.lanes(); }
+  void watch_lanes(LaneObserver* observer) override { core_.watch_lanes(observer); }
   void set_progress(void (*tick)(void* context, TimeNs now), void* context) override {
     core_.set_progress(tick, context);
   }

@@ -159,7 +159,7 @@ class SimGridWorld final : public World {
   }
   Substrate& substrate() override { return model_->core(); }
   TimeNs now() const override { return model_->core().now(); }
-  std::vector<LaneUse> lanes() const override { return model_->core().lanes(); }
+  void watch_lanes(LaneObserver* observer) override { model_->core().watch_lanes(observer); }
   void set_progress(void (*tick)(void* context, TimeNs now), void* context) override {
     model_->core().set_progress(tick, context);
   }

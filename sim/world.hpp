@@ -1,5 +1,4 @@
-// A simulated world: it owns the clock and the loop, charges operations on modelled lanes, and feeds one
-// engine. Two of them, one interface: SimGrid (flows share links max-min fairly; for results) and an event
+// The simulated worlds (policy/world.hpp says what a world is): operations are charged on modelled lanes. Two of them, one interface: SimGrid (flows share links max-min fairly; for results) and an event
 // heap of our own (no sharing; as a cross-check). A third, for swarm tests, is in adversarial_world.hpp.
 //
 // What both do, and `WorldCore` in world_core.hpp implements once:
@@ -16,11 +15,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "policy/cost.hpp"
-#include "policy/substrate.hpp"
+#include "policy/world.hpp"
 
 namespace kvtwin {
 
@@ -31,29 +28,6 @@ struct WorldConfig {
   std::uint64_t dram_bytes_per_second = 0;  // shared by all of the host's transfers; 0 = never binds, left out
   std::uint32_t layer_groups = 1;           // a gated pass waits per layer group
   const CostModel* cost = nullptr;          // outlives the world
-};
-
-// One lane's figures; windows for utilisation over time.
-struct LaneUse {
-  std::string name;  // "gpu0.h2d", ... , "compute"
-  Bytes bytes = 0;
-  std::uint64_t transfers = 0;
-  TimeNs busy_ns = 0;
-  TimeNs window_ns = kNsPerSecond;  // width of each window; doubles so that there are never more than 4096
-  std::vector<TimeNs> window_busy_ns;
-  std::vector<Bytes> window_bytes;
-};
-
-class World {
- public:
-  virtual ~World() = default;
-  virtual Substrate& substrate() = 0;
-  // Delivers arrivals, hints and completions until the source is exhausted and nothing is in flight.
-  virtual void run(InputSource& source, InputHandler& handler) = 0;
-  virtual TimeNs now() const = 0;
-  virtual std::vector<LaneUse> lanes() const = 0;
-  // Called about once per 1,000 inputs with the time reached; for progress.
-  virtual void set_progress(void (*tick)(void* context, TimeNs now), void* context) = 0;
 };
 
 // One per process: SimGrid's engine is global. Null in a build without SimGrid.

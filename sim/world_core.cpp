@@ -94,6 +94,27 @@ void WorldCore::leave_queue(std::uint32_t slot) {
   }
 }
 
+// Its holder's stay ends now.
+void WorldCore::tell_lane(std::uint32_t slot) {
+  if (lanes_ == nullptr) return;
+  const Record& record = operations_[slot];
+  LaneSpan span;
+  span.id = record.id;
+  span.end = now_;
+  span.status = record.completion.status;
+  if (record.kind == Kind::forward) {
+    span.begin = record.forward.started;
+    span.stalled_ns = record.completion.stalled_ns;
+    span.steps = record.completion.steps;
+  } else {
+    span.lane = record.transfer.lane;
+    span.begin = record.transfer.lane_since;
+    span.flowing = record.transfer.flow_since;
+    span.bytes = record.completion.bytes / config_.ranks;
+  }
+  lanes_->on_lane(span);
+}
+
 void WorldCore::start_head(Queue& queue) {
   if (queue.head == kNoSlotIndex) return;
   Record& record = operations_[queue.head];
@@ -221,9 +242,7 @@ void WorldCore::end_transfer(std::uint32_t slot) {
   close_watches(slot, done);
   Queue& queue = queue_of(record);
   if (queue.head == slot) {
-    queue.meter.add_busy(record.transfer.lane_since, now_);
-    queue.meter.add_bytes(record.transfer.flow_since, now_, record.completion.bytes / config_.ranks);
-    if (done) queue.meter.count_transfer();
+    tell_lane(slot);
     leave_queue(slot);
   }
   const Completion completion = operations_[slot].completion;
@@ -352,11 +371,7 @@ void WorldCore::end_forward(std::uint32_t slot) {
   const Record& record = operations_[slot];
   Queue& queue = queue_of(record);
   if (queue.head == slot) {
-    if (record.completion.steps > 0) {
-      // Where in between the stalls lay is not recorded; the busy time is booked at the pass's end.
-      queue.meter.add_busy(record.forward.started + record.completion.stalled_ns, now_);
-      queue.meter.count_transfer();
-    }
+    tell_lane(slot);
     leave_queue(slot);
   }
   const Completion completion = operations_[slot].completion;
@@ -441,17 +456,6 @@ void WorldCore::deliver_arrival() {
 void WorldCore::set_progress(void (*tick)(void* context, TimeNs now), void* context) {
   tick_ = tick;
   tick_context_ = context;
-}
-
-std::vector<LaneUse> WorldCore::lanes() const {
-  std::vector<LaneUse> uses;
-  for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) {
-    const std::string gpu = "gpu" + std::to_string(rank);
-    uses.push_back(queues_[index_of(Lane::h2d)].meter.use(gpu + ".h2d"));
-    uses.push_back(queues_[index_of(Lane::d2h)].meter.use(gpu + ".d2h"));
-  }
-  uses.push_back(queues_[index_of(Lane::compute)].meter.use("compute"));
-  return uses;
 }
 
 }  // namespace kvtwin

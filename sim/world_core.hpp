@@ -1,5 +1,5 @@
 // What the simulated worlds share: operations and their ids, FIFO lanes, the compute lane, gates, cancel,
-// meters, and the one ordered stream of inputs. It knows nothing of how links are shared: a FlowBackend
+// and the one ordered stream of inputs. It knows nothing of how links are shared: a FlowBackend
 // tells it each flow's rate. Single-threaded. Per input: one heap push and pop, no allocation in steady state.
 //
 // The backend's loop:  while next_time() comes before every flow's end (see `step`), call step().
@@ -12,7 +12,6 @@
 
 #include "policy/substrate.hpp"
 #include "sim/agenda.hpp"
-#include "sim/lane_meter.hpp"
 #include "sim/operation_table.hpp"
 #include "sim/pipeline.hpp"
 #include "sim/world.hpp"
@@ -53,7 +52,7 @@ class WorldCore final : public Substrate {
   void flow_ended(std::uint32_t slot);
   Instant flow_end(std::uint32_t slot) const { return operations_[slot].piece.end(); }
 
-  std::vector<LaneUse> lanes() const;
+  void watch_lanes(LaneObserver* observer) { lanes_ = observer; }
   void set_progress(void (*tick)(void* context, TimeNs now), void* context);
   // Nothing submitted is unanswered.
   bool quiet() const { return in_flight_ == 0; }
@@ -98,7 +97,6 @@ class WorldCore final : public Substrate {
   };
   struct Queue {  // of one lane; `head` holds the lane
     std::uint32_t head = kNoSlotIndex, tail = kNoSlotIndex;
-    LaneMeter meter;
   };
   struct Watch {  // of a gate by a pass
     std::uint32_t pass = 0;
@@ -113,6 +111,7 @@ class WorldCore final : public Substrate {
   Queue& queue_of(const Record& record);
   void enqueue(std::uint32_t slot);
   void leave_queue(std::uint32_t slot);
+  void tell_lane(std::uint32_t slot);
   void start_head(Queue& queue);
 
   OperationId submit_transfer(const TransferOperation& operation);
@@ -137,6 +136,7 @@ class WorldCore final : public Substrate {
   FlowBackend& backend_;
   InputSource* source_ = nullptr;
   InputHandler* handler_ = nullptr;
+  LaneObserver* lanes_ = nullptr;
   TimeNs now_ = 0;
   std::uint64_t last_id_ = 0;
   std::uint64_t in_flight_ = 0;

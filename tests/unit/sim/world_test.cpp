@@ -284,21 +284,25 @@ TEST_P(Worlds, HintsComeLikeArrivals) {
   EXPECT_EQ(log[1].id, 9u);
 }
 
-TEST(EventWorld, MetersLanesInWindows) {
+TEST(EventWorld, TellsWhatHeldALane) {
+  struct Spans final : LaneObserver {
+    void on_lane(const LaneSpan& span) override { seen.push_back(span); }
+    std::vector<LaneSpan> seen;
+  } spans;
   auto world = make_event_world(plain_config());
+  world->watch_lanes(&spans);
   run_world(*world, {arrival(500'000'000, 0)}, at_first([](Substrate& s) {
     s.submit(transfer(Lane::h2d, 50'000'000'000, 0));
     s.submit(pass(250'000'000, 0, 1));
   }));
-  const auto lanes = world->lanes();
-  ASSERT_EQ(lanes.size(), 3u);
-  EXPECT_EQ(lanes[0].name, "gpu0.h2d");
-  EXPECT_EQ(lanes[0].bytes, 50'000'000'000u);
-  EXPECT_EQ(lanes[0].transfers, 1u);
-  EXPECT_EQ(lanes[0].window_busy_ns, (std::vector<TimeNs>{500'000'000, 500'000'000}));
-  EXPECT_EQ(lanes[0].window_bytes, (std::vector<Bytes>{25'000'000'000, 25'000'000'000}));
-  EXPECT_EQ(lanes[2].name, "compute");
-  EXPECT_EQ(lanes[2].busy_ns, 250'000'000);
+  ASSERT_EQ(spans.seen.size(), 2u);
+  EXPECT_EQ(spans.seen[0].lane, Lane::compute);
+  EXPECT_EQ(spans.seen[0].begin, 500'000'000);
+  EXPECT_EQ(spans.seen[0].end, 750'000'000);
+  EXPECT_EQ(spans.seen[0].steps, 1u);
+  EXPECT_EQ(spans.seen[1].lane, Lane::h2d);
+  EXPECT_EQ(spans.seen[1].end, 1'500'000'000);
+  EXPECT_EQ(spans.seen[1].bytes, 50'000'000'000u);
 }
 
 TEST(SimGridWorld, PrintsNothing) {

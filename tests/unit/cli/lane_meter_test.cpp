@@ -1,4 +1,4 @@
-#include "sim/lane_meter.hpp"
+#include "cli/lane_meter.hpp"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +32,25 @@ TEST(LaneMeter, StaysBoundedAndLosesNothing) {
   EXPECT_EQ(std::accumulate(use.window_busy_ns.begin(), use.window_busy_ns.end(), TimeNs{0}), use.busy_ns);
   EXPECT_EQ(std::accumulate(use.window_bytes.begin(), use.window_bytes.end(), Bytes{0}), use.bytes);
   for (const TimeNs busy : use.window_busy_ns) EXPECT_LE(busy, use.window_ns);
+}
+
+TEST(LaneMeters, BookWhatALaneHeld) {
+  LaneMeters meters(2);
+  meters.on_lane({.lane = Lane::h2d, .begin = 0, .end = kNsPerSecond, .flowing = kNsPerSecond / 2, .bytes = 10});
+  meters.on_lane({.lane = Lane::compute, .begin = 0, .end = 2'000'000'000, .stalled_ns = 500'000'000, .steps = 1});
+  meters.on_lane({.lane = Lane::compute, .begin = 0, .end = 5, .steps = 0, .status = Status::gate_failed});
+  meters.on_lane({.lane = Lane::d2h, .begin = 0, .end = 5, .flowing = 0, .bytes = 3, .status = Status::cancelled});
+  const std::vector<LaneUse> uses = meters.uses(3 * kNsPerSecond);
+  ASSERT_EQ(uses.size(), 5u);
+  EXPECT_EQ(uses[2].name, "gpu1.h2d");
+  EXPECT_EQ(uses[2].bytes, 10u);
+  EXPECT_EQ(uses[2].transfers, 1u);
+  EXPECT_EQ(uses[2].window_busy_ns, (std::vector<TimeNs>{kNsPerSecond, 0, 0}));
+  EXPECT_EQ(uses[3].bytes, 3u);
+  EXPECT_EQ(uses[3].transfers, 0u);
+  EXPECT_EQ(uses[4].name, "compute");
+  EXPECT_EQ(uses[4].busy_ns, 1'500'000'000);
+  EXPECT_EQ(uses[4].transfers, 1u);
 }
 
 }  // namespace

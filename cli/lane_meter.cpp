@@ -1,4 +1,4 @@
-#include "sim/lane_meter.hpp"
+#include "cli/lane_meter.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -58,10 +58,43 @@ void LaneMeter::add_bytes(TimeNs from, TimeNs to, Bytes bytes) {
   }
 }
 
-LaneUse LaneMeter::use(std::string name) const {
+LaneUse LaneMeter::use(std::string name, TimeNs end) const {
   LaneUse copy = use_;
   copy.name = std::move(name);
+  const auto windows = static_cast<std::size_t>((end + copy.window_ns - 1) / copy.window_ns);
+  if (windows > copy.window_busy_ns.size()) {
+    copy.window_busy_ns.resize(windows);
+    copy.window_bytes.resize(windows);
+  }
   return copy;
+}
+
+void LaneMeters::on_lane(const LaneSpan& span) {
+  LaneMeter& meter = meters_[static_cast<std::size_t>(span.lane)];
+  if (span.lane == Lane::compute) {
+    if (span.steps == 0) return;
+    // Where in between the stalls lay is not known; the busy time is booked at the pass's end.
+    meter.add_busy(span.begin + span.stalled_ns, span.end);
+    meter.count_transfer();
+    return;
+  }
+  meter.add_busy(span.begin, span.end);
+  meter.add_bytes(span.flowing, span.end, span.bytes);
+  if (span.status == Status::done) meter.count_transfer();
+}
+
+std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
+  const auto use = [&](Lane lane, std::string name) {
+    return meters_[static_cast<std::size_t>(lane)].use(std::move(name), end);
+  };
+  std::vector<LaneUse> uses;
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    const std::string gpu = "gpu" + std::to_string(rank);
+    uses.push_back(use(Lane::h2d, gpu + ".h2d"));
+    uses.push_back(use(Lane::d2h, gpu + ".d2h"));
+  }
+  uses.push_back(use(Lane::compute, "compute"));
+  return uses;
 }
 
 }  // namespace kvtwin

@@ -1,0 +1,186 @@
+#include "cli/serve.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include "cli/environment.hpp"
+#include "cli/error.hpp"
+#include "cli/journal_file.hpp"
+#include "cli/lane_meter.hpp"
+#include "cli/metrics.hpp"
+#include "policy/decorators.hpp"
+#include "policy/engine.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// A line on the terminal, rewritten in place, with an estimate of the time left.
+class Progress {
+ public:
+  Progress(const TraceSource& source, const Metrics& metrics, std::uint64_t limit)
+      : source_(source), metrics_(metrics), limit_(limit) {
+    shown_ = isatty(STDERR_FILENO) != 0 && environment_progress();
+  }
+  ~Progress() {
+    if (drawn_) std::fprintf(stderr, "\r\033[K");
+  }
+  static void tick(void* self, TimeNs now) { static_cast<Progress*>(self)->draw(now); }
+
+ private:
+  void draw(TimeNs now) {
+    if (!shown_) return;
+    const auto wall = Clock::now();
+    if (wall - last_ < std::chrono::milliseconds(200)) return;
+    last_ = wall;
+    drawn_ = true;
+    const double spent = seconds_since(start_);
+    std::fprintf(stderr, "\r\033[K%llu requests done, %.0f s served",
+                 static_cast<unsigned long long>(metrics_.completed), static_cast<double>(now) / 1e9);
+    double read = source_.fraction_read();
+    if (limit_ != 0) read = std::max(read, static_cast<double>(metrics_.completed) / static_cast<double>(limit_));
+    if (read > 0.01) std::fprintf(stderr, ", %.0f %% read, about %.0f s left", 100 * read, spent * (1 - read) / read);
+    std::fflush(stderr);
+  }
+  const TraceSource& source_;
+  const Metrics& metrics_;
+  std::uint64_t limit_;
+  Clock::time_point start_ = Clock::now(), last_ = start_;
+  bool shown_ = false, drawn_ = false;
+};
+
+// What stands between the world and the engine: world -> Checking -> Recording -> engine.
+class Stack {
+ public:
+  Stack(const Setup& setup, World& world, DecisionLog& decisions, Observer& observer, bool checked, ByteSink* journal,
+        std::string_view text)
+      : world_(world) {
+    Substrate* substrate = &world.substrate();
+    if (checked) substrate = &checking_.emplace(*substrate, ContractTerms{setup.engine.shape.page_tokens});
+    handler_ = &engine_.emplace(setup.engine, *substrate, decisions, &observer);
+    if (journal != nullptr) {
+      writer_.emplace(*journal, text);
+      handler_ = &recording_.emplace(*handler_, decisions, *writer_);
+    }
+    if (checked) {
+      checking_->connect(*handler_);
+      handler_ = &*checking_;
+    }
+  }
+
+  void run(InputSource& source) {
+    world_.run(source, *handler_);
+    if (checking_) checking_->finish();
+    if (!engine_->idle()) throw WorkError("the run ended with work left: " + engine_->state_summary());
+  }
+  const Engine& engine() const { return *engine_; }
+
+ private:
+  World& world_;
+  std::optional<Checking> checking_;
+  std::optional<Engine> engine_;
+  std::optional<JournalWriter> writer_;
+  std::optional<Recording> recording_;
+  InputHandler* handler_ = nullptr;
+};
+
+RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeTerms& terms) {
+  RunFacts facts;
+  facts.world = terms.world;
+  facts.device = terms.device;
+  facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
+  facts.device_capacity = setup.engine.device_pages;
+  facts.host_capacity = setup.engine.host_pages;
+  facts.page_tokens = setup.engine.shape.page_tokens;
+  facts.kv_formula = setup.model.kv_formula;
+  facts.notes = setup.notes;
+  return facts;
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& command, ServeArguments& arguments) {
+  command.add_option("experiment", arguments.experiment, "Experiment file (TOML)");
+  command.add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")
+      ->allow_extra_args(false);
+  command.add_option("--from-sglang-flags", arguments.sglang,
+                     "SGLang server flags, e.g. \"--page-size 64 --hicache-size 100\"");
+  command.add_option("--out", arguments.out, "Run folder to write")->check([](const std::string& path) {
+    return std::string(path.empty() ? "must name a folder" : "");
+  });
+  command.add_flag("--force", arguments.force, "Replace the run folder");
+  command.add_flag("--json", arguments.json, "Print report.json on stdout");
+  command.add_flag("--help-keys", arguments.help_keys, "List every experiment key");
+}
+
+void list_keys() {
+  for (const Experiment::Key& key : Experiment::keys()) {
+    std::printf("%-40s %s\n", std::string(key.name).c_str(), std::string(key.help).c_str());
+  }
+}
+
+Experiment read_experiment(const ServeArguments& arguments, const char* command) {
+  if (arguments.experiment.empty()) {
+    throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
+  }
+  Experiment experiment = Experiment::from_file(arguments.experiment);
+  if (!arguments.sglang.empty()) experiment.set_from_sglang_flags(arguments.sglang);
+  for (const std::string& assignment : arguments.sets) experiment.set(assignment);
+  return experiment;
+}
+
+void serve(const Experiment& experiment, const Setup& setup, World& world, const ServeArguments& arguments,
+           const ServeTerms& terms) {
+  const auto start = Clock::now();
+  const std::unique_ptr<TraceSource> workload = open_workload(experiment);
+  TraceInputSource source(*workload, input_options(experiment));
+  if (arguments.out.empty() && arguments.journal) throw InputError("--journal needs --out, the folder to write it to");
+
+  const std::string resolved = experiment.resolved();
+  std::optional<RunFolder> folder;
+  std::optional<JournalFile> journal;
+  if (!arguments.out.empty()) {
+    folder.emplace(arguments.out, arguments.force,
+                   terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
+    folder->write("experiment.resolved.toml", resolved);
+    if (arguments.journal) journal.emplace(folder->place(kJournalName));
+  }
+  Metrics metrics(folder ? &*folder : nullptr);
+  LaneMeters meters(setup.engine.ranks);
+  DecisionLog decisions;
+  world.watch_lanes(&meters);
+  Stack stack(setup, world, decisions, metrics, terms.checked, journal ? &*journal : nullptr, resolved);
+  {
+    Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
+    world.set_progress(&Progress::tick, &progress);
+    stack.run(source);
+    world.set_progress(nullptr, nullptr);
+  }
+
+  RunFacts facts = facts_of(experiment, setup, terms);
+  facts.device_used_max = stack.engine().device_pages_used_max();
+  facts.host_used_max = stack.engine().host_pages_used_max();
+  facts.simulated_ns = world.now();
+  if (terms.add_facts) terms.add_facts(facts);
+  facts.wall_seconds = seconds_since(start);
+  const std::vector<LaneUse> lanes = meters.uses(facts.simulated_ns);
+  const std::string report = report_json(facts, metrics, decisions, lanes);
+  if (folder) {
+    folder->write("metrics.prom", prometheus_text(facts, metrics));
+    folder->write_lanes(lanes);
+    folder->write("report.json", report);  // last: who finds it finds the others
+    folder->commit();
+  }
+  const std::string text = arguments.json ? report : summary_text(facts, metrics, decisions, lanes);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (folder) std::fprintf(stderr, "run folder: %s\n", folder->path().c_str());
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,44 @@
+// Serving an experiment in a world, from the first arrival to the run folder: what `simulate` and `run` share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/experiment.hpp"
+#include "cli/run_folder.hpp"
+#include "cli/setup.hpp"
+#include "policy/event.hpp"
+#include "policy/world.hpp"
+
+namespace kvtwin {
+
+struct ServeArguments {
+  std::string experiment, out, sglang;
+  std::vector<std::string> sets;
+  bool json = false, force = false, help_keys = false;
+  bool journal = false, timeline = false;  // written into the run folder
+};
+
+void add_serve_options(CLI::App& command, ServeArguments& arguments);
+// The experiment with everything that the command line changes. `command`: for sentences.
+Experiment read_experiment(const ServeArguments& arguments, const char* command);
+// --help-keys
+void list_keys();
+
+// How one world's runs differ from another's, in what is written about them.
+struct ServeTerms {
+  const char* world = "";   // simgrid, events, real
+  const char* device = "";  // model, host, cuda
+  bool at_once = false;     // the run folder grows in place, for who is killed; else it appears when whole
+  bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
+  std::function<void(RunFacts&)> add_facts;  // after the run; may be empty
+};
+
+// Runs the experiment's requests through a fresh engine in `world`, writes the run folder and prints the report.
+// WorkError when that fails.
+void serve(const Experiment& experiment, const Setup& setup, World& world, const ServeArguments& arguments,
+           const ServeTerms& terms);
+
+}  // namespace kvtwin
