@@ -39,6 +39,8 @@ const std::vector<Key>& table() {
       {"workload.generate.sessions_per_second", 2.08, 1e-9, 1e6,
        "new sessions a second; 2.08 makes about 3.4 requests a second"},
       {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
+      {"workload.shrink", integer_value(1), 1, 1e6,
+       "divides all lengths in tokens, those of blocks too: the same traffic for a small machine"},
       {"workload.time_scale", 1.0, 1e-9, 1e9, "2.0 = arrivals twice as far apart"},
       {"parallel.tp", integer_value(1), 1, 64, "tensor-parallel ranks of the engine"},
       {"parallel.rank_model", text_value("lockstep"), 0, 0, "lockstep"},
@@ -79,6 +81,8 @@ const std::vector<Key>& table() {
       {"scheduler.chunk_tokens", integer_value(8192), 1, 1e9, "prefill tokens of one pass"},
       {"scheduler.burst_steps", integer_value(64), 1, 1e6, "decode steps submitted at once"},
       {"sim.world", text_value("simgrid"), 0, 0, "simgrid (links are shared) or events (they are not)"},
+      {"real.device", text_value("auto"), 0, 0, "host (an arena in host memory stands in for the GPU), cuda, or auto"},
+      {"real.flip", text_value("none"), 0, 0, "none, device or host: flips a bit of a page there, to see it found"},
       {"sim.dram_shared", true, 0, 0, "all of a host's transfers share its DRAM bandwidth"},
   };
   return keys;

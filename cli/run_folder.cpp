@@ -76,7 +76,47 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
+double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
+
+Json real_json(const RealFacts& real) {
+  const LoopReport& loop = real.loop;
+  const Verification& v = real.verification;
+  const auto share = [&](TimeNs ns) {
+    return loop.run_ns == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(loop.run_ns);
+  };
+  Json wrong = Json::array();
+  for (const WrongPage& page : v.wrong) wrong.push_back(wrong_page_sentence(page));
+  return {
+      {"inputs", loop.inputs},
+      {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
+      {"submit_us_mean", loop.calls == 0 ? 0 : microseconds(loop.calls_ns) / static_cast<double>(loop.calls)},
+      {"loop_share", share(loop.loop_ns)},
+      {"policy_share", share(loop.policy_ns)},
+      {"arrivals_late_us",
+       {{"mean", loop.arrivals == 0 ? 0 : microseconds(loop.arrival_late_sum_ns) / static_cast<double>(loop.arrivals)},
+        {"max", microseconds(loop.arrival_late_max_ns)}}},
+      {"verified",
+       {{"pages_read", v.pages_read},
+        {"bytes_read", v.bytes_read},
+        {"pages_audited", v.pages_audited},
+        {"bytes_audited", v.bytes_audited},
+        {"wrong_reads", v.wrong_reads},
+        {"wrong", wrong}}}};
+}
+
 }  // namespace
+
+std::string wrong_page_sentence(const WrongPage& page) {
+  static constexpr const char* kNames[] = {"device", "host", "disk", "remote"};
+  char text[320];
+  std::snprintf(text, sizeof text,
+                "page %016" PRIx64 "%016" PRIx64
+                " in the %s tier (slot %u): layer %u, plane %u, token %u, byte %u is "
+                "0x%02x, not 0x%02x; ",
+                page.key.words[0], page.key.words[1], kNames[static_cast<std::size_t>(page.tier)], page.slot,
+                page.layer, page.plane, page.token, page.byte, page.got, page.expected);
+  return text + page.found;
+}
 
 std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionLog& decisions,
                         const std::vector<LaneUse>& lanes) {
@@ -123,6 +163,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   report["prefetch"] = {
       {"issued", 0},     {"completed", 0},   {"stopped", 0}, {"revoked", 0}, {"declined", Json::object()},
       {"pages_used", 0}, {"pages_wasted", 0}};
+  if (facts.real) report["real"] = real_json(*facts.real);
   report["decisions"] = {{"count", decisions.count()}, {"digest", hex(decisions.digest())}};
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
@@ -144,9 +185,9 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   const auto share = [&](Tokens tokens) {
     return m.prompt == 0 ? 0.0 : 100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt);
   };
-  add("requests   %" PRIu64 " completed, %" PRIu64 " rejected, %" PRIu64 " retractions; %.2f/s over %.1f s simulated",
+  add("requests   %" PRIu64 " completed, %" PRIu64 " rejected, %" PRIu64 " retractions; %.2f/s over %.1f s%s",
       m.completed, m.rejected_total, m.retractions, per_second(m.completed, facts.simulated_ns),
-      seconds(facts.simulated_ns));
+      seconds(facts.simulated_ns), facts.real ? "" : " simulated");
   add("prompt     %" PRIu64 " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% computed", m.prompt,
       share(m.hit_device), share(m.hit_host), share(m.miss));
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
@@ -170,6 +211,19 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     add("lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers", lane.name.c_str(),
         100 * busy_fraction(lane, facts.simulated_ns), 100 * busy_p99(lane), static_cast<double>(lane.bytes) / 1e9,
         lane.transfers);
+  }
+  if (facts.real) {
+    const LoopReport& loop = facts.real->loop;
+    const Verification& v = facts.real->verification;
+    add("verified   %" PRIu64 " page reads (%.2f GB) and %" PRIu64 " pages at the end (%.2f GB): %" PRIu64 " wrong",
+        v.pages_read, static_cast<double>(v.bytes_read) / 1e9, v.pages_audited,
+        static_cast<double>(v.bytes_audited) / 1e9, v.wrong_reads);
+    add("loop       %" PRIu64
+        " inputs, %.2f us each (median), policy %.2f %% of the time, arrivals late by %.0f us at "
+        "most",
+        loop.inputs, microseconds(loop.loop_median_ns),
+        loop.run_ns == 0 ? 0.0 : 100.0 * static_cast<double>(loop.policy_ns) / static_cast<double>(loop.run_ns),
+        microseconds(loop.arrival_late_max_ns));
   }
   for (const std::string& note : facts.notes) out += "note       " + note + "\n";
   add("decisions  %" PRIu64 ", digest %s", decisions.count(), hex(decisions.digest()).c_str());

@@ -7,14 +7,22 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
+#include "impl/world.hpp"
 #include "policy/decision.hpp"
 
 namespace kvtwin {
+
+// What only a real run has.
+struct RealFacts {
+  LoopReport loop;
+  Verification verification;
+};
 
 // What a report needs besides the metrics.
 struct RunFacts {
@@ -27,7 +35,11 @@ struct RunFacts {
   double wall_seconds = 0;
   std::string kv_formula;
   std::vector<std::string> notes;  // approximations that the reader must know
+  std::optional<RealFacts> real;
 };
+
+// Which page, tier, layer, and what was found there.
+std::string wrong_page_sentence(const WrongPage& page);
 
 // The report as contract.md fixes it (schema_version 1), as JSON text.
 std::string report_json(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,

@@ -10,6 +10,7 @@
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
 #include "traces/generate.hpp"
+#include "traces/shrink.hpp"
 
 namespace kvtwin {
 namespace {
@@ -186,7 +187,9 @@ std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& se
   return world;
 }
 
-std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
+namespace {
+
+std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) {
     TraceOptions options;
@@ -206,6 +209,19 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
   }
   config.sessions_per_second = e.number("workload.generate.sessions_per_second");
   return std::make_unique<ChatGenerator>(config);
+}
+
+}  // namespace
+
+std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
+  std::unique_ptr<TraceSource> full_size = full_size_workload(e);
+  const auto factor = static_cast<Tokens>(e.integer("workload.shrink"));
+  if (factor == 1) return full_size;
+  if (full_size->block_tokens() % factor != 0) {
+    throw InputError(e.where("workload.shrink") + ": is " + std::to_string(factor) + ", which doesn't divide " +
+                     std::to_string(full_size->block_tokens()) + ", the tokens of a block; take a divisor");
+  }
+  return std::make_unique<ShrunkTrace>(std::move(full_size), factor);
 }
 
 TraceInputOptions input_options(const Experiment& e) {

@@ -37,6 +37,14 @@ struct KvShape {
   KV_HD constexpr std::uint64_t page_bytes() const { return token_bytes() * page_tokens; }
 };
 
+// Pages that are neighbours on both sides of a transfer: slot source_first + i goes to slot target_first + i.
+struct PageRun {
+  std::uint32_t source_first = 0;
+  std::uint32_t target_first = 0;
+  std::uint32_t pages = 0;
+  friend bool operator==(const PageRun&, const PageRun&) = default;
+};
+
 struct KvIndex {
   std::uint64_t page = 0;
   std::uint32_t plane = 0, layer = 0, token = 0, head = 0;  // token: within the page

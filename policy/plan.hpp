@@ -12,14 +12,6 @@
 
 namespace kvtwin {
 
-// Two neighbouring pages on both sides belong to one run: source_first + i goes to target_first + i.
-struct PageRun {
-  SlotId source_first = 0;
-  SlotId target_first = 0;
-  std::uint32_t pages = 0;
-  friend bool operator==(const PageRun&, const PageRun&) = default;
-};
-
 enum class TransferPath : std::uint8_t {
   copy_engine,  // one DMA descriptor a contiguous piece
   kernel,       // SM threads read or write host memory, any piece size

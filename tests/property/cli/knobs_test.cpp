@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ class Knobs : public testing::Test {
         {"workload.generate.duration_s", "60", "90", {"workload.generate.requests=0"}},
         {"workload.generate.sessions_per_second", "2.08", "2.5", generated},
         {"workload.limit", "0", "100", {}},
+        {"workload.shrink", "1", "2", {}},
         {"workload.time_scale", "1.0", "1.5", {}},
         {"parallel.tp", "1", "2", {}},
         {"cache.page_tokens", "64", "16", {}},
@@ -121,6 +123,12 @@ const std::map<std::string, std::string>& of_storage_tiers() {
   return keys;
 }
 
+// Which world, and what only the real one asks: tests/property/impl turns these.
+const std::set<std::string>& of_worlds() {
+  static const std::set<std::string> keys = {"sim.world", "real.device", "real.flip"};
+  return keys;
+}
+
 // All that a user sees, but for the echo of the seed.
 std::string results(const Simulated& run) {
   Json report = without_costs(run.report);
@@ -163,7 +171,9 @@ TEST_F(Knobs, EveryKeyIsHere) {
     const std::string name(key.name);
     if (name == "sim.dram_shared" && !KVTWIN_TEST_SIMGRID) continue;
     const bool moves = std::ranges::any_of(knobs, [&](const Knob& knob) { return knob.key == name; });
-    EXPECT_EQ(moves + single_valued().contains(name) + of_storage_tiers().contains(name), 1) << name;
+    EXPECT_EQ(moves + single_valued().contains(name) + of_storage_tiers().contains(name) + of_worlds().contains(name),
+              1)
+        << name;
   }
 }
 

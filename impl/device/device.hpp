@@ -1,0 +1,51 @@
+// What stands behind the real world's event loop: GPU memory with its copy engines and its compute stream, or
+// what takes their place. Carries out operations in threads or streams of its own and answers each by exactly one
+// Finished on the queue, a pass after its gates.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "impl/completion_queue.hpp"
+#include "policy/substrate.hpp"
+
+namespace kvtwin {
+
+// A page in which a byte was read that its key doesn't make.
+struct WrongPage {
+  Tier tier = Tier::device;  // where the wrong byte was first: a loaded page may be the host copy's heir
+  PageKey key;
+  SlotId slot = kNoSlot;                                    // in that tier
+  std::uint32_t layer = 0, plane = 0, token = 0, byte = 0;  // token within the page, byte within its row
+  std::uint8_t expected = 0, got = 0;
+  std::string found;  // by whom, for people
+};
+
+// What the device has checked. A page read in several steps counts in each.
+struct Verification {
+  std::uint64_t pages_read = 0;  // by passes
+  Bytes bytes_read = 0;
+  std::uint64_t pages_audited = 0;  // at the run's end: every whole page that lies in a pool
+  Bytes bytes_audited = 0;
+  std::uint64_t wrong_reads = 0;  // by passes and the audit
+  std::vector<WrongPage> wrong;   // the first 16 of them
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Threads begin; both outlive the device. May throw, and then leaves nothing behind.
+  virtual void start(CompletionQueue& queue, const RunClock& clock) = 0;
+  // Copies what it needs of the operation.
+  virtual void submit(OperationId id, const Operation& operation) = 0;
+  // A request: the completion still comes.
+  virtual void cancel(OperationId id) = 0;
+  // The event loop has taken this operation's completion.
+  virtual void retire(OperationId id) = 0;
+  // Everything has been answered: threads end, what lies in the pools is audited.
+  virtual Verification finish() = 0;
+};
+
+}  // namespace kvtwin

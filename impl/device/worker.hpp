@@ -1,0 +1,70 @@
+// One thread and the FIFO that it works off.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace kvtwin {
+
+template <typename Job>
+class Worker {
+ public:
+  // `work` runs in the thread, a job at a time; it doesn't throw.
+  void start(std::function<void(Job&)> work) {
+    work_ = std::move(work);
+    thread_ = std::thread([this] { loop(); });
+  }
+  ~Worker() { finish(); }
+
+  void submit(Job job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+
+  // Works off what is there, then ends the thread.
+  void finish() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // What hasn't begun; from now on nothing will.
+  std::deque<Job> drop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    return std::exchange(jobs_, {});
+  }
+
+ private:
+  void loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      work_(job);
+      lock.lock();
+    }
+  }
+
+  std::function<void(Job&)> work_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,230 @@
+#include "impl/world.hpp"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Durations in buckets of 16 ns; all above 64 us in the last.
+class ShortTimes {
+ public:
+  void add(TimeNs time) {
+    ++buckets_[static_cast<std::size_t>(std::clamp<TimeNs>(time / kWidth, 0, kBuckets - 1))];
+    ++count_;
+  }
+  TimeNs quantile(std::uint64_t per_mille) const {
+    std::uint64_t below = 0;
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      below += buckets_[i];
+      if (below * 1000 >= count_ * per_mille && below > 0) return static_cast<TimeNs>(i) * kWidth + kWidth / 2;
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr TimeNs kWidth = 16, kBuckets = 4096;
+  std::array<std::uint64_t, kBuckets> buckets_{};
+  std::uint64_t count_ = 0;
+};
+
+class EventLoop final : public RealWorld, private Substrate {
+ public:
+  explicit EventLoop(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+  Substrate& substrate() override { return *this; }
+  void run(InputSource& source, InputHandler& handler) override;
+  TimeNs now() const override { return now_; }
+  void watch_lanes(LaneObserver* observer) override { lanes_ = observer; }
+  void set_progress(void (*tick)(void* context, TimeNs now), void* context) override {
+    tick_ = tick;
+    tick_context_ = context;
+  }
+  const LoopReport& loop() const override { return report_; }
+  const Verification& verification() const override { return verification_; }
+
+ private:
+  // Measures what the substrate's calls take within the handler.
+  class Call {
+   public:
+    explicit Call(EventLoop& loop) : loop_(loop), begin_(loop.clock_.now()) {}
+    ~Call() {
+      loop_.called_ns_ += loop_.clock_.now() - begin_;
+      ++loop_.report_.calls;
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    EventLoop& loop_;
+    TimeNs begin_;
+  };
+
+  OperationId submit(const Operation& operation) override;
+  OperationId call_at(TimeNs time) override;
+  OperationId reduce_min(const ReduceVector& values) override;
+  void cancel(OperationId id) override;
+
+  bool deliver_next();
+  void wait();
+  bool anything_open() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
+  void deliver(Input input);
+
+  // Its threads push into the queue and read the clock: both outlive it.
+  RunClock clock_;
+  CompletionQueue queue_;
+  std::unique_ptr<Device> device_;
+
+  InputSource* source_ = nullptr;
+  InputHandler* handler_ = nullptr;
+  LaneObserver* lanes_ = nullptr;
+  void (*tick_)(void*, TimeNs) = nullptr;
+  void* tick_context_ = nullptr;
+
+  TimeNs now_ = 0;  // of the input being handled, or the last one
+  std::uint64_t last_id_ = 0;
+  std::uint64_t in_flight_ = 0;  // the device's operations
+  std::vector<Finished> finished_;
+  std::size_t next_finished_ = 0;
+  std::deque<Reduction> reductions_;
+  std::set<std::pair<TimeNs, OperationId>> timers_;  // in the order in which they fire
+  Input arrival_;                                    // pulled one ahead
+  bool has_arrival_ = false;
+
+  TimeNs turn_began_ = 0;  // when the loop last had nothing else to do
+  TimeNs called_ns_ = 0;
+  ShortTimes loop_times_;
+  LoopReport report_;
+  Verification verification_;
+};
+
+OperationId EventLoop::submit(const Operation& operation) {
+  const Call call(*this);
+  const OperationId id{++last_id_};
+  ++in_flight_;
+  device_->submit(id, operation);
+  return id;
+}
+
+OperationId EventLoop::call_at(TimeNs time) {
+  const OperationId id{++last_id_};
+  timers_.emplace(time, id);
+  return id;
+}
+
+OperationId EventLoop::reduce_min(const ReduceVector& values) {
+  const OperationId id{++last_id_};
+  reductions_.push_back({id, values});
+  return id;
+}
+
+void EventLoop::cancel(OperationId id) {
+  const Call call(*this);
+  const auto timer = std::ranges::find_if(timers_, [id](const auto& entry) { return entry.second == id; });
+  if (timer == timers_.end()) return device_->cancel(id);
+  timers_.erase(timer);
+  timers_.emplace(now_, id);
+}
+
+void EventLoop::run(InputSource& source, InputHandler& handler) {
+  KV_CHECK(source_ == nullptr, "the real world runs once");
+  source_ = &source;
+  handler_ = &handler;
+  device_->start(queue_, clock_);
+  clock_.start();  // threads take their time to begin; arrivals count from here
+  has_arrival_ = source_->next(arrival_);
+  turn_began_ = clock_.now();
+  while (anything_open()) {
+    if (!deliver_next()) wait();
+  }
+  report_.run_ns = clock_.now();
+  report_.loop_median_ns = loop_times_.quantile(500);
+  report_.loop_p99_ns = loop_times_.quantile(990);
+  verification_ = device_->finish();
+}
+
+// False: nothing is due.
+bool EventLoop::deliver_next() {
+  if (!reductions_.empty()) {
+    const Reduction reduction = reductions_.front();
+    reductions_.pop_front();
+    deliver({0, reduction});
+    return true;
+  }
+  if (next_finished_ == finished_.size()) {
+    finished_.clear();
+    next_finished_ = 0;
+    queue_.take(finished_);
+  }
+  constexpr TimeNs kNever = INT64_MAX;
+  const TimeNs present = clock_.now();
+  const TimeNs ended = next_finished_ < finished_.size() ? finished_[next_finished_].span.end : kNever;
+  const TimeNs timer = timers_.empty() ? kNever : timers_.begin()->first;
+  const TimeNs arrival = has_arrival_ ? arrival_.now : kNever;
+  const TimeNs first = std::min({ended, timer, arrival});
+  if (first == kNever || (first > present && first != ended)) return false;
+  if (first == ended) {
+    const Finished finished = finished_[next_finished_++];
+    --in_flight_;
+    device_->retire(finished.completion.id);
+    if (lanes_ != nullptr) lanes_->on_lane(finished.span);
+    deliver({0, finished.completion});
+  } else if (first == timer) {
+    const OperationId id = timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    deliver({0, TimerFired{id}});
+  } else {
+    const TimeNs late = present - arrival;
+    ++report_.arrivals;
+    report_.arrival_late_sum_ns += late;
+    report_.arrival_late_max_ns = std::max(report_.arrival_late_max_ns, late);
+    deliver(arrival_);
+    has_arrival_ = source_->next(arrival_);
+    turn_began_ = clock_.now();  // reading the workload is the client's work
+  }
+  return true;
+}
+
+void EventLoop::deliver(Input input) {
+  const TimeNs begin = clock_.now();
+  now_ = std::max(now_ + 1, begin);
+  input.now = now_;
+  called_ns_ = 0;
+  handler_->handle(input);
+  const TimeNs end = clock_.now();
+  const TimeNs own = begin - turn_began_;
+  loop_times_.add(own);
+  ++report_.inputs;
+  report_.loop_ns += own;
+  report_.calls_ns += called_ns_;
+  report_.policy_ns += end - begin - called_ns_;
+  if (tick_ != nullptr) tick_(tick_context_, now_);
+  turn_began_ = clock_.now();
+}
+
+void EventLoop::wait() {
+  TimeNs due = has_arrival_ ? arrival_.now : INT64_MAX;
+  if (!timers_.empty()) due = std::min(due, timers_.begin()->first);
+  KV_CHECK(due != INT64_MAX || in_flight_ > 0, "the loop waits for something");
+  if (tick_ != nullptr) tick_(tick_context_, std::max(now_, clock_.now()));
+  if (due == INT64_MAX) {
+    queue_.wait(std::nullopt);
+  } else {
+    queue_.wait(clock_.at(due));
+  }
+  turn_began_ = clock_.now();
+}
+
+}  // namespace
+
+std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device) {
+  return std::make_unique<EventLoop>(std::move(device));
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,42 @@
+// Moves whole KV pages between a layer_first device pool and a host pool in any of the four layouts
+// (policy/layout.hpp states their shapes), a range of layers at a time. Three ways, one a path of a Plan; each
+// leaves the same bytes. Nothing here can fail: the caller keeps slots within their pools, and nobody else
+// touches these pages meanwhile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "policy/layout.hpp"
+
+namespace kvtwin {
+
+struct TransferParams {
+  KvShape shape;
+  std::byte* device = nullptr;  // [planes][layers][device_pages * page_tokens][heads][head_bytes]
+  std::uint64_t device_pages = 0;
+  std::byte* host = nullptr;  // host_layout's shape, of host_pages pages
+  std::uint64_t host_pages = 0;
+  Layout host_layout = Layout::layer_first;
+  bool to_device = true;
+  const PageRun* runs = nullptr;  // [run_count]; the source is the host if to_device, else the device
+  std::uint64_t run_count = 0;
+  std::uint32_t layer_begin = 0, layer_end = 0;
+};
+
+// ---- CPU twins ---------------------------------------------------------------------------------------------
+
+// What a copy engine does: one memcpy a piece that is contiguous on both sides, joined over a run's pages where
+// the layout lets it.
+void copy_pieces(const TransferParams& params);
+
+// What a copy kernel does: one copy a token's row of one layer and plane, or a head's part of it where the layout
+// breaks rows up.
+void copy_rows(const TransferParams& params);
+
+// Whole pages through `staging`, which holds staging_pages pages (>= 1) of the host's layout: each run is moved as
+// one piece a plane, and laid out anew between staging and the device pool. All layers, whatever params says. Not
+// for layer_first host pools, whose pages don't lie together.
+void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t staging_pages);
+
+}  // namespace kvtwin

@@ -1,0 +1,22 @@
+#include "traces/shrink.hpp"
+
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+
+ShrunkTrace::ShrunkTrace(std::unique_ptr<TraceSource> source, Tokens factor)
+    : source_(std::move(source)), factor_(factor) {
+  KV_CHECK(factor > 0 && source_->block_tokens() % factor == 0, "a block shrinks to whole tokens");
+}
+
+bool ShrunkTrace::next(TraceRequest& request) {
+  if (!source_->next(request)) return false;
+  if (request.is_hint) return true;
+  request.input = request.input / factor_ + (request.input % factor_ != 0 ? 1 : 0);
+  request.output = request.output / factor_ + (request.output % factor_ != 0 ? 1 : 0);
+  return true;
+}
+
+}  // namespace kvtwin
