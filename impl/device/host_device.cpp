@@ -350,6 +350,8 @@ void HostDevice::execute(PassJob& job) {
     }
     ++completion.steps;
   }
+  // Whatever became of the pass: nobody hears of it before its gates.
+  for (const FlightPtr& gate : job.gates) gate->wait_for(config_.shape.layers - 1);
   end(completion,
       {.lane = Lane::compute, .begin = begin, .stalled_ns = completion.stalled_ns, .steps = completion.steps});
 }
