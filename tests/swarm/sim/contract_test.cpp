@@ -10,6 +10,7 @@
 #include "policy/engine.hpp"
 #include "sim/adversarial_world.hpp"
 #include "sim/world.hpp"
+#include "tests/engine_traffic.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 
@@ -17,64 +18,6 @@ namespace kvtwin::test {
 namespace {
 
 constexpr std::uint64_t kSeeds = 300;
-
-// Requests that continue earlier ones, by a page or by many.
-class Conversations final : public InputSource {
- public:
-  Conversations(std::uint64_t seed, Tokens page_tokens, Pages longest, std::uint64_t requests)
-      : rng_(mix(seed)), page_tokens_(page_tokens), longest_(longest), requests_(requests) {
-    gap_ns_ = 1;
-    for (std::uint64_t i = rng_.below(7); i > 0; --i) gap_ns_ *= 10;
-  }
-
-  bool next(Input& input) override {
-    if (at_ == requests_) return false;
-    keys_.clear();
-    if (!past_.empty() && rng_.chance(70)) {
-      const auto& before = past_[rng_.below(past_.size())];
-      keys_.assign(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(rng_.below(before.size() + 1)));
-    }
-    const Pages pages = std::min<Pages>(longest_, keys_.size() + rng_.below(longest_ / 2 + 1));
-    while (keys_.size() < pages) keys_.push_back(chain_key(keys_.empty() ? PageKey{} : keys_.back(), rng_.below(4)));
-    past_.push_back(keys_);
-    Arrival arrival;
-    arrival.request = at_++;
-    arrival.prompt_tokens = std::max<Tokens>(1, pages * page_tokens_ + rng_.below(page_tokens_));
-    arrival.output_tokens = 1 + rng_.below(3 * page_tokens_ + 4);
-    arrival.keys = keys_;
-    input = Input{now_ += static_cast<TimeNs>(rng_.below(gap_ns_)), arrival};
-    return true;
-  }
-
- private:
-  Splitmix rng_;
-  Tokens page_tokens_;
-  Pages longest_;
-  std::uint64_t requests_, at_ = 0, gap_ns_ = 1;
-  TimeNs now_ = 0;
-  std::vector<PageKey> keys_;
-  std::vector<std::vector<PageKey>> past_;
-};
-
-EngineConfig random_engine(Splitmix& rng) {
-  EngineConfig config;
-  config.shape = KvShape{2, 2, 1, 16, static_cast<std::uint32_t>(rng.between(1, 6))};
-  config.ranks = static_cast<std::uint32_t>(rng.between(1, 4));
-  config.device_pages = rng.between(12, 80);
-  config.host_pages = rng.chance(20) ? 0 : rng.between(4, 120);
-  config.evict_unit = rng.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_threshold = static_cast<std::uint32_t>(rng.between(1, 2));
-  config.load_back_min_tokens = rng.below(8);
-  config.load_back_quota_pages = rng.chance(50) ? 0 : rng.between(1, 20);
-  config.cache_output = rng.chance(80);
-  config.order = rng.chance(50) ? RequestOrder::fcfs : RequestOrder::longest_prefix;
-  config.overtake_limit = static_cast<std::uint32_t>(rng.between(1, 20));
-  config.max_running = static_cast<std::uint32_t>(rng.between(1, 12));
-  config.max_waiting = rng.chance(80) ? 0 : rng.between(1, 20);
-  config.chunk_tokens = rng.between(1, 60);
-  config.burst_steps = static_cast<std::uint32_t>(rng.between(1, 16));
-  return config;
-}
 
 // Linear, with whole numbers.
 class PlainCost final : public CostModel {
@@ -90,7 +33,7 @@ void run_checked(World& world, Observer* observer, const EngineConfig& config, s
   DecisionLog decisions;
   Engine engine(config, checking, decisions, observer);
   checking.connect(engine);
-  Conversations source(seed, config.shape.page_tokens, rng.between(1, config.device_pages), rng.between(5, 60));
+  EngineTraffic source(seed, config.shape.page_tokens, rng.between(1, config.device_pages), rng.between(5, 60));
   world.run(source, checking);
   checking.finish();
   EXPECT_TRUE(engine.idle()) << engine.state_summary();

@@ -119,26 +119,29 @@ class FailingSource final : public InputSource {
   std::uint64_t throw_at_, calls_ = 0;
 };
 
-constexpr std::uint64_t kSteps = 7;      // at which the device acquires something
-constexpr std::uint64_t kInputs = 24;    // at which the handler may throw
-constexpr std::uint64_t kPulls = 7;      // at which the source may
+constexpr std::uint64_t kSteps = 7;                               // at which the device acquires something
+constexpr std::uint64_t kInputs = 24;                             // at which the handler may throw
+constexpr std::uint64_t kPulls = 7;                               // at which the source may
 constexpr std::uint64_t kPlaces = kSteps + kInputs + kPulls + 1;  // the last one: nowhere
 
 std::vector<std::string> steps_seen;
 
 // Breaks off at the given place. True: it did.
 bool one_run(std::uint64_t place) {
+  // Counted from 1 among the places of each kind; 0 and those beyond the last are never reached.
+  const std::uint64_t failing_step = place < kSteps ? place + 1 : 0;
+  const std::uint64_t failing_input = place >= kSteps && place < kSteps + kInputs ? place - kSteps + 1 : 0;
+  const std::uint64_t failing_pull = place >= kSteps + kInputs ? place - kSteps - kInputs + 1 : 0;
   HostDeviceConfig config = device();
   std::uint64_t steps = 0;
-  const std::uint64_t failing_step = place < kSteps ? place + 1 : 0;
   config.before = [&](const char* step) {
     if (++steps > steps_seen.size()) steps_seen.emplace_back(step);
     if (steps == failing_step) throw Trouble(step);
   };
   try {
     const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(config));
-    BusyHandler handler(world->substrate(), place >= kSteps ? place - kSteps + 1 : 0);
-    FailingSource source(place >= kSteps + kInputs ? place - kSteps - kInputs + 1 : 0);
+    BusyHandler handler(world->substrate(), failing_input);
+    FailingSource source(failing_pull);
     world->run(source, handler);
     EXPECT_GT(handler.seen(), kInputs) << "each of the handler's places is reached";
   } catch (const Trouble&) {
@@ -148,10 +151,11 @@ bool one_run(std::uint64_t place) {
 }
 
 TEST_F(Failures, LeaveNothingBehindWhereverTheyHappen) {
+  const std::size_t threads_before = threads();
   for (std::uint64_t place = 0; place < kPlaces; ++place) one_run(place);  // warms up
   EXPECT_EQ(steps_seen.size(), kSteps) << "a new thing is acquired: let it fail too";
-  ASSERT_TRUE(threads_come_to(threads()));
-  const std::size_t threads_before = threads(), descriptors_before = descriptors();
+  ASSERT_TRUE(threads_come_to(threads_before));
+  const std::size_t descriptors_before = descriptors();
   const Bytes mapped_before = mapped();
   std::uint64_t failed = 0;
   for (std::uint64_t round = 0; round < 3 * kPlaces; ++round) {  // 117
@@ -180,11 +184,11 @@ TEST_F(Failures, APassThatWaitsForLoadsDoesntHoldUpTheEnd) {
       const PageRun run{0, 0, 200};
       std::vector<OperationId> gates;
       for (int i = 0; i < 50; ++i) {
-        gates.push_back(substrate.submit(TransferOperation{
-            Lane::h2d,
-            plan_transfer(std::span(&run, 1), Direction::host_to_device, config.host_layout, config.shape,
-                          IoBackend::kernel, PlannerLimits{}),
-            moves}));
+        gates.push_back(substrate.submit(
+            TransferOperation{Lane::h2d,
+                              plan_transfer(std::span(&run, 1), Direction::host_to_device, config.host_layout,
+                                            config.shape, IoBackend::kernel, PlannerLimits{}),
+                              moves}));
       }
       const std::vector<SlotId> at = slots(0, 1);
       SequenceWork work{0, 0, 1, at, std::span(keys).first(1)};

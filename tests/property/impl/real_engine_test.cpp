@@ -1,0 +1,132 @@
+// Engines in the real world: random traffic, tiers so small that everything happens that can, failures injected. The
+// contract of the seam holds at every call and input, the engine's invariants after every input, and no pass ever reads
+// a byte that its page's key doesn't make.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "impl/device/host_device.hpp"
+#include "impl/world.hpp"
+#include "policy/decorators.hpp"
+#include "policy/engine.hpp"
+#include "tests/engine_traffic.hpp"
+#include "tests/policy_test_support.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr std::uint64_t kSeeds = 200;
+
+// How often each thing was decided or done, over all seeds.
+struct Happened final : DecisionSink, Observer {
+  void decided(const Decision& decision) override { ++decisions[static_cast<std::size_t>(decision.kind)]; }
+  void on_event(const Event& event) override { ++events[static_cast<std::size_t>(event.kind)]; }
+  std::uint64_t count(DecisionKind kind) const { return decisions[static_cast<std::size_t>(kind)]; }
+  std::uint64_t count(EventKind kind) const { return events[static_cast<std::size_t>(kind)]; }
+  std::array<std::uint64_t, 32> decisions{}, events{};
+  std::uint64_t pages_read = 0, pages_audited = 0, failed_transfers = 0, failed_gates = 0, cut_bursts = 0;
+};
+
+// Looks at the engine after every input.
+class Inspecting final : public InputHandler {
+ public:
+  explicit Inspecting(Engine& engine) : engine_(engine) {}
+  void handle(const Input& input) override {
+    engine_.handle(input);
+    engine_.check_invariants();
+  }
+
+ private:
+  Engine& engine_;
+};
+
+enum class Faults : std::uint8_t { none, some };
+
+void serve(std::uint64_t seed, Faults faults, Happened& happened) {
+  Splitmix rng(mix(seed));
+  EngineConfig config = random_engine(rng);
+  config.ranks = 1;
+  config.shape.layers = static_cast<std::uint32_t>(rng.between(1, 4));
+  config.shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
+  config.shape.heads = static_cast<std::uint32_t>(rng.between(1, 3));
+  config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 40));
+  config.host_layout = static_cast<Layout>(rng.below(4));
+  config.io = static_cast<IoBackend>(rng.below(3));
+
+  HostDeviceConfig device;
+  device.shape = config.shape;
+  device.host_layout = config.host_layout;
+  device.device_pages = config.device_pages;
+  device.host_pages = config.host_pages;
+  if (rng.chance(30)) {
+    device.hidden = static_cast<std::uint32_t>(rng.between(1, 40));
+    device.width = static_cast<std::uint32_t>(rng.between(1, 80));
+    device.pair_work = static_cast<std::uint32_t>(rng.below(20));
+  }
+  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(device));
+
+  FaultShares shares;
+  if (faults == Faults::some) {
+    shares.failed_transfers = static_cast<std::uint32_t>(rng.below(300));
+    shares.cut_bursts = static_cast<std::uint32_t>(rng.below(600));
+  }
+  Faulty faulty(world->substrate(), shares, seed);
+  Checking checking(faulty, {.page_tokens = config.shape.page_tokens, .bursts_end_early = faults == Faults::some});
+  DecisionLog decisions(&happened);
+  Engine engine(config, checking, decisions, &happened);
+  Inspecting inspecting(engine);
+  checking.connect(inspecting);
+  faulty.connect(checking);
+
+  EngineTraffic source(seed, config.shape.page_tokens, rng.between(1, config.device_pages), rng.between(5, 60));
+  world->run(source, faulty);
+  checking.finish();
+  EXPECT_TRUE(engine.idle()) << engine.state_summary();
+
+  const Verification& seen = world->verification();
+  EXPECT_EQ(seen.wrong_reads, 0U) << (seen.wrong.empty() ? "" : seen.wrong.front().found);
+  happened.pages_read += seen.pages_read;
+  happened.pages_audited += seen.pages_audited;
+  happened.failed_transfers += faulty.counts().failed_transfers;
+  happened.failed_gates += faulty.counts().failed_gates;
+  happened.cut_bursts += faulty.counts().cut_bursts;
+}
+
+Happened serve_all(Faults faults) {
+  const ThrowingChecks checks;
+  Happened happened;
+  for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    try {
+      serve(seed, faults, happened);
+    } catch (const BrokenPromise& broken) {
+      ADD_FAILURE() << broken.what();
+    }
+  }
+  for (const DecisionKind kind :
+       {DecisionKind::admit, DecisionKind::reject, DecisionKind::prefill, DecisionKind::load_back, DecisionKind::backup,
+        DecisionKind::evict_device, DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish}) {
+    EXPECT_GT(happened.count(kind), 0U) << name_of(kind) << " never happened";
+  }
+  EXPECT_GT(happened.count(EventKind::load_done), 0U);
+  EXPECT_GT(happened.pages_read, 0U);
+  EXPECT_GT(happened.pages_audited, 0U);
+  return happened;
+}
+
+TEST(RealEngine, KeepsTheContractAndReadsNoWrongByte) { serve_all(Faults::none); }
+
+// A transfer that is told as failed has moved its bytes all the same, maybe late: who goes on as if the slot held the
+// old page, or the new one, is found out.
+TEST(RealEngine, ReadsNoWrongByteWhenTransfersFailAndBurstsAreCut) {
+  const Happened happened = serve_all(Faults::some);
+  EXPECT_GT(happened.failed_transfers, 0U);
+  EXPECT_GT(happened.failed_gates, 0U);
+  EXPECT_GT(happened.cut_bursts, 0U);
+  EXPECT_GT(happened.count(EventKind::load_failed), 0U);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
