@@ -1,0 +1,267 @@
+// `kvtwin run`: what it leaves, what it finds, what it refuses, and where it decides what `kvtwin simulate` decides.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "tests/real_run.hpp"
+
+#if KVTWIN_TEST_REAL
+namespace kvtwin::test {
+namespace {
+
+std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
+
+// Tiers that hold a few prompts: pages leave both, and come back.
+Settings busy(const Folder& folder, std::uint64_t seed) {
+  const Conversations c{
+      .requests = 80, .block_tokens = 16, .first_blocks = 6, .growth_blocks = 2, .live = 8, .output = 12, .gap_ms = 2};
+  return small_model(folder) + conversations(c, seed).save(folder) +
+         Settings{"cache.page_tokens=4",       "tiers.device.tokens=800",      "tiers.host.tokens=2400",
+                  "scheduler.chunk_tokens=96", "cache.load_back_min_tokens=4", "workload.time_scale=0.1"};
+}
+
+const Json& verified(const Simulated& real) { return real.report.at("real").at("verified"); }
+
+TEST(Real, LeavesAWholeRunFolderAndAReportThatAddsUp) {
+  for (const char* layout : {"layer_first", "page_first", "page_first_direct", "page_head"}) {
+    SCOPED_TRACE(layout);
+    const Folder folder;
+    const Simulated real = run_for_real(folder, busy(folder, 1) + Settings{std::string("cache.layout=") + layout});
+    EXPECT_EQ(real.report.at("world"), "real");
+    EXPECT_EQ(real.report.at("device"), "host");
+    EXPECT_EQ(real.requests("total"), 80U);
+    EXPECT_EQ(real.requests("total"), real.requests("completed") + real.requests("rejected") + real.requests("failed"));
+    EXPECT_EQ(real.requests("failed"), 0U);
+    EXPECT_EQ(real.tokens("prompt"), real.tokens("hit_device") + real.tokens("hit_host") + real.tokens("hit_disk") +
+                                         real.tokens("hit_remote") + real.tokens("recomputed_after_stop") +
+                                         real.tokens("miss"));
+    EXPECT_GT(real.tokens("hit_device"), 0U);
+    EXPECT_GT(real.tokens("hit_host"), 0U);
+    EXPECT_GE(real.tokens("miss"), real.requests("completed"));
+    EXPECT_EQ(verified(real).at("wrong_reads"), 0);
+    EXPECT_GT(verified(real).at("pages_read").get<std::uint64_t>(), 0U);
+    EXPECT_GT(verified(real).at("pages_audited").get<std::uint64_t>(), 0U);
+    EXPECT_GT(real.tier("device").at("evicted_pages").get<std::uint64_t>(), 0U);
+    EXPECT_GT(real.tier("host").at("evicted_pages").get<std::uint64_t>(), 0U);
+
+    // 64 bytes a token go over the lanes.
+    EXPECT_EQ(real.lane_bytes("gpu0.d2h"), 64 * real.counter("sglang:hicache_backup_tokens_total"));
+    EXPECT_EQ(real.lane_bytes("gpu0.h2d"), 64 * real.counter("sglang:load_back_tokens_total"));
+    EXPECT_EQ(Table(real.requests_csv).size(), 80U);
+    const Json parts = real.report.at("ttft_parts_seconds");
+    const double sum = parts.at("queue").get<double>() + parts.at("prefetch_wait").get<double>() +
+                       parts.at("load_wait").get<double>() + parts.at("compute").get<double>();
+    EXPECT_NEAR(sum, real.mean_ttft(), 1e-8);
+    for (const char* file :
+         {"report.json", "experiment.resolved.toml", "requests.csv", "lanes.csv", "metrics.prom", "journal.kvj"}) {
+      EXPECT_TRUE(fs::exists(folder.path() / "run" / file)) << file;
+    }
+    EXPECT_EQ(Json::parse(text_of(folder / "run/report.json")), real.report);
+  }
+}
+
+TEST(Real, NeedsNoFolder) {
+  const Folder folder;
+  const Outcome outcome = run(run_arguments(folder, busy(folder, 1), ""));
+  EXPECT_EQ(outcome.json().at("world"), "real");
+  EXPECT_EQ(outcome.err, "");
+}
+
+// ---- where the two modes decide alike --------------------------------------------------------------------------
+//
+// A decision depends on the order of inputs, and the order of inputs on what takes how long. Two ways to work leave no
+// choice:
+//  * One request at a time (max_running = 1, fcfs) in tiers that nothing has to leave: a request is admitted when the
+//    one before has ended, however late it came; backups may end before or after, but nobody waits for them.
+//  * Requests so far apart that each has ended, backups and all, before the next one comes. Then the tiers may be as
+//    small as one likes.
+
+void expect_equal_decisions(const Simulated& real, const Simulated& simulated) {
+  for (const char* tier : {"hit_device", "hit_host", "miss", "prompt", "output"}) {
+    EXPECT_EQ(real.tokens(tier), simulated.tokens(tier)) << tier;
+  }
+  EXPECT_EQ(real.report.at("decisions"), simulated.report.at("decisions"));
+}
+
+TEST(Real, DecidesWhatASimulationDecidesWhenRequestsAreServedOneByOne) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Folder folder;
+    const Conversations c{
+        .requests = 60, .block_tokens = 16, .first_blocks = 6, .growth_blocks = 2, .gap_ms = seed - 1};
+    static constexpr std::uint64_t kPages[] = {1, 4, 16};
+    const Settings settings = small_model(folder) + conversations(c, seed).save(folder) +
+                              Settings{"scheduler.max_running=1",  "tiers.device.tokens=100000",
+                                       "tiers.host.tokens=100000", key("cache.page_tokens", kPages[seed % 3]),
+                                       "workload.time_scale=0.1",  "scheduler.chunk_tokens=100"};
+    expect_equal_decisions(run_for_real(folder, settings), simulate(settings));
+  }
+}
+
+// The first distance at which nobody was late on this machine, loaded as it may be, settles it.
+TEST(Real, DecidesWhatASimulationDecidesWhenRequestsAreFarApart) {
+  std::uint64_t evicted = 0, evicted_on_host = 0, loaded = 0, rejected = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Folder folder;
+    const Conversations c{.requests = 40,
+                          .block_tokens = 16,
+                          .first_blocks = 4,
+                          .growth_blocks = 2,
+                          .live = 4,
+                          .output = 10,
+                          .least_gap_ms = 1000,
+                          .gap_ms = 0};
+    const Settings settings = small_model(folder) + conversations(c, seed).save(folder) +
+                              Settings{"cache.page_tokens=4",
+                                       key("tiers.device.tokens", 280 + 20 * seed),
+                                       key("tiers.host.tokens", 400 + 40 * seed),
+                                       "cache.load_back_min_tokens=4",
+                                       std::string("cache.evict_unit=") + (seed % 2 == 0 ? "page" : "node"),
+                                       std::string("cache.io=") + (seed % 3 == 0   ? "auto"
+                                                                   : seed % 3 == 1 ? "kernel"
+                                                                                   : "direct")};
+    const Simulated simulated = simulate(settings);
+    Simulated real;
+    for (const char* scale : {"0.003", "0.012", "0.05", "0.2"}) {
+      real = run_for_real(folder, settings + Settings{std::string("workload.time_scale=") + scale},
+                          std::string("run") + scale);
+      if (real.digest() == simulated.digest()) break;
+    }
+    expect_equal_decisions(real, simulated);
+    EXPECT_EQ(verified(real).at("wrong_reads"), 0);
+    evicted += real.tier("device").at("evicted_pages").get<std::uint64_t>();
+    evicted_on_host += real.tier("host").at("evicted_pages").get<std::uint64_t>();
+    loaded += real.tokens("hit_host");
+    rejected += real.requests("rejected");
+  }
+  EXPECT_GT(evicted, 0U);
+  EXPECT_GT(evicted_on_host, 0U);
+  EXPECT_GT(loaded, 0U);
+  EXPECT_GT(rejected, 0U);
+}
+
+// ---- wrong bytes -----------------------------------------------------------------------------------------------
+
+void expect_flip_found(const char* tier) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Folder folder;
+    const Outcome outcome =
+        run(run_arguments(folder, busy(folder, seed) + Settings{std::string("real.flip=") + tier, key("seed", seed)}));
+    EXPECT_EQ(outcome.exit_code, 1);
+    for (const std::string& part :
+         {std::string("wrong bytes: page "), std::string(" in the ") + tier + " tier (slot ", std::string("): layer "),
+          std::string(", token "), std::string(" wrong reads in all)")}) {
+      EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    }
+    const std::size_t page = outcome.err.find("page ") + 5;
+    for (std::size_t i = page; i < page + 32; ++i) EXPECT_TRUE(std::isxdigit(outcome.err.at(i)) != 0) << outcome.err;
+    const Json report = Json::parse(text_of(folder / "run/report.json"));
+    const Json& seen = report.at("real").at("verified");
+    EXPECT_GT(seen.at("wrong_reads").get<std::uint64_t>(), 0U);
+    ASSERT_FALSE(seen.at("wrong").empty());
+    EXPECT_NE(outcome.err.find(seen.at("wrong").front().get<std::string>()), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Real, FindsAFlippedBitOnTheDevice) { expect_flip_found("device"); }
+TEST(Real, FindsAFlippedBitOnTheHost) { expect_flip_found("host"); }
+
+// ---- what is refused -------------------------------------------------------------------------------------------
+
+struct Refusal {
+  Settings settings;
+  std::vector<std::string> arguments;
+  std::string says;
+};
+
+TEST(Real, RefusesWhatItCantServe) {
+  const Folder folder;
+  const Settings good = busy(folder, 1);
+  const std::vector<Refusal> refusals{
+      {{"parallel.tp=2", "tiers.device.tokens=800"}, {}, "parallel.tp"},
+      {{"real.device=cuda"}, {"--device", "cuda"}, "cuda isn't served yet"},
+      {{"real.flip=everything"}, {}, "real.flip"},
+      {{"cache.page_tokens=4096", "tiers.host.gib=50000"}, {}, "smaller"},
+      {{"cache.page_tokens=4096", "tiers.device.gib=50000"}, {}, "smaller"},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.says);
+    std::vector<std::string> arguments = run_arguments(folder, good + refusal.settings);
+    if (!refusal.arguments.empty()) {
+      std::erase(arguments, "--device");
+      std::erase(arguments, "host");
+      arguments.insert(arguments.end(), refusal.arguments.begin(), refusal.arguments.end());
+    }
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_NE(outcome.err.find(refusal.says), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder / "run"));
+  }
+}
+
+// By name, with what is wrong with them.
+TEST(Real, RefusesModelsWhoseCacheItCantCarry) {
+  const Folder folder;
+  const Settings trace = conversations({.requests = 5}, 1).save(folder);
+  const Outcome outcome = run(run_arguments(folder, trace + Settings{"model.name=gpt-oss-120b"}));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("gpt-oss-120b"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("sliding window"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder / "run"));
+}
+
+TEST(Real, LeavesAnEarlierRunAloneUnlessForced) {
+  const Folder folder;
+  const Settings settings = busy(folder, 1);
+  run_for_real(folder, settings);
+  const std::string before = text_of(folder / "run/report.json");
+  const Outcome refused = run(run_arguments(folder, settings));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("--force"), std::string::npos) << refused.err;
+  EXPECT_EQ(text_of(folder / "run/report.json"), before);
+
+  write_text(folder.path() / "run" / "left.over", "");
+  const Outcome forced = run(run_arguments(folder, settings, "run", {"--force"}));
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_NE(text_of(folder / "run/report.json"), before) << "wall_seconds alone differs";
+  EXPECT_FALSE(fs::exists(folder / "run/left.over"));
+
+  // What is no run folder is never replaced.
+  fs::create_directory(folder.path() / "other");
+  write_text(folder.path() / "other" / "letter.txt", "dear");
+  const Outcome other = run(run_arguments(folder, settings, "other", {"--force"}));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_EQ(text_of(folder / "other/letter.txt"), "dear");
+
+  // A bad experiment replaces nothing either.
+  const std::string whole = text_of(folder / "run/report.json");
+  EXPECT_EQ(run(run_arguments(folder, settings + Settings{"parallel.tp=2"}, "run", {"--force"})).exit_code, 2);
+  EXPECT_EQ(text_of(folder / "run/report.json"), whole);
+}
+
+// A trace that turns bad half-way ends the run: exit 2, the place in the trace, and no report.
+TEST(Real, ARunThatBreaksOffLeavesNoReport) {
+  const Folder folder;
+  TraceText trace(16);
+  for (std::uint64_t i = 0; i < 10; ++i) trace.request(i, 3, ids(10 * i, 4));
+  const Settings settings = small_model(folder) + trace.save(folder) +
+                            Settings{"cache.page_tokens=4", "tiers.device.tokens=800", "tiers.host.tokens=800"};
+  write_text(folder / "trace.jsonl", trace.text() + "{\"timestamp\": 11, \"input_length\": \n");
+  const Outcome outcome = run(run_arguments(folder, settings));
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("trace.jsonl"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder / "run/report.json"));
+  write_text(folder / "trace.jsonl", trace.text());
+  EXPECT_EQ(run(run_arguments(folder, settings, "run", {"--force"})).exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder / "run/report.json"));
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif

@@ -1,0 +1,36 @@
+// `kvtwin run` for tests: a model of a few bytes, and what its runs leave.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+
+// 64 bytes of KV a token.
+inline Settings small_model(const Folder& folder) {
+  write_text(folder / "config.json",
+             R"({"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+                 "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32, "vocab_size": 32,
+                 "torch_dtype": "bfloat16"})");
+  return {"model.config=" + (folder / "config.json")};
+}
+
+inline std::vector<std::string> run_arguments(const Folder& folder, const Settings& settings,
+                                              const std::string& out = "run",
+                                              const std::vector<std::string>& more = {}) {
+  if (!fs::exists(folder / "experiment.toml")) write_text(folder / "experiment.toml", "");
+  std::vector<std::string> arguments{"run", folder / "experiment.toml", "--json", "--device", "host"};
+  if (!out.empty()) arguments.insert(arguments.end(), {"--out", folder / out});
+  for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+inline Simulated run_for_real(const Folder& folder, const Settings& settings, const std::string& out = "run") {
+  return read_run(run(run_arguments(folder, settings, out)), folder / out);
+}
+
+}  // namespace kvtwin::test
