@@ -15,7 +15,7 @@ namespace kvtwin::test {
 namespace {
 
 constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head};
-constexpr std::uint64_t kSeeds = 1500;
+constexpr std::uint64_t kSeeds = 400;
 
 using Pool = std::vector<std::byte>;
 
