@@ -61,7 +61,7 @@ class Stack {
  public:
   Stack(const Setup& setup, World& world, DecisionLog& decisions, Observer& observer, bool checked, ByteSink* journal,
         std::string_view text)
-      : world_(world) {
+      : world_(world), decisions_(decisions) {
     Substrate* substrate = &world.substrate();
     if (checked) substrate = &checking_.emplace(*substrate, ContractTerms{setup.engine.shape.page_tokens});
     handler_ = &engine_.emplace(setup.engine, *substrate, decisions, &observer);
@@ -79,11 +79,13 @@ class Stack {
     world_.run(source, *handler_);
     if (checking_) checking_->finish();
     if (!engine_->idle()) throw WorkError("the run ended with work left: " + engine_->state_summary());
+    if (writer_) writer_->finish(world_.now(), {decisions_.count(), decisions_.digest()});
   }
   const Engine& engine() const { return *engine_; }
 
  private:
   World& world_;
+  const DecisionLog& decisions_;
   std::optional<Checking> checking_;
   std::optional<Engine> engine_;
   std::optional<JournalWriter> writer_;
