@@ -71,7 +71,9 @@ void PastRun::read_report() {
   if (!is_file(path)) return;
   report_ = read_text(path);
   try {
-    const auto decisions = nlohmann::json::parse(report_).at("decisions");
+    const auto report = nlohmann::json::parse(report_);
+    const auto decisions = report.at("decisions");
+    real_ = report.value("world", "") == "real";
     const auto digest = decisions.at("digest").get<std::string>();
     char* end = nullptr;
     reported_ = DecisionMark{decisions.at("count").get<std::uint64_t>(), std::strtoull(digest.c_str(), &end, 16)};
@@ -87,6 +89,10 @@ void PastRun::read_experiment() {
     if (!is_file(resolved)) {
       throw InputError(path_.string() + ": holds neither " + kJournalName + " nor " + kResolved +
                        "; give a run folder that `kvtwin simulate --out` or `kvtwin run` wrote");
+    }
+    if (real_) {
+      throw InputError(path_.string() + ": a real run without its " + kJournalName +
+                       " can't be decided again; give a folder that has it, or a simulation's");
     }
     experiment_ = Experiment::from_file(resolved);
     return;

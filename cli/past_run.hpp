@@ -48,6 +48,7 @@ class PastRun {
   std::optional<Experiment> experiment_;
   std::string report_;
   std::optional<DecisionMark> reported_;
+  bool real_ = false;  // by the report
 };
 
 enum class AgainVerdict : std::uint8_t {
