@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/decision_text.hpp"
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
 #include "kvtwin_version.hpp"
@@ -70,12 +71,6 @@ std::uint64_t peak_rss_bytes() {
 
 double per_second(std::uint64_t count, TimeNs ns) { return ns == 0 ? 0 : static_cast<double>(count) / seconds(ns); }
 
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
-
 }  // namespace
 
 std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionLog& decisions,
@@ -123,7 +118,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   report["prefetch"] = {
       {"issued", 0},     {"completed", 0},   {"stopped", 0}, {"revoked", 0}, {"declined", Json::object()},
       {"pages_used", 0}, {"pages_wasted", 0}};
-  report["decisions"] = {{"count", decisions.count()}, {"digest", hex(decisions.digest())}};
+  report["decisions"] = {{"count", decisions.count()}, {"digest", digest_text(decisions.digest())}};
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
   report["requests_per_wall_second"] =
@@ -172,7 +167,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         lane.transfers);
   }
   for (const std::string& note : facts.notes) out += "note       " + note + "\n";
-  add("decisions  %" PRIu64 ", digest %s", decisions.count(), hex(decisions.digest()).c_str());
+  add("decisions  %" PRIu64 ", digest %s", decisions.count(), digest_text(decisions.digest()).c_str());
   add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);
   return out;
 }
