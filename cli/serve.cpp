@@ -184,7 +184,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   const std::string report = report_json(facts, metrics, decisions, lanes);
   if (timeline) timeline->finish();
   if (folder) {
-    folder->write("metrics.prom", prometheus_text(facts, metrics));
+    folder->write("metrics.prom", prometheus_text(facts, metrics, lanes));
     folder->write_lanes(lanes);
     folder->write("report.json", report);  // last: who finds it finds the others
     folder->commit();
