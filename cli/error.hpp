@@ -17,7 +17,7 @@ class WorkError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A program that we ran has printed its sentence; only the exit code is left to pass on.
+// All has been printed, by us or by a program that we ran; only the exit code is left to pass on.
 class AlreadySaid : public std::runtime_error {
  public:
   explicit AlreadySaid(int exit_code) : std::runtime_error("said already"), code(exit_code) {}

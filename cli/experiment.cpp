@@ -347,6 +347,8 @@ double Experiment::number(std::string_view key) const { return std::get<double>(
 bool Experiment::flag(std::string_view key) const { return std::get<bool>(entry(key).value); }
 const std::string& Experiment::origin(std::string_view key) const { return entry(key).origin; }
 
+std::string Experiment::as_toml(std::string_view key) const { return shown(entry(key).value); }
+
 std::string Experiment::where(std::string_view key) const { return std::string(key) + " (" + origin(key) + ")"; }
 
 std::filesystem::path Experiment::path(std::string_view key) const {

@@ -41,6 +41,8 @@ class Experiment {
   std::int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
+  // Its value as TOML.
+  std::string as_toml(std::string_view key) const;
   // "experiments/quickstart.toml:12", "--set", "default", ...
   const std::string& origin(std::string_view key) const;
   // "cache.layout (experiments/x.toml:12)", for error sentences.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
@@ -17,9 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void draw(const std::string& folder) {
-  if (!fs::exists(fs::path(folder) / "report.json")) {
-    throw InputError(folder + ": holds no report.json; give a run folder that `kvtwin simulate --out` wrote");
+void draw(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    if (!fs::exists(fs::path(folder) / "report.json")) {
+      throw InputError(folder +
+                       ": holds no report.json; give a run folder that `kvtwin simulate --out` or `run --out` wrote");
+    }
   }
   const fs::path script = fs::path(kSourceDir) / "notebooks" / "kvtwin.py";
   const std::string named = environment_python();
@@ -28,10 +32,15 @@ void draw(const std::string& folder) {
     throw InputError(python.string() +
                      ": no such Python; run tools/quickstart, or set KVTWIN_PYTHON to one with matplotlib");
   }
+  std::vector<std::string> words = {python.string(), script.string(), "figures"};
+  words.insert(words.end(), folders.begin(), folders.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   const pid_t child = fork();
   if (child < 0) throw WorkError(std::string("figures: can't start Python: ") + std::strerror(errno));
   if (child == 0) {
-    execl(python.c_str(), python.c_str(), script.c_str(), "figures", folder.c_str(), static_cast<char*>(nullptr));
+    execv(python.c_str(), arguments.data());
     _exit(127);
   }
   int status = 0;
@@ -46,11 +55,12 @@ void draw(const std::string& folder) {
 }  // namespace
 
 void add_figures(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("figures", "Draw a run folder's figures into its figures/ folder");
-  command->footer("Example: kvtwin figures out/quickstart");
-  static std::string folder;
-  command->add_option("run_dir", folder, "A run folder")->required();
-  command->callback([] { draw(folder); });
+  CLI::App* command = program.add_subcommand(
+      "figures", "Draw a run folder's figures into its figures/ folder; of several also one with them side by side");
+  command->footer("Example: kvtwin figures out/quickstart-simulated out/quickstart-run");
+  static std::vector<std::string> folders;
+  command->add_option("run_dir", folders, "Run folders; side_by_side.png goes to the last one's figures/")->required();
+  command->callback([] { draw(folders); });
 }
 
 }  // namespace kvtwin

@@ -102,6 +102,8 @@ void Metrics::on_event(const Event& event) {
     case EventKind::first_token:
     case EventKind::backup_queued:
     case EventKind::load_queued:
+    case EventKind::transfer_submitted:
+    case EventKind::prefill_started:
     case EventKind::slots_allocated:
     case EventKind::slots_released: break;
   }

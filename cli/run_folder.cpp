@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/decision_text.hpp"
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
 #include "kvtwin_version.hpp"
@@ -69,12 +70,6 @@ std::uint64_t peak_rss_bytes() {
 }
 
 double per_second(std::uint64_t count, TimeNs ns) { return ns == 0 ? 0 : static_cast<double>(count) / seconds(ns); }
-
-std::string hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016" PRIx64, value);
-  return text;
-}
 
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -164,7 +159,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
       {"issued", 0},     {"completed", 0},   {"stopped", 0}, {"revoked", 0}, {"declined", Json::object()},
       {"pages_used", 0}, {"pages_wasted", 0}};
   if (facts.real) report["real"] = real_json(*facts.real);
-  report["decisions"] = {{"count", decisions.count()}, {"digest", hex(decisions.digest())}};
+  report["decisions"] = {{"count", decisions.count()}, {"digest", digest_text(decisions.digest())}};
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
   report["requests_per_wall_second"] =
@@ -226,31 +221,57 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         microseconds(loop.arrival_late_max_ns));
   }
   for (const std::string& note : facts.notes) out += "note       " + note + "\n";
-  add("decisions  %" PRIu64 ", digest %s", decisions.count(), hex(decisions.digest()).c_str());
+  add("decisions  %" PRIu64 ", digest %s", decisions.count(), digest_text(decisions.digest()).c_str());
   add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);
   return out;
 }
 
-std::string prometheus_text(const RunFacts& facts, const Metrics& m) {
+// One family after the other: its HELP, its TYPE, its samples. SGLang's names and meanings; what a dashboard adds up
+// over labels that we don't have (pool, model_name) it adds up here too.
+std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
   std::ostringstream out;
-  const auto counter = [&](const char* name, const char* labels, std::uint64_t value) {
-    out << "sglang:" << name << labels << " " << value << "\n";
+  std::string name;
+  const auto family = [&](const char* family_name, const char* type, const char* help) {
+    name = std::string("sglang:") + family_name;
+    out << "# HELP " << name << " " << help << "\n# TYPE " << name << " " << type << "\n";
+  };
+  const auto sample = [&](std::uint64_t value, const std::string& label = {}, std::string_view label_value = {}) {
+    out << name;
+    if (!label.empty()) out << "{" << label << "=\"" << label_value << "\"}";
+    out << " " << value << "\n";
+  };
+  const auto counter = [&](const char* family_name, const char* help, std::uint64_t value) {
+    family(family_name, "counter", help);
+    sample(value);
+  };
+  const auto moved = [&](std::string_view direction) {
+    Bytes bytes = 0;
+    for (const LaneUse& lane : lanes) bytes += lane.name.ends_with(direction) ? lane.bytes : 0;
+    return bytes;
   };
   const Tokens page = facts.page_tokens;
-  out << "# Counters of one run, under the names that SGLang's dashboards know.\n";
-  counter("num_requests_total", "", m.arrived);
-  counter("prompt_tokens_total", "", m.prompt);
-  counter("generation_tokens_total", "", m.output);
-  counter("cached_tokens_total", "{cache_source=\"device\"}", m.hit_device);
-  counter("cached_tokens_total", "{cache_source=\"host\"}", m.hit_host);
-  counter("evicted_tokens_total", "", m.device.evicted * page);
-  counter("load_back_tokens_total", "", m.loaded_pages * page);
-  counter("hicache_backup_tokens_total", "", m.host.written * page);
-  for (const auto& [reason, pages] : m.host.dropped) {
-    counter("hicache_backup_dropped_tokens_total", ("{reason=\"" + std::string(reason) + "\"}").c_str(), pages * page);
+  const bool host = facts.host_capacity != 0;
+  counter("num_requests_total", "Requests that arrived.", m.arrived);
+  counter("num_retractions_total", "Retractions of running requests by a full device.", m.retractions);
+  counter("prompt_tokens_total", "Prompt tokens of completed requests.", m.prompt);
+  counter("generation_tokens_total", "Output tokens of completed requests.", m.output);
+  family("cached_tokens_total", "counter", "Prompt tokens found in the cache, by the tier that had them.");
+  sample(m.hit_device, "cache_source", "device");
+  if (host) sample(m.hit_host, "cache_source", "host");
+  counter("evicted_tokens_total", "Tokens evicted from the device.", m.device.evicted * page);
+  if (!host) return out.str();
+  counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loaded_pages * page);
+  counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
+  counter("hicache_backup_tokens_total", "Tokens written from the device to the host.", m.host.written * page);
+  counter("hicache_backup_bytes_total", "Bytes moved from the device to the host, of all ranks.", moved(".d2h"));
+  if (!m.host.dropped.empty()) {
+    family("hicache_backup_dropped_tokens_total", "counter", "Tokens that were to be written to the host and weren't.");
+    for (const auto& [reason, pages] : m.host.dropped) sample(pages * page, "reason", reason);
   }
-  counter("hicache_host_total_tokens", "", facts.host_capacity * page);
-  counter("num_retractions_total", "", m.retractions);
+  family("hicache_host_used_tokens", "gauge", "Tokens that the host held at most at once.");
+  sample(facts.host_used_max * page);
+  family("hicache_host_total_tokens", "gauge", "Tokens that the host can hold.");
+  sample(facts.host_capacity * page);
   return out.str();
 }
 

@@ -49,8 +49,9 @@ std::string report_json(const RunFacts& facts, const Metrics& metrics, const Dec
 std::string summary_text(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,
                          const std::vector<LaneUse>& lanes);
 
-// The counters under SGLang's metric names, in Prometheus text format.
-std::string prometheus_text(const RunFacts& facts, const Metrics& metrics);
+// The counters under SGLang's metric names, in Prometheus' text format (version 0.0.4). A tier that isn't there has
+// none.
+std::string prometheus_text(const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes);
 
 class RunFolder final : public Observer {
  public:

@@ -12,6 +12,7 @@
 #include "cli/journal_file.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
+#include "cli/timeline.hpp"
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
 
@@ -61,7 +62,7 @@ class Stack {
  public:
   Stack(const Setup& setup, World& world, DecisionLog& decisions, Observer& observer, bool checked, ByteSink* journal,
         std::string_view text)
-      : world_(world) {
+      : world_(world), decisions_(decisions) {
     Substrate* substrate = &world.substrate();
     if (checked) substrate = &checking_.emplace(*substrate, ContractTerms{setup.engine.shape.page_tokens});
     handler_ = &engine_.emplace(setup.engine, *substrate, decisions, &observer);
@@ -79,11 +80,13 @@ class Stack {
     world_.run(source, *handler_);
     if (checking_) checking_->finish();
     if (!engine_->idle()) throw WorkError("the run ended with work left: " + engine_->state_summary());
+    if (writer_) writer_->finish(world_.now(), {decisions_.count(), decisions_.digest()});
   }
   const Engine& engine() const { return *engine_; }
 
  private:
   World& world_;
+  const DecisionLog& decisions_;
   std::optional<Checking> checking_;
   std::optional<Engine> engine_;
   std::optional<JournalWriter> writer_;
@@ -116,6 +119,8 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments) {
     return std::string(path.empty() ? "must name a folder" : "");
   });
   command.add_flag("--force", arguments.force, "Replace the run folder");
+  command.add_flag("--timeline", arguments.timeline,
+                   "Write timeline.json too: lanes and requests over time, for chrome://tracing and ui.perfetto.dev");
   command.add_flag("--json", arguments.json, "Print report.json on stdout");
   command.add_flag("--help-keys", arguments.help_keys, "List every experiment key");
 }
@@ -142,6 +147,8 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   TraceInputSource source(*workload, input_options(experiment));
   if (arguments.out.empty() && arguments.journal) throw InputError("--journal needs --out, the folder to write it to");
+  if (arguments.out.empty() && arguments.timeline)
+    throw InputError("--timeline needs --out, the folder to write it to");
 
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
@@ -152,10 +159,13 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
     folder->write("experiment.resolved.toml", resolved);
     if (arguments.journal) journal.emplace(folder->place(kJournalName));
   }
-  Metrics metrics(folder ? &*folder : nullptr);
   LaneMeters meters(setup.engine.ranks);
+  std::optional<Timeline> timeline;
+  if (arguments.timeline) timeline.emplace(folder->place("timeline.json"), &meters, &*folder);
+  Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : nullptr;
+  Metrics metrics(rows);
   DecisionLog decisions;
-  world.watch_lanes(&meters);
+  world.watch_lanes(timeline ? static_cast<LaneObserver*>(&*timeline) : &meters);
   Stack stack(setup, world, decisions, metrics, terms.checked, journal ? &*journal : nullptr, resolved);
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
@@ -172,8 +182,9 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   facts.wall_seconds = seconds_since(start);
   const std::vector<LaneUse> lanes = meters.uses(facts.simulated_ns);
   const std::string report = report_json(facts, metrics, decisions, lanes);
+  if (timeline) timeline->finish();
   if (folder) {
-    folder->write("metrics.prom", prometheus_text(facts, metrics));
+    folder->write("metrics.prom", prometheus_text(facts, metrics, lanes));
     folder->write_lanes(lanes);
     folder->write("report.json", report);  // last: who finds it finds the others
     folder->commit();

@@ -1,9 +1,10 @@
 """Run folders of kvtwin as tables, and their figures. Reads run folders only; needs matplotlib (requirements.txt).
 
-    python notebooks/kvtwin.py figures RUN_DIR     writes RUN_DIR/figures/*.png; equal folders give equal bytes
-    python notebooks/kvtwin.py summary RUN_DIR     the numbers to look at first
+    python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png; equal folders give equal bytes; of
+                                                   several runs also side_by_side.png, into the last one's
+    python notebooks/kvtwin.py summary RUN_DIR...  the numbers to look at first
 
-From a notebook: run = load_run("out/quickstart"); draw_ttft(run); run.requests["ttft_s"].mean()
+From a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
 """
 
 import csv
@@ -256,6 +257,62 @@ def draw_lanes(run):
     return figure
 
 
+# Of runs side by side; told apart by line style too.
+RUN_STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#56B4E9", "-"), ("#E69F00", "--")]
+PARTS = [("queue", "in the queue", "#999999"), ("prefetch_wait", "waiting for prefetch", "#E69F00"),
+         ("load_wait", "waiting for loads", "#56B4E9"), ("compute", "computing", "#D55E00")]
+
+
+def stacked_bars(axes, names, parts, values):
+    """One bar a run; `values` maps a part's key to one height a run."""
+    left = np.zeros(len(names))
+    for key, label, colour in parts:
+        width = np.array(values[key], dtype=float)
+        if width.any():
+            axes.barh(names, width, left=left, color=colour, label=label, height=0.6)
+        left += width
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, max(left.max(), 1e-30) * 1.02)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)
+
+
+def draw_side_by_side(runs):
+    """Several runs of one experiment, say in simulation and for real: TTFT, what it is made of, where tokens came from."""
+    names = [f"{run.folder.name}\n({run.report['world']})" for run in runs]
+    with matplotlib.rc_context(STYLE):
+        figure = blank_figure("Side by side: " + ", ".join(run.folder.name for run in runs), 3.4 + 1.5 * (1 + 0.3 * len(runs)) * 2)
+        bar = 0.6 + 0.25 * len(runs)
+        cumulative, sources, parts = figure.subplots(3, 1, height_ratios=[3, bar, bar])
+        measured = False
+        for run, name, (colour, line) in zip(runs, names, RUN_STYLES):
+            ttft = run.requests["ttft_s"]
+            ttft = np.sort(ttft[np.isfinite(ttft) & (ttft > 0)])
+            if not ttft.size:
+                continue
+            measured = True
+            label = f"{name.replace(chr(10), ' ')}: mean {seconds(run.report['ttft_seconds']['mean'])}"
+            share = np.arange(1, ttft.size + 1) / ttft.size
+            cumulative.step(ttft, share, where="post", color=colour, linestyle=line, label=label)
+        if measured:
+            cumulative.set(ylabel="share of requests", xlabel="TTFT", ylim=(0, 1.02), xscale="log")
+            cumulative.yaxis.set_major_formatter(PercentFormatter(1))
+            cumulative.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+            cumulative.xaxis.set_minor_formatter(NullFormatter())
+            cumulative.legend(loc="upper left", fontsize=8)
+        else:
+            note(cumulative, "no request reached its first token")
+        tokens = [run.report["tokens"] for run in runs]
+        totals = [max(1, sum(t[key] for key, _, _ in SOURCES)) for t in tokens]
+        stacked_bars(sources, names, SOURCES, {key: [t[key] / n for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
+        sources.set_xlabel("share of prompt tokens")
+        sources.xaxis.set_major_formatter(PercentFormatter(1))
+        stacked_bars(parts, names, PARTS, {key: [run.report["ttft_parts_seconds"][key] for run in runs] for key, _, _ in PARTS})
+        parts.set_xlabel("mean TTFT")
+        parts.xaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+    return figure
+
+
 FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png": draw_lanes}
 
 
@@ -266,9 +323,24 @@ def write_figures(folder):
     target.mkdir(exist_ok=True)
     paths = []
     for name, draw in FIGURES.items():
-        # No version or date in the file: equal runs, equal bytes.
-        draw(run).savefig(target / name, dpi=STYLE["figure.dpi"], metadata={"Software": None})
-        paths.append(target / name)
+        paths.append(save(draw(run), target / name))
+    return paths
+
+
+def save(figure, path):
+    # No version or date in the file: equal runs, equal bytes.
+    figure.savefig(path, dpi=STYLE["figure.dpi"], metadata={"Software": None})
+    return path
+
+
+def write_all_figures(folders):
+    """Each folder's own figures; of several, side_by_side.png in the last one."""
+    if len(folders) > len(RUN_STYLES):
+        raise RunError(f"{len(folders)} run folders; side by side go at most {len(RUN_STYLES)}")
+    paths = [path for folder in folders for path in write_figures(folder)]
+    if len(folders) > 1:
+        figure = draw_side_by_side([load_run(folder) for folder in folders])
+        paths.append(save(figure, Path(folders[-1]) / "figures" / "side_by_side.png"))
     return paths
 
 
@@ -279,6 +351,7 @@ def summary(folder):
     total = sum(tokens[key] for key, _, _ in SOURCES)
     shares = ", ".join(f"{label} {tokens[key] / total:.1%}" for key, label, _ in SOURCES if total and tokens[key])
     return [
+        f"{folder} ({report['world']} world)",
         f"requests       {requests['completed']} of {requests['total']} completed, in {seconds(report.get('simulated_seconds'))}",
         f"prompt tokens  {count(tokens['prompt'])}: {shares}",
         "TTFT           " + ", ".join(f"{name} {seconds(ttft.get(name))}" for name in ("mean", "p50", "p99")),
@@ -286,11 +359,15 @@ def summary(folder):
 
 
 def main(arguments):
-    if len(arguments) != 2 or arguments[0] not in ("figures", "summary"):
+    if len(arguments) < 2 or arguments[0] not in ("figures", "summary"):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     try:
-        for line in write_figures(arguments[1]) if arguments[0] == "figures" else summary(arguments[1]):
+        if arguments[0] == "figures":
+            lines = write_all_figures(arguments[1:])
+        else:
+            lines = [line for folder in arguments[1:] for line in summary(folder)]
+        for line in lines:
             print(line)
     except RunError as error:
         print(f"kvtwin figures: {error}", file=sys.stderr)

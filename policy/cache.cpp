@@ -245,6 +245,8 @@ void Cache::submit(Lanes& lanes, Direction direction) {
   operation.plan = plan_transfer(runs_, direction, config_.host_layout, config_.shape, config_.io, config_.planner);
   operation.pages = lanes.moves;
   lanes.queued.id = substrate_.submit(operation);
+  note(EventKind::transfer_submitted, direction == Direction::host_to_device ? Tier::device : Tier::host,
+       lanes.queued.pages, Reason::none, lanes.queued.id);
   lanes.queued.mark = mark_of(lanes);
   ++lanes.marks;
   lanes.transfers.push_back(std::exchange(lanes.queued, Transfer{}));
@@ -312,8 +314,10 @@ void Cache::acknowledge_backup(Transfer& transfer) {
     drop_host_copies(id);
   }
   for (const NodeId end : transfer.ends) tree_.release_device(end);
-  if (dropped < transfer.pages) note(EventKind::backup_done, Tier::host, transfer.pages - dropped);
-  if (dropped > 0) note(EventKind::backup_dropped, Tier::host, dropped, Reason::transfer_failed);
+  if (dropped < transfer.pages) {
+    note(EventKind::backup_done, Tier::host, transfer.pages - dropped, Reason::none, transfer.id);
+  }
+  if (dropped > 0) note(EventKind::backup_dropped, Tier::host, dropped, Reason::transfer_failed, transfer.id);
 }
 
 // A host copy that holds nothing goes, and with it those below it, which could no longer be reached.
@@ -356,12 +360,12 @@ void Cache::acknowledge_load(Transfer& transfer) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) free(tree_.clear_device(*id));
   }
   note(done ? EventKind::load_done : EventKind::load_failed, Tier::device, transfer.pages,
-       done ? Reason::none : Reason::transfer_failed);
+       done ? Reason::none : Reason::transfer_failed, transfer.id);
 }
 
 // ---- accounts ----------------------------------------------------------------------------------------
 
-void Cache::note(EventKind kind, Tier tier, Pages pages, Reason reason) {
+void Cache::note(EventKind kind, Tier tier, Pages pages, Reason reason, OperationId operation) {
   if (observer_ == nullptr) return;
   Event event;
   event.kind = kind;
@@ -369,6 +373,7 @@ void Cache::note(EventKind kind, Tier tier, Pages pages, Reason reason) {
   event.tier = tier;
   event.pages = pages;
   event.reason = reason;
+  event.operation = operation;
   observer_->on_event(event);
 }
 

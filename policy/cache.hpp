@@ -115,7 +115,8 @@ class Cache {
   std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;
   static OperationId mark_of(const Lanes& lanes) { return OperationId{lanes.marks + 1}; }
   void submit(Lanes& lanes, Direction direction);
-  void note(EventKind kind, Tier tier, Pages pages, Reason reason = Reason::none);
+  void note(EventKind kind, Tier tier, Pages pages, Reason reason = Reason::none,
+            OperationId operation = OperationId::none);
   void note_slots(EventKind kind, Tier tier, std::span<const SlotId> slots);
   void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request = kNoRequest);
 

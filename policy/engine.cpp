@@ -37,6 +37,7 @@ struct Engine::State {
   void step(const ReduceVector& agreed);
   void finish_pass();
   void submit_pass();
+  void tell_prefills();
   void wake(bool ends_burst);
 
   const EngineConfig config;
@@ -157,6 +158,20 @@ void Engine::State::submit_pass() {
   pass_start = substrate.now();
   pass_id = substrate.submit(operation);
   phase = Phase::passing;
+  if (pass.prefill) tell_prefills();
+}
+
+void Engine::State::tell_prefills() {
+  if (observer == nullptr) return;
+  for (std::size_t i = 0; i < pass.requests.size(); ++i) {
+    Event event;
+    event.kind = EventKind::prefill_started;
+    event.time = pass_start;
+    event.tokens = pass.new_tokens[i];
+    event.operation = pass_id;
+    event.record = &pass.requests[i]->record;
+    observer->on_event(event);
+  }
 }
 
 void Engine::State::finish_pass() {
@@ -171,10 +186,11 @@ void Engine::State::finish_pass() {
     scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);
   }
   pass_complete = false;
-  pass_id = OperationId::none;
+  const OperationId done = std::exchange(pass_id, OperationId::none);
   if (observer == nullptr) return;
   Event event;
   event.kind = EventKind::pass_done;
+  event.operation = done;
   event.time = pass_end;
   event.pages = pass.prefill ? 0 : steps;
   event.tokens = pass.prefill ? pass.shape.prefill_tokens : steps * pass.requests.size();

@@ -41,11 +41,13 @@ enum class EventKind : std::uint8_t {
   backup_dropped,  // tier host; pages, reason
   load_queued,
   load_done,
-  load_failed,  // tier device; pages
-  evicted,      // tier; pages, reason demoted or lost
+  load_failed,         // tier device; pages
+  transfer_submitted,  // tier: to which; pages: all that was queued for it
+  evicted,             // tier; pages, reason demoted or lost
   slots_allocated,
-  slots_released,  // tier; slots
-  pass_done,       // pages: decode steps; tokens: prefill tokens; duration_ns
+  slots_released,   // tier; slots
+  prefill_started,  // record; one for each request of a prefill pass. tokens: of its chunk
+  pass_done,        // pages: decode steps; tokens: prefill tokens; duration_ns
 };
 
 struct Event {
@@ -56,8 +58,9 @@ struct Event {
   Pages pages = 0;
   Tokens tokens = 0;
   TimeNs duration_ns = 0;
-  const RequestRecord* record = nullptr;  // borrowed for the call
-  std::span<const SlotId> slots;          // borrowed for the call
+  OperationId operation = OperationId::none;  // of passes and of transfers from their submission on
+  const RequestRecord* record = nullptr;      // borrowed for the call
+  std::span<const SlotId> slots;              // borrowed for the call
 };
 
 class Observer {

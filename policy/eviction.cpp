@@ -2,10 +2,15 @@
 
 #include <array>
 #include <cstddef>
-
-#include "policy/eviction/ranked_leaves.hpp"
+#include <iterator>
 
 namespace kvtwin {
+
+// Made by CMake: KV_EVICTION(name) for each policy/eviction/name.cpp, in order of their names.
+#define KV_EVICTION(name) std::unique_ptr<EvictionPolicy> make_##name();
+#include "policy/eviction_policies.inc"
+#undef KV_EVICTION
+
 namespace {
 
 struct Entry {
@@ -13,13 +18,14 @@ struct Entry {
   std::unique_ptr<EvictionPolicy> (*make)();
 };
 
-constexpr std::array kPolicies = {
-    Entry{"lru", make_lru},
-    Entry{"fifo", make_fifo},
+constexpr Entry kPolicies[] = {
+#define KV_EVICTION(name) Entry{#name, make_##name},
+#include "policy/eviction_policies.inc"
+#undef KV_EVICTION
 };
 
 constexpr auto kNames = [] {
-  std::array<std::string_view, kPolicies.size()> names;
+  std::array<std::string_view, std::size(kPolicies)> names;
   for (std::size_t i = 0; i < names.size(); ++i) names[i] = kPolicies[i].name;
   return names;
 }();

@@ -1,6 +1,6 @@
 // Which page of a tier goes next. The index keeps, per tier, one EvictionPolicy and tells it which leaves
-// may be evicted and what happens to nodes; the policy answers with a victim. Adding a policy: one file in
-// policy/eviction/, its maker's declaration in ranked_leaves.hpp, one line in eviction.cpp's table.
+// may be evicted and what happens to nodes; the policy answers with a victim. A policy is one file,
+// policy/eviction/NAME.cpp, that defines std::unique_ptr<EvictionPolicy> make_NAME(); the build finds it by its name.
 //
 // Only the tail of a leaf is ever evicted, so a policy never needs to know the tree.
 #pragma once
@@ -44,7 +44,7 @@ class EvictionPolicy {
   virtual bool is_offered(NodeId node) const = 0;
 };
 
-// Known names, in the order that help texts list them.
+// Known names, in alphabetical order.
 std::span<const std::string_view> eviction_names();
 // Null for an unknown name.
 std::unique_ptr<EvictionPolicy> make_eviction(std::string_view name);

@@ -21,8 +21,10 @@ constexpr std::size_t kHeaderBytes = 48;      // up to its first check
 constexpr std::size_t kRecordHeadBytes = 16;  // likewise
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
+constexpr std::size_t kCommonBytes = 24;  // what every payload begins with
 // Payloads by kind; an arrival's grows by its keys.
 constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 60, 32, 96};
+constexpr std::uint32_t kEndType = kKinds + 1;
 
 // XXH3 rather than the CRC-32 of zlib: policy/ links it already, it is several times faster on records of this
 // size, and it takes a seed, by which each check depends on all earlier ones. What a CRC is sure to see (a short
@@ -81,6 +83,11 @@ bool in_range(const Input& input, const DecisionMark& mark, TimeNs last_now, con
   return input.now >= last_now && mark.count >= last_mark.count &&
          (mark.count > last_mark.count || mark.digest == last_mark.digest) &&
          std::visit([](const auto& what) { return in_range(what); }, input.what);
+}
+
+// Nothing is decided between the last input and the end.
+bool ends_well(TimeNs now, const DecisionMark& mark, TimeNs last_now, const DecisionMark& last_mark) {
+  return now >= last_now && mark == last_mark;
 }
 
 // ---- payloads -------------------------------------------------------------------------------------------
@@ -194,22 +201,42 @@ JournalWriter::JournalWriter(ByteSink& sink, std::string_view text) : sink_(sink
 }
 
 void JournalWriter::append(const Input& input, const DecisionMark& after) {
+  KV_CHECK(!finished_, "a finished journal takes no more inputs");
   KV_CHECK(in_range(input, after, last_now_, last_mark_), "an input keeps the seam's field ranges");
-  last_now_ = input.now;
-  last_mark_ = after;
   std::size_t size = kPayloadBytes[input.what.index()];
   if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeyBytes;
-
-  buffer_.resize(kRecordHeadBytes + size + 2 * kCheckBytes);
-  std::byte* to = store_le32(buffer_.data(), static_cast<std::uint32_t>(size));
-  to = store_le32(to, static_cast<std::uint32_t>(input.what.index() + 1));
-  to = store_le64(to, ++records_);
-  check_ = chained(buffer_.data(), kRecordHeadBytes, check_);
-  std::byte* const payload = store_check(to, check_);
-  to = store_i64(payload, input.now);
-  to = store_le64(to, after.count);
-  to = store_le64(to, after.digest);
+  std::byte* const to = open(static_cast<std::uint32_t>(input.what.index() + 1), size, input.now, after);
   std::visit([to](const auto& what) { store(to, what); }, input.what);
+  close();
+  ++records_;
+}
+
+void JournalWriter::finish(TimeNs now, const DecisionMark& after) {
+  KV_CHECK(!finished_, "a journal is finished once");
+  KV_CHECK(ends_well(now, after, last_now_, last_mark_), "a run ends with its last input's decisions");
+  open(kEndType, kCommonBytes, now, after);
+  close();
+  finished_ = true;
+}
+
+std::byte* JournalWriter::open(std::uint32_t type, std::size_t payload_bytes, TimeNs now, const DecisionMark& after) {
+  last_now_ = now;
+  last_mark_ = after;
+  buffer_.resize(kRecordHeadBytes + payload_bytes + 2 * kCheckBytes);
+  std::byte* to = store_le32(buffer_.data(), static_cast<std::uint32_t>(payload_bytes));
+  to = store_le32(to, type);
+  to = store_le64(to, records_ + 1);
+  to += kCheckBytes;
+  to = store_i64(to, now);
+  to = store_le64(to, after.count);
+  return store_le64(to, after.digest);
+}
+
+void JournalWriter::close() {
+  std::byte* const payload = buffer_.data() + kRecordHeadBytes + kCheckBytes;
+  const std::size_t size = buffer_.size() - kRecordHeadBytes - 2 * kCheckBytes;
+  check_ = chained(buffer_.data(), kRecordHeadBytes, check_);
+  store_check(buffer_.data() + kRecordHeadBytes, check_);
   check_ = chained(payload, size, check_);
   store_check(payload + size, check_);
   sink_.write(buffer_);
@@ -274,30 +301,58 @@ JournalStatus JournalReader::parse_header() {
 JournalStatus JournalReader::parse_record(JournalRecord& record) {
   const std::byte* const at = bytes_.data() + ahead_.offset;
   const std::size_t left = bytes_.size() - ahead_.offset;
-  if (left == 0) return JournalStatus::end;
+  if (end_.number != 0) {
+    if (left != 0) return stop(JournalStatus::corrupt);
+    place_ = end_;
+    return JournalStatus::end;
+  }
   if (left < kRecordHeadBytes + kCheckBytes) return JournalStatus::truncated;
   const std::uint64_t first = chained(at, kRecordHeadBytes, check_);
   if (!check_holds(at + kRecordHeadBytes, first)) return stop(JournalStatus::corrupt);
 
   const std::size_t size = load_le32(at);
   const std::uint32_t type = load_le32(at + 4);
-  if (type < 1 || type > kKinds || load_le64(at + 8) != ahead_.number) return stop(JournalStatus::corrupt);
+  if (type < 1 || type > kEndType || load_le64(at + 8) != ahead_.number) return stop(JournalStatus::corrupt);
+  const bool ends = type == kEndType;
   const auto kind = static_cast<InputKind>(type - 1);
-  const std::size_t least = kPayloadBytes[type - 1];
-  const std::size_t most = kind == InputKind::arrival ? least + kJournalKeysMost * kKeyBytes : least;
+  const std::size_t least = ends ? kCommonBytes : kPayloadBytes[type - 1];
+  const std::size_t most = !ends && kind == InputKind::arrival ? least + kJournalKeysMost * kKeyBytes : least;
   if (size < least || size > most) return stop(JournalStatus::corrupt);
   if (left - kRecordHeadBytes < size + 2 * kCheckBytes) return JournalStatus::truncated;
 
   const std::byte* const payload = at + kRecordHeadBytes + kCheckBytes;
   const std::uint64_t second = chained(payload, size, first);
   if (!check_holds(payload + size, second)) return stop(JournalStatus::corrupt);
-  if (!parse_payload(kind, payload, size, record)) return stop(JournalStatus::corrupt);
-  record.number = ahead_.number;
-  last_now_ = record.input.now;
-  last_mark_ = record.after;
+  if (ends ? !parse_end(payload) : !parse_payload(kind, payload, size, record)) return stop(JournalStatus::corrupt);
   check_ = second;
   ahead_ = {ahead_.number + 1, ahead_.offset + kRecordHeadBytes + size + 2 * kCheckBytes};
+  if (ends) {
+    end_ = place_;
+    place_ = ahead_;
+    return parse_record(record);  // nothing may follow
+  }
+  record.number = place_.number;
+  last_now_ = record.input.now;
+  last_mark_ = record.after;
   return JournalStatus::record;
+}
+
+bool JournalReader::parse_end(const std::byte* payload) {
+  Words words(payload);
+  const TimeNs now = words.i64();
+  const std::uint64_t count = words.u64();
+  if (!ends_well(now, {count, words.u64()}, last_now_, last_mark_)) return false;
+  last_now_ = now;
+  return true;
+}
+
+std::string_view JournalReader::kind_here() const {
+  const std::size_t left = bytes_.size() - std::min(bytes_.size(), place_.offset);
+  if (place_.number == 0) return "header";
+  if (left < 8) return "unknown";
+  const std::uint32_t type = load_le32(bytes_.data() + place_.offset + 4);
+  if (type == kEndType) return "end";
+  return type >= 1 && type <= kKinds ? name_of(static_cast<InputKind>(type - 1)) : "unknown";
 }
 
 bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std::size_t size, JournalRecord& record) {

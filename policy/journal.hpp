@@ -9,10 +9,12 @@
 //     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u32 status
 //     4 timer       u64 id
 //     5 reduction   u64 id | 8 i64
+//     6 end         nothing; the last record of a run that came to its end
 //
 // Records are numbered 1, 2, 3 ...; the header is record 0. Each check covers the bytes since the one before
 // it and depends on all earlier ones, so records can't be altered, swapped, dropped or taken from another
-// journal; a length has its own check, so a killed run (truncated) is never mistaken for damage (corrupt).
+// journal; a length has its own check, so a killed run (truncated) is never mistaken for damage (corrupt). A
+// journal without its end record is truncated too, wherever it was cut; bytes after that record are damage.
 // The text is the caller's: by custom the resolved experiment, from which the engine's configuration is made.
 //
 // No I/O here: the writer hands bytes to a sink, the reader looks at bytes in memory. The writer fails by
@@ -63,21 +65,28 @@ class JournalWriter {
   JournalWriter(ByteSink& sink, std::string_view text);
   // `after`: the decisions once the input was handled.
   void append(const Input& input, const DecisionMark& after);
-  std::uint64_t records() const { return records_; }  // without the header
+  // The run is over: no input follows, and none has been decided on since the last. Once.
+  void finish(TimeNs now, const DecisionMark& after);
+  std::uint64_t records() const { return records_; }  // inputs, without the header and the end
 
  private:
+  // Room for a record in the buffer, its head and the common payload filled in; where the rest begins.
+  std::byte* open(std::uint32_t type, std::size_t payload_bytes, TimeNs now, const DecisionMark& after);
+  void close();
+
   ByteSink& sink_;
   std::vector<std::byte> buffer_;
   std::uint64_t records_ = 0;
   std::uint64_t check_ = 0;
   TimeNs last_now_ = 0;
   DecisionMark last_mark_;
+  bool finished_ = false;
 };
 
 enum class JournalStatus : std::uint8_t {
   record,
-  end,            // the bytes end with a whole record
-  truncated,      // they end within a record: the run was killed, or is still writing
+  end,            // the end record has been read, and nothing follows it
+  truncated,      // the bytes end before it: the run was killed, or is still writing
   corrupt,        // a check, a number or a field's range is wrong; nothing after it is read
   wrong_version,  // a journal, but not of kJournalVersion
 };
@@ -100,7 +109,7 @@ class JournalReader {
  public:
   // Borrowed for the reader's life, or until extend.
   explicit JournalReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  // The same journal, grown; it may lie elsewhere now. After `end` or `truncated`, next goes on.
+  // The same journal, grown; it may lie elsewhere now. After `truncated`, next goes on.
   void extend(std::span<const std::byte> bytes);
 
   // Reads the header if that hasn't been done; `record` when it is there. next does the same first.
@@ -112,11 +121,16 @@ class JournalReader {
   JournalStatus next(JournalRecord& record);
   // The record that the last call returned, or stopped at.
   const JournalPlace& place() const { return place_; }
+  // What the record there says it is; not checked if it is damaged.
+  std::string_view kind_here() const;
+  // Of the last record that was read, the end included.
+  TimeNs last_now() const { return last_now_; }
 
  private:
   JournalStatus stop(JournalStatus status);
   JournalStatus parse_header();
   JournalStatus parse_record(JournalRecord& record);
+  bool parse_end(const std::byte* payload);
   bool parse_payload(InputKind kind, const std::byte* payload, std::size_t size, JournalRecord& record);
 
   std::span<const std::byte> bytes_;
@@ -128,6 +142,7 @@ class JournalReader {
   std::array<std::byte, 32> text_digest_{};
   TimeNs last_now_ = 0;
   DecisionMark last_mark_;
+  JournalPlace end_;  // of the end record, once it has been read
   std::vector<PageKey> keys_;
 };
 

@@ -43,30 +43,34 @@ class RecordedWorld final : public Substrate {
 
 }  // namespace
 
-ReplayResult replay(JournalReader& journal, const EngineConfig& config, DecisionSink* sink, Observer* observer) {
-  DecisionLog decisions(sink);
+ReplayResult replay(JournalReader& journal, const EngineConfig& config, const ReplayAudience& audience) {
+  DecisionLog decisions(audience.sink);
   RecordedWorld world(config.shape.page_tokens);
-  Engine engine(config, world, decisions, observer);
+  Engine engine(config, world, decisions, audience.observer);
   ReplayResult result;
   JournalRecord record;
   while ((result.journal = journal.next(record)) == JournalStatus::record) {
     result.kind = kind_of(record.input);
     result.place = journal.place();
+    result.now = journal.last_now();
     result.expected = record.after;
     result.misfit = world.take(record.input);
     if (result.misfit != nullptr) {
       result.verdict = ReplayVerdict::misfit;
       return result;
     }
+    if (audience.inputs != nullptr) audience.inputs->handle(record.input);
     engine.handle(record.input);
     result.got = {decisions.count(), decisions.digest()};
     if (result.got != result.expected) {
       result.verdict = ReplayVerdict::diverged;
       return result;
     }
+    result.agreed = result.got;
     ++result.inputs;
   }
   result.place = journal.place();
+  result.now = journal.last_now();
   return result;
 }
 

@@ -25,16 +25,23 @@ struct ReplayResult {
   // How reading ended; `record` if the verdict ended it. A killed run's journal is truncated, and equal up to there.
   JournalStatus journal = JournalStatus::record;
   JournalPlace place;                   // where it ended: the record that differs, or that couldn't be read
+  TimeNs now = 0;                       // of the last record that was read, the end included
   std::uint64_t inputs = 0;             // replayed and equal
   InputKind kind = InputKind::arrival;  // of the record that differs
-  DecisionMark expected, got;           // after it; without a difference, after the last equal one
+  DecisionMark agreed;                  // after the last equal record
+  DecisionMark expected, got;           // after the one that differs; without a difference, as `agreed`
   const char* misfit = nullptr;         // the promise that the misfit breaks
 
   bool whole_and_equal() const { return verdict == ReplayVerdict::equal && journal == JournalStatus::end; }
 };
 
-// `sink` and `observer` may be null; they are told what the replaying engine decides and does.
-ReplayResult replay(JournalReader& journal, const EngineConfig& config, DecisionSink* sink = nullptr,
-                    Observer* observer = nullptr);
+// Who is told what the replaying engine decides and does; each may be null.
+struct ReplayAudience {
+  DecisionSink* sink = nullptr;
+  Observer* observer = nullptr;
+  InputHandler* inputs = nullptr;  // of each input before the engine is, so that what follows has its time and cause
+};
+
+ReplayResult replay(JournalReader& journal, const EngineConfig& config, const ReplayAudience& audience = {});
 
 }  // namespace kvtwin

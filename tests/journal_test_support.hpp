@@ -23,7 +23,7 @@ struct ByteVector final : ByteSink {
     ends.push_back(bytes.size());
   }
   std::vector<std::byte> bytes;
-  std::vector<std::size_t> ends;  // of the header, then of each record
+  std::vector<std::size_t> ends;  // of the header, then of each record, the end included
 };
 
 // Every field of an input, in a fixed order.
@@ -88,10 +88,13 @@ inline WholeJournal read_all(std::span<const std::byte> bytes) {
   return all;
 }
 
-inline ByteVector write_all(std::span<const KeptRecord> records, std::string_view text) {
+// Without its end, it is a killed run's.
+inline ByteVector write_all(std::span<const KeptRecord> records, std::string_view text, bool finished = true) {
   ByteVector sink;
   JournalWriter writer(sink, text);
   for (const KeptRecord& record : records) writer.append(record.view(), record.after);
+  if (!finished) return sink;
+  records.empty() ? writer.finish(0, {}) : writer.finish(records.back().input.now, records.back().after);
   return sink;
 }
 

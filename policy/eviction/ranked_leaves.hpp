@@ -109,8 +109,4 @@ class RankedPolicy final : public EvictionPolicy {
   RankedLeaves leaves_;
 };
 
-// One a file in policy/eviction/; listed in eviction.cpp.
-std::unique_ptr<EvictionPolicy> make_lru();
-std::unique_ptr<EvictionPolicy> make_fifo();
-
 }  // namespace kvtwin

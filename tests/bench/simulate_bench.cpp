@@ -20,7 +20,7 @@ std::string output_of(const std::string& command) {
 
 void simulate(benchmark::State& state, const char* world) {
   const std::string command =
-      std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/quickstart.toml" +
+      std::string(KVTWIN_PROGRAM) + " simulate " KVTWIN_SOURCE_DIR "/experiments/chat_hour.toml" +
       " --set workload.trace= --set workload.generate.requests=" + std::to_string(state.range(0)) + " --world " +
       world + " --json 2>/dev/null";
   double seconds = 0, bytes = 0;

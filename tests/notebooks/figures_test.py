@@ -78,6 +78,25 @@ class Figures(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertRegex(lines, r"594 of 600 completed.*\n.*host memory 18\.3%.*\n.*p99 1\.24 s")
 
+    def test_several_runs_side_by_side(self):
+        folders = [self.run_dir / name for name in ("simulated", "real", "empty")]
+        for folder, requests in zip(folders, (200, 300, 1)):
+            synthetic_run.write(folder, requests=requests)
+        report = json.loads((folders[2] / "report.json").read_text())
+        report["tokens"] = dict.fromkeys(report["tokens"], 0)
+        (folders[2] / "report.json").write_text(json.dumps(report))
+        images = []
+        for _ in range(2):
+            code, lines, errors = self.program("figures", *folders)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual(lines.splitlines()[-1], str(folders[2] / "figures" / "side_by_side.png"))
+            images.append((folders[2] / "figures" / "side_by_side.png").read_bytes())
+        self.assertEqual(*images)
+        self.assertFalse((folders[0] / "figures" / "side_by_side.png").exists())
+        code, _, errors = self.program("figures", *[folders[0]] * 7)
+        self.assertEqual(code, 2)
+        self.assertIn("7 run folders", errors)
+
     def test_bad_folders_are_refused(self):
         def refused(text):
             code, lines, errors = self.program("figures", self.run_dir)
@@ -104,7 +123,7 @@ class Figures(unittest.TestCase):
             if cell["cell_type"] == "code":
                 self.assertEqual((cell["outputs"], cell["execution_count"]), ([], None), "strip the outputs")
                 lines = [line for line in cell["source"] if not line.startswith("%")]
-                code = "".join(lines).replace("../out/quickstart", str(self.run_dir)).replace("print(", "str(")
+                code = "".join(lines).replace("../out/chat-hour", str(self.run_dir)).replace("print(", "str(")
                 exec(compile(code, "tutorial.ipynb", "exec"), names)
         self.assertEqual(names["run"].folder, self.run_dir.resolve())
 

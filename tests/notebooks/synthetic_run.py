@@ -70,6 +70,10 @@ def write(folder, requests=600, engines=2, seed=1):
         requests=dict(total=requests, completed=len(served), rejected=requests - len(served), failed=0),
         tokens=tokens | dict(prompt=sum(tokens.values()), output=sum(row["output_tokens"] for row in served)),
         ttft_seconds=quantiles([row["ttft_s"] for row in served]),
+        ttft_parts_seconds={
+            part: sum(row[part + "_s"] for row in served) / len(served)
+            for part in ("queue", "prefetch_wait", "load_wait", "compute")
+        },
         simulated_seconds=clock,
     )
     (folder / "report.json").write_text(json.dumps(report, indent=1))

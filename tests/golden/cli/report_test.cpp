@@ -1,4 +1,4 @@
-// The quickstart experiment's whole hour: its figures are the golden file's, its report keeps the contract's
+// The hour of chat: its figures are the golden file's, its report keeps the contract's
 // identities, and nothing but the experiment moves it.
 #include <gtest/gtest.h>
 
@@ -13,13 +13,13 @@
 namespace kvtwin::test {
 namespace {
 
-const std::string kQuickstart = KVTWIN_SOURCE_DIR "/experiments/quickstart.toml";
-const std::string kGolden = KVTWIN_SOURCE_DIR "/tests/golden/quickstart.json";
+const std::string kChatHour = KVTWIN_SOURCE_DIR "/experiments/chat_hour.toml";
+const std::string kGolden = KVTWIN_SOURCE_DIR "/tests/golden/chat_hour.json";
 
 void expect_golden(const std::string& world) {
   const Json golden = Json::parse(text_of(kGolden)).at(world);
   ASSERT_GE(golden.size(), 10U);
-  const Json report = run(simulate_arguments(kQuickstart, {}, "", world)).json();
+  const Json report = run(simulate_arguments(kChatHour, {}, "", world)).json();
   for (const auto& [pointer, value] : golden.items()) {
     EXPECT_EQ(report.at(Json::json_pointer(pointer)), value)
         << pointer << " in " << world << "; if that is meant: tests/golden/update";
@@ -34,7 +34,7 @@ TEST(Golden, SimGrid) { expect_golden("simgrid"); }
 
 // One hour under load, for all that is read off a finished run: both tiers evict, both hit.
 const Simulated& busy_hour() {
-  static const Simulated run = simulate_file(kQuickstart, {"tiers.device.gib=20", "tiers.host.gib=64"});
+  static const Simulated run = simulate_file(kChatHour, {"tiers.device.gib=20", "tiers.host.gib=64"});
   return run;
 }
 
@@ -54,7 +54,7 @@ TEST(Report, EveryRequestEnds) {
   EXPECT_EQ(run.requests("total"), run.requests("completed") + run.requests("rejected") + run.requests("failed"));
   EXPECT_EQ(run.requests("completed"), run.requests("total"));
 
-  const Simulated rejecting = simulate_file(kQuickstart, {"workload.limit=2000", "scheduler.max_waiting=4",
+  const Simulated rejecting = simulate_file(kChatHour, {"workload.limit=2000", "scheduler.max_waiting=4",
                                                           "workload.time_scale=0.25", "tiers.device.tokens=60032"});
   EXPECT_GT(rejecting.requests("rejected"), 0U);
   EXPECT_EQ(rejecting.requests("total"), rejecting.requests("completed") + rejecting.requests("rejected"));
@@ -162,8 +162,8 @@ TEST(Report, MachineDoesNotMoveIt) {
   plain.environment = {"GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-AVX2", "LC_ALL=de_DE.UTF-8", "TZ=Asia/Tokyo"};
   plain.folder = folder.path();
   // At the same time, so that they are in each other's way.
-  Process first(simulate_arguments(kQuickstart, same, folder / "first", kAnyWorld), slow);
-  Process second(simulate_arguments(kQuickstart, same, folder / "second", kAnyWorld), plain);
+  Process first(simulate_arguments(kChatHour, same, folder / "first", kAnyWorld), slow);
+  Process second(simulate_arguments(kChatHour, same, folder / "second", kAnyWorld), plain);
   const Outcome one = first.wait(), two = second.wait();
   EXPECT_EQ(without_costs(one.json()).dump(), text);
   EXPECT_EQ(without_costs(two.json()).dump(), text);

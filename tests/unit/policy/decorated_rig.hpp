@@ -74,8 +74,12 @@ class DecoratedRig {
       if (id % 4 == 3) complete_pass();  // two at a time now and then
       if (id % 4 != 2) drain();
     }
+    finish();
+  }
+  void finish() {
     drain();
     checking.finish();
+    writer.finish(world.time, {decisions.count(), decisions.digest()});
   }
 
   ManualWorld world;

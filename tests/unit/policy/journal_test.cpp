@@ -61,7 +61,7 @@ TEST(Journal, gives_back_every_field_of_every_kind) {
   const ByteVector journal = write_all(records, kText);
   const WholeJournal read = read_all(journal.bytes);
   EXPECT_EQ(read.status, JournalStatus::end);
-  EXPECT_EQ(read.place, (JournalPlace{records.size() + 1, journal.bytes.size()}));
+  EXPECT_EQ(read.place, (JournalPlace{records.size() + 1, journal.ends[records.size()]}));
   ASSERT_EQ(read.records.size(), records.size());
   for (std::size_t i = 0; i < records.size(); ++i) EXPECT_EQ(read.records[i], records[i]) << "record " << i + 1;
 }
@@ -70,10 +70,50 @@ TEST(Journal, tells_number_and_place_of_each_record) {
   const ByteVector journal = write_all(every_kind(), kText);
   JournalReader reader(journal.bytes);
   JournalRecord record;
-  for (std::size_t i = 0; i + 1 < journal.ends.size(); ++i) {
+  EXPECT_EQ(reader.kind_here(), "header");
+  const std::vector<KeptRecord> records = every_kind();
+  for (std::size_t i = 0; i < records.size(); ++i) {
     ASSERT_EQ(reader.next(record), JournalStatus::record);
     EXPECT_EQ(record.number, i + 1);
     EXPECT_EQ(reader.place(), (JournalPlace{i + 1, journal.ends[i]}));
+    EXPECT_EQ(reader.kind_here(), name_of(kind_of(records[i].input)));
+    EXPECT_EQ(reader.last_now(), records[i].input.now);
+  }
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_EQ(reader.next(record), JournalStatus::end);
+    EXPECT_EQ(reader.place(), (JournalPlace{records.size() + 1, journal.ends[records.size()]}));
+    EXPECT_EQ(reader.kind_here(), "end");
+  }
+}
+
+// A run that was killed between two inputs leaves whole records, and is no less cut short.
+TEST(Journal, without_its_end_is_truncated) {
+  const std::vector<KeptRecord> records = every_kind();
+  const ByteVector journal = write_all(records, kText, false);
+  const WholeJournal read = read_all(journal.bytes);
+  EXPECT_EQ(read.status, JournalStatus::truncated);
+  EXPECT_EQ(read.records.size(), records.size());
+  EXPECT_EQ(read.place, (JournalPlace{records.size() + 1, journal.bytes.size()}));
+  EXPECT_EQ(read_all(write_all({}, kText, false).bytes).status, JournalStatus::truncated);
+}
+
+TEST(Journal, with_anything_behind_its_end_is_corrupt) {
+  const std::vector<KeptRecord> records = every_kind();
+  const ByteVector whole = write_all(records, kText);
+  for (const std::size_t more : {1, 19, 52, 400}) {
+    std::vector<std::byte> bytes = whole.bytes;
+    for (std::size_t i = 0; i < more; ++i) bytes.push_back(whole.bytes[whole.ends[0] + i]);
+    const WholeJournal read = read_all(bytes);
+    EXPECT_EQ(read.status, JournalStatus::corrupt) << more;
+    EXPECT_EQ(read.records.size(), records.size());
+    EXPECT_EQ(read.place, (JournalPlace{records.size() + 2, whole.bytes.size()}));
+    JournalReader reader(whole.bytes);
+    JournalRecord record;
+    while (reader.next(record) == JournalStatus::record) {
+    }
+    reader.extend(bytes);
+    EXPECT_EQ(reader.next(record), JournalStatus::corrupt);
+    EXPECT_EQ(reader.place(), read.place);
   }
 }
 
@@ -117,10 +157,11 @@ TEST(Journal, cut_anywhere_is_truncated_and_whole_up_to_there) {
   for (std::size_t cut = 0; cut <= journal.bytes.size(); ++cut) {
     const WholeJournal read = read_all(std::span(journal.bytes).first(cut));
     const auto whole = static_cast<std::size_t>(std::ranges::upper_bound(journal.ends, cut) - journal.ends.begin());
-    const bool at_end = whole > 0 && journal.ends[whole - 1] == cut;
+    const bool at_end = cut == journal.bytes.size();
     ASSERT_EQ(read.status, at_end ? JournalStatus::end : JournalStatus::truncated) << "cut at " << cut;
-    ASSERT_EQ(read.records.size(), whole == 0 ? 0 : whole - 1) << "cut at " << cut;
-    ASSERT_EQ(read.place, (JournalPlace{whole, whole == 0 ? 0 : journal.ends[whole - 1]})) << "cut at " << cut;
+    ASSERT_EQ(read.records.size(), std::min(records.size(), whole == 0 ? 0 : whole - 1)) << "cut at " << cut;
+    const std::size_t number = at_end ? whole - 1 : whole;
+    ASSERT_EQ(read.place, (JournalPlace{number, number == 0 ? 0 : journal.ends[number - 1]})) << "cut at " << cut;
   }
 }
 
@@ -220,7 +261,8 @@ TEST(Journal, with_fields_out_of_range_is_corrupt_even_if_every_check_holds) {
   };
   constexpr std::size_t payload = 20, what = payload + 24;
   EXPECT_EQ(status_with(1, what + 24, 100, true), JournalStatus::end) << "a journal altered well is a journal";
-  for (const std::uint64_t type : {0U, 6U, 2U, ~0U}) EXPECT_EQ(status_with(1, 4, type, false), JournalStatus::corrupt);
+  for (const std::uint64_t type : {0U, 6U, 7U, 2U, ~0U})
+    EXPECT_EQ(status_with(1, 4, type, false), JournalStatus::corrupt);
   EXPECT_EQ(status_with(1, 8, 2, true), JournalStatus::corrupt) << "number";
   EXPECT_EQ(status_with(4, 0, 33, false), JournalStatus::corrupt) << "length of a timer";
   EXPECT_EQ(status_with(1, 0, 0xFFFFFFFF, false), JournalStatus::corrupt) << "length of an arrival";
@@ -242,6 +284,12 @@ TEST(Journal, with_fields_out_of_range_is_corrupt_even_if_every_check_holds) {
     EXPECT_EQ(status_with(3, what + 32, status, false), JournalStatus::corrupt) << "status";
   }
   EXPECT_EQ(status_with(5, what + 16, 4, false), JournalStatus::corrupt) << "kind of hint";
+  const std::size_t end = records.size() + 1;
+  EXPECT_EQ(status_with(end, payload, 7, true), JournalStatus::corrupt) << "an end before the last input";
+  EXPECT_EQ(status_with(end, payload + 8, 7, true), JournalStatus::corrupt) << "a decision without an input";
+  EXPECT_EQ(status_with(end, payload + 16, 7, true), JournalStatus::corrupt) << "another digest";
+  EXPECT_EQ(status_with(end, 0, 25, false), JournalStatus::corrupt) << "length of an end";
+  EXPECT_EQ(status_with(end, 4, 4, false), JournalStatus::corrupt) << "an end as a timer";
 }
 
 TEST(Journal, header_believes_no_length_and_no_digest) {
@@ -249,7 +297,7 @@ TEST(Journal, header_believes_no_length_and_no_digest) {
   store_le32(bytes.data() + 12, 0xFFFFFFFF);
   mend_checks(bytes);
   EXPECT_EQ(read_all(bytes).status, JournalStatus::corrupt) << "longer than any text";
-  bytes = write_all({}, kText).bytes;
+  bytes = write_all({}, kText, false).bytes;
   store_le32(bytes.data() + 12, 26);
   mend_checks(bytes);
   EXPECT_EQ(read_all(bytes).status, JournalStatus::truncated);
@@ -273,7 +321,7 @@ TEST(Journal, of_another_version_is_told_from_what_is_no_journal) {
 
 TEST(JournalWriter, hands_over_one_whole_record_a_call) {
   const std::vector<KeptRecord> records = every_kind();
-  EXPECT_EQ(write_all(records, kText).ends.size(), records.size() + 1);
+  EXPECT_EQ(write_all(records, kText).ends.size(), records.size() + 2);
 }
 
 TEST(JournalWriter, breaks_off_rather_than_write_what_no_reader_takes) {
@@ -298,6 +346,14 @@ TEST(JournalWriter, breaks_off_rather_than_write_what_no_reader_takes) {
   writer.append({10, TimerFired{OperationId{2}}}, {4, 5});
   EXPECT_EQ(writer.records(), 2U);
   EXPECT_EQ(read_all(sink.bytes).records.size(), 2U);
+  EXPECT_THROW(writer.finish(9, {4, 5}), BrokenPromise);
+  EXPECT_THROW(writer.finish(10, {5, 5}), BrokenPromise);
+  EXPECT_THROW(writer.finish(10, {4, 6}), BrokenPromise);
+  writer.finish(12, {4, 5});
+  EXPECT_THROW(writer.finish(12, {4, 5}), BrokenPromise);
+  refused({12, TimerFired{OperationId{3}}}, {4, 5});
+  EXPECT_EQ(writer.records(), 2U);
+  EXPECT_EQ(read_all(sink.bytes).status, JournalStatus::end);
 }
 
 TEST(JournalNames, are_words) {

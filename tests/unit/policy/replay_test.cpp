@@ -30,6 +30,17 @@ struct KindCounter final : DecisionSink {
   std::uint64_t count = 0;
 };
 
+struct InputLog final : InputHandler {
+  explicit InputLog(const KindCounter& decided) : sink(decided) {}
+  void handle(const Input& input) override {
+    if (times.empty()) first_of_each = sink.count == 0;
+    times.push_back(input.now);
+  }
+  const KindCounter& sink;
+  std::vector<TimeNs> times;
+  bool first_of_each = false;
+};
+
 TEST(Replay, decides_again_what_was_recorded) {
   DecoratedRig rig(config());
   rig.serve_ten();
@@ -38,11 +49,15 @@ TEST(Replay, decides_again_what_was_recorded) {
   JournalReader reader(rig.journal.bytes);
   KindCounter sink;
   EventCounter events;
-  const ReplayResult result = replay(reader, config(), &sink, &events);
+  InputLog inputs(sink);
+  const ReplayResult result = replay(reader, config(), {&sink, &events, &inputs});
   EXPECT_TRUE(result.whole_and_equal());
+  EXPECT_EQ(inputs.times.size(), rig.writer.records());
+  EXPECT_TRUE(inputs.first_of_each) << "told of before anything is decided on it";
   EXPECT_EQ(result.inputs, rig.writer.records());
   EXPECT_EQ(result.got, (DecisionMark{rig.decisions.count(), rig.decisions.digest()}));
-  EXPECT_EQ(result.place, (JournalPlace{rig.writer.records() + 1, rig.journal.bytes.size()}));
+  EXPECT_EQ(result.place, (JournalPlace{rig.writer.records() + 1, rig.journal.ends[rig.writer.records()]}));
+  EXPECT_EQ(result.now, rig.world.time);
   EXPECT_EQ(sink.count, rig.decisions.count());
   EXPECT_EQ(events.counts, rig.events.counts);
 }
@@ -71,7 +86,7 @@ TEST(Replay, by_another_eviction_names_the_first_record_that_differs) {
   rig.drain();
   const std::uint64_t before = rig.writer.records();
   rig.arrive(3, document({21, 22}), 9, 1);
-  rig.drain();
+  rig.finish();
   EngineConfig fifo = config();
   fifo.eviction = "fifo";
   const ReplayResult result = replayed(rig.journal.bytes, fifo);
@@ -82,6 +97,7 @@ TEST(Replay, by_another_eviction_names_the_first_record_that_differs) {
   EXPECT_EQ(result.kind, InputKind::reduction) << "a step decides";
   EXPECT_NE(result.expected, result.got);
   const WholeJournal read = read_all(rig.journal.bytes);
+  EXPECT_EQ(result.agreed, read.records[result.place.number - 2].after);
   EXPECT_EQ(result.expected, read.records[result.place.number - 1].after);
 }
 
@@ -183,15 +199,16 @@ TEST(Replay, of_two_records_swapped_differs_unless_their_order_matters_to_nobody
 TEST(Replay, of_a_journal_cut_anywhere_is_equal_up_to_there) {
   DecoratedRig rig(config());
   rig.arrive(0, document({1, 2, 3}), 13, 3);
-  rig.drain();
+  rig.finish();
   const ByteVector& journal = rig.journal;
   for (std::size_t cut = 0; cut <= journal.bytes.size(); ++cut) {
     const ReplayResult result = replayed(std::span(journal.bytes).first(cut), config());
     const auto whole = static_cast<std::size_t>(std::ranges::upper_bound(journal.ends, cut) - journal.ends.begin());
-    const bool at_end = whole > 0 && journal.ends[whole - 1] == cut;
+    const bool at_end = cut == journal.bytes.size();
     ASSERT_EQ(result.verdict, ReplayVerdict::equal) << "cut at " << cut;
     ASSERT_EQ(result.journal, at_end ? JournalStatus::end : JournalStatus::truncated) << "cut at " << cut;
-    ASSERT_EQ(result.inputs, whole == 0 ? 0 : whole - 1) << "cut at " << cut;
+    ASSERT_EQ(result.inputs, std::min<std::size_t>(rig.writer.records(), whole == 0 ? 0 : whole - 1)) << cut;
+    ASSERT_EQ(result.agreed, result.got) << "cut at " << cut;
   }
 }
 
@@ -211,7 +228,7 @@ TEST(Replay, of_a_stored_journal_has_a_verdict) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const auto bytes = std::as_bytes(std::span(text));
   const WholeJournal read = read_all(bytes);
-  EXPECT_EQ(read.status, JournalStatus::truncated) << "by the one byte";
+  EXPECT_EQ(read.status, JournalStatus::corrupt) << "by the one byte behind the end";
   EXPECT_EQ(read.place.offset + 1, bytes.size());
   const ReplayResult result = replayed(bytes, config());
   EXPECT_TRUE(result.verdict != ReplayVerdict::equal || result.inputs == read.records.size());

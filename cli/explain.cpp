@@ -1,0 +1,345 @@
+// kvtwin explain: one request's life in words and numbers.
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/commands.hpp"
+#include "cli/decision_text.hpp"
+#include "cli/error.hpp"
+#include "cli/past_run.hpp"
+#include "cli/request_life.hpp"
+#include "cli/setup.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string run;
+  std::int64_t request = 0;
+  bool json = false;
+};
+
+double seconds(TimeNs time) { return static_cast<double>(time) / 1e9; }
+
+std::string count(std::uint64_t number, const std::string& what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+std::string outcome_of(const RequestRecord& r) {
+  if (r.rejected != Reason::none) return "rejected:" + std::string(name_of(r.rejected));
+  return r.finished >= 0 ? "completed" : "unfinished";
+}
+
+const char* status_text(Status status) {
+  switch (status) {
+    case Status::done: return "done";
+    case Status::cancelled: return "cancelled";
+    case Status::failed: return "failed";
+    case Status::gate_failed: return "a load failed under it";
+  }
+  return "unknown";
+}
+
+// ---- in words ----------------------------------------------------------------------------------------
+
+class Story {
+ public:
+  Story(const RequestLife& life, const EngineConfig& engine) : life_(life), r_(life.record), engine_(engine) {}
+
+  std::string text() {
+    arrival();
+    if (r_.rejected != Reason::none) {
+      rejection();
+      return text_;
+    }
+    admission();
+    loads();
+    prefills();
+    first_token();
+    retractions();
+    end();
+    pages();
+    return text_;
+  }
+
+ private:
+  void add(const char* label, const std::string& words) {
+    std::string padded(label);
+    padded.resize(12, ' ');
+    text_ += padded + words + "\n";
+  }
+
+  void arrival() {
+    std::string words = "at " + seconds_text(r_.arrival) + " s: " + count(r_.prompt_tokens, "prompt token") + ", " +
+                        count(r_.output_tokens, "output token");
+    if (life_.session != 0) words += ", session " + std::to_string(life_.session);
+    add("arrived", words);
+    words = count(life_.found_running, "request") + " running, " + std::to_string(life_.found_waiting) + " waiting";
+    for (std::size_t i = 0; i < life_.ahead.size(); ++i) {
+      words += (i == 0 ? ": " : ", ") + std::to_string(life_.ahead[i]);
+    }
+    if (life_.found_waiting > life_.ahead.size()) words += ", ...";
+    add("found", words);
+  }
+
+  void rejection() {
+    if (r_.rejected == Reason::too_long) {
+      add("rejected", "too long: with its output it needs the KV of " +
+                          count(r_.prompt_tokens + r_.output_tokens - 1, "token") + ", and the device holds " +
+                          count(engine_.device_pages * engine_.shape.page_tokens, "token") +
+                          "; a larger tiers.device takes it");
+    } else {
+      add("rejected", "the queue was full: " + count(engine_.max_waiting, "request") +
+                          " waited, as many as scheduler.max_waiting lets");
+    }
+  }
+
+  void admission() {
+    if (r_.admitted < 0) return add("waits", "it was not admitted before the end of what is known");
+    std::string words =
+        "at " + seconds_text(r_.admitted) + " s, after " + seconds_text(r_.admitted - r_.arrival) + " s";
+    if (life_.admitted_meanwhile > 0) {
+      words += ", in which " + count(life_.admitted_meanwhile, "other") +
+               (life_.admitted_meanwhile == 1 ? " was" : " were") + " admitted";
+    }
+    add("admitted", words);
+    add("prefix", count(r_.hit_device, "token") + " hit on the device, " + std::to_string(r_.hit_host) +
+                      " on the host, " + std::to_string(r_.miss) + " to compute");
+  }
+
+  void loads() {
+    for (const RequestLife::Load& load : life_.loads) {
+      std::string words = count(load.pages, "page");
+      if (load.refused == Reason::below_threshold) {
+        words += " on the host not loaded: fewer than cache.load_back_min_tokens tokens, computed instead";
+      } else if (load.refused == Reason::quota) {
+        words += " on the host not loaded: more than cache.load_back_quota_tokens, computed instead";
+      } else if (load.refused != Reason::none) {
+        words += " on the host not loaded: the device had no room, computed instead";
+      } else {
+        words += " queued at " + seconds_text(load.queued) + " s, ";
+        words += load.landed < 0 ? "not landed before the end of what is known"
+                                 : "landed at " + seconds_text(load.landed) + " s";
+        if (load.landed >= 0 && load.status != Status::done) words += std::string(": ") + status_text(load.status);
+      }
+      add("load-back", words);
+    }
+  }
+
+  void prefills() {
+    for (const RequestLife::Prefill& prefill : life_.prefills) {
+      std::string words = count(prefill.tokens, "token") + " in a pass from " + seconds_text(prefill.begin) + " s";
+      if (prefill.end < 0) {
+        words += ", under way at the end of what is known";
+      } else {
+        words += " to " + seconds_text(prefill.end) + " s, " + seconds_text(prefill.end - prefill.begin) + " s";
+        words += prefill.stalled == 0 ? "" : ", of which it stalled " + seconds_text(prefill.stalled) + " s for loads";
+        if (prefill.status != Status::done) words += std::string("; for nothing: ") + status_text(prefill.status);
+      }
+      add("prefill", words);
+    }
+  }
+
+  void first_token() {
+    if (r_.first_token < 0) return;
+    add("first token", "at " + seconds_text(r_.first_token) + " s");
+    add("TTFT", seconds_text(r_.first_token - r_.arrival) + " s = queue " + seconds_text(r_.queue_ns) +
+                    " + prefetch wait " + seconds_text(r_.prefetch_wait_ns) + " + load wait " +
+                    seconds_text(r_.load_wait_ns) + " + compute " + seconds_text(r_.compute_ns));
+  }
+
+  void retractions() {
+    for (std::size_t i = 0; i < life_.retractions.size(); ++i) {
+      const RequestLife::Retraction& retraction = life_.retractions[i];
+      std::string words = "at " + seconds_text(retraction.at) + " s: ";
+      words += retraction.reason == Reason::transfer_failed ? "a load failed that its pass built on"
+                                                            : "the device was full and it the youngest";
+      if (i + 1 < life_.admissions.size()) {
+        const RequestLife::Admission& again = life_.admissions[i + 1];
+        words += "; admitted again at " + seconds_text(again.at) + " s with " + count(again.reused, "page") + " reused";
+      }
+      add("retracted", words);
+    }
+    if (r_.retracted_recompute > 0) {
+      add("", count(r_.retracted_recompute, "token") + " computed again for it");
+    }
+  }
+
+  void end() {
+    if (r_.finished < 0) return add("unfinished", "at the end of what is known");
+    if (r_.output_tokens > 1) {
+      char each[40];
+      std::snprintf(each, sizeof each, "%.9f",
+                    seconds(r_.finished - r_.first_token) / static_cast<double>(r_.output_tokens - 1));
+      add("decode", count(r_.output_tokens - 1, "token") + " in " + seconds_text(r_.finished - r_.first_token) +
+                        " s, " + each + " s each");
+    }
+    add("finished", "at " + seconds_text(r_.finished) + " s, " + seconds_text(r_.finished - r_.arrival) +
+                        " s after its arrival, leaving " + count(life_.pages_left.value_or(0), "page") +
+                        " in the cache");
+  }
+
+  void pages() {
+    constexpr std::size_t kShown = 20;
+    for (std::size_t i = 0; i < life_.moments.size() && i < kShown; ++i) {
+      const RequestLife::PageMoment& moment = life_.moments[i];
+      const std::string which = moment.pages == 1 ? "page " + std::to_string(moment.first)
+                                                  : "pages " + std::to_string(moment.first) + " to " +
+                                                        std::to_string(moment.first + moment.pages - 1);
+      const std::string at = " at " + seconds_text(moment.at) + " s";
+      add("cache", which + " " + what_of(moment, at));
+    }
+    const std::uint64_t more = life_.moments_left_out + life_.moments.size() - std::min(kShown, life_.moments.size());
+    if (more > 0) add("", "and " + std::to_string(more) + " more such changes to its pages");
+  }
+
+  static std::string what_of(const RequestLife::PageMoment& moment, const std::string& at) {
+    if (moment.kind == DecisionKind::evict_host) return "evicted from the host" + at;
+    if (moment.kind == DecisionKind::evict_device) {
+      return "evicted from the device" + at +
+             (moment.reason == Reason::demoted ? "; the host keeps a copy" : "; no copy is left");
+    }
+    if (moment.reason != Reason::none) return "not backed up" + at + ": the host had no room";
+    if (moment.done < 0) return "queued for backup" + at;
+    if (moment.status != Status::done) return "queued for backup" + at + "; " + status_text(moment.status);
+    return "queued for backup" + at + ", on the host at " + seconds_text(moment.done) + " s";
+  }
+
+  const RequestLife& life_;
+  const RequestRecord& r_;
+  const EngineConfig& engine_;
+  std::string text_;
+};
+
+// ---- in numbers --------------------------------------------------------------------------------------
+
+Json time_or_null(TimeNs time) { return time < 0 ? Json() : Json(seconds(time)); }
+
+Json moments_json(const RequestLife& life) {
+  Json list = Json::array();
+  for (const RequestLife::PageMoment& moment : life.moments) {
+    Json json{{"what", name_of(moment.kind)},
+              {"reason", name_of(moment.reason)},
+              {"first_page", moment.first},
+              {"pages", moment.pages},
+              {"at_s", seconds(moment.at)}};
+    if (moment.kind == DecisionKind::backup) json["done_s"] = time_or_null(moment.done);
+    list.push_back(json);
+  }
+  return list;
+}
+
+// Keys as requests.csv has columns, and what else is known.
+Json life_json(const RequestLife& life) {
+  const RequestRecord& r = life.record;
+  Json json{{"request", r.request},
+            {"outcome", outcome_of(r)},
+            {"arrival_s", seconds(r.arrival)},
+            {"prompt_tokens", r.prompt_tokens},
+            {"output_tokens", r.output_tokens},
+            {"session", life.session},
+            {"priority", life.priority}};
+  json["found"] = {{"running", life.found_running}, {"waiting", life.found_waiting}, {"ahead", life.ahead}};
+  if (r.admitted >= 0) {
+    json["admitted_s"] = seconds(r.admitted);
+    json["admitted_meanwhile"] = life.admitted_meanwhile;
+    json["hit_device"] = r.hit_device;
+    json["hit_host"] = r.hit_host;
+    json["hit_disk"] = r.hit_disk;
+    json["hit_remote"] = r.hit_remote;
+    json["miss"] = r.miss;
+    json["recomputed_after_stop"] = r.recomputed_after_stop;
+    json["retracted_recompute"] = r.retracted_recompute;
+    json["retractions"] = r.retractions;
+  }
+  if (r.first_token >= 0) {
+    json["first_token_s"] = seconds(r.first_token);
+    json["queue_s"] = seconds(r.queue_ns);
+    json["prefetch_wait_s"] = seconds(r.prefetch_wait_ns);
+    json["load_wait_s"] = seconds(r.load_wait_ns);
+    json["compute_s"] = seconds(r.compute_ns);
+    json["ttft_s"] = seconds(r.first_token - r.arrival);
+  }
+  if (r.finished >= 0) {
+    json["finished_s"] = seconds(r.finished);
+    json["tpot_s"] =
+        r.output_tokens > 1 ? seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1) : 0;
+    json["e2e_s"] = seconds(r.finished - r.arrival);
+    json["pages_left"] = life.pages_left.value_or(0);
+  }
+  json["admissions"] = json["loads"] = json["prefills"] = json["retracted"] = Json::array();
+  for (const RequestLife::Admission& admission : life.admissions) {
+    json["admissions"].push_back({{"at_s", seconds(admission.at)}, {"reused_pages", admission.reused}});
+  }
+  for (const RequestLife::Load& load : life.loads) {
+    json["loads"].push_back({{"queued_s", seconds(load.queued)},
+                             {"pages", load.pages},
+                             {"refused", name_of(load.refused)},
+                             {"landed_s", time_or_null(load.landed)},
+                             {"status", status_text(load.status)}});
+  }
+  for (const RequestLife::Prefill& prefill : life.prefills) {
+    json["prefills"].push_back({{"begin_s", seconds(prefill.begin)},
+                                {"end_s", time_or_null(prefill.end)},
+                                {"tokens", prefill.tokens},
+                                {"stalled_s", seconds(prefill.stalled)},
+                                {"status", status_text(prefill.status)}});
+  }
+  for (const RequestLife::Retraction& retraction : life.retractions) {
+    json["retracted"].push_back({{"at_s", seconds(retraction.at)}, {"reason", name_of(retraction.reason)}});
+  }
+  json["cache"] = moments_json(life);
+  return json;
+}
+
+void explain(const Arguments& arguments) {
+  const PastRun run(arguments.run);
+  const EngineConfig engine = make_setup(run.experiment()).engine;
+  RequestLife life(static_cast<RequestId>(arguments.request), engine.shape.page_tokens);
+  const Again again(run, run.experiment(), &life);
+  const bool equal = again.verdict() == AgainVerdict::equal;
+  if (!life.arrived) {
+    std::string sentence = arguments.run + ": request " + std::to_string(arguments.request) + " is unknown; there " +
+                           (life.arrivals == 1 ? "is one, 0" : "are " + std::to_string(life.arrivals));
+    if (life.arrivals > 1) sentence += ", 0 to " + std::to_string(life.arrivals - 1);
+    if (!equal) sentence += ", as far as the run is decided again";
+    throw InputError(sentence);
+  }
+  std::string text;
+  if (arguments.json) {
+    Json json = life_json(life);
+    json["from"] = run.has_journal() ? "journal" : "simulation";
+    json["verdict"] = name_of(again.verdict());
+    if (!equal) json["sentence"] = again.sentence();
+    text = json.dump(2) + "\n";
+  } else {
+    text = "request     " + std::to_string(arguments.request) +
+           (run.has_journal() ? ", by the journal\n" : ", simulated again\n") + Story(life, engine).text();
+    if (!equal) text += "note        " + again.sentence() + "\n";
+  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  // What there is of a journal cut short is as good as a whole one's.
+  if (!equal && again.verdict() != AgainVerdict::truncated) throw AlreadySaid(again.exit_code());
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program) {
+  static Arguments arguments;
+  CLI::App* command = program.add_subcommand("explain", "Tell one request's life, by deciding its run again");
+  command->footer(
+      "Example: kvtwin simulate experiments/quickstart.toml --out out/quickstart\n"
+      "         kvtwin explain out/quickstart --request 17\n"
+      "Exit:    0 told; 2 no such request, or no run folder; 3 the run isn't decided again as it was");
+  command->add_option("run_dir", arguments.run, "A run folder, or a journal")->required();
+  command->add_option("--request", arguments.request, "Which request; they are numbered 0, 1, 2 ... as they arrive")
+      ->required()
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", arguments.json, "Print it as JSON, with the names of requests.csv");
+  command->callback([] { explain(arguments); });
+}
+
+}  // namespace kvtwin

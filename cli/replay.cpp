@@ -1,0 +1,129 @@
+// kvtwin replay: a journal fed to the policy again, without a world.
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/decision_text.hpp"
+#include "cli/error.hpp"
+#include "cli/journal_file.hpp"
+#include "cli/past_run.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string run;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+
+// The first decisions after the last input, to be shown if that is where replay ended.
+class LastDecisions final : public Onlooker {
+ public:
+  void handle(const Input&) override {
+    decisions.clear();
+    count = 0;
+  }
+  void decided(const Decision& decision) override {
+    ++count;
+    if (decisions.size() < kShown) decisions.push_back(decision);
+  }
+
+  static constexpr std::size_t kShown = 8;
+  std::vector<Decision> decisions;
+  std::uint64_t count = 0;
+};
+
+std::string report(const Again& again, const LastDecisions& last, const std::vector<std::string>& sets,
+                   double seconds) {
+  const ReplayResult& result = again.result();
+  std::string text;
+  char line[256];
+  if (again.verdict() == AgainVerdict::equal) {
+    const double each = result.inputs == 0 ? 0 : seconds * 1e6 / static_cast<double>(result.inputs);
+    std::snprintf(line, sizeof line,
+                  "replay     %" PRIu64 " inputs, %" PRIu64 " decisions, digest %s: equal (%.2f s, %.1f us an input)\n",
+                  result.inputs, result.got.count, digest_text(result.got.digest).c_str(), seconds, each);
+    text = line;
+  } else {
+    text = "replay     " + again.sentence() + "\n";
+  }
+  for (const std::string& set : sets) text += "with       " + set + "\n";
+  if (again.verdict() != AgainVerdict::diverged) return text;
+  for (const auto& [name, mark] : {std::pair{"expected", result.expected}, std::pair{"got", result.got}}) {
+    std::snprintf(line, sizeof line, "%-10s %" PRIu64 " decisions, digest %s\n", name, mark.count,
+                  digest_text(mark.digest).c_str());
+    text += line;
+  }
+  for (std::size_t i = 0; i < last.decisions.size(); ++i) {
+    text +=
+        "decided    " + std::to_string(result.agreed.count + i + 1) + ": " + decision_text(last.decisions[i]) + "\n";
+  }
+  if (last.count > last.decisions.size()) {
+    text += "           and " + std::to_string(last.count - last.decisions.size()) + " more after that input\n";
+  }
+  if (last.count == 0) text += "decided    nothing after that input\n";
+  return text;
+}
+
+Json report_json(const Again& again, const LastDecisions& last, double seconds) {
+  const ReplayResult& result = again.result();
+  Json json{{"verdict", name_of(again.verdict())},
+            {"inputs", result.inputs},
+            {"decisions", mark_json(result.agreed)},
+            {"wall_seconds", seconds}};
+  if (again.verdict() == AgainVerdict::equal) return json;
+  json["sentence"] = again.sentence();
+  if (again.verdict() == AgainVerdict::report_differs) return json;
+  json["record"] = {{"number", result.place.number}, {"kind", again.record_kind()}, {"byte", result.place.offset}};
+  if (again.verdict() != AgainVerdict::diverged) return json;
+  json["expected"] = mark_json(result.expected);
+  json["got"] = mark_json(result.got);
+  json["decided"] = Json::array();
+  for (const Decision& decision : last.decisions) json["decided"].push_back(decision_json(decision));
+  return json;
+}
+
+void replay_run(const Arguments& arguments) {
+  const PastRun run(arguments.run);
+  if (!run.has_journal()) {
+    throw InputError(arguments.run + ": holds no " + kJournalName +
+                     "; give a folder of `kvtwin run`, or of `kvtwin simulate --journal`");
+  }
+  Experiment experiment = run.experiment();
+  for (const std::string& assignment : arguments.sets) experiment.set(assignment);
+  LastDecisions last;
+  const auto start = std::chrono::steady_clock::now();
+  const Again again(run, experiment, &last);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (again.verdict() == AgainVerdict::truncated && !arguments.json) throw InputError(again.sentence());
+  const std::string text =
+      arguments.json ? report_json(again, last, seconds).dump(2) + "\n" : report(again, last, arguments.sets, seconds);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (again.exit_code() != 0) throw AlreadySaid(again.exit_code());
+}
+
+}  // namespace
+
+void add_replay(CLI::App& program) {
+  static Arguments arguments;
+  CLI::App* command = program.add_subcommand("replay", "Decide a recorded run again, without a world, and compare");
+  command->footer(
+      "Example: kvtwin simulate experiments/quickstart.toml --journal --out out/recorded\n"
+      "         kvtwin replay out/recorded\n"
+      "         kvtwin replay out/recorded --set cache.eviction=fifo\n"
+      "Exit:    0 equal; 2 the journal is cut short or can't be read; 3 something differs, which is named");
+  command->add_option("run_dir", arguments.run, "A run folder with a journal, or a journal")->required();
+  command->add_option("--set", arguments.sets, "key=value, overrides the journal's experiment; may be repeated")
+      ->allow_extra_args(false);
+  command->add_flag("--json", arguments.json, "Print the result as JSON");
+  command->callback([] { replay_run(arguments); });
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,215 @@
+// kvtwin explain: for every request the numbers of requests.csv, whether its run is replayed or simulated again.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/recorded_run.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+class Explain : public testing::Test {
+ protected:
+  // Requests that hit on both tiers, load back, wait, are rejected for both reasons and retracted.
+  static Settings settings(const Folder& folder) {
+    TraceText trace = conversations({.requests = 79, .output = 800, .gap_ms = 15}, 3);
+    trace.request(60'000, 1, ids(900'000, 200));
+    return trace.save(folder) + tight();
+  }
+  static Outcome explain(const std::string& path, std::uint64_t request, bool json = true) {
+    std::vector<std::string> arguments{"explain", path, "--request", std::to_string(request)};
+    if (json) arguments.emplace_back("--json");
+    return run(arguments);
+  }
+  static void refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+};
+
+std::int64_t ns(const Json& seconds) { return std::llround(seconds.get<double>() * 1e9); }
+
+void expect_row(const Json& told, const Table& table, std::size_t row) {
+  EXPECT_EQ(told.at("outcome").get<std::string>(), table.text(row, "outcome"));
+  for (const char* column : {"prompt_tokens", "output_tokens", "hit_device", "hit_host", "hit_disk", "hit_remote",
+                             "miss", "recomputed_after_stop", "retracted_recompute", "retractions"}) {
+    if (table.text(row, column).empty()) {
+      EXPECT_FALSE(told.contains(column)) << column;
+    } else {
+      EXPECT_EQ(told.at(column).get<std::uint64_t>(), table.integer(row, column)) << column;
+    }
+  }
+  for (const char* column :
+       {"arrival_s", "queue_s", "prefetch_wait_s", "load_wait_s", "compute_s", "ttft_s", "tpot_s", "e2e_s"}) {
+    if (table.text(row, column).empty()) {
+      EXPECT_FALSE(told.contains(column)) << column;
+    } else {
+      EXPECT_EQ(ns(told.at(column)), std::llround(table.number(row, column) * 1e9)) << column;
+    }
+  }
+}
+
+TEST_F(Explain, TellsTheNumbersOfEveryRequest) {
+  for (const std::string& world : worlds()) {
+    const Folder folder;
+    simulate_to(folder, "recorded", settings(folder), true, world);
+    simulate_to(folder, "plain", settings(folder), false, world);
+    const Table table(text_of(folder / "recorded/requests.csv"));
+    ASSERT_EQ(table.size(), 80U);
+    std::set<std::string> outcomes, words;
+    std::uint64_t stalls = 0, loads = 0, waits = 0;
+    for (std::uint64_t request = 0; request < 80; ++request) {
+      SCOPED_TRACE(world + ", request " + std::to_string(request));
+      const Json told = explain(folder / "recorded", request).json();
+      EXPECT_EQ(told.at("from"), "journal");
+      EXPECT_EQ(told.at("verdict"), "equal");
+      const std::size_t row = table.row_of("request", request);
+      expect_row(told, table, row);
+      outcomes.insert(table.text(row, "outcome"));
+
+      // What is told in pieces adds up.
+      const std::uint64_t before = told.at("found").at("waiting");
+      EXPECT_EQ(told.at("found").at("ahead").size(), std::min<std::size_t>(before, 8));
+      waits += before;
+      if (told.at("outcome") != "completed") continue;
+      const std::uint64_t retractions = told.at("retractions");
+      EXPECT_EQ(told.at("admissions").size(), retractions + 1);
+      EXPECT_EQ(told.at("retracted").size(), retractions);
+      EXPECT_EQ(told.at("admissions").at(0).at("at_s"), told.at("admitted_s"));
+      std::uint64_t tokens = 0;
+      std::int64_t computed = 0, stalled = 0;
+      for (const Json& prefill : told.at("prefills")) {
+        if (prefill.at("end_s") > told.at("first_token_s")) break;  // computed again
+        tokens += prefill.at("tokens").get<std::uint64_t>();
+        computed += ns(prefill.at("end_s")) - ns(prefill.at("begin_s"));
+        stalled += ns(prefill.at("stalled_s"));
+      }
+      if (retractions == 0) {
+        EXPECT_EQ(tokens, told.at("miss"));
+      }
+      EXPECT_EQ(computed - stalled, ns(told.at("compute_s")));
+      EXPECT_EQ(stalled, ns(told.at("load_wait_s")));
+      EXPECT_EQ(ns(told.at("ttft_s")), ns(told.at("queue_s")) + ns(told.at("prefetch_wait_s")) +
+                                           ns(told.at("load_wait_s")) + ns(told.at("compute_s")));
+      stalls += stalled > 0;
+      for (const Json& load : told.at("loads")) {
+        if (load.at("refused") != "none") continue;
+        ++loads;
+        EXPECT_GT(load.at("landed_s").get<double>(), load.at("queued_s").get<double>());
+      }
+      for (const Json& moment : told.at("cache")) {
+        words.insert(moment.at("what"));
+        EXPECT_GE(moment.at("at_s"), told.at("first_token_s"));
+        EXPECT_GE(moment.at("pages"), 1);
+        EXPECT_LE(moment.at("first_page").get<std::uint64_t>() + moment.at("pages").get<std::uint64_t>(),
+                  told.at("pages_left").get<std::uint64_t>());
+      }
+      if (request % 10 == 0) {
+        Json again = explain(folder / "plain", request).json();
+        EXPECT_EQ(again.at("from"), "simulation");
+        again["from"] = "journal";
+        EXPECT_EQ(again, told);
+      }
+    }
+    // It would prove little if nothing happened.
+    EXPECT_EQ(outcomes, (std::set<std::string>{"completed", "rejected:queue_full", "rejected:too_long"}));
+    EXPECT_EQ(words, (std::set<std::string>{"backup", "evict_device", "evict_host"}));
+    EXPECT_GT(table.sum("retractions"), 0U);
+    EXPECT_GT(stalls, 0U);
+    EXPECT_GT(loads, 0U);
+    EXPECT_GT(waits, 0U);
+  }
+}
+
+TEST_F(Explain, SaysItInWords) {
+  const Folder folder;
+  simulate_to(folder, "run", settings(folder), true);
+  const Table table(text_of(folder / "run/requests.csv"));
+  const auto with = [&](const std::string& column, auto wanted) -> std::uint64_t {
+    for (std::size_t row = 0; row < table.size(); ++row) {
+      if (wanted(table.text(row, column))) return table.integer(row, "request");
+    }
+    ADD_FAILURE() << "no request with such a " << column;
+    return 0;
+  };
+  const auto says = [&](std::uint64_t request, const std::vector<std::string>& parts) {
+    const Outcome outcome = explain(folder / "run", request, false);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    for (const std::string& part : parts)
+      EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  };
+  const auto some = [](const std::string& cell) { return !cell.empty() && cell != "0"; };
+  says(with("outcome", [](const auto& cell) { return cell == "completed"; }),
+       {"arrived", "prompt tokens", "found", "admitted", "prefix", "prefill", "TTFT", "decode", "finished"});
+  says(with("hit_host", some), {"load-back", "queued at", "landed at", "stalled"});
+  says(with("retractions", some), {"retracted", "the device was full", "admitted again at"});
+  says(with("outcome", [](const auto& cell) { return cell == "rejected:too_long"; }),
+       {"rejected    too long", "the device holds 12032 tokens", "tiers.device"});
+  says(with("outcome", [](const auto& cell) { return cell == "rejected:queue_full"; }),
+       {"rejected    the queue was full", "40 requests waited", "scheduler.max_waiting"});
+}
+
+TEST_F(Explain, TellsWhatThereIsOfACutJournal) {
+  const Folder folder;
+  simulate_to(folder, "run", settings(folder), true);
+  const Taken journal(folder / "run/journal.kvj");
+  write_bytes(folder / "cut.kvj", std::span(journal.bytes).first(journal.ends[journal.records.size() / 2]));
+  const Outcome words = explain(folder / "cut.kvj", 0, false);
+  EXPECT_EQ(words.exit_code, 0) << words.err;
+  EXPECT_NE(words.out.find("note        "), std::string::npos) << words.out;
+  EXPECT_NE(words.out.find("is truncated: equal up to record"), std::string::npos) << words.out;
+  std::set<std::string> outcomes;
+  std::uint64_t request = 0;
+  for (Outcome outcome = explain(folder / "cut.kvj", 0); outcome.exit_code == 0;
+       outcome = explain(folder / "cut.kvj", ++request)) {
+    EXPECT_EQ(outcome.json().at("verdict"), "truncated");
+    outcomes.insert(outcome.json().at("outcome"));
+    if (request % 8 == 0) {
+      EXPECT_EQ(explain(folder / "cut.kvj", request, false).exit_code, 0);
+    }
+  }
+  EXPECT_TRUE(outcomes.contains("unfinished") && outcomes.contains("completed"));
+  refused({"explain", folder / "cut.kvj", "--request", std::to_string(request)},
+          {"there are " + std::to_string(request) + ", 0 to " + std::to_string(request - 1), "as far as"});
+}
+
+TEST_F(Explain, RefusesWhatItCantTell) {
+  const Folder folder;
+  const Json report = simulate_to(folder, "run", conversations({.requests = 5}, 1).save(folder), false);
+  refused({"explain", folder / "run"}, {"--request"});
+  refused({"explain", folder / "run", "--request", "-1"}, {"--request"});
+  refused({"explain", folder / "run", "--request", "x"}, {"--request"});
+  refused({"explain", folder / "run", "--request", "5"}, {"request 5 is unknown", "there are 5, 0 to 4"});
+  refused({"explain", folder / "nowhere", "--request", "0"}, {"nowhere", "is not there"});
+  fs::create_directory(folder / "empty");
+  refused({"explain", folder / "empty", "--request", "0"},
+          {"empty", "neither journal.kvj nor experiment.resolved.toml"});
+  refused({"explain", folder / "trace.jsonl", "--request", "0"}, {"trace.jsonl", "is no journal"});
+  // A run that isn't the one of the report any more: told, and said to be another.
+  Json other = report;
+  other["decisions"]["digest"] = "0123456789abcdef";
+  write_text(folder / "run/report.json", other.dump());
+  const Outcome outcome = explain(folder / "run", 0, false);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_NE(outcome.out.find("0123456789abcdef"), std::string::npos) << outcome.out;
+  other["world"] = "real";
+  write_text(folder / "run/report.json", other.dump());
+  refused({"explain", folder / "run", "--request", "0"}, {"real run", "journal.kvj"});
+  write_text(folder / "run/report.json", report.dump());
+  write_text(folder / "run/experiment.resolved.toml", "nonsense");
+  refused({"explain", folder / "run", "--request", "0"}, {"experiment.resolved.toml:1"});
+  fs::remove(folder / "trace.jsonl");
+  simulate_to(folder, "gone", conversations({.requests = 5}, 1).save(folder), false);
+  fs::remove(folder / "trace.jsonl");
+  refused({"explain", folder / "gone", "--request", "0"}, {"trace.jsonl", "No such file"});
+}
+
+}  // namespace
+}  // namespace kvtwin::test
