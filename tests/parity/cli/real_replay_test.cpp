@@ -29,7 +29,7 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
   c.first_blocks = random.between(3, 10);
   c.growth_blocks = random.between(1, 3);
   c.live = random.between(3, 12);
-  c.output = random.between(4, 60);
+  c.output = seed % 4 == 1 ? 100 : random.between(4, 60);  // long ones are retracted
   c.gap_ms = random.below(4);
   const std::uint64_t longest = (8 + 2 * c.first_blocks + 6 * c.growth_blocks) * c.block_tokens + 2 * c.output;
   Settings settings = small_model(folder) + conversations(c, seed).save(folder) +
@@ -43,7 +43,7 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
                                key("cache.load_back_min_tokens", random.below(20)),
                                std::string("scheduler.order=") + (seed % 2 == 0 ? "fcfs" : "longest_prefix"),
                                key("scheduler.chunk_tokens", random.between(16, 200)),
-                               key("scheduler.max_running", random.between(1, 16)),
+                               key("scheduler.max_running", seed % 4 == 1 ? 16 : random.between(1, 16)),
                                key("scheduler.burst_steps", random.between(1, 32)),
                                key("tiers.device.tokens", std::max(page, random.between(longest / 2, 2 * longest))),
                                "workload.time_scale=0.1"};
