@@ -293,30 +293,61 @@ TEST(RealWorld, GatesThatHaveLandedDontHoldUpAPass) {
 }
 
 // A load is cancelled while a pass works behind it, layer by layer. What the pass has written of a page by then is
-// nobody's: neither the old page nor the new one.
+// nobody's: neither the old page nor the new one. The rounds cancel earlier and later.
 TEST(RealWorld, APassThatLosesItsGateHalfWayLeavesNoPageBehind) {
   HostDeviceConfig config = small_device(256, 256);
   config.shape = {16, 2, 2, 64, 16};
   const std::vector<PageKey> keys = some_keys(64), old_keys = some_keys(8, 1), new_keys = some_keys(8, 2);
   int lost = 0;
-  for (int round = 0; round < 200 && lost < 10; ++round) {
+  for (TimeNs wait = 0; wait < 1'000'000; wait += 25'000) {
     RealRig rig(config);
-    OperationId first{}, second{}, pass{};
+    OperationId load{}, timer{}, pass{};
     rig.then([&] { rig.compute(keys, slots(0, 64)); });
     rig.then([&] { rig.back_up(keys, slots(0, 64), slots(0, 64)); });
     rig.then([&] { rig.compute(old_keys, slots(240, 8)); });
     rig.then([&] {
-      first = rig.load({keys[0]}, {0}, {70});
-      second = rig.load(keys, slots(0, 64), slots(100, 64));
-      pass = rig.prefill({{slots(240, 8), new_keys, 0, 128}}, {first, second});
+      load = rig.load(keys, slots(0, 64), slots(100, 64));
+      pass = rig.prefill({{slots(240, 8), new_keys, 0, 128}}, {load});
+      timer = rig.call_at(rig.now() + wait);
     });
     rig.on_answer = [&](OperationId id) {
-      if (id == first && id != OperationId::none) rig.cancel(second);
+      if (id == timer) rig.cancel(load);
     };
     EXPECT_EQ(rig.run().wrong_reads, 0U);
+    EXPECT_EQ(rig.completion(load).status == Status::cancelled, rig.completion(pass).status == Status::gate_failed);
     lost += rig.completion(pass).status == Status::gate_failed ? 1 : 0;
   }
   EXPECT_GT(lost, 0);
+}
+
+// So with a backup: some of the old pages on the host are gone, and some of the new ones are there.
+TEST(RealWorld, ABackupThatIsCancelledHalfWayLeavesNoPageInPartBehind) {
+  HostDeviceConfig config = small_device(256, 256);
+  config.shape = {8, 2, 2, 64, 16};
+  const std::vector<PageKey> keys = some_keys(64), old_keys = some_keys(64, 1);
+  std::vector<SlotId> backwards(64);  // 64 runs
+  for (SlotId i = 0; i < 64; ++i) backwards[i] = 63 - i;
+  int cut = 0;
+  for (TimeNs wait = 0; wait < 1'000'000; wait += 25'000) {
+    RealRig rig(config);
+    OperationId backup{}, timer{};
+    rig.then([&] { rig.compute(old_keys, slots(0, 64)); });
+    rig.then([&] { rig.back_up(old_keys, slots(0, 64), slots(0, 64)); });
+    rig.then([&] { rig.compute(keys, slots(0, 64)); });
+    rig.then([&] {
+      backup = rig.back_up(keys, slots(0, 64), backwards);
+      timer = rig.call_at(rig.now() + wait);
+    });
+    rig.on_answer = [&](OperationId id) {
+      if (id == timer) rig.cancel(backup);
+    };
+    const Verification& seen = rig.run();
+    EXPECT_EQ(seen.wrong_reads, 0U);
+    const Completion& told = rig.completion(backup);
+    EXPECT_EQ(seen.pages_audited, 64 + told.bytes / config.shape.page_bytes());
+    cut += told.status == Status::cancelled ? 1 : 0;
+  }
+  EXPECT_GT(cut, 0);
 }
 
 TEST(RealWorld, TellsEachStayOnALane) {
