@@ -202,7 +202,7 @@ TEST_F(Failures, APassThatWaitsForLoadsDoesntHoldUpTheEnd) {
                                             config.shape, IoBackend::kernel, PlannerLimits{}),
                               moves}));
       }
-      const std::vector<SlotId> at = slots(0, 1);
+      const std::vector<SlotId> at = slots(250, 1);  // no load goes there
       SequenceWork work{0, 0, 1, at, std::span(keys).first(1)};
       ForwardOperation pass;
       pass.shape.prefill_tokens = pass.shape.prefill_sequences = 1;
