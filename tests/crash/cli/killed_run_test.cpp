@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "cli/journal_file.hpp"
+#include "policy/journal.hpp"
 #include "tests/real_run.hpp"
 
 #if KVTWIN_TEST_REAL
@@ -62,6 +64,32 @@ TEST_F(KilledRun, KeepsItsJournalAndLooksUnfinished) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_.path())) {
     EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
   }
+
+  // What the run had decided is decided again, up to the last input that was recorded.
+  const std::vector<std::byte> bytes = read_journal(folder_ / "run/journal.kvj");
+  JournalReader reader(bytes);
+  JournalRecord record;
+  std::uint64_t inputs = 0;
+  DecisionMark last;
+  JournalStatus status = JournalStatus::record;
+  while ((status = reader.next(record)) == JournalStatus::record) {
+    ++inputs;
+    last = record.after;
+  }
+  EXPECT_EQ(status, JournalStatus::truncated);
+  EXPECT_GT(inputs, 100U);
+  EXPECT_GT(last.count, 0U);
+  const Outcome told = run({"replay", folder_ / "run"});
+  EXPECT_EQ(told.exit_code, 2);
+  EXPECT_EQ(told.out, "");
+  EXPECT_NE(told.err.find("truncated"), std::string::npos) << told.err;
+  EXPECT_NE(told.err.find("equal"), std::string::npos) << told.err;
+  const Outcome outcome = run({"replay", folder_ / "run", "--json"});
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  const Json again = Json::parse(outcome.out);
+  EXPECT_EQ(again.at("verdict"), "truncated");
+  EXPECT_EQ(again.at("inputs"), inputs);
+  EXPECT_EQ(again.at("decisions").at("count"), last.count);
 
   const Outcome refused = run(run_arguments(folder_, settings_));
   EXPECT_EQ(refused.exit_code, 2) << "it isn't replaced by accident";

@@ -54,6 +54,7 @@ void serve(std::uint64_t seed, Faults faults, Happened& happened) {
   config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 40));
   config.host_layout = static_cast<Layout>(rng.below(4));
   config.io = static_cast<IoBackend>(rng.below(3));
+  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;  // admits more than fits: retractions
 
   HostDeviceConfig device;
   device.shape = config.shape;

@@ -132,6 +132,7 @@ class RealRig final : public InputHandler {
   RealWorld& world() { return *world_; }
 
   IoBackend io = IoBackend::kernel;
+  std::function<void(OperationId)> on_answer;  // beside the script; may be empty
   std::vector<Input> inputs;                   // all, in order
   std::map<OperationId, std::size_t> answers;  // which of them answers it
 
@@ -143,6 +144,7 @@ class RealRig final : public InputHandler {
     }
     std::visit([&](const auto& what) { note(what); }, input.what);
     inputs.push_back(input);
+    if (on_answer && last_answered_ != OperationId::none) on_answer(std::exchange(last_answered_, OperationId::none));
     if (answers.size() == submitted_ && !steps_.empty()) {
       const std::function<void()> step = std::move(steps_.front());
       steps_.pop_front();
@@ -155,6 +157,7 @@ class RealRig final : public InputHandler {
   void note(const Answer& answer) {
     EXPECT_LE(static_cast<std::uint64_t>(answer.id), submitted_) << "an answer without a call";
     EXPECT_TRUE(answers.emplace(answer.id, inputs.size()).second) << "answered twice";
+    last_answered_ = answer.id;
   }
 
   OperationId submitted(OperationId id) {
@@ -181,6 +184,7 @@ class RealRig final : public InputHandler {
   Substrate& substrate_;
   std::deque<std::function<void()>> steps_;
   std::uint64_t submitted_ = 0;
+  OperationId last_answered_ = OperationId::none;
 };
 
 // Four-token pages with rows of 10 bytes, two layers; no arithmetic.

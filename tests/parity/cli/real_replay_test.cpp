@@ -1,0 +1,95 @@
+// A real run, decided again from its journal without a world: the same decisions, whatever the settings.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/real_run.hpp"
+
+#if KVTWIN_TEST_REAL
+namespace kvtwin::test {
+namespace {
+
+constexpr std::uint64_t kSeeds = 24;
+
+std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
+
+// Tiers of about one long prompt and upwards. Each value of what matters most comes up as the seeds go round; the rest
+// is drawn.
+Settings draw(std::uint64_t seed, const Folder& folder) {
+  Splitmix random(seed);
+  static constexpr const char* kLayouts[] = {"layer_first", "page_first", "page_first_direct", "page_head"};
+  static constexpr std::uint64_t kPages[] = {1, 16, 64};
+  static constexpr const char* kIo[] = {"kernel", "direct", "auto"};
+  const std::uint64_t page = kPages[seed % 3];
+  Conversations c;
+  c.requests = random.between(40, 90);
+  c.block_tokens = 16;
+  c.first_blocks = random.between(3, 10);
+  c.growth_blocks = random.between(1, 3);
+  c.live = random.between(3, 12);
+  c.output = seed % 4 == 1 ? 100 : random.between(4, 60);  // long ones are retracted
+  c.gap_ms = random.below(4);
+  const std::uint64_t longest = (8 + 2 * c.first_blocks + 6 * c.growth_blocks) * c.block_tokens + 2 * c.output;
+  Settings settings = small_model(folder) + conversations(c, seed).save(folder) +
+                      Settings{key("cache.page_tokens", page),
+                               std::string("cache.layout=") + kLayouts[seed / 3 % 4],
+                               std::string("cache.io=") + kIo[random.below(3)],
+                               std::string("cache.evict_unit=") + (random.chance(40) ? "node" : "page"),
+                               std::string("cache.eviction=") + (random.chance(25) ? "fifo" : "lru"),
+                               key("cache.write_threshold", random.between(1, 2)),
+                               std::string("cache.output=") + (random.chance(80) ? "true" : "false"),
+                               key("cache.load_back_min_tokens", random.below(20)),
+                               std::string("scheduler.order=") + (seed % 2 == 0 ? "fcfs" : "longest_prefix"),
+                               key("scheduler.chunk_tokens", random.between(16, 200)),
+                               key("scheduler.max_running", seed % 4 == 1 ? 16 : random.between(1, 16)),
+                               key("scheduler.burst_steps", random.between(1, 32)),
+                               key("tiers.device.tokens", std::max(page, random.between(longest / 2, 2 * longest))),
+                               "workload.time_scale=0.1"};
+  if (random.chance(30)) settings.push_back(key("scheduler.max_waiting", random.between(1, 8)));
+  if (random.chance(90)) settings.push_back(key("tiers.host.tokens", std::max(page, random.between(64, 6 * longest))));
+  return settings;
+}
+
+TEST(RealReplay, DecidesWhatTheRunDecided) {
+  std::map<std::string, std::uint64_t> happened;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Folder folder;
+    const Simulated real = run_for_real(folder, draw(seed, folder));
+    EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+    const Outcome outcome = run({"replay", folder / "run", "--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    const Json again = outcome.json();
+    EXPECT_EQ(again.at("verdict"), "equal");
+    EXPECT_EQ(again.at("decisions"), real.report.at("decisions"));
+    EXPECT_EQ(again.at("inputs"), real.report.at("real").at("inputs"));
+
+    happened["evicted from the device"] += real.tier("device").at("evicted_pages").get<std::uint64_t>();
+    happened["evicted from the host"] += real.tier("host").at("evicted_pages").get<std::uint64_t>();
+    happened["hit on the host"] += real.tokens("hit_host");
+    happened["retracted"] += real.requests("retractions");
+    happened["rejected"] += real.requests("rejected");
+    for (const auto& [reason, count] : real.report.at("requests").at("rejected_reasons").items()) {
+      happened["rejected: " + reason] += count.get<std::uint64_t>();
+    }
+  }
+  for (const char* what : {"evicted from the device", "evicted from the host", "hit on the host", "retracted",
+                           "rejected: too_long", "rejected: queue_full"}) {
+    EXPECT_GT(happened[what], 0U) << what;
+  }
+}
+
+// What the journal is for: another policy, and the first decision that it takes otherwise.
+TEST(RealReplay, NamesTheFirstDecisionThatAnotherPolicyTakes) {
+  const Folder folder;
+  run_for_real(folder, draw(3, folder) + Settings{"cache.eviction=lru", "tiers.device.tokens=600"});
+  const Outcome outcome = run({"replay", folder / "run", "--set", "cache.eviction=fifo", "--json"});
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_NE(Json::parse(outcome.out).at("verdict"), "equal");
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif
