@@ -174,9 +174,10 @@ int Again::exit_code() const {
 
 std::string Again::sentence() const {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  const bool vowel = record_kind_.starts_with('a') || record_kind_.starts_with('e');  // arrival, end
   const std::string where = "record " + number(result_.place.number) + ", " +
-                            (record_kind_ == "unknown" ? "of unknown kind" : "a " + record_kind_) + " at byte " +
-                            number(result_.place.offset);
+                            (record_kind_ == "unknown" ? "of unknown kind" : (vowel ? "an " : "a ") + record_kind_) +
+                            " at byte " + number(result_.place.offset);
   const std::string before =
       number(result_.inputs) + " inputs and " + number(result_.agreed.count) + " decisions are equal; then ";
   switch (verdict_) {

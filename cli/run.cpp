@@ -64,8 +64,11 @@ void refuse_what_does_not_fit(const Experiment& experiment, const HostDeviceConf
   char text[160];
   std::snprintf(text, sizeof text, "takes %.2f GiB for its pools and weights, and this machine has %.2f GiB free",
                 static_cast<double>(needed) / 1073741824.0, static_cast<double>(available) / 1073741824.0);
-  throw InputError("this experiment " + std::string(text) + "; make " + experiment.where("tiers.device.gib") + " or " +
-                   experiment.where("tiers.host.gib") +
+  const auto where = [&](const std::string& tier) {
+    const std::string key = "tiers." + tier;
+    return experiment.where(key + (experiment.integer(key + ".tokens") != 0 ? ".tokens" : ".gib"));
+  };
+  throw InputError("this experiment " + std::string(text) + "; make " + where("device") + " or " + where("host") +
                    " smaller, or take a smaller model, e.g. model.name = \"tiny\"");
 }
 
