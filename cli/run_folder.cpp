@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -300,7 +301,10 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
   if (full && !force) {
     throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
   }
-  if (full && !fs::exists(target_ / "report.json", error) && !fs::exists(target_ / kJournalName, error)) {
+  // What a run that was cut short leaves counts too.
+  const bool ours = std::ranges::any_of(std::array{"report.json", "experiment.resolved.toml"},
+                                        [&](const char* name) { return fs::exists(target_ / name, error); });
+  if (full && !ours) {
     throw InputError("--out " + path_.string() +
                      ": is not empty and holds no report.json; --force replaces run folders only");
   }

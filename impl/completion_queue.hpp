@@ -2,6 +2,7 @@
 // which it was left. Any thread may push; one takes.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -19,7 +20,11 @@ class RunClock {
   // While no other thread looks at it.
   void start() { start_ = Steady::now(); }
   TimeNs now() const { return std::chrono::duration_cast<std::chrono::nanoseconds>(Steady::now() - start_).count(); }
-  Steady::time_point at(TimeNs time) const { return start_ + std::chrono::nanoseconds(time); }
+  // At most a century from the start: nobody waits longer, and the sum must not overflow.
+  Steady::time_point at(TimeNs time) const {
+    constexpr std::chrono::hours kCentury{876'600};
+    return start_ + std::min<std::chrono::nanoseconds>(std::chrono::nanoseconds(time), kCentury);
+  }
 
  private:
   Steady::time_point start_ = Steady::now();

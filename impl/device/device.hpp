@@ -14,7 +14,8 @@ namespace kvtwin {
 
 // A page in which a byte was read that its key doesn't make.
 struct WrongPage {
-  Tier tier = Tier::device;  // where the wrong byte was first: a loaded page may be the host copy's heir
+  // host: a page that was loaded, and its host copy is wrong too; it went wrong there, or before it was backed up.
+  Tier tier = Tier::device;
   PageKey key;
   SlotId slot = kNoSlot;                                    // in that tier
   std::uint32_t layer = 0, plane = 0, token = 0, byte = 0;  // token within the page, byte within its row

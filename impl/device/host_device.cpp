@@ -523,7 +523,8 @@ void HostDevice::inspect(const InspectJob& job) {
   if (wrong_too) {
     entry.tier = Tier::host;
     entry.slot = job.slot;
-    entry.found += " in device slot " + device_slot + ", where it had been loaded";
+    entry.found += " in device slot " + device_slot +
+                   ", where it had been loaded; it went wrong on the host, or before it was backed up";
   } else {
     entry.found += std::string(", loaded from host slot ") + std::to_string(job.slot) +
                    (still_there ? ", whose bytes are right" : ", which holds another page now");
