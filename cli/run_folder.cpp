@@ -12,7 +12,6 @@
 
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
-#include "cli/journal_file.hpp"
 #include "kvtwin_version.hpp"
 
 namespace kvtwin {
