@@ -262,7 +262,7 @@ std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_
                                   {"output tokens/s", "/throughput/output_tokens_per_second", 0},
                                   {"evicted from device", "/tiers/0/evicted_pages", 0},
                                   {"evicted from host", "/tiers/1/evicted_pages", 0},
-                                  {"simulated, s", "/simulated_seconds", 1}};
+                                  {"duration, s", "/simulated_seconds", 1}};
   std::vector<Figure> figures;
   for (const Row& row : kRows) {
     Figure figure{row.name, number_at(a, row.pointer), number_at(b, row.pointer), row.decimals};
@@ -395,7 +395,13 @@ void compare(const Arguments& arguments) {
   Side a(run_a), b(run_b);
   const Compared compared = hold_against(a, b);
   const std::vector<KeyThatDiffers> keys = differing_keys(run_a.experiment(), run_b.experiment());
-  const std::vector<Figure> figures = figures_of(a.last.at("report"), b.last.at("report"), run_a, run_b);
+  std::vector<Figure> figures;
+  try {
+    figures = figures_of(a.last.at("report"), b.last.at("report"), run_a, run_b);
+  } catch (const Json::exception& error) {
+    throw InputError(run_a.path().string() + " or " + run_b.path().string() +
+                     ": report.json isn't one that kvtwin wrote: " + error.what());
+  }
   const std::string text = arguments.json ? json_of({&run_a, &run_b}, {&a, &b}, keys, figures, compared).dump(2) + "\n"
                                           : text_of({&run_a, &run_b}, {&a, &b}, keys, figures, compared);
   std::fwrite(text.data(), 1, text.size(), stdout);

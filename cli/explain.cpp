@@ -297,7 +297,7 @@ Json life_json(const RequestLife& life) {
 
 void explain(const Arguments& arguments) {
   const PastRun run(arguments.run);
-  const EngineConfig engine = make_setup(run.experiment()).engine;
+  const EngineConfig engine = setup_again(run.experiment()).engine;
   RequestLife life(static_cast<RequestId>(arguments.request), engine.shape.page_tokens);
   const Again again(run, run.experiment(), &life);
   const bool equal = again.verdict() == AgainVerdict::equal;
@@ -337,7 +337,7 @@ void add_explain(CLI::App& program) {
   command->add_option("run_dir", arguments.run, "A run folder, or a journal")->required();
   command->add_option("--request", arguments.request, "Which request; they are numbered 0, 1, 2 ... as they arrive")
       ->required()
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e18));
   command->add_flag("--json", arguments.json, "Print it as JSON, with the names of requests.csv");
   command->callback([] { explain(arguments); });
 }

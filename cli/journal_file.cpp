@@ -37,10 +37,14 @@ void JournalFile::write(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> read_journal(const std::filesystem::path& path) {
   std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  std::ifstream in(path, std::ios::binary);
+  const bool file = std::filesystem::is_regular_file(path, error);  // opening a pipe would wait for its writer
+  const auto size = file ? std::filesystem::file_size(path, error) : 0;
+  constexpr std::uintmax_t kMost = std::uintmax_t{1} << 36;
+  if (size > kMost) throw InputError(path.string() + ": is longer than 64 GiB, which no journal of a run is");
+  std::ifstream in;
+  if (file) in.open(path, std::ios::binary);
   std::vector<std::byte> bytes(error ? 0 : size);
-  if (error || !in || !in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
+  if (error || !file || !in || !in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size))) {
     throw InputError(path.string() +
                      ": can't be read; it is the journal that `kvtwin run` writes, and `kvtwin "
                      "simulate --journal`");

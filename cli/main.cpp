@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,14 @@ void check_command(const CLI::App& program, std::string_view word) {
   throw kvtwin::InputError(kvtwin::unknown_name("command", word, names));
 }
 
+constexpr const char* kNoStdout = "stdout can't be written; is the disk full?";
+
+// All that was written has gone out. A write that failed before shows in the stream's state only.
+bool stdout_works() {
+  std::cout.flush();
+  return std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+}
+
 // CLI11 asks for its help texts by exception.
 void parse(CLI::App& program, int argc, char** argv) {
   if (argc > 1) check_command(program, argv[1]);
@@ -68,11 +77,7 @@ void parse(CLI::App& program, int argc, char** argv) {
   } catch (const CLI::Success& asked) {
     program.exit(asked);
   }
-  // A write that failed before shows in the stream's state only.
-  std::cout.flush();
-  if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-    throw kvtwin::WorkError("stdout can't be written; is the disk full?");
-  }
+  if (!stdout_works()) throw kvtwin::WorkError(kNoStdout);
 }
 
 }  // namespace
@@ -103,13 +108,15 @@ int main(int argc, char** argv) {
     print_sentence(std::string(error.what()) + "; see kvtwin --help");
     return 2;
   } catch (const AlreadySaid& said) {
-    return said.code;
+    return stdout_works() ? said.code : complain(WorkError(kNoStdout), 1);
   } catch (const InputError& error) {
     return complain(error, 2);
   } catch (const TraceError& error) {
     return complain(error, 2);
   } catch (const ModelError& error) {
     return complain(error, 2);
+  } catch (const std::bad_alloc&) {
+    return complain(WorkError("out of memory"), 1);
   } catch (const std::exception& error) {
     return complain(error, 1);
   }

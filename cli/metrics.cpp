@@ -90,12 +90,13 @@ void Metrics::on_event(const Event& event) {
     case EventKind::load_failed: load_failed_pages += event.pages; break;
     case EventKind::evicted: (event.tier == Tier::device ? device : host).evicted += event.pages; break;
     case EventKind::pass_done:
-      if (event.pages == 0) {
-        ++prefill_passes;
-        prefill_tokens += event.tokens;
-      } else {
+      // A pass that was cancelled or failed before its first step is neither.
+      if (event.pages != 0) {
         ++decode_passes;
         decode_steps += event.pages;
+      } else if (event.tokens != 0) {
+        ++prefill_passes;
+        prefill_tokens += event.tokens;
       }
       break;
     case EventKind::admitted:

@@ -12,6 +12,7 @@
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
 #include "cli/setup.hpp"
+#include "models/error.hpp"
 #include "policy/engine.hpp"
 
 namespace kvtwin {
@@ -116,6 +117,17 @@ void PastRun::read_experiment() {
   experiment_ = Experiment::from_text(reader.text(), name + " (its experiment)");
 }
 
+// A run names its model's and its machine's files; the journal doesn't hold them.
+Setup setup_again(const Experiment& experiment) {
+  try {
+    return make_setup(experiment);
+  } catch (const ModelError& error) {
+    throw InputError(std::string(error.what()) +
+                     "; the run was made with that file: put it back, or name another place with kvtwin replay --set "
+                     "model.config=... or hardware.file=...");
+  }
+}
+
 // ---- deciding again ----------------------------------------------------------------------------------
 
 std::string_view name_of(AgainVerdict verdict) {
@@ -138,7 +150,7 @@ Again::Again(const PastRun& run, const Experiment& experiment, Onlooker* onlooke
 }
 
 void Again::replay_journal(const Experiment& experiment, Onlooker* onlooker) {
-  const Setup setup = make_setup(experiment);
+  const Setup setup = setup_again(experiment);
   JournalReader reader(run_.journal_);
   result_ = replay(reader, setup.engine, {onlooker, onlooker, onlooker});
   record_kind_ = reader.kind_here();
@@ -154,7 +166,7 @@ void Again::replay_journal(const Experiment& experiment, Onlooker* onlooker) {
 }
 
 void Again::simulate(const Experiment& experiment, Onlooker* onlooker) {
-  const Setup setup = make_setup(experiment);
+  const Setup setup = setup_again(experiment);
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   TraceInputSource source(*workload, input_options(experiment));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/experiment.hpp"
+#include "cli/setup.hpp"
 #include "policy/replay.hpp"
 
 namespace kvtwin {
@@ -60,6 +61,9 @@ enum class AgainVerdict : std::uint8_t {
   report_differs,  // report.json tells other decisions
 };
 std::string_view name_of(AgainVerdict verdict);
+
+// make_setup, with a sentence that tells whose file it is if one is missing.
+Setup setup_again(const Experiment& experiment);
 
 // A run decided again, by this program's policy with `experiment`'s settings.
 class Again {

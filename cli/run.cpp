@@ -1,5 +1,6 @@
 // kvtwin run: an experiment for real, on this machine.
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -59,11 +60,12 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
 }
 
 void refuse_what_does_not_fit(const Experiment& experiment, const HostDeviceConfig& config) {
-  const Bytes needed = host_device_bytes(config), available = memory_available();
-  if (available == 0 || needed <= available / 10 * 9) return;
+  const Bytes needed = host_device_bytes(config);
+  const std::optional<Bytes> available = memory_available();
+  if (!available || needed <= *available / 10 * 9) return;
   char text[160];
   std::snprintf(text, sizeof text, "takes %.2f GiB for its pools and weights, and this machine has %.2f GiB free",
-                static_cast<double>(needed) / 1073741824.0, static_cast<double>(available) / 1073741824.0);
+                static_cast<double>(needed) / 1073741824.0, static_cast<double>(*available) / 1073741824.0);
   const auto where = [&](const std::string& tier) {
     const std::string key = "tiers." + tier;
     return experiment.where(key + (experiment.integer(key + ".tokens") != 0 ? ".tokens" : ".gib"));
@@ -104,6 +106,12 @@ void run(const Arguments& arguments) {
   terms.checked = true;
   terms.add_facts = [&](RunFacts& facts) { facts.real = RealFacts{world->loop(), world->verification()}; };
   serve(experiment, setup, *world, with_journal, terms);
+  if (config.flip != HostDeviceConfig::Flip::none && !world->verification().flipped) {
+    throw WorkError(experiment.where("real.flip") + ": nothing was flipped, because the run " +
+                    (config.flip == HostDeviceConfig::Flip::host
+                         ? "loaded nothing from the host; make tiers.device smaller"
+                         : "completed no page; make cache.page_tokens smaller"));
+  }
   if (world->verification().wrong_reads != 0) throw WorkError(wrong_bytes_sentence(world->verification()));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
@@ -307,23 +308,48 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
     throw InputError("--out " + path_.string() +
                      ": is not empty and holds no report.json; --force replaces run folders only");
   }
-  staging_ = beside("partial");
+  // A folder that is there and empty may be a mount point: it is filled, not replaced.
+  fill_ = fs::exists(target_, error) && !full;
+  staging_ = !fill_ ? beside("partial") : appears_ == Appears::at_once ? target_ : target_ / ".partial";
   fs::create_directories(staging_, error);
   if (error) throw WorkError("--out " + path_.string() + ": can't be written: " + error.message());
-  if (appears_ == Appears::at_once) {
-    move_into_place();
-    staging_ = target_;
+  try {
+    if (appears_ == Appears::at_once && !fill_) {
+      move_into_place();
+      staging_ = target_;
+    }
+    requests_.open(staging_ / "requests.csv");
+    if (!requests_) throw WorkError("--out " + path_.string() + ": can't be written");
+  } catch (...) {
+    undo();
+    throw;
   }
-  requests_.open(staging_ / "requests.csv");
   requests_ << "request,arrival_s,prompt_tokens,output_tokens,hit_device,hit_host,hit_disk,hit_remote,miss,"
                "recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
                "e2e_s,retractions,outcome\n";
 }
 
 RunFolder::~RunFolder() {
-  if (committed_ || appears_ == Appears::at_once) return;
+  if (!committed_ && !recorded_) undo();
+}
+
+// As though we hadn't come.
+void RunFolder::undo() {
   std::error_code ignored;
+  requests_.close();
+  if (staging_ == target_ && fill_) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(target_, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    return;
+  }
   fs::remove_all(staging_, ignored);
+  if (!replaced_.empty()) fs::rename(replaced_, target_, ignored);
+}
+
+void RunFolder::forget_replaced() {
+  std::error_code ignored;
+  if (!replaced_.empty()) fs::remove_all(std::exchange(replaced_, {}), ignored);
 }
 
 // A hidden sibling of the folder, this process's own.
@@ -333,6 +359,7 @@ fs::path RunFolder::beside(const char* what) const {
 
 void RunFolder::on_event(const Event& event) {
   if (event.kind != EventKind::finished && event.kind != EventKind::rejected) return;
+  if (appears_ == Appears::at_once && !std::exchange(recorded_, true)) forget_replaced();
   const RequestRecord& r = *event.record;
   char line[512];
   int length = 0;
@@ -379,13 +406,21 @@ void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
 }
 
 void RunFolder::move_into_place() {
-  // The run that was there moves aside first: what bears the name is always one run.
-  const fs::path replaced = beside("replaced");
   std::error_code error, ignored;
-  if (fs::exists(target_, error)) fs::rename(target_, replaced, error);
-  if (!error) {
-    fs::rename(staging_, target_, error);
-    error ? fs::rename(replaced, target_, ignored) : static_cast<void>(fs::remove_all(replaced, ignored));
+  if (fill_) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(staging_, error)) {
+      if (!error) fs::rename(entry.path(), target_ / entry.path().filename(), error);
+    }
+    if (!error) fs::remove(staging_, ignored);
+  } else {
+    // The run that was there moves aside first: what bears the name is always one run.
+    const fs::path aside = beside("replaced");
+    if (fs::exists(target_, error)) {
+      fs::rename(target_, aside, error);
+      if (!error) replaced_ = aside;
+    }
+    if (!error) fs::rename(staging_, target_, error);
+    if (error && !replaced_.empty()) fs::rename(std::exchange(replaced_, {}), target_, ignored);
   }
   if (error) throw WorkError("--out " + path_.string() + ": can't be moved into place: " + error.message());
 }
@@ -395,6 +430,7 @@ void RunFolder::commit() {
   if (!requests_) throw WorkError((path_ / "requests.csv").string() + ": can't be written; is the disk full?");
   if (appears_ == Appears::whole) move_into_place();
   committed_ = true;
+  forget_replaced();
 }
 
 }  // namespace kvtwin

@@ -74,11 +74,16 @@ class RunFolder final : public Observer {
  private:
   std::filesystem::path beside(const char* what) const;
   void move_into_place();
+  void undo();
+  void forget_replaced();
 
   std::filesystem::path path_;  // as given
   std::filesystem::path target_, staging_;
   Appears appears_;
   std::ofstream requests_;
+  std::filesystem::path replaced_;  // the run that was there, until ours has something to tell
+  bool fill_ = false;               // the folder was there, and empty
+  bool recorded_ = false;           // at_once: a request has ended; from now on a failed run's folder stays
   bool committed_ = false;
 };
 

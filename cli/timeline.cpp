@@ -45,7 +45,7 @@ std::string us(TimeNs time) {
 
 // Every name in the file is one of ours, in ASCII without quotes: nothing needs escaping.
 Timeline::Timeline(std::filesystem::path path, LaneObserver* lanes, Observer* events)
-    : path_(std::move(path)), out_(path_, std::ios::binary), lanes_(lanes), events_(events) {
+    : path_(std::move(path)), out_(path_.string() + ".partial", std::ios::binary), lanes_(lanes), events_(events) {
   if (!out_) throw WorkError(path_.string() + ": can't be written; is the disk full?");
   out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   for (const auto& [process, name] : {std::pair{kLaneProcess, "lanes"}, std::pair{kRequestProcess, "requests"}}) {
@@ -152,7 +152,9 @@ void Timeline::add_instant(std::string_view name, const Event& event) {
 void Timeline::finish() {
   out_ << "\n]}\n";
   out_.close();
-  if (!out_) throw WorkError(path_.string() + ": can't be written; is the disk full?");
+  std::error_code error;
+  if (out_) std::filesystem::rename(path_.string() + ".partial", path_, error);
+  if (!out_ || error) throw WorkError(path_.string() + ": can't be written; is the disk full?");
 }
 
 }  // namespace kvtwin

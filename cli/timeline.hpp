@@ -4,7 +4,7 @@
 // stall of a pass inside it, told at its beginning; and `requests` with a track a request, whose parts up to the first
 // token lie end to end in the order queue, prefetch wait, load wait, compute (a chunked prompt's really alternate),
 // then decode. Rejections and retractions are instants. Written as it happens, in bounded memory; a request when it
-// has finished.
+// has finished. Until the run is over the file is called timeline.json.partial: cut off, it is no JSON.
 #pragma once
 
 #include <cstdint>

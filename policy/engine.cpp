@@ -177,9 +177,10 @@ void Engine::State::tell_prefills() {
 void Engine::State::finish_pass() {
   const TimeNs duration = pass_end - pass_start;
   const std::uint64_t steps = pass_completion.steps;
+  const bool counts = !load_failed && pass_completion.status == Status::done;
   if (!pass.prefill) {
     scheduler.decode_done(pass, steps, pass_end);
-  } else if (load_failed || pass_completion.status != Status::done) {
+  } else if (!counts) {
     load_failed |= pass_completion.status == Status::gate_failed;
     scheduler.prefill_failed(pass, pass_end);
   } else {
@@ -193,7 +194,7 @@ void Engine::State::finish_pass() {
   event.operation = done;
   event.time = pass_end;
   event.pages = pass.prefill ? 0 : steps;
-  event.tokens = pass.prefill ? pass.shape.prefill_tokens : steps * pass.requests.size();
+  event.tokens = !pass.prefill ? steps * pass.requests.size() : counts ? pass.shape.prefill_tokens : 0;
   event.duration_ns = duration;
   observer->on_event(event);
 }

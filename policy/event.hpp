@@ -47,7 +47,7 @@ enum class EventKind : std::uint8_t {
   slots_allocated,
   slots_released,   // tier; slots
   prefill_started,  // record; one for each request of a prefill pass. tokens: of its chunk
-  pass_done,        // pages: decode steps; tokens: prefill tokens; duration_ns
+  pass_done,        // pages: decode steps; tokens: prefilled or decoded, none if it failed; duration_ns
 };
 
 struct Event {

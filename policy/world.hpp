@@ -34,7 +34,7 @@ class World {
   virtual TimeNs now() const = 0;
   // Every stay on a lane from now on, in order of its end; null = nobody. Outlives the run.
   virtual void watch_lanes(LaneObserver* observer) = 0;
-  // Called about once per 1,000 inputs with the time reached; for progress.
+  // Called now and then with the time reached, at least once per 1,000 inputs; for progress.
   virtual void set_progress(void (*tick)(void* context, TimeNs now), void* context) = 0;
 };
 

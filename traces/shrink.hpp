@@ -1,5 +1,6 @@
 // A trace with every length divided: the same requests at the same times, sharing the same blocks in the same
-// places, for a machine that couldn't serve the full lengths. Hit ratios in blocks stay what they were.
+// places, for a machine that couldn't serve the full lengths. Hit ratios in blocks stay nearly what they
+// were: rounding up may fill a block that was partial.
 #pragma once
 
 #include <memory>

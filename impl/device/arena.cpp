@@ -12,18 +12,16 @@
 namespace kvtwin {
 namespace {
 
-// 0 if the file has no number there.
-Bytes number_in(const char* path, const std::string& after) {
+// The number after the word `name`, or the first one if `name` is empty; none if the file has no number there.
+std::optional<Bytes> number_in(const std::filesystem::path& path, const std::string& name) {
   std::ifstream in(path);
   std::string word;
   while (in >> word) {
-    if (!after.empty()) {
-      if (word != after || !(in >> word)) continue;
-    }
-    if (word.find_first_not_of("0123456789") != std::string::npos || word.size() > 18) return 0;
+    if (!name.empty() && (word != name || !(in >> word))) continue;
+    if (word.find_first_not_of("0123456789") != std::string::npos || word.size() > 18) return std::nullopt;
     return std::stoull(word);
   }
-  return 0;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -43,13 +41,18 @@ Arena::~Arena() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
-Bytes memory_available() {
-  const Bytes machine = 1024 * number_in("/proc/meminfo", "MemAvailable:");
-  const Bytes most = number_in("/sys/fs/cgroup/memory.max", "");
-  const Bytes used = number_in("/sys/fs/cgroup/memory.current", "");
-  if (most == 0) return machine;
-  const Bytes group = most > used ? most - used : 0;
-  return machine == 0 ? group : std::min(machine, group);
+std::optional<Bytes> memory_available(const std::filesystem::path& proc, const std::filesystem::path& cgroup) {
+  std::optional<Bytes> available = number_in(proc / "meminfo", "MemAvailable:");
+  if (available) *available *= 1024;
+  const std::optional<Bytes> most = number_in(cgroup / "memory.max", "");  // "max" = no limit
+  std::optional<Bytes> used = number_in(cgroup / "memory.current", "");
+  if (!most || !used) return available;
+  // Files that were read or written count as used, and go when memory is wanted.
+  for (const char* reclaimable : {"inactive_file", "active_file", "slab_reclaimable"}) {
+    *used -= std::min(*used, number_in(cgroup / "memory.stat", reclaimable).value_or(0));
+  }
+  const Bytes left = *most - std::min(*most, *used);
+  return available ? std::min(*available, left) : left;
 }
 
 }  // namespace kvtwin

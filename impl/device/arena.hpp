@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "policy/types.hpp"
@@ -31,7 +33,9 @@ class Arena {
   Bytes bytes_ = 0;
 };
 
-// What this process can still take without the machine swapping or its control group killing it; 0 = not known.
-Bytes memory_available();
+// What this process can still take without the machine swapping or its control group killing it; none = not known.
+// `proc` and `cgroup`: where the kernel tells, for tests.
+std::optional<Bytes> memory_available(const std::filesystem::path& proc = "/proc",
+                                      const std::filesystem::path& cgroup = "/sys/fs/cgroup");
 
 }  // namespace kvtwin

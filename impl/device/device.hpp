@@ -27,10 +27,11 @@ struct WrongPage {
 struct Verification {
   std::uint64_t pages_read = 0;  // by passes
   Bytes bytes_read = 0;
-  std::uint64_t pages_audited = 0;  // at the run's end: every whole page that lies in a pool
+  std::uint64_t pages_audited = 0;  // at the run's end: what was last written to each slot, partial pages too
   Bytes bytes_audited = 0;
   std::uint64_t wrong_reads = 0;  // by passes and the audit
   std::vector<WrongPage> wrong;   // the first 16 of them
+  bool flipped = false;           // the bit of a test, if one was asked for
 };
 
 class Device {

@@ -108,6 +108,9 @@ class HostDevice final : public Device {
 
   // Copy threads.
   void execute(TransferJob& job);
+  bool unwanted(const TransferJob& job) const {
+    return job.flight->cancelled.load(std::memory_order_relaxed) || stopping_.load(std::memory_order_relaxed);
+  }
   bool load(const TransferJob& job);
   Pages back_up(const TransferJob& job);
   void copy(const TransferJob& job, std::span<const PageRun> runs, std::uint32_t layer_begin, std::uint32_t layer_end);
@@ -141,6 +144,7 @@ class HostDevice final : public Device {
   std::vector<SlotNote> device_notes_, host_notes_;
   bool flipped_device_ = false, flipped_host_ = false;  // compute thread's, h2d thread's
 
+  std::atomic<bool> stopping_{false};                   // nobody waits for answers any more
   std::unordered_map<OperationId, FlightPtr> flights_;  // the event loop's
   Verification seen_;                                   // the compute thread's, but for `wrong` and wrong_reads
   std::mutex wrong_mutex_;
@@ -171,6 +175,7 @@ HostDevice::HostDevice(const HostDeviceConfig& config) : config_(config) {
 
 // Also in the middle of a run: what hasn't begun never will, and who waits for it is told.
 HostDevice::~HostDevice() {
+  stopping_.store(true, std::memory_order_relaxed);
   compute_.drop();
   d2h_.drop();
   for (Job& job : h2d_.drop()) {
@@ -182,11 +187,11 @@ void HostDevice::start(CompletionQueue& queue, const RunClock& clock) {
   queue_ = &queue;
   clock_ = &clock;
   acquire("compute thread");
-  compute_.start([this](Job& job) { execute(std::get<PassJob>(job)); });
+  compute_.start("compute thread", [this](Job& job) { execute(std::get<PassJob>(job)); });
   acquire("host-to-device thread");
-  h2d_.start([this](Job& job) { execute(std::get<TransferJob>(job)); });
+  h2d_.start("host-to-device thread", [this](Job& job) { execute(std::get<TransferJob>(job)); });
   acquire("device-to-host thread");
-  d2h_.start([this](Job& job) {
+  d2h_.start("device-to-host thread", [this](Job& job) {
     if (const auto* question = std::get_if<InspectJob>(&job)) return inspect(*question);
     execute(std::get<TransferJob>(job));
   });
@@ -199,6 +204,7 @@ Verification HostDevice::finish() {
   Verification verification = seen_;
   audit(verification);
   verification.wrong_reads = wrong_reads_;
+  verification.flipped = flipped_device_ || flipped_host_;
   verification.wrong = std::move(wrong_);
   return verification;
 }
@@ -300,11 +306,11 @@ bool HostDevice::load(const TransferJob& job) {
   if (config_.flip == HostDeviceConfig::Flip::host && !flipped_host_) flip_host(job);
   const std::uint32_t layers = config_.shape.layers;
   if (job.plan.path == TransferPath::staged) {
-    if (job.flight->cancelled.load(std::memory_order_relaxed)) return false;
+    if (unwanted(job)) return false;
     copy(job, job.runs, 0, layers);
   } else {
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
-      if (job.flight->cancelled.load(std::memory_order_relaxed)) return false;
+      if (unwanted(job)) return false;
       copy(job, job.runs, layer, layer + 1);
       if (layer + 1 < layers) job.flight->land(layer + 1);
     }
@@ -318,7 +324,7 @@ Pages HostDevice::back_up(const TransferJob& job) {
   for (const PageMove& move : job.pages) host_notes_[move.target] = SlotNote{};
   Pages moved = 0;
   for (const PageRun& run : job.runs) {
-    if (job.flight->cancelled.load(std::memory_order_relaxed)) break;
+    if (unwanted(job)) break;
     copy(job, std::span(&run, 1), 0, config_.shape.layers);
     moved += run.pages;
   }
@@ -356,11 +362,12 @@ void HostDevice::execute(PassJob& job) {
       {.lane = Lane::compute, .begin = begin, .stalled_ns = completion.stalled_ns, .steps = completion.steps});
 }
 
-// False: a load that it waited for is lost.
+// False: a load that it waited for is lost, or the device stops.
 bool HostDevice::step(const PassJob& job, std::uint64_t number, TimeNs& stalled) {
   const bool prefill = job.shape.prefill_tokens > 0;
   const Tokens tokens = job.shape.prefill_tokens + job.shape.decode_sequences;
   for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) {
+    if (stopping_.load(std::memory_order_relaxed)) return false;
     if (number == 0) {
       for (const FlightPtr& gate : job.gates) {
         const TimeNs before = gate->landed(layer) ? -1 : clock_->now();

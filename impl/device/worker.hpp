@@ -5,6 +5,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -14,9 +16,14 @@ template <typename Job>
 class Worker {
  public:
   // `work` runs in the thread, a job at a time; it doesn't throw.
-  void start(std::function<void(Job&)> work) {
+  // std::system_error, naming `what`, if the system has no thread for it.
+  void start(const char* what, std::function<void(Job&)> work) {
     work_ = std::move(work);
-    thread_ = std::thread([this] { loop(); });
+    try {
+      thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+      throw std::system_error(error.code(), std::string("starting the ") + what);
+    }
   }
   ~Worker() { finish(); }
 

@@ -1,6 +1,8 @@
 // `kvtwin run`: what it leaves, what it finds, what it refuses, and where it decides what `kvtwin simulate` decides.
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <cctype>
 #include <string>
 #include <vector>
@@ -243,6 +245,50 @@ TEST(Real, LeavesAnEarlierRunAloneUnlessForced) {
   const std::string whole = text_of(folder / "run/report.json");
   EXPECT_EQ(run(run_arguments(folder, settings + Settings{"parallel.tp=2"}, "run", {"--force"})).exit_code, 2);
   EXPECT_EQ(text_of(folder / "run/report.json"), whole);
+  // Nor does a run that ends before its first request has.
+  write_text(folder.path() / "bad.jsonl", "no request\n");
+  const Settings bad{"workload.trace=" + (folder / "bad.jsonl")};
+  EXPECT_EQ(run(run_arguments(folder, settings + bad, "run", {"--force"})).exit_code, 2);
+  EXPECT_EQ(text_of(folder / "run/report.json"), whole);
+  EXPECT_EQ(run(run_arguments(folder, settings + bad, "new")).exit_code, 2);
+  EXPECT_FALSE(fs::exists(folder / "new"));
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.path())) {
+    EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
+  }
+}
+
+// A folder that is there may be a mount point, which can't be renamed: it stays the same folder.
+TEST(Real, FillsAnEmptyFolder) {
+  const Folder folder;
+  const Settings settings = busy(folder, 1);
+  for (const char* name : {"run", "simulation"}) {
+    fs::create_directory(folder.path() / name);
+    struct stat before {
+    }, after{};
+    ASSERT_EQ(stat((folder / name).c_str(), &before), 0);
+    if (std::string_view(name) == "run") {
+      run_for_real(folder, settings);
+    } else {
+      write_text(folder.path() / "experiment.toml", "");
+      const Outcome outcome = run(simulate_arguments(folder / "experiment.toml", settings, folder / name, kAnyWorld));
+      ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    }
+    ASSERT_EQ(stat((folder / name).c_str(), &after), 0);
+    EXPECT_EQ(before.st_ino, after.st_ino);
+    EXPECT_TRUE(fs::exists(folder.path() / name / "report.json"));
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.path() / name)) {
+      EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
+    }
+  }
+}
+
+// A drill that doesn't take place is no drill that found nothing.
+TEST(Real, SaysThatNothingWasFlipped) {
+  const Folder folder;
+  const Outcome outcome =
+      run(run_arguments(folder, busy(folder, 1) + Settings{"tiers.host.tokens=0", "real.flip=host"}));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("nothing was flipped"), std::string::npos) << outcome.err;
 }
 
 // A trace that turns bad half-way ends the run: exit 2, the place in the trace, and no report.

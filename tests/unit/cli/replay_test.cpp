@@ -1,5 +1,6 @@
 // kvtwin replay: what it says of a whole journal, a cut one, an altered one and of what is none.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <string>
@@ -238,6 +239,33 @@ TEST_F(Replay, OfWhatIsNoJournalIsRefused) {
 
 TEST_F(Replay, OfNoRequestsAtAllIsEqual) {
   expect(replay_bytes(write_all({}, "").bytes), 0, {"0 inputs, 0 decisions", ": equal ("});
+}
+
+// A difference that nobody can read is a failure.
+TEST_F(Replay, SaysThatStdoutCannotBeWritten) {
+  Surroundings around;
+  around.out_file = "/dev/full";
+  const Outcome outcome = run({"replay", *folder_ / "run", "--set", "cache.eviction=fifo"}, around);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("stdout"), std::string::npos) << outcome.err;
+}
+
+// The journal holds the run's settings, but not the files that they name.
+TEST_F(Replay, SaysWhoseFileIsMissing) {
+  const Folder folder;
+  const std::string config = folder / "model.json";
+  fs::copy_file(KVTWIN_SOURCE_DIR "/models/presets/models/tiny.json", config);
+  simulate_to(folder, "run",
+              conversations({.requests = 5, .gap_ms = 40}, 1).save(folder) + Settings{"model.config=" + config}, true);
+  EXPECT_EQ(replay(folder / "run").exit_code, 0);
+  fs::remove(config);
+  expect(replay(folder / "run"), 2, {config, "--set model.config"});
+}
+
+TEST_F(Replay, DoesNotWaitForAPipe) {
+  const Folder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  expect(replay(folder / "pipe"), 2, {"can't be read"});
 }
 
 }  // namespace
