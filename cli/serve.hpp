@@ -15,9 +15,10 @@
 namespace kvtwin {
 
 struct ServeArguments {
-  std::string experiment, out, sglang;
+  std::string experiment, out, sglang, sglang_info;
   std::vector<std::string> sets;
   bool json = false, force = false, help_keys = false;
+  bool to_sglang = false;                  // only say the experiment as SGLang's flags
   bool journal = false, timeline = false;  // written into the run folder
 };
 
@@ -26,6 +27,8 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments);
 Experiment read_experiment(const ServeArguments& arguments, const char* command);
 // --help-keys
 void list_keys();
+// --to-sglang-flags
+void print_sglang_flags(const Experiment& experiment, const Setup& setup);
 
 // How one world's runs differ from another's, in what is written about them.
 struct ServeTerms {
