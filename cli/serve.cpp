@@ -156,8 +156,8 @@ Experiment read_experiment(const ServeArguments& arguments, const char* command)
     throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
   }
   Experiment experiment = Experiment::from_file(arguments.experiment);
-  if (!arguments.sglang.empty()) apply_sglang_flags(experiment, arguments.sglang);
-  if (!arguments.sglang_info.empty()) apply_sglang_server_info(experiment, arguments.sglang_info);
+  if (arguments.sglang) apply_sglang_flags(experiment, *arguments.sglang);
+  if (arguments.sglang_info) apply_sglang_server_info(experiment, *arguments.sglang_info);
   for (const std::string& assignment : arguments.sets) experiment.set(assignment);
   return experiment;
 }

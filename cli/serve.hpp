@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@
 namespace kvtwin {
 
 struct ServeArguments {
-  std::string experiment, out, sglang, sglang_info;
+  std::string experiment, out;
+  std::optional<std::string> sglang, sglang_info;  // flags; a file
   std::vector<std::string> sets;
   bool json = false, force = false, help_keys = false;
   bool to_sglang = false;                  // only say the experiment as SGLang's flags

@@ -696,14 +696,24 @@ class SglangWriter {
 
   void note_what_is_left() {
     // What a server does and can't be told.
-    static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
-        {"cache.evict_unit", "node"},         {"cache.write_threshold", "1"},        {"cache.path", "via_host"},
-        {"cache.load_back_min_tokens", "10"}, {"cache.load_back_quota_tokens", "0"}, {"cache.output", "true"},
-        {"cluster.route", "round_robin"}};
+    static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {{"cache.evict_unit", "node"},
+                                                                               {"cache.write_threshold", "1"},
+                                                                               {"cache.path", "via_host"},
+                                                                               {"cache.load_back_min_tokens", "10"},
+                                                                               {"cache.load_back_quota_tokens", "0"},
+                                                                               {"cache.output", "true"},
+                                                                               {"cluster.route", "round_robin"},
+                                                                               {"cluster.prefill", "0"},
+                                                                               {"cluster.decode", "0"}};
     for (const auto& [key, fixed] : kFixed) {
       const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cluster.route";
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
+    }
+    for (const char* tier : {"disk", "remote"}) {
+      const std::string prefix = std::string("tiers.") + tier + ".";
+      if (e_.integer(prefix + "tokens") != 0 || e_.number(prefix + "gib") != 0)
+        note("the " + std::string(tier) + " tier: add --hicache-storage-backend and what that back end needs");
     }
     if (hierarchical_ && e_.text("cache.layout") == "page_first" && e_.text("cache.io") == "direct")
       note("SGLang rewrites page_first to page_first_direct for direct copies");

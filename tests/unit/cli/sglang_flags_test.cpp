@@ -498,6 +498,8 @@ TEST_F(SglangProgram, FileThenFlagsThenSet) {
   EXPECT_EQ(page_line({"--from-sglang-flags", "--tp 1"}), "cache.page_tokens = 16  # good.toml:4");
   EXPECT_EQ(page_line({"--from-sglang-flags", "--page-size 32"}),
             "cache.page_tokens = 32  # --from-sglang-flags --page-size");
+  write_text(folder_ / "good.toml", "[workload]\ntrace = \"trace.jsonl\"\n");
+  EXPECT_EQ(page_line({"--from-sglang-flags", ""}), "cache.page_tokens = 1  # SGLang's default of --page-size");
   EXPECT_EQ(page_line({"--set", "cache.page_tokens=64", "--from-sglang-flags", "--page-size 32"}),
             "cache.page_tokens = 64  # --set");
 }
@@ -520,6 +522,7 @@ TEST_F(SglangProgram, ServerInfo) {
   for (const auto& [more, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--from-sglang-server-info", "nowhere.json"}, "nowhere.json"},
            {{"--from-sglang-server-info", "."}, "can't be read"},
+           {{"--from-sglang-server-info", ""}, "can't be read"},
            {{"--from-sglang-server-info", "info.json", "--from-sglang-flags", "--tp 1"}, "--from-sglang-flags"}}) {
     const Outcome refused = simulate(more);
     EXPECT_EQ(refused.exit_code, 2);
