@@ -57,6 +57,9 @@ const std::vector<Key>& table() {
       {"cache.write_threshold", integer_value(1), 1, 1e9, "inserts of a prefix before it is backed up"},
       {"cache.prefetch_policy", text_value("timeout"), 0, 0,
        "best_effort, wait_complete or timeout; for storage tiers"},
+      {"cache.prefetch_min_tokens", integer_value(256), 0, 1e9, "shorter hits in a storage tier aren't prefetched"},
+      {"cache.prefetch_timeout_base_s", 1.0, 0, 1e6, "seconds that a prefetch may take, whatever its length"},
+      {"cache.prefetch_timeout_per_ki_token_s", 0.25, 0, 1e6, "seconds more for each 1024 tokens of a prefetch"},
       {"cache.io", text_value("auto"), 0, 0, "kernel, direct or auto"},
       {"cache.path", text_value("via_host"), 0, 0, "via_host"},
       {"cache.load_back_min_tokens", integer_value(10), 0, 1e9, "shorter hits on the host are computed again"},
@@ -64,8 +67,11 @@ const std::vector<Key>& table() {
       {"cache.output", true, 0, 0, "generated pages are cached too"},
       {"tiers.device.tokens", integer_value(0), 0, kMost, "capacity of L1"},
       {"tiers.device.gib", 0.0, 0, 1e9, "capacity of L1; neither = what the hardware leaves beside the weights"},
+      {"tiers.device.memory_fraction", 0.0, 0, 1,
+       "of the GPU's memory, for weights and L1, as SGLang's mem_fraction_static; 0 = 0.9 less activations"},
       {"tiers.host.tokens", integer_value(0), 0, kMost, "capacity of L2"},
       {"tiers.host.gib", 0.0, 0, 1e9, "capacity of L2; neither = no host tier"},
+      {"tiers.host.ratio", 0.0, 0, 1e6, "capacity of L2 as a multiple of L1's"},
       {"tiers.disk.tokens", integer_value(0), 0, kMost, "capacity of the disk tier"},
       {"tiers.disk.gib", 0.0, 0, 1e9, "capacity of the disk tier"},
       {"tiers.disk.path", text_value(""), 0, 0, "folder of the disk tier"},
@@ -258,7 +264,11 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
   // Two ways of saying one thing: the later one wins, but one file that says both is a mistake.
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"tiers.device.tokens", "tiers.device.gib"},
+      {"tiers.device.tokens", "tiers.device.memory_fraction"},
+      {"tiers.device.gib", "tiers.device.memory_fraction"},
       {"tiers.host.tokens", "tiers.host.gib"},
+      {"tiers.host.tokens", "tiers.host.ratio"},
+      {"tiers.host.gib", "tiers.host.ratio"},
       {"tiers.disk.tokens", "tiers.disk.gib"},
       {"tiers.remote.tokens", "tiers.remote.gib"},
       {"model.name", "model.config"},
@@ -282,62 +292,6 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
   }
 }
 
-void Experiment::set_from_sglang_flags(std::string_view flags) {
-  static constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
-      {"--page-size", "cache.page_tokens"},
-      {"--hicache-write-policy", "cache.write_policy"},
-      {"--hicache-io-backend", "cache.io"},
-      {"--hicache-mem-layout", "cache.layout"},
-      {"--hicache-size", "tiers.host.gib"},
-      {"--hicache-storage-prefetch-policy", "cache.prefetch_policy"},
-      {"--radix-eviction-policy", "cache.eviction"},
-      {"--chunked-prefill-size", "scheduler.chunk_tokens"},
-      {"--max-running-requests", "scheduler.max_running"},
-      {"--max-queued-requests", "scheduler.max_waiting"},
-      {"--max-total-tokens", "tiers.device.tokens"},
-      {"--schedule-policy", "scheduler.order"},
-      {"--tp-size", "parallel.tp"},
-      {"--tp", "parallel.tp"},
-      {"--kv-cache-dtype", "model.kv_dtype"}};
-  std::istringstream words{std::string(flags)};
-  std::vector<std::string> list{std::istream_iterator<std::string>(words), {}};
-  double host_gigabytes = 0;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    std::string flag = list[i], value;
-    if (const auto equals = flag.find('='); equals != std::string::npos) {
-      value = flag.substr(equals + 1);
-      flag.resize(equals);
-    }
-    if (flag == "--enable-hierarchical-cache") continue;
-    const auto* known =
-        std::ranges::find(kFlags, std::string_view(flag), &std::pair<std::string_view, std::string_view>::first);
-    if (known == std::end(kFlags)) {
-      std::vector<std::string> names;
-      for (const auto& [name, key] : kFlags) names.emplace_back(name);
-      throw InputError("--from-sglang-flags: " + unknown_name("flag", flag, names));
-    }
-    if (value.empty()) {
-      if (i + 1 == list.size()) throw InputError("--from-sglang-flags: " + flag + " needs a value");
-      value = list[++i];
-    }
-    if (flag == "--schedule-policy" && value == "lpm") value = "longest_prefix";
-    if (flag == "--kv-cache-dtype" && value.starts_with("fp8")) value = "fp8";
-    if (flag == "--hicache-size") {
-      if (std::sscanf(value.c_str(), "%lf", &host_gigabytes) != 1) {
-        throw InputError("--from-sglang-flags: --hicache-size " + value + " is no number");
-      }
-      continue;
-    }
-    set(std::string(known->second) + "=" + value, "--from-sglang-flags " + flag);
-  }
-  if (host_gigabytes == 0) return;
-  // SGLang counts 10^9 bytes, and for each rank; here a tier is all ranks together, whose number may follow.
-  std::ostringstream gib;
-  gib.precision(17);
-  gib << host_gigabytes * 1e9 / 1073741824.0 * static_cast<double>(integer("parallel.tp"));
-  set("tiers.host.gib=" + gib.str(), "--from-sglang-flags --hicache-size");
-}
-
 Experiment::Entry& Experiment::entry(std::string_view key) { return entries_.find(key)->second; }
 const Experiment::Entry& Experiment::entry(std::string_view key) const { return entries_.find(key)->second; }
 
@@ -348,6 +302,22 @@ bool Experiment::flag(std::string_view key) const { return std::get<bool>(entry(
 const std::string& Experiment::origin(std::string_view key) const { return entry(key).origin; }
 
 std::string Experiment::as_toml(std::string_view key) const { return shown(entry(key).value); }
+
+// A report and a terminal take them: they may quote anything.
+void Experiment::note(std::string_view sentence) {
+  std::string text;
+  for (const char c : sentence) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F) {
+      text += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      text += escaped;
+    }
+  }
+  notes_.push_back(std::move(text));
+}
 
 std::string Experiment::where(std::string_view key) const { return std::string(key) + " (" + origin(key) + ")"; }
 

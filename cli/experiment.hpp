@@ -34,8 +34,9 @@ class Experiment {
 
   // `assignment` is key=value; a value that is no TOML literal is taken as a string.
   void set(std::string_view assignment, const std::string& origin = "--set");
-  // SGLang's server flags, e.g. "--page-size 64 --hicache-size 100".
-  void set_from_sglang_flags(std::string_view flags);
+  // What a reader of its results must know of how it came about.
+  void note(std::string_view sentence);
+  const std::vector<std::string>& notes() const { return notes_; }
 
   const std::string& text(std::string_view key) const;
   std::int64_t integer(std::string_view key) const;
@@ -66,6 +67,7 @@ class Experiment {
 
   std::map<std::string, Entry, std::less<>> entries_;
   std::filesystem::path folder_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace kvtwin

@@ -68,6 +68,7 @@ void refuse_what_does_not_fit(const Experiment& experiment, const HostDeviceConf
                 static_cast<double>(needed) / 1073741824.0, static_cast<double>(*available) / 1073741824.0);
   const auto where = [&](const std::string& tier) {
     const std::string key = "tiers." + tier;
+    if (tier == "host" && experiment.number("tiers.host.ratio") != 0) return experiment.where("tiers.host.ratio");
     return experiment.where(key + (experiment.integer(key + ".tokens") != 0 ? ".tokens" : ".gib"));
   };
   throw InputError("this experiment " + std::string(text) + "; make " + where("device") + " or " + where("host") +
@@ -92,6 +93,7 @@ void run(const Arguments& arguments) {
     throw InputError(experiment.where("real.device") + ": is \"" + name + "\"; it must be auto, host or cuda");
   }
   const Setup setup = make_setup(experiment);
+  if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
   refuse_what_cannot_run(experiment, setup);
   const HostDeviceConfig config = host_device_config(experiment, setup);
   refuse_what_does_not_fit(experiment, config);

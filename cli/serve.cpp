@@ -12,6 +12,7 @@
 #include "cli/journal_file.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
+#include "cli/sglang_flags.hpp"
 #include "cli/timeline.hpp"
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
@@ -94,6 +95,10 @@ class Stack {
   InputHandler* handler_ = nullptr;
 };
 
+void print_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
+}
+
 RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeTerms& terms) {
   RunFacts facts;
   facts.world = terms.world;
@@ -113,8 +118,16 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments) {
   command.add_option("experiment", arguments.experiment, "Experiment file (TOML)");
   command.add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")
       ->allow_extra_args(false);
-  command.add_option("--from-sglang-flags", arguments.sglang,
-                     "SGLang server flags, e.g. \"--page-size 64 --hicache-size 100\"");
+  CLI::Option* flags =
+      command.add_option("--from-sglang-flags", arguments.sglang,
+                         "SGLang's server flags, e.g. \"--tp 1 --enable-hierarchical-cache --hicache-ratio 2\"; they "
+                         "override the file, --set overrides them");
+  command
+      .add_option("--from-sglang-server-info", arguments.sglang_info,
+                  "What /get_server_info of an SGLang server said, as a JSON file")
+      ->excludes(flags);
+  command.add_flag("--to-sglang-flags", arguments.to_sglang,
+                   "Print the experiment as SGLang's server flags, and run nothing");
   command.add_option("--out", arguments.out, "Run folder to write")->check([](const std::string& path) {
     return std::string(path.empty() ? "must name a folder" : "");
   });
@@ -131,12 +144,20 @@ void list_keys() {
   }
 }
 
+void print_sglang_flags(const Experiment& experiment, const Setup& setup) {
+  const SglangLine line = to_sglang_flags(experiment, setup);
+  std::printf("%s\n", line.flags.c_str());
+  print_notes(experiment.notes());
+  print_notes(line.notes);
+}
+
 Experiment read_experiment(const ServeArguments& arguments, const char* command) {
   if (arguments.experiment.empty()) {
     throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
   }
   Experiment experiment = Experiment::from_file(arguments.experiment);
-  if (!arguments.sglang.empty()) experiment.set_from_sglang_flags(arguments.sglang);
+  if (arguments.sglang) apply_sglang_flags(experiment, *arguments.sglang);
+  if (arguments.sglang_info) apply_sglang_server_info(experiment, *arguments.sglang_info);
   for (const std::string& assignment : arguments.sets) experiment.set(assignment);
   return experiment;
 }
@@ -150,6 +171,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   if (arguments.out.empty() && arguments.timeline)
     throw InputError("--timeline needs --out, the folder to write it to");
 
+  print_notes(experiment.notes());
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
   std::optional<JournalFile> journal;

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,11 @@
 namespace kvtwin {
 
 struct ServeArguments {
-  std::string experiment, out, sglang;
+  std::string experiment, out;
+  std::optional<std::string> sglang, sglang_info;  // flags; a file
   std::vector<std::string> sets;
   bool json = false, force = false, help_keys = false;
+  bool to_sglang = false;                  // only say the experiment as SGLang's flags
   bool journal = false, timeline = false;  // written into the run folder
 };
 
@@ -26,6 +29,8 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments);
 Experiment read_experiment(const ServeArguments& arguments, const char* command);
 // --help-keys
 void list_keys();
+// --to-sglang-flags
+void print_sglang_flags(const Experiment& experiment, const Setup& setup);
 
 // How one world's runs differ from another's, in what is written about them.
 struct ServeTerms {

@@ -83,7 +83,11 @@ void size_tiers(const Experiment& e, Setup& setup) {
   if (bytes_per_token == 0) throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
   engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
   if (engine.device_pages == 0) {
-    const Bytes room = device_kv_bytes(setup.hardware, setup.model, engine.ranks, kMemFraction, engine.chunk_tokens);
+    // SGLang's fraction leaves the activations to the rest of the memory.
+    const double fraction = e.number("tiers.device.memory_fraction");
+    const Bytes room =
+        device_kv_bytes(setup.hardware, setup.model, engine.ranks, fraction == 0 ? kMemFraction : fraction,
+                        fraction == 0 ? engine.chunk_tokens : 0);
     engine.device_pages = room / (engine.shape.token_bytes() * page);
     if (engine.device_pages == 0) {
       throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
@@ -92,6 +96,15 @@ void size_tiers(const Experiment& e, Setup& setup) {
     }
   }
   engine.host_pages = tier_pages(e, "host", page, bytes_per_token);
+  if (const double ratio = e.number("tiers.host.ratio"); ratio != 0) {
+    const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
+    if (pages < 1 || pages > 4e9) {
+      throw InputError(e.where("tiers.host.ratio") + ": of the " + std::to_string(engine.device_pages) +
+                       " pages of L1 that is " + (pages < 1 ? "less than a page" : "more than 4 billion pages") +
+                       "; make it " + (pages < 1 ? "larger" : "smaller"));
+    }
+    engine.host_pages = static_cast<Pages>(pages);
+  }
 }
 
 void configure_scheduler(const Experiment& e, EngineConfig& engine) {
@@ -140,6 +153,15 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   engine.cache_output = e.flag("cache.output");
 }
 
+ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
+  if (!e.text("model.config").empty()) return model_from_file(e.path("model.config").string(), dtype);
+  try {
+    return model_preset(e.text("model.name"), dtype);
+  } catch (const ModelError& error) {
+    throw InputError(e.where("model.name") + ": " + error.what());
+  }
+}
+
 std::uint64_t rate(double bytes_per_second) { return static_cast<std::uint64_t>(bytes_per_second + 0.5); }
 
 }  // namespace
@@ -153,8 +175,7 @@ Setup make_setup(const Experiment& e) {
   } catch (const ModelError& error) {
     throw InputError(e.where("model.kv_dtype") + ": " + error.what());
   }
-  setup.model = e.text("model.config").empty() ? model_preset(e.text("model.name"), dtype)
-                                               : model_from_file(e.path("model.config").string(), dtype);
+  setup.model = model_of(e, dtype);
   setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
                                                    : hardware_from_file(e.path("hardware.file").string());
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
@@ -173,6 +194,7 @@ Setup make_setup(const Experiment& e) {
   setup.world.layer_groups = std::max(1U, setup.engine.shape.layers);
   setup.world.cost = setup.cost.get();
   setup.notes = setup.model.inexact;
+  setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
   return setup;
 }
 

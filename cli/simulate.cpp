@@ -19,6 +19,7 @@ void simulate(const Arguments& arguments) {
   Experiment experiment = read_experiment(arguments, "simulate");
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
   const Setup setup = make_setup(experiment);
+  if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   ServeTerms terms;
   terms.world = experiment.text("sim.world").c_str();
@@ -33,6 +34,9 @@ void add_simulate(CLI::App& program) {
   CLI::App* command = program.add_subcommand("simulate", "Serve an experiment's requests in a simulated world");
   command->footer(
       "Example: kvtwin simulate experiments/quickstart.toml --set tiers.host.gib=64 --out out/host64\n"
+      "         kvtwin simulate experiments/quickstart.toml --from-sglang-flags \"--page-size 32 "
+      "--enable-hierarchical-cache --hicache-ratio 4\"\n"
+      "         kvtwin simulate experiments/chat_hour.toml --to-sglang-flags\n"
       "Keys:    kvtwin simulate --help-keys");
   add_serve_options(*command, arguments);
   command

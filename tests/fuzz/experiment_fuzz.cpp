@@ -1,6 +1,6 @@
-// An experiment file, then a line each for --set (or, behind a '-', for --from-sglang-flags): the parts lie behind
-// one another, separated by a zero byte. Whatever they say, the answer is an experiment or an InputError; and an
-// experiment's resolved form reads back as the same experiment.
+// An experiment file, then a line each for --set (behind a '-' for --from-sglang-flags, behind a '{' what
+// --from-sglang-server-info reads): the parts lie behind one another, separated by a zero byte. Whatever they say, the
+// answer is an experiment or an InputError; and an experiment's resolved form reads back as the same experiment.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +10,7 @@
 
 #include "cli/error.hpp"
 #include "cli/experiment.hpp"
+#include "cli/sglang_flags.hpp"
 
 namespace {
 
@@ -51,7 +52,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     experiment = kvtwin::Experiment::from_text(take_part(rest), "experiment");
     while (!rest.empty()) {
       const std::string_view part = take_part(rest);
-      part.starts_with('-') ? experiment->set_from_sglang_flags(part) : experiment->set(part);
+      if (part.starts_with('-')) {
+        kvtwin::apply_sglang_flags(*experiment, part);
+      } else if (part.starts_with('{')) {
+        kvtwin::apply_sglang_server_info_text(*experiment, part, "info");
+      } else {
+        experiment->set(part);
+      }
     }
   } catch (const kvtwin::InputError&) {
     return 0;

@@ -76,8 +76,10 @@ class Knobs : public testing::Test {
         {"cache.output", "true", "false", {}},
         {"tiers.device.tokens", "20032", "30016", {}},
         {"tiers.device.gib", "3", "4", {}},
+        {"tiers.device.memory_fraction", "0.5", "0.8", {}},
         {"tiers.host.tokens", "60032", "70016", {}},
         {"tiers.host.gib", "6", "8", {}},
+        {"tiers.host.ratio", "1.5", "3", {}},
         {"scheduler.order", "fcfs", "longest_prefix", {}},
         {"scheduler.order_window", "2", "64", ordered},
         {"scheduler.overtake_limit", "0", "64", ordered},
@@ -117,6 +119,9 @@ const std::map<std::string, std::string>& single_valued() {
 // They say how a storage tier works, and there is none as long as single_valued() holds its sizes.
 const std::map<std::string, std::string>& of_storage_tiers() {
   static const std::map<std::string, std::string> keys = {{"cache.prefetch_policy", "wait_complete"},
+                                                          {"cache.prefetch_min_tokens", "64"},
+                                                          {"cache.prefetch_timeout_base_s", "9"},
+                                                          {"cache.prefetch_timeout_per_ki_token_s", "9"},
                                                           {"tiers.disk.path", "/nowhere"},
                                                           {"tiers.disk.format", "segments"},
                                                           {"tiers.remote.url", "redis://nowhere"}};

@@ -1,0 +1,736 @@
+#include "cli/sglang_flags.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+#include "cli/error.hpp"
+#include "cli/sglang_table.hpp"
+#include "models/names.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Takes = SglangFlag::Takes;
+using Is = SglangFlag::Is;
+using Json = nlohmann::json;
+
+constexpr std::string_view kFlagsOption = "--from-sglang-flags";
+constexpr std::string_view kInfoOption = "--from-sglang-server-info";
+constexpr std::size_t kMostText = std::size_t{1} << 20;
+constexpr int kMostDepth = 64;
+
+// SGLang counts 10^9 bytes, and for each rank; here a tier is all ranks together.
+double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
+
+std::string short_text(std::string_view text) {
+  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
+}
+
+// The fewest digits that read back as the same number.
+std::string number_text(double number) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, number);
+  return {text, end};
+}
+
+template <typename T>
+std::optional<T> number_of(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::vector<std::string> words_of(std::string_view words) {
+  std::istringstream in{std::string(words)};
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+std::string joined(const std::vector<std::string>& list, std::size_t most = 40) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, list.size()); ++i) text += (i == 0 ? "" : ", ") + short_text(list[i]);
+  if (list.size() > most) text += " and " + std::to_string(list.size() - most) + " more";
+  return text;
+}
+
+// ---- the flag line -----------------------------------------------------------------------------------
+
+// The end of the JSON object that begins at `at`; npos if it has none. Braces within its strings don't count.
+std::size_t end_of_object(std::string_view text, std::size_t at) {
+  std::size_t open = 0;
+  bool in_string = false;
+  for (; at < text.size(); ++at) {
+    if (in_string) {
+      if (text[at] == '\\')
+        ++at;
+      else if (text[at] == '"')
+        in_string = false;
+    } else if (text[at] == '"') {
+      in_string = true;
+    } else if (text[at] == '{') {
+      ++open;
+    } else if (text[at] == '}' && --open == 0) {
+      return at + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+// As a shell splits a line without variables. Beyond that, a word or a value behind "=" that begins with { is taken
+// whole up to its }: who puts JSON between the quotes of --from-sglang-flags has none left.
+std::vector<std::string> split_line(std::string_view line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+      if (in_word) words.push_back(std::move(word));
+      word.clear();
+      in_word = false;
+      continue;
+    }
+    const bool value_begins = !in_word || (word.starts_with("--") && word.ends_with('='));
+    in_word = true;
+    if (c == '{' && value_begins) {
+      const std::size_t end = end_of_object(line, i);
+      if (end == std::string_view::npos) {
+        throw InputError(std::string(kFlagsOption) + ": " + short_text(line.substr(i)) + " has no closing }");
+      }
+      word += line.substr(i, end - i);
+      i = end - 1;
+    } else if (c == '\'' || c == '"') {
+      std::size_t end = i + 1;
+      for (; end < line.size() && line[end] != c; ++end) {
+        if (c == '"' && line[end] == '\\' && end + 1 < line.size() && (line[end + 1] == '"' || line[end + 1] == '\\'))
+          ++end;
+        word += line[end];
+      }
+      if (end >= line.size()) {
+        throw InputError(std::string(kFlagsOption) + ": " + short_text(line.substr(i)) + " has no closing " + c);
+      }
+      i = end;
+    } else if (c == '\\' && i + 1 < line.size()) {
+      ++i;
+      if (line[i] == '\n') {  // a line goes on
+        in_word = !word.empty();
+      } else {
+        word += line[i];
+      }
+    } else {
+      word += c;
+    }
+  }
+  if (in_word) words.push_back(std::move(word));
+  return words;
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./,:@%+=").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::ranges::all_of(word, plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+// ---- reading -----------------------------------------------------------------------------------------
+
+std::string read_file(const std::string& path, const std::string& where) {
+  std::error_code error;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(path, error)) in.open(path, std::ios::binary);
+  if (!in.is_open()) throw InputError(where + ": " + path + " can't be read; give the path of a JSON file");
+  if (std::filesystem::file_size(path, error) > kMostText) {
+    throw InputError(where + ": " + path + " is longer than 1 MiB; that is no server's settings");
+  }
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+Json read_object(std::string_view text, const std::string& where) {
+  const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMostDepth)
+      throw InputError(where + " is nested deeper than " + std::to_string(kMostDepth) + " levels");
+    return true;
+  };
+  try {
+    Json object = Json::parse(text, check_depth);
+    if (object.is_object()) return object;
+  } catch (const Json::parse_error& error) {
+    throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +
+                     "; it must be one object, { ... }");
+  } catch (const Json::exception&) {
+    throw InputError(where + " holds a number beyond all bounds");
+  }
+  throw InputError(where + " is no JSON object; it must be one, { ... }");
+}
+
+// The preset that a model's path names; empty if none.
+std::string preset_of(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const auto base = [](std::string_view name) {
+    std::string text(name.substr(name.rfind('/') + 1));  // npos + 1 = 0
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    return text;
+  };
+  const std::string wanted = base(path);
+  std::string_view best_preset;
+  std::size_t best = 0;
+  const auto consider = [&](std::string_view preset, std::string known) {
+    if (known.ends_with("-instruct")) known.resize(known.size() - std::string_view("-instruct").size());
+    // Variants go by the same shape: -Instruct, -0324, -FP8.
+    if (known.size() > best && (wanted == known || wanted.starts_with(known + "-"))) {
+      best = known.size();
+      best_preset = preset;
+    }
+  };
+  for (const auto& [preset, repository] : sglang_models()) {
+    consider(preset, base(repository));
+    consider(preset, std::string(preset));
+  }
+  if (wanted == "tiny") return wanted;
+  return std::string(best_preset);
+}
+
+class SglangReader {
+ public:
+  // `option`: for sentences and origins.
+  SglangReader(Experiment& experiment, std::string_view option) : experiment_(experiment), option_(option) {}
+
+  // `said`: the flag or field as the user wrote it.
+  void give(const SglangFlag& flag, std::string value, std::string said) {
+    given_[flag.field] = {std::move(value), std::move(said)};
+  }
+
+  void apply() {
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (is_given(flag.field)) check(flag, given_.at(flag.field));
+    }
+    hierarchical_ = is_given("enable_hierarchical_cache");
+    apply_model();
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (!flag.key.empty()) apply_key(flag);
+    }
+    // HiCache evicts whole nodes; there is no flag for it.
+    if (experiment_.origin("cache.evict_unit") == "default") {
+      experiment_.set("cache.evict_unit=node", "as SGLang evicts");
+      assumed_.emplace_back("cache.evict_unit = node");
+    }
+    apply_roles();
+    apply_host_tier();
+    apply_storage();
+    rewrite_layout();
+    add_notes();
+  }
+
+ private:
+  struct Given {
+    std::string value, said;
+  };
+
+  bool is_given(std::string_view field) const { return given_.contains(field); }
+  const std::string& value(std::string_view field) const { return given_.find(field)->second.value; }
+  std::string where(std::string_view field) const {
+    const auto found = given_.find(field);
+    if (found != given_.end()) return std::string(option_) + " " + found->second.said;
+    return "SGLang's default of " + find_sglang_field(field)->name;
+  }
+  void note(const std::string& sentence) { experiment_.note(std::string(option_) + ": " + sentence); }
+
+  [[noreturn]] void refuse(const Given& given, const std::string& right) const {
+    throw InputError(std::string(option_) + ": " + given.said + " is " +
+                     (given.value.empty() ? "empty" : short_text(given.value)) + "; it must be " + right);
+  }
+
+  // Is the value one that SGLang takes? Counts of tokens are written out.
+  void check(const SglangFlag& flag, Given& given) const {
+    if (flag.takes == Takes::word) {
+      const std::vector<std::string> known = words_of(flag.words);
+      if (std::ranges::find(known, given.value) == known.end()) {
+        throw InputError(std::string(option_) + ": " + given.said + ": " +
+                         unknown_name("value", short_text(given.value), known));
+      }
+    }
+    if (flag.takes == Takes::tokens) given.value = written_out(given);
+    if (flag.takes == Takes::integer || flag.takes == Takes::tokens) {
+      const auto number = number_of<std::int64_t>(given.value);
+      const bool unchunked = flag.field == "chunked_prefill_size" && number == -1;
+      const std::int64_t least = flag.field == "hicache_size" ? 0 : 1;
+      if (!number || (*number < least && !unchunked)) refuse(given, "an integer of at least " + std::to_string(least));
+    }
+    if (flag.takes == Takes::number) {
+      const auto number = number_of<double>(given.value);
+      if (!number || !std::isfinite(*number) || *number <= 0) refuse(given, "a number greater than 0");
+    }
+    if (flag.takes == Takes::text && flag.is == Is::modelled && given.value.empty()) refuse(given, "some text");
+  }
+
+  // 20k, 2m, 1g are thousands; Ki, Mi, Gi are 1024. What a lone K is differs between servers: that isn't guessed.
+  static std::string written_out(const Given& given) {
+    static constexpr std::pair<std::string_view, std::int64_t> kUnits[] = {
+        {"k", 1'000}, {"m", 1'000'000}, {"g", 1'000'000'000}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}};
+    for (const auto& [unit, factor] : kUnits) {
+      if (!given.value.ends_with(unit)) continue;
+      const auto number = number_of<double>(std::string_view(given.value).substr(0, given.value.size() - unit.size()));
+      if (number && *number >= 0 && *number < 1e9) {
+        return std::to_string(static_cast<std::int64_t>(*number * static_cast<double>(factor)));
+      }
+    }
+    return given.value;
+  }
+
+  void apply_model() {
+    if (!is_given("model_path")) return;
+    const std::string& path = value("model_path");
+    std::error_code error;
+    const std::filesystem::path config = std::filesystem::path(path) / "config.json";
+    if (std::filesystem::is_regular_file(config, error)) {
+      experiment_.set("model.config=" + config.string(), where("model_path"));
+      return;
+    }
+    const std::string preset = preset_of(path);
+    // Without one the name is kept: the refusal of an unknown model lists those that are known.
+    experiment_.set("model.name=" + (preset.empty() ? path : preset), where("model_path"));
+    const auto same = [&](const auto& pair) { return pair.second == path; };
+    if (!preset.empty() && preset != path && std::ranges::none_of(sglang_models(), same))
+      note("the model " + short_text(path) + " is taken as the preset " + preset);
+  }
+
+  static std::string ours(std::string_view field, std::string_view word) {
+    for (const SglangWord& pair : sglang_words()) {
+      if (pair.field == field && pair.theirs == word) return std::string(pair.ours);
+    }
+    return std::string(word);
+  }
+
+  void apply_key(const SglangFlag& flag) {
+    if (flag.hierarchical && !hierarchical_) return;
+    if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
+    const std::string key(flag.key);
+    if (is_given(flag.field)) {
+      std::string text = ours(flag.field, value(flag.field));
+      if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
+      experiment_.set(key + "=" + text, where(flag.field));
+      return;
+    }
+    if (flag.preset.empty() || experiment_.origin(key) != "default") return;
+    const std::string before = experiment_.as_toml(key);
+    experiment_.set(key + "=" + ours(flag.field, flag.preset), where(flag.field));
+    if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + flag.preset);
+  }
+
+  // Without chunks SGLang takes requests into a pass up to --max-prefill-tokens, and a longer one alone and whole.
+  std::string unchunked_pass() {
+    const std::string tokens =
+        is_given("max_prefill_tokens") ? value("max_prefill_tokens") : find_sglang_field("max_prefill_tokens")->preset;
+    note(given_.at("chunked_prefill_size").said + " -1: longer prompts are still cut, into passes of " + tokens +
+         " tokens (--max-prefill-tokens)");
+    return tokens;
+  }
+
+  void apply_roles() {
+    if (!is_given("disaggregation_mode")) return;
+    const std::string& mode = value("disaggregation_mode");
+    if (mode != "null") experiment_.set("cluster." + mode + "=1", where("disaggregation_mode"));
+  }
+
+  void remove_tier(const std::string& tier, const std::string& origin) {
+    const std::string prefix = "tiers." + tier + ".";
+    if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0 &&
+        (tier != "host" || experiment_.number(prefix + "ratio") == 0)) {
+      return;
+    }
+    experiment_.set(prefix + "tokens=0", origin);
+    note("the experiment's " + tier + " tier is left out");
+  }
+
+  void apply_host_tier() {
+    if (!hierarchical_) {
+      note("without --enable-hierarchical-cache there is no host tier");
+      remove_tier("host", std::string(option_) + " without --enable-hierarchical-cache");
+      return;
+    }
+    const double gigabytes = is_given("hicache_size") ? number_of<double>(value("hicache_size")).value_or(0) : 0;
+    if (gigabytes > 0) {
+      const auto ranks = static_cast<double>(experiment_.integer("parallel.tp"));
+      experiment_.set("tiers.host.gib=" + number_text(gib_of(gigabytes, ranks)), where("hicache_size"));
+      return;
+    }
+    const std::string& preset = find_sglang_field("hicache_ratio")->preset;
+    if (!is_given("hicache_ratio")) assumed_.push_back("--hicache-ratio " + preset);
+    experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
+                    where("hicache_ratio"));
+  }
+
+  void apply_storage() {
+    if (!hierarchical_ || !is_given("hicache_storage_backend")) {
+      for (const char* tier : {"disk", "remote"}) {
+        remove_tier(tier, std::string(option_) + " without --hicache-storage-backend");
+      }
+      return;
+    }
+    const std::string& backend = value("hicache_storage_backend");
+    const std::string tier = backend == "file" || backend == "nixl" ? "disk" : "remote";
+    const std::string prefix = "tiers." + tier + ".";
+    if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
+      experiment_.set(prefix + "gib=1e9", where("hicache_storage_backend"));
+      note("no flag says how much " + backend + " holds: " + prefix + "gib is without bound");
+    }
+    if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
+  }
+
+  void apply_extra_config() {
+    static constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
+        {"prefetch_threshold", "cache.prefetch_min_tokens"},
+        {"prefetch_timeout_base", "cache.prefetch_timeout_base_s"},
+        {"prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s"}};
+    const std::string from = where("hicache_storage_backend_extra_config");
+    std::string text = value("hicache_storage_backend_extra_config");
+    std::string name = from;
+    if (text.starts_with('@')) {
+      name += " " + text;
+      text = read_file(text.substr(1), from);
+    }
+    const Json config = read_object(text, name + " (YAML and TOML aren't read here)");
+    std::vector<std::string> others;
+    for (const auto& [field, setting] : config.items()) {
+      const auto* known =
+          std::ranges::find(kKeys, std::string_view(field), &std::pair<std::string_view, std::string_view>::first);
+      if (known == std::end(kKeys)) {
+        others.push_back(field);
+        continue;
+      }
+      if (!setting.is_number()) throw InputError(name + ": " + field + " must be a number");
+      experiment_.set(std::string(known->second) + "=" + setting.dump(), from + " " + field);
+    }
+    if (!others.empty()) note("of the extra configuration, not modelled: " + joined(others));
+  }
+
+  // hicache.md's rules of legal pairs, which SGLang applies at its start with a warning.
+  void rewrite_layout() {
+    if (!hierarchical_ || (!is_given("hicache_io_backend") && !is_given("hicache_mem_layout"))) return;
+    const auto rewrite = [&](const std::string& key, const std::string& text, const char* why) {
+      note(key + " becomes " + text + ", as SGLang rewrites it: " + why);
+      experiment_.set(key + "=" + text, std::string(option_) + ", rewritten as by SGLang");
+    };
+    if (experiment_.text("cache.layout") == "page_first_direct" && experiment_.text("cache.io") == "kernel")
+      rewrite("cache.io", "direct", "the copy kernel doesn't read page_first_direct");
+    if (experiment_.text("cache.layout") == "page_first" && experiment_.text("cache.io") == "direct")
+      rewrite("cache.layout", "page_first_direct", "direct copies don't read page_first");
+    if (!is_given("hicache_storage_backend") || experiment_.text("cache.layout") != "layer_first") return;
+    const std::string& backend = value("hicache_storage_backend");
+    if (backend != "mooncake" && backend != "npu_memcache") return;
+    rewrite("cache.layout", experiment_.text("cache.io") == "direct" ? "page_first_direct" : "page_first",
+            "the storage back end needs whole pages");
+  }
+
+  bool is_preset(const SglangFlag& flag) const {
+    const std::string& text = value(flag.field);
+    if (flag.preset.empty()) return false;
+    const auto a = number_of<double>(text), b = number_of<double>(flag.preset);
+    return text == flag.preset || (a && b && *a == *b);
+  }
+
+  void add_notes() {
+    std::map<std::string_view, std::vector<std::string>> not_modelled;
+    std::vector<std::string> idle, without_effect;
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (!is_given(flag.field)) continue;
+      const std::string said = given_.at(flag.field).said + (value(flag.field).empty() ? "" : " " + value(flag.field));
+      if (flag.is == Is::without_effect) without_effect.push_back(given_.at(flag.field).said);
+      if (flag.is == Is::not_modelled && !is_preset(flag)) not_modelled[flag.why].push_back(said);
+      if (flag.hierarchical && !hierarchical_ && !is_preset(flag)) idle.push_back(said);
+    }
+    if (!idle.empty()) note(joined(idle) + ": without effect, as --enable-hierarchical-cache isn't given");
+    for (const auto& [why, list] : not_modelled) note("not modelled: " + joined(list) + " (" + std::string(why) + ")");
+    if (is_given("mem_fraction_static") && is_given("max_total_tokens") && option_ == kFlagsOption) {
+      note(given_.at("mem_fraction_static").said + " is left out, as " + given_.at("max_total_tokens").said +
+           " says the device tier's size");
+    }
+    if (option_ == kFlagsOption && !without_effect.empty())
+      note("without effect on the cache: " + joined(without_effect));
+    std::vector<std::string> by_gpu;
+    for (const char* field : {"mem_fraction_static", "chunked_prefill_size", "max_running_requests"}) {
+      const bool sized = field == std::string_view("mem_fraction_static") && is_given("max_total_tokens");
+      if (!is_given(field) && !sized) by_gpu.push_back(find_sglang_field(field)->name);
+    }
+    if (!by_gpu.empty())
+      note("not given, and found out from the GPU by SGLang, so as in the experiment: " + joined(by_gpu));
+    if (!assumed_.empty())
+      note("not given, so SGLang's default (" + std::string(kSglangVersion) + "): " + joined(assumed_));
+  }
+
+  Experiment& experiment_;
+  std::string_view option_;
+  std::map<std::string, Given, std::less<>> given_;
+  std::vector<std::string> assumed_;
+  bool hierarchical_ = false;
+};
+
+// `python3 -m sglang.launch_server` and the like, and what is set before it.
+std::size_t first_flag(const std::vector<std::string>& words) {
+  std::size_t first = 0;
+  bool sglang = false;
+  for (; first < words.size() && !words[first].starts_with("--"); ++first) {
+    sglang = sglang || words[first].find("sglang") != std::string::npos;
+  }
+  return sglang ? first : 0;
+}
+
+const SglangFlag& known_flag(const std::string& name) {
+  const SglangFlag* flag = find_sglang_flag(name);
+  if (flag != nullptr) return *flag;
+  if (!name.starts_with("--")) {
+    throw InputError(std::string(kFlagsOption) + ": \"" + short_text(name) + "\" is no flag, and belongs to none");
+  }
+  const std::string nearest = nearest_name(name.substr(0, 100), sglang_flag_names());
+  throw InputError(std::string(kFlagsOption) + ": unknown flag \"" + short_text(name) + "\"" +
+                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?") + " Known are SGLang's flags " +
+                   std::string(kSglangVersion));
+}
+
+}  // namespace
+
+void apply_sglang_flags(Experiment& experiment, std::string_view flags) {
+  if (flags.size() > kMostText)
+    throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
+  SglangReader reader(experiment, kFlagsOption);
+  const std::vector<std::string> words = split_line(flags);
+  for (std::size_t i = first_flag(words); i < words.size(); ++i) {
+    std::string name = words[i];
+    std::optional<std::string> value;
+    if (const std::size_t equals = name.find('='); equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const SglangFlag& flag = known_flag(name);
+    const auto value_follows = [&] { return i + 1 < words.size() && !words[i + 1].starts_with("--"); };
+    if (flag.takes == Takes::nothing) {
+      if (value)
+        throw InputError(std::string(kFlagsOption) + ": " + name + " takes no value, and is given " +
+                         short_text(*value));
+    } else if (flag.takes == Takes::list) {
+      while (!value && value_follows()) ++i;
+    } else if (!value) {
+      if (!value_follows()) throw InputError(std::string(kFlagsOption) + ": " + name + " needs a value");
+      value = words[++i];
+    }
+    reader.give(flag, value.value_or(""), name);
+  }
+  reader.apply();
+}
+
+void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name) {
+  const Json info = read_object(text, std::string(kInfoOption) + ": " + name);
+  SglangReader reader(experiment, kInfoOption);
+  std::vector<std::string> unknown;
+  const auto give = [&](const SglangFlag& flag, const std::string& field, const Json& setting) {
+    const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
+                         (setting.is_structured() && setting.empty());
+    if (nothing) return;  // as if not given
+    const bool is_switch = flag.takes == Takes::nothing;
+    const bool fits = is_switch ? setting.is_boolean()
+                                : setting.is_string() || setting.is_number() ||
+                                      (setting.is_object() && flag.field == "hicache_storage_backend_extra_config");
+    if (!fits && flag.is == Is::modelled) {
+      throw InputError(std::string(kInfoOption) + ": " + name + ": " + field + " must be " +
+                       (is_switch ? "true or false" : "a number or a string"));
+    }
+    std::string value = setting.is_string() ? setting.get<std::string>() : setting.dump();
+    if (setting.is_string() && value.empty() && flag.is != Is::modelled) return;
+    reader.give(flag, is_switch ? "" : std::move(value), field);
+  };
+  for (const auto& [field, setting] : info.items()) {
+    if (const SglangFlag* flag = find_sglang_field(field)) {
+      give(*flag, field, setting);
+    } else if (!is_server_info_field(field)) {
+      unknown.push_back(field);
+    }
+  }
+  // What the pool came to, whatever was asked for.
+  if (const auto tokens = info.find("max_total_num_tokens"); tokens != info.end()) {
+    give(*find_sglang_field("max_total_tokens"), "max_total_num_tokens", *tokens);
+  }
+  reader.apply();
+  if (!unknown.empty()) experiment.note(std::string(kInfoOption) + ": unknown fields: " + joined(unknown));
+}
+
+void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file) {
+  apply_sglang_server_info_text(experiment, read_file(file.string(), std::string(kInfoOption)), file.string());
+}
+
+// ---- writing -----------------------------------------------------------------------------------------
+
+namespace {
+
+class SglangWriter {
+ public:
+  SglangWriter(const Experiment& experiment, const Setup& setup) : e_(experiment), setup_(setup) {}
+
+  SglangLine line() {
+    hierarchical_ = setup_.engine.host_pages != 0;
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (flag.is != Is::modelled || (flag.hierarchical && !hierarchical_)) continue;
+      if (flag.field == "model_path") {
+        say_model();
+      } else if (flag.field == "enable_hierarchical_cache") {
+        if (hierarchical_) line_.flags += " " + flag.name;
+      } else if (flag.field == "hicache_ratio") {
+        say_host_tier();
+      } else if (flag.field == "max_total_tokens") {
+        say_device_tier();
+      } else if (flag.field == "hicache_storage_backend_extra_config") {
+        say_extra_config();
+      } else if (!flag.key.empty()) {
+        say_key(flag);
+      }
+    }
+    note_what_is_left();
+    line_.flags.erase(0, 1);
+    return std::move(line_);
+  }
+
+ private:
+  void say(std::string_view flag, const std::string& value) {
+    line_.flags += " " + std::string(flag) + " " + shell_word(value);
+  }
+  void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
+
+  void say_model() {
+    if (const std::string& config = e_.text("model.config"); !config.empty()) {
+      const std::filesystem::path path = std::filesystem::absolute(e_.path("model.config")).lexically_normal();
+      if (path.filename() == "config.json") return say("--model-path", path.parent_path().string());
+      return note("model.config = " + config + ": --model-path takes a folder that holds a config.json");
+    }
+    for (const auto& [preset, repository] : sglang_models()) {
+      if (preset == e_.text("model.name")) return say("--model-path", std::string(repository));
+    }
+    note("model.name = " + e_.text("model.name") + ": no repository is known for it; add --model-path");
+  }
+
+  void say_device_tier() {
+    if (const std::int64_t tokens = e_.integer("tiers.device.tokens"); tokens != 0) {
+      say("--max-total-tokens", std::to_string(tokens));
+    } else if (e_.number("tiers.device.gib") != 0) {
+      const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens;
+      say("--max-total-tokens", std::to_string(tokens_held));
+      note("tiers.device.gib = " + e_.as_toml("tiers.device.gib") + " is said in tokens");
+    }
+  }
+
+  void say_host_tier() {
+    if (const double ratio = e_.number("tiers.host.ratio"); ratio != 0)
+      return say("--hicache-ratio", number_text(ratio));
+    const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
+    const double gib = e_.number("tiers.host.gib");
+    const double gigabytes = std::round(gib / gib_of(1, ranks));
+    if (gib != 0 && gib_of(gigabytes, ranks) == gib) return say("--hicache-size", number_text(gigabytes));
+    say("--hicache-ratio", ratio_text());
+    note(std::string(gib != 0 ? "tiers.host.gib" : "tiers.host.tokens") +
+         " is said as a ratio: --hicache-size takes whole GB a rank");
+  }
+
+  // In as few digits as give the same pages.
+  std::string ratio_text() const {
+    const auto device = static_cast<double>(setup_.engine.device_pages),
+               host = static_cast<double>(setup_.engine.host_pages);
+    for (int digits = 1; digits < 17; ++digits) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%.*g", digits, host / device);
+      if (std::floor(device * number_of<double>(text).value_or(0)) == host) return text;
+    }
+    return number_text(std::nextafter(host / device, 2 * host));
+  }
+
+  void say_extra_config() {
+    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    const auto add = [&](const char* field, const char* key) {
+      for (const Experiment::Key& known : Experiment::keys()) {
+        if (known.name != key) continue;
+        if (const auto* fallback = std::get_if<double>(&known.fallback)) {
+          if (e_.number(key) != *fallback) config[field] = e_.number(key);
+        } else if (e_.integer(key) != std::get<std::int64_t>(known.fallback)) {
+          config[field] = e_.integer(key);
+        }
+      }
+    };
+    add("prefetch_threshold", "cache.prefetch_min_tokens");
+    add("prefetch_timeout_base", "cache.prefetch_timeout_base_s");
+    add("prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s");
+    if (!config.empty()) say("--hicache-storage-backend-extra-config", config.dump());
+  }
+
+  void say_key(const SglangFlag& flag) {
+    const std::string key(flag.key);
+    if (flag.takes == Takes::number) {
+      if (e_.number(key) != 0) say(flag.name, number_text(e_.number(key)));
+      return;
+    }
+    if (flag.takes != Takes::word) {
+      const std::int64_t number = e_.integer(key);
+      const bool one_engine = flag.field == "dp_size" && number == 1;
+      if (number != 0 && !one_engine) say(flag.name, std::to_string(number));
+      return;
+    }
+    std::string word = e_.text(key);
+    for (const SglangWord& pair : sglang_words()) {
+      if (pair.field == flag.field && pair.ours == word) {
+        word = pair.theirs;
+        break;
+      }
+    }
+    const std::vector<std::string> known = words_of(flag.words);
+    if (std::ranges::find(known, word) != known.end()) return say(flag.name, word);
+    note(key + " = " + word + ": " + flag.name + " knows " + joined(known));
+  }
+
+  void note_what_is_left() {
+    // What a server does and can't be told.
+    static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {{"cache.evict_unit", "node"},
+                                                                               {"cache.write_threshold", "1"},
+                                                                               {"cache.path", "via_host"},
+                                                                               {"cache.load_back_min_tokens", "10"},
+                                                                               {"cache.load_back_quota_tokens", "0"},
+                                                                               {"cache.output", "true"},
+                                                                               {"cluster.route", "round_robin"},
+                                                                               {"cluster.prefill", "0"},
+                                                                               {"cluster.decode", "0"}};
+    for (const auto& [key, fixed] : kFixed) {
+      const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cluster.route";
+      const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
+      if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
+    }
+    for (const char* tier : {"disk", "remote"}) {
+      const std::string prefix = std::string("tiers.") + tier + ".";
+      if (e_.integer(prefix + "tokens") != 0 || e_.number(prefix + "gib") != 0)
+        note("the " + std::string(tier) + " tier: add --hicache-storage-backend and what that back end needs");
+    }
+    if (hierarchical_ && e_.text("cache.layout") == "page_first" && e_.text("cache.io") == "direct")
+      note("SGLang rewrites page_first to page_first_direct for direct copies");
+    if (hierarchical_ && e_.text("cache.layout") == "page_first_direct" && e_.text("cache.io") != "direct")
+      note("SGLang rewrites its io back end to direct for page_first_direct");
+  }
+
+  const Experiment& e_;
+  const Setup& setup_;
+  SglangLine line_;
+  bool hierarchical_ = false;
+};
+
+}  // namespace
+
+SglangLine to_sglang_flags(const Experiment& experiment, const Setup& setup) {
+  return SglangWriter(experiment, setup).line();
+}
+
+}  // namespace kvtwin

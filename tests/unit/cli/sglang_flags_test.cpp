@@ -1,0 +1,561 @@
+// SGLang's server flags: what each one sets, what is assumed where one isn't given, what is said and what refused.
+#include "cli/sglang_flags.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/error.hpp"
+#include "cli/sglang_table.hpp"
+#include "models/presets.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+Experiment from_flags(const std::string& flags, const std::string& file = "") {
+  Experiment experiment = Experiment::from_text(file, "file.toml");
+  apply_sglang_flags(experiment, flags);
+  return experiment;
+}
+
+Experiment from_info(const std::string& json, const std::string& file = "") {
+  Experiment experiment = Experiment::from_text(file, "file.toml");
+  apply_sglang_server_info_text(experiment, json, "info.json");
+  return experiment;
+}
+
+// All notes behind one another.
+std::string notes_of(const Experiment& experiment) {
+  std::string text;
+  for (const std::string& note : experiment.notes()) text += note + "\n";
+  return text;
+}
+
+template <typename Function>
+void expect_refused(const Function& function, const std::vector<std::string>& parts) {
+  try {
+    function();
+  } catch (const InputError& error) {
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    return;
+  }
+  ADD_FAILURE() << "not refused: " << parts.front();
+}
+
+void expect_flags_refused(const std::string& flags, const std::vector<std::string>& parts) {
+  SCOPED_TRACE(flags);
+  expect_refused([&] { from_flags(flags); }, parts);
+}
+
+const std::string kHost = "--enable-hierarchical-cache ";
+
+TEST(SglangFlags, EachSetsItsKey) {
+  struct Case {
+    std::string flags, key, value;
+  };
+  for (const Case& c : {
+           Case{"--page-size 32", "cache.page_tokens", "32"},
+           {"--page-size=32", "cache.page_tokens", "32"},
+           {"--page-size 16 --page-size 32", "cache.page_tokens", "32"},
+           {"--tp 4", "parallel.tp", "4"},
+           {"--tp-size 4", "parallel.tp", "4"},
+           {"--tensor-parallel-size=4", "parallel.tp", "4"},
+           {"--dp-size 2", "cluster.engines", "2"},
+           {"--kv-cache-dtype bfloat16", "model.kv_dtype", "'bf16'"},
+           {"--kv-cache-dtype fp8_e4m3", "model.kv_dtype", "'fp8'"},
+           {"--kv-cache-dtype fp8_e5m2", "model.kv_dtype", "'fp8'"},
+           {"--max-total-tokens 123456", "tiers.device.tokens", "123456"},
+           {"--max-total-tokens 20k", "tiers.device.tokens", "20000"},
+           {"--max-total-tokens 1.5m", "tiers.device.tokens", "1500000"},
+           {"--max-total-tokens 2Mi", "tiers.device.tokens", "2097152"},
+           {"--mem-fraction-static 0.875", "tiers.device.memory_fraction", "0.875"},
+           {"--chunked-prefill-size 4096", "scheduler.chunk_tokens", "4096"},
+           {"--chunked-prefill-size -1", "scheduler.chunk_tokens", "16384"},
+           {"--chunked-prefill-size -1 --max-prefill-tokens 32768", "scheduler.chunk_tokens", "32768"},
+           {"--max-running-requests 48", "scheduler.max_running", "48"},
+           {"--max-queued-requests 7", "scheduler.max_waiting", "7"},
+           {"--schedule-policy lpm", "scheduler.order", "'longest_prefix'"},
+           {"--schedule-policy fcfs", "scheduler.order", "'fcfs'"},
+           {"--radix-eviction-policy slru", "cache.eviction", "'slru'"},
+           {"--model-path meta-llama/Llama-3.1-70B-Instruct", "model.name", "'llama-3.1-70b'"},
+           {"--model /models/Meta-Llama-3.1-70B/", "model.name", "'llama-3.1-70b'"},
+           {"--model-path deepseek-ai/DeepSeek-V3-0324", "model.name", "'deepseek-v3'"},
+           {"--model-path deepseek-ai/DeepSeek-V3.1", "model.name", "'deepseek-v3'"},
+           {"--model-path Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "model.name", "'qwen3-coder-30b-a3b'"},
+           {"--model-path openai/gpt-oss-120b", "model.name", "'gpt-oss-120b'"},
+           {"--model-path Qwen/Qwen3-3B", "model.name", "'Qwen/Qwen3-3B'"},
+           {"--disaggregation-mode prefill", "cluster.prefill", "1"},
+           {"--disaggregation-mode decode", "cluster.decode", "1"},
+           {"--disaggregation-mode null", "cluster.decode", "0"},
+           {kHost + "--hicache-ratio 1.5", "tiers.host.ratio", "1.5"},
+           {kHost + "--hicache-write-policy write_back", "cache.write_policy", "'write_back'"},
+           {kHost + "--hicache-write-policy write_through_selective", "cache.write_policy",
+            "'write_through_selective'"},
+           {kHost + "--hicache-io-backend direct", "cache.io", "'direct'"},
+           {kHost + "--hicache-mem-layout layer_first", "cache.layout", "'layer_first'"},
+           {kHost + "--hicache-storage-prefetch-policy best_effort", "cache.prefetch_policy", "'best_effort'"},
+           {kHost + "--hicache-storage-backend file", "tiers.disk.gib", "1000000000.0"},
+           {kHost + "--hicache-storage-backend mooncake", "tiers.remote.gib", "1000000000.0"},
+       }) {
+    const Experiment experiment = from_flags(c.flags);
+    EXPECT_EQ(experiment.as_toml(c.key), c.value) << c.flags;
+    EXPECT_TRUE(experiment.origin(c.key).starts_with("--from-sglang-flags --") || experiment.as_toml(c.key) == "0")
+        << c.flags << ": " << experiment.origin(c.key);
+  }
+}
+
+// 10^9 bytes a rank there, GiB of all ranks here, wherever the ranks stand in the line.
+TEST(SglangFlags, HostSizeCountsEachRank) {
+  for (const std::string& flags :
+       {kHost + "--hicache-size 100 --tp 4", "--tp 4 --hicache-ratio 3 --hicache-size=100 " + kHost}) {
+    const Experiment experiment = from_flags(flags);
+    EXPECT_DOUBLE_EQ(experiment.number("tiers.host.gib"), 4 * 100e9 / 1073741824.0);
+    EXPECT_EQ(experiment.number("tiers.host.ratio"), 0);
+    EXPECT_EQ(experiment.origin("tiers.host.gib"), "--from-sglang-flags --hicache-size");
+  }
+  const Experiment none = from_flags(kHost + "--hicache-size 0");
+  EXPECT_EQ(none.number("tiers.host.ratio"), 2);
+}
+
+TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
+  const Experiment plain = from_flags(kHost);
+  EXPECT_EQ(plain.integer("cache.page_tokens"), 1);
+  EXPECT_EQ(plain.origin("cache.page_tokens"), "SGLang's default of --page-size");
+  EXPECT_EQ(plain.text("cache.io"), "kernel");
+  EXPECT_EQ(plain.text("cache.layout"), "page_first");
+  EXPECT_EQ(plain.text("cache.evict_unit"), "node");
+  EXPECT_EQ(plain.number("tiers.host.ratio"), 2);
+  for (const char* part : {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel",
+                           "cache.evict_unit = node", "--mem-fraction-static", "--max-running-requests"}) {
+    EXPECT_NE(notes_of(plain).find(part), std::string::npos) << notes_of(plain);
+  }
+  const Experiment said = from_flags(
+      kHost, "[cache]\npage_tokens = 16\nio = \"auto\"\nevict_unit = \"page\"\n[tiers.host]\ntokens = 640\n");
+  EXPECT_EQ(said.integer("cache.page_tokens"), 16);
+  EXPECT_EQ(said.origin("cache.page_tokens"), "file.toml:2");
+  EXPECT_EQ(said.text("cache.io"), "auto");
+  EXPECT_EQ(said.text("cache.evict_unit"), "page");
+  EXPECT_EQ(said.integer("tiers.host.tokens"), 0);  // how large the host tier is, the flags say alone
+  EXPECT_EQ(said.number("tiers.host.ratio"), 2);
+}
+
+TEST(SglangFlags, NoHostTierWithoutTheSwitch) {
+  for (const char* size : {"tokens = 6400", "gib = 3.0", "ratio = 2.0"}) {
+    const Experiment experiment = from_flags("--page-size 64 --hicache-size 100 --hicache-io-backend direct",
+                                             std::string("[tiers.host]\n") + size + "\n");
+    EXPECT_EQ(experiment.integer("tiers.host.tokens"), 0);
+    EXPECT_EQ(experiment.number("tiers.host.gib"), 0);
+    EXPECT_EQ(experiment.number("tiers.host.ratio"), 0);
+    EXPECT_EQ(experiment.text("cache.io"), "auto");
+    const std::string notes = notes_of(experiment);
+    EXPECT_NE(notes.find("there is no host tier"), std::string::npos) << notes;
+    EXPECT_NE(notes.find("the experiment's host tier is left out"), std::string::npos) << notes;
+    EXPECT_NE(notes.find("--hicache-size 100, --hicache-io-backend direct: without effect"), std::string::npos)
+        << notes;
+  }
+}
+
+TEST(SglangFlags, DeviceTier) {
+  const Experiment both = from_flags("--max-total-tokens 64000 --mem-fraction-static 0.8");
+  EXPECT_EQ(both.integer("tiers.device.tokens"), 64000);
+  EXPECT_EQ(both.number("tiers.device.memory_fraction"), 0);
+  EXPECT_NE(notes_of(both).find("--mem-fraction-static is left out"), std::string::npos);
+  const Experiment fraction = from_flags("--mem-fraction-static 0.8", "[tiers.device]\ntokens = 6400\n");
+  EXPECT_EQ(fraction.integer("tiers.device.tokens"), 0);
+  // 0.8 of 80 GB less 16.06 GB of weights, at 131,072 bytes a token.
+  EXPECT_NEAR(static_cast<double>(make_setup(fraction).engine.device_pages), (0.8 * 80e9 * 1.0737 - 16.06e9) / 131072,
+              40'000);
+}
+
+TEST(SglangFlags, RatioFollowsTheDevice) {
+  Experiment experiment = from_flags(kHost + "--hicache-ratio 2.5 --page-size 16 --max-total-tokens 3200");
+  EXPECT_EQ(make_setup(experiment).engine.host_pages, 500U);
+  experiment.set("tiers.device.tokens=6400");
+  EXPECT_EQ(make_setup(experiment).engine.host_pages, 1000U);
+  experiment.set("tiers.host.ratio=0.001");
+  expect_refused([&] { make_setup(experiment); }, {"tiers.host.ratio (--set)", "less than a page"});
+}
+
+TEST(SglangFlags, LayoutsAreRewrittenAsBySglang) {
+  struct Case {
+    std::string flags, layout, io;
+  };
+  for (const Case& c : {
+           Case{"--hicache-io-backend direct", "page_first_direct", "direct"},
+           {"--hicache-io-backend direct --hicache-mem-layout page_first", "page_first_direct", "direct"},
+           {"--hicache-mem-layout page_first_direct", "page_first_direct", "direct"},
+           {"--hicache-io-backend kernel --hicache-mem-layout page_first_direct", "page_first_direct", "direct"},
+           {"--hicache-io-backend direct --hicache-mem-layout layer_first", "layer_first", "direct"},
+           {"--hicache-mem-layout layer_first", "layer_first", "kernel"},
+           {"--hicache-mem-layout page_head", "page_head", "kernel"},
+           {"--hicache-mem-layout layer_first --hicache-storage-backend mooncake", "page_first", "kernel"},
+           {"--hicache-mem-layout layer_first --hicache-io-backend direct --hicache-storage-backend mooncake",
+            "page_first_direct", "direct"},
+           {"--hicache-mem-layout layer_first --hicache-storage-backend file", "layer_first", "kernel"},
+       }) {
+    const Experiment experiment = from_flags(kHost + c.flags);
+    EXPECT_EQ(experiment.text("cache.layout"), c.layout) << c.flags;
+    EXPECT_EQ(experiment.text("cache.io"), c.io) << c.flags;
+  }
+}
+
+TEST(SglangFlags, ExtraConfiguration) {
+  const Folder folder;
+  write_text(folder / "extra.json", R"({"prefetch_threshold": 512, "prefetch_timeout_base": 2})");
+  const std::string storage = kHost + "--hicache-storage-backend file --hicache-storage-backend-extra-config";
+  for (const std::string& flags :
+       {storage + R"( '{"prefetch_threshold": 512, "prefetch_timeout_base": 2}')",
+        storage + R"( {"prefetch_threshold": 512, "prefetch_timeout_base": 2})",
+        storage + R"(={"prefetch_threshold": 512, "prefetch_timeout_base": 2} --page-size 64)",
+        storage + R"( "{\"prefetch_threshold\": 512, \"prefetch_timeout_base\": 2}")",
+        storage + " @" + (folder / "extra.json")}) {
+    const Experiment experiment = from_flags(flags);
+    EXPECT_EQ(experiment.integer("cache.prefetch_min_tokens"), 512) << flags;
+    EXPECT_EQ(experiment.number("cache.prefetch_timeout_base_s"), 2) << flags;
+    EXPECT_EQ(experiment.number("cache.prefetch_timeout_per_ki_token_s"), 0.25) << flags;
+  }
+  const Experiment more = from_flags(storage + R"( '{"tp_lcm_size": 8, "a": {"b": "} {"}}')");
+  EXPECT_NE(notes_of(more).find("not modelled: a, tp_lcm_size"), std::string::npos) << notes_of(more);
+  expect_flags_refused(storage + R"( '{"prefetch_threshold": "x"}')", {"prefetch_threshold", "a number"});
+  expect_flags_refused(storage + R"( '{"prefetch_threshold": -1}')", {"cache.prefetch_min_tokens", "at least 0"});
+  expect_flags_refused(storage + " '{'", {"extra-config", "no JSON"});
+  expect_flags_refused(storage + " '[1]'", {"extra-config", "object"});
+  expect_flags_refused(storage + " {1", {"closing }"});
+  expect_flags_refused(storage + " @nowhere.yaml", {"nowhere.yaml", "can't be read"});
+  expect_flags_refused(storage + " @/dev/zero", {"/dev/zero", "can't be read"});
+}
+
+TEST(SglangFlags, ModelFolders) {
+  const Folder folder;
+  write_text(folder / "config.json", text_of(KVTWIN_SOURCE_DIR "/models/presets/models/tiny.json"));
+  const Experiment experiment = from_flags("--model-path '" + folder.path().string() + "'");
+  EXPECT_EQ(experiment.text("model.config"), folder / "config.json");
+  EXPECT_EQ(experiment.text("model.name"), "");
+  // A path from flags is relative to where the user is, not to the experiment's file.
+  EXPECT_EQ(experiment.path("model.config"), folder / "config.json");
+}
+
+TEST(SglangFlags, WordsAreSplitAsByAShell) {
+  for (const char* flags : {
+           "--page-size 32 --schedule-policy lpm", "  --page-size\t32\n--schedule-policy   lpm ",
+           "--page-size '32' --schedule-policy \"lpm\"", "--page-size=3\"2\" --schedule-policy l'p'm",
+           "--page-size \\\n  32 \\\n  --schedule-policy lpm",
+           "python3 -m sglang.launch_server --page-size 32 --schedule-policy lpm",
+           "CUDA_VISIBLE_DEVICES=0 sglang serve --page-size 32 --schedule-policy lpm",
+           "--served-model-name 'a b' --page-size 32 --chat-template \"it's\" --schedule-policy lpm",
+           "--log-requests-target stdout /tmp/x --page-size 32 --schedule-policy lpm --cuda-graph-bs 1 2 4",
+           "--page-si 32 --schedule-po lpm",  // argparse takes what begins only one flag's name
+       }) {
+    const Experiment experiment = from_flags(flags);
+    EXPECT_EQ(experiment.integer("cache.page_tokens"), 32) << flags;
+    EXPECT_EQ(experiment.text("scheduler.order"), "longest_prefix") << flags;
+  }
+}
+
+TEST(SglangFlags, WhatIsNotModelledIsNamed) {
+  const Experiment experiment = from_flags(
+      "--disable-radix-cache --pp-size 2 --ep 8 --context-length 32768 --schedule-conservativeness 1.00 --port 30000 "
+      "--host=0.0.0.0 --trust-remote-code --quantization fp8");
+  const std::string notes = notes_of(experiment);
+  for (const char* part : {"not modelled: --disable-radix-cache (kvtwin always caches prefixes)", "--pp-size 2, --ep 8",
+                           "--context-length 32768", "--quantization fp8", "without effect on the cache: "}) {
+    EXPECT_NE(notes.find(part), std::string::npos) << part << "\n" << notes;
+  }
+  for (const char* idle : {"--host", "--port", "--trust-remote-code"}) {
+    EXPECT_NE(notes.find(idle, notes.find("without effect on the cache")), std::string::npos) << notes;
+  }
+  EXPECT_EQ(notes.find("--schedule-conservativeness"), std::string::npos) << "as by default";
+}
+
+TEST(SglangFlags, Refusals) {
+  expect_flags_refused("--page_size 64", {"\"--page_size\"", "\"--page-size\"?"});
+  expect_flags_refused("--hicache-rato 2", {"\"--hicache-rato\"", "\"--hicache-ratio\"?"});
+  expect_flags_refused("--hicache 2", {"\"--hicache\""});  // begins several
+  expect_flags_refused("-p 2", {"\"-p\""});
+  expect_flags_refused("64", {"\"64\"", "no flag"});
+  expect_flags_refused("--page-size 64 65", {"\"65\"", "no flag"});
+  expect_flags_refused("--page-size", {"--page-size needs a value"});
+  expect_flags_refused("--page-size --tp 2", {"--page-size needs a value"});
+  expect_flags_refused("--page-size=", {"--page-size is empty"});
+  expect_flags_refused("--page-size 6.5", {"--page-size is 6.5", "integer"});
+  expect_flags_refused("--page-size -64", {"--page-size is -64", "at least 1"});
+  expect_flags_refused("--page-size 99999999999999999999", {"--page-size", "integer"});
+  expect_flags_refused("--page-size 9999999", {"--page-size", "cache.page_tokens", "at most"});
+  expect_flags_refused("--max-total-tokens 20K", {"--max-total-tokens", "20K"});  // 20,000 or 20,480?
+  expect_flags_refused("--chunked-prefill-size 0", {"--chunked-prefill-size is 0"});
+  expect_flags_refused("--mem-fraction-static nan", {"--mem-fraction-static is nan", "number"});
+  expect_flags_refused("--mem-fraction-static 1.5", {"--mem-fraction-static", "at most 1"});
+  expect_flags_refused("--schedule-policy fcf", {"--schedule-policy", "\"fcf\"", "\"fcfs\"?", "lpm"});
+  expect_flags_refused("--enable-hierarchical-cache true", {"\"true\"", "no flag"});
+  expect_flags_refused("--enable-hierarchical-cache=true", {"--enable-hierarchical-cache takes no value", "true"});
+  expect_flags_refused("--hicache-ratio 0", {"--hicache-ratio is 0", "greater than 0"});
+  expect_flags_refused("--hicache-size 0.5", {"--hicache-size is 0.5", "integer"});
+  expect_flags_refused("--hicache-size many", {"--hicache-size is many", "integer"});
+  expect_flags_refused("--model-path ''", {"--model-path is empty"});
+  expect_flags_refused("--model-path 'x", {"closing '"});
+  expect_flags_refused(std::string(2 << 20, ' '), {"1 MiB"});
+  expect_flags_refused("--" + std::string(100'000, 'x'), {"unknown flag"});
+}
+
+// Legal in SGLang and not served here: the key's own refusal, which names the flag.
+TEST(SglangFlags, WhatIsNotServedIsRefusedByItsKey) {
+  for (const auto& [flags, part] : std::vector<std::pair<std::string, std::string>>{
+           {kHost + "--hicache-storage-backend file", "tiers.disk.gib (--from-sglang-flags --hicache-storage-backend)"},
+           {kHost + "--hicache-storage-backend mooncake", "tiers.remote.gib (--from-sglang-flags"},
+           {kHost + "--hicache-mem-layout page_first_kv_split",
+            "cache.layout (--from-sglang-flags --hicache-mem-layout)"},
+           {kHost + "--hicache-io-backend kernel_ascend", "cache.io (--from-sglang-flags --hicache-io-backend)"},
+           {"--schedule-policy lof", "scheduler.order (--from-sglang-flags --schedule-policy)"},
+           {"--kv-cache-dtype nvfp4", "model.kv_dtype (--from-sglang-flags --kv-cache-dtype)"},
+           {"--dp 2", "cluster.engines (--from-sglang-flags --dp)"},
+           {"--disaggregation-mode decode", "cluster.decode (--from-sglang-flags --disaggregation-mode)"},
+           {"--model-path mistralai/Mistral-7B", "model.name (--from-sglang-flags --model-path)"}}) {
+    expect_refused([&] { make_setup(from_flags(flags)); }, {part});
+  }
+}
+
+TEST(SglangFlags, EveryPresetHasARepositoryThatNamesIt) {
+  for (const std::string& preset : model_preset_names()) {
+    if (preset == "tiny") continue;  // our own
+    const auto found =
+        std::ranges::find(sglang_models(), std::string_view(preset), [](const auto& row) { return row.first; });
+    ASSERT_NE(found, sglang_models().end()) << preset;
+    EXPECT_EQ(from_flags("--model-path " + std::string(found->second)).text("model.name"), preset);
+  }
+}
+
+TEST(SglangFlags, TableIsSound) {
+  std::vector<std::string> names = sglang_flag_names();
+  std::ranges::sort(names);
+  EXPECT_EQ(std::ranges::adjacent_find(names), names.end()) << *std::ranges::adjacent_find(names);
+  for (const SglangFlag& flag : sglang_flags()) {
+    EXPECT_EQ(find_sglang_flag(flag.name), &flag) << flag.name;
+    const auto known = std::ranges::find(Experiment::keys(), flag.key, &Experiment::Key::name);
+    EXPECT_TRUE(flag.key.empty() || known != Experiment::keys().end()) << flag.name;
+    EXPECT_EQ(flag.is == SglangFlag::Is::not_modelled, !flag.why.empty()) << flag.name;
+  }
+}
+
+// ---- a server's own account --------------------------------------------------------------------------
+
+TEST(SglangServerInfo, FieldsSetTheKeys) {
+  const Experiment experiment = from_info(R"({
+    "model_path": "meta-llama/Llama-3.1-70B-Instruct", "tp_size": 4, "page_size": 64, "kv_cache_dtype": "fp8_e4m3",
+    "enable_hierarchical_cache": true, "hicache_ratio": 2.0, "hicache_size": 30, "hicache_io_backend": "direct",
+    "hicache_mem_layout": "page_first_direct", "chunked_prefill_size": 8192, "schedule_policy": "lpm",
+    "mem_fraction_static": 0.87, "max_total_tokens": null, "max_total_num_tokens": 512000, "pp_size": 1,
+    "disable_radix_cache": false, "max_running_requests": 96, "port": 30000, "lora_paths": [], "host": "0.0.0.0",
+    "internal_states": [{"a": [1, 2]}], "version": "0.5.9", "something_new": 3})");
+  EXPECT_EQ(experiment.text("model.name"), "llama-3.1-70b");
+  EXPECT_EQ(experiment.integer("parallel.tp"), 4);
+  EXPECT_EQ(experiment.text("model.kv_dtype"), "fp8");
+  EXPECT_EQ(experiment.integer("tiers.device.tokens"), 512000);
+  EXPECT_EQ(experiment.origin("tiers.device.tokens"), "--from-sglang-server-info max_total_num_tokens");
+  EXPECT_EQ(experiment.number("tiers.device.memory_fraction"), 0);
+  EXPECT_DOUBLE_EQ(experiment.number("tiers.host.gib"), 4 * 30e9 / 1073741824.0);
+  EXPECT_EQ(experiment.text("cache.io"), "direct");
+  EXPECT_EQ(experiment.integer("scheduler.max_running"), 96);
+  const std::string notes = notes_of(experiment);
+  EXPECT_NE(notes.find("unknown fields: something_new"), std::string::npos) << notes;
+  for (const char* quiet : {"port", "lora_paths", "pp_size", "internal_states", "not modelled"}) {
+    EXPECT_EQ(notes.find(quiet), std::string::npos) << notes;
+  }
+}
+
+TEST(SglangServerInfo, OffMeansNoHostTier) {
+  const Experiment experiment =
+      from_info(R"({"enable_hierarchical_cache": false, "hicache_ratio": 2.0})", "[tiers.host]\ntokens = 6400\n");
+  EXPECT_EQ(experiment.integer("tiers.host.tokens"), 0);
+  EXPECT_NE(notes_of(experiment).find("there is no host tier"), std::string::npos);
+}
+
+TEST(SglangServerInfo, Refusals) {
+  const auto refused = [](const std::string& json, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(json.substr(0, 100));
+    expect_refused([&] { from_info(json); }, parts);
+  };
+  refused("", {"info.json", "no JSON"});
+  refused("[]", {"info.json", "object"});
+  refused("{\"page_size\": }", {"info.json", "byte"});
+  refused("{\"page_size\": 1e999}", {"info.json", "bounds"});
+  refused("{\"page_size\": [64]}", {"info.json", "page_size", "a number or a string"});
+  refused("{\"page_size\": 64.5}", {"page_size is 64.5", "integer"});
+  refused("{\"page_size\": true}", {"page_size"});
+  refused("{\"schedule_policy\": \"lmp\"}", {"schedule_policy", "lpm"});
+  refused("{\"enable_hierarchical_cache\": 1}", {"enable_hierarchical_cache", "true or false"});
+  refused("{\"max_total_num_tokens\": \"x\"}", {"max_total_num_tokens is x", "integer"});
+  std::string deep = "{\"a\": ";
+  for (int i = 0; i < 200'000; ++i) deep += '[';
+  refused(deep, {"deeper than 64"});
+}
+
+// ---- and back ----------------------------------------------------------------------------------------
+
+std::string canonical(const std::string& flags) {
+  const Experiment experiment = from_flags(flags);
+  const SglangLine line = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_TRUE(line.notes.empty()) << flags << ": " << line.notes.front();
+  return line.flags;
+}
+
+// Lines as in SGLang's documents and in tickets, and what they come to.
+TEST(SglangLines, RealOnesBecomeCanonical) {
+  const std::string scheduler = " --schedule-policy fcfs --radix-eviction-policy lru";
+  const std::vector<std::pair<std::string, std::string>> lines = {
+      {"python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct",
+       "--model-path meta-llama/Llama-3.1-8B-Instruct --kv-cache-dtype auto --tp-size 1 --page-size 1 "
+       "--chunked-prefill-size 8192 --max-running-requests 256" +
+           scheduler},
+      {"python3 -m sglang.launch_server --model-path meta-llama/Meta-Llama-3.1-8B-Instruct --host 0.0.0.0 --port 30000 "
+       "--page-size 64 --enable-hierarchical-cache --hicache-ratio 2 --hicache-size 100 --hicache-io-backend kernel "
+       "--hicache-write-policy write_through --enable-metrics",
+       "--model-path meta-llama/Llama-3.1-8B-Instruct --kv-cache-dtype auto --tp-size 1 --page-size 64 "
+       "--chunked-prefill-size 8192 --max-running-requests 256" +
+           scheduler +
+           " --enable-hierarchical-cache --hicache-size 100 --hicache-write-policy write_through --hicache-io-backend "
+           "kernel --hicache-mem-layout page_first --hicache-storage-prefetch-policy timeout"},
+      {"sglang serve --model-path deepseek-ai/DeepSeek-R1 --tp 16 --nnodes 2 --node-rank 0 --dist-init-addr "
+       "node0:5000 --trust-remote-code --mem-fraction-static 0.9 --chunked-prefill-size 4096 --attention-backend "
+       "flashmla --page-size=64 --enable-hierarchical-cache --hicache-mem-layout page_first_direct",
+       "--model-path deepseek-ai/DeepSeek-V3 --kv-cache-dtype auto --tp-size 16 --page-size 64 --mem-fraction-static "
+       "0.9 --chunked-prefill-size 4096 --max-running-requests 256" +
+           scheduler +
+           " --enable-hierarchical-cache --hicache-ratio 2 --hicache-write-policy write_through --hicache-io-backend "
+           "direct --hicache-mem-layout page_first_direct --hicache-storage-prefetch-policy timeout"},
+      {"python -m sglang.launch_server --model Qwen/Qwen3-32B-FP8 --tensor-parallel-size 4 --kv-cache-dtype fp8_e5m2 "
+       "--schedule-policy lpm --max-total-tokens 400k --max-running-requests 128 --max-queued-requests 1000 "
+       "--enable-hierarchical-cache --hicache-ratio 1.2 --hicache-io-backend direct --page-size 32",
+       "--model-path Qwen/Qwen3-32B --kv-cache-dtype fp8_e4m3 --tp-size 4 --page-size 32 --max-total-tokens 400000 "
+       "--chunked-prefill-size 8192 --max-running-requests 128 --max-queued-requests 1000 --schedule-policy lpm "
+       "--radix-eviction-policy lru --enable-hierarchical-cache --hicache-ratio 1.2 --hicache-write-policy "
+       "write_through --hicache-io-backend direct --hicache-mem-layout page_first_direct "
+       "--hicache-storage-prefetch-policy timeout"},
+  };
+  for (const auto& [line, expected] : lines) {
+    EXPECT_EQ(canonical(line), expected) << line;
+    EXPECT_EQ(canonical(expected), expected);
+  }
+}
+
+TEST(SglangLines, WhatNoFlagSaysIsNamed) {
+  Experiment experiment = Experiment::from_text("", "");
+  for (const char* setting :
+       {"model.name=tiny", "hardware.name=cpu-host", "cache.eviction=fifo", "cache.io=auto", "tiers.device.gib=0.01",
+        "tiers.host.gib=0.033", "cache.load_back_min_tokens=0", "cache.layout=page_first"}) {
+    experiment.set(setting);
+  }
+  const kvtwin::Setup setup = make_setup(experiment);  // not testing's
+  const SglangLine line = to_sglang_flags(experiment, setup);
+  std::string notes;
+  for (const std::string& note : line.notes) notes += note + "\n";
+  for (const char* part : {"model.name = tiny", "cache.eviction = fifo", "cache.io = auto", "cache.evict_unit = page",
+                           "tiers.device.gib", "tiers.host.gib", "cache.load_back_min_tokens = 0"}) {
+    EXPECT_NE(notes.find(part), std::string::npos) << part << "\n" << notes;
+  }
+  // What is said in other words comes to the same pages.
+  Experiment again = Experiment::from_text("", "");
+  for (const char* setting : {"model.name=tiny", "hardware.name=cpu-host"}) again.set(setting);
+  apply_sglang_flags(again, line.flags);
+  EXPECT_EQ(make_setup(again).engine.device_pages, setup.engine.device_pages);
+  EXPECT_EQ(make_setup(again).engine.host_pages, setup.engine.host_pages);
+}
+
+// ---- the program -------------------------------------------------------------------------------------
+
+class SglangProgram : public testing::Test {
+ protected:
+  SglangProgram() {
+    around_.folder = folder_.path();
+    write_text(folder_ / "trace.jsonl",
+               R"({"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]})");
+    write_text(folder_ / "good.toml", "[workload]\ntrace = \"trace.jsonl\"\n[cache]\npage_tokens = 16\n");
+  }
+  Outcome simulate(std::vector<std::string> more) {
+    more.insert(more.begin(), {"simulate", "good.toml", "--world", kAnyWorld});
+    return run(more, around_);
+  }
+
+  Folder folder_;
+  Surroundings around_;
+};
+
+TEST_F(SglangProgram, FileThenFlagsThenSet) {
+  const auto page_line = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = more;
+    arguments.insert(arguments.end(), {"--out", "out", "--force"});
+    const Outcome outcome = simulate(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::string resolved = text_of(folder_ / "out/experiment.resolved.toml");
+    const std::size_t at = resolved.find("cache.page_tokens");
+    return resolved.substr(at, resolved.find('\n', at) - at);
+  };
+  EXPECT_EQ(page_line({}), "cache.page_tokens = 16  # good.toml:4");
+  EXPECT_EQ(page_line({"--from-sglang-flags", "--tp 1"}), "cache.page_tokens = 16  # good.toml:4");
+  EXPECT_EQ(page_line({"--from-sglang-flags", "--page-size 32"}),
+            "cache.page_tokens = 32  # --from-sglang-flags --page-size");
+  write_text(folder_ / "good.toml", "[workload]\ntrace = \"trace.jsonl\"\n");
+  EXPECT_EQ(page_line({"--from-sglang-flags", ""}), "cache.page_tokens = 1  # SGLang's default of --page-size");
+  EXPECT_EQ(page_line({"--set", "cache.page_tokens=64", "--from-sglang-flags", "--page-size 32"}),
+            "cache.page_tokens = 64  # --set");
+}
+
+TEST_F(SglangProgram, NotesGoToStderrAndIntoTheReport) {
+  const Outcome outcome = simulate({"--from-sglang-flags", "--page-size 32 --pp-size 2", "--json"});
+  EXPECT_NE(outcome.err.find("kvtwin: note: --from-sglang-flags: not modelled: --pp-size 2"), std::string::npos);
+  const Json report = outcome.json();
+  const bool found = std::ranges::any_of(report.at("notes"), [](const Json& note) {
+    return note.get<std::string>().find("--pp-size 2") != std::string::npos;
+  });
+  EXPECT_TRUE(found) << outcome.out;
+}
+
+TEST_F(SglangProgram, ServerInfo) {
+  write_text(folder_ / "info.json", R"({"page_size": 32, "max_total_num_tokens": 6400})");
+  const Outcome outcome = simulate({"--from-sglang-server-info", "info.json", "--to-sglang-flags"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("--page-size 32 --max-total-tokens 6400 "), std::string::npos) << outcome.out;
+  for (const auto& [more, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--from-sglang-server-info", "nowhere.json"}, "nowhere.json"},
+           {{"--from-sglang-server-info", "."}, "can't be read"},
+           {{"--from-sglang-server-info", ""}, "can't be read"},
+           {{"--from-sglang-server-info", "info.json", "--from-sglang-flags", "--tp 1"}, "--from-sglang-flags"}}) {
+    const Outcome refused = simulate(more);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find(part), std::string::npos) << refused.err;
+    EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
+  }
+}
+
+TEST_F(SglangProgram, ToFlagsRunsNothing) {
+  for (const char* command : {"simulate", "run"}) {
+    const Outcome outcome = run({command, "good.toml", "--to-sglang-flags", "--out", "out"}, around_);
+    if (std::string(command) == "run" && !KVTWIN_TEST_REAL) continue;
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(outcome.out.starts_with("--model-path meta-llama/Llama-3.1-8B-Instruct ")) << outcome.out;
+    EXPECT_EQ(std::ranges::count(outcome.out, '\n'), 1);
+    EXPECT_FALSE(fs::exists(folder_ / "out"));
+  }
+}
+
+// As the help says it.
+TEST(SglangHelp, ExamplesRun) {
+  Surroundings around;
+  around.folder = KVTWIN_SOURCE_DIR;
+  EXPECT_NE(run({"simulate", "--help"})
+                .out.find("--from-sglang-flags \"--page-size 32 --enable-hierarchical-cache --hicache-ratio 4\""),
+            std::string::npos);
+  EXPECT_EQ(run({"simulate", "experiments/quickstart.toml", "--world", kAnyWorld, "--from-sglang-flags",
+                 "--page-size 32 --enable-hierarchical-cache --hicache-ratio 4"},
+                around)
+                .exit_code,
+            0);
+  EXPECT_EQ(run({"simulate", "experiments/chat_hour.toml", "--to-sglang-flags"}, around).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
