@@ -174,6 +174,11 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   return end;
 }
 
+std::uint32_t Cache::write_threshold() const {
+  if (config_.write_threshold != 0) return config_.write_threshold;
+  return config_.write_policy == WritePolicy::write_through_selective ? 2 : 1;
+}
+
 // HiCache's hit rule: every complete insert counts one hit on the nodes of its path; from the threshold on
 // a node is backed up, its ancestors first so that the host's copies stay prefix-closed.
 void Cache::back_up_path(NodeId end) {
@@ -184,7 +189,7 @@ void Cache::back_up_path(NodeId end) {
   }
   std::size_t deepest = path_.size();  // path_ runs upwards
   for (std::size_t i = 0; i < path_.size(); ++i) {
-    if (tree_.node(path_[i]).backup_hits >= config_.write_threshold) {
+    if (tree_.node(path_[i]).backup_hits >= write_threshold()) {
       deepest = i;
       break;
     }

@@ -107,6 +107,7 @@ class Cache {
 
   Pages evict_device(Pages pages);
   Pages evict_host(Pages pages);
+  std::uint32_t write_threshold() const;
   void back_up_path(NodeId end);
   bool queue_backup(NodeId id);
   void drop_host_copies(NodeId top);

@@ -16,7 +16,8 @@
 
 namespace kvtwin {
 
-enum class WritePolicy : std::uint8_t { write_through };
+// When pages are written from L1 to L2: at their first complete insert, at their second, or when they leave L1.
+enum class WritePolicy : std::uint8_t { write_through, write_through_selective, write_back };
 enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
 
@@ -33,7 +34,7 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   WritePolicy write_policy = WritePolicy::write_through;
-  std::uint32_t write_threshold = 1;  // inserts before a node is backed up
+  std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = the policy's own
   Tokens load_back_min_tokens = 10;   // shorter host hits are computed again
   Pages load_back_quota_pages = 0;    // most pages that one request loads back; 0 = no quota
   bool cache_output = true;           // generated pages enter the index

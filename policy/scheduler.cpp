@@ -286,7 +286,8 @@ void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, Ti
       request.record.load_wait_ns += stalled_ns;
     }
     const bool chunked = request.kv_tokens < request.prefill_target;
-    publish(request, chunked);
+    // The one token that a request may be after ends it, and its end publishes: one insert, not two.
+    if (chunked || request.output_left() > 1) publish(request, chunked);
     if (!chunked) produce_token(request, end);
   }
 }

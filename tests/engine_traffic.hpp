@@ -57,7 +57,8 @@ inline EngineConfig random_engine(Splitmix& rng) {
   config.device_pages = rng.between(12, 80);
   config.host_pages = rng.chance(20) ? 0 : rng.between(4, 120);
   config.evict_unit = rng.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_threshold = static_cast<std::uint32_t>(rng.between(1, 2));
+  config.write_policy = rng.chance(50) ? WritePolicy::write_through : WritePolicy::write_through_selective;
+  config.write_threshold = static_cast<std::uint32_t>(rng.between(0, 2));
   config.load_back_min_tokens = rng.below(8);
   config.load_back_quota_pages = rng.chance(50) ? 0 : rng.between(1, 20);
   config.cache_output = rng.chance(80);

@@ -64,7 +64,8 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.io = pick(random, {IoBackend::automatic, IoBackend::direct, IoBackend::kernel});
   e.eviction = std::string(eviction_names()[random.below(eviction_names().size())]);
   e.evict_unit = random.below(3) == 0 ? EvictUnit::node : EvictUnit::page;
-  e.write_threshold = pick<std::uint32_t>(random, {1, 1, 2, 3});
+  e.write_policy = pick(random, {WritePolicy::write_through, WritePolicy::write_through_selective});
+  e.write_threshold = pick<std::uint32_t>(random, {0, 0, 1, 3});
   e.load_back_min_tokens = pick<Tokens>(random, {0, 1, 10, 40});
   e.load_back_quota_pages = pick<Pages>(random, {0, 0, 3, 20});
   e.cache_output = random.below(3) != 0;

@@ -64,6 +64,38 @@ TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back
   EXPECT_TRUE(rig.engine.idle());
 }
 
+TEST(Engine, write_through_selective_backs_up_at_the_second_complete_insert) {
+  EngineConfig config = small_config(16, 16);
+  config.write_policy = WritePolicy::write_through_selective;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);  // one token: prefill's end is the request's, and one insert
+  rig.drain();
+  EXPECT_EQ(rig.events.count(EventKind::backup_queued), 0U);
+  rig.arrive(1, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
+  rig.drain();
+  rig.arrive(2, document({11, 12, 13, 14}), 17, 2);  // prefill's end and the request's
+  rig.complete_pass();
+  EXPECT_TRUE(rig.world.transfers.empty());
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.transfers.size(), 1U);
+  rig.drain();
+}
+
+TEST(Engine, a_write_threshold_wins_over_the_policys_own) {
+  EngineConfig config = small_config(16, 16);
+  config.write_policy = WritePolicy::write_through_selective;
+  config.write_threshold = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.transfers.size(), 1U);
+  rig.drain();
+}
+
 TEST(Engine, a_host_hit_below_the_threshold_is_computed_again) {
   EngineConfig config = small_config(6, 16);
   config.load_back_min_tokens = 100;
