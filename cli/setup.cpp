@@ -52,8 +52,6 @@ void refuse_what_is_missing(const Experiment& e) {
     }
     choose<int>(e, key, {{served, 0}});
   }
-  if (e.text("cache.write_policy") == "write_back")
-    throw InputError(e.where("cache.write_policy") + ": write_back isn't served yet; set it to write_through");
   choose<int>(e, "cache.prefetch_policy", {{"best_effort", 0}, {"wait_complete", 1}, {"timeout", 2}});
 }
 
@@ -135,7 +133,9 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});
   engine.write_policy = choose<WritePolicy>(e, "cache.write_policy",
                                             {{"write_through", WritePolicy::write_through},
-                                             {"write_through_selective", WritePolicy::write_through_selective}});
+                                             {"write_through_selective", WritePolicy::write_through_selective},
+                                             {"write_back", WritePolicy::write_back}});
+  engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
   engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
   engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
   const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));

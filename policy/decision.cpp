@@ -36,6 +36,7 @@ std::string_view name_of(Reason reason) {
     case Reason::lost: return "lost";
     case Reason::transfer_failed: return "transfer_failed";
     case Reason::chunk: return "chunk";
+    case Reason::host_pressure: return "host_pressure";
   }
   return "unknown";
 }

@@ -31,7 +31,8 @@ enum class Reason : std::uint8_t {
   demoted,  // evicted from L1, copy kept in L2
   lost,     // evicted without a copy left
   transfer_failed,
-  chunk,  // a prefill that leaves prompt to do
+  chunk,          // a prefill that leaves prompt to do
+  host_pressure,  // lost, though to be written back: L2 had no room
 };
 
 struct Decision {

@@ -34,6 +34,8 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   WritePolicy write_policy = WritePolicy::write_through;
+  // write_back: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing ahead of need.
+  std::uint32_t clean_reserve = 102;
   std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = the policy's own
   Tokens load_back_min_tokens = 10;   // shorter host hits are computed again
   Pages load_back_quota_pages = 0;    // most pages that one request loads back; 0 = no quota

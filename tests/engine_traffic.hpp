@@ -57,7 +57,8 @@ inline EngineConfig random_engine(Splitmix& rng) {
   config.device_pages = rng.between(12, 80);
   config.host_pages = rng.chance(20) ? 0 : rng.between(4, 120);
   config.evict_unit = rng.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_policy = rng.chance(50) ? WritePolicy::write_through : WritePolicy::write_through_selective;
+  config.write_policy = static_cast<WritePolicy>(rng.below(3));
+  config.clean_reserve = static_cast<std::uint32_t>(rng.below(400));
   config.write_threshold = static_cast<std::uint32_t>(rng.between(0, 2));
   config.load_back_min_tokens = rng.below(8);
   config.load_back_quota_pages = rng.chance(50) ? 0 : rng.between(1, 20);

@@ -69,6 +69,8 @@ class Knobs : public testing::Test {
         {"cache.eviction", "lru", "fifo", {}},
         {"cache.evict_unit", "page", "node", {}},
         {"cache.write_policy", "write_through", "write_through_selective", {}},
+        {"cache.write_policy", "write_through", "write_back", {}},
+        {"cache.clean_reserve", "0.02", "0.4", busy() + Settings{"cache.write_policy=write_back"}},
         {"cache.write_threshold", "1", "2", {}},
         {"cache.io", "auto", "kernel", {}},
         {"cache.io", "auto", "direct", {}},
