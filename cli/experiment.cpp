@@ -56,6 +56,11 @@ const std::vector<Key>& table() {
       {"cache.write_policy", text_value("write_through"), 0, 0,
        "write_through, write_through_selective or write_back: to the host at a prefix's first complete insert, its "
        "second, or when it leaves the device"},
+      {"cache.tiering", text_value("inclusive"), 0, 0,
+       "inclusive, or exclusive (with write_back): what was loaded back leaves the host"},
+      {"cache.reclaim_shadowed", false, 0, 0,
+       "a host short of room first drops copies of pages that the device holds too"},
+      {"cache.backup_retries", integer_value(0), 0, 1000, "tries more for a copy to the host that failed"},
       {"cache.clean_reserve", 0.1, 0, 1,
        "write_back: share of the device kept free or ready to be evicted, by writing ahead of need"},
       {"cache.write_threshold", integer_value(0), 0, 1e9,

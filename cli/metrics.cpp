@@ -96,6 +96,7 @@ void Metrics::on_event(const Event& event) {
     case EventKind::backup_dropped: host.dropped[name_of(event.reason)] += event.pages; break;
     case EventKind::load_done: loaded_pages += event.pages; break;
     case EventKind::load_failed: load_failed_pages += event.pages; break;
+    case EventKind::backup_retried: backups_retried += event.pages; break;
     case EventKind::backup_awaited: ++backups_awaited; break;
     case EventKind::evicted: evicted(event); break;
     case EventKind::pass_done:

@@ -51,6 +51,7 @@ class Metrics final : public Observer {
   Tokens prefill_tokens = 0;
   DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
   TierUse device, host;
+  Pages backups_retried = 0;
   std::uint64_t backups_awaited = 0;  // steps that found a request short of room until a write-back is done
   Pages loaded_pages = 0, load_failed_pages = 0;
   TimeNs last_finish = 0;

@@ -153,7 +153,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   for (const LaneUse& lane : lanes) {
     if (lane.name.ends_with(".d2h")) to_host += lane.bytes;
   }
-  report["backups"] = {{"awaited", m.backups_awaited}};
+  report["backups"] = {{"awaited", m.backups_awaited}, {"retried_pages", m.backups_retried}};
   report["tiers"] = Json::array({tier_json("device", facts.device_capacity, facts.device_used_max, m.device, 0),
                                  tier_json("host", facts.host_capacity, facts.host_used_max, m.host, to_host)});
   report["prefetch"] = {

@@ -135,6 +135,15 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
                                             {{"write_through", WritePolicy::write_through},
                                              {"write_through_selective", WritePolicy::write_through_selective},
                                              {"write_back", WritePolicy::write_back}});
+  engine.tiering =
+      choose<Tiering>(e, "cache.tiering", {{"inclusive", Tiering::inclusive}, {"exclusive", Tiering::exclusive}});
+  if (engine.tiering == Tiering::exclusive && engine.write_policy != WritePolicy::write_back) {
+    throw InputError(e.where("cache.tiering") +
+                     ": exclusive is for pages that are written when they leave the device; " +
+                     "set cache.write_policy to write_back, not " + e.text("cache.write_policy"));
+  }
+  engine.reclaim_shadowed = e.flag("cache.reclaim_shadowed");
+  engine.backup_retries = static_cast<std::uint32_t>(e.integer("cache.backup_retries"));
   engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
   engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
   engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));

@@ -20,7 +20,8 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& deci
       decisions_(decisions),
       observer_(observer),
       tree_(make_eviction(config.eviction), config.host_pages == 0 ? nullptr : make_eviction(config.eviction),
-            writes_back(config) ? make_eviction(config.eviction) : nullptr),
+            writes_back(config) ? make_eviction(config.eviction) : nullptr,
+            config.reclaim_shadowed && config.host_pages != 0 ? make_eviction("fifo") : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),
       reserve_pages_(config.device_pages * config.clean_reserve / 1024) {}
@@ -72,7 +73,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     const Node& node = tree_.node(next);
     const Pages all = node.keys.size();
     Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, target - ready);
-    bool write = !node.on_host() && node.backup_failures == 0;
+    bool write = !node.on_host() && node.backup_failures <= config_.backup_retries;
     if (write) {
       const Pages writable = writable_pages(node, take);
       if (writable == 0 && !may_lose) return;
@@ -127,7 +128,7 @@ Pages Cache::evict_device(Pages pages) {
 
 Reason Cache::loss_of(const Node& node) const {
   if (!tree_.leaves_by_choice()) return Reason::lost;
-  return node.backup_failures > 0 ? Reason::transfer_failed : Reason::host_pressure;
+  return node.backup_failures > config_.backup_retries ? Reason::transfer_failed : Reason::host_pressure;
 }
 
 // All that only L2 has below a page that is lost could no longer be reached.
@@ -157,8 +158,33 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   note(EventKind::evicted, Tier::host, pages, reason);
 }
 
+// HiCache's order: first come, first reclaimed. Under write-back what is chosen to leave keeps its copy, or the
+// reserve would eat itself up.
+Pages Cache::reclaim_shadowed(Pages pages) {
+  Pages reclaimed = 0;
+  while (reclaimed < pages) {
+    const NodeId victim = tree_.shadowed_victim();
+    if (victim == NodeId::none) break;
+    const Pages all = tree_.node(victim).keys.size();
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
+    if (take < all) tree_.split(victim, all - take);
+    shed_copy(victim);
+    reclaimed += take;
+  }
+  return reclaimed;
+}
+
+// L1 has the page too.
+void Cache::shed_copy(NodeId id) {
+  decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys.front(), tree_.node(id).keys.size());
+  freed_host_ = tree_.clear_host(id);
+  host_.release(freed_host_);
+  note_slots(EventKind::slots_released, Tier::host, freed_host_);
+  note(EventKind::evicted, Tier::host, freed_host_.size(), Reason::shadowed);
+}
+
 Pages Cache::evict_host(Pages pages) {
-  Pages evicted = 0;
+  Pages evicted = reclaim_shadowed(pages);
   while (evicted < pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
@@ -256,6 +282,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     const Node& node = tree_.node(*id);
     const auto part = slots.subspan(node.facts.depth_pages - node.keys.size(), node.keys.size());
     tree_.set_device(*id, std::vector<SlotId>(part.begin(), part.end()));
+    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) shed_copy(*id);
   }
 
   NodeId end = found.end;
@@ -296,13 +323,18 @@ void Cache::back_up_path(NodeId end) {
 
 bool Cache::queue_backup(NodeId id) {
   const Pages pages = tree_.node(id).keys.size();
-  if (host_.available() < pages) evict_host(pages - host_.available());
+  if (host_.available() < pages) {
+    tree_.lease_host(id);  // the copies above are what this one needs
+    evict_host(pages - host_.available());
+    tree_.release_host(id);
+  }
   const bool room = host_.available() >= pages;
   decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys.front(), pages);
   if (!room) {
     note(EventKind::backup_dropped, Tier::host, pages, Reason::capacity);
     return false;
   }
+  tree_.forget_backup_failures(id);
   store(id);
   return true;
 }
@@ -414,20 +446,27 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
 }
 
 void Cache::acknowledge_backup(Transfer& transfer) {
-  Pages dropped = 0;
+  Pages dropped = 0, retried = 0;
   for (const NodeId id : marked_nodes(transfer, false)) {
     tree_.set_backup(id, OperationId::none);
     if (transfer.status == Status::done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
       continue;
     }
+    const Pages pages = tree_.node(id).keys.size();
     tree_.count_backup_failure(id);
-    dropped += tree_.node(id).keys.size();
-    drop_host_copies(id);
+    if (can_retry(id)) {
+      retried += pages;
+      decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys.front(), pages);
+      queue_transfer(id);
+    } else {
+      dropped += pages;
+      drop_host_copies(id);
+    }
   }
-  if (dropped < transfer.pages) {
-    note(EventKind::backup_done, Tier::host, transfer.pages - dropped, Reason::none, transfer.id);
-  }
+  const Pages done = transfer.pages - dropped - retried;
+  if (done > 0) note(EventKind::backup_done, Tier::host, done, Reason::none, transfer.id);
+  if (retried > 0) note(EventKind::backup_retried, Tier::host, retried, Reason::transfer_failed, transfer.id);
   if (dropped > 0) note(EventKind::backup_dropped, Tier::host, dropped, Reason::transfer_failed, transfer.id);
 }
 
@@ -437,6 +476,13 @@ bool Cache::copy_reachable(NodeId id) const {
   if (tree_.leaves_by_choice() || parent == tree_.root()) return true;
   // A parent that is still being written has been queued again after it failed: this copy outlived its own.
   return tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none;
+}
+
+// The slots are still there. Where the copy above failed too, that one has been queued before this one.
+bool Cache::can_retry(NodeId id) const {
+  const NodeId parent = tree_.node(id).parent;
+  const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).on_host();
+  return above && tree_.node(id).backup_failures <= config_.backup_retries;
 }
 
 // A host copy that holds nothing goes, and with it those below it, which could no longer be reached (under
@@ -478,6 +524,10 @@ void Cache::acknowledge_load(Transfer& transfer) {
   // Nobody read a failed load's pages: the requests it gated have let go of them already.
   if (!done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) free(tree_.clear_device(*id));
+  } else if (config_.tiering == Tiering::exclusive) {
+    for (const NodeId id : nodes) {
+      if (tree_.node(id).host_leases == 0) shed_copy(id);
+    }
   }
   note(done ? EventKind::load_done : EventKind::load_failed, Tier::device, transfer.pages,
        done ? Reason::none : Reason::transfer_failed, transfer.id);
@@ -512,7 +562,22 @@ void Cache::decide(DecisionKind kind, Reason reason, const PageKey& key, Pages p
   decisions_.add({kind, reason, request, key, pages});
 }
 
+// On L2, and not on its way there: so is what lies above it.
+void Cache::check_copies_reachable() const {
+  std::vector<NodeId> below{tree_.root()};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const Node& node = tree_.node(below[i]);
+    if (node.on_host() && node.backup == OperationId::none) {
+      KV_CHECK(copy_reachable(below[i]), "the host set is prefix-closed, but for write-back");
+    }
+    for (NodeId child = node.first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
+      below.push_back(child);
+    }
+  }
+}
+
 void Cache::check_invariants(Pages request_pages) const {
+  check_copies_reachable();
   tree_.check_invariants();
   device_.check_invariants();
   host_.check_invariants();

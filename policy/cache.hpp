@@ -21,6 +21,9 @@
 // no allocation waits inside the scheduler for a copy. Where the reserve doesn't reach, a request waits for the
 // copies under way; where there are none, because L2 has no room or copies fail, the pages are chosen all the same
 // and their eviction loses them, with all that only L2 has below them.
+//
+// A backup that failed is tried again, in its place, backup_retries times. Two ways a copy on L2 goes while L1 keeps
+// the page: L2 is short of room (reclaim_shadowed), or it has been loaded back and the tiers are exclusive.
 #pragma once
 
 #include <cstdint>
@@ -136,12 +139,16 @@ class Cache {
   void drop_below(NodeId top, Reason reason);
   void remove_host_copy(NodeId id, Reason reason);
   Pages evict_host(Pages pages);
+  Pages reclaim_shadowed(Pages pages);
+  void shed_copy(NodeId id);
   std::uint32_t write_threshold() const;
   void back_up_path(NodeId end);
   bool queue_backup(NodeId id);
   void store(NodeId id);
   void queue_transfer(NodeId id);
   bool copy_reachable(NodeId id) const;
+  bool can_retry(NodeId id) const;
+  void check_copies_reachable() const;
   void drop_host_copies(NodeId top);
   void acknowledge_backup(Transfer& transfer);
   void acknowledge_load(Transfer& transfer);

@@ -83,6 +83,11 @@ bool is_one_node(const Node& upper, const Node& lower) {
 
 bool is_device_leaf(const Node& node) { return node.evictable && node.device_children == 0; }
 
+bool is_shadowed(const Node& node) {
+  return node.on_device() && node.on_host() && node.host_children == 0 && node.host_leases == 0 && !node.leaving &&
+         node.backup == OperationId::none;
+}
+
 bool is_candidate(const Node& node) {
   return node.on_device() && node.device_leases == 0 && !node.leaving && node.settled_children == node.device_children;
 }
@@ -94,8 +99,11 @@ bool is_host_leaf(const Node& node) {
 }  // namespace
 
 RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
-                     std::unique_ptr<EvictionPolicy> candidates)
-    : device_policy_(std::move(device)), host_policy_(std::move(host)), candidates_(std::move(candidates)) {
+                     std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
+    : device_policy_(std::move(device)),
+      host_policy_(std::move(host)),
+      candidates_(std::move(candidates)),
+      shadowed_(std::move(shadowed)) {
   KV_CHECK(device_policy_ != nullptr, "the device tier needs an eviction policy");
   nodes_.emplace_back().alive = true;  // the root: no pages, on every tier in spirit, never offered
 }
@@ -121,6 +129,7 @@ void RadixTree::withdraw(NodeId id) {
   device_policy_->withdraw(id);
   if (host_policy_ != nullptr) host_policy_->withdraw(id);
   if (candidates_ != nullptr) candidates_->withdraw(id);
+  if (shadowed_ != nullptr) shadowed_->withdraw(id);
 }
 
 void RadixTree::free_node(NodeId id) {
@@ -139,6 +148,7 @@ void RadixTree::link_child(NodeId parent, NodeId child) {
   above.first_child = child;
   ++above.children;
   above.device_children += below.on_device();
+  above.host_children += below.on_host();
   above.settled_children += below.settled;
   above.evictable_children += below.evictable;
 }
@@ -154,6 +164,7 @@ void RadixTree::unlink_child(NodeId child) {
   if (below.next_sibling != NodeId::none) mutable_node(below.next_sibling).previous_sibling = below.previous_sibling;
   --above.children;
   above.device_children -= below.on_device();
+  above.host_children -= below.on_host();
   above.settled_children -= below.settled;
   above.evictable_children -= below.evictable;
 }
@@ -198,6 +209,7 @@ void RadixTree::refresh(NodeId id) {
     show(device_policy_.get(), is_device_leaf(n));
     show(host_policy_.get(), is_host_leaf(n));
     show(candidates_.get(), is_candidate(n));
+    show(shadowed_.get(), is_shadowed(n));
     if (!changed) return;
   }
 }
@@ -208,6 +220,7 @@ void RadixTree::reoffer(NodeId id) {
   if (is_device_leaf(n)) device_policy_->offer(id, n.facts);
   if (host_policy_ != nullptr && is_host_leaf(n)) host_policy_->offer(id, n.facts);
   if (candidates_ != nullptr && is_candidate(n)) candidates_->offer(id, n.facts);
+  if (shadowed_ != nullptr && is_shadowed(n)) shadowed_->offer(id, n.facts);
 }
 
 // ---- looking up --------------------------------------------------------------------------------------
@@ -400,7 +413,9 @@ void RadixTree::set_host(NodeId id, std::vector<SlotId> slots) {
   KV_CHECK(slots.size() == target.keys.size(), "one host slot a page");
   target.host = std::move(slots);
   host_pages_ += target.facts.pages;
+  ++mutable_node(target.parent).host_children;
   refresh(id);
+  refresh(target.parent);
 }
 
 std::vector<SlotId> RadixTree::clear_device(NodeId id) {
@@ -426,7 +441,9 @@ std::vector<SlotId> RadixTree::clear_host(NodeId id) {
   KV_CHECK(target.host_leases == 0, "a leased page is not evicted");
   std::vector<SlotId> slots = std::exchange(target.host, {});
   host_pages_ -= target.facts.pages;
+  --mutable_node(target.parent).host_children;
   refresh(id);
+  refresh(target.parent);
   return slots;
 }
 
@@ -504,6 +521,7 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),
            "what may be evicted is closed downwards");
   KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
+  KV_CHECK(shadowed_ == nullptr || shadowed_->is_offered(id) == is_shadowed(n), "shadowed copies are on offer");
   if (leaves_by_choice()) KV_CHECK(candidates_->is_offered(id) == is_candidate(n), "candidates are on offer");
   KV_CHECK(device_policy_->is_offered(id) == is_device_leaf(n), "device leaves are on offer");
   if (host_policy_ != nullptr) KV_CHECK(host_policy_->is_offered(id) == is_host_leaf(n), "host leaves are on offer");
@@ -512,26 +530,28 @@ void RadixTree::check_node(NodeId id) const {
 void RadixTree::check_children(NodeId id) const {
   const Node& n = node(id);
   std::uint64_t children = 0, device_children = 0, device_leases = 0, host_leases = 0;
-  std::uint64_t settled = 0, evictable = 0;
+  std::uint64_t host_children = 0, settled = 0, evictable = 0;
   NodeId previous = NodeId::none;
   for (NodeId at = n.first_child; at != NodeId::none; at = node(at).next_sibling) {
     const Node& child = node(at);
     KV_CHECK(child.alive && child.parent == id && child.previous_sibling == previous, "siblings are linked");
     ++children;
     if (child.on_device()) ++device_children;
+    host_children += child.on_host();
     settled += child.settled;
     evictable += child.evictable;
     device_leases += child.device_leases;
     host_leases += child.host_leases;
     previous = at;
   }
-  KV_CHECK(children == n.children && device_children == n.device_children, "a node knows its children");
+  KV_CHECK(children == n.children && device_children == n.device_children && host_children == n.host_children,
+           "a node knows its children");
   KV_CHECK(settled == n.settled_children && evictable == n.evictable_children, "a node knows which of them may go");
   KV_CHECK(device_leases <= n.device_leases && host_leases <= n.host_leases, "a lease holds the whole path");
 }
 
 void RadixTree::check_invariants() const {
-  std::size_t live = 0, children = 0, device_leaves = 0, host_leaves = 0, candidates = 0;
+  std::size_t live = 0, children = 0, device_leaves = 0, host_leaves = 0, candidates = 0, shadowed = 0;
   Pages device_pages = 0, host_pages = 0, leased = 0, settled = 0, evictable = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
@@ -548,6 +568,7 @@ void RadixTree::check_invariants() const {
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
     if (is_candidate(n)) ++candidates;
+    if (is_shadowed(n)) ++shadowed;
     if (is_device_leaf(n)) ++device_leaves;
     if (is_host_leaf(n)) ++host_leaves;
   }
@@ -558,6 +579,7 @@ void RadixTree::check_invariants() const {
   KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "what may leave L1 is counted");
   KV_CHECK(candidates_ == nullptr || candidates_->offered() == candidates, "nothing but candidates is on offer");
+  KV_CHECK(shadowed_ == nullptr || shadowed_->offered() == shadowed, "nothing but shadowed copies is on offer");
   KV_CHECK(device_policy_->offered() == device_leaves, "nothing but device leaves is on offer");
   KV_CHECK(host_policy_ == nullptr || host_policy_->offered() == host_leaves, "nothing but host leaves is on offer");
 }

@@ -17,6 +17,7 @@
 //
 //   device leaf: evictable, no child on L1.                   (what device eviction takes next)
 //   candidate:   on L1, no device lease, not chosen, all its children on L1 settled. (what is chosen next)
+//   shadowed:    on L1 and L2, no child on L2, no lease of L2, not chosen, not being written. (its copy on L2 can go)
 //   host leaf:   on L2 only, no child at all, no lease.       (what host eviction takes next; it removes pages:
 //                so neither a lease of L2 nor one of L1, ahead of a load, may name them)
 //
@@ -39,7 +40,7 @@ namespace kvtwin {
 struct Node {
   NodeId parent = NodeId::none;
   NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
-  std::uint32_t children = 0, device_children = 0;
+  std::uint32_t children = 0, device_children = 0, host_children = 0;
   std::uint32_t settled_children = 0, evictable_children = 0;
   std::vector<PageKey> keys;
   std::vector<SlotId> device;  // empty, or one slot a key
@@ -69,9 +70,10 @@ struct PrefixMatch {
 class RadixTree {
  public:
   // `device` and `host` choose victims in their tier; `host` may be null (no such tier). With `candidates`, pages
-  // leave L1 by choice, and it says which are chosen next.
+  // leave L1 by choice, and it says which are chosen next. `shadowed` says whose copy on L2 is dispensable next, L1
+  // having the page too.
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
-            std::unique_ptr<EvictionPolicy> candidates = nullptr);
+            std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
 
   NodeId root() const { return NodeId{0}; }
   // The reference lasts until the next insert, match or split.
@@ -125,6 +127,7 @@ class RadixTree {
   NodeId device_victim() { return device_policy_->victim(); }
   NodeId host_victim() { return host_policy_ ? host_policy_->victim() : NodeId::none; }
   bool leaves_by_choice() const { return candidates_ != nullptr; }
+  NodeId shadowed_victim() { return shadowed_ ? shadowed_->victim() : NodeId::none; }
   NodeId candidate() { return candidates_->victim(); }
   EvictionPolicy& device_policy() { return *device_policy_; }
   EvictionPolicy* host_policy() { return host_policy_.get(); }
@@ -157,7 +160,7 @@ class RadixTree {
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   std::unordered_map<PageKey, NodeId, PageKeyHash> by_first_key_;
-  std::unique_ptr<EvictionPolicy> device_policy_, host_policy_, candidates_;
+  std::unique_ptr<EvictionPolicy> device_policy_, host_policy_, candidates_, shadowed_;
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;

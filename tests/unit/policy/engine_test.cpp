@@ -486,5 +486,123 @@ TEST(Engine, write_back_without_a_host_drops) {
   rig.drain();
 }
 
+// ---- exclusive tiers, reclaim, retries ----------------------------------------------------------------------
+
+TEST(Engine, exclusive_tiers_drop_the_host_copy_once_its_load_back_is_acknowledged) {
+  EngineConfig config = write_back_config(6, 16);
+  config.tiering = Tiering::exclusive;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 3U);
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  while (rig.world.transfers.at(0).lane == Lane::d2h) rig.complete_transfer();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  ASSERT_EQ(rig.world.transfers.at(0).lane, Lane::h2d);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 3U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_reclaimed_host_copy_makes_room_and_is_backed_up_again_at_the_next_insert) {
+  EngineConfig config = small_config(16, 3);
+  config.reclaim_shadowed = true;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12}), 9, 1);  // one page is free on the host
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 2U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 1U);
+  rig.drain();
+  rig.arrive(2, document({1, 2}), 9, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages[0].key, document({1, 2})[1]) << "the tail had gone";
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 2U);
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, without_reclaim_a_host_full_of_shadowed_copies_takes_nothing) {
+  EngineRig rig(small_config(16, 3));
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12}), 9, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 2U);
+}
+
+TEST(Engine, a_backup_never_reclaims_the_copy_that_it_builds_on) {
+  EngineConfig config = small_config(16, 3);
+  config.reclaim_shadowed = true;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.drain();
+  rig.arrive(1, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 2U);
+}
+
+TEST(Engine, a_failed_backup_is_tried_again_so_often_and_then_dropped) {
+  EngineConfig config = small_config(6, 16);
+  config.backup_retries = 2;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  for (int i = 0; i < 2; ++i) {
+    rig.complete_transfer(Status::failed);
+    ASSERT_EQ(rig.world.transfers.size(), 1U);
+    EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
+  }
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_retried), 8U);
+  rig.complete_transfer(Status::failed);
+  EXPECT_TRUE(rig.world.transfers.empty());
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 4U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_retried_backup_brings_those_below_it_along) {
+  EngineConfig config = small_config(12, 16);
+  config.backup_retries = 1;
+  config.cache_output = false;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.complete_pass();
+  rig.arrive(1, document({1, 2, 3}), 13, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 2U);
+  rig.complete_transfer(Status::failed);
+  rig.complete_transfer();  // page 3's, done, below a copy that is on its way again
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_retried), 3U);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 3U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_write_back_that_fails_is_tried_again_while_its_request_waits) {
+  EngineConfig config = write_back_config(6, 16);
+  config.backup_retries = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.complete_transfer(Status::failed);
+  EXPECT_TRUE(rig.world.passes.empty());
+  rig.complete_transfer();
+  EXPECT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 3U);
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
 }  // namespace
 }  // namespace kvtwin
