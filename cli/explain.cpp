@@ -197,15 +197,18 @@ class Story {
   }
 
   static std::string what_of(const RequestLife::PageMoment& moment, const std::string& at) {
-    if (moment.kind == DecisionKind::evict_host) return "evicted from the host" + at;
+    if (moment.kind == DecisionKind::evict_host) {
+      return "evicted from the host" + at + (moment.reason == Reason::shadowed ? "; the device keeps its copy" : "");
+    }
     if (moment.kind == DecisionKind::evict_device) {
       return "evicted from the device" + at +
              (moment.reason == Reason::demoted ? "; the host keeps a copy" : "; no copy is left");
     }
-    if (moment.reason != Reason::none) return "not backed up" + at + ": the host had no room";
-    if (moment.done < 0) return "queued for backup" + at;
-    if (moment.status != Status::done) return "queued for backup" + at + "; " + status_text(moment.status);
-    return "queued for backup" + at + ", on the host at " + seconds_text(moment.done) + " s";
+    if (moment.reason == Reason::capacity) return "not backed up" + at + ": the host had no room";
+    const std::string queued = (moment.reason == Reason::retry ? "queued for backup again" : "queued for backup") + at;
+    if (moment.done < 0) return queued;
+    if (moment.status != Status::done) return queued + "; " + status_text(moment.status);
+    return queued + ", on the host at " + seconds_text(moment.done) + " s";
   }
 
   const RequestLife& life_;

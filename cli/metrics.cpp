@@ -75,6 +75,14 @@ void Metrics::finished(const RequestRecord& r) {
   last_finish = std::max(last_finish, r.finished);
 }
 
+void Metrics::evicted(const Event& event) {
+  TierUse& tier = event.tier == Tier::device ? device : host;
+  tier.evicted += event.pages;
+  if (event.reason == Reason::host_pressure || event.reason == Reason::transfer_failed) {
+    tier.dropped[name_of(event.reason)] += event.pages;
+  }
+}
+
 void Metrics::on_event(const Event& event) {
   switch (event.kind) {
     case EventKind::arrived: ++arrived; break;
@@ -88,7 +96,9 @@ void Metrics::on_event(const Event& event) {
     case EventKind::backup_dropped: host.dropped[name_of(event.reason)] += event.pages; break;
     case EventKind::load_done: loaded_pages += event.pages; break;
     case EventKind::load_failed: load_failed_pages += event.pages; break;
-    case EventKind::evicted: (event.tier == Tier::device ? device : host).evicted += event.pages; break;
+    case EventKind::backup_retried: backups_retried += event.pages; break;
+    case EventKind::backup_awaited: ++backups_awaited; break;
+    case EventKind::evicted: evicted(event); break;
     case EventKind::pass_done:
       // A pass that was cancelled or failed before its first step is neither.
       if (event.pages != 0) {

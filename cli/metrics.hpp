@@ -37,7 +37,8 @@ class Metrics final : public Observer {
 
   struct TierUse {
     Pages evicted = 0, written = 0;
-    std::map<std::string_view, Pages> dropped;  // by reason
+    // By reason: not written, for want of room or a failure; or lost that should have been written.
+    std::map<std::string_view, Pages> dropped;
   };
 
   std::uint64_t arrived = 0, completed = 0;
@@ -50,11 +51,14 @@ class Metrics final : public Observer {
   Tokens prefill_tokens = 0;
   DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
   TierUse device, host;
+  Pages backups_retried = 0;
+  std::uint64_t backups_awaited = 0;  // steps that found a request short of room until a write-back is done
   Pages loaded_pages = 0, load_failed_pages = 0;
   TimeNs last_finish = 0;
 
  private:
   void finished(const RequestRecord& record);
+  void evicted(const Event& event);
 
   Observer* next_;
 };

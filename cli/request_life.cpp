@@ -126,7 +126,7 @@ void RequestLife::on_event(const Event& event) {
       if (queued && event.tier == Tier::device) load.operation = event.operation;
     }
     for (PageMoment& moment : moments) {
-      const bool queued = moment.kind == DecisionKind::backup && moment.reason == Reason::none;
+      const bool queued = moment.kind == DecisionKind::backup && moment.reason != Reason::capacity;
       if (queued && moment.operation == OperationId::none && event.tier == Tier::host) {
         moment.operation = event.operation;
       }

@@ -154,6 +154,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   for (const LaneUse& lane : lanes) {
     if (lane.name.ends_with(".d2h")) to_host += lane.bytes;
   }
+  report["backups"] = {{"awaited", m.backups_awaited}, {"retried_pages", m.backups_retried}};
   report["tiers"] = Json::array({tier_json("device", facts.device_capacity, facts.device_used_max, m.device, 0),
                                  tier_json("host", facts.host_capacity, facts.host_used_max, m.host, to_host)});
   report["prefetch"] = {
@@ -265,6 +266,10 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
   counter("hicache_backup_tokens_total", "Tokens written from the device to the host.", m.host.written * page);
   counter("hicache_backup_bytes_total", "Bytes moved from the device to the host, of all ranks.", moved(".d2h"));
+  if (!m.device.dropped.empty()) {
+    family("hicache_dropped_tokens_total", "counter", "Tokens lost that were to be written back to the host.");
+    for (const auto& [reason, pages] : m.device.dropped) sample(pages * page, "reason", reason);
+  }
   if (!m.host.dropped.empty()) {
     family("hicache_backup_dropped_tokens_total", "counter", "Tokens that were to be written to the host and weren't.");
     for (const auto& [reason, pages] : m.host.dropped) sample(pages * page, "reason", reason);

@@ -44,10 +44,8 @@ void refuse_what_is_missing(const Experiment& e) {
     throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
   choose<int>(e, "workload.generate.kind", {{"chat", 0}});
   choose<int>(e, "cluster.route", {{"round_robin", 0}});
-  for (const auto& [key, served, later] :
-       {std::tuple{"cache.write_policy", "write_through", "write_through_selective write_back"},
-        std::tuple{"cache.path", "via_host", "direct auto"},
-        std::tuple{"parallel.rank_model", "lockstep", "instances"}}) {
+  for (const auto& [key, served, later] : {std::tuple{"cache.path", "via_host", "direct auto"},
+                                           std::tuple{"parallel.rank_model", "lockstep", "instances"}}) {
     std::istringstream names(later);
     for (std::string name; names >> name;) {
       if (e.text(key) == name) throw InputError(e.where(key) + ": " + name + " isn't served yet; set it to " + served);
@@ -146,6 +144,20 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
     throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
   }
   engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});
+  engine.write_policy = choose<WritePolicy>(e, "cache.write_policy",
+                                            {{"write_through", WritePolicy::write_through},
+                                             {"write_through_selective", WritePolicy::write_through_selective},
+                                             {"write_back", WritePolicy::write_back}});
+  engine.tiering =
+      choose<Tiering>(e, "cache.tiering", {{"inclusive", Tiering::inclusive}, {"exclusive", Tiering::exclusive}});
+  if (engine.tiering == Tiering::exclusive && engine.write_policy != WritePolicy::write_back) {
+    throw InputError(e.where("cache.tiering") +
+                     ": exclusive is for pages that are written when they leave the device; " +
+                     "set cache.write_policy to write_back, not " + e.text("cache.write_policy"));
+  }
+  engine.reclaim_shadowed = e.flag("cache.reclaim_shadowed");
+  engine.backup_retries = static_cast<std::uint32_t>(e.integer("cache.backup_retries"));
+  engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
   engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
   engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
   const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));

@@ -6,15 +6,25 @@
 #include "policy/check.hpp"
 
 namespace kvtwin {
+namespace {
+
+bool writes_back(const EngineConfig& config) {
+  return config.write_policy == WritePolicy::write_back && config.host_pages != 0;
+}
+
+}  // namespace
 
 Cache::Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer)
     : config_(config),
       substrate_(substrate),
       decisions_(decisions),
       observer_(observer),
-      tree_(make_eviction(config.eviction), config.host_pages == 0 ? nullptr : make_eviction(config.eviction)),
+      tree_(make_eviction(config.eviction), config.host_pages == 0 ? nullptr : make_eviction(config.eviction),
+            writes_back(config) ? make_eviction(config.eviction) : nullptr,
+            config.reclaim_shadowed && config.host_pages != 0 ? make_eviction("fifo") : nullptr),
       device_(config.device_pages),
-      host_(config.host_pages) {}
+      host_(config.host_pages),
+      reserve_pages_(config.device_pages * config.clean_reserve / 1024) {}
 
 // ---- room ----------------------------------------------------------------------------------------
 
@@ -36,6 +46,58 @@ void Cache::free(std::span<const SlotId> slots) {
   note_slots(EventKind::slots_released, Tier::device, slots);
 }
 
+void Cache::prepare(Pages pages) {
+  if (tree_.leaves_by_choice()) choose_leaving(pages, false);
+}
+
+Room Cache::make_room(Pages pages, NodeId kept) {
+  if (pages <= obtainable_pages()) return Room::now;
+  if (pages > promised_pages()) return Room::never;
+  tree_.lease_host(kept);
+  choose_leaving(pages, false);
+  if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
+  tree_.release_host(kept);
+  if (pages <= obtainable_pages()) return Room::now;
+  KV_CHECK(writes_under_way(), "who waits for room waits for something");
+  note(EventKind::backup_awaited, Tier::device, pages - obtainable_pages());
+  return Room::later;
+}
+
+// What has a copy, and what can't be given one, only has to be chosen; the rest is written first. Each round
+// settles a page or is the last.
+void Cache::choose_leaving(Pages target, bool may_lose) {
+  for (;;) {
+    const Pages ready = device_.available() + tree_.settled_device_pages();
+    const NodeId next = ready >= target ? NodeId::none : tree_.candidate();
+    if (next == NodeId::none) return;
+    const Node& node = tree_.node(next);
+    const Pages all = node.keys.size();
+    Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, target - ready);
+    bool write = !node.on_host() && node.backup_failures <= config_.backup_retries;
+    if (write) {
+      const Pages writable = writable_pages(node, take);
+      if (writable == 0 && !may_lose) return;
+      write = writable > 0;
+      if (write) take = writable;
+    }
+    if (take < all) tree_.split(next, all - take);
+    if (write) {
+      decide(DecisionKind::backup, Reason::none, tree_.node(next).keys.front(), take);
+      store(next);
+    }
+    tree_.set_leaving(next);
+  }
+}
+
+// How many of the last `wanted` pages of a node L2 has room for, after evicting there.
+Pages Cache::writable_pages(const Node& node, Pages wanted) {
+  const bool whole = config_.evict_unit == EvictUnit::node;
+  if (whole && node.keys.size() > host_.capacity()) return 0;
+  if (host_.available() < wanted) evict_host(wanted - host_.available());
+  const Pages room = std::min(wanted, host_.available());
+  return whole && room < wanted ? 0 : room;
+}
+
 Pages Cache::evict_device(Pages pages) {
   Pages evicted = 0;
   while (evicted < pages) {
@@ -45,25 +107,84 @@ Pages Cache::evict_device(Pages pages) {
     const Pages all = node.keys.size();
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     const bool demote = node.on_host();
-    decide(DecisionKind::evict_device, demote ? Reason::demoted : Reason::lost, node.keys[all - take], take);
+    const Reason reason = demote ? Reason::demoted : loss_of(node);
+    decide(DecisionKind::evict_device, reason, node.keys[all - take], take);
     tree_.device_policy().evicted(victim, node.facts, take);
     freed_device_.clear();
     if (demote) {
       if (take < all) tree_.split(victim, all - take);
       freed_device_ = tree_.clear_device(victim);
     } else {
+      drop_below(victim, reason);
       freed_host_.clear();
       tree_.remove_tail(victim, take, freed_device_, freed_host_);
     }
     free(freed_device_);
-    note(EventKind::evicted, Tier::device, take, demote ? Reason::demoted : Reason::lost);
+    note(EventKind::evicted, Tier::device, take, reason);
     evicted += take;
   }
   return evicted;
 }
 
+Reason Cache::loss_of(const Node& node) const {
+  if (!tree_.leaves_by_choice()) return Reason::lost;
+  return node.backup_failures > config_.backup_retries ? Reason::transfer_failed : Reason::host_pressure;
+}
+
+// All that only L2 has below a page that is lost could no longer be reached.
+void Cache::drop_below(NodeId top, Reason reason) {
+  if (tree_.node(top).children == 0) return;
+  std::vector<NodeId> below{top};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
+         child = tree_.node(child).next_sibling) {
+      below.push_back(child);
+    }
+  }
+  for (; below.size() > 1; below.pop_back()) remove_host_copy(below.back(), reason);
+}
+
+// The node's only one: it goes with it.
+void Cache::remove_host_copy(NodeId id, Reason reason) {
+  const Node& node = tree_.node(id);
+  const Pages pages = node.keys.size();
+  KV_CHECK(!node.on_device(), "below a device leaf there are only host pages");
+  decide(DecisionKind::evict_host, reason, node.keys.front(), pages);
+  std::vector<SlotId> none;
+  freed_host_.clear();
+  tree_.remove_tail(id, pages, none, freed_host_);
+  host_.release(freed_host_);
+  note_slots(EventKind::slots_released, Tier::host, freed_host_);
+  note(EventKind::evicted, Tier::host, pages, reason);
+}
+
+// HiCache's order: first come, first reclaimed. Under write-back what is chosen to leave keeps its copy, or the
+// reserve would eat itself up.
+Pages Cache::reclaim_shadowed(Pages pages) {
+  Pages reclaimed = 0;
+  while (reclaimed < pages) {
+    const NodeId victim = tree_.shadowed_victim();
+    if (victim == NodeId::none) break;
+    const Pages all = tree_.node(victim).keys.size();
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
+    if (take < all) tree_.split(victim, all - take);
+    shed_copy(victim);
+    reclaimed += take;
+  }
+  return reclaimed;
+}
+
+// L1 has the page too.
+void Cache::shed_copy(NodeId id) {
+  decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys.front(), tree_.node(id).keys.size());
+  freed_host_ = tree_.clear_host(id);
+  host_.release(freed_host_);
+  note_slots(EventKind::slots_released, Tier::host, freed_host_);
+  note(EventKind::evicted, Tier::host, freed_host_.size(), Reason::shadowed);
+}
+
 Pages Cache::evict_host(Pages pages) {
-  Pages evicted = 0;
+  Pages evicted = reclaim_shadowed(pages);
   while (evicted < pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
@@ -161,6 +282,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     const Node& node = tree_.node(*id);
     const auto part = slots.subspan(node.facts.depth_pages - node.keys.size(), node.keys.size());
     tree_.set_device(*id, std::vector<SlotId>(part.begin(), part.end()));
+    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) shed_copy(*id);
   }
 
   NodeId end = found.end;
@@ -170,8 +292,13 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     end = tree_.insert(end, keys.subspan(present), std::vector<SlotId>(part.begin(), part.end()), {}, stamp, priority);
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
-  if (!chunked && config_.host_pages != 0) back_up_path(end);
+  if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end);
   return end;
+}
+
+std::uint32_t Cache::write_threshold() const {
+  if (config_.write_threshold != 0) return config_.write_threshold;
+  return config_.write_policy == WritePolicy::write_through_selective ? 2 : 1;
 }
 
 // HiCache's hit rule: every complete insert counts one hit on the nodes of its path; from the threshold on
@@ -184,7 +311,7 @@ void Cache::back_up_path(NodeId end) {
   }
   std::size_t deepest = path_.size();  // path_ runs upwards
   for (std::size_t i = 0; i < path_.size(); ++i) {
-    if (tree_.node(path_[i]).backup_hits >= config_.write_threshold) {
+    if (tree_.node(path_[i]).backup_hits >= write_threshold()) {
       deepest = i;
       break;
     }
@@ -196,26 +323,43 @@ void Cache::back_up_path(NodeId end) {
 
 bool Cache::queue_backup(NodeId id) {
   const Pages pages = tree_.node(id).keys.size();
-  if (host_.available() < pages) evict_host(pages - host_.available());
+  if (host_.available() < pages) {
+    tree_.lease_host(id);  // the copies above are what this one needs
+    evict_host(pages - host_.available());
+    tree_.release_host(id);
+  }
   const bool room = host_.available() >= pages;
   decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys.front(), pages);
   if (!room) {
     note(EventKind::backup_dropped, Tier::host, pages, Reason::capacity);
     return false;
   }
+  tree_.forget_backup_failures(id);
+  store(id);
+  return true;
+}
+
+// Host slots for the node, and its transfer queued. L2 has the room.
+void Cache::store(NodeId id) {
+  const Pages pages = tree_.node(id).keys.size();
   targets_.clear();
-  host_.allocate(pages, targets_);
+  const bool room = host_.allocate(pages, targets_);
+  KV_CHECK(room, "the room was made before");
   host_used_max_ = std::max(host_used_max_, host_.used());
   note_slots(EventKind::slots_allocated, Tier::host, targets_);
-  const Node& node = tree_.node(id);
-  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys[i], node.device[i], targets_[i]});
   tree_.set_host(id, targets_);
+  queue_transfer(id);
+}
+
+// While its mark stands, the node is neither evicted nor removed: no lease is needed.
+void Cache::queue_transfer(NodeId id) {
+  const Node& node = tree_.node(id);
+  const Pages pages = node.keys.size();
+  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys[i], node.device[i], node.host[i]});
   tree_.set_backup(id, mark_of(backups_));
-  tree_.lease_device(id);
   backups_.queued.ends.push_back(id);
   backups_.queued.pages += pages;
   note(EventKind::backup_queued, Tier::host, pages);
-  return true;
 }
 
 // ---- transfers ---------------------------------------------------------------------------------------
@@ -302,29 +446,51 @@ std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) con
 }
 
 void Cache::acknowledge_backup(Transfer& transfer) {
-  Pages dropped = 0;
+  Pages dropped = 0, retried = 0;
   for (const NodeId id : marked_nodes(transfer, false)) {
     tree_.set_backup(id, OperationId::none);
-    const NodeId parent = tree_.node(id).parent;
-    // A parent that is still being written has been queued again after it failed: this copy outlived its own.
-    const bool reachable =
-        parent == tree_.root() || (tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none);
-    if (transfer.status == Status::done && reachable) continue;
-    dropped += tree_.node(id).keys.size();
-    drop_host_copies(id);
+    if (transfer.status == Status::done && copy_reachable(id)) {
+      tree_.forget_backup_failures(id);
+      continue;
+    }
+    const Pages pages = tree_.node(id).keys.size();
+    tree_.count_backup_failure(id);
+    if (can_retry(id)) {
+      retried += pages;
+      decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys.front(), pages);
+      queue_transfer(id);
+    } else {
+      dropped += pages;
+      drop_host_copies(id);
+    }
   }
-  for (const NodeId end : transfer.ends) tree_.release_device(end);
-  if (dropped < transfer.pages) {
-    note(EventKind::backup_done, Tier::host, transfer.pages - dropped, Reason::none, transfer.id);
-  }
+  const Pages done = transfer.pages - dropped - retried;
+  if (done > 0) note(EventKind::backup_done, Tier::host, done, Reason::none, transfer.id);
+  if (retried > 0) note(EventKind::backup_retried, Tier::host, retried, Reason::transfer_failed, transfer.id);
   if (dropped > 0) note(EventKind::backup_dropped, Tier::host, dropped, Reason::transfer_failed, transfer.id);
 }
 
-// A host copy that holds nothing goes, and with it those below it, which could no longer be reached.
+// Will a match find the copy once the device's is gone? Under write-back what is above is written later.
+bool Cache::copy_reachable(NodeId id) const {
+  const NodeId parent = tree_.node(id).parent;
+  if (tree_.leaves_by_choice() || parent == tree_.root()) return true;
+  // A parent that is still being written has been queued again after it failed: this copy outlived its own.
+  return tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none;
+}
+
+// The slots are still there. Where the copy above failed too, that one has been queued before this one.
+bool Cache::can_retry(NodeId id) const {
+  const NodeId parent = tree_.node(id).parent;
+  const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).on_host();
+  return above && tree_.node(id).backup_failures <= config_.backup_retries;
+}
+
+// A host copy that holds nothing goes, and with it those below it, which could no longer be reached (under
+// write-back they could: it is still on L1, and they are lost with it, or not at all).
 // Copies still being written are left to their own acknowledgement, which finds the parent gone.
 void Cache::drop_host_copies(NodeId top) {
   std::vector<NodeId> below{top};
-  for (std::size_t i = 0; i < below.size(); ++i) {
+  for (std::size_t i = 0; i < below.size() && !tree_.leaves_by_choice(); ++i) {
     for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
          child = tree_.node(child).next_sibling) {
       if (tree_.node(child).on_host() && tree_.node(child).backup == OperationId::none) below.push_back(child);
@@ -358,6 +524,10 @@ void Cache::acknowledge_load(Transfer& transfer) {
   // Nobody read a failed load's pages: the requests it gated have let go of them already.
   if (!done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) free(tree_.clear_device(*id));
+  } else if (config_.tiering == Tiering::exclusive) {
+    for (const NodeId id : nodes) {
+      if (tree_.node(id).host_leases == 0) shed_copy(id);
+    }
   }
   note(done ? EventKind::load_done : EventKind::load_failed, Tier::device, transfer.pages,
        done ? Reason::none : Reason::transfer_failed, transfer.id);
@@ -392,7 +562,22 @@ void Cache::decide(DecisionKind kind, Reason reason, const PageKey& key, Pages p
   decisions_.add({kind, reason, request, key, pages});
 }
 
+// On L2, and not on its way there: so is what lies above it.
+void Cache::check_copies_reachable() const {
+  std::vector<NodeId> below{tree_.root()};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    const Node& node = tree_.node(below[i]);
+    if (node.on_host() && node.backup == OperationId::none) {
+      KV_CHECK(copy_reachable(below[i]), "the host set is prefix-closed, but for write-back");
+    }
+    for (NodeId child = node.first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
+      below.push_back(child);
+    }
+  }
+}
+
 void Cache::check_invariants(Pages request_pages) const {
+  check_copies_reachable();
   tree_.check_invariants();
   device_.check_invariants();
   host_.check_invariants();
@@ -406,7 +591,7 @@ void Cache::check_invariants(Pages request_pages) const {
       for (const NodeId id : marked_nodes(transfer, load)) {
         const Node& node = tree_.node(id);
         KV_CHECK(node.alive && node.on_device() && node.on_host(), "a page in flight has both its places");
-        KV_CHECK(node.device_leases > 0, "a page in flight is leased");
+        KV_CHECK(!load || node.device_leases > 0, "a page that is being loaded is leased");
         marked += node.keys.size();
       }
       KV_CHECK(marked == transfer.pages, "a transfer in flight covers the pages it was submitted with");

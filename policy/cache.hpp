@@ -1,6 +1,6 @@
 // The hierarchical cache of one engine: index, L1 and L2 pools, leases and the transfers between them.
 //
-// A page's life on two tiers (write-through):
+// A page's life on two tiers (write-through; write-back below):
 //
 //            insert                 backup submitted          acknowledged
 //   (new) ----------> L1 only ---------------------> L1 + L2* -----------> L1 + L2
@@ -15,6 +15,15 @@
 // leases, which last until the acknowledgement, and from gates: a forward pass names every load in flight.
 // Acknowledgements are counted from the oldest transfer on and committed by the scheduler's step, so that
 // ranks agree on them. A failed backup drops the copy on L2, a failed load the copy on L1; nobody read either.
+//
+// Write-back: pages leave L1 by choice. Ahead of need, so many are chosen in eviction order, leaves' tails first,
+// that a reserve of L1 is free, clean (L2 has a copy) or on its way to L2; only what was chosen is evicted. Thus
+// no allocation waits inside the scheduler for a copy. Where the reserve doesn't reach, a request waits for the
+// copies under way; where there are none, because L2 has no room or copies fail, the pages are chosen all the same
+// and their eviction loses them, with all that only L2 has below them.
+//
+// A backup that failed is tried again, in its place, backup_retries times. Two ways a copy on L2 goes while L1 keeps
+// the page: L2 is short of room (reclaim_shadowed), or it has been loaded back and the tiers are exclusive.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +40,12 @@
 
 namespace kvtwin {
 
+enum class Room : std::uint8_t {
+  now,
+  later,  // a write-back under way makes it
+  never,  // not as long as the leases last
+};
+
 class Cache {
  public:
   Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer);
@@ -46,6 +61,17 @@ class Cache {
 
   // Free pages plus pages that eviction would free.
   Pages obtainable_pages() const { return device_.available() + tree_.evictable_device_pages(); }
+  // The same, once all that could be written back has been: what to plan with.
+  Pages promised_pages() const {
+    return tree_.leaves_by_choice() ? device_.available() + tree_.unleased_device_pages() : obtainable_pages();
+  }
+  // Chooses pages to leave L1 until `pages` are obtainable or will be; loses none for it.
+  void prepare(Pages pages);
+  // Prepares, and if nothing is under way that a wait would be for, loses what it must; nothing of the path that
+  // ends at `kept`, whose device part is leased.
+  Room make_room(Pages pages, NodeId kept);
+  // Keeps the clean reserve.
+  void keep_reserve() { prepare(reserve_pages_); }
   // Appends `pages` device slots, evicting as needed; false and nothing done if that can't be.
   bool allocate(Pages pages, std::vector<SlotId>& slots);
   void free(std::span<const SlotId> slots);
@@ -91,7 +117,7 @@ class Cache {
   struct Transfer {
     OperationId id = OperationId::none;
     OperationId mark = OperationId::none;  // what its nodes carry; see mark_of
-    std::vector<NodeId> ends;              // one leased node for each node queued
+    std::vector<NodeId> ends;              // one node for each that was queued; a load's are leased
     Pages pages = 0;
     bool complete = false;
     Status status = Status::done;
@@ -105,10 +131,24 @@ class Cache {
     std::uint64_t marks = 0;
   };
 
+  void choose_leaving(Pages target, bool may_lose);
+  Pages writable_pages(const Node& node, Pages wanted);
+  bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.moves.empty(); }
   Pages evict_device(Pages pages);
+  Reason loss_of(const Node& node) const;
+  void drop_below(NodeId top, Reason reason);
+  void remove_host_copy(NodeId id, Reason reason);
   Pages evict_host(Pages pages);
+  Pages reclaim_shadowed(Pages pages);
+  void shed_copy(NodeId id);
+  std::uint32_t write_threshold() const;
   void back_up_path(NodeId end);
   bool queue_backup(NodeId id);
+  void store(NodeId id);
+  void queue_transfer(NodeId id);
+  bool copy_reachable(NodeId id) const;
+  bool can_retry(NodeId id) const;
+  void check_copies_reachable() const;
   void drop_host_copies(NodeId top);
   void acknowledge_backup(Transfer& transfer);
   void acknowledge_load(Transfer& transfer);
@@ -126,6 +166,7 @@ class Cache {
   Observer* observer_;
   RadixTree tree_;
   PagePool device_, host_;
+  const Pages reserve_pages_;
   Lanes backups_, loads_;
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;

@@ -36,6 +36,9 @@ std::string_view name_of(Reason reason) {
     case Reason::lost: return "lost";
     case Reason::transfer_failed: return "transfer_failed";
     case Reason::chunk: return "chunk";
+    case Reason::retry: return "retry";
+    case Reason::shadowed: return "shadowed";
+    case Reason::host_pressure: return "host_pressure";
   }
   return "unknown";
 }

@@ -31,7 +31,10 @@ enum class Reason : std::uint8_t {
   demoted,  // evicted from L1, copy kept in L2
   lost,     // evicted without a copy left
   transfer_failed,
-  chunk,  // a prefill that leaves prompt to do
+  chunk,          // a prefill that leaves prompt to do
+  retry,          // a backup that failed, once more
+  shadowed,       // evicted from L2, copy kept in L1
+  host_pressure,  // lost, though to be written back: L2 had no room
 };
 
 struct Decision {

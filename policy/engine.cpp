@@ -129,6 +129,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   // Until then not even a decode: what it finishes would be published onto that garbage.
   const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
   cache.submit_loads();
+  cache.keep_reserve();
   cache.submit_backups();
   if (formed) {
     submit_pass();

@@ -16,7 +16,11 @@
 
 namespace kvtwin {
 
-enum class WritePolicy : std::uint8_t { write_through };
+// When pages are written from L1 to L2: at their first complete insert, at their second, or when they leave L1.
+enum class WritePolicy : std::uint8_t { write_through, write_through_selective, write_back };
+// Exclusive (with write_back): what has been loaded back leaves L2, so that L2 holds what L1 doesn't; but for the
+// clean reserve, which is on both.
+enum class Tiering : std::uint8_t { inclusive, exclusive };
 enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
 
@@ -33,7 +37,12 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   WritePolicy write_policy = WritePolicy::write_through;
-  std::uint32_t write_threshold = 1;  // inserts before a node is backed up
+  // write_back: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing ahead of need.
+  std::uint32_t clean_reserve = 102;
+  Tiering tiering = Tiering::inclusive;
+  bool reclaim_shadowed = false;      // L2 short of room first drops copies of what L1 holds too
+  std::uint32_t backup_retries = 0;   // of a copy that failed, before it is given up
+  std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = the policy's own
   Tokens load_back_min_tokens = 10;   // shorter host hits are computed again
   Pages load_back_quota_pages = 0;    // most pages that one request loads back; 0 = no quota
   bool cache_output = true;           // generated pages enter the index

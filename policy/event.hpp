@@ -39,11 +39,13 @@ enum class EventKind : std::uint8_t {
   backup_queued,
   backup_done,
   backup_dropped,  // tier host; pages, reason
+  backup_retried,  // tier host; pages
+  backup_awaited,  // tier device; pages that a request lacks until a write-back is done
   load_queued,
   load_done,
   load_failed,         // tier device; pages
   transfer_submitted,  // tier: to which; pages: all that was queued for it
-  evicted,             // tier; pages, reason demoted or lost
+  evicted,             // tier; pages, reason: demoted, shadowed, or lost and its kinds
   slots_allocated,
   slots_released,   // tier; slots
   prefill_started,  // record; one for each request of a prefill pass. tokens: of its chunk

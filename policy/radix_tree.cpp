@@ -76,13 +76,20 @@ bool is_one_node(const Node& upper, const Node& lower) {
   };
   return upper.children == 1 && idle(upper) && idle(lower) && upper.on_device() == lower.on_device() &&
          upper.on_host() == lower.on_host() && upper.backup_hits == lower.backup_hits &&
-         upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
-         upper.facts.priority == lower.facts.priority &&
+         upper.backup_failures == lower.backup_failures && upper.facts.last_access == lower.facts.last_access &&
+         upper.facts.hits == lower.facts.hits && upper.facts.priority == lower.facts.priority &&
          upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
-bool is_device_leaf(const Node& node) {
-  return node.on_device() && node.device_children == 0 && node.device_leases == 0;
+bool is_device_leaf(const Node& node) { return node.evictable && node.device_children == 0; }
+
+bool is_shadowed(const Node& node) {
+  return node.on_device() && node.on_host() && node.host_children == 0 && node.host_leases == 0 && !node.leaving &&
+         node.backup == OperationId::none;
+}
+
+bool is_candidate(const Node& node) {
+  return node.on_device() && node.device_leases == 0 && !node.leaving && node.settled_children == node.device_children;
 }
 
 bool is_host_leaf(const Node& node) {
@@ -91,8 +98,12 @@ bool is_host_leaf(const Node& node) {
 
 }  // namespace
 
-RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host)
-    : device_policy_(std::move(device)), host_policy_(std::move(host)) {
+RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
+                     std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
+    : device_policy_(std::move(device)),
+      host_policy_(std::move(host)),
+      candidates_(std::move(candidates)),
+      shadowed_(std::move(shadowed)) {
   KV_CHECK(device_policy_ != nullptr, "the device tier needs an eviction policy");
   nodes_.emplace_back().alive = true;  // the root: no pages, on every tier in spirit, never offered
 }
@@ -114,6 +125,13 @@ NodeId RadixTree::new_node() {
   return id;
 }
 
+void RadixTree::withdraw(NodeId id) {
+  device_policy_->withdraw(id);
+  if (host_policy_ != nullptr) host_policy_->withdraw(id);
+  if (candidates_ != nullptr) candidates_->withdraw(id);
+  if (shadowed_ != nullptr) shadowed_->withdraw(id);
+}
+
 void RadixTree::free_node(NodeId id) {
   mutable_node(id) = Node{};
   free_nodes_.push_back(id);
@@ -129,7 +147,10 @@ void RadixTree::link_child(NodeId parent, NodeId child) {
   if (above.first_child != NodeId::none) mutable_node(above.first_child).previous_sibling = child;
   above.first_child = child;
   ++above.children;
-  if (below.on_device()) ++above.device_children;
+  above.device_children += below.on_device();
+  above.host_children += below.on_host();
+  above.settled_children += below.settled;
+  above.evictable_children += below.evictable;
 }
 
 void RadixTree::unlink_child(NodeId child) {
@@ -142,7 +163,10 @@ void RadixTree::unlink_child(NodeId child) {
   }
   if (below.next_sibling != NodeId::none) mutable_node(below.next_sibling).previous_sibling = below.previous_sibling;
   --above.children;
-  if (below.on_device()) --above.device_children;
+  above.device_children -= below.on_device();
+  above.host_children -= below.on_host();
+  above.settled_children -= below.settled;
+  above.evictable_children -= below.evictable;
 }
 
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
@@ -152,20 +176,51 @@ NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
   return found->second;
 }
 
-void RadixTree::refresh_leaf(NodeId id) {
-  if (id == root()) return;
-  const Node& leaf = node(id);
-  if (is_device_leaf(leaf)) {
-    device_policy_->offer(id, leaf.facts);
-  } else {
-    device_policy_->withdraw(id);
+bool RadixTree::classify(NodeId id) {
+  Node& n = mutable_node(id);
+  Node& parent = mutable_node(n.parent);
+  const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
+  const bool settled = may_go && n.settled_children == n.device_children;
+  const bool evictable = may_go && n.backup == OperationId::none && n.evictable_children == n.device_children;
+  const bool changed = settled != n.settled || evictable != n.evictable;
+  const auto put = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
+    if (now == before) return;
+    before = now;
+    above = now ? above + 1 : above - 1;
+    sum = now ? sum + n.facts.pages : sum - n.facts.pages;
+  };
+  put(settled, n.settled, parent.settled_children, settled_pages_);
+  put(evictable, n.evictable, parent.evictable_children, evictable_pages_);
+  return changed;
+}
+
+void RadixTree::refresh(NodeId id) {
+  for (; id != root(); id = node(id).parent) {
+    const bool changed = classify(id);
+    const Node& n = node(id);
+    const auto show = [&](EvictionPolicy* policy, bool offered) {
+      if (policy == nullptr) return;
+      if (offered) {
+        policy->offer(id, n.facts);
+      } else {
+        policy->withdraw(id);
+      }
+    };
+    show(device_policy_.get(), is_device_leaf(n));
+    show(host_policy_.get(), is_host_leaf(n));
+    show(candidates_.get(), is_candidate(n));
+    show(shadowed_.get(), is_shadowed(n));
+    if (!changed) return;
   }
-  if (host_policy_ == nullptr) return;
-  if (is_host_leaf(leaf)) {
-    host_policy_->offer(id, leaf.facts);
-  } else {
-    host_policy_->withdraw(id);
-  }
+}
+
+// Its facts changed, its state didn't.
+void RadixTree::reoffer(NodeId id) {
+  const Node& n = node(id);
+  if (is_device_leaf(n)) device_policy_->offer(id, n.facts);
+  if (host_policy_ != nullptr && is_host_leaf(n)) host_policy_->offer(id, n.facts);
+  if (candidates_ != nullptr && is_candidate(n)) candidates_->offer(id, n.facts);
+  if (shadowed_ != nullptr && is_shadowed(n)) shadowed_->offer(id, n.facts);
 }
 
 // ---- looking up --------------------------------------------------------------------------------------
@@ -206,11 +261,10 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
     Node& touched = mutable_node(at);
     touched.facts.last_access = stamp;
     if (kind == Touch::access) ++touched.facts.hits;
-    // A touch makes no leaf; it only moves one that is on offer.
-    if (is_device_leaf(touched)) {
-      device_policy_->offer(at, touched.facts);
-    } else if (host_policy_ != nullptr && is_host_leaf(touched)) {
-      host_policy_->offer(at, touched.facts);
+    if (std::exchange(touched.leaving, false)) {
+      refresh(at);
+    } else {
+      reoffer(at);
     }
   }
 }
@@ -241,8 +295,8 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::vect
   if (leaf.on_device()) device_pages_ += keys.size();
   if (leaf.on_host()) host_pages_ += keys.size();
   link_child(parent, id);
-  refresh_leaf(id);
-  refresh_leaf(parent);
+  refresh(id);
+  refresh(parent);
   return id;
 }
 
@@ -265,6 +319,10 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.backup = lower.backup;
   upper.load = lower.load;
   upper.backup_hits = lower.backup_hits;
+  upper.backup_failures = lower.backup_failures;
+  upper.leaving = lower.leaving;
+  upper.settled = lower.settled;  // the upper part's only child is the lower one
+  upper.evictable = lower.evictable;
   upper.facts = lower.facts;
   const std::uint64_t lower_pages = lower.keys.size();
   lower.facts.pages = static_cast<std::uint32_t>(lower_pages);
@@ -274,7 +332,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
 
   link_child(parent, upper_id);
   link_child(upper_id, id);
-  refresh_leaf(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
+  refresh(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
   return upper_id;
 }
 
@@ -287,8 +345,7 @@ void RadixTree::join_only_child(NodeId id) {
   if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;
   Node& lower = mutable_node(lower_id);
   if (lower.children > kMostGrandchildren) return;
-  device_policy_->withdraw(lower_id);
-  if (host_policy_ != nullptr) host_policy_->withdraw(lower_id);
+  withdraw(lower_id);
   by_first_key_.erase(lower.keys.front());
   unlink_child(lower_id);
   while (lower.first_child != NodeId::none) {
@@ -313,16 +370,17 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
   KV_CHECK(leaf.backup == OperationId::none && leaf.load == OperationId::none, "a page in transfer is not removed");
   if (leaf.on_device()) device_pages_ -= pages;
   if (leaf.on_host()) host_pages_ -= pages;
+  if (leaf.settled) settled_pages_ -= pages;
+  if (leaf.evictable) evictable_pages_ -= pages;
   if (pages == leaf.facts.pages) {
     device.insert(device.end(), leaf.device.begin(), leaf.device.end());
     host.insert(host.end(), leaf.host.begin(), leaf.host.end());
     const NodeId parent = leaf.parent;
     by_first_key_.erase(leaf.keys.front());
     unlink_child(id);
-    device_policy_->withdraw(id);
-    if (host_policy_ != nullptr) host_policy_->withdraw(id);
+    withdraw(id);
     free_node(id);
-    refresh_leaf(parent);
+    refresh(parent);
     return;
   }
   take_tail(leaf.device, pages, device);
@@ -331,7 +389,7 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
   leaf.facts.pages -= static_cast<std::uint32_t>(pages);
   leaf.facts.depth_pages -= pages;
   leaf.facts.inserted -= pages;
-  refresh_leaf(id);
+  refresh(id);
 }
 
 // ---- residency ---------------------------------------------------------------------------------------
@@ -345,8 +403,8 @@ void RadixTree::set_device(NodeId id, std::vector<SlotId> slots) {
   device_pages_ += target.facts.pages;
   if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
   ++mutable_node(target.parent).device_children;
-  refresh_leaf(id);
-  refresh_leaf(target.parent);
+  refresh(id);
+  refresh(target.parent);
 }
 
 void RadixTree::set_host(NodeId id, std::vector<SlotId> slots) {
@@ -355,7 +413,9 @@ void RadixTree::set_host(NodeId id, std::vector<SlotId> slots) {
   KV_CHECK(slots.size() == target.keys.size(), "one host slot a page");
   target.host = std::move(slots);
   host_pages_ += target.facts.pages;
-  refresh_leaf(id);
+  ++mutable_node(target.parent).host_children;
+  refresh(id);
+  refresh(target.parent);
 }
 
 std::vector<SlotId> RadixTree::clear_device(NodeId id) {
@@ -363,12 +423,15 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
   KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
   KV_CHECK(target.device_children == 0, "the device set is prefix-closed");
   KV_CHECK(target.device_leases == 0, "a leased page is not evicted");
+  KV_CHECK(target.backup == OperationId::none, "a page that is being written is not evicted");
   std::vector<SlotId> slots = std::exchange(target.device, {});
   device_pages_ -= target.facts.pages;
   --mutable_node(target.parent).device_children;
+  target.leaving = false;
+  classify(id);  // before it grows
   join_only_child(id);
-  refresh_leaf(id);
-  refresh_leaf(target.parent);
+  refresh(id);
+  refresh(target.parent);
   return slots;
 }
 
@@ -378,15 +441,27 @@ std::vector<SlotId> RadixTree::clear_host(NodeId id) {
   KV_CHECK(target.host_leases == 0, "a leased page is not evicted");
   std::vector<SlotId> slots = std::exchange(target.host, {});
   host_pages_ -= target.facts.pages;
-  refresh_leaf(id);
+  --mutable_node(target.parent).host_children;
+  refresh(id);
+  refresh(target.parent);
   return slots;
+}
+
+void RadixTree::set_backup(NodeId id, OperationId operation) {
+  mutable_node(id).backup = operation;
+  refresh(id);
+}
+
+void RadixTree::set_leaving(NodeId id) {
+  mutable_node(id).leaving = true;
+  refresh(id);
 }
 
 void RadixTree::raise_priority(NodeId id, std::int32_t priority) {
   Node& target = mutable_node(id);
   if (priority <= target.facts.priority) return;
   target.facts.priority = priority;
-  refresh_leaf(id);
+  refresh(id);
 }
 
 // ---- leases ------------------------------------------------------------------------------------------
@@ -397,7 +472,7 @@ void RadixTree::lease_device(NodeId end) {
     KV_CHECK(leased.alive, "only what is cached is leased");
     if (leased.device_leases++ > 0) continue;
     if (leased.on_device()) leased_device_pages_ += leased.facts.pages;
-    refresh_leaf(at);
+    refresh(at);
   }
 }
 
@@ -407,7 +482,7 @@ void RadixTree::release_device(NodeId end) {
     KV_CHECK(leased.alive && leased.device_leases > 0, "a lease is released once");
     if (--leased.device_leases > 0) continue;
     if (leased.on_device()) leased_device_pages_ -= leased.facts.pages;
-    refresh_leaf(at);
+    refresh(at);
   }
 }
 
@@ -415,7 +490,7 @@ void RadixTree::lease_host(NodeId end) {
   for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
     Node& leased = mutable_node(at);
     KV_CHECK(leased.alive, "only what is cached is leased");
-    if (leased.host_leases++ == 0) refresh_leaf(at);
+    if (leased.host_leases++ == 0) refresh(at);
   }
 }
 
@@ -423,7 +498,7 @@ void RadixTree::release_host(NodeId end) {
   for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
     Node& leased = mutable_node(at);
     KV_CHECK(leased.alive && leased.host_leases > 0, "a lease is released once");
-    if (--leased.host_leases == 0) refresh_leaf(at);
+    if (--leased.host_leases == 0) refresh(at);
   }
 }
 
@@ -441,6 +516,13 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(!n.on_device() || n.device.size() == n.keys.size(), "one device slot a page");
   KV_CHECK(!n.on_host() || n.host.size() == n.keys.size(), "one host slot a page");
   KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
+  const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
+  KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "what is settled is closed downwards");
+  KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),
+           "what may be evicted is closed downwards");
+  KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
+  KV_CHECK(shadowed_ == nullptr || shadowed_->is_offered(id) == is_shadowed(n), "shadowed copies are on offer");
+  if (leaves_by_choice()) KV_CHECK(candidates_->is_offered(id) == is_candidate(n), "candidates are on offer");
   KV_CHECK(device_policy_->is_offered(id) == is_device_leaf(n), "device leaves are on offer");
   if (host_policy_ != nullptr) KV_CHECK(host_policy_->is_offered(id) == is_host_leaf(n), "host leaves are on offer");
 }
@@ -448,23 +530,29 @@ void RadixTree::check_node(NodeId id) const {
 void RadixTree::check_children(NodeId id) const {
   const Node& n = node(id);
   std::uint64_t children = 0, device_children = 0, device_leases = 0, host_leases = 0;
+  std::uint64_t host_children = 0, settled = 0, evictable = 0;
   NodeId previous = NodeId::none;
   for (NodeId at = n.first_child; at != NodeId::none; at = node(at).next_sibling) {
     const Node& child = node(at);
     KV_CHECK(child.alive && child.parent == id && child.previous_sibling == previous, "siblings are linked");
     ++children;
     if (child.on_device()) ++device_children;
+    host_children += child.on_host();
+    settled += child.settled;
+    evictable += child.evictable;
     device_leases += child.device_leases;
     host_leases += child.host_leases;
     previous = at;
   }
-  KV_CHECK(children == n.children && device_children == n.device_children, "a node knows its children");
+  KV_CHECK(children == n.children && device_children == n.device_children && host_children == n.host_children,
+           "a node knows its children");
+  KV_CHECK(settled == n.settled_children && evictable == n.evictable_children, "a node knows which of them may go");
   KV_CHECK(device_leases <= n.device_leases && host_leases <= n.host_leases, "a lease holds the whole path");
 }
 
 void RadixTree::check_invariants() const {
-  std::size_t live = 0, children = 0, device_leaves = 0, host_leaves = 0;
-  Pages device_pages = 0, host_pages = 0, leased = 0;
+  std::size_t live = 0, children = 0, device_leaves = 0, host_leaves = 0, candidates = 0, shadowed = 0;
+  Pages device_pages = 0, host_pages = 0, leased = 0, settled = 0, evictable = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& n = nodes_[i];
@@ -477,6 +565,10 @@ void RadixTree::check_invariants() const {
     if (n.on_device()) device_pages += n.facts.pages;
     if (n.on_host()) host_pages += n.facts.pages;
     if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
+    if (n.settled) settled += n.facts.pages;
+    if (n.evictable) evictable += n.facts.pages;
+    if (is_candidate(n)) ++candidates;
+    if (is_shadowed(n)) ++shadowed;
     if (is_device_leaf(n)) ++device_leaves;
     if (is_host_leaf(n)) ++host_leaves;
   }
@@ -485,6 +577,9 @@ void RadixTree::check_invariants() const {
   KV_CHECK(nodes_.size() == live + free_nodes_.size() + 1, "a node is live or free");
   KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
   KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
+  KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "what may leave L1 is counted");
+  KV_CHECK(candidates_ == nullptr || candidates_->offered() == candidates, "nothing but candidates is on offer");
+  KV_CHECK(shadowed_ == nullptr || shadowed_->offered() == shadowed, "nothing but shadowed copies is on offer");
   KV_CHECK(device_policy_->offered() == device_leaves, "nothing but device leaves is on offer");
   KV_CHECK(host_policy_ == nullptr || host_policy_->offered() == host_leaves, "nothing but host leaves is on offer");
 }

@@ -6,9 +6,19 @@
 // name an id hold the whole path up to it, so both parts stay covered), a new node takes the upper part.
 //
 // Residency: the device set is prefix-closed; every node is on L1 or L2. Leases are counted on every node
-// of the path up to the root: a leased page is neither evicted nor overwritten.
-//   device leaf: on L1, no child on L1, no device lease.      (candidates of device eviction)
-//   host leaf:   on L2 only, no child at all, no lease.       (candidates of host eviction, which removes pages:
+// of the path up to the root: a leased page is neither evicted nor overwritten. Neither is one that is being
+// written to L2.
+//
+// Pages leave L1 from the leaves up, so what may go is closed downwards: a node belongs only if all its children
+// on L1 do.
+//   evictable:   on L1, no device lease, not being written, and so are its children on L1.
+//   settled:     evictable, or will be as soon as what is being written has arrived.
+// Where pages leave L1 by choice (write-back), only those that were chosen, set_leaving, belong to either.
+//
+//   device leaf: evictable, no child on L1.                   (what device eviction takes next)
+//   candidate:   on L1, no device lease, not chosen, all its children on L1 settled. (what is chosen next)
+//   shadowed:    on L1 and L2, no child on L2, no lease of L2, not chosen, not being written. (its copy on L2 can go)
+//   host leaf:   on L2 only, no child at all, no lease.       (what host eviction takes next; it removes pages:
 //                so neither a lease of L2 nor one of L1, ahead of a load, may name them)
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
@@ -30,7 +40,8 @@ namespace kvtwin {
 struct Node {
   NodeId parent = NodeId::none;
   NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
-  std::uint32_t children = 0, device_children = 0;
+  std::uint32_t children = 0, device_children = 0, host_children = 0;
+  std::uint32_t settled_children = 0, evictable_children = 0;
   std::vector<PageKey> keys;
   std::vector<SlotId> device;  // empty, or one slot a key
   std::vector<SlotId> host;    // empty, or one slot a key
@@ -39,6 +50,9 @@ struct Node {
   OperationId load = OperationId::none;    // the H2D transfer that fills `device`, until acknowledged
   NodeFacts facts;                         // facts.pages == keys.size()
   std::uint32_t backup_hits = 0;           // HiCache's hit_count: non-chunked inserts; copied on split
+  std::uint32_t backup_failures = 0;       // since the last copy that arrived
+  bool leaving = false;                    // chosen to leave L1; until it is touched
+  bool settled = false, evictable = false;
   bool alive = false;
 
   bool on_device() const { return !device.empty(); }
@@ -55,8 +69,11 @@ struct PrefixMatch {
 
 class RadixTree {
  public:
-  // `device` and `host` choose victims in their tier; `host` may be null (no such tier).
-  RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host);
+  // `device` and `host` choose victims in their tier; `host` may be null (no such tier). With `candidates`, pages
+  // leave L1 by choice, and it says which are chosen next. `shadowed` says whose copy on L2 is dispensable next, L1
+  // having the page too.
+  RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
+            std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
 
   NodeId root() const { return NodeId{0}; }
   // The reference lasts until the next insert, match or split.
@@ -69,7 +86,7 @@ class RadixTree {
 
   // A new stamp for one request's accesses.
   std::uint64_t next_stamp() { return ++stamp_; }
-  // Stamps every node from `end` to the root; an access also counts as a touch.
+  // Stamps every node from `end` to the root; an access also counts as a touch. Who was to leave L1 stays.
   enum class Touch : std::uint8_t { access, recency_only };
   void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
 
@@ -89,9 +106,12 @@ class RadixTree {
   // no lease and no transfer on either, the child's pages join the node (a split is undone); the child's id goes.
   std::vector<SlotId> clear_device(NodeId id);
   std::vector<SlotId> clear_host(NodeId id);  // the node must be on L1
-  void set_backup(NodeId id, OperationId operation) { mutable_node(id).backup = operation; }
+  void set_backup(NodeId id, OperationId operation);
   void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
+  void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
+  void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
+  void set_leaving(NodeId id);
   void raise_priority(NodeId id, std::int32_t priority);
 
   // Removes the last `pages` pages of a childless, unleased node from every tier (the node, if all);
@@ -106,12 +126,17 @@ class RadixTree {
   // Victims, by the tier's policy; none if nothing may be evicted.
   NodeId device_victim() { return device_policy_->victim(); }
   NodeId host_victim() { return host_policy_ ? host_policy_->victim() : NodeId::none; }
+  bool leaves_by_choice() const { return candidates_ != nullptr; }
+  NodeId shadowed_victim() { return shadowed_ ? shadowed_->victim() : NodeId::none; }
+  NodeId candidate() { return candidates_->victim(); }
   EvictionPolicy& device_policy() { return *device_policy_; }
   EvictionPolicy* host_policy() { return host_policy_.get(); }
 
   Pages device_pages() const { return device_pages_; }  // on L1
   Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
-  Pages evictable_device_pages() const { return device_pages_ - leased_device_pages_; }
+  Pages evictable_device_pages() const { return evictable_pages_; }
+  Pages settled_device_pages() const { return settled_pages_; }
+  Pages unleased_device_pages() const { return device_pages_ - leased_device_pages_; }
   std::size_t nodes() const { return live_; }  // without the root
 
   // Every invariant above against a recomputation. O(size); for tests.
@@ -124,7 +149,10 @@ class RadixTree {
   void link_child(NodeId parent, NodeId child);
   void unlink_child(NodeId child);
   NodeId child_of(NodeId parent, const PageKey& first) const;
-  void refresh_leaf(NodeId id);  // offers or withdraws it in both tiers
+  bool classify(NodeId id);  // into settled and evictable; true if that changed
+  void refresh(NodeId id);   // classifies it, offers or withdraws it; and those above as far as that changes them
+  void reoffer(NodeId id);
+  void withdraw(NodeId id);
   void join_only_child(NodeId id);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
@@ -132,9 +160,10 @@ class RadixTree {
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   std::unordered_map<PageKey, NodeId, PageKeyHash> by_first_key_;
-  std::unique_ptr<EvictionPolicy> device_policy_, host_policy_;
+  std::unique_ptr<EvictionPolicy> device_policy_, host_policy_, candidates_, shadowed_;
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
+  Pages settled_pages_ = 0, evictable_pages_ = 0;
   std::size_t live_ = 0;
 };
 

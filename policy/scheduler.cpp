@@ -93,7 +93,7 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
   RequestId youngest = 0;
   for (Request* request : candidates_) {
     if (budget == 0 || chunked_ != nullptr) break;
-    if (running_.size() + pass.requests.size() >= config_.max_running || !admit(*request, step_time)) {
+    if (running_.size() + pass.requests.size() >= config_.max_running || !admit(*request, step_time, budget)) {
       blocked_ = true;
       break;
     }
@@ -131,8 +131,14 @@ Pages Scheduler::reserve_pages(Tokens more_output) const {
   return pages_for((running_output_left_ + more_output) * share / 1024);
 }
 
+// What it takes at once: the host's part of the match, loaded back, and its first chunk.
+Pages Scheduler::first_pages(const Request& request, const PrefixMatch& match, Tokens budget) const {
+  const Tokens reused = (match.device_pages + match.host_pages) * config_.shape.page_tokens;
+  return pages_for(reused + std::min(budget, request.prefill_target - reused)) - match.device_pages;
+}
+
 // Finds room for the whole request, takes the lease on what is cached and moves it out of the queue.
-bool Scheduler::admit(Request& request, TimeNs step_time) {
+bool Scheduler::admit(Request& request, TimeNs step_time, Tokens budget) {
   const Tokens page = config_.shape.page_tokens;
   // At least one token is computed, so that there is a first token to sample.
   const Pages reusable = std::min<Pages>(request.keys.size(), (request.prefill_target - 1) / page);
@@ -140,7 +146,8 @@ bool Scheduler::admit(Request& request, TimeNs step_time) {
   cache_.lease(match.device_end);
   const Tokens output = std::min(request.output_left() - 1, kOutputEstimateMax);
   const Pages need = pages_for(request.prefill_target + output) - match.device_pages;
-  if (need + reserve_pages(0) > cache_.obtainable_pages()) {
+  if (need + reserve_pages(0) > cache_.promised_pages() ||
+      cache_.make_room(first_pages(request, match, budget), match.end) != Room::now) {
     cache_.release(match.device_end);
     return false;
   }
@@ -184,7 +191,7 @@ Pages Scheduler::reuse(Request& request, const PrefixMatch& match) {
 Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   Tokens tokens = std::min(request.prefill_target - request.kv_tokens, budget);
   Pages more = pages_for(request.kv_tokens + tokens) - request.slots.size();
-  const Pages room = cache_.obtainable_pages();
+  const Pages room = cache_.make_room(more, request.lease) == Room::now ? more : cache_.obtainable_pages();
   if (more > room) {
     more = room;
     tokens = (request.slots.size() + room) * config_.shape.page_tokens - request.kv_tokens;
@@ -221,8 +228,11 @@ bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
     steps = config_.burst_steps;
     if (blocked_) steps = std::min(steps, kBlockedBurst);
     for (const Request* request : running_) steps = std::min(steps, request->output_left());
+    cache_.prepare(burst_pages(steps));
     while (steps > 1 && burst_pages(steps) > cache_.obtainable_pages()) steps /= 2;
-    if (burst_pages(steps) <= cache_.obtainable_pages()) break;
+    const Room room = cache_.make_room(burst_pages(steps), cache_.tree().root());
+    if (room == Room::now) break;
+    if (room == Room::later) return false;
     if (!retract_youngest(step_time)) return false;  // the last one waits for an acknowledgement
   }
   if (running_.empty()) return false;
@@ -286,7 +296,8 @@ void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, Ti
       request.record.load_wait_ns += stalled_ns;
     }
     const bool chunked = request.kv_tokens < request.prefill_target;
-    publish(request, chunked);
+    // The one token that a request may be after ends it, and its end publishes: one insert, not two.
+    if (chunked || request.output_left() > 1) publish(request, chunked);
     if (!chunked) produce_token(request, end);
   }
 }

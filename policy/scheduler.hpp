@@ -83,7 +83,8 @@ class Scheduler {
   bool form_prefill(TimeNs step_time, Pass& pass);
   bool form_decode(TimeNs step_time, Pass& pass);
   void order_window();
-  bool admit(Request& request, TimeNs step_time);
+  bool admit(Request& request, TimeNs step_time, Tokens budget);
+  Pages first_pages(const Request& request, const PrefixMatch& match, Tokens budget) const;
   Pages reuse(Request& request, const PrefixMatch& match);
   Tokens extend(Request& request, Tokens budget, Pass& pass);
   Pages burst_pages(std::uint64_t steps) const;

@@ -57,7 +57,12 @@ inline EngineConfig random_engine(Splitmix& rng) {
   config.device_pages = rng.between(12, 80);
   config.host_pages = rng.chance(20) ? 0 : rng.between(4, 120);
   config.evict_unit = rng.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_threshold = static_cast<std::uint32_t>(rng.between(1, 2));
+  config.write_policy = static_cast<WritePolicy>(rng.below(3));
+  if (config.write_policy == WritePolicy::write_back && rng.chance(50)) config.tiering = Tiering::exclusive;
+  config.reclaim_shadowed = rng.chance(50);
+  config.backup_retries = static_cast<std::uint32_t>(rng.below(3));
+  config.clean_reserve = static_cast<std::uint32_t>(rng.below(400));
+  config.write_threshold = static_cast<std::uint32_t>(rng.between(0, 2));
   config.load_back_min_tokens = rng.below(8);
   config.load_back_quota_pages = rng.chance(50) ? 0 : rng.between(1, 20);
   config.cache_output = rng.chance(80);

@@ -64,7 +64,14 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.io = pick(random, {IoBackend::automatic, IoBackend::direct, IoBackend::kernel});
   e.eviction = std::string(eviction_names()[random.below(eviction_names().size())]);
   e.evict_unit = random.below(3) == 0 ? EvictUnit::node : EvictUnit::page;
-  e.write_threshold = pick<std::uint32_t>(random, {1, 1, 2, 3});
+  e.write_policy = pick(random, {WritePolicy::write_through, WritePolicy::write_through_selective,
+                                 WritePolicy::write_back, WritePolicy::write_back});
+  e.tiering =
+      e.write_policy == WritePolicy::write_back && random.below(2) == 0 ? Tiering::exclusive : Tiering::inclusive;
+  e.reclaim_shadowed = random.below(2) == 0;
+  e.backup_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
+  e.clean_reserve = pick<std::uint32_t>(random, {0, 50, 102, 300, 1024});
+  e.write_threshold = pick<std::uint32_t>(random, {0, 0, 1, 3});
   e.load_back_min_tokens = pick<Tokens>(random, {0, 1, 10, 40});
   e.load_back_quota_pages = pick<Pages>(random, {0, 0, 3, 20});
   e.cache_output = random.below(3) != 0;
@@ -149,11 +156,11 @@ class Watcher final : public Observer {
 
   void on_event(const Event& event) override {
     world_.on_event(event);
-    static constexpr std::array kNames = {
-        "arrived",        "admitted",        "first token",        "finished",       "rejected",
-        "retracted",      "backup queued",   "backup done",        "backup dropped", "load queued",
-        "load done",      "load failed",     "transfer submitted", "evicted",        "slots allocated",
-        "slots released", "prefill started", "pass done"};
+    static constexpr std::array kNames = {"arrived",         "admitted",       "first token",        "finished",
+                                          "rejected",        "retracted",      "backup queued",      "backup done",
+                                          "backup dropped",  "backup retried", "backup awaited",     "load queued",
+                                          "load done",       "load failed",    "transfer submitted", "evicted",
+                                          "slots allocated", "slots released", "prefill started",    "pass done"};
     static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
@@ -252,9 +259,11 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }
   // What is interesting must have happened, or the swarm proves little.
-  for (const char* mark : {"retracted", "rejected: too_long", "rejected: queue_full", "evicted: demoted",
-                           "evicted: lost", "backup dropped: capacity", "backup dropped: transfer_failed", "load done",
-                           "load failed", "hit on the host", "hit on the device", "finished after a retraction"}) {
+  for (const char* mark :
+       {"retracted", "rejected: too_long", "rejected: queue_full", "evicted: demoted", "evicted: lost",
+        "backup dropped: capacity", "backup dropped: transfer_failed", "load done", "backup awaited", "backup retried",
+        "evicted: shadowed", "evicted: host_pressure", "evicted: transfer_failed", "load failed", "hit on the host",
+        "hit on the device", "finished after a retraction"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
   // What the engine never asks of a world: it cancels bursts only, runs one pass at a time, sets no timers, and

@@ -74,6 +74,11 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
                                  key("scheduler.burst_steps", random.between(1, 64)),
                                  key("tiers.device.tokens", random.between(longest / 4, 2 * longest))};
   if (random.chance(85)) settings.push_back(key("tiers.host.tokens", random.between(page, 8 * longest)));
+  if (random.chance(40)) {
+    settings.emplace_back("cache.write_policy=write_back");
+    settings.push_back(std::string("cache.tiering=") + (random.chance(50) ? "exclusive" : "inclusive"));
+  }
+  if (random.chance(20)) settings.emplace_back("cache.reclaim_shadowed=true");
   return settings;
 }
 
@@ -101,7 +106,8 @@ INSTANTIATE_TEST_SUITE_P(BySeed, Worlds, testing::Range<std::uint64_t>(1, 33));
 
 // Otherwise equality would say nothing: the draws must reach what can differ.
 TEST(WorldDraws, ReachEveryMechanism) {
-  std::uint64_t host_hits = 0, retractions = 0, rejected = 0, evicted_host = 0, dropped = 0, waits = 0;
+  std::uint64_t host_hits = 0, retractions = 0, rejected = 0, evicted_host = 0, dropped = 0, waits = 0,
+                written_back = 0;
   for (std::uint64_t seed = 1; seed < 33; ++seed) {
     const Folder folder;
     const Simulated run = simulate(draw(seed, folder), "events");
@@ -110,6 +116,7 @@ TEST(WorldDraws, ReachEveryMechanism) {
     rejected += run.requests("rejected") > 0;
     evicted_host += run.tier("host").at("evicted_pages").get<std::uint64_t>() > 0;
     dropped += !run.tier("host").at("dropped").empty();
+    written_back += run.report.at("backups").at("awaited").get<std::uint64_t>() > 0;
     waits += run.report.at("ttft_parts_seconds").at("load_wait").get<double>() > 0;
   }
   EXPECT_GE(host_hits, 8U);
@@ -118,6 +125,7 @@ TEST(WorldDraws, ReachEveryMechanism) {
   EXPECT_GE(evicted_host, 8U);
   EXPECT_GE(dropped, 2U);
   EXPECT_GE(waits, 2U);
+  EXPECT_GE(written_back, 2U);
 }
 
 // Where the links do share, it shows: else the two worlds would be one. Eight GPUs together ask more of the host's

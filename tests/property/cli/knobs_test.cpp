@@ -68,6 +68,11 @@ class Knobs : public testing::Test {
         {"cache.layout", "page_first", "layer_first", {}},
         {"cache.eviction", "lru", "fifo", {}},
         {"cache.evict_unit", "page", "node", {}},
+        {"cache.write_policy", "write_through", "write_through_selective", {}},
+        {"cache.write_policy", "write_through", "write_back", {}},
+        {"cache.clean_reserve", "0.02", "0.4", busy() + Settings{"cache.write_policy=write_back"}},
+        {"cache.tiering", "inclusive", "exclusive", busy() + Settings{"cache.write_policy=write_back"}},
+        {"cache.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
         {"cache.write_threshold", "1", "2", {}},
         {"cache.io", "auto", "kernel", {}},
         {"cache.io", "auto", "direct", {}},
@@ -106,7 +111,6 @@ const std::map<std::string, std::string>& single_valued() {
       {"cluster.prefill", "1"},
       {"cluster.decode", "1"},
       {"cluster.route", "random"},
-      {"cache.write_policy", "write_back"},
       {"cache.path", "direct"},
       {"tiers.disk.tokens", "1000000"},
       {"tiers.disk.gib", "1"},
@@ -128,9 +132,10 @@ const std::map<std::string, std::string>& of_storage_tiers() {
   return keys;
 }
 
-// Which world, and what only the real one asks: tests/property/impl turns these.
+// Which world, and what only the real one asks: tests/property/impl turns these. No copy fails in a simulated one:
+// tests/swarm turns its retries.
 const std::set<std::string>& of_worlds() {
-  static const std::set<std::string> keys = {"sim.world", "real.device", "real.flip"};
+  static const std::set<std::string> keys = {"sim.world", "real.device", "real.flip", "cache.backup_retries"};
   return keys;
 }
 

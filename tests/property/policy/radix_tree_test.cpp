@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -21,6 +22,8 @@ struct Page {
   std::uint32_t hits = 0, backup_hits = 0, device_leases = 0, host_leases = 0;
   std::int32_t priority = 0;
   OperationId backup = OperationId::none;
+  bool leaving = false;
+  bool settled = false, evictable = false;  // as of the last classify()
 };
 
 using Model = std::map<PageKey, Page>;
@@ -29,16 +32,25 @@ struct Lease {
   NodeId node;
   PageKey last;
   bool device;
-  OperationId backup = OperationId::none;  // the transfer that it protects
+};
+
+struct Write {  // a transfer to the host, and the node whose path's marked part it covers
+  NodeId node;
+  PageKey last;
+  OperationId operation;
 };
 
 class Twin {
  public:
   Twin(std::uint64_t seed, std::string policy)
-      : random_(seed), policy_(std::move(policy)), tree_(make_eviction(policy_), make_eviction(policy_)) {}
+      : random_(seed),
+        policy_(std::move(policy)),
+        by_choice_(seed % 2 == 0),
+        tree_(make_eviction(policy_), make_eviction(policy_), by_choice_ ? make_eviction(policy_) : nullptr,
+              make_eviction("fifo")) {}
 
   void step() {
-    switch (random_.below(14)) {
+    switch (random_.below(17)) {
       case 0:
       case 1:
       case 2:
@@ -52,6 +64,9 @@ class Twin {
       case 10: backup(); break;
       case 11: load_back(); break;
       case 12: split(); break;
+      case 13: acknowledge(); break;
+      case 14:
+      case 15: choose(); break;
       default: other(); break;
     }
     compare();
@@ -60,10 +75,16 @@ class Twin {
   // Releases everything and evicts page by page until nothing is left.
   void drain() {
     while (!leases_.empty()) release();
+    while (!writes_.empty()) acknowledge();
     compare();
     for (;;) {
+      choose();
+      classify();
       const PageKey device = victim(true), host = victim(false);
-      if (device == PageKey{} && host == PageKey{}) break;
+      if (device == PageKey{} && host == PageKey{}) {
+        if (!model_.empty() && by_choice_) continue;
+        break;
+      }
       if (device != PageKey{} && (host == PageKey{} || random_.chance(50))) {
         evict_device();
       } else {
@@ -79,24 +100,71 @@ class Twin {
  private:
   // ---- what the model says ------------------------------------------------------------------------
 
-  PageKey victim(bool device) const {
+  // What may leave L1, from the deepest pages up.
+  void classify() {
+    std::map<PageKey, std::pair<bool, bool>> stuck;  // has a child that isn't settled, that isn't evictable
+    std::vector<std::pair<std::uint64_t, PageKey>> order;
+    for (const auto& [key, page] : model_) order.emplace_back(page.depth, key);
+    std::ranges::sort(order, std::greater<>{});
+    for (const auto& [depth, key] : order) {
+      Page& page = model_.at(key);
+      const auto [settled, evictable] = stuck[key];
+      const bool own = page.device != kNoSlot && page.device_leases == 0 && (page.leaving || !by_choice_);
+      page.settled = own && !settled;
+      page.evictable = own && !evictable && page.backup == OperationId::none;
+      if (page.device == kNoSlot) continue;
+      stuck[page.parent].first |= !page.settled;
+      stuck[page.parent].second |= !page.evictable;
+    }
+  }
+
+  template <typename Allowed, typename Keeps>
+  PageKey first(bool lru, Allowed allowed, Keeps keeps_parent) const {
     std::set<PageKey> blocked;  // have a child that keeps them
     for (const auto& [key, page] : model_) {
-      if (!device || page.device != kNoSlot) blocked.insert(page.parent);
+      if (keeps_parent(page)) blocked.insert(page.parent);
     }
     const PageKey* best = nullptr;
     std::tuple<std::uint64_t, std::uint64_t> best_rank;
     for (const auto& [key, page] : model_) {
-      const bool held = page.device_leases > 0 || (!device && page.host_leases > 0);
-      if (held || (page.device != kNoSlot) != device) continue;
-      if (blocked.count(key) > 0) continue;
-      const std::tuple rank{policy_ == "lru" ? page.last_access : page.inserted, page.inserted};
+      if (!allowed(page) || blocked.count(key) > 0) continue;
+      const std::tuple rank{lru ? page.last_access : page.inserted, page.inserted};
       if (best == nullptr || rank < best_rank) {
         best = &key;
         best_rank = rank;
       }
     }
     return best == nullptr ? PageKey{} : *best;
+  }
+
+  PageKey victim(bool device) const {
+    const bool lru = policy_ == "lru";
+    if (device) {
+      return first(
+          lru, [](const Page& page) { return page.evictable; },
+          [](const Page& page) { return page.device != kNoSlot; });
+    }
+    return first(
+        lru,
+        [](const Page& page) { return page.device == kNoSlot && page.host_leases == 0 && page.device_leases == 0; },
+        [](const Page&) { return true; });
+  }
+
+  PageKey candidate() const {
+    return first(
+        policy_ == "lru",
+        [](const Page& page) { return page.device != kNoSlot && page.device_leases == 0 && !page.leaving; },
+        [](const Page& page) { return page.device != kNoSlot && !page.settled; });
+  }
+
+  PageKey shadowed() const {
+    return first(
+        false,
+        [](const Page& page) {
+          return page.device != kNoSlot && page.host != kNoSlot && page.host_leases == 0 && !page.leaving &&
+                 page.backup == OperationId::none;
+        },
+        [](const Page& page) { return page.host != kNoSlot; });
   }
 
   template <typename Change>
@@ -112,7 +180,8 @@ class Twin {
 
   void compare() {
     tree_.check_invariants();
-    Pages pages = 0, device = 0, host = 0, evictable = 0;
+    classify();
+    Pages pages = 0, device = 0, host = 0, evictable = 0, settled = 0;
     for (const NodeId id : all_nodes()) {
       const Node& node = tree_.node(id);
       pages += node.keys.size();
@@ -134,9 +203,13 @@ class Twin {
         ASSERT_EQ(page.device_leases, node.device_leases);
         ASSERT_EQ(page.host_leases, node.host_leases);
         ASSERT_EQ(page.backup, node.backup);
+        ASSERT_EQ(page.leaving, node.leaving);
+        ASSERT_EQ(page.settled, node.settled);
+        ASSERT_EQ(page.evictable, node.evictable);
         if (page.device != kNoSlot) ++device;
         if (page.host != kNoSlot) ++host;
-        if (page.device != kNoSlot && page.device_leases == 0) ++evictable;
+        evictable += page.evictable;
+        settled += page.settled;
         parent = node.keys[i];
       }
     }
@@ -144,6 +217,13 @@ class Twin {
     ASSERT_EQ(device, tree_.device_pages());
     ASSERT_EQ(host, tree_.host_pages());
     ASSERT_EQ(evictable, tree_.evictable_device_pages());
+    ASSERT_EQ(settled, tree_.settled_device_pages());
+    const NodeId shadowed_node = tree_.shadowed_victim();
+    ASSERT_EQ(shadowed_node == NodeId::none ? PageKey{} : last_key(shadowed_node), shadowed());
+    if (by_choice_) {
+      const NodeId next = tree_.candidate();
+      ASSERT_EQ(next == NodeId::none ? PageKey{} : last_key(next), candidate());
+    }
     const NodeId device_node = tree_.device_victim(), host_node = tree_.host_victim();
     ASSERT_EQ(device_node == NodeId::none ? PageKey{} : last_key(device_node), victim(true));
     ASSERT_EQ(host_node == NodeId::none ? PageKey{} : last_key(host_node), victim(false));
@@ -199,6 +279,7 @@ class Twin {
       tree_.touch(match.end, stamp);
       for_path(last_key(match.end), [&](Page& page) {
         page.last_access = stamp;
+        page.leaving = false;
         ++page.hits;
       });
     }
@@ -249,7 +330,18 @@ class Twin {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       ASSERT_EQ(model_.at(keys[i]).device, slots[i]);
       model_.at(keys[i]).device = kNoSlot;
+      model_.at(keys[i]).leaving = false;
     }
+  }
+
+  // The tail of what is next leaves L1.
+  void choose() {
+    const NodeId next = by_choice_ ? tree_.candidate() : NodeId::none;
+    if (next == NodeId::none) return;
+    const Pages pages = random_.between(1, tree_.node(next).facts.pages);
+    if (pages < tree_.node(next).facts.pages) tree_.split(next, tree_.node(next).facts.pages - pages);
+    tree_.set_leaving(next);
+    for (const PageKey& key : tree_.node(next).keys) model_.at(key).leaving = true;
   }
 
   void evict_host() {
@@ -296,7 +388,6 @@ class Twin {
     const Lease lease = leases_[at];
     leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(at));
     ASSERT_EQ(last_key(lease.node), lease.last);
-    if (lease.backup != OperationId::none) acknowledge(lease);
     if (lease.device) {
       tree_.release_device(lease.node);
       for_path(lease.last, [](Page& page) { --page.device_leases; });
@@ -307,13 +398,17 @@ class Twin {
   }
 
   // Splits leave the upper parts above the named node, under the same operation.
-  void acknowledge(const Lease& lease) {
-    for (NodeId at = lease.node; at != tree_.root() && tree_.node(at).backup == lease.backup;
+  void acknowledge() {
+    if (writes_.empty()) return;
+    const Write write = writes_.front();
+    writes_.erase(writes_.begin());
+    ASSERT_EQ(last_key(write.node), write.last);
+    for (NodeId at = write.node; at != tree_.root() && tree_.node(at).backup == write.operation;
          at = tree_.node(at).parent) {
       tree_.set_backup(at, OperationId::none);
     }
     for (auto& [key, page] : model_) {
-      if (page.backup == lease.backup) page.backup = OperationId::none;
+      if (page.backup == write.operation) page.backup = OperationId::none;
     }
   }
 
@@ -325,12 +420,12 @@ class Twin {
 
   void backup() {
     const NodeId id = any_node();
-    if (id == NodeId::none || tree_.node(id).on_host()) return;
+    if (id == NodeId::none || tree_.node(id).on_host() || writes_.size() > 3) return;
     fill_host(id);
     const auto operation = static_cast<OperationId>(++operations_);
     tree_.set_backup(id, operation);
     for (const PageKey& key : tree_.node(id).keys) model_.at(key).backup = operation;
-    take_lease({id, last_key(id), true, operation});
+    writes_.push_back({id, last_key(id), operation});
   }
 
   void load_back() {
@@ -376,9 +471,11 @@ class Twin {
 
   test::Splitmix random_;
   std::string policy_;
+  const bool by_choice_;  // what leaves L1 is chosen
   RadixTree tree_;
   Model model_;
   std::vector<Lease> leases_;
+  std::vector<Write> writes_;
   SlotId next_slot_ = 0;
   std::uint64_t insertions_ = 0, operations_ = 0;
 };

@@ -97,7 +97,12 @@ EngineConfig config_of(std::uint64_t seed) {
   config.host_layout = random.chance(50) ? Layout::page_first : Layout::layer_first;
   config.eviction = eviction_names()[random.below(eviction_names().size())];
   config.evict_unit = random.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_threshold = static_cast<std::uint32_t>(1 + random.below(2));
+  config.write_policy = static_cast<WritePolicy>(random.below(3));
+  config.write_threshold = static_cast<std::uint32_t>(random.below(3));
+  config.clean_reserve = static_cast<std::uint32_t>(random.below(400));
+  if (config.write_policy == WritePolicy::write_back && random.chance(50)) config.tiering = Tiering::exclusive;
+  config.reclaim_shadowed = random.chance(50);
+  config.backup_retries = static_cast<std::uint32_t>(random.below(3));
   config.load_back_min_tokens = random.below(2 * config.shape.page_tokens);
   config.load_back_quota_pages = random.chance(20) ? 4 : 0;
   config.cache_output = random.chance(70);
@@ -190,8 +195,9 @@ TEST(Replay, of_any_run_decides_the_same) {
     faults.cut_bursts += recorded.faults.cut_bursts;
   }
   // It would prove little if nothing happened.
-  for (const EventKind kind : {EventKind::rejected, EventKind::retracted, EventKind::backup_done, EventKind::load_done,
-                               EventKind::load_failed, EventKind::backup_dropped, EventKind::evicted}) {
+  for (const EventKind kind :
+       {EventKind::rejected, EventKind::retracted, EventKind::backup_done, EventKind::load_done, EventKind::load_failed,
+        EventKind::backup_dropped, EventKind::backup_retried, EventKind::backup_awaited, EventKind::evicted}) {
     EXPECT_GT(all[kind], 20U) << "event " << static_cast<int>(kind);
   }
   EXPECT_GT(faults.failed_transfers, 100U);

@@ -64,6 +64,38 @@ TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back
   EXPECT_TRUE(rig.engine.idle());
 }
 
+TEST(Engine, write_through_selective_backs_up_at_the_second_complete_insert) {
+  EngineConfig config = small_config(16, 16);
+  config.write_policy = WritePolicy::write_through_selective;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);  // one token: prefill's end is the request's, and one insert
+  rig.drain();
+  EXPECT_EQ(rig.events.count(EventKind::backup_queued), 0U);
+  rig.arrive(1, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
+  rig.drain();
+  rig.arrive(2, document({11, 12, 13, 14}), 17, 2);  // prefill's end and the request's
+  rig.complete_pass();
+  EXPECT_TRUE(rig.world.transfers.empty());
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.transfers.size(), 1U);
+  rig.drain();
+}
+
+TEST(Engine, a_write_threshold_wins_over_the_policys_own) {
+  EngineConfig config = small_config(16, 16);
+  config.write_policy = WritePolicy::write_through_selective;
+  config.write_threshold = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.transfers.size(), 1U);
+  rig.drain();
+}
+
 TEST(Engine, a_host_hit_below_the_threshold_is_computed_again) {
   EngineConfig config = small_config(6, 16);
   config.load_back_min_tokens = 100;
@@ -321,6 +353,255 @@ TEST(Engine, longest_prefix_goes_first_but_nobody_waits_for_ever) {
   EXPECT_EQ(rig.events.records[1].request, 2U);
   EXPECT_EQ(rig.events.records[2].request, 3U);
   EXPECT_EQ(rig.events.records[3].request, 1U) << "passed over twice, then first";
+}
+
+// ---- write-back --------------------------------------------------------------------------------------------
+
+EngineConfig write_back_config(Pages device, Pages host) {
+  EngineConfig config = small_config(device, host);
+  config.write_policy = WritePolicy::write_back;
+  config.clean_reserve = 0;
+  return config;
+}
+
+TEST(Engine, write_back_writes_nothing_until_pages_must_leave) {
+  EngineRig rig(write_back_config(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.count(EventKind::backup_queued), 0U);
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);  // five pages; two are free
+  EXPECT_TRUE(rig.world.passes.empty()) << "it waits for the copy";
+  EXPECT_EQ(rig.events.count(EventKind::backup_awaited), 1U);
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 3U) << "just enough, from the leaf's tail";
+  EXPECT_EQ(rig.world.transfers[0].pages[0].key, document({1, 2})[1]);
+  rig.complete_transfer();
+  EXPECT_EQ(rig.world.passes.size(), 1U);
+  rig.drain();
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(2).hit_device, 4U);
+  EXPECT_EQ(rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.count(EventKind::backup_dropped), 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, write_back_keeps_a_reserve_so_that_nobody_waits) {
+  EngineConfig config = write_back_config(10, 16);
+  config.clean_reserve = 512;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4, 5, 6, 7}), 29, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 2U) << "three of the five are free";
+  rig.complete_transfer();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  EXPECT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::backup_awaited), 0U);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), rig.events.page_count(EventKind::backup_queued));
+}
+
+TEST(Engine, write_back_to_a_full_host_drops_the_sub_tree_and_counts_it) {
+  EngineConfig config = write_back_config(8, 3);
+  config.evict_unit = EvictUnit::node;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({1, 2, 3, 4, 5, 6}), 25, 1);
+  rig.drain();
+  rig.arrive(2, document({11, 12, 13}), 13, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 2U) << "pages 5 and 6, a node";
+  rig.arrive(3, document({21, 22, 23, 24}), 17, 1);  // pages 1 to 4 are more than the host holds
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::host_pressure), 4U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::host_pressure), 2U) << "nothing could reach them any more";
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 4U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, write_back_makes_progress_when_all_is_dirty_and_the_host_can_take_nothing) {
+  EngineConfig config = write_back_config(6, 3);
+  config.evict_unit = EvictUnit::node;  // four pages never fit three
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  EXPECT_TRUE(rig.world.transfers.empty());
+  ASSERT_EQ(rig.world.passes.size(), 1U) << "nothing to wait for";
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::host_pressure), 4U);
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_failed_write_back_loses_the_pages_only_when_their_room_is_needed) {
+  EngineRig rig(write_back_config(6, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.complete_transfer(Status::failed);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 3U);
+  ASSERT_EQ(rig.world.passes.size(), 1U) << "no copy to wait for any more";
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::transfer_failed), 3U);
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_node_splits_under_its_write_back) {
+  EngineRig rig(write_back_config(8, 16));
+  rig.arrive(0, document({1, 2, 3, 4, 5}), 21, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14, 15, 16}), 25, 1);  // pages 2 to 5 are on their way
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  rig.arrive(2, document({1, 2, 3, 33}), 17, 1);  // leaves in their middle; waits behind
+  rig.complete_transfer();
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 3U);
+  EXPECT_EQ(rig.events.records.at(2).hit_device + rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.page_count(EventKind::evicted), rig.events.evicted_pages(Tier::device, Reason::demoted));
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, write_back_waits_for_leases_not_for_copies_when_all_is_leased) {
+  EngineRig rig(write_back_config(8, 16));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 12);
+  rig.complete_pass();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  EXPECT_TRUE(rig.world.transfers.empty());
+  EXPECT_EQ(rig.events.count(EventKind::backup_awaited), 0U);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 2U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, write_back_without_a_host_drops) {
+  EngineRig rig(write_back_config(6, 0));
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  EXPECT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::lost), 3U);
+  rig.drain();
+}
+
+// ---- exclusive tiers, reclaim, retries ----------------------------------------------------------------------
+
+TEST(Engine, exclusive_tiers_drop_the_host_copy_once_its_load_back_is_acknowledged) {
+  EngineConfig config = write_back_config(6, 16);
+  config.tiering = Tiering::exclusive;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 3U);
+  rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+  while (rig.world.transfers.at(0).lane == Lane::d2h) rig.complete_transfer();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  ASSERT_EQ(rig.world.transfers.at(0).lane, Lane::h2d);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 3U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_reclaimed_host_copy_makes_room_and_is_backed_up_again_at_the_next_insert) {
+  EngineConfig config = small_config(16, 3);
+  config.reclaim_shadowed = true;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12}), 9, 1);  // one page is free on the host
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 2U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 1U);
+  rig.drain();
+  rig.arrive(2, document({1, 2}), 9, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages.size(), 1U);
+  EXPECT_EQ(rig.world.transfers[0].pages[0].key, document({1, 2})[1]) << "the tail had gone";
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 2U);
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, without_reclaim_a_host_full_of_shadowed_copies_takes_nothing) {
+  EngineRig rig(small_config(16, 3));
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12}), 9, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 2U);
+}
+
+TEST(Engine, a_backup_never_reclaims_the_copy_that_it_builds_on) {
+  EngineConfig config = small_config(16, 3);
+  config.reclaim_shadowed = true;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.drain();
+  rig.arrive(1, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 2U);
+}
+
+TEST(Engine, a_failed_backup_is_tried_again_so_often_and_then_dropped) {
+  EngineConfig config = small_config(6, 16);
+  config.backup_retries = 2;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.complete_pass();
+  for (int i = 0; i < 2; ++i) {
+    rig.complete_transfer(Status::failed);
+    ASSERT_EQ(rig.world.transfers.size(), 1U);
+    EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
+  }
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_retried), 8U);
+  rig.complete_transfer(Status::failed);
+  EXPECT_TRUE(rig.world.transfers.empty());
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 4U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_retried_backup_brings_those_below_it_along) {
+  EngineConfig config = small_config(12, 16);
+  config.backup_retries = 1;
+  config.cache_output = false;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2}), 9, 1);
+  rig.complete_pass();
+  rig.arrive(1, document({1, 2, 3}), 13, 1);
+  rig.complete_pass();
+  ASSERT_EQ(rig.world.transfers.size(), 2U);
+  rig.complete_transfer(Status::failed);
+  rig.complete_transfer();  // page 3's, done, below a copy that is on its way again
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_retried), 3U);
+  rig.drain();
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 3U);
+  EXPECT_EQ(rig.events.page_count(EventKind::backup_dropped), 0U);
+  EXPECT_TRUE(rig.engine.idle());
+}
+
+TEST(Engine, a_write_back_that_fails_is_tried_again_while_its_request_waits) {
+  EngineConfig config = write_back_config(6, 16);
+  config.backup_retries = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
+  rig.drain();
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
+  rig.complete_transfer(Status::failed);
+  EXPECT_TRUE(rig.world.passes.empty());
+  rig.complete_transfer();
+  EXPECT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 3U);
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "policy/decision.hpp"
@@ -73,11 +74,14 @@ struct EventCounter final : Observer {
   void on_event(const Event& event) override {
     ++counts[static_cast<std::size_t>(event.kind)];
     pages[static_cast<std::size_t>(event.kind)] += event.pages;
+    if (event.kind == EventKind::evicted) evicted[static_cast<std::size_t>(event.tier)][event.reason] += event.pages;
     if (event.kind == EventKind::finished || event.kind == EventKind::rejected) records.push_back(*event.record);
   }
   std::uint64_t count(EventKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
   std::uint64_t page_count(EventKind kind) const { return pages[static_cast<std::size_t>(kind)]; }
+  Pages evicted_pages(Tier tier, Reason reason) { return evicted[static_cast<std::size_t>(tier)][reason]; }
   std::array<std::uint64_t, 32> counts{}, pages{};
+  std::array<std::map<Reason, Pages>, kTiers> evicted;
   std::vector<RequestRecord> records;
 };
 

@@ -104,7 +104,7 @@ TEST(Replay, by_another_eviction_names_the_first_record_that_differs) {
 TEST(Replay, by_another_configuration_never_breaks_the_engine) {
   DecoratedRig rig(config());
   rig.serve_ten();
-  std::vector<EngineConfig> others(12, config());
+  std::vector<EngineConfig> others(15, config());
   others[0].device_pages = 5;
   others[1].device_pages = 1000;
   others[2].host_pages = 0;
@@ -117,6 +117,9 @@ TEST(Replay, by_another_configuration_never_breaks_the_engine) {
   others[9].write_threshold = 3;
   others[10].load_back_min_tokens = 1000;
   others[11].cache_output = false;
+  others[12].write_policy = others[13].write_policy = WritePolicy::write_back;
+  others[13].tiering = Tiering::exclusive;
+  others[14].reclaim_shadowed = true;
   std::size_t equal = 0;
   for (const EngineConfig& other : others) {
     const ReplayResult result = replayed(rig.journal.bytes, other);
