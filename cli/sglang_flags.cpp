@@ -226,6 +226,11 @@ class SglangReader {
       experiment_.set("cache.evict_unit=node", "as SGLang evicts");
       assumed_.emplace_back("cache.evict_unit = node");
     }
+    if (experiment_.text("cache.write_policy") == "write_back" &&
+        experiment_.origin("cache.reclaim_shadowed") == "default") {
+      experiment_.set("cache.reclaim_shadowed=true", "as SGLang does under write_back");
+      assumed_.emplace_back("cache.reclaim_shadowed = true");
+    }
     apply_roles();
     apply_host_tier();
     apply_storage();
@@ -697,7 +702,9 @@ class SglangWriter {
   void note_what_is_left() {
     // What a server does and can't be told.
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {{"cache.evict_unit", "node"},
-                                                                               {"cache.write_threshold", "1"},
+                                                                               {"cache.write_threshold", "0"},
+                                                                               {"cache.tiering", "inclusive"},
+                                                                               {"cache.backup_retries", "0"},
                                                                                {"cache.path", "via_host"},
                                                                                {"cache.load_back_min_tokens", "10"},
                                                                                {"cache.load_back_quota_tokens", "0"},
@@ -705,8 +712,13 @@ class SglangWriter {
                                                                                {"cluster.route", "round_robin"},
                                                                                {"cluster.prefill", "0"},
                                                                                {"cluster.decode", "0"}};
+    const bool reclaims = e_.text("cache.write_policy") == "write_back";
+    if (e_.flag("cache.reclaim_shadowed") != reclaims) {
+      note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
+    }
     for (const auto& [key, fixed] : kFixed) {
-      const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cluster.route";
+      const bool is_text =
+          key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" || key == "cluster.route";
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }
