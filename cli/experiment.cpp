@@ -97,7 +97,8 @@ const std::vector<Key>& table() {
       {"scheduler.chunk_tokens", integer_value(8192), 1, 1e9, "prefill tokens of one pass"},
       {"scheduler.burst_steps", integer_value(64), 1, 1e6, "decode steps submitted at once"},
       {"sim.world", text_value("simgrid"), 0, 0, "simgrid (links are shared) or events (they are not)"},
-      {"real.device", text_value("auto"), 0, 0, "host (an arena in host memory stands in for the GPU), cuda, or auto"},
+      {"real.device", text_value("auto"), 0, 0,
+       "host (host memory stands in for the GPU), cuda (not served yet), or auto: host, until cuda is"},
       {"real.flip", text_value("none"), 0, 0, "none, device or host: flips a bit of a page there, to see it found"},
       {"sim.dram_shared", true, 0, 0, "all of a host's transfers share its DRAM bandwidth"},
   };

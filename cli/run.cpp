@@ -137,7 +137,7 @@ void add_run(CLI::App& program) {
   add_serve_options(*command, arguments);
   command
       ->add_option("--device", arguments.device,
-                   "host (host memory stands in for the GPU) or cuda; default: cuda where there is a GPU, else host")
+                   "host (host memory stands in for the GPU), cuda (not served yet), or auto: host, until cuda is")
       ->check(CLI::IsMember({"host", "cuda", "auto"}));
   command->callback([] { run(arguments); });
 }

@@ -1,5 +1,6 @@
-// The simulated worlds (policy/world.hpp says what a world is): operations are charged on modelled lanes. Two of them, one interface: SimGrid (flows share links max-min fairly; for results) and an event
-// heap of our own (no sharing; as a cross-check). A third, for swarm tests, is in adversarial_world.hpp.
+// The simulated worlds (policy/world.hpp says what a world is): operations are charged on modelled lanes. Two of them,
+// one interface: SimGrid (flows share links max-min fairly; for results) and an event heap of our own (no sharing; as a
+// cross-check). A third, for swarm tests, is in adversarial_world.hpp.
 //
 // What both do, and `WorldCore` in world_core.hpp implements once:
 // - One FIFO a lane. A transfer takes its cost's latency, then flows; the next one starts when it has ended.

@@ -55,7 +55,7 @@ TEST(Report, EveryRequestEnds) {
   EXPECT_EQ(run.requests("completed"), run.requests("total"));
 
   const Simulated rejecting = simulate_file(kChatHour, {"workload.limit=2000", "scheduler.max_waiting=4",
-                                                          "workload.time_scale=0.25", "tiers.device.tokens=60032"});
+                                                        "workload.time_scale=0.25", "tiers.device.tokens=60032"});
   EXPECT_GT(rejecting.requests("rejected"), 0U);
   EXPECT_EQ(rejecting.requests("total"), rejecting.requests("completed") + rejecting.requests("rejected"));
   std::uint64_t reasons = 0;

@@ -15,27 +15,13 @@
 #include "impl/device/host_device.hpp"
 #include "impl/world.hpp"
 #include "policy/plan.hpp"
+#include "tests/listed_inputs.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin::test {
 
 inline constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::page_first_direct,
                                       Layout::page_head};
-
-// Arrivals and hints at given times.
-class ListedInputs final : public InputSource {
- public:
-  explicit ListedInputs(std::vector<Input> inputs) : inputs_(std::move(inputs)) {}
-  bool next(Input& input) override {
-    if (at_ == inputs_.size()) return false;
-    input = inputs_[at_++];
-    return true;
-  }
-
- private:
-  std::vector<Input> inputs_;
-  std::size_t at_ = 0;
-};
 
 inline Input arrival_at(TimeNs time, RequestId request) {
   Arrival arrival;

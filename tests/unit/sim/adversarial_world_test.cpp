@@ -102,7 +102,7 @@ std::uint64_t blamed(const Sequencer::Step& step, bool faults = false, std::stri
     config.host_pages = 8;
     config.faults = faults;
     const auto world = make_adversarial_world(config);
-    ListSource source({arrival(0, 0)});
+    ListedInputs source({arrival(0, 0)});
     Sequencer handler(*world, step);
     world->run(source, handler);
     if (world->violation_count() > 0) ++seeds;

@@ -18,6 +18,7 @@
 #include "policy/cost.hpp"
 #include "policy/substrate.hpp"
 #include "sim/world.hpp"
+#include "tests/listed_inputs.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {
@@ -94,20 +95,6 @@ inline Seen flat(const Input& input) {
 using Log = std::vector<Seen>;
 using Act = std::function<void(Substrate&, const Input&)>;
 
-class ListSource final : public InputSource {
- public:
-  explicit ListSource(std::vector<Input> inputs) : inputs_(std::move(inputs)) {}
-  bool next(Input& input) override {
-    if (at_ == inputs_.size()) return false;
-    input = inputs_[at_++];
-    return true;
-  }
-
- private:
-  std::vector<Input> inputs_;
-  std::size_t at_ = 0;
-};
-
 inline Input arrival(TimeNs now, RequestId request) {
   return Input{now, Arrival{.request = request, .prompt_tokens = 1, .output_tokens = 1, .keys = {}}};
 }
@@ -142,7 +129,7 @@ inline WorldConfig plain_config() {
 }
 
 inline Log run_world(World& world, std::vector<Input> inputs, const Act& act) {
-  ListSource source(std::move(inputs));
+  ListedInputs source(std::move(inputs));
   LoggingHandler handler(world.substrate(), act);
   world.run(source, handler);
   return std::move(handler.log);
