@@ -219,6 +219,8 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
   return to_ns(total);
 }
 
+TransferCost RooflineCost::storage(const StorageWork&) const { return {}; }
+
 TransferCost RooflineCost::transfer(const Plan& plan) const {
   const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
   constexpr Wide kPsPerNs = 1000;

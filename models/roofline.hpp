@@ -93,6 +93,7 @@ class RooflineCost final : public CostModel {
 
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
   TransferCost transfer(const Plan& plan) const override;
+  TransferCost storage(const StorageWork& work) const override;
 
   const RooflineCoefficients& coefficients() const { return c_; }
 

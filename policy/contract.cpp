@@ -33,6 +33,20 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   return at == transfer.pages.size() ? nullptr : "a plan's runs are the page moves, in order";
 }
 
+BrokenTerm SeamContract::judge(const StorageOperation& operation) const {
+  const StorageWork& work = operation.work;
+  if (work.tier != Tier::disk && work.tier != Tier::remote) return "a storage operation is one of a storage tier";
+  if (work.memory != Tier::host && work.memory != Tier::device) return "a storage operation's slots are L1's or L2's";
+  if (operation.pages.empty()) return "a storage operation has at least one page";
+  if (work.pages != operation.pages.size()) return "a storage operation counts its pages";
+  if (work.page_bytes == 0 || work.objects == 0 || work.ranks == 0) return "a storage operation weighs something";
+  const bool moves = work.verb == StorageVerb::get || work.verb == StorageVerb::set;
+  for (const StoragePage& page : operation.pages) {
+    if ((page.slot != kNoSlot) != moves) return "a page that moves has a slot, and no other";
+  }
+  return nullptr;
+}
+
 BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
   if (pass.sequences.empty()) return "a pass has at least one sequence";
   if (pass.steps == 0) return "a pass has at least one step";
@@ -55,7 +69,7 @@ BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
   if (context != shape.prefill_context_tokens + shape.decode_context_tokens) return "a pass's shape counts its context";
   for (const OperationId gate : pass.gates) {
     const Open* load = find(gate);
-    if (load == nullptr || load->kind != Kind::load) return "a gate is an h2d transfer in flight";
+    if (load == nullptr || load->kind != Kind::load) return "a gate is a load into L1 in flight";
   }
   return nullptr;
 }
@@ -85,6 +99,14 @@ BrokenTerm SeamContract::open(OperationId id, Kind kind, TimeNs since) {
 BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, TimeNs now) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
     return open(id, transfer->lane == Lane::h2d ? Kind::load : Kind::transfer, now);
+  }
+  if (const auto* storage = std::get_if<StorageOperation>(&operation)) {
+    const bool gates = storage->work.verb == StorageVerb::get && storage->work.memory == Tier::device;
+    const BrokenTerm broken = open(id, gates ? Kind::load : Kind::storage, now);
+    if (broken != nullptr) return broken;
+    open_.back().verb = storage->work.verb;
+    open_.back().pages = storage->work.pages;
+    return nullptr;
   }
   const auto& pass = std::get<ForwardOperation>(operation);
   const BrokenTerm broken = open(id, Kind::pass, now);
@@ -144,8 +166,10 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
   switch (open->kind) {
     case Kind::transfer:
     case Kind::load:
+    case Kind::storage:
       if (completion.status == Status::gate_failed) return "only a pass has gates";
       if (completion.status == Status::cancelled && !open->cancelled) return "only what was cancelled ends cancelled";
+      if (const BrokenTerm broken = take_pages(*open, completion); broken != nullptr) return broken;
       if (open->kind == Kind::load) open_gates(*open, completion.status);
       break;
     case Kind::pass: {
@@ -157,6 +181,17 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
     case Kind::reduction: return "a reduction is answered by its result";
   }
   close(completion.id);
+  return nullptr;
+}
+
+BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) {
+  if (completion.pages > open.pages) return "no more pages are counted than were given";
+  if (open.pages == 0) return nullptr;
+  const bool all = completion.pages == open.pages;
+  if (completion.status == Status::done && !all && open.verb != StorageVerb::look_up) {
+    return "a storage operation that is done counts all its pages";
+  }
+  if (completion.status != Status::done && all) return "a storage operation that counts all its pages is done";
   return nullptr;
 }
 

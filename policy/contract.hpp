@@ -2,10 +2,11 @@
 // call and each input. `Checking` breaks off on a broken promise; `replay` reports a journal that breaks one.
 //
 // The policy's side: steps and shapes agree with the sequences, spans cover the tokens, page moves are the
-// plan's, gates are h2d transfers in flight, only known operations are cancelled.
+// plan's, gates are loads in flight, only known operations are cancelled.
 // The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and
 // with a status that it can have; a pass that counts is answered after its gates, none of which failed; a
-// timer isn't early; a minimum isn't above our own vector; arrivals come in order of their ordinals.
+// timer isn't early; a storage operation counts no more pages than it was given, and all of them if it is done; a
+// minimum isn't above our own vector; arrivals come in order of their ordinals.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +46,7 @@ class SeamContract {
   std::size_t outstanding() const { return open_.size(); }
 
  private:
-  enum class Kind : std::uint8_t { transfer, load, pass, timer, reduction };
+  enum class Kind : std::uint8_t { transfer, load, storage, pass, timer, reduction };
   struct Open {
     OperationId id = OperationId::none;
     Kind kind = Kind::transfer;
@@ -54,6 +55,8 @@ class SeamContract {
     TimeNs since = 0;        // submitted; of a timer, its time
     std::uint64_t steps = 0;
     std::uint32_t gates = 0, gates_open = 0;
+    StorageVerb verb = StorageVerb::look_up;  // storage operations
+    Pages pages = 0;
     ReduceVector values{};
   };
   struct Gate {
@@ -63,6 +66,7 @@ class SeamContract {
 
   BrokenTerm judge(const TransferOperation& transfer) const;
   BrokenTerm judge(const ForwardOperation& pass) const;
+  BrokenTerm judge(const StorageOperation& operation) const;
   BrokenTerm open(OperationId id, Kind kind, TimeNs since);
   const Open* find(OperationId id) const;
   Open* find(OperationId id) { return const_cast<Open*>(static_cast<const SeamContract*>(this)->find(id)); }
@@ -74,6 +78,7 @@ class SeamContract {
   BrokenTerm take(const TimerFired& timer, TimeNs now);
   BrokenTerm take(const Reduction& reduction, TimeNs now);
   BrokenTerm take_pass(const Open& pass, const Completion& completion, TimeNs now) const;
+  static BrokenTerm take_pages(const Open& open, const Completion& completion);
   void close(OperationId id);
 
   ContractTerms terms_;

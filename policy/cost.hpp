@@ -28,6 +28,19 @@ struct TransferCost {
   std::uint64_t bytes_per_second = 0;
 };
 
+enum class StorageVerb : std::uint8_t { look_up, get, set, remove };
+
+// What a storage operation moves, and by which way.
+struct StorageWork {
+  StorageVerb verb = StorageVerb::look_up;
+  Tier tier = Tier::disk;    // disk or remote
+  Tier memory = Tier::host;  // get, set: whose slots; device = past host memory (GPUDirect)
+  Pages pages = 0;
+  Bytes page_bytes = 0;       // of one rank
+  std::uint32_t objects = 1;  // that one rank's part of a page is stored as
+  std::uint32_t ranks = 1;    // that move it; an MLA latent, the same on every rank, is written by one
+};
+
 class CostModel {
  public:
   virtual ~CostModel() = default;
@@ -36,6 +49,8 @@ class CostModel {
   virtual TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const = 0;
   // One rank's share of a transfer between device and host memory.
   virtual TransferCost transfer(const Plan& plan) const = 0;
+  // All ranks' shares of a storage operation together, as if nothing else used the medium.
+  virtual TransferCost storage(const StorageWork& work) const = 0;
 };
 
 }  // namespace kvtwin

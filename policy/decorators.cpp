@@ -104,6 +104,7 @@ OperationId Faulty::submit(const Operation& operation) {
     if (drawn(shares_.failed_transfers)) doomed_transfers_.push_back(id);
     return id;
   }
+  if (std::holds_alternative<StorageOperation>(operation)) return id;
   const auto& pass = std::get<ForwardOperation>(operation);
   const auto is_doomed = [this](OperationId gate) {
     return std::ranges::find(doomed_transfers_, gate) != doomed_transfers_.end();

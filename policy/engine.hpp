@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "policy/decision.hpp"
 #include "policy/event.hpp"
@@ -21,8 +22,22 @@ enum class WritePolicy : std::uint8_t { write_through, write_through_selective, 
 // Exclusive (with write_back): what has been loaded back leaves L2, so that L2 holds what L1 doesn't; but for the
 // clean reserve, which is on both.
 enum class Tiering : std::uint8_t { inclusive, exclusive };
+// How a page of a storage tier comes to L1: by L2, straight (GPUDirect), or as is better for the request at hand:
+// by L2 while it has to queue, straight once nobody is before it.
+enum class CachePath : std::uint8_t { via_host, direct, automatic };
+// When a request stops waiting for its prefetch: at once, never before its end, or after a time that grows with
+// its length.
+enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout };
 enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
+
+struct StorageTierConfig {
+  Tier tier = Tier::disk;  // disk or remote
+  Pages pages = 0;         // its capacity; what we own we keep within it
+  // Ours alone, so that its contents are known and what leaves it is decided here. Else the store decides, and what
+  // is believed to be there is a guess that a look-up corrects.
+  bool owned = true;
+};
 
 struct EngineConfig {
   KvShape shape;  // of one rank; shape.page_tokens is the page size of every tier
@@ -46,6 +61,23 @@ struct EngineConfig {
   Tokens load_back_min_tokens = 10;   // shorter host hits are computed again
   Pages load_back_quota_pages = 0;    // most pages that one request loads back; 0 = no quota
   bool cache_output = true;           // generated pages enter the index
+
+  // storage tiers (L3)
+  std::vector<StorageTierConfig> storage;  // in the order in which they are asked; none = no L3
+  PageKey storage_space;                   // see page_key.hpp
+  CachePath path = CachePath::via_host;    // without L2: direct
+  std::uint32_t storage_objects = 1;       // that a rank's part of a page is stored as
+  std::uint32_t storage_writers = 1;       // ranks that write; an MLA latent is the same on all, and one does
+  Pages storage_batch_pages = 128;         // most of one operation
+  std::uint32_t storage_retries = 0;       // of pages that weren't stored, before they are given up
+  PrefetchPolicy prefetch_policy = PrefetchPolicy::timeout;
+  TimeNs prefetch_timeout_base_ns = kNsPerSecond;
+  TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;
+  TimeNs prefetch_timeout_most_ns = 0;      // 0 = no limit
+  Tokens prefetch_min_tokens = 256;         // shorter ones aren't worth it
+  std::uint32_t prefetch_host_share = 512;  // of L2, in 1/1024: more in flight, and further ones are declined
+  std::uint32_t prefetch_retry_steps = 0;   // a request that was declined for lack of room is tried again after
+  std::uint32_t prefetch_attempts = 4;      // so many steps, so often in all; 0 steps = it isn't
 
   // scheduler
   RequestOrder order = RequestOrder::fcfs;

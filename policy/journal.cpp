@@ -23,7 +23,7 @@ constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
 constexpr std::size_t kCommonBytes = 24;  // what every payload begins with
 // Payloads by kind; an arrival's grows by its keys.
-constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 60, 32, 96};
+constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 160};
 constexpr std::uint32_t kEndType = kKinds + 1;
 
 // XXH3 rather than the CRC-32 of zlib: policy/ links it already, it is several times faster on records of this
@@ -71,9 +71,10 @@ bool in_range(const Arrival& arrival) {
          arrival.output_tokens >= 1 && arrival.output_tokens <= kJournalTokensMost &&
          arrival.keys.size() <= kJournalKeysMost;
 }
-bool in_range(const Hint& hint) { return hint.kind <= HintKind::unpin; }
+bool in_range(const Hint& hint) { return hint.kind <= HintKind::abort; }
 bool in_range(const Completion& completion) {
-  return completion.id != OperationId::none && completion.status <= Status::gate_failed && completion.stalled_ns >= 0;
+  return completion.id != OperationId::none && completion.status <= Status::gate_failed && completion.stalled_ns >= 0 &&
+         completion.cause <= Cause::full;
 }
 bool in_range(const TimerFired& timer) { return timer.id != OperationId::none; }
 bool in_range(const Reduction& reduction) { return reduction.id != OperationId::none; }
@@ -115,7 +116,9 @@ void store(std::byte* to, const Completion& completion) {
   to = store_le64(to, completion.bytes);
   to = store_le64(to, completion.steps);
   to = store_i64(to, completion.stalled_ns);
-  store_le32(to, static_cast<std::uint32_t>(completion.status));
+  to = store_le64(to, completion.pages);
+  to = store_le32(to, static_cast<std::uint32_t>(completion.status));
+  store_le32(to, static_cast<std::uint32_t>(completion.cause));
 }
 
 void store(std::byte* to, const TimerFired& timer) { store_le64(to, static_cast<std::uint64_t>(timer.id)); }
@@ -145,7 +148,9 @@ Completion load_completion(Words words) {
   completion.bytes = words.u64();
   completion.steps = words.u64();
   completion.stalled_ns = words.i64();
+  completion.pages = words.u64();
   completion.status = load_enum<Status>(words.u32());
+  completion.cause = load_enum<Cause>(words.u32());
   return completion;
 }
 

@@ -6,9 +6,9 @@
 //   payload  i64 now | u64 decisions | u64 digest, and by type:
 //     1 arrival     u64 request | u64 prompt | u64 output | u64 session | i32 priority | u32 keys | 32 each key
 //     2 hint        u64 subject | i64 value | u32 kind
-//     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u32 status
+//     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u64 pages | u32 status | u32 cause
 //     4 timer       u64 id
-//     5 reduction   u64 id | 8 i64
+//     5 reduction   u64 id | 16 i64
 //     6 end         nothing; the last record of a run that came to its end
 //
 // Records are numbered 1, 2, 3 ...; the header is record 0. Each check covers the bytes since the one before
@@ -33,7 +33,7 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 1;
+constexpr std::uint32_t kJournalVersion = 2;
 constexpr std::size_t kJournalTextMost = std::size_t{1} << 24;  // bytes
 constexpr std::size_t kJournalKeysMost = std::size_t{1} << 26;  // of one arrival
 // So that no sum of a request's tokens wraps.

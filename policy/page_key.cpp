@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kSegmentBytes = 24;
-constexpr std::uint64_t kPrivateMark = 1;  // in words[2], where a block key has 0
+// In words[2], where a block key has 0.
+constexpr std::uint64_t kPrivateMark = 1;
+constexpr std::uint64_t kStoreMark = 2;
 
 std::byte* store_key(std::byte* to, const PageKey& key) {
   for (const std::uint64_t word : key.words) to = store_le64(to, word);
@@ -82,6 +84,41 @@ std::optional<PageKey> namespace_seed(std::optional<std::string_view> extra_key,
   add_namespace_part(hash, extra_key);
   add_namespace_part(hash, salt);
   return hash.end();
+}
+
+PageKey storage_space(const StorageIdentity& identity) {
+  constexpr std::string_view kTag = "kvtwin-storage-v1";
+  Sha256& hash = sha256();
+  const auto add_number = [&hash](std::uint64_t number) {
+    std::array<std::byte, 8> bytes{};
+    store_le64(bytes.data(), number);
+    hash.add(bytes.data(), bytes.size());
+  };
+  const auto add_text = [&](std::string_view text) {
+    add_number(text.size());
+    hash.add(text.data(), text.size());
+  };
+  hash.begin();
+  hash.add(kTag.data(), kTag.size());
+  add_text(identity.model);
+  add_text(identity.revision);
+  add_text(identity.kv_dtype);
+  add_number(identity.page_tokens);
+  add_text(identity.layout);
+  add_number(identity.tp);
+  add_number(identity.pp);
+  add_number(identity.rank);
+  add_text(identity.draft);
+  add_text(identity.name_space);
+  return hash.end();
+}
+
+// The page key is a digest already, which nobody can choose: mixing it with the space needs no cryptography.
+PageKey storage_page_key(const PageKey& space, const PageKey& page) {
+  std::array<std::byte, 2 * kKeyBytes> packed;
+  store_key(store_key(packed.data(), space), page);
+  const XXH128_hash_t hash = XXH3_128bits(packed.data(), packed.size());
+  return PageKey{{hash.low64, hash.high64, kStoreMark, 0}};
 }
 
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens) {

@@ -21,6 +21,25 @@ namespace kvtwin {
 // length as 8 bytes LE || UTF-8 bytes).
 std::optional<PageKey> namespace_seed(std::optional<std::string_view> extra_key, std::optional<std::string_view> salt);
 
+// What the KV in a store is KV of. A page's key names tokens; two of these that differ in anything never share a
+// stored page. Missing parts are empty or 0.
+struct StorageIdentity {
+  std::string_view model, revision, kv_dtype;
+  std::uint32_t page_tokens = 0;
+  std::string_view layout;       // of the stored bytes
+  std::uint32_t tp = 1, pp = 1;  // the rank layout: into how many parts a page is cut ...
+  std::uint32_t rank = 0;        // ... and which this is; 0 where one engine stands for all its ranks, or the parts
+                                 // are all alike
+  std::string_view draft;        // of what else the pages hold
+  std::string_view name_space;   // the user's own partition of the store
+};
+// SHA-256 over "kvtwin-storage-v1" and each field, in order: a string as its length (8 bytes LE) and its bytes, a
+// number as 8 bytes LE.
+PageKey storage_space(const StorageIdentity& identity);
+
+// The name of a page in a store that several such identities share: XXH3 (128 bits) over space and page key.
+PageKey storage_page_key(const PageKey& space, const PageKey& page);
+
 // Key of a page of real tokens. `prior`: key of the page before it, else the namespace seed, else null.
 // The key's words hold the digest's 32 bytes in order (little-endian words).
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens);

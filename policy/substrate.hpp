@@ -66,13 +66,42 @@ struct ForwardOperation {
   ForwardShape shape;
   std::uint64_t steps = 1;
   std::span<const SequenceWork> sequences;
-  std::span<const OperationId> gates;  // h2d transfers submitted before
+  std::span<const OperationId> gates;  // h2d transfers and gets into L1 submitted before
 };
 
-using Operation = std::variant<TransferOperation, ForwardOperation>;
+// A page of a storage operation. `slot`: where it goes to (get) or comes from (set); else kNoSlot.
+struct StoragePage {
+  PageKey key;
+  SlotId slot = kNoSlot;
+};
+
+// Pages of one storage tier (L3), consecutive ones of one chain; the completion counts how many of the leading
+// ones it is true for (Completion::pages):
+//   look_up   they are there now. A miss is no failure.
+//   get       they have landed in their slots and are what was stored under their keys: the world has checked.
+//             The slots of the others hold anything. Done if all have.
+//   set       they are stored, or were there already. Done if all are.
+//   remove    they will not be found any more. Done if all are gone.
+// Operations of one verb and tier end in the order in which they were submitted, look-ups apart; a remove takes
+// its place among the sets. A cancel leaves alone what has begun to move, and ends the rest.
+struct StorageOperation {
+  StorageWork work;
+  PageKey space;  // what the keys' pages are KV of (page_key.hpp); the store holds them under both
+  std::span<const StoragePage> pages;
+};
+
+// Where it queues. Look-ups don't queue: they are answered by an index, not by the medium.
+constexpr Lane lane_of(const StorageWork& work) {
+  const bool reads = work.verb == StorageVerb::look_up || work.verb == StorageVerb::get;
+  if (work.memory == Tier::device) return reads ? Lane::direct_read : Lane::direct_write;
+  if (work.tier == Tier::disk) return reads ? Lane::disk_read : Lane::disk_write;
+  return reads ? Lane::remote_read : Lane::remote_write;
+}
+
+using Operation = std::variant<TransferOperation, ForwardOperation, StorageOperation>;
 
 // Rank agreement: one fused vector per scheduler step, the elementwise minimum comes back.
-constexpr std::size_t kReduceWidth = 8;
+constexpr std::size_t kReduceWidth = 16;
 using ReduceVector = std::array<std::int64_t, kReduceWidth>;
 
 class Substrate {
@@ -99,7 +128,13 @@ struct Arrival {
   std::span<const PageKey> keys;
 };
 
-enum class HintKind : std::uint8_t { session_end, tool_call_pending, pin, unpin };
+enum class HintKind : std::uint8_t {
+  session_end,
+  tool_call_pending,
+  pin,
+  unpin,
+  abort,  // subject: a request whose client has gone; what it was to compute is no longer wanted
+};
 
 struct Hint {
   HintKind kind = HintKind::session_end;
@@ -114,12 +149,24 @@ enum class Status : std::uint8_t {
   gate_failed,  // a forward pass whose load failed
 };
 
+// Why a storage operation counts fewer pages than it was given.
+enum class Cause : std::uint8_t {
+  none,
+  missing,      // not there
+  corrupt,      // there, but not what was stored: damage, a torn write, another page's bytes
+  io_error,     // the medium said so, or gave less than asked
+  unreachable,  // nobody answers
+  full,         // no room
+};
+
 struct Completion {
   OperationId id = OperationId::none;
   Status status = Status::done;
-  Bytes bytes = 0;          // transfers: moved, of all ranks together
+  Bytes bytes = 0;          // transfers, get, set: moved, of all ranks together
   std::uint64_t steps = 0;  // forward passes: steps done
   TimeNs stalled_ns = 0;    // forward passes: part of the duration spent waiting for gates
+  Pages pages = 0;          // storage operations: how many of the leading ones
+  Cause cause = Cause::none;
 };
 
 struct TimerFired {

@@ -300,6 +300,7 @@ std::vector<std::pair<std::string_view, std::uint64_t>> Adversary::coverage() co
 
 OperationId Adversary::submit(const Operation& operation) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
+  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "this world has no storage yet");
   return submit_forward(std::get<ForwardOperation>(operation));
 }
 

@@ -132,6 +132,7 @@ void WorldCore::start_head(Queue& queue) {
 
 OperationId WorldCore::submit(const Operation& operation) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
+  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "the simulated worlds have no storage yet");
   return submit_forward(std::get<ForwardOperation>(operation));
 }
 

@@ -146,6 +146,7 @@ const char* hint_name(HintKind kind) {
     case HintKind::tool_call_pending: return "tool_call_pending";
     case HintKind::pin: return "pin";
     case HintKind::unpin: return "unpin";
+    case HintKind::abort: break;  // of a request, which the format has no name for: no source of traces makes one
   }
   return "";
 }

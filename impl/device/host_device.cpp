@@ -227,6 +227,7 @@ void HostDevice::submit(OperationId id, const Operation& operation) {
     (transfer->lane == Lane::h2d ? h2d_ : d2h_).submit(std::move(job));
     return;
   }
+  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "this device has no storage");
   const auto& pass = std::get<ForwardOperation>(operation);
   PassJob job;
   job.id = id;

@@ -23,6 +23,7 @@ class FlatCost final : public CostModel {
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
     return static_cast<TimeNs>(10'000 * shape.prefill_tokens / 1000 + 200'000 * steps);
   }
+  TransferCost storage(const StorageWork&) const override { return {}; }
   TransferCost transfer(const Plan& plan) const override { return {2'000, plan.bytes, 45'000'000'000}; }
 };
 

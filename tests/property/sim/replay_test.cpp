@@ -28,6 +28,7 @@ class RoundCost final : public CostModel {
     const std::uint64_t step = 100 + 7 * std::uint64_t{shape.decode_sequences} + shape.decode_context_tokens / 16;
     return static_cast<TimeNs>(1000 + 3 * shape.prefill_tokens + shape.prefill_context_tokens / 8 + steps * step);
   }
+  TransferCost storage(const StorageWork&) const override { return {}; }
   TransferCost transfer(const Plan& plan) const override {
     return {static_cast<TimeNs>(200 + 10 * plan.runs.size()), plan.bytes, 0};
   }

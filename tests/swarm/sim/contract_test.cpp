@@ -25,6 +25,7 @@ class PlainCost final : public CostModel {
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
     return static_cast<TimeNs>(100 + 10 * shape.prefill_tokens + 50 * steps);
   }
+  TransferCost storage(const StorageWork&) const override { return {}; }
   TransferCost transfer(const Plan& plan) const override { return {20, plan.bytes, 0}; }
 };
 

@@ -95,6 +95,7 @@ TEST(HitRate, TakesACostModel) {
     TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
       return static_cast<TimeNs>(shape.prefill_tokens * kNsPerSecond + shape.prefill_pairs);
     }
+    TransferCost storage(const StorageWork&) const override { return {}; }
     TransferCost transfer(const Plan&) const override { return {}; }
   };
   const Square model;

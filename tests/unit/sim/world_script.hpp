@@ -31,6 +31,7 @@ class ScriptedCost final : public CostModel {
     return static_cast<TimeNs>(shape.prefill_tokens + steps * shape.decode_context_tokens +
                                shape.decode_sequences * (steps * (steps - 1) / 2));
   }
+  TransferCost storage(const StorageWork&) const override { return {}; }
   TransferCost transfer(const Plan& plan) const override {
     return TransferCost{static_cast<TimeNs>(plan.descriptors), plan.bytes, plan.descriptor_bytes};
   }
