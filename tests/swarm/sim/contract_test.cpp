@@ -150,6 +150,36 @@ void storage_with_faulty(std::uint64_t seed) {
   storage_traffic(seed, random_shares(rng), {.page_tokens = 4, .cancels_unasked = true, .duplicates = true});
 }
 
+// An engine, whose transfers fail, come late and are cancelled.
+void engine_with_faulty(std::uint64_t seed) {
+  Splitmix rng(mix(seed));
+  const EngineConfig config = random_engine(rng);
+  AdversarialConfig adversity;
+  adversity.seed = seed;
+  adversity.page_tokens = config.shape.page_tokens;
+  adversity.device_pages = config.device_pages;
+  adversity.host_pages = config.host_pages;
+  adversity.ranks = config.ranks;
+  const auto world = make_adversarial_world(adversity);
+  FaultShares shares = random_shares(rng);
+  shares.cut_bursts = static_cast<std::uint32_t>(rng.below(400));
+  Faulty faulty(world->substrate(), shares, seed << 32);
+  Checking outer(
+      faulty,
+      {.page_tokens = config.shape.page_tokens, .bursts_end_early = true, .cancels_unasked = true, .duplicates = true});
+  DecisionLog decisions;
+  Engine engine(config, outer, decisions, world.get());
+  faulty.connect(outer);
+  outer.connect(engine);
+  EngineTraffic source(seed, config.shape.page_tokens, rng.between(1, config.device_pages), rng.between(5, 60));
+  world->run(source, faulty);
+  outer.finish();
+  EXPECT_TRUE(engine.idle()) << engine.state_summary();
+  engine.check_invariants();
+  EXPECT_EQ(world->violation_count(), 0U) << world->violations().front();
+}
+
+TEST(SeamContract, HoldsForAnEngineWithFaults) { for_all_seeds(engine_with_faulty); }
 TEST(SeamContract, HoldsForStorageInTheAdversarialWorld) { for_all_seeds(storage_without_faulty); }
 TEST(SeamContract, HoldsForStorageWithFaults) {
   struck = {};
