@@ -12,30 +12,54 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "policy/cache.hpp"
 #include "policy/check.hpp"
+#include "policy/prefetch/prefetch.hpp"
 #include "policy/scheduler.hpp"
 
 namespace kvtwin {
 
 struct Engine::State {
   enum class Phase : std::uint8_t { idle, agreeing, passing };
-  enum Agreed : std::size_t { agreed_time, agreed_arrivals, agreed_backups, agreed_loads };
+  enum Agreed : std::size_t {
+    agreed_time,
+    agreed_arrivals,
+    agreed_hints,
+    agreed_backups,
+    agreed_loads,
+    agreed_backup_failure,
+    agreed_load_failure,
+    agreed_pass,     // of the last pass: 0 = failed, else 1 + its steps
+    agreed_storage,  // and the rest of StorageHeads
+    agreed_end = agreed_storage + std::tuple_size_v<StorageHeads>
+  };
+  static_assert(agreed_end <= kReduceWidth);
 
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
-      : config(c), substrate(s), observer(o), cache(config, s, decisions, o), scheduler(config, cache, decisions, o) {}
+      : config(c),
+        substrate(s),
+        observer(o),
+        storage(config, s, decisions, o),
+        cache(config, s, storage, decisions, o),
+        prefetcher(config, s, cache, storage, decisions, o),
+        scheduler(config, cache, prefetcher, decisions, o) {}
 
   void handle(const Arrival& arrival);
-  void handle(const Hint&) {}  // no policy of this set takes hints
+  void handle(const Hint& hint);
   void handle(const Completion& completion);
-  void handle(const TimerFired&) {}
+  void handle(const TimerFired& timer);
   void handle(const Reduction& reduction);
 
   void agree();
   void step(const ReduceVector& agreed);
-  void finish_pass();
+  bool take_storage_answers(const ReduceVector& agreed);
+  void take_arrivals(const ReduceVector& agreed);
+  void watch_stops();
+  std::int64_t pass_outcome() const;
+  void finish_pass(std::int64_t outcome);
   void submit_pass();
   void tell_prefills();
   void wake(bool ends_burst);
@@ -43,13 +67,19 @@ struct Engine::State {
   const EngineConfig config;
   Substrate& substrate;
   Observer* observer;
+  Storage storage;
   Cache cache;
+  Prefetcher prefetcher;
   Scheduler scheduler;
 
   Phase phase = Phase::idle;
   OperationId reduction_id = OperationId::none;
   std::deque<Request*> arrived;  // not yet agreed on
   std::uint64_t arrivals_taken = 0;
+  std::deque<Hint> hints;  // likewise
+  std::uint64_t hints_taken = 0;
+  OperationId stop_timer = OperationId::none;  // for the next stop of a prefetch that a request waits for
+  TimeNs stop_time = kNoStop;
 
   Pass pass;
   std::vector<SequenceWork> sequences;
@@ -77,19 +107,36 @@ void Engine::State::handle(const Arrival& arrival) {
   wake(matters);
 }
 
+// Of the hints only an abort is heeded so far.
+void Engine::State::handle(const Hint& hint) {
+  if (hint.kind != HintKind::abort) return;
+  hints.push_back(hint);
+  wake(true);
+}
+
+void Engine::State::handle(const TimerFired& timer) {
+  if (timer.id != stop_timer) return;  // an earlier one, overtaken
+  stop_timer = OperationId::none;
+  stop_time = kNoStop;
+  wake(true);
+}
+
 void Engine::State::handle(const Completion& completion) {
   if (completion.id == pass_id) {
+    if (pass_complete) return;
     pass_complete = true;
     pass_completion = completion;
     pass_end = substrate.now();
     agree();
     return;
   }
-  bool failed = false;
-  const bool ours = cache.complete(completion, failed);
-  KV_CHECK(ours, "a completion belongs to an operation in flight");
-  load_failed |= failed;
-  wake(scheduler.blocked());  // what was leased may now be evicted for the request that waits for room
+  if (!cache.complete(completion)) {
+    // An answer that comes twice, or to what nobody waits for any more, changes nothing.
+    if (!storage.complete(completion)) return;
+    cache.load_answered(completion.id);
+  }
+  // What was leased may now be evicted for the request that waits for room; a prefetch may have landed.
+  wake(scheduler.blocked() || scheduler.holds());
 }
 
 // Something changed: step now if nothing runs; a decode burst goes on unless the next step would differ.
@@ -109,6 +156,11 @@ void Engine::State::agree() {
   values[agreed_arrivals] = static_cast<std::int64_t>(arrivals_taken + arrived.size());
   values[agreed_backups] = static_cast<std::int64_t>(cache.backups_complete());
   values[agreed_loads] = static_cast<std::int64_t>(cache.loads_complete());
+  values[agreed_backup_failure] = static_cast<std::int64_t>(cache.backup_failure());
+  values[agreed_load_failure] = static_cast<std::int64_t>(cache.load_failure());
+  values[agreed_pass] = pass_outcome();
+  values[agreed_hints] = static_cast<std::int64_t>(hints_taken + hints.size());
+  std::ranges::copy(storage.heads(), values.begin() + agreed_storage);
   reduction_id = substrate.reduce_min(values);
 }
 
@@ -117,29 +169,71 @@ void Engine::State::handle(const Reduction& reduction) {
   step(reduction.values);
 }
 
-// The scheduler's step: results of the last pass, acknowledgements, arrivals, next pass.
+// The scheduler's step: results of the last pass, acknowledgements, storage answers, arrivals, next pass.
 void Engine::State::step(const ReduceVector& agreed) {
-  if (pass_complete) finish_pass();
-  cache.commit(static_cast<std::uint64_t>(agreed[agreed_backups]), static_cast<std::uint64_t>(agreed[agreed_loads]));
-  for (; arrivals_taken < static_cast<std::uint64_t>(agreed[agreed_arrivals]); ++arrivals_taken) {
-    scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
-    arrived.pop_front();
-  }
+  const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
+  load_failed |= unsigned_of(agreed_load_failure) != Cache::kNoFailure;
+  if (pass_complete) finish_pass(agreed[agreed_pass]);
+  bool more = cache.commit({unsigned_of(agreed_backups), unsigned_of(agreed_backup_failure)},
+                           {unsigned_of(agreed_loads), unsigned_of(agreed_load_failure)});
+  more |= take_storage_answers(agreed);
+  take_arrivals(agreed);
+  // One failure and one answer a queue and round: the next ones may be there already. All ranks see the same.
+  if (more) return agree();
+  scheduler.retry_prefetches(agreed[agreed_time]);
   if (!cache.loading()) load_failed = false;
   // Until then not even a decode: what it finishes would be published onto that garbage.
   const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
   cache.submit_loads();
   cache.keep_reserve();
   cache.submit_backups();
+  watch_stops();
   if (formed) {
     submit_pass();
     // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
-    wake((!arrived.empty() && scheduler.arrival_matters()) || (cache.acknowledgement_due() && scheduler.blocked()));
+    wake((!arrived.empty() && scheduler.arrival_matters()) || !hints.empty() ||
+         (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()));
     return;
   }
   phase = Phase::idle;
-  KV_CHECK(scheduler.idle() || cache.anything_in_flight(), "a request that fits never waits for nothing");
-  if (!arrived.empty() || cache.acknowledgement_due()) agree();
+  KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight(),
+           "a request that fits never waits for nothing");
+  if (!arrived.empty() || !hints.empty() || cache.acknowledgement_due() || storage.answer_due()) agree();
+}
+
+bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
+  StorageHeads heads;
+  std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
+  if (!storage.take(heads)) return false;
+  for (const StorageAnswer& answer : storage.answers()) {
+    if (answer.memory == Tier::device && answer.verb == StorageVerb::get) {
+      cache.take_direct(answer);
+    } else {
+      prefetcher.take(answer, scheduler.head());
+    }
+  }
+  for (const std::uint64_t store : storage.ended()) cache.end_store(store);
+  return true;
+}
+
+void Engine::State::take_arrivals(const ReduceVector& agreed) {
+  for (; arrivals_taken < static_cast<std::uint64_t>(agreed[agreed_arrivals]); ++arrivals_taken) {
+    scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
+    arrived.pop_front();
+  }
+  for (; hints_taken < static_cast<std::uint64_t>(agreed[agreed_hints]); ++hints_taken) {
+    scheduler.abort(hints.front().subject, agreed[agreed_time]);
+    hints.pop_front();
+  }
+}
+
+// Nothing else may happen at the time at which a request has waited long enough.
+void Engine::State::watch_stops() {
+  const TimeNs next = scheduler.holds() ? prefetcher.next_stop() : kNoStop;
+  if (next == stop_time) return;
+  if (stop_timer != OperationId::none) substrate.cancel(stop_timer);
+  stop_timer = next == kNoStop ? OperationId::none : substrate.call_at(std::max(next, substrate.now()));
+  stop_time = next;
 }
 
 void Engine::State::submit_pass() {
@@ -175,14 +269,21 @@ void Engine::State::tell_prefills() {
   }
 }
 
-void Engine::State::finish_pass() {
+std::int64_t Engine::State::pass_outcome() const {
+  if (!pass_complete) return std::numeric_limits<std::int64_t>::max();
+  const bool failed = pass_completion.status == Status::failed || pass_completion.status == Status::gate_failed;
+  return failed ? 0 : 1 + static_cast<std::int64_t>(pass_completion.steps);
+}
+
+// As far as every rank got: a decode burst may have been cut at another step elsewhere.
+void Engine::State::finish_pass(std::int64_t outcome) {
   const TimeNs duration = pass_end - pass_start;
-  const std::uint64_t steps = pass_completion.steps;
-  const bool counts = !load_failed && pass_completion.status == Status::done;
+  const std::uint64_t steps = outcome == 0 ? 0 : static_cast<std::uint64_t>(outcome - 1);
+  const bool counts = !load_failed && steps > 0;
   if (!pass.prefill) {
     scheduler.decode_done(pass, steps, pass_end);
   } else if (!counts) {
-    load_failed |= pass_completion.status == Status::gate_failed;
+    load_failed |= cache.loading();  // which ones, the acknowledgements will tell
     scheduler.prefill_failed(pass, pass_end);
   } else {
     scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);
@@ -209,7 +310,8 @@ Engine::~Engine() = default;
 
 bool Engine::idle() const {
   const State& s = *state_;
-  return s.phase == State::Phase::idle && s.scheduler.idle() && s.arrived.empty() && !s.cache.anything_in_flight();
+  return s.phase == State::Phase::idle && s.scheduler.idle() && s.arrived.empty() && !s.cache.anything_in_flight() &&
+         !s.storage.anything_in_flight() && !s.prefetcher.any();
 }
 
 void Engine::check_invariants() const {
@@ -220,10 +322,18 @@ void Engine::check_invariants() const {
 std::string Engine::state_summary() const {
   const Scheduler& s = state_->scheduler;
   return std::to_string(s.waiting() + state_->arrived.size()) + " requests wait, " + std::to_string(s.running()) +
-         " run" + (state_->cache.anything_in_flight() ? ", transfers are in flight" : "");
+         " run" +
+         (state_->cache.anything_in_flight() || state_->storage.anything_in_flight() ? ", transfers are in flight"
+                                                                                     : "");
 }
 
-Pages Engine::device_pages_used_max() const { return state_->cache.device_used_max(); }
-Pages Engine::host_pages_used_max() const { return state_->cache.host_used_max(); }
+Pages Engine::pages_used_max(Tier tier) const {
+  if (tier == Tier::device) return state_->cache.device_used_max();
+  if (tier == Tier::host) return state_->cache.host_used_max();
+  for (std::size_t i = 0; i < state_->storage.tiers(); ++i) {
+    if (state_->storage.tier(i) == tier) return state_->storage.catalog(i).used_max();
+  }
+  return 0;
+}
 
 }  // namespace kvtwin
