@@ -84,7 +84,7 @@ FaultShares draw_faults(test::Splitmix& random) {
                                &shares.link_down, &shares.slow, &shares.late, &shares.duplicates, &shares.cancels}) {
     *share = random.below(3) == 0 ? static_cast<std::uint32_t>(random.below(200)) : 0;
   }
-  shares.cancels *= 3;
+  shares.cancels = random.below(2) == 0 ? static_cast<std::uint32_t>(100 + random.below(500)) : 0;
   if (random.below(4) == 0) shares.dead_node = 20;
   return shares;
 }
