@@ -76,10 +76,36 @@ void Metrics::finished(const RequestRecord& r) {
 }
 
 void Metrics::evicted(const Event& event) {
-  TierUse& tier = event.tier == Tier::device ? device : host;
-  tier.evicted += event.pages;
+  TierUse& use = tier(event.tier);
+  use.evicted += event.pages;
   if (event.reason == Reason::host_pressure || event.reason == Reason::transfer_failed) {
-    tier.dropped[name_of(event.reason)] += event.pages;
+    use.dropped[name_of(event.reason)] += event.pages;
+  }
+}
+
+void Metrics::count_storage(const Event& event) {
+  switch (event.kind) {
+    case EventKind::store_done: tier(event.tier).written += event.pages; break;
+    case EventKind::store_dropped: tier(event.tier).dropped[name_of(event.reason)] += event.pages; break;
+    case EventKind::store_retried: stores_retried += event.pages; break;
+    case EventKind::storage_fell_short: fell_short[name_of(event.cause)] += event.pages; break;
+    case EventKind::prefetch_issued: ++prefetches.issued; break;
+    case EventKind::prefetch_declined: ++prefetches.declined[name_of(event.reason)]; break;
+    case EventKind::prefetch_revoked:
+      ++prefetches.revoked;
+      ++prefetches.revoked_reasons[name_of(event.reason)];
+      break;
+    case EventKind::prefetch_shortened: prefetches.shortened += event.pages; break;
+    case EventKind::prefetch_stopped: ++prefetches.stopped; break;
+    case EventKind::prefetch_done:
+      if (event.reason == Reason::none) ++prefetches.completed;
+      prefetches.arrived += event.pages;
+      break;
+    case EventKind::prefetch_used: prefetches.used += event.pages; break;
+    case EventKind::prefetch_wasted: prefetches.wasted[name_of(event.reason)] += event.pages; break;
+    case EventKind::store_queued:
+    case EventKind::prefetch_started: break;
+    default: break;  // of no figure in the report
   }
 }
 
@@ -92,8 +118,9 @@ void Metrics::on_event(const Event& event) {
       ++rejected_total;
       break;
     case EventKind::retracted: ++retractions; break;
-    case EventKind::backup_done: host.written += event.pages; break;
-    case EventKind::backup_dropped: host.dropped[name_of(event.reason)] += event.pages; break;
+    case EventKind::aborted: ++aborted; break;
+    case EventKind::backup_done: tier(Tier::host).written += event.pages; break;
+    case EventKind::backup_dropped: tier(Tier::host).dropped[name_of(event.reason)] += event.pages; break;
     case EventKind::load_done: loaded_pages += event.pages; break;
     case EventKind::load_failed: load_failed_pages += event.pages; break;
     case EventKind::backup_retried: backups_retried += event.pages; break;
@@ -109,14 +136,7 @@ void Metrics::on_event(const Event& event) {
         prefill_tokens += event.tokens;
       }
       break;
-    case EventKind::admitted:
-    case EventKind::first_token:
-    case EventKind::backup_queued:
-    case EventKind::load_queued:
-    case EventKind::transfer_submitted:
-    case EventKind::prefill_started:
-    case EventKind::slots_allocated:
-    case EventKind::slots_released: break;
+    default: count_storage(event); break;
   }
   if (next_ != nullptr) next_->on_event(event);
 }

@@ -50,7 +50,18 @@ class Metrics final : public Observer {
   std::uint64_t retractions = 0, prefill_passes = 0, decode_passes = 0, decode_steps = 0;
   Tokens prefill_tokens = 0;
   DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
-  TierUse device, host;
+  std::array<TierUse, kTiers> tiers;
+  TierUse& tier(Tier which) { return tiers[static_cast<std::size_t>(which)]; }
+  const TierUse& tier(Tier which) const { return tiers[static_cast<std::size_t>(which)]; }
+  std::uint64_t aborted = 0;
+  struct Prefetches {
+    std::uint64_t issued = 0, completed = 0, stopped = 0, revoked = 0;
+    std::map<std::string_view, std::uint64_t> declined, revoked_reasons;
+    Pages arrived = 0, used = 0, shortened = 0;
+    std::map<std::string_view, Pages> wasted;  // arrived, and not kept
+  } prefetches;
+  Pages stores_retried = 0;
+  std::map<std::string_view, Pages> fell_short;  // of storage operations, by cause
   Pages backups_retried = 0;
   std::uint64_t backups_awaited = 0;  // steps that found a request short of room until a write-back is done
   Pages loaded_pages = 0, load_failed_pages = 0;
@@ -59,6 +70,7 @@ class Metrics final : public Observer {
  private:
   void finished(const RequestRecord& record);
   void evicted(const Event& event);
+  void count_storage(const Event& event);
 
   Observer* next_;
 };

@@ -64,6 +64,41 @@ Json tier_json(const char* name, Pages capacity, Pages used_max, const Metrics::
           {"dropped", dropped}};
 }
 
+// L1 and L2 always, the storage tiers that there are.
+Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
+  static constexpr const char* kNames[] = {"device", "host", "disk", "remote"};
+  Json list = Json::array();
+  for (std::size_t i = 0; i < kTiers; ++i) {
+    const bool storage = i >= 2;
+    if (storage && facts.tiers[i].capacity == 0) continue;
+    const Bytes written = storage ? m.tiers[i].written * facts.stored_page_bytes : i == 1 ? to_host : 0;
+    list.push_back(tier_json(kNames[i], facts.tiers[i].capacity, facts.tiers[i].used_max, m.tiers[i], written));
+  }
+  return list;
+}
+
+template <typename Counts>
+Json counts_json(const Counts& counts) {
+  Json json = Json::object();
+  for (const auto& [name, count] : counts) json[std::string(name)] = count;
+  return json;
+}
+
+Json prefetch_json(const Metrics& m) {
+  const Metrics::Prefetches& p = m.prefetches;
+  return {{"issued", p.issued},
+          {"completed", p.completed},
+          {"stopped", p.stopped},
+          {"revoked", p.revoked},
+          {"declined", counts_json(p.declined)},
+          {"revoked_reasons", counts_json(p.revoked_reasons)},
+          {"pages_arrived", p.arrived},
+          {"pages_used", p.used},
+          {"pages_wasted", p.arrived > p.used ? p.arrived - p.used : 0},
+          {"pages_not_kept", counts_json(p.wasted)},
+          {"pages_shortened", p.shortened}};
+}
+
 std::uint64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -118,6 +153,8 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
                         const std::vector<LaneUse>& lanes) {
   Json rejected = Json::object();
   for (const auto& [reason, count] : m.rejected) rejected[std::string(reason)] = count;
+  Json failed = Json::object();
+  if (m.aborted != 0) failed["aborted"] = m.aborted;
   Json report;
   report["schema_version"] = 1;
   report["kvtwin_version"] = kVersion;
@@ -129,7 +166,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   report["notes"] = facts.notes;
   report["requests"] = {{"total", m.arrived},           {"completed", m.completed},
                         {"rejected", m.rejected_total}, {"failed", m.arrived - m.completed - m.rejected_total},
-                        {"rejected_reasons", rejected}, {"failed_reasons", Json::object()},
+                        {"rejected_reasons", rejected}, {"failed_reasons", failed},
                         {"retractions", m.retractions}};
   report["tokens"] = {
       {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
@@ -155,11 +192,9 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
     if (lane.name.ends_with(".d2h")) to_host += lane.bytes;
   }
   report["backups"] = {{"awaited", m.backups_awaited}, {"retried_pages", m.backups_retried}};
-  report["tiers"] = Json::array({tier_json("device", facts.device_capacity, facts.device_used_max, m.device, 0),
-                                 tier_json("host", facts.host_capacity, facts.host_used_max, m.host, to_host)});
-  report["prefetch"] = {
-      {"issued", 0},     {"completed", 0},   {"stopped", 0}, {"revoked", 0}, {"declined", Json::object()},
-      {"pages_used", 0}, {"pages_wasted", 0}};
+  report["tiers"] = tiers_json(facts, m, to_host);
+  report["prefetch"] = prefetch_json(m);
+  report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
   if (facts.real) report["real"] = real_json(*facts.real);
   report["decisions"] = {{"count", decisions.count()}, {"digest", digest_text(decisions.digest())}};
   report["simulated_seconds"] = seconds(facts.simulated_ns);
@@ -195,14 +230,27 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   times("TTFT", m.ttft);
   times("TPOT", m.tpot);
   times("end to end", m.e2e);
-  add("mean TTFT  = queue %.4f + load wait %.4f + compute %.4f s", m.queue.mean_seconds(), m.load_wait.mean_seconds(),
-      m.compute.mean_seconds());
-  add("device     %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted", facts.device_used_max,
-      facts.device_capacity, m.device.evicted);
-  if (facts.host_capacity != 0) {
+  add("mean TTFT  = queue %.4f + prefetch wait %.4f + load wait %.4f + compute %.4f s", m.queue.mean_seconds(),
+      m.prefetch_wait.mean_seconds(), m.load_wait.mean_seconds(), m.compute.mean_seconds());
+  add("device     %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted",
+      facts.tier(Tier::device).used_max, facts.tier(Tier::device).capacity, m.tier(Tier::device).evicted);
+  if (facts.tier(Tier::host).capacity != 0) {
     add("host       %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written, %" PRIu64
         " loaded back",
-        facts.host_used_max, facts.host_capacity, m.host.evicted, m.host.written, m.loaded_pages);
+        facts.tier(Tier::host).used_max, facts.tier(Tier::host).capacity, m.tier(Tier::host).evicted,
+        m.tier(Tier::host).written, m.loaded_pages);
+  }
+  for (const Tier tier : {Tier::disk, Tier::remote}) {
+    if (facts.tier(tier).capacity == 0) continue;
+    add("%-10s %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written; %.1f %% hit",
+        tier == Tier::disk ? "disk" : "remote", facts.tier(tier).used_max, facts.tier(tier).capacity,
+        m.tier(tier).evicted, m.tier(tier).written, share(tier == Tier::disk ? m.hit_disk : m.hit_remote));
+  }
+  if (facts.stores()) {
+    const Metrics::Prefetches& p = m.prefetches;
+    add("prefetch   %" PRIu64 " issued, %" PRIu64 " completed, %" PRIu64 " stopped, %" PRIu64 " revoked; %" PRIu64
+        " pages used of %" PRIu64 ", %.1f %% of the prompt computed after a stop",
+        p.issued, p.completed, p.stopped, p.revoked, p.used, p.arrived, share(m.recomputed_after_stop));
   }
   for (const LaneUse& lane : lanes) {
     add("lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers", lane.name.c_str(),
@@ -252,7 +300,7 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
     return bytes;
   };
   const Tokens page = facts.page_tokens;
-  const bool host = facts.host_capacity != 0;
+  const bool host = facts.tier(Tier::host).capacity != 0;
   counter("num_requests_total", "Requests that arrived.", m.arrived);
   counter("num_retractions_total", "Retractions of running requests by a full device.", m.retractions);
   counter("prompt_tokens_total", "Prompt tokens of completed requests.", m.prompt);
@@ -260,24 +308,32 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   family("cached_tokens_total", "counter", "Prompt tokens found in the cache, by the tier that had them.");
   sample(m.hit_device, "cache_source", "device");
   if (host) sample(m.hit_host, "cache_source", "host");
-  counter("evicted_tokens_total", "Tokens evicted from the device.", m.device.evicted * page);
+  if (facts.tier(Tier::disk).capacity != 0) sample(m.hit_disk, "cache_source", "storage_disk");
+  if (facts.tier(Tier::remote).capacity != 0) sample(m.hit_remote, "cache_source", "storage_remote");
+  if (facts.stores()) {
+    const Pages stored = m.tier(Tier::disk).written + m.tier(Tier::remote).written;
+    counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.", m.prefetches.arrived * page);
+    counter("backuped_tokens_total", "Tokens written to storage tiers.", stored * page);
+  }
+  counter("evicted_tokens_total", "Tokens evicted from the device.", m.tier(Tier::device).evicted * page);
   if (!host) return out.str();
   counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loaded_pages * page);
   counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
-  counter("hicache_backup_tokens_total", "Tokens written from the device to the host.", m.host.written * page);
+  counter("hicache_backup_tokens_total", "Tokens written from the device to the host.",
+          m.tier(Tier::host).written * page);
   counter("hicache_backup_bytes_total", "Bytes moved from the device to the host, of all ranks.", moved(".d2h"));
-  if (!m.device.dropped.empty()) {
+  if (!m.tier(Tier::device).dropped.empty()) {
     family("hicache_dropped_tokens_total", "counter", "Tokens lost that were to be written back to the host.");
-    for (const auto& [reason, pages] : m.device.dropped) sample(pages * page, "reason", reason);
+    for (const auto& [reason, pages] : m.tier(Tier::device).dropped) sample(pages * page, "reason", reason);
   }
-  if (!m.host.dropped.empty()) {
+  if (!m.tier(Tier::host).dropped.empty()) {
     family("hicache_backup_dropped_tokens_total", "counter", "Tokens that were to be written to the host and weren't.");
-    for (const auto& [reason, pages] : m.host.dropped) sample(pages * page, "reason", reason);
+    for (const auto& [reason, pages] : m.tier(Tier::host).dropped) sample(pages * page, "reason", reason);
   }
   family("hicache_host_used_tokens", "gauge", "Tokens that the host held at most at once.");
-  sample(facts.host_used_max * page);
+  sample(facts.tier(Tier::host).used_max * page);
   family("hicache_host_total_tokens", "gauge", "Tokens that the host can hold.");
-  sample(facts.host_capacity * page);
+  sample(facts.tier(Tier::host).capacity * page);
   return out.str();
 }
 

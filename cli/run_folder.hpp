@@ -29,7 +29,14 @@ struct RunFacts {
   std::string world;   // simgrid, events, real
   std::string device;  // model, host, cuda
   std::uint64_t seed = 0;
-  Pages device_capacity = 0, host_capacity = 0, device_used_max = 0, host_used_max = 0;
+  struct TierFacts {
+    Pages capacity = 0, used_max = 0;
+  };
+  std::array<TierFacts, kTiers> tiers;
+  TierFacts& tier(Tier which) { return tiers[static_cast<std::size_t>(which)]; }
+  const TierFacts& tier(Tier which) const { return tiers[static_cast<std::size_t>(which)]; }
+  bool stores() const { return tier(Tier::disk).capacity + tier(Tier::remote).capacity != 0; }
+  Bytes stored_page_bytes = 0;  // that a page written to a storage tier takes there, all ranks together
   Tokens page_tokens = 0;
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;

@@ -104,8 +104,10 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.world = terms.world;
   facts.device = terms.device;
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
-  facts.device_capacity = setup.engine.device_pages;
-  facts.host_capacity = setup.engine.host_pages;
+  facts.tier(Tier::device).capacity = setup.engine.device_pages;
+  facts.tier(Tier::host).capacity = setup.engine.host_pages;
+  for (const StorageTierConfig& tier : setup.engine.storage) facts.tier(tier.tier).capacity = tier.pages;
+  facts.stored_page_bytes = setup.engine.shape.page_bytes() * setup.engine.storage_writers;
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
   facts.notes = setup.notes;
@@ -199,8 +201,8 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   }
 
   RunFacts facts = facts_of(experiment, setup, terms);
-  facts.device_used_max = stack.engine().device_pages_used_max();
-  facts.host_used_max = stack.engine().host_pages_used_max();
+  for (std::size_t i = 0; i < kTiers; ++i)
+    facts.tiers[i].used_max = stack.engine().pages_used_max(static_cast<Tier>(i));
   facts.simulated_ns = world.now();
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);

@@ -14,9 +14,11 @@ bool writes_back(const EngineConfig& config) {
 
 }  // namespace
 
-Cache::Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer)
+Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, DecisionLog& decisions,
+             Observer* observer)
     : config_(config),
       substrate_(substrate),
+      storage_(storage),
       decisions_(decisions),
       observer_(observer),
       tree_(make_eviction(config.eviction), config.host_pages == 0 ? nullptr : make_eviction(config.eviction),
@@ -58,7 +60,7 @@ Room Cache::make_room(Pages pages, NodeId kept) {
   if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
   tree_.release_host(kept);
   if (pages <= obtainable_pages()) return Room::now;
-  KV_CHECK(writes_under_way(), "who waits for room waits for something");
+  if (!writes_under_way()) return Room::never;  // held for a storage tier, and free when that has them
   note(EventKind::backup_awaited, Tier::device, pages - obtainable_pages());
   return Room::later;
 }
@@ -254,6 +256,200 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
   return Reason::none;
 }
 
+// ---- loads past L2 -----------------------------------------------------------------------------------
+
+Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,
+                          NodeId& end) {
+  Pages pages = 0;
+  for (const FetchedRun& run : runs) pages += run.pages;
+  if (pages == 0) return Reason::none;
+  const bool room = pages <= obtainable_pages();
+  decide(DecisionKind::load_direct, room ? Reason::none : Reason::capacity, keys[runs.front().first], pages, request);
+  if (!room) return Reason::capacity;
+  std::vector<SlotId> slots;
+  allocate(pages, slots);
+  const std::uint64_t stamp = tree_.next_stamp();
+  std::span<const SlotId> rest = slots;
+  for (const FetchedRun& run : runs) {
+    for (Pages at = run.first; at < run.first + run.pages;) {
+      const Pages count = std::min(run.first + run.pages - at, config_.storage_batch_pages);
+      const std::span<const SlotId> part = rest.first(count);
+      DirectLoad load;
+      load.node = tree_.insert(end, keys.subspan(at, count), {part.begin(), part.end()}, {}, stamp, 0);
+      load.mark = OperationId{++direct_marks_};
+      tree_.set_load(load.node, load.mark);
+      tree_.lease_device(load.node);
+      load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
+      gates_.push_back(load.get.id);
+      end = load.node;
+      directs_.push_back(load);
+      rest = rest.subspan(count);
+      at += count;
+    }
+  }
+  note(EventKind::load_queued, Tier::device, pages);
+  return Reason::none;
+}
+
+void Cache::take_direct(const StorageAnswer& answer) {
+  const auto load = std::ranges::find(directs_, answer.id, [](const DirectLoad& d) { return d.get.id; });
+  KV_CHECK(load != directs_.end(), "a load belongs to a request's admission");
+  load->get = answer;
+  load->answered = true;
+  note(answer.done ? EventKind::load_done : EventKind::load_failed, Tier::device, answer.asked,
+       answer.done ? Reason::none : Reason::transfer_failed, answer.id);
+  if (std::ranges::all_of(directs_, &DirectLoad::answered)) settle_directs();
+}
+
+// Together, because what failed takes with it what was loaded below it. Nobody has read any of that.
+void Cache::settle_directs() {
+  std::vector<NodeId> failed;
+  for (const DirectLoad& load : directs_) {
+    tree_.release_device(load.node);
+    NodeId top = load.node;
+    for (NodeId id = load.node; id != tree_.root() && tree_.node(id).load == load.mark; id = tree_.node(id).parent) {
+      tree_.set_load(id, OperationId::none);
+      top = id;
+    }
+    if (!load.get.done) failed.push_back(top);
+  }
+  directs_.clear();
+  for (auto top = failed.rbegin(); top != failed.rend(); ++top) {  // the deeper ones first
+    drop_device_below(*top);
+    drop_direct(*top);
+  }
+  for (Transfer& transfer : std::exchange(failed_loads_, {})) acknowledge_load(transfer);
+}
+
+void Cache::drop_device_below(NodeId top) {
+  std::vector<NodeId> below{top};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
+         child = tree_.node(child).next_sibling) {
+      if (tree_.node(child).on_device()) below.push_back(child);
+    }
+  }
+  for (; below.size() > 1; below.pop_back()) drop_direct(below.back());
+}
+
+void Cache::drop_direct(NodeId id) {
+  freed_device_.clear();
+  freed_host_.clear();
+  if (tree_.node(id).on_host()) {
+    freed_device_ = tree_.clear_device(id);
+  } else {
+    tree_.remove_tail(id, tree_.node(id).keys.size(), freed_device_, freed_host_);
+  }
+  free(freed_device_);
+}
+
+// ---- L2 and the storage tiers ------------------------------------------------------------------------
+
+bool Cache::can_extend_on_host(NodeId end) const {
+  if (config_.host_pages == 0) return false;
+  if (end == tree_.root() || tree_.leaves_by_choice()) return true;
+  return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
+}
+
+// A page that only L1 has above it could be lost, and it with that page: under write-back it is leased too.
+Hold Cache::hold(NodeId end) {
+  Hold hold;
+  if (end == tree_.root() || !tree_.node(end).on_host()) return hold;
+  hold.host_end = end;
+  tree_.lease_host(end);
+  NodeId above = end;
+  while (above != tree_.root() && tree_.node(above).on_host()) above = tree_.node(above).parent;
+  if (above == tree_.root() || !tree_.leaves_by_choice()) return hold;
+  hold.device_end = above;
+  tree_.lease_device(above);
+  return hold;
+}
+
+void Cache::unhold(const Hold& hold) {
+  if (hold.host_end != NodeId::none) tree_.release_host(hold.host_end);
+  if (hold.device_end != NodeId::none) tree_.release_device(hold.device_end);
+}
+
+Pages Cache::make_host_room(Pages pages) {
+  if (host_.available() < pages) evict_host(pages - host_.available());
+  return std::min(pages, host_.available());
+}
+
+void Cache::allocate_host(Pages pages, std::vector<SlotId>& slots) {
+  const std::size_t before = slots.size();
+  const bool room = host_.allocate(pages, slots);
+  KV_CHECK(room, "the room was made before");
+  host_used_max_ = std::max(host_used_max_, host_.used());
+  note_slots(EventKind::slots_allocated, Tier::host, std::span(slots).subspan(before));
+}
+
+void Cache::free_host(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  host_.release(slots);
+  note_slots(EventKind::slots_released, Tier::host, slots);
+}
+
+Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots) {
+  const PrefixMatch found = tree_.match(keys);
+  const Pages present = found.device_pages + found.host_pages;
+  Adoption adoption;
+  if (present < first) {
+    adoption.refused = Reason::anchor_lost;
+  } else if (!can_extend_on_host(found.end)) {
+    adoption.refused = Reason::not_backed_up;
+  } else if (present > first) {
+    adoption.refused = Reason::duplicate;
+  }
+  const bool keep = present >= first && present < keys.size() && adoption.refused != Reason::not_backed_up;
+  const Pages skipped = keep ? present - first : slots.size();
+  free_host(slots.first(skipped));
+  if (!keep) return adoption;
+  const std::span<const SlotId> kept = slots.subspan(skipped);
+  adoption.pages = kept.size();
+  adoption.end = tree_.insert(found.end, keys.subspan(present), {}, {kept.begin(), kept.end()}, tree_.next_stamp(), 0);
+  return adoption;
+}
+
+// The whole of what has arrived on L2 goes on to every storage tier.
+void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to) {
+  if (tiers_to == 0 || pages == 0) return;
+  Hold held = hold(id);
+  if (config_.host_pages == 0) {
+    held.device_end = id;
+    tree_.lease_device(id);
+  }
+  const Node& node = tree_.node(id);
+  const NodeId parent = node.parent;
+  const PageKey* prior = first > 0                ? &node.keys[first - 1]
+                         : parent == tree_.root() ? nullptr
+                                                  : &tree_.node(parent).keys.back();
+  const std::vector<SlotId>& slots = config_.host_pages != 0 ? node.host : node.device;
+  const std::uint64_t store = ++last_store_;
+  const std::uint32_t jobs =
+      storage_.write(store, prior, std::span(node.keys).subspan(first, pages), std::span(slots).subspan(first, pages),
+                     config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to);
+  if (jobs == 0) {
+    unhold(held);
+  } else {
+    stores_[store] = {held, jobs};
+  }
+}
+
+void Cache::store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to) {
+  const NodeFacts& facts = tree_.node(end).facts;
+  const Pages begins = facts.depth_pages - facts.pages;
+  const Pages first = std::max(from, begins), last = std::min<Pages>(to, facts.depth_pages);
+  if (first < last) store_node(end, first - begins, last - first, tiers_to);
+}
+
+void Cache::end_store(std::uint64_t hold) {
+  const auto store = stores_.find(hold);
+  KV_CHECK(store != stores_.end(), "a write ends once");
+  if (--store->second.jobs > 0) return;
+  unhold(store->second.hold);
+  stores_.erase(store);
+}
+
 // ---- insert and backup -------------------------------------------------------------------------------
 
 NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
@@ -293,6 +489,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
   if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end);
+  if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end);
   return end;
 }
 
@@ -318,6 +515,19 @@ void Cache::back_up_path(NodeId end) {
   }
   for (std::size_t i = path_.size(); i > deepest; --i) {
     if (!queue_backup(path_[i - 1])) return;  // what lies deeper can't be backed up without it
+  }
+}
+
+// The same rule where there is no L2: from the threshold on, once, a node is written straight to the storage tiers.
+void Cache::store_by_hits(NodeId end) {
+  path_.clear();
+  for (NodeId id = end; id != tree_.root() && tree_.node(id).backup_hits < write_threshold();
+       id = tree_.node(id).parent) {
+    tree_.count_backup_hit(id);
+    if (tree_.node(id).backup_hits == write_threshold()) path_.push_back(id);
+  }
+  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    store_node(*id, 0, tree_.node(*id).keys.size(), storage_.tiers());
   }
 }
 
@@ -451,6 +661,7 @@ void Cache::acknowledge_backup(Transfer& transfer) {
     tree_.set_backup(id, OperationId::none);
     if (transfer.status == Status::done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
+      store_node(id, 0, tree_.node(id).keys.size(), storage_.tiers());
       continue;
     }
     const Pages pages = tree_.node(id).keys.size();
@@ -502,7 +713,7 @@ void Cache::drop_host_copies(NodeId top) {
     decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys.front(), node.keys.size());
     freed_host_.clear();
     if (node.on_device()) {
-      freed_host_ = tree_.clear_host(*id);
+      freed_host_ = tree_.discard_host(*id);
     } else {
       freed_device_.clear();
       tree_.remove_tail(*id, node.keys.size(), freed_device_, freed_host_);
@@ -515,6 +726,10 @@ void Cache::drop_host_copies(NodeId top) {
 
 void Cache::acknowledge_load(Transfer& transfer) {
   const bool done = transfer.status == Status::done;
+  if (!done && !directs_.empty()) {
+    failed_loads_.push_back(std::move(transfer));
+    return;
+  }
   for (const NodeId end : transfer.ends) {
     tree_.release_device(end);
     tree_.release_host(end);
@@ -523,7 +738,10 @@ void Cache::acknowledge_load(Transfer& transfer) {
   for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);
   // Nobody read a failed load's pages: the requests it gated have let go of them already.
   if (!done) {
-    for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) free(tree_.clear_device(*id));
+    for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
+      drop_device_below(*id);
+      free(tree_.clear_device(*id));
+    }
   } else if (config_.tiering == Tiering::exclusive) {
     for (const NodeId id : nodes) {
       if (tree_.node(id).host_leases == 0) shed_copy(id);
@@ -576,13 +794,15 @@ void Cache::check_copies_reachable() const {
   }
 }
 
-void Cache::check_invariants(Pages request_pages) const {
+void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
   check_copies_reachable();
   tree_.check_invariants();
   device_.check_invariants();
   host_.check_invariants();
   KV_CHECK(tree_.device_pages() + request_pages == device_.used(), "each device page has exactly one owner");
-  KV_CHECK(tree_.host_pages() == host_.used(), "each host page has exactly one owner");
+  KV_CHECK(tree_.host_pages() + prefetch_pages == host_.used(), "each host page has exactly one owner");
+  storage_.check_invariants();
+  KV_CHECK(storage_.anything_in_flight() || stores_.empty(), "what is held for a write is being written");
   for (const Lanes* lanes : {&backups_, &loads_}) {
     const bool load = lanes == &loads_;
     KV_CHECK(lanes->moves.size() == lanes->queued.pages, "what is queued has its moves");

@@ -22,12 +22,15 @@
 // copies under way; where there are none, because L2 has no room or copies fail, the pages are chosen all the same
 // and their eviction loses them, with all that only L2 has below them.
 //
+// What has arrived on L2 is written on to the storage tiers; without L2, what enters L1 is, by the same rule as to L2.
+//
 // A backup that failed is tried again, in its place, backup_retries times. Two ways a copy on L2 goes while L1 keeps
 // the page: L2 is short of room (reclaim_shadowed), or it has been loaded back and the tiers are exclusive.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -36,6 +39,7 @@
 #include "policy/event.hpp"
 #include "policy/page_pool.hpp"
 #include "policy/radix_tree.hpp"
+#include "policy/storage/storage.hpp"
 #include "policy/substrate.hpp"
 
 namespace kvtwin {
@@ -46,9 +50,15 @@ enum class Room : std::uint8_t {
   never,  // not as long as the leases last
 };
 
+// A lease on a path's copies that lasts as long as an operation of a storage tier needs them.
+struct Hold {
+  NodeId host_end = NodeId::none;    // leased on L2
+  NodeId device_end = NodeId::none;  // and on L1: under write-back, what lies above an L2 page can be lost with it
+};
+
 class Cache {
  public:
-  Cache(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer);
+  Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, DecisionLog& decisions, Observer* observer);
 
   PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
   // Longest prefix on any tier; ends at a node's end, so that it can be leased.
@@ -79,6 +89,11 @@ class Cache {
   // Brings the host part of `match` (just returned by match, its device part leased) to L1: all of it or
   // nothing. Queues the transfer for submit_loads. Reason::none on success.
   Reason load_back(const PrefixMatch& match, RequestId request);
+  // Brings `runs` of the chain `keys`, the first of which begins where the path to `end` ends, from storage tiers
+  // straight to L1, and moves `end` on. `end` is leased. The gets are submitted at once and gate what follows.
+  Reason load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
+  // A load of those has been answered on all ranks.
+  void take_direct(const StorageAnswer& answer);
   // Slots of the path's first `pages` pages that end at `end`, appended in order.
   void path_slots(NodeId end, std::vector<SlotId>& slots) const;
 
@@ -88,6 +103,28 @@ class Cache {
   NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
                 std::int32_t priority);
 
+  // ---- for prefetches: pages that come to L2 from a storage tier ----
+  // May L2 pages be put below `end`? Only under write-back if what lies above isn't on L2.
+  bool can_extend_on_host(NodeId end) const;
+  // Of the L2 copies on the path to `end`; of none if `end` isn't on L2.
+  Hold hold(NodeId end);
+  void unhold(const Hold& hold);
+  // Evicts from L2 as needed; returns for how many of the pages there is room.
+  Pages make_host_room(Pages pages);
+  void allocate_host(Pages pages, std::vector<SlotId>& slots);
+  void free_host(std::span<const SlotId> slots);
+  struct Adoption {
+    Pages pages = 0;                // that entered the index
+    Reason refused = Reason::none;  // why the others didn't
+    NodeId end = NodeId::none;      // of those that did
+  };
+  // Takes over slots with the chain's pages from `first` on, the last of `keys`; those it doesn't keep are freed.
+  Adoption adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots);
+  // Writes pages [from, to) of the chain, as far as they are in the node `end`, to the first `tiers_to` tiers.
+  void store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to);
+  // A write of `hold` has ended.
+  void end_store(std::uint64_t hold);
+
   // One merged operation each for what was queued; none if nothing was.
   void submit_loads();
   void submit_backups();
@@ -96,12 +133,14 @@ class Cache {
 
   // True if the completion belongs to a transfer of ours; `load_failed` is set if it was a failed load.
   bool complete(const Completion& completion, bool& load_failed);
+  // A load from a storage tier gates nothing any more.
+  void load_answered(OperationId id) { std::erase(gates_, id); }
   // Transfers complete so far, counted from the oldest on without a gap.
   std::uint64_t backups_complete() const { return backups_.complete_from_oldest; }
   std::uint64_t loads_complete() const { return loads_.complete_from_oldest; }
   // Acknowledges up to these totals.
   void commit(std::uint64_t backups, std::uint64_t loads);
-  bool loading() const { return !loads_.transfers.empty(); }
+  bool loading() const { return !loads_.transfers.empty() || !directs_.empty(); }
   bool acknowledgement_due() const {
     return backups_.complete_from_oldest > backups_.committed || loads_.complete_from_oldest > loads_.committed;
   }
@@ -110,8 +149,8 @@ class Cache {
   Pages device_used_max() const { return device_used_max_; }
   Pages host_used_max() const { return host_used_max_; }
   const RadixTree& tree() const { return tree_; }
-  // `request_pages`: device pages that requests own outside the index.
-  void check_invariants(Pages request_pages) const;
+  // `request_pages`: device pages that requests own outside the index; `prefetch_pages`: host pages that prefetches do.
+  void check_invariants(Pages request_pages, Pages prefetch_pages) const;
 
  private:
   struct Transfer {
@@ -121,6 +160,16 @@ class Cache {
     Pages pages = 0;
     bool complete = false;
     Status status = Status::done;
+  };
+  struct DirectLoad {
+    StorageAnswer get;
+    NodeId node = NodeId::none;
+    OperationId mark = OperationId::none;
+    bool answered = false;
+  };
+  struct Store {
+    Hold hold;
+    std::uint32_t jobs = 0;
   };
   struct Lanes {
     std::deque<Transfer> transfers;  // oldest first
@@ -150,6 +199,11 @@ class Cache {
   bool can_retry(NodeId id) const;
   void check_copies_reachable() const;
   void drop_host_copies(NodeId top);
+  void store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to);
+  void store_by_hits(NodeId end);
+  void settle_directs();
+  void drop_device_below(NodeId top);
+  void drop_direct(NodeId id);
   void acknowledge_backup(Transfer& transfer);
   void acknowledge_load(Transfer& transfer);
   std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;
@@ -162,12 +216,18 @@ class Cache {
 
   const EngineConfig& config_;
   Substrate& substrate_;
+  Storage& storage_;
   DecisionLog& decisions_;
   Observer* observer_;
   RadixTree tree_;
   PagePool device_, host_;
   const Pages reserve_pages_;
   Lanes backups_, loads_;
+  std::vector<DirectLoad> directs_;     // of one step; settled together
+  std::vector<Transfer> failed_loads_;  // that wait for those
+  std::uint64_t direct_marks_ = std::uint64_t{1} << 63;
+  std::map<std::uint64_t, Store> stores_;
+  std::uint64_t last_store_ = 0;
   std::vector<OperationId> gates_;
   Pages device_used_max_ = 0, host_used_max_ = 0;
   // Scratch, to allocate nothing in the steady state.

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "policy/byte_order.hpp"
+#include "policy/substrate.hpp"
 
 namespace kvtwin {
 
@@ -20,6 +21,16 @@ std::string_view name_of(DecisionKind kind) {
     case DecisionKind::evict_host: return "evict_host";
     case DecisionKind::retract: return "retract";
     case DecisionKind::finish: return "finish";
+    case DecisionKind::store: return "store";
+    case DecisionKind::store_next: return "store_next";
+    case DecisionKind::evict_storage: return "evict_storage";
+    case DecisionKind::prefetch: return "prefetch";
+    case DecisionKind::fetch: return "fetch";
+    case DecisionKind::revoke: return "revoke";
+    case DecisionKind::stop: return "stop";
+    case DecisionKind::commit: return "commit";
+    case DecisionKind::load_direct: return "load_direct";
+    case DecisionKind::abort: return "abort";
   }
   return "unknown";
 }
@@ -39,6 +50,27 @@ std::string_view name_of(Reason reason) {
     case Reason::retry: return "retry";
     case Reason::shadowed: return "shadowed";
     case Reason::host_pressure: return "host_pressure";
+    case Reason::backlog: return "backlog";
+    case Reason::too_short: return "too_short";
+    case Reason::rate_limited: return "rate_limited";
+    case Reason::not_backed_up: return "not_backed_up";
+    case Reason::miss: return "miss";
+    case Reason::stopped: return "stopped";
+    case Reason::aborted: return "aborted";
+    case Reason::anchor_lost: return "anchor_lost";
+    case Reason::duplicate: return "duplicate";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(Cause cause) {
+  switch (cause) {
+    case Cause::none: return "none";
+    case Cause::missing: return "missing";
+    case Cause::corrupt: return "corrupt";
+    case Cause::io_error: return "io_error";
+    case Cause::unreachable: return "unreachable";
+    case Cause::full: return "full";
   }
   return "unknown";
 }

@@ -19,6 +19,16 @@ enum class DecisionKind : std::uint8_t {
   evict_host,
   retract,
   finish,
+  store,          // pages written to the first storage tier
+  store_next,     // to the second
+  evict_storage,  // pages removed from a storage tier of ours
+  prefetch,       // pages asked for; a reason: declined
+  fetch,          // pages fetched from L3, of the hit
+  revoke,         // a prefetch that ends without a fetch; pages of the hit
+  stop,           // a prefetch that takes too long; pages that have arrived
+  commit,         // pages that a prefetch has brought to L2
+  load_direct,    // pages loaded from L3 to L1
+  abort,
 };
 
 enum class Reason : std::uint8_t {
@@ -35,6 +45,15 @@ enum class Reason : std::uint8_t {
   retry,          // a backup that failed, once more
   shadowed,       // evicted from L2, copy kept in L1
   host_pressure,  // lost, though to be written back: L2 had no room
+  backlog,        // not stored: too much is being written already
+  too_short,      // not prefetched
+  rate_limited,   // not prefetched: too much of L2 is taken by prefetches
+  not_backed_up,  // not prefetched, or not kept: what lies above it isn't on L2
+  miss,           // revoked: L3 has none of it
+  stopped,        // revoked: the request didn't wait
+  aborted,
+  anchor_lost,  // prefetched and not kept: what lies above it has gone
+  duplicate,    // prefetched and not kept: computed or fetched by another request meanwhile
 };
 
 struct Decision {

@@ -16,25 +16,44 @@
 
 #include "policy/cache.hpp"
 #include "policy/check.hpp"
+#include "policy/prefetch/prefetch.hpp"
 #include "policy/scheduler.hpp"
 
 namespace kvtwin {
 
 struct Engine::State {
   enum class Phase : std::uint8_t { idle, agreeing, passing };
-  enum Agreed : std::size_t { agreed_time, agreed_arrivals, agreed_backups, agreed_loads };
+  enum Agreed : std::size_t {
+    agreed_time,
+    agreed_arrivals,
+    agreed_hints,
+    agreed_backups,
+    agreed_loads,
+    agreed_storage,  // and the rest of StorageHeads
+    agreed_end = agreed_storage + std::tuple_size_v<StorageHeads>
+  };
+  static_assert(agreed_end <= kReduceWidth);
 
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
-      : config(c), substrate(s), observer(o), cache(config, s, decisions, o), scheduler(config, cache, decisions, o) {}
+      : config(c),
+        substrate(s),
+        observer(o),
+        storage(config, s, decisions, o),
+        cache(config, s, storage, decisions, o),
+        prefetcher(config, s, cache, storage, decisions, o),
+        scheduler(config, cache, prefetcher, decisions, o) {}
 
   void handle(const Arrival& arrival);
-  void handle(const Hint&) {}  // no policy of this set takes hints
+  void handle(const Hint& hint);
   void handle(const Completion& completion);
-  void handle(const TimerFired&) {}
+  void handle(const TimerFired& timer);
   void handle(const Reduction& reduction);
 
   void agree();
   void step(const ReduceVector& agreed);
+  bool take_storage_answers(const ReduceVector& agreed);
+  void take_arrivals(const ReduceVector& agreed);
+  void watch_stops();
   void finish_pass();
   void submit_pass();
   void tell_prefills();
@@ -43,13 +62,19 @@ struct Engine::State {
   const EngineConfig config;
   Substrate& substrate;
   Observer* observer;
+  Storage storage;
   Cache cache;
+  Prefetcher prefetcher;
   Scheduler scheduler;
 
   Phase phase = Phase::idle;
   OperationId reduction_id = OperationId::none;
   std::deque<Request*> arrived;  // not yet agreed on
   std::uint64_t arrivals_taken = 0;
+  std::deque<Hint> hints;  // likewise
+  std::uint64_t hints_taken = 0;
+  OperationId stop_timer = OperationId::none;  // for the next stop of a prefetch that a request waits for
+  TimeNs stop_time = kNoStop;
 
   Pass pass;
   std::vector<SequenceWork> sequences;
@@ -77,8 +102,23 @@ void Engine::State::handle(const Arrival& arrival) {
   wake(matters);
 }
 
+// Of the hints only an abort is heeded so far.
+void Engine::State::handle(const Hint& hint) {
+  if (hint.kind != HintKind::abort) return;
+  hints.push_back(hint);
+  wake(true);
+}
+
+void Engine::State::handle(const TimerFired& timer) {
+  if (timer.id != stop_timer) return;  // an earlier one, overtaken
+  stop_timer = OperationId::none;
+  stop_time = kNoStop;
+  wake(true);
+}
+
 void Engine::State::handle(const Completion& completion) {
   if (completion.id == pass_id) {
+    if (pass_complete) return;
     pass_complete = true;
     pass_completion = completion;
     pass_end = substrate.now();
@@ -86,10 +126,14 @@ void Engine::State::handle(const Completion& completion) {
     return;
   }
   bool failed = false;
-  const bool ours = cache.complete(completion, failed);
-  KV_CHECK(ours, "a completion belongs to an operation in flight");
+  if (!cache.complete(completion, failed)) {
+    // An answer that comes twice, or to what nobody waits for any more, changes nothing.
+    if (!storage.complete(completion, failed)) return;
+    cache.load_answered(completion.id);
+  }
   load_failed |= failed;
-  wake(scheduler.blocked());  // what was leased may now be evicted for the request that waits for room
+  // What was leased may now be evicted for the request that waits for room; a prefetch may have landed.
+  wake(scheduler.blocked() || scheduler.holds());
 }
 
 // Something changed: step now if nothing runs; a decode burst goes on unless the next step would differ.
@@ -109,6 +153,8 @@ void Engine::State::agree() {
   values[agreed_arrivals] = static_cast<std::int64_t>(arrivals_taken + arrived.size());
   values[agreed_backups] = static_cast<std::int64_t>(cache.backups_complete());
   values[agreed_loads] = static_cast<std::int64_t>(cache.loads_complete());
+  values[agreed_hints] = static_cast<std::int64_t>(hints_taken + hints.size());
+  std::ranges::copy(storage.heads(), values.begin() + agreed_storage);
   reduction_id = substrate.reduce_min(values);
 }
 
@@ -117,29 +163,68 @@ void Engine::State::handle(const Reduction& reduction) {
   step(reduction.values);
 }
 
-// The scheduler's step: results of the last pass, acknowledgements, arrivals, next pass.
+// The scheduler's step: results of the last pass, acknowledgements, storage answers, arrivals, next pass.
 void Engine::State::step(const ReduceVector& agreed) {
   if (pass_complete) finish_pass();
   cache.commit(static_cast<std::uint64_t>(agreed[agreed_backups]), static_cast<std::uint64_t>(agreed[agreed_loads]));
-  for (; arrivals_taken < static_cast<std::uint64_t>(agreed[agreed_arrivals]); ++arrivals_taken) {
-    scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
-    arrived.pop_front();
-  }
+  const bool answered = take_storage_answers(agreed);
+  take_arrivals(agreed);
+  // One answer a queue and round: the next ones may be there already. All ranks see that there was one.
+  if (answered) return agree();
+  scheduler.retry_prefetches(agreed[agreed_time]);
   if (!cache.loading()) load_failed = false;
   // Until then not even a decode: what it finishes would be published onto that garbage.
   const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
   cache.submit_loads();
   cache.keep_reserve();
   cache.submit_backups();
+  watch_stops();
   if (formed) {
     submit_pass();
     // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
-    wake((!arrived.empty() && scheduler.arrival_matters()) || (cache.acknowledgement_due() && scheduler.blocked()));
+    wake((!arrived.empty() && scheduler.arrival_matters()) || !hints.empty() ||
+         (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()));
     return;
   }
   phase = Phase::idle;
-  KV_CHECK(scheduler.idle() || cache.anything_in_flight(), "a request that fits never waits for nothing");
-  if (!arrived.empty() || cache.acknowledgement_due()) agree();
+  KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight(),
+           "a request that fits never waits for nothing");
+  if (!arrived.empty() || !hints.empty() || cache.acknowledgement_due() || storage.answer_due()) agree();
+}
+
+bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
+  StorageHeads heads;
+  std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
+  if (!storage.take(heads)) return false;
+  for (const StorageAnswer& answer : storage.answers()) {
+    if (answer.memory == Tier::device && answer.verb == StorageVerb::get) {
+      cache.take_direct(answer);
+    } else {
+      prefetcher.take(answer, scheduler.head());
+    }
+  }
+  for (const std::uint64_t store : storage.ended()) cache.end_store(store);
+  return true;
+}
+
+void Engine::State::take_arrivals(const ReduceVector& agreed) {
+  for (; arrivals_taken < static_cast<std::uint64_t>(agreed[agreed_arrivals]); ++arrivals_taken) {
+    scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
+    arrived.pop_front();
+  }
+  for (; hints_taken < static_cast<std::uint64_t>(agreed[agreed_hints]); ++hints_taken) {
+    scheduler.abort(hints.front().subject, agreed[agreed_time]);
+    hints.pop_front();
+  }
+}
+
+// Nothing else may happen at the time at which a request has waited long enough.
+void Engine::State::watch_stops() {
+  const TimeNs next = scheduler.holds() ? prefetcher.next_stop() : kNoStop;
+  if (next == stop_time) return;
+  if (stop_timer != OperationId::none) substrate.cancel(stop_timer);
+  stop_timer = next == kNoStop ? OperationId::none : substrate.call_at(std::max(next, substrate.now()));
+  stop_time = next;
 }
 
 void Engine::State::submit_pass() {
@@ -209,7 +294,8 @@ Engine::~Engine() = default;
 
 bool Engine::idle() const {
   const State& s = *state_;
-  return s.phase == State::Phase::idle && s.scheduler.idle() && s.arrived.empty() && !s.cache.anything_in_flight();
+  return s.phase == State::Phase::idle && s.scheduler.idle() && s.arrived.empty() && !s.cache.anything_in_flight() &&
+         !s.storage.anything_in_flight() && !s.prefetcher.any();
 }
 
 void Engine::check_invariants() const {
@@ -220,10 +306,18 @@ void Engine::check_invariants() const {
 std::string Engine::state_summary() const {
   const Scheduler& s = state_->scheduler;
   return std::to_string(s.waiting() + state_->arrived.size()) + " requests wait, " + std::to_string(s.running()) +
-         " run" + (state_->cache.anything_in_flight() ? ", transfers are in flight" : "");
+         " run" +
+         (state_->cache.anything_in_flight() || state_->storage.anything_in_flight() ? ", transfers are in flight"
+                                                                                     : "");
 }
 
-Pages Engine::device_pages_used_max() const { return state_->cache.device_used_max(); }
-Pages Engine::host_pages_used_max() const { return state_->cache.host_used_max(); }
+Pages Engine::pages_used_max(Tier tier) const {
+  if (tier == Tier::device) return state_->cache.device_used_max();
+  if (tier == Tier::host) return state_->cache.host_used_max();
+  for (std::size_t i = 0; i < state_->storage.tiers(); ++i) {
+    if (state_->storage.tier(i) == tier) return state_->storage.catalog(i).used_max();
+  }
+  return 0;
+}
 
 }  // namespace kvtwin

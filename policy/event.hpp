@@ -5,6 +5,7 @@
 #include <span>
 
 #include "policy/decision.hpp"
+#include "policy/substrate.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -36,6 +37,7 @@ enum class EventKind : std::uint8_t {
   finished,
   rejected,
   retracted,  // record
+  aborted,    // record
   backup_queued,
   backup_done,
   backup_dropped,  // tier host; pages, reason
@@ -45,6 +47,20 @@ enum class EventKind : std::uint8_t {
   load_done,
   load_failed,         // tier device; pages
   transfer_submitted,  // tier: to which; pages: all that was queued for it
+  store_queued,        // tier (L3); pages
+  store_done,          // likewise
+  store_retried,       // likewise
+  store_dropped,       // tier, pages, reason
+  storage_fell_short,  // tier, pages, cause: of one operation; this rank's
+  prefetch_issued,     // pages asked for
+  prefetch_declined,   // pages, reason
+  prefetch_revoked,    // pages of the hit, reason
+  prefetch_shortened,  // pages of the hit that L2 had no room for
+  prefetch_started,    // tier; pages of its part of the hit
+  prefetch_stopped,    // pages of the hit that hadn't arrived
+  prefetch_done,       // pages that arrived, those after a stop too; reason: stopped, if it was
+  prefetch_used,       // pages that the request found
+  prefetch_wasted,     // pages that arrived and weren't kept, reason
   evicted,             // tier; pages, reason: demoted, shadowed, or lost and its kinds
   slots_allocated,
   slots_released,   // tier; slots
@@ -60,6 +76,7 @@ struct Event {
   Pages pages = 0;
   Tokens tokens = 0;
   TimeNs duration_ns = 0;
+  Cause cause = Cause::none;
   OperationId operation = OperationId::none;  // of passes and of transfers from their submission on
   const RequestRecord* record = nullptr;      // borrowed for the call
   std::span<const SlotId> slots;              // borrowed for the call

@@ -436,9 +436,13 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
 }
 
 std::vector<SlotId> RadixTree::clear_host(NodeId id) {
+  KV_CHECK(node(id).host_leases == 0, "a leased page is not evicted");
+  return discard_host(id);
+}
+
+std::vector<SlotId> RadixTree::discard_host(NodeId id) {
   Node& target = mutable_node(id);
   KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
-  KV_CHECK(target.host_leases == 0, "a leased page is not evicted");
   std::vector<SlotId> slots = std::exchange(target.host, {});
   host_pages_ -= target.facts.pages;
   --mutable_node(target.parent).host_children;

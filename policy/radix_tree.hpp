@@ -105,7 +105,8 @@ class RadixTree {
   // No child on L1; the node must be on L2. If that leaves it and an only child in one state and history, with
   // no lease and no transfer on either, the child's pages join the node (a split is undone); the child's id goes.
   std::vector<SlotId> clear_device(NodeId id);
-  std::vector<SlotId> clear_host(NodeId id);  // the node must be on L1
+  std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
+  std::vector<SlotId> discard_host(NodeId id);  // likewise, of a copy that never arrived: leased for what lies below
   void set_backup(NodeId id, OperationId operation);
   void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }

@@ -20,8 +20,9 @@ bool older(const Request* a, const Request* b) { return a->record.request < b->r
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, Cache& cache, DecisionLog& decisions, Observer* observer)
-    : config_(config), cache_(cache), decisions_(decisions), observer_(observer) {}
+Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, DecisionLog& decisions,
+                     Observer* observer)
+    : config_(config), cache_(cache), prefetcher_(prefetcher), decisions_(decisions), observer_(observer) {}
 
 Request& Scheduler::new_request() {
   if (spare_.empty()) {
@@ -62,6 +63,57 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
   }
   request.prefill_target = record.prompt_tokens;
   waiting_.push_back(&request);
+  prefetch(request, now);
+}
+
+// The pages that a prefix may be reused of: at least one token is computed, so that there is a first to sample.
+std::span<const PageKey> Scheduler::reusable(const Request& request) const {
+  const Pages pages = (request.prefill_target - 1) / config_.shape.page_tokens;
+  return std::span(request.keys).first(std::min<Pages>(request.keys.size(), pages));
+}
+
+void Scheduler::prefetch(Request& request, TimeNs now) {
+  if (config_.storage.empty()) return;
+  const Reason refused = prefetcher_.issue(request.record.request, reusable(request), now);
+  ++request.prefetch_attempts;
+  const bool later = refused == Reason::rate_limited && config_.prefetch_retry_steps != 0;
+  if (later && request.prefetch_attempts < config_.prefetch_attempts) {
+    retries_.emplace_back(steps_ + config_.prefetch_retry_steps, request.record.request);
+  }
+}
+
+void Scheduler::retry_prefetches(TimeNs now) {
+  ++steps_;
+  while (!retries_.empty() && retries_.front().first <= steps_) {
+    const RequestId id = retries_.front().second;
+    retries_.pop_front();
+    const auto waits = std::ranges::lower_bound(waiting_, id, {}, [](const Request* r) { return r->record.request; });
+    if (waits != waiting_.end() && (*waits)->record.request == id) prefetch(**waits, now);
+  }
+}
+
+void Scheduler::abort(RequestId id, TimeNs now) {
+  const auto is_it = [id](const Request* request) { return request->record.request == id; };
+  Request* request = nullptr;
+  if (const auto waits = std::ranges::find_if(waiting_, is_it); waits != waiting_.end()) {
+    request = *waits;
+    waiting_.erase(waits);
+    prefetcher_.abort(id);
+  } else if (chunked_ != nullptr && is_it(chunked_)) {
+    request = std::exchange(chunked_, nullptr);
+  } else if (const auto runs = std::ranges::find_if(running_, is_it); runs != running_.end()) {
+    request = *runs;
+    running_.erase(runs);
+  }
+  if (request == nullptr) return;
+  if (request->lease != NodeId::none) {
+    cache_.free(std::span(request->slots).subspan(request->shared));
+    cache_.release(request->lease);
+    running_output_left_ -= request->output_left();
+  }
+  decide(DecisionKind::abort, Reason::aborted, *request, request->slots.size());
+  tell(EventKind::aborted, *request, now);
+  recycle(*request);
 }
 
 // ---- forming a pass ----------------------------------------------------------------------------------
@@ -73,6 +125,7 @@ bool Scheduler::form(TimeNs step_time, Pass& pass) {
   pass.steps = 1;
   for (;;) {
     blocked_ = false;
+    held_ = 0;
     pass.prefill = form_prefill(step_time, pass);
     if (pass.prefill) return true;
     const std::size_t before = running_.size();
@@ -93,7 +146,13 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
   RequestId youngest = 0;
   for (Request* request : candidates_) {
     if (budget == 0 || chunked_ != nullptr) break;
-    if (running_.size() + pass.requests.size() >= config_.max_running || !admit(*request, step_time, budget)) {
+    const bool full = running_.size() + pass.requests.size() >= config_.max_running;
+    const Admission admission = full ? Admission::no_room : admit(*request, step_time, budget);
+    if (admission == Admission::held) {
+      ++held_;
+      continue;
+    }
+    if (admission == Admission::no_room) {
       blocked_ = true;
       break;
     }
@@ -131,60 +190,97 @@ Pages Scheduler::reserve_pages(Tokens more_output) const {
   return pages_for((running_output_left_ + more_output) * share / 1024);
 }
 
-// What it takes at once: the host's part of the match, loaded back, and its first chunk.
-Pages Scheduler::first_pages(const Request& request, const PrefixMatch& match, Tokens budget) const {
-  const Tokens reused = (match.device_pages + match.host_pages) * config_.shape.page_tokens;
+// What it takes at once: what is loaded from further tiers, and its first chunk.
+Pages Scheduler::first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const {
+  const Tokens reused = (match.device_pages + match.host_pages + direct) * config_.shape.page_tokens;
   return pages_for(reused + std::min(budget, request.prefill_target - reused)) - match.device_pages;
 }
 
-// Finds room for the whole request, takes the lease on what is cached and moves it out of the queue.
-bool Scheduler::admit(Request& request, TimeNs step_time, Tokens budget) {
-  const Tokens page = config_.shape.page_tokens;
-  // At least one token is computed, so that there is a first token to sample.
-  const Pages reusable = std::min<Pages>(request.keys.size(), (request.prefill_target - 1) / page);
-  const PrefixMatch match = cache_.match(std::span(request.keys).first(reusable));
-  cache_.lease(match.device_end);
+// Finds room for the whole request, takes the lease on what is cached and moves it out of the queue; unless it waits
+// for its prefetch, which is looked at only once there is room: a stop for nothing would lose what it fetches.
+Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens budget) {
+  const std::span<const PageKey> keys = reusable(request);
   const Tokens output = std::min(request.output_left() - 1, kOutputEstimateMax);
-  const Pages need = pages_for(request.prefill_target + output) - match.device_pages;
-  if (need + reserve_pages(0) > cache_.promised_pages() ||
-      cache_.make_room(first_pages(request, match, budget), match.end) != Room::now) {
+  const Pages pages = pages_for(request.prefill_target + output) + reserve_pages(0);
+  PrefixMatch match = cache_.match(keys);
+  cache_.lease(match.device_end);
+  bool room = pages - match.device_pages <= cache_.promised_pages();
+  cache_.release(match.device_end);
+  if (!room) return Admission::no_room;
+  if (prefetcher_.holds(request.record.request, step_time)) return Admission::held;
+  match = cache_.match(keys);
+  cache_.lease(match.device_end);
+  const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
+  room = pages - match.device_pages <= cache_.promised_pages() &&
+         cache_.make_room(first_pages(request, match, direct, budget), match.end) == Room::now;
+  if (!room) {
     cache_.release(match.device_end);
-    return false;
+    return Admission::no_room;
   }
   const bool first = request.record.admitted < 0;
   if (first) request.record.admitted = step_time;
-  const Pages loaded = reuse(request, match);
-  RequestRecord& record = request.record;
-  if (first) {
-    record.hit_device = match.device_pages * page;
-    record.hit_host = loaded * page;
-    record.miss = record.prompt_tokens - record.hit_device - record.hit_host;
-  } else {
-    record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
+  reuse(request, match, step_time, first);
+  if (!first) {
+    request.record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
   }
   running_output_left_ += request.output_left();
   waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
   decide(DecisionKind::admit, Reason::none, request, request.shared);
   if (first) tell(EventKind::admitted, request, step_time);
-  return true;
+  return Admission::admitted;
 }
 
-// Takes over the cached prefix; its device part is leased. Returns the pages loaded back.
-Pages Scheduler::reuse(Request& request, const PrefixMatch& match) {
-  Pages loaded = 0;
+// Takes over the cached prefix, whose device part is leased: what L1 has, then what L2 has, then what L3 has where
+// it is loaded straight.
+void Scheduler::reuse(Request& request, const PrefixMatch& match, TimeNs step_time, bool first) {
+  RequestRecord& record = request.record;
+  const Pages matched = match.device_pages + match.host_pages;
+  const Pages direct = prefetcher_.direct_pages(record.request, matched);
+  PrefetchOutcome outcome = prefetcher_.finish(record.request, matched);
   NodeId end = match.device_end;
-  if (match.host_pages > 0 && !request.recompute && cache_.load_back(match, request.record.request) == Reason::none) {
+  const auto move_to = [&](NodeId next) {
+    cache_.lease(next);
+    cache_.release(end);
+    end = next;
+  };
+  Pages loaded = 0;
+  if (match.host_pages > 0 && !request.recompute && cache_.load_back(match, record.request) == Reason::none) {
     loaded = match.host_pages;
-    end = match.end;
-    cache_.lease(end);
-    cache_.release(match.device_end);
+    move_to(match.end);
+  }
+  if (direct > 0 && loaded == match.host_pages && !request.recompute) {
+    NodeId next = end;
+    if (cache_.load_direct(request.keys, outcome.runs, record.request, next) == Reason::none) {
+      loaded += direct;
+      move_to(next);
+    }
   }
   cache_.touch(end);
   cache_.path_slots(end, request.slots);
   request.lease = end;
   request.shared = request.slots.size();
   request.kv_tokens = request.shared * config_.shape.page_tokens;
-  return loaded;
+  if (!first) return;
+  if (outcome.held_since >= 0) record.prefetch_wait_ns = step_time - outcome.held_since;
+  count_hits(record, match, loaded, outcome);
+}
+
+// The request's tokens, by where they come from. What its prefetch brought counts as the storage tier's.
+void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded,
+                           const PrefetchOutcome& outcome) const {
+  const Tokens page = config_.shape.page_tokens;
+  const Pages from = match.device_pages, to = from + loaded;
+  record.hit_device = from * page;
+  record.hit_host = loaded * page;
+  for (const FetchedRun& run : outcome.runs) {
+    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
+    if (first >= end) continue;
+    const Tokens tokens = (end - first) * page;
+    record.hit_host -= tokens;
+    (config_.storage[run.tier].tier == Tier::disk ? record.hit_disk : record.hit_remote) += tokens;
+  }
+  if (outcome.stopped && outcome.known_end > to) record.recomputed_after_stop = (outcome.known_end - to) * page;
+  record.miss = record.prompt_tokens - to * page - record.recomputed_after_stop;
 }
 
 // Adds the request's next chunk to the pass, as much as budget and room allow. Returns its tokens.
@@ -376,6 +472,7 @@ void Scheduler::ensure_keys(Request& request, Pages pages) {
 // ---- accounts ----------------------------------------------------------------------------------------
 
 bool Scheduler::arrival_matters() const {
+  if (!config_.storage.empty()) return true;  // its prefetch can begin
   return waiting_.empty() || (config_.order == RequestOrder::longest_prefix && waiting_.size() < config_.order_window);
 }
 
@@ -407,7 +504,8 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
     KV_CHECK(i == 0 || older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
     KV_CHECK(waiting_[i]->slots.empty() && waiting_[i]->lease == NodeId::none, "who waits holds nothing");
   }
-  cache_.check_invariants(owned);
+  prefetcher_.check_invariants();
+  cache_.check_invariants(owned, prefetcher_.owned_pages());
 }
 
 void Scheduler::tell(EventKind kind, const Request& request, TimeNs now) {

@@ -20,6 +20,7 @@
 
 #include "policy/cache.hpp"
 #include "policy/engine.hpp"
+#include "policy/prefetch/prefetch.hpp"
 
 namespace kvtwin {
 
@@ -35,6 +36,7 @@ struct Request {
   Tokens prefill_target = 0;   // prompt, and after a retraction the output so far
   Tokens generated = 0;        // output tokens
   std::uint32_t overtaken = 0;
+  std::uint32_t prefetch_attempts = 0;
   bool recompute = false;  // a load of its prefix failed: compute it instead
 
   Tokens output_left() const { return record.output_tokens - generated; }
@@ -51,12 +53,18 @@ struct Pass {
 
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, Cache& cache, DecisionLog& decisions, Observer* observer);
+  Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, DecisionLog& decisions,
+            Observer* observer);
 
   // A blank request to fill in and enqueue; the scheduler owns it until it has finished.
   Request& new_request();
   // Takes it in, or rejects and forgets it.
   void enqueue(Request& request, TimeNs now);
+
+  // The request's client has gone: it ends here, if it hasn't ended.
+  void abort(RequestId id, TimeNs now);
+  // Prefetches that were declined for lack of room, once more.
+  void retry_prefetches(TimeNs now);
 
   // Fills `pass`; false if there is nothing to do, or nothing that fits yet.
   bool form(TimeNs step_time, Pass& pass);
@@ -69,6 +77,8 @@ class Scheduler {
   // Would an arrival be looked at by the next step? (Otherwise a decode burst goes on.)
   bool arrival_matters() const;
   bool blocked() const { return blocked_; }  // the head waits for room
+  bool holds() const { return held_ > 0; }   // some wait for their prefetches
+  RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
   bool idle() const { return waiting_.empty() && running_.empty() && chunked_ == nullptr; }
@@ -83,9 +93,13 @@ class Scheduler {
   bool form_prefill(TimeNs step_time, Pass& pass);
   bool form_decode(TimeNs step_time, Pass& pass);
   void order_window();
-  bool admit(Request& request, TimeNs step_time, Tokens budget);
-  Pages first_pages(const Request& request, const PrefixMatch& match, Tokens budget) const;
-  Pages reuse(Request& request, const PrefixMatch& match);
+  enum class Admission : std::uint8_t { admitted, held, no_room };
+  Admission admit(Request& request, TimeNs step_time, Tokens budget);
+  std::span<const PageKey> reusable(const Request& request) const;
+  Pages first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const;
+  void reuse(Request& request, const PrefixMatch& match, TimeNs step_time, bool first);
+  void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
+  void prefetch(Request& request, TimeNs now);
   Tokens extend(Request& request, Tokens budget, Pass& pass);
   Pages burst_pages(std::uint64_t steps) const;
   bool retract_youngest(TimeNs now);
@@ -101,6 +115,7 @@ class Scheduler {
 
   const EngineConfig& config_;
   Cache& cache_;
+  Prefetcher& prefetcher_;
   DecisionLog& decisions_;
   Observer* observer_;
   std::deque<Request*> waiting_;   // by ordinal
@@ -112,6 +127,9 @@ class Scheduler {
   std::vector<Request*> spare_;                     // of those, the unused
   Tokens running_output_left_ = 0;                  // of running_ and chunked_ and of the pass being formed
   std::uint64_t steps_since_reset_ = 0;
+  std::uint64_t steps_ = 0;
+  std::deque<std::pair<std::uint64_t, RequestId>> retries_;  // from which step on, whose prefetch
+  std::uint32_t held_ = 0;                                   // requests that the last step passed over
   bool blocked_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <variant>
 
 #include "policy/cost.hpp"
@@ -158,6 +159,8 @@ enum class Cause : std::uint8_t {
   unreachable,  // nobody answers
   full,         // no room
 };
+
+std::string_view name_of(Cause cause);
 
 struct Completion {
   OperationId id = OperationId::none;

@@ -25,7 +25,7 @@ struct Happened final : DecisionSink, Observer {
   void on_event(const Event& event) override { ++events[static_cast<std::size_t>(event.kind)]; }
   std::uint64_t count(DecisionKind kind) const { return decisions[static_cast<std::size_t>(kind)]; }
   std::uint64_t count(EventKind kind) const { return events[static_cast<std::size_t>(kind)]; }
-  std::array<std::uint64_t, 32> decisions{}, events{};
+  std::array<std::uint64_t, 64> decisions{}, events{};
   std::uint64_t pages_read = 0, pages_audited = 0, failed_transfers = 0, failed_gates = 0, cut_bursts = 0;
 };
 

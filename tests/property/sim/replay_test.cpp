@@ -85,7 +85,7 @@ class Workload final : public InputSource {
 struct Counts final : Observer {
   void on_event(const Event& event) override { ++of[static_cast<std::size_t>(event.kind)]; }
   std::uint64_t operator[](EventKind kind) const { return of[static_cast<std::size_t>(kind)]; }
-  std::array<std::uint64_t, 32> of{};
+  std::array<std::uint64_t, 64> of{};
 };
 
 EngineConfig config_of(std::uint64_t seed) {

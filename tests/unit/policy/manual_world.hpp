@@ -7,6 +7,8 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "policy/decision.hpp"
@@ -32,18 +34,29 @@ class ManualWorld final : public Substrate {
     std::size_t sequences;
   };
 
+  struct Stored {
+    OperationId id;
+    StorageWork work;
+    std::vector<StoragePage> pages;
+  };
+
   TimeNs now() const override { return time; }
   OperationId submit(const Operation& operation) override {
     const OperationId id{++last_};
     if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
       transfers.push_back({id, transfer->lane, {transfer->pages.begin(), transfer->pages.end()}});
+    } else if (const auto* storage = std::get_if<StorageOperation>(&operation)) {
+      stored.push_back({id, storage->work, {storage->pages.begin(), storage->pages.end()}});
     } else {
       const auto& pass = std::get<ForwardOperation>(operation);
       passes.push_back({id, pass.shape, pass.steps, {pass.gates.begin(), pass.gates.end()}, pass.sequences.size()});
     }
     return id;
   }
-  OperationId call_at(TimeNs) override { return OperationId{++last_}; }
+  OperationId call_at(TimeNs at) override {
+    timers.push_back({OperationId{++last_}, at});
+    return timers.back().first;
+  }
   OperationId reduce_min(const ReduceVector& values) override {
     reductions.push_back({OperationId{++last_}, values});
     return reductions.back().id;
@@ -53,6 +66,8 @@ class ManualWorld final : public Substrate {
   TimeNs time = 0;
   std::deque<Transfer> transfers;
   std::deque<Forward> passes;
+  std::deque<Stored> stored;  // operations of storage tiers
+  std::deque<std::pair<OperationId, TimeNs>> timers;
   std::deque<Reduction> reductions;
   std::vector<OperationId> cancelled;
 
@@ -80,7 +95,7 @@ struct EventCounter final : Observer {
   std::uint64_t count(EventKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
   std::uint64_t page_count(EventKind kind) const { return pages[static_cast<std::size_t>(kind)]; }
   Pages evicted_pages(Tier tier, Reason reason) { return evicted[static_cast<std::size_t>(tier)][reason]; }
-  std::array<std::uint64_t, 32> counts{}, pages{};
+  std::array<std::uint64_t, 64> counts{}, pages{};
   std::array<std::map<Reason, Pages>, kTiers> evicted;
   std::vector<RequestRecord> records;
 };
@@ -126,11 +141,54 @@ class EngineRig {
     world.time += 1000;
     complete(pass.id, status, pass.steps);
   }
+  // The oldest storage operation of that verb; counts `pages`, or all that a store with `holds` would.
+  void complete_stored(StorageVerb verb, Pages pages) {
+    const auto at = std::ranges::find(world.stored, verb, [](const auto& o) { return o.work.verb; });
+    ASSERT_NE(at, world.stored.end());
+    Completion completion;
+    completion.id = at->id;
+    completion.pages = std::min<Pages>(pages, at->pages.size());
+    const bool all = completion.pages == at->pages.size() || verb == StorageVerb::look_up;
+    const bool cancelled = std::ranges::find(world.cancelled, at->id) != world.cancelled.end();
+    completion.status = all ? Status::done : cancelled ? Status::cancelled : Status::failed;
+    completion.cause = all || cancelled ? Cause::none : Cause::missing;
+    world.stored.erase(at);
+    give(completion);
+  }
+  static constexpr Pages kAll = ~Pages{0};
+  // As a store that has `there` would.
+  void complete_stored() {
+    const ManualWorld::Stored operation = world.stored.front();
+    std::set<PageKey>& there = stores[static_cast<std::size_t>(operation.work.tier)];
+    Pages run = 0;
+    while (run < operation.pages.size() && there.contains(operation.pages[run].key)) ++run;
+    for (const StoragePage& page : operation.pages) {
+      if (operation.work.verb == StorageVerb::set) there.insert(page.key);
+      if (operation.work.verb == StorageVerb::remove) there.erase(page.key);
+    }
+    const bool counts = operation.work.verb == StorageVerb::look_up || operation.work.verb == StorageVerb::get;
+    complete_stored(operation.work.verb, counts ? run : kAll);
+  }
+  void fire(TimeNs time) {
+    world.time = time;
+    while (!world.timers.empty()) {
+      const auto due = std::ranges::find_if(world.timers, [&](const auto& timer) {
+        return timer.second <= time || std::ranges::find(world.cancelled, timer.first) != world.cancelled.end();
+      });
+      if (due == world.timers.end()) return;
+      const TimerFired fired{due->first};
+      world.timers.erase(due);
+      give(fired);
+    }
+  }
+  void hint(HintKind kind, std::uint64_t subject) { give(Hint{kind, subject, 0}); }
   // Completes everything, transfers first, until nothing is left.
   void drain() {
     for (int bound = 0; bound < 100000; ++bound) {
       if (!world.transfers.empty()) {
         complete_transfer();
+      } else if (!world.stored.empty()) {
+        complete_stored();
       } else if (!world.passes.empty()) {
         complete_pass();
       } else {
@@ -140,6 +198,7 @@ class EngineRig {
     FAIL() << "the engine doesn't come to rest";
   }
 
+  std::array<std::set<PageKey>, kTiers> stores;
   ManualWorld world;
   DecisionLog decisions;
   EventCounter events;

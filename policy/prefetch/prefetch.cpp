@@ -1,0 +1,321 @@
+#include "policy/prefetch/prefetch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+
+Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
+                       DecisionLog& decisions, Observer* observer)
+    : config_(config),
+      substrate_(substrate),
+      cache_(cache),
+      storage_(storage),
+      decisions_(decisions),
+      observer_(observer),
+      termination_(make_termination(config)) {}
+
+// ---- issue -----------------------------------------------------------------------------------------------
+
+Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time) {
+  if (storage_.tiers() == 0 || prefetches_.contains(request)) return Reason::none;
+  const PrefixMatch match = cache_.match(keys);
+  const Pages first = match.device_pages + match.host_pages;
+  const Pages asked = keys.size() - first;
+  if (asked == 0) return Reason::none;
+  const bool by_host = config_.path != CachePath::direct;
+  const Pages limit = config_.host_pages * config_.prefetch_host_share / 1024;
+  Reason refused = Reason::none;
+  if (tokens(asked) < config_.prefetch_min_tokens) {
+    refused = Reason::too_short;
+  } else if (by_host && !cache_.can_extend_on_host(match.end)) {
+    refused = Reason::not_backed_up;
+  } else if (by_host && occupied_ >= limit) {
+    refused = Reason::rate_limited;
+  }
+  decisions_.add({DecisionKind::prefetch, refused, request, keys[first], asked});
+  if (refused != Reason::none) {
+    note(EventKind::prefetch_declined, asked, refused);
+    return refused;
+  }
+  Prefetch prefetch;
+  prefetch.keys.assign(keys.begin(), keys.end());
+  prefetch.first = first;
+  prefetch.issued = step_time;
+  if (by_host) {
+    prefetch.hold = cache_.hold(match.end);
+    occupy(prefetch, asked);
+  }
+  storage_.look_up(0, request, prefetch.keys, first);
+  prefetches_.emplace(request, std::move(prefetch));
+  note(EventKind::prefetch_issued, asked);
+  return Reason::none;
+}
+
+// ---- look-ups --------------------------------------------------------------------------------------------
+
+void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
+  const Entry entry = prefetches_.find(answer.request);
+  KV_CHECK(entry != prefetches_.end(), "a prefetch lasts until its last answer");
+  if (answer.verb == StorageVerb::look_up) {
+    take_look_up(entry, answer, head);
+  } else {
+    take_get(entry, answer);
+  }
+}
+
+void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestId head) {
+  Prefetch& prefetch = entry->second;
+  if (prefetch.state == State::draining) return land(entry);
+  if (answer.pages > 0) {
+    prefetch.found.push_back({answer.tier, prefetch.first + prefetch.hit, answer.pages});
+    prefetch.hit += answer.pages;
+  }
+  if (answer.pages < answer.asked && answer.tier + 1 < storage_.tiers()) {
+    storage_.look_up(answer.tier + 1, entry->first, prefetch.keys, prefetch.first + prefetch.hit);
+    return;
+  }
+  decide_on(entry, head);
+}
+
+// All tiers have been asked.
+void Prefetcher::decide_on(Entry entry, RequestId head) {
+  Prefetch& prefetch = entry->second;
+  if (prefetch.hit == 0) return revoke(entry, Reason::miss);
+  if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
+  const bool direct = config_.path == CachePath::direct ||
+                      (config_.path == CachePath::automatic && !prefetch.gone && head == entry->first);
+  if (direct) {
+    occupy(prefetch, 0);
+    cache_.unhold(std::exchange(prefetch.hold, Hold{}));
+    prefetch.state = State::ready;
+  } else if (!fetch(entry)) {
+    revoke(entry, Reason::capacity);
+  }
+}
+
+// ---- gets ------------------------------------------------------------------------------------------------
+
+// Allocates for the hit, less what others have brought meanwhile, and no more than L2 has room for.
+bool Prefetcher::fetch(Entry entry) {
+  Prefetch& prefetch = entry->second;
+  const PrefixMatch now = cache_.peek(prefetch.keys);
+  const Pages end = prefetch.first + prefetch.hit;
+  prefetch.fetch_first = std::min(end, std::max(prefetch.first, now.device_pages + now.host_pages));
+  const Pages wanted = end - prefetch.fetch_first;
+  const Pages room = cache_.make_host_room(wanted);
+  if (room < wanted) note(EventKind::prefetch_shortened, wanted - room, Reason::capacity);
+  if (room < wanted && tokens(room) < config_.prefetch_min_tokens) return false;
+  if (room > 0) cache_.allocate_host(room, prefetch.slots);
+  occupy(prefetch, room);
+  decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, entry->first, prefetch, room);
+  const Pages fetch_end = prefetch.fetch_first + room;
+  for (const FetchedRun& run : prefetch.found) {
+    const Pages run_end = std::min(run.first + run.pages, fetch_end);
+    Pages at = std::max(run.first, prefetch.fetch_first);
+    if (at < run_end) note(EventKind::prefetch_started, run_end - at, Reason::none, storage_.tier(run.tier));
+    while (at < run_end) {
+      const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
+      const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
+      prefetch.pieces.push_back(
+          {storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host), at, false});
+      at += pages;
+    }
+  }
+  prefetch.state = State::fetching;
+  if (prefetch.pieces.empty()) land(entry);
+  return true;
+}
+
+void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
+  Prefetch& prefetch = entry->second;
+  const auto piece = std::ranges::find(prefetch.pieces, answer.id, [](const Piece& p) { return p.get.id; });
+  KV_CHECK(piece != prefetch.pieces.end(), "a get belongs to a prefetch");
+  piece->get = answer;
+  piece->answered = true;
+  prefetch.arrived = 0;
+  bool all = true, gap = false;
+  for (const Piece& p : prefetch.pieces) {
+    all = all && p.answered;
+    if (gap) continue;
+    if (p.answered) prefetch.arrived += p.get.pages;
+    gap = !p.answered || p.get.pages < p.get.asked;
+  }
+  if (answer.pages < answer.asked) cut(prefetch);
+  if (all) land(entry);
+}
+
+// What is still to come wouldn't be of use.
+void Prefetcher::cut(Prefetch& prefetch) {
+  if (std::exchange(prefetch.cut, true)) return;
+  for (const Piece& piece : prefetch.pieces) {
+    if (!piece.answered) storage_.cancel(piece.get);
+  }
+}
+
+// ---- ends ------------------------------------------------------------------------------------------------
+
+// What has arrived enters the index; under it all that was matched must still be there.
+void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
+  if (prefetch.arrived <= prefetch.committed) return;
+  const Pages first = prefetch.fetch_first + prefetch.committed;
+  const Pages pages = prefetch.arrived - prefetch.committed;
+  const Cache::Adoption adopted = cache_.adopt(std::span(prefetch.keys).first(first + pages), first,
+                                               std::span(prefetch.slots).subspan(prefetch.committed, pages));
+  decide(DecisionKind::commit, adopted.refused, request, prefetch, adopted.pages);
+  if (adopted.pages < pages) note(EventKind::prefetch_wasted, pages - adopted.pages, adopted.refused);
+  prefetch.committed = prefetch.arrived;
+  // Nearer tiers get what came from farther ones.
+  for (const FetchedRun& run : prefetch.found) {
+    const Pages from = std::max(run.first, first), to = std::min(run.first + run.pages, first + pages);
+    if (run.tier > 0 && from < to && adopted.end != NodeId::none) {
+      cache_.store_path(adopted.end, from, to, run.tier);
+    }
+  }
+}
+
+// All answers are in.
+void Prefetcher::land(Entry entry) {
+  Prefetch& prefetch = entry->second;
+  commit(prefetch, entry->first);
+  cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
+  if (!prefetch.pieces.empty()) {
+    note(EventKind::prefetch_done, prefetch.arrived, prefetch.stopped ? Reason::stopped : Reason::none);
+  }
+  occupy(prefetch, 0);
+  cache_.unhold(std::exchange(prefetch.hold, Hold{}));
+  prefetch.state = State::landed;
+  prefetch.slots.clear();
+  if (prefetch.gone) prefetches_.erase(entry);
+}
+
+void Prefetcher::revoke(Entry entry, Reason reason) {
+  decide(DecisionKind::revoke, reason, entry->first, entry->second, entry->second.hit);
+  note(EventKind::prefetch_revoked, entry->second.hit, reason);
+  land(entry);
+}
+
+// The request goes on without waiting: what has arrived is committed, what hasn't is cancelled.
+void Prefetcher::stop(Entry entry, Reason reason) {
+  Prefetch& prefetch = entry->second;
+  if (prefetch.state == State::looking_up) {
+    decide(DecisionKind::revoke, reason, entry->first, prefetch, prefetch.hit);
+    note(EventKind::prefetch_revoked, prefetch.hit, reason);
+  } else {
+    decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
+    note(EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
+    commit(prefetch, entry->first);
+    cut(prefetch);
+  }
+  prefetch.stopped = true;
+  prefetch.state = State::draining;
+}
+
+bool Prefetcher::holds(RequestId request, TimeNs step_time) {
+  const Entry entry = prefetches_.find(request);
+  if (entry == prefetches_.end()) return false;
+  Prefetch& prefetch = entry->second;
+  if (prefetch.state != State::looking_up && prefetch.state != State::fetching) return false;
+  if (prefetch.held_since < 0) prefetch.held_since = step_time;
+  if (step_time < termination_->stop_at(facts(prefetch))) return true;
+  stop(entry, Reason::stopped);
+  return false;
+}
+
+TimeNs Prefetcher::next_stop() const {
+  TimeNs next = kNoStop;
+  for (const auto& [request, prefetch] : prefetches_) {
+    const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
+    if (waits && prefetch.held_since >= 0) next = std::min(next, termination_->stop_at(facts(prefetch)));
+  }
+  return next;
+}
+
+Pages Prefetcher::direct_pages(RequestId request, Pages matched) const {
+  const auto entry = prefetches_.find(request);
+  if (entry == prefetches_.end() || entry->second.state != State::ready) return 0;
+  const Prefetch& prefetch = entry->second;
+  if (matched < prefetch.first) return 0;  // what it was to extend has gone
+  const Pages end = prefetch.first + prefetch.hit;
+  return end > matched ? end - matched : 0;
+}
+
+PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
+  PrefetchOutcome outcome;
+  const Entry entry = prefetches_.find(request);
+  if (entry == prefetches_.end()) return outcome;
+  Prefetch& prefetch = entry->second;
+  outcome.held_since = prefetch.held_since;
+  outcome.known_end = prefetch.first + prefetch.hit;
+  outcome.stopped = prefetch.stopped;
+  const bool ready = prefetch.state == State::ready;
+  const Pages from = ready ? matched : prefetch.fetch_first;
+  const Pages to = ready ? outcome.known_end : prefetch.fetch_first + prefetch.committed;
+  for (const FetchedRun& run : prefetch.found) {
+    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
+    if (first < end) outcome.runs.push_back({run.tier, first, end - first});
+  }
+  if (!ready && to > from) note(EventKind::prefetch_used, std::min(to, std::max(from, matched)) - from);
+  prefetch.gone = true;
+  if (prefetch.state == State::landed || ready) prefetches_.erase(entry);
+  return outcome;
+}
+
+void Prefetcher::abort(RequestId request) {
+  const Entry entry = prefetches_.find(request);
+  if (entry == prefetches_.end()) return;
+  Prefetch& prefetch = entry->second;
+  prefetch.gone = true;
+  if (prefetch.state == State::looking_up || prefetch.state == State::fetching) stop(entry, Reason::aborted);
+  if (prefetch.state != State::draining) prefetches_.erase(entry);
+}
+
+// ---- accounts --------------------------------------------------------------------------------------------
+
+void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
+  occupied_ = occupied_ - prefetch.occupied + pages;
+  prefetch.occupied = pages;
+}
+
+PrefetchFacts Prefetcher::facts(const Prefetch& prefetch) const {
+  return {prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
+}
+
+Pages Prefetcher::owned_pages() const {
+  Pages pages = 0;
+  for (const auto& [request, prefetch] : prefetches_) {
+    if (!prefetch.slots.empty()) pages += prefetch.slots.size() - prefetch.committed;
+  }
+  return pages;
+}
+
+void Prefetcher::note(EventKind kind, Pages pages, Reason reason, Tier tier) {
+  if (observer_ == nullptr) return;
+  Event event;
+  event.kind = kind;
+  event.time = substrate_.now();
+  event.tier = tier;
+  event.pages = pages;
+  event.reason = reason;
+  observer_->on_event(event);
+}
+
+void Prefetcher::decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages) {
+  decisions_.add({kind, reason, request, prefetch.keys[prefetch.first], pages});
+}
+
+void Prefetcher::check_invariants() const {
+  Pages occupied = 0;
+  for (const auto& [request, prefetch] : prefetches_) {
+    occupied += prefetch.occupied;
+    const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
+    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0, "who is done takes up nothing");
+    KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "who has landed owns no slots");
+    KV_CHECK(prefetch.committed <= prefetch.arrived, "only what has arrived is committed");
+  }
+  KV_CHECK(occupied == occupied_, "what prefetches take up of L2 is summed up");
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,122 @@
+// Prefetches: what L3 has of a waiting request's prompt is brought nearer while the request queues.
+//
+//            issue                 a hit worth it           all answered
+//   (none) --------> looking_up -------------------> fetching -----------> landed --take--> (none)
+//      | declined       |  | revoked: miss, too        |  stop, abort        ^
+//      v                |  | short, no room, stopped   v                     |
+//   retried, maybe      |  +--------> landed        draining (the request has gone on;
+//                       | direct                     what arrives still is kept)
+//                       +--------> ready: fetched into L1 at admission
+//
+// By L2: host slots are allocated when the hit is known, for as much of it as fits; the pages come in batches, each
+// one operation, and belong to the prefetch until they are committed: the leading ones that have arrived enter the
+// index below what was matched, the slots of the others are freed. A batch that falls short ends the prefetch
+// there, and cancels those after it. A stop commits what has arrived and cancels the rest.
+// Who waits how long is the Termination policy's; nothing here waits.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "policy/cache.hpp"
+#include "policy/decision.hpp"
+#include "policy/engine.hpp"
+#include "policy/event.hpp"
+#include "policy/prefetch/termination.hpp"
+#include "policy/storage/storage.hpp"
+
+namespace kvtwin {
+
+// For the request's ledger, at its admission.
+struct PrefetchOutcome {
+  std::vector<FetchedRun> runs;  // pages that its prefetch brought to L2, or that are to be loaded straight
+  Pages known_end = 0;           // L3 had its pages up to here, when it was asked
+  bool stopped = false;
+  TimeNs held_since = -1;  // when it could first have been admitted but for this; -1 = it didn't wait
+};
+
+class Prefetcher {
+ public:
+  Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, DecisionLog& decisions,
+             Observer* observer);
+
+  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited and capacity may be tried again.
+  Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time);
+  // An answer that all ranks have, to one of its look-ups or gets into L2. `head`: the request that is next to be
+  // admitted, for CachePath::automatic.
+  void take(const StorageAnswer& answer, RequestId head);
+
+  // The request could be admitted: does it wait for its prefetch? If it has waited long enough, that is stopped.
+  bool holds(RequestId request, TimeNs step_time);
+  // Where the longest wait of those that `holds` said yes to ends first; kNoStop if never.
+  TimeNs next_stop() const;
+  // Pages to be loaded straight after the first `matched`; none unless a prefetch is ready for that.
+  Pages direct_pages(RequestId request, Pages matched) const;
+  // The request is admitted, its match ends after `matched` pages.
+  PrefetchOutcome finish(RequestId request, Pages matched);
+  // Its client has gone.
+  void abort(RequestId request);
+
+  bool any() const { return !prefetches_.empty(); }
+  // Host slots that prefetches own.
+  Pages owned_pages() const;
+  void check_invariants() const;
+
+ private:
+  enum class State : std::uint8_t { looking_up, fetching, draining, ready, landed };
+  struct Piece {
+    StorageAnswer get;
+    Pages first = 0;  // of the chain
+    bool answered = false;
+  };
+  struct Prefetch {
+    State state = State::looking_up;
+    std::vector<PageKey> keys;
+    Pages first = 0;  // where L1 and L2 ended
+    Pages hit = 0;    // pages that L3 has from there on
+    std::vector<FetchedRun> found;
+    std::vector<SlotId> slots;  // of chain pages [fetch_first, fetch_first + slots.size())
+    Pages fetch_first = 0;
+    Pages arrived = 0;    // of those, without a gap
+    Pages committed = 0;  // likewise
+    std::vector<Piece> pieces;
+    bool cut = false;  // a piece fell short, or it was stopped: those in flight are cancelled
+    bool stopped = false;
+    bool gone = false;  // the request
+    TimeNs issued = 0, held_since = -1;
+    Pages occupied = 0;
+    Hold hold;
+  };
+  using Entry = std::map<RequestId, Prefetch>::iterator;
+
+  void take_look_up(Entry entry, const StorageAnswer& answer, RequestId head);
+  void decide_on(Entry entry, RequestId head);
+  bool fetch(Entry entry);
+  void take_get(Entry entry, const StorageAnswer& answer);
+  void cut(Prefetch& prefetch);
+  void stop(Entry entry, Reason reason);
+  void commit(Prefetch& prefetch, RequestId request);
+  void land(Entry entry);
+  void revoke(Entry entry, Reason reason);
+  void occupy(Prefetch& prefetch, Pages pages);
+  PrefetchFacts facts(const Prefetch& prefetch) const;
+  Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
+  void note(EventKind kind, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
+  void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
+
+  const EngineConfig& config_;
+  Substrate& substrate_;
+  Cache& cache_;
+  Storage& storage_;
+  DecisionLog& decisions_;
+  Observer* observer_;
+  std::unique_ptr<Termination> termination_;
+  std::map<RequestId, Prefetch> prefetches_;  // those whose request has gone end with their last answer
+  Pages occupied_ = 0;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,47 @@
+#include "policy/prefetch/termination.hpp"
+
+#include <algorithm>
+
+namespace kvtwin {
+namespace {
+
+class BestEffort final : public Termination {
+ public:
+  TimeNs stop_at(const PrefetchFacts& facts) const override { return facts.issued; }
+};
+
+class WaitComplete final : public Termination {
+ public:
+  TimeNs stop_at(const PrefetchFacts&) const override { return kNoStop; }
+};
+
+// HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024.
+class Timeout final : public Termination {
+ public:
+  explicit Timeout(const EngineConfig& config)
+      : base_(config.prefetch_timeout_base_ns),
+        per_ki_token_(config.prefetch_timeout_per_ki_token_ns),
+        most_(config.prefetch_timeout_most_ns) {}
+
+  TimeNs stop_at(const PrefetchFacts& facts) const override {
+    TimeNs limit = base_ + static_cast<TimeNs>(facts.hit_tokens) * per_ki_token_ / 1024;
+    if (most_ != 0) limit = std::min(limit, most_);
+    return facts.issued + limit + 1;  // longer, not as long
+  }
+
+ private:
+  TimeNs base_, per_ki_token_, most_;
+};
+
+}  // namespace
+
+std::unique_ptr<Termination> make_termination(const EngineConfig& config) {
+  switch (config.prefetch_policy) {
+    case PrefetchPolicy::best_effort: return std::make_unique<BestEffort>();
+    case PrefetchPolicy::wait_complete: return std::make_unique<WaitComplete>();
+    case PrefetchPolicy::timeout: break;
+  }
+  return std::make_unique<Timeout>(config);
+}
+
+}  // namespace kvtwin

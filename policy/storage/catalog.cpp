@@ -1,0 +1,214 @@
+#include "policy/storage/catalog.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+
+Catalog::Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy)
+    : capacity_(capacity), policy_(std::move(policy)) {}
+
+std::uint32_t Catalog::find(const PageKey& key) const {
+  const auto found = by_key_.find(key);
+  return found == by_key_.end() ? kNone : found->second;
+}
+
+bool Catalog::knows(const PageKey& key) const {
+  const std::uint32_t id = find(key);
+  return id != kNone && entries_[id].state != State::named;
+}
+
+// ---- entries ---------------------------------------------------------------------------------------------
+
+std::uint32_t Catalog::name(const PageKey& key) {
+  const auto [place, added] = by_key_.try_emplace(key, kNone);
+  if (!added) return place->second;
+  if (free_.empty()) {
+    place->second = static_cast<std::uint32_t>(entries_.size());
+    entries_.emplace_back();
+  } else {
+    place->second = free_.back();
+    free_.pop_back();
+  }
+  entries_[place->second] = Entry{.key = key};
+  return place->second;
+}
+
+void Catalog::attach(std::uint32_t child, std::uint32_t parent) {
+  if (entries_[child].parent == parent) return;
+  KV_CHECK(entries_[child].parent == kNone, "a key names one chain of pages");
+  entries_[child].parent = parent;
+  if (parent == kNone) return;
+  ++entries_[parent].children;
+  refresh(parent);
+}
+
+// A name without children goes, and with it the names above that only led to it.
+void Catalog::drop_name(std::uint32_t id) {
+  while (id != kNone && entries_[id].state == State::named && entries_[id].children == 0) {
+    const std::uint32_t parent = entries_[id].parent;
+    by_key_.erase(entries_[id].key);
+    free_.push_back(id);
+    if (parent != kNone) --entries_[parent].children;
+    id = parent;
+  }
+  if (id != kNone) refresh(id);
+}
+
+void Catalog::lose(std::uint32_t id) {
+  Entry& entry = entries_[id];
+  KV_CHECK(entry.state != State::named, "only what is known is lost");
+  entry.state = State::named;
+  --used_;
+  policy_->withdraw(NodeId{id});
+  drop_name(id);
+}
+
+NodeFacts Catalog::facts(const Entry& entry) const {
+  NodeFacts facts;
+  facts.last_access = entry.last_access;
+  facts.inserted = entry.inserted;
+  facts.hits = entry.hits;
+  facts.pages = 1;
+  return facts;
+}
+
+void Catalog::refresh(std::uint32_t id) {
+  const Entry& entry = entries_[id];
+  if (entry.state == State::there && entry.children == 0 && entry.pins == 0) {
+    policy_->offer(NodeId{id}, facts(entry));
+  } else {
+    policy_->withdraw(NodeId{id});
+  }
+}
+
+// ---- what comes and goes ---------------------------------------------------------------------------------
+
+Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
+  while (capacity_ - used_ < pages) {
+    const NodeId victim = policy_->victim();
+    if (victim == NodeId::none) break;
+    const auto id = static_cast<std::uint32_t>(victim);
+    policy_->evicted(victim, facts(entries_[id]), 1);
+    victims.push_back(entries_[id].key);
+    lose(id);
+  }
+  return std::min(pages, capacity_ - used_);
+}
+
+void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys) {
+  KV_CHECK(keys.size() <= capacity_ - used_, "room was made before");
+  std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
+  ++stamp_;
+  for (const PageKey& key : keys) {
+    const std::uint32_t id = name(key);
+    Entry& entry = entries_[id];
+    KV_CHECK(entry.state == State::named, "a page is written once");
+    entry.state = State::coming;
+    entry.last_access = stamp_;
+    entry.inserted = ++insertions_;
+    entry.hits = 1;
+    attach(id, parent);
+    parent = id;
+  }
+  used_ += keys.size();
+  used_max_ = std::max(used_max_, used_);
+}
+
+void Catalog::end_write(std::span<const PageKey> keys, Pages stored) {
+  for (std::size_t i = keys.size(); i > 0; --i) {  // from the end, so that what is lost has no child among them
+    const std::uint32_t id = find(keys[i - 1]);
+    KV_CHECK(id != kNone && entries_[id].state == State::coming, "only what is on its way arrives");
+    if (i - 1 < stored) {
+      entries_[id].state = State::there;
+      refresh(id);
+    } else {
+      lose(id);
+    }
+  }
+}
+
+void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
+  ++stamp_;
+  for (const PageKey& key : keys) {
+    if (!knows(key)) {
+      if (used_ == capacity_) return;
+      // The parent first: naming it may move the entries.
+      const std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
+      const std::uint32_t id = name(key);
+      Entry& entry = entries_[id];
+      entry.state = State::there;
+      entry.last_access = stamp_;
+      entry.inserted = ++insertions_;
+      entry.hits = 1;
+      ++used_;
+      attach(id, parent);
+      refresh(id);
+    }
+    prior = &key;
+  }
+  used_max_ = std::max(used_max_, used_);
+}
+
+void Catalog::touch(std::span<const PageKey> keys) {
+  ++stamp_;
+  for (const PageKey& key : keys) {
+    const std::uint32_t id = find(key);
+    if (id == kNone || entries_[id].state == State::named) continue;
+    entries_[id].last_access = stamp_;
+    ++entries_[id].hits;
+    refresh(id);
+  }
+}
+
+void Catalog::pin(const PageKey& key) {
+  const std::uint32_t id = name(key);
+  ++entries_[id].pins;
+  ++entries_[id].children;  // keeps the name
+  refresh(id);
+}
+
+void Catalog::unpin(const PageKey& key) {
+  const std::uint32_t id = find(key);
+  KV_CHECK(id != kNone && entries_[id].pins > 0, "a pin is taken out once");
+  --entries_[id].pins;
+  --entries_[id].children;
+  refresh(id);
+  drop_name(id);
+}
+
+void Catalog::forget(const PageKey& key) {
+  const std::uint32_t id = find(key);
+  if (id != kNone && entries_[id].state == State::there) lose(id);
+}
+
+void Catalog::check_invariants() const {
+  Pages used = 0;
+  std::size_t leaves = 0, known = 0;
+  std::vector<std::uint32_t> children(entries_.size(), 0);
+  const auto in_use = [this](std::uint32_t id) { return find(entries_[id].key) == id; };
+  for (std::uint32_t id = 0; id < entries_.size(); ++id) {
+    if (!in_use(id)) continue;
+    const Entry& entry = entries_[id];
+    ++known;
+    if (entry.parent != kNone) ++children[entry.parent];
+    children[id] += entry.pins;
+    used += entry.state != State::named;
+  }
+  KV_CHECK(known == by_key_.size() && known + free_.size() == entries_.size(), "an entry is found by its key");
+  for (std::uint32_t id = 0; id < entries_.size(); ++id) {
+    if (!in_use(id)) continue;
+    const Entry& entry = entries_[id];
+    KV_CHECK(entry.children == children[id], "children and pins are counted");
+    KV_CHECK(entry.state != State::named || entry.children > 0, "a mere name leads to something");
+    const bool leaf = entry.state == State::there && entry.children == 0;
+    KV_CHECK(policy_->is_offered(NodeId{id}) == leaf, "what may go is on offer");
+    leaves += leaf;
+  }
+  KV_CHECK(used == used_ && used_ <= capacity_, "a tier holds no more than it can");
+  KV_CHECK(leaves == policy_->offered(), "nothing else is on offer");
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,87 @@
+// What one storage tier holds, as this engine knows it: which pages are there or on their way, and which goes next.
+//
+// Exact for a tier that is ours alone; a bounded guess for one that is shared, which look-ups and gets correct. A
+// page is known by its key; its parent is the page before it in its chain:
+//
+//   absent --begin_write--> on its way --end_write--> there --take_victims, forget--> absent
+//
+// Pages leave from their chains' ends: a victim is a page with no known child, not pinned. A page may be known
+// while its parent isn't (under write-back what lies above is written later): what counts is that L1, L2 and L3
+// together are prefix-closed. A parent that isn't there but has known children is kept as a mere name.
+// insert and touch cost O(pages); a victim O(log pages).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "policy/eviction.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+class Catalog {
+ public:
+  Catalog(Pages capacity, std::unique_ptr<EvictionPolicy> policy);
+
+  // There, or on its way.
+  bool knows(const PageKey& key) const;
+  Pages used() const { return used_; }  // there or on their way
+  Pages capacity() const { return capacity_; }
+  Pages used_max() const { return used_max_; }
+
+  // Makes room for up to `pages` more, appending to `victims` what has to go; returns for how many there is room.
+  Pages take_victims(Pages pages, std::vector<PageKey>& victims);
+
+  // Consecutive pages of a chain, none of them known; there is room. `prior`: the page before them, null at the
+  // chain's start.
+  void begin_write(const PageKey* prior, std::span<const PageKey> keys);
+  // The first `stored` are there now, the others absent again.
+  void end_write(std::span<const PageKey> keys, Pages stored);
+  // Seen there, by a look-up: those that aren't known yet, as far as there is room.
+  void adopt(const PageKey* prior, std::span<const PageKey> keys);
+
+  // Pages that have been read, by one request.
+  void touch(std::span<const PageKey> keys);
+  // A pinned page, and so what lies above it, isn't a victim. Counted.
+  void pin(const PageKey& key);
+  void unpin(const PageKey& key);
+
+  // It isn't there any more. What is on its way stays so.
+  void forget(const PageKey& key);
+
+  void check_invariants() const;
+
+ private:
+  enum class State : std::uint8_t { named, coming, there };
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  struct Entry {
+    PageKey key;
+    std::uint64_t last_access = 0, inserted = 0;
+    std::uint32_t parent = kNone;
+    std::uint32_t children = 0;  // known or named
+    std::uint32_t pins = 0;
+    std::uint32_t hits = 0;
+    State state = State::named;
+  };
+
+  std::uint32_t find(const PageKey& key) const;
+  std::uint32_t name(const PageKey& key);
+  void attach(std::uint32_t child, std::uint32_t parent);
+  void drop_name(std::uint32_t id);
+  void lose(std::uint32_t id);
+  void refresh(std::uint32_t id);
+  NodeFacts facts(const Entry& entry) const;
+
+  const Pages capacity_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::vector<Entry> entries_;
+  std::vector<std::uint32_t> free_;
+  std::unordered_map<PageKey, std::uint32_t, PageKeyHash> by_key_;
+  std::uint64_t stamp_ = 0, insertions_ = 0;
+  Pages used_ = 0, used_max_ = 0;
+};
+
+}  // namespace kvtwin

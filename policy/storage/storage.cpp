@@ -1,0 +1,347 @@
+#include "policy/storage/storage.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+// A guess at what a shared store holds needn't be longer (HiCache's bound).
+constexpr Pages kBeliefMost = 131072;
+
+Pages catalog_pages(const StorageTierConfig& tier) {
+  return tier.owned ? tier.pages : std::min(tier.pages, kBeliefMost);
+}
+
+}  // namespace
+
+Storage::Storage(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer)
+    : config_(config), substrate_(substrate), decisions_(decisions), observer_(observer) {
+  KV_CHECK(config.storage.size() <= kStorageTiersMost, "there are a disk and a remote tier at most");
+  for (const StorageTierConfig& tier : config.storage) {
+    tiers_.push_back({Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru")), {}});
+  }
+}
+
+// ---- operations ------------------------------------------------------------------------------------------
+
+std::size_t Storage::queue_of(StorageVerb verb, Tier memory) {
+  if (verb == StorageVerb::look_up) return 0;
+  if (verb == StorageVerb::get) return memory == Tier::host ? 1 : 2;
+  return 3;
+}
+
+OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> keys, std::span<const SlotId> slots) {
+  pages_.clear();
+  for (std::size_t i = 0; i < keys.size(); ++i) pages_.push_back({keys[i], slots.empty() ? kNoSlot : slots[i]});
+  StorageOperation operation;
+  operation.work.verb = job.answer.verb;
+  operation.work.tier = config_.storage[tier].tier;
+  operation.work.memory = job.answer.memory;
+  operation.work.pages = keys.size();
+  operation.work.page_bytes = config_.shape.page_bytes();
+  operation.work.objects = config_.storage_objects;
+  operation.work.ranks = job.answer.verb == StorageVerb::set ? config_.storage_writers : config_.ranks;
+  operation.space = config_.storage_space;
+  operation.pages = pages_;
+  job.answer.tier = tier;
+  job.answer.asked = keys.size();
+  job.answer.id = substrate_.submit(operation);
+  const OperationId id = job.answer.id;
+  tiers_[tier].queues[queue_of(job.answer.verb, job.answer.memory)].push_back(std::move(job));
+  ++in_flight_;
+  return id;
+}
+
+OperationId Storage::look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first) {
+  Job job;
+  job.answer.verb = StorageVerb::look_up;
+  job.answer.request = request;
+  if (first > 0) job.prior = chain[first - 1];
+  const std::span<const PageKey> keys = chain.subspan(first);
+  job.keys.assign(keys.begin(), keys.end());
+  return submit(tier, std::move(job), keys, {});
+}
+
+StorageAnswer Storage::get(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
+                           std::span<const SlotId> slots, Tier memory) {
+  Job job;
+  job.answer.verb = StorageVerb::get;
+  job.answer.memory = memory;
+  job.answer.request = request;
+  const std::span<const PageKey> keys = chain.subspan(first, slots.size());
+  job.keys.assign(keys.begin(), keys.end());
+  tiers_[tier].catalog.touch(keys);
+  tiers_[tier].catalog.pin(keys.back());
+  StorageAnswer answer = job.answer;
+  answer.tier = tier;
+  answer.asked = keys.size();
+  answer.id = submit(tier, std::move(job), keys, slots);
+  return answer;
+}
+
+void Storage::cancel(const StorageAnswer& get) {
+  for (Job& job : tiers_[get.tier].queues[queue_of(get.verb, get.memory)]) {
+    if (job.answer.id == get.id) job.cancelled = true;
+  }
+  substrate_.cancel(get.id);
+}
+
+std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
+                             std::span<const SlotId> slots, Tier memory, std::size_t tiers_to) {
+  std::uint32_t jobs = 0;
+  for (std::size_t tier = 0; tier < tiers_to; ++tier) {
+    const Catalog& catalog = tiers_[tier].catalog;
+    // What is known there is left alone; the rest goes out run by run.
+    for (std::size_t at = 0; at < keys.size();) {
+      const std::size_t first = at;
+      const bool known = catalog.knows(keys[at]);
+      while (at < keys.size() && catalog.knows(keys[at]) == known) ++at;
+      if (known) {
+        tiers_[tier].catalog.touch(keys.subspan(first, at - first));
+        continue;
+      }
+      const PageKey* before = first == 0 ? prior : &keys[first - 1];
+      jobs += write_to(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory);
+    }
+  }
+  return jobs;
+}
+
+std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior,
+                                std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory) {
+  std::uint32_t jobs = 0;
+  while (!keys.empty()) {
+    const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
+    const Pages source_pages = memory == Tier::host ? config_.host_pages : config_.device_pages;
+    if (writing_ + wanted > std::max<Pages>(1, source_pages * config_.storage_write_share / 1024)) {
+      drop(tier, keys, Reason::backlog);
+      return jobs;
+    }
+    const Pages room = make_room(tier, prior, wanted);
+    if (room > 0) {
+      Job job;
+      job.answer.verb = StorageVerb::set;
+      job.answer.memory = memory;
+      if (prior != nullptr) job.prior = *prior;
+      job.keys.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(room));
+      job.slots.assign(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(room));
+      job.hold = hold;
+      tiers_[tier].catalog.begin_write(prior, keys.first(room));
+      writing_ += room;
+      decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room);
+      note(EventKind::store_queued, tier, room);
+      submit(tier, std::move(job), keys.first(room), slots.first(room));
+      ++jobs;
+    }
+    if (room < wanted) {
+      drop(tier, keys.subspan(room), Reason::capacity);
+      return jobs;
+    }
+    prior = &keys[wanted - 1];
+    keys = keys.subspan(wanted);
+    slots = slots.subspan(wanted);
+  }
+  return jobs;
+}
+
+// In a tier of ours, by removing what goes first; of what a shared store holds we only forget.
+Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages) {
+  Catalog& catalog = tiers_[tier].catalog;
+  victims_.clear();
+  if (prior != nullptr) catalog.pin(*prior);
+  const Pages room = catalog.take_victims(pages, victims_);
+  if (prior != nullptr) catalog.unpin(*prior);
+  if (victims_.empty() || !config_.storage[tier].owned) return room;
+  decide(DecisionKind::evict_storage, Reason::lost, victims_.front(), victims_.size());
+  note(EventKind::evicted, tier, victims_.size(), Reason::lost);
+  remove(tier, victims_);
+  return room;
+}
+
+// In its place among the sets: what it makes room for comes later.
+void Storage::remove(std::size_t tier, std::span<const PageKey> keys) {
+  Job job;
+  job.answer.verb = StorageVerb::remove;
+  job.answer.memory = config_.host_pages != 0 ? Tier::host : Tier::device;
+  submit(tier, std::move(job), keys, {});
+}
+
+// Not there, or not readable: of a tier of ours it must not go on taking up room that the catalog doesn't know of.
+void Storage::lost(std::size_t tier, std::span<const PageKey> keys) {
+  victims_.clear();
+  for (const PageKey& key : keys) {
+    tiers_[tier].catalog.forget(key);
+    if (!tiers_[tier].catalog.knows(key)) victims_.push_back(key);  // else it is being written anew
+  }
+  if (config_.storage[tier].owned && !victims_.empty()) remove(tier, victims_);
+}
+
+void Storage::drop(std::size_t tier, std::span<const PageKey> keys, Reason reason) {
+  decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, reason, keys.front(), keys.size());
+  note(EventKind::store_dropped, tier, keys.size(), reason);
+}
+
+// ---- answers ---------------------------------------------------------------------------------------------
+
+bool Storage::complete(const Completion& completion, bool& load_failed) {
+  load_failed = false;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    for (std::size_t q = 0; q < kStorageQueues; ++q) {
+      std::deque<Job>& queue = tiers_[tier].queues[q];
+      const auto job = std::ranges::lower_bound(queue, completion.id, {}, [](const Job& j) { return j.answer.id; });
+      if (job == queue.end() || job->answer.id != completion.id) continue;
+      if (job->complete) return false;
+      job->complete = true;
+      job->answer.done = completion.status == Status::done;
+      job->answer.pages = completion.pages;
+      load_failed = q == 2 && completion.status != Status::done;
+      if (completion.cause != Cause::none) {
+        note(EventKind::storage_fell_short, tier, job->answer.asked - completion.pages, Reason::none, completion.id,
+             completion.cause);
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+StorageHeads Storage::heads() const {
+  StorageHeads heads{};
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    for (std::size_t q = 0; q < kStorageQueues; ++q) {
+      const std::deque<Job>& queue = tiers_[tier].queues[q];
+      if (queue.empty() || !queue.front().complete) continue;
+      const StorageAnswer& answer = queue.front().answer;
+      heads[tier * kStorageQueues + q] = 1 + 2 * static_cast<std::int64_t>(answer.pages) + (answer.done ? 1 : 0);
+    }
+  }
+  return heads;
+}
+
+bool Storage::answer_due() const {
+  return std::ranges::any_of(heads(), [](std::int64_t head) { return head != 0; });
+}
+
+bool Storage::take(const StorageHeads& agreed) {
+  answers_.clear();
+  ended_.clear();
+  bool any = false;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    for (std::size_t q = 0; q < kStorageQueues; ++q) {
+      const std::int64_t said = agreed[tier * kStorageQueues + q];
+      if (said == 0) continue;
+      any = true;
+      std::deque<Job>& queue = tiers_[tier].queues[q];
+      Job job = std::move(queue.front());
+      queue.pop_front();
+      --in_flight_;
+      job.answer.pages = static_cast<Pages>(said - 1) / 2;
+      job.answer.done = (said - 1) % 2 != 0;
+      take(job);
+    }
+  }
+  return any;
+}
+
+void Storage::take(Job& job) {
+  switch (job.answer.verb) {
+    case StorageVerb::look_up: take_look_up(job); break;
+    case StorageVerb::get: take_get(job); break;
+    case StorageVerb::set: take_set(job); break;
+    case StorageVerb::remove: break;
+  }
+}
+
+// What was believed to be there and isn't is forgotten; what is there without our knowing is noted down.
+void Storage::take_look_up(Job& job) {
+  Catalog& catalog = tiers_[job.answer.tier].catalog;
+  const std::span<const PageKey> keys = job.keys;
+  if (job.answer.done && job.answer.pages < keys.size() && catalog.knows(keys[job.answer.pages])) {
+    lost(job.answer.tier, keys.subspan(job.answer.pages, 1));
+  }
+  catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(job.answer.pages));
+  answers_.push_back(job.answer);
+}
+
+void Storage::take_get(Job& job) {
+  Catalog& catalog = tiers_[job.answer.tier].catalog;
+  catalog.unpin(job.keys.back());
+  const Pages pages = job.answer.pages;
+  if (pages < job.answer.asked && !job.cancelled) lost(job.answer.tier, std::span(job.keys).subspan(pages, 1));
+  answers_.push_back(job.answer);
+}
+
+void Storage::take_set(Job& job) {
+  const std::size_t tier = job.answer.tier;
+  const std::span<const PageKey> keys = job.keys;
+  const Pages stored = job.answer.pages;
+  tiers_[tier].catalog.end_write(keys, stored);
+  writing_ -= keys.size();
+  if (stored > 0) note(EventKind::store_done, tier, stored, Reason::none, job.answer.id);
+  if (stored == keys.size()) {
+    ended_.push_back(job.hold);
+    return;
+  }
+  const std::span<const PageKey> rest = keys.subspan(stored);
+  const PageKey* prior = stored > 0 ? &keys[stored - 1] : job.prior ? &*job.prior : nullptr;
+  const bool again = job.attempts < config_.storage_retries;
+  const Pages room = again ? make_room(tier, prior, rest.size()) : 0;
+  if (room < rest.size()) {
+    drop(tier, rest, Reason::transfer_failed);
+    if (config_.storage[tier].owned) remove(tier, rest);  // some of it may be there
+    ended_.push_back(job.hold);
+    return;
+  }
+  decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::retry, rest.front(), rest.size());
+  note(EventKind::store_retried, tier, rest.size(), Reason::transfer_failed, job.answer.id);
+  Job next;
+  next.answer.verb = StorageVerb::set;
+  next.answer.memory = job.answer.memory;
+  if (prior != nullptr) next.prior = *prior;
+  next.keys.assign(rest.begin(), rest.end());
+  next.slots.assign(job.slots.begin() + static_cast<std::ptrdiff_t>(stored), job.slots.end());
+  next.hold = job.hold;
+  next.attempts = job.attempts + 1;
+  tiers_[tier].catalog.begin_write(prior, rest);
+  writing_ += rest.size();
+  const std::vector<SlotId> slots = next.slots;
+  submit(tier, std::move(next), rest, slots);
+}
+
+// ---- accounts --------------------------------------------------------------------------------------------
+
+void Storage::note(EventKind kind, std::size_t tier, Pages pages, Reason reason, OperationId operation, Cause cause) {
+  if (observer_ == nullptr) return;
+  Event event;
+  event.kind = kind;
+  event.time = substrate_.now();
+  event.tier = config_.storage[tier].tier;
+  event.pages = pages;
+  event.reason = reason;
+  event.operation = operation;
+  event.cause = cause;
+  observer_->on_event(event);
+}
+
+void Storage::decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages) {
+  decisions_.add({kind, reason, kNoRequest, key, pages});
+}
+
+void Storage::check_invariants() const {
+  std::uint64_t jobs = 0;
+  Pages writing = 0;
+  for (const TierState& tier : tiers_) {
+    tier.catalog.check_invariants();
+    for (const std::deque<Job>& queue : tier.queues) {
+      jobs += queue.size();
+      for (const Job& job : queue) writing += job.answer.verb == StorageVerb::set ? job.keys.size() : 0;
+    }
+  }
+  KV_CHECK(jobs == in_flight_, "operations in flight are counted");
+  KV_CHECK(writing == writing_, "pages on their way are counted");
+}
+
+}  // namespace kvtwin

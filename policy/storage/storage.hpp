@@ -1,0 +1,131 @@
+// The storage tiers (L3) of one engine, in the order in which they are asked: the operations on them, what all ranks
+// agree of their results, and what is written to them and leaves them.
+//
+// Every operation is answered in the order of its queue (one each for look-ups, gets into L2, gets into L1, and
+// sets with removes, a tier), and taken by the scheduler's step once every rank has its answer: the smallest count
+// of pages counts. Look-ups and gets are answered to whom they were for; writes are this module's own affair:
+//
+//   write --> known there? no --> room made --> set --> stored, or tried again, or dropped for a reason
+//
+// Whoever has a page written keeps its slot leased until `ended` names the page's hold.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "policy/decision.hpp"
+#include "policy/engine.hpp"
+#include "policy/event.hpp"
+#include "policy/storage/catalog.hpp"
+#include "policy/substrate.hpp"
+
+namespace kvtwin {
+
+// What became of a look-up or a get, on all ranks.
+struct StorageAnswer {
+  OperationId id = OperationId::none;
+  StorageVerb verb = StorageVerb::look_up;
+  std::size_t tier = 0;  // index into EngineConfig::storage
+  Tier memory = Tier::host;
+  RequestId request = kNoRequest;  // whose
+  Pages asked = 0, pages = 0;
+  bool done = false;  // not failed, not cancelled
+};
+
+// Pages of a chain that came, or will come, from one tier.
+struct FetchedRun {
+  std::size_t tier = 0;  // index into EngineConfig::storage
+  Pages first = 0, pages = 0;
+};
+
+constexpr std::size_t kStorageTiersMost = 2;
+constexpr std::size_t kStorageQueues = 4;  // of a tier
+// What a rank says of the head of each queue: 0 = not answered yet, else 1 + 2 * pages + (done ? 1 : 0).
+using StorageHeads = std::array<std::int64_t, kStorageTiersMost * kStorageQueues>;
+
+class Storage {
+ public:
+  Storage(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer);
+
+  std::size_t tiers() const { return tiers_.size(); }
+  Tier tier(std::size_t index) const { return config_.storage[index].tier; }
+  const Catalog& catalog(std::size_t index) const { return tiers_[index].catalog; }
+
+  // Asks for chain[first, end); the chain is the request's keys from the root on.
+  OperationId look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first);
+  // Brings chain[first, first + slots.size()) into the slots. Returns the answer as far as it is known.
+  StorageAnswer get(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
+                    std::span<const SlotId> slots, Tier memory);
+
+  // A request to the store, as by Substrate::cancel; what falls short for it isn't held against the store.
+  void cancel(const StorageAnswer& get);
+
+  // Writes the pages that a tier doesn't know yet to it, to every tier below `tiers_to`; `prior` is the key of the
+  // page before them, or null. Returns the number of operations that will name `hold` in `ended`.
+  std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
+                      std::span<const SlotId> slots, Tier memory, std::size_t tiers_to);
+
+  // True if the completion was one of ours; `load_failed` is set for a failed get into L1.
+  bool complete(const Completion& completion, bool& load_failed);
+  StorageHeads heads() const;
+  // Takes what all ranks have: one answer a queue. True if there was any. Fills answers() and ended().
+  bool take(const StorageHeads& agreed);
+  std::span<const StorageAnswer> answers() const { return answers_; }
+  std::span<const std::uint64_t> ended() const { return ended_; }
+
+  bool anything_in_flight() const { return in_flight_ > 0; }
+  bool answer_due() const;  // at a queue's head
+  void check_invariants() const;
+
+ private:
+  struct Job {
+    StorageAnswer answer;  // `pages` and `done`: this rank's, until all agree
+    bool complete = false;
+    bool cancelled = false;
+    std::optional<PageKey> prior;  // sets
+    std::vector<PageKey> keys;     // sets and gets
+    std::vector<SlotId> slots;     // sets
+    std::uint64_t hold = 0;
+    std::uint32_t attempts = 0;
+  };
+  struct TierState {
+    Catalog catalog;
+    std::array<std::deque<Job>, kStorageQueues> queues;
+  };
+
+  static std::size_t queue_of(StorageVerb verb, Tier memory);
+  OperationId submit(std::size_t tier, Job job, std::span<const PageKey> keys, std::span<const SlotId> slots);
+  std::uint32_t write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
+                         std::span<const SlotId> slots, Tier memory);
+  Pages make_room(std::size_t tier, const PageKey* prior, Pages pages);
+  void take(Job& job);
+  void take_look_up(Job& job);
+  void take_get(Job& job);
+  void take_set(Job& job);
+  void lost(std::size_t tier, std::span<const PageKey> keys);
+  void remove(std::size_t tier, std::span<const PageKey> keys);
+  void drop(std::size_t tier, std::span<const PageKey> keys, Reason reason);
+  void note(EventKind kind, std::size_t tier, Pages pages, Reason reason = Reason::none,
+            OperationId operation = OperationId::none, Cause cause = Cause::none);
+  void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages);
+
+  const EngineConfig& config_;
+  Substrate& substrate_;
+  DecisionLog& decisions_;
+  Observer* observer_;
+  std::vector<TierState> tiers_;
+  std::vector<StorageAnswer> answers_;
+  std::vector<std::uint64_t> ended_;
+  std::uint64_t in_flight_ = 0;
+  Pages writing_ = 0;  // pages on their way to a tier, one count a tier
+  // Scratch.
+  std::vector<StoragePage> pages_;
+  std::vector<PageKey> victims_;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,308 @@
+// Storage tiers, one completion at a time: what is written to them, and prefetches in each of their states. Pages have
+// four tokens.
+#include <gtest/gtest.h>
+
+#include "manual_world.hpp"
+#include "policy/engine.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr Tokens kPage = 4;
+constexpr auto kLookUp = StorageVerb::look_up;
+constexpr auto kGet = StorageVerb::get;
+constexpr auto kSet = StorageVerb::set;
+
+EngineConfig stored_config(Pages device, Pages host, PrefetchPolicy policy = PrefetchPolicy::wait_complete) {
+  EngineConfig config = small_config(device, host);
+  config.storage = {{Tier::disk, 1000, true}};
+  config.prefetch_policy = policy;
+  config.prefetch_min_tokens = 2 * kPage;
+  config.prefetch_host_share = 1024;
+  config.path = host == 0 ? CachePath::direct : CachePath::via_host;
+  return config;
+}
+
+std::vector<PageKey> chain(std::uint64_t seed, std::size_t pages) {
+  std::vector<PageKey> keys;
+  for (std::size_t i = 0; i < pages; ++i) {
+    const BlockSegment segment{seed * 1000 + i, 0, kPage};
+    keys.push_back(block_page_key(keys.empty() ? nullptr : &keys.back(), std::span(&segment, 1)));
+  }
+  return keys;
+}
+
+void put(EngineRig& rig, const std::vector<PageKey>& keys, Tier tier = Tier::disk) {
+  rig.stores[static_cast<std::size_t>(tier)].insert(keys.begin(), keys.end());
+}
+
+const RequestRecord& last(const EngineRig& rig) { return rig.events.records.back(); }
+
+void expect_rest(EngineRig& rig) {
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle()) << rig.engine.state_summary();
+  EXPECT_TRUE(rig.world.stored.empty());
+}
+
+TEST(Storage, what_has_arrived_on_the_host_is_written_on_once) {
+  EngineRig rig(stored_config(16, 32));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  ASSERT_TRUE(rig.world.stored.empty()) << "not before the copy on the host is acknowledged";
+  rig.complete_transfer();
+  ASSERT_EQ(rig.world.stored.size(), 1U);
+  EXPECT_EQ(rig.world.stored[0].work.verb, kSet);
+  EXPECT_EQ(rig.world.stored[0].pages.size(), 4U);
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_done), 4U);
+  rig.arrive(1, chain(1, 4), 17, 1);
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_done), 4U) << "what L3 has is not written again";
+}
+
+TEST(Prefetch, brings_a_hit_to_the_host_and_is_counted_as_the_tiers) {
+  EngineRig rig(stored_config(16, 32));
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  EXPECT_TRUE(rig.world.passes.empty()) << "wait_complete waits for the look-up";
+  rig.complete_stored();
+  ASSERT_EQ(rig.world.stored.size(), 1U);
+  EXPECT_EQ(rig.world.stored[0].work.verb, kGet);
+  EXPECT_TRUE(rig.world.passes.empty()) << "and for the pages";
+  rig.world.time = 500;
+  rig.complete_stored();
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 1U);
+  EXPECT_EQ(rig.world.passes[0].gates.size(), 1U) << "they are loaded back from the host";
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 16U);
+  EXPECT_EQ(last(rig).hit_host, 0U);
+  EXPECT_EQ(last(rig).miss, 1U);
+  EXPECT_EQ(last(rig).prefetch_wait_ns, 500);
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_used), 4U);
+}
+
+TEST(Prefetch, below_the_threshold_is_declined_or_revoked) {
+  EngineConfig config = stored_config(16, 32);
+  config.prefetch_min_tokens = 3 * kPage;
+  EngineRig rig(config);
+  put(rig, chain(1, 2));
+  rig.arrive(0, chain(1, 2), 9, 1);  // asks for two pages
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), 1U);
+  rig.drain();
+  put(rig, chain(2, 2));
+  rig.arrive(1, chain(2, 5), 21, 1);  // asks for five, two are there
+  rig.complete_stored(kLookUp, 2);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked), 1U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 0U);
+}
+
+TEST(Prefetch, asks_the_next_tier_for_what_the_first_lacks) {
+  EngineConfig config = stored_config(16, 32);
+  config.storage.push_back({Tier::remote, 1000, false});
+  EngineRig rig(config);
+  const auto keys = chain(1, 6);
+  put(rig, {keys.begin(), keys.begin() + 2});
+  put(rig, keys, Tier::remote);
+  rig.arrive(0, keys, 25, 1);
+  rig.complete_stored();
+  ASSERT_EQ(rig.world.stored.size(), 1U);
+  EXPECT_EQ(rig.world.stored[0].work.tier, Tier::remote);
+  EXPECT_EQ(rig.world.stored[0].pages.size(), 4U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 8U);
+  EXPECT_EQ(last(rig).hit_remote, 16U);
+  const auto& disk = rig.stores[static_cast<std::size_t>(Tier::disk)];
+  EXPECT_EQ(disk.size(), 6U) << "what came from afar is kept near";
+}
+
+TEST(Prefetch, a_page_missing_in_a_later_batch_commits_those_before_it) {
+  EngineConfig config = stored_config(64, 64);
+  config.storage_batch_pages = 4;
+  EngineRig rig(config);
+  rig.arrive(0, chain(1, 12), 49, 1);
+  rig.complete_stored(kLookUp, 12);
+  ASSERT_EQ(rig.world.stored.size(), 3U);
+  rig.complete_stored(kGet, 4);
+  rig.complete_stored(kGet, 1);
+  EXPECT_EQ(rig.world.cancelled.size(), 1U) << "the third batch is of no use now";
+  rig.complete_stored(kGet, 0);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 20U);
+  EXPECT_EQ(last(rig).miss, 29U);
+}
+
+TEST(Prefetch, best_effort_never_delays_an_admission) {
+  EngineRig rig(stored_config(16, 32, PrefetchPolicy::best_effort));
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 17U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).prefetch_wait_ns, 0);
+}
+
+TEST(Prefetch, timeout_is_hicaches_formula) {
+  EngineConfig config = stored_config(2000, 2000, PrefetchPolicy::timeout);
+  EngineRig rig(config);
+  put(rig, chain(1, 512));
+  rig.arrive(0, chain(1, 512), 2049, 1);
+  ASSERT_EQ(rig.world.timers.size(), 1U);
+  EXPECT_EQ(rig.world.timers[0].second, kNsPerSecond + 1) << "before the look-up is answered: the base";
+  rig.complete_stored();
+  const TimeNs limit = kNsPerSecond + 2 * kNsPerSecond / 4;
+  EXPECT_EQ(rig.world.timers.back().second, limit + 1) << "0.25 s more for each 1,024 tokens of the hit";
+  rig.complete_stored(kGet, 128);
+  rig.fire(limit);
+  EXPECT_TRUE(rig.world.passes.empty());
+  rig.fire(limit + 1);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 64U);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_stopped), 1U);
+  EXPECT_EQ(rig.world.cancelled.size(), 4U) << "three batches, and the timer of before the look-up";
+  while (!rig.world.stored.empty()) rig.complete_stored(kGet, 0);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 512U);
+  EXPECT_EQ(last(rig).recomputed_after_stop, 1536U);
+  EXPECT_EQ(last(rig).prefetch_wait_ns, limit + 1);
+}
+
+TEST(Prefetch, what_arrives_after_a_stop_is_kept_for_others) {
+  EngineRig rig(stored_config(64, 64, PrefetchPolicy::timeout));
+  put(rig, chain(1, 8));
+  rig.arrive(0, chain(1, 8), 33, 1);
+  rig.complete_stored();
+  rig.fire(2 * kNsPerSecond);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  rig.complete_stored(kGet, 5);  // cancelled, after five pages
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_done), 5U);
+  EXPECT_EQ(last(rig).recomputed_after_stop, 32U);
+}
+
+TEST(Prefetch, shrinks_to_what_the_host_has_room_for) {
+  EngineConfig config = stored_config(64, 6);
+  EngineRig rig(config);
+  put(rig, chain(1, 8));
+  rig.arrive(0, chain(1, 8), 33, 1);
+  rig.complete_stored();
+  ASSERT_EQ(rig.world.stored.size(), 1U);
+  EXPECT_EQ(rig.world.stored[0].pages.size(), 6U);
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_shortened), 2U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 24U);
+}
+
+TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
+  EngineConfig config = stored_config(64, 8);
+  config.prefetch_host_share = 512;  // 4 pages
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  put(rig, chain(2, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.arrive(1, chain(2, 4), 17, 1);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1U);
+  expect_rest(rig);
+}
+
+TEST(Prefetch, an_abort_in_any_state_leaves_nothing) {
+  for (int state = 0; state < 5; ++state) {
+    EngineConfig config = stored_config(64, 64);
+    config.storage_batch_pages = 2;
+    EngineRig rig(config);
+    put(rig, chain(1, 8));
+    rig.arrive(0, chain(1, 8), 33, 1);
+    if (state >= 1) rig.complete_stored();         // fetching
+    if (state >= 2) rig.complete_stored(kGet, 2);  // a batch has come
+    if (state == 3) rig.complete_stored(kGet, 1);  // one fell short
+    if (state == 4) rig.drain();                   // long done
+    rig.hint(HintKind::abort, 0);
+    expect_rest(rig);
+    EXPECT_EQ(rig.events.count(EventKind::aborted), state == 4 ? 0U : 1U) << state;
+  }
+}
+
+TEST(Prefetch, nothing_is_brought_below_what_the_host_lacks) {
+  EngineConfig config = stored_config(64, 2);  // too small for the first prompt's copy
+  EngineRig rig(config);
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.drain();
+  put(rig, chain(1, 8));
+  rig.arrive(1, chain(1, 8), 33, 1);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), 1U);
+  expect_rest(rig);
+}
+
+TEST(Direct, pages_go_straight_to_the_device_and_gate_the_pass) {
+  EngineRig rig(stored_config(32, 0));
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored();
+  ASSERT_EQ(rig.world.stored.size(), 1U);
+  EXPECT_EQ(rig.world.stored[0].work.memory, Tier::device);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].gates.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 1U);
+  rig.complete_stored();
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 16U);
+}
+
+TEST(Direct, a_get_that_falls_short_is_computed_instead) {
+  EngineRig rig(stored_config(32, 0));
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored();
+  rig.complete_stored(kGet, 2);
+  rig.complete_pass(Status::gate_failed);
+  ASSERT_EQ(rig.world.passes.size(), 1U);
+  EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 17U);
+  expect_rest(rig);
+}
+
+TEST(Direct, without_a_host_the_device_is_written_to_storage) {
+  EngineRig rig(stored_config(32, 0));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  ASSERT_FALSE(rig.world.stored.empty());
+  EXPECT_EQ(rig.world.stored[0].work.verb, kSet);
+  EXPECT_EQ(rig.world.stored[0].work.memory, Tier::device);
+  expect_rest(rig);
+  EXPECT_EQ(rig.stores[static_cast<std::size_t>(Tier::disk)].size(), 4U);
+}
+
+TEST(Storage, an_owned_tier_removes_what_goes_first) {
+  EngineConfig config = stored_config(64, 64);
+  config.storage[0].pages = 6;
+  EngineRig rig(config);
+  for (RequestId r = 0; r < 4; ++r) {
+    rig.arrive(r, chain(r + 1, 4), 17, 1);
+    rig.drain();
+    EXPECT_LE(rig.stores[static_cast<std::size_t>(Tier::disk)].size(), 6U);
+  }
+  expect_rest(rig);
+  EXPECT_GT(rig.events.evicted_pages(Tier::disk, Reason::lost), 0U);
+}
+
+TEST(Storage, a_failed_write_is_tried_again_and_then_dropped) {
+  EngineConfig config = stored_config(16, 32);
+  config.storage_retries = 1;
+  EngineRig rig(config);
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_pass();
+  rig.complete_transfer();
+  rig.complete_stored(kSet, 1);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_retried), 3U);
+  rig.complete_stored(kSet, 0);
+  EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 3U);
+  expect_rest(rig);
+}
+
+}  // namespace
+}  // namespace kvtwin
