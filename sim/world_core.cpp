@@ -282,16 +282,16 @@ void WorldCore::end_transfer(std::uint32_t slot) {
   Record& record = operations_[slot];
   record.completion.bytes = moved_bytes(record);
   dram_bytes_ += record.completion.bytes * dram_crossings(record.transfer.lane);
-  if (!record.transfer.storage) close_watches(slot, record.completion.status == Status::done);
-  Queue& queue = queue_of(record);
-  if (queue.head == slot) {
+  if (record.transfer.storage) {
+    if (queue_of(record).head == slot) tell_lane(slot);
+    record.stage = Stage::held;
+    if (order_of(record.storage.work).head == slot) end_storage(slot);
+    return;
+  }
+  close_watches(slot, record.completion.status == Status::done);
+  if (queue_of(record).head == slot) {
     tell_lane(slot);
     leave_queue(slot);
-  }
-  if (operations_[slot].transfer.storage) {
-    operations_[slot].stage = Stage::held;
-    if (order_of(operations_[slot].storage.work).head == slot) end_storage(slot);
-    return;
   }
   const Completion completion = operations_[slot].completion;
   free_record(slot);
@@ -432,10 +432,12 @@ void WorldCore::leave_order(std::uint32_t slot) {
   }
 }
 
-// All that was submitted before it has ended.
+// All that was submitted before it has ended. Until then it keeps its lane, so that the next one's plan sees what it
+// has done to the store.
 void WorldCore::end_storage(std::uint32_t slot) {
   count_stored(operations_[slot]);
   close_watches(slot, operations_[slot].completion.status == Status::done);
+  if (queue_of(operations_[slot]).head == slot) leave_queue(slot);
   leave_order(slot);
   const Completion completion = operations_[slot].completion;
   free_record(slot);

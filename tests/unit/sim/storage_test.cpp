@@ -110,6 +110,35 @@ TEST_P(Storage, AFullTierSaysSoAndOneThatEvictsDropsTheOldest) {
   EXPECT_EQ(log[6].pages, 5u);
 }
 
+// What one operation does to the store counts for the next one's bytes.
+TEST_P(Storage, RemovesMakeRoomForTheNextSet) {
+  WorldConfig config = storage_config();
+  config.storage = {{Tier::disk, 10, false}};
+  const auto act = [](Substrate& s, const Input& input) {
+    if (!std::holds_alternative<Arrival>(input.what)) return;
+    StorageCall(kSet, Tier::disk, 0, 10).submit(s);                // 200,001
+    StorageCall(kRemove, Tier::disk, 5, 2).submit(s);              // 200,002
+    StorageCall(kSet, Tier::disk, 5, 3).submit(s);                 // one is there still
+    StorageCall(kSet, Tier::disk, 5, 3).submit(s);                 // all are
+    StorageCall(kRemove, Tier::disk, 5, 1).submit(s);              // its lane is free before the next one's
+    StorageCall(kSet, Tier::disk, 20, 1, Tier::device).submit(s);  // ends in its turn
+    StorageCall(kRemove, Tier::disk, 0, 1).submit(s);
+    StorageCall(kSet, Tier::disk, 30, 1).submit(s);
+  };
+  Log log = run(config, {arrival(0, 0)}, act);
+  log.erase(log.begin());
+  ASSERT_EQ(log.size(), 8u);
+  const TimeNs shared = GetParam() == Which::event ? 0 : 20'000;  // the drives also write the sixth's page
+  EXPECT_EQ(log[0], stored(200'001 + shared, 1, 10, 1'000'000));
+  EXPECT_EQ(log[1], stored(200'002 + shared, 2, 2, 0));
+  EXPECT_EQ(log[2], stored(240'003 + shared, 3, 3, 200'000));
+  EXPECT_EQ(log[3], stored(240'004 + shared, 4, 3, 0));
+  EXPECT_EQ(log[4], stored(240'005 + shared, 5, 1, 0));
+  EXPECT_EQ(log[5], stored(240'005 + shared, 6, 1, 100'000));
+  EXPECT_EQ(log[6], stored(240'006 + shared, 7, 1, 0));
+  EXPECT_EQ(log[7], stored(260'007 + shared, 8, 1, 100'000));
+}
+
 TEST_P(Storage, LanesAreFifoAndEndsKeepTheOrderOfTheirTier) {
   const Log log = run_stored(storage_config(), 50, [](Substrate& s) {
     StorageCall(kGet, Tier::disk, 0, 3).submit(s);                  // 1
