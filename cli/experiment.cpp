@@ -118,6 +118,7 @@ const std::vector<Key>& table() {
       {"real.flip", text_value("none"), 0, 0, "none, device or host: flips a bit of a page there, to see it found"},
       {"sim.storage_stall_share", 0.0, 0, 1, "share of reads of storage tiers that stall"},
       {"sim.storage_stall_factor", 20.0, 1, 1e6, "times as long as without takes a read that stalls"},
+      {"sim.both_ways_shared", true, 0, 0, "loads and backups of a GPU share what its link carries both ways together"},
       {"sim.dram_shared", true, 0, 0, "all of a host's transfers share its DRAM bandwidth"},
   };
   return keys;

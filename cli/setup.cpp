@@ -286,7 +286,8 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.ranks = setup.engine.ranks;
   world.h2d_bytes_per_second = rate(hw.host_to_device);
   world.d2h_bytes_per_second = rate(hw.device_to_host);
-  world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
+  if (e.flag("sim.both_ways_shared"))
+    world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
   if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
   // Ranks beyond one socket's accelerators sit on further ones, each with its own root.
   const double sockets = std::ceil(world.ranks / hw.accelerators_per_socket);

@@ -100,6 +100,7 @@ class Knobs : public testing::Test {
     };
     if (KVTWIN_TEST_SIMGRID) {  // the event heap shares nothing; here eight GPUs share one host's memory
       knobs.push_back({"sim.dram_shared", "true", "false", busy() + Settings{"parallel.tp=8"}});
+      knobs.push_back({"sim.both_ways_shared", "true", "false", busy() + Settings{"sim.dram_shared=false"}});
     }
     return knobs;
   }
@@ -198,7 +199,8 @@ TEST_F(Knobs, EveryKeyIsHere) {
   const std::vector<Knob> knobs = moving();
   for (const Experiment::Key& key : Experiment::keys()) {
     const std::string name(key.name);
-    if (name == "sim.dram_shared" && !KVTWIN_TEST_SIMGRID) continue;
+    const bool shares = name == "sim.dram_shared" || name == "sim.both_ways_shared";
+    if (shares && !KVTWIN_TEST_SIMGRID) continue;
     const bool moves = std::ranges::any_of(knobs, [&](const Knob& knob) { return knob.key == name; });
     EXPECT_EQ(moves + single_valued().contains(name) + of_storage_tiers().contains(name) + of_devices().contains(name) +
                   of_worlds().contains(name),
