@@ -607,8 +607,7 @@ void Cache::submit(Lanes& lanes, Direction direction) {
   lanes.moves.clear();
 }
 
-bool Cache::complete(const Completion& completion, bool& load_failed) {
-  load_failed = false;
+bool Cache::complete(const Completion& completion) {
   for (Lanes* lanes : {&backups_, &loads_}) {
     for (Transfer& transfer : lanes->transfers) {  // few are ever in flight
       if (transfer.id != completion.id) continue;
@@ -617,27 +616,40 @@ bool Cache::complete(const Completion& completion, bool& load_failed) {
       std::uint64_t ready = 0;
       while (ready < lanes->transfers.size() && lanes->transfers[ready].complete) ++ready;
       lanes->complete_from_oldest = lanes->committed + ready;
-      if (lanes == &loads_) {
-        std::erase(gates_, completion.id);
-        load_failed = completion.status != Status::done;
-      }
+      if (lanes == &loads_) std::erase(gates_, completion.id);
       return true;
     }
   }
   return false;
 }
 
-void Cache::commit(std::uint64_t backups, std::uint64_t loads) {
-  for (; loads_.committed < loads; ++loads_.committed) {
-    Transfer transfer = std::move(loads_.transfers.front());
-    loads_.transfers.pop_front();
-    acknowledge_load(transfer);
+std::uint64_t Cache::first_failure(const Lanes& lanes) {
+  for (std::size_t i = 0; i < lanes.transfers.size(); ++i) {
+    const Transfer& transfer = lanes.transfers[i];
+    if (transfer.complete && transfer.status != Status::done) return lanes.committed + i;
   }
-  for (; backups_.committed < backups; ++backups_.committed) {
-    Transfer transfer = std::move(backups_.transfers.front());
-    backups_.transfers.pop_front();
-    acknowledge_backup(transfer);
-  }
+  return kNoFailure;
+}
+
+// Whether a transfer failed is what the ranks agreed, not what this one saw.
+bool Cache::commit(const Acknowledged& backups, const Acknowledged& loads) {
+  bool more = false;
+  const auto next = [&more](Lanes& lanes, const Acknowledged& agreed, Transfer& transfer) {
+    if (lanes.committed >= agreed.total) return false;
+    if (lanes.committed > agreed.failure) {
+      more = true;
+      return false;
+    }
+    transfer = std::move(lanes.transfers.front());
+    lanes.transfers.pop_front();
+    transfer.status = lanes.committed == agreed.failure ? Status::failed : Status::done;
+    ++lanes.committed;
+    return true;
+  };
+  Transfer transfer;
+  while (next(loads_, loads, transfer)) acknowledge_load(transfer);
+  while (next(backups_, backups, transfer)) acknowledge_backup(transfer);
+  return more;
 }
 
 // The nodes that were queued and whatever splits have cut off above them since; parents before children.

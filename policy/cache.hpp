@@ -131,15 +131,23 @@ class Cache {
   // Loads not yet complete: the gates of a forward pass.
   std::span<const OperationId> loads_in_flight() const { return gates_; }
 
-  // True if the completion belongs to a transfer of ours; `load_failed` is set if it was a failed load.
-  bool complete(const Completion& completion, bool& load_failed);
+  // True if the completion belongs to a transfer of ours.
+  bool complete(const Completion& completion);
   // A load from a storage tier gates nothing any more.
   void load_answered(OperationId id) { std::erase(gates_, id); }
   // Transfers complete so far, counted from the oldest on without a gap.
   std::uint64_t backups_complete() const { return backups_.complete_from_oldest; }
   std::uint64_t loads_complete() const { return loads_.complete_from_oldest; }
-  // Acknowledges up to these totals.
-  void commit(std::uint64_t backups, std::uint64_t loads);
+  // The oldest one that has failed and isn't acknowledged yet, by its number from 0 on; kNoFailure if none.
+  static constexpr std::uint64_t kNoFailure = std::uint64_t{1} << 62;
+  std::uint64_t backup_failure() const { return first_failure(backups_); }
+  std::uint64_t load_failure() const { return first_failure(loads_); }
+  // Acknowledges up to these totals, one of them as failed; of those after it nothing is known yet, so that they
+  // wait for the next round: then it returns true.
+  struct Acknowledged {
+    std::uint64_t total = 0, failure = kNoFailure;
+  };
+  bool commit(const Acknowledged& backups, const Acknowledged& loads);
   bool loading() const { return !loads_.transfers.empty() || !directs_.empty(); }
   bool acknowledgement_due() const {
     return backups_.complete_from_oldest > backups_.committed || loads_.complete_from_oldest > loads_.committed;
@@ -209,6 +217,7 @@ class Cache {
   std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;
   static OperationId mark_of(const Lanes& lanes) { return OperationId{lanes.marks + 1}; }
   void submit(Lanes& lanes, Direction direction);
+  static std::uint64_t first_failure(const Lanes& lanes);
   void note(EventKind kind, Tier tier, Pages pages, Reason reason = Reason::none,
             OperationId operation = OperationId::none);
   void note_slots(EventKind kind, Tier tier, std::span<const SlotId> slots);

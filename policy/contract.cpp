@@ -4,6 +4,15 @@
 #include <variant>
 
 namespace kvtwin {
+namespace {
+
+std::uint8_t order_of(const StorageWork& work) {
+  if (work.verb == StorageVerb::look_up) return 0;
+  return static_cast<std::uint8_t>(1 + (work.tier == Tier::disk ? 0 : 4) + (work.verb == StorageVerb::get ? 0 : 2) +
+                                   (work.memory == Tier::device ? 1 : 0));
+}
+
+}  // namespace
 
 // ---- the policy's side -----------------------------------------------------------------------------------
 
@@ -106,6 +115,7 @@ BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, T
     if (broken != nullptr) return broken;
     open_.back().verb = storage->work.verb;
     open_.back().pages = storage->work.pages;
+    open_.back().order = order_of(storage->work);
     return nullptr;
   }
   const auto& pass = std::get<ForwardOperation>(operation);
@@ -162,15 +172,19 @@ BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
 
 BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
   const Open* const open = find(completion.id);
+  if (open == nullptr && answered_.contains(static_cast<std::uint64_t>(completion.id))) return nullptr;
   if (open == nullptr) return "a completion answers an operation in flight, once";
   switch (open->kind) {
     case Kind::transfer:
     case Kind::load:
     case Kind::storage:
       if (completion.status == Status::gate_failed) return "only a pass has gates";
-      if (completion.status == Status::cancelled && !open->cancelled) return "only what was cancelled ends cancelled";
+      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unasked) {
+        return "only what was cancelled ends cancelled";
+      }
       if (const BrokenTerm broken = take_pages(*open, completion); broken != nullptr) return broken;
       if (open->kind == Kind::load) open_gates(*open, completion.status);
+      if (open->pages > 0 && terms_.duplicates) answered_.insert(static_cast<std::uint64_t>(completion.id));
       break;
     case Kind::pass: {
       const BrokenTerm broken = take_pass(*open, completion, now);
@@ -184,7 +198,7 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
   return nullptr;
 }
 
-BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) {
+BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) const {
   if (completion.pages > open.pages) return "no more pages are counted than were given";
   if (open.pages == 0) return nullptr;
   const bool all = completion.pages == open.pages;
@@ -192,6 +206,10 @@ BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completi
     return "a storage operation that is done counts all its pages";
   }
   if (completion.status != Status::done && all) return "a storage operation that counts all its pages is done";
+  for (const Open& earlier : open_) {
+    if (earlier.id >= open.id) break;
+    if (open.order != 0 && earlier.order == open.order) return "storage operations of one verb and tier end in order";
+  }
   return nullptr;
 }
 

@@ -5,13 +5,15 @@
 // plan's, gates are loads in flight, only known operations are cancelled.
 // The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and
 // with a status that it can have; a pass that counts is answered after its gates, none of which failed; a
-// timer isn't early; a storage operation counts no more pages than it was given, and all of them if it is done; a
-// minimum isn't above our own vector; arrivals come in order of their ordinals.
+// timer isn't early; a storage operation counts no more pages than it was given, and all of them if it is done; gets,
+// and sets with removes, end in the order of their submission, of each tier and each way to it; a minimum isn't above
+// our own vector; arrivals come in order of their ordinals.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "policy/substrate.hpp"
@@ -22,6 +24,8 @@ struct ContractTerms {
   std::uint32_t page_tokens = 0;  // of the device tier
   // A decode burst may come back cancelled though nobody here cancelled it: `Faulty` lies below.
   bool bursts_end_early = false;
+  bool cancels_unasked = false;  // nor transfers and storage operations
+  bool duplicates = false;       // a storage operation may be answered again, later
 };
 
 // Null, or the promise that was broken, as a sentence.
@@ -57,6 +61,7 @@ class SeamContract {
     std::uint32_t gates = 0, gates_open = 0;
     StorageVerb verb = StorageVerb::look_up;  // storage operations
     Pages pages = 0;
+    std::uint8_t order = 0;  // those of one number end in order; 0 = any
     ReduceVector values{};
   };
   struct Gate {
@@ -78,12 +83,13 @@ class SeamContract {
   BrokenTerm take(const TimerFired& timer, TimeNs now);
   BrokenTerm take(const Reduction& reduction, TimeNs now);
   BrokenTerm take_pass(const Open& pass, const Completion& completion, TimeNs now) const;
-  static BrokenTerm take_pages(const Open& open, const Completion& completion);
+  BrokenTerm take_pages(const Open& open, const Completion& completion) const;
   void close(OperationId id);
 
   ContractTerms terms_;
-  std::vector<Open> open_;   // by id; few at a time
-  std::vector<Gate> gates_;  // whose load hasn't been answered
+  std::vector<Open> open_;                      // by id; few at a time
+  std::vector<Gate> gates_;                     // whose load hasn't been answered
+  std::unordered_set<std::uint64_t> answered_;  // storage operations, where there may be duplicates
   std::uint64_t last_id_ = 0;
   TimeNs last_now_ = 0;
   RequestId next_request_ = 0;                                // no arrival may be below

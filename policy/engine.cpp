@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "policy/cache.hpp"
@@ -29,6 +30,9 @@ struct Engine::State {
     agreed_hints,
     agreed_backups,
     agreed_loads,
+    agreed_backup_failure,
+    agreed_load_failure,
+    agreed_pass,     // of the last pass: 0 = failed, else 1 + its steps
     agreed_storage,  // and the rest of StorageHeads
     agreed_end = agreed_storage + std::tuple_size_v<StorageHeads>
   };
@@ -54,7 +58,8 @@ struct Engine::State {
   bool take_storage_answers(const ReduceVector& agreed);
   void take_arrivals(const ReduceVector& agreed);
   void watch_stops();
-  void finish_pass();
+  std::int64_t pass_outcome() const;
+  void finish_pass(std::int64_t outcome);
   void submit_pass();
   void tell_prefills();
   void wake(bool ends_burst);
@@ -125,13 +130,11 @@ void Engine::State::handle(const Completion& completion) {
     agree();
     return;
   }
-  bool failed = false;
-  if (!cache.complete(completion, failed)) {
+  if (!cache.complete(completion)) {
     // An answer that comes twice, or to what nobody waits for any more, changes nothing.
-    if (!storage.complete(completion, failed)) return;
+    if (!storage.complete(completion)) return;
     cache.load_answered(completion.id);
   }
-  load_failed |= failed;
   // What was leased may now be evicted for the request that waits for room; a prefetch may have landed.
   wake(scheduler.blocked() || scheduler.holds());
 }
@@ -153,6 +156,9 @@ void Engine::State::agree() {
   values[agreed_arrivals] = static_cast<std::int64_t>(arrivals_taken + arrived.size());
   values[agreed_backups] = static_cast<std::int64_t>(cache.backups_complete());
   values[agreed_loads] = static_cast<std::int64_t>(cache.loads_complete());
+  values[agreed_backup_failure] = static_cast<std::int64_t>(cache.backup_failure());
+  values[agreed_load_failure] = static_cast<std::int64_t>(cache.load_failure());
+  values[agreed_pass] = pass_outcome();
   values[agreed_hints] = static_cast<std::int64_t>(hints_taken + hints.size());
   std::ranges::copy(storage.heads(), values.begin() + agreed_storage);
   reduction_id = substrate.reduce_min(values);
@@ -165,12 +171,15 @@ void Engine::State::handle(const Reduction& reduction) {
 
 // The scheduler's step: results of the last pass, acknowledgements, storage answers, arrivals, next pass.
 void Engine::State::step(const ReduceVector& agreed) {
-  if (pass_complete) finish_pass();
-  cache.commit(static_cast<std::uint64_t>(agreed[agreed_backups]), static_cast<std::uint64_t>(agreed[agreed_loads]));
-  const bool answered = take_storage_answers(agreed);
+  const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
+  load_failed |= unsigned_of(agreed_load_failure) != Cache::kNoFailure;
+  if (pass_complete) finish_pass(agreed[agreed_pass]);
+  bool more = cache.commit({unsigned_of(agreed_backups), unsigned_of(agreed_backup_failure)},
+                           {unsigned_of(agreed_loads), unsigned_of(agreed_load_failure)});
+  more |= take_storage_answers(agreed);
   take_arrivals(agreed);
-  // One answer a queue and round: the next ones may be there already. All ranks see that there was one.
-  if (answered) return agree();
+  // One failure and one answer a queue and round: the next ones may be there already. All ranks see the same.
+  if (more) return agree();
   scheduler.retry_prefetches(agreed[agreed_time]);
   if (!cache.loading()) load_failed = false;
   // Until then not even a decode: what it finishes would be published onto that garbage.
@@ -260,14 +269,21 @@ void Engine::State::tell_prefills() {
   }
 }
 
-void Engine::State::finish_pass() {
+std::int64_t Engine::State::pass_outcome() const {
+  if (!pass_complete) return std::numeric_limits<std::int64_t>::max();
+  const bool failed = pass_completion.status == Status::failed || pass_completion.status == Status::gate_failed;
+  return failed ? 0 : 1 + static_cast<std::int64_t>(pass_completion.steps);
+}
+
+// As far as every rank got: a decode burst may have been cut at another step elsewhere.
+void Engine::State::finish_pass(std::int64_t outcome) {
   const TimeNs duration = pass_end - pass_start;
-  const std::uint64_t steps = pass_completion.steps;
-  const bool counts = !load_failed && pass_completion.status == Status::done;
+  const std::uint64_t steps = outcome == 0 ? 0 : static_cast<std::uint64_t>(outcome - 1);
+  const bool counts = !load_failed && steps > 0;
   if (!pass.prefill) {
     scheduler.decode_done(pass, steps, pass_end);
   } else if (!counts) {
-    load_failed |= pass_completion.status == Status::gate_failed;
+    load_failed |= cache.loading();  // which ones, the acknowledgements will tell
     scheduler.prefill_failed(pass, pass_end);
   } else {
     scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);

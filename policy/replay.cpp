@@ -8,9 +8,10 @@ namespace {
 // Gives out ids, and has the time of the input at hand. Nothing ever happens in it.
 class RecordedWorld final : public Substrate {
  public:
-  // Recorded bursts may have been cut by `Faulty`.
+  // `Faulty` may have lain below.
   explicit RecordedWorld(std::uint32_t page_tokens)
-      : contract_({.page_tokens = page_tokens, .bursts_end_early = true}) {}
+      : contract_({.page_tokens = page_tokens, .bursts_end_early = true, .cancels_unasked = true, .duplicates = true}) {
+  }
 
   BrokenTerm take(const Input& input) {
     now_ = input.now;

@@ -12,6 +12,7 @@
 #include "sim/agenda.hpp"
 #include "sim/operation_table.hpp"
 #include "sim/page_arena.hpp"
+#include "sim/page_store.hpp"
 
 namespace kvtwin {
 namespace {
@@ -42,8 +43,43 @@ enum class Happening : std::uint8_t {
   timer_cancelled,
   reduction_delayed,
   slot_poisoned,
+  // storage; the medium's faults first, in their order
+  write_error,
+  torn_write,
+  misdirected_write,
+  lost_write,
+  flipped_payload,
+  flipped_header,
+  flipped_key,
+  no_room,
+  read_error,
+  short_read,
+  misdirected_read,
+  device_slow,
+  node_dead,
+  node_back_empty,
+  look_up_whole,
+  look_up_short,
+  get_done,
+  get_short,
+  get_missing,
+  get_cancelled,
+  get_partly_moved,
+  set_done,
+  set_short,
+  set_was_there,
+  set_cancelled,
+  remove_done,
+  remove_short,
+  store_full,
+  store_evicted,
+  page_quarantined,
+  storage_cancel_too_late,
+  storage_waited_for_turn,
+  get_gated,
   count
 };
+constexpr auto kFirstOfStorage = static_cast<std::size_t>(Happening::write_error);
 constexpr std::array<std::string_view, static_cast<std::size_t>(Happening::count)> kHappeningNames = {
     "load_done",
     "load_failed",
@@ -66,7 +102,40 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Happening::count
     "queued_pass_cancelled",
     "timer_cancelled",
     "reduction_delayed",
-    "slot_poisoned"};
+    "slot_poisoned",
+    "write_error",
+    "torn_write",
+    "misdirected_write",
+    "lost_write",
+    "flipped_payload",
+    "flipped_header",
+    "flipped_key",
+    "no_room",
+    "read_error",
+    "short_read",
+    "misdirected_read",
+    "device_slow",
+    "node_dead",
+    "node_back_empty",
+    "look_up_whole",
+    "look_up_short",
+    "get_done",
+    "get_short",
+    "get_missing",
+    "get_cancelled",
+    "get_partly_moved",
+    "set_done",
+    "set_short",
+    "set_was_there",
+    "set_cancelled",
+    "remove_done",
+    "remove_short",
+    "store_full",
+    "store_evicted",
+    "page_quarantined",
+    "storage_cancel_too_late",
+    "storage_waited_for_turn",
+    "get_gated"};
 
 // What this seed's world is like.
 struct Manners {
@@ -96,8 +165,27 @@ struct Manners {
   }
 };
 
+// How the storage tiers are; drawn apart, so that they change nothing for who has none.
+struct StorageManners {
+  std::uint64_t most_ns = 0;                                                         // upper end of an operation's time
+  std::array<std::uint64_t, static_cast<std::size_t>(MediumFault::count)> faults{};  // of 1,000, a page
+  std::uint64_t slow = 0, outages = 0;                                               // of 1,000, an operation
+
+  StorageManners(Chance chance, bool with_faults) {
+    most_ns = 1;
+    for (std::uint64_t i = chance.below(8); i > 0; --i) most_ns *= 10;
+    if (!with_faults) return;
+    for (std::uint64_t& share : faults) share = chance.in(1, 3) ? chance.below(100) : 0;
+    slow = chance.in(1, 2) ? chance.below(100) : 0;
+    outages = chance.in(1, 3) ? chance.below(100) : 0;
+  }
+};
+
 constexpr std::string_view name_of(Lane lane) {
-  return lane == Lane::h2d ? "h2d" : lane == Lane::d2h ? "d2h" : "compute";
+  constexpr std::array<std::string_view, kLanes> names = {"compute",      "h2d",         "d2h",          "disk_read",
+                                                          "disk_write",   "remote_read", "remote_write", "direct_read",
+                                                          "direct_write", "peer"};
+  return names[static_cast<std::size_t>(lane)];
 }
 
 std::string hex(std::uint64_t value) {
@@ -113,9 +201,14 @@ class Adversary final : public AdversarialWorld, private Substrate {
       : config_(config),
         chance_(Chance::mix(config.seed + 1)),
         manners_(chance_, config.faults),
+        storage_(Chance(Chance::mix(config.seed + 2)), config.faults),
         device_(config.device_pages),
-        host_(config.host_pages) {
+        host_(config.host_pages),
+        sites_{Site(config.disk), Site(config.remote)} {
     KV_CHECK(config.page_tokens > 0, "a page holds at least one token");
+    if (!config.verifies_storage) {
+      for (Site& site : sites_) site.pages.trust_the_medium();
+    }
   }
 
   // World
@@ -135,8 +228,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
   std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const override;
 
  private:
-  enum class Kind : std::uint8_t { transfer, forward, timer, reduction };
-  enum class Stage : std::uint8_t { moving, queued, gated, running, ending };
+  enum class Kind : std::uint8_t { transfer, storage, forward, timer, reduction };
+  enum class Stage : std::uint8_t { moving, landed, queued, gated, running, ending };
 
   struct Sequence {
     RequestId request = kNoRequest;
@@ -156,25 +249,41 @@ class Adversary final : public AdversarialWorld, private Substrate {
     bool cancelled = false;
     Completion completion;
     ReduceVector values{};
-    TimeNs answered = 0;  // transfers: its completion's time; passes: their gates' latest, which comes first
-    // transfers
+    TimeNs ready = 0;  // passes, storage: the completion's time, unless others have to come first
+    // transfers and storage
     std::vector<PageMove> moves;
     Bytes page_bytes = 0;
     TimeNs landing = 0;
     std::uint64_t pieces = 1, piece = 0, order = 0;  // `order`: which part of which page moves when
-    std::vector<Waiter> waiters;
+    std::vector<Waiter> waiters;                     // the passes that it gates
+    // storage
+    StorageWork work;
+    PageKey space;
+    std::vector<StoragePage> pages;
+    std::vector<PageImage> staged;  // on their way
+    TimeNs begins = 0;              // what it does, it does from then on
+    Pages counted = 0;
+    bool cut = false;
     // passes
     std::vector<Sequence> sequences;
     std::vector<SlotId> slots;
     std::vector<PageKey> keys;
     std::uint64_t steps = 1;
-    std::uint32_t open_gates = 0;
-    bool gate_failed = false;
+    std::uint32_t open_gates = 0, unanswered_gates = 0;
+    bool gate_failed = false, awaits_answers = false;
     TimeNs started = 0, ends = 0;  // holds the lane, writes its last token
   };
   struct LaneEnds {
     TimeNs landing = 0, completion = 0;
   };
+  struct Site {
+    explicit Site(const AdversarialStore& store) : pages(store.pages, store.evicts) {}
+    PageStore pages;
+    TimeNs dead_from = 0, dead_until = 0;
+    bool comes_back_empty = false;
+  };
+  // Storage operations that end in the order of their submission: gets, or sets and removes, of a tier, by either way.
+  static constexpr std::size_t kOrders = 8;
 
   // Substrate
   OperationId submit(const Operation& operation) override;
@@ -201,6 +310,35 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void land(std::uint32_t slot);
   void cut_transfer(Record& record);
   void tell_waiters(std::uint32_t slot, bool landed);
+  void tell_answered(const Record& load);
+
+  OperationId submit_storage(const StorageOperation& operation);
+  void plan_storage(Record& record);
+  void go_on_with_storage(std::uint32_t slot);
+  void do_storage_piece(Record& record, std::uint64_t piece, std::size_t pages);
+  void cut_storage(Record& record);
+  void fetch(Record& record, std::size_t page);
+  void commit(Record& record, std::size_t page);
+  void look_up(Record& record);
+  void stop(Record& record, Cause cause);
+  bool reachable(Site& site);
+  MediumFault draw_fault(MediumFault first, MediumFault last);
+  void land_storage(std::uint32_t slot);
+  void note_storage_end(const Record& record);
+  void settle_slots(Record& record);
+  void take_turn(std::size_t order);
+  Site& site_of(const Record& record) { return sites_[record.work.tier == Tier::disk ? 0 : 1]; }
+  PageArena& memory_of(const Record& record) { return record.work.memory == Tier::device ? device_ : host_; }
+  static bool moves_pages(const Record& record) {
+    return record.work.verb == StorageVerb::get || record.work.verb == StorageVerb::set;
+  }
+  static std::size_t order_of(const StorageWork& work) {
+    return (work.tier == Tier::disk ? 0U : 4U) + (work.verb == StorageVerb::get ? 0U : 2U) +
+           (work.memory == Tier::device ? 1U : 0U);
+  }
+  static std::uint64_t turn_of(const Record& record, std::size_t page) {
+    return page * record.pieces / record.pages.size();
+  }
 
   void enter_lane(std::uint32_t slot);
   void start_pass(std::uint32_t slot);
@@ -218,7 +356,9 @@ class Adversary final : public AdversarialWorld, private Substrate {
   AdversarialConfig config_;
   Chance chance_;
   Manners manners_;
+  StorageManners storage_;
   PageArena device_, host_;
+  std::array<Site, 2> sites_;  // disk, remote
   TimeNs now_ = 0;
   std::uint64_t last_id_ = 0, delivered_ = 0;
   std::vector<Record> records_;
@@ -226,6 +366,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   OperationTable table_;
   Agenda agenda_;
   std::array<LaneEnds, kLanes> ends_{};
+  std::array<std::deque<std::uint32_t>, kOrders> turns_;
   std::deque<std::uint32_t> passes_;  // the compute lane; the first one holds it
   InputHandler* handler_ = nullptr;
   Input arrival_;
@@ -251,12 +392,12 @@ std::uint32_t Adversary::new_record(Kind kind, Stage stage) {
   record.kind = kind;
   record.stage = stage;
   record.lane = Lane::compute;
-  record.cancelled = record.gate_failed = false;
+  record.cancelled = record.gate_failed = record.awaits_answers = false;
   record.completion = Completion{.id = record.id};
-  record.open_gates = 0;
+  record.open_gates = record.unanswered_gates = 0;
+  record.waiters.clear();
   record.piece = 0;
   record.pieces = 1 + chance_.below(manners_.most_pieces);
-  record.answered = 0;
   table_.insert(record.id, slot);
   return slot;
 }
@@ -292,7 +433,9 @@ void Adversary::on_event(const Event& event) {
 
 std::vector<std::pair<std::string_view, std::uint64_t>> Adversary::coverage() const {
   std::vector<std::pair<std::string_view, std::uint64_t>> result;
-  for (std::size_t i = 0; i < happened_.size(); ++i) result.emplace_back(kHappeningNames[i], happened_[i]);
+  const bool stores = sites_[0].pages.capacity() + sites_[1].pages.capacity() > 0;
+  const std::size_t listed = stores ? happened_.size() : kFirstOfStorage;
+  for (std::size_t i = 0; i < listed; ++i) result.emplace_back(kHappeningNames[i], happened_[i]);
   return result;
 }
 
@@ -300,7 +443,7 @@ std::vector<std::pair<std::string_view, std::uint64_t>> Adversary::coverage() co
 
 OperationId Adversary::submit(const Operation& operation) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
-  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "this world has no storage yet");
+  if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
   return submit_forward(std::get<ForwardOperation>(operation));
 }
 
@@ -329,12 +472,12 @@ void Adversary::cancel(OperationId id) {
     return;
   }
   if (record.kind == Kind::reduction || record.cancelled) return;
-  if (record.stage == Stage::ending || chance_.in(1, 8)) {
-    note(Happening::cancel_too_late);
+  if (record.stage == Stage::ending || record.stage == Stage::landed || chance_.in(1, 8)) {
+    note(record.kind == Kind::storage ? Happening::storage_cancel_too_late : Happening::cancel_too_late);
     return;
   }
   record.cancelled = true;
-  if (record.kind == Kind::transfer) {
+  if (record.kind == Kind::transfer || record.kind == Kind::storage) {
     schedule(slot, between(now_, std::max(now_, record.landing)));
   } else if (record.stage == Stage::queued) {
     note(Happening::queued_pass_cancelled);
@@ -358,7 +501,6 @@ OperationId Adversary::submit_transfer(const TransferOperation& operation) {
   record.moves.assign(operation.pages.begin(), operation.pages.end());
   record.page_bytes = operation.plan.pages == 0 ? 0 : operation.plan.bytes / operation.plan.pages;
   record.order = chance_.next();
-  record.waiters.clear();
   for (const PageMove& move : record.moves) {
     KV_CHECK(source_of(record).contains(move.source) && target_of(record).contains(move.target),
              "a page moves between slots of the pools");
@@ -442,7 +584,6 @@ void Adversary::land(std::uint32_t slot) {
   if (manners_.fifo[static_cast<std::size_t>(record.lane)]) completion = std::max(completion, lane.completion);
   lane.completion = std::max(lane.completion, completion);
   if (completion > now_) note(Happening::completion_delayed);
-  record.answered = completion;
   schedule(slot, completion);
   tell_waiters(slot, status == Status::done);
 }
@@ -454,9 +595,283 @@ void Adversary::tell_waiters(std::uint32_t slot, bool landed) {
     if (pass.id != waiter.id || pass.stage == Stage::ending) continue;
     --pass.open_gates;
     pass.gate_failed |= !landed;
-    pass.answered = std::max(pass.answered, records_[slot].answered);
     if (pass.stage == Stage::gated) start_pass(waiter.pass);
   }
+}
+
+// A pass that counts is answered after its gates.
+void Adversary::tell_answered(const Record& load) {
+  for (const Waiter& waiter : load.waiters) {
+    Record& pass = records_[waiter.pass];
+    if (pass.id != waiter.id) continue;
+    if (--pass.unanswered_gates == 0 && pass.awaits_answers) schedule(waiter.pass, pass.ready);
+  }
+}
+
+// ---- storage -------------------------------------------------------------------------------------------
+
+OperationId Adversary::submit_storage(const StorageOperation& operation) {
+  const std::uint32_t slot = new_record(Kind::storage, Stage::moving);
+  Record& record = records_[slot];
+  record.work = operation.work;
+  record.lane = lane_of(operation.work);
+  record.space = operation.space;
+  record.pages.assign(operation.pages.begin(), operation.pages.end());
+  record.staged.resize(record.pages.size());
+  record.order = chance_.next();
+  record.counted = 0;
+  record.cut = false;
+  KV_CHECK(site_of(record).pages.capacity() > 0, "this world has no such tier");
+  for (const StoragePage& page : record.pages) {
+    if (!moves_pages(record)) break;
+    KV_CHECK(memory_of(record).contains(page.slot), "a page moves between a store and a slot of the pools");
+    check_slot(record, memory_of(record), page.key, page.slot);
+    if (record.work.verb == StorageVerb::get) memory_of(record).poison(page.slot);
+  }
+  plan_storage(record);
+  if (record.work.verb != StorageVerb::look_up) turns_[order_of(record.work)].push_back(slot);
+  schedule(slot, between(record.begins, record.landing));
+  return record.id;
+}
+
+// When it happens, whatever else does. What is done to a page is done in its order: the later set or remove waits.
+void Adversary::plan_storage(Record& record) {
+  Site& site = site_of(record);
+  if (now_ >= site.dead_until && chance_.in(storage_.outages, 1000)) {
+    site.dead_from = later(storage_.most_ns);
+    site.dead_until = site.dead_from + 1 + static_cast<TimeNs>(chance_.below(10 * storage_.most_ns));
+    site.comes_back_empty = chance_.in(1, 2);
+  }
+  record.begins = now_;
+  const StorageVerb verb = record.work.verb;
+  if (verb == StorageVerb::look_up) record.pieces = 1;
+  for (const std::size_t way : {0U, 1U}) {
+    if (verb != StorageVerb::set && verb != StorageVerb::remove) break;
+    for (const std::uint32_t earlier : turns_[(order_of(record.work) & ~std::size_t{1}) + way]) {
+      const auto touched = [&](const StoragePage& page) {
+        return std::ranges::find(record.pages, page.key, &StoragePage::key) != record.pages.end();
+      };
+      if (records_[earlier].stage != Stage::moving || !std::ranges::any_of(records_[earlier].pages, touched)) continue;
+      record.begins = std::max(record.begins, records_[earlier].landing);
+    }
+  }
+  std::uint64_t span = chance_.below(storage_.most_ns + 1);
+  if (chance_.in(storage_.slow, 1000)) {
+    span *= 100;
+    note(Happening::device_slow);
+  }
+  LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
+  record.landing = record.begins + static_cast<TimeNs>(span);
+  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
+  if (record.landing < lane.landing) note(Happening::lane_overtaken);
+  lane.landing = std::max(lane.landing, record.landing);
+}
+
+// Comes at every piece, then once to land; earlier if it was cancelled.
+void Adversary::go_on_with_storage(std::uint32_t slot) {
+  Record& record = records_[slot];
+  if (record.piece == record.pieces) {
+    land_storage(slot);
+    return;
+  }
+  if (record.cancelled) {
+    cut_storage(record);
+    land_storage(slot);
+    return;
+  }
+  do_storage_piece(record, record.piece, record.pages.size());
+  ++record.piece;
+  schedule(slot, record.piece == record.pieces ? record.landing : between(now_, record.landing));
+}
+
+// Page by page in their order; the parts of a page that are due at this piece, in memory. A get's parts follow what
+// the store gave, a set's come before it.
+void Adversary::do_storage_piece(Record& record, std::uint64_t piece, std::size_t pages) {
+  if (record.work.verb == StorageVerb::look_up) {
+    look_up(record);
+    return;
+  }
+  const bool get = record.work.verb == StorageVerb::get;
+  constexpr std::size_t part = kPageBytes / kPieces;
+  for (std::size_t page = 0; page < pages; ++page) {
+    const std::uint64_t turn = turn_of(record, page);
+    const StoragePage& moved = record.pages[page];
+    if (get && turn == piece) fetch(record, page);
+    std::uint64_t draw = Chance::mix(record.order + page);
+    const PageImage right = image_of(moved.key);
+    bool wrong = false;
+    for (std::size_t i = 0; i < kPieces && moves_pages(record); ++i, draw >>= 8) {
+      const std::uint64_t due = get ? turn + (draw & 0xFF) % (record.pieces - turn) : (draw & 0xFF) % (turn + 1);
+      if (due != piece || (get && page > record.counted)) continue;
+      std::byte* const staged = record.staged[page].data() + i * part;
+      std::byte* const held = memory_of(record).at(moved.slot) + i * part;
+      wrong |= !get && std::memcmp(held, right.data() + i * part, part) != 0;
+      get ? std::memcpy(held, staged, part) : std::memcpy(staged, held, part);
+    }
+    if (wrong) violation(record, moved.key, moved.slot, "the source doesn't hold this page's bytes");
+    if (!get && turn == piece) commit(record, page);
+  }
+}
+
+// A cancel: the first pages are done with, the others hardly begun.
+void Adversary::cut_storage(Record& record) {
+  record.cut = true;
+  if (record.work.verb == StorageVerb::look_up || now_ < record.begins) return;
+  std::size_t begun = 0;
+  while (begun < record.pages.size() && turn_of(record, begun) < record.piece) ++begun;
+  const std::size_t whole = begun + chance_.below(record.pages.size() - begun + 1);
+  for (; record.piece < record.pieces; ++record.piece) do_storage_piece(record, record.piece, whole);
+}
+
+void Adversary::fetch(Record& record, std::size_t page) {
+  if (record.completion.cause != Cause::none) return;
+  Site& site = site_of(record);
+  if (!reachable(site)) {
+    stop(record, Cause::unreachable);
+    return;
+  }
+  const PageKey& key = record.pages[page].key;
+  const bool there = site.pages.contains(record.space, key);
+  const MediumFault fault = there ? draw_fault(MediumFault::read_error, MediumFault::misdirected_read) : MediumFault{};
+  const Cause cause = site.pages.get(record.space, key, fault, chance_, record.staged[page]);
+  if (cause == Cause::corrupt) note(Happening::page_quarantined);
+  if (cause == Cause::missing) note(Happening::get_missing);
+  stop(record, cause);
+}
+
+void Adversary::commit(Record& record, std::size_t page) {
+  if (record.completion.cause != Cause::none) return;
+  Site& site = site_of(record);
+  const PageKey& key = record.pages[page].key;
+  if (!reachable(site)) {
+    stop(record, Cause::unreachable);
+    return;
+  }
+  if (record.work.verb == StorageVerb::remove) {
+    site.pages.remove(record.space, key);
+    stop(record, Cause::none);
+    return;
+  }
+  const bool there = site.pages.contains(record.space, key);
+  if (there) note(Happening::set_was_there);
+  const MediumFault fault = there ? MediumFault{} : draw_fault(MediumFault::write_error, MediumFault::no_room);
+  const std::uint64_t evicted = site.pages.evicted();
+  const Cause cause = site.pages.put(record.space, key, record.staged[page], fault, chance_);
+  if (site.pages.evicted() > evicted) note(Happening::store_evicted);
+  if (cause == Cause::full && fault != MediumFault::no_room) note(Happening::store_full);
+  stop(record, cause);
+}
+
+void Adversary::look_up(Record& record) {
+  Site& site = site_of(record);
+  if (!reachable(site)) {
+    stop(record, Cause::unreachable);
+    return;
+  }
+  const auto missing = [&](const StoragePage& page) { return !site.pages.contains(record.space, page.key); };
+  const auto first = std::ranges::find_if(record.pages, missing);
+  record.counted = static_cast<Pages>(first - record.pages.begin());
+  if (first != record.pages.end()) stop(record, Cause::missing);
+}
+
+// By this cause, or not at all: one page more.
+void Adversary::stop(Record& record, Cause cause) {
+  record.completion.cause = cause;
+  if (cause == Cause::none) ++record.counted;
+}
+
+bool Adversary::reachable(Site& site) {
+  if (now_ < site.dead_from || site.dead_until == 0) return true;
+  if (now_ < site.dead_until) {
+    note(Happening::node_dead);
+    return false;
+  }
+  if (std::exchange(site.comes_back_empty, false)) {
+    site.pages.clear();
+    note(Happening::node_back_empty);
+  }
+  return true;
+}
+
+MediumFault Adversary::draw_fault(MediumFault first, MediumFault last) {
+  for (auto fault = static_cast<std::size_t>(first); fault <= static_cast<std::size_t>(last); ++fault) {
+    if (!chance_.in(storage_.faults[fault], 1000)) continue;
+    ++happened_[kFirstOfStorage + fault - 1];
+    return static_cast<MediumFault>(fault);
+  }
+  return MediumFault::none;
+}
+
+void Adversary::land_storage(std::uint32_t slot) {
+  Record& record = records_[slot];
+  Completion& completion = record.completion;
+  completion.pages = record.counted;
+  if (record.counted < record.pages.size()) {
+    const bool answered = record.work.verb == StorageVerb::look_up && completion.cause == Cause::missing;
+    completion.status = answered                                        ? Status::done
+                        : record.cut && completion.cause == Cause::none ? Status::cancelled
+                                                                        : Status::failed;
+  }
+  if (moves_pages(record)) {
+    completion.bytes = record.counted * record.work.page_bytes * record.work.ranks;
+    settle_slots(record);
+  }
+  note_storage_end(record);
+  record.ready = later(manners_.completion_delay_ns);
+  if (record.ready > now_) note(Happening::completion_delayed);
+  record.stage = Stage::landed;
+  if (record.work.verb == StorageVerb::look_up) {
+    record.stage = Stage::ending;
+    schedule(slot, record.ready);
+  } else if (turns_[order_of(record.work)].front() == slot) {
+    take_turn(order_of(record.work));
+  } else {
+    note(Happening::storage_waited_for_turn);
+  }
+  tell_waiters(slot, completion.status == Status::done);
+}
+
+// The world keeps its own promise: what a get counts is what belongs under the key.
+void Adversary::settle_slots(Record& record) {
+  PageArena& memory = memory_of(record);
+  for (std::size_t i = 0; i < record.pages.size(); ++i) {
+    const StoragePage& page = record.pages[i];
+    check_slot(record, memory, page.key, page.slot);
+    if (record.work.verb == StorageVerb::set) continue;
+    if (i >= record.counted) {
+      chance_.in(1, 2) ? memory.scribble(page.slot, chance_) : memory.poison(page.slot);
+      continue;
+    }
+    const PageImage right = image_of(page.key);
+    if (std::memcmp(memory.at(page.slot), right.data(), kPageBytes) != 0) {
+      violation(record, page.key, page.slot, "a page that is counted isn't what belongs under its key");
+    }
+  }
+}
+
+void Adversary::note_storage_end(const Record& record) {
+  const bool all = record.counted == record.pages.size();
+  const bool cancelled = record.completion.status == Status::cancelled;
+  switch (record.work.verb) {
+    case StorageVerb::look_up: note(all ? Happening::look_up_whole : Happening::look_up_short); break;
+    case StorageVerb::get:
+      note(all ? Happening::get_done : cancelled ? Happening::get_cancelled : Happening::get_short);
+      if (!all && record.counted > 0) note(Happening::get_partly_moved);
+      break;
+    case StorageVerb::set:
+      note(all ? Happening::set_done : cancelled ? Happening::set_cancelled : Happening::set_short);
+      break;
+    case StorageVerb::remove: note(all ? Happening::remove_done : Happening::remove_short); break;
+  }
+}
+
+// The first of an order may end, once it has landed.
+void Adversary::take_turn(std::size_t order) {
+  if (turns_[order].empty()) return;
+  const std::uint32_t slot = turns_[order].front();
+  if (records_[slot].stage != Stage::landed) return;
+  records_[slot].stage = Stage::ending;
+  schedule(slot, records_[slot].ready);
 }
 
 // ---- passes --------------------------------------------------------------------------------------------
@@ -479,15 +894,18 @@ OperationId Adversary::submit_forward(const ForwardOperation& operation) {
   for (const OperationId gate : operation.gates) {
     const std::uint32_t load = table_.find(gate);
     if (load == kNoSlotIndex) continue;
-    KV_CHECK(records_[load].kind == Kind::transfer, "only a transfer can gate a forward pass");
-    if (records_[load].stage == Stage::ending) {  // landed or not, its completion is still to come
+    Record& gating = records_[load];
+    KV_CHECK(gating.kind == Kind::transfer || (gating.kind == Kind::storage && gating.lane == Lane::direct_read),
+             "only a load into L1 can gate a forward pass");
+    if (gating.kind == Kind::storage) note(Happening::get_gated);
+    gating.waiters.push_back({slot, record.id});
+    ++record.unanswered_gates;
+    if (gating.stage == Stage::ending || gating.stage == Stage::landed) {  // its completion is still to come
       note(Happening::gate_had_landed);
-      record.gate_failed |= records_[load].completion.status != Status::done;
-      record.answered = std::max(record.answered, records_[load].answered);
-      continue;
+      record.gate_failed |= gating.completion.status != Status::done;
+    } else {
+      ++record.open_gates;
     }
-    records_[load].waiters.push_back({slot, record.id});
-    ++record.open_gates;
   }
   const OperationId id = record.id;
   passes_.push_back(slot);
@@ -574,7 +992,9 @@ void Adversary::end_pass(std::uint32_t slot) {
   if (steps < record.steps) record.completion.status = Status::cancelled;
   note(record.steps == 1 ? Happening::pass_done : steps < record.steps ? Happening::burst_cut : Happening::burst_done);
   record.stage = Stage::ending;
-  schedule(slot, std::max(record.answered, later(manners_.completion_delay_ns)));
+  record.ready = later(manners_.completion_delay_ns);
+  record.awaits_answers = record.unanswered_gates > 0;
+  if (!record.awaits_answers) schedule(slot, record.ready);
 }
 
 // New tokens written after so many of the pass's pieces. A burst's pieces are whole steps.
@@ -645,12 +1065,14 @@ void Adversary::run(InputSource& source, InputHandler& handler) {
 }
 
 void Adversary::handle_entry(const AgendaEntry& entry) {
-  switch (records_[entry.slot].stage) {
-    case Stage::moving: move_piece(entry.slot); break;
+  const Record& record = records_[entry.slot];
+  switch (record.stage) {
+    case Stage::moving: record.kind == Kind::storage ? go_on_with_storage(entry.slot) : move_piece(entry.slot); break;
     case Stage::running: run_pass(entry.slot); break;
     case Stage::ending: finish(entry.slot); break;
+    case Stage::landed:
     case Stage::queued:
-    case Stage::gated: KV_CHECK(false, "a pass that waits has no time of its own"); break;
+    case Stage::gated: KV_CHECK(false, "what waits for another has no time of its own"); break;
   }
 }
 
@@ -661,6 +1083,12 @@ void Adversary::finish(std::uint32_t slot) {
     passes_.pop_front();
     if (!passes_.empty()) enter_lane(passes_.front());
   }
+  if (record.kind == Kind::storage && record.work.verb != StorageVerb::look_up) {
+    const std::size_t order = order_of(record.work);
+    turns_[order].pop_front();
+    take_turn(order);
+  }
+  tell_answered(record);
   table_.erase(record.id);
   const OperationId id = std::exchange(record.id, OperationId::none);
   Input input{now_, record.completion};

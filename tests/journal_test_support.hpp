@@ -36,7 +36,8 @@ inline std::vector<std::uint64_t> fields(const Input& input) {
   } else if (const auto* h = std::get_if<Hint>(&input.what)) {
     all.insert(all.end(), {u64(h->kind), h->subject, u64(h->value)});
   } else if (const auto* c = std::get_if<Completion>(&input.what)) {
-    all.insert(all.end(), {u64(c->id), u64(c->status), c->bytes, c->steps, u64(c->stalled_ns)});
+    all.insert(all.end(),
+               {u64(c->id), u64(c->status), c->bytes, c->steps, u64(c->stalled_ns), c->pages, u64(c->cause)});
   } else if (const auto* t = std::get_if<TimerFired>(&input.what)) {
     all.push_back(u64(t->id));
   } else if (const auto* r = std::get_if<Reduction>(&input.what)) {
@@ -138,11 +139,12 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
       break;
     }
     case 1:
-      input.what = Hint{static_cast<HintKind>(random.below(4)), number(), static_cast<std::int64_t>(number())};
+      input.what = Hint{static_cast<HintKind>(random.below(5)), number(), static_cast<std::int64_t>(number())};
       break;
     case 2:
-      input.what = Completion{id(), static_cast<Status>(random.below(4)), number(), number(),
-                              static_cast<TimeNs>(number() >> 1)};
+      input.what = Completion{
+          id(),     static_cast<Status>(random.below(4)), number(), number(), static_cast<TimeNs>(number() >> 1),
+          number(), static_cast<Cause>(random.below(6))};
       break;
     case 3: input.what = TimerFired{id()}; break;
     case 4: {

@@ -186,8 +186,7 @@ void Storage::drop(std::size_t tier, std::span<const PageKey> keys, Reason reaso
 
 // ---- answers ---------------------------------------------------------------------------------------------
 
-bool Storage::complete(const Completion& completion, bool& load_failed) {
-  load_failed = false;
+bool Storage::complete(const Completion& completion) {
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
     for (std::size_t q = 0; q < kStorageQueues; ++q) {
       std::deque<Job>& queue = tiers_[tier].queues[q];
@@ -197,7 +196,6 @@ bool Storage::complete(const Completion& completion, bool& load_failed) {
       job->complete = true;
       job->answer.done = completion.status == Status::done;
       job->answer.pages = completion.pages;
-      load_failed = q == 2 && completion.status != Status::done;
       if (completion.cause != Cause::none) {
         note(EventKind::storage_fell_short, tier, job->answer.asked - completion.pages, Reason::none, completion.id,
              completion.cause);

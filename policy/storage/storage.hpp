@@ -70,8 +70,8 @@ class Storage {
   std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
                       std::span<const SlotId> slots, Tier memory, std::size_t tiers_to);
 
-  // True if the completion was one of ours; `load_failed` is set for a failed get into L1.
-  bool complete(const Completion& completion, bool& load_failed);
+  // True if the completion was one of ours.
+  bool complete(const Completion& completion);
   StorageHeads heads() const;
   // Takes what all ranks have: one answer a queue. True if there was any. Fills answers() and ended().
   bool take(const StorageHeads& agreed);

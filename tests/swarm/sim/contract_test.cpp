@@ -1,7 +1,9 @@
 // The contract of the seam (policy/contract.hpp), checked on both sides: an engine with random traffic in the
-// adversarial world and on the event heap. What the bytes say is swarm_test.cpp's business.
+// adversarial world and on the event heap, and random storage operations in the adversarial world, which may have
+// `Faulty` above it. What the bytes say is swarm_test.cpp's business; of storage, this one's.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,8 +13,10 @@
 #include "sim/adversarial_world.hpp"
 #include "sim/world.hpp"
 #include "tests/engine_traffic.hpp"
+#include "tests/listed_inputs.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
+#include "tests/storage_traffic.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -77,6 +81,110 @@ void for_all_seeds(void (*run)(std::uint64_t seed)) {
       ADD_FAILURE() << broken.what();
     }
   }
+}
+
+// ---- with faults on the way, and storage operations ---------------------------------------------------------------
+
+constexpr std::array kCounts = {
+    &FaultCounts::failed_transfers,
+    &FaultCounts::failed_gates,
+    &FaultCounts::read_errors,
+    &FaultCounts::short_reads,
+    &FaultCounts::corrupt_pages,
+    &FaultCounts::write_errors,
+    &FaultCounts::full,
+    &FaultCounts::lost_writes,
+    &FaultCounts::lost_found,
+    &FaultCounts::link_down,
+    &FaultCounts::dead_node,
+    &FaultCounts::slow,
+    &FaultCounts::late,
+    &FaultCounts::duplicates,
+    &FaultCounts::cancels,
+};
+std::array<std::uint64_t, kCounts.size()> struck{};
+
+FaultShares random_shares(Splitmix& rng) {
+  FaultShares shares;
+  for (const auto share : {&FaultShares::failed_transfers, &FaultShares::read_errors, &FaultShares::short_reads,
+                           &FaultShares::corrupt_pages, &FaultShares::write_errors, &FaultShares::full,
+                           &FaultShares::lost_writes, &FaultShares::link_down, &FaultShares::slow, &FaultShares::late,
+                           &FaultShares::duplicates, &FaultShares::cancels}) {
+    shares.*share = rng.chance(40) ? static_cast<std::uint32_t>(rng.below(200)) : 0;
+  }
+  shares.dead_node = rng.chance(20) ? 20 : 0;
+  return shares;
+}
+
+// world - Checking - Faulty - Checking - traffic: each side keeps its promises to the next.
+void storage_traffic(std::uint64_t seed, const FaultShares& shares, const ContractTerms& terms) {
+  AdversarialConfig adversity;
+  adversity.seed = seed;
+  adversity.page_tokens = 4;
+  adversity.device_pages = adversity.host_pages = 24;
+  adversity.disk.pages = 1 + seed % 20;
+  adversity.remote.pages = 1 + seed % 13;
+  adversity.tracks_slots = false;
+  const auto world = make_adversarial_world(adversity);
+  Checking inner(world->substrate(), {.page_tokens = 4});
+  Faulty faulty(inner, shares, seed << 32);
+  Checking outer(faulty, terms);
+  inner.connect(faulty);
+  faulty.connect(outer);
+  StorageTraffic traffic(outer, {.seed = seed});
+  outer.connect(traffic);
+  ListedInputs source({{0, Arrival{.request = 0, .prompt_tokens = 1, .output_tokens = 1, .keys = {}}}});
+  world->run(source, inner);
+  outer.finish();
+  inner.finish();
+  EXPECT_TRUE(traffic.idle());
+  EXPECT_EQ(traffic.duplicates(), faulty.counts().duplicates);
+  EXPECT_EQ(world->violation_count(), 0U) << world->violations().front();
+  for (std::size_t i = 0; i < kCounts.size(); ++i) struck[i] += faulty.counts().*kCounts[i];
+}
+
+void storage_without_faulty(std::uint64_t seed) { storage_traffic(seed, {}, {.page_tokens = 4}); }
+
+void storage_with_faulty(std::uint64_t seed) {
+  Splitmix rng(mix(seed));
+  storage_traffic(seed, random_shares(rng), {.page_tokens = 4, .cancels_unasked = true, .duplicates = true});
+}
+
+// An engine, whose transfers fail, come late and are cancelled.
+void engine_with_faulty(std::uint64_t seed) {
+  Splitmix rng(mix(seed));
+  const EngineConfig config = random_engine(rng);
+  AdversarialConfig adversity;
+  adversity.seed = seed;
+  adversity.page_tokens = config.shape.page_tokens;
+  adversity.device_pages = config.device_pages;
+  adversity.host_pages = config.host_pages;
+  adversity.ranks = config.ranks;
+  const auto world = make_adversarial_world(adversity);
+  FaultShares shares = random_shares(rng);
+  shares.cut_bursts = static_cast<std::uint32_t>(rng.below(400));
+  Faulty faulty(world->substrate(), shares, seed << 32);
+  Checking outer(
+      faulty,
+      {.page_tokens = config.shape.page_tokens, .bursts_end_early = true, .cancels_unasked = true, .duplicates = true});
+  DecisionLog decisions;
+  Engine engine(config, outer, decisions, world.get());
+  faulty.connect(outer);
+  outer.connect(engine);
+  EngineTraffic source(seed, config.shape.page_tokens, rng.between(1, config.device_pages), rng.between(5, 60));
+  world->run(source, faulty);
+  outer.finish();
+  EXPECT_TRUE(engine.idle()) << engine.state_summary();
+  engine.check_invariants();
+  EXPECT_EQ(world->violation_count(), 0U) << world->violations().front();
+}
+
+TEST(SeamContract, HoldsForAnEngineWithFaults) { for_all_seeds(engine_with_faulty); }
+TEST(SeamContract, HoldsForStorageInTheAdversarialWorld) { for_all_seeds(storage_without_faulty); }
+TEST(SeamContract, HoldsForStorageWithFaults) {
+  struck = {};
+  for_all_seeds(storage_with_faulty);
+  for (std::size_t i = 0; i < struck.size(); ++i) EXPECT_GT(struck[i], 0U) << "fault " << i << " never struck";
 }
 
 TEST(SeamContract, HoldsInTheAdversarialWorld) { for_all_seeds(in_adversarial_world); }

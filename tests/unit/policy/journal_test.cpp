@@ -24,10 +24,11 @@ std::vector<KeptRecord> every_kind() {
   std::vector<KeptRecord> records;
   const std::vector<PageKey> keys = {{{1, 2, 3, 4}}, {{~std::uint64_t{0}, 0, 0x0123456789ABCDEF, 7}}};
   records.push_back(kept({0, Arrival{0, 17, 3, -5, 99, keys}}, {2, 0xFEDCBA9876543210}));
-  records.push_back(kept({0, Reduction{OperationId{1},
-                                       {0, 1, -1, std::numeric_limits<std::int64_t>::min(),
-                                        std::numeric_limits<std::int64_t>::max(), 5, 6, 7}}},
-                         {2, 0xFEDCBA9876543210}));
+  records.push_back(
+      kept({0, Reduction{OperationId{1},
+                         {0, 1, -1, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
+                          5, 6, 7, 8, 9, 10, 11, 12, 13, 14, -15}}},
+           {2, 0xFEDCBA9876543210}));
   records.push_back(kept({1500, Completion{OperationId{2}, Status::cancelled, 4096, 12, 250}}, {5, 1}));
   records.push_back(kept({1500, TimerFired{OperationId{~std::uint64_t{0}}}}, {5, 1}));
   records.push_back(kept({1501, Hint{HintKind::unpin, 77, -9}}, {5, 1}));
@@ -35,6 +36,18 @@ std::vector<KeptRecord> every_kind() {
       kept({std::numeric_limits<TimeNs>::max(),
             Arrival{kNoRequest - 1, kJournalTokensMost, 1, std::numeric_limits<std::int32_t>::min(), 0, {}}},
            {6, 0}));
+  return records;
+}
+
+// What a storage operation may end with: every cause, with some pages or none.
+std::vector<KeptRecord> storage_completions() {
+  std::vector<KeptRecord> records;
+  for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(Cause::full); ++i) {
+    const Status status = i == 0 ? Status::done : i == 3 ? Status::cancelled : Status::failed;
+    records.push_back(kept({static_cast<TimeNs>(100 * i), Completion{OperationId{i + 1}, status, 4096 * i, 0, 0,
+                                                                     i == 1 ? ~Pages{0} : i, static_cast<Cause>(i)}},
+                           {i, 7 * i}));
+  }
   return records;
 }
 
@@ -64,6 +77,13 @@ TEST(Journal, gives_back_every_field_of_every_kind) {
   EXPECT_EQ(read.place, (JournalPlace{records.size() + 1, journal.ends[records.size()]}));
   ASSERT_EQ(read.records.size(), records.size());
   for (std::size_t i = 0; i < records.size(); ++i) EXPECT_EQ(read.records[i], records[i]) << "record " << i + 1;
+}
+
+TEST(Journal, gives_back_what_storage_operations_ended_with) {
+  const std::vector<KeptRecord> records = storage_completions();
+  const WholeJournal read = read_all(write_all(records, kText).bytes);
+  EXPECT_EQ(read.status, JournalStatus::end);
+  EXPECT_EQ(read.records, records);
 }
 
 TEST(Journal, tells_number_and_place_of_each_record) {
@@ -137,6 +157,7 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
   std::vector<KeptRecord> records = every_kind();
   const ByteVector whole = write_all(records, kText);
   const ByteVector bare = write_all({}, "");
+  const ByteVector storage = write_all(storage_completions(), kText);
   if (std::getenv("KVTWIN_WRITE_JOURNALS") != nullptr) {
     const auto write = [&](const char* name, std::span<const std::byte> bytes) {
       std::ofstream file(folder / name, std::ios::binary);
@@ -144,11 +165,13 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
     };
     write("every_kind", whole.bytes);
     write("bare", bare.bytes);
+    write("storage", storage.bytes);
     write("cut", std::span(whole.bytes).first(whole.ends[3] + 30));
   }
   EXPECT_EQ(hex(file_bytes(folder / "every_kind")), hex(whole.bytes));
   EXPECT_EQ(hex(file_bytes(folder / "bare")), hex(bare.bytes));
-  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0100000019000000");
+  EXPECT_EQ(hex(file_bytes(folder / "storage")), hex(storage.bytes));
+  EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0200000019000000");
 }
 
 TEST(Journal, cut_anywhere_is_truncated_and_whole_up_to_there) {
@@ -281,9 +304,14 @@ TEST(Journal, with_fields_out_of_range_is_corrupt_even_if_every_check_holds) {
   EXPECT_EQ(status_with(3, what, 0, true), JournalStatus::corrupt) << "id";
   EXPECT_EQ(status_with(3, what + 24, ~std::uint64_t{0}, true), JournalStatus::corrupt) << "stalled below zero";
   for (const std::uint64_t status : {4U, 256U, ~0U}) {
-    EXPECT_EQ(status_with(3, what + 32, status, false), JournalStatus::corrupt) << "status";
+    EXPECT_EQ(status_with(3, what + 40, status, false), JournalStatus::corrupt) << "status";
   }
-  EXPECT_EQ(status_with(5, what + 16, 4, false), JournalStatus::corrupt) << "kind of hint";
+  for (const std::uint64_t cause : {6U, 256U, ~0U}) {
+    EXPECT_EQ(status_with(3, what + 44, cause, false), JournalStatus::corrupt) << "cause";
+  }
+  EXPECT_EQ(status_with(3, what + 44, 5, false), JournalStatus::end) << "the last cause";
+  EXPECT_EQ(status_with(5, what + 16, 4, false), JournalStatus::end) << "an abort";
+  EXPECT_EQ(status_with(5, what + 16, 5, false), JournalStatus::corrupt) << "kind of hint";
   const std::size_t end = records.size() + 1;
   EXPECT_EQ(status_with(end, payload, 7, true), JournalStatus::corrupt) << "an end before the last input";
   EXPECT_EQ(status_with(end, payload + 8, 7, true), JournalStatus::corrupt) << "a decision without an input";
@@ -341,6 +369,7 @@ TEST(JournalWriter, breaks_off_rather_than_write_what_no_reader_takes) {
   refused({10, Completion{}}, {3, 5});
   refused({10, Completion{OperationId{1}, Status::done, 0, 0, -1}}, {3, 5});
   refused({10, Completion{OperationId{1}, static_cast<Status>(4), 0, 0, 0}}, {3, 5});
+  refused({10, Completion{OperationId{1}, Status::failed, 0, 0, 0, 0, static_cast<Cause>(6)}}, {3, 5});
   refused({10, Hint{static_cast<HintKind>(9), 0, 0}}, {3, 5});
   refused({10, Reduction{}}, {3, 5});
   writer.append({10, TimerFired{OperationId{2}}}, {4, 5});

@@ -22,6 +22,13 @@ ReplayResult replayed(std::span<const std::byte> bytes, const EngineConfig& with
   return replay(reader, with);
 }
 
+std::vector<std::byte> file_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
 // Writes the records again, with checks that hold.
 std::vector<std::byte> rewritten(const std::vector<KeptRecord>& records) { return write_all(records, "again").bytes; }
 
@@ -223,13 +230,22 @@ TEST(Replay, of_a_stored_journal_has_a_verdict) {
     DecoratedRig rig(config(), {.failed_transfers = 200, .cut_bursts = 200}, 3);
     rig.serve_ten();
     rig.journal.bytes.push_back(std::byte{0});
-    std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(rig.journal.bytes.data()),
-               static_cast<std::streamsize>(rig.journal.bytes.size()));
+    const auto write = [&](const std::filesystem::path& to, std::span<const std::byte> bytes) {
+      std::ofstream file(to, std::ios::binary);
+      file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    };
+    write(path, rig.journal.bytes);
+    // What the fuzzer once found: whole, but a key has two keys before it. Nothing is decided on it before.
+    std::vector<KeptRecord> records = {read_all(rig.journal.bytes).records.front()};
+    records.push_back(records.front());
+    std::get<Arrival>(records[1].input.what).request = 1;
+    std::swap(records[1].keys[1], records[1].keys[2]);
+    ByteVector two_chains = write_all(records, "by hand");
+    two_chains.bytes.push_back(std::byte{0});
+    write(path.parent_path() / "key_in_two_chains", two_chains.bytes);
   }
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const auto bytes = std::as_bytes(std::span(text));
+  EXPECT_EQ(replayed(file_bytes(path.parent_path() / "key_in_two_chains"), config()).verdict, ReplayVerdict::misfit);
+  const std::vector<std::byte> bytes = file_bytes(path);
   const WholeJournal read = read_all(bytes);
   EXPECT_EQ(read.status, JournalStatus::corrupt) << "by the one byte behind the end";
   EXPECT_EQ(read.place.offset + 1, bytes.size());

@@ -1,0 +1,75 @@
+#include "policy/route/router.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+class RoundRobin final : public Router {
+ public:
+  explicit RoundRobin(std::size_t engines) : engines_(engines) {}
+  std::size_t route(const Arrival&) override { return std::exchange(next_, (next_ + 1) % engines_); }
+  void ended(std::size_t) override {}
+
+ private:
+  std::size_t engines_, next_ = 0;
+};
+
+// Pages remembered before the older half is forgotten.
+constexpr std::size_t kPagesMost = std::size_t{1} << 20;
+// Loads are uneven when the largest exceeds the least by more than this and by half.
+constexpr std::uint64_t kUnevenBy = 32;
+
+class PrefixAffinity final : public Router {
+ public:
+  explicit PrefixAffinity(std::size_t engines) : loads_(engines, 0) {}
+
+  std::size_t route(const Arrival& arrival) override {
+    const auto [least, most] = std::ranges::minmax_element(loads_);
+    auto engine = static_cast<std::size_t>(least - loads_.begin());
+    const bool uneven = *most - *least > kUnevenBy && 2 * *most > 3 * *least;
+    const std::size_t known = known_pages(arrival.keys);
+    if (!uneven && known > 0 && 2 * known >= arrival.keys.size()) engine = *sent_to(arrival.keys[known - 1]);
+    if (young_.size() + arrival.keys.size() > kPagesMost) old_ = std::exchange(young_, {});
+    for (const PageKey& key : arrival.keys) young_[key] = engine;
+    ++loads_[engine];
+    return engine;
+  }
+
+  void ended(std::size_t engine) override {
+    KV_CHECK(loads_[engine] > 0, "a request ends once");
+    --loads_[engine];
+  }
+
+ private:
+  using Pages = std::unordered_map<PageKey, std::size_t, PageKeyHash>;
+
+  const std::size_t* sent_to(const PageKey& key) const {
+    for (const Pages* pages : {&young_, &old_}) {
+      if (const auto found = pages->find(key); found != pages->end()) return &found->second;
+    }
+    return nullptr;
+  }
+
+  // Whoever was sent with a page was sent with all before it.
+  std::size_t known_pages(std::span<const PageKey> keys) const {
+    const auto unknown = std::ranges::partition_point(keys, [this](const PageKey& key) { return sent_to(key); });
+    return static_cast<std::size_t>(unknown - keys.begin());
+  }
+
+  std::vector<std::uint64_t> loads_;
+  Pages young_, old_;
+};
+
+}  // namespace
+
+std::unique_ptr<Router> make_router(RoutePolicy policy, std::size_t engines) {
+  KV_CHECK(engines > 0, "there is an engine to send requests to");
+  if (policy == RoutePolicy::prefix_affinity) return std::make_unique<PrefixAffinity>(engines);
+  return std::make_unique<RoundRobin>(engines);
+}
+
+}  // namespace kvtwin
