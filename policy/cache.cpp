@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 namespace {
@@ -234,7 +235,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
   if (refused != Reason::none) return refused;
 
   // The leases come first: making room must not take what is about to be read or extended.
-  tree_.lease_host(match.end);
+  if (!KV_MUTANT(4)) tree_.lease_host(match.end);
   targets_.clear();
   const bool room = allocate(pages, targets_);
   KV_CHECK(room, "the room was counted before");
@@ -287,7 +288,6 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       at += count;
     }
   }
-  note(EventKind::load_queued, Tier::device, pages);
   return Reason::none;
 }
 
@@ -296,8 +296,8 @@ void Cache::take_direct(const StorageAnswer& answer) {
   KV_CHECK(load != directs_.end(), "a load belongs to a request's admission");
   load->get = answer;
   load->answered = true;
-  note(answer.done ? EventKind::load_done : EventKind::load_failed, Tier::device, answer.asked,
-       answer.done ? Reason::none : Reason::transfer_failed, answer.id);
+  note(EventKind::load_direct_done, Tier::device, answer.asked, answer.done ? Reason::none : Reason::transfer_failed,
+       answer.id);
   if (std::ranges::all_of(directs_, &DirectLoad::answered)) settle_directs();
 }
 
@@ -746,7 +746,7 @@ void Cache::acknowledge_load(Transfer& transfer) {
   }
   for (const NodeId end : transfer.ends) {
     tree_.release_device(end);
-    tree_.release_host(end);
+    if (!KV_MUTANT(4)) tree_.release_host(end);
   }
   std::vector<NodeId> nodes = marked_nodes(transfer, true);
   for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);

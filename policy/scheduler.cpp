@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 #include "policy/page_key.hpp"
 
 namespace kvtwin {
@@ -303,6 +304,11 @@ Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   pass.shape.prefill_pairs += tokens * request.kv_tokens + tokens * (tokens + 1) / 2;
   pass.shape.prefill_context_tokens += request.kv_tokens;
   ++pass.shape.prefill_sequences;
+  if (KV_MUTANT(1)) {
+    request.kv_tokens += tokens;
+    publish(request, false);
+    request.kv_tokens -= tokens;
+  }
   ++request.record.prefill_passes;
   decide(DecisionKind::prefill, rest ? Reason::chunk : Reason::none, request, request.slots.size());
   return tokens;

@@ -86,7 +86,8 @@ class Prefetcher {
     std::vector<Piece> pieces;
     bool cut = false;  // a piece fell short, or it was stopped: those in flight are cancelled
     bool stopped = false;
-    bool gone = false;  // the request
+    bool failed = false;  // a look-up, or a get that fell short by itself
+    bool gone = false;    // the request
     TimeNs issued = 0, held_since = -1;
     TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
     Pages occupied = 0;

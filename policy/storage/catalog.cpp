@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 
@@ -77,7 +78,8 @@ NodeFacts Catalog::facts(const Entry& entry) const {
 
 void Catalog::refresh(std::uint32_t id) {
   const Entry& entry = entries_[id];
-  if (entry.state == State::there && entry.children == 0 && entry.pins == 0) {
+  const bool leaf = entry.children == 0 || KV_MUTANT(8);
+  if (entry.state == State::there && leaf && entry.pins == 0) {
     policy_->offer(NodeId{id}, facts(entry));
   } else {
     policy_->withdraw(NodeId{id});
