@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/world.hpp"
+
 namespace kvtwin {
 
 // After this, `time` is inside the windows.
@@ -58,6 +60,15 @@ void LaneMeter::add_bytes(TimeNs from, TimeNs to, Bytes bytes) {
   }
 }
 
+void LaneMeter::busy_by_rate(std::uint64_t bytes_per_second) {
+  use_.busy_ns = 0;
+  for (std::size_t i = 0; i < use_.window_bytes.size(); ++i) {
+    const double busy = static_cast<double>(use_.window_bytes[i]) * 1e9 / static_cast<double>(bytes_per_second);
+    use_.window_busy_ns[i] = std::min(use_.window_ns, static_cast<TimeNs>(busy + 0.5));
+    use_.busy_ns += use_.window_busy_ns[i];
+  }
+}
+
 LaneUse LaneMeter::use(std::string name, TimeNs end) const {
   LaneUse copy = use_;
   copy.name = std::move(name);
@@ -80,6 +91,11 @@ void LaneMeters::on_lane(const LaneSpan& span) {
   }
   meter.add_busy(span.begin, span.end);
   meter.add_bytes(span.flowing, span.end, span.bytes);
+  if (const std::uint32_t crossings = dram_crossings(span.lane); crossings != 0 && dram_rate_ != 0) {
+    const bool one_rank = span.lane == Lane::h2d || span.lane == Lane::d2h;
+    dram_.add_bytes(span.flowing, span.end, span.bytes * crossings * (one_rank ? ranks_ : 1));
+    if (span.status == Status::done) dram_.count_transfer();
+  }
   if (span.status == Status::done) meter.count_transfer();
 }
 
@@ -94,6 +110,24 @@ std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
     uses.push_back(use(Lane::d2h, gpu + ".d2h"));
   }
   uses.push_back(use(Lane::compute, "compute"));
+  const auto has = [&](Tier tier) { return std::ranges::find(storage_, tier) != storage_.end(); };
+  if (has(Tier::disk)) {
+    uses.push_back(use(Lane::disk_read, "disk_read"));
+    uses.push_back(use(Lane::disk_write, "disk_write"));
+  }
+  if (has(Tier::remote)) {
+    uses.push_back(use(Lane::remote_read, "remote_read"));
+    uses.push_back(use(Lane::remote_write, "remote_write"));
+  }
+  if (!storage_.empty()) {
+    uses.push_back(use(Lane::direct_read, "direct_read"));
+    uses.push_back(use(Lane::direct_write, "direct_write"));
+  }
+  if (dram_rate_ != 0) {
+    LaneMeter dram = dram_;
+    dram.busy_by_rate(dram_rate_);
+    uses.push_back(dram.use(std::string(kDramLane), end));
+  }
   return uses;
 }
 

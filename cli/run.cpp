@@ -53,6 +53,12 @@ HostDeviceConfig host_device_config(const Experiment& experiment, const Setup& s
 void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
   const std::string refusal = refuse_in_run(setup.model);
   if (!refusal.empty()) throw InputError(experiment.where("model.name") + ": " + refusal);
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    const std::string key = tier.tier == Tier::disk ? "tiers.disk" : "tiers.remote";
+    const std::string unit = experiment.integer(key + ".tokens") != 0 ? ".tokens" : ".gib";
+    throw InputError(experiment.where(key + unit) +
+                     ": real storage isn't served yet; leave it out, or take kvtwin simulate");
+  }
   if (setup.engine.ranks != 1) {
     throw InputError(experiment.where("parallel.tp") +
                      ": a real run has one process a rank, and several aren't served yet; set it to 1");

@@ -183,7 +183,9 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
     folder->write("experiment.resolved.toml", resolved);
     if (arguments.journal) journal.emplace(folder->place(kJournalName));
   }
-  LaneMeters meters(setup.engine.ranks);
+  std::vector<Tier> storage;
+  for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
+  LaneMeters meters(setup.engine.ranks, storage, terms.dram_bytes_per_second);
   std::optional<Timeline> timeline;
   if (arguments.timeline) timeline.emplace(folder->place("timeline.json"), &meters, &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : nullptr;

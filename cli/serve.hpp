@@ -38,6 +38,7 @@ struct ServeTerms {
   const char* device = "";  // model, host, cuda
   bool at_once = false;     // the run folder grows in place, for who is killed; else it appears when whole
   bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
+  std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
   std::function<void(RunFacts&)> add_facts;  // after the run; may be empty
 };
 

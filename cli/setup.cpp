@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
-#include <tuple>
+#include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "cli/error.hpp"
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
+#include "policy/page_key.hpp"
 #include "traces/generate.hpp"
 #include "traces/shrink.hpp"
 
@@ -28,14 +29,6 @@ T choose(const Experiment& experiment, std::string_view key, std::initializer_li
 
 // What later versions serve and this one doesn't: said, not ignored.
 void refuse_what_is_missing(const Experiment& e) {
-  for (const char* tier : {"disk", "remote"}) {
-    const std::string prefix = std::string("tiers.") + tier + ".";
-    for (const char* unit : {"tokens", "gib"}) {
-      const std::string key = prefix + unit;
-      const bool wanted = unit[0] == 't' ? e.integer(key) != 0 : e.number(key) != 0;
-      if (wanted) throw InputError(e.where(key) + ": storage tiers aren't served yet; leave it out, or set it to 0");
-    }
-  }
   for (const char* key : {"cluster.prefill", "cluster.decode"}) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
@@ -44,15 +37,10 @@ void refuse_what_is_missing(const Experiment& e) {
     throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
   choose<int>(e, "workload.generate.kind", {{"chat", 0}});
   choose<int>(e, "cluster.route", {{"round_robin", 0}});
-  for (const auto& [key, served, later] : {std::tuple{"cache.path", "via_host", "direct auto"},
-                                           std::tuple{"parallel.rank_model", "lockstep", "instances"}}) {
-    std::istringstream names(later);
-    for (std::string name; names >> name;) {
-      if (e.text(key) == name) throw InputError(e.where(key) + ": " + name + " isn't served yet; set it to " + served);
-    }
-    choose<int>(e, key, {{served, 0}});
+  if (e.text("parallel.rank_model") == "instances") {
+    throw InputError(e.where("parallel.rank_model") + ": instances isn't served yet; set it to lockstep");
   }
-  choose<int>(e, "cache.prefetch_policy", {{"best_effort", 0}, {"wait_complete", 1}, {"timeout", 2}});
+  choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -68,6 +56,9 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
                      " tokens, less than one page of " + std::to_string(page_tokens) + " (" +
                      e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
   }
+  // A store without a bound is said as a very large one.
+  const bool storage = tier == "disk" || tier == "remote";
+  if (pages > 4e9 && storage) return 4'000'000'000;
   if (pages > 4e9)
     throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
   return static_cast<Pages>(pages);
@@ -103,6 +94,119 @@ void size_tiers(const Experiment& e, Setup& setup) {
     }
     engine.host_pages = static_cast<Pages>(pages);
   }
+}
+
+TimeNs nanoseconds(const Experiment& e, std::string_view key) { return static_cast<TimeNs>(e.number(key) * 1e9 + 0.5); }
+
+std::string place_of_tier(const Experiment& e, const std::string& tier) {
+  const std::string key = "tiers." + tier;
+  return e.where(key + (e.integer(key + ".tokens") != 0 ? ".tokens" : ".gib"));
+}
+
+void check_storage(const Experiment& e, const Setup& setup) {
+  const std::string machine = setup.hardware.name;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    if (tier.tier == Tier::disk && !setup.hardware.has_drives()) {
+      throw InputError(place_of_tier(e, "disk") + ": " + machine +
+                       " has no drives; give its drive_count, bandwidths, IOPS and latencies, or leave the tier out");
+    }
+    if (tier.tier == Tier::remote && !setup.hardware.has_pool()) {
+      throw InputError(place_of_tier(e, "remote") + ": " + machine +
+                       " has no NIC; give its nic_count, bandwidths and latencies, or leave the tier out");
+    }
+  }
+  if (!setup.has_storage()) return;
+  if (setup.engine.path == CachePath::via_host && setup.engine.host_pages == 0) {
+    throw InputError(e.where("cache.path") +
+                     ": is via_host, and there is no host tier; set cache.path=direct or give tiers.host");
+  }
+  if (setup.engine.path != CachePath::via_host && !setup.hardware.has_gpudirect()) {
+    throw InputError(e.where("cache.path") + ": " + machine +
+                     " has no GPUDirect; give its gpudirect_bandwidth and gpudirect_object, or set it to via_host");
+  }
+}
+
+// A page in a store is there once, whatever the ranks.
+void configure_storage(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const KvShape& shape = engine.shape;
+  engine.storage_writers = shape.planes == 1 ? 1 : engine.ranks;
+  const double bytes_per_token = static_cast<double>(shape.token_bytes()) * engine.storage_writers;
+  for (const auto& [name, tier] : {std::pair{"disk", Tier::disk}, std::pair{"remote", Tier::remote}}) {
+    const Pages pages = tier_pages(e, name, shape.page_tokens, bytes_per_token);
+    if (pages == 0) continue;
+    const bool owned = tier == Tier::disk;
+    engine.storage.push_back({tier, pages, owned});
+    setup.world.storage.push_back({tier, pages, !owned});
+  }
+  engine.path = choose<CachePath>(
+      e, "cache.path",
+      {{"via_host", CachePath::via_host}, {"direct", CachePath::direct}, {"auto", CachePath::automatic}});
+  check_storage(e, setup);
+  const bool split = e.flag("cache.split_kv");
+  engine.storage_objects = engine.host_layout == Layout::layer_first ? shape.layers * shape.planes
+                           : split                                   ? shape.planes
+                                                                     : 1;
+  StorageIdentity identity;
+  identity.model = setup.model.name;
+  identity.revision = e.text("model.revision");
+  identity.kv_dtype = setup.model.kv_dtype;
+  identity.page_tokens = shape.page_tokens;
+  identity.layout = e.text("cache.layout");
+  identity.tp = engine.ranks;
+  identity.name_space = e.text("cache.namespace");
+  engine.storage_space = storage_space(identity);
+  engine.storage_batch_pages = static_cast<Pages>(e.integer("cache.storage_batch_pages"));
+  engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
+}
+
+void configure_prefetch(const Experiment& e, EngineConfig& engine) {
+  engine.prefetch_policy = choose<PrefetchPolicy>(e, "cache.prefetch_policy",
+                                                  {{"best_effort", PrefetchPolicy::best_effort},
+                                                   {"wait_complete", PrefetchPolicy::wait_complete},
+                                                   {"timeout", PrefetchPolicy::timeout}});
+  engine.prefetch_timeout_base_ns = nanoseconds(e, "cache.prefetch_timeout_base_s");
+  engine.prefetch_timeout_per_ki_token_ns = nanoseconds(e, "cache.prefetch_timeout_per_ki_token_s");
+  engine.prefetch_timeout_most_ns = nanoseconds(e, "cache.prefetch_timeout_most_s");
+  engine.prefetch_min_tokens = static_cast<Tokens>(e.integer("cache.prefetch_min_tokens"));
+  engine.prefetch_host_share = static_cast<std::uint32_t>(e.number("cache.prefetch_host_share") * 1024 + 0.5);
+  engine.prefetch_retry_steps = static_cast<std::uint32_t>(e.integer("cache.prefetch_retry_steps"));
+  engine.prefetch_attempts = static_cast<std::uint32_t>(e.integer("cache.prefetch_attempts"));
+}
+
+std::string gigabytes_a_second(double bytes_per_second) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%g GB/s", bytes_per_second / 1e9);
+  return text;
+}
+
+// Figures that an experiment varies without a file of its own; said in the notes.
+void override_hardware(const Experiment& e, Setup& setup) {
+  HardwareSpec& hw = setup.hardware;
+  const auto change = [&](const char* key, bool has_one, const char* what, double before, auto apply) {
+    const double wanted = e.number(key) * 1e9;
+    if (wanted == 0) return;
+    if (!has_one)
+      throw InputError(e.where(key) + ": " + hw.name + " has no " + what + "; leave it out, or set it to 0");
+    apply(wanted);
+    setup.notes.push_back(std::string(key) + ": " + what + " at " + gigabytes_a_second(wanted) + " instead of " +
+                          gigabytes_a_second(before) + " as of " + hw.name);
+  };
+  change("hardware.disk_read_gbps", hw.has_drives(), "drives", hw.drive_read_bandwidth * hw.drive_count,
+         [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
+  change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
+         [&](double rate) { hw.drive_write_bandwidth = rate / hw.drive_count; });
+  change("hardware.remote_gbps", hw.has_pool(), "remote pool",
+         std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
+           hw.nic_bandwidth = rate / hw.nic_count;
+           hw.pool_bandwidth = rate;
+         });
+  change("hardware.host_link_gbps", true, "GPU's host link", hw.host_to_device, [&](double rate) {
+    hw.kernel_read *= rate / hw.host_to_device;
+    hw.kernel_write *= rate / hw.device_to_host;
+    hw.kernel_block_rate *= rate / hw.host_to_device;
+    hw.host_to_device = hw.device_to_host = rate;
+  });
 }
 
 void configure_scheduler(const Experiment& e, EngineConfig& engine) {
@@ -176,6 +280,29 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
 
 std::uint64_t rate(double bytes_per_second) { return static_cast<std::uint64_t>(bytes_per_second + 0.5); }
 
+void configure_world(const Experiment& e, Setup& setup) {
+  const HardwareSpec& hw = setup.hardware;
+  WorldConfig& world = setup.world;
+  world.ranks = setup.engine.ranks;
+  world.h2d_bytes_per_second = rate(hw.host_to_device);
+  world.d2h_bytes_per_second = rate(hw.device_to_host);
+  if (e.flag("sim.both_ways_shared"))
+    world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
+  if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
+  // Ranks beyond one socket's accelerators sit on further ones, each with its own root.
+  const double sockets = std::ceil(world.ranks / hw.accelerators_per_socket);
+  world.root_bytes_per_second = rate(hw.pcie_root_bandwidth * sockets);
+  world.disk_read_bytes_per_second = rate(hw.drive_read_bandwidth * hw.drive_count);
+  world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
+  world.nic_bytes_per_second = rate(hw.nic_bandwidth * hw.nic_count);
+  world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
+  world.storage_stall_share = e.number("sim.storage_stall_share");
+  world.storage_stall_factor = e.number("sim.storage_stall_factor");
+  world.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  world.layer_groups = std::max(1U, setup.engine.shape.layers);
+  world.cost = setup.cost.get();
+}
+
 }  // namespace
 
 Setup make_setup(const Experiment& e) {
@@ -190,6 +317,7 @@ Setup make_setup(const Experiment& e) {
   setup.model = model_of(e, dtype);
   setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
                                                    : hardware_from_file(e.path("hardware.file").string());
+  override_hardware(e, setup);
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
@@ -198,14 +326,10 @@ Setup make_setup(const Experiment& e) {
   configure_cache(e, setup.engine);
   configure_scheduler(e, setup.engine);
   size_tiers(e, setup);
-
-  setup.world.ranks = tp;
-  setup.world.h2d_bytes_per_second = rate(setup.hardware.host_to_device);
-  setup.world.d2h_bytes_per_second = rate(setup.hardware.device_to_host);
-  if (e.flag("sim.dram_shared")) setup.world.dram_bytes_per_second = rate(setup.hardware.dram_bandwidth);
-  setup.world.layer_groups = std::max(1U, setup.engine.shape.layers);
-  setup.world.cost = setup.cost.get();
-  setup.notes = setup.model.inexact;
+  configure_storage(e, setup);
+  configure_prefetch(e, setup.engine);
+  configure_world(e, setup);
+  setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
   return setup;
 }

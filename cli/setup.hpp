@@ -21,6 +21,7 @@ struct Setup {
   std::unique_ptr<RooflineCost> cost;
   EngineConfig engine;
   WorldConfig world;
+  bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
 };
 

@@ -27,6 +27,9 @@ constexpr std::string_view kInfoOption = "--from-sglang-server-info";
 constexpr std::size_t kMostText = std::size_t{1} << 20;
 constexpr int kMostDepth = 64;
 
+// Of a storage tier whose size no flag says.
+constexpr double kUnboundedGib = 1e9;
+
 // SGLang counts 10^9 bytes, and for each rank; here a tier is all ranks together.
 double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
 
@@ -270,7 +273,8 @@ class SglangReader {
     if (flag.takes == Takes::integer || flag.takes == Takes::tokens) {
       const auto number = number_of<std::int64_t>(given.value);
       const bool unchunked = flag.field == "chunked_prefill_size" && number == -1;
-      const std::int64_t least = flag.field == "hicache_size" ? 0 : 1;
+      const bool zero = flag.field == "hicache_size" || flag.field == "hicache_storage_prefetch_retry_poll_interval";
+      const std::int64_t least = zero ? 0 : 1;
       if (!number || (*number < least && !unchunked)) refuse(given, "an integer of at least " + std::to_string(least));
     }
     if (flag.takes == Takes::number) {
@@ -384,14 +388,34 @@ class SglangReader {
       }
       return;
     }
+    // One back end: a disk of the engine's own, or a store beyond it that evicts by itself.
     const std::string& backend = value("hicache_storage_backend");
-    const std::string tier = backend == "file" || backend == "nixl" ? "disk" : "remote";
-    const std::string prefix = "tiers." + tier + ".";
+    const bool disk = backend == "file" || backend == "nixl";
+    remove_tier(disk ? "remote" : "disk", where("hicache_storage_backend"));
+    if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
+    const std::string prefix = disk ? "tiers.disk." : "tiers.remote.";
     if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
-      experiment_.set(prefix + "gib=1e9", where("hicache_storage_backend"));
+      experiment_.set(prefix + "gib=" + number_text(kUnboundedGib), where("hicache_storage_backend"));
       note("no flag says how much " + backend + " holds: " + prefix + "gib is without bound");
     }
-    if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
+  }
+
+  // Mooncake's: what each rank gives to the pool, in bytes or as "4gb".
+  void apply_segment(const Json& setting, const std::string& from) {
+    std::string text = setting.is_string() ? setting.get<std::string>() : setting.dump();
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    double unit = 1;
+    for (const auto& [name, bytes] : {std::pair{"tb", 1099511627776.0}, {"gb", 1073741824.0}, {"mb", 1048576.0}}) {
+      if (!text.ends_with(name)) continue;
+      text.resize(text.size() - 2);
+      unit = bytes;
+    }
+    const auto number = number_of<double>(text);
+    if (!number || !std::isfinite(*number) || *number <= 0)
+      throw InputError(from + ": global_segment_size must be a number of bytes, or as 4gb");
+    const auto ranks = static_cast<double>(experiment_.integer("parallel.tp"));
+    experiment_.set("tiers.remote.gib=" + number_text(*number * unit / 1073741824.0 * ranks),
+                    from + " global_segment_size");
   }
 
   void apply_extra_config() {
@@ -409,6 +433,10 @@ class SglangReader {
     const Json config = read_object(text, name + " (YAML and TOML aren't read here)");
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
+      if (field == "global_segment_size" && value("hicache_storage_backend") == "mooncake") {
+        apply_segment(setting, from);
+        continue;
+      }
       const auto* known =
           std::ranges::find(kKeys, std::string_view(field), &std::pair<std::string_view, std::string_view>::first);
       if (known == std::end(kKeys)) {
@@ -594,6 +622,8 @@ class SglangWriter {
         say_host_tier();
       } else if (flag.field == "max_total_tokens") {
         say_device_tier();
+      } else if (flag.field == "hicache_storage_backend") {
+        say_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
         say_extra_config();
       } else if (!flag.key.empty()) {
@@ -657,8 +687,29 @@ class SglangWriter {
     return number_text(std::nextafter(host / device, 2 * host));
   }
 
+  bool has_tier(const std::string& tier) const {
+    return e_.integer("tiers." + tier + ".tokens") != 0 || e_.number("tiers." + tier + ".gib") != 0;
+  }
+
+  void say_storage() {
+    if (has_tier("disk") && has_tier("remote")) {
+      note("the disk and the remote tier: --hicache-storage-backend names one back end");
+    } else if (has_tier("disk")) {
+      say("--hicache-storage-backend", "file");
+      if (e_.number("tiers.disk.gib") != kUnboundedGib) note("the disk tier's size: there is no flag for it");
+    } else if (has_tier("remote")) {
+      say("--hicache-storage-backend", "mooncake");
+      if (e_.integer("tiers.remote.tokens") != 0) note("tiers.remote.tokens: a back end's size is said in bytes");
+    }
+  }
+
   void say_extra_config() {
     nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    const double remote = e_.number("tiers.remote.gib");
+    if (remote != 0 && remote != kUnboundedGib && !has_tier("disk")) {
+      const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
+      config["global_segment_size"] = number_text(remote / ranks) + "gb";
+    }
     const auto add = [&](const char* field, const char* key) {
       for (const Experiment::Key& known : Experiment::keys()) {
         if (known.name != key) continue;
@@ -684,7 +735,8 @@ class SglangWriter {
     if (flag.takes != Takes::word) {
       const std::int64_t number = e_.integer(key);
       const bool one_engine = flag.field == "dp_size" && number == 1;
-      if (number != 0 && !one_engine) say(flag.name, std::to_string(number));
+      const bool preset = flag.field.starts_with("hicache_storage_") && std::to_string(number) == flag.preset;
+      if (number != 0 && !one_engine && !preset) say(flag.name, std::to_string(number));
       return;
     }
     std::string word = e_.text(key);
@@ -709,6 +761,12 @@ class SglangWriter {
                                                                                {"cache.load_back_min_tokens", "10"},
                                                                                {"cache.load_back_quota_tokens", "0"},
                                                                                {"cache.output", "true"},
+                                                                               {"cache.prefetch_timeout_most_s", "0.0"},
+                                                                               {"cache.prefetch_host_share", "0.5"},
+                                                                               {"cache.storage_batch_pages", "128"},
+                                                                               {"cache.storage_retries", "0"},
+                                                                               {"cache.split_kv", "false"},
+                                                                               {"cache.namespace", ""},
                                                                                {"cluster.route", "round_robin"},
                                                                                {"cluster.prefill", "0"},
                                                                                {"cluster.decode", "0"}};
@@ -717,16 +775,12 @@ class SglangWriter {
       note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
     }
     for (const auto& [key, fixed] : kFixed) {
-      const bool is_text =
-          key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" || key == "cluster.route";
+      const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" ||
+                           key == "cluster.route" || key == "cache.namespace";
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }
-    for (const char* tier : {"disk", "remote"}) {
-      const std::string prefix = std::string("tiers.") + tier + ".";
-      if (e_.integer(prefix + "tokens") != 0 || e_.number(prefix + "gib") != 0)
-        note("the " + std::string(tier) + " tier: add --hicache-storage-backend and what that back end needs");
-    }
+    if (!hierarchical_ && setup_.has_storage()) note("storage tiers without a host tier: HiCache has none");
     if (hierarchical_ && e_.text("cache.layout") == "page_first" && e_.text("cache.io") == "direct")
       note("SGLang rewrites page_first to page_first_direct for direct copies");
     if (hierarchical_ && e_.text("cache.layout") == "page_first_direct" && e_.text("cache.io") != "direct")

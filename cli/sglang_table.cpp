@@ -43,6 +43,8 @@ constexpr Modelled kModelled[] = {
      "file sim mooncake hf3fs nixl aibrix dynamic eic simm mori shm kvcc npu_memcache", "", true},
     {"hicache_storage_prefetch_policy", Takes::word, "timeout", "best_effort wait_complete timeout",
      "cache.prefetch_policy", true},
+    {"hicache_storage_prefetch_retry_poll_interval", Takes::integer, "0", "", "cache.prefetch_retry_steps", true},
+    {"hicache_storage_prefetch_max_attempts", Takes::integer, "4", "", "cache.prefetch_attempts", true},
     {"hicache_storage_backend_extra_config", Takes::text, "", "", "", true},
 };
 
@@ -86,8 +88,6 @@ constexpr NotModelled kNotModelled[] = {
     {"separate roles aren't served yet",
      "disaggregation_decode_enable_radix_cache! disaggregation_decode_enable_offload_kvcache! "
      "disaggregation_decode_retraction_backup disaggregation_decode_host_receive_threshold=0"},
-    {"a declined prefetch isn't tried again",
-     "hicache_storage_prefetch_retry_poll_interval=0 hicache_storage_prefetch_max_attempts=4"},
     {"that file isn't read: give what it says as flags", "config"},
 };
 

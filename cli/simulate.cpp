@@ -24,6 +24,7 @@ void simulate(const Arguments& arguments) {
   ServeTerms terms;
   terms.world = experiment.text("sim.world").c_str();
   terms.device = "model";
+  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
   serve(experiment, setup, *world, arguments, terms);
 }
 

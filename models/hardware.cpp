@@ -13,14 +13,14 @@ namespace kvtwin {
 
 namespace {
 
-enum class Dimension : std::uint8_t { bytes, rate, flops, time, fraction, count };
+enum class Dimension : std::uint8_t { bytes, rate, flops, time, fraction, count, frequency };
 
 struct Unit {
   std::string_view name;
   Dimension dimension;
   double factor;
 };
-constexpr std::array<Unit, 22> kUnits{{{"B", Dimension::bytes, 1},          {"KiB", Dimension::bytes, 1024},
+constexpr std::array<Unit, 24> kUnits{{{"B", Dimension::bytes, 1},          {"KiB", Dimension::bytes, 1024},
                                        {"MiB", Dimension::bytes, 1048576},  {"GiB", Dimension::bytes, 1073741824},
                                        {"MB", Dimension::bytes, 1e6},       {"GB", Dimension::bytes, 1e9},
                                        {"B/s", Dimension::rate, 1},         {"MB/s", Dimension::rate, 1e6},
@@ -30,7 +30,8 @@ constexpr std::array<Unit, 22> kUnits{{{"B", Dimension::bytes, 1},          {"Ki
                                        {"PFLOP/s", Dimension::flops, 1e15}, {"s", Dimension::time, 1},
                                        {"ms", Dimension::time, 1e-3},       {"us", Dimension::time, 1e-6},
                                        {"ns", Dimension::time, 1e-9},       {"fraction", Dimension::fraction, 1},
-                                       {"count", Dimension::count, 1},      {"accelerators", Dimension::count, 1}}};
+                                       {"count", Dimension::count, 1},      {"accelerators", Dimension::count, 1},
+                                       {"IOPS", Dimension::frequency, 1},   {"MIOPS", Dimension::frequency, 1e6}}};
 
 struct Field {
   std::string_view key;
@@ -75,10 +76,40 @@ constexpr std::array<Field, 29> kFields{{
     {"dram_bandwidth", D::rate, &H::dram_bandwidth, 5e12, "5 TB/s"},
 }};
 constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
+// Of one device each: it has all of them or none.
+constexpr std::array<Field, 9> kDrives{{
+    {"drive_count", D::count, &H::drive_count, 64, "64", false},
+    {"drive_read_bandwidth", D::rate, &H::drive_read_bandwidth, 32e9, "32 GB/s", false},
+    {"drive_write_bandwidth", D::rate, &H::drive_write_bandwidth, 32e9, "32 GB/s", false},
+    {"drive_read_iops", D::frequency, &H::drive_read_iops, 20e6, "20 MIOPS", false},
+    {"drive_write_iops", D::frequency, &H::drive_write_iops, 20e6, "20 MIOPS", false},
+    {"drive_read_latency", D::time, &H::drive_read_latency, 0.1, "100 ms", false},
+    {"drive_write_latency", D::time, &H::drive_write_latency, 0.1, "100 ms", false},
+    {"drive_queue_depth", D::count, &H::drive_queue_depth, 65536, "65,536", false},
+    {"disk_look_up", D::time, &H::disk_look_up, 1, "1 s", false},
+}};
+constexpr std::array<Field, 7> kNetwork{{
+    {"nic_count", D::count, &H::nic_count, 64, "64", false},
+    {"nic_bandwidth", D::rate, &H::nic_bandwidth, 200e9, "200 GB/s", false},
+    {"nic_latency", D::time, &H::nic_latency, 0.1, "100 ms", false},
+    {"nic_object", D::time, &H::nic_object, 0.1, "100 ms", false},
+    {"pool_bandwidth", D::rate, &H::pool_bandwidth, 100e12, "100 TB/s", false},
+    {"pool_latency", D::time, &H::pool_latency, 1, "1 s", false},
+    {"pool_look_up", D::time, &H::pool_look_up, 1, "1 s", false},
+}};
+constexpr std::array<Field, 2> kGpuDirect{{
+    {"gpudirect_bandwidth", D::rate, &H::gpudirect_bandwidth, 1e12, "1,000 GB/s", false},
+    {"gpudirect_object", D::time, &H::gpudirect_object, 0.1, "100 ms", false},
+}};
+constexpr Field kRoot{"pcie_root_bandwidth", D::rate, &H::pcie_root_bandwidth, 4e12, "4,000 GB/s", false};
 
 std::vector<Field> fields() {
   std::vector<Field> all(kFields.begin(), kFields.end());
   all.push_back(kSharing);
+  all.insert(all.end(), kDrives.begin(), kDrives.end());
+  all.insert(all.end(), kNetwork.begin(), kNetwork.end());
+  all.insert(all.end(), kGpuDirect.begin(), kGpuDirect.end());
+  all.push_back(kRoot);
   return all;
 }
 
@@ -123,6 +154,16 @@ const Field& find_field(std::span<const Field> known, const std::string& key, co
   throw ModelError(file + ": " + unknown_name("number", key, names));
 }
 
+// All figures of a device, or none.
+void check_device(const HardwareSpec& spec, std::span<const Field> device, const ConfigReader& numbers) {
+  const auto given = [&](const Field& field) { return spec.*field.member > 0; };
+  const auto first = std::ranges::find_if(device, given);
+  if (first == device.end()) return;
+  for (const Field& field : device) {
+    if (!given(field)) numbers.fail(field.key, "given, as " + std::string(first->key) + " is");
+  }
+}
+
 }  // namespace
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
@@ -147,6 +188,9 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   if (spec.inline_limit > 0 && !(spec.inline_rate > 0)) {
     ConfigReader(*numbers, file).fail("inline_rate", "given, as inline_limit is");
   }
+  check_device(spec, kDrives, ConfigReader(*numbers, file));
+  check_device(spec, kNetwork, ConfigReader(*numbers, file));
+  check_device(spec, kGpuDirect, ConfigReader(*numbers, file));
   return spec;
 }
 

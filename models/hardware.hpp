@@ -1,12 +1,13 @@
-// A machine's figures: one accelerator, its link to the host, its peers and the host's memory. Read from a
-// preset or a JSON file of the same form:
+// A machine's figures: one accelerator, its link to the host, its peers, the host's memory, drives and NICs. Read from
+// a preset or a JSON file of the same form:
 //
 //   {"description": "...", "numbers": {"memory_bandwidth": {"value": 4.8, "unit": "TB/s", "source": "...", "date":
 //   "..."}, ...}}
 //
 // Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
 // are measurements: models/roofline rounds them once into integers and no double goes further.
-// All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit and inline_rate: left out, they are 0.
+// All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit and inline_rate, and those of storage, by the
+// device: all of the drives', of the network's and its pool's, of GPUDirect's, or none. Left out, they are 0.
 //
 // Errors: ModelError for an unknown preset or key (the nearest is named), a missing or non-positive number, a
 // unit of another kind, and a number that no machine reaches (lint limits: host link 1,000 GB/s, memory
@@ -76,6 +77,31 @@ struct HardwareSpec {
   // Host memory of one socket, and how many accelerators share it.
   double dram_bandwidth = 0;  // usable
   double accelerators_per_socket = 0;
+
+  // Storage of one socket; 0 = it has no such device. One drive:
+  double drive_count = 0;
+  double drive_read_bandwidth = 0, drive_write_bandwidth = 0;  // sequential
+  double drive_read_iops = 0, drive_write_iops = 0;            // of requests too small for the bandwidth
+  double drive_read_latency = 0, drive_write_latency = 0;      // of one request alone
+  double drive_queue_depth = 0;                                // requests under way at once
+  double disk_look_up = 0;                                     // asking the index of what is stored, a batch
+  // One NIC, each direction, and the remote pool behind it.
+  double nic_count = 0;
+  double nic_bandwidth = 0;
+  double nic_latency = 0;     // of one object's read or write, and its queue pair's depth hides it
+  double nic_object = 0;      // a NIC's time for one object, whatever its size
+  double pool_bandwidth = 0;  // of all pool hosts together, each direction
+  double pool_latency = 0;    // of a request to the pool: where the objects lie, or where they go
+  double pool_look_up = 0;    // the round trip of asking for a batch
+  // Between drives or NICs and one accelerator's memory, past host memory.
+  double gpudirect_bandwidth = 0;
+  double gpudirect_object = 0;  // an accelerator's submitters' time for one object
+  // PCIe root of one socket, each direction: what all its accelerators, drives and NICs together move. 0 = never binds.
+  double pcie_root_bandwidth = 0;
+
+  bool has_drives() const { return drive_count > 0; }
+  bool has_pool() const { return nic_count > 0; }
+  bool has_gpudirect() const { return gpudirect_bandwidth > 0; }
 };
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file);

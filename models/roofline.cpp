@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace kvtwin {
 
@@ -104,6 +105,32 @@ TransferCoefficients transfer_coefficients(const HardwareSpec& hw, Direction dir
   return t;
 }
 
+StorageTierCoefficients disk_coefficients(const HardwareSpec& hw) {
+  StorageTierCoefficients tier;
+  if (!hw.has_drives()) return tier;
+  tier.look_up_ns = rounded(hw.disk_look_up * 1e9);
+  tier.read.object_ns = rounded(hw.drive_read_latency * 1e9);
+  tier.write.object_ns = rounded(hw.drive_write_latency * 1e9);
+  tier.read.depth = tier.write.depth = std::max<std::uint64_t>(1, rounded(hw.drive_queue_depth * hw.drive_count));
+  tier.read.object_fs = fs(1, hw.drive_read_iops * hw.drive_count);
+  tier.write.object_fs = fs(1, hw.drive_write_iops * hw.drive_count);
+  tier.read.rate = whole_rate(hw.drive_read_bandwidth * hw.drive_count);
+  tier.write.rate = whole_rate(hw.drive_write_bandwidth * hw.drive_count);
+  return tier;
+}
+
+StorageTierCoefficients remote_coefficients(const HardwareSpec& hw) {
+  StorageTierCoefficients tier;
+  if (!hw.has_pool()) return tier;
+  tier.look_up_ns = rounded(hw.pool_look_up * 1e9);
+  tier.read.request_ns = rounded(hw.pool_latency * 1e9);
+  tier.read.object_ns = rounded(hw.nic_latency * 1e9);
+  tier.read.object_fs = fs(hw.nic_object, hw.nic_count);
+  tier.read.rate = whole_rate(std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth));
+  tier.write = tier.read;
+  return tier;
+}
+
 // The lower of two rates of which 0 is "as fast as the link".
 std::uint64_t slower(std::uint64_t a, std::uint64_t b) {
   if (a == 0) return b;
@@ -124,8 +151,9 @@ std::uint64_t engine_rate(const TransferCoefficients& t, Bytes piece) {
   return cap(std::max<std::uint64_t>(1, limited), t);
 }
 
+constexpr Wide kPsPerNs = 1000;
+
 TimeNs latency(Wide ps) {
-  constexpr Wide kPsPerNs = 1000;
   const Wide ns = (ps + (kPsPerNs - 1)) / kPsPerNs;
   return static_cast<TimeNs>(std::min<Wide>(ns, static_cast<Wide>(std::numeric_limits<TimeNs>::max())));
 }
@@ -160,6 +188,12 @@ RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec&
   }
   c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
   c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
+  c.disk = disk_coefficients(hw);
+  c.remote = remote_coefficients(hw);
+  if (hw.has_gpudirect()) {
+    c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth);
+    c.gpudirect_object_fs = fs(hw.gpudirect_object, 1);
+  }
   return c;
 }
 
@@ -219,11 +253,34 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
   return to_ns(total);
 }
 
-TransferCost RooflineCost::storage(const StorageWork&) const { return {}; }
+TransferCost RooflineCost::storage(const StorageWork& work) const {
+  const StorageTierCoefficients& tier = work.tier == Tier::disk ? c_.disk : c_.remote;
+  if (work.verb == StorageVerb::look_up) return {latency(Wide{tier.look_up_ns} * kPsPerNs), 0, 0};
+  const StorageCoefficients& c = work.verb == StorageVerb::get ? tier.read : tier.write;
+  const Wide request = Wide{c.request_ns} + c.object_ns;
+  if (work.verb == StorageVerb::remove || work.pages == 0) return {latency(request * kPsPerNs), 0, 0};
+  const Wide objects = product(product(work.pages, work.objects), work.ranks);
+  const Wide bytes = product(product(work.pages, work.page_bytes), work.ranks);
+  constexpr Wide kMostBytes = std::numeric_limits<Bytes>::max();
+  // The least time for all bytes, by each of the limits that count objects.
+  const Wide rounds = c.depth == 0 ? 1 : (objects + c.depth - 1) / c.depth;
+  Wide least_fs = std::max(product(c.object_fs, objects), product(product(rounds - 1, c.object_ns), kFsPerNs));
+  std::uint64_t rate = c.rate;
+  if (work.memory == Tier::device) {
+    least_fs = std::max(least_fs, product(c_.gpudirect_object_fs, objects / std::max(1U, work.ranks)));
+    const Wide direct = product(c_.gpudirect_rate, work.ranks);
+    rate = slower(rate, static_cast<std::uint64_t>(std::min(direct, kMostBytes)));
+  }
+  if (least_fs > 0) {
+    constexpr Wide kFsPerSecond = 1'000'000'000'000'000U;
+    const Wide limited = product(bytes, kFsPerSecond) / least_fs;
+    rate = slower(rate, static_cast<std::uint64_t>(std::max<Wide>(1, std::min(limited, kMostBytes))));
+  }
+  return {latency(request * kPsPerNs), static_cast<Bytes>(std::min(bytes, kMostBytes)), rate};
+}
 
 TransferCost RooflineCost::transfer(const Plan& plan) const {
   const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
-  constexpr Wide kPsPerNs = 1000;
   const Wide launch = t.launch_ns * kPsPerNs;
   const Wide engine = t.call_ns * kPsPerNs + Wide{plan.descriptors} * t.gap_ps;
   switch (plan.path) {
@@ -275,6 +332,22 @@ std::string to_string(const RooflineCoefficients& c) {
     line(prefix + "kernel_rate", t.kernel_rate, "bytes/s");
     line(prefix + "scatter_rate", t.scatter_rate, "bytes/s");
     line(prefix + "staging", t.staging_bytes, "bytes");
+  }
+  for (const auto& [name, tier] : {std::pair{"disk.", &c.disk}, std::pair{"remote.", &c.remote}}) {
+    if (tier->read.rate == 0) continue;
+    line(std::string(name) + "look_up", tier->look_up_ns, "ns");
+    for (const auto& [verb, s] : {std::pair{"read.", &tier->read}, std::pair{"write.", &tier->write}}) {
+      const std::string prefix = std::string(name) + verb;
+      line(prefix + "request", s->request_ns, "ns");
+      line(prefix + "object", s->object_ns, "ns");
+      line(prefix + "depth", s->depth, "objects");
+      line(prefix + "object_gap", s->object_fs, "fs/object");
+      line(prefix + "rate", s->rate, "bytes/s");
+    }
+  }
+  if (c.gpudirect_rate != 0) {
+    line("gpudirect.rate", c.gpudirect_rate, "bytes/s");
+    line("gpudirect.object", c.gpudirect_object_fs, "fs/object");
   }
   return text;
 }

@@ -22,6 +22,14 @@
 //   staged       copy engine's latency + launch + relayout of the last chunk, then bytes at
 //                min(copy engine, scatter rate)
 //
+// Storage, all ranks' n objects together, over all drives or NICs of the socket (latency, then bytes at a rate):
+//   get, set     request + one object's latency L, then the slowest of: sequential bandwidth, IOPS, per-object times of
+//                NICs and GPUDirect's submitters, and the queue: ceil(n / depth) - 1 further rounds of L. So alone it
+//                takes request + L + max(bytes / rate, (rounds - 1) * L). GPUDirect has a ceiling of its own.
+//   look_up      one answer of the index, or one round trip, a batch
+//   remove       a request
+// An idle link between is the world's matter: it bounds the rate further.
+//
 // Units: femtoseconds (10^-15 s) a unit of work, so that a tiny model on a fast machine keeps its digits. They
 // are rounded once, half up, out of doubles made with + - * / alone; every answer is 128-bit integer arithmetic,
 // rounded up to nanoseconds, so equal on all machines. Closed form in `steps`: O(1).
@@ -57,6 +65,22 @@ struct TransferCoefficients {
   friend bool operator==(const TransferCoefficients&, const TransferCoefficients&) = default;
 };
 
+// One direction of one storage tier, all its devices together.
+struct StorageCoefficients {
+  std::uint64_t request_ns = 0;  // a batch's own latency
+  std::uint64_t object_ns = 0;   // one object's latency, alone
+  std::uint64_t depth = 0;       // objects under way at once; 0 = all
+  std::uint64_t object_fs = 0;   // least time between two objects
+  std::uint64_t rate = 0;        // bytes/s; 0 = no such tier
+  friend bool operator==(const StorageCoefficients&, const StorageCoefficients&) = default;
+};
+
+struct StorageTierCoefficients {
+  StorageCoefficients read, write;
+  std::uint64_t look_up_ns = 0;
+  friend bool operator==(const StorageTierCoefficients&, const StorageTierCoefficients&) = default;
+};
+
 // Of one rank. Calibration fits these; coefficients_of() makes them from published figures.
 struct RooflineCoefficients {
   std::uint64_t step_fs = 0;           // at least 1 ns, so that time grows with every step
@@ -77,6 +101,9 @@ struct RooflineCoefficients {
   std::uint64_t window_tokens = 0;           // 0 = no window layers
   std::uint64_t reduce_token_fs = 0;         // all-reduce, a token
   TransferCoefficients host_to_device, device_to_host;
+  StorageTierCoefficients disk, remote;
+  std::uint64_t gpudirect_rate = 0;       // bytes/s of one rank; 0 = has none
+  std::uint64_t gpudirect_object_fs = 0;  // of one rank
   friend bool operator==(const RooflineCoefficients&, const RooflineCoefficients&) = default;
 };
 

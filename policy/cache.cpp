@@ -365,8 +365,10 @@ Hold Cache::hold(NodeId end) {
   if (end == tree_.root() || !tree_.node(end).on_host()) return hold;
   hold.host_end = end;
   tree_.lease_host(end);
-  NodeId above = end;
-  while (above != tree_.root() && tree_.node(above).on_host()) above = tree_.node(above).parent;
+  NodeId above = end;  // a copy that is on its way may fail
+  while (above != tree_.root() && tree_.node(above).on_host() && tree_.node(above).backup == OperationId::none) {
+    above = tree_.node(above).parent;
+  }
   if (above == tree_.root() || !tree_.leaves_by_choice()) return hold;
   hold.device_end = above;
   tree_.lease_device(above);

@@ -24,14 +24,14 @@ std::optional<PageKey> namespace_seed(std::optional<std::string_view> extra_key,
 // What the KV in a store is KV of. A page's key names tokens; two of these that differ in anything never share a
 // stored page. Missing parts are empty or 0.
 struct StorageIdentity {
-  std::string_view model, revision, kv_dtype;
+  std::string_view model = {}, revision = {}, kv_dtype = {};
   std::uint32_t page_tokens = 0;
-  std::string_view layout;       // of the stored bytes
-  std::uint32_t tp = 1, pp = 1;  // the rank layout: into how many parts a page is cut ...
-  std::uint32_t rank = 0;        // ... and which this is; 0 where one engine stands for all its ranks, or the parts
-                                 // are all alike
-  std::string_view draft;        // of what else the pages hold
-  std::string_view name_space;   // the user's own partition of the store
+  std::string_view layout = {};      // of the stored bytes
+  std::uint32_t tp = 1, pp = 1;      // the rank layout: into how many parts a page is cut ...
+  std::uint32_t rank = 0;            // ... and which this is; 0 where one engine stands for all its ranks, or the parts
+                                     // are all alike
+  std::string_view draft = {};       // of what else the pages hold
+  std::string_view name_space = {};  // the user's own partition of the store
 };
 // SHA-256 over "kvtwin-storage-v1" and each field, in order: a string as its length (8 bytes LE) and its bytes, a
 // number as 8 bytes LE.

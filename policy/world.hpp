@@ -14,7 +14,7 @@ struct LaneSpan {
   TimeNs begin = 0, end = 0;  // it held the lane
   TimeNs flowing = 0;         // transfers: bytes moved from here to the end
   TimeNs stalled_ns = 0;      // passes: waited for gates, after the begin
-  Bytes bytes = 0;            // transfers: moved, of one rank
+  Bytes bytes = 0;            // h2d, d2h: moved, of one rank; storage lanes: of all ranks together
   std::uint64_t steps = 0;    // passes: done
   Status status = Status::done;
 };

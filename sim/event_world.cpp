@@ -1,9 +1,7 @@
 // The faithful event heap: every flow has its lane's link to itself, so its end is known at its start.
-#include <algorithm>
-#include <array>
 #include <memory>
 
-#include "policy/check.hpp"
+#include "sim/links.hpp"
 #include "sim/world.hpp"
 #include "sim/world_core.hpp"
 
@@ -12,7 +10,7 @@ namespace {
 
 class EventWorld final : public World, private FlowBackend {
  public:
-  explicit EventWorld(const WorldConfig& config) : config_(config), core_(config, *this) {}
+  explicit EventWorld(const WorldConfig& config) : links_(config), core_(config, *this) {}
 
   Substrate& substrate() override { return core_; }
   TimeNs now() const override { return core_.now(); }
@@ -27,15 +25,14 @@ class EventWorld final : public World, private FlowBackend {
   }
 
  private:
-  void start_flow(std::uint32_t slot, Lane lane, Bytes, std::uint64_t most) override {
-    const std::uint64_t link = lane == Lane::h2d ? config_.h2d_bytes_per_second : config_.d2h_bytes_per_second;
-    const std::uint64_t rate = most == 0 ? link : std::min(link, most);
-    core_.flow_rate(slot, Instant{core_.now(), 0.0}, static_cast<double>(rate) / static_cast<double>(kNsPerSecond));
+  void start_flow(std::uint32_t slot, const Flow& flow) override {
+    const double rate = links_.alone(flow);
+    core_.flow_rate(slot, Instant{core_.now(), 0.0}, rate / static_cast<double>(kNsPerSecond));
     core_.flow_ended(slot);
   }
   void stop_flow(std::uint32_t) override {}
 
-  WorldConfig config_;
+  Links links_;
   WorldCore core_;
 };
 

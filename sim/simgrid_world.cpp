@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "policy/check.hpp"
+#include "sim/links.hpp"
 #include "sim/simgrid_compat.hpp"
 #include "sim/world_core.hpp"
 
@@ -48,32 +49,37 @@ class FlowAction final : public kernel::Action {
 
 class FlowModel final : public kernel::Model, public FlowBackend {
  public:
-  explicit FlowModel(const WorldConfig& config)
-      : Model("kvtwin flows"), core_(config, *this), ranks_(static_cast<double>(config.ranks)) {
+  explicit FlowModel(const WorldConfig& config) : Model("kvtwin flows"), core_(config, *this), links_(config) {
     set_update_algorithm(UpdateAlgo::LAZY);
     set_maxmin_system(lmm::System::build("maxmin", true));
-    const auto down = static_cast<double>(config.h2d_bytes_per_second);
-    const auto up = static_cast<double>(config.d2h_bytes_per_second);
-    const auto dram = static_cast<double>(config.dram_bytes_per_second);
-    links_[static_cast<std::size_t>(Lane::h2d)] = get_maxmin_system()->constraint_new(nullptr, down);
-    links_[static_cast<std::size_t>(Lane::d2h)] = get_maxmin_system()->constraint_new(nullptr, up);
-    // A link that can never bind would only join all lanes into one system to solve.
-    if (dram > 0.0 && ranks_ * (down + up) > dram) dram_ = get_maxmin_system()->constraint_new(nullptr, dram);
+    for (std::size_t i = 0; i < kLinks; ++i) {
+      const auto link = static_cast<Link>(i);
+      // A flow needs a link of its own to live on; a further one that can never bind would only join lanes into one
+      // system to solve.
+      const bool own = link == Link::gpu_down || link == Link::gpu_up || link == Link::drives || link == Link::nic_in ||
+                       link == Link::nic_out;
+      const double rate = links_.rate(link);
+      if (rate > 0.0 && (own || links_.can_bind(link, config.ranks))) {
+        constraints_[i] = get_maxmin_system()->constraint_new(nullptr, rate);
+      }
+    }
   }
 
   WorldCore& core() { return core_; }
   const WorldCore& core() const { return core_; }
 
   // All ranks' flows of an operation start together, have equal bytes and see equal links, so max-min gives
-  // them equal rates. One variable stands for them: it loads its own link once and the shared one rank-fold.
-  void start_flow(std::uint32_t slot, Lane lane, Bytes bytes, std::uint64_t most) override {
-    auto* action = new FlowAction(*this, static_cast<double>(bytes), slot);
+  // them equal rates. One variable stands for them: it loads its own link once and the shared ones rank-fold.
+  void start_flow(std::uint32_t slot, const Flow& flow) override {
+    auto* action = new FlowAction(*this, flow.bytes, slot);
     action->set_last_update();
     lmm::System& system = *get_maxmin_system();
-    const double bound = most == 0 ? -1.0 : static_cast<double>(most);
-    action->set_variable(system.variable_new(action, 1.0, bound, 2));
-    system.expand(links_[static_cast<std::size_t>(lane)], action->get_variable(), 1.0, false);
-    if (dram_ != nullptr) system.expand(dram_, action->get_variable(), ranks_, false);
+    const Loads loads = links_.of(flow.lane, flow.tier, flow.ranks);
+    action->set_variable(system.variable_new(action, 1.0, flow.most > 0.0 ? flow.most : -1.0, loads.size()));
+    for (const LinkLoad& load : loads) {
+      lmm::Constraint* constraint = constraints_[static_cast<std::size_t>(load.link)];
+      if (constraint != nullptr) system.expand(constraint, action->get_variable(), load.weight, false);
+    }
     if (slot >= actions_.size()) actions_.resize(slot + 1);
     actions_[slot] = action;
     shares_changed_at(Instant{core_.now(), 0.0});
@@ -129,9 +135,8 @@ class FlowModel final : public kernel::Model, public FlowBackend {
   const kernel::ActionHeap& get_heap() const { return const_cast<FlowModel*>(this)->get_action_heap(); }
 
   WorldCore core_;
-  double ranks_;
-  std::array<lmm::Constraint*, kLanes> links_{};
-  lmm::Constraint* dram_ = nullptr;
+  Links links_;
+  std::array<lmm::Constraint*, kLinks> constraints_{};
   std::vector<FlowAction*> actions_;  // by slot
   bool changed_ = false;              // the shares have to be solved anew
   Instant instant_;                   // as of when

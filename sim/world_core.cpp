@@ -24,11 +24,20 @@ Pages whole_pages(double left, double total, Pages pages) {
 
 }  // namespace
 
-WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend) : config_(config), backend_(backend) {
+WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend)
+    : config_(config), backend_(backend), links_(config) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
   KV_CHECK(config.ranks > 0, "a world has at least one rank");
   KV_CHECK(config.layer_groups > 0, "a pass has at least one layer group");
   KV_CHECK(config.h2d_bytes_per_second > 0 && config.d2h_bytes_per_second > 0, "a PCIe link has a rate");
+  for (const StorageTier& tier : config.storage) {
+    const bool disk = tier.tier == Tier::disk;
+    KV_CHECK(disk || tier.tier == Tier::remote, "a storage tier is disk or remote");
+    KV_CHECK(disk ? config.disk_read_bytes_per_second > 0 && config.disk_write_bytes_per_second > 0
+                  : config.nic_bytes_per_second > 0,
+             "a storage tier has drives or a NIC");
+    stores_[static_cast<std::size_t>(tier.tier)].emplace(tier.pages, tier.evicts_itself);
+  }
 }
 
 // ---- records and queues --------------------------------------------------------------------------------
@@ -110,7 +119,7 @@ void WorldCore::tell_lane(std::uint32_t slot) {
     span.lane = record.transfer.lane;
     span.begin = record.transfer.lane_since;
     span.flowing = record.transfer.flow_since;
-    span.bytes = record.completion.bytes / config_.ranks;
+    span.bytes = record.transfer.storage ? record.completion.bytes : record.completion.bytes / config_.ranks;
   }
   lanes_->on_lane(span);
 }
@@ -122,6 +131,7 @@ void WorldCore::start_head(Queue& queue) {
     start_pass(queue.head);
     return;
   }
+  if (record.transfer.storage) plan_storage(queue.head);
   record.stage = Stage::latency;
   record.transfer.lane_since = now_;
   record.transfer.flow_since = now_;
@@ -132,20 +142,23 @@ void WorldCore::start_head(Queue& queue) {
 
 OperationId WorldCore::submit(const Operation& operation) {
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
-  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "the simulated worlds have no storage yet");
+  if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
   return submit_forward(std::get<ForwardOperation>(operation));
 }
 
 OperationId WorldCore::submit_transfer(const TransferOperation& operation) {
-  KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "the simulated worlds have no such lane yet");
+  KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "a transfer is between host and device");
   const std::uint32_t slot = new_record(Kind::transfer);
   Record& record = operations_[slot];
   record.transfer = Transfer{};
   record.transfer.lane = operation.lane;
   record.transfer.cost = config_.cost->transfer(operation.plan);
+  record.transfer.ranks = config_.ranks;
   record.transfer.pages = operation.plan.pages;
+  record.transfer.page_bytes = operation.plan.pages == 0 ? 0 : operation.plan.bytes / operation.plan.pages;
   record.transfer.plan_bytes = operation.plan.bytes;
-  record.piece = FlowPiece{.start = {}, .left = static_cast<double>(record.transfer.cost.bytes), .rate = 0.0};
+  record.transfer.flow_bytes = static_cast<double>(record.transfer.cost.bytes);
+  record.piece = FlowPiece{.start = {}, .left = record.transfer.flow_bytes, .rate = 0.0};
   const OperationId id = record.id;
   enqueue(slot);
   return id;
@@ -188,9 +201,13 @@ void WorldCore::cancel(OperationId id) {
   const Record& record = operations_[slot];
   if (record.completion.status != Status::done) return;
   const bool ending = record.stage == Stage::landed || record.stage == Stage::ending;
-  if (ending && record.due <= now_) return;  // it has ended, only its input is to come
+  if (record.stage == Stage::held || (ending && record.due <= now_)) return;  // only its input is to come
   switch (record.kind) {
     case Kind::transfer: cancel_transfer(slot); break;
+    case Kind::look_up:
+      operations_[slot].completion.status = Status::cancelled;
+      schedule(slot, now_);
+      break;
     case Kind::forward: cancel_forward(slot); break;
     case Kind::timer: schedule(slot, now_); break;
     case Kind::reduction: break;
@@ -198,6 +215,26 @@ void WorldCore::cancel(OperationId id) {
 }
 
 // ---- transfers -----------------------------------------------------------------------------------------
+
+void WorldCore::start_flow(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  const Transfer& transfer = record.transfer;
+  record.stage = Stage::flowing;
+  record.transfer.flow_since = now_;
+  record.piece.start = Instant{now_, 0.0};
+  if (transfer.storage && transfer.flow_bytes == 0.0) {
+    flow_ended(slot);  // a remove, or what moves nothing
+    return;
+  }
+  const std::uint32_t movers = transfer.storage ? transfer.ranks : 1;  // of a plan the cost is one rank's already
+  Flow flow;
+  flow.lane = transfer.lane;
+  flow.tier = transfer.storage ? record.storage.work.tier : Tier::host;
+  flow.ranks = transfer.ranks;
+  flow.bytes = transfer.flow_bytes;
+  flow.most = static_cast<double>(transfer.cost.bytes_per_second) / static_cast<double>(movers);
+  backend_.start_flow(slot, flow);
+}
 
 void WorldCore::flow_rate(std::uint32_t slot, const Instant& since, double bytes_per_ns) {
   FlowPiece& piece = operations_[slot].piece;
@@ -225,28 +262,194 @@ void WorldCore::cancel_transfer(std::uint32_t slot) {
   const Stage stage = record.stage;
   record.stage = Stage::ending;
   record.completion.status = Status::cancelled;
-  if (stage == Stage::flowing || stage == Stage::landed) {
-    const Transfer& transfer = record.transfer;
-    const double left = record.piece.left_at(Instant{now_, 0.0});
-    const Pages pages = whole_pages(left, static_cast<double>(transfer.cost.bytes), transfer.pages);
-    if (transfer.pages > 0) record.completion.bytes = pages * (transfer.plan_bytes / transfer.pages) * config_.ranks;
-  }
+  Transfer& transfer = record.transfer;
+  const bool flows = stage == Stage::flowing || stage == Stage::landed;
+  const double left = flows ? record.piece.left_at(Instant{now_, 0.0}) : 0.0;
+  transfer.pages = flows ? whole_pages(left, transfer.flow_bytes, transfer.pages) : 0;
   if (stage == Stage::flowing) backend_.stop_flow(slot);
   if (stage == Stage::queued) leave_queue(slot);
   schedule(slot, now_);
 }
 
+// Of all ranks together.
+Bytes WorldCore::moved_bytes(const Record& record) const {
+  const Transfer& transfer = record.transfer;
+  const bool whole = !transfer.storage && record.completion.status == Status::done;
+  return (whole ? transfer.plan_bytes : transfer.pages * transfer.page_bytes) * transfer.ranks;
+}
+
 void WorldCore::end_transfer(std::uint32_t slot) {
   Record& record = operations_[slot];
-  const bool done = record.completion.status == Status::done;
-  if (done) record.completion.bytes = record.transfer.plan_bytes * config_.ranks;
-  close_watches(slot, done);
-  Queue& queue = queue_of(record);
-  if (queue.head == slot) {
+  record.completion.bytes = moved_bytes(record);
+  dram_bytes_ += record.completion.bytes * dram_crossings(record.transfer.lane);
+  if (record.transfer.storage) {
+    if (queue_of(record).head == slot) tell_lane(slot);
+    record.stage = Stage::held;
+    if (order_of(record.storage.work).head == slot) end_storage(slot);
+    return;
+  }
+  close_watches(slot, record.completion.status == Status::done);
+  if (queue_of(record).head == slot) {
     tell_lane(slot);
     leave_queue(slot);
   }
   const Completion completion = operations_[slot].completion;
+  free_record(slot);
+  deliver(Input{now_, completion});
+}
+
+// ---- storage -------------------------------------------------------------------------------------------
+
+OperationId WorldCore::submit_storage(const StorageOperation& operation) {
+  const StorageWork& work = operation.work;
+  KV_CHECK(stores_[static_cast<std::size_t>(work.tier)].has_value(), "a storage operation is of a tier that there is");
+  const bool asks = work.verb == StorageVerb::look_up;
+  const std::uint32_t slot = new_record(asks ? Kind::look_up : Kind::transfer);
+  Record& record = operations_[slot];
+  record.storage.work = work;
+  record.storage.keys.clear();  // keeps its room
+  for (const StoragePage& page : operation.pages) record.storage.keys.push_back(store_key(operation.space, page.key));
+  record.storage.leading = 0;
+  record.storage.started = false;
+  const OperationId id = record.id;
+  if (asks) {
+    record.stage = Stage::ending;
+    schedule(slot, now_ + config_.cost->storage(work).latency_ns);
+    return id;
+  }
+  record.transfer = Transfer{};
+  record.transfer.storage = true;
+  record.transfer.lane = lane_of(work);
+  record.transfer.ranks = work.ranks;
+  record.transfer.page_bytes = work.page_bytes;
+  record.piece = FlowPiece{};
+  Queue& order = order_of(work);
+  record.storage.before = order.tail;
+  record.storage.after = kNoSlotIndex;
+  if (order.tail != kNoSlotIndex) operations_[order.tail].storage.after = slot;
+  if (order.head == kNoSlotIndex) order.head = slot;
+  order.tail = slot;
+  enqueue(slot);
+  return id;
+}
+
+WorldCore::Queue& WorldCore::order_of(const StorageWork& work) {
+  return orders_[2 * static_cast<std::size_t>(work.tier) + (work.verb == StorageVerb::get ? 0 : 1)];
+}
+
+// It has its lane: what of it has to move is known now.
+void WorldCore::plan_storage(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  Storage& storage = record.storage;
+  Transfer& transfer = record.transfer;
+  const StoreModel& store = store_of(storage.work);
+  storage.started = true;
+  if (storage.work.verb == StorageVerb::get) {
+    transfer.pages = storage.leading = store.leading(storage.keys);
+  } else if (storage.work.verb == StorageVerb::set) {
+    const Pages room = store.room();
+    for (const StoreKey& key : storage.keys) {
+      if (transfer.pages < room && !store.contains(key)) ++transfer.pages;
+    }
+  }
+  StorageWork work = storage.work;
+  if (work.verb != StorageVerb::remove) work.pages = transfer.pages;
+  transfer.cost = config_.cost->storage(work);
+  transfer.flow_bytes = static_cast<double>(transfer.cost.bytes) / transfer.ranks;
+  if (work.verb == StorageVerb::get && stalls(record.id)) {
+    Flow flow{transfer.lane, work.tier, transfer.ranks, transfer.flow_bytes, 0.0};
+    flow.most = static_cast<double>(transfer.cost.bytes_per_second) / transfer.ranks;
+    const double slow = links_.alone(flow) / config_.storage_stall_factor * transfer.ranks;
+    transfer.cost.bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(slow));
+    const double latency = static_cast<double>(transfer.cost.latency_ns) * config_.storage_stall_factor;
+    transfer.cost.latency_ns = static_cast<TimeNs>(latency);
+  }
+  record.piece.left = transfer.flow_bytes;
+  for (std::uint32_t i = transfer.first_watch; i != kNoSlotIndex; i = watches_[i].next) {
+    watches_[i].fold.total = transfer.flow_bytes;
+  }
+}
+
+// By its number alone, so that what else happens doesn't move it.
+bool WorldCore::stalls(OperationId id) const {
+  if (config_.storage_stall_share <= 0.0) return false;
+  std::uint64_t x = config_.seed * 0xD1B54A32D192ED03u + static_cast<std::uint64_t>(id) * 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  x ^= x >> 31;
+  return static_cast<double>(x >> 11) * 0x1.0p-53 < config_.storage_stall_share;
+}
+
+// Its effect on the store, and how many leading pages it is true for.
+void WorldCore::count_stored(Record& record) {
+  Storage& storage = record.storage;
+  Completion& completion = record.completion;
+  const bool cancelled = completion.status == Status::cancelled;
+  if (cancelled && !storage.started) return;
+  StoreModel& store = store_of(storage.work);
+  Pages& count = completion.pages;
+  switch (storage.work.verb) {
+    case StorageVerb::look_up: break;
+    case StorageVerb::get:
+      count = cancelled ? record.transfer.pages : storage.leading;
+      for (Pages i = 0; i < count; ++i) store.touch(storage.keys[i]);
+      if (!cancelled && count < storage.keys.size()) completion.cause = Cause::missing;
+      break;
+    case StorageVerb::set: {
+      Pages moved = cancelled ? record.transfer.pages : storage.keys.size();
+      for (; count < storage.keys.size(); ++count) {
+        if (store.touch(storage.keys[count])) continue;
+        if (moved == 0) break;
+        --moved;
+        if (store.add(storage.keys[count])) continue;
+        if (!cancelled) completion.cause = Cause::full;
+        break;
+      }
+      break;
+    }
+    case StorageVerb::remove:
+      if (cancelled) return;
+      for (const StoreKey& key : storage.keys) store.remove(key);
+      count = storage.keys.size();
+      break;
+  }
+  if (count == storage.keys.size()) {
+    completion.status = Status::done;
+  } else if (!cancelled) {
+    completion.status = Status::failed;
+  }
+}
+
+void WorldCore::leave_order(std::uint32_t slot) {
+  const Storage& storage = operations_[slot].storage;
+  Queue& order = order_of(storage.work);
+  order.head = storage.after;
+  if (order.head == kNoSlotIndex) {
+    order.tail = kNoSlotIndex;
+  } else {
+    operations_[order.head].storage.before = kNoSlotIndex;
+    if (operations_[order.head].stage == Stage::held) schedule(order.head, now_);
+  }
+}
+
+// All that was submitted before it has ended. Until then it keeps its lane, so that the next one's plan sees what it
+// has done to the store.
+void WorldCore::end_storage(std::uint32_t slot) {
+  count_stored(operations_[slot]);
+  close_watches(slot, operations_[slot].completion.status == Status::done);
+  if (queue_of(operations_[slot]).head == slot) leave_queue(slot);
+  leave_order(slot);
+  const Completion completion = operations_[slot].completion;
+  free_record(slot);
+  deliver(Input{now_, completion});
+}
+
+void WorldCore::end_look_up(std::uint32_t slot) {
+  Record& record = operations_[slot];
+  if (record.completion.status == Status::done) {
+    record.completion.pages = store_of(record.storage.work).leading(record.storage.keys);
+  }
+  const Completion completion = record.completion;
   free_record(slot);
   deliver(Input{now_, completion});
 }
@@ -260,7 +463,7 @@ void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gat
     const std::uint32_t gate_slot = table_.find(gate);
     if (gate_slot == kNoSlotIndex) continue;  // has landed before
     Record& load = operations_[gate_slot];
-    KV_CHECK(load.kind == Kind::transfer, "only a transfer can gate a forward pass");
+    KV_CHECK(load.kind == Kind::transfer, "only a transfer or a get can gate a forward pass");
     std::uint32_t index = static_cast<std::uint32_t>(watches_.size());
     if (free_watches_.empty()) {
       watches_.emplace_back();
@@ -272,7 +475,7 @@ void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gat
     watch.pass = slot;
     watch.pass_id = operations_[slot].id;
     watch.next = load.transfer.first_watch;
-    watch.fold = GateFold{.total = static_cast<double>(load.transfer.cost.bytes),
+    watch.fold = GateFold{.total = load.transfer.flow_bytes,
                           .group_ns = static_cast<double>(pass.first_step_ns) / config_.layer_groups,
                           .groups = config_.layer_groups,
                           .origin = now_};
@@ -418,16 +621,15 @@ void WorldCore::handle_entry(const AgendaEntry& entry) {
   Record& record = operations_[entry.slot];
   switch (record.kind) {
     case Kind::transfer:
-      if (record.stage != Stage::latency) {
+      if (record.stage == Stage::latency) {
+        start_flow(entry.slot);
+      } else if (record.stage == Stage::held) {
+        end_storage(entry.slot);
+      } else {
         end_transfer(entry.slot);
-        return;
       }
-      record.stage = Stage::flowing;
-      record.transfer.flow_since = now_;
-      record.piece.start = Instant{now_, 0.0};
-      backend_.start_flow(entry.slot, record.transfer.lane, record.transfer.cost.bytes,
-                          record.transfer.cost.bytes_per_second);
       return;
+    case Kind::look_up: end_look_up(entry.slot); return;
     case Kind::forward: end_forward(entry.slot); return;
     case Kind::timer:
       free_record(entry.slot);

@@ -1,4 +1,4 @@
-// What the simulated worlds share: operations and their ids, FIFO lanes, the compute lane, gates, cancel,
+// What the simulated worlds share: operations and their ids, FIFO lanes, the compute lane, gates, cancel, stores,
 // and the one ordered stream of inputs. It knows nothing of how links are shared: a FlowBackend
 // tells it each flow's rate. Single-threaded. Per input: one heap push and pop, no allocation in steady state.
 //
@@ -8,12 +8,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "policy/substrate.hpp"
 #include "sim/agenda.hpp"
+#include "sim/links.hpp"
 #include "sim/operation_table.hpp"
 #include "sim/pipeline.hpp"
+#include "sim/store_model.hpp"
 #include "sim/world.hpp"
 
 namespace kvtwin {
@@ -22,9 +25,9 @@ namespace kvtwin {
 class FlowBackend {
  public:
   virtual ~FlowBackend() = default;
-  // The flow starts at `now` (whole ns). `most`: its highest rate, bytes a second. Answers, at once or later,
-  // with WorldCore::flow_rate whenever the rate changes and WorldCore::flow_ended.
-  virtual void start_flow(std::uint32_t slot, Lane lane, Bytes bytes, std::uint64_t most) = 0;
+  // The flow starts at `now` (whole ns). Answers, at once or later, with WorldCore::flow_rate whenever the rate
+  // changes and WorldCore::flow_ended.
+  virtual void start_flow(std::uint32_t slot, const Flow& flow) = 0;
   // Cancelled; no answer any more.
   virtual void stop_flow(std::uint32_t slot) = 0;
 };
@@ -54,18 +57,26 @@ class WorldCore final : public Substrate {
 
   void watch_lanes(LaneObserver* observer) { lanes_ = observer; }
   void set_progress(void (*tick)(void* context, TimeNs now), void* context);
+  // Bytes that crossed the host's memory, of all ranks together, by what has ended: see dram_crossings.
+  Bytes dram_bytes() const { return dram_bytes_; }
   // Nothing submitted is unanswered.
   bool quiet() const { return in_flight_ == 0; }
 
  private:
-  enum class Kind : std::uint8_t { transfer, forward, timer, reduction };
-  enum class Stage : std::uint8_t { queued, latency, flowing, landed, waiting, ending };
+  // transfer: also a get, a set and a remove of a storage tier.
+  enum class Kind : std::uint8_t { transfer, look_up, forward, timer, reduction };
+  // held: a storage operation that has ended, and waits for one submitted before it.
+  enum class Stage : std::uint8_t { queued, latency, flowing, landed, waiting, ending, held };
 
   struct Transfer {
     Lane lane = Lane::h2d;
     TransferCost cost;
-    Pages pages = 0;
-    Bytes plan_bytes = 0;  // of one rank
+    bool storage = false;
+    std::uint32_t ranks = 1;  // that move it
+    Pages pages = 0;          // that it moves
+    Bytes page_bytes = 0;     // of one rank
+    Bytes plan_bytes = 0;     // of one rank, all pages
+    double flow_bytes = 0.0;  // of one rank
     TimeNs lane_since = 0;
     TimeNs flow_since = 0;
     std::uint32_t first_watch = kNoSlotIndex;
@@ -82,6 +93,13 @@ class WorldCore final : public Substrate {
     std::uint32_t open_gates = 0;
     bool gate_failed = false;
   };
+  struct Storage {  // beside its Transfer
+    StorageWork work;
+    std::vector<StoreKey> keys;
+    Pages leading = 0;  // get: were there at its start
+    bool started = false;
+    std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // in the order of ends
+  };
   struct Record {  // one operation in flight
     OperationId id = OperationId::none;
     Kind kind = Kind::timer;
@@ -92,6 +110,7 @@ class WorldCore final : public Substrate {
     FlowPiece piece;
     Completion completion;
     Transfer transfer;
+    Storage storage;
     Forward forward;
     ReduceVector values{};
   };
@@ -116,12 +135,23 @@ class WorldCore final : public Substrate {
 
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
+  OperationId submit_storage(const StorageOperation& operation);
+  StoreModel& store_of(const StorageWork& work) { return *stores_[static_cast<std::size_t>(work.tier)]; }
+  Queue& order_of(const StorageWork& work);
+  void leave_order(std::uint32_t slot);
+  void plan_storage(std::uint32_t slot);
+  bool stalls(OperationId id) const;
+  void start_flow(std::uint32_t slot);
+  void count_stored(Record& record);
+  void end_storage(std::uint32_t slot);
+  void end_look_up(std::uint32_t slot);
   void watch_gates(std::uint32_t slot, std::span<const OperationId> gates);
   void fold_watches(std::uint32_t slot, double left, bool landed);
   void close_watches(std::uint32_t slot, bool landed);
   void start_pass(std::uint32_t slot);
   void resolve_pass(std::uint32_t slot);
   void cancel_transfer(std::uint32_t slot);
+  Bytes moved_bytes(const Record& record) const;
   void cancel_forward(std::uint32_t slot);
   void cut_burst(std::uint32_t slot);
 
@@ -147,6 +177,10 @@ class WorldCore final : public Substrate {
   OperationTable table_;
   Agenda agenda_;
   std::array<Queue, kLanes> queues_;
+  Links links_;
+  std::array<std::optional<StoreModel>, kTiers> stores_;
+  std::array<Queue, 2 * kTiers> orders_;  // of ends: by tier, gets before sets and removes
+  Bytes dram_bytes_ = 0;
   Input arrival_;  // pulled one ahead
   bool has_arrival_ = false;
   std::uint64_t delivered_ = 0;

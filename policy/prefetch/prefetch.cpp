@@ -59,6 +59,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
 void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
   const Entry entry = prefetches_.find(answer.request);
   KV_CHECK(entry != prefetches_.end(), "a prefetch lasts until its last answer");
+  if (!entry->second.stopped) entry->second.ended = answer.answered;
   if (answer.verb == StorageVerb::look_up) {
     take_look_up(entry, answer, head);
   } else {
@@ -220,6 +221,7 @@ bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   if (prefetch.state != State::looking_up && prefetch.state != State::fetching) return false;
   if (prefetch.held_since < 0) prefetch.held_since = step_time;
   if (step_time < termination_->stop_at(facts(prefetch))) return true;
+  prefetch.ended = step_time;
   stop(entry, Reason::stopped);
   return false;
 }
@@ -247,7 +249,7 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return outcome;
   Prefetch& prefetch = entry->second;
-  outcome.held_since = prefetch.held_since;
+  if (prefetch.held_since >= 0) outcome.waited = std::max<TimeNs>(0, prefetch.ended - prefetch.held_since);
   outcome.known_end = prefetch.first + prefetch.hit;
   outcome.stopped = prefetch.stopped;
   const bool ready = prefetch.state == State::ready;

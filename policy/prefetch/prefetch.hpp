@@ -36,7 +36,7 @@ struct PrefetchOutcome {
   std::vector<FetchedRun> runs;  // pages that its prefetch brought to L2, or that are to be loaded straight
   Pages known_end = 0;           // L3 had its pages up to here, when it was asked
   bool stopped = false;
-  TimeNs held_since = -1;  // when it could first have been admitted but for this; -1 = it didn't wait
+  TimeNs waited = 0;  // from when it could have been admitted but for this, to the prefetch's end
 };
 
 class Prefetcher {
@@ -88,6 +88,7 @@ class Prefetcher {
     bool stopped = false;
     bool gone = false;  // the request
     TimeNs issued = 0, held_since = -1;
+    TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
     Pages occupied = 0;
     Hold hold;
   };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "policy/check.hpp"
+#include "policy/decorators.hpp"
 #include "policy/engine.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
@@ -26,7 +27,8 @@ namespace {
 
 constexpr std::uint64_t kShards = 8;
 constexpr std::uint64_t kSeedsPerShard = 256;
-constexpr std::uint64_t kInputs = 1000;  // at least, for each seed
+// At least, for each seed; storage tiers need longer until something has left the nearer ones.
+std::uint64_t inputs_of(bool storage) { return storage ? 3000 : 1000; }
 
 std::uint64_t current_seed = 0;
 
@@ -49,6 +51,42 @@ struct Scenario {
 template <typename T>
 T pick(test::Splitmix& random, std::initializer_list<T> values) {
   return *(values.begin() + random.below(values.size()));
+}
+
+void draw_storage(test::Splitmix& random, EngineConfig& e) {
+  if (random.below(3) == 0) return;
+  const auto most = pick<std::uint64_t>(random, {20, 1000, 4000});
+  if (random.below(3) != 0) e.storage.push_back({Tier::disk, 1 + random.below(most), true});
+  if (e.storage.empty() || random.below(2) == 0) e.storage.push_back({Tier::remote, 1 + random.below(most), false});
+  e.storage_space = storage_space({.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"});
+  e.path = pick(random, {CachePath::via_host, CachePath::via_host, CachePath::direct, CachePath::automatic});
+  if (e.host_pages == 0) e.path = CachePath::direct;
+  e.storage_objects = 1 + static_cast<std::uint32_t>(random.below(4));
+  e.storage_writers = random.below(2) == 0 ? 1 : e.ranks;
+  e.storage_batch_pages = pick<Pages>(random, {1, 2, 5, 128});
+  e.storage_write_share = pick<std::uint32_t>(random, {100, 1024, 8192, 8192});
+  e.storage_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
+  e.prefetch_policy = pick(random, {PrefetchPolicy::best_effort, PrefetchPolicy::wait_complete, PrefetchPolicy::timeout,
+                                    PrefetchPolicy::timeout});
+  e.prefetch_timeout_base_ns = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
+  e.prefetch_timeout_per_ki_token_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
+  e.prefetch_timeout_most_ns = pick<TimeNs>(random, {0, 0, 50'000});
+  e.prefetch_min_tokens = pick<Tokens>(random, {0, 1, 1, 8, 40});
+  e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
+  e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
+}
+
+// Of everything that a decorator can do to a world.
+FaultShares draw_faults(test::Splitmix& random) {
+  FaultShares shares;
+  for (std::uint32_t* share : {&shares.failed_transfers, &shares.cut_bursts, &shares.read_errors, &shares.short_reads,
+                               &shares.corrupt_pages, &shares.write_errors, &shares.full, &shares.lost_writes,
+                               &shares.link_down, &shares.slow, &shares.late, &shares.duplicates, &shares.cancels}) {
+    *share = random.below(3) == 0 ? static_cast<std::uint32_t>(random.below(200)) : 0;
+  }
+  shares.cancels = random.below(2) == 0 ? static_cast<std::uint32_t>(100 + random.below(500)) : 0;
+  if (random.below(4) == 0) shares.dead_node = 20;
+  return shares;
 }
 
 Scenario draw_scenario(test::Splitmix& random) {
@@ -84,11 +122,12 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.burst_steps = pick<std::uint32_t>(random, {1, 4, 64});
   e.reserve_initial = pick<std::uint32_t>(random, {0, 717, 1024});
   e.reserve_min = std::min(e.reserve_initial, pick<std::uint32_t>(random, {0, 100, 1024}));
+  draw_storage(random, e);
   const Tokens capacity = e.device_pages * page;
   s.prompt_most = std::max<Tokens>(1, capacity * (1 + random.below(12)) / 10);
   s.output_most = 1 + random.below(std::max<Tokens>(1, std::min<Tokens>(capacity, 80)));
   s.gap_most = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
-  s.fresh_share = random.below(256);
+  s.fresh_share = random.below(e.storage.empty() ? 256 : 48);  // L3 is for what comes again later
   s.open_most = pick<std::uint64_t>(random, {3, 12, 50});
   return s;
 }
@@ -100,7 +139,11 @@ class Workload final : public InputSource {
       : scenario_(scenario), random_(random), inputs_(inputs), ended_(ended) {}
 
   bool next(Input& input) override {
-    if (inputs_ >= kInputs) return false;
+    if (inputs_ >= inputs_of(!scenario_.engine.storage.empty())) return false;
+    if (requests_ > 0 && random_.below(24) == 0) {
+      input = {time_, Hint{HintKind::abort, requests_ - 1 - random_.below(std::min<std::uint64_t>(requests_, 8)), 0}};
+      return true;
+    }
     if (scenario_.gap_most > 0)
       time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
     if (requests_ - ended_ >= scenario_.open_most) time_ += kNsPerSecond;
@@ -116,14 +159,14 @@ class Workload final : public InputSource {
     std::vector<PageKey> keys;
     if (!earlier_.empty() && random_.below(256) >= scenario_.fresh_share) {
       keys = earlier_[random_.below(earlier_.size())];
-      if (keys.size() > pages || random_.below(3) == 0) keys.resize(random_.below(std::min(keys.size(), pages) + 1));
+      if (keys.size() > pages || random_.below(6) == 0) keys.resize(random_.below(std::min(keys.size(), pages) + 1));
     }
     while (keys.size() < pages) {
       const BlockSegment segment{random_.below(4) == 0 ? random_.below(4) : random_.next(), 0,
                                  static_cast<std::uint32_t>(page)};
       keys.push_back(block_page_key(keys.empty() ? nullptr : &keys.back(), std::span(&segment, 1)));
     }
-    if (earlier_.size() < 32) {
+    if (earlier_.size() < (scenario_.engine.storage.empty() ? 32U : 512U)) {
       earlier_.push_back(keys);
     } else {
       earlier_[random_.below(earlier_.size())] = keys;
@@ -195,6 +238,13 @@ class Watcher final : public Observer {
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
     if (event.kind == EventKind::backup_dropped) ++marks_["backup dropped: " + std::string(name_of(event.reason))];
+    if (event.kind == EventKind::prefetch_declined || event.kind == EventKind::prefetch_revoked ||
+        event.kind == EventKind::prefetch_wasted || event.kind == EventKind::store_dropped) {
+      ++marks_[std::string(kNames[static_cast<std::size_t>(event.kind)]) + ": " + std::string(name_of(event.reason))];
+    }
+    if (event.kind == EventKind::storage_fell_short) ++marks_["fell short: " + std::string(name_of(event.cause))];
+    if (event.kind == EventKind::evicted && event.tier == Tier::disk) ++marks_["evicted from the disk"];
+    if (event.kind == EventKind::aborted) ++ended;
     if (event.kind == EventKind::rejected) {
       ++ended;
       ++marks_["rejected: " + std::string(name_of(event.record->rejected))];
@@ -215,6 +265,10 @@ class Watcher final : public Observer {
     EXPECT_GE(r.finished, r.first_token);
     if (r.hit_host > 0) ++marks_["hit on the host"];
     if (r.hit_device > 0) ++marks_["hit on the device"];
+    if (r.hit_disk > 0) ++marks_["hit on the disk"];
+    if (r.hit_remote > 0) ++marks_["hit on the remote"];
+    if (r.recomputed_after_stop > 0) ++marks_["recomputed after a stop"];
+    if (r.prefetch_wait_ns > 0) ++marks_["waited for a prefetch"];
     if (r.retractions > 0 && r.retracted_recompute > 0) ++marks_["finished after a retraction"];
   }
 
@@ -247,20 +301,30 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   config.device_pages = scenario.engine.device_pages;
   config.host_pages = scenario.engine.host_pages;
   config.ranks = scenario.engine.ranks;
+  for (const StorageTierConfig& tier : scenario.engine.storage) {
+    (tier.tier == Tier::disk ? config.disk : config.remote) = {tier.pages, !tier.owned};
+  }
   config.faults = random.below(3) != 0;
   const auto world = make_adversarial_world(config);
+  const FaultShares shares = random.below(2) == 0 ? draw_faults(random) : FaultShares{};
+  Faulty faulty(world->substrate(), shares, random.next());
+  ContractTerms terms{scenario.engine.shape.page_tokens};
+  terms.bursts_end_early = terms.cancels_unasked = terms.duplicates = true;
+  Checking checking(faulty, terms);
   Watcher watcher(*world, marks);
   DecisionLog decisions;
-  Engine engine(scenario.engine, world->substrate(), decisions, &watcher);
+  Engine engine(scenario.engine, checking, decisions, &watcher);
   std::uint64_t inputs = 0;
   Inspector inspector(inputs);
   inspector.engine = &engine;
+  checking.connect(inspector);
+  faulty.connect(checking);
   Workload workload(scenario, random, inputs, watcher.ended);
-  world->run(workload, inspector);
+  world->run(workload, faulty);
 
   EXPECT_TRUE(engine.idle()) << engine.state_summary();
   EXPECT_EQ(watcher.ended, workload.requests()) << "every request ends";
-  EXPECT_GE(inputs, kInputs);
+  EXPECT_GE(inputs, inputs_of(!scenario.engine.storage.empty()));
   EXPECT_EQ(world->violation_count(), 0U);
   for (const std::string& violation : world->violations()) ADD_FAILURE() << violation;
   for (const auto& [name, count] : world->coverage()) marks["world: " + std::string(name)] += count;
@@ -288,20 +352,60 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
     }
     if (HasFailure()) std::printf("%s\n", reproduction().c_str());
   }
+  if (std::getenv("KVTWIN_SWARM_MARKS") != nullptr) {
+    for (const auto& [mark, count] : marks)
+      std::printf("%10llu %s\n", static_cast<unsigned long long>(count), mark.c_str());
+  }
   // What is interesting must have happened, or the swarm proves little.
-  for (const char* mark :
-       {"retracted", "rejected: too_long", "rejected: queue_full", "evicted: demoted", "evicted: lost",
-        "backup dropped: capacity", "backup dropped: transfer_failed", "load done", "backup awaited", "backup retried",
-        "evicted: shadowed", "evicted: host_pressure", "evicted: transfer_failed", "load failed", "hit on the host",
-        "hit on the device", "finished after a retraction"}) {
+  for (const char* mark : {"retracted",
+                           "rejected: too_long",
+                           "rejected: queue_full",
+                           "evicted: demoted",
+                           "evicted: lost",
+                           "backup dropped: capacity",
+                           "backup dropped: transfer_failed",
+                           "load done",
+                           "backup awaited",
+                           "backup retried",
+                           "evicted: shadowed",
+                           "evicted: host_pressure",
+                           "evicted: transfer_failed",
+                           "load failed",
+                           "hit on the host",
+                           "hit on the device",
+                           "hit on the disk",
+                           "hit on the remote",
+                           "finished after a retraction",
+                           "aborted",
+                           "recomputed after a stop",
+                           "waited for a prefetch",
+                           "store done",
+                           "store retried",
+                           "store dropped: backlog",
+                           "store dropped: capacity",
+                           "store dropped: transfer_failed",
+                           "evicted from the disk",
+                           "prefetch stopped",
+                           "prefetch used",
+                           "prefetch shortened",
+                           "prefetch declined: too_short",
+                           "prefetch declined: rate_limited",
+                           "prefetch declined: not_backed_up",
+                           "prefetch revoked: miss",
+                           "prefetch revoked: too_short",
+                           "prefetch revoked: stopped",
+                           "prefetch revoked: aborted",
+                           "prefetch wasted: duplicate",
+                           "fell short: missing",
+                           "fell short: corrupt",
+                           "fell short: io_error",
+                           "fell short: unreachable",
+                           "fell short: full"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
-  // What the engine never asks of a world: it cancels bursts only, runs one pass at a time, sets no timers, and
-  // gates on loads under way only.
-  constexpr std::array kNeverAsked = {"world: backup_cancelled",     "world: backup_partly_moved",
-                                      "world: load_cancelled",       "world: load_partly_moved",
-                                      "world: gate_had_landed",      "world: timer_cancelled",
-                                      "world: pass_waited_for_pass", "world: queued_pass_cancelled"};
+  // What the engine never asks of a world: it runs one pass at a time and gates on loads under way only.
+  constexpr std::array kNeverAsked = {"world: gate_had_landed", "world: pass_waited_for_pass",
+                                      "world: queued_pass_cancelled"};
   for (const auto& [mark, count] : marks) {
     if (std::ranges::find(kNeverAsked, mark) != kNeverAsked.end()) continue;
     EXPECT_GT(count, 0U) << mark << " never happened";

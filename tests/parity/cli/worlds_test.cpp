@@ -52,6 +52,7 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
   const std::string layout = kLayouts[random.below(latent ? 3 : 4)];
   // DeepSeek-V3's weights fill eight of these; the tier's size is given, so that it may run on fewer.
   settings = settings + Settings{"sim.dram_shared=false",
+                                 "sim.both_ways_shared=false",
                                  std::string("model.name=") + model.name,
                                  std::string("hardware.name=") + one_of(kHardware, random),
                                  key("parallel.tp", ranks),

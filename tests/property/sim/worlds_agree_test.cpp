@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,13 +13,21 @@
 namespace kvtwin::test {
 namespace {
 
+// Which lanes meet on no link: loads, backups, sets to disk, and the remote tier by the host; or both tiers' reads by
+// the host, once something is there; or the remote tier's direct reads and writes.
+enum class Lanes : std::uint8_t { writes_to_disk, reads_by_host, direct };
+
 // Acts at random on every input, from a seed. Two copies that see the same inputs act the same.
 class RandomPolicy {
  public:
-  RandomPolicy(std::uint64_t seed, int budget) : rng_(mix(seed)), budget_(budget), scale_(1 + rng_.below(3)) {}
+  RandomPolicy(std::uint64_t seed, int budget)
+      : rng_(mix(seed)), budget_(budget), scale_(1 + rng_.below(3)), lanes_(static_cast<Lanes>(rng_.below(3))) {}
 
   void operator()(Substrate& s, const Input& input) {
-    if (const auto* c = std::get_if<Completion>(&input.what)) std::erase(loads_, c->id);
+    if (const auto* c = std::get_if<Completion>(&input.what)) {
+      std::erase(loads_, c->id);
+      stored_ = stored_ || c->id == first_set_;
+    }
     const std::uint64_t actions = rng_.below(5);
     for (std::uint64_t i = 0; i < actions && budget_ > 0; ++i, --budget_) act(s, input.now);
   }
@@ -30,10 +39,14 @@ class RandomPolicy {
   }
 
   void act(Substrate& s, TimeNs now) {
-    switch (rng_.below(8)) {
+    switch (rng_.below(11)) {
       case 0:
-      case 1: keep(s.submit(move(Lane::h2d)), true); break;
-      case 2: keep(s.submit(move(Lane::d2h)), false); break;
+      case 1:
+        if (lanes_ != Lanes::direct) keep(s.submit(move(Lane::h2d)), true);
+        break;
+      case 2:
+        if (lanes_ != Lanes::direct) keep(s.submit(move(Lane::d2h)), false);
+        break;
       case 3: submit_pass(s, {}); break;
       case 4: {
         std::vector<OperationId> gates;
@@ -48,7 +61,30 @@ class RandomPolicy {
       case 7:
         if (!all_.empty()) s.cancel(all_[all_.size() - 1 - rng_.below(std::min<std::size_t>(all_.size(), 12))]);
         break;
+      default: store(s); break;
     }
+  }
+
+  void store(Substrate& s) {
+    constexpr StorageVerb kVerbs[] = {StorageVerb::look_up, StorageVerb::get, StorageVerb::get,
+                                      StorageVerb::set,     StorageVerb::set, StorageVerb::remove};
+    StorageVerb verb = kVerbs[rng_.below(std::size(kVerbs))];
+    const Tier tier = lanes_ != Lanes::direct && rng_.below(2) == 0 ? Tier::disk : Tier::remote;
+    if (tier == Tier::disk && verb == StorageVerb::get && lanes_ == Lanes::writes_to_disk) verb = StorageVerb::set;
+    if (tier == Tier::disk && verb == StorageVerb::set && lanes_ == Lanes::reads_by_host) {
+      if (set_) return;
+      set_ = true;  // before the first get: see below
+    }
+    const bool reads = verb == StorageVerb::get;
+    if (reads && tier == Tier::disk && (!set_ || !stored_)) return;
+    const Tier memory = lanes_ == Lanes::direct ? Tier::device : Tier::host;
+    StorageCall call(verb, tier, rng_.below(30), 1 + rng_.below(20), memory);
+    call.latency(static_cast<TimeNs>(1 + rng_.below(50)));
+    call.work.page_bytes = 1 + size() / 8;
+    call.work.ranks = ranks_;
+    const OperationId id = call.submit(s);
+    if (verb == StorageVerb::set && tier == Tier::disk && lanes_ == Lanes::reads_by_host) first_set_ = id;
+    keep(id, reads && memory == Tier::device);
   }
 
   Operation move(Lane lane) {
@@ -70,6 +106,10 @@ class RandomPolicy {
   Splitmix rng_;
   int budget_;
   std::uint64_t scale_;
+  Lanes lanes_;
+  std::uint32_t ranks_ = static_cast<std::uint32_t>(1 + rng_.below(4));
+  bool set_ = false, stored_ = false;  // reads_by_host: the disk's one set, which its gets wait for
+  OperationId first_set_ = OperationId::none;
   std::vector<OperationId> all_;
   std::vector<OperationId> loads_;
 };
@@ -92,6 +132,12 @@ WorldConfig random_config(std::uint64_t seed) {
   config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(12));
   if (rng.below(2) == 0) config.h2d_bytes_per_second = 28'123'456'789;
   if (rng.below(2) == 0) config.d2h_bytes_per_second = 64'000'000'000;
+  config.disk_read_bytes_per_second = 27'200'000'000;
+  config.disk_write_bytes_per_second = 16'100'000'001;
+  config.nic_bytes_per_second = 93'200'000'000;
+  config.fabric_bytes_per_second = rng.below(2) == 0 ? 190'000'000'000 : 30'000'000'000;
+  config.storage = {{Tier::disk, 1 + rng.below(40), rng.below(2) == 0}, {Tier::remote, 1 + rng.below(40), true}};
+  if (rng.below(2) == 0) config.storage_stall_share = 0.2;
   return config;
 }
 

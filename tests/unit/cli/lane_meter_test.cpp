@@ -53,5 +53,26 @@ TEST(LaneMeters, BookWhatALaneHeld) {
   EXPECT_EQ(uses[4].transfers, 1u);
 }
 
+TEST(LaneMeters, ListStorageLanesAndHostMemory) {
+  const std::vector<Tier> tiers = {Tier::disk, Tier::remote};
+  LaneMeters meters(2, tiers, 100);
+  constexpr TimeNs kSecond = kNsPerSecond;
+  meters.on_lane({.lane = Lane::disk_read, .begin = 0, .end = kSecond, .flowing = 0, .bytes = 40});
+  meters.on_lane({.lane = Lane::h2d, .begin = kSecond, .end = 2 * kSecond, .flowing = kSecond, .bytes = 20});
+  meters.on_lane({.lane = Lane::direct_read, .begin = 0, .end = 3 * kSecond, .flowing = 0, .bytes = 30});
+  std::vector<std::string> names;
+  for (const LaneUse& use : meters.uses(3 * kSecond)) names.push_back(use.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"gpu0.h2d", "gpu0.d2h", "gpu1.h2d", "gpu1.d2h", "compute", "disk_read",
+                                             "disk_write", "remote_read", "remote_write", "direct_read", "direct_write",
+                                             "dram"}));
+  const LaneUse dram = meters.uses(3 * kSecond).back();
+  EXPECT_EQ(dram.bytes, 80u);  // what goes straight doesn't cross it
+  EXPECT_EQ(dram.transfers, 2u);
+  EXPECT_EQ(dram.window_bytes, (std::vector<Bytes>{40, 40, 0}));
+  EXPECT_EQ(dram.busy_ns, 800'000'000);
+  const std::vector<Tier> remote = {Tier::remote};
+  EXPECT_EQ(LaneMeters(1, remote).uses(0).size(), 7u);
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -230,6 +230,30 @@ TEST(SglangFlags, ExtraConfiguration) {
   expect_flags_refused(storage + " @/dev/zero", {"/dev/zero", "can't be read"});
 }
 
+TEST(SglangFlags, StorageBackEnds) {
+  const std::string mooncake = kHost + "--tp 2 --hicache-storage-backend mooncake";
+  const auto remote_gib = [](const std::string& flags) { return from_flags(flags).number("tiers.remote.gib"); };
+  const std::string extra = mooncake + " --hicache-storage-backend-extra-config ";
+  EXPECT_EQ(remote_gib(extra + R"({"global_segment_size": "4gb"})"), 8);
+  EXPECT_EQ(remote_gib(extra + R"({"global_segment_size": 1073741824})"), 2);
+  EXPECT_NE(notes_of(from_flags(mooncake)).find("no flag says how much mooncake holds"), std::string::npos);
+  expect_flags_refused(extra + R"({"global_segment_size": "much"})", {"global_segment_size", "bytes"});
+  // One back end takes the other tier's place.
+  const Experiment experiment = from_flags(mooncake, "[tiers.disk]\ngib = 4\n");
+  EXPECT_EQ(experiment.number("tiers.disk.gib"), 0);
+  EXPECT_NE(notes_of(experiment).find("the experiment's disk tier is left out"), std::string::npos);
+  const kvtwin::Setup setup = make_setup(from_flags(kHost + "--hicache-storage-backend file "
+                                                            "--hicache-storage-prefetch-policy wait_complete "
+                                                            "--hicache-storage-prefetch-retry-poll-interval 8 "
+                                                            "--hicache-storage-prefetch-max-attempts 2"));
+  ASSERT_EQ(setup.engine.storage.size(), 1U);
+  EXPECT_EQ(setup.engine.storage[0].tier, Tier::disk);
+  EXPECT_TRUE(setup.engine.storage[0].owned);
+  EXPECT_EQ(setup.engine.prefetch_policy, PrefetchPolicy::wait_complete);
+  EXPECT_EQ(setup.engine.prefetch_retry_steps, 8U);
+  EXPECT_EQ(setup.engine.prefetch_attempts, 2U);
+}
+
 TEST(SglangFlags, ModelFolders) {
   const Folder folder;
   write_text(folder / "config.json", text_of(KVTWIN_SOURCE_DIR "/models/presets/models/tiny.json"));
@@ -305,8 +329,6 @@ TEST(SglangFlags, Refusals) {
 // Legal in SGLang and not served here: the key's own refusal, which names the flag.
 TEST(SglangFlags, WhatIsNotServedIsRefusedByItsKey) {
   for (const auto& [flags, part] : std::vector<std::pair<std::string, std::string>>{
-           {kHost + "--hicache-storage-backend file", "tiers.disk.gib (--from-sglang-flags --hicache-storage-backend)"},
-           {kHost + "--hicache-storage-backend mooncake", "tiers.remote.gib (--from-sglang-flags"},
            {kHost + "--hicache-mem-layout page_first_kv_split",
             "cache.layout (--from-sglang-flags --hicache-mem-layout)"},
            {kHost + "--hicache-io-backend kernel_ascend", "cache.io (--from-sglang-flags --hicache-io-backend)"},
@@ -437,8 +459,25 @@ TEST(SglangLines, RealOnesBecomeCanonical) {
        "--hicache-storage-prefetch-policy timeout"},
   };
   for (const auto& [line, expected] : lines) {
+    SCOPED_TRACE(line);
     EXPECT_EQ(canonical(line), expected) << line;
     EXPECT_EQ(canonical(expected), expected);
+  }
+}
+
+TEST(SglangLines, StorageComesBack) {
+  const std::string common =
+      "--model-path meta-llama/Llama-3.1-8B-Instruct --kv-cache-dtype auto --tp-size 2 --page-size 64 "
+      "--chunked-prefill-size 8192 --max-running-requests 256 --schedule-policy fcfs --radix-eviction-policy lru "
+      "--enable-hierarchical-cache --hicache-ratio 2 --hicache-write-policy write_through --hicache-io-backend kernel "
+      "--hicache-mem-layout page_first ";
+  for (const char* storage :
+       {"--hicache-storage-backend file --hicache-storage-prefetch-policy timeout",
+        "--hicache-storage-backend mooncake --hicache-storage-prefetch-policy best_effort "
+        "--hicache-storage-prefetch-retry-poll-interval 4 --hicache-storage-prefetch-max-attempts 3",
+        "--hicache-storage-backend mooncake --hicache-storage-prefetch-policy timeout "
+        "--hicache-storage-backend-extra-config '{\"global_segment_size\":\"4gb\",\"prefetch_threshold\":512}'"}) {
+    EXPECT_EQ(canonical(common + storage), common + storage);
   }
 }
 

@@ -72,6 +72,34 @@ TEST(Hardware, LintRefusesWhatNoMachineReaches) {
   EXPECT_EQ(error_with("host_to_device", 1000, "GB/s"), "no error");
 }
 
+TEST(Hardware, StorageIsThereOrNot) {
+  for (const std::string& name : hardware_preset_names()) {
+    const HardwareSpec spec = hardware_preset(name);
+    EXPECT_TRUE(spec.has_drives() && spec.has_pool() && spec.has_gpudirect()) << name;
+    EXPECT_GE(spec.drive_read_bandwidth, spec.drive_write_bandwidth) << name;
+    // Requests of 64 KiB and more are bound by the bandwidth, as Solidigm measured.
+    EXPECT_GE(spec.drive_read_iops * 65536, spec.drive_read_bandwidth) << name;
+  }
+  EXPECT_DOUBLE_EQ(hardware_preset("h200-pcie5").drive_read_iops, 2.5e6);
+  EXPECT_DOUBLE_EQ(hardware_preset("gb200-c2c").pcie_root_bandwidth, 0);
+  json object = h200();
+  for (const auto& [key, value] : h200()["numbers"].items()) {
+    const bool storage = key.starts_with("drive_") || key.starts_with("disk_") || key.starts_with("nic_") ||
+                         key.starts_with("pool_") || key.starts_with("gpudirect_") || key.starts_with("pcie_");
+    if (storage) object["numbers"].erase(key);
+  }
+  EXPECT_EQ(error_of(object), "no error");
+  object = h200();
+  object["numbers"].erase("drive_queue_depth");
+  EXPECT_EQ(error_of(object),
+            "machine.json: key \"drive_queue_depth\" is missing; it must be given, as drive_count is.");
+  EXPECT_NE(error_with("drive_read_bandwidth", 33, "GB/s").find("at most 32 GB/s"), std::string::npos);
+  EXPECT_NE(error_with("drive_read_iops", 21, "MIOPS").find("20 MIOPS"), std::string::npos);
+  EXPECT_NE(error_with("nic_bandwidth", 400, "GB/s").find("at most 200 GB/s"), std::string::npos);
+  EXPECT_NE(error_with("drive_read_iops", 1, "GB/s").find("one of IOPS, MIOPS"), std::string::npos);
+  EXPECT_NE(error_with("drive_read_latency", 75, "s").find("100 ms"), std::string::npos);
+}
+
 TEST(Hardware, ErrorsNameKeyAndUnit) {
   EXPECT_NE(error_with("memory_bandwidth", 4.8, "GB").find("one of B/s, MB/s, GB/s, GiB/s, TB/s"), std::string::npos);
   json object = h200();

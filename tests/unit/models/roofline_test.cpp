@@ -244,6 +244,91 @@ TimeNs alone_ns(const RooflineCost& cost, const Plan& plan) {
   return t.latency_ns + static_cast<TimeNs>(Wide128{t.bytes} * 1'000'000'000U / rate);
 }
 
+StorageWork storage_work(StorageVerb verb, Tier tier, Pages pages, std::uint32_t objects) {
+  StorageWork work;
+  work.verb = verb;
+  work.tier = tier;
+  work.pages = pages;
+  work.page_bytes = 8'388'608;  // 64 tokens of Llama-3.1-8B
+  work.objects = objects;
+  return work;
+}
+
+// Four drives of 13.5 and 6.6 GB/s, 2.5 M and 0.25 M IOPS, 75 and 12 us, depth 128; four NICs of 46.6 GB/s.
+TEST(Roofline, StorageByHand) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  const auto get = [&](Tier tier, Pages pages, std::uint32_t objects) {
+    return cost.storage(storage_work(StorageVerb::get, tier, pages, objects));
+  };
+  // Whole pages: sequential.
+  const TransferCost whole = get(Tier::disk, 128, 1);
+  EXPECT_EQ(whole.latency_ns, 75'000);
+  EXPECT_EQ(whole.bytes, 128U * 8'388'608);
+  EXPECT_EQ(whole.bytes_per_second, 54'000'000'000U);
+  EXPECT_EQ(cost.storage(storage_work(StorageVerb::set, Tier::disk, 128, 1)).latency_ns, 12'000);
+  EXPECT_EQ(cost.storage(storage_work(StorageVerb::set, Tier::disk, 128, 1)).bytes_per_second, 26'400'000'000U);
+  // A page in 2,048 objects of 4 KiB: 512 rounds of 75 us for 128 pages, more than IOPS (26.2 ms) and bandwidth take.
+  const TransferCost small = get(Tier::disk, 128, 2'048);
+  EXPECT_NEAR(static_cast<double>(small.bytes) / static_cast<double>(small.bytes_per_second), 511 * 75e-6, 1e-9);
+  // Written, IOPS bind: 262,144 objects at a million a second.
+  const TransferCost write = cost.storage(storage_work(StorageVerb::set, Tier::disk, 128, 2'048));
+  EXPECT_NEAR(static_cast<double>(write.bytes) / static_cast<double>(write.bytes_per_second), 0.262144, 1e-8);
+  // Remote: 100 us to the pool, 2.2 on the wire; 0.7 us an object and NIC.
+  EXPECT_EQ(get(Tier::remote, 1, 1).latency_ns, 102'200);
+  EXPECT_EQ(get(Tier::remote, 1, 1).bytes_per_second, 186'400'000'000U);
+  EXPECT_NEAR(static_cast<double>(get(Tier::remote, 1, 2'048).bytes_per_second), 4'096 / 0.175e-6, 1);
+}
+
+TEST(Roofline, StorageOfRanksAndPastHostMemory) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5", 2);
+  StorageWork work = storage_work(StorageVerb::get, Tier::remote, 4, 1);
+  work.ranks = 2;
+  EXPECT_EQ(cost.storage(work).bytes, 8U * 8'388'608);
+  work.memory = Tier::device;
+  EXPECT_EQ(cost.storage(work).bytes_per_second, 2 * 46'600'000'000U);
+  work.objects = 2'048;  // a rank's submitters take 1.25 us an object
+  EXPECT_NEAR(static_cast<double>(cost.storage(work).bytes_per_second), 2 * 4'096 / 1.25e-6, 1);
+}
+
+TEST(Roofline, StorageThatMovesNothing) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  EXPECT_EQ(cost.storage(storage_work(StorageVerb::look_up, Tier::disk, 500, 64)).latency_ns, 20'000);
+  EXPECT_EQ(cost.storage(storage_work(StorageVerb::look_up, Tier::remote, 500, 64)).latency_ns, 100'000);
+  EXPECT_EQ(cost.storage(storage_work(StorageVerb::remove, Tier::disk, 500, 64)).latency_ns, 12'000);
+  EXPECT_EQ(cost.storage(storage_work(StorageVerb::get, Tier::disk, 0, 64)).bytes, 0U);
+  const TransferCost wild = cost.storage({.verb = StorageVerb::get,
+                                          .tier = Tier::disk,
+                                          .pages = ~Pages{0},
+                                          .page_bytes = ~Bytes{0},
+                                          .objects = ~0U,
+                                          .ranks = ~0U});
+  EXPECT_EQ(wild.bytes, ~Bytes{0});
+  EXPECT_GT(wild.bytes_per_second, 0U);
+}
+
+// Splitting a page into more objects never makes it faster, nor does more of it take less time.
+TEST(Roofline, StorageIsMonotone) {
+  for (const char* machine : {"h200-pcie5", "a100-pcie4", "cpu-host"}) {
+    const RooflineCost cost = cost_of("llama-3.1-8b", machine);
+    const auto seconds = [&](const StorageWork& work) {
+      const TransferCost c = cost.storage(work);
+      return static_cast<double>(c.latency_ns) * 1e-9 +
+             static_cast<double>(c.bytes) / static_cast<double>(c.bytes_per_second);
+    };
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 2'000; ++i) {
+      StorageWork work = storage_work(below(random, 2) == 0 ? StorageVerb::get : StorageVerb::set,
+                                      below(random, 2) == 0 ? Tier::disk : Tier::remote, 1 + below(random, 1'000),
+                                      static_cast<std::uint32_t>(1 + below(random, 5'000)));
+      work.memory = below(random, 2) == 0 ? Tier::host : Tier::device;
+      StorageWork more = work;
+      (below(random, 2) == 0 ? more.pages : more.page_bytes) += 1 + below(random, 100);
+      more.objects += static_cast<std::uint32_t>(below(random, 100));
+      EXPECT_GE(seconds(more), seconds(work) * (1 - 1e-6)) << machine << " " << i;
+    }
+  }
+}
+
 TEST(Roofline, AFasterMachineIsNeverSlower) {
   std::mt19937_64 random(3);
   const ModelGeometry model = model_preset("gpt-oss-120b");

@@ -23,15 +23,19 @@
 
 namespace kvtwin::test {
 
-// A plan carries its own cost: descriptors = latency in ns, descriptor_bytes = highest rate. A pass takes
-// prefill_tokens ns, then each step decode_context_tokens ns, and decode_sequences ns more a step.
+// A plan carries its own cost: descriptors = latency in ns, descriptor_bytes = highest rate; a storage operation's
+// objects are its latency in ns. A pass takes prefill_tokens ns, then each step decode_context_tokens ns, and
+// decode_sequences ns more a step.
 class ScriptedCost final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
     return static_cast<TimeNs>(shape.prefill_tokens + steps * shape.decode_context_tokens +
                                shape.decode_sequences * (steps * (steps - 1) / 2));
   }
-  TransferCost storage(const StorageWork&) const override { return {}; }
+  TransferCost storage(const StorageWork& work) const override {
+    const bool moves = work.verb == StorageVerb::get || work.verb == StorageVerb::set;
+    return TransferCost{static_cast<TimeNs>(work.objects), moves ? work.pages * work.page_bytes * work.ranks : 0, 0};
+  }
   TransferCost transfer(const Plan& plan) const override {
     return TransferCost{static_cast<TimeNs>(plan.descriptors), plan.bytes, plan.descriptor_bytes};
   }
@@ -46,6 +50,32 @@ inline Operation transfer(Lane lane, Bytes bytes, TimeNs latency, std::uint64_t 
   operation.plan.descriptor_bytes = most;
   return operation;
 }
+
+// Storage operations over pages [first, first + count) of one chain. Keep it alive while it is submitted.
+struct StorageCall {
+  StorageCall(StorageVerb verb, Tier tier, std::uint64_t first, Pages count, Tier memory = Tier::host) {
+    work.verb = verb;
+    work.tier = tier;
+    work.memory = memory;
+    work.pages = count;
+    work.page_bytes = 100'000;
+    for (std::uint64_t i = first; i < first + count; ++i) {
+      pages.push_back({.key = PageKey{{mix(i), mix(i + 1), 0, 0}}, .slot = static_cast<SlotId>(i)});
+    }
+  }
+  StorageCall& latency(TimeNs ns) {
+    work.objects = static_cast<std::uint32_t>(ns);
+    return *this;
+  }
+  StorageCall& of_ranks(std::uint32_t ranks) {
+    work.ranks = ranks;
+    return *this;
+  }
+  OperationId submit(Substrate& s) const { return s.submit(StorageOperation{work, PageKey{{1, 2, 3, 4}}, pages}); }
+
+  StorageWork work;
+  std::vector<StoragePage> pages;
+};
 
 inline Operation pass(TimeNs base, TimeNs step, std::uint64_t steps, std::span<const OperationId> gates = {}) {
   ForwardOperation operation;
@@ -65,10 +95,13 @@ struct Seen {
   std::uint64_t bytes = 0;
   std::uint64_t steps = 0;
   TimeNs stalled = 0;
+  std::uint64_t pages = 0;
+  std::uint64_t cause = 0;
   friend bool operator==(const Seen&, const Seen&) = default;
   friend std::ostream& operator<<(std::ostream& out, const Seen& s) {
     return out << "{now " << s.now << " kind " << s.kind << " id " << s.id << " status " << s.status << " bytes "
-               << s.bytes << " steps " << s.steps << " stalled " << s.stalled << "}";
+               << s.bytes << " steps " << s.steps << " stalled " << s.stalled << " pages " << s.pages << " cause "
+               << s.cause << "}";
   }
 };
 
@@ -84,6 +117,8 @@ inline Seen flat(const Input& input) {
     seen.bytes = c->bytes;
     seen.steps = c->steps;
     seen.stalled = c->stalled_ns;
+    seen.pages = c->pages;
+    seen.cause = static_cast<std::uint64_t>(c->cause);
   }
   if (const auto* t = std::get_if<TimerFired>(&input.what)) seen.id = static_cast<std::uint64_t>(t->id);
   if (const auto* r = std::get_if<Reduction>(&input.what)) {
@@ -189,6 +224,14 @@ inline Act at_first(std::function<void(Substrate&)> once) {
 inline Seen completion(TimeNs now, std::uint64_t id, Bytes bytes, Status status = Status::done) {
   return Seen{
       .now = now, .kind = kCompletionKind, .id = id, .status = static_cast<std::uint64_t>(status), .bytes = bytes};
+}
+
+inline Seen stored(TimeNs now, std::uint64_t id, Pages pages, Bytes bytes, Status status = Status::done,
+                   Cause cause = Cause::none) {
+  Seen seen = completion(now, id, bytes, status);
+  seen.pages = pages;
+  seen.cause = static_cast<std::uint64_t>(cause);
+  return seen;
 }
 
 inline Seen pass_end(TimeNs now, std::uint64_t id, std::uint64_t steps, TimeNs stalled = 0,

@@ -1,0 +1,168 @@
+// Which links a flow loads, and how much: the one account that both worlds charge by.
+//
+// A flow is what one rank moves; the ranks of an operation move alike, so a link that they share carries each byte of
+// one of them `ranks` times. A link with rate 0 isn't there, or never binds.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "policy/substrate.hpp"
+#include "sim/world.hpp"
+
+namespace kvtwin {
+
+enum class Link : std::uint8_t {
+  gpu_down,  // one GPU's own link, from the host's side to it
+  gpu_up,
+  gpu_both,  // both directions of it together
+  dram,
+  root_in,  // from devices into the root complex
+  root_out,
+  drives,  // in bytes read: a byte written takes as long as read rate / write rate bytes read
+  nic_in,
+  nic_out,
+  fabric_in,  // the pool hosts' side of the network
+  fabric_out,
+};
+constexpr std::size_t kLinks = 11;
+
+struct Flow {
+  Lane lane = Lane::h2d;
+  Tier tier = Tier::host;   // of storage lanes: disk or remote
+  std::uint32_t ranks = 1;  // that move it
+  double bytes = 0.0;       // of one rank
+  double most = 0.0;        // bytes a second of one rank at most; 0 = the links' own
+};
+
+struct LinkLoad {
+  Link link = Link::dram;
+  double weight = 0.0;  // bytes over it for a byte of the flow
+};
+
+class Loads {
+ public:
+  void add(Link link, double weight) { loads_[size_++] = {link, weight}; }
+  const LinkLoad* begin() const { return loads_.data(); }
+  const LinkLoad* end() const { return loads_.data() + size_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::array<LinkLoad, 6> loads_{};
+  std::size_t size_ = 0;
+};
+
+class Links {
+ public:
+  explicit Links(const WorldConfig& config) {
+    set(Link::gpu_down, config.h2d_bytes_per_second);
+    set(Link::gpu_up, config.d2h_bytes_per_second);
+    set(Link::gpu_both, config.both_ways_bytes_per_second);
+    set(Link::dram, config.dram_bytes_per_second);
+    set(Link::root_in, config.root_bytes_per_second);
+    set(Link::root_out, config.root_bytes_per_second);
+    set(Link::drives, config.disk_read_bytes_per_second);
+    set(Link::nic_in, config.nic_bytes_per_second);
+    set(Link::nic_out, config.nic_bytes_per_second);
+    set(Link::fabric_in, config.fabric_bytes_per_second);
+    set(Link::fabric_out, config.fabric_bytes_per_second);
+    if (config.disk_write_bytes_per_second > 0) {
+      write_weight_ = rate(Link::drives) / static_cast<double>(config.disk_write_bytes_per_second);
+    }
+    for (const StorageTier& tier : config.storage) has_[static_cast<std::size_t>(tier.tier)] = true;
+  }
+
+  double rate(Link link) const { return rates_[static_cast<std::size_t>(link)]; }
+
+  Loads of(Lane lane, Tier tier, std::uint32_t ranks) const {
+    Loads loads;
+    const double all = ranks;
+    const bool in = lane == Lane::d2h || lane == Lane::disk_read || lane == Lane::remote_read;
+    const bool direct = lane == Lane::direct_read || lane == Lane::direct_write;
+    const bool down = lane == Lane::h2d || lane == Lane::direct_read;
+    if (down || lane == Lane::d2h || lane == Lane::direct_write) {
+      add(loads, down ? Link::gpu_down : Link::gpu_up, 1.0);
+      add(loads, Link::gpu_both, 1.0);
+    }
+    if (lane != Lane::h2d && lane != Lane::d2h) {
+      const bool reads = lane == Lane::disk_read || lane == Lane::remote_read || lane == Lane::direct_read;
+      if (tier == Tier::disk) {
+        add(loads, Link::drives, reads ? all : all * write_weight_);
+      } else {
+        add(loads, reads ? Link::nic_in : Link::nic_out, all);
+        add(loads, reads ? Link::fabric_in : Link::fabric_out, all);
+      }
+    }
+    if (dram_crossings(lane) != 0) add(loads, Link::dram, all * dram_crossings(lane));
+    // From port to port of one root; a machine whose drives and NICs sit under the GPUs' own switch has it for itself.
+    if (in || direct) add(loads, Link::root_in, all);
+    if (!in || direct) add(loads, Link::root_out, all);
+    return loads;
+  }
+
+  // The rate of a flow that has its way to itself. What the whole host shares, DRAM and root, is left to those who
+  // share it out.
+  double alone(const Flow& flow) const {
+    double least = flow.most > 0.0 ? flow.most : std::numeric_limits<double>::infinity();
+    for (const LinkLoad& load : of(flow.lane, flow.tier, flow.ranks)) {
+      if (load.link == Link::dram || load.link == Link::root_in || load.link == Link::root_out) continue;
+      least = std::min(least, rate(load.link) / load.weight);
+    }
+    return least;
+  }
+
+  // Can the flows of all lanes together want more of it than there is? What can't bind would only join the lanes into
+  // one system to solve.
+  bool can_bind(Link link, std::uint32_t ranks) const {
+    double wanted = 0.0;
+    for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::disk_read, Lane::disk_write, Lane::remote_read,
+                            Lane::remote_write, Lane::direct_read, Lane::direct_write}) {
+      wanted += most_wanted(link, lane, ranks);
+    }
+    return wanted > rate(link);
+  }
+
+ private:
+  void set(Link link, std::uint64_t bytes_per_second) {
+    rates_[static_cast<std::size_t>(link)] = static_cast<double>(bytes_per_second);
+  }
+  void add(Loads& loads, Link link, double weight) const {
+    if (rate(link) > 0.0) loads.add(link, weight);
+  }
+
+  // Of one lane, were the link without bound. Some operations are of one rank only.
+  double most_wanted(Link link, Lane lane, std::uint32_t ranks) const {
+    double most = 0.0;
+    const bool storage = lane != Lane::h2d && lane != Lane::d2h;
+    for (const Tier tier : {Tier::disk, Tier::remote}) {
+      if (storage && !serves(lane, tier)) continue;
+      for (const std::uint32_t movers : {ranks, storage ? 1U : ranks}) {
+        double weight = 0.0, least = std::numeric_limits<double>::infinity();
+        for (const LinkLoad& load : of(lane, tier, movers)) {
+          if (load.link == link) {
+            weight = load.weight;
+          } else {
+            least = std::min(least, rate(load.link) / load.weight);
+          }
+        }
+        if (weight > 0.0) most = std::max(most, weight * least);
+      }
+    }
+    return most;
+  }
+  bool serves(Lane lane, Tier tier) const {
+    if (!has_[static_cast<std::size_t>(tier)]) return false;
+    if (lane == Lane::disk_read || lane == Lane::disk_write) return tier == Tier::disk;
+    if (lane == Lane::remote_read || lane == Lane::remote_write) return tier == Tier::remote;
+    return true;
+  }
+
+  std::array<double, kLinks> rates_{};
+  std::array<bool, kTiers> has_{};
+  double write_weight_ = 1.0;
+};
+
+}  // namespace kvtwin

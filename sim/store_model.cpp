@@ -1,0 +1,103 @@
+#include "sim/store_model.hpp"
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+
+StoreModel::StoreModel(Pages capacity, bool evicts_itself)
+    : capacity_(capacity), evicts_itself_(evicts_itself), table_(64, kNone) {
+  KV_CHECK(capacity > 0, "a store has room for a page");
+}
+
+Pages StoreModel::leading(std::span<const StoreKey> keys) const {
+  Pages count = 0;
+  while (count < keys.size() && contains(keys[count])) ++count;
+  return count;
+}
+
+bool StoreModel::touch(const StoreKey& key) {
+  const std::uint32_t entry = table_[find(key)];
+  if (entry == kNone) return false;
+  if (entry != newest_) {
+    unlink(entry);
+    link_newest(entry);
+  }
+  return true;
+}
+
+bool StoreModel::add(const StoreKey& key) {
+  if (touch(key)) return true;
+  if (size_ == capacity_) {
+    if (!evicts_itself_) return false;
+    erase_cell(find(entries_[oldest_].key));
+  }
+  if (2 * (size_ + 1) > table_.size()) grow();
+  std::uint32_t entry = free_;
+  if (entry == kNone) {
+    KV_CHECK(entries_.size() < kNone, "a store holds fewer than 2^32 pages");
+    entry = static_cast<std::uint32_t>(entries_.size());
+    entries_.emplace_back();
+  } else {
+    free_ = entries_[entry].older;
+  }
+  entries_[entry].key = key;
+  link_newest(entry);
+  table_[find(key)] = entry;
+  ++size_;
+  return true;
+}
+
+bool StoreModel::remove(const StoreKey& key) {
+  const std::size_t cell = find(key);
+  if (table_[cell] == kNone) return false;
+  erase_cell(cell);
+  return true;
+}
+
+std::size_t StoreModel::find(const StoreKey& key) const {
+  const std::size_t mask = table_.size() - 1;
+  std::size_t cell = home(key);
+  while (table_[cell] != kNone && entries_[table_[cell]].key != key) cell = (cell + 1) & mask;
+  return cell;
+}
+
+void StoreModel::grow() {
+  std::vector<std::uint32_t> old(2 * table_.size(), kNone);
+  old.swap(table_);
+  for (const std::uint32_t entry : old) {
+    if (entry != kNone) table_[find(entries_[entry].key)] = entry;
+  }
+}
+
+void StoreModel::unlink(std::uint32_t entry) {
+  const Entry& e = entries_[entry];
+  (e.older == kNone ? oldest_ : entries_[e.older].newer) = e.newer;
+  (e.newer == kNone ? newest_ : entries_[e.newer].older) = e.older;
+}
+
+void StoreModel::link_newest(std::uint32_t entry) {
+  entries_[entry].older = newest_;
+  entries_[entry].newer = kNone;
+  (newest_ == kNone ? oldest_ : entries_[newest_].newer) = entry;
+  newest_ = entry;
+}
+
+void StoreModel::erase_cell(std::size_t cell) {
+  const std::uint32_t entry = table_[cell];
+  unlink(entry);
+  entries_[entry].older = free_;
+  free_ = entry;
+  --size_;
+  // Backward shift: no tombstones.
+  const std::size_t mask = table_.size() - 1;
+  std::size_t hole = cell;
+  for (std::size_t i = (hole + 1) & mask; table_[i] != kNone; i = (i + 1) & mask) {
+    const std::size_t distance = (i - home(entries_[table_[i]].key)) & mask;
+    if (distance < ((i - hole) & mask)) continue;
+    table_[hole] = table_[i];
+    hole = i;
+  }
+  table_[hole] = kNone;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,153 @@
+// Storage tiers in an experiment: what the engine and the world are told, and what is refused.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/error.hpp"
+#include "cli/setup.hpp"
+#include "models/presets.hpp"
+#include "tests/program.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+kvtwin::Setup setup_of(const Settings& settings) {
+  Experiment experiment = Experiment::from_text("[tiers.host]\ntokens = 64000\n", "x.toml");
+  for (const std::string& setting : settings) experiment.set(setting);
+  return make_setup(experiment);
+}
+
+void expect_refused(const Settings& settings, const Settings& parts) {
+  try {
+    setup_of(settings);
+  } catch (const InputError& error) {
+    const std::string sentence = error.what();
+    for (const std::string& part : parts) EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    return;
+  }
+  ADD_FAILURE() << "not refused: " << parts.front();
+}
+
+TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
+  const kvtwin::Setup setup = setup_of({"tiers.disk.tokens=640000", "tiers.remote.gib=8"});
+  ASSERT_EQ(setup.engine.storage.size(), 2U);
+  EXPECT_EQ(setup.engine.storage[0].tier, Tier::disk);
+  EXPECT_EQ(setup.engine.storage[0].pages, 10'000U);
+  EXPECT_TRUE(setup.engine.storage[0].owned);
+  EXPECT_EQ(setup.engine.storage[1].tier, Tier::remote);
+  EXPECT_EQ(setup.engine.storage[1].pages, 1'024U);  // of 8 MiB
+  EXPECT_FALSE(setup.engine.storage[1].owned);
+  ASSERT_EQ(setup.world.storage.size(), 2U);
+  EXPECT_EQ(setup.world.storage[0].pages, 10'000U);
+  EXPECT_FALSE(setup.world.storage[0].evicts_itself);
+  EXPECT_TRUE(setup.world.storage[1].evicts_itself);
+  EXPECT_EQ(setup.world.disk_read_bytes_per_second, 27'200'000'000U);
+  EXPECT_EQ(setup.world.nic_bytes_per_second, 186'400'000'000U);
+  EXPECT_EQ(setup.world.both_ways_bytes_per_second, 88'000'000'000U);
+  EXPECT_EQ(setup.world.root_bytes_per_second, 252'000'000'000U);
+  EXPECT_EQ(setup_of({"parallel.tp=8"}).world.root_bytes_per_second, 504'000'000'000U);
+}
+
+// A latent that is the same on every rank is stored once.
+TEST(StorageSetup, ObjectsAndWriters) {
+  const auto objects = [](const Settings& settings) { return setup_of(settings).engine.storage_objects; };
+  EXPECT_EQ(objects({}), 1U);
+  EXPECT_EQ(objects({"cache.split_kv=true"}), 2U);
+  EXPECT_EQ(objects({"cache.layout=layer_first"}), 64U);
+  EXPECT_EQ(setup_of({"parallel.tp=4"}).engine.storage_writers, 4U);
+  const Settings latent = {"model.name=deepseek-v3", "parallel.tp=16", "tiers.disk.gib=100"};
+  const kvtwin::Setup mla = setup_of(latent);
+  EXPECT_EQ(mla.engine.storage_writers, 1U);
+  EXPECT_EQ(mla.engine.storage[0].pages, (Bytes{100} << 30) / (mla.engine.shape.token_bytes()) / 64);
+}
+
+TEST(StorageSetup, PagesOfOtherIdentitiesAreOthers) {
+  const PageKey plain = setup_of({}).engine.storage_space;
+  for (const char* setting :
+       {"model.name=qwen3-32b", "model.revision=main", "model.kv_dtype=fp8", "cache.page_tokens=32",
+        "cache.layout=layer_first", "parallel.tp=2", "cache.namespace=mine"}) {
+    EXPECT_NE(setup_of({setting}).engine.storage_space, plain) << setting;
+  }
+  EXPECT_EQ(setup_of({"cache.eviction=fifo", "model.kv_dtype=bf16"}).engine.storage_space, plain);
+}
+
+TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
+  const kvtwin::Setup setup =
+      setup_of({"cache.path=auto", "cache.prefetch_policy=best_effort", "cache.prefetch_timeout_base_s=2",
+                "cache.prefetch_timeout_per_ki_token_s=0.5", "cache.prefetch_timeout_most_s=9",
+                "cache.prefetch_min_tokens=64", "cache.prefetch_host_share=0.25", "cache.prefetch_retry_steps=3",
+                "cache.prefetch_attempts=2", "cache.storage_batch_pages=32", "cache.storage_retries=1",
+                "sim.storage_stall_share=0.5", "sim.storage_stall_factor=7", "seed=5"});
+  EXPECT_EQ(setup.engine.path, CachePath::automatic);
+  EXPECT_EQ(setup.engine.prefetch_policy, PrefetchPolicy::best_effort);
+  EXPECT_EQ(setup.engine.prefetch_timeout_base_ns, 2 * kNsPerSecond);
+  EXPECT_EQ(setup.engine.prefetch_timeout_per_ki_token_ns, kNsPerSecond / 2);
+  EXPECT_EQ(setup.engine.prefetch_timeout_most_ns, 9 * kNsPerSecond);
+  EXPECT_EQ(setup.engine.prefetch_min_tokens, 64U);
+  EXPECT_EQ(setup.engine.prefetch_host_share, 256U);
+  EXPECT_EQ(setup.engine.prefetch_retry_steps, 3U);
+  EXPECT_EQ(setup.engine.prefetch_attempts, 2U);
+  EXPECT_EQ(setup.engine.storage_batch_pages, 32U);
+  EXPECT_EQ(setup.engine.storage_retries, 1U);
+  EXPECT_EQ(setup.world.storage_stall_share, 0.5);
+  EXPECT_EQ(setup.world.storage_stall_factor, 7);
+  EXPECT_EQ(setup.world.seed, 5U);
+}
+
+TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
+  const kvtwin::Setup setup = setup_of({"hardware.disk_read_gbps=3.5", "hardware.disk_write_gbps=2",
+                                        "hardware.remote_gbps=12.5", "hardware.host_link_gbps=25"});
+  EXPECT_EQ(setup.world.disk_read_bytes_per_second, 3'500'000'000U);
+  EXPECT_EQ(setup.world.disk_write_bytes_per_second, 2'000'000'000U);
+  EXPECT_EQ(setup.world.nic_bytes_per_second, 12'500'000'000U);
+  EXPECT_EQ(setup.world.fabric_bytes_per_second, 12'500'000'000U);
+  EXPECT_EQ(setup.world.h2d_bytes_per_second, 25'000'000'000U);
+  EXPECT_EQ(setup.cost->coefficients().disk.read.rate, 3'500'000'000U);
+  EXPECT_EQ(setup.cost->coefficients().host_to_device.link_rate, 25'000'000'000U);
+  ASSERT_EQ(setup.notes.size(), 4U);
+  EXPECT_EQ(setup.notes[0], "hardware.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-pcie5");
+}
+
+TEST(StorageSetup, Refusals) {
+  expect_refused({"tiers.disk.gib=1", "tiers.host.tokens=0"},
+                 {"cache.path (default): is via_host, and there is no host tier; set cache.path=direct or give "
+                  "tiers.host"});
+  expect_refused({"cache.path=drect"}, {"cache.path (--set)", "\"drect\"", "direct"});
+  expect_refused({"cache.prefetch_policy=never"}, {"cache.prefetch_policy", "best_effort"});
+  expect_refused({"tiers.disk.tokens=3"}, {"tiers.disk.tokens (--set)", "less than one page"});
+  EXPECT_EQ(setup_of({"tiers.disk.gib=1", "tiers.host.tokens=0", "cache.path=direct"}).engine.path, CachePath::direct);
+  const Folder folder;
+  for (const auto& [device, setting, what] : {std::array{"drive_", "tiers.disk.gib=1", "has no drives"},
+                                              {"nic_", "tiers.remote.gib=1", "has no NIC"},
+                                              {"gpudirect_", "cache.path=direct", "has no GPUDirect"},
+                                              {"drive_", "hardware.disk_read_gbps=1", "has no drives"},
+                                              {"nic_", "hardware.remote_gbps=1", "has no remote pool"}}) {
+    Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
+    Json numbers = machine["numbers"];
+    for (const auto& [key, number] : numbers.items()) {
+      const bool other = std::string(device) == "drive_" ? key == "disk_look_up" : key.starts_with("pool_");
+      if (key.starts_with(device) || (other && std::string(device) != "gpudirect_")) machine["numbers"].erase(key);
+    }
+    write_text(folder / "machine.json", machine.dump());
+    Settings settings = {"hardware.file=" + (folder / "machine.json"), setting};
+    if (std::string(device) == "gpudirect_") settings.push_back("tiers.disk.gib=1");
+    expect_refused(settings, {std::string(setting).substr(0, std::string(setting).find('=')), what});
+  }
+}
+
+TEST(StorageSetup, ARealRunRefusesItByName) {
+  if (!KVTWIN_TEST_REAL) GTEST_SKIP() << "built without the real world";
+  Surroundings around;
+  around.folder = KVTWIN_SOURCE_DIR;
+  const Outcome outcome =
+      run({"run", "experiments/quickstart.toml", "--device", "host", "--set", "tiers.remote.gib=1"}, around);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("tiers.remote.gib (--set): real storage isn't served yet"), std::string::npos)
+      << outcome.err;
+}
+
+}  // namespace
+}  // namespace kvtwin::test
