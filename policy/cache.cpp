@@ -351,6 +351,14 @@ bool Cache::can_extend_on_host(NodeId end) const {
   return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
 }
 
+// A part of the path is still on its way from a storage tier: should that fail, nothing may be left below it.
+bool Cache::loaded_straight(NodeId end) const {
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).load != OperationId::none && !tree_.node(id).on_host()) return true;
+  }
+  return false;
+}
+
 // A page that only L1 has above it could be lost, and it with that page: under write-back it is leased too.
 Hold Cache::hold(NodeId end) {
   Hold hold;
@@ -397,7 +405,7 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   Adoption adoption;
   if (present < first) {
     adoption.refused = Reason::anchor_lost;
-  } else if (!can_extend_on_host(found.end)) {
+  } else if (!can_extend_on_host(found.end) || loaded_straight(found.end)) {
     adoption.refused = Reason::not_backed_up;
   } else if (present > first) {
     adoption.refused = Reason::duplicate;

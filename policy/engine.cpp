@@ -205,12 +205,13 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   StorageHeads heads;
   std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
   if (!storage.take(heads)) return false;
+  // Loads first: below one that isn't settled yet nothing is adopted.
+  const auto is_load = [](const StorageAnswer& a) { return a.verb == StorageVerb::get && a.memory == Tier::device; };
   for (const StorageAnswer& answer : storage.answers()) {
-    if (answer.memory == Tier::device && answer.verb == StorageVerb::get) {
-      cache.take_direct(answer);
-    } else {
-      prefetcher.take(answer, scheduler.head());
-    }
+    if (is_load(answer)) cache.take_direct(answer);
+  }
+  for (const StorageAnswer& answer : storage.answers()) {
+    if (!is_load(answer)) prefetcher.take(answer, scheduler.head());
   }
   for (const std::uint64_t store : storage.ended()) cache.end_store(store);
   return true;

@@ -136,7 +136,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
   ++stamp_;
   for (const PageKey& key : keys) {
     if (!knows(key)) {
-      if (used_ == capacity_) return;
+      if (used_ == capacity_) break;
       // The parent first: naming it may move the entries.
       const std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
       const std::uint32_t id = name(key);
