@@ -240,11 +240,14 @@ bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   return false;
 }
 
-TimeNs Prefetcher::next_stop() const {
+// Whose time is over and who is held no more, but by others before it, waits for those.
+TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   TimeNs next = kNoStop;
   for (const auto& [request, prefetch] : prefetches_) {
     const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
-    if (waits && prefetch.held_since >= 0) next = std::min(next, termination_->stop_at(facts(prefetch)));
+    if (!waits || prefetch.held_since < 0) continue;
+    const TimeNs stop = termination_->stop_at(facts(prefetch));
+    if (stop > step_time) next = std::min(next, stop);
   }
   return next;
 }

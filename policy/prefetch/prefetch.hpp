@@ -52,8 +52,8 @@ class Prefetcher {
 
   // The request could be admitted: does it wait for its prefetch? If it has waited long enough, that is stopped.
   bool holds(RequestId request, TimeNs step_time);
-  // Where the longest wait of those that `holds` said yes to ends first; kNoStop if never.
-  TimeNs next_stop() const;
+  // When the next wait of those that `holds` said yes to ends, after now; kNoStop if none does by itself.
+  TimeNs next_stop(TimeNs step_time) const;
   // Pages to be loaded straight after the first `matched`; none unless a prefetch is ready for that.
   Pages direct_pages(RequestId request, Pages matched) const;
   // The request is admitted, its match ends after `matched` pages.

@@ -142,7 +142,8 @@ TEST(Direct, a_load_below_one_that_fails_goes_with_it) {
   rig.complete_stored(kGet, 4);
   rig.complete_pass(Status::gate_failed);
   expect_rest(rig);
-  EXPECT_EQ(rig.events.count(EventKind::load_failed), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::load_direct_done), 2U);
+  EXPECT_EQ(rig.events.failed_loads, 1U);
   EXPECT_EQ(record_of(rig, 1).retractions, 1U);
   EXPECT_EQ(record_of(rig, 2).retractions, 1U);
 }
@@ -227,8 +228,8 @@ TEST(Direct, answers_that_come_twice_change_nothing) {
   rig.complete_answer(get, 0, Status::failed);
   expect_rest(rig);
   EXPECT_EQ(last(rig).hit_disk, 16U);
-  EXPECT_EQ(rig.events.count(EventKind::load_failed), 0U);
-  EXPECT_EQ(rig.events.count(EventKind::load_done), 1U);
+  EXPECT_EQ(rig.events.failed_loads, 0U);
+  EXPECT_EQ(rig.events.count(EventKind::load_direct_done), 1U);
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ struct EventCounter final : Observer {
   void on_event(const Event& event) override {
     ++counts[static_cast<std::size_t>(event.kind)];
     pages[static_cast<std::size_t>(event.kind)] += event.pages;
+    if (event.kind == EventKind::load_direct_done) failed_loads += event.reason != Reason::none;
     if (event.kind == EventKind::evicted) evicted[static_cast<std::size_t>(event.tier)][event.reason] += event.pages;
     if (event.kind == EventKind::finished || event.kind == EventKind::rejected) records.push_back(*event.record);
   }
@@ -98,6 +99,7 @@ struct EventCounter final : Observer {
   std::array<std::uint64_t, 64> counts{}, pages{};
   std::array<std::map<Reason, Pages>, kTiers> evicted;
   std::vector<RequestRecord> records;
+  std::uint64_t failed_loads = 0;  // straight from storage
 };
 
 // Four-token pages of a two-layer model; small tiers.
