@@ -217,6 +217,15 @@ void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
   }
 }
 
+Pages Cache::pages_without_draft(NodeId end) const {
+  Pages pages = 0;
+  if (config_.draft_restored) return pages;
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).lacks_draft) pages += tree_.node(id).keys.size();
+  }
+  return pages;
+}
+
 // ---- load-back ---------------------------------------------------------------------------------------
 
 Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
@@ -249,6 +258,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
     next += node.keys.size();
     tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.keys.size())));
     tree_.set_load(*id, mark_of(loads_));
+    if (!config_.draft_restored) tree_.set_lacks_draft(*id);
   }
   tree_.lease_device(match.end);
   loads_.queued.ends.push_back(match.end);
@@ -279,6 +289,7 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       load.node = tree_.insert(end, keys.subspan(at, count), {part.begin(), part.end()}, {}, stamp, 0);
       load.mark = OperationId{++direct_marks_};
       tree_.set_load(load.node, load.mark);
+      if (!config_.draft_restored) tree_.set_lacks_draft(load.node);
       tree_.lease_device(load.node);
       load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
       gates_.push_back(load.get.id);
@@ -607,6 +618,10 @@ void Cache::submit(Lanes& lanes, Direction direction) {
   TransferOperation operation;
   operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
   operation.plan = plan_transfer(runs_, direction, config_.host_layout, config_.shape, config_.io, config_.planner);
+  // One operation for both: what the target's pages and the draft's become can't differ.
+  if (config_.draft.layers != 0) {
+    operation.side = plan_transfer(runs_, direction, config_.host_layout, config_.draft, config_.io, config_.planner);
+  }
   operation.pages = lanes.moves;
   lanes.queued.id = substrate_.submit(operation);
   note(EventKind::transfer_submitted, direction == Direction::host_to_device ? Tier::device : Tier::host,

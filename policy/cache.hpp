@@ -96,6 +96,8 @@ class Cache {
   void take_direct(const StorageAnswer& answer);
   // Slots of the path's first `pages` pages that end at `end`, appended in order.
   void path_slots(NodeId end, std::vector<SlotId>& slots) const;
+  // Of the path's pages, those that lack the draft model's KV.
+  Pages pages_without_draft(NodeId end) const;
 
   // Gives a request's computed pages to the index. slots[0, shared) are the index's already, the rest the
   // request's; afterwards all of slots[0, keys.size()) are the index's, duplicates freed and replaced.

@@ -28,6 +28,7 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   if (transfer.pages.empty()) return "a transfer moves at least one page";
   if (plan.pages != transfer.pages.size()) return "a plan counts the pages it moves";
   if (plan.bytes != plan.pages * plan.shape.page_bytes()) return "a plan counts the bytes of its pages";
+  if (const BrokenTerm broken = judge_side(transfer); broken != nullptr) return broken;
   std::size_t at = 0;
   for (const PageRun& run : plan.runs) {
     if (run.pages > transfer.pages.size() - at) return "a plan's runs are the page moves, in order";
@@ -40,6 +41,16 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
     }
   }
   return at == transfer.pages.size() ? nullptr : "a plan's runs are the page moves, in order";
+}
+
+// Target and draft can't drift apart: the same pages, in the same slots.
+BrokenTerm SeamContract::judge_side(const TransferOperation& transfer) {
+  const Plan& plan = transfer.plan;
+  const Plan& side = transfer.side;
+  if (!transfer.has_side()) return side.bytes == 0 && side.pages == 0 ? nullptr : "no side plan moves nothing";
+  if (side.direction != plan.direction) return "a side plan goes the plan's way";
+  if (side.pages != plan.pages || !std::ranges::equal(side.runs, plan.runs)) return "a side plan has the plan's pages";
+  return side.bytes == side.pages * side.shape.page_bytes() ? nullptr : "a side plan counts the bytes of its pages";
 }
 
 BrokenTerm SeamContract::judge(const StorageOperation& operation) const {
@@ -64,7 +75,7 @@ BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
   if (std::uint64_t{shape.prefill_sequences} + shape.decode_sequences != pass.sequences.size()) {
     return "a pass's shape counts its sequences";
   }
-  Tokens tokens = 0, context = 0;
+  Tokens tokens = 0, context = 0, decoded = 0;
   for (const SequenceWork& sequence : pass.sequences) {
     const Tokens all = sequence.context_tokens + sequence.new_tokens;
     if (sequence.new_tokens == 0) return "a sequence computes at least one token";
@@ -72,9 +83,15 @@ BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
     if (sequence.slots.size() * terms_.page_tokens < all) return "a sequence's spans cover context and new tokens";
     if (std::ranges::find(sequence.slots, kNoSlot) != sequence.slots.end()) return "a sequence's pages lie in slots";
     tokens += sequence.new_tokens;
+    if (shape.draft_tokens != 0 && shape.prefill_sequences == 0) {
+      decoded += sequence.new_tokens;
+      const Tokens most = pass.steps * (std::uint64_t{shape.draft_tokens} + 1);
+      if (sequence.new_tokens < pass.steps || sequence.new_tokens > most) return "a step yields what it verifies";
+    }
     context += sequence.context_tokens;
   }
-  if (tokens != shape.prefill_tokens + shape.decode_sequences * pass.steps) return "a pass's shape counts its tokens";
+  if (shape.draft_tokens == 0) decoded = shape.decode_sequences * pass.steps;
+  if (tokens != shape.prefill_tokens + decoded) return "a pass's shape counts its tokens";
   if (context != shape.prefill_context_tokens + shape.decode_context_tokens) return "a pass's shape counts its context";
   for (const OperationId gate : pass.gates) {
     const Open* load = find(gate);

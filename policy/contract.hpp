@@ -2,7 +2,7 @@
 // call and each input. `Checking` breaks off on a broken promise; `replay` reports a journal that breaks one.
 //
 // The policy's side: steps and shapes agree with the sequences, spans cover the tokens, page moves are the
-// plan's, gates are loads in flight, only known operations are cancelled.
+// plan's, and the side plan's too, gates are loads in flight, only known operations are cancelled.
 // The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and
 // with a status that it can have; a pass that counts is answered after its gates, none of which failed; a
 // timer isn't early; a storage operation counts no more pages than it was given, and all of them if it is done; gets,
@@ -70,6 +70,7 @@ class SeamContract {
   };
 
   BrokenTerm judge(const TransferOperation& transfer) const;
+  static BrokenTerm judge_side(const TransferOperation& transfer);
   BrokenTerm judge(const ForwardOperation& pass) const;
   BrokenTerm judge(const StorageOperation& operation) const;
   BrokenTerm open(OperationId id, Kind kind, TimeNs since);

@@ -45,7 +45,11 @@ struct Engine::State {
         storage(config, s, decisions, o),
         cache(config, s, storage, decisions, o),
         prefetcher(config, s, cache, storage, decisions, o),
-        scheduler(config, cache, prefetcher, decisions, o) {}
+        scheduler(config, cache, prefetcher, decisions, o) {
+    KV_CHECK(c.accept_x1024 >= 1024 && c.accept_without_x1024 >= 1024, "a decode step yields a token at least");
+    const std::uint64_t most = 1024 * (std::uint64_t{c.draft_tokens} + 1);
+    KV_CHECK(c.accept_x1024 <= most && c.accept_without_x1024 <= most, "a decode step yields what it verifies");
+  }
 
   void handle(const Arrival& arrival);
   void handle(const Hint& hint);
@@ -281,8 +285,9 @@ void Engine::State::finish_pass(std::int64_t outcome) {
   const TimeNs duration = pass_end - pass_start;
   const std::uint64_t steps = outcome == 0 ? 0 : static_cast<std::uint64_t>(outcome - 1);
   const bool counts = !load_failed && steps > 0;
+  Tokens decoded = 0;
   if (!pass.prefill) {
-    scheduler.decode_done(pass, steps, pass_end);
+    decoded = scheduler.decode_done(pass, steps, pass_end);
   } else if (!counts) {
     load_failed |= cache.loading();  // which ones, the acknowledgements will tell
     scheduler.prefill_failed(pass, pass_end);
@@ -297,7 +302,7 @@ void Engine::State::finish_pass(std::int64_t outcome) {
   event.operation = done;
   event.time = pass_end;
   event.pages = pass.prefill ? 0 : steps;
-  event.tokens = !pass.prefill ? steps * pass.requests.size() : counts ? pass.shape.prefill_tokens : 0;
+  event.tokens = !pass.prefill ? decoded : counts ? pass.shape.prefill_tokens : 0;
   event.duration_ns = duration;
   observer->on_event(event);
 }

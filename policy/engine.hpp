@@ -40,7 +40,10 @@ struct StorageTierConfig {
 };
 
 struct EngineConfig {
-  KvShape shape;  // of one rank; shape.page_tokens is the page size of every tier
+  KvShape shape;  // of one rank, as it leaves the device; shape.page_tokens is the page size of every tier
+  // A draft model's pool beside the target's, with the same pages in the same slots, as it leaves the device; no
+  // layers = there is none (a packed draft's layers are the last of `shape`), or it never leaves the device.
+  KvShape draft;
   std::uint32_t ranks = 1;
 
   // cache
@@ -79,6 +82,12 @@ struct EngineConfig {
   std::uint32_t prefetch_host_share = 512;  // of L2, in 1/1024: more in flight, and further ones are declined
   std::uint32_t prefetch_retry_steps = 0;   // a request that was declined for lack of room is tried again after
   std::uint32_t prefetch_attempts = 4;      // so many steps, so often in all; 0 steps = it isn't
+
+  // speculative decoding
+  std::uint32_t draft_tokens = 0;             // that a decode step verifies beside its own; 0 = there is no draft
+  std::uint32_t accept_x1024 = 1024;          // tokens that a decode step yields on average, in 1/1024; >= 1024
+  std::uint32_t accept_without_x1024 = 1024;  // of a request that reuses pages that lack the draft's KV
+  bool draft_restored = true;                 // else pages that left the device have come back without that KV
 
   // scheduler
   RequestOrder order = RequestOrder::fcfs;

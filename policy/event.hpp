@@ -23,7 +23,8 @@ struct RequestRecord {
   // Ledger at first admission: prompt_tokens = hit_device + hit_host + hit_disk + hit_remote + recomputed_after_stop +
   // miss.
   Tokens hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
-  Tokens retracted_recompute = 0;  // computed again after retractions; outside the identity
+  Tokens reused_without_draft = 0;  // of the hits, those whose pages lack a draft model's KV
+  Tokens retracted_recompute = 0;   // computed again after retractions; outside the identity
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
   std::uint32_t retractions = 0;
   std::uint32_t prefill_passes = 0;

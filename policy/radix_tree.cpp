@@ -76,9 +76,10 @@ bool is_one_node(const Node& upper, const Node& lower) {
            node.load == OperationId::none;
   };
   return upper.children == 1 && idle(upper) && idle(lower) && upper.on_device() == lower.on_device() &&
-         upper.on_host() == lower.on_host() && upper.backup_hits == lower.backup_hits &&
-         upper.backup_failures == lower.backup_failures && upper.facts.last_access == lower.facts.last_access &&
-         upper.facts.hits == lower.facts.hits && upper.facts.priority == lower.facts.priority &&
+         upper.on_host() == lower.on_host() && upper.lacks_draft == lower.lacks_draft &&
+         upper.backup_hits == lower.backup_hits && upper.backup_failures == lower.backup_failures &&
+         upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
+         upper.facts.priority == lower.facts.priority &&
          upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
 }
 
@@ -322,6 +323,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.load = lower.load;
   upper.backup_hits = lower.backup_hits;
   upper.backup_failures = lower.backup_failures;
+  upper.lacks_draft = lower.lacks_draft;
   upper.leaving = lower.leaving;
   upper.settled = lower.settled;  // the upper part's only child is the lower one
   upper.evictable = lower.evictable;
@@ -429,7 +431,7 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
   std::vector<SlotId> slots = std::exchange(target.device, {});
   device_pages_ -= target.facts.pages;
   --mutable_node(target.parent).device_children;
-  target.leaving = false;
+  target.leaving = target.lacks_draft = false;
   classify(id);  // before it grows
   join_only_child(id);
   refresh(id);
@@ -527,6 +529,7 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),
            "what may be evicted is closed downwards");
   KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
+  KV_CHECK(!n.lacks_draft || n.on_device(), "what lacks the draft's KV is on L1");
   KV_CHECK(shadowed_ == nullptr || shadowed_->is_offered(id) == is_shadowed(n), "shadowed copies are on offer");
   if (leaves_by_choice()) KV_CHECK(candidates_->is_offered(id) == is_candidate(n), "candidates are on offer");
   KV_CHECK(device_policy_->is_offered(id) == is_device_leaf(n), "device leaves are on offer");

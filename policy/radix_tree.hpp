@@ -51,6 +51,7 @@ struct Node {
   NodeFacts facts;                         // facts.pages == keys.size()
   std::uint32_t backup_hits = 0;           // HiCache's hit_count: non-chunked inserts; copied on split
   std::uint32_t backup_failures = 0;       // since the last copy that arrived
+  bool lacks_draft = false;                // on L1 without the draft model's KV, having come from where it isn't kept
   bool leaving = false;                    // chosen to leave L1; until it is touched
   bool settled = false, evictable = false;
   bool alive = false;
@@ -109,6 +110,7 @@ class RadixTree {
   std::vector<SlotId> discard_host(NodeId id);  // likewise, of a copy that never arrived: leased for what lies below
   void set_backup(NodeId id, OperationId operation);
   void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
+  void set_lacks_draft(NodeId id) { mutable_node(id).lacks_draft = true; }  // as long as it stays on L1
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }

@@ -261,7 +261,9 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
   request.lease = end;
   request.shared = request.slots.size();
   request.kv_tokens = request.shared * config_.shape.page_tokens;
+  request.without_draft = cache_.pages_without_draft(end);
   if (!first) return;
+  record.reused_without_draft = request.without_draft * config_.shape.page_tokens;
   record.prefetch_wait_ns = outcome.waited;
   count_hits(record, match, loaded, outcome);
 }
@@ -314,22 +316,40 @@ Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   return tokens;
 }
 
+// What the draft proposes goes unverified by its own KV where that is missing: few of its tokens are accepted.
+std::uint64_t Scheduler::yield_x1024(const Request& request) const {
+  return request.without_draft > 0 ? config_.accept_without_x1024 : config_.accept_x1024;
+}
+
+// Its tokens of the next `steps` decode steps. Of those that the last step verifies, the ones past its end don't count.
+Tokens Scheduler::yield_of(const Request& request, std::uint64_t steps) const {
+  return std::min<Tokens>((request.part_x1024 + steps * yield_x1024(request)) / 1024, request.output_left());
+}
+
+// Decode steps until it finishes.
+std::uint64_t Scheduler::steps_left(const Request& request) const {
+  const std::uint64_t yield = yield_x1024(request);
+  return (request.output_left() * 1024 - request.part_x1024 + yield - 1) / yield;
+}
+
 Pages Scheduler::burst_pages(std::uint64_t steps) const {
   Pages pages = 0;
   for (const Request* request : running_) {
-    pages += std::max<Pages>(pages_for(request->kv_tokens + steps), request->slots.size()) - request->slots.size();
+    const Pages held = request->slots.size();
+    pages += std::max(pages_for(request->kv_tokens + yield_of(*request, steps)), held) - held;
   }
   return pages;
 }
 
-// One token for each running request, several steps at once: up to the first that finishes, and few while the
-// head of the queue waits for room. Pages of the whole burst are taken at its start.
+// One token (with a draft model: as many as are accepted) for each running request, several steps at once: up to the
+// first that finishes, and few while the head of the queue waits for room. Pages of the whole burst are taken at its
+// start; what is verified and not accepted lies in slots of the step's own, outside the pool.
 bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
   std::uint64_t steps = 0;
   while (!running_.empty()) {
     steps = config_.burst_steps;
     if (blocked_) steps = std::min(steps, kBlockedBurst);
-    for (const Request* request : running_) steps = std::min(steps, request->output_left());
+    for (const Request* request : running_) steps = std::min(steps, steps_left(*request));
     cache_.prepare(burst_pages(steps));
     while (steps > 1 && burst_pages(steps) > cache_.obtainable_pages()) steps /= 2;
     const Room room = cache_.make_room(burst_pages(steps), cache_.tree().root());
@@ -339,17 +359,20 @@ bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
   }
   if (running_.empty()) return false;
   for (Request* request : running_) {
-    const Pages pages = pages_for(request->kv_tokens + steps);
+    const Tokens tokens = yield_of(*request, steps);
+    const Pages pages = pages_for(request->kv_tokens + tokens);
     if (pages > request->slots.size()) {
       const bool room = cache_.allocate(pages - request->slots.size(), request->slots);
       KV_CHECK(room, "the burst's room was counted before");
       ensure_keys(*request, request->slots.size());
     }
     pass.requests.push_back(request);
-    pass.new_tokens.push_back(steps);
+    pass.new_tokens.push_back(tokens);
     pass.shape.decode_context_tokens += request->kv_tokens;
+    if (config_.draft_tokens != 0) pass.shape.decode_yield_x1024 += yield_x1024(*request);
   }
   pass.shape.decode_sequences = static_cast<std::uint32_t>(running_.size());
+  pass.shape.draft_tokens = config_.draft_tokens;
   pass.steps = steps;
   return true;
 }
@@ -378,6 +401,7 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   request.slots.clear();
   request.shared = 0;
   request.lease = NodeId::none;
+  request.without_draft = 0;
   request.kv_tokens = 0;
   request.prefill_target = request.record.prompt_tokens + request.generated;
   running_output_left_ -= request.output_left();
@@ -412,18 +436,23 @@ void Scheduler::prefill_failed(const Pass& pass, TimeNs end) {
   }
 }
 
-void Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end) {
+Tokens Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end) {
   steps_since_reset_ += steps;
+  Tokens all = 0;
   for (Request* request : pass.requests) {
-    request->kv_tokens += steps;
+    const Tokens tokens = yield_of(*request, steps);
+    request->part_x1024 = (request->part_x1024 + steps * yield_x1024(*request)) % 1024;
+    request->kv_tokens += tokens;
     request->computed_tokens = std::max(request->computed_tokens, request->kv_tokens);
-    request->generated += steps;
+    request->generated += tokens;
+    all += tokens;
   }
-  running_output_left_ -= steps * pass.requests.size();
+  running_output_left_ -= all;
   std::erase_if(running_, [](const Request* request) { return request->output_left() == 0; });
   for (Request* request : pass.requests) {
     if (request->output_left() == 0) finish(*request, end);
   }
+  return all;
 }
 
 // Hands the full pages computed so far to the index and moves the lease to their end.
@@ -440,6 +469,8 @@ void Scheduler::publish(Request& request, bool chunked) {
   cache_.release(request.lease);
   request.lease = end;
   request.shared = pages;
+  // Where another was first, the index keeps its pages, and this request goes on with those.
+  request.without_draft = cache_.pages_without_draft(end);
 }
 
 void Scheduler::produce_token(Request& request, TimeNs now) {

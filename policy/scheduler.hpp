@@ -1,7 +1,9 @@
 // The request scheduler: which requests wait, which run, and what the next forward pass computes.
 //
 // Continuous batching, prefill first (SGLang's default): as long as a waiting request fits, the next pass is a
-// prefill of at most chunk_tokens; else it decodes one token for every running request, `steps` times over.
+// prefill of at most chunk_tokens; else it decodes one token for every running request, `steps` times over. With a
+// draft model a step yields more than one on average: accept_x1024 / 1024, the fraction kept by each request until it
+// makes a whole token, so that k steps on end yield floor(k * accept).
 //
 //            reject                     last chunk            last token
 //   arrived --------> gone    waiting ------------> running -------------> finished
@@ -31,10 +33,12 @@ struct Request {
   std::vector<SlotId> slots;  // device slots of its pages so far
   Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
   NodeId lease = NodeId::none;
-  Tokens computed_tokens = 0;  // the most that kv_tokens ever was after a pass
-  Tokens kv_tokens = 0;        // KV computed or reused
-  Tokens prefill_target = 0;   // prompt, and after a retraction the output so far
-  Tokens generated = 0;        // output tokens
+  Tokens computed_tokens = 0;    // the most that kv_tokens ever was after a pass
+  Tokens kv_tokens = 0;          // KV computed or reused
+  Tokens prefill_target = 0;     // prompt, and after a retraction the output so far
+  Tokens generated = 0;          // output tokens
+  std::uint64_t part_x1024 = 0;  // of its next token, that decode steps have yielded so far: < 1024
+  Pages without_draft = 0;       // pages that it reuses and that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;
   bool recompute = false;  // a load of its prefix failed: compute it instead
@@ -70,7 +74,8 @@ class Scheduler {
   bool form(TimeNs step_time, Pass& pass);
   // The pass has ended at `end`. Its requests move on.
   void prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
-  void decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);
+  // Returns the tokens that its steps yielded.
+  Tokens decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);
   // Its load failed, so nothing it computed counts: its requests go back and recompute.
   void prefill_failed(const Pass& pass, TimeNs end);
 
@@ -102,6 +107,9 @@ class Scheduler {
   void prefetch(Request& request, TimeNs now);
   Tokens extend(Request& request, Tokens budget, Pass& pass);
   Pages burst_pages(std::uint64_t steps) const;
+  std::uint64_t yield_x1024(const Request& request) const;
+  Tokens yield_of(const Request& request, std::uint64_t steps) const;
+  std::uint64_t steps_left(const Request& request) const;
   bool retract_youngest(TimeNs now);
   void retract(Request& request, Reason reason, TimeNs now);
   void publish(Request& request, bool chunked);

@@ -44,7 +44,8 @@ struct PageMove {
 
 // One sequence of a forward pass. Page i of the sequence lies in device slot slots[i] and, once full, has
 // key keys[i]; both cover context_tokens + new_tokens, the last page maybe in part. The pass reads the
-// first context_tokens and writes the next new_tokens (of a decode burst: one a step).
+// first context_tokens and writes the next new_tokens (of a decode burst: one a step, or with a draft model what its
+// steps yield, which is at least that; a cancelled one has written what the steps done yield).
 struct SequenceWork {
   RequestId request = kNoRequest;
   Tokens context_tokens = 0;
@@ -53,11 +54,16 @@ struct SequenceWork {
   std::span<const PageKey> keys;
 };
 
-// Pages of L2 to L1 or back. Done when the last byte of the last rank has landed.
+// Pages of L2 to L1 or back. Done when the last byte of the last rank has landed. A draft model's pool beside the
+// target's has its pages in the same slots: they move by `side`, in the same operation, or there is none of it.
 struct TransferOperation {
   Lane lane = Lane::h2d;
   Plan plan;
   std::span<const PageMove> pages;
+  Plan side;  // the same runs with the draft's shape; of no layers and no bytes where there is none
+
+  bool has_side() const { return side.shape.layers != 0; }
+  Bytes bytes() const { return plan.bytes + side.bytes; }  // of one rank
 };
 
 // A forward pass of `steps` steps over a batch: one for prefill, one or more for decode. Layer group i

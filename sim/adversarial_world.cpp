@@ -500,7 +500,7 @@ OperationId Adversary::submit_transfer(const TransferOperation& operation) {
   Record& record = records_[slot];
   record.lane = operation.lane;
   record.moves.assign(operation.pages.begin(), operation.pages.end());
-  record.page_bytes = operation.plan.pages == 0 ? 0 : operation.plan.bytes / operation.plan.pages;
+  record.page_bytes = operation.plan.pages == 0 ? 0 : operation.bytes() / operation.plan.pages;
   record.order = chance_.next();
   for (const PageMove& move : record.moves) {
     KV_CHECK(source_of(record).contains(move.source) && target_of(record).contains(move.target),
@@ -888,6 +888,7 @@ void Adversary::take_turn(std::size_t order) {
 
 OperationId Adversary::submit_forward(const ForwardOperation& operation) {
   KV_CHECK(operation.steps > 0, "a forward pass has at least one step");
+  KV_CHECK(operation.shape.draft_tokens == 0, "this world decodes without a draft model");
   const std::uint32_t slot = new_record(Kind::forward, Stage::queued);
   Record& record = records_[slot];
   record.steps = operation.steps;

@@ -153,10 +153,15 @@ OperationId WorldCore::submit_transfer(const TransferOperation& operation) {
   record.transfer = Transfer{};
   record.transfer.lane = operation.lane;
   record.transfer.cost = config_.cost->transfer(operation.plan);
+  if (operation.has_side()) {
+    const bool up = operation.lane == Lane::h2d;
+    record.transfer.cost = one_after_another(record.transfer.cost, config_.cost->transfer(operation.side),
+                                             up ? config_.h2d_bytes_per_second : config_.d2h_bytes_per_second);
+  }
   record.transfer.ranks = config_.ranks;
   record.transfer.pages = operation.plan.pages;
-  record.transfer.page_bytes = operation.plan.pages == 0 ? 0 : operation.plan.bytes / operation.plan.pages;
-  record.transfer.plan_bytes = operation.plan.bytes;
+  record.transfer.page_bytes = operation.plan.pages == 0 ? 0 : operation.bytes() / operation.plan.pages;
+  record.transfer.plan_bytes = operation.bytes();
   record.transfer.flow_bytes = static_cast<double>(record.transfer.cost.bytes);
   record.piece = FlowPiece{.start = {}, .left = record.transfer.flow_bytes, .rate = 0.0};
   const OperationId id = record.id;

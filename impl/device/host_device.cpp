@@ -216,6 +216,7 @@ void HostDevice::submit(OperationId id, const Operation& operation) {
   flights_[id] = flight;
   if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
     KV_CHECK(transfer->lane == Lane::h2d || transfer->lane == Lane::d2h, "the host device has no such lane");
+    KV_CHECK(!transfer->has_side(), "the host device has no pool of a draft model");
     TransferJob job;
     job.id = id;
     job.flight = std::move(flight);
@@ -229,6 +230,7 @@ void HostDevice::submit(OperationId id, const Operation& operation) {
   }
   KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "this device has no storage");
   const auto& pass = std::get<ForwardOperation>(operation);
+  KV_CHECK(pass.shape.draft_tokens == 0, "the host device decodes without a draft model");
   PassJob job;
   job.id = id;
   job.flight = std::move(flight);

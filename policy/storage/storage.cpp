@@ -41,7 +41,7 @@ OperationId Storage::submit(std::size_t tier, Job job, std::span<const PageKey> 
   operation.work.tier = config_.storage[tier].tier;
   operation.work.memory = job.answer.memory;
   operation.work.pages = keys.size();
-  operation.work.page_bytes = config_.shape.page_bytes();
+  operation.work.page_bytes = config_.shape.page_bytes() + config_.draft.page_bytes();
   operation.work.objects = config_.storage_objects;
   operation.work.ranks = job.answer.verb == StorageVerb::set ? config_.storage_writers : config_.ranks;
   operation.space = config_.storage_space;
