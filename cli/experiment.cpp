@@ -30,6 +30,16 @@ const std::vector<Key>& table() {
       {"model.config", text_value(""), 0, 0, "path of a Hugging Face config.json, instead of model.name"},
       {"model.kv_dtype", text_value("auto"), 0, 0, "auto, bf16, fp16 or fp8"},
       {"model.revision", text_value(""), 0, 0, "of the weights; pages in a storage tier are told apart by it"},
+      {"model.draft.kind", text_value("none"), 0, 0,
+       "of the draft model's KV: none (no draft), packed (last layers of the target's pages) or side_pool (its own)"},
+      {"model.draft.config", text_value(""), 0, 0, "the draft model: path of a Hugging Face config.json, or a preset"},
+      {"model.draft.accept_length", 0.0, 0, 65,
+       "tokens that a decode step yields on average; to be given with a draft"},
+      {"model.draft.accept_length_without_kv", 1.0, 1, 65, "the same of a request whose prefix lacks the draft's KV"},
+      {"model.draft.restore", true, 0, 0,
+       "the draft's KV is backed up, stored and loaded too; else a prefix comes back without it"},
+      {"model.draft.tokens", integer_value(0), 0, 64,
+       "tokens that the draft proposes in a decode step; 0 = accept_length, rounded up"},
       {"hardware.name", text_value("h100-pcie5"), 0, 0, "a preset: see kvtwin presets"},
       {"hardware.file", text_value(""), 0, 0, "path of a hardware description, instead of hardware.name"},
       {"hardware.disk_read_gbps", 0.0, 0, 2000, "GB/s that all drives read together; 0 = the machine's"},
@@ -156,9 +166,6 @@ bool can_be_written(const Value& value) {
 const Key& find_key(std::string_view name, const std::string& where) {
   for (const Key& key : table()) {
     if (key.name == name) return key;
-  }
-  if (name.starts_with("model.draft.")) {
-    throw InputError(where + ": " + std::string(name) + ": draft models aren't served yet; leave it out");
   }
   std::vector<std::string> names;
   for (const Key& key : table()) names.emplace_back(key.name);

@@ -63,6 +63,7 @@ void Metrics::finished(const RequestRecord& r) {
   hit_remote += r.hit_remote;
   recomputed_after_stop += r.recomputed_after_stop;
   miss += r.miss;
+  reused_without_draft += r.reused_without_draft;
   output += r.output_tokens;
   retracted_recompute += r.retracted_recompute;
   ttft.add(r.first_token - r.arrival);

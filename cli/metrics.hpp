@@ -46,6 +46,7 @@ class Metrics final : public Observer {
   std::uint64_t rejected_total = 0;
   // Ledger, summed over admitted requests.
   Tokens prompt = 0, hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
+  Tokens reused_without_draft = 0;  // of the hits
   Tokens output = 0, retracted_recompute = 0;
   std::uint64_t retractions = 0, prefill_passes = 0, decode_passes = 0, decode_steps = 0;
   Tokens prefill_tokens = 0;

@@ -59,6 +59,10 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
     throw InputError(experiment.where(key + unit) +
                      ": real storage isn't served yet; leave it out, or take kvtwin simulate");
   }
+  if (setup.draft) {
+    throw InputError(experiment.where("model.draft.kind") +
+                     ": draft models are simulated only so far; set it to none, or take kvtwin simulate");
+  }
   if (setup.engine.ranks != 1) {
     throw InputError(experiment.where("parallel.tp") +
                      ": a real run has one process a rank, and several aren't served yet; set it to 1");

@@ -99,6 +99,28 @@ Json prefetch_json(const Metrics& m) {
           {"pages_shortened", p.shortened}};
 }
 
+// Bytes: of the pages that lanes moved. Dropped: pages that were reused without the draft's part.
+Json components_json(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
+  Bytes page = 0, moved = 0;
+  for (const RunFacts::Component& part : facts.components) page += part.page_bytes;
+  for (const LaneUse& lane : lanes) {
+    if (lane.name != "dram") moved += lane.bytes;
+  }
+  const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
+  Json list = Json::array();
+  for (const RunFacts::Component& part : facts.components) {
+    const bool draft = &part != &facts.components.front();
+    const Pages lost = draft ? m.reused_without_draft / facts.page_tokens : 0;
+    Json dropped = Json::object();
+    if (lost != 0) dropped["not_restored"] = lost;
+    list.push_back({{"name", part.name},
+                    {"bytes", moved / page * part.page_bytes},
+                    {"hit_pages", hits / facts.page_tokens - lost},
+                    {"dropped", dropped}});
+  }
+  return list;
+}
+
 std::uint64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -193,6 +215,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   }
   report["backups"] = {{"awaited", m.backups_awaited}, {"retried_pages", m.backups_retried}};
   report["tiers"] = tiers_json(facts, m, to_host);
+  if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
   if (facts.real) report["real"] = real_json(*facts.real);

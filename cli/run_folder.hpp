@@ -38,6 +38,12 @@ struct RunFacts {
   bool stores() const { return tier(Tier::disk).capacity + tier(Tier::remote).capacity != 0; }
   Bytes stored_page_bytes = 0;  // that a page written to a storage tier takes there, all ranks together
   Tokens page_tokens = 0;
+  // A target and its draft model, or nothing: what of a page is moved to and from the device, of one rank.
+  struct Component {
+    const char* name = "";
+    Bytes page_bytes = 0;
+  };
+  std::vector<Component> components;
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;

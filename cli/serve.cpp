@@ -107,7 +107,11 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.tier(Tier::device).capacity = setup.engine.device_pages;
   facts.tier(Tier::host).capacity = setup.engine.host_pages;
   for (const StorageTierConfig& tier : setup.engine.storage) facts.tier(tier.tier).capacity = tier.pages;
-  facts.stored_page_bytes = setup.engine.shape.page_bytes() * setup.engine.storage_writers;
+  facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
+  if (setup.draft) {
+    const Bytes draft = setup.draft->restored ? setup.draft->shape.page_bytes() : 0;
+    facts.components = {{"target", setup.target.page_bytes()}, {"draft", draft}};
+  }
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
   facts.notes = setup.notes;

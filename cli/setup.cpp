@@ -68,8 +68,11 @@ void size_tiers(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const Tokens page = engine.shape.page_tokens;
   // All ranks together: with an MLA latent or fewer KV heads than ranks the copies count.
-  const double bytes_per_token = static_cast<double>(engine.shape.token_bytes()) * engine.ranks;
-  if (bytes_per_token == 0) throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
+  // On the device with a draft's KV, also where it isn't restored.
+  const Bytes rank_bytes = setup.target.token_bytes() + (setup.draft ? setup.draft->shape.token_bytes() : 0);
+  const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
+  if (setup.target.token_bytes() == 0)
+    throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
   engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
   if (engine.device_pages == 0) {
     // SGLang's fraction leaves the activations to the rest of the memory.
@@ -77,14 +80,16 @@ void size_tiers(const Experiment& e, Setup& setup) {
     const Bytes room =
         device_kv_bytes(setup.hardware, setup.model, engine.ranks, fraction == 0 ? kMemFraction : fraction,
                         fraction == 0 ? engine.chunk_tokens : 0);
-    engine.device_pages = room / (engine.shape.token_bytes() * page);
+    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / engine.ranks : 0;
+    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page);
     if (engine.device_pages == 0) {
       throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
-                       " tokens is larger than the " + std::to_string(room) +
-                       " bytes that the device leaves for KV; make it smaller");
+                       " tokens is larger than the " + std::to_string(room) + " bytes that the device leaves for KV" +
+                       (setup.draft ? " and the draft model's weights" : "") + "; make it smaller");
     }
   }
-  engine.host_pages = tier_pages(e, "host", page, bytes_per_token);
+  engine.host_pages =
+      tier_pages(e, "host", page, static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks);
   if (const double ratio = e.number("tiers.host.ratio"); ratio != 0) {
     const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
     if (pages < 1 || pages > 4e9) {
@@ -130,8 +135,11 @@ void check_storage(const Experiment& e, const Setup& setup) {
 void configure_storage(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const KvShape& shape = engine.shape;
-  engine.storage_writers = shape.planes == 1 ? 1 : engine.ranks;
-  const double bytes_per_token = static_cast<double>(shape.token_bytes()) * engine.storage_writers;
+  const KvShape& draft = engine.draft;
+  // An object holds a rank's part of both: one writer is enough where both are the same on all ranks.
+  engine.storage_writers = shape.planes == 1 && (draft.layers == 0 || draft.planes == 1) ? 1 : engine.ranks;
+  const double bytes_per_token =
+      static_cast<double>(shape.token_bytes() + draft.token_bytes()) * engine.storage_writers;
   for (const auto& [name, tier] : {std::pair{"disk", Tier::disk}, std::pair{"remote", Tier::remote}}) {
     const Pages pages = tier_pages(e, name, shape.page_tokens, bytes_per_token);
     if (pages == 0) continue;
@@ -144,11 +152,18 @@ void configure_storage(const Experiment& e, Setup& setup) {
       {{"via_host", CachePath::via_host}, {"direct", CachePath::direct}, {"auto", CachePath::automatic}});
   check_storage(e, setup);
   const bool split = e.flag("cache.split_kv");
-  engine.storage_objects = engine.host_layout == Layout::layer_first ? shape.layers * shape.planes
-                           : split                                   ? shape.planes
-                                                                     : 1;
+  const auto objects = [&](const KvShape& part) -> std::uint32_t {
+    if (part.layers == 0) return 0;
+    return engine.host_layout == Layout::layer_first ? part.layers * part.planes : split ? part.planes : 1;
+  };
+  engine.storage_objects = objects(shape) + objects(draft);
   StorageIdentity identity;
-  identity.model = setup.model.name;
+  // Pages with a draft's part are other pages than those without.
+  std::string pages_of = setup.model.name;
+  if (setup.draft && setup.draft->restored) {
+    pages_of += (setup.draft->packed ? "+packed:" : "+") + setup.draft->model.name;
+  }
+  identity.model = pages_of;
   identity.revision = e.text("model.revision");
   identity.kv_dtype = setup.model.kv_dtype;
   identity.page_tokens = shape.page_tokens;
@@ -226,7 +241,7 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
                                        {"page_first", Layout::page_first},
                                        {"page_first_direct", Layout::page_first_direct},
                                        {"page_head", Layout::page_head}});
-  if (engine.shape.planes == 1 && engine.host_layout == Layout::page_head) {
+  if ((engine.shape.planes == 1 || engine.draft.planes == 1) && engine.host_layout == Layout::page_head) {
     throw InputError(e.where("cache.layout") +
                      ": page_head splits a page by heads, and an MLA model's latent has none; "
                      "take page_first or page_first_direct");
@@ -278,6 +293,22 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
   }
 }
 
+void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
+  setup.draft = read_draft(e, dtype, setup.model, setup.target, setup.engine.ranks);
+  if (!setup.draft) return;
+  const DraftSetup& draft = *setup.draft;
+  EngineConfig& engine = setup.engine;
+  engine.draft_tokens = draft.tokens;
+  engine.accept_x1024 = draft.accept_x1024;
+  engine.accept_without_x1024 = draft.accept_without_x1024;
+  engine.draft_restored = draft.restored;
+  if (draft.restored && draft.packed) engine.shape.layers += draft.shape.layers;
+  if (draft.restored && !draft.packed) engine.draft = draft.shape;
+  setup.cost->set_draft(draft.model, setup.hardware, engine.ranks);
+  setup.notes.push_back("model.draft: how many tokens a decode step yields is given, the same for every request");
+  for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
+}
+
 std::uint64_t rate(double bytes_per_second) { return static_cast<std::uint64_t>(bytes_per_second + 0.5); }
 
 void configure_world(const Experiment& e, Setup& setup) {
@@ -299,7 +330,8 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.storage_stall_share = e.number("sim.storage_stall_share");
   world.storage_stall_factor = e.number("sim.storage_stall_factor");
   world.seed = static_cast<std::uint64_t>(e.integer("seed"));
-  world.layer_groups = std::max(1U, setup.engine.shape.layers);
+  // A draft's layers come after the target's, and so do the bytes of its pages.
+  world.layer_groups = std::max(1U, setup.engine.shape.layers + setup.engine.draft.layers);
   world.cost = setup.cost.get();
 }
 
@@ -321,8 +353,9 @@ Setup make_setup(const Experiment& e) {
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
-  setup.engine.shape = setup.model.shape(tp, page);
+  setup.engine.shape = setup.target = setup.model.shape(tp, page);
   setup.engine.ranks = tp;
+  configure_draft(e, dtype, setup);
   configure_cache(e, setup.engine);
   configure_scheduler(e, setup.engine);
   size_tiers(e, setup);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "cli/draft_setup.hpp"
 #include "cli/experiment.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
@@ -19,8 +21,12 @@ struct Setup {
   ModelGeometry model;
   HardwareSpec hardware;
   std::unique_ptr<RooflineCost> cost;
+  KvShape target;                   // of one rank; without a packed draft's layers
+  std::optional<DraftSetup> draft;  // a draft model beside the model
   EngineConfig engine;
   WorldConfig world;
+  // What a page takes once it has left the device, of one rank.
+  Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
 };

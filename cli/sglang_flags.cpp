@@ -780,6 +780,7 @@ class SglangWriter {
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }
+    if (setup_.draft) note("model.draft: the server's flags name a draft model, and it measures what is accepted");
     if (!hierarchical_ && setup_.has_storage()) note("storage tiers without a host tier: HiCache has none");
     if (hierarchical_ && e_.text("cache.layout") == "page_first" && e_.text("cache.io") == "direct")
       note("SGLang rewrites page_first to page_first_direct for direct copies");

@@ -76,7 +76,7 @@ constexpr NotModelled kNotModelled[] = {
      "swa_full_tokens_ratio=0.8 disable_hybrid_swa_memory! enable_unified_memory! enable_page_major_kv_layout! "
      "max_mamba_cache_size mamba_ssm_dtype mamba_full_memory_ratio=0.9 mamba_radix_cache_strategy=auto "
      "mamba_max_states_per_path=-1 enable_int8_mamba_checkpoint! int8_mamba_ckpt_size"},
-    {"draft models and adapters aren't served yet",
+    {"a draft model is given by model.draft.*, and adapters aren't served yet",
      "speculative_algorithm speculative_draft_model_path speculative_num_steps speculative_eagle_topk "
      "speculative_num_draft_tokens speculative_draft_kv_cache_dtype enable_lora! lora_paths*"},
     {"host memory is a cache tier, sized by --hicache-ratio or --hicache-size",

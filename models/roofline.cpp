@@ -78,9 +78,10 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.prefill_window_pair_fs = fs(number(m.window_attention.prefill_pair_flops), flops);
   c.prefill_window_read_fs = fs(window_bytes, bandwidth);
   c.prefill_context_fs = fs(number(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
-  c.decode_token_fs = std::max(fs(number(m.full_attention.decode_token_flops), flops), c.prefill_read_fs);
-  c.decode_window_token_fs =
-      std::max(fs(number(m.window_attention.decode_token_flops), flops), c.prefill_window_read_fs);
+  c.decode_query_fs = fs(number(m.full_attention.decode_token_flops), flops);
+  c.decode_window_query_fs = fs(number(m.window_attention.decode_token_flops), flops);
+  c.decode_token_fs = std::max(c.decode_query_fs, c.prefill_read_fs);
+  c.decode_window_token_fs = std::max(c.decode_window_query_fs, c.prefill_window_read_fs);
   c.decode_sequence_fs = fs(number(m.state_bytes) / tp, bandwidth);
   c.window_tokens = m.attention_window;
 }
@@ -237,20 +238,57 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
   const std::uint64_t n = std::max<std::uint64_t>(1, steps);
   const std::uint64_t decoding = shape.decode_sequences;
-  const Wide context = shape.decode_context_tokens;
-  const Tokens fresh = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoding);
+  const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified, all tokens
+  const Tokens fresh = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
 
   Wide total = product(c_.step_fs, n);
-  total = sum(total, linear_fs(fresh + decoding, std::uint64_t{shape.prefill_sequences} + decoding));
-  total = sum(total, product(linear_fs(decoding, decoding), n - 1));
+  total = sum(total, linear_fs(fresh + decoded, shape.prefill_sequences + decoded));
+  total = sum(total, product(linear_fs(decoded, decoded), n - 1));
   total = sum(total, prefill_fs(shape));
   total = sum(total, product(product(c_.decode_sequence_fs, decoding), n));
-  total = sum(total, product(c_.decode_token_fs, sum_contexts(context, decoding, n)));
-  if (c_.window_tokens != 0) {
-    const Wide most = Wide{c_.window_tokens} * decoding;
-    total = sum(total, product(c_.decode_window_token_fs, sum_capped_contexts(context, decoding, n, most)));
-  }
+  total = sum(total, attention_fs(shape, n));
+  if (draft_ != nullptr) total = sum(total, draft_->drafting_fs(shape, n));
   return to_ns(total);
+}
+
+// Of `steps` decode steps, each of which reads its contexts once for all tokens that it verifies.
+Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) const {
+  const std::uint64_t decoding = shape.decode_sequences;
+  const std::uint64_t verified = std::uint64_t{shape.draft_tokens} + 1;
+  const bool drafted = shape.draft_tokens != 0;
+  // Step j (1 ..) reads up to its own last token: context + (j - 1) * yield + verified tokens.
+  const std::uint64_t growth = drafted ? shape.decode_yield_x1024 / 1024 : decoding;
+  const Wide context = Wide{shape.decode_context_tokens} + Wide{decoding} * verified - growth;
+  const Wide parts = product(shape.decode_yield_x1024 % 1024, Wide{steps} * (steps - 1) / 2) / 1024;
+  const Wide seen = sum(sum_contexts(context, growth, steps), drafted ? parts : 0);
+  Wide total = product(std::max(Wide{c_.decode_token_fs}, product(c_.decode_query_fs, verified)), seen);
+  if (c_.window_tokens == 0) return total;
+  const Wide most = Wide{c_.window_tokens} * decoding;
+  const Wide a_token = std::max(Wide{c_.decode_window_token_fs}, product(c_.decode_window_query_fs, verified));
+  return sum(total, product(a_token, sum_capped_contexts(context, growth, steps, most)));
+}
+
+// What the draft model does in a pass of its target: asked of the draft.
+Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) const {
+  Wide total = 0;
+  if (shape.prefill_tokens != 0) {
+    total = sum(Wide{c_.step_fs}, sum(linear_fs(shape.prefill_tokens, shape.prefill_sequences), prefill_fs(shape)));
+  }
+  if (shape.decode_sequences == 0 || shape.draft_tokens == 0) return total;
+  const std::uint64_t decoding = shape.decode_sequences;
+  const Wide step = sum(c_.step_fs, sum(linear_fs(decoding, decoding), product(c_.decode_sequence_fs, decoding)));
+  ForwardShape alone = shape;  // one token a step: a draft verifies nothing
+  alone.draft_tokens = 0;
+  const std::uint64_t yield = std::max<std::uint64_t>(decoding, shape.decode_yield_x1024 / 1024);
+  const Wide grown = product(yield - decoding, Wide{steps} * (steps - 1) / 2);
+  const Wide attention = sum(attention_fs(alone, steps), product(c_.decode_token_fs, grown));
+  return sum(total, product(sum(product(step, steps), attention), shape.draft_tokens));
+}
+
+void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp) {
+  HardwareSpec within_a_pass = hardware;
+  within_a_pass.pass_overhead = 0;
+  draft_ = std::make_shared<const RooflineCost>(draft, within_a_pass, tp);
 }
 
 TransferCost RooflineCost::storage(const StorageWork& work) const {
@@ -315,6 +353,8 @@ std::string to_string(const RooflineCoefficients& c) {
   line("prefill_context", c.prefill_context_fs, "fs/token");
   line("decode_token", c.decode_token_fs, "fs/token");
   line("decode_window_token", c.decode_window_token_fs, "fs/token");
+  line("decode_query", c.decode_query_fs, "fs/token");
+  line("decode_window_query", c.decode_window_query_fs, "fs/token");
   line("decode_sequence", c.decode_sequence_fs, "fs/sequence");
   line("window", c.window_tokens, "tokens");
   line("reduce_token", c.reduce_token_fs, "fs/token");

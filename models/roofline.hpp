@@ -11,6 +11,10 @@
 //   decode       (context + sequences) * max(FLOPs a token / (tp * f), KV bytes a token / b); window layers and DSA
 //                at most window a sequence; state layers read their state
 //   all-reduce   2 a layer: 2 * (tp - 1) / tp * tokens * hidden * bytes / peer bandwidth
+//   draft        a decode step verifies its draft_tokens + 1 tokens a sequence: linear work and all-reduces for each,
+//                the context read once; and first it takes draft_tokens steps of the draft model, which read the
+//                draft's weights and its KV of the context at the step's start, without a pass overhead of their own.
+//                A prefill computes the draft's KV of its tokens too. Contexts grow by what a step yields.
 // The sum, as layers run one after another; prefill and decode of a mixed batch share the linear part. Step j
 // (1 ..) of a burst reads decode contexts of context + j * sequences; prefill happens in step 1 only. Not
 // modelled: expert-parallel all-to-all, pipeline parallelism, kernels' tile quantisation.
@@ -39,6 +43,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -97,9 +102,11 @@ struct RooflineCoefficients {
   std::uint64_t prefill_context_fs = 0;      // MLA: projecting a cached token
   std::uint64_t decode_token_fs = 0;         // a token of context
   std::uint64_t decode_window_token_fs = 0;  // a token of context within the window
-  std::uint64_t decode_sequence_fs = 0;      // state layers, a sequence
-  std::uint64_t window_tokens = 0;           // 0 = no window layers
-  std::uint64_t reduce_token_fs = 0;         // all-reduce, a token
+  std::uint64_t decode_query_fs = 0;         // of those, the FLOPs: they grow with the tokens verified, reading doesn't
+  std::uint64_t decode_window_query_fs = 0;
+  std::uint64_t decode_sequence_fs = 0;  // state layers, a sequence
+  std::uint64_t window_tokens = 0;       // 0 = no window layers
+  std::uint64_t reduce_token_fs = 0;     // all-reduce, a token
   TransferCoefficients host_to_device, device_to_host;
   StorageTierCoefficients disk, remote;
   std::uint64_t gpudirect_rate = 0;       // bytes/s of one rank; 0 = has none
@@ -118,6 +125,9 @@ class RooflineCost final : public CostModel {
   RooflineCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp)
       : RooflineCost(coefficients_of(model, hardware, tp)) {}
 
+  // The draft model beside this one; from then on passes include its work. Its own step costs no pass overhead.
+  void set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp);
+
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
   TransferCost transfer(const Plan& plan) const override;
   TransferCost storage(const StorageWork& work) const override;
@@ -130,9 +140,12 @@ class RooflineCost final : public CostModel {
  private:
   Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
+  Wide128 attention_fs(const ForwardShape& shape, std::uint64_t steps) const;
+  Wide128 drafting_fs(const ForwardShape& shape, std::uint64_t steps) const;
 
   RooflineCoefficients c_;
-  std::vector<std::uint64_t> distinct_;  // [tokens], up to where practically all are touched
+  std::shared_ptr<const RooflineCost> draft_;  // null = none
+  std::vector<std::uint64_t> distinct_;        // [tokens], up to where practically all are touched
 };
 
 }  // namespace kvtwin

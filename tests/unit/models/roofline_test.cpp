@@ -365,5 +365,53 @@ TEST(Roofline, RawCoefficientsAreTakenAsGiven) {
   EXPECT_NE(text.find("decode_token = 2000000 fs/token\n"), std::string::npos);
 }
 
+// ---- a draft model -----------------------------------------------------------------------------------------
+
+RooflineCost with_draft(const char* model, const char* draft) {
+  RooflineCost cost = cost_of(model, "h100-pcie5");
+  cost.set_draft(model_preset(draft), hardware_preset("h100-pcie5"), 1);
+  return cost;
+}
+
+ForwardShape speculative(std::uint32_t sequences, Tokens context, std::uint32_t draft, std::uint64_t yield_x1024) {
+  ForwardShape shape = decode(sequences, context);
+  shape.draft_tokens = draft;
+  shape.decode_yield_x1024 = sequences * yield_x1024;
+  return shape;
+}
+
+TEST(Draft, verifying_costs_less_than_decoding_one_by_one) {
+  const RooflineCost alone = cost_of("llama-3.1-8b", "h100-pcie5"), drafted = with_draft("llama-3.1-8b", "tiny");
+  for (const std::uint32_t sequences : {1U, 16U}) {
+    const TimeNs plain = alone.forward_ns(decode(sequences, 4000), 1);
+    const TimeNs step = drafted.forward_ns(speculative(sequences, 4000, 4, 3277), 1);
+    EXPECT_GT(step, plain) << "five tokens a sequence, and four steps of the draft";
+    EXPECT_LT(step, 2 * plain) << "the weights and the context are read once for all of them";
+  }
+}
+
+TEST(Draft, a_larger_draft_and_more_of_its_tokens_cost_more) {
+  const RooflineCost small = with_draft("llama-3.1-70b", "tiny"), large = with_draft("llama-3.1-70b", "llama-3.1-8b");
+  EXPECT_GT(large.forward_ns(speculative(1, 4000, 4, 3277), 1), small.forward_ns(speculative(1, 4000, 4, 3277), 1));
+  EXPECT_GT(large.forward_ns(speculative(1, 4000, 5, 3277), 1), large.forward_ns(speculative(1, 4000, 4, 3277), 1));
+  EXPECT_GT(large.forward_ns(prefill(1000), 1), cost_of("llama-3.1-70b", "h100-pcie5").forward_ns(prefill(1000), 1))
+      << "the draft's KV of the prompt is computed too";
+}
+
+// A draft of no tokens that yields one a step is none; each step costs more than nothing; contexts grow by the yield.
+TEST(Draft, steps_add_up) {
+  const RooflineCost alone = cost_of("llama-3.1-8b", "h100-pcie5"), drafted = with_draft("llama-3.1-8b", "tiny");
+  for (const std::uint64_t steps : {1U, 2U, 7U, 64U}) {
+    EXPECT_EQ(alone.forward_ns(speculative(8, 1000, 0, 1024), steps), alone.forward_ns(decode(8, 1000), steps));
+    const ForwardShape shape = speculative(8, 1000, 4, 2560);
+    EXPECT_GT(drafted.forward_ns(shape, steps + 1), drafted.forward_ns(shape, steps));
+  }
+  const auto last_step = [&](Tokens context, std::uint64_t steps) {
+    const ForwardShape shape = speculative(8, context, 4, 2560);
+    return drafted.forward_ns(shape, steps) - drafted.forward_ns(shape, steps - 1);
+  };
+  EXPECT_NEAR(static_cast<double>(last_step(1000, 11)), static_cast<double>(last_step(1020, 3)), 2.0);
+}
+
 }  // namespace
 }  // namespace kvtwin
