@@ -35,15 +35,28 @@ const std::vector<Key>& table() {
       {"hardware.disk_read_gbps", 0.0, 0, 2000, "GB/s that all drives read together; 0 = the machine's"},
       {"hardware.disk_write_gbps", 0.0, 0, 2000, "GB/s that all drives write together; 0 = the machine's"},
       {"hardware.remote_gbps", 0.0, 0, 10000, "GB/s to and from the remote pool, each way; 0 = the machine's"},
+      {"hardware.remote_object_us", 0.0, 0, 1e5,
+       "us that one NIC takes for an object of the remote pool, whatever its size; 0 = the machine's"},
       {"hardware.host_link_gbps", 0.0, 0, 1000,
        "GB/s of a GPU's link to the host, each way, copy kernels in proportion; 0 = the machine's"},
       {"workload.trace", text_value(""), 0, 0, "path of a trace (.jsonl, .gz or .zst)"},
       {"workload.block_tokens", integer_value(512), 1, 1e6, "tokens of a block id in the trace"},
-      {"workload.generate.kind", text_value("chat"), 0, 0, "what to generate where no trace is given: chat"},
-      {"workload.generate.requests", integer_value(0), 0, kMost, "requests to generate; 0 = by duration"},
-      {"workload.generate.duration_s", 3600.0, 0, 1e9, "seconds of traffic to generate"},
+      {"workload.generate.kind", text_value("chat"), 0, 0,
+       "what to generate where no trace is given: chat, or returning (contexts of one size that come back)"},
+      {"workload.generate.requests", integer_value(0), 0, kMost,
+       "requests to generate; 0 = by duration (chat) or visits (returning)"},
+      {"workload.generate.duration_s", 3600.0, 0, 1e9, "chat: seconds of traffic to generate"},
       {"workload.generate.sessions_per_second", 2.08, 1e-9, 1e6,
-       "new sessions a second; 2.08 makes about 3.4 requests a second"},
+       "chat: new sessions a second; 2.08 makes about 3.4 requests a second"},
+      {"workload.generate.prompt_tokens", integer_value(8192), 1, 1e9, "returning: tokens of every prompt"},
+      {"workload.generate.question_tokens", integer_value(64), 0, 1e9,
+       "returning: of a prompt, at its end, never seen again; the rest is its context"},
+      {"workload.generate.output_tokens", integer_value(16), 1, 1e9, "returning: tokens of every answer"},
+      {"workload.generate.working_set_tokens", integer_value(1'000'000), 1, 1e15,
+       "returning: tokens of the prompts of all contexts together; tiers that hold less don't hold all"},
+      {"workload.generate.visits", 4.0, 1, 1e6, "returning: mean visits to a context, the first among them"},
+      {"workload.generate.prompt_tokens_per_second", 4096.0, 1e-3, 1e12,
+       "returning: prompt tokens that arrive a second"},
       {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
       {"workload.shrink", integer_value(1), 1, 1e6,
        "divides all lengths in tokens, those of blocks too: the same traffic for a small machine"},
@@ -235,6 +248,7 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
     for (const auto& [key, node] : *level.table) {
       const std::string full = level.prefix + std::string(key.str());
       const std::string where = name + ":" + std::to_string(node.source().begin.line);
+      if (full == "sweep" && node.is_table()) continue;  // not of one experiment: see sweep_plan.hpp
       if (const auto* child = node.as_table()) {
         open.push_back({full + ".", child});
         continue;

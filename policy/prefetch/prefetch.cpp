@@ -37,7 +37,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   }
   decisions_.add({DecisionKind::prefetch, refused, request, keys[first], asked});
   if (refused != Reason::none) {
-    note(EventKind::prefetch_declined, asked, refused);
+    note(EventKind::prefetch_declined, request, asked, refused);
     return refused;
   }
   Prefetch prefetch;
@@ -50,7 +50,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   }
   storage_.look_up(0, request, prefetch.keys, first);
   prefetches_.emplace(request, std::move(prefetch));
-  note(EventKind::prefetch_issued, asked);
+  note(EventKind::prefetch_issued, request, asked);
   return Reason::none;
 }
 
@@ -106,7 +106,7 @@ bool Prefetcher::fetch(Entry entry) {
   prefetch.fetch_first = std::min(end, std::max(prefetch.first, now.device_pages + now.host_pages));
   const Pages wanted = end - prefetch.fetch_first;
   const Pages room = cache_.make_host_room(wanted);
-  if (room < wanted) note(EventKind::prefetch_shortened, wanted - room, Reason::capacity);
+  if (room < wanted) note(EventKind::prefetch_shortened, entry->first, wanted - room, Reason::capacity);
   if (room < wanted && tokens(room) < config_.prefetch_min_tokens) return false;
   if (room > 0) cache_.allocate_host(room, prefetch.slots);
   occupy(prefetch, room);
@@ -115,7 +115,9 @@ bool Prefetcher::fetch(Entry entry) {
   for (const FetchedRun& run : prefetch.found) {
     const Pages run_end = std::min(run.first + run.pages, fetch_end);
     Pages at = std::max(run.first, prefetch.fetch_first);
-    if (at < run_end) note(EventKind::prefetch_started, run_end - at, Reason::none, storage_.tier(run.tier));
+    if (at < run_end) {
+      note(EventKind::prefetch_started, entry->first, run_end - at, Reason::none, storage_.tier(run.tier));
+    }
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
@@ -165,7 +167,7 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
   const Cache::Adoption adopted = cache_.adopt(std::span(prefetch.keys).first(first + pages), first,
                                                std::span(prefetch.slots).subspan(prefetch.committed, pages));
   decide(DecisionKind::commit, adopted.refused, request, prefetch, adopted.pages);
-  if (adopted.pages < pages) note(EventKind::prefetch_wasted, pages - adopted.pages, adopted.refused);
+  if (adopted.pages < pages) note(EventKind::prefetch_wasted, request, pages - adopted.pages, adopted.refused);
   prefetch.committed = prefetch.arrived;
   // Nearer tiers get what came from farther ones.
   for (const FetchedRun& run : prefetch.found) {
@@ -182,7 +184,7 @@ void Prefetcher::land(Entry entry) {
   commit(prefetch, entry->first);
   cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty()) {
-    note(EventKind::prefetch_done, prefetch.arrived, prefetch.stopped ? Reason::stopped : Reason::none);
+    note(EventKind::prefetch_done, entry->first, prefetch.arrived, prefetch.stopped ? Reason::stopped : Reason::none);
   }
   occupy(prefetch, 0);
   cache_.unhold(std::exchange(prefetch.hold, Hold{}));
@@ -193,7 +195,7 @@ void Prefetcher::land(Entry entry) {
 
 void Prefetcher::revoke(Entry entry, Reason reason) {
   decide(DecisionKind::revoke, reason, entry->first, entry->second, entry->second.hit);
-  note(EventKind::prefetch_revoked, entry->second.hit, reason);
+  note(EventKind::prefetch_revoked, entry->first, entry->second.hit, reason);
   land(entry);
 }
 
@@ -202,10 +204,10 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   Prefetch& prefetch = entry->second;
   if (prefetch.state == State::looking_up) {
     decide(DecisionKind::revoke, reason, entry->first, prefetch, prefetch.hit);
-    note(EventKind::prefetch_revoked, prefetch.hit, reason);
+    note(EventKind::prefetch_revoked, entry->first, prefetch.hit, reason);
   } else {
     decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
-    note(EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
+    note(EventKind::prefetch_stopped, entry->first, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
     cut(prefetch);
   }
@@ -257,7 +259,9 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
     const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
     if (first < end) outcome.runs.push_back({run.tier, first, end - first});
   }
-  if (!ready && to > from) note(EventKind::prefetch_used, std::min(to, std::max(from, matched)) - from);
+  if (!ready && to > from) {
+    note(EventKind::prefetch_used, request, std::min(to, std::max(from, matched)) - from);
+  }
   prefetch.gone = true;
   if (prefetch.state == State::landed || ready) prefetches_.erase(entry);
   return outcome;
@@ -291,13 +295,14 @@ Pages Prefetcher::owned_pages() const {
   return pages;
 }
 
-void Prefetcher::note(EventKind kind, Pages pages, Reason reason, Tier tier) {
+void Prefetcher::note(EventKind kind, RequestId request, Pages pages, Reason reason, Tier tier) {
   if (observer_ == nullptr) return;
   Event event;
   event.kind = kind;
   event.time = substrate_.now();
   event.tier = tier;
   event.pages = pages;
+  event.request = request;
   event.reason = reason;
   observer_->on_event(event);
 }
