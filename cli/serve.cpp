@@ -188,7 +188,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   LaneMeters meters(setup.engine.ranks, storage, terms.dram_bytes_per_second);
   std::optional<Timeline> timeline;
   if (arguments.timeline) timeline.emplace(folder->place("timeline.json"), &meters, &*folder);
-  Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : nullptr;
+  Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   Metrics metrics(rows);
   DecisionLog decisions;
   world.watch_lanes(timeline ? static_cast<LaneObserver*>(&*timeline) : &meters);

@@ -63,13 +63,14 @@ struct Cell {
 
 // ---- a cell ------------------------------------------------------------------------------------------
 
-std::string identity_of(const Experiment& experiment) {
+std::string identity_of(const Experiment& experiment, double warm_up) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   const auto mix = [&](std::string_view text) {
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
     hash = (hash ^ 0xFF) * 0x100000001b3ULL;
   };
   mix(kGitCommit);
+  mix(Json(warm_up).dump());
   for (const Experiment::Key& key : Experiment::keys()) {
     const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
     mix(key.name);
@@ -80,8 +81,49 @@ std::string identity_of(const Experiment& experiment) {
   return digest_text(hash);
 }
 
+// What TTFT is made of, of each request.
+class Times final : public Observer {
+ public:
+  void on_event(const Event& event) override {
+    if (event.kind == EventKind::finished) records_.push_back(*event.record);
+  }
+  // Without the first ones.
+  Json figures(double warm_up) {
+    std::ranges::sort(records_, {}, &RequestRecord::request);
+    const auto first = static_cast<std::size_t>(warm_up * static_cast<double>(records_.size()) + 0.5);
+    std::vector<double> ttft;
+    std::array<double, 4> parts{};
+    for (std::size_t i = std::min(first, records_.size()); i < records_.size(); ++i) {
+      const RequestRecord& r = records_[i];
+      ttft.push_back(static_cast<double>(r.first_token - r.arrival) / 1e9);
+      std::size_t part = 0;
+      for (const TimeNs ns : {r.queue_ns, r.prefetch_wait_ns, r.load_wait_ns, r.compute_ns}) {
+        parts[part++] += static_cast<double>(ns) / 1e9;
+      }
+    }
+    const double count = std::max(1.0, static_cast<double>(ttft.size()));
+    std::ranges::sort(ttft);
+    const auto quantile = [&](std::size_t per_cent) {
+      return ttft.empty() ? 0 : ttft[(ttft.size() * per_cent + 99) / 100 - 1];
+    };
+    const double sum = parts[0] + parts[1] + parts[2] + parts[3];
+    return {{"ttft_mean_s", sum / count},
+            {"ttft_p50_s", quantile(50)},
+            {"ttft_p99_s", quantile(99)},
+            {"ttft_queue_s", parts[0] / count},
+            {"ttft_prefetch_wait_s", parts[1] / count},
+            {"ttft_load_wait_s", parts[2] / count},
+            {"ttft_compute_s", parts[3] / count}};
+  }
+
+ private:
+  std::vector<RequestRecord> records_;
+};
+
+constexpr char kBetween = '\x1e';  // the report and what is told beside it
+
 // In the child: the report goes to stdout, which is the pipe; or what was wrong.
-[[noreturn]] void simulate_cell(const Experiment& experiment, int out) {
+[[noreturn]] void simulate_cell(const Experiment& experiment, double warm_up, int out) {
   dup2(out, STDOUT_FILENO);
   setenv("KVTWIN_PROGRESS", "0", 1);
   Json failure;
@@ -97,7 +139,10 @@ std::string identity_of(const Experiment& experiment) {
     terms.world = experiment.text("sim.world").c_str();
     terms.device = "model";
     terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+    Times times;
+    terms.rows = &times;
     serve(experiment, setup, *world, arguments, terms);
+    std::printf("%c%s", kBetween, times.figures(warm_up).dump().c_str());
   } catch (const InputError& error) {
     failed(2, error);
   } catch (const TraceError& error) {
@@ -120,10 +165,7 @@ Json figures_of(const Json& report, const Cell& cell) {
   Json row;
   row["requests"] = report.at("requests").at("total");
   row["completed"] = report.at("requests").at("completed");
-  for (const char* name : {"mean", "p50", "p99"}) {
-    row[std::string("ttft_") + name + "_s"] = report.at("ttft_seconds").at(name);
-  }
-  for (const auto& [name, value] : report.at("ttft_parts_seconds").items()) row["ttft_" + name + "_s"] = value;
+  row.update(report.at("times"));
   row["tpot_mean_s"] = report.at("tpot_seconds").at("mean");
   const Json& tokens = report.at("tokens");
   row["prompt_tokens"] = tokens.at("prompt");
@@ -273,7 +315,7 @@ class Children {
   }
   std::size_t size() const { return list_.size(); }
 
-  void start(const Experiment& experiment, std::size_t cell) {
+  void start(const Experiment& experiment, double warm_up, std::size_t cell) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("sweep: no pipe: ") + std::strerror(errno));
     std::fflush(nullptr);
@@ -283,7 +325,7 @@ class Children {
       close(ends[1]);
       throw WorkError(std::string("sweep: no process: ") + std::strerror(errno));
     }
-    if (id == 0) simulate_cell(experiment, ends[1]);
+    if (id == 0) simulate_cell(experiment, warm_up, ends[1]);
     close(ends[1]);
     list_.push_back({id, ends[0], cell, {}});
   }
@@ -323,13 +365,16 @@ class Children {
 };
 
 Json report_of(const std::string& text, const std::string& cell) {
-  Json said = Json::parse(text, nullptr, false);
+  const std::size_t between = text.find(kBetween);
+  Json said = Json::parse(text.substr(0, between), nullptr, false);
   if (said.is_object() && said.contains("sentence")) {
     const std::string sentence = cell + ": " + said.at("sentence").get<std::string>();
     if (said.at("exit") == 2) throw InputError(sentence);
     throw WorkError(sentence);
   }
-  if (!said.is_object() || !said.contains("schema_version")) throw WorkError(cell + ": its process broke off");
+  Json times = between == std::string::npos ? Json() : Json::parse(text.substr(between + 1), nullptr, false);
+  if (!said.is_object() || !times.is_object()) throw WorkError(cell + ": its process broke off");
+  said["times"] = std::move(times);
   return said;
 }
 
@@ -389,7 +434,7 @@ std::vector<Cell> cells_of(const Arguments& arguments, const SweepPlan& plan) {
     } catch (const ModelError& error) {
       throw InputError(plan.name_of(place) + ": " + error.what());
     }
-    cell.identity = identity_of(cell.experiment);
+    cell.identity = identity_of(cell.experiment, plan.warm_up);
     cells.push_back(std::move(cell));
   }
   return cells;
@@ -409,7 +454,7 @@ void run_cells(const SweepPlan& plan, const std::vector<Cell>& cells, std::size_
   std::size_t next = 0, done = 0;
   while (done < left.size()) {
     while (next < left.size() && children.size() < jobs) {
-      children.start(cells[left[next]].experiment, left[next]);
+      children.start(cells[left[next]].experiment, plan.warm_up, left[next]);
       ++next;
     }
     const auto [cell, text] = children.wait();
@@ -435,15 +480,11 @@ void check_show(const SweepPlan& plan, const Json& row) {
 // For whoever draws it.
 Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
                   const std::string& sentence, std::size_t cells) {
-  Json json{{"schema_version", 1},
-            {"kvtwin_version", kVersion},
-            {"git_commit", kGitCommit},
-            {"experiment", arguments.experiment},
-            {"title", plan.title},
-            {"along", plan.along},
-            {"unit", unit_of(plan.along)},
-            {"show", plan.show},
-            {"cells", cells}};
+  Json json{{"schema_version", 1},         {"kvtwin_version", kVersion},
+            {"git_commit", kGitCommit},    {"experiment", arguments.experiment},
+            {"title", plan.title},         {"along", plan.along},
+            {"unit", unit_of(plan.along)}, {"show", plan.show},
+            {"warm_up", plan.warm_up},     {"cells", cells}};
   json["axes"] = json["cases"] = json["pairs"] = json["crossovers"] = Json::array();
   for (const SweepAxis& axis : plan.axes) {
     Json values = Json::array();

@@ -3,9 +3,9 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "cli/error.hpp"
 #include "models/names.hpp"
@@ -22,13 +22,13 @@ std::string place(const std::string& name, const toml::node& node) {
 SweepValue value_of(const toml::node& node, const std::string& where) {
   if (const auto* text = node.as_string()) return {text->get(), std::nullopt};
   if (const auto* flag = node.as_boolean()) return {flag->get() ? "true" : "false", std::nullopt};
-  std::ostringstream out;
   if (const auto* integer = node.as_integer()) {
     return {std::to_string(integer->get()), static_cast<double>(integer->get())};
   }
   if (const auto* number = node.as_floating_point()) {
-    out << toml::value<double>(number->get());
-    return {out.str(), number->get()};
+    char text[40];  // the shortest that is the same number again
+    const std::to_chars_result end = std::to_chars(text, text + sizeof text, number->get());
+    return {std::string(text, end.ptr), number->get()};
   }
   throw InputError(where + ": must be a string, a number or true/false");
 }
@@ -133,6 +133,9 @@ SweepPlan SweepPlan::from_text(std::string_view text, const std::string& name) {
         for (const toml::node& item : *list) plan.show.push_back(text_of(item, where));
       }
       if (plan.show.empty()) throw InputError(where + ": must be a list of figures, e.g. [\"ttft_mean_s\"]");
+    } else if (key.str() == "warm_up") {
+      plan.warm_up = node.value<double>().value_or(-1);
+      if (!(plan.warm_up >= 0 && plan.warm_up < 1)) throw InputError(where + ": must be a number from 0 to below 1");
     } else if (key.str() == "pairs") {
       plan.pairs = pairs_of(node, where);
       plan.pairs_origin_ = where;
@@ -159,9 +162,10 @@ SweepPlan SweepPlan::from_text(std::string_view text, const std::string& name) {
         plan.cases.push_back(std::move(one));
       }
     } else {
-      throw InputError(where + ": " +
-                       unknown_name("part of a sweep", key.str(),
-                                    std::vector<std::string>{"title", "along", "pairs", "show", "vary", "case"}));
+      throw InputError(
+          where + ": " +
+          unknown_name("part of a sweep", key.str(),
+                       std::vector<std::string>{"title", "along", "pairs", "show", "warm_up", "vary", "case"}));
     }
   }
   // As they stand in the file.

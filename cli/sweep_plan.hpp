@@ -6,6 +6,7 @@
 //   along = "hardware.disk_read_gbps"           # its x axis: one of those that vary, numbers in ascending order
 //   pairs = [["waits", "recompute"]]            # cases: where along it is the first one slower?
 //   show = ["ttft_mean_s", "ttft_p99_s"]        # figures of a row that are printed and drawn; these are the default
+//   warm_up = 0.25                              # share of the requests, the first ones, that TTFT figures leave out
 //   [sweep.vary]
 //   hardware.disk_read_gbps = [1, 10, 100]
 //   "tiers.disk.gib+tiers.remote.gib" = [1, 2]  # both take the same value
@@ -80,6 +81,7 @@ class SweepPlan {
   std::string title;
   std::string along;  // an axis' name; empty = none
   std::vector<std::string> show{"ttft_mean_s", "ttft_p99_s"};
+  double warm_up = 0;
   std::vector<SweepAxis> axes;
   std::vector<SweepCase> cases;
   std::vector<std::pair<std::string, std::string>> pairs;

@@ -212,9 +212,10 @@ std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
   const auto combinations = index.combinations(others);
   std::string text;
   std::size_t tables = 0;
+  const bool all = combinations.size() * plan.show.size() <= kMostTables;  // else the first figure only
   for (const auto& combination : combinations) {
     for (const std::string& figure : plan.show) {
-      if (++tables > kMostTables) continue;
+      if ((!all && figure != plan.show.front()) || ++tables > kMostTables) continue;
       std::string heading = figure;
       for (const std::size_t axis : others) {
         heading += ", " + plan.axes[axis].name + "=" + plan.axes[axis].values[*combination[axis]].text;
@@ -222,9 +223,7 @@ std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
       text += heading + "\n" + cases_table(plan, rows, index, figure, combination) + "\n";
     }
   }
-  if (tables > kMostTables)
-    text += "and " + std::to_string(tables - kMostTables) + " more tables; all rows: sweep.csv\n";
-  return text;
+  return all ? text : text + "All figures of all cells are in sweep.csv.\n\n";
 }
 
 // By the first of the axes that tell crossovers of a pair apart; over the others it gives the range.
@@ -247,15 +246,20 @@ std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& 
         least = std::min({least, one->first_ratio, one->last_ratio});
         most = std::max({most, one->first_ratio, one->last_ratio});
       }
-      words += " (its mean TTFT is " + short_number(least) + " to " + short_number(most) + " times the other's)";
-    } else if (axis < plan.axes.size()) {
-      words += " (" + plan.axes[axis].name;
+      words = a + " is " + whole + " slower than " + b + " (its mean TTFT is " + short_number(least) + " to " +
+              short_number(most) + " times the other's)";
+    } else if (axis < plan.axes.size() && plan.axes[axis].values.size() > 1) {
+      words += " (" + plan.axes[axis].name.substr(plan.axes[axis].name.rfind('.') + 1);
       for (std::size_t value = 0; value < plan.axes[axis].values.size(); ++value) {
         std::vector<const Crossover*> group;
         for (const Crossover* one : all) {
           if (one->settings[axis] == value) group.push_back(one);
         }
-        words += (value == 0 ? " " : ", ") + plan.axes[axis].values[value].text + ": " + range_text(group, plan);
+        std::string range = range_text(group, plan);
+        for (const std::string_view begin : {"below about ", "above about "}) {
+          if (whole.starts_with(begin) && range.starts_with(begin)) range.erase(0, begin.size());
+        }
+        words += (value == 0 ? " " : ", ") + plan.axes[axis].values[value].text + ": " + range;
       }
       words += ")";
     }
