@@ -182,10 +182,10 @@ class Story {
       stop(prefetch);
     }
     for (const RequestLife::DirectLoad& load : life_.direct_loads) {
-      add("L3", "found " + tokens(load.pages) +
-                    (load.refused == Reason::none ? "; loaded straight to the device from "
-                                                  : "; not loaded: the device had no room, computed instead; at ") +
-                    seconds_text(load.queued) + " s" + (load.refused == Reason::none ? " on" : ""));
+      add("", "found " + tokens(load.pages) +
+                  (load.refused == Reason::none ? "; loaded straight to the device from "
+                                                : "; not loaded: the device had no room, computed instead; at ") +
+                  seconds_text(load.queued) + " s" + (load.refused == Reason::none ? " on" : ""));
     }
   }
 

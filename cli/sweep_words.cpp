@@ -120,29 +120,34 @@ std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
   return text;
 }
 
-// "below about 1.5 to 2.3 GB/s", "nowhere": where the first case of all of these is slower.
+// "below about 1.5 to 2.3 GB/s", "nowhere or above about 50 GB/s": where the first case of all of these is slower.
 std::string range_text(const std::vector<const Crossover*>& group, const SweepPlan& plan) {
   const std::string unit = unit_of(plan.along).empty() ? "" : " " + unit_of(plan.along);
-  double least = 1e300, most = 0;
-  std::map<Slower, std::size_t> count;
-  for (const Crossover* one : group) {
-    ++count[one->slower];
-    if (one->slower != Slower::below && one->slower != Slower::above) continue;
-    least = std::min(least, one->at);
-    most = std::max(most, one->at);
+  std::string text;
+  for (const auto& [where, word] : {std::pair{Slower::below, "below about "},
+                                    {Slower::above, "above about "},
+                                    {Slower::everywhere, "everywhere"},
+                                    {Slower::nowhere, "nowhere"}}) {
+    double least = 1e300, most = 0;
+    for (const Crossover* one : group) {
+      if (one->slower != where) continue;
+      least = std::min(least, one->at);
+      most = std::max(most, one->at);
+    }
+    if (least > most) continue;  // there is none
+    text += (text.empty() ? "" : " or ") + std::string(word);
+    if (where == Slower::everywhere || where == Slower::nowhere) continue;
+    text += short_number(least);
+    if (short_number(most) != short_number(least)) text += " to " + short_number(most);
+    text += unit;
   }
-  if (count[Slower::nowhere] == group.size()) return "nowhere";
-  if (count[Slower::everywhere] == group.size()) return "everywhere";
-  if (count[Slower::nowhere] + count[Slower::everywhere] == group.size()) return "nowhere or everywhere";
-  if (count[Slower::below] * count[Slower::above] != 0) return "here and there";
-  const bool below = count[Slower::below] != 0;
-  std::string text = below ? "below about " : "above about ";
-  text += short_number(least);
-  if (short_number(most) != short_number(least)) text += " to " + short_number(most);
-  text += unit;
-  if (count[Slower::nowhere] != 0) text += " or nowhere";
-  if (count[Slower::everywhere] != 0) text += " or everywhere";
   return text;
+}
+
+// hardware.name -> hardware, cache.page_tokens -> page_tokens
+std::string short_name(std::string name) {
+  if (name.ends_with(".name")) name.erase(name.size() - 5);
+  return name.substr(name.rfind('.') + 1);
 }
 
 }  // namespace
@@ -249,15 +254,17 @@ std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& 
       words = a + " is " + whole + " slower than " + b + " (its mean TTFT is " + short_number(least) + " to " +
               short_number(most) + " times the other's)";
     } else if (axis < plan.axes.size() && plan.axes[axis].values.size() > 1) {
-      words += " (" + plan.axes[axis].name.substr(plan.axes[axis].name.rfind('.') + 1);
+      words += " (" + short_name(plan.axes[axis].name);
       for (std::size_t value = 0; value < plan.axes[axis].values.size(); ++value) {
         std::vector<const Crossover*> group;
         for (const Crossover* one : all) {
           if (one->settings[axis] == value) group.push_back(one);
         }
         std::string range = range_text(group, plan);
+        // What has been said needn't be again.
         for (const std::string_view begin : {"below about ", "above about "}) {
-          if (whole.starts_with(begin) && range.starts_with(begin)) range.erase(0, begin.size());
+          const bool only = whole.starts_with(begin) && whole.find(" or ") == std::string::npos;
+          if (only && range.starts_with(begin)) range.erase(0, begin.size());
         }
         words += (value == 0 ? " " : ", ") + plan.axes[axis].values[value].text + ": " + range;
       }

@@ -17,6 +17,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 TEXT_COLUMNS = {"outcome", "lane"}
@@ -314,9 +315,8 @@ def draw_side_by_side(runs):
     return figure
 
 
-# Of cases of a sweep: colours, lines and markers that can be told apart in grey too.
-CASE_STYLES = [("#333333", "--", ""), ("#D55E00", "-", "o"), ("#0072B2", "-", "s"), ("#009E73", "-", "^"), ("#CC79A7", "-", "D"),
-               ("#56B4E9", "-", "v"), ("#E69F00", "-", "P"), ("#8B6914", "-", "X")]
+# Of cases of a sweep: colours and markers that can be told apart in grey too. A level line is grey and dashed.
+CASE_STYLES = [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"), ("#E69F00", "P"), ("#8B6914", "X")]
 FIGURE_NAMES = {
     "ttft_mean_s": ("mean TTFT", seconds), "ttft_p50_s": ("median TTFT", seconds), "ttft_p99_s": ("p99 TTFT", seconds),
     "l3_read_gbps": ("L3 reads (GB/s)", lambda value: f"{value:g}"),
@@ -358,8 +358,8 @@ def load_sweep(folder):
 
 
 def short_name(axis):
-    """hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps"""
-    return ", ".join(key.rsplit(".", 1)[-1] for key in axis.split("+"))
+    """hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps; hardware.name -> hardware"""
+    return ", ".join(key.removesuffix(".name").rsplit(".", 1)[-1] for key in axis.split("+"))
 
 
 def combinations(axes):
@@ -379,33 +379,27 @@ def tidy_setting(setting):
     return {name: int(value) if isinstance(value, float) and value == int(value) else value for name, value in setting.items()}
 
 
-def sweep_crossovers(sweep, setting):
-    """(where, value) of each of the sweep's crossovers that holds for these settings, the first pair's first."""
-    found = []
-    for crossover in sweep.plan["crossovers"]:
-        fits = all(setting.get(name, value) == value for name, value in crossover["settings"].items())
-        if fits and crossover["at"] is not None:
-            found.append(crossover)
-    return found
-
-
 def draw_panel(axes, sweep, setting, figure):
     """One line a case along the sweep's axis; a case that the axis doesn't touch is a level line."""
     plan = sweep.plan
     along = next(axis for axis in plan["axes"] if axis["name"] == plan["along"])
     positions = along["values"]
     low = high = None
-    for index, case in enumerate(plan["cases"] or [None]):
-        colour, line, marker = CASE_STYLES[index % len(CASE_STYLES)]
+    coloured = 0
+    for case in plan["cases"] or [None]:
         rows = sweep.select(case, **setting)
         points = [(row[plan["along"]], row[figure]) for row in rows if row.get(plan["along"]) is not None]
         level = [row[figure] for row in rows if row.get(plan["along"]) is None]
         if level:
             x, y = [positions[0], positions[-1]], [level[0]] * 2
+            axes.plot(x, y, color=INK, linestyle="--", linewidth=1.6, label=case)
         else:
             x, y = zip(*sorted(points))
-        # Where lines lie upon each other, all of them show.
-        axes.plot(x, y, color=colour, linestyle=line, marker=marker, markersize=5.5 - 0.5 * index, linewidth=1.9 - 0.15 * index, label=case)
+            colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
+            # Where lines lie upon each other, all of them show.
+            thin = min(coloured, 6)
+            axes.plot(x, y, color=colour, marker=marker, markersize=6.5 - 0.6 * thin, linewidth=2.2 - 0.2 * thin, label=case)
+            coloured += 1
         low = min([*y, low if low is not None else y[0]])
         high = max([*y, high if high is not None else y[0]])
     ascending = min(positions) > 0
@@ -428,7 +422,7 @@ def draw_panel(axes, sweep, setting, figure):
 
 def draw_sweep(sweep):
     """Rows of panels: the shown figures; columns: combinations of the other axes. Many combinations: the first figure
-    only, one row for each value of the first axis. Dotted: below (above) this, the pair's first case is slower."""
+    only, one row for each value of the first axis."""
     plan = sweep.plan
     if not plan["along"]:
         raise RunError(f"{sweep.folder}: has no x axis; write sweep.along into its experiment")
@@ -443,35 +437,42 @@ def draw_sweep(sweep):
         grid = [[(setting, figure) for setting in settings] for figure in shown]
     height, width = len(grid), len(grid[0])
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(max(7, 0.6 + 3.1 * width), 1.4 + 2.35 * height), layout="constrained")
+        figure = Figure(figsize=(max(7, 0.6 + 3.1 * width), 1.6 + 2.35 * height), layout="constrained")
         figure.suptitle(plan["title"] or f"Sweep · {sweep.folder.name}", x=0.01, ha="left")
-        panels = figure.subplots(height, width, squeeze=False, sharex=True, sharey="row")
-        for row, cells in zip(panels, grid):
-            for axes, (setting, name) in zip(row, cells):
-                label = draw_panel(axes, sweep, setting, name)
-                if axes is row[0]:
-                    axes.set_ylabel(label)
-                if setting and (row is panels[0] or len(settings) > 4):
-                    axes.set_title(setting_text(tidy_setting(setting)), fontsize=8.5, loc="left")
-                if name == "ttft_mean_s":
-                    mark_crossovers(axes, sweep, setting)
         unit = f" ({plan['unit']})" if plan["unit"] else ""
-        figure.supxlabel(short_name(plan["along"]) + unit, fontsize=9)
+        panels = figure.subplots(height, width, squeeze=False, sharex=True, sharey="row")
+        for y, cells in enumerate(grid):
+            for x, (setting, name) in enumerate(cells):
+                axes = panels[y][x]
+                label = draw_panel(axes, sweep, setting, name)
+                if x == 0:
+                    axes.set_ylabel(label)
+                if setting and (y == 0 or len(settings) > 4):
+                    axes.set_title(setting_text(tidy_setting(setting)), fontsize=8.5, loc="left")
+                if y == height - 1:
+                    axes.set_xlabel(short_name(plan["along"]) + unit)
+                if name == "ttft_mean_s" and plan["pairs"]:
+                    mark_crossover(axes, sweep, setting)
         handles, labels = panels[0][0].get_legend_handles_labels()
-        if labels:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4))
+        if plan["pairs"]:
+            handles.append(Line2D([], [], color=INK, linewidth=0.9, linestyle=":"))
+            labels.append("{} slower than {}".format(*plan["pairs"][0]))
+        if labels and labels != [None]:
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3 if width < 3 else 4))
     return figure
 
 
-def mark_crossovers(axes, sweep, setting):
-    """The first pair's, in the colour of its first case, with its value."""
-    for crossover in sweep_crossovers(sweep, setting)[:1]:
-        if [crossover["slower"], crossover["than"]] != sweep.plan["pairs"][0]:
+def mark_crossover(axes, sweep, setting):
+    """Where the first pair's first case is slower."""
+    for crossover in sweep.plan["crossovers"]:
+        fits = all(setting.get(name, value) == value for name, value in crossover["settings"].items())
+        if not fits or [crossover["slower"], crossover["than"]] != sweep.plan["pairs"][0] or crossover["at"] is None:
             continue
-        colour = CASE_STYLES[sweep.plan["cases"].index(crossover["slower"]) % len(CASE_STYLES)][0]
-        axes.axvline(crossover["at"], color=colour, linewidth=0.9, linestyle=":")
-        text = f"{crossover['slower']}\nslower than\n{crossover['than']} {crossover['where']}\n{crossover['at']:.2g} {sweep.plan['unit']}"
-        axes.annotate(text, (crossover["at"], 0.97), (4, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=7, color=INK,
+        axes.axvline(crossover["at"], color=INK, linewidth=0.9, linestyle=":")
+        text = f"{crossover['where']} {crossover['at']:.2g} {sweep.plan['unit']}"
+        right = crossover["at"] > 0.3 * axes.get_xlim()[1]  # no room on that side
+        axes.annotate(text, (crossover["at"], 0.97), (-4 if right else 4, 0), ("data", "axes fraction"), "offset points", va="top",
+                      ha="right" if right else "left", fontsize=7.5, color=INK,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})
 
 
