@@ -106,7 +106,7 @@ void RequestLife::follow_prefetch(const Event& event) {
     last.begin = event.time;
     last.found.emplace_back(event.tier, event.pages);
   } else if (event.kind == EventKind::prefetch_shortened) {
-    last.no_room = event.pages;
+    if (event.reason == Reason::capacity) last.no_room = event.pages;
   } else if (event.kind == EventKind::prefetch_done) {
     last.end = event.time;
     last.arrived = event.pages;

@@ -97,7 +97,7 @@ class Scheduler {
   Admission admit(Request& request, TimeNs step_time, Tokens budget);
   std::span<const PageKey> reusable(const Request& request) const;
   Pages first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const;
-  void reuse(Request& request, const PrefixMatch& match, TimeNs step_time, bool first);
+  void reuse(Request& request, const PrefixMatch& match, bool first);
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
   void prefetch(Request& request, TimeNs now);
   Tokens extend(Request& request, Tokens budget, Pass& pass);

@@ -196,6 +196,7 @@ bool Storage::complete(const Completion& completion) {
       job->complete = true;
       job->answer.done = completion.status == Status::done;
       job->answer.pages = completion.pages;
+      job->answer.answered = substrate_.now();
       if (completion.cause != Cause::none) {
         note(EventKind::storage_fell_short, tier, job->answer.asked - completion.pages, Reason::none, completion.id,
              completion.cause);

@@ -34,7 +34,8 @@ struct StorageAnswer {
   Tier memory = Tier::host;
   RequestId request = kNoRequest;  // whose
   Pages asked = 0, pages = 0;
-  bool done = false;  // not failed, not cancelled
+  bool done = false;    // not failed, not cancelled
+  TimeNs answered = 0;  // on this rank; for accounts only
 };
 
 // Pages of a chain that came, or will come, from one tier.
