@@ -55,7 +55,6 @@ struct Arguments {
 
 struct Cell {
   SweepCell place;
-  Experiment experiment;
   std::uint64_t objects_a_page = 0;  // of all ranks
   Bytes page_bytes = 0;              // likewise
   std::string identity;              // of everything that its row depends on
@@ -417,16 +416,21 @@ SweepPlan plan_of(const Arguments& arguments) {
   return plan;
 }
 
-// Everything that can be refused before the first cell runs is.
-std::vector<Cell> cells_of(const Arguments& arguments, const SweepPlan& plan) {
+Experiment base_of(const Arguments& arguments) {
   Experiment base = Experiment::from_file(arguments.experiment);
   for (const std::string& set : arguments.sets) base.set(set);
   if (!arguments.world.empty()) base.set("sim.world=" + arguments.world, "--world");
+  return base;
+}
+
+// Everything that can be refused before the first cell runs is.
+std::vector<Cell> cells_of(const SweepPlan& plan, const Experiment& base) {
   std::vector<Cell> cells;
-  for (SweepCell& place : plan.cells()) {
-    Cell cell{place, plan.experiment(base, place), 0, 0, {}};
+  for (const SweepCell& place : plan.cells()) {
+    Cell cell{place, 0, 0, {}};
+    const Experiment experiment = plan.experiment(base, place);
     try {
-      const Setup setup = make_setup(cell.experiment);
+      const Setup setup = make_setup(experiment);
       cell.objects_a_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
       cell.page_bytes = setup.engine.shape.page_bytes() * setup.engine.ranks;
     } catch (const InputError& error) {
@@ -434,14 +438,14 @@ std::vector<Cell> cells_of(const Arguments& arguments, const SweepPlan& plan) {
     } catch (const ModelError& error) {
       throw InputError(plan.name_of(place) + ": " + error.what());
     }
-    cell.identity = identity_of(cell.experiment, plan.warm_up);
+    cell.identity = identity_of(experiment, plan.warm_up);
     cells.push_back(std::move(cell));
   }
   return cells;
 }
 
-void run_cells(const SweepPlan& plan, const std::vector<Cell>& cells, std::size_t jobs, SweepFolder* folder,
-               std::vector<Json>& rows) {
+void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<Cell>& cells, std::size_t jobs,
+               SweepFolder* folder, std::vector<Json>& rows) {
   std::vector<std::size_t> left;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (rows[i].is_null()) left.push_back(i);
@@ -454,7 +458,7 @@ void run_cells(const SweepPlan& plan, const std::vector<Cell>& cells, std::size_
   std::size_t next = 0, done = 0;
   while (done < left.size()) {
     while (next < left.size() && children.size() < jobs) {
-      children.start(cells[left[next]].experiment, plan.warm_up, left[next]);
+      children.start(plan.experiment(base, cells[left[next]].place), plan.warm_up, left[next]);
       ++next;
     }
     const auto [cell, text] = children.wait();
@@ -515,10 +519,9 @@ Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::
 }
 
 void sweep(const Arguments& arguments) {
-  // Reads the file first, for its sentences about what isn't an experiment.
-  Experiment::from_file(arguments.experiment);
+  const Experiment base = base_of(arguments);  // first, for its sentences about what isn't an experiment
   const SweepPlan plan = plan_of(arguments);
-  const std::vector<Cell> cells = cells_of(arguments, plan);
+  const std::vector<Cell> cells = cells_of(plan, base);
   std::vector<Json> rows(cells.size());
   std::optional<SweepFolder> folder;
   if (!arguments.out.empty()) {
@@ -542,7 +545,7 @@ void sweep(const Arguments& arguments) {
                        "folder, or --force to begin anew");
     }
   }
-  run_cells(plan, cells, static_cast<std::size_t>(arguments.jobs), folder ? &*folder : nullptr, rows);
+  run_cells(plan, base, cells, static_cast<std::size_t>(arguments.jobs), folder ? &*folder : nullptr, rows);
   check_show(plan, rows.front());
   const std::vector<Crossover> crossovers = crossovers_of(plan, rows);
   const std::string sentence = sweep_sentence(plan, crossovers);
