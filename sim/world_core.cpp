@@ -184,7 +184,8 @@ OperationId WorldCore::submit_forward(const ForwardOperation& operation) {
   record.forward.total_ns = config_.cost->forward_ns(operation.shape, operation.steps);
   record.forward.ordinal = passes_++;
   record.completion.steps = operation.steps;
-  if (!operation.gates.empty()) watch_gates(slot, operation.gates);
+  record.forward.gated = !operation.gates.empty();
+  if (record.forward.gated) watch_gates(slot, operation.gates);
   const OperationId id = record.id;
   enqueue(slot);
   return id;
@@ -605,7 +606,9 @@ void WorldCore::end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end
   Record& record = operations_[slot];
   record.stage = Stage::ending;
   record.forward.started = start;
-  record.completion.status = end.status;
+  // Another rank's gate can fail where all of ours had landed before.
+  const bool others = end.status == Status::gate_failed && !record.forward.gated;
+  record.completion.status = others ? Status::failed : end.status;
   record.completion.steps = end.steps;
   record.completion.stalled_ns = end.stalled_ns;
   schedule(slot, end.time);

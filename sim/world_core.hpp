@@ -153,7 +153,7 @@ class WorldCore final : public Substrate {
     std::uint64_t ordinal = 0;
     TimeNs cancel_time = -1;
     std::uint32_t open_gates = 0;
-    bool gate_failed = false;
+    bool gated = false, gate_failed = false;
   };
   struct Storage {  // beside its Transfer
     StorageWork work;
