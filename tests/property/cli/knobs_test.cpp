@@ -112,11 +112,8 @@ class Knobs : public testing::Test {
 const std::map<std::string, std::string>& single_valued() {
   static const std::map<std::string, std::string> keys = {
       {"workload.generate.kind", "agents"},
-      {"parallel.rank_model", "instances"},
-      {"cluster.engines", "2"},
       {"cluster.prefill", "1"},
       {"cluster.decode", "1"},
-      {"cluster.route", "random"},
   };
   return keys;
 }
