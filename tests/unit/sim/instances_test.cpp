@@ -141,15 +141,16 @@ TEST(Instances, RanksWhoseStoresDifferTakeWhatAllOfThemHave) {
 }
 
 // Ranks of equal speed see what lockstep sees, but for the time that reductions take. Where that changes no order they
-// decide the same: one request at a time, all that it leads to has ended before the next one comes, and bursts of one
-// step, which no news can cut short.
+// decide the same: one request at a time, all that it leads to has ended before the next one comes, and nothing is
+// written back, for what is hangs on the step at which a burst is cut.
 TEST(Instances, RanksOfEqualSpeedDecideAsLockstepDoes) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Splitmix rng(mix(seed));
     InstancesRun run;
     run.engine = random_rank_engine(rng, 4);
     run.engine.prefetch_policy = PrefetchPolicy::wait_complete;
-    run.engine.burst_steps = 1;
+    run.engine.write_policy = WritePolicy::write_through;
+    run.engine.tiering = Tiering::inclusive;
     run.reduce_ns = 1'000;
     run.seed = seed;
     run.requests = 40;
