@@ -181,6 +181,16 @@ TEST_P(SeatsOf, AReductionIsAnsweredToAllWhenTheLastHasEntered) {
   });
 }
 
+// What one rank doesn't enter no rank is told: the run ends with it, and whoever owns the policies sees them at work.
+TEST_P(SeatsOf, AReductionThatNotAllEnterIsNeverAnswered) {
+  on_world(ranks_of(2), [](World& world) {
+    const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
+      if (is_arrival(i) && seat == 0) s.reduce_min({1});
+    });
+    EXPECT_EQ(log.size(), 2U);
+  });
+}
+
 // Rank 1 comes late, rank 0's load later still: 2,000 ns over 50 bytes a ns from 0 on, and then one step of 1,000.
 TEST_P(SeatsOf, APassOfAllRanksWaitsForTheLastAndForEveryGate) {
   on_world(ranks_of(2), [](World& world) {
