@@ -95,16 +95,16 @@ void Metrics::count_storage(const Event& event) {
       ++prefetches.revoked;
       ++prefetches.revoked_reasons[name_of(event.reason)];
       break;
-    case EventKind::prefetch_shortened: prefetches.shortened += event.pages; break;
+    case EventKind::prefetch_shortened:
+      if (event.reason == Reason::capacity) prefetches.shortened += event.pages;
+      break;
     case EventKind::prefetch_stopped: ++prefetches.stopped; break;
     case EventKind::prefetch_done:
-      if (event.reason == Reason::none) ++prefetches.completed;
+      if (event.reason != Reason::stopped) ++prefetches.completed;
       prefetches.arrived += event.pages;
       break;
     case EventKind::prefetch_used: prefetches.used += event.pages; break;
     case EventKind::prefetch_wasted: prefetches.wasted[name_of(event.reason)] += event.pages; break;
-    case EventKind::store_queued:
-    case EventKind::prefetch_started: break;
     default: break;  // of no figure in the report
   }
 }

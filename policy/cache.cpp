@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 namespace {
@@ -234,7 +235,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
   if (refused != Reason::none) return refused;
 
   // The leases come first: making room must not take what is about to be read or extended.
-  tree_.lease_host(match.end);
+  if (!KV_MUTANT(4)) tree_.lease_host(match.end);
   targets_.clear();
   const bool room = allocate(pages, targets_);
   KV_CHECK(room, "the room was counted before");
@@ -287,7 +288,6 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       at += count;
     }
   }
-  note(EventKind::load_queued, Tier::device, pages);
   return Reason::none;
 }
 
@@ -296,8 +296,8 @@ void Cache::take_direct(const StorageAnswer& answer) {
   KV_CHECK(load != directs_.end(), "a load belongs to a request's admission");
   load->get = answer;
   load->answered = true;
-  note(answer.done ? EventKind::load_done : EventKind::load_failed, Tier::device, answer.asked,
-       answer.done ? Reason::none : Reason::transfer_failed, answer.id);
+  note(EventKind::load_direct_done, Tier::device, answer.asked, answer.done ? Reason::none : Reason::transfer_failed,
+       answer.id);
   if (std::ranges::all_of(directs_, &DirectLoad::answered)) settle_directs();
 }
 
@@ -351,6 +351,14 @@ bool Cache::can_extend_on_host(NodeId end) const {
   return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
 }
 
+// A part of the path is still on its way from a storage tier: should that fail, nothing may be left below it.
+bool Cache::loaded_straight(NodeId end) const {
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).load != OperationId::none && !tree_.node(id).on_host()) return true;
+  }
+  return false;
+}
+
 // A page that only L1 has above it could be lost, and it with that page: under write-back it is leased too.
 Hold Cache::hold(NodeId end) {
   Hold hold;
@@ -397,7 +405,7 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   Adoption adoption;
   if (present < first) {
     adoption.refused = Reason::anchor_lost;
-  } else if (!can_extend_on_host(found.end)) {
+  } else if (!can_extend_on_host(found.end) || loaded_straight(found.end)) {
     adoption.refused = Reason::not_backed_up;
   } else if (present > first) {
     adoption.refused = Reason::duplicate;
@@ -746,7 +754,7 @@ void Cache::acknowledge_load(Transfer& transfer) {
   }
   for (const NodeId end : transfer.ends) {
     tree_.release_device(end);
-    tree_.release_host(end);
+    if (!KV_MUTANT(4)) tree_.release_host(end);
   }
   std::vector<NodeId> nodes = marked_nodes(transfer, true);
   for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);

@@ -212,6 +212,7 @@ class Cache {
   void settle_directs();
   void drop_device_below(NodeId top);
   void drop_direct(NodeId id);
+  bool loaded_straight(NodeId end) const;
   void acknowledge_backup(Transfer& transfer);
   void acknowledge_load(Transfer& transfer);
   std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;

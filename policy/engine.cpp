@@ -57,7 +57,7 @@ struct Engine::State {
   void step(const ReduceVector& agreed);
   bool take_storage_answers(const ReduceVector& agreed);
   void take_arrivals(const ReduceVector& agreed);
-  void watch_stops();
+  void watch_stops(TimeNs step_time);
   std::int64_t pass_outcome() const;
   void finish_pass(std::int64_t outcome);
   void submit_pass();
@@ -187,7 +187,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   cache.submit_loads();
   cache.keep_reserve();
   cache.submit_backups();
-  watch_stops();
+  watch_stops(agreed[agreed_time]);
   if (formed) {
     submit_pass();
     // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
@@ -205,12 +205,13 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   StorageHeads heads;
   std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
   if (!storage.take(heads)) return false;
+  // Loads first: below one that isn't settled yet nothing is adopted.
+  const auto is_load = [](const StorageAnswer& a) { return a.verb == StorageVerb::get && a.memory == Tier::device; };
   for (const StorageAnswer& answer : storage.answers()) {
-    if (answer.memory == Tier::device && answer.verb == StorageVerb::get) {
-      cache.take_direct(answer);
-    } else {
-      prefetcher.take(answer, scheduler.head());
-    }
+    if (is_load(answer)) cache.take_direct(answer);
+  }
+  for (const StorageAnswer& answer : storage.answers()) {
+    if (!is_load(answer)) prefetcher.take(answer, scheduler.head());
   }
   for (const std::uint64_t store : storage.ended()) cache.end_store(store);
   return true;
@@ -228,8 +229,8 @@ void Engine::State::take_arrivals(const ReduceVector& agreed) {
 }
 
 // Nothing else may happen at the time at which a request has waited long enough.
-void Engine::State::watch_stops() {
-  const TimeNs next = scheduler.holds() ? prefetcher.next_stop() : kNoStop;
+void Engine::State::watch_stops(TimeNs step_time) {
+  const TimeNs next = scheduler.holds() ? prefetcher.next_stop(step_time) : kNoStop;
   if (next == stop_time) return;
   if (stop_timer != OperationId::none) substrate.cancel(stop_timer);
   stop_timer = next == kNoStop ? OperationId::none : substrate.call_at(std::max(next, substrate.now()));

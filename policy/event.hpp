@@ -46,6 +46,7 @@ enum class EventKind : std::uint8_t {
   load_queued,
   load_done,
   load_failed,         // tier device; pages
+  load_direct_done,    // tier device; pages of one get, reason: transfer_failed or none
   transfer_submitted,  // tier: to which; pages: all that was queued for it
   store_queued,        // tier (L3); pages
   store_done,          // likewise
@@ -55,10 +56,11 @@ enum class EventKind : std::uint8_t {
   prefetch_issued,     // pages asked for
   prefetch_declined,   // pages, reason
   prefetch_revoked,    // pages of the hit, reason
-  prefetch_shortened,  // pages of the hit that L2 had no room for
+  prefetch_hit,        // pages of a hit that is to go to L2: those shortened and those started
+  prefetch_shortened,  // pages that aren't fetched, reason: L2 has no room, or others have brought them
   prefetch_started,    // tier; pages of its part of the hit
   prefetch_stopped,    // pages of the hit that hadn't arrived
-  prefetch_done,       // pages that arrived, those after a stop too; reason: stopped, if it was
+  prefetch_done,       // pages that arrived, those after a stop too; reason: stopped, transfer_failed or none
   prefetch_used,       // pages that the request found
   prefetch_wasted,     // pages that arrived and weren't kept, reason
   evicted,             // tier; pages, reason: demoted, shadowed, or lost and its kinds

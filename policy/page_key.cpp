@@ -10,6 +10,7 @@
 
 #include "policy/byte_order.hpp"
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 namespace {
@@ -102,14 +103,14 @@ PageKey storage_space(const StorageIdentity& identity) {
   hash.add(kTag.data(), kTag.size());
   add_text(identity.model);
   add_text(identity.revision);
-  add_text(identity.kv_dtype);
+  if (!KV_MUTANT(12)) add_text(identity.kv_dtype);
   add_number(identity.page_tokens);
   add_text(identity.layout);
   add_number(identity.tp);
   add_number(identity.pp);
   add_number(identity.rank);
   add_text(identity.draft);
-  add_text(identity.name_space);
+  if (!KV_MUTANT(7)) add_text(identity.name_space);
   return hash.end();
 }
 
@@ -147,7 +148,7 @@ PageKey block_page_key(const PageKey* prior, std::span<const BlockSegment> segme
     many.resize(kKeyBytes + kSegmentBytes * segments.size());
     packed = many.data();
   }
-  std::byte* to = prior != nullptr ? store_key(packed, *prior) : packed;
+  std::byte* to = prior != nullptr && !KV_MUTANT(11) ? store_key(packed, *prior) : packed;
   for (const BlockSegment& segment : segments) {
     to = store_le64(to, segment.block);
     to = store_le64(to, segment.offset);

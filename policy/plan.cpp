@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 namespace {
@@ -55,7 +56,7 @@ Plan plan_transfer(std::span<const PageRun> runs, Direction direction, Layout ho
   plan.shape = shape;
   plan.runs = runs;
   for (const PageRun& run : runs) plan.pages += run.pages;
-  plan.bytes = plan.pages * shape.page_bytes();
+  plan.bytes = plan.pages * shape.page_bytes() / (KV_MUTANT(10) ? shape.planes : 1);
 
   set_path(plan, io == IoBackend::kernel ? TransferPath::kernel : TransferPath::copy_engine);
   const Bytes limit = direction == Direction::host_to_device ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h;

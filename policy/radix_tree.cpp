@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 namespace {
@@ -179,9 +180,10 @@ NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
 bool RadixTree::classify(NodeId id) {
   Node& n = mutable_node(id);
   Node& parent = mutable_node(n.parent);
-  const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
+  const bool may_go = n.on_device() && (n.device_leases == 0 || KV_MUTANT(2)) && (n.leaving || !leaves_by_choice());
   const bool settled = may_go && n.settled_children == n.device_children;
-  const bool evictable = may_go && n.backup == OperationId::none && n.evictable_children == n.device_children;
+  const bool evictable =
+      may_go && (n.backup == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device_children;
   const bool changed = settled != n.settled || evictable != n.evictable;
   const auto put = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
     if (now == before) return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 #include "policy/page_key.hpp"
 
 namespace kvtwin {
@@ -219,10 +220,12 @@ Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens
   }
   const bool first = request.record.admitted < 0;
   if (first) request.record.admitted = step_time;
-  reuse(request, match, step_time, first);
+  reuse(request, match, first);
   if (!first) {
     request.record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
   }
+  // What it was promised counts as had: should its load fail, it is computed again.
+  request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
   running_output_left_ += request.output_left();
   waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
   decide(DecisionKind::admit, Reason::none, request, request.shared);
@@ -232,7 +235,7 @@ Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens
 
 // Takes over the cached prefix, whose device part is leased: what L1 has, then what L2 has, then what L3 has where
 // it is loaded straight.
-void Scheduler::reuse(Request& request, const PrefixMatch& match, TimeNs step_time, bool first) {
+void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
   RequestRecord& record = request.record;
   const Pages matched = match.device_pages + match.host_pages;
   const Pages direct = prefetcher_.direct_pages(record.request, matched);
@@ -261,7 +264,7 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, TimeNs step_ti
   request.shared = request.slots.size();
   request.kv_tokens = request.shared * config_.shape.page_tokens;
   if (!first) return;
-  if (outcome.held_since >= 0) record.prefetch_wait_ns = step_time - outcome.held_since;
+  record.prefetch_wait_ns = outcome.waited;
   count_hits(record, match, loaded, outcome);
 }
 
@@ -303,6 +306,11 @@ Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   pass.shape.prefill_pairs += tokens * request.kv_tokens + tokens * (tokens + 1) / 2;
   pass.shape.prefill_context_tokens += request.kv_tokens;
   ++pass.shape.prefill_sequences;
+  if (KV_MUTANT(1)) {
+    request.kv_tokens += tokens;
+    publish(request, false);
+    request.kv_tokens -= tokens;
+  }
   ++request.record.prefill_passes;
   decide(DecisionKind::prefill, rest ? Reason::chunk : Reason::none, request, request.slots.size());
   return tokens;

@@ -31,7 +31,7 @@ struct Request {
   std::vector<SlotId> slots;  // device slots of its pages so far
   Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
   NodeId lease = NodeId::none;
-  Tokens computed_tokens = 0;  // the most that kv_tokens ever was after a pass
+  Tokens computed_tokens = 0;  // the most that kv_tokens ever was
   Tokens kv_tokens = 0;        // KV computed or reused
   Tokens prefill_target = 0;   // prompt, and after a retraction the output so far
   Tokens generated = 0;        // output tokens
@@ -97,7 +97,7 @@ class Scheduler {
   Admission admit(Request& request, TimeNs step_time, Tokens budget);
   std::span<const PageKey> reusable(const Request& request) const;
   Pages first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const;
-  void reuse(Request& request, const PrefixMatch& match, TimeNs step_time, bool first);
+  void reuse(Request& request, const PrefixMatch& match, bool first);
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
   void prefetch(Request& request, TimeNs now);
   Tokens extend(Request& request, Tokens budget, Pass& pass);

@@ -318,6 +318,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void do_storage_piece(Record& record, std::uint64_t piece, std::size_t pages);
   void cut_storage(Record& record);
   void fetch(Record& record, std::size_t page);
+  void store_for_strangers(Site& site, const PageKey& key);
   void commit(Record& record, std::size_t page);
   void look_up(Record& record);
   void stop(Record& record, Cause cause);
@@ -739,6 +740,14 @@ void Adversary::fetch(Record& record, std::size_t page) {
   stop(record, cause);
 }
 
+void Adversary::store_for_strangers(Site& site, const PageKey& key) {
+  for (const PageKey& space : config_.strangers) {
+    PageKey theirs = key;
+    theirs.words[3] ^= space.words[0] | 1;
+    if (!site.pages.contains(space, key)) site.pages.put(space, key, image_of(theirs), MediumFault::none, chance_);
+  }
+}
+
 void Adversary::commit(Record& record, std::size_t page) {
   if (record.completion.cause != Cause::none) return;
   Site& site = site_of(record);
@@ -752,6 +761,7 @@ void Adversary::commit(Record& record, std::size_t page) {
     stop(record, Cause::none);
     return;
   }
+  if (record.work.tier == Tier::remote) store_for_strangers(site, key);
   const bool there = site.pages.contains(record.space, key);
   if (there) note(Happening::set_was_there);
   const MediumFault fault = there ? MediumFault{} : draw_fault(MediumFault::write_error, MediumFault::no_room);

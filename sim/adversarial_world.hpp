@@ -44,6 +44,8 @@ struct AdversarialConfig {
   std::uint32_t ranks = 1;  // counts in Completion::bytes only
   AdversarialStore disk;
   AdversarialStore remote{0, true};
+  // Spaces of others who use the remote store too: they store pages of the same keys there, with their own bytes.
+  std::vector<PageKey> strangers;
   bool faults = true;        // false: no transfer, medium or node fails, whatever the seed
   bool tracks_slots = true;  // false: no policy is observed, so any slot may be used
   // False: stored pages are believed unseen, to show that wrong bytes would be found further on.

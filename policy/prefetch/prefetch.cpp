@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 
@@ -59,6 +60,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
 void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
   const Entry entry = prefetches_.find(answer.request);
   KV_CHECK(entry != prefetches_.end(), "a prefetch lasts until its last answer");
+  if (!entry->second.stopped) entry->second.ended = answer.answered;
   if (answer.verb == StorageVerb::look_up) {
     take_look_up(entry, answer, head);
   } else {
@@ -68,6 +70,7 @@ void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
 
 void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestId head) {
   Prefetch& prefetch = entry->second;
+  prefetch.failed |= !answer.done;
   if (prefetch.state == State::draining) return land(entry);
   if (answer.pages > 0) {
     prefetch.found.push_back({answer.tier, prefetch.first + prefetch.hit, answer.pages});
@@ -83,7 +86,7 @@ void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestI
 // All tiers have been asked.
 void Prefetcher::decide_on(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
-  if (prefetch.hit == 0) return revoke(entry, Reason::miss);
+  if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
   const bool direct = config_.path == CachePath::direct ||
                       (config_.path == CachePath::automatic && !prefetch.gone && head == entry->first);
@@ -106,8 +109,12 @@ bool Prefetcher::fetch(Entry entry) {
   prefetch.fetch_first = std::min(end, std::max(prefetch.first, now.device_pages + now.host_pages));
   const Pages wanted = end - prefetch.fetch_first;
   const Pages room = cache_.make_host_room(wanted);
-  if (room < wanted) note(EventKind::prefetch_shortened, wanted - room, Reason::capacity);
-  if (room < wanted && tokens(room) < config_.prefetch_min_tokens) return false;
+  const bool enough = room == wanted || tokens(room) >= config_.prefetch_min_tokens;
+  const Pages fetched = enough ? room : 0;
+  note(EventKind::prefetch_hit, prefetch.hit);
+  if (prefetch.hit > wanted) note(EventKind::prefetch_shortened, prefetch.hit - wanted, Reason::duplicate);
+  if (fetched < wanted && !KV_MUTANT(9)) note(EventKind::prefetch_shortened, wanted - fetched, Reason::capacity);
+  if (!enough) return false;
   if (room > 0) cache_.allocate_host(room, prefetch.slots);
   occupy(prefetch, room);
   decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, entry->first, prefetch, room);
@@ -139,10 +146,11 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   bool all = true, gap = false;
   for (const Piece& p : prefetch.pieces) {
     all = all && p.answered;
-    if (gap) continue;
+    if (gap && !KV_MUTANT(6)) continue;
     if (p.answered) prefetch.arrived += p.get.pages;
     gap = !p.answered || p.get.pages < p.get.asked;
   }
+  prefetch.failed |= answer.pages < answer.asked && !prefetch.cut;
   if (answer.pages < answer.asked) cut(prefetch);
   if (all) land(entry);
 }
@@ -182,7 +190,10 @@ void Prefetcher::land(Entry entry) {
   commit(prefetch, entry->first);
   cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty()) {
-    note(EventKind::prefetch_done, prefetch.arrived, prefetch.stopped ? Reason::stopped : Reason::none);
+    note(EventKind::prefetch_done, prefetch.arrived,
+         prefetch.stopped  ? Reason::stopped
+         : prefetch.failed ? Reason::transfer_failed
+                           : Reason::none);
   }
   occupy(prefetch, 0);
   cache_.unhold(std::exchange(prefetch.hold, Hold{}));
@@ -208,6 +219,10 @@ void Prefetcher::stop(Entry entry, Reason reason) {
     note(EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
     cut(prefetch);
+    if (KV_MUTANT(5)) {
+      cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
+      prefetch.slots.resize(prefetch.committed);
+    }
   }
   prefetch.stopped = true;
   prefetch.state = State::draining;
@@ -220,15 +235,19 @@ bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   if (prefetch.state != State::looking_up && prefetch.state != State::fetching) return false;
   if (prefetch.held_since < 0) prefetch.held_since = step_time;
   if (step_time < termination_->stop_at(facts(prefetch))) return true;
+  prefetch.ended = step_time;
   stop(entry, Reason::stopped);
   return false;
 }
 
-TimeNs Prefetcher::next_stop() const {
+// Whose time is over and who is held no more, but by others before it, waits for those.
+TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   TimeNs next = kNoStop;
   for (const auto& [request, prefetch] : prefetches_) {
     const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
-    if (waits && prefetch.held_since >= 0) next = std::min(next, termination_->stop_at(facts(prefetch)));
+    if (!waits || prefetch.held_since < 0) continue;
+    const TimeNs stop = termination_->stop_at(facts(prefetch));
+    if (stop > step_time) next = std::min(next, stop);
   }
   return next;
 }
@@ -247,7 +266,7 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return outcome;
   Prefetch& prefetch = entry->second;
-  outcome.held_since = prefetch.held_since;
+  if (prefetch.held_since >= 0) outcome.waited = std::max<TimeNs>(0, prefetch.ended - prefetch.held_since);
   outcome.known_end = prefetch.first + prefetch.hit;
   outcome.stopped = prefetch.stopped;
   const bool ready = prefetch.state == State::ready;
@@ -269,6 +288,7 @@ void Prefetcher::abort(RequestId request) {
   Prefetch& prefetch = entry->second;
   prefetch.gone = true;
   if (prefetch.state == State::looking_up || prefetch.state == State::fetching) stop(entry, Reason::aborted);
+  if (prefetch.state == State::ready) note(EventKind::prefetch_revoked, prefetch.hit, Reason::aborted, Tier::device);
   if (prefetch.state != State::draining) prefetches_.erase(entry);
 }
 

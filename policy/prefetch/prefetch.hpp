@@ -36,7 +36,7 @@ struct PrefetchOutcome {
   std::vector<FetchedRun> runs;  // pages that its prefetch brought to L2, or that are to be loaded straight
   Pages known_end = 0;           // L3 had its pages up to here, when it was asked
   bool stopped = false;
-  TimeNs held_since = -1;  // when it could first have been admitted but for this; -1 = it didn't wait
+  TimeNs waited = 0;  // from when it could have been admitted but for this, to the prefetch's end
 };
 
 class Prefetcher {
@@ -52,8 +52,8 @@ class Prefetcher {
 
   // The request could be admitted: does it wait for its prefetch? If it has waited long enough, that is stopped.
   bool holds(RequestId request, TimeNs step_time);
-  // Where the longest wait of those that `holds` said yes to ends first; kNoStop if never.
-  TimeNs next_stop() const;
+  // When the next wait of those that `holds` said yes to ends, after now; kNoStop if none does by itself.
+  TimeNs next_stop(TimeNs step_time) const;
   // Pages to be loaded straight after the first `matched`; none unless a prefetch is ready for that.
   Pages direct_pages(RequestId request, Pages matched) const;
   // The request is admitted, its match ends after `matched` pages.
@@ -86,8 +86,10 @@ class Prefetcher {
     std::vector<Piece> pieces;
     bool cut = false;  // a piece fell short, or it was stopped: those in flight are cancelled
     bool stopped = false;
-    bool gone = false;  // the request
+    bool failed = false;  // a look-up, or a get that fell short by itself
+    bool gone = false;    // the request
     TimeNs issued = 0, held_since = -1;
+    TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
     Pages occupied = 0;
     Hold hold;
   };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/mutant.hpp"
 
 namespace kvtwin {
 
@@ -77,7 +78,8 @@ NodeFacts Catalog::facts(const Entry& entry) const {
 
 void Catalog::refresh(std::uint32_t id) {
   const Entry& entry = entries_[id];
-  if (entry.state == State::there && entry.children == 0 && entry.pins == 0) {
+  const bool leaf = entry.children == 0 || KV_MUTANT(8);
+  if (entry.state == State::there && leaf && entry.pins == 0) {
     policy_->offer(NodeId{id}, facts(entry));
   } else {
     policy_->withdraw(NodeId{id});
@@ -134,7 +136,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
   ++stamp_;
   for (const PageKey& key : keys) {
     if (!knows(key)) {
-      if (used_ == capacity_) return;
+      if (used_ == capacity_) break;
       // The parent first: naming it may move the entries.
       const std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
       const std::uint32_t id = name(key);

@@ -3,6 +3,7 @@
 // forward pass reads. A seed that fails prints the command that runs it alone.
 //
 //   KVTWIN_SWARM_SEED=123 build-asan/tests/swarm       that seed
+//   KVTWIN_SWARM_SEED=123:1000 build-asan/tests/swarm  a thousand from that seed on, whatever happens in them
 //   KVTWIN_DEEP=1 build-asan/tests/swarm               ten times as many
 #include <gtest/gtest.h>
 
@@ -18,11 +19,17 @@
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
 #include "policy/eviction.hpp"
+#include "policy/mutant.hpp"
 #include "policy/page_key.hpp"
 #include "sim/adversarial_world.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin {
+
+#if defined(KVTWIN_MUTANTS)
+int planted_mutant = std::atoi(std::getenv("KVTWIN_MUTANT"));
+#endif
+
 namespace {
 
 constexpr std::uint64_t kShards = 8;
@@ -43,9 +50,10 @@ void print_seed(const char* condition, const char* sentence, const char* file, i
 struct Scenario {
   EngineConfig engine;
   Tokens prompt_most = 0, output_most = 0;
-  TimeNs gap_most = 0;            // between arrivals; small is overload
-  std::uint64_t fresh_share = 0;  // in 256: a prompt that continues nothing
-  std::uint64_t open_most = 0;    // requests under way before the traffic pauses, so that a seed ends
+  TimeNs gap_most = 0;             // between arrivals; small is overload
+  std::uint64_t fresh_share = 0;   // in 256: a prompt that continues nothing
+  std::uint64_t abort_one_in = 0;  // arrivals and aborts together; 0 = none
+  std::uint64_t open_most = 0;     // requests under way before the traffic pauses, so that a seed ends
 };
 
 template <typename T>
@@ -53,12 +61,14 @@ T pick(test::Splitmix& random, std::initializer_list<T> values) {
   return *(values.begin() + random.below(values.size()));
 }
 
+StorageIdentity swarm_identity() { return {.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"}; }
+
 void draw_storage(test::Splitmix& random, EngineConfig& e) {
   if (random.below(3) == 0) return;
   const auto most = pick<std::uint64_t>(random, {20, 1000, 4000});
   if (random.below(3) != 0) e.storage.push_back({Tier::disk, 1 + random.below(most), true});
   if (e.storage.empty() || random.below(2) == 0) e.storage.push_back({Tier::remote, 1 + random.below(most), false});
-  e.storage_space = storage_space({.model = "swarm", .kv_dtype = "bf16", .name_space = "ours"});
+  e.storage_space = storage_space(swarm_identity());
   e.path = pick(random, {CachePath::via_host, CachePath::via_host, CachePath::direct, CachePath::automatic});
   if (e.host_pages == 0) e.path = CachePath::direct;
   e.storage_objects = 1 + static_cast<std::uint32_t>(random.below(4));
@@ -87,6 +97,29 @@ FaultShares draw_faults(test::Splitmix& random) {
   shares.cancels = random.below(2) == 0 ? static_cast<std::uint32_t>(100 + random.below(500)) : 0;
   if (random.below(4) == 0) shares.dead_node = 20;
   return shares;
+}
+
+// Seeds from here on are all about prefetches: a roomy L3, one that is asked for everything, and many aborts.
+constexpr std::uint64_t kPrefetchSeeds = 1'000'000;
+
+void prefer_prefetches(test::Splitmix& random, Scenario& s) {
+  EngineConfig& e = s.engine;
+  e.host_pages = random.below(4) == 0 ? 0 : e.device_pages * (1 + random.below(2));
+  e.write_policy = random.below(3) == 0 ? WritePolicy::write_back : WritePolicy::write_through;
+  e.tiering = Tiering::inclusive;
+  e.storage = {{Tier::disk, 2000, true}, {Tier::remote, 4000, false}};
+  e.storage_space = storage_space(swarm_identity());
+  e.path = e.host_pages == 0 ? CachePath::direct : random.below(3) == 0 ? CachePath::automatic : CachePath::via_host;
+  e.storage_batch_pages = 1 + random.below(4);
+  e.storage_write_share = 8192;
+  e.prefetch_policy = random.below(2) == 0 ? PrefetchPolicy::wait_complete : PrefetchPolicy::timeout;
+  e.prefetch_timeout_base_ns = 200'000;
+  e.prefetch_min_tokens = 1;
+  e.prefetch_host_share = 1024;
+  e.max_waiting = 0;
+  s.fresh_share = 16;
+  s.abort_one_in = 3;
+  s.gap_most = 100'000;
 }
 
 Scenario draw_scenario(test::Splitmix& random) {
@@ -128,6 +161,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.output_most = 1 + random.below(std::max<Tokens>(1, std::min<Tokens>(capacity, 80)));
   s.gap_most = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
   s.fresh_share = random.below(e.storage.empty() ? 256 : 48);  // L3 is for what comes again later
+  s.abort_one_in = pick<std::uint64_t>(random, {0, 24, 2});
   s.open_most = pick<std::uint64_t>(random, {3, 12, 50});
   return s;
 }
@@ -140,8 +174,11 @@ class Workload final : public InputSource {
 
   bool next(Input& input) override {
     if (inputs_ >= inputs_of(!scenario_.engine.storage.empty())) return false;
-    if (requests_ > 0 && random_.below(24) == 0) {
-      input = {time_, Hint{HintKind::abort, requests_ - 1 - random_.below(std::min<std::uint64_t>(requests_, 8)), 0}};
+    if (requests_ > 0 && scenario_.abort_one_in > 0 && random_.below(scenario_.abort_one_in) == 0) {
+      if (scenario_.gap_most > 0)
+        time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
+      input = {time_,
+               Hint{HintKind::abort, requests_ - 1 - random_.below(std::min(requests_, scenario_.open_most)), 0}};
       return true;
     }
     if (scenario_.gap_most > 0)
@@ -214,6 +251,7 @@ class Watcher final : public Observer {
                                           "load queued",
                                           "load done",
                                           "load failed",
+                                          "load direct done",
                                           "transfer submitted",
                                           "store queued",
                                           "store done",
@@ -223,6 +261,7 @@ class Watcher final : public Observer {
                                           "prefetch issued",
                                           "prefetch declined",
                                           "prefetch revoked",
+                                          "prefetch hit",
                                           "prefetch shortened",
                                           "prefetch started",
                                           "prefetch stopped",
@@ -242,9 +281,19 @@ class Watcher final : public Observer {
         event.kind == EventKind::prefetch_wasted || event.kind == EventKind::store_dropped) {
       ++marks_[std::string(kNames[static_cast<std::size_t>(event.kind)]) + ": " + std::string(name_of(event.reason))];
     }
+    if (event.kind == EventKind::prefetch_done || event.kind == EventKind::prefetch_stopped) {
+      ++marks_[std::string(kNames[static_cast<std::size_t>(event.kind)]) + ": " + std::string(name_of(event.reason))];
+    }
+    if (event.kind == EventKind::prefetch_revoked && event.tier == Tier::device)
+      ++marks_["aborted before a direct load"];
     if (event.kind == EventKind::storage_fell_short) ++marks_["fell short: " + std::string(name_of(event.cause))];
     if (event.kind == EventKind::evicted && event.tier == Tier::disk) ++marks_["evicted from the disk"];
+    if (event.kind == EventKind::load_direct_done)
+      ++marks_[event.reason == Reason::none ? "direct load" : "failed direct load"];
     if (event.kind == EventKind::aborted) ++ended;
+    if (event.kind == EventKind::prefetch_hit) hit += event.pages;
+    if (event.kind == EventKind::prefetch_shortened) shortened += event.pages;
+    if (event.kind == EventKind::prefetch_started) started += event.pages;
     if (event.kind == EventKind::rejected) {
       ++ended;
       ++marks_["rejected: " + std::string(name_of(event.record->rejected))];
@@ -252,7 +301,8 @@ class Watcher final : public Observer {
     if (event.kind == EventKind::finished) check(*event.record);
   }
 
-  std::uint64_t ended = 0;  // finished or rejected
+  std::uint64_t ended = 0;  // finished, rejected or aborted
+  Pages hit = 0, shortened = 0, started = 0;
 
  private:
   void check(const RequestRecord& r) {
@@ -294,7 +344,8 @@ class Inspector final : public InputHandler {
 std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   current_seed = seed;
   test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 1};
-  const Scenario scenario = draw_scenario(random);
+  Scenario scenario = draw_scenario(random);
+  if (seed >= kPrefetchSeeds) prefer_prefetches(random, scenario);
   AdversarialConfig config;
   config.seed = random.next();
   config.page_tokens = scenario.engine.shape.page_tokens;
@@ -304,6 +355,11 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   for (const StorageTierConfig& tier : scenario.engine.storage) {
     (tier.tier == Tier::disk ? config.disk : config.remote) = {tier.pages, !tier.owned};
   }
+  const StorageIdentity ours = swarm_identity();
+  StorageIdentity other_tenant = ours, other_dtype = ours;
+  other_tenant.name_space = "theirs";
+  other_dtype.kv_dtype = "fp8";
+  if (random.below(2) == 0) config.strangers = {storage_space(other_tenant), storage_space(other_dtype)};
   config.faults = random.below(3) != 0;
   const auto world = make_adversarial_world(config);
   const FaultShares shares = random.below(2) == 0 ? draw_faults(random) : FaultShares{};
@@ -326,9 +382,20 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   EXPECT_EQ(watcher.ended, workload.requests()) << "every request ends";
   EXPECT_GE(inputs, inputs_of(!scenario.engine.storage.empty()));
   EXPECT_EQ(world->violation_count(), 0U);
+  EXPECT_EQ(watcher.hit, watcher.shortened + watcher.started) << "what isn't fetched of a hit has a reason";
   for (const std::string& violation : world->violations()) ADD_FAILURE() << violation;
   for (const auto& [name, count] : world->coverage()) marks["world: " + std::string(name)] += count;
   return decisions.digest();
+}
+
+// Each state of a prefetch, ended in each way: answered well, by an abort, by a failure, by its time.
+void expect_every_end_of_a_prefetch(Marks& marks) {
+  for (const char* mark : {"prefetch hit", "prefetch revoked: aborted", "prefetch revoked: transfer_failed",
+                           "prefetch revoked: stopped", "prefetch done: none", "prefetch stopped: aborted",
+                           "prefetch done: transfer_failed", "prefetch stopped: stopped", "prefetch done: stopped",
+                           "direct load", "aborted before a direct load", "failed direct load"}) {
+    EXPECT_GT(marks[mark], 0U) << mark << " never happened";
+  }
 }
 
 bool deep() { return std::getenv("KVTWIN_DEEP") != nullptr; }
@@ -339,7 +406,10 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
   set_check_handler(print_seed);
   Marks marks;
   if (const char* one = std::getenv("KVTWIN_SWARM_SEED")) {
-    if (GetParam() == 0) run_seed(std::strtoull(one, nullptr, 10), marks);
+    char* end = nullptr;
+    const std::uint64_t first = std::strtoull(one, &end, 10);
+    const std::uint64_t count = *end == ':' ? std::strtoull(end + 1, nullptr, 10) : 1;
+    for (std::uint64_t i = 0; GetParam() == 0 && i < count && !HasFailure(); ++i) run_seed(first + i, marks);
     return;
   }
   const std::uint64_t seeds = kSeedsPerShard * (deep() ? 10 : 1);
@@ -410,6 +480,16 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
     if (std::ranges::find(kNeverAsked, mark) != kNeverAsked.end()) continue;
     EXPECT_GT(count, 0U) << mark << " never happened";
   }
+}
+
+TEST(Prefetches, end_in_every_state_in_every_way) {
+  set_check_handler(print_seed);
+  Marks marks;
+  for (std::uint64_t i = 0; i < kSeedsPerShard * (deep() ? 10 : 1) && !HasFailure(); ++i) {
+    run_seed(kPrefetchSeeds + i, marks);
+    if (HasFailure()) std::printf("%s\n", reproduction().c_str());
+  }
+  expect_every_end_of_a_prefetch(marks);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, Swarm, testing::Range<std::uint64_t>(0, kShards));

@@ -2,47 +2,10 @@
 // four tokens.
 #include <gtest/gtest.h>
 
-#include "manual_world.hpp"
-#include "policy/engine.hpp"
+#include "stored_rig.hpp"
 
 namespace kvtwin {
 namespace {
-
-constexpr Tokens kPage = 4;
-constexpr auto kLookUp = StorageVerb::look_up;
-constexpr auto kGet = StorageVerb::get;
-constexpr auto kSet = StorageVerb::set;
-
-EngineConfig stored_config(Pages device, Pages host, PrefetchPolicy policy = PrefetchPolicy::wait_complete) {
-  EngineConfig config = small_config(device, host);
-  config.storage = {{Tier::disk, 1000, true}};
-  config.prefetch_policy = policy;
-  config.prefetch_min_tokens = 2 * kPage;
-  config.prefetch_host_share = 1024;
-  config.path = host == 0 ? CachePath::direct : CachePath::via_host;
-  return config;
-}
-
-std::vector<PageKey> chain(std::uint64_t seed, std::size_t pages) {
-  std::vector<PageKey> keys;
-  for (std::size_t i = 0; i < pages; ++i) {
-    const BlockSegment segment{seed * 1000 + i, 0, kPage};
-    keys.push_back(block_page_key(keys.empty() ? nullptr : &keys.back(), std::span(&segment, 1)));
-  }
-  return keys;
-}
-
-void put(EngineRig& rig, const std::vector<PageKey>& keys, Tier tier = Tier::disk) {
-  rig.stores[static_cast<std::size_t>(tier)].insert(keys.begin(), keys.end());
-}
-
-const RequestRecord& last(const EngineRig& rig) { return rig.events.records.back(); }
-
-void expect_rest(EngineRig& rig) {
-  rig.drain();
-  EXPECT_TRUE(rig.engine.idle()) << rig.engine.state_summary();
-  EXPECT_TRUE(rig.world.stored.empty());
-}
 
 TEST(Storage, what_has_arrived_on_the_host_is_written_on_once) {
   EngineRig rig(stored_config(16, 32));
@@ -302,6 +265,156 @@ TEST(Storage, a_failed_write_is_tried_again_and_then_dropped) {
   rig.complete_stored(kSet, 0);
   EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 3U);
   expect_rest(rig);
+}
+
+TEST(Prefetch, shrunk_below_the_threshold_is_revoked) {
+  EngineConfig config = stored_config(64, 6);
+  config.prefetch_min_tokens = 7 * kPage;
+  EngineRig rig(config);
+  put(rig, chain(1, 8));
+  rig.arrive(0, chain(1, 8), 33, 1);
+  rig.complete_stored();
+  EXPECT_EQ(in_flight(rig, kGet), 0U);
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_revoked), 8U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 0U);
+}
+
+// Declined for lack of room, a waiting request is tried again every so many steps, and no more often than that.
+TEST(Prefetch, declined_for_lack_of_room_is_tried_again_so_often) {
+  for (const std::uint32_t attempts : {1U, 2U, 4U}) {
+    EngineConfig config = stored_config(64, 8);
+    config.prefetch_host_share = 128;  // one page: one prefetch at a time
+    config.prefetch_retry_steps = 2;
+    config.prefetch_attempts = attempts;
+    config.max_running = 1;
+    config.burst_steps = 1;
+    EngineRig rig(config);
+    rig.arrive(0, chain(9, 1), 5, 40);  // runs and runs
+    put(rig, chain(1, 4));
+    put(rig, chain(2, 4));
+    rig.arrive(1, chain(1, 4), 17, 1);
+    rig.arrive(2, chain(2, 4), 17, 1);
+    for (int step = 0; step < 20; ++step) rig.complete_pass();
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), 1U + attempts) << "of the short one, and of the third";
+    expect_rest(rig);
+  }
+}
+
+TEST(Prefetch, tried_again_once_there_is_room_it_is_issued) {
+  EngineConfig config = stored_config(64, 64);
+  config.prefetch_host_share = 16;
+  config.prefetch_retry_steps = 2;
+  config.max_running = 1;
+  config.burst_steps = 1;
+  EngineRig rig(config);
+  rig.arrive(0, chain(9, 1), 5, 40);
+  put(rig, chain(2, 4));
+  rig.arrive(1, chain(1, 4), 17, 1);
+  rig.arrive(2, chain(2, 4), 17, 1);
+  rig.complete_pass();
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1U);
+  rig.complete_stored(kLookUp, 0);
+  for (int step = 0; step < 4; ++step) rig.complete_pass();
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 2U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 16U);
+}
+
+TEST(Prefetch, what_another_request_computed_meanwhile_is_not_kept_twice) {
+  EngineConfig config = stored_config(32, 32);
+  config.max_running = 1;
+  config.burst_steps = 1;
+  EngineRig rig(config);
+  rig.arrive(0, chain(9, 1), 5, 10);  // runs while the others look up
+  rig.arrive(1, chain(1, 4), 17, 1);
+  rig.arrive(2, chain(1, 4), 17, 1);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_pass();
+  ASSERT_EQ(in_flight(rig, kGet), 1U) << "for the last";
+  while (!rig.world.passes.empty()) rig.complete_pass();
+  ASSERT_EQ(last(rig).request, 1U) << "which still waits, while the one before it has computed the same";
+  while (!rig.world.transfers.empty()) rig.complete_transfer();
+  rig.complete_stored(kGet, 4);
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_wasted), 4U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_device, 16U);
+  EXPECT_EQ(last(rig).hit_disk, 0U);
+}
+
+TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
+  EngineConfig config = stored_config(8, 8);
+  config.write_policy = WritePolicy::write_back;  // else what it extends is on L2, and leased there
+  config.clean_reserve = 0;
+  EngineRig rig(config);
+  rig.arrive(0, chain(1, 2), 9, 1);
+  rig.drain();
+  const std::vector<PageKey> keys = chain(1, 6);
+  put(rig, {keys.begin() + 2, keys.end()});
+  rig.arrive(1, keys, 25, 1);
+  rig.complete_stored(kLookUp, 4);
+  ASSERT_EQ(in_flight(rig, kGet), 1U);
+  for (RequestId r = 2; r < 4; ++r) {  // these fill L1 and L2, where four pages are the prefetch's
+    rig.arrive(r, chain(r, 7), 29, 1);
+    rig.complete_stored(kLookUp, 0);
+    while (!rig.world.passes.empty() || !rig.world.transfers.empty() || in_flight(rig, kSet) > 0) {
+      if (!rig.world.transfers.empty()) {
+        rig.complete_transfer();
+      } else if (in_flight(rig, kSet) > 0) {
+        rig.complete_stored(kSet, EngineRig::kAll);
+      } else {
+        rig.complete_pass();
+      }
+    }
+  }
+  rig.complete_stored(kGet, 4);
+  EXPECT_EQ(rig.events.page_count(EventKind::prefetch_wasted), 4U);
+  expect_rest(rig);
+  EXPECT_EQ(record_of(rig, 1).miss, 25U);
+}
+
+// Stopped, admitted, and retracted for lack of room, all before its last answer.
+TEST(Prefetch, drains_while_its_request_is_retracted_and_admitted_again) {
+  for (const bool aborted : {false, true}) {
+    EngineConfig config = stored_config(16, 64, PrefetchPolicy::best_effort);
+    config.reserve_initial = config.reserve_min = 0;
+    EngineRig rig(config);
+    put(rig, chain(2, 4));
+    rig.arrive(0, chain(1, 4), 17, 24);
+    rig.arrive(1, chain(2, 4), 17, 24);
+    for (int i = 0; i < 40 && rig.events.count(EventKind::retracted) == 0; ++i) {
+      if (!rig.world.transfers.empty()) {
+        rig.complete_transfer();
+      } else if (!rig.world.passes.empty()) {
+        rig.complete_pass();
+      }
+    }
+    ASSERT_GT(rig.events.count(EventKind::retracted), 0U);
+    EXPECT_FALSE(rig.engine.idle());
+    if (aborted) rig.hint(HintKind::abort, 1);
+    expect_rest(rig);
+    EXPECT_EQ(rig.events.records.size(), aborted ? 1U : 2U);
+    EXPECT_EQ(record_of(rig, 0).hit_disk, 0U);
+  }
+}
+
+TEST(Prefetch, answers_that_come_twice_change_nothing) {
+  EngineConfig config = stored_config(16, 32);
+  config.storage_batch_pages = 2;
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  const OperationId look_up = oldest(rig, kLookUp).id;
+  rig.complete_stored();
+  rig.complete_answer(look_up, 0);
+  const OperationId get = oldest(rig, kGet).id;
+  rig.complete_stored();
+  rig.complete_answer(get, 0, Status::failed);
+  EXPECT_TRUE(rig.world.cancelled.empty());
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_disk, 16U);
 }
 
 }  // namespace

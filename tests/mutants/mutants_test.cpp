@@ -1,0 +1,41 @@
+// Each bug of policy/mutant.hpp, planted, is found by the swarm within so many seeds; without one it finds nothing.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+namespace kvtwin {
+namespace {
+
+constexpr int kMutants = 12;
+
+// Of 10,000 seeds in the long form; the short one stops earlier, at what has sufficed so far.
+std::uint64_t seeds() { return std::getenv("KVTWIN_DEEP") != nullptr ? 10'000 : 2'000; }
+
+// The seeds up to the first that found something; 0 if none did.
+std::uint64_t seeds_to_find(int mutant, std::uint64_t most) {
+  constexpr std::uint64_t kStride = 20;
+  for (std::uint64_t first = 0; first < most; first += kStride) {
+    const std::string command = "KVTWIN_MUTANT=" + std::to_string(mutant) +
+                                " KVTWIN_SWARM_SEED=" + std::to_string(first) + ":" + std::to_string(kStride) +
+                                " " KVTWIN_SWARM_OF_MUTANTS " --gtest_filter='*/0' > /dev/null 2>&1";
+    if (std::system(command.c_str()) != 0) return first + kStride;
+  }
+  return 0;
+}
+
+TEST(Mutants, none_planted_none_found) { EXPECT_EQ(seeds_to_find(0, 100), 0U); }
+
+class Mutant : public testing::TestWithParam<int> {};
+
+TEST_P(Mutant, is_found_by_the_swarm) {
+  const std::uint64_t needed = seeds_to_find(GetParam(), seeds());
+  EXPECT_GT(needed, 0U) << "mutant " << GetParam() << " lives";
+  std::printf("mutant %d: found within %llu seeds\n", GetParam(), static_cast<unsigned long long>(needed));
+}
+
+INSTANTIATE_TEST_SUITE_P(Bugs, Mutant, testing::Range(1, kMutants + 1));
+
+}  // namespace
+}  // namespace kvtwin

@@ -1,0 +1,261 @@
+// Catalog against a slow model, made from its contract: pages and their chains in a map, no counts, no leaf set.
+#include "policy/storage/catalog.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "tests/policy_test_support.hpp"
+
+namespace kvtwin {
+namespace {
+
+enum class Place : std::uint8_t { absent, coming, there };
+
+struct Page {
+  std::optional<PageKey> parent;
+  Place place = Place::absent;
+  std::uint64_t last_access = 0, inserted = 0;
+  std::uint32_t pins = 0;
+};
+
+class Model {
+ public:
+  explicit Model(Pages capacity) : capacity_(capacity) {}
+
+  void know(const std::vector<PageKey>& chain) {
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      if (i > 0) pages_[chain[i]].parent = chain[i - 1];
+      pages_[chain[i]];
+    }
+  }
+  bool knows(const PageKey& key) const { return pages_.at(key).place != Place::absent; }
+  bool is(const PageKey& key, Place place) const { return pages_.at(key).place == place; }
+  Pages used() const {
+    return static_cast<Pages>(
+        std::ranges::count_if(pages_, [](const auto& entry) { return entry.second.place != Place::absent; }));
+  }
+
+  void put(std::span<const PageKey> keys, Place place) {
+    ++stamp_;
+    for (const PageKey& key : keys) {
+      if (knows(key)) continue;
+      if (used() == capacity_) return;
+      Page& page = pages_.at(key);
+      page.place = place;
+      page.last_access = stamp_;
+      page.inserted = ++insertions_;
+    }
+  }
+  void arrive(const PageKey& key) { pages_.at(key).place = Place::there; }
+  void lose(const PageKey& key) { pages_.at(key).place = Place::absent; }
+  void forget(const PageKey& key) {
+    if (is(key, Place::there)) lose(key);
+  }
+  void touch(std::span<const PageKey> keys) {
+    ++stamp_;
+    for (const PageKey& key : keys) {
+      if (knows(key)) pages_.at(key).last_access = stamp_;
+    }
+  }
+  void pin(const PageKey& key, int by) { pages_.at(key).pins += static_cast<std::uint32_t>(by); }
+
+  // There, not pinned, and no page right below it is known.
+  bool may_go(const PageKey& key) const {
+    return is(key, Place::there) && pages_.at(key).pins == 0 && std::ranges::none_of(pages_, [&](const auto& entry) {
+             return entry.second.place != Place::absent && entry.second.parent == key;
+           });
+  }
+  // And nothing further below it is known or pinned: then it may go for certain. Otherwise it depends on whether the
+  // names in between are kept.
+  bool must_be_free_to_go(const PageKey& key) const {
+    return may_go(key) && std::ranges::none_of(pages_, [&](const auto& entry) {
+             return (entry.second.place != Place::absent || entry.second.pins > 0) && leads_to(key, entry.first);
+           });
+  }
+  std::pair<std::uint64_t, std::uint64_t> age(const PageKey& key) const {
+    return {pages_.at(key).last_access, pages_.at(key).inserted};
+  }
+  void check_victim(const PageKey& victim) const {
+    ASSERT_TRUE(may_go(victim));
+    for (const auto& [key, page] : pages_) {
+      ASSERT_TRUE(age(key) >= age(victim) || !must_be_free_to_go(key)) << "the least recently used goes first";
+    }
+  }
+  bool anything_free_to_go() const {
+    return std::ranges::any_of(pages_, [this](const auto& entry) { return must_be_free_to_go(entry.first); });
+  }
+
+  const std::map<PageKey, Page>& pages() const { return pages_; }
+
+ private:
+  bool leads_to(const PageKey& above, const PageKey& below) const {
+    for (std::optional<PageKey> at = pages_.at(below).parent; at; at = pages_.at(*at).parent) {
+      if (*at == above) return true;
+    }
+    return false;
+  }
+
+  Pages capacity_;
+  std::map<PageKey, Page> pages_;
+  std::uint64_t stamp_ = 0, insertions_ = 0;
+};
+
+struct Write {
+  std::vector<PageKey> keys;
+};
+
+class Twin {
+ public:
+  explicit Twin(std::uint64_t seed)
+      : random_(seed), capacity_(random_.between(1, 14)), catalog_(capacity_, make_eviction("lru")), model_(capacity_) {
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      std::vector<PageKey> chain;
+      if (!chains_.empty()) {
+        chain = chains_[random_.below(chains_.size())];
+        chain.resize(random_.below(chain.size() + 1));
+      }
+      while (chain.size() < 8) chain.push_back(test::chain_key(chain.empty() ? PageKey{} : chain.back(), 10 + i));
+      model_.know(chain);
+      chains_.push_back(chain);
+    }
+  }
+
+  void step() {
+    switch (random_.below(10)) {
+      case 0:
+      case 1:
+      case 2: begin_write(); break;
+      case 3:
+      case 4: end_write(); break;
+      case 5: adopt(); break;
+      case 6: touch(); break;
+      case 7: random_.chance(50) ? pin() : unpin(); break;
+      case 8: forget(); break;
+      default: take_victims(random_.below(capacity_ + 2)); break;
+    }
+    compare();
+  }
+
+  void drain() {
+    while (!writes_.empty()) end_write();
+    while (!pins_.empty()) unpin();
+    take_victims(capacity_);
+    compare();
+    EXPECT_EQ(catalog_.used(), 0U) << "what nothing holds can go";
+  }
+
+ private:
+  struct Stretch {
+    std::span<const PageKey> keys;
+    const PageKey* prior;
+  };
+  Stretch draw() {
+    const std::vector<PageKey>& chain = chains_[random_.below(chains_.size())];
+    const std::size_t first = random_.below(chain.size());
+    const std::size_t count = random_.between(1, chain.size() - first);
+    return {std::span(chain).subspan(first, count), first == 0 ? nullptr : &chain[first - 1]};
+  }
+
+  void begin_write() {
+    Stretch drawn = draw();
+    const auto known = std::ranges::find_if(drawn.keys, [this](const PageKey& key) { return model_.knows(key); });
+    drawn.keys = drawn.keys.first(static_cast<std::size_t>(known - drawn.keys.begin()));
+    if (drawn.keys.empty()) return;
+    // As a writer does: what the pages go below stays while room is made for them.
+    if (drawn.prior != nullptr) pin_both(*drawn.prior, 1);
+    const Pages room = take_victims(drawn.keys.size());
+    if (drawn.prior != nullptr) pin_both(*drawn.prior, -1);
+    if (room == 0) return;
+    drawn.keys = drawn.keys.first(room);
+    catalog_.begin_write(drawn.prior, drawn.keys);
+    model_.put(drawn.keys, Place::coming);
+    writes_.push_back({{drawn.keys.begin(), drawn.keys.end()}});
+  }
+
+  void end_write() {
+    if (writes_.empty()) return;
+    const std::size_t which = random_.below(writes_.size());
+    const std::vector<PageKey> keys = writes_[which].keys;
+    writes_.erase(writes_.begin() + static_cast<std::ptrdiff_t>(which));
+    const Pages stored = random_.chance(60) ? keys.size() : random_.below(keys.size() + 1);
+    catalog_.end_write(keys, stored);
+    for (std::size_t i = 0; i < keys.size(); ++i) i < stored ? model_.arrive(keys[i]) : model_.lose(keys[i]);
+  }
+
+  void adopt() {
+    const Stretch drawn = draw();
+    catalog_.adopt(drawn.prior, drawn.keys);
+    model_.put(drawn.keys, Place::there);
+  }
+  void touch() {
+    const Stretch drawn = draw();
+    catalog_.touch(drawn.keys);
+    model_.touch(drawn.keys);
+  }
+  void pin_both(const PageKey& key, int by) {
+    by > 0 ? catalog_.pin(key) : catalog_.unpin(key);
+    model_.pin(key, by);
+  }
+  void pin() {
+    pins_.push_back(draw().keys.back());
+    pin_both(pins_.back(), 1);
+  }
+  void unpin() {
+    if (pins_.empty()) return;
+    const auto at = pins_.begin() + static_cast<std::ptrdiff_t>(random_.below(pins_.size()));
+    pin_both(*at, -1);
+    pins_.erase(at);
+  }
+  void forget() {
+    const PageKey key = draw().keys.back();
+    catalog_.forget(key);
+    model_.forget(key);
+  }
+
+  Pages take_victims(Pages pages) {
+    std::vector<PageKey> victims;
+    const Pages room = catalog_.take_victims(pages, victims);
+    for (const PageKey& victim : victims) {
+      EXPECT_GT(model_.used() + pages, capacity_) << "no more than have to";
+      model_.check_victim(victim);
+      model_.lose(victim);
+    }
+    EXPECT_TRUE(room == pages || !model_.anything_free_to_go());
+    EXPECT_EQ(room, std::min(pages, capacity_ - model_.used()));
+    return room;
+  }
+
+  void compare() {
+    catalog_.check_invariants();
+    ASSERT_EQ(catalog_.used(), model_.used());
+    used_max_ = std::max(used_max_, model_.used());
+    ASSERT_EQ(catalog_.used_max(), used_max_);
+    for (const auto& [key, page] : model_.pages()) ASSERT_EQ(catalog_.knows(key), page.place != Place::absent);
+  }
+
+  test::Splitmix random_;
+  Pages capacity_;
+  Catalog catalog_;
+  Model model_;
+  std::vector<std::vector<PageKey>> chains_;
+  std::vector<Write> writes_;
+  std::vector<PageKey> pins_;
+  Pages used_max_ = 0;
+};
+
+TEST(CatalogProperty, AgreesWithAMapOfPages) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE(seed);
+    Twin twin(seed);
+    for (int i = 0; i < 60 && !testing::Test::HasFailure(); ++i) twin.step();
+    if (!testing::Test::HasFailure()) twin.drain();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin
