@@ -5,8 +5,8 @@
 // - forward passes: the k-th of each rank belong together, as all-reduces inside tie them. One starts when the last
 // rank
 //   has submitted it and ends on all ranks at once, by the slowest rank's time; layers wait for the gates of all ranks.
-//   A gate that fails anywhere ends it everywhere: gate_failed, or failed on a rank that had none. A cancel by any rank, even one that comes before the
-//   start, cuts it for all after the step under way.
+//   A gate that fails anywhere ends it everywhere: gate_failed, or failed on a rank that had none. A cancel by any
+//   rank, even one that comes before the start, cuts it for all after the step under way.
 // Transfers and storage operations are each rank's own.
 #pragma once
 
