@@ -34,14 +34,7 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  if (e.integer("cluster.engines") != 1)
-    throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
   choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"returning", 0}});
-  choose<int>(e, "cluster.route", {{"round_robin", 0}});
-  if (e.text("parallel.rank_model") == "instances") {
-    throw InputError(e.where("parallel.rank_model") + ": instances isn't served yet; set it to lockstep");
-  }
-  choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -157,6 +150,9 @@ void configure_storage(const Experiment& e, Setup& setup) {
   identity.tp = engine.ranks;
   identity.name_space = e.text("cache.namespace");
   engine.storage_space = storage_space(identity);
+  for (; setup.world.instances && identity.rank < engine.ranks; ++identity.rank) {
+    setup.rank_spaces.push_back(storage_space(identity));
+  }
   engine.storage_batch_pages = static_cast<Pages>(e.integer("cache.storage_batch_pages"));
   engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
 }
@@ -315,7 +311,41 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.cost = setup.cost.get();
 }
 
+// How many policies there are, and what they share.
+void configure_seats(const Experiment& e, Setup& setup) {
+  WorldConfig& world = setup.world;
+  setup.route = choose<RoutePolicy>(
+      e, "cluster.route",
+      {{"round_robin", RoutePolicy::round_robin}, {"prefix_affinity", RoutePolicy::prefix_affinity}});
+  world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines"));
+  world.instances = choose<bool>(e, "parallel.rank_model", {{"lockstep", false}, {"instances", true}});
+  world.reduce_ns = static_cast<TimeNs>(e.number("sim.reduce_us") * 1e3 + 0.5);
+  if (world.instances && world.engines > 1) {
+    throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
+                     e.where("cluster.engines") + " is " + std::to_string(world.engines) + "; set one of them back");
+  }
+  const double factor = e.number("sim.straggler_factor");
+  if (factor == 1) return;
+  if (!world.instances) {
+    throw InputError(e.where("sim.straggler_factor") +
+                     ": in lockstep all ranks move alike; set parallel.rank_model to instances, or this to 1");
+  }
+  const auto rank = static_cast<std::size_t>(e.integer("sim.straggler_rank"));
+  if (rank >= setup.engine.ranks) {
+    throw InputError(e.where("sim.straggler_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
+                     std::to_string(setup.engine.ranks - 1) + " (" + e.where("parallel.tp") + ")");
+  }
+  world.slower.assign(setup.engine.ranks, 1.0);
+  world.slower[rank] = factor;
+}
+
 }  // namespace
+
+EngineConfig Setup::engine_of(std::size_t seat) const {
+  EngineConfig own = engine;
+  if (!rank_spaces.empty()) own.storage_space = rank_spaces[seat];
+  return own;
+}
 
 Setup make_setup(const Experiment& e) {
   refuse_what_is_missing(e);
@@ -338,6 +368,7 @@ Setup make_setup(const Experiment& e) {
   configure_cache(e, setup.engine);
   configure_scheduler(e, setup.engine);
   size_tiers(e, setup);
+  configure_seats(e, setup);
   configure_storage(e, setup);
   configure_prefetch(e, setup.engine);
   configure_world(e, setup);

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "cli/experiment.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
 #include "policy/engine.hpp"
+#include "policy/route/router.hpp"
 #include "sim/world.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
@@ -19,8 +21,12 @@ struct Setup {
   ModelGeometry model;
   HardwareSpec hardware;
   std::unique_ptr<RooflineCost> cost;
-  EngineConfig engine;
+  EngineConfig engine;  // each engine's
   WorldConfig world;
+  RoutePolicy route = RoutePolicy::round_robin;  // of several engines
+  std::vector<PageKey> rank_spaces;              // ranks that are instances: what each stores under
+  // Of the policy in that seat of the world.
+  EngineConfig engine_of(std::size_t seat) const;
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
 };
