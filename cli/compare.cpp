@@ -86,7 +86,7 @@ Json decide_again(const PastRun& run, Teller& teller) {
     const Again again(run, run.experiment(), &teller);
     RunFacts facts;
     facts.simulated_ns = again.result().now;
-    const Json figures = Json::parse(report_json(facts, teller.metrics, DecisionLog(), {}));
+    const Json figures = Json::parse(report_json(facts, teller.metrics, DecisionMark{}, {}));
     const std::string sentence = again.verdict() == AgainVerdict::equal ? "" : again.sentence();
     return {{"exit", again.exit_code()},
             {"verdict", name_of(again.verdict())},

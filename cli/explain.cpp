@@ -1,7 +1,9 @@
 // kvtwin explain: one request's life in words and numbers.
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "cli/commands.hpp"
@@ -43,11 +45,56 @@ const char* status_text(Status status) {
   return "unknown";
 }
 
+// ---- did L3 pay? ---------------------------------------------------------------------------------------
+
+struct StorageVerdict {
+  Tokens tokens = 0;                    // that came from L3
+  TimeNs took_ns = 0;                   // from the fetch's begin until they were on the device
+  TimeNs waited_ns = 0, loaded_ns = 0;  // by which the first token came later
+  TimeNs compute_ns = 0;                // about what computing them would have taken, in passes of their own
+};
+
+TimeNs computing_ns(const EngineConfig& engine, const CostModel& cost, Tokens context, Tokens tokens) {
+  TimeNs sum = 0;
+  while (tokens > 0) {
+    ForwardShape shape;
+    shape.prefill_tokens = std::min(tokens, engine.chunk_tokens);
+    shape.prefill_pairs = shape.prefill_tokens * context + shape.prefill_tokens * (shape.prefill_tokens + 1) / 2;
+    shape.prefill_context_tokens = context;
+    shape.prefill_sequences = 1;
+    sum += cost.forward_ns(shape, 1);
+    context += shape.prefill_tokens;
+    tokens -= shape.prefill_tokens;
+  }
+  return sum;
+}
+
+// None if L3 had nothing to do with it.
+std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const EngineConfig& engine,
+                                              const CostModel& cost) {
+  const RequestRecord& r = life.record;
+  StorageVerdict v;
+  v.tokens = r.hit_disk + r.hit_remote;
+  v.waited_ns = r.prefetch_wait_ns;
+  if (v.tokens == 0 && v.waited_ns == 0 && r.recomputed_after_stop == 0) return std::nullopt;
+  v.loaded_ns = v.tokens == 0 ? 0 : r.load_wait_ns;
+  v.took_ns = v.loaded_ns;
+  if (!life.prefetches.empty() && life.prefetches.back().begin >= 0) {
+    const RequestLife::Prefetch& last = life.prefetches.back();
+    const TimeNs end = last.stopped >= 0 ? last.stopped : last.end;
+    v.took_ns += std::max<TimeNs>(0, end - last.begin);
+  }
+  v.took_ns = std::max(v.took_ns, v.waited_ns + v.loaded_ns);
+  v.compute_ns = computing_ns(engine, cost, r.hit_device + r.hit_host, v.tokens);
+  return v;
+}
+
 // ---- in words ----------------------------------------------------------------------------------------
 
 class Story {
  public:
-  Story(const RequestLife& life, const EngineConfig& engine) : life_(life), r_(life.record), engine_(engine) {}
+  Story(const RequestLife& life, const Setup& setup)
+      : life_(life), r_(life.record), engine_(setup.engine), cost_(*setup.cost) {}
 
   std::string text() {
     arrival();
@@ -55,10 +102,12 @@ class Story {
       rejection();
       return text_;
     }
+    storage();
     admission();
     loads();
     prefills();
     first_token();
+    was_it_worth_it();
     retractions();
     end();
     pages();
@@ -106,8 +155,136 @@ class Story {
                (life_.admitted_meanwhile == 1 ? " was" : " were") + " admitted";
     }
     add("admitted", words);
-    add("prefix", count(r_.hit_device, "token") + " hit on the device, " + std::to_string(r_.hit_host) +
-                      " on the host, " + std::to_string(r_.miss) + " to compute");
+    words = count(r_.hit_device, "token") + " hit on the device, " + std::to_string(r_.hit_host) + " on the host, ";
+    if (r_.hit_disk != 0) words += std::to_string(r_.hit_disk) + " on disk, ";
+    if (r_.hit_remote != 0) words += std::to_string(r_.hit_remote) + " remotely, ";
+    words += std::to_string(r_.miss + r_.recomputed_after_stop) + " to compute";
+    if (r_.recomputed_after_stop != 0) {
+      words += ", of which " + std::to_string(r_.recomputed_after_stop) + " are in L3 and the fetch was stopped";
+    }
+    add("prefix", words);
+  }
+
+  // What L3 did while the request waited.
+  void storage() {
+    for (const RequestLife::Prefetch& prefetch : life_.prefetches) {
+      const std::string asked = tokens(prefetch.asked) + " at " + seconds_text(prefetch.issued) + " s";
+      if (prefetch.declined != Reason::none) {
+        add("L3", "not asked for " + asked + ": " + why_declined(prefetch.declined));
+        continue;
+      }
+      add("L3", "asked for " + asked + ", which neither the device nor the host had");
+      if (prefetch.revoked >= 0) {
+        add("", found_nothing(prefetch));
+      } else {
+        fetch(prefetch);
+      }
+      stop(prefetch);
+    }
+    for (const RequestLife::DirectLoad& load : life_.direct_loads) {
+      add("", "found " + tokens(load.pages) +
+                  (load.refused == Reason::none ? "; loaded straight to the device from "
+                                                : "; not loaded: the device had no room, computed instead; at ") +
+                  seconds_text(load.queued) + " s" + (load.refused == Reason::none ? " on" : ""));
+    }
+  }
+
+  std::string why_declined(Reason reason) const {
+    switch (reason) {
+      case Reason::too_short:
+        return "fewer than cache.prefetch_min_tokens (" + std::to_string(engine_.prefetch_min_tokens) + ")";
+      case Reason::rate_limited: return "other prefetches took cache.prefetch_host_share of the host already";
+      case Reason::not_backed_up: return "what lies above it on the device isn't on the host";
+      default: return std::string(kvtwin::name_of(reason));
+    }
+  }
+
+  std::string found_nothing(const RequestLife::Prefetch& prefetch) const {
+    const std::string at = " at " + seconds_text(prefetch.revoked) + " s";
+    switch (prefetch.revoke_reason) {
+      case Reason::miss: return "found none of it" + at;
+      case Reason::too_short:
+        return "found " + tokens(prefetch.hit) + at + ", fewer than cache.prefetch_min_tokens: not fetched";
+      case Reason::capacity: return "found " + tokens(prefetch.hit) + at + "; the host had no room: not fetched";
+      case Reason::stopped: return "no answer until" + at.substr(3) + ", when " + policy() + " let the request go on";
+      default: return "ended" + at + ": " + std::string(kvtwin::name_of(prefetch.revoke_reason));
+    }
+  }
+
+  void fetch(const RequestLife::Prefetch& prefetch) {
+    std::string words;
+    Pages pages = 0;
+    for (const auto& [tier, part] : prefetch.found) {
+      words += (words.empty() ? "found " : " and ") + tokens(part) + (tier == Tier::disk ? " on disk" : " remotely");
+      pages += part;
+    }
+    if (words.empty()) return;
+    if (prefetch.no_room != 0) words += ", and " + tokens(prefetch.no_room) + " more that the host had no room for";
+    add("", words + " at " + seconds_text(prefetch.begin) + " s");
+    if (prefetch.end < 0) return add("", "still being fetched at the end of what is known");
+    const double took = seconds(prefetch.end - prefetch.begin);
+    words = "fetched " + tokens(prefetch.arrived) + " to the host in " + short_seconds(took);
+    const double bytes = static_cast<double>(prefetch.arrived *
+                                             (engine_.shape.page_bytes() + engine_.draft.page_bytes()) * engine_.ranks);
+    char rate[40];
+    std::snprintf(rate, sizeof rate, ", %.3g GB/s", took > 0 ? bytes / took / 1e9 : 0);
+    if (prefetch.arrived != 0 && took > 0) words += rate;
+    const bool early = prefetch.stopped < 0 && prefetch.arrived < pages;
+    add("", words + (early ? "; the rest was not to be had" : ""));
+  }
+
+  void stop(const RequestLife::Prefetch& prefetch) {
+    if (prefetch.stopped < 0) return;
+    const std::string at =
+        "stopped at " + seconds_text(prefetch.stopped) + " s, with " + tokens(prefetch.arrived_at_stop) + " there, ";
+    if (prefetch.stop_reason == Reason::aborted) return add("", at + "as its client had gone");
+    add("", at + "by " + policy() +
+                (engine_.prefetch_policy == PrefetchPolicy::timeout
+                     ? ": it had taken longer than the prefetch_timeout keys allow"
+                     : ": the request could be admitted"));
+    if (r_.admitted >= 0)
+      add("", tokens_text(r_.recomputed_after_stop) + " of what L3 had were computed after the stop");
+  }
+
+  // One sentence: time lost against time won.
+  void was_it_worth_it() {
+    if (r_.first_token < 0 || (life_.prefetches.empty() && life_.direct_loads.empty())) return;
+    const std::optional<StorageVerdict> verdict = storage_verdict(life_, engine_, cost_);
+    if (!verdict) return;
+    const StorageVerdict& v = *verdict;
+    const std::string waited = short_seconds(seconds(v.waited_ns + v.loaded_ns));
+    if (v.tokens == 0) {
+      if (v.waited_ns == 0) return add("worth it?", "nothing was fetched in time, and the request didn't wait for it");
+      return add("worth it?", "the request waited " + waited + " for L3, and nothing came of it");
+    }
+    std::string words = "fetching " + tokens_text(v.tokens) + " took " + short_seconds(seconds(v.took_ns));
+    if (v.waited_ns + v.loaded_ns != v.took_ns) words += ", of which the request waited " + waited;
+    words += "; computing them would have taken about " + short_seconds(seconds(v.compute_ns)) + ": ";
+    if (v.waited_ns + v.loaded_ns > v.compute_ns) {
+      words += "this L3 is too slow for this model (see sglang issues 26305 and 12809)";
+    } else if (v.took_ns > v.compute_ns) {
+      words += "it paid, because the request queued meanwhile anyway";
+    } else {
+      words += "it paid";
+    }
+    add("worth it?", words);
+  }
+
+  std::string policy() const {
+    static constexpr const char* kNames[] = {"best_effort", "wait_complete", "timeout"};
+    return kNames[static_cast<std::size_t>(engine_.prefetch_policy)];
+  }
+  std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }
+  // 8192 -> "8,192 tokens"
+  static std::string tokens_text(Tokens number) {
+    std::string text = std::to_string(number);
+    for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+    return text + (number == 1 ? " token" : " tokens");
+  }
+  static std::string short_seconds(double time) {
+    char text[40];
+    std::snprintf(text, sizeof text, time >= 1 ? "%.2f s" : "%.3g s", time);
+    return text;
   }
 
   void loads() {
@@ -214,6 +391,7 @@ class Story {
   const RequestLife& life_;
   const RequestRecord& r_;
   const EngineConfig& engine_;
+  const CostModel& cost_;
   std::string text_;
 };
 
@@ -235,8 +413,27 @@ Json moments_json(const RequestLife& life) {
   return list;
 }
 
+Json prefetch_json(const RequestLife::Prefetch& prefetch) {
+  Json found = Json::array();
+  for (const auto& [tier, pages] : prefetch.found) {
+    found.push_back({{"tier", tier == Tier::disk ? "disk" : "remote"}, {"pages", pages}});
+  }
+  return {{"issued_s", seconds(prefetch.issued)},
+          {"asked_pages", prefetch.asked},
+          {"declined", name_of(prefetch.declined)},
+          {"found", found},
+          {"begin_s", time_or_null(prefetch.begin)},
+          {"end_s", time_or_null(prefetch.end)},
+          {"arrived_pages", prefetch.arrived},
+          {"revoked_s", time_or_null(prefetch.revoked)},
+          {"revoke_reason", name_of(prefetch.revoke_reason)},
+          {"stopped_s", time_or_null(prefetch.stopped)},
+          {"stop_reason", name_of(prefetch.stop_reason)},
+          {"arrived_pages_at_stop", prefetch.arrived_at_stop}};
+}
+
 // Keys as requests.csv has columns, and what else is known.
-Json life_json(const RequestLife& life) {
+Json life_json(const RequestLife& life, const Setup& setup) {
   const RequestRecord& r = life.record;
   Json json{{"request", r.request},
             {"outcome", outcome_of(r)},
@@ -294,13 +491,28 @@ Json life_json(const RequestLife& life) {
   for (const RequestLife::Retraction& retraction : life.retractions) {
     json["retracted"].push_back({{"at_s", seconds(retraction.at)}, {"reason", name_of(retraction.reason)}});
   }
+  json["prefetches"] = json["direct_loads"] = Json::array();
+  for (const RequestLife::Prefetch& prefetch : life.prefetches) json["prefetches"].push_back(prefetch_json(prefetch));
+  for (const RequestLife::DirectLoad& load : life.direct_loads) {
+    json["direct_loads"].push_back(
+        {{"queued_s", seconds(load.queued)}, {"pages", load.pages}, {"refused", name_of(load.refused)}});
+  }
+  if (const auto verdict = storage_verdict(life, setup.engine, *setup.cost); verdict && r.first_token >= 0) {
+    json["storage_verdict"] = {{"tokens", verdict->tokens},
+                               {"took_s", seconds(verdict->took_ns)},
+                               {"waited_s", seconds(verdict->waited_ns)},
+                               {"loaded_s", seconds(verdict->loaded_ns)},
+                               {"compute_s", seconds(verdict->compute_ns)},
+                               {"paid", verdict->waited_ns + verdict->loaded_ns <= verdict->compute_ns}};
+  }
   json["cache"] = moments_json(life);
   return json;
 }
 
 void explain(const Arguments& arguments) {
   const PastRun run(arguments.run);
-  const EngineConfig engine = setup_again(run.experiment()).engine;
+  const Setup setup = setup_again(run.experiment());
+  const EngineConfig& engine = setup.engine;
   RequestLife life(static_cast<RequestId>(arguments.request), engine.shape.page_tokens);
   const Again again(run, run.experiment(), &life);
   const bool equal = again.verdict() == AgainVerdict::equal;
@@ -313,14 +525,14 @@ void explain(const Arguments& arguments) {
   }
   std::string text;
   if (arguments.json) {
-    Json json = life_json(life);
+    Json json = life_json(life, setup);
     json["from"] = run.has_journal() ? "journal" : "simulation";
     json["verdict"] = name_of(again.verdict());
     if (!equal) json["sentence"] = again.sentence();
     text = json.dump(2) + "\n";
   } else {
     text = "request     " + std::to_string(arguments.request) +
-           (run.has_journal() ? ", by the journal\n" : ", simulated again\n") + Story(life, engine).text();
+           (run.has_journal() ? ", by the journal\n" : ", simulated again\n") + Story(life, setup).text();
     if (!equal) text += "note        " + again.sentence() + "\n";
   }
   std::fwrite(text.data(), 1, text.size(), stdout);

@@ -20,9 +20,11 @@ namespace fs = std::filesystem;
 
 void draw(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
-    if (!fs::exists(fs::path(folder) / "report.json")) {
-      throw InputError(folder +
-                       ": holds no report.json; give a run folder that `kvtwin simulate --out` or `run --out` wrote");
+    if (!fs::exists(fs::path(folder) / "report.json") && !fs::exists(fs::path(folder) / "sweep.json")) {
+      throw InputError(
+          folder +
+          ": holds no report.json; give a folder that `kvtwin simulate --out`, `run --out` or `sweep --out` "
+          "wrote");
     }
   }
   const fs::path script = fs::path(kSourceDir) / "notebooks" / "kvtwin.py";
@@ -56,8 +58,12 @@ void draw(const std::vector<std::string>& folders) {
 
 void add_figures(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
-      "figures", "Draw a run folder's figures into its figures/ folder; of several also one with them side by side");
-  command->footer("Example: kvtwin figures out/quickstart-simulated out/quickstart-run");
+      "figures",
+      "Draw a run folder's figures into its figures/ folder; of several also one with them side by side; of a sweep's "
+      "folder one of its cells");
+  command->footer(
+      "Example: kvtwin figures out/quickstart-simulated out/quickstart-run\n"
+      "         kvtwin figures out/termination");
   static std::vector<std::string> folders;
   command->add_option("run_dir", folders, "Run folders; side_by_side.png goes to the last one's figures/")->required();
   command->callback([] { draw(folders); });

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policy/journal.hpp"
@@ -12,6 +13,10 @@
 namespace kvtwin {
 
 inline constexpr const char* kJournalName = "journal.kvj";  // in a run folder
+// Of a rank that is a policy of its own; rank 0's is the run's.
+inline std::string journal_name(std::size_t rank) {
+  return rank == 0 ? kJournalName : "journal." + std::to_string(rank) + ".kvj";
+}
 
 class JournalFile final : public ByteSink {
  public:

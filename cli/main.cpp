@@ -96,6 +96,7 @@ int main(int argc, char** argv) {
   add_replay(program);
   add_explain(program);
   add_compare(program);
+  add_sweep(program);
   add_hitrate(program);
   add_trace(program);
   add_presets(program);

@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/cluster.hpp"
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
 #include "cli/setup.hpp"
 #include "models/error.hpp"
-#include "policy/engine.hpp"
 
 namespace kvtwin {
 namespace {
@@ -33,20 +33,6 @@ std::string read_text(const fs::path& path) {
   if (!in) throw InputError(path.string() + ": can't be read");
   return text;
 }
-
-// The engine, and before it who looks on.
-class Watched final : public InputHandler {
- public:
-  Watched(InputHandler* first, InputHandler& engine) : first_(first), engine_(engine) {}
-  void handle(const Input& input) override {
-    if (first_ != nullptr) first_->handle(input);
-    engine_.handle(input);
-  }
-
- private:
-  InputHandler* first_;
-  InputHandler& engine_;
-};
 
 }  // namespace
 
@@ -167,16 +153,20 @@ void Again::replay_journal(const Experiment& experiment, Onlooker* onlooker) {
 
 void Again::simulate(const Experiment& experiment, Onlooker* onlooker) {
   const Setup setup = setup_again(experiment);
+  if (setup.world.engines > 1) {
+    throw InputError(run_.path().string() + ": " + std::to_string(setup.world.engines) +
+                     " engines served it; only one engine's run is decided again, so simulate it with "
+                     "cluster.engines=1");
+  }
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   TraceInputSource source(*workload, input_options(experiment));
-  DecisionLog decisions(onlooker);
-  Engine engine(setup.engine, world->substrate(), decisions, onlooker);
-  Watched watched(onlooker, engine);
-  world->run(source, watched);
+  // Ranks decide alike: one of them is looked on at.
+  Cluster cluster(setup, *world, {{onlooker, onlooker, onlooker, nullptr}}, false, {});
+  cluster.run(source);
   result_.journal = JournalStatus::end;
   result_.now = world->now();
-  result_.expected = result_.got = result_.agreed = {decisions.count(), decisions.digest()};
+  result_.expected = result_.got = result_.agreed = cluster.decisions();
 }
 
 int Again::exit_code() const {

@@ -71,9 +71,45 @@ void RequestLife::decided(const Decision& decision) {
       loads.push_back(load);
       break;
     }
+    case DecisionKind::load_direct: direct_loads.push_back({now_, decision.pages, decision.reason}); break;
     case DecisionKind::retract: retractions.push_back({now_, decision.reason}); break;
     case DecisionKind::finish: pages_left = decision.pages; break;
-    default: break;
+    default: follow_prefetch(decision); break;
+  }
+}
+
+void RequestLife::follow_prefetch(const Decision& decision) {
+  if (decision.kind == DecisionKind::prefetch) {
+    Prefetch prefetch;
+    prefetch.issued = now_;
+    prefetch.asked = decision.pages;
+    prefetch.declined = decision.reason;
+    prefetches.push_back(prefetch);
+  }
+  if (prefetches.empty()) return;
+  Prefetch& last = prefetches.back();
+  if (decision.kind == DecisionKind::revoke) {
+    last.revoked = now_;
+    last.revoke_reason = decision.reason;
+    last.hit = decision.pages;
+  } else if (decision.kind == DecisionKind::stop) {
+    last.stopped = now_;
+    last.stop_reason = decision.reason;
+    last.arrived_at_stop = decision.pages;
+  }
+}
+
+void RequestLife::follow_prefetch(const Event& event) {
+  if (event.request != request_ || prefetches.empty()) return;
+  Prefetch& last = prefetches.back();
+  if (event.kind == EventKind::prefetch_started) {
+    last.begin = event.time;
+    last.found.emplace_back(event.tier, event.pages);
+  } else if (event.kind == EventKind::prefetch_shortened) {
+    if (event.reason == Reason::capacity) last.no_room = event.pages;
+  } else if (event.kind == EventKind::prefetch_done) {
+    last.end = event.time;
+    last.arrived = event.pages;
   }
 }
 
@@ -133,6 +169,7 @@ void RequestLife::on_event(const Event& event) {
     }
     return;
   }
+  follow_prefetch(event);
   if (event.record == nullptr || event.record->request != request_) return;
   record = *event.record;
   if (event.kind == EventKind::prefill_started) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cli/past_run.hpp"
@@ -29,6 +30,28 @@ class RequestLife final : public Onlooker {
     Reason refused = Reason::none;
     Status status = Status::done;
     OperationId operation = OperationId::none;
+  };
+  // What L3 was asked for it while it waited.
+  struct Prefetch {
+    TimeNs issued = 0;
+    Pages asked = 0;
+    Reason declined = Reason::none;
+    std::vector<std::pair<Tier, Pages>> found;  // to be fetched to L2, by tier
+    Pages no_room = 0;                          // found, and L2 had no room for it
+    TimeNs begin = -1, end = -1;                // of the fetch to L2; -1 = there was none, or not told
+    Pages arrived = 0;                          // until its end, those after a stop too
+    TimeNs revoked = -1;
+    Reason revoke_reason = Reason::none;
+    Pages hit = 0;  // of a revoked one
+    TimeNs stopped = -1;
+    Reason stop_reason = Reason::none;
+    Pages arrived_at_stop = 0;
+  };
+  // L3 to the device, past the host.
+  struct DirectLoad {
+    TimeNs queued = 0;
+    Pages pages = 0;
+    Reason refused = Reason::none;
   };
   struct Prefill {
     TimeNs begin = 0, end = -1;
@@ -61,6 +84,8 @@ class RequestLife final : public Onlooker {
   std::vector<RequestId> ahead;  // the first of those that waited
   std::vector<Admission> admissions;
   std::vector<Load> loads;
+  std::vector<Prefetch> prefetches;  // the last one was issued, others declined
+  std::vector<DirectLoad> direct_loads;
   std::vector<Prefill> prefills;
   std::vector<Retraction> retractions;
   std::vector<PageMoment> moments;
@@ -70,6 +95,8 @@ class RequestLife final : public Onlooker {
  private:
   void follow_queue(const Decision& decision);
   void follow_pages(const Decision& decision);
+  void follow_prefetch(const Decision& decision);
+  void follow_prefetch(const Event& event);
   void take(const Arrival& arrival);
   void take(const Completion& completion);
 

@@ -63,6 +63,14 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
     throw InputError(experiment.where("model.draft.kind") +
                      ": draft models are simulated only so far; set it to none, or take kvtwin simulate");
   }
+  if (setup.world.engines != 1) {
+    throw InputError(experiment.where("cluster.engines") +
+                     ": one engine is served for real so far; set it to 1, or take kvtwin simulate");
+  }
+  if (setup.world.instances) {
+    throw InputError(experiment.where("parallel.rank_model") +
+                     ": instances is for simulations; set it to lockstep, or take kvtwin simulate");
+  }
   if (setup.engine.ranks != 1) {
     throw InputError(experiment.where("parallel.tp") +
                      ": a real run has one process a rank, and several aren't served yet; set it to 1");

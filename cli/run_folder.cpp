@@ -171,7 +171,7 @@ std::string wrong_page_sentence(const WrongPage& page) {
   return text + page.found;
 }
 
-std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionLog& decisions,
+std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
                         const std::vector<LaneUse>& lanes) {
   Json rejected = Json::object();
   for (const auto& [reason, count] : m.rejected) rejected[std::string(reason)] = count;
@@ -219,7 +219,11 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
   if (facts.real) report["real"] = real_json(*facts.real);
-  report["decisions"] = {{"count", decisions.count()}, {"digest", digest_text(decisions.digest())}};
+  report["decisions"] = mark_json(decisions);
+  for (const RunFacts::RankFacts& rank : facts.ranks) {
+    report["ranks"].push_back({{"digest", digest_text(rank.digest)}, {"reductions", rank.reductions}});
+  }
+  for (const DecisionMark& engine : facts.engines) report["engines"].push_back({{"decisions", mark_json(engine)}});
   report["simulated_seconds"] = seconds(facts.simulated_ns);
   report["wall_seconds"] = facts.wall_seconds;
   report["requests_per_wall_second"] =
@@ -228,7 +232,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionL
   return report.dump(2) + "\n";
 }
 
-std::string summary_text(const RunFacts& facts, const Metrics& m, const DecisionLog& decisions,
+std::string summary_text(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
                          const std::vector<LaneUse>& lanes) {
   std::string out;
   char line[256];
@@ -294,7 +298,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         microseconds(loop.arrival_late_max_ns));
   }
   for (const std::string& note : facts.notes) out += "note       " + note + "\n";
-  add("decisions  %" PRIu64 ", digest %s", decisions.count(), digest_text(decisions.digest()).c_str());
+  add("decisions  %" PRIu64 ", digest %s", decisions.count, digest_text(decisions.digest).c_str());
   add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);
   return out;
 }

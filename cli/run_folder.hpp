@@ -14,7 +14,7 @@
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
 #include "impl/world.hpp"
-#include "policy/decision.hpp"
+#include "policy/journal.hpp"
 
 namespace kvtwin {
 
@@ -49,17 +49,22 @@ struct RunFacts {
   std::string kv_formula;
   std::vector<std::string> notes;  // approximations that the reader must know
   std::optional<RealFacts> real;
+  struct RankFacts {
+    std::uint64_t digest = 0, reductions = 0;
+  };
+  std::vector<RankFacts> ranks;       // that are policies of their own
+  std::vector<DecisionMark> engines;  // if there are several
 };
 
 // Which page, tier, layer, and what was found there.
 std::string wrong_page_sentence(const WrongPage& page);
 
 // The report as contract.md fixes it (schema_version 1), as JSON text.
-std::string report_json(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,
+std::string report_json(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions,
                         const std::vector<LaneUse>& lanes);
 
 // One screen for a person.
-std::string summary_text(const RunFacts& facts, const Metrics& metrics, const DecisionLog& decisions,
+std::string summary_text(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions,
                          const std::vector<LaneUse>& lanes);
 
 // The counters under SGLang's metric names, in Prometheus' text format (version 0.0.4). A tier that isn't there has

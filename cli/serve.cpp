@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <optional>
+#include <utility>
 
+#include "cli/cluster.hpp"
 #include "cli/environment.hpp"
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
@@ -14,8 +17,6 @@
 #include "cli/metrics.hpp"
 #include "cli/sglang_flags.hpp"
 #include "cli/timeline.hpp"
-#include "policy/decorators.hpp"
-#include "policy/engine.hpp"
 
 namespace kvtwin {
 namespace {
@@ -58,43 +59,6 @@ class Progress {
   bool shown_ = false, drawn_ = false;
 };
 
-// What stands between the world and the engine: world -> Checking -> Recording -> engine.
-class Stack {
- public:
-  Stack(const Setup& setup, World& world, DecisionLog& decisions, Observer& observer, bool checked, ByteSink* journal,
-        std::string_view text)
-      : world_(world), decisions_(decisions) {
-    Substrate* substrate = &world.substrate();
-    if (checked) substrate = &checking_.emplace(*substrate, ContractTerms{setup.engine.shape.page_tokens});
-    handler_ = &engine_.emplace(setup.engine, *substrate, decisions, &observer);
-    if (journal != nullptr) {
-      writer_.emplace(*journal, text);
-      handler_ = &recording_.emplace(*handler_, decisions, *writer_);
-    }
-    if (checked) {
-      checking_->connect(*handler_);
-      handler_ = &*checking_;
-    }
-  }
-
-  void run(InputSource& source) {
-    world_.run(source, *handler_);
-    if (checking_) checking_->finish();
-    if (!engine_->idle()) throw WorkError("the run ended with work left: " + engine_->state_summary());
-    if (writer_) writer_->finish(world_.now(), {decisions_.count(), decisions_.digest()});
-  }
-  const Engine& engine() const { return *engine_; }
-
- private:
-  World& world_;
-  const DecisionLog& decisions_;
-  std::optional<Checking> checking_;
-  std::optional<Engine> engine_;
-  std::optional<JournalWriter> writer_;
-  std::optional<Recording> recording_;
-  InputHandler* handler_ = nullptr;
-};
-
 void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
 }
@@ -104,9 +68,12 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.world = terms.world;
   facts.device = terms.device;
   facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
-  facts.tier(Tier::device).capacity = setup.engine.device_pages;
-  facts.tier(Tier::host).capacity = setup.engine.host_pages;
-  for (const StorageTierConfig& tier : setup.engine.storage) facts.tier(tier.tier).capacity = tier.pages;
+  const Pages engines = setup.world.engines;
+  facts.tier(Tier::device).capacity = engines * setup.engine.device_pages;
+  facts.tier(Tier::host).capacity = engines * setup.engine.host_pages;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    facts.tier(tier.tier).capacity = tier.tier == Tier::remote ? tier.pages : engines * tier.pages;
+  }
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
   if (setup.draft) {
     const Bytes draft = setup.draft->restored ? setup.draft->shape.page_bytes() : 0;
@@ -116,6 +83,48 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.kv_formula = setup.model.kv_formula;
   facts.notes = setup.notes;
   return facts;
+}
+
+void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
+  for (std::size_t i = 0; i < kTiers; ++i) facts.tiers[i].used_max = cluster.pages_used_max(static_cast<Tier>(i));
+  for (std::size_t seat = 0; seat < cluster.seats(); ++seat) {
+    const DecisionMark mark = cluster.decisions_of(seat);
+    if (setup.world.instances) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
+    if (setup.world.engines > 1) facts.engines.push_back(mark);
+  }
+}
+
+// Of every seat. Ranks that are policies of their own have a GPU each, and are alike in all else.
+std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setup& setup, TimeNs end) {
+  std::vector<LaneUse> uses = meters[0].uses(end);
+  if (setup.world.engines > 1) {
+    uses.clear();
+    for (std::size_t engine = 0; engine < meters.size(); ++engine) {
+      for (LaneUse& use : meters[engine].uses(end)) {
+        use.name.insert(0, "engine" + std::to_string(engine) + ".");
+        uses.push_back(std::move(use));
+      }
+    }
+  } else {
+    for (std::size_t rank = 1; rank < meters.size(); ++rank) {
+      std::vector<LaneUse> own = meters[rank].uses(end);
+      for (const std::size_t lane : {2 * rank, 2 * rank + 1}) uses[lane] = std::move(own[lane]);
+    }
+  }
+  return uses;
+}
+
+void refuse_arguments(const ServeArguments& arguments, const Setup& setup) {
+  if (arguments.out.empty() && arguments.journal) throw InputError("--journal needs --out, the folder to write it to");
+  if (arguments.out.empty() && arguments.timeline)
+    throw InputError("--timeline needs --out, the folder to write it to");
+  if (setup.world.engines == 1) return;
+  for (const auto& [given, name] : {std::pair{arguments.journal, "--journal"}, {arguments.timeline, "--timeline"}}) {
+    if (given) {
+      throw InputError(std::string(name) + ": is of one engine, and cluster.engines is " +
+                       std::to_string(setup.world.engines) + "; leave it out, or set cluster.engines to 1");
+    }
+  }
 }
 
 }  // namespace
@@ -173,45 +182,50 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   const auto start = Clock::now();
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   TraceInputSource source(*workload, input_options(experiment));
-  if (arguments.out.empty() && arguments.journal) throw InputError("--journal needs --out, the folder to write it to");
-  if (arguments.out.empty() && arguments.timeline)
-    throw InputError("--timeline needs --out, the folder to write it to");
+  refuse_arguments(arguments, setup);
 
   print_notes(experiment.notes());
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
-  std::optional<JournalFile> journal;
+  std::deque<JournalFile> journals;  // one a seat
   if (!arguments.out.empty()) {
     folder.emplace(arguments.out, arguments.force,
                    terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
     folder->write("experiment.resolved.toml", resolved);
-    if (arguments.journal) journal.emplace(folder->place(kJournalName));
+    for (std::size_t seat = 0; arguments.journal && seat < world.seats(); ++seat) {
+      journals.emplace_back(folder->place(journal_name(seat)));
+    }
   }
   std::vector<Tier> storage;
   for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
-  LaneMeters meters(setup.engine.ranks, storage, terms.dram_bytes_per_second);
+  std::vector<LaneMeters> meters(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second));
   std::optional<Timeline> timeline;
-  if (arguments.timeline) timeline.emplace(folder->place("timeline.json"), &meters, &*folder);
-  Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : nullptr;
+  if (arguments.timeline) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
+  Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   Metrics metrics(rows);
-  DecisionLog decisions;
-  world.watch_lanes(timeline ? static_cast<LaneObserver*>(&*timeline) : &meters);
-  Stack stack(setup, world, decisions, metrics, terms.checked, journal ? &*journal : nullptr, resolved);
+  std::vector<SeatWatch> watches(world.seats());
+  for (std::size_t seat = 0; seat < watches.size(); ++seat) {
+    // Of ranks that decide alike one tells what happened to the requests.
+    if (seat == 0 || !setup.world.instances) watches[seat].observer = &metrics;
+    if (arguments.journal) watches[seat].journal = &journals[seat];
+    world.watch_lanes_of(seat, &meters[seat]);
+  }
+  if (timeline) world.watch_lanes_of(0, &*timeline);
+  Cluster cluster(setup, world, watches, terms.checked, resolved);
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
     world.set_progress(&Progress::tick, &progress);
-    stack.run(source);
+    cluster.run(source);
     world.set_progress(nullptr, nullptr);
   }
 
   RunFacts facts = facts_of(experiment, setup, terms);
-  for (std::size_t i = 0; i < kTiers; ++i)
-    facts.tiers[i].used_max = stack.engine().pages_used_max(static_cast<Tier>(i));
+  add_outcome(cluster, setup, facts);
   facts.simulated_ns = world.now();
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);
-  const std::vector<LaneUse> lanes = meters.uses(facts.simulated_ns);
-  const std::string report = report_json(facts, metrics, decisions, lanes);
+  const std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
+  const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
   if (timeline) timeline->finish();
   if (folder) {
     folder->write("metrics.prom", prometheus_text(facts, metrics, lanes));
@@ -219,7 +233,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
     folder->write("report.json", report);  // last: who finds it finds the others
     folder->commit();
   }
-  const std::string text = arguments.json ? report : summary_text(facts, metrics, decisions, lanes);
+  const std::string text = arguments.json ? report : summary_text(facts, metrics, cluster.decisions(), lanes);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (folder) std::fprintf(stderr, "run folder: %s\n", folder->path().c_str());
 }

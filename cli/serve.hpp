@@ -39,6 +39,7 @@ struct ServeTerms {
   bool at_once = false;     // the run folder grows in place, for who is killed; else it appears when whole
   bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
   std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
+  Observer* rows = nullptr;                  // told of each event where there is no run folder; may be null
   std::function<void(RunFacts&)> add_facts;  // after the run; may be empty
 };
 

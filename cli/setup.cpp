@@ -11,6 +11,7 @@
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
 #include "traces/generate.hpp"
+#include "traces/returning.hpp"
 #include "traces/shrink.hpp"
 
 namespace kvtwin {
@@ -33,14 +34,7 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  if (e.integer("cluster.engines") != 1)
-    throw InputError(e.where("cluster.engines") + ": one engine is served so far; set it to 1");
-  choose<int>(e, "workload.generate.kind", {{"chat", 0}});
-  choose<int>(e, "cluster.route", {{"round_robin", 0}});
-  if (e.text("parallel.rank_model") == "instances") {
-    throw InputError(e.where("parallel.rank_model") + ": instances isn't served yet; set it to lockstep");
-  }
-  choose<int>(e, "parallel.rank_model", {{"lockstep", 0}});
+  choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"returning", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -171,6 +165,9 @@ void configure_storage(const Experiment& e, Setup& setup) {
   identity.tp = engine.ranks;
   identity.name_space = e.text("cache.namespace");
   engine.storage_space = storage_space(identity);
+  for (; setup.world.instances && identity.rank < engine.ranks; ++identity.rank) {
+    setup.rank_spaces.push_back(storage_space(identity));
+  }
   engine.storage_batch_pages = static_cast<Pages>(e.integer("cache.storage_batch_pages"));
   engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
 }
@@ -216,6 +213,17 @@ void override_hardware(const Experiment& e, Setup& setup) {
            hw.nic_bandwidth = rate / hw.nic_count;
            hw.pool_bandwidth = rate;
          });
+  if (const double wanted = e.number("hardware.remote_object_us"); wanted != 0) {
+    if (!hw.has_pool())
+      throw InputError(e.where("hardware.remote_object_us") + ": " + hw.name +
+                       " has no remote pool; leave it out, or set it to 0");
+    char text[120];
+    std::snprintf(text, sizeof text,
+                  "hardware.remote_object_us: a NIC's time an object at %g us instead of %g us as of ", wanted,
+                  hw.nic_object * 1e6);
+    hw.nic_object = wanted * 1e-6;
+    setup.notes.push_back(text + hw.name);
+  }
   change("hardware.host_link_gbps", true, "GPU's host link", hw.host_to_device, [&](double rate) {
     hw.kernel_read *= rate / hw.host_to_device;
     hw.kernel_write *= rate / hw.device_to_host;
@@ -335,7 +343,41 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.cost = setup.cost.get();
 }
 
+// How many policies there are, and what they share.
+void configure_seats(const Experiment& e, Setup& setup) {
+  WorldConfig& world = setup.world;
+  setup.route = choose<RoutePolicy>(
+      e, "cluster.route",
+      {{"round_robin", RoutePolicy::round_robin}, {"prefix_affinity", RoutePolicy::prefix_affinity}});
+  world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines"));
+  world.instances = choose<bool>(e, "parallel.rank_model", {{"lockstep", false}, {"instances", true}});
+  world.reduce_ns = static_cast<TimeNs>(e.number("sim.reduce_us") * 1e3 + 0.5);
+  if (world.instances && world.engines > 1) {
+    throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
+                     e.where("cluster.engines") + " is " + std::to_string(world.engines) + "; set one of them back");
+  }
+  const double factor = e.number("sim.straggler_factor");
+  if (factor == 1) return;
+  if (!world.instances) {
+    throw InputError(e.where("sim.straggler_factor") +
+                     ": in lockstep all ranks move alike; set parallel.rank_model to instances, or this to 1");
+  }
+  const auto rank = static_cast<std::size_t>(e.integer("sim.straggler_rank"));
+  if (rank >= setup.engine.ranks) {
+    throw InputError(e.where("sim.straggler_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
+                     std::to_string(setup.engine.ranks - 1) + " (" + e.where("parallel.tp") + ")");
+  }
+  world.slower.assign(setup.engine.ranks, 1.0);
+  world.slower[rank] = factor;
+}
+
 }  // namespace
+
+EngineConfig Setup::engine_of(std::size_t seat) const {
+  EngineConfig own = engine;
+  if (!rank_spaces.empty()) own.storage_space = rank_spaces[seat];
+  return own;
+}
 
 Setup make_setup(const Experiment& e) {
   refuse_what_is_missing(e);
@@ -359,6 +401,7 @@ Setup make_setup(const Experiment& e) {
   configure_cache(e, setup.engine);
   configure_scheduler(e, setup.engine);
   size_tiers(e, setup);
+  configure_seats(e, setup);
   configure_storage(e, setup);
   configure_prefetch(e, setup.engine);
   configure_world(e, setup);
@@ -380,6 +423,30 @@ std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& se
 
 namespace {
 
+// Its load and its size are told in tokens, so that prompts of another length come as so many tokens again.
+std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
+  ReturningConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.prompt_tokens = static_cast<Tokens>(e.integer("workload.generate.prompt_tokens"));
+  config.question_tokens = static_cast<Tokens>(e.integer("workload.generate.question_tokens"));
+  config.output_tokens = static_cast<Tokens>(e.integer("workload.generate.output_tokens"));
+  if (config.question_tokens >= config.prompt_tokens) {
+    throw InputError(e.where("workload.generate.question_tokens") + ": is " + std::to_string(config.question_tokens) +
+                     ", and a prompt has " + std::to_string(config.prompt_tokens) + " tokens (" +
+                     e.where("workload.generate.prompt_tokens") + "); make it smaller than that");
+  }
+  const auto working_set = static_cast<std::uint64_t>(e.integer("workload.generate.working_set_tokens"));
+  config.contexts = std::max<std::uint64_t>(1, working_set / config.prompt_tokens);
+  const double prompt = static_cast<double>(config.prompt_tokens);
+  config.requests_per_second = e.number("workload.generate.prompt_tokens_per_second") / prompt;
+  config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  if (config.requests == 0) {
+    const double visits = static_cast<double>(config.contexts) * e.number("workload.generate.visits");
+    config.requests = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(visits + 0.5));
+  }
+  return std::make_unique<ReturningGenerator>(config);
+}
+
 std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) {
@@ -388,7 +455,8 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   }
   if (block != 512)
-    throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of 512 tokens; leave it out");
+    throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
+  if (e.text("workload.generate.kind") == "returning") return returning_workload(e);
   ChatConfig config;
   config.seed = static_cast<std::uint64_t>(e.integer("seed"));
   config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cli/draft_setup.hpp"
 #include "cli/experiment.hpp"
@@ -11,6 +12,7 @@
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
 #include "policy/engine.hpp"
+#include "policy/route/router.hpp"
 #include "sim/world.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
@@ -23,10 +25,14 @@ struct Setup {
   std::unique_ptr<RooflineCost> cost;
   KvShape target;                   // of one rank; without a packed draft's layers
   std::optional<DraftSetup> draft;  // a draft model beside the model
-  EngineConfig engine;
+  EngineConfig engine;              // each engine's
   WorldConfig world;
+  RoutePolicy route = RoutePolicy::round_robin;  // of several engines
+  std::vector<PageKey> rank_spaces;              // ranks that are instances: what each stores under
   // What a page takes once it has left the device, of one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
+  // Of the policy in that seat of the world.
+  EngineConfig engine_of(std::size_t seat) const;
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
 };

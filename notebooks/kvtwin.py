@@ -2,6 +2,7 @@
 
     python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png; equal folders give equal bytes; of
                                                    several runs also side_by_side.png, into the last one's
+                                                   of a sweep's folder (kvtwin sweep --out) sweep.png
     python notebooks/kvtwin.py summary RUN_DIR...  the numbers to look at first
 
 From a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
@@ -16,6 +17,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 TEXT_COLUMNS = {"outcome", "lane"}
@@ -313,18 +315,187 @@ def draw_side_by_side(runs):
     return figure
 
 
+# Of cases of a sweep: colours and markers that can be told apart in grey too. A level line is grey and dashed.
+CASE_STYLES = [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"), ("#E69F00", "P"), ("#8B6914", "X")]
+FIGURE_NAMES = {
+    "ttft_mean_s": ("mean TTFT", seconds), "ttft_p50_s": ("median TTFT", seconds), "ttft_p99_s": ("p99 TTFT", seconds),
+    "l3_read_gbps": ("L3 reads (GB/s)", lambda value: f"{value:g}"),
+    "objects_read": ("objects read", lambda value: count(value)),
+}
+
+
+@dataclass
+class Sweep:
+    """One sweep's folder. `plan` is sweep.json; `rows` a list of dicts, one a cell, with the axes' values (None where
+    the case sets the axis' keys itself, so that it is the same for all of them)."""
+
+    folder: Path
+    plan: dict
+    rows: list
+
+    def select(self, case=None, **settings):
+        """Rows of a case whose axes have those values, or don't have the axis."""
+        chosen = []
+        for row in self.rows:
+            fits = all(row.get(name) is None or row[name] == value for name, value in settings.items())
+            if fits and (case is None or row.get("case") == case):
+                chosen.append(row)
+        return chosen
+
+
+def load_sweep(folder):
+    folder = Path(folder)
+    try:
+        plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
+        rows = [json.loads(line) for line in (folder / "sweep.jsonl").read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise RunError(f"{error.filename}: {error.strerror}; is this the folder of a finished sweep?") from error
+    except ValueError as error:
+        raise RunError(f"{folder}: sweep.json or sweep.jsonl is not JSON: {error}") from error
+    if plan.get("schema_version") != 1:
+        raise RunError(f"{folder / 'sweep.json'}: schema_version {plan.get('schema_version')} where 1 is known")
+    return Sweep(folder.resolve(), plan, rows)
+
+
+def short_name(axis):
+    """hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps; hardware.name -> hardware"""
+    return ", ".join(key.removesuffix(".name").rsplit(".", 1)[-1] for key in axis.split("+"))
+
+
+def combinations(axes):
+    """Every combination of the axes' values, as dicts; the last axis fastest."""
+    found = [{}]
+    for axis in axes:
+        found = [one | {axis["name"]: value} for one in found for value in axis["values"]]
+    return found
+
+
+def setting_text(setting):
+    return ", ".join(f"{short_name(name)} {value:,}" if isinstance(value, int) else f"{short_name(name)} {value}"
+                     for name, value in setting.items())
+
+
+def tidy_setting(setting):
+    return {name: int(value) if isinstance(value, float) and value == int(value) else value for name, value in setting.items()}
+
+
+def draw_panel(axes, sweep, setting, figure):
+    """One line a case along the sweep's axis; a case that the axis doesn't touch is a level line."""
+    plan = sweep.plan
+    along = next(axis for axis in plan["axes"] if axis["name"] == plan["along"])
+    positions = along["values"]
+    low = high = None
+    coloured = 0
+    for case in plan["cases"] or [None]:
+        rows = sweep.select(case, **setting)
+        points = [(row[plan["along"]], row[figure]) for row in rows if row.get(plan["along"]) is not None]
+        level = [row[figure] for row in rows if row.get(plan["along"]) is None]
+        if level:
+            x, y = [positions[0], positions[-1]], [level[0]] * 2
+            axes.plot(x, y, color=INK, linestyle="--", linewidth=1.6, label=case)
+        else:
+            x, y = zip(*sorted(points))
+            colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
+            # Where lines lie upon each other, all of them show.
+            thin = min(coloured, 6)
+            axes.plot(x, y, color=colour, marker=marker, markersize=6.5 - 0.6 * thin, linewidth=2.2 - 0.2 * thin, label=case)
+            coloured += 1
+        low = min([*y, low if low is not None else y[0]])
+        high = max([*y, high if high is not None else y[0]])
+    ascending = min(positions) > 0
+    axes.set_xscale("log" if ascending else "linear")
+    axes.set_xlim(positions[0], positions[-1])
+    axes.set_xticks(positions, [f"{value:g}" for value in positions])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", which="minor", length=0)
+    if low > 0:
+        axes.set_yscale("log")
+    name, formatter = FIGURE_NAMES.get(figure, (figure, lambda value: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatter(value)))
+    few_decades = low > 0 and high / low < 30
+    axes.yaxis.set_minor_formatter(
+        FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in "25" else "") if few_decades else NullFormatter()
+    )
+    axes.tick_params(axis="y", which="minor", labelsize=7.5)
+    return name
+
+
+def draw_sweep(sweep):
+    """Rows of panels: the shown figures; columns: combinations of the other axes. Many combinations: the first figure
+    only, one row for each value of the first axis."""
+    plan = sweep.plan
+    if not plan["along"]:
+        raise RunError(f"{sweep.folder}: has no x axis; write sweep.along into its experiment")
+    others = [axis for axis in plan["axes"] if axis["name"] != plan["along"]]
+    settings = combinations(others)
+    shown = plan["show"]
+    if len(settings) > 4:
+        rows = [{others[0]["name"]: value} for value in others[0]["values"]]
+        columns = combinations(others[1:])
+        grid = [[(row | column, shown[0]) for column in columns] for row in rows]
+    else:
+        grid = [[(setting, figure) for setting in settings] for figure in shown]
+    height, width = len(grid), len(grid[0])
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(7, 0.6 + 3.1 * width), 1.6 + 2.35 * height), layout="constrained")
+        figure.suptitle(plan["title"] or f"Sweep · {sweep.folder.name}", x=0.01, ha="left")
+        unit = f" ({plan['unit']})" if plan["unit"] else ""
+        panels = figure.subplots(height, width, squeeze=False, sharex=True, sharey="row")
+        for y, cells in enumerate(grid):
+            for x, (setting, name) in enumerate(cells):
+                axes = panels[y][x]
+                label = draw_panel(axes, sweep, setting, name)
+                if x == 0:
+                    axes.set_ylabel(label)
+                if setting and (y == 0 or len(settings) > 4):
+                    axes.set_title(setting_text(tidy_setting(setting)), fontsize=8.5, loc="left")
+                if y == height - 1:
+                    axes.set_xlabel(short_name(plan["along"]) + unit)
+                if name == "ttft_mean_s" and plan["pairs"]:
+                    mark_crossover(axes, sweep, setting)
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        if plan["pairs"]:
+            handles.append(Line2D([], [], color=INK, linewidth=0.9, linestyle=":"))
+            labels.append("{} slower than {}".format(*plan["pairs"][0]))
+        if labels and labels != [None]:
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3 if width < 3 else 4))
+    return figure
+
+
+def mark_crossover(axes, sweep, setting):
+    """Where the first pair's first case is slower."""
+    for crossover in sweep.plan["crossovers"]:
+        fits = all(setting.get(name, value) == value for name, value in crossover["settings"].items())
+        if not fits or [crossover["slower"], crossover["than"]] != sweep.plan["pairs"][0] or crossover["at"] is None:
+            continue
+        axes.axvline(crossover["at"], color=INK, linewidth=0.9, linestyle=":")
+        text = f"{crossover['where']} {crossover['at']:.2g} {sweep.plan['unit']}"
+        right = crossover["at"] > 0.3 * axes.get_xlim()[1]  # no room on that side
+        axes.annotate(text, (crossover["at"], 0.97), (-4 if right else 4, 0), ("data", "axes fraction"), "offset points", va="top",
+                      ha="right" if right else "left", fontsize=7.5, color=INK,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})
+
+
 FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png": draw_lanes}
 
 
 def write_figures(folder):
     """Draws everything into folder/figures; returns the paths."""
-    run = load_run(folder)
     target = Path(folder) / "figures"
+    if is_sweep(folder):
+        figure = draw_sweep(load_sweep(folder))
+        target.mkdir(exist_ok=True)
+        return [save(figure, target / "sweep.png")]
+    run = load_run(folder)
     target.mkdir(exist_ok=True)
     paths = []
     for name, draw in FIGURES.items():
         paths.append(save(draw(run), target / name))
     return paths
+
+
+def is_sweep(folder):
+    return (Path(folder) / "sweep.json").exists()
 
 
 def save(figure, path):
@@ -338,9 +509,10 @@ def write_all_figures(folders):
     if len(folders) > len(RUN_STYLES):
         raise RunError(f"{len(folders)} run folders; side by side go at most {len(RUN_STYLES)}")
     paths = [path for folder in folders for path in write_figures(folder)]
-    if len(folders) > 1:
-        figure = draw_side_by_side([load_run(folder) for folder in folders])
-        paths.append(save(figure, Path(folders[-1]) / "figures" / "side_by_side.png"))
+    runs = [folder for folder in folders if not is_sweep(folder)]
+    if len(runs) > 1:
+        figure = draw_side_by_side([load_run(folder) for folder in runs])
+        paths.append(save(figure, Path(runs[-1]) / "figures" / "side_by_side.png"))
     return paths
 
 

@@ -224,6 +224,8 @@ Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens
   if (!first) {
     request.record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
   }
+  // What it was promised counts as had: should its load fail, it is computed again.
+  request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
   running_output_left_ += request.output_left();
   waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
   decide(DecisionKind::admit, Reason::none, request, request.shared);

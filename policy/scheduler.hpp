@@ -33,7 +33,7 @@ struct Request {
   std::vector<SlotId> slots;  // device slots of its pages so far
   Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
   NodeId lease = NodeId::none;
-  Tokens computed_tokens = 0;    // the most that kv_tokens ever was after a pass
+  Tokens computed_tokens = 0;    // the most that kv_tokens ever was
   Tokens kv_tokens = 0;          // KV computed or reused
   Tokens prefill_target = 0;     // prompt, and after a retraction the output so far
   Tokens generated = 0;          // output tokens

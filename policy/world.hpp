@@ -1,7 +1,14 @@
 // What runs an engine: a world owns the clock and the loop, carries operations out on its lanes, and feeds one
 // engine one stream of inputs through its Substrate. Simulated worlds are in sim/, the real one in impl/.
+//
+// A world may have several seats, each for one policy with a Substrate, ids and lanes of its own, in one clock: several
+// engines that serve one stream of requests, or the ranks of one engine, each of which gets all of its inputs.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
+#include "policy/check.hpp"
 #include "policy/substrate.hpp"
 #include "policy/types.hpp"
 
@@ -25,6 +32,15 @@ class LaneObserver {
   virtual void on_lane(const LaneSpan& span) = 0;
 };
 
+// Which engine an arrival or a hint is for, where there are several.
+class InputRoute {
+ public:
+  static constexpr std::size_t kEveryEngine = ~std::size_t{0};
+  virtual ~InputRoute() = default;
+  // Asked once for each, when it comes.
+  virtual std::size_t engine_of(const Input& input) = 0;
+};
+
 class World {
  public:
   virtual ~World() = default;
@@ -36,6 +52,22 @@ class World {
   virtual void watch_lanes(LaneObserver* observer) = 0;
   // Called now and then with the time reached, at least once per 1,000 inputs; for progress.
   virtual void set_progress(void (*tick)(void* context, TimeNs now), void* context) = 0;
+
+  // The same for each seat; what is above is for the first. A world has one unless it says otherwise.
+  virtual std::size_t seats() const { return 1; }
+  virtual Substrate& substrate_of(std::size_t seat) {
+    KV_CHECK(seat == 0, "this world has one seat");
+    return substrate();
+  }
+  virtual void watch_lanes_of(std::size_t seat, LaneObserver* observer) {
+    KV_CHECK(seat == 0, "this world has one seat");
+    watch_lanes(observer);
+  }
+  // A handler for each seat; `route` may be null if there is one engine.
+  virtual void run_seats(InputSource& source, std::span<InputHandler* const> handlers, InputRoute*) {
+    KV_CHECK(handlers.size() == 1, "this world has one seat");
+    run(source, *handlers[0]);
+  }
 };
 
 }  // namespace kvtwin

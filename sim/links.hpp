@@ -114,15 +114,15 @@ class Links {
     return least;
   }
 
-  // Can the flows of all lanes together want more of it than there is? What can't bind would only join the lanes into
-  // one system to solve.
-  bool can_bind(Link link, std::uint32_t ranks) const {
+  // Can the flows of all lanes of `sharers` such engines together want more of it than there is? What can't bind would
+  // only join the lanes into one system to solve.
+  bool can_bind(Link link, std::uint32_t ranks, std::uint32_t sharers = 1) const {
     double wanted = 0.0;
     for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::disk_read, Lane::disk_write, Lane::remote_read,
                             Lane::remote_write, Lane::direct_read, Lane::direct_write}) {
       wanted += most_wanted(link, lane, ranks);
     }
-    return wanted > rate(link);
+    return wanted * sharers > rate(link);
   }
 
  private:

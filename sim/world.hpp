@@ -16,6 +16,8 @@
 //   what is there at its end. Ends of one tier's gets, and of its sets and removes, wait for those submitted before.
 //   A cancelled one ends as transfers do; one that was queued has no page.
 // - reduce_min is answered at the same instant with the same values: one engine speaks for all its ranks.
+// Seats (WorldConfig::engines, instances): several policies in one clock, seat e * R + r for rank r of engine e. With
+// instances reductions and passes are what all ranks of an engine do together (seats.hpp).
 #pragma once
 
 #include <cstdint>
@@ -71,7 +73,12 @@ struct WorldConfig {
   double storage_stall_share = 0.0;
   double storage_stall_factor = 20.0;
   std::uint64_t seed = 1;
-  std::uint32_t layer_groups = 1;   // a gated pass waits per layer group
+  std::uint32_t layer_groups = 1;  // a gated pass waits per layer group
+  // Seats. Each engine has its own of everything above, but the remote tier's contents and the fabric.
+  std::uint32_t engines = 1;
+  bool instances = false;      // each rank has a seat, and its part of what ranks share, with stores, to itself
+  TimeNs reduce_ns = 10'000;   // with instances: a reduction takes that, 1000 at least
+  std::vector<double> slower;  // likewise, by rank: its transfers and storage take so many times as long; absent = 1
   const CostModel* cost = nullptr;  // outlives the world
 };
 

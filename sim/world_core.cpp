@@ -24,8 +24,16 @@ Pages whole_pages(double left, double total, Pages pages) {
 
 }  // namespace
 
-WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend)
-    : config_(config), backend_(backend), links_(config) {
+WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const SeatPlace& place)
+    : config_(config),
+      backend_(backend),
+      seat_(place.seat),
+      shared_(place.shared),
+      now_(place.shared.now),
+      turn_(place.turn),
+      collective_(place.collective),
+      links_(config),
+      stores_(place.stores) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
   KV_CHECK(config.ranks > 0, "a world has at least one rank");
   KV_CHECK(config.layer_groups > 0, "a pass has at least one layer group");
@@ -36,7 +44,7 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend)
     KV_CHECK(disk ? config.disk_read_bytes_per_second > 0 && config.disk_write_bytes_per_second > 0
                   : config.nic_bytes_per_second > 0,
              "a storage tier has drives or a NIC");
-    stores_[static_cast<std::size_t>(tier.tier)].emplace(tier.pages, tier.evicts_itself);
+    KV_CHECK(stores_[static_cast<std::size_t>(tier.tier)] != nullptr, "a storage tier has a store");
   }
 }
 
@@ -72,6 +80,7 @@ void WorldCore::free_record(std::uint32_t slot) {
 void WorldCore::schedule(std::uint32_t slot, TimeNs time) {
   Record& record = operations_[slot];
   record.due = std::max(time, now_);
+  turn_.stale = true;
   agenda_.push(AgendaEntry{record.due, record.id, slot, ++record.ticket});
 }
 
@@ -178,8 +187,10 @@ OperationId WorldCore::submit_forward(const ForwardOperation& operation) {
   record.forward.steps = operation.steps;
   record.forward.submitted = now_;
   record.forward.total_ns = config_.cost->forward_ns(operation.shape, operation.steps);
+  record.forward.ordinal = passes_++;
   record.completion.steps = operation.steps;
-  if (!operation.gates.empty()) watch_gates(slot, operation.gates);
+  record.forward.gated = !operation.gates.empty();
+  if (record.forward.gated) watch_gates(slot, operation.gates);
   const OperationId id = record.id;
   enqueue(slot);
   return id;
@@ -196,8 +207,18 @@ OperationId WorldCore::reduce_min(const ReduceVector& values) {
   const std::uint32_t slot = new_record(Kind::reduction);
   operations_[slot].stage = Stage::ending;
   operations_[slot].values = values;
-  schedule(slot, now_);
-  return operations_[slot].id;
+  const OperationId id = operations_[slot].id;
+  if (collective_ == nullptr) {
+    schedule(slot, now_);
+  } else {
+    collective_->reduction_entered(seat_, slot);
+  }
+  return id;
+}
+
+void WorldCore::answer_reduction(std::uint32_t slot, const ReduceVector& values, TimeNs time) {
+  operations_[slot].values = values;
+  schedule(slot, time);
 }
 
 void WorldCore::cancel(OperationId id) {
@@ -238,7 +259,7 @@ void WorldCore::start_flow(std::uint32_t slot) {
   flow.ranks = transfer.ranks;
   flow.bytes = transfer.flow_bytes;
   flow.most = static_cast<double>(transfer.cost.bytes_per_second) / static_cast<double>(movers);
-  backend_.start_flow(slot, flow);
+  backend_.start_flow(seat_, slot, flow);
 }
 
 void WorldCore::flow_rate(std::uint32_t slot, const Instant& since, double bytes_per_ns) {
@@ -271,7 +292,7 @@ void WorldCore::cancel_transfer(std::uint32_t slot) {
   const bool flows = stage == Stage::flowing || stage == Stage::landed;
   const double left = flows ? record.piece.left_at(Instant{now_, 0.0}) : 0.0;
   transfer.pages = flows ? whole_pages(left, transfer.flow_bytes, transfer.pages) : 0;
-  if (stage == Stage::flowing) backend_.stop_flow(slot);
+  if (stage == Stage::flowing) backend_.stop_flow(seat_, slot);
   if (stage == Stage::queued) leave_queue(slot);
   schedule(slot, now_);
 }
@@ -307,7 +328,7 @@ void WorldCore::end_transfer(std::uint32_t slot) {
 
 OperationId WorldCore::submit_storage(const StorageOperation& operation) {
   const StorageWork& work = operation.work;
-  KV_CHECK(stores_[static_cast<std::size_t>(work.tier)].has_value(), "a storage operation is of a tier that there is");
+  KV_CHECK(stores_[static_cast<std::size_t>(work.tier)] != nullptr, "a storage operation is of a tier that there is");
   const bool asks = work.verb == StorageVerb::look_up;
   const std::uint32_t slot = new_record(asks ? Kind::look_up : Kind::transfer);
   Record& record = operations_[slot];
@@ -463,7 +484,7 @@ void WorldCore::end_look_up(std::uint32_t slot) {
 
 void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gates) {
   Forward& pass = operations_[slot].forward;
-  pass.first_step_ns = config_.cost->forward_ns(pass.shape, 1);
+  pass.gates.first_step_ns = config_.cost->forward_ns(pass.shape, 1);
   for (const OperationId gate : gates) {
     const std::uint32_t gate_slot = table_.find(gate);
     if (gate_slot == kNoSlotIndex) continue;  // has landed before
@@ -481,7 +502,7 @@ void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gat
     watch.pass_id = operations_[slot].id;
     watch.next = load.transfer.first_watch;
     watch.fold = GateFold{.total = load.transfer.flow_bytes,
-                          .group_ns = static_cast<double>(pass.first_step_ns) / config_.layer_groups,
+                          .group_ns = static_cast<double>(pass.gates.first_step_ns) / config_.layer_groups,
                           .groups = config_.layer_groups,
                           .origin = now_};
     if (load.piece.rate > 0.0) watch.fold.skip_to(load.piece.left_at(Instant{now_, 0.0}));
@@ -510,8 +531,8 @@ void WorldCore::close_watches(std::uint32_t slot, bool landed) {
     if (pass.id != watch.pass_id || pass.completion.status != Status::done) continue;
     --pass.forward.open_gates;
     if (!landed) pass.forward.gate_failed = true;
-    pass.forward.gates_finish =
-        std::max(pass.forward.gates_finish, watch.fold.origin + nearest_ns(watch.fold.finish_ns));
+    pass.forward.gates.finish =
+        std::max(pass.forward.gates.finish, watch.fold.origin + nearest_ns(watch.fold.finish_ns));
     if (pass.stage == Stage::waiting) resolve_pass(watch.pass);
   }
 }
@@ -519,30 +540,35 @@ void WorldCore::close_watches(std::uint32_t slot, bool landed) {
 void WorldCore::start_pass(std::uint32_t slot) {
   operations_[slot].stage = Stage::waiting;
   operations_[slot].forward.started = now_;
-  resolve_pass(slot);
+  if (collective_ != nullptr) collective_->pass_started(seat_, operations_[slot].forward.ordinal, slot);
+  if (operations_[slot].stage == Stage::waiting) resolve_pass(slot);
 }
 
 // The pass holds the compute lane; when its gates are through, its end is known.
 void WorldCore::resolve_pass(std::uint32_t slot) {
-  Record& record = operations_[slot];
-  Forward& pass = record.forward;
-  if (pass.gate_failed) {
-    record.stage = Stage::ending;
-    record.completion.status = Status::gate_failed;
-    record.completion.steps = 0;
-    record.completion.stalled_ns = now_ - pass.started;
-    schedule(slot, now_);
+  const Forward& pass = operations_[slot].forward;
+  if (collective_ != nullptr) {
+    if (pass.gate_failed) {
+      collective_->pass_failed(seat_, pass.ordinal);
+    } else if (pass.open_gates == 0) {
+      collective_->pass_ready(seat_, pass.ordinal);
+    }
     return;
   }
-  if (pass.open_gates > 0) return;
-  record.stage = Stage::ending;
-  record.completion.stalled_ns = std::max<TimeNs>(0, pass.gates_finish - (pass.started + pass.first_step_ns));
-  schedule(slot, pass.started + record.completion.stalled_ns + pass.total_ns);
-  if (pass.cancel_time >= 0) cut_burst(slot);
+  if (pass.gate_failed) {
+    end_pass_at(slot, pass.started, PassEnd{Status::gate_failed, 0, now_ - pass.started, now_});
+  } else if (pass.open_gates == 0) {
+    end_pass_at(slot, pass.started, plan_pass(slot, pass.started, pass.gates, pass.cancel_time));
+  }
 }
 
 void WorldCore::cancel_forward(std::uint32_t slot) {
   Record& record = operations_[slot];
+  Forward& pass = record.forward;
+  if (collective_ != nullptr) {
+    if (pass.steps > 1) collective_->pass_cancelled(seat_, pass.ordinal);
+    return;
+  }
   if (record.stage == Stage::queued) {
     record.stage = Stage::ending;
     record.completion.status = Status::cancelled;
@@ -551,29 +577,46 @@ void WorldCore::cancel_forward(std::uint32_t slot) {
     schedule(slot, now_);
     return;
   }
-  if (record.forward.steps == 1 || record.forward.cancel_time >= 0) return;
-  record.forward.cancel_time = now_;
-  if (record.stage == Stage::ending) cut_burst(slot);
+  if (pass.steps == 1 || pass.cancel_time >= 0) return;
+  pass.cancel_time = now_;
+  if (record.stage == Stage::ending) resolve_pass(slot);
 }
 
-// Ends the burst with the first step that ends at or after the cancel.
-void WorldCore::cut_burst(std::uint32_t slot) {
-  Record& record = operations_[slot];
-  const Forward& pass = record.forward;
-  const TimeNs start = pass.started + record.completion.stalled_ns;
+// A cancel ends a burst with the first step that ends at or after it.
+PassEnd WorldCore::plan_pass(std::uint32_t slot, TimeNs start, const PassGates& gates, TimeNs cancel_time) const {
+  const Forward& pass = operations_[slot].forward;
+  PassEnd end;
+  end.steps = pass.steps;
+  end.stalled_ns = std::max<TimeNs>(0, gates.finish - (start + gates.first_step_ns));
+  start += end.stalled_ns;
+  end.time = start + pass.total_ns;
+  if (cancel_time < 0) return end;
   std::uint64_t low = 1, high = pass.steps;
   while (low < high) {
     const std::uint64_t middle = low + (high - low) / 2;
-    if (start + config_.cost->forward_ns(pass.shape, middle) >= pass.cancel_time) {
+    if (start + config_.cost->forward_ns(pass.shape, middle) >= cancel_time) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  if (low == pass.steps) return;
-  record.completion.status = Status::cancelled;
-  record.completion.steps = low;
-  schedule(slot, start + config_.cost->forward_ns(pass.shape, low));
+  if (low == pass.steps) return end;
+  end.status = Status::cancelled;
+  end.steps = low;
+  end.time = start + config_.cost->forward_ns(pass.shape, low);
+  return end;
+}
+
+void WorldCore::end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end) {
+  Record& record = operations_[slot];
+  record.stage = Stage::ending;
+  record.forward.started = start;
+  // Another rank's gate can fail where all of ours had landed before.
+  const bool others = end.status == Status::gate_failed && !record.forward.gated;
+  record.completion.status = others ? Status::failed : end.status;
+  record.completion.steps = end.steps;
+  record.completion.stalled_ns = end.stalled_ns;
+  schedule(slot, end.time);
 }
 
 void WorldCore::end_forward(std::uint32_t slot) {
@@ -583,18 +626,13 @@ void WorldCore::end_forward(std::uint32_t slot) {
     tell_lane(slot);
     leave_queue(slot);
   }
+  if (collective_ != nullptr) collective_->pass_ended(seat_, operations_[slot].forward.ordinal);
   const Completion completion = operations_[slot].completion;
   free_record(slot);
   deliver(Input{now_, completion});
 }
 
 // ---- the stream of inputs ------------------------------------------------------------------------------
-
-void WorldCore::begin(InputSource& source, InputHandler& handler) {
-  source_ = &source;
-  handler_ = &handler;
-  has_arrival_ = source_->next(arrival_);
-}
 
 void WorldCore::drop_stale() {
   while (!agenda_.empty()) {
@@ -607,19 +645,12 @@ void WorldCore::drop_stale() {
 
 TimeNs WorldCore::next_time() {
   drop_stale();
-  const TimeNs inner = agenda_.empty() ? kNever : agenda_.top().time;
-  return has_arrival_ ? std::min(inner, std::max(now_, arrival_.now)) : inner;
+  return agenda_.empty() ? kNever : agenda_.top().time;
 }
 
 void WorldCore::step() {
-  drop_stale();
-  if (agenda_.empty() || (has_arrival_ && agenda_.top().time > std::max(now_, arrival_.now))) {
-    deliver_arrival();
-    return;
-  }
-  const AgendaEntry entry = agenda_.pop();
-  now_ = entry.time;
-  handle_entry(entry);
+  turn_.stale = true;
+  handle_entry(agenda_.pop());
 }
 
 void WorldCore::handle_entry(const AgendaEntry& entry) {
@@ -649,21 +680,8 @@ void WorldCore::handle_entry(const AgendaEntry& entry) {
 }
 
 void WorldCore::deliver(const Input& input) {
-  if (++delivered_ % kInputsPerTick == 0 && tick_ != nullptr) tick_(tick_context_, now_);
+  if (++shared_.delivered % kInputsPerTick == 0 && shared_.tick != nullptr) shared_.tick(shared_.tick_context, now_);
   handler_->handle(input);
-}
-
-void WorldCore::deliver_arrival() {
-  KV_CHECK(has_arrival_, "a world was asked to go on with nothing left to do");
-  now_ = std::max(now_, arrival_.now);
-  arrival_.now = now_;
-  deliver(arrival_);
-  has_arrival_ = source_->next(arrival_);
-}
-
-void WorldCore::set_progress(void (*tick)(void* context, TimeNs now), void* context) {
-  tick_ = tick;
-  tick_context_ = context;
 }
 
 }  // namespace kvtwin

@@ -1,14 +1,14 @@
-// What the simulated worlds share: operations and their ids, FIFO lanes, the compute lane, gates, cancel, stores,
-// and the one ordered stream of inputs. It knows nothing of how links are shared: a FlowBackend
-// tells it each flow's rate. Single-threaded. Per input: one heap push and pop, no allocation in steady state.
+// One seat's affairs in a simulated world: operations and their ids, FIFO lanes, the compute lane, gates, cancel,
+// and the ordered stream of its inputs. It knows nothing of how links are shared: a FlowBackend tells it each flow's
+// rate; nor of other seats: `Seats` (seats.hpp) owns the clock, says whose turn it is, and hands out arrivals.
+// Single-threaded. Per input: one heap push and pop, no allocation in steady state.
 //
-// The backend's loop:  while next_time() comes before every flow's end (see `step`), call step().
+// The backend's loop:  while Seats::next_time() comes before every flow's end (see Seats::step), call Seats::step().
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "policy/substrate.hpp"
@@ -21,20 +21,73 @@
 
 namespace kvtwin {
 
-// Shares links among flows. A flow is named by its slot in WorldCore; there is at most one a lane.
+// Shares links among flows. A flow is named by its seat and its slot in that seat's WorldCore; there is at most one a
+// lane of a seat.
 class FlowBackend {
  public:
   virtual ~FlowBackend() = default;
   // The flow starts at `now` (whole ns). Answers, at once or later, with WorldCore::flow_rate whenever the rate
   // changes and WorldCore::flow_ended.
-  virtual void start_flow(std::uint32_t slot, const Flow& flow) = 0;
+  virtual void start_flow(std::uint32_t seat, std::uint32_t slot, const Flow& flow) = 0;
   // Cancelled; no answer any more.
-  virtual void stop_flow(std::uint32_t slot) = 0;
+  virtual void stop_flow(std::uint32_t seat, std::uint32_t slot) = 0;
+};
+
+// What the ranks of an engine do together, where each has a seat: told by each one's WorldCore. A pass's `ordinal`
+// counts the passes that its seat submitted.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+  // Answered with WorldCore::answer_reduction.
+  virtual void reduction_entered(std::uint32_t seat, std::uint32_t slot) = 0;
+  // It holds its compute lane; answered with WorldCore::end_pass_at, any number of times before its end.
+  virtual void pass_started(std::uint32_t seat, std::uint64_t ordinal, std::uint32_t slot) = 0;
+  virtual void pass_ready(std::uint32_t seat, std::uint64_t ordinal) = 0;  // its gates are through
+  virtual void pass_failed(std::uint32_t seat, std::uint64_t ordinal) = 0;
+  virtual void pass_cancelled(std::uint32_t seat, std::uint64_t ordinal) = 0;
+  virtual void pass_ended(std::uint32_t seat, std::uint64_t ordinal) = 0;
+};
+
+// What the seats of a world share.
+struct SharedTurn {
+  TimeNs now = 0;
+  std::uint64_t delivered = 0;  // inputs
+  void (*tick)(void* context, TimeNs now) = nullptr;
+  void* tick_context = nullptr;
+};
+
+// When a seat's next step is; stale = to be asked for again.
+struct Turn {
+  TimeNs due = kNever;
+  bool stale = false;
+};
+
+// A seat's place in its world. All referred to outlives it.
+struct SeatPlace {
+  std::uint32_t seat = 0;
+  SharedTurn& shared;
+  Turn& turn;
+  Collective* collective = nullptr;  // null: this seat speaks for all ranks
+  std::array<StoreModel*, kTiers> stores{};
+};
+
+// How a pass ends.
+struct PassEnd {
+  Status status = Status::done;
+  std::uint64_t steps = 0;
+  TimeNs stalled_ns = 0;
+  TimeNs time = 0;
+};
+
+// What a pass's gates ask of it: its first step, of that length, ends no earlier than `finish`.
+struct PassGates {
+  TimeNs first_step_ns = 0;
+  TimeNs finish = 0;
 };
 
 class WorldCore final : public Substrate {
  public:
-  WorldCore(const WorldConfig& config, FlowBackend& backend);
+  WorldCore(const WorldConfig& config, FlowBackend& backend, const SeatPlace& place);
 
   TimeNs now() const override { return now_; }
   OperationId submit(const Operation& operation) override;
@@ -42,13 +95,22 @@ class WorldCore final : public Substrate {
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
 
-  // Both outlive the run.
-  void begin(InputSource& source, InputHandler& handler);
+  // `handler` outlives the run.
+  void begin(InputHandler& handler) { handler_ = &handler; }
   // Time of the next step; kNever when nothing is left but flows.
   TimeNs next_time();
-  // Handles what is next: an inner event, or one input. Only legal if no flow ends, rounded to the nearest
-  // ns, at or before next_time() without flow_ended() having said so.
+  // Handles what is next, at the shared time.
   void step();
+  void deliver(const Input& input);
+
+  // For the collective: of a reduction entered, of a pass that holds its lane.
+  const ReduceVector& reduction(std::uint32_t slot) const { return operations_[slot].values; }
+  void answer_reduction(std::uint32_t slot, const ReduceVector& values, TimeNs time);
+  PassGates pass_gates(std::uint32_t slot) const { return operations_[slot].forward.gates; }
+  TimeNs pass_ns(std::uint32_t slot) const { return operations_[slot].forward.total_ns; }
+  // When it ends if it starts then, its gates ask that much, and it is cancelled at `cancel_time` (-1: it isn't).
+  PassEnd plan_pass(std::uint32_t slot, TimeNs start, const PassGates& gates, TimeNs cancel_time) const;
+  void end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end);
 
   void flow_rate(std::uint32_t slot, const Instant& since, double bytes_per_ns);
   // By its current rate, the flow has landed; its completion comes at the nearest ns.
@@ -56,7 +118,7 @@ class WorldCore final : public Substrate {
   Instant flow_end(std::uint32_t slot) const { return operations_[slot].piece.end(); }
 
   void watch_lanes(LaneObserver* observer) { lanes_ = observer; }
-  void set_progress(void (*tick)(void* context, TimeNs now), void* context);
+  const Links& links() const { return links_; }
   // Bytes that crossed the host's memory, of all ranks together, by what has ended: see dram_crossings.
   Bytes dram_bytes() const { return dram_bytes_; }
   // Nothing submitted is unanswered.
@@ -86,12 +148,12 @@ class WorldCore final : public Substrate {
     std::uint64_t steps = 1;
     TimeNs submitted = 0;
     TimeNs started = 0;
-    TimeNs first_step_ns = 0;
     TimeNs total_ns = 0;
-    TimeNs gates_finish = 0;  // the first step ends no earlier
+    PassGates gates;
+    std::uint64_t ordinal = 0;
     TimeNs cancel_time = -1;
     std::uint32_t open_gates = 0;
-    bool gate_failed = false;
+    bool gated = false, gate_failed = false;
   };
   struct Storage {  // beside its Transfer
     StorageWork work;
@@ -153,22 +215,22 @@ class WorldCore final : public Substrate {
   void cancel_transfer(std::uint32_t slot);
   Bytes moved_bytes(const Record& record) const;
   void cancel_forward(std::uint32_t slot);
-  void cut_burst(std::uint32_t slot);
 
   void handle_entry(const AgendaEntry& entry);
   void end_transfer(std::uint32_t slot);
   void end_forward(std::uint32_t slot);
-  void deliver(const Input& input);
-  void deliver_arrival();
   void drop_stale();
 
   WorldConfig config_;
   FlowBackend& backend_;
-  InputSource* source_ = nullptr;
+  const std::uint32_t seat_;
+  SharedTurn& shared_;
+  const TimeNs& now_;  // the shared one
+  Turn& turn_;
+  Collective* collective_;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
-  TimeNs now_ = 0;
-  std::uint64_t last_id_ = 0;
+  std::uint64_t last_id_ = 0, passes_ = 0;
   std::uint64_t in_flight_ = 0;
   std::vector<Record> operations_;
   std::vector<std::uint32_t> free_operations_;
@@ -178,14 +240,9 @@ class WorldCore final : public Substrate {
   Agenda agenda_;
   std::array<Queue, kLanes> queues_;
   Links links_;
-  std::array<std::optional<StoreModel>, kTiers> stores_;
+  std::array<StoreModel*, kTiers> stores_;
   std::array<Queue, 2 * kTiers> orders_;  // of ends: by tier, gets before sets and removes
   Bytes dram_bytes_ = 0;
-  Input arrival_;  // pulled one ahead
-  bool has_arrival_ = false;
-  std::uint64_t delivered_ = 0;
-  void (*tick_)(void*, TimeNs) = nullptr;
-  void* tick_context_ = nullptr;
 };
 
 }  // namespace kvtwin

@@ -38,7 +38,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   }
   decisions_.add({DecisionKind::prefetch, refused, request, keys[first], asked});
   if (refused != Reason::none) {
-    note(EventKind::prefetch_declined, asked, refused);
+    note(EventKind::prefetch_declined, request, asked, refused);
     return refused;
   }
   Prefetch prefetch;
@@ -51,7 +51,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   }
   storage_.look_up(0, request, prefetch.keys, first);
   prefetches_.emplace(request, std::move(prefetch));
-  note(EventKind::prefetch_issued, asked);
+  note(EventKind::prefetch_issued, request, asked);
   return Reason::none;
 }
 
@@ -111,9 +111,11 @@ bool Prefetcher::fetch(Entry entry) {
   const Pages room = cache_.make_host_room(wanted);
   const bool enough = room == wanted || tokens(room) >= config_.prefetch_min_tokens;
   const Pages fetched = enough ? room : 0;
-  note(EventKind::prefetch_hit, prefetch.hit);
-  if (prefetch.hit > wanted) note(EventKind::prefetch_shortened, prefetch.hit - wanted, Reason::duplicate);
-  if (fetched < wanted && !KV_MUTANT(9)) note(EventKind::prefetch_shortened, wanted - fetched, Reason::capacity);
+  note(EventKind::prefetch_hit, entry->first, prefetch.hit);
+  if (prefetch.hit > wanted)
+    note(EventKind::prefetch_shortened, entry->first, prefetch.hit - wanted, Reason::duplicate);
+  if (fetched < wanted && !KV_MUTANT(9))
+    note(EventKind::prefetch_shortened, entry->first, wanted - fetched, Reason::capacity);
   if (!enough) return false;
   if (room > 0) cache_.allocate_host(room, prefetch.slots);
   occupy(prefetch, room);
@@ -122,7 +124,9 @@ bool Prefetcher::fetch(Entry entry) {
   for (const FetchedRun& run : prefetch.found) {
     const Pages run_end = std::min(run.first + run.pages, fetch_end);
     Pages at = std::max(run.first, prefetch.fetch_first);
-    if (at < run_end) note(EventKind::prefetch_started, run_end - at, Reason::none, storage_.tier(run.tier));
+    if (at < run_end) {
+      note(EventKind::prefetch_started, entry->first, run_end - at, Reason::none, storage_.tier(run.tier));
+    }
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
@@ -173,7 +177,7 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
   const Cache::Adoption adopted = cache_.adopt(std::span(prefetch.keys).first(first + pages), first,
                                                std::span(prefetch.slots).subspan(prefetch.committed, pages));
   decide(DecisionKind::commit, adopted.refused, request, prefetch, adopted.pages);
-  if (adopted.pages < pages) note(EventKind::prefetch_wasted, pages - adopted.pages, adopted.refused);
+  if (adopted.pages < pages) note(EventKind::prefetch_wasted, request, pages - adopted.pages, adopted.refused);
   prefetch.committed = prefetch.arrived;
   // Nearer tiers get what came from farther ones.
   for (const FetchedRun& run : prefetch.found) {
@@ -190,7 +194,7 @@ void Prefetcher::land(Entry entry) {
   commit(prefetch, entry->first);
   cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty()) {
-    note(EventKind::prefetch_done, prefetch.arrived,
+    note(EventKind::prefetch_done, entry->first, prefetch.arrived,
          prefetch.stopped  ? Reason::stopped
          : prefetch.failed ? Reason::transfer_failed
                            : Reason::none);
@@ -204,7 +208,7 @@ void Prefetcher::land(Entry entry) {
 
 void Prefetcher::revoke(Entry entry, Reason reason) {
   decide(DecisionKind::revoke, reason, entry->first, entry->second, entry->second.hit);
-  note(EventKind::prefetch_revoked, entry->second.hit, reason);
+  note(EventKind::prefetch_revoked, entry->first, entry->second.hit, reason);
   land(entry);
 }
 
@@ -213,10 +217,10 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   Prefetch& prefetch = entry->second;
   if (prefetch.state == State::looking_up) {
     decide(DecisionKind::revoke, reason, entry->first, prefetch, prefetch.hit);
-    note(EventKind::prefetch_revoked, prefetch.hit, reason);
+    note(EventKind::prefetch_revoked, entry->first, prefetch.hit, reason);
   } else {
     decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
-    note(EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
+    note(EventKind::prefetch_stopped, entry->first, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
     cut(prefetch);
     if (KV_MUTANT(5)) {
@@ -276,7 +280,9 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
     const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
     if (first < end) outcome.runs.push_back({run.tier, first, end - first});
   }
-  if (!ready && to > from) note(EventKind::prefetch_used, std::min(to, std::max(from, matched)) - from);
+  if (!ready && to > from) {
+    note(EventKind::prefetch_used, request, std::min(to, std::max(from, matched)) - from);
+  }
   prefetch.gone = true;
   if (prefetch.state == State::landed || ready) prefetches_.erase(entry);
   return outcome;
@@ -288,7 +294,8 @@ void Prefetcher::abort(RequestId request) {
   Prefetch& prefetch = entry->second;
   prefetch.gone = true;
   if (prefetch.state == State::looking_up || prefetch.state == State::fetching) stop(entry, Reason::aborted);
-  if (prefetch.state == State::ready) note(EventKind::prefetch_revoked, prefetch.hit, Reason::aborted, Tier::device);
+  if (prefetch.state == State::ready)
+    note(EventKind::prefetch_revoked, request, prefetch.hit, Reason::aborted, Tier::device);
   if (prefetch.state != State::draining) prefetches_.erase(entry);
 }
 
@@ -311,13 +318,14 @@ Pages Prefetcher::owned_pages() const {
   return pages;
 }
 
-void Prefetcher::note(EventKind kind, Pages pages, Reason reason, Tier tier) {
+void Prefetcher::note(EventKind kind, RequestId request, Pages pages, Reason reason, Tier tier) {
   if (observer_ == nullptr) return;
   Event event;
   event.kind = kind;
   event.time = substrate_.now();
   event.tier = tier;
   event.pages = pages;
+  event.request = request;
   event.reason = reason;
   observer_->on_event(event);
 }

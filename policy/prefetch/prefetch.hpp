@@ -107,7 +107,7 @@ class Prefetcher {
   void occupy(Prefetch& prefetch, Pages pages);
   PrefetchFacts facts(const Prefetch& prefetch) const;
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
-  void note(EventKind kind, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
+  void note(EventKind kind, RequestId request, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
   void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
 
   const EngineConfig& config_;

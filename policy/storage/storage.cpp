@@ -21,7 +21,7 @@ Storage::Storage(const EngineConfig& config, Substrate& substrate, DecisionLog& 
     : config_(config), substrate_(substrate), decisions_(decisions), observer_(observer) {
   KV_CHECK(config.storage.size() <= kStorageTiersMost, "there are a disk and a remote tier at most");
   for (const StorageTierConfig& tier : config.storage) {
-    tiers_.push_back({Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru")), {}});
+    tiers_.push_back({Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru")), {}, {}});
   }
 }
 
@@ -166,6 +166,8 @@ void Storage::remove(std::size_t tier, std::span<const PageKey> keys) {
   Job job;
   job.answer.verb = StorageVerb::remove;
   job.answer.memory = config_.host_pages != 0 ? Tier::host : Tier::device;
+  job.keys.assign(keys.begin(), keys.end());
+  for (const PageKey& key : keys) ++tiers_[tier].leaving[key];
   submit(tier, std::move(job), keys, {});
 }
 
@@ -250,7 +252,15 @@ void Storage::take(Job& job) {
     case StorageVerb::look_up: take_look_up(job); break;
     case StorageVerb::get: take_get(job); break;
     case StorageVerb::set: take_set(job); break;
-    case StorageVerb::remove: break;
+    case StorageVerb::remove: take_remove(job); break;
+  }
+}
+
+void Storage::take_remove(Job& job) {
+  auto& leaving = tiers_[job.answer.tier].leaving;
+  for (const PageKey& key : job.keys) {
+    const auto found = leaving.find(key);
+    if (--found->second == 0) leaving.erase(found);
   }
 }
 
@@ -261,7 +271,10 @@ void Storage::take_look_up(Job& job) {
   if (job.answer.done && job.answer.pages < keys.size() && catalog.knows(keys[job.answer.pages])) {
     lost(job.answer.tier, keys.subspan(job.answer.pages, 1));
   }
-  catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(job.answer.pages));
+  // It may have been answered before a remove that was submitted meanwhile.
+  Pages stays = 0;
+  while (stays < job.answer.pages && !tiers_[job.answer.tier].leaving.contains(keys[stays])) ++stays;
+  catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(stays));
   answers_.push_back(job.answer);
 }
 
@@ -341,6 +354,9 @@ void Storage::check_invariants() const {
   }
   KV_CHECK(jobs == in_flight_, "operations in flight are counted");
   KV_CHECK(writing == writing_, "pages on their way are counted");
+  for (const TierState& tier : tiers_) {
+    KV_CHECK(jobs > 0 || tier.leaving.empty(), "what is to leave has a remove on its way");
+  }
 }
 
 }  // namespace kvtwin

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "policy/decision.hpp"
@@ -89,14 +90,15 @@ class Storage {
     bool complete = false;
     bool cancelled = false;
     std::optional<PageKey> prior;  // sets
-    std::vector<PageKey> keys;     // sets and gets
-    std::vector<SlotId> slots;     // sets
+    std::vector<PageKey> keys;
+    std::vector<SlotId> slots;  // sets
     std::uint64_t hold = 0;
     std::uint32_t attempts = 0;
   };
   struct TierState {
     Catalog catalog;
     std::array<std::deque<Job>, kStorageQueues> queues;
+    std::unordered_map<PageKey, std::uint32_t, PageKeyHash> leaving;  // removes on their way, of each page
   };
 
   static std::size_t queue_of(StorageVerb verb, Tier memory);
@@ -108,6 +110,7 @@ class Storage {
   void take_look_up(Job& job);
   void take_get(Job& job);
   void take_set(Job& job);
+  void take_remove(Job& job);
   void lost(std::size_t tier, std::span<const PageKey> keys);
   void remove(std::size_t tier, std::span<const PageKey> keys);
   void drop(std::size_t tier, std::span<const PageKey> keys, Reason reason);

@@ -97,6 +97,44 @@ class Figures(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("7 run folders", errors)
 
+    def sweep(self, folder, others, cases):
+        """A made-up sweep: each case's TTFT falls along the axis, the last case has none."""
+        folder.mkdir(parents=True)
+        rates = [1, 10, 100]
+        axes = [{"name": name, "unit": "", "values": values} for name, values in others.items()]
+        axes.append({"name": "hardware.disk_read_gbps", "unit": "GB/s", "values": rates})
+        rows = []
+        for case in cases:
+            for setting in kvtwin.combinations(axes):
+                level = case == cases[-1] and len(cases) > 1
+                rate = setting["hardware.disk_read_gbps"]
+                row = {"cell": len(rows), "case": case} | setting | {"ttft_mean_s": 1 / rate + 0.01 * len(case), "ttft_p99_s": 3 / rate}
+                rows.append(row | ({"hardware.disk_read_gbps": None, "ttft_mean_s": 0.3} if level else {}))
+        plan = dict(
+            schema_version=1, title="Made up", along="hardware.disk_read_gbps", unit="GB/s", show=["ttft_mean_s", "ttft_p99_s"],
+            axes=axes, cases=cases, pairs=[[cases[0], cases[-1]]],
+            crossovers=[dict(slower=cases[0], than=cases[-1], settings={}, where="below", at=4.2)],
+        )
+        (folder / "sweep.json").write_text(json.dumps(plan))
+        (folder / "sweep.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def test_sweeps_are_drawn_and_repeat(self):
+        small, large = self.run_dir / "small", self.run_dir / "large"
+        self.sweep(small, {"seed": [1, 2]}, ["waits", "computes"])
+        self.sweep(large, {"hardware.name": ["a", "b", "c"], "seed": [1, 2]}, ["one", "two, three", "four"])
+        for folder in (small, large):
+            images = []
+            for _ in range(2):
+                code, lines, errors = self.program("figures", folder)
+                self.assertEqual((code, errors, lines), (0, "", f"{folder / 'figures' / 'sweep.png'}\n"))
+                images.append((folder / "figures" / "sweep.png").read_bytes())
+            self.assertEqual(*images)
+        self.assertEqual(len(kvtwin.load_sweep(small).select("computes", seed=1)), 3)
+        (small / "sweep.jsonl").unlink()
+        code, _, errors = self.program("figures", small)
+        self.assertEqual(code, 2)
+        self.assertIn("sweep.jsonl: No such file", errors)
+
     def test_bad_folders_are_refused(self):
         def refused(text):
             code, lines, errors = self.program("figures", self.run_dir)

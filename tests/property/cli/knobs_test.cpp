@@ -34,6 +34,7 @@ class Knobs : public testing::Test {
   std::vector<Knob> moving() {
     const Settings generated{"workload.generate.duration_s=60"};
     const Settings ordered = busy() + Settings{"scheduler.order=longest_prefix"};
+    const Settings ranks = busy() + Settings{"parallel.tp=2", "parallel.rank_model=instances"};
     // Blocks of 64 to 70 tokens fit these ten ids.
     TraceText ambiguous(64);
     ambiguous.request(0, 1, ids(0, 10));
@@ -97,6 +98,12 @@ class Knobs : public testing::Test {
         {"scheduler.max_waiting", "0", "1", {}},
         {"scheduler.chunk_tokens", "8192", "1024", {}},
         {"scheduler.burst_steps", "64", "2", {}},
+        {"cluster.engines", "1", "2", {}},
+        {"cluster.route", "round_robin", "prefix_affinity", busy() + Settings{"cluster.engines=2"}},
+        {"parallel.rank_model", "lockstep", "instances", busy() + Settings{"parallel.tp=2"}},
+        {"sim.reduce_us", "10", "500", ranks},
+        {"sim.straggler_factor", "1", "50", ranks},
+        {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},
     };
     if (KVTWIN_TEST_SIMGRID) {  // the event heap shares nothing; here eight GPUs share one host's memory
       knobs.push_back({"sim.dram_shared", "true", "false", busy() + Settings{"parallel.tp=8"}});
@@ -112,11 +119,8 @@ class Knobs : public testing::Test {
 const std::map<std::string, std::string>& single_valued() {
   static const std::map<std::string, std::string> keys = {
       {"workload.generate.kind", "agents"},
-      {"parallel.rank_model", "instances"},
-      {"cluster.engines", "2"},
       {"cluster.prefill", "1"},
       {"cluster.decode", "1"},
-      {"cluster.route", "random"},
   };
   return keys;
 }

@@ -151,6 +151,9 @@ TEST_F(BadInput, TypesAndRanges) {
   refused_set("cache.page_tokens=99999999999999999999", {"--set", "cache.page_tokens", "an integer"});
   refused_set("cache.pagetokens=3", {"--set", "\"cache.page_tokens\"?"});
   refused_set("parallel.tp=3", {"3"});
+  refused_set("parallel.rank_model=threads", {"parallel.rank_model", "lockstep", "instances"});
+  refused_set("cluster.route=random", {"cluster.route", "round_robin", "prefix_affinity"});
+  refused_set("sim.straggler_factor=2", {"sim.straggler_factor", "parallel.rank_model"});
   refused_set("workload.trace=caf\xe9.jsonl", {"--set", "workload.trace", "UTF-8"});
   refused_set("workload.time_scale=0", {"--set", "workload.time_scale", "at least"});
 }

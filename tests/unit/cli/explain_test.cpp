@@ -211,5 +211,58 @@ TEST_F(Explain, RefusesWhatItCantTell) {
   refused({"explain", folder / "gone", "--request", "0"}, {"trace.jsonl", "No such file"});
 }
 
+// One prompt that comes back after L1 and L2 have lost it, from drives of that speed.
+std::string told_of_return(const Settings& more) {
+  const Folder folder;
+  const Settings settings{"workload.generate.kind=returning",
+                          "workload.generate.prompt_tokens=8320",
+                          "workload.generate.question_tokens=128",
+                          "workload.generate.working_set_tokens=66560",
+                          "workload.generate.requests=9",
+                          "workload.generate.prompt_tokens_per_second=400",
+                          "tiers.device.tokens=16640",
+                          "tiers.host.tokens=24960",
+                          "tiers.disk.tokens=1000000",
+                          "cache.prefetch_policy=wait_complete"};
+  simulate_to(folder, "run", settings + more, false);
+  const Outcome outcome = run({"explain", folder / "run", "--request", "8"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return outcome.out;
+}
+
+void expect_told(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST_F(Explain, SaysWhatL3DidAndWhetherItPaid) {
+  expect_told(told_of_return({"hardware.disk_read_gbps=0.5"}),
+              {"L3          asked for 8,256 tokens at ", "which neither the device nor the host had",
+               "found 8,192 tokens on disk at ", "fetched 8,192 tokens to the host in 2.15 s, 0.5 GB/s",
+               "8192 on disk, 128 to compute",
+               "worth it?   fetching 8,192 tokens took 2.16 s; computing them would have taken about 0.201 s: this L3 "
+               "is too slow for this model (see sglang issues 26305 and 12809)"});
+  const std::string fast = told_of_return({"hardware.disk_read_gbps=50"});
+  expect_told(fast, {"49.8 GB/s", "computing them would have taken about 0.201 s: it paid\n"});
+}
+
+TEST_F(Explain, SaysWhyL3WasNotWaitedFor) {
+  expect_told(
+      told_of_return({"hardware.disk_read_gbps=0.5", "cache.prefetch_policy=timeout",
+                      "cache.prefetch_timeout_base_s=0.2", "cache.prefetch_timeout_per_ki_token_s=0",
+                      "cache.storage_batch_pages=32"}),
+      {"stopped at ", "with 0 tokens there, by timeout: it had taken longer than the prefetch_timeout keys allow",
+       "8,192 tokens of what L3 had were computed after the stop",
+       "8320 to compute, of which 8192 are in L3 and the fetch was stopped",
+       "worth it?   the request waited 0.2 s for L3, and nothing came of it"});
+  expect_told(told_of_return({"cache.prefetch_policy=best_effort"}), {"when best_effort let the request go on"});
+  expect_told(told_of_return({"cache.prefetch_min_tokens=10000"}),
+              {"not asked for 8,256 tokens at ", ": fewer than cache.prefetch_min_tokens (10000)"});
+  expect_told(told_of_return({"cache.path=direct"}),
+              {"found 8,192 tokens; loaded straight to the device from ", "it paid\n"});
+  const std::string without = told_of_return({"tiers.disk.tokens=0"});
+  EXPECT_EQ(without.find("L3"), std::string::npos) << without;
+  EXPECT_EQ(without.find("worth it?"), std::string::npos) << without;
+}
+
 }  // namespace
 }  // namespace kvtwin::test

@@ -334,7 +334,6 @@ TEST(SglangFlags, WhatIsNotServedIsRefusedByItsKey) {
            {kHost + "--hicache-io-backend kernel_ascend", "cache.io (--from-sglang-flags --hicache-io-backend)"},
            {"--schedule-policy lof", "scheduler.order (--from-sglang-flags --schedule-policy)"},
            {"--kv-cache-dtype nvfp4", "model.kv_dtype (--from-sglang-flags --kv-cache-dtype)"},
-           {"--dp 2", "cluster.engines (--from-sglang-flags --dp)"},
            {"--disaggregation-mode decode", "cluster.decode (--from-sglang-flags --disaggregation-mode)"},
            {"--model-path mistralai/Mistral-7B", "model.name (--from-sglang-flags --model-path)"}}) {
     expect_refused([&] { make_setup(from_flags(flags)); }, {part});

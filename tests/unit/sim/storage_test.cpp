@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "sim/world_core.hpp"
+#include "sim/seats.hpp"
 #include "world_script.hpp"
 
 namespace kvtwin::test {
@@ -358,23 +358,25 @@ TEST_P(SharedStorage, RootAndPoolAreSharedByAll) {
 // What crosses the host's memory by what `first` does, and `then` a second later.
 Bytes dram_of(const std::function<void(Substrate&)>& first, const std::function<void(Substrate&)>& then) {
   struct Alone final : FlowBackend {  // every flow at 10 bytes a ns
-    void start_flow(std::uint32_t slot, const Flow&) override {
+    void start_flow(std::uint32_t, std::uint32_t slot, const Flow&) override {
       core->flow_rate(slot, Instant{core->now(), 0.0}, 10.0);
       core->flow_ended(slot);
     }
-    void stop_flow(std::uint32_t) override {}
+    void stop_flow(std::uint32_t, std::uint32_t) override {}
     WorldCore* core = nullptr;
   } backend;
   WorldConfig config = storage_config();
   config.ranks = 2;
-  WorldCore core(config, backend);
+  Seats seats(config, backend);
+  WorldCore& core = seats.core(0);
   backend.core = &core;
   ListedInputs source({arrival(0, 0), arrival(kNsPerSecond, 1)});
   LoggingHandler handler(core, [&](Substrate& s, const Input& input) {
     if (const auto* a = std::get_if<Arrival>(&input.what)) (a->request == 0 ? first : then)(s);
   });
-  core.begin(source, handler);
-  while (core.next_time() != kNever) core.step();
+  InputHandler* const only = &handler;
+  seats.begin(source, std::span(&only, 1), nullptr);
+  while (seats.next_time() != kNever) seats.step();
   return core.dram_bytes();
 }
 

@@ -1,0 +1,278 @@
+#include "cli/sweep_words.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+namespace kvtwin {
+namespace {
+
+constexpr double kEqual = 1.01;  // times as long is still equal
+
+std::string short_number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, value >= 100 ? "%.0f" : "%.2g", value);
+  return text;
+}
+
+// Finds a cell by its case and the axes' indices, of which the case may pin some.
+class Index {
+ public:
+  explicit Index(const SweepPlan& plan) : plan_(plan), cells_(plan.cells()) {
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      numbers_[{cells_[i].of_case, cells_[i].indices}] = i;
+      if (first_.size() <= cells_[i].of_case) first_.resize(cells_[i].of_case + 1, i);
+    }
+  }
+  bool pins(std::size_t of_case, std::size_t axis) const { return !cells_[first_[of_case]].indices[axis]; }
+  std::size_t at(std::size_t of_case, std::vector<std::optional<std::size_t>> indices) const {
+    for (std::size_t axis = 0; axis < indices.size(); ++axis) {
+      if (pins(of_case, axis)) indices[axis] = std::nullopt;
+    }
+    return numbers_.at({of_case, indices});
+  }
+  // All combinations of those axes; the others are 0.
+  std::vector<std::vector<std::optional<std::size_t>>> combinations(const std::vector<std::size_t>& axes) const {
+    std::vector<std::vector<std::optional<std::size_t>>> list{
+        std::vector<std::optional<std::size_t>>(plan_.axes.size(), 0)};
+    for (const std::size_t axis : axes) {
+      std::vector<std::vector<std::optional<std::size_t>>> longer;
+      for (const auto& one : list) {
+        for (std::size_t value = 0; value < plan_.axes[axis].values.size(); ++value) {
+          longer.push_back(one);
+          longer.back()[axis] = value;
+        }
+      }
+      list = std::move(longer);
+    }
+    return list;
+  }
+
+ private:
+  const SweepPlan& plan_;
+  std::vector<SweepCell> cells_;
+  std::map<std::pair<std::size_t, std::vector<std::optional<std::size_t>>>, std::size_t> numbers_;
+  std::vector<std::size_t> first_;  // cell of each case
+};
+
+double mean_ttft(const SweepRows& rows, std::size_t cell) { return rows[cell].value("ttft_mean_s", 0.0); }
+
+// Where log(ratio) crosses log(kEqual) on the line between two points of (log x, log ratio).
+double crossing(double x0, double ratio0, double x1, double ratio1) {
+  const double a = std::log(ratio0 / kEqual), b = std::log(ratio1 / kEqual);
+  if (x0 <= 0) return x1;  // no logarithm
+  return std::exp(std::log(x0) + (std::log(x1) - std::log(x0)) * a / (a - b));
+}
+
+std::string figure_text(const nlohmann::ordered_json& row, const std::string& name) {
+  if (!row.contains(name) || !row.at(name).is_number()) return "-";
+  const double value = row.at(name).get<double>();
+  char text[40];
+  const bool whole = row.at(name).is_number_integer();
+  std::snprintf(text, sizeof text, whole ? "%.0f" : value >= 100 ? "%.1f" : "%.4f", value);
+  return text;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.insert(0, width > text.size() ? width - text.size() : 0, ' ');
+  return text;
+}
+
+std::string cases_table(const SweepPlan& plan, const SweepRows& rows, const Index& index, const std::string& figure,
+                        std::vector<std::optional<std::size_t>> combination) {
+  const std::size_t along = *plan.along_axis();
+  std::string text = padded(plan.along, 0);
+  const std::size_t first = std::max<std::size_t>(plan.along.size(), 8);
+  text.resize(first, ' ');
+  for (const SweepCase& one : plan.cases) text += "  " + padded(one.name, 10);
+  text += "\n";
+  for (std::size_t value = 0; value < plan.axes[along].values.size(); ++value) {
+    combination[along] = value;
+    text += padded(plan.axes[along].values[value].text, first);
+    for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+      text += "  " + padded(figure_text(rows[index.at(c, combination)], figure),
+                            std::max<std::size_t>(10, plan.cases[c].name.size()));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
+  constexpr std::size_t kMostLines = 60;
+  const std::vector<SweepCell> cells = plan.cells();
+  std::size_t width = 10;
+  for (const SweepCell& cell : cells) width = std::max(width, plan.name_of(cell).size());
+  std::string text(width, ' ');
+  for (const std::string& figure : plan.show) text += "  " + padded(figure, 12);
+  text += "\n";
+  for (std::size_t i = 0; i < cells.size() && i < kMostLines; ++i) {
+    std::string name = plan.name_of(cells[i]);
+    name.resize(width, ' ');
+    text += name;
+    for (const std::string& figure : plan.show) {
+      text += "  " + padded(figure_text(rows[i], figure), std::max<std::size_t>(12, figure.size()));
+    }
+    text += "\n";
+  }
+  if (cells.size() > kMostLines) text += "and " + std::to_string(cells.size() - kMostLines) + " more cells\n";
+  return text;
+}
+
+// "below about 1.5 to 2.3 GB/s", "nowhere or above about 50 GB/s": where the first case of all of these is slower.
+std::string range_text(const std::vector<const Crossover*>& group, const SweepPlan& plan) {
+  const std::string unit = unit_of(plan.along).empty() ? "" : " " + unit_of(plan.along);
+  std::string text;
+  for (const auto& [where, word] : {std::pair{Slower::below, "below about "},
+                                    {Slower::above, "above about "},
+                                    {Slower::everywhere, "everywhere"},
+                                    {Slower::nowhere, "nowhere"}}) {
+    double least = 1e300, most = 0;
+    for (const Crossover* one : group) {
+      if (one->slower != where) continue;
+      least = std::min(least, one->at);
+      most = std::max(most, one->at);
+    }
+    if (least > most) continue;  // there is none
+    text += (text.empty() ? "" : " or ") + std::string(word);
+    if (where == Slower::everywhere || where == Slower::nowhere) continue;
+    text += short_number(least);
+    if (short_number(most) != short_number(least)) text += " to " + short_number(most);
+    text += unit;
+  }
+  return text;
+}
+
+// hardware.name -> hardware, cache.page_tokens -> page_tokens
+std::string short_name(std::string name) {
+  if (name.ends_with(".name")) name.erase(name.size() - 5);
+  return name.substr(name.rfind('.') + 1);
+}
+
+}  // namespace
+
+std::string unit_of(std::string_view key) {
+  key = key.substr(0, key.find('+'));
+  for (const auto& [end, unit] : {std::pair{"_gbps", "GB/s"},
+                                  {"_us", "us"},
+                                  {"_s", "s"},
+                                  {".gib", "GiB"},
+                                  {"tokens", "tokens"},
+                                  {"per_second", "a second"}}) {
+    if (key.ends_with(end)) return unit;
+  }
+  return "";
+}
+
+std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& rows) {
+  std::vector<Crossover> list;
+  const auto along = plan.along_axis();
+  if (!along) return list;
+  const Index index(plan);
+  for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
+    const std::size_t a = plan.case_named(plan.pairs[pair].first), b = plan.case_named(plan.pairs[pair].second);
+    std::vector<std::size_t> others;
+    for (std::size_t axis = 0; axis < plan.axes.size(); ++axis) {
+      if (axis != *along && !(index.pins(a, axis) && index.pins(b, axis))) others.push_back(axis);
+    }
+    for (auto combination : index.combinations(others)) {
+      Crossover one;
+      one.pair = pair;
+      one.settings.resize(plan.axes.size());
+      for (const std::size_t axis : others) one.settings[axis] = combination[axis];
+      const std::vector<SweepValue>& values = plan.axes[*along].values;
+      std::vector<double> ratios;
+      for (std::size_t value = 0; value < values.size(); ++value) {
+        combination[*along] = value;
+        const double base = mean_ttft(rows, index.at(b, combination));
+        ratios.push_back(base > 0 ? mean_ttft(rows, index.at(a, combination)) / base : 1);
+      }
+      one.first_ratio = ratios.front();
+      one.last_ratio = ratios.back();
+      // From the top down, the last change counts.
+      const bool slower_last = ratios.back() > kEqual;
+      one.slower = slower_last ? Slower::everywhere : Slower::nowhere;
+      for (std::size_t value = values.size() - 1; value-- > 0;) {
+        if ((ratios[value] > kEqual) == slower_last) continue;
+        one.slower = slower_last ? Slower::above : Slower::below;
+        one.at = crossing(*values[value].number, ratios[value], *values[value + 1].number, ratios[value + 1]);
+        break;
+      }
+      list.push_back(std::move(one));
+    }
+  }
+  return list;
+}
+
+std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
+  constexpr std::size_t kMostTables = 12;
+  const auto along = plan.along_axis();
+  if (!along || plan.cases.empty()) return cells_table(plan, rows);
+  const Index index(plan);
+  std::vector<std::size_t> others;
+  for (std::size_t axis = 0; axis < plan.axes.size(); ++axis) {
+    if (axis != *along) others.push_back(axis);
+  }
+  const auto combinations = index.combinations(others);
+  std::string text;
+  std::size_t tables = 0;
+  const bool all = combinations.size() * plan.show.size() <= kMostTables;  // else the first figure only
+  for (const auto& combination : combinations) {
+    for (const std::string& figure : plan.show) {
+      if ((!all && figure != plan.show.front()) || ++tables > kMostTables) continue;
+      std::string heading = figure;
+      for (const std::size_t axis : others) {
+        heading += ", " + plan.axes[axis].name + "=" + plan.axes[axis].values[*combination[axis]].text;
+      }
+      text += heading + "\n" + cases_table(plan, rows, index, figure, combination) + "\n";
+    }
+  }
+  return all ? text : text + "All figures of all cells are in sweep.csv.\n\n";
+}
+
+// By the first of the axes that tell crossovers of a pair apart; over the others it gives the range.
+std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& crossovers) {
+  std::string sentence;
+  for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
+    std::vector<const Crossover*> all;
+    for (const Crossover& one : crossovers) {
+      if (one.pair == pair) all.push_back(&one);
+    }
+    if (all.empty()) continue;
+    const auto& [a, b] = plan.pairs[pair];
+    std::size_t axis = 0;
+    while (axis < plan.axes.size() && !all.front()->settings[axis]) ++axis;
+    const std::string whole = range_text(all, plan);
+    std::string words = whole + " " + a + " is slower than " + b;
+    if (whole == "nowhere" || whole == "everywhere") {
+      double least = 1e300, most = 0;
+      for (const Crossover* one : all) {
+        least = std::min({least, one->first_ratio, one->last_ratio});
+        most = std::max({most, one->first_ratio, one->last_ratio});
+      }
+      words = a + " is " + whole + " slower than " + b + " (its mean TTFT is " + short_number(least) + " to " +
+              short_number(most) + " times the other's)";
+    } else if (axis < plan.axes.size() && plan.axes[axis].values.size() > 1) {
+      words += " (" + short_name(plan.axes[axis].name);
+      for (std::size_t value = 0; value < plan.axes[axis].values.size(); ++value) {
+        std::vector<const Crossover*> group;
+        for (const Crossover* one : all) {
+          if (one->settings[axis] == value) group.push_back(one);
+        }
+        std::string range = range_text(group, plan);
+        // What has been said needn't be again.
+        for (const std::string_view begin : {"below about ", "above about "}) {
+          const bool only = whole.starts_with(begin) && whole.find(" or ") == std::string::npos;
+          if (only && range.starts_with(begin)) range.erase(0, begin.size());
+        }
+        words += (value == 0 ? " " : ", ") + plan.axes[axis].values[value].text + ": " + range;
+      }
+      words += ")";
+    }
+    sentence += (sentence.empty() ? "" : "; ") + words;
+  }
+  return sentence;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,41 @@
+// What a sweep's rows amount to: crossovers of pairs of cases along the sweep's x axis, the tables on the terminal,
+// and the sentence at the end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/sweep_plan.hpp"
+
+namespace kvtwin {
+
+// Rows of figures by cell, in the order of SweepPlan::cells().
+using SweepRows = std::vector<nlohmann::ordered_json>;
+
+// Along the x axis, by mean TTFT: where the first case of a pair is slower than the second. Slower means by more than
+// 1 %; what is less is called equal. Interpolated on logarithmic axes between the two cells around it.
+enum class Slower : std::uint8_t { nowhere, everywhere, below, above };
+struct Crossover {
+  std::size_t pair = 0;                              // of SweepPlan::pairs
+  std::vector<std::optional<std::size_t>> settings;  // of the axes: those that neither is pinned to, but `along`
+  Slower slower = Slower::nowhere;
+  double at = 0;                           // below, above
+  double first_ratio = 1, last_ratio = 1;  // of the mean TTFTs, at the lowest and the highest value
+};
+
+std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& rows);
+
+// GB/s for hardware.remote_gbps; empty if the key doesn't tell.
+std::string unit_of(std::string_view key);
+
+// One table for each shown figure and combination of the axes besides `along`, cases side by side; when those are
+// many, or there is no such axis, one line a cell.
+std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows);
+// One line: of each pair, below what its first case is slower. Empty without pairs.
+std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& crossovers);
+
+}  // namespace kvtwin

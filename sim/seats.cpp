@@ -1,0 +1,233 @@
+#include "sim/seats.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+// What moves takes `factor` times as long; links are slowed by their rates.
+class SlowCost final : public CostModel {
+ public:
+  SlowCost(const CostModel& cost, double factor) : cost_(cost), factor_(factor) {}
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
+    return cost_.forward_ns(shape, steps);
+  }
+  TransferCost transfer(const Plan& plan) const override { return slowed(cost_.transfer(plan)); }
+  TransferCost storage(const StorageWork& work) const override { return slowed(cost_.storage(work)); }
+
+ private:
+  TransferCost slowed(TransferCost cost) const {
+    cost.latency_ns = static_cast<TimeNs>(static_cast<double>(cost.latency_ns) * factor_);
+    const double rate = static_cast<double>(cost.bytes_per_second) / factor_;
+    if (cost.bytes_per_second != 0)
+      cost.bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(rate));
+    return cost;
+  }
+
+  const CostModel& cost_;
+  double factor_;
+};
+
+}  // namespace
+
+// ---- making ----------------------------------------------------------------------------------------------
+
+Seats::Seats(const WorldConfig& config, FlowBackend& backend)
+    : engines_(config.engines), ranks_(config.instances ? config.ranks : 1), reduce_ns_(config.reduce_ns) {
+  KV_CHECK(config.cost != nullptr, "a world needs a cost model");
+  KV_CHECK(engines_ > 0 && ranks_ > 0, "a world has at least one seat");
+  KV_CHECK(reduce_ns_ >= 1000, "ranks that see different news poll in time");
+  turns_.resize(engines_ * ranks_);
+  make_stores(config);
+  for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
+    SeatPlace place{static_cast<std::uint32_t>(seat), shared_, turns_[seat], config.instances ? this : nullptr, {}};
+    // The remote tier is everyone's; a disk is an engine's, or of the rank that has its own part of each page.
+    for (std::size_t i = 0; i < config.storage.size(); ++i) {
+      const StorageTier& tier = config.storage[i];
+      const std::size_t owner = tier.tier == Tier::remote ? 0 : seat;
+      place.stores[static_cast<std::size_t>(tier.tier)] = &stores_[owner * config.storage.size() + i];
+    }
+    cores_.push_back(std::make_unique<WorldCore>(config_of(config, seat), backend, place));
+  }
+  if (!config.instances) return;
+  groups_.resize(engines_);
+  for (Group& group : groups_) group.reductions.resize(ranks_);
+}
+
+Seats::~Seats() = default;
+
+WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
+  WorldConfig own = config;
+  // Seat 0 draws what the only seat of a world draws.
+  own.seed = config.seed + seat * 0x9E3779B97F4A7C15u;
+  const std::size_t rank = seat % ranks_;
+  const double factor = config.instances && rank < config.slower.size() ? config.slower[rank] : 1.0;
+  if (factor == 1.0) return own;
+  KV_CHECK(factor > 0.0, "a rank isn't slower by nothing");
+  for (std::uint64_t* rate :
+       {&own.h2d_bytes_per_second, &own.d2h_bytes_per_second, &own.both_ways_bytes_per_second,
+        &own.dram_bytes_per_second, &own.root_bytes_per_second, &own.disk_read_bytes_per_second,
+        &own.disk_write_bytes_per_second, &own.nic_bytes_per_second, &own.fabric_bytes_per_second}) {
+    if (*rate != 0) *rate = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(*rate) / factor));
+  }
+  slow_costs_.push_back(std::make_unique<SlowCost>(*config.cost, factor));
+  own.cost = slow_costs_.back().get();
+  return own;
+}
+
+// A remote tier's pages are whole ones; ranks put their parts there one by one.
+void Seats::make_stores(const WorldConfig& config) {
+  for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
+    for (const StorageTier& tier : config.storage) {
+      stores_.emplace_back(tier.tier == Tier::remote ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
+    }
+  }
+}
+
+// ---- the stream of inputs --------------------------------------------------------------------------------
+
+void Seats::begin(InputSource& source, std::span<InputHandler* const> handlers, InputRoute* route) {
+  KV_CHECK(handlers.size() == cores_.size(), "each seat has a handler");
+  KV_CHECK(engines_ == 1 || route != nullptr, "several engines need a route");
+  source_ = &source;
+  route_ = route;
+  for (std::size_t seat = 0; seat < cores_.size(); ++seat) cores_[seat]->begin(*handlers[seat]);
+  has_arrival_ = source_->next(arrival_);
+}
+
+// A handful of seats: their next times lie side by side, and only those that changed are asked.
+TimeNs Seats::next_time() {
+  due_ = kNever;
+  for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
+    Turn& turn = turns_[seat];
+    if (turn.stale) {
+      turn.due = cores_[seat]->next_time();
+      turn.stale = false;
+    }
+    if (turn.due >= due_) continue;
+    due_ = turn.due;
+    first_ = seat;
+  }
+  return has_arrival_ ? std::min(due_, std::max(shared_.now, arrival_.now)) : due_;
+}
+
+void Seats::step() {
+  if (due_ == kNever || (has_arrival_ && due_ > std::max(shared_.now, arrival_.now))) {
+    deliver_arrival();
+    return;
+  }
+  shared_.now = due_;
+  cores_[first_]->step();
+}
+
+// To every rank of its engine.
+void Seats::deliver_arrival() {
+  KV_CHECK(has_arrival_, "a world was asked to go on with nothing left to do");
+  shared_.now = std::max(shared_.now, arrival_.now);
+  arrival_.now = shared_.now;
+  const std::size_t engine = engines_ == 1 ? 0 : route_->engine_of(arrival_);
+  const bool all = engine == InputRoute::kEveryEngine;
+  KV_CHECK(all || engine < engines_, "an input goes to an engine that there is");
+  const std::size_t from = all ? 0 : engine * ranks_;
+  const std::size_t to = all ? cores_.size() : from + ranks_;
+  for (std::size_t seat = from; seat < to; ++seat) cores_[seat]->deliver(arrival_);
+  has_arrival_ = source_->next(arrival_);
+}
+
+void Seats::set_progress(void (*tick)(void* context, TimeNs now), void* context) {
+  shared_.tick = tick;
+  shared_.tick_context = context;
+}
+
+bool Seats::quiet() const {
+  return std::ranges::all_of(cores_, [](const auto& core) { return core->quiet(); });
+}
+
+// ---- what ranks do together ------------------------------------------------------------------------------
+
+void Seats::reduction_entered(std::uint32_t seat, std::uint32_t slot) {
+  Group& group = group_of(seat);
+  group.reductions[seat % ranks_].push_back(slot);
+  if (std::ranges::any_of(group.reductions, [](const auto& entered) { return entered.empty(); })) return;
+  ReduceVector least = core_of(seat, 0).reduction(group.reductions[0].front());
+  for (std::size_t rank = 1; rank < ranks_; ++rank) {
+    const ReduceVector& values = core_of(seat, rank).reduction(group.reductions[rank].front());
+    for (std::size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], values[i]);
+  }
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    core_of(seat, rank).answer_reduction(group.reductions[rank].front(), least, shared_.now + reduce_ns_);
+    group.reductions[rank].pop_front();
+  }
+}
+
+Seats::JointPass& Seats::pass_of(std::uint32_t seat, std::uint64_t ordinal) {
+  Group& group = group_of(seat);
+  while (ordinal - group.first_pass >= group.passes.size()) {
+    group.passes.emplace_back().slots.assign(ranks_, kNoSlotIndex);
+  }
+  return group.passes[ordinal - group.first_pass];
+}
+
+void Seats::pass_started(std::uint32_t seat, std::uint64_t ordinal, std::uint32_t slot) {
+  JointPass& pass = pass_of(seat, ordinal);
+  pass.slots[seat % ranks_] = slot;
+  ++pass.started;
+  pass.start = shared_.now;
+  settle(seat, pass);
+}
+
+void Seats::pass_ready(std::uint32_t seat, std::uint64_t ordinal) {
+  JointPass& pass = pass_of(seat, ordinal);
+  ++pass.ready;
+  settle(seat, pass);
+}
+
+void Seats::pass_failed(std::uint32_t seat, std::uint64_t ordinal) {
+  JointPass& pass = pass_of(seat, ordinal);
+  pass.failed = true;
+  settle(seat, pass);
+}
+
+void Seats::pass_cancelled(std::uint32_t seat, std::uint64_t ordinal) {
+  JointPass& pass = pass_of(seat, ordinal);
+  if (pass.cancel_time >= 0) return;
+  pass.cancel_time = shared_.now;
+  pass.settled = false;
+  settle(seat, pass);
+}
+
+void Seats::pass_ended(std::uint32_t seat, std::uint64_t ordinal) {
+  Group& group = group_of(seat);
+  ++pass_of(seat, ordinal).ended;
+  while (!group.passes.empty() && group.passes.front().ended == ranks_) {
+    group.passes.pop_front();
+    ++group.first_pass;
+  }
+}
+
+// When the pass's end is known, every rank gets it.
+void Seats::settle(std::uint32_t seat, JointPass& pass) {
+  if (pass.started < ranks_ || pass.settled || (!pass.failed && pass.ready < ranks_)) return;
+  pass.settled = true;
+  PassEnd end;
+  if (pass.failed) {
+    end = {Status::gate_failed, 0, shared_.now - pass.start, shared_.now};
+  } else {
+    PassGates gates;
+    std::size_t slowest = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const WorldCore& core = core_of(seat, rank);
+      const PassGates own = core.pass_gates(pass.slots[rank]);
+      gates.first_step_ns = std::max(gates.first_step_ns, own.first_step_ns);
+      gates.finish = std::max(gates.finish, own.finish);
+      if (core.pass_ns(pass.slots[rank]) > core_of(seat, slowest).pass_ns(pass.slots[slowest])) slowest = rank;
+    }
+    end = core_of(seat, slowest).plan_pass(pass.slots[slowest], pass.start, gates, pass.cancel_time);
+  }
+  for (std::size_t rank = 0; rank < ranks_; ++rank) core_of(seat, rank).end_pass_at(pass.slots[rank], pass.start, end);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,111 @@
+// The storage tiers' experiments that ship, each with a small part of its grid: they run, and what they say is
+// physically sound.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+struct Swept {
+  std::vector<Json> rows;
+  Json plan;
+
+  // The row whose settings all are `wanted`.
+  const Json& row(const Json& wanted) const {
+    for (const Json& row : rows) {
+      bool fits = true;
+      for (const auto& [name, value] : wanted.items()) {
+        fits = fits && (row.at(name) == value || (row.at(name).is_null() && name != "case"));
+      }
+      if (fits) return row;
+    }
+    throw std::runtime_error("no row " + wanted.dump());
+  }
+  double ttft(const Json& wanted) const { return row(wanted).at("ttft_mean_s"); }
+};
+
+Swept sweep(const std::string& name, const std::vector<std::string>& more) {
+  std::vector<std::string> words{"sweep", KVTWIN_SOURCE_DIR "/experiments/" + name, "--world", kAnyWorld, "--json"};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome outcome = run(words);
+  if (outcome.exit_code != 0) throw std::runtime_error(outcome.err);
+  Swept swept;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) swept.rows.push_back(Json::parse(line));
+  swept.plan = swept.rows.back();
+  swept.rows.pop_back();
+  EXPECT_EQ(swept.plan.at("cells"), swept.rows.size());
+  return swept;
+}
+
+TEST(Experiments, TerminationASlowL3LosesToComputing) {
+  const Swept swept =
+      sweep("termination.toml", {"--vary", "hardware.disk_read_gbps=1,7,50", "--set", "workload.generate.visits=2"});
+  ASSERT_EQ(swept.rows.size(), 25U);
+  const double recompute = swept.ttft({{"case", "recompute"}});
+  for (const double stalls : {0.0, 0.05}) {
+    for (const char* policy : {"wait_complete", "timeout", "timeout, tight"}) {
+      double before = 1e9;
+      for (const double rate : {1.0, 7.0, 50.0}) {
+        const double ttft =
+            swept.ttft({{"case", policy}, {"sim.storage_stall_share", stalls}, {"hardware.disk_read_gbps", rate}});
+        EXPECT_LT(ttft, before) << policy << " " << rate;
+        before = ttft;
+      }
+      EXPECT_LT(before, recompute) << policy;
+    }
+    for (const double rate : {1.0, 7.0, 50.0}) {
+      const Json& row =
+          swept.row({{"case", "best_effort"}, {"sim.storage_stall_share", stalls}, {"hardware.disk_read_gbps", rate}});
+      EXPECT_LT(row.at("ttft_mean_s").get<double>(), 1.02 * recompute);
+    }
+  }
+  EXPECT_GT(swept.ttft({{"case", "wait_complete"}, {"hardware.disk_read_gbps", 1.0}}), 2 * recompute);
+  const std::string sentence = swept.plan.at("sentence");
+  EXPECT_TRUE(sentence.starts_with("below about ")) << sentence;
+  EXPECT_NE(sentence.find("GB/s wait_complete is slower than recompute"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("best_effort is nowhere slower than recompute"), std::string::npos) << sentence;
+}
+
+TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {
+  const Swept swept =
+      sweep("hierarchy.toml", {"--vary", "hardware.name=h100-pcie5", "--vary", "workload.generate.prompt_tokens=16384",
+                               "--vary", "hardware.disk_read_gbps+hardware.remote_gbps=1,40"});
+  ASSERT_EQ(swept.rows.size(), 13U);
+  const auto ttft = [&](const char* name, double rate) {
+    return swept.ttft({{"case", name}, {"hardware.disk_read_gbps+hardware.remote_gbps", rate}});
+  };
+  for (const std::string medium : {"disk", "pool"}) {
+    const std::string via = "host + " + medium, direct = medium + ", direct", both = via + ", direct";
+    EXPECT_LT(ttft(via.c_str(), 1), ttft(direct.c_str(), 1)) << "without L2, all of it comes from the slow L3";
+    EXPECT_LT(ttft(direct.c_str(), 40), ttft(via.c_str(), 40)) << "two hops take longer than one";
+    EXPECT_LT(ttft(both.c_str(), 40), ttft(via.c_str(), 40));
+    EXPECT_LT(ttft("host only", 0), ttft(via.c_str(), 1));
+    EXPECT_LT(ttft(via.c_str(), 40), ttft("host only", 0));
+  }
+}
+
+TEST(Experiments, LayoutObjectsCostWhatTheyCost) {
+  const Swept swept = sweep("layout.toml", {"--vary", "hardware.remote_object_us=0.3,100", "--vary",
+                                            "cache.page_tokens=64", "--set", "workload.generate.visits=2"});
+  ASSERT_EQ(swept.rows.size(), 10U);
+  const auto row = [&](const char* name, double cost) {
+    return swept.row({{"case", name}, {"hardware.remote_object_us", cost}});
+  };
+  EXPECT_EQ(row("layer_first", 0.3).at("objects_a_page"), 64);
+  EXPECT_EQ(row("page_first", 0.3).at("objects_a_page"), 1);
+  EXPECT_EQ(row("page_first, K and V apart", 0.3).at("objects_a_page"), 2);
+  // 128 KiB an object, a quarter of 100 us each.
+  EXPECT_NEAR(row("layer_first", 100).at("l3_read_gbps").get<double>(), 5.24, 0.05);
+  EXPECT_GT(row("page_first", 100).at("l3_read_gbps").get<double>(), 150);
+  EXPECT_GT(row("layer_first", 100).at("ttft_mean_s").get<double>(),
+            2 * row("page_first", 100).at("ttft_mean_s").get<double>());
+}
+
+}  // namespace
+}  // namespace kvtwin::test

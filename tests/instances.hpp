@@ -1,0 +1,163 @@
+// One engine's ranks as policies of their own (parallel.rank_model = instances) in the event heap: random engines with
+// storage tiers, random traffic, ranks of unequal speed, and failures on some of them. What each rank came to.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policy/decorators.hpp"
+#include "policy/engine.hpp"
+#include "policy/page_key.hpp"
+#include "sim/world.hpp"
+#include "tests/engine_traffic.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+
+// Linear, with whole numbers. Storage is far enough away for its order to differ among ranks.
+class RankCost final : public CostModel {
+ public:
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
+    return static_cast<TimeNs>(20'000 + 500 * shape.prefill_tokens + 10'000 * steps);
+  }
+  TransferCost transfer(const Plan& plan) const override { return {2'000, plan.bytes, 0}; }
+  TransferCost storage(const StorageWork& work) const override {
+    const bool moves = work.verb == StorageVerb::get || work.verb == StorageVerb::set;
+    return {work.tier == Tier::disk ? 40'000 : 15'000, moves ? work.pages * work.page_bytes * work.ranks : 0, 0};
+  }
+};
+
+struct InstancesRun {
+  EngineConfig engine;
+  TimeNs reduce_ns = 10'000;
+  std::vector<double> slower;                      // by rank
+  std::vector<std::optional<FaultShares>> faults;  // by rank; absent = none
+  std::uint64_t seed = 0, requests = 60;
+  bool instances = true;
+};
+
+struct RankResult {
+  std::uint64_t digest = 0, decisions = 0, reductions = 0;
+  std::uint64_t ended = 0, finished = 0;  // requests
+  Tokens hit_host = 0, hit_stored = 0;
+  Pages fell_short = 0;
+  bool idle = false;
+  std::string left;
+};
+
+// One rank: engine, and what stands between it and its seat.
+class Rank final : public InputHandler, public Observer {
+ public:
+  Rank(Substrate& seat, const EngineConfig& config, const std::optional<FaultShares>& faults, std::uint64_t seed) {
+    ContractTerms terms{config.shape.page_tokens};
+    terms.bursts_end_early = true;  // another rank may have cancelled it
+    Substrate* below = &seat;
+    if (faults) {
+      below = &faulty_.emplace(*below, *faults, seed);
+      terms.cancels_unasked = terms.duplicates = true;
+    }
+    checking_.emplace(*below, terms);
+    engine_.emplace(config, *checking_, decisions_, this);
+    checking_->connect(*this);
+    if (faults) faulty_->connect(*checking_);
+  }
+  InputHandler& first() { return faulty_ ? static_cast<InputHandler&>(*faulty_) : *checking_; }
+
+  void handle(const Input& input) override {
+    if (std::holds_alternative<Reduction>(input.what)) ++result_.reductions;
+    engine_->handle(input);
+  }
+  void on_event(const Event& event) override {
+    if (event.kind == EventKind::storage_fell_short) result_.fell_short += event.pages;
+    const bool finished = event.kind == EventKind::finished;
+    if (finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) ++result_.ended;
+    if (!finished) return;
+    ++result_.finished;
+    result_.hit_host += event.record->hit_host;
+    result_.hit_stored += event.record->hit_disk + event.record->hit_remote;
+  }
+  const Engine& engine() const { return *engine_; }
+  RankResult result() {
+    result_.digest = decisions_.digest();
+    result_.decisions = decisions_.count();
+    result_.idle = engine_->idle();
+    result_.left = engine_->state_summary();
+    if (result_.idle) engine_->check_invariants();
+    return result_;
+  }
+
+ private:
+  RankResult result_;
+  DecisionLog decisions_;
+  std::optional<Faulty> faulty_;
+  std::optional<Checking> checking_;
+  std::optional<Engine> engine_;
+};
+
+inline WorldConfig instances_world(const InstancesRun& run, const CostModel& cost) {
+  WorldConfig world;
+  world.ranks = run.engine.ranks;
+  world.instances = run.instances;
+  world.reduce_ns = run.reduce_ns;
+  world.slower = run.slower;
+  world.h2d_bytes_per_second = world.d2h_bytes_per_second = 100'000'000;
+  world.disk_read_bytes_per_second = world.disk_write_bytes_per_second = 50'000'000;
+  world.nic_bytes_per_second = world.fabric_bytes_per_second = 80'000'000;
+  world.layer_groups = 2;
+  world.cost = &cost;
+  for (const StorageTierConfig& tier : run.engine.storage)
+    world.storage.push_back({tier.tier, tier.pages, !tier.owned});
+  return world;
+}
+
+inline std::vector<RankResult> run_instances(const InstancesRun& run, InputSource& source) {
+  const RankCost cost;
+  const auto world = make_event_world(instances_world(run, cost));
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<InputHandler*> handlers;
+  for (std::size_t seat = 0; seat < world->seats(); ++seat) {
+    EngineConfig own = run.engine;
+    own.storage_space = storage_space({.model = "m", .tp = own.ranks, .rank = static_cast<std::uint32_t>(seat)});
+    const auto faults = seat < run.faults.size() ? run.faults[seat] : std::nullopt;
+    ranks.push_back(std::make_unique<Rank>(world->substrate_of(seat), own, faults, mix(run.seed + seat)));
+    handlers.push_back(&ranks.back()->first());
+  }
+  world->run_seats(source, handlers, nullptr);
+  std::vector<RankResult> results;
+  for (const auto& rank : ranks) results.push_back(rank->result());
+  return results;
+}
+
+inline std::vector<RankResult> run_instances(const InstancesRun& run) {
+  EngineTraffic source(run.seed, run.engine.shape.page_tokens, run.engine.device_pages * 3 / 4, run.requests);
+  return run_instances(run, source);
+}
+
+// As random_engine, with storage tiers as often as not.
+inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
+  EngineConfig e = random_engine(rng);
+  e.ranks = ranks;
+  if (rng.chance(75)) {
+    if (rng.chance(70)) e.storage.push_back({Tier::disk, rng.between(20, 400), true});
+    if (e.storage.empty() || rng.chance(60)) e.storage.push_back({Tier::remote, rng.between(20, 400), false});
+  }
+  e.path = static_cast<CachePath>(rng.below(3));
+  if (e.host_pages == 0) e.path = CachePath::direct;
+  e.storage_writers = ranks;
+  e.storage_batch_pages = rng.chance(50) ? 128 : rng.between(1, 6);
+  e.storage_write_share = rng.chance(50) ? 8192 : 512;
+  e.storage_retries = static_cast<std::uint32_t>(rng.below(3));
+  e.prefetch_policy = static_cast<PrefetchPolicy>(rng.below(3));
+  e.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(3) * 200'000);
+  e.prefetch_timeout_per_ki_token_ns = static_cast<TimeNs>(rng.below(2) * 1'000'000);
+  e.prefetch_min_tokens = rng.below(3) * 4;
+  e.prefetch_host_share = static_cast<std::uint32_t>(rng.between(200, 1024));
+  e.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));
+  return e;
+}
+
+}  // namespace kvtwin::test

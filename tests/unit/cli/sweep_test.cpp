@@ -1,0 +1,229 @@
+// kvtwin sweep: which cells there are, what they amount to, and that a sweep goes on where it was ended.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/error.hpp"
+#include "cli/sweep_plan.hpp"
+#include "cli/sweep_words.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr const char* kPlan = R"([sweep]
+along = "hardware.disk_read_gbps"
+pairs = [["waits", "none"]]
+[sweep.vary]
+seed = [1, 2]
+hardware.disk_read_gbps = [1, 10, 100.5]
+[sweep.case.waits]
+cache.prefetch_policy = "wait_complete"
+[sweep.case.none]
+tiers.disk.tokens = 0
+hardware.disk_read_gbps = 0
+)";
+
+std::vector<std::string> names(const SweepPlan& plan) {
+  std::vector<std::string> list;
+  for (const SweepCell& cell : plan.cells()) list.push_back(plan.name_of(cell));
+  return list;
+}
+
+TEST(SweepPlan, CellsAreTheProductAndWhatACaseSetsDoesNotVary) {
+  const SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
+  plan.check();
+  EXPECT_EQ(names(plan),
+            (std::vector<std::string>{
+                "case waits, seed=1, hardware.disk_read_gbps=1", "case waits, seed=1, hardware.disk_read_gbps=10",
+                "case waits, seed=1, hardware.disk_read_gbps=100.5", "case waits, seed=2, hardware.disk_read_gbps=1",
+                "case waits, seed=2, hardware.disk_read_gbps=10", "case waits, seed=2, hardware.disk_read_gbps=100.5",
+                "case none, seed=1", "case none, seed=2"}));
+  Experiment base = Experiment::from_text("[tiers]\ndisk.tokens = 1000\nhost.tokens = 1000\n", "x.toml");
+  const Experiment third = plan.experiment(base, plan.cells()[2]);
+  EXPECT_EQ(third.number("hardware.disk_read_gbps"), 100.5);
+  EXPECT_EQ(third.text("cache.prefetch_policy"), "wait_complete");
+  EXPECT_EQ(plan.experiment(base, plan.cells()[7]).integer("tiers.disk.tokens"), 0);
+  EXPECT_EQ(plan.experiment(base, plan.cells()[7]).integer("seed"), 2);
+}
+
+TEST(SweepPlan, ListsOfTheCommandLineReplaceTheFiles) {
+  SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
+  plan.vary("hardware.disk_read_gbps=5,7.5");
+  plan.vary("cache.eviction+cache.layout=lru");
+  plan.only_cases({"none"});
+  EXPECT_TRUE(plan.pairs.empty());
+  EXPECT_EQ(names(plan), (std::vector<std::string>{"case none, seed=1, cache.eviction+cache.layout=lru",
+                                                   "case none, seed=2, cache.eviction+cache.layout=lru"}));
+  EXPECT_EQ(plan.settings(plan.cells()[0]).size(), 5U);
+}
+
+TEST(SweepPlan, RefusesWhatMakesNoSense) {
+  const auto refused = [](const std::string& text, const std::vector<std::string>& lists, const std::string& part) {
+    try {
+      SweepPlan plan = SweepPlan::from_text(text, "x.toml");
+      for (const std::string& list : lists) plan.vary(list);
+      plan.check();
+      for (const SweepCell& cell : plan.cells()) plan.experiment(Experiment::from_text("", "x.toml"), cell);
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      return;
+    }
+    ADD_FAILURE() << "not refused: " << part;
+  };
+  refused("", {}, "nothing varies; give --vary key=a,b,c");
+  refused("", {"seed"}, "--vary seed: must be key=a,b,c");
+  refused("", {"seed="}, "seed has no values");
+  refused("", {"seed=1,,2"}, "empty value");
+  refused("", {"seed=1,2,"}, "empty value");
+  refused("", {"seed=1,2,1"}, "seed lists 1 twice");
+  refused("", {"seed=1,x"}, "it must be an integer");
+  refused("", {"sead=1,2"}, "did you mean \"seed\"?");
+  refused("", {"seed+=1"}, "names no key");
+  refused("", {"seed=1,2", "seed+cache.page_tokens=1"}, "seed varies twice");
+  refused("[sweep]\nallong = \"seed\"", {}, "x.toml:2: sweep.allong");
+  refused("[sweep]\nwarm_up = 1.0", {}, "from 0 to below 1");
+  refused("[sweep.vary]\nseed = 3", {}, "x.toml:2: seed must be a list of values");
+  refused("[sweep.vary]\nseed = [[1]]", {}, "must be a string, a number or true/false");
+  refused("[sweep]\nalong = \"sed\"\n[sweep.vary]\nseed = [1]", {}, "did you mean \"seed\"?");
+  refused("[sweep]\nalong = \"seed\"\n[sweep.vary]\nseed = [2, 1]", {}, "ascending order");
+  refused("[sweep]\npairs = [[\"a\"]]\n[sweep.vary]\nseed = [1]", {}, "list of pairs of cases");
+  refused("[sweep]\nalong = \"seed\"\npairs = [[\"a\", \"b\"]]\n[sweep.vary]\nseed = [1]\n[sweep.case.a]\nseed = 1", {},
+          "\"b\"");
+  refused("[sweep.vary]\n\"seed+cache.page_tokens\" = [1]\n[sweep.case.a]\nseed = 1", {}, "let it set all of them");
+  refused("[sweep.case]\na = 1", {}, "must be a table of settings");
+}
+
+// Mean TTFTs that cross at 10, where on logarithmic axes the ratio goes from 4 at 1 through 1.01 to less at 100.
+TEST(SweepWords, CrossoversAreInterpolated) {
+  SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
+  plan.vary("hardware.disk_read_gbps=1,100");
+  SweepRows rows;
+  for (const double ttft : {1.01 * 4, 1.01 / 4, 0.5, 0.4, 1.0, 1.0}) rows.push_back({{"ttft_mean_s", ttft}});
+  const std::vector<Crossover> found = crossovers_of(plan, rows);
+  ASSERT_EQ(found.size(), 2U);  // a seed each
+  EXPECT_EQ(found[0].slower, Slower::below);
+  EXPECT_NEAR(found[0].at, 10, 1e-6);
+  EXPECT_EQ(found[1].slower, Slower::nowhere);
+  EXPECT_EQ(sweep_sentence(plan, found),
+            "below about 10 GB/s or nowhere waits is slower than none (seed 1: below about 10 GB/s, 2: nowhere)");
+  std::swap(rows[0], rows[1]);
+  rows[2]["ttft_mean_s"] = rows[3]["ttft_mean_s"] = 2.0;
+  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows)),
+            "above about 10 GB/s or everywhere waits is slower than none (seed 1: above about 10 GB/s, 2: everywhere)");
+  plan.vary("seed=1");
+  rows = {{{"ttft_mean_s", 0.5}}, {{"ttft_mean_s", 0.25}}, {{"ttft_mean_s", 1.0}}};
+  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows)),
+            "waits is nowhere slower than none (its mean TTFT is 0.25 to 0.5 times the other's)");
+  EXPECT_NE(sweep_tables(plan, rows).find("ttft_mean_s, seed=1"), std::string::npos);
+}
+
+// ---- the program ---------------------------------------------------------------------------------------
+
+class Sweep : public testing::Test {
+ protected:
+  Sweep() {
+    write_text(folder_ / "x.toml", R"([model]
+name = "tiny"
+[hardware]
+name = "cpu-host"
+[workload.generate]
+kind = "returning"
+prompt_tokens = 512
+working_set_tokens = 8192
+visits = 3
+[tiers]
+device.tokens = 4096
+host.tokens = 4096
+[sweep]
+along = "tiers.host.tokens"
+warm_up = 0.5
+pairs = [["fifo", "lru"]]
+[sweep.vary]
+tiers.host.tokens = [4096, 8192]
+[sweep.case.lru]
+[sweep.case.fifo]
+cache.eviction = "fifo"
+)");
+  }
+  Outcome sweep(std::vector<std::string> more) const {
+    std::vector<std::string> words{"sweep", folder_ / "x.toml", "--world", kAnyWorld};
+    words.insert(words.end(), more.begin(), more.end());
+    return test::run(words);
+  }
+  void refused(const std::vector<std::string>& more, const std::string& part) const {
+    const Outcome outcome = sweep(more);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  }
+  const Folder folder_;
+};
+
+TEST_F(Sweep, RowsAreWhatSimulateReports) {
+  const Outcome outcome = sweep({"--out", folder_ / "out"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("slower than lru"), std::string::npos) << outcome.out;
+  const Table table(text_of(folder_ / "out/sweep.csv"));
+  ASSERT_EQ(table.size(), 4U);
+  EXPECT_EQ(table.text(3, "case"), "fifo");
+  EXPECT_EQ(table.text(3, "tiers.host.tokens"), "8192.0");
+  const Simulated alone =
+      simulate_file(folder_ / "x.toml", {"cache.eviction=fifo", "tiers.host.tokens=8192"}, kAnyWorld);
+  EXPECT_EQ(table.text(3, "decisions_digest"), alone.digest());
+  const Table requests(alone.requests_csv);
+  double sum = 0;
+  for (std::size_t row = 0; row < requests.size(); ++row) {
+    if (requests.integer(row, "request") >= 24) sum += requests.number(row, "ttft_s");
+  }
+  EXPECT_NEAR(table.number(3, "ttft_mean_s"), sum / 24, 1e-8) << "the warm-up is left out";
+  EXPECT_NEAR(table.number(3, "ttft_queue_s") + table.number(3, "ttft_prefetch_wait_s") +
+                  table.number(3, "ttft_load_wait_s") + table.number(3, "ttft_compute_s"),
+              sum / 24, 1e-8);
+}
+
+TEST_F(Sweep, GoesOnWhereItWas) {
+  ASSERT_EQ(sweep({"--out", folder_ / "whole", "--jobs", "1"}).exit_code, 0);
+  const std::string csv = text_of(folder_ / "whole/sweep.csv"), lines = text_of(folder_ / "whole/sweep.jsonl");
+  // Two rows and half of a third, in another order.
+  const std::size_t second = lines.find('\n') + 1, third = lines.find('\n', second) + 1;
+  fs::create_directory(folder_ / "part");
+  write_text(folder_ / "part/sweep.jsonl",
+             lines.substr(second, third - second) + lines.substr(0, second) + lines.substr(third, 40));
+  const Outcome rest = sweep({"--out", folder_ / "part"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_NE(rest.err.find("2 of 4 cells are there already"), std::string::npos) << rest.err;
+  EXPECT_EQ(text_of(folder_ / "part/sweep.csv"), csv);
+  EXPECT_EQ(text_of(folder_ / "part/sweep.jsonl"), lines);
+  // A larger grid takes what is there.
+  const Outcome larger = sweep({"--out", folder_ / "part", "--vary", "tiers.host.tokens=4096,6144,8192"});
+  ASSERT_EQ(larger.exit_code, 0) << larger.err;
+  EXPECT_NE(larger.err.find("4 of 6 cells are there already"), std::string::npos) << larger.err;
+  // A smaller one would lose some.
+  refused({"--out", folder_ / "part"}, "holds 2 cells that aren't of this sweep");
+  EXPECT_EQ(sweep({"--out", folder_ / "part", "--force"}).exit_code, 0);
+  EXPECT_EQ(text_of(folder_ / "part/sweep.csv"), csv);
+  const Outcome json = sweep({"--out", folder_ / "part", "--json"});
+  EXPECT_TRUE(json.out.starts_with(lines)) << json.out;
+  EXPECT_EQ(Json::parse(json.out.substr(lines.size())).at("cells"), 4);
+}
+
+TEST_F(Sweep, RefusesBeforeAnythingRuns) {
+  refused({"--vary", "cache.layout=page_first,page_frist"}, "cache.layout=page_frist");
+  refused({"--set", "tiers.host.tokens=1"}, "the sweep varies tiers.host.tokens; give --vary");
+  refused({"--case", "mru"}, "--case mru");
+  refused({"--jobs", "0"}, "--jobs");
+  write_text(folder_ / "notes.txt", "mine");
+  refused({"--out", folder_.path().string(), "--force"}, "is not empty, and no sweep's");
+  EXPECT_EQ(text_of(folder_ / "notes.txt"), "mine");
+  const Outcome absent = test::run({"sweep", folder_ / "y.toml"});
+  EXPECT_EQ(absent.exit_code, 2);
+  // The file's [sweep] is no experiment's key.
+  EXPECT_EQ(test::run({"simulate", folder_ / "x.toml", "--world", kAnyWorld}).exit_code, 0);
+  refused({"--set", "workload.generate.question_tokens=512"}, "a prompt has 512 tokens");
+}
+
+}  // namespace
+}  // namespace kvtwin::test

@@ -1,0 +1,267 @@
+// Several seats in one clock: what engines share, and what ranks do together.
+#include "sim/seats.hpp"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "world_script.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr auto kGet = StorageVerb::get;
+constexpr auto kSet = StorageVerb::set;
+constexpr auto kLookUp = StorageVerb::look_up;
+
+// What each seat does on each of its inputs.
+using SeatAct = std::function<void(std::size_t seat, Substrate&, const Input&)>;
+
+// A seat's inputs, one after the other; `bytes` of an arrival is the seat's number + 1, so that logs can be told apart.
+struct SeatSeen {
+  std::size_t seat = 0;
+  Seen seen;
+  friend bool operator==(const SeatSeen&, const SeatSeen&) = default;
+  friend std::ostream& operator<<(std::ostream& out, const SeatSeen& s) { return out << s.seat << ": " << s.seen; }
+};
+using SeatLog = std::vector<SeatSeen>;
+
+class SeatHandler final : public InputHandler {
+ public:
+  SeatHandler(World& world, std::size_t seat, const SeatAct& act, SeatLog& log)
+      : substrate_(world.substrate_of(seat)), seat_(seat), act_(act), log_(log) {}
+  void handle(const Input& input) override {
+    log_.push_back({seat_, flat(input)});
+    EXPECT_EQ(substrate_.now(), input.now);
+    act_(seat_, substrate_, input);
+  }
+
+ private:
+  Substrate& substrate_;
+  std::size_t seat_;
+  const SeatAct& act_;
+  SeatLog& log_;
+};
+
+// By the request's number.
+class InTurn final : public InputRoute {
+ public:
+  explicit InTurn(std::size_t engines) : engines_(engines) {}
+  std::size_t engine_of(const Input& input) override {
+    const auto* arrival = std::get_if<Arrival>(&input.what);
+    return arrival == nullptr ? kEveryEngine : arrival->request % engines_;
+  }
+
+ private:
+  std::size_t engines_;
+};
+
+SeatLog run_seats(World& world, std::size_t engines, std::vector<Input> inputs, const SeatAct& act) {
+  SeatLog log;
+  std::vector<std::unique_ptr<SeatHandler>> seats;
+  std::vector<InputHandler*> handlers;
+  for (std::size_t seat = 0; seat < world.seats(); ++seat) {
+    seats.push_back(std::make_unique<SeatHandler>(world, seat, act, log));
+    handlers.push_back(seats.back().get());
+  }
+  ListedInputs source(std::move(inputs));
+  InTurn route(engines);
+  world.run_seats(source, handlers, &route);
+  return log;
+}
+
+bool is_arrival(const Input& input) { return std::holds_alternative<Arrival>(input.what); }
+
+class SeatsOf : public testing::TestWithParam<Which> {
+ protected:
+  // SimGrid allows one world a process: a test that runs there runs in a child, which says no more than whether it
+  // passed.
+  void on_world(const WorldConfig& config, const std::function<void(World&)>& body) {
+    if (GetParam() == Which::event) return body(*make_event_world(config));
+    if (!have_simgrid()) GTEST_SKIP() << "built without SimGrid";
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+      body(*make_simgrid_world(config));
+      std::fflush(nullptr);
+      _exit(HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "in the SimGrid world";
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Both, SeatsOf, testing::Values(Which::event, Which::simgrid), [](const auto& world) {
+  return world.param == Which::event ? std::string("event") : std::string("simgrid");
+});
+
+WorldConfig two_engines() {
+  WorldConfig config = plain_config();
+  config.disk_read_bytes_per_second = config.disk_write_bytes_per_second = 10'000'000'000;
+  config.nic_bytes_per_second = 20'000'000'000;
+  config.fabric_bytes_per_second = 20'000'000'000;
+  config.storage = {{Tier::disk, 1'000, false}, {Tier::remote, 1'000, true}};
+  config.engines = 2;
+  return config;
+}
+
+// What one engine puts into the pool is there for the other; its disk is its own.
+TEST_P(SeatsOf, EnginesShareThePoolAndNoDisk) {
+  on_world(two_engines(), [](World& world) {
+    ASSERT_EQ(world.seats(), 2U);
+    const SeatLog log = run_seats(world, 2, {arrival(0, 0), arrival(kNsPerSecond, 1)},
+                                  [](std::size_t seat, Substrate& s, const Input& i) {
+                                    if (!is_arrival(i)) return;
+                                    for (const Tier tier : {Tier::disk, Tier::remote}) {
+                                      StorageCall(seat == 0 ? kSet : kGet, tier, 0, 4).submit(s);
+                                    }
+                                  });
+    ASSERT_EQ(log.size(), 6U);
+    EXPECT_EQ(log[3].seat, 1U) << "each engine gets its own arrivals";
+    EXPECT_EQ(log[4], (SeatSeen{1, stored(kNsPerSecond + 1, 1, 0, 0, Status::failed, Cause::missing)}))
+        << "ids are the seat's own";
+    EXPECT_EQ(log[5], (SeatSeen{1, stored(kNsPerSecond + 20'001, 2, 4, 400'000)}));
+  });
+}
+
+// Each alone would get 20 bytes a ns: with links of their own both have ended after 20 us, sharing the fabric after 40.
+TEST_P(SeatsOf, EnginesShareTheFabric) {
+  on_world(two_engines(), [this](World& world) {
+    const SeatLog log =
+        run_seats(world, 2, {arrival(0, 0), arrival(0, 1)}, [](std::size_t seat, Substrate& s, const Input& i) {
+          if (!is_arrival(i)) return;
+          StorageCall(kSet, Tier::remote, 100 * seat, 4).submit(s);
+          s.submit(transfer(Lane::h2d, 1'000'000, 0));  // each has a GPU of its own
+        });
+    const TimeNs shared = GetParam() == Which::simgrid ? 40'001 : 20'001;
+    SeatLog expected = {{0, flat(arrival(0, 0))}, {1, flat(arrival(0, 1))}};
+    for (std::size_t seat : {0U, 1U}) expected.push_back({seat, completion(20'000, 2, 1'000'000)});
+    for (std::size_t seat : {0U, 1U}) expected.push_back({seat, stored(shared, 1, 4, 400'000)});
+    EXPECT_EQ(log, expected);
+  });
+}
+
+WorldConfig ranks_of(std::uint32_t ranks) {
+  WorldConfig config = plain_config();
+  config.ranks = ranks;
+  config.instances = true;
+  config.reduce_ns = 5'000;
+  config.layer_groups = 1;
+  return config;
+}
+
+TEST_P(SeatsOf, AReductionIsAnsweredToAllWhenTheLastHasEntered) {
+  on_world(ranks_of(3), [](World& world) {
+    const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
+      if (is_arrival(i)) {
+        s.call_at(static_cast<TimeNs>(1'000 * seat));
+      } else if (std::holds_alternative<TimerFired>(i.what)) {
+        s.reduce_min({static_cast<std::int64_t>(10 - seat)});
+        if (seat == 0) s.reduce_min({7});  // the second of each belong together, whenever
+      } else if (seat != 0 && std::get<Reduction>(i.what).values[0] == 8) {
+        s.reduce_min({99});
+      }
+    });
+    const auto result = [](TimeNs now, std::uint64_t id, std::uint64_t least) {
+      return Seen{.now = now, .kind = kReductionKind, .id = id, .bytes = least};
+    };
+    SeatLog results;
+    for (const SeatSeen& seen : log) {
+      if (seen.seen.kind == kReductionKind) results.push_back(seen);
+    }
+    EXPECT_EQ(results, (SeatLog{{0, result(7'000, 2, 8)},
+                                {1, result(7'000, 2, 8)},
+                                {2, result(7'000, 2, 8)},
+                                {0, result(12'000, 3, 7)},
+                                {1, result(12'000, 3, 7)},
+                                {2, result(12'000, 3, 7)}}));
+  });
+}
+
+// What one rank doesn't enter no rank is told: the run ends with it, and whoever owns the policies sees them at work.
+TEST_P(SeatsOf, AReductionThatNotAllEnterIsNeverAnswered) {
+  on_world(ranks_of(2), [](World& world) {
+    const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
+      if (is_arrival(i) && seat == 0) s.reduce_min({1});
+    });
+    EXPECT_EQ(log.size(), 2U);
+  });
+}
+
+// Rank 1 comes late, rank 0's load later still: 2,000 ns over 50 bytes a ns from 0 on, and then one step of 1,000.
+TEST_P(SeatsOf, APassOfAllRanksWaitsForTheLastAndForEveryGate) {
+  on_world(ranks_of(2), [](World& world) {
+    const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
+      if (is_arrival(i) && seat == 0) {
+        const OperationId gate = s.submit(transfer(Lane::h2d, 100'000, 0));
+        s.submit(pass(1'000, 0, 1, std::span(&gate, 1)));
+      } else if (is_arrival(i)) {
+        s.call_at(1'500);
+      } else if (std::holds_alternative<TimerFired>(i.what)) {
+        s.submit(pass(1'000, 0, 1));
+      }
+    });
+    ASSERT_EQ(log.size(), 6U);
+    EXPECT_EQ(log[4], (SeatSeen{0, pass_end(3'000, 2, 1, 500)})) << "from 1,500 on it stalled for 500";
+    EXPECT_EQ(log[5], (SeatSeen{1, pass_end(3'000, 2, 1, 500)}));
+  });
+}
+
+TEST_P(SeatsOf, ACancelByOneRankCutsForAllAndAGateThatFailsFailsForAll) {
+  on_world(ranks_of(2), [](World& world) {
+    const SeatLog log =
+        run_seats(world, 1, {arrival(0, 0), arrival(100'000, 1)}, [](std::size_t seat, Substrate& s, const Input& i) {
+          const auto* a = std::get_if<Arrival>(&i.what);
+          if (a != nullptr && a->request == 0) {
+            s.submit(pass(0, 1'000, 50));
+            if (seat == 1) s.call_at(2'500);
+          } else if (a != nullptr) {
+            const OperationId gate = s.submit(transfer(Lane::h2d, 500'000, 0));
+            const auto gates = std::span(&gate, seat == 0 ? 0 : 1);
+            s.submit(pass(1'000, 0, 1, gates));
+            if (seat == 1) s.cancel(gate);
+          } else if (std::holds_alternative<TimerFired>(i.what)) {
+            s.cancel(OperationId{1});
+          }
+        });
+    SeatLog passes;
+    for (const SeatSeen& seen : log) {
+      if (seen.seen.kind == kCompletionKind && seen.seen.bytes == 0) passes.push_back(seen);
+    }
+    std::erase_if(passes, [](const SeatSeen& s) { return s.seat == 1 && s.seen.id == 3; });  // the gate itself
+    EXPECT_EQ(passes, (SeatLog{{0, pass_end(3'000, 1, 3, 0, Status::cancelled)},
+                               {1, pass_end(3'000, 1, 3, 0, Status::cancelled)},
+                               {0, pass_end(100'000, 3, 0, 0, Status::failed)},  // had no gate that could
+                               {1, pass_end(100'000, 4, 0, 0, Status::gate_failed)}}));
+  });
+}
+
+// A rank that is slower moves what is its own more slowly; its store is its own too.
+TEST_P(SeatsOf, ARanksTransfersAndStoresAreItsOwn) {
+  WorldConfig config = ranks_of(2);
+  config.slower = {1.0, 3.0};
+  config.disk_read_bytes_per_second = config.disk_write_bytes_per_second = 10'000'000'000;
+  config.storage = {{Tier::disk, 1'000, false}};
+  on_world(config, [](World& world) {
+    const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
+      if (is_arrival(i)) {
+        s.submit(transfer(Lane::h2d, 500'000, 100));
+        if (seat == 0) StorageCall(kSet, Tier::disk, 0, 4).latency(200'000).submit(s);
+        s.call_at(kNsPerSecond);
+      } else if (std::holds_alternative<TimerFired>(i.what)) {
+        StorageCall(kLookUp, Tier::disk, 0, 4).latency(100).submit(s);
+      }
+    });
+    ASSERT_EQ(log.size(), 9U);
+    EXPECT_EQ(log[2], (SeatSeen{0, completion(10'100, 1, 1'000'000)}));
+    EXPECT_EQ(log[3], (SeatSeen{1, completion(30'300, 1, 1'000'000)}));
+    EXPECT_EQ(log[7], (SeatSeen{0, stored(kNsPerSecond + 100, 4, 4, 0)}));
+    EXPECT_EQ(log[8], (SeatSeen{1, stored(kNsPerSecond + 300, 3, 0, 0)}));
+  });
+}
+
+}  // namespace
+}  // namespace kvtwin::test
