@@ -35,6 +35,8 @@ class Knobs : public testing::Test {
     const Settings generated{"workload.generate.duration_s=60"};
     const Settings ordered = busy() + Settings{"scheduler.order=longest_prefix"};
     const Settings ranks = busy() + Settings{"parallel.tp=2", "parallel.rank_model=instances"};
+    const Settings drafted =
+        busy() + Settings{"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"};
     // Blocks of 64 to 70 tokens fit these ten ids.
     TraceText ambiguous(64);
     ambiguous.request(0, 1, ids(0, 10));
@@ -54,6 +56,12 @@ class Knobs : public testing::Test {
         {"model.name", "llama-3.1-8b", "qwen3-coder-30b-a3b", {}},
         {"model.config", kModels + "llama-3.1-8b.json", kModels + "qwen3-coder-30b-a3b.json", {}},
         {"model.kv_dtype", "bf16", "fp8", {}},
+        {"model.draft.kind", "none", "side_pool", drafted},
+        {"model.draft.config", "tiny", "llama-3.1-8b", drafted},
+        {"model.draft.accept_length", "2.5", "2.8", drafted},
+        {"model.draft.accept_length_without_kv", "1", "2", drafted + Settings{"model.draft.restore=false"}},
+        {"model.draft.restore", "true", "false", drafted},
+        {"model.draft.tokens", "3", "5", drafted},
         {"hardware.name", "h100-pcie5", "h200-pcie5", {}},
         {"hardware.file", file_of(same), file_of(slow), {}},
         {"workload.trace", folder_ / "trace.jsonl", folder_ / "other.jsonl", {}},

@@ -117,7 +117,7 @@ Json report_of(const Settings& settings) {
 }
 
 TEST(DraftRun, kv_that_does_not_come_back_costs_decode_steps) {
-  const Settings base = {"workload.limit=60", "model.draft.config=tiny", "model.draft.accept_length=3.2",
+  const Settings base = {"workload.limit=200", "model.draft.config=tiny", "model.draft.accept_length=3.2",
                          "tiers.device.tokens=16384"};
   const auto with = [&](Settings more) {
     more.insert(more.begin(), base.begin(), base.end());
