@@ -101,7 +101,7 @@ void Metrics::count_storage(const Event& event) {
       break;
     case EventKind::prefetch_stopped: ++prefetches.stopped; break;
     case EventKind::prefetch_done:
-      if (event.reason != Reason::stopped) ++prefetches.completed;
+      if (event.reason == Reason::none) ++prefetches.completed;
       prefetches.arrived += event.pages;
       break;
     case EventKind::prefetch_used: prefetches.used += event.pages; break;

@@ -76,6 +76,12 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
     mix(is_path && !experiment.text(key.name).empty()
             ? fs::absolute(experiment.path(key.name)).lexically_normal().string()
             : experiment.as_toml(key.name));
+    std::error_code missing;
+    const fs::path path = is_path ? experiment.path(key.name) : fs::path();
+    if (is_path && fs::is_regular_file(path, missing)) {  // its content, as far as a look tells
+      mix(std::to_string(fs::file_size(path, missing)));
+      mix(std::to_string(fs::last_write_time(path, missing).time_since_epoch().count()));
+    }
   }
   return digest_text(hash);
 }
@@ -181,7 +187,8 @@ Json figures_of(const Json& report, const Cell& cell) {
   double bytes = 0, busy = 0;
   const double simulated = report.at("simulated_seconds");
   for (const Json& lane : report.at("lanes")) {
-    const std::string name = lane.at("name");
+    std::string name = lane.at("name");
+    name.erase(0, name.rfind('.') + 1);  // of one of several engines
     if (name != "disk_read" && name != "remote_read" && name != "direct_read") continue;
     bytes += lane.at("bytes").get<double>();
     busy += lane.at("busy_fraction").get<double>() * simulated;

@@ -284,7 +284,8 @@ void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Page
     record.hit_host -= tokens;
     (config_.storage[run.tier].tier == Tier::disk ? record.hit_disk : record.hit_remote) += tokens;
   }
-  if (outcome.stopped && outcome.known_end > to) record.recomputed_after_stop = (outcome.known_end - to) * page;
+  const Pages had = std::max(to, match.device_pages + match.host_pages);  // loaded, or near and not loaded
+  if (outcome.stopped && outcome.known_end > had) record.recomputed_after_stop = (outcome.known_end - had) * page;
   record.miss = record.prompt_tokens - to * page - record.recomputed_after_stop;
 }
 

@@ -4,7 +4,7 @@
 // ever completes inside a call: every submit, call_at and reduce_min is answered by exactly one later
 // input that carries its OperationId, also after cancel. `now()` stands still while one input is handled.
 // Inputs of equal time come in the order of their OperationIds; arrivals of that time come after them.
-// A pass completes after its gates have. policy/contract.hpp checks all of this.
+// A pass that counts completes after its gates have. policy/contract.hpp checks all of this.
 //
 // Spans and pointers in an Operation or an Input are borrowed for the call: who needs them later copies.
 #pragma once

@@ -88,14 +88,27 @@ void Prefetcher::decide_on(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
   if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
-  const bool direct = config_.path == CachePath::direct ||
-                      (config_.path == CachePath::automatic && !prefetch.gone && head == entry->first);
+  const bool direct =
+      config_.path == CachePath::direct || (config_.path == CachePath::automatic && head == entry->first);
   if (direct) {
     occupy(prefetch, 0);
     cache_.unhold(std::exchange(prefetch.hold, Hold{}));
     prefetch.state = State::ready;
+    pin_found(prefetch, true);
   } else if (!fetch(entry)) {
     revoke(entry, Reason::capacity);
+  }
+}
+
+// Until it is admitted, a tier of ours keeps what was found; a shared one may not, and then the load falls short.
+void Prefetcher::pin_found(const Prefetch& prefetch, bool pinned) {
+  for (const FetchedRun& run : prefetch.found) {
+    const PageKey& last = prefetch.keys[run.first + run.pages - 1];
+    if (pinned) {
+      storage_.pin(run.tier, last);
+    } else {
+      storage_.unpin(run.tier, last);
+    }
   }
 }
 
@@ -283,6 +296,12 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   if (!ready && to > from) {
     note(EventKind::prefetch_used, request, std::min(to, std::max(from, matched)) - from);
   }
+  if (ready) {
+    pin_found(prefetch, false);
+    const Pages pages = to > from ? to - from : 0;  // all are used, as they come
+    note(EventKind::prefetch_done, request, pages, Reason::none, Tier::device);
+    note(EventKind::prefetch_used, request, pages, Reason::none, Tier::device);
+  }
   prefetch.gone = true;
   if (prefetch.state == State::landed || ready) prefetches_.erase(entry);
   return outcome;
@@ -294,8 +313,10 @@ void Prefetcher::abort(RequestId request) {
   Prefetch& prefetch = entry->second;
   prefetch.gone = true;
   if (prefetch.state == State::looking_up || prefetch.state == State::fetching) stop(entry, Reason::aborted);
-  if (prefetch.state == State::ready)
+  if (prefetch.state == State::ready) {
+    pin_found(prefetch, false);
     note(EventKind::prefetch_revoked, request, prefetch.hit, Reason::aborted, Tier::device);
+  }
   if (prefetch.state != State::draining) prefetches_.erase(entry);
 }
 

@@ -44,7 +44,7 @@ class Prefetcher {
   Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, DecisionLog& decisions,
              Observer* observer);
 
-  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited and capacity may be tried again.
+  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again.
   Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time);
   // An answer that all ranks have, to one of its look-ups or gets into L2. `head`: the request that is next to be
   // admitted, for CachePath::automatic.
@@ -97,6 +97,7 @@ class Prefetcher {
 
   void take_look_up(Entry entry, const StorageAnswer& answer, RequestId head);
   void decide_on(Entry entry, RequestId head);
+  void pin_found(const Prefetch& prefetch, bool pinned);
   bool fetch(Entry entry);
   void take_get(Entry entry, const StorageAnswer& answer);
   void cut(Prefetch& prefetch);

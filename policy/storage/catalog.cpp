@@ -21,6 +21,11 @@ bool Catalog::knows(const PageKey& key) const {
   return id != kNone && entries_[id].state != State::named;
 }
 
+bool Catalog::has_had(const PageKey& key, std::uint64_t mark) const {
+  const std::uint32_t id = find(key);
+  return id != kNone && entries_[id].state == State::there && entries_[id].arrived <= mark;
+}
+
 // ---- entries ---------------------------------------------------------------------------------------------
 
 std::uint32_t Catalog::name(const PageKey& key) {
@@ -125,6 +130,7 @@ void Catalog::end_write(std::span<const PageKey> keys, Pages stored) {
     KV_CHECK(id != kNone && entries_[id].state == State::coming, "only what is on its way arrives");
     if (i - 1 < stored) {
       entries_[id].state = State::there;
+      entries_[id].arrived = ++arrivals_;
       refresh(id);
     } else {
       lose(id);
@@ -142,6 +148,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       const std::uint32_t id = name(key);
       Entry& entry = entries_[id];
       entry.state = State::there;
+      entry.arrived = ++arrivals_;
       entry.last_access = stamp_;
       entry.inserted = ++insertions_;
       entry.hits = 1;

@@ -28,6 +28,9 @@ class Catalog {
 
   // There, or on its way.
   bool knows(const PageKey& key) const;
+  // It has been there since before the mark was taken.
+  bool has_had(const PageKey& key, std::uint64_t mark) const;
+  std::uint64_t mark() const { return arrivals_; }
   Pages used() const { return used_; }  // there or on their way
   Pages capacity() const { return capacity_; }
   Pages used_max() const { return used_max_; }
@@ -59,7 +62,7 @@ class Catalog {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Entry {
     PageKey key;
-    std::uint64_t last_access = 0, inserted = 0;
+    std::uint64_t last_access = 0, inserted = 0, arrived = 0;
     std::uint32_t parent = kNone;
     std::uint32_t children = 0;  // known or named
     std::uint32_t pins = 0;
@@ -80,7 +83,7 @@ class Catalog {
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> free_;
   std::unordered_map<PageKey, std::uint32_t, PageKeyHash> by_key_;
-  std::uint64_t stamp_ = 0, insertions_ = 0;
+  std::uint64_t stamp_ = 0, insertions_ = 0, arrivals_ = 0;
   Pages used_ = 0, used_max_ = 0;
 };
 

@@ -60,6 +60,7 @@ OperationId Storage::look_up(std::size_t tier, RequestId request, std::span<cons
   job.answer.verb = StorageVerb::look_up;
   job.answer.request = request;
   if (first > 0) job.prior = chain[first - 1];
+  job.mark = tiers_[tier].catalog.mark();
   const std::span<const PageKey> keys = chain.subspan(first);
   job.keys.assign(keys.begin(), keys.end());
   return submit(tier, std::move(job), keys, {});
@@ -268,7 +269,7 @@ void Storage::take_remove(Job& job) {
 void Storage::take_look_up(Job& job) {
   Catalog& catalog = tiers_[job.answer.tier].catalog;
   const std::span<const PageKey> keys = job.keys;
-  if (job.answer.done && job.answer.pages < keys.size() && catalog.knows(keys[job.answer.pages])) {
+  if (job.answer.done && job.answer.pages < keys.size() && catalog.has_had(keys[job.answer.pages], job.mark)) {
     lost(job.answer.tier, keys.subspan(job.answer.pages, 1));
   }
   // It may have been answered before a remove that was submitted meanwhile.

@@ -64,6 +64,9 @@ class Storage {
   StorageAnswer get(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
                     std::span<const SlotId> slots, Tier memory);
 
+  // Keeps the catalog's victims off a page that is to be got later, and what lies above it. Counted.
+  void pin(std::size_t tier, const PageKey& key) { tiers_[tier].catalog.pin(key); }
+  void unpin(std::size_t tier, const PageKey& key) { tiers_[tier].catalog.unpin(key); }
   // A request to the store, as by Substrate::cancel; what falls short for it isn't held against the store.
   void cancel(const StorageAnswer& get);
 
@@ -93,6 +96,7 @@ class Storage {
     std::vector<PageKey> keys;
     std::vector<SlotId> slots;  // sets
     std::uint64_t hold = 0;
+    std::uint64_t mark = 0;  // look-ups: the catalog's
     std::uint32_t attempts = 0;
   };
   struct TierState {
