@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -106,6 +107,12 @@ void replay_run(const Arguments& arguments) {
   const std::string text =
       arguments.json ? report_json(again, last, seconds).dump(2) + "\n" : report(again, last, arguments.sets, seconds);
   std::fwrite(text.data(), 1, text.size(), stdout);
+  std::error_code missing;
+  const std::filesystem::path next = std::filesystem::path(arguments.run) / "journal.1.kvj";
+  if (std::filesystem::exists(next, missing)) {
+    std::fprintf(stderr, "kvtwin: note: that was rank 0's journal; kvtwin replay %s checks rank 1's, and so on\n",
+                 next.c_str());
+  }
   if (again.exit_code() != 0) throw AlreadySaid(again.exit_code());
 }
 

@@ -831,6 +831,14 @@ void Cache::check_copies_reachable() const {
   }
 }
 
+void Cache::check_rest() const {
+  const Node& root = tree_.node(tree_.root());
+  KV_CHECK(tree_.unleased_device_pages() == tree_.device_pages(), "at rest no page of L1 is leased");
+  KV_CHECK(root.host_leases == 0, "at rest no page of L2 is leased");
+  KV_CHECK(stores_.empty() && directs_.empty() && gates_.empty(), "at rest nothing is in flight");
+  KV_CHECK(tree_.device_pages() == device_.used() && tree_.host_pages() == host_.used(), "at rest nobody owns a slot");
+}
+
 void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
   check_copies_reachable();
   tree_.check_invariants();

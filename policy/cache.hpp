@@ -159,6 +159,8 @@ class Cache {
   Pages device_used_max() const { return device_used_max_; }
   Pages host_used_max() const { return host_used_max_; }
   const RadixTree& tree() const { return tree_; }
+  // Nothing is leased, in flight or owned outside the index.
+  void check_rest() const;
   // `request_pages`: device pages that requests own outside the index; `prefetch_pages`: host pages that prefetches do.
   void check_invariants(Pages request_pages, Pages prefetch_pages) const;
 

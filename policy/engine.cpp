@@ -323,6 +323,7 @@ bool Engine::idle() const {
 void Engine::check_invariants() const {
   const State& s = *state_;
   s.scheduler.check_invariants(s.pass_id == OperationId::none ? nullptr : &s.pass);
+  if (idle()) s.cache.check_rest();
 }
 
 std::string Engine::state_summary() const {
