@@ -60,7 +60,7 @@ struct TransferOperation {
   Lane lane = Lane::h2d;
   Plan plan;
   std::span<const PageMove> pages;
-  Plan side;  // the same runs with the draft's shape; of no layers and no bytes where there is none
+  Plan side = {};  // the same runs with the draft's shape; of no layers and no bytes where there is none
 
   bool has_side() const { return side.shape.layers != 0; }
   Bytes bytes() const { return plan.bytes + side.bytes; }  // of one rank

@@ -391,11 +391,36 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   EXPECT_EQ(watcher.hit, watcher.shortened + watcher.started) << "what isn't fetched of a hit has a reason";
   for (const std::string& violation : world->violations()) ADD_FAILURE() << violation;
   for (const auto& [name, count] : world->coverage()) marks["world: " + std::string(name)] += count;
+  const FaultCounts& struck = faulty.counts();
+  for (const auto& [name, count] :
+       std::initializer_list<std::pair<const char*, std::uint64_t>>{{"failed_transfers", struck.failed_transfers},
+                                                                    {"failed_gates", struck.failed_gates},
+                                                                    {"cut_bursts", struck.cut_bursts},
+                                                                    {"read_errors", struck.read_errors},
+                                                                    {"short_reads", struck.short_reads},
+                                                                    {"corrupt_pages", struck.corrupt_pages},
+                                                                    {"write_errors", struck.write_errors},
+                                                                    {"full", struck.full},
+                                                                    {"lost_writes", struck.lost_writes},
+                                                                    {"lost_found", struck.lost_found},
+                                                                    {"link_down", struck.link_down},
+                                                                    {"dead_node", struck.dead_node},
+                                                                    {"slow", struck.slow},
+                                                                    {"late", struck.late},
+                                                                    {"duplicates", struck.duplicates},
+                                                                    {"cancels", struck.cancels}}) {
+    marks["decorator: " + std::string(name)] += count;
+  }
   return decisions.digest();
 }
 
-// Each state of a prefetch, ended in each way: answered well, by an abort, by a failure, by its time.
+// Each state of a prefetch, ended in each way: answered well, by an abort, by a failure, by its time. And each fault.
 void expect_every_end_of_a_prefetch(Marks& marks) {
+  for (const auto& [mark, count] : marks) {
+    if (mark.starts_with("decorator: ")) {
+      EXPECT_GT(count, 0U) << mark << " never happened";
+    }
+  }
   for (const char* mark : {"prefetch hit", "prefetch revoked: aborted", "prefetch revoked: transfer_failed",
                            "prefetch revoked: stopped", "prefetch done: none", "prefetch stopped: aborted",
                            "prefetch done: transfer_failed", "prefetch stopped: stopped", "prefetch done: stopped",
@@ -484,7 +509,7 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
   constexpr std::array kNeverAsked = {"world: gate_had_landed", "world: pass_waited_for_pass",
                                       "world: queued_pass_cancelled"};
   for (const auto& [mark, count] : marks) {
-    if (std::ranges::find(kNeverAsked, mark) != kNeverAsked.end()) continue;
+    if (std::ranges::find(kNeverAsked, mark) != kNeverAsked.end() || mark.starts_with("decorator: ")) continue;
     EXPECT_GT(count, 0U) << mark << " never happened";
   }
 }
