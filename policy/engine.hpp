@@ -66,14 +66,15 @@ struct EngineConfig {
   bool cache_output = true;           // generated pages enter the index
 
   // storage tiers (L3)
-  std::vector<StorageTierConfig> storage;   // in the order in which they are asked; none = no L3
-  PageKey storage_space;                    // see page_key.hpp
-  CachePath path = CachePath::via_host;     // without L2: direct
-  std::uint32_t storage_objects = 1;        // that a rank's part of a page is stored as
-  std::uint32_t storage_writers = 1;        // ranks that write; an MLA latent is the same on all, and one does
-  Pages storage_batch_pages = 128;          // most of one operation
-  std::uint32_t storage_write_share = 512;  // of L2 (L1 without one), in 1/1024: more being written is dropped
-  std::uint32_t storage_retries = 0;        // of pages that weren't stored, before they are given up
+  std::vector<StorageTierConfig> storage;  // in the order in which they are asked; none = no L3
+  PageKey storage_space;                   // see page_key.hpp
+  CachePath path = CachePath::via_host;    // without L2: direct
+  std::uint32_t storage_objects = 1;       // that a rank's part of a page is stored as
+  std::uint32_t storage_writers = 1;       // ranks that write; an MLA latent is the same on all, and one does
+  Pages storage_batch_pages = 128;         // most of one operation
+  // Of L2 (of L1 without one), in 1/1024, a page counted once a tier: what would be written beyond it is dropped.
+  std::uint32_t storage_write_share = 512;
+  std::uint32_t storage_retries = 0;  // of pages that weren't stored, before they are given up
   PrefetchPolicy prefetch_policy = PrefetchPolicy::timeout;
   TimeNs prefetch_timeout_base_ns = kNsPerSecond;
   TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;

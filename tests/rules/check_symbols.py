@@ -18,6 +18,7 @@ PURE_C = re.compile(
       | malloc | calloc | realloc | free | abort | sqrtf?
       | __assert_fail | __stack_chk_fail | __dso_handle | _GLOBAL_OFFSET_TABLE_ | _Unwind_Resume
       | __cxa_\w+ | __gxx_personality_v0
+      | __u?divti3 | __u?modti3  # the compiler's division of 128-bit integers
       | (EVP|SHA256|OPENSSL|CRYPTO|OSSL|ERR)_\w+        # kept hash libraries
       | XXH(32|64|3|128|_)\w*
     )$""",
