@@ -83,7 +83,8 @@ TEST(Hardware, StorageIsThereOrNot) {
   EXPECT_DOUBLE_EQ(hardware_preset("h200-pcie5").drive_read_iops, 2.5e6);
   EXPECT_DOUBLE_EQ(hardware_preset("gb200-c2c").pcie_root_bandwidth, 0);
   json object = h200();
-  for (const auto& [key, value] : h200()["numbers"].items()) {
+  const json whole = h200()["numbers"];  // items() borrows it
+  for (const auto& [key, value] : whole.items()) {
     const bool storage = key.starts_with("drive_") || key.starts_with("disk_") || key.starts_with("nic_") ||
                          key.starts_with("pool_") || key.starts_with("gpudirect_") || key.starts_with("pcie_");
     if (storage) object["numbers"].erase(key);
