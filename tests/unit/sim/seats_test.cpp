@@ -80,7 +80,6 @@ class SeatsOf : public testing::TestWithParam<Which> {
   // passed.
   void on_world(const WorldConfig& config, const std::function<void(World&)>& body) {
     if (GetParam() == Which::event) return body(*make_event_world(config));
-    if (!have_simgrid()) GTEST_SKIP() << "built without SimGrid";
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
@@ -94,9 +93,7 @@ class SeatsOf : public testing::TestWithParam<Which> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Both, SeatsOf, testing::Values(Which::event, Which::simgrid), [](const auto& world) {
-  return world.param == Which::event ? std::string("event") : std::string("simgrid");
-});
+INSTANTIATE_TEST_SUITE_P(Both, SeatsOf, testing::ValuesIn(worlds_here()), name_of_world);
 
 WorldConfig two_engines() {
   WorldConfig config = plain_config();

@@ -210,6 +210,14 @@ inline bool have_simgrid() { return KVTWIN_TEST_SIMGRID != 0; }
 
 // The same script on each world.
 enum class Which : std::uint8_t { event, simgrid };
+// Those of this build.
+inline std::vector<Which> worlds_here() {
+  if (have_simgrid()) return {Which::event, Which::simgrid};
+  return {Which::event};
+}
+inline std::string name_of_world(const testing::TestParamInfo<Which>& world) {
+  return world.param == Which::event ? "event" : "simgrid";
+}
 inline Log run_on(Which which, const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
   return which == Which::event ? run_event(config, inputs, act) : run_simgrid(config, inputs, act);
 }

@@ -12,9 +12,6 @@ namespace {
 
 class Worlds : public testing::TestWithParam<Which> {
  protected:
-  void SetUp() override {
-    if (GetParam() == Which::simgrid && !have_simgrid()) GTEST_SKIP() << "built without SimGrid";
-  }
   Log run(const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
     return run_on(GetParam(), config, inputs, act);
   }
@@ -26,9 +23,7 @@ class Worlds : public testing::TestWithParam<Which> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Both, Worlds, testing::Values(Which::event, Which::simgrid), [](const auto& world) {
-  return world.param == Which::event ? std::string("event") : std::string("simgrid");
-});
+INSTANTIATE_TEST_SUITE_P(Both, Worlds, testing::ValuesIn(worlds_here()), name_of_world);
 
 TEST_P(Worlds, OneTransferTakesLatencyAndBytesOverRateToTheNanosecond) {
   const Log log = run_once(plain_config(), [](Substrate& s) { s.submit(transfer(Lane::h2d, 1'000'000, 1'000)); });
