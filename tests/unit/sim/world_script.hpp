@@ -12,6 +12,7 @@
 #include <memory>
 #include <ostream>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 

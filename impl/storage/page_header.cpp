@@ -1,0 +1,68 @@
+#include "impl/storage/page_header.hpp"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "policy/byte_order.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x67706E697774766B;  // the bytes "kvtwinpg"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kSpaceAt = 16, kKeyAt = 48, kShapeAt = 80, kBytesAt = 104, kPayloadCheckAt = 112,
+                      kHeaderCheckAt = 120;
+
+void put_key(const PageKey& key, std::byte* at) {
+  for (std::size_t i = 0; i < key.words.size(); ++i) store_le64(at + 8 * i, key.words[i]);
+}
+PageKey get_key(const std::byte* at) {
+  PageKey key;
+  for (std::size_t i = 0; i < key.words.size(); ++i) key.words[i] = load_le64(at + 8 * i);
+  return key;
+}
+
+// All but the two checks.
+PageHeader unsigned_header(const PageForm& form, const PageKey& space, const PageKey& key) {
+  PageHeader header{};
+  std::byte* at = header.data();
+  store_le64(at, kMagic);
+  store_le32(at + 8, kVersion);
+  store_le32(at + 12, static_cast<std::uint32_t>(form.layout));
+  put_key(space, at + kSpaceAt);
+  put_key(key, at + kKeyAt);
+  const KvShape& s = form.shape;
+  const std::uint32_t shape[] = {s.layers, s.planes, s.heads, s.head_bytes, s.page_tokens};
+  for (std::size_t i = 0; i < std::size(shape); ++i) store_le32(at + kShapeAt + 4 * i, shape[i]);
+  store_le64(at + kBytesAt, form.bytes());
+  return header;
+}
+
+}  // namespace
+
+PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
+                            std::span<const std::byte> payload) {
+  PageHeader header = unsigned_header(form, space, key);
+  store_le64(header.data() + kPayloadCheckAt, XXH3_64bits(payload.data(), payload.size()));
+  store_le64(header.data() + kHeaderCheckAt, XXH3_64bits(header.data(), kHeaderCheckAt));
+  return header;
+}
+
+std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header) {
+  const std::byte* at = header.data();
+  if (load_le64(at + kHeaderCheckAt) != XXH3_64bits(at, kHeaderCheckAt)) return std::nullopt;
+  const PageClaim claim{get_key(at + kSpaceAt), get_key(at + kKeyAt), load_le64(at + kBytesAt)};
+  const PageHeader expected = unsigned_header(form, claim.space, claim.key);
+  if (std::memcmp(at, expected.data(), kPayloadCheckAt) != 0) return std::nullopt;
+  return claim;
+}
+
+bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
+                std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload) {
+  const std::optional<PageClaim> claim = read_page_header(form, header);
+  return claim && claim->space == space && claim->key == key && claim->payload_bytes == payload.size() &&
+         load_le64(header.data() + kPayloadCheckAt) == XXH3_64bits(payload.data(), payload.size());
+}
+
+}  // namespace kvtwin

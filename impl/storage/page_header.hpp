@@ -1,0 +1,46 @@
+// What vouches for a stored page wherever it lies: 128 bytes beside its payload, little-endian.
+//
+//   0 u64 magic | 8 u32 version | 12 u32 layout | 16 32 space | 48 32 key | 80 u32 layers, planes, heads, head_bytes,
+//   page_tokens | 100 u32 zero | 104 u64 payload bytes | 112 u64 check of the payload | 120 u64 check of the 120 bytes
+//   before it
+//
+// The checks are XXH3 (64 bits), against accidents: torn, flipped, misplaced bytes. Who can write to the store can
+// forge a page. Pure functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "policy/layout.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+constexpr std::size_t kPageHeaderBytes = 128;
+using PageHeader = std::array<std::byte, kPageHeaderBytes>;
+
+// What a tier's pages are: one rank's KV of page_tokens tokens, in `layout` as of a pool of one page.
+struct PageForm {
+  KvShape shape;
+  Layout layout = Layout::page_first;
+  Bytes bytes() const { return shape.page_bytes(); }
+};
+
+// What a header that is whole says.
+struct PageClaim {
+  PageKey space, key;
+  Bytes payload_bytes = 0;
+};
+
+PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
+                            std::span<const std::byte> payload);
+// None: no header, or a damaged one, or of pages of another form.
+std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header);
+// Is this that page, whole?
+bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
+                std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload);
+
+}  // namespace kvtwin

@@ -1,0 +1,23 @@
+// Where the pages of L1 and L2 lie, for whoever stores them or brings them back: one page at a time, as the bytes of a
+// pool of one page in the host pool's layout. Any thread may call, no two for one slot: the policy's leases see to
+// that, and what is handed over goes through the event loop.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "impl/storage/page_header.hpp"
+#include "policy/substrate.hpp"
+
+namespace kvtwin {
+
+class PageMemory {
+ public:
+  virtual ~PageMemory() = default;
+  virtual PageForm form() const = 0;
+  // `page`: form().bytes(). `memory`: host or device.
+  virtual void read_page(Tier memory, SlotId slot, std::span<std::byte> page) = 0;
+  virtual void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) = 0;
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,304 @@
+#include "impl/storage/tier_queues.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "impl/device/worker.hpp"
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+struct Job {
+  OperationId id = OperationId::none;
+  StorageWork work;
+  PageKey space;
+  std::vector<StoragePage> pages;
+  bool cancelled = false;
+  std::size_t begun = 0;  // the first so many pages were begun ...
+  std::size_t open = 0;   // ... and of them so many haven't ended
+  std::vector<bool> done;
+  std::size_t limit = 0;  // pages from here on aren't worth beginning: this one fell short
+  Cause cause = Cause::none;
+  TimeNs begin = -1;
+
+  bool nothing_to_begin() const { return cancelled || begun >= limit; }
+};
+
+struct LookUpJob {
+  OperationId id = OperationId::none;
+  StorageWork work;
+  PageKey space;
+  std::vector<PageKey> keys;
+};
+
+// Who is told that an operation has ended.
+struct Answers {
+  Tier tier;
+  CompletionQueue* queue = nullptr;
+  const RunClock* clock = nullptr;
+  std::function<void(OperationId, bool)> landed;
+
+  void end(const StorageWork& work, Completion completion, TimeNs begin) const {
+    LaneSpan span{.lane = lane_of(work), .id = completion.id, .begin = begin, .bytes = completion.bytes};
+    span.flowing = begin;
+    span.status = completion.status;
+    span.end = clock->now();
+    queue->push({completion, span});
+    const bool gate = work.verb == StorageVerb::get && work.memory == Tier::device;
+    if (gate) landed(completion.id, completion.status == Status::done);
+  }
+};
+
+// A queue of gets, or of sets and removes, and the thread that has the back end work it off.
+class PageQueue final : public PageWork {
+ public:
+  PageQueue(PageMemory& memory, const Answers& answers) : memory_(memory), answers_(answers), form_(memory.form()) {}
+  ~PageQueue() override { stop(true); }
+
+  void start(const char* what, std::function<void(PageWork&)> work) {
+    work_ = std::move(work);
+    try {
+      thread_ = std::thread([this] { loop(); });
+    } catch (const std::system_error& error) {
+      throw std::system_error(error.code(), std::string("starting the ") + what);
+    }
+  }
+  void submit(OperationId id, const StorageOperation& operation) {
+    Job job;
+    job.id = id;
+    job.work = operation.work;
+    job.space = operation.space;
+    job.pages.assign(operation.pages.begin(), operation.pages.end());
+    job.done.resize(job.pages.size());
+    job.limit = job.pages.size();
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+  bool cancel(OperationId id) {
+    const std::lock_guard lock(mutex_);
+    const auto job = std::ranges::lower_bound(jobs_, id, {}, &Job::id);
+    if (job == jobs_.end() || job->id != id) return false;
+    job->cancelled = true;
+    return true;
+  }
+  // What is there is worked off first, unless `at_once`.
+  void stop(bool at_once) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      if (at_once) breaking_off_ = true;
+    }
+    changed_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  bool next(PageTask& task) override;
+  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override;
+  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
+             std::span<const std::byte> payload) override;
+  void take_bare(const PageTask& task, std::span<std::byte> payload) override;
+  Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override;
+  void end(const PageTask& task, Cause cause) override;
+
+ private:
+  void loop();
+  void settle();
+  std::pair<Tier, SlotId> place_of(const PageTask& task);
+  Job& job_of(const PageTask& task) { return jobs_[(task.ticket >> 32) - first_serial_]; }
+  static std::size_t page_of(const PageTask& task) { return task.ticket & 0xFFFFFFFF; }
+
+  PageMemory& memory_;
+  const Answers& answers_;
+  const PageForm form_;
+  std::function<void(PageWork&)> work_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  std::uint64_t first_serial_ = 0;  // of jobs_.front()
+  std::size_t cursor_ = 0;          // jobs before it have nothing to begin
+  std::size_t open_ = 0;            // pages under way, all of verb_
+  StorageVerb verb_ = StorageVerb::get;
+  bool stopping_ = false, breaking_off_ = false;
+  std::thread thread_;
+};
+
+void PageQueue::loop() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      if (jobs_.empty() || breaking_off_) return;
+    }
+    work_(*this);
+    const std::lock_guard lock(mutex_);
+    KV_CHECK(open_ == 0, "a back end ends what it has begun");
+    settle();
+  }
+}
+
+// Answers the jobs at the front that are through, in order.
+void PageQueue::settle() {
+  while (!jobs_.empty() && !breaking_off_) {
+    Job& job = jobs_.front();
+    if (!job.nothing_to_begin() || job.open > 0) return;
+    Completion completion{.id = job.id};
+    completion.pages = static_cast<Pages>(std::ranges::find(job.done, false) - job.done.begin());
+    if (completion.pages != job.pages.size()) {
+      completion.status = job.cause == Cause::none ? Status::cancelled : Status::failed;
+      completion.cause = job.cause;
+    }
+    const bool moves = job.work.verb != StorageVerb::remove;
+    completion.bytes = moves ? completion.pages * form_.bytes() : 0;
+    answers_.end(job.work, completion, job.begin < 0 ? answers_.clock->now() : job.begin);
+    jobs_.pop_front();
+    ++first_serial_;
+    if (cursor_ > 0) --cursor_;
+  }
+}
+
+bool PageQueue::next(PageTask& task) {
+  const std::lock_guard lock(mutex_);
+  if (breaking_off_) return false;
+  while (cursor_ < jobs_.size() && jobs_[cursor_].nothing_to_begin()) ++cursor_;
+  settle();
+  if (cursor_ == jobs_.size()) return false;
+  Job& job = jobs_[cursor_];
+  if (open_ > 0 && job.work.verb != verb_) return false;
+  verb_ = job.work.verb;
+  if (job.begun == 0) job.begin = answers_.clock->now();
+  task = {job.work.verb, job.space, job.pages[job.begun].key, (first_serial_ + cursor_) << 32 | job.begun};
+  ++job.begun;
+  ++job.open;
+  ++open_;
+  return true;
+}
+
+void PageQueue::end(const PageTask& task, Cause cause) {
+  const std::lock_guard lock(mutex_);
+  Job& job = job_of(task);
+  const std::size_t page = page_of(task);
+  --job.open;
+  --open_;
+  if (cause == Cause::none) {
+    job.done[page] = true;
+  } else if (page < job.limit) {  // what comes before it may fall short later
+    job.limit = page;
+    job.cause = cause;
+  }
+  settle();
+}
+
+std::pair<Tier, SlotId> PageQueue::place_of(const PageTask& task) {
+  const std::lock_guard lock(mutex_);
+  const Job& job = job_of(task);
+  return {job.work.memory, job.pages[page_of(task)].slot};
+}
+
+void PageQueue::take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) {
+  take_bare(task, payload);
+  header = make_page_header(form_, task.space, task.key, payload);
+}
+
+void PageQueue::take_bare(const PageTask& task, std::span<std::byte> payload) {
+  KV_CHECK(task.verb == StorageVerb::set && payload.size() == form_.bytes(), "a set takes a page's bytes");
+  const auto [memory, slot] = place_of(task);
+  memory_.read_page(memory, slot, payload);
+}
+
+Cause PageQueue::give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
+                      std::span<const std::byte> payload) {
+  if (payload.size() != form_.bytes()) return Cause::corrupt;
+  if (!holds_page(form_, task.space, task.key, header, payload)) return Cause::corrupt;
+  return give_bare(task, payload);
+}
+
+Cause PageQueue::give_bare(const PageTask& task, std::span<const std::byte> payload) {
+  KV_CHECK(task.verb == StorageVerb::get, "a get gives");
+  if (payload.size() != form_.bytes()) return Cause::corrupt;
+  const auto [memory, slot] = place_of(task);
+  memory_.write_page(memory, slot, task.key, payload);
+  return Cause::none;
+}
+
+}  // namespace
+
+struct TierQueues::State {
+  State(Tier which, std::unique_ptr<StorageBackend> b, PageMemory& memory, bool s)
+      : tier(which),
+        stores(s),
+        backend(std::move(b)),
+        answers{which, nullptr, nullptr, {}},
+        gets(memory, answers),
+        writes(memory, answers) {}
+
+  Tier tier;
+  bool stores;
+  std::unique_ptr<StorageBackend> backend;
+  Answers answers;
+  PageQueue gets, writes;
+  Worker<LookUpJob> look_ups;  // last: its thread ends first
+};
+
+TierQueues::TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores)
+    : state_(std::make_unique<State>(tier, std::move(backend), memory, stores)) {}
+
+TierQueues::~TierQueues() { state_->look_ups.drop(); }
+
+Tier TierQueues::tier() const { return state_->tier; }
+
+void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::function<void(OperationId, bool)> landed) {
+  State& s = *state_;
+  s.answers = {s.tier, &queue, &clock, std::move(landed)};
+  s.gets.start("storage reader", [&s](PageWork& work) { s.backend->read(work); });
+  s.writes.start("storage writer", [&s](PageWork& work) { s.backend->write(work); });
+  s.look_ups.start("storage look-ups", [&s](LookUpJob& job) {
+    const TimeNs begin = s.answers.clock->now();
+    const LookedUp found = s.backend->look_up(job.space, job.keys);
+    Completion completion{.id = job.id};
+    completion.pages = found.pages;
+    if (found.cause != Cause::none && found.cause != Cause::missing) {
+      completion.status = Status::failed;
+      completion.cause = found.cause;
+    }
+    s.answers.end(job.work, completion, begin);
+  });
+}
+
+void TierQueues::submit(OperationId id, const StorageOperation& operation) {
+  State& s = *state_;
+  switch (operation.work.verb) {
+    case StorageVerb::look_up: {
+      LookUpJob job{id, operation.work, operation.space, {}};
+      for (const StoragePage& page : operation.pages) job.keys.push_back(page.key);
+      return s.look_ups.submit(std::move(job));
+    }
+    case StorageVerb::get: return s.gets.submit(id, operation);
+    case StorageVerb::set:
+    case StorageVerb::remove: return s.writes.submit(id, operation);
+  }
+}
+
+void TierQueues::cancel(OperationId id) {
+  if (!state_->gets.cancel(id)) state_->writes.cancel(id);
+}
+
+void TierQueues::finish() {
+  state_->look_ups.finish();
+  state_->gets.stop(false);
+  state_->writes.stop(false);
+  state_->backend->finish();
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> TierQueues::counters() const { return state_->backend->counters(); }
+
+}  // namespace kvtwin
