@@ -36,7 +36,8 @@ class ShortTimes {
 
 class EventLoop final : public RealWorld, private Substrate {
  public:
-  explicit EventLoop(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage)
+      : device_(std::move(device)), storage_(std::move(storage)) {}
 
   Substrate& substrate() override { return *this; }
   void run(InputSource& source, InputHandler& handler) override;
@@ -48,6 +49,7 @@ class EventLoop final : public RealWorld, private Substrate {
   }
   const LoopReport& loop() const override { return report_; }
   const Verification& verification() const override { return verification_; }
+  std::vector<StorageCounters> storage() const override;
 
  private:
   // Measures what the substrate's calls take within the handler.
@@ -76,10 +78,13 @@ class EventLoop final : public RealWorld, private Substrate {
   bool anything_open() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
   void deliver(Input input);
 
-  // Its threads push into the queue and read the clock: both outlive it.
+  TierQueues& storage_of(Tier tier);
+
+  // Threads push into the queue and read the clock: both outlive them. Storage tiers use the device's memory.
   RunClock clock_;
   CompletionQueue queue_;
   std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<TierQueues>> storage_;
 
   InputSource* source_ = nullptr;
   InputHandler* handler_ = nullptr;
@@ -89,7 +94,7 @@ class EventLoop final : public RealWorld, private Substrate {
 
   TimeNs now_ = 0;  // of the input being handled, or the last one
   std::uint64_t last_id_ = 0;
-  std::uint64_t in_flight_ = 0;  // the device's operations
+  std::uint64_t in_flight_ = 0;  // operations of the device and of storage tiers
   std::vector<Finished> finished_;
   std::size_t next_finished_ = 0;
   std::deque<Reduction> reductions_;
@@ -108,8 +113,19 @@ OperationId EventLoop::submit(const Operation& operation) {
   const Call call(*this);
   const OperationId id{++last_id_};
   ++in_flight_;
-  device_->submit(id, operation);
+  if (const auto* stored = std::get_if<StorageOperation>(&operation)) {
+    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device) device_->expect(id);
+    storage_of(stored->work.tier).submit(id, *stored);
+  } else {
+    device_->submit(id, operation);
+  }
   return id;
+}
+
+TierQueues& EventLoop::storage_of(Tier tier) {
+  const auto found = std::ranges::find_if(storage_, [tier](const auto& queues) { return queues->tier() == tier; });
+  KV_CHECK(found != storage_.end(), "an operation names a tier that is there");
+  return **found;
 }
 
 OperationId EventLoop::call_at(TimeNs time) {
@@ -127,7 +143,11 @@ OperationId EventLoop::reduce_min(const ReduceVector& values) {
 void EventLoop::cancel(OperationId id) {
   const Call call(*this);
   const auto timer = std::ranges::find_if(timers_, [id](const auto& entry) { return entry.second == id; });
-  if (timer == timers_.end()) return device_->cancel(id);
+  if (timer == timers_.end()) {
+    device_->cancel(id);
+    for (const auto& queues : storage_) queues->cancel(id);
+    return;
+  }
   timers_.erase(timer);
   timers_.emplace(now_, id);
 }
@@ -137,6 +157,9 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   source_ = &source;
   handler_ = &handler;
   device_->start(queue_, clock_);
+  for (const auto& queues : storage_) {
+    queues->start(queue_, clock_, [this](OperationId get, bool done) { device_->landed(get, done); });
+  }
   clock_.start();  // threads take their time to begin; arrivals count from here
   has_arrival_ = source_->next(arrival_);
   turn_began_ = clock_.now();
@@ -146,7 +169,14 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   report_.run_ns = clock_.now();
   report_.loop_median_ns = loop_times_.quantile(500);
   report_.loop_p99_ns = loop_times_.quantile(990);
+  for (const auto& queues : storage_) queues->finish();
   verification_ = device_->finish();
+}
+
+std::vector<StorageCounters> EventLoop::storage() const {
+  std::vector<StorageCounters> counters;
+  for (const auto& queues : storage_) counters.push_back({queues->tier(), queues->counters()});
+  return counters;
 }
 
 // False: nothing is due.
@@ -223,8 +253,9 @@ void EventLoop::wait() {
 
 }  // namespace
 
-std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device) {
-  return std::make_unique<EventLoop>(std::move(device));
+std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
+                                           std::vector<std::unique_ptr<TierQueues>> storage) {
+  return std::make_unique<EventLoop>(std::move(device), std::move(storage));
 }
 
 }  // namespace kvtwin
