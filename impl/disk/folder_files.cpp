@@ -1,0 +1,285 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <dirent.h>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include "impl/disk/files.hpp"
+#include "impl/disk/folder_file.hpp"
+#include "impl/disk/thread_queue.hpp"
+#include "policy/byte_order.hpp"
+#if KVTWIN_HAVE_URING
+#include "impl/disk/uring_queue.hpp"
+#endif
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kNameDigits = 16;
+// Holds the lock, and the largest number given out: else a file removed before a crash could lend its number to one
+// created after it.
+constexpr FileNumber kLedger = 0;
+constexpr std::uint64_t kLedgerMagic = 0x72656764656C766Bu;  // "kvledger"
+
+std::string name_of(FileNumber number) {
+  std::string name(kNameDigits, '0');
+  for (std::size_t i = kNameDigits; i-- > 0; number >>= 4) name[i] = "0123456789abcdef"[number & 15];
+  return name;
+}
+
+// False: not one of our names.
+bool number_of(std::string_view name, FileNumber& number) {
+  if (name.size() != kNameDigits) return false;
+  number = 0;
+  for (const char c : name) {
+    const std::size_t digit = std::string_view("0123456789abcdef").find(c);
+    if (digit == std::string_view::npos) return false;
+    number = number << 4 | digit;
+  }
+  return true;
+}
+
+struct Descriptor {
+  int value = -1;
+  explicit Descriptor(int v = -1) : value(v) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (value >= 0) ::close(value);
+  }
+  void replace(int v) {
+    if (value >= 0) ::close(value);
+    value = v;
+  }
+};
+
+template <typename Call>
+auto uninterrupted(Call call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+struct alignas(kBlockBytes) AlignedBlock {
+  std::array<std::byte, kBlockBytes> bytes{};
+};
+
+int write_block(int descriptor, const AlignedBlock& block) {
+  const ssize_t written = uninterrupted([&] { return ::pwrite(descriptor, block.bytes.data(), kBlockBytes, 0); });
+  if (written == static_cast<ssize_t>(kBlockBytes)) return 0;
+  return written < 0 ? -errno : -ENOSPC;
+}
+
+class FolderFiles final : public Files {
+ public:
+  FolderFiles(const std::filesystem::path& folder, const FolderOptions& options) : options_(options) {
+    if (!options_.before) options_.before = [](const char*) {};
+    open_folder(folder);
+    lock(folder);
+    try_direct(folder);
+  }
+
+  std::vector<FileNumber> list(int& error) override;
+  FileNumber next_number() override;
+  OpenedFile create(FileNumber number, Bytes bytes, std::span<const std::byte, kBlockBytes> first) override;
+  OpenedFile open(FileNumber number) override;
+  int shrink(BlockFile& file, Bytes bytes) override {
+    const int descriptor = static_cast<FolderFile&>(file).descriptor();
+    return uninterrupted([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) < 0 ? -errno : 0;
+  }
+  int remove(FileNumber number, BlockFile* open) override {
+    if (::unlinkat(folder_.value, name_of(number).c_str(), 0) < 0) return -errno;
+    if (open != nullptr) static_cast<FolderFile*>(open)->set_removed();
+    return 0;
+  }
+  int sync(BlockFile& file) override { return sync_descriptor(static_cast<FolderFile&>(file).descriptor()); }
+  int sync_folder() override {
+    const int error = sync_descriptor(ledger_.value);
+    if (error != 0) return error;
+    return uninterrupted([this] { return ::fsync(folder_.value); }) < 0 ? -errno : 0;
+  }
+  std::unique_ptr<BlockQueue> queue(std::uint32_t depth, std::size_t buffer_bytes) override {
+#if KVTWIN_HAVE_URING
+    if (!options_.force_threads) {
+      auto queue = make_uring_queue(depth, buffer_bytes, options_.before);
+      if (queue) return queue;
+    }
+#endif
+    return make_thread_queue(depth, buffer_bytes, options_.before);
+  }
+  std::string description() const override { return direct_ ? "direct" : "buffered (the file system takes no direct)"; }
+
+ private:
+  void open_folder(const std::filesystem::path& folder);
+  void lock(const std::filesystem::path& folder);
+  void try_direct(const std::filesystem::path& folder);
+  int write_ledger() const;
+  int open_at(FileNumber number, int flags) const {
+    const int direct = direct_ ? O_DIRECT : 0;
+    const std::string name = name_of(number);
+    return uninterrupted(
+        [&] { return ::openat(folder_.value, name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | direct | flags, 0600); });
+  }
+  static int sync_descriptor(int descriptor) {
+    return uninterrupted([&] { return ::fdatasync(descriptor); }) < 0 ? -errno : 0;
+  }
+
+  FolderOptions options_;
+  Descriptor folder_, lock_, ledger_;
+  bool direct_ = false;
+  std::mutex mutex_;
+  FileNumber largest_ = kLedger;  // given out
+};
+
+[[noreturn]] void refuse(const std::filesystem::path& folder, const char* what) {
+  throw std::system_error(errno, std::generic_category(),
+                          std::string(what) + " the disk tier's folder " + folder.string());
+}
+
+void FolderFiles::open_folder(const std::filesystem::path& folder) {
+  options_.before("folder");
+  if (::mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) refuse(folder, "making");
+  folder_.replace(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (folder_.value < 0 || ::fstat(folder_.value, &status) < 0) refuse(folder, "opening");
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    throw std::runtime_error("The disk tier's folder " + folder.string() +
+                             " may be written to by others, who could put pages there; chmod go-w it.");
+  }
+}
+
+void FolderFiles::lock(const std::filesystem::path& folder) {
+  options_.before("lock");
+  lock_.replace(open_at(kLedger, O_CREAT));
+  if (lock_.value < 0) refuse(folder, "locking");
+  if (uninterrupted([this] { return ::flock(lock_.value, LOCK_EX | LOCK_NB); }) == 0) return;
+  if (errno != EWOULDBLOCK) refuse(folder, "locking");
+  throw std::runtime_error("The disk tier's folder " + folder.string() + " is in use by another run.");
+}
+
+// Reads the ledger and writes it back, directly if the file system does that. (Some refuse the flag, some the I/O.)
+void FolderFiles::try_direct(const std::filesystem::path& folder) {
+  options_.before("ledger");
+  AlignedBlock block;
+  if (::pread(lock_.value, block.bytes.data(), kBlockBytes, 0) == static_cast<ssize_t>(kBlockBytes)) {
+    const std::byte* at = block.bytes.data();
+    if (load_le64(at) == kLedgerMagic && load_le64(at + 16) == XXH3_64bits(at, 16)) largest_ = load_le64(at + 8);
+  }
+  direct_ = !options_.force_buffered;
+  ledger_.replace(open_at(kLedger, 0));
+  if (direct_ && (ledger_.value < 0 || write_ledger() == -EINVAL)) {
+    direct_ = false;
+    ledger_.replace(open_at(kLedger, 0));
+  }
+  if (ledger_.value < 0) refuse(folder, "opening the ledger of");
+  int error = 0;
+  const std::vector<FileNumber> there = list(error);
+  if (error != 0) {
+    errno = -error;
+    refuse(folder, "listing");
+  }
+  if (!there.empty()) largest_ = std::max(largest_, there.back());
+}
+
+// A number that couldn't be noted (a full disk) is lost only if its file goes before the next one comes.
+int FolderFiles::write_ledger() const {
+  AlignedBlock block;
+  std::byte* at = block.bytes.data();
+  store_le64(at, kLedgerMagic);
+  store_le64(at + 8, largest_);
+  store_le64(at + 16, XXH3_64bits(at, 16));
+  return write_block(ledger_.value, block);
+}
+
+std::vector<FileNumber> FolderFiles::list(int& error) {
+  std::vector<FileNumber> numbers;
+  error = 0;
+  const int copy = ::openat(folder_.value, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (entries == nullptr) {
+    error = -errno;
+    if (copy >= 0) ::close(copy);
+    return numbers;
+  }
+  errno = 0;
+  while (const dirent* entry = ::readdir(entries)) {
+    FileNumber number = 0;
+    if (number_of(entry->d_name, number) && number != kLedger) numbers.push_back(number);
+    errno = 0;
+  }
+  error = -errno;
+  ::closedir(entries);
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+FileNumber FolderFiles::next_number() {
+  const std::lock_guard lock(mutex_);
+  ++largest_;
+  write_ledger();
+  return largest_;
+}
+
+OpenedFile FolderFiles::create(FileNumber number, Bytes bytes, std::span<const std::byte, kBlockBytes> first) {
+  const int descriptor = open_at(number, O_CREAT | O_EXCL);
+  if (descriptor < 0) return {nullptr, 0, -errno};
+  auto file = std::make_shared<FolderFile>(descriptor);
+  const auto size = static_cast<off_t>(bytes);
+  int error = 0;
+  // Room is taken now, so that a full disk shows here and not in the middle of a segment.
+  if (uninterrupted([&] { return ::fallocate(descriptor, 0, 0, size); }) < 0) {
+    error = -errno;
+    if (error == -EOPNOTSUPP) error = ::ftruncate(descriptor, size) < 0 ? -errno : 0;
+  }
+  if (error == 0) {
+    AlignedBlock block;
+    std::ranges::copy(first, block.bytes.begin());
+    error = write_block(descriptor, block);
+  }
+  if (error == 0) return {std::move(file), bytes, 0};
+  remove(number, file.get());
+  return {nullptr, 0, error};
+}
+
+OpenedFile FolderFiles::open(FileNumber number) {
+  const int descriptor = open_at(number, O_NONBLOCK);
+  if (descriptor < 0) return {nullptr, 0, -errno};
+  auto file = std::make_shared<FolderFile>(descriptor);
+  struct stat status {};
+  if (::fstat(descriptor, &status) < 0) return {nullptr, 0, -errno};
+  if (!S_ISREG(status.st_mode)) return {nullptr, 0, -EINVAL};
+  return {std::move(file), static_cast<Bytes>(status.st_size), 0};
+}
+
+std::uint64_t next_serial() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+}  // namespace
+
+FolderFile::FolderFile(int descriptor) : descriptor_(descriptor), serial_(next_serial()) {}
+
+FolderFile::~FolderFile() {
+  // A ring's table of files may hold on to it for as long as the ring lives: its room must come back now.
+  if (removed_) [[maybe_unused]]
+    const int ignored = ::ftruncate(descriptor_, 0);
+  ::close(descriptor_);
+}
+
+std::unique_ptr<Files> make_folder_files(const std::filesystem::path& folder, const FolderOptions& options) {
+  return std::make_unique<FolderFiles>(folder, options);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,178 @@
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "impl/disk/segment_core.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Block `block` of each of many files, `depth` at a time, in any order.
+class BlockScan {
+ public:
+  struct Item {
+    BlockFile* file = nullptr;
+    Bytes offset = 0;
+  };
+  BlockScan(BlockQueue& queue, std::uint32_t depth) : queue_(queue), depth_(depth) {}
+
+  // `read(i, block)`: of item i; an empty block if it couldn't be read.
+  template <typename Read>
+  void run(std::span<const Item> items, Read read) {
+    std::vector<std::uint32_t> free;
+    for (std::uint32_t i = 0; i < depth_; ++i) free.push_back(i);
+    std::vector<std::size_t> item_of(depth_);
+    std::vector<BlockEnd> ends;
+    for (std::size_t next = 0; next < items.size() || free.size() < depth_;) {
+      for (; next < items.size() && !free.empty(); ++next) {
+        const std::uint32_t buffer = free.back();
+        free.pop_back();
+        item_of[buffer] = next;
+        queue_.submit({BlockOperation::Kind::read, items[next].file, items[next].offset, kBlockBytes, buffer, buffer});
+      }
+      ends.clear();
+      queue_.wait(ends);
+      for (const BlockEnd& end : ends) {
+        const auto buffer = static_cast<std::uint32_t>(end.tag);
+        const bool whole = end.result == static_cast<std::int64_t>(kBlockBytes);
+        read(item_of[buffer], whole ? std::span<const std::byte>(queue_.buffer(buffer).first(kBlockBytes))
+                                    : std::span<const std::byte>());
+        free.push_back(buffer);
+      }
+    }
+  }
+
+ private:
+  BlockQueue& queue_;
+  const std::uint32_t depth_;
+};
+
+struct FoundFile {
+  FileNumber number = 0;
+  OpenedFile opened;
+  SuperblockKind kind = SuperblockKind::foreign;  // unless its superblock says otherwise
+  std::uint32_t slots = 0;
+};
+
+std::vector<FoundFile> open_files(SegmentCore& core) {
+  int error = 0;
+  std::vector<FoundFile> found;
+  for (const FileNumber number : core.files->list(error)) {
+    OpenedFile opened = core.files->open(number);
+    // Too many open files is a setting to mend, not a reason to forget what is stored.
+    if (opened.error == -EMFILE || opened.error == -ENFILE || opened.error == -ENOMEM) {
+      throw std::system_error(-opened.error, std::generic_category(), "opening the disk tier's segments");
+    }
+    if (!opened.file) ++core.counters.io_errors;
+    found.push_back({number, std::move(opened), SuperblockKind::foreign, 0});
+  }
+  if (error != 0) throw std::system_error(-error, std::generic_category(), "listing the disk tier's folder");
+  return found;
+}
+
+void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> found) {
+  std::vector<BlockScan::Item> items;
+  std::vector<FoundFile*> files;
+  for (FoundFile& file : found) {
+    if (!file.opened.file) continue;
+    if (file.opened.bytes < kBlockBytes) {
+      file.kind = SuperblockKind::damaged;
+      continue;
+    }
+    items.push_back({file.opened.file.get(), 0});
+    files.push_back(&file);
+  }
+  scan.run(items, [&](std::size_t i, std::span<const std::byte> block) {
+    FoundFile& file = *files[i];
+    if (block.empty()) {  // maybe it can be read another time
+      ++core.counters.io_errors;
+      return;
+    }
+    std::uint64_t slots = 0;
+    file.kind = read_superblock(core.form, file.number, block.first<kBlockBytes>(), slots);
+    // What it says counts as far as the file goes.
+    const Bytes fit = (file.opened.bytes - kBlockBytes) / slot_bytes(core.form);
+    file.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>({slots, fit, UINT32_MAX}));
+  });
+}
+
+struct FoundSlot {
+  std::size_t file = 0;
+  std::uint32_t slot = 0;
+  HeaderKind kind = HeaderKind::empty;
+  PageName name;
+};
+
+// All slots of our segments, file by file, in order.
+std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::span<const FoundFile> found) {
+  std::vector<FoundSlot> slots;
+  std::vector<BlockScan::Item> items;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].kind != SuperblockKind::ours) continue;
+    for (std::uint32_t slot = 0; slot < found[i].slots; ++slot) {
+      slots.push_back({i, slot, HeaderKind::empty, {}});
+      items.push_back({found[i].opened.file.get(), slot_offset(core.form, slot)});
+    }
+  }
+  scan.run(items, [&](std::size_t i, std::span<const std::byte> block) {
+    FoundSlot& it = slots[i];
+    PageClaim claim;
+    if (block.empty()) {
+      ++core.counters.io_errors;
+      it.kind = HeaderKind::damaged;
+      return;
+    }
+    it.kind = read_header_block(core.form, found[it.file].number, it.slot, block.first<kBlockBytes>(), claim);
+    if (it.kind == HeaderKind::page) it.name = page_name(claim.space, claim.key);
+    if (it.kind == HeaderKind::damaged) ++core.counters.corrupt;
+  });
+  return slots;
+}
+
+void remove_file(SegmentCore& core, FoundFile& file) {
+  if (core.files->remove(file.number, file.opened.file.get()) != 0) ++core.counters.io_errors;
+}
+
+// A segment that was being filled has slots that never were: their room is given back. They aren't filled now, because
+// a write of the process before us may still be on its way there.
+void add_segment(SegmentCore& core, FoundFile& file, std::span<const FoundSlot> slots) {
+  std::uint32_t used = 0;
+  for (const FoundSlot& it : slots) {
+    if (it.kind != HeaderKind::empty) used = it.slot + 1;
+  }
+  if (used == 0) return remove_file(core, file);
+  if (used < file.slots) core.files->shrink(*file.opened.file, slot_offset(core.form, used));
+  const auto segment = std::make_shared<Segment>(file.number, file.opened.file, used);
+  core.index.add_segment(segment);
+  for (const FoundSlot& it : slots) {
+    if (it.kind == HeaderKind::page) core.index.add_found(it.name, {segment, it.slot});
+  }
+}
+
+}  // namespace
+
+std::vector<ForeignFile> open_segments(SegmentCore& core, BlockQueue& queue) {
+  BlockScan scan(queue, core.depth);
+  std::vector<FoundFile> found = open_files(core);
+  read_superblocks(core, scan, found);
+  const std::vector<FoundSlot> slots = read_headers(core, scan, found);
+  std::vector<ForeignFile> foreign;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    FoundFile& file = found[i];
+    if (file.kind == SuperblockKind::damaged) {
+      ++core.counters.damaged_segments;
+      remove_file(core, file);
+    } else if (file.kind == SuperblockKind::foreign) {
+      ++core.counters.foreign_segments;
+      foreign.push_back({file.number, in_blocks(file.opened.bytes) / slot_bytes(core.form) + 1});
+    } else {
+      add_segment(core, file, std::span(slots).subspan(first, file.slots));
+      first += file.slots;
+    }
+  }
+  core.counters.pages_found = core.index.totals().unclaimed;
+  return foreign;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,44 @@
+// What the disk tier's reader, writer and opening share.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "impl/disk/segment_index.hpp"
+#include "impl/disk/slot_format.hpp"
+
+namespace kvtwin {
+
+struct SegmentCounters {
+  using Count = std::atomic<std::uint64_t>;
+  Count pages_written = 0, pages_read = 0, pages_already_there = 0, pages_removed = 0, pages_found = 0;
+  Count pages_moved = 0, segments_reclaimed = 0, foreign_segments = 0, foreign_reclaimed = 0;
+  Count damaged_segments = 0, corrupt = 0, missing = 0, io_errors = 0, full = 0, failed_syncs = 0, pages_lost = 0;
+};
+
+struct SegmentCore {
+  SegmentCore(const PageForm& f, std::shared_ptr<Files> fs, Pages capacity, std::uint32_t d)
+      : form(f), files(std::move(fs)), index(capacity), depth(d) {}
+  const PageForm form;
+  const std::shared_ptr<Files> files;
+  SegmentIndex index;
+  SegmentCounters counters;
+  const std::uint32_t depth;
+};
+
+// What these segments hold so far survives the power. False: of some it doesn't; their pages are dropped.
+bool sync_segments(SegmentCore& core, std::span<const SegmentIndex::Unsynced> segments);
+void lose_segment(SegmentCore& core, const std::shared_ptr<Segment>& segment);
+
+// A file of the folder that isn't ours to read, but to remove when its room is wanted.
+struct ForeignFile {
+  FileNumber number = 0;
+  std::uint64_t slots = 0;  // as many of ours would fit
+};
+
+// Fills the index from the folder. Removes damaged segments. Returns the foreign ones, oldest first.
+std::vector<ForeignFile> open_segments(SegmentCore& core, BlockQueue& queue);
+
+}  // namespace kvtwin

@@ -1,0 +1,265 @@
+#include "impl/disk/segment_index.hpp"
+
+#include <algorithm>
+
+#include "policy/check.hpp"
+#include "policy/page_key.hpp"
+
+namespace kvtwin {
+
+PageName page_name(const PageKey& space, const PageKey& key) {
+  const PageKey name = storage_page_key(space, key);
+  return {name.words[0], name.words[1]};
+}
+
+void SegmentIndex::add_segment(std::shared_ptr<Segment> segment) {
+  const std::lock_guard lock(mutex_);
+  slots_ += segment->slots;
+  const FileNumber number = segment->number;
+  segments_.emplace(number, std::move(segment));
+}
+
+void SegmentIndex::add_found(const PageName& name, const Place& place) {
+  const std::lock_guard lock(mutex_);
+  Segment& segment = *place.segment;
+  segment.order_.emplace_back(place.slot, name);
+  const Entry entry{&segment, place.slot, false, false};
+  const auto [at, fresh] = entries_.try_emplace(name, entry);
+  if (!fresh) {
+    spares_.emplace(name, at->second);
+    at->second = entry;
+  } else {
+    ++unclaimed_;
+  }
+  oldest_.emplace_back(name, segment.number);
+}
+
+std::optional<Place> SegmentIndex::find(const PageName& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = entries_.find(name);
+  if (at == entries_.end()) return std::nullopt;
+  return Place{segments_.at(at->second.segment->number), at->second.slot};
+}
+
+SegmentIndex::Standing SegmentIndex::claim(const PageName& name, Place& place) {
+  const std::lock_guard lock(mutex_);
+  const auto at = entries_.find(name);
+  if (at == entries_.end()) return Standing::absent;
+  Entry& entry = at->second;
+  if (entry.claimed) return Standing::claimed;
+  if (!entry.verified) {
+    place = {segments_.at(entry.segment->number), entry.slot};
+    return Standing::unverified;
+  }
+  entry.claimed = true;
+  ++entry.segment->claimed_;
+  ++claimed_;
+  --unclaimed_;
+  return Standing::claimed;
+}
+
+bool SegmentIndex::reserve() {
+  const std::lock_guard lock(mutex_);
+  if (claimed_ + reserved_ >= capacity_) return false;
+  while (claimed_ + reserved_ + unclaimed_ >= capacity_ && evict_oldest()) continue;
+  ++reserved_;
+  return true;
+}
+
+void SegmentIndex::unreserve() {
+  const std::lock_guard lock(mutex_);
+  --reserved_;
+}
+
+void SegmentIndex::written(const PageName& name, const Place& place) {
+  const std::lock_guard lock(mutex_);
+  Segment& segment = *place.segment;
+  segment.order_.emplace_back(place.slot, name);
+  const auto [at, fresh] = entries_.try_emplace(name, Entry{&segment, place.slot, true, true});
+  KV_CHECK(fresh, "a page that is there isn't written again");
+  ++segment.claimed_;
+  --reserved_;
+  ++claimed_;
+}
+
+void SegmentIndex::verified(const PageName& name, const Place& place) {
+  const std::lock_guard lock(mutex_);
+  const auto at = entries_.find(name);
+  if (at != entries_.end() && lies_at(at->second, *place.segment, place.slot)) at->second.verified = true;
+}
+
+bool SegmentIndex::drop(const PageName& name, const Place& place) {
+  const std::lock_guard lock(mutex_);
+  const auto at = entries_.find(name);
+  if (at == entries_.end()) return false;
+  if (!lies_at(at->second, *place.segment, place.slot)) return true;  // it was moved meanwhile
+  return !forget(at, false);
+}
+
+void SegmentIndex::erase(const PageName& name) {
+  const std::lock_guard lock(mutex_);
+  const auto at = entries_.find(name);
+  if (at != entries_.end()) forget(at, true);
+}
+
+// True: the page is gone. Else a spare has come in its place, the youngest.
+bool SegmentIndex::forget(Entries::iterator at, bool spares_too) {
+  const PageName name = at->first;
+  Entry& entry = at->second;
+  if (entry.claimed) --entry.segment->claimed_;
+  const auto [first, last] = spares_.equal_range(name);
+  if (!spares_too && first != last) {
+    auto youngest = first;
+    for (auto it = first; it != last; ++it) {
+      const Entry& a = it->second;
+      const Entry& b = youngest->second;
+      if (std::pair(a.segment->number, a.slot) > std::pair(b.segment->number, b.slot)) youngest = it;
+    }
+    const bool claimed = entry.claimed;
+    entry = youngest->second;
+    entry.claimed = claimed;
+    if (claimed) {
+      ++entry.segment->claimed_;
+    } else {
+      oldest_.emplace_front(name, entry.segment->number);  // its turn may be over
+    }
+    spares_.erase(youngest);
+    return false;
+  }
+  spares_.erase(first, last);
+  --(entry.claimed ? claimed_ : unclaimed_);
+  entries_.erase(at);
+  return true;
+}
+
+bool SegmentIndex::evict_oldest() {
+  for (; !oldest_.empty(); oldest_.pop_front()) {
+    const auto& [name, number] = oldest_.front();
+    const auto at = entries_.find(name);
+    // With several copies, the place in line is the youngest's.
+    if (at == entries_.end() || at->second.claimed || at->second.segment->number > number) continue;
+    forget(at, true);
+    ++evicted_;
+    oldest_.pop_front();
+    return true;
+  }
+  return false;
+}
+
+std::vector<SegmentIndex::Unsynced> SegmentIndex::unsynced() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Unsynced> all;
+  for (const auto& [number, segment] : segments_) {
+    if (const Unsynced it = unsynced_now(segment); it.any) all.push_back(it);
+  }
+  return all;
+}
+
+SegmentIndex::Unsynced SegmentIndex::unsynced_of(const std::shared_ptr<Segment>& segment) const {
+  const std::lock_guard lock(mutex_);
+  return unsynced_now(segment);
+}
+
+SegmentIndex::Unsynced SegmentIndex::unsynced_now(const std::shared_ptr<Segment>& segment) {
+  const bool any = segment->durable_ < segment->order_.size() || !segment->listed_;
+  return {segment, segment->order_.size(), segment->losses_, segment->listed_, any};
+}
+
+void SegmentIndex::synced(const Unsynced& what) {
+  const std::lock_guard lock(mutex_);
+  if (what.segment->losses_ != what.losses) return;
+  what.segment->durable_ = std::max(what.segment->durable_, what.until);
+  what.segment->listed_ = true;
+}
+
+Pages SegmentIndex::lost(const std::shared_ptr<Segment>& segment) {
+  const std::lock_guard lock(mutex_);
+  Pages pages = 0;
+  for (std::size_t i = segment->durable_; i < segment->order_.size(); ++i) {
+    const auto& [slot, name] = segment->order_[i];
+    const auto [first, last] = spares_.equal_range(name);
+    for (auto it = first; it != last;) it = lies_at(it->second, *segment, slot) ? spares_.erase(it) : std::next(it);
+    const auto at = entries_.find(name);
+    if (at == entries_.end() || !lies_at(at->second, *segment, slot)) continue;
+    forget(at, false);
+    ++pages;
+  }
+  segment->order_.resize(segment->durable_);
+  ++segment->losses_;
+  return pages;
+}
+
+std::shared_ptr<Segment> SegmentIndex::victim(const Segment* head, std::uint64_t& claimed) const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Segment> best;
+  for (const auto& [number, segment] : segments_) {
+    if (segment.get() != head && (!best || segment->claimed_ < best->claimed_)) best = segment;
+  }
+  if (best) claimed = best->claimed_;
+  return best;
+}
+
+std::vector<SegmentIndex::Move> SegmentIndex::claimed_of(const Segment& segment) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Move> moves;
+  for (const auto& [slot, name] : segment.order_) {
+    const auto at = entries_.find(name);
+    if (at != entries_.end() && lies_at(at->second, segment, slot) && at->second.claimed)
+      moves.push_back({name, slot, {}});
+  }
+  return moves;
+}
+
+void SegmentIndex::copied(const PageName& name, const Place& place) {
+  const std::lock_guard lock(mutex_);
+  place.segment->order_.emplace_back(place.slot, name);
+}
+
+void SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vector<Move>& moves) {
+  const std::lock_guard lock(mutex_);
+  for (const Move& move : moves) {
+    const auto at = entries_.find(move.name);
+    if (!move.to.segment || at == entries_.end() || !lies_at(at->second, *victim, move.from)) continue;
+    Entry& entry = at->second;
+    if (entry.claimed) {
+      --victim->claimed_;
+      ++move.to.segment->claimed_;
+    }
+    entry.segment = move.to.segment.get();
+    entry.slot = move.to.slot;
+  }
+  for (const auto& [slot, name] : victim->order_) {
+    const auto [first, last] = spares_.equal_range(name);
+    for (auto it = first; it != last;) it = it->second.segment == victim.get() ? spares_.erase(it) : std::next(it);
+    const auto at = entries_.find(name);
+    if (at != entries_.end() && lies_at(at->second, *victim, slot) && forget(at, false)) ++evicted_;
+  }
+  slots_ -= victim->slots;
+  segments_.erase(victim->number);
+}
+
+SegmentIndex::Totals SegmentIndex::totals() const {
+  const std::lock_guard lock(mutex_);
+  return {claimed_, unclaimed_, reserved_, evicted_, slots_, segments_.size()};
+}
+
+void SegmentIndex::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  KV_CHECK(claimed_ + reserved_ <= capacity_, "the capacity is never exceeded");
+  KV_CHECK(entries_.size() == claimed_ + unclaimed_, "each page is claimed or not");
+  std::map<const Segment*, std::uint64_t> claimed;
+  Pages all = 0;
+  for (const auto& [name, entry] : entries_) {
+    const auto at = segments_.find(entry.segment->number);
+    KV_CHECK(at != segments_.end() && at->second.get() == entry.segment, "a page lies in a segment that is there");
+    KV_CHECK(entry.slot < entry.segment->slots, "a page lies in one of its segment's slots");
+    if (entry.claimed) ++claimed[entry.segment], ++all;
+  }
+  KV_CHECK(all == claimed_, "claimed pages are counted");
+  for (const auto& [number, segment] : segments_) {
+    KV_CHECK(segment->claimed_ == claimed[segment.get()], "a segment's claimed pages are counted");
+    KV_CHECK(segment->durable_ <= segment->order_.size(), "what is durable was written");
+  }
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,142 @@
+#include "impl/disk/segment_store.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "impl/disk/segment_core.hpp"
+#include "impl/disk/segment_reader.hpp"
+#include "impl/disk/segment_writer.hpp"
+
+namespace kvtwin {
+
+bool sync_segments(SegmentCore& core, std::span<const SegmentIndex::Unsynced> segments) {
+  std::vector<SegmentIndex::Unsynced> written;
+  bool all = true, listed = true;
+  for (const SegmentIndex::Unsynced& it : segments) {
+    if (!it.any) continue;
+    if (core.files->sync(*it.segment->file) == 0) {
+      written.push_back(it);
+      listed = listed && it.listed;
+    } else {
+      lose_segment(core, it.segment);
+      all = false;
+    }
+  }
+  const bool folder = listed || core.files->sync_folder() == 0;
+  for (const SegmentIndex::Unsynced& it : written) {
+    if (it.listed || folder) {
+      core.index.synced(it);
+    } else {
+      lose_segment(core, it.segment);
+      all = false;
+    }
+  }
+  return all;
+}
+
+void lose_segment(SegmentCore& core, const std::shared_ptr<Segment>& segment) {
+  ++core.counters.failed_syncs;
+  core.counters.pages_lost += core.index.lost(segment);
+}
+
+std::uint32_t segment_slots(const SegmentStoreConfig& config) {
+  const Bytes slot = slot_bytes(config.form);
+  if (config.segment_bytes != 0) {
+    const Bytes slots = config.segment_bytes / slot;
+    return static_cast<std::uint32_t>(std::clamp<Bytes>(slots, 1, UINT32_MAX));
+  }
+  constexpr Bytes kLargest = Bytes{256} << 20;
+  const Pages most = std::max<Pages>(8, kLargest / slot);
+  return static_cast<std::uint32_t>(std::clamp<Pages>(config.capacity_pages / 16, 8, most));
+}
+
+struct SegmentStore::State {
+  State(const SegmentStoreConfig& config, std::shared_ptr<Files> files)
+      : core(config.form, std::move(files), config.capacity_pages, config.depth),
+        read_queue(core.files->queue(config.depth, slot_bytes(config.form))),
+        write_queue(core.files->queue(config.depth, slot_bytes(config.form))),
+        reader(core, *read_queue),
+        writer(core, *write_queue, segment_slots(config), config.capacity_pages, open_at_start(core)) {}
+
+  // With a queue of its own: a ring belongs to one thread, and this one isn't the writer's. Small blocks, which are no
+  // burden on the limit of locked memory.
+  static std::vector<ForeignFile> open_at_start(SegmentCore& core) {
+    const std::unique_ptr<BlockQueue> queue = core.files->queue(core.depth, kBlockBytes);
+    return open_segments(core, *queue);
+  }
+
+  SegmentCore core;
+  std::unique_ptr<BlockQueue> read_queue, write_queue;
+  SegmentReader reader;
+  SegmentWriter writer;
+};
+
+SegmentStore::SegmentStore(SegmentStoreConfig config) {
+  if (config.depth == 0 || config.form.bytes() == 0) {
+    throw std::runtime_error("The disk tier needs pages of some bytes, and a depth of one at least.");
+  }
+  std::shared_ptr<Files> files = config.files;
+  if (!files) {
+    FolderOptions options;
+    options.force_threads = config.force_threads;
+    options.before = config.before;
+    files = make_folder_files(config.folder, options);
+  }
+  state_ = std::make_unique<State>(config, std::move(files));
+}
+
+SegmentStore::~SegmentStore() = default;
+
+LookedUp SegmentStore::look_up(const PageKey& space, std::span<const PageKey> keys) {
+  LookedUp found;
+  for (const PageKey& key : keys) {
+    if (!state_->core.index.find(page_name(space, key))) {
+      found.cause = Cause::missing;
+      break;
+    }
+    ++found.pages;
+  }
+  return found;
+}
+
+void SegmentStore::read(PageWork& work) { state_->reader.read(work); }
+void SegmentStore::write(PageWork& work) { state_->writer.write(work); }
+void SegmentStore::finish() { sync(); }
+
+bool SegmentStore::sync() {
+  const std::vector<SegmentIndex::Unsynced> segments = state_->core.index.unsynced();
+  return sync_segments(state_->core, segments);
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() const {
+  const SegmentCounters& c = state_->core.counters;
+  const SegmentIndex::Totals totals = state_->core.index.totals();
+  return {{"pages_written", c.pages_written},
+          {"pages_read", c.pages_read},
+          {"pages_already_there", c.pages_already_there},
+          {"pages_removed", c.pages_removed},
+          {"pages_found", c.pages_found},
+          {"pages_claimed", totals.claimed},
+          {"pages_unclaimed", totals.unclaimed},
+          {"pages_evicted", totals.evicted},
+          {"pages_moved", c.pages_moved},
+          {"pages_lost", c.pages_lost},
+          {"segments", totals.segments},
+          {"segments_reclaimed", c.segments_reclaimed},
+          {"damaged_segments", c.damaged_segments},
+          {"foreign_segments", c.foreign_segments},
+          {"foreign_reclaimed", c.foreign_reclaimed},
+          {"corrupt", c.corrupt},
+          {"missing", c.missing},
+          {"io_errors", c.io_errors},
+          {"full", c.full},
+          {"failed_syncs", c.failed_syncs}};
+}
+
+std::string SegmentStore::description() const {
+  return "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O.";
+}
+
+void SegmentStore::check_invariants() const { state_->core.index.check_invariants(); }
+
+}  // namespace kvtwin

@@ -1,0 +1,71 @@
+#include "impl/disk/slot_format.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "policy/byte_order.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x746E656D6765736Bu;  // "ksegment"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kSlotsAt = 48, kNumberAt = 56, kCheckAt = kBlockBytes - 8;
+constexpr std::size_t kPlaceAt = kPageHeaderBytes;
+
+void put_check(BlockBytes block) { store_le64(block.data() + kCheckAt, XXH3_64bits(block.data(), kCheckAt)); }
+bool check_holds(ConstBlockBytes block) {
+  return load_le64(block.data() + kCheckAt) == XXH3_64bits(block.data(), kCheckAt);
+}
+void zero_from(std::size_t at, BlockBytes block) { std::memset(block.data() + at, 0, kBlockBytes - at); }
+
+}  // namespace
+
+void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slots, BlockBytes block) {
+  zero_from(0, block);
+  std::byte* at = store_le64(block.data(), kMagic);
+  const KvShape& s = form.shape;
+  for (const std::uint32_t word : {kVersion, static_cast<std::uint32_t>(form.layout), s.layers, s.planes, s.heads,
+                                   s.head_bytes, s.page_tokens, std::uint32_t{0}}) {
+    at = store_le32(at, word);
+  }
+  store_le64(at, slot_bytes(form));
+  store_le64(block.data() + kSlotsAt, slots);
+  store_le64(block.data() + kNumberAt, number);
+  put_check(block);
+}
+
+SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlockBytes block, std::uint64_t& slots) {
+  const std::byte* at = block.data();
+  if (!check_holds(block) || load_le64(at) != kMagic) return SuperblockKind::damaged;
+  if (load_le32(at + 8) != kVersion) return SuperblockKind::foreign;
+  if (load_le64(at + kNumberAt) != number) return SuperblockKind::damaged;
+  slots = load_le64(at + kSlotsAt);
+  std::array<std::byte, kBlockBytes> expected;
+  write_superblock(form, number, slots, expected);
+  return std::ranges::equal(expected, block) ? SuperblockKind::ours : SuperblockKind::foreign;
+}
+
+void seal_header_block(FileNumber number, std::uint32_t slot, BlockBytes block) {
+  zero_from(kPlaceAt, block);
+  store_le64(store_le64(block.data() + kPlaceAt, number), slot);
+  put_check(block);
+}
+
+HeaderKind read_header_block(const PageForm& form, FileNumber number, std::uint32_t slot, ConstBlockBytes block,
+                             PageClaim& claim) {
+  if (!check_holds(block)) {
+    const bool empty = std::ranges::all_of(block, [](std::byte b) { return b == std::byte{0}; });
+    return empty ? HeaderKind::empty : HeaderKind::damaged;
+  }
+  const std::byte* place = block.data() + kPlaceAt;
+  if (load_le64(place) != number || load_le64(place + 8) != slot) return HeaderKind::damaged;
+  const std::optional<PageClaim> read = read_page_header(form, block.first<kPageHeaderBytes>());
+  if (!read) return HeaderKind::damaged;
+  claim = *read;
+  return HeaderKind::page;
+}
+
+}  // namespace kvtwin

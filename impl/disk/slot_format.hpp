@@ -1,0 +1,44 @@
+// What the disk tier's files look like, little-endian. A segment is a superblock and equally large slots:
+//
+//   superblock  4 KiB: 0 u64 magic | 8 u32 version | 12 u32 layout | 16 u32 layers, planes, heads, head_bytes,
+//               page_tokens | 36 u32 zero | 40 u64 slot bytes | 48 u64 slots | 56 u64 segment number | zeros |
+//               4088 u64 check
+//   slot        a header block of 4 KiB, then the payload, up to a multiple of 4 KiB
+//   header      0 a page header (storage/page_header.hpp) | 128 u64 segment number | 136 u64 slot | zeros |
+//   block       4088 u64 check
+//
+// The checks are XXH3 over the 4088 bytes before: any flipped byte of the block shows. Number and slot tell a block
+// that landed, or is read, in the wrong place. A slot never written is zeros. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "impl/disk/files.hpp"
+#include "impl/storage/page_header.hpp"
+
+namespace kvtwin {
+
+using BlockBytes = std::span<std::byte, kBlockBytes>;
+using ConstBlockBytes = std::span<const std::byte, kBlockBytes>;
+
+constexpr Bytes in_blocks(Bytes bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; }
+inline Bytes slot_bytes(const PageForm& form) { return kBlockBytes + in_blocks(form.bytes()); }
+inline Bytes slot_offset(const PageForm& form, Bytes slot) { return kBlockBytes + slot * slot_bytes(form); }
+
+enum class SuperblockKind : std::uint8_t { ours, foreign, damaged };  // foreign: whole, of another form or version
+
+void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slots, BlockBytes block);
+// `slots` only if ours.
+SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlockBytes block, std::uint64_t& slots);
+
+// Around the page header that is there already. The rest of the block is overwritten.
+void seal_header_block(FileNumber number, std::uint32_t slot, BlockBytes block);
+
+enum class HeaderKind : std::uint8_t { page, empty, damaged };
+// `claim` only if a page: whole, of this form and in its place.
+HeaderKind read_header_block(const PageForm& form, FileNumber number, std::uint32_t slot, ConstBlockBytes block,
+                             PageClaim& claim);
+
+}  // namespace kvtwin

@@ -1,0 +1,14 @@
+// Blocks read and written by threads, for where there is no io_uring.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "impl/disk/files.hpp"
+
+namespace kvtwin {
+
+std::unique_ptr<BlockQueue> make_thread_queue(std::uint32_t depth, std::size_t buffer_bytes,
+                                              const std::function<void(const char*)>& before);
+
+}  // namespace kvtwin

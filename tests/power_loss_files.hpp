@@ -1,0 +1,299 @@
+// A disk in memory that loses power. It remembers what was synced; at a cut, each write that wasn't is kept, dropped,
+// or torn at 512 bytes or 4 KiB, in any combination (which is reordering too), and so are files created and removed.
+//
+// Every call that changes the disk is a step; the power goes at a step of the test's choice: that step and all later
+// ones are refused, though the step itself may have reached the medium. Operations under way end in any order.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "impl/disk/files.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+
+enum class CutMode : std::uint8_t { keep, drop, tear_512, tear_4096, reorder };
+constexpr std::size_t kCutModes = 5;
+
+class PowerLossFiles final : public Files {
+ public:
+  enum class Step : std::uint8_t { create, remove, read, write, sync, sync_folder };
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  explicit PowerLossFiles(std::uint64_t seed = 0) : rng_(mix(seed)) {}
+
+  // ---- the test's
+  std::uint64_t steps() const { return steps_; }
+  void cut_at(std::uint64_t step) { cut_at_ = step; }
+  bool is_cut() const { return cut_; }
+  // The power comes back, and the disk with what it kept.
+  void restart(CutMode mode);
+  // 0 or -errno, asked before each step; from any thread.
+  std::function<int(Step)> fault = [](Step) { return 0; };
+  Bytes room = ~Bytes{0};
+  struct Image {
+    std::vector<std::byte> now;  // as the process sees it
+    std::vector<std::byte> safe;
+    struct Write {
+      Bytes offset;
+      std::vector<std::byte> bytes;
+    };
+    std::vector<Write> unsynced;
+    std::uint64_t synced = 0;  // writes before the unsynced ones
+    bool size_safe = false, entry_safe = false, removed = false;
+  };
+  // The files that are there, for whoever likes to damage them.
+  std::map<FileNumber, std::shared_ptr<Image>> images() const {
+    std::map<FileNumber, std::shared_ptr<Image>> there = images_;
+    std::erase_if(there, [](const auto& it) { return it.second->removed; });
+    return there;
+  }
+  // A file that is and stays there.
+  void put(FileNumber number, std::vector<std::byte> bytes) {
+    auto image = std::make_shared<Image>();
+    image->now = image->safe = std::move(bytes);
+    image->size_safe = image->entry_safe = true;
+    images_[number] = std::move(image);
+    largest_ = std::max(largest_, number);
+  }
+
+  // ---- Files
+  std::vector<FileNumber> list(int& error) override;
+  FileNumber next_number() override {
+    const std::lock_guard lock(mutex_);
+    return ++largest_;
+  }
+  OpenedFile create(FileNumber number, Bytes bytes, std::span<const std::byte, kBlockBytes> first) override;
+  OpenedFile open(FileNumber number) override;
+  int shrink(BlockFile&, Bytes) override { return 0; }  // as if it had never become durable
+  int remove(FileNumber number, BlockFile* open) override;
+  int sync(BlockFile& file) override;
+  int sync_folder() override;
+  std::unique_ptr<BlockQueue> queue(std::uint32_t depth, std::size_t buffer_bytes) override;
+  std::string description() const override { return "no real"; }
+
+ private:
+  struct OpenImage final : BlockFile {
+    explicit OpenImage(std::shared_ptr<Image> i) : image(std::move(i)) {}
+    const std::shared_ptr<Image> image;
+  };
+  class Queue;
+
+  // 0: go on. The step at which the power goes is `last_breath`: it fails, but may have an effect.
+  int step(Step what, bool& last_breath);
+  Bytes used() const;
+  static void write(Image& image, Bytes offset, std::span<const std::byte> bytes);
+  std::vector<std::byte> survivor(const Image& image, CutMode mode);
+  bool survives(CutMode mode) { return mode == CutMode::keep || (mode != CutMode::drop && rng_.chance(50)); }
+
+  mutable std::mutex mutex_;
+  std::map<FileNumber, std::shared_ptr<Image>> images_;
+  FileNumber largest_ = 0, largest_safe_ = 0;
+  Splitmix rng_;
+  std::uint64_t steps_ = 0, cut_at_ = kNever;
+  bool cut_ = false;
+};
+
+inline int PowerLossFiles::step(Step what, bool& last_breath) {
+  last_breath = false;
+  if (cut_) return -EIO;
+  if (what != Step::read && steps_++ == cut_at_) {
+    cut_ = last_breath = true;
+    return -EIO;
+  }
+  return fault(what);
+}
+
+inline Bytes PowerLossFiles::used() const {
+  Bytes bytes = 0;
+  for (const auto& [number, image] : images_) bytes += image->removed ? 0 : image->now.size();
+  return bytes;
+}
+
+inline void PowerLossFiles::write(Image& image, Bytes offset, std::span<const std::byte> bytes) {
+  std::ranges::copy(bytes, image.now.begin() + static_cast<std::ptrdiff_t>(offset));
+  image.unsynced.push_back({offset, {bytes.begin(), bytes.end()}});
+}
+
+inline std::vector<FileNumber> PowerLossFiles::list(int& error) {
+  const std::lock_guard lock(mutex_);
+  error = 0;
+  std::vector<FileNumber> numbers;
+  for (const auto& [number, image] : images_) {
+    if (!image->removed) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+inline OpenedFile PowerLossFiles::create(FileNumber number, Bytes bytes,
+                                         std::span<const std::byte, kBlockBytes> first) {
+  const std::lock_guard lock(mutex_);
+  bool last_breath = false;
+  int error = step(Step::create, last_breath);
+  if (error == 0 && used() + bytes > room) error = -ENOSPC;
+  if (error != 0 && !last_breath) return {nullptr, 0, error};
+  auto image = std::make_shared<Image>();
+  image->now.resize(bytes);
+  write(*image, 0, first);
+  images_[number] = image;
+  if (error != 0) return {nullptr, 0, error};
+  return {std::make_shared<OpenImage>(std::move(image)), bytes, 0};
+}
+
+inline OpenedFile PowerLossFiles::open(FileNumber number) {
+  const std::lock_guard lock(mutex_);
+  const auto at = images_.find(number);
+  if (at == images_.end() || at->second->removed) return {nullptr, 0, -ENOENT};
+  return {std::make_shared<OpenImage>(at->second), at->second->now.size(), 0};
+}
+
+inline int PowerLossFiles::remove(FileNumber number, BlockFile*) {
+  const std::lock_guard lock(mutex_);
+  bool last_breath = false;
+  const int error = step(Step::remove, last_breath);
+  if (error != 0 && !last_breath) return error;
+  const auto at = images_.find(number);
+  if (at == images_.end() || at->second->removed) return -ENOENT;
+  at->second->removed = true;
+  return error;
+}
+
+inline int PowerLossFiles::sync(BlockFile& file) {
+  const std::lock_guard lock(mutex_);
+  bool last_breath = false;
+  const int error = step(Step::sync, last_breath);
+  if (error != 0) return error;
+  Image& image = *static_cast<OpenImage&>(file).image;
+  image.safe = image.now;
+  image.synced += image.unsynced.size();
+  image.unsynced.clear();
+  image.size_safe = true;
+  return 0;
+}
+
+inline int PowerLossFiles::sync_folder() {
+  const std::lock_guard lock(mutex_);
+  bool last_breath = false;
+  const int error = step(Step::sync_folder, last_breath);
+  if (error != 0) return error;
+  std::erase_if(images_, [](const auto& it) { return it.second->removed; });
+  for (const auto& [number, image] : images_) image->entry_safe = true;
+  largest_safe_ = largest_;
+  return 0;
+}
+
+inline std::vector<std::byte> PowerLossFiles::survivor(const Image& image, CutMode mode) {
+  std::vector<std::byte> bytes = image.safe;
+  bytes.resize(image.now.size());
+  for (const Image::Write& it : image.unsynced) {
+    if (mode == CutMode::drop || (mode == CutMode::reorder && rng_.chance(50))) continue;
+    const std::size_t piece = mode == CutMode::tear_512 ? 512 : mode == CutMode::tear_4096 ? 4096 : it.bytes.size();
+    for (std::size_t at = 0; at < it.bytes.size(); at += piece) {
+      const bool torn = mode == CutMode::tear_512 || mode == CutMode::tear_4096;
+      if (torn && rng_.chance(50)) continue;
+      const std::size_t end = std::min(at + piece, it.bytes.size());
+      std::copy(it.bytes.begin() + static_cast<std::ptrdiff_t>(at), it.bytes.begin() + static_cast<std::ptrdiff_t>(end),
+                bytes.begin() + static_cast<std::ptrdiff_t>(it.offset + at));
+    }
+  }
+  if (!image.size_safe && !survives(mode)) bytes.resize(512 * rng_.below(bytes.size() / 512 + 1));
+  return bytes;
+}
+
+inline void PowerLossFiles::restart(CutMode mode) {
+  const std::lock_guard lock(mutex_);
+  std::map<FileNumber, std::shared_ptr<Image>> kept;
+  for (const auto& [number, image] : images_) {
+    if (!image->entry_safe && !survives(mode)) continue;
+    if (image->removed && survives(mode)) continue;
+    auto after = std::make_shared<Image>();
+    after->now = after->safe = survivor(*image, mode);
+    after->size_safe = after->entry_safe = true;
+    kept.emplace(number, std::move(after));
+  }
+  images_ = std::move(kept);
+  if (!survives(mode)) largest_ = largest_safe_;
+  if (!images_.empty()) largest_ = std::max(largest_, images_.rbegin()->first);
+  largest_safe_ = largest_;
+  cut_ = false;
+  cut_at_ = kNever;
+  steps_ = 0;
+}
+
+class PowerLossFiles::Queue final : public BlockQueue {
+ public:
+  Queue(PowerLossFiles& files, std::uint32_t depth, std::size_t buffer_bytes)
+      : files_(files), buffers_(depth, std::vector<std::byte>(buffer_bytes)) {}
+
+  std::span<std::byte> buffer(std::uint32_t index) override { return buffers_[index]; }
+  void submit(const BlockOperation& operation) override {
+    const std::lock_guard lock(files_.mutex_);
+    // A sync saves what was written when it was submitted.
+    const auto& image = *static_cast<OpenImage*>(operation.file)->image;
+    under_way_.push_back({operation, image.synced + image.unsynced.size()});
+  }
+  void wait(std::vector<BlockEnd>& ends) override {
+    if (under_way_.empty()) return;
+    const std::lock_guard lock(files_.mutex_);
+    const std::size_t which = files_.rng_.below(under_way_.size());
+    const Waiting it = under_way_[which];
+    under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(which));
+    ends.push_back({it.operation.tag, carry_out(it)});
+  }
+  std::string description() const override { return "memory"; }
+
+ private:
+  struct Waiting {
+    BlockOperation operation;
+    std::uint64_t writes;  // of its file, when it was submitted
+  };
+
+  std::int64_t carry_out(const Waiting& it) {
+    const BlockOperation& operation = it.operation;
+    Image& image = *static_cast<OpenImage*>(operation.file)->image;
+    const std::span<std::byte> bytes(buffers_[operation.buffer].data(), operation.bytes);
+    bool last_breath = false;
+    if (operation.kind == BlockOperation::Kind::read) {
+      const int error = files_.step(Step::read, last_breath);
+      if (error != 0) return error;
+      const Bytes size = image.now.size();
+      const Bytes count = operation.offset >= size ? 0 : std::min<Bytes>(operation.bytes, size - operation.offset);
+      if (count > 0) std::memcpy(bytes.data(), image.now.data() + operation.offset, count);
+      return static_cast<std::int64_t>(count);
+    }
+    if (operation.kind == BlockOperation::Kind::write) {
+      const int error = files_.step(Step::write, last_breath);
+      if (error == 0 || last_breath) PowerLossFiles::write(image, operation.offset, bytes);
+      return error != 0 ? error : static_cast<std::int64_t>(operation.bytes);
+    }
+    const int error = files_.step(Step::sync, last_breath);
+    if (error != 0) return error;
+    const std::uint64_t count = std::max(it.writes, image.synced) - image.synced;
+    image.safe.resize(image.now.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const Image::Write& write = image.unsynced[i];
+      std::ranges::copy(write.bytes, image.safe.begin() + static_cast<std::ptrdiff_t>(write.offset));
+    }
+    image.synced += count;
+    image.unsynced.erase(image.unsynced.begin(), image.unsynced.begin() + static_cast<std::ptrdiff_t>(count));
+    image.size_safe = true;
+    return 0;
+  }
+
+  PowerLossFiles& files_;
+  std::vector<std::vector<std::byte>> buffers_;
+  std::vector<Waiting> under_way_;
+};
+
+inline std::unique_ptr<BlockQueue> PowerLossFiles::queue(std::uint32_t depth, std::size_t buffer_bytes) {
+  return std::make_unique<Queue>(*this, depth, buffer_bytes);
+}
+
+}  // namespace kvtwin::test
