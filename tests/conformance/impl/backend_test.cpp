@@ -359,8 +359,8 @@ std::vector<Damage> damages() {
   for (const std::size_t at : {0, 9, 15, 20, 50, 84, 101, 106, 113, 125, 128, 129, 200, 287}) {
     list.push_back({"a flipped bit", [at](auto& stored) { stored.at(at) ^= std::byte{4}; }});
   }
-  for (const std::size_t length : {0, 1, 127, 128, 129, 287}) {
-    list.push_back({"cut short", [length](auto& stored) { stored.resize(length); }});
+  for (const std::size_t length : {1, 127, 128, 129, 287, 289, 5000}) {
+    list.push_back({"of another length", [length](auto& stored) { stored.resize(length); }});
   }
   list.push_back({"zeros", [](auto& stored) { std::ranges::fill(stored, std::byte{0}); }});
   list.push_back({"a torn payload", [](auto& stored) { std::fill(stored.begin() + 200, stored.end(), std::byte{7}); }});
@@ -395,6 +395,15 @@ TEST_P(VouchingBackendTest, damaged_pages_are_misses) {
   }
   rig.finish();
   EXPECT_EQ(rig.counter("corrupt_pages"), damages().size());
+}
+
+// What is stored as nothing may be nothing, or damage; it is no page.
+TEST_P(VouchingBackendTest, an_emptied_page_is_a_miss) {
+  StoreRig rig(medium_->open(kSmallForm, 64));
+  const std::vector<PageKey> keys = keys_of(4);
+  expect_done(rig.set(keys), 4);
+  medium_->overwrite(kSpace, keys[2], {});
+  expect_missed_once(rig, keys);
 }
 
 TEST_P(VouchingBackendTest, a_page_in_the_place_of_another_is_a_miss) {
