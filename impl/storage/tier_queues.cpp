@@ -70,14 +70,15 @@ class PageQueue final : public PageWork {
       throw std::system_error(error.code(), std::string("starting the ") + what);
     }
   }
-  void submit(OperationId id, const StorageOperation& operation) {
+  // `done`: somebody else does it, so that it only takes its place in the order.
+  void submit(OperationId id, const StorageOperation& operation, bool done = false) {
     Job job;
     job.id = id;
     job.work = operation.work;
     job.space = operation.space;
     job.pages.assign(operation.pages.begin(), operation.pages.end());
-    job.done.resize(job.pages.size());
-    job.limit = job.pages.size();
+    job.done.assign(job.pages.size(), done);
+    job.limit = done ? 0 : job.pages.size();
     {
       const std::lock_guard lock(mutex_);
       jobs_.push_back(std::move(job));
@@ -114,7 +115,8 @@ class PageQueue final : public PageWork {
   void loop();
   void settle();
   std::pair<Tier, SlotId> place_of(const PageTask& task);
-  Job& job_of(const PageTask& task) { return jobs_[(task.ticket >> 32) - first_serial_]; }
+  // A ticket has room for 32 bits of the serial: the difference is taken in as many.
+  Job& job_of(const PageTask& task) { return jobs_[static_cast<std::uint32_t>((task.ticket >> 32) - first_serial_)]; }
   static std::size_t page_of(const PageTask& task) { return task.ticket & 0xFFFFFFFF; }
 
   PageMemory& memory_;
@@ -157,7 +159,7 @@ void PageQueue::settle() {
       completion.status = job.cause == Cause::none ? Status::cancelled : Status::failed;
       completion.cause = job.cause;
     }
-    const bool moves = job.work.verb != StorageVerb::remove;
+    const bool moves = job.work.verb != StorageVerb::remove && job.begun > 0;
     completion.bytes = moves ? completion.pages * form_.bytes() : 0;
     answers_.end(job.work, completion, job.begin < 0 ? answers_.clock->now() : job.begin);
     jobs_.pop_front();
@@ -283,7 +285,7 @@ void TierQueues::submit(OperationId id, const StorageOperation& operation) {
       return s.look_ups.submit(std::move(job));
     }
     case StorageVerb::get: return s.gets.submit(id, operation);
-    case StorageVerb::set:
+    case StorageVerb::set: return s.writes.submit(id, operation, !s.stores);
     case StorageVerb::remove: return s.writes.submit(id, operation);
   }
 }

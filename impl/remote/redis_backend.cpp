@@ -1,0 +1,414 @@
+#include "impl/remote/redis_backend.hpp"
+
+#include <hiredis/hiredis.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "impl/remote/redis_connection.hpp"
+#include "policy/byte_order.hpp"
+#include "policy/page_key.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kPagesAtOnce = 256;
+constexpr std::size_t kLookedUpAtOnce = 1024;
+constexpr Bytes kReplySlack = 64 << 10;  // what hiredis reads at a time, and a reply's frame
+
+TimeNs steady_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
+  std::array<std::byte, 16> bytes;
+  store_le64(store_le64(bytes.data(), stored_as.words[0]), stored_as.words[1]);
+  const std::string name = server.name();
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(name.data(), name.size()));
+}
+
+// When a server that was in trouble is asked again. All threads share it.
+class BackOff {
+ public:
+  // Which attempt this would be; none: not yet.
+  std::optional<std::uint64_t> begin(TimeNs now) {
+    const std::lock_guard lock(mutex_);
+    if (wait_ > 0 && now < again_at_) return std::nullopt;
+    return failures_;
+  }
+  // Attempts that were under way together fail once.
+  void fail(std::uint64_t attempt, TimeNs now, const RedisConfig& config) {
+    const std::lock_guard lock(mutex_);
+    if (attempt != failures_) return;
+    ++failures_;
+    wait_ = wait_ == 0 ? config.first_back_off : std::min(2 * wait_, config.longest_back_off);
+    again_at_ = now + wait_;
+  }
+  void succeed(std::uint64_t attempt) {
+    const std::lock_guard lock(mutex_);
+    if (attempt == failures_) wait_ = 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::uint64_t failures_ = 0;
+  TimeNs wait_ = 0, again_at_ = 0;
+};
+
+struct Page {
+  PageTask task;
+  std::string name = {};
+  std::size_t server = 0;
+  bool answered = false;
+  Cause cause = Cause::unreachable;
+};
+using PageList = std::vector<Page*>;
+using Words = RedisTalk::Words;
+
+// Of a reply that isn't what it should be.
+RedisTrouble trouble_in(const redisReply& reply) {
+  return reply.type == REDIS_REPLY_ERROR ? trouble_of({reply.str, reply.len}) : RedisTrouble::garbled;
+}
+
+bool is_error(const redisReply& reply, std::string_view word) {
+  return reply.type == REDIS_REPLY_ERROR && std::string_view(reply.str, reply.len).starts_with(word);
+}
+
+class RedisBackend final : public StorageBackend {
+ public:
+  RedisBackend(const RedisConfig& config, const PageForm& form);
+
+  LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override;
+  void read(PageWork& work) override;
+  void write(PageWork& work) override;
+  void finish() override;
+  std::vector<std::pair<std::string, std::uint64_t>> counters() const override;
+
+ private:
+  using Connections = std::vector<RedisConnection>;  // of one thread, one a server
+  using Count = std::atomic<std::uint64_t>;
+
+  Bytes stored_bytes() const { return kPageHeaderBytes + form_.bytes(); }
+  TimeNs now() const { return config_.now ? config_.now() : steady_now(); }
+  Page page_of(const PageTask& task) const;
+  std::vector<Page> begin_pages(PageWork& work) const;
+  void ask(Connections& connections, const PageList& pages, const std::function<void(const Page&, Words&)>& say,
+           const std::function<RedisTrouble(Page&, const redisReply&)>& hear);
+  void find(Connections& connections, const PageList& pages);
+  RedisTrouble take_value(PageWork& work, Page& page, const redisReply& reply);
+  void unlink(Connections& connections, const PageList& pages);
+  void set(PageWork& work, const PageList& pages);
+
+  const RedisConfig config_;
+  const PageForm form_;
+  std::vector<BackOff> back_offs_;
+  Connections look_ups_, reads_, writes_;
+  std::vector<std::vector<std::byte>> values_;  // the writing thread's: headers and payloads on their way
+  Count got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, backed_off_ = 0;
+  std::array<Count, kRedisTroubles> troubles_{};
+};
+
+RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form)
+    : config_(config), form_(form), back_offs_(config.servers.size()) {
+  if (config.servers.empty()) throw std::runtime_error("A Redis tier needs a server.");
+  const std::shared_ptr<RedisTls> tls = make_redis_tls(config);
+  for (const RedisServer& server : config.servers) {
+    for (Connections* side : {&look_ups_, &reads_, &writes_}) {
+      side->emplace_back(config_, server, tls, stored_bytes() + kReplySlack);
+    }
+  }
+}
+
+Page RedisBackend::page_of(const PageTask& task) const {
+  const PageKey stored_as = storage_page_key(task.space, task.key);
+  return {task, redis_name_of(stored_as), redis_server_of(config_.servers, stored_as)};
+}
+
+// Pages of one verb, as many as may be in flight; none: there is none to begin.
+std::vector<Page> RedisBackend::begin_pages(PageWork& work) const {
+  std::vector<Page> pages;
+  const std::size_t most = std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kPagesAtOnce);
+  PageTask task;
+  while (pages.size() < most && work.next(task)) pages.push_back(page_of(task));
+  return pages;
+}
+
+// Asks each page's server, all servers at once. What isn't answered stays so.
+void RedisBackend::ask(Connections& connections, const PageList& pages,
+                       const std::function<void(const Page&, Words&)>& say,
+                       const std::function<RedisTrouble(Page&, const redisReply&)>& hear) {
+  std::vector<PageList> by_server(connections.size());
+  for (Page* page : pages) {
+    page->answered = false;
+    by_server[page->server].push_back(page);
+  }
+  struct Attempt {
+    std::size_t server;
+    std::uint64_t number;
+  };
+  std::vector<Attempt> attempts;
+  std::vector<RedisTalk> talks;
+  const auto fail = [this](const Attempt& attempt, RedisTrouble trouble) {
+    back_offs_[attempt.server].fail(attempt.number, now(), config_);
+    ++troubles_[static_cast<std::size_t>(trouble)];
+  };
+  for (std::size_t server = 0; server < connections.size(); ++server) {
+    const PageList& its = by_server[server];
+    if (its.empty()) continue;
+    const std::optional<std::uint64_t> number = back_offs_[server].begin(now());
+    if (!number) {
+      backed_off_ += its.size();
+      continue;
+    }
+    const RedisTrouble trouble = connections[server].ready();
+    if (trouble != RedisTrouble::none) {
+      fail({server, *number}, trouble);
+      continue;
+    }
+    attempts.push_back({server, *number});
+    RedisTalk& one = talks.emplace_back();
+    one.connection = &connections[server];
+    one.commands = its.size();
+    one.say = [&its, &say](std::size_t i, Words& words) { say(*its[i], words); };
+    one.hear = [&its, &hear](std::size_t i, const redisReply& reply) {
+      const RedisTrouble heard = hear(*its[i], reply);
+      its[i]->answered = heard == RedisTrouble::none;
+      return heard;
+    };
+  }
+  talk(talks, config_.command_timeout);
+  for (std::size_t i = 0; i < talks.size(); ++i) {
+    if (talks[i].trouble != RedisTrouble::none) {
+      fail(attempts[i], talks[i].trouble);
+    } else {
+      back_offs_[attempts[i].server].succeed(attempts[i].number);
+    }
+  }
+}
+
+// Those that are there get cause `none`, the others `missing`. There is what has a page's length: EXISTS would keep
+// a cut value from ever being stored again.
+void RedisBackend::find(Connections& connections, const PageList& pages) {
+  ask(
+      connections, pages,
+      [](const Page& page, Words& words) {
+        words = {"STRLEN", page.name};
+      },
+      [this](Page& page, const redisReply& reply) {
+        page.cause = Cause::missing;
+        if (is_error(reply, "WRONGTYPE")) return RedisTrouble::none;
+        if (reply.type != REDIS_REPLY_INTEGER) return trouble_in(reply);
+        if (reply.integer == static_cast<long long>(stored_bytes())) page.cause = Cause::none;
+        return RedisTrouble::none;
+      });
+  for (Page* page : pages) {
+    if (!page->answered) page->cause = Cause::unreachable;
+  }
+}
+
+LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> keys) {
+  LookedUp found;
+  while (!keys.empty()) {
+    std::vector<Page> pages;
+    for (const PageKey& key : keys.first(std::min(keys.size(), kLookedUpAtOnce))) {
+      pages.push_back(page_of({StorageVerb::look_up, space, key, 0}));
+    }
+    PageList list;
+    for (Page& page : pages) list.push_back(&page);
+    find(look_ups_, list);
+    for (const Page& page : pages) {
+      if (page.cause != Cause::none) return {found.pages, page.cause};
+      ++found.pages;
+    }
+    keys = keys.subspan(pages.size());
+  }
+  return found;
+}
+
+// GETRANGE, so that a value of any length costs no more than a page. Its empty one is no value, or an empty one.
+RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisReply& reply) {
+  if (is_error(reply, "WRONGTYPE")) {
+    page.cause = Cause::corrupt;
+  } else if (reply.type != REDIS_REPLY_STRING) {
+    return trouble_in(reply);
+  } else if (reply.len == 0) {
+    page.cause = Cause::missing;
+  } else if (reply.len > stored_bytes() + 1) {
+    return RedisTrouble::garbled;  // more than we asked for
+  } else if (reply.len != stored_bytes()) {
+    page.cause = Cause::corrupt;
+  } else {
+    const std::span<const std::byte> value(reinterpret_cast<const std::byte*>(reply.str), reply.len);
+    page.cause = work.give(page.task, value.first<kPageHeaderBytes>(), value.subspan(kPageHeaderBytes));
+  }
+  return RedisTrouble::none;
+}
+
+void RedisBackend::unlink(Connections& connections, const PageList& pages) {
+  ask(
+      connections, pages,
+      [](const Page& page, Words& words) {
+        words = {"UNLINK", page.name};
+      },
+      [](Page&, const redisReply& reply) {
+        return reply.type == REDIS_REPLY_INTEGER ? RedisTrouble::none : trouble_in(reply);
+      });
+}
+
+void RedisBackend::read(PageWork& work) {
+  const std::string last = std::to_string(stored_bytes());  // one more than there are
+  for (;;) {
+    std::vector<Page> pages = begin_pages(work);
+    if (pages.empty()) return;
+    PageList all, corrupt;
+    for (Page& page : pages) all.push_back(&page);
+    ask(
+        reads_, all,
+        [&](const Page& page, Words& words) {
+          words = {"GETRANGE", page.name, "0", last};
+        },
+        [&](Page& page, const redisReply& reply) { return take_value(work, page, reply); });
+    for (Page* page : all) {
+      if (!page->answered) page->cause = Cause::unreachable;
+      if (page->cause == Cause::corrupt) corrupt.push_back(page);
+      if (page->cause == Cause::none) ++got_;
+    }
+    // Or else it could never be stored again. If the writer has just put a right one there, that is a miss.
+    corrupt_ += corrupt.size();
+    unlink(reads_, corrupt);
+    for (const Page& page : pages) work.end(page.task, page.cause);
+  }
+}
+
+void RedisBackend::set(PageWork& work, const PageList& pages) {
+  find(writes_, pages);
+  PageList fresh;
+  for (Page* page : pages) {
+    if (page->cause == Cause::none) ++there_;
+    if (page->cause == Cause::missing) fresh.push_back(page);
+  }
+  if (values_.size() < fresh.size()) values_.resize(fresh.size(), std::vector<std::byte>(stored_bytes()));
+  std::vector<const std::byte*> value_of(pages.size());
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    PageHeader header;
+    work.take(fresh[i]->task, header, std::span(values_[i]).subspan(kPageHeaderBytes));
+    std::ranges::copy(header, values_[i].begin());
+    value_of[static_cast<std::size_t>(fresh[i] - pages.front())] = values_[i].data();
+  }
+  ask(
+      writes_, fresh,
+      [&](const Page& page, Words& words) {
+        const std::byte* value = value_of[static_cast<std::size_t>(&page - pages.front())];
+        words = {"SET", page.name, {reinterpret_cast<const char*>(value), stored_bytes()}};
+      },
+      [](Page& page, const redisReply& reply) {
+        page.cause = is_error(reply, "OOM") ? Cause::full : Cause::none;
+        if (page.cause == Cause::full) return RedisTrouble::none;
+        const bool done = reply.type == REDIS_REPLY_STATUS && std::string_view(reply.str, reply.len) == "OK";
+        return done ? RedisTrouble::none : trouble_in(reply);
+      });
+  for (Page* page : fresh) {
+    if (!page->answered) page->cause = Cause::unreachable;
+    if (page->cause == Cause::none) ++set_;
+    if (page->cause == Cause::full) ++full_;
+  }
+}
+
+void RedisBackend::write(PageWork& work) {
+  for (;;) {
+    std::vector<Page> pages = begin_pages(work);
+    if (pages.empty()) return;
+    PageList all;
+    for (Page& page : pages) all.push_back(&page);
+    if (pages.front().task.verb == StorageVerb::set) {
+      set(work, all);
+    } else {
+      unlink(writes_, all);
+      for (Page& page : pages) page.cause = page.answered ? Cause::none : Cause::unreachable;
+    }
+    for (const Page& page : pages) work.end(page.task, page.cause);
+  }
+}
+
+void RedisBackend::finish() {
+  for (Connections* side : {&look_ups_, &reads_, &writes_}) {
+    for (RedisConnection& connection : *side) connection.close();
+  }
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> RedisBackend::counters() const {
+  std::vector<std::pair<std::string, std::uint64_t>> list = {
+      {"got_pages", got_},         {"set_pages", set_},   {"set_pages_there_already", there_},
+      {"corrupt_pages", corrupt_}, {"full_pages", full_}, {"pages_not_asked_for_in_back_off", backed_off_}};
+  for (std::size_t i = 1; i < kRedisTroubles; ++i) {
+    list.emplace_back("unreachable_" + std::string(name_of(static_cast<RedisTrouble>(i))), troubles_[i]);
+  }
+  return list;
+}
+
+}  // namespace
+
+std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageKey& stored_as) {
+  std::size_t best = 0;
+  std::uint64_t best_score = 0;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    const std::uint64_t score = score_of(servers[i], stored_as);
+    const bool tie = i > 0 && score == best_score && servers[i].name() < servers[best].name();
+    if (i == 0 || score > best_score || tie) {
+      best = i;
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+std::string redis_name_of(const PageKey& stored_as) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string name = "kvtwin:";
+  for (const std::uint64_t word : {stored_as.words[0], stored_as.words[1]}) {
+    for (int shift = 60; shift >= 0; shift -= 4) name += kDigits[word >> shift & 15];
+  }
+  return name;
+}
+
+std::string check_redis_servers(const RedisConfig& config) {
+  const std::shared_ptr<RedisTls> tls = make_redis_tls(config);
+  for (const RedisServer& server : config.servers) {
+    RedisConnection connection(config, server, tls, kReplySlack);
+    RedisTrouble trouble = connection.ready();
+    RedisTalk ping;
+    ping.connection = &connection;
+    ping.commands = 1;
+    ping.say = [](std::size_t, Words& words) { words = {"PING"}; };
+    ping.hear = [](std::size_t, const redisReply& reply) {
+      if (reply.type == REDIS_REPLY_STATUS) return RedisTrouble::none;
+      return reply.type == REDIS_REPLY_ERROR ? trouble_of({reply.str, reply.len}) : RedisTrouble::garbled;
+    };
+    if (trouble == RedisTrouble::none) {
+      talk({&ping, 1}, config.command_timeout);
+      trouble = ping.trouble;
+    }
+    switch (trouble) {
+      case RedisTrouble::none: break;
+      case RedisTrouble::refused: return "The Redis server " + server.name() + " can't be connected to.";
+      case RedisTrouble::slow: return "The Redis server " + server.name() + " doesn't answer in time.";
+      case RedisTrouble::denied: return "The Redis server " + server.name() + " denies this user or password.";
+      case RedisTrouble::loading: return "The Redis server " + server.name() + " is still loading.";
+      default: return "What answers at " + server.name() + " is no Redis server that serves.";
+    }
+  }
+  return "";
+}
+
+std::unique_ptr<StorageBackend> make_redis_backend(const RedisConfig& config, const PageForm& form) {
+  return std::make_unique<RedisBackend>(config, form);
+}
+
+}  // namespace kvtwin

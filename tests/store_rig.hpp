@@ -1,0 +1,248 @@
+// A storage tier's real queues in front of a back end, with memory of their own in place of the pools and a test in
+// place of the event loop. Whatever a test asks for, each answer is judged on the way: one an operation, in order,
+// and no slot ever holds anything but the page that was asked for.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "impl/storage/tier_queues.hpp"
+#include "policy/byte_order.hpp"
+#include "tests/policy_test_support.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+
+inline constexpr PageKey kSpace{{11, 12, 13, 14}};
+inline constexpr PageKey kOtherSpace{{11, 12, 13, 15}};
+// 160 bytes: no power of two, and no disk's block.
+inline constexpr PageForm kSmallForm{{2, 2, 2, 5, 4}, Layout::page_first};
+
+inline std::vector<PageKey> keys_of(std::size_t count, std::uint64_t document = 0) {
+  std::vector<std::uint64_t> tokens(count);
+  for (std::size_t i = 0; i < count; ++i) tokens[i] = 1000 * document + i;
+  return chain(tokens);
+}
+
+// What a page's bytes are, in all tests: nobody else's.
+inline std::vector<std::byte> page_bytes(const PageForm& form, const PageKey& space, const PageKey& key) {
+  std::uint64_t seed = 0;
+  for (const std::uint64_t word : space.words) seed = mix(seed ^ word);
+  for (const std::uint64_t word : key.words) seed = mix(seed ^ word);
+  Splitmix random(seed);
+  std::vector<std::byte> bytes(form.bytes() + 8);
+  for (std::size_t at = 0; at < form.bytes(); at += 8) store_le64(bytes.data() + at, random.next());
+  bytes.resize(form.bytes());
+  return bytes;
+}
+
+// Two memories of slots. Slots are given out under a lock; their bytes belong to whom the queues' order says.
+class SlotMemory final : public PageMemory {
+ public:
+  static constexpr SlotId kSlots = 4096;
+
+  explicit SlotMemory(const PageForm& form) : form_(form) {
+    for (auto& memory : slots_) memory.resize(kSlots);
+    for (SlotId slot = kSlots; slot > 0; --slot) free_.push_back(slot - 1);
+  }
+  PageForm form() const override { return form_; }
+  void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override {
+    if (before_read) before_read();
+    std::ranges::copy(at(memory, slot), page.begin());
+  }
+  void write_page(Tier memory, SlotId slot, const PageKey&, std::span<const std::byte> page) override {
+    if (before_write) before_write();
+    at(memory, slot).assign(page.begin(), page.end());
+  }
+  std::vector<std::byte>& at(Tier memory, SlotId slot) { return slots_[memory == Tier::host ? 0 : 1][slot]; }
+  SlotId take() {
+    if (free_.empty()) throw std::logic_error("a test has no more than 4096 pages under way");
+    const SlotId slot = free_.back();
+    free_.pop_back();
+    return slot;
+  }
+  void give_back(SlotId slot) { free_.push_back(slot); }
+
+  // Called in the back end's threads; set before anything is submitted.
+  std::function<void()> before_read, before_write;
+
+ private:
+  PageForm form_;
+  std::array<std::vector<std::vector<std::byte>>, 2> slots_;  // empty: untouched
+  std::vector<SlotId> free_;
+};
+
+// Lets one through each time it is opened. (GCC 12's semaphores may sleep for ever.)
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    opened_.notify_one();
+  }
+  void pass() {
+    std::unique_lock lock(mutex_);
+    opened_.wait(lock, [this] { return open_; });
+    open_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
+
+class StoreRig {
+ public:
+  explicit StoreRig(std::unique_ptr<StorageBackend> backend, const PageForm& form = kSmallForm, bool starts = true,
+                    bool stores = true)
+      : memory(form), form_(form), queues_(make(std::move(backend), stores)) {
+    if (starts) start();
+  }
+  void start() {
+    queues_->start(completions_, clock_, [this](OperationId id, bool done) {
+      const std::lock_guard lock(landed_mutex_);
+      EXPECT_TRUE(landed_.emplace(id, done).second) << "a load lands once";
+    });
+  }
+
+  // Submits; `answer` waits for it.
+  OperationId begin(StorageVerb verb, const std::vector<PageKey>& keys, const PageKey& space = kSpace,
+                    Tier where = Tier::host) {
+    Flight flight{verb, where, space, {}};
+    for (const PageKey& key : keys) {
+      StoragePage page{key, kNoSlot};
+      if (verb == StorageVerb::get || verb == StorageVerb::set) {
+        page.slot = memory.take();
+        std::vector<std::byte>& bytes = memory.at(where, page.slot);
+        bytes.clear();
+        if (verb == StorageVerb::set) bytes = page_bytes(form_, space, key);
+      }
+      flight.pages.push_back(page);
+    }
+    StorageOperation operation;
+    operation.work = {verb, Tier::disk, where, keys.size(), form_.bytes()};
+    operation.space = space;
+    operation.pages = flight.pages;
+    const OperationId id{++last_};
+    queues_->submit(id, operation);
+    flights_.emplace(id, std::move(flight));
+    return id;
+  }
+  void cancel(OperationId id) { queues_->cancel(id); }
+  Completion answer(OperationId id) {
+    while (!answers_.contains(id)) pump();
+    return answers_.at(id);
+  }
+  void wait_all() {
+    while (!flights_.empty()) pump();
+  }
+
+  Completion set(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
+    return answer(begin(StorageVerb::set, keys, space));
+  }
+  Completion get(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
+    return answer(begin(StorageVerb::get, keys, space));
+  }
+  Completion remove(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
+    return answer(begin(StorageVerb::remove, keys, space));
+  }
+  // Pages that are there, from the first on.
+  Pages look_up(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
+    return answer(begin(StorageVerb::look_up, keys, space)).pages;
+  }
+  bool has(const PageKey& key, const PageKey& space = kSpace) { return look_up({key}, space) == 1; }
+
+  void finish() { queues_->finish(); }
+  std::uint64_t counter(const std::string& name) const {
+    for (const auto& [counted, value] : queues_->counters()) {
+      if (counted == name) return value;
+    }
+    ADD_FAILURE() << "nothing is counted as " << name;
+    return 0;
+  }
+
+  SlotMemory memory;
+
+ private:
+  struct Flight {
+    StorageVerb verb;
+    Tier memory;
+    PageKey space;
+    std::vector<StoragePage> pages;
+  };
+
+  std::unique_ptr<TierQueues> make(std::unique_ptr<StorageBackend> backend, bool stores) {
+    return std::make_unique<TierQueues>(Tier::disk, std::move(backend), memory, stores);
+  }
+  void pump() {
+    completions_.wait(std::nullopt);
+    std::vector<Finished> finished;
+    completions_.take(finished);
+    for (const Finished& one : finished) judge(one);
+  }
+  void judge(const Finished& finished) {
+    const Completion& completion = finished.completion;
+    const auto found = flights_.find(completion.id);
+    ASSERT_NE(found, flights_.end()) << "an answer to nothing";
+    const Flight& flight = found->second;
+    const bool writes = flight.verb == StorageVerb::set || flight.verb == StorageVerb::remove;
+    if (flight.verb != StorageVerb::look_up) {
+      OperationId& last = last_ended_[writes ? 1 : 0];
+      EXPECT_LT(last, completion.id) << "operations end in order";
+      last = completion.id;
+    }
+    const Pages asked = flight.pages.size();
+    EXPECT_LE(completion.pages, asked);
+    if (flight.verb != StorageVerb::look_up) {
+      EXPECT_EQ(completion.status == Status::done, completion.pages == asked);
+    }
+    EXPECT_EQ(completion.status == Status::failed, completion.cause != Cause::none);
+    if (flight.verb == StorageVerb::get) judge_slots(completion, flight);
+    for (const StoragePage& page : flight.pages) {
+      if (page.slot != kNoSlot) memory.give_back(page.slot);
+    }
+    answers_.emplace(completion.id, completion);
+    flights_.erase(found);
+  }
+  void judge_slots(const Completion& completion, const Flight& flight) {
+    EXPECT_EQ(completion.bytes, completion.pages * form_.bytes());
+    if (flight.memory == Tier::device) {
+      // Told after it was answered, so maybe only now.
+      const std::lock_guard lock(landed_mutex_);
+      if (const auto told = landed_.find(completion.id); told != landed_.end()) {
+        EXPECT_EQ(told->second, completion.status == Status::done);
+      }
+    }
+    for (std::size_t i = 0; i < flight.pages.size(); ++i) {
+      const std::vector<std::byte>& bytes = memory.at(flight.memory, flight.pages[i].slot);
+      if (i >= completion.pages && bytes.empty()) continue;
+      EXPECT_TRUE(bytes == page_bytes(form_, flight.space, flight.pages[i].key)) << "a slot holds something else";
+    }
+  }
+
+  PageForm form_;
+  CompletionQueue completions_;
+  RunClock clock_;
+  std::map<OperationId, Flight> flights_;
+  std::map<OperationId, Completion> answers_;
+  std::array<OperationId, 2> last_ended_{};
+  std::uint64_t last_ = 0;
+  std::mutex landed_mutex_;
+  std::map<OperationId, bool> landed_;
+  std::unique_ptr<TierQueues> queues_;  // last: its threads use all of the above
+};
+
+}  // namespace kvtwin::test
