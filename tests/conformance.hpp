@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,16 @@ class StorageMedium {
   // Throws if it can't be used. A medium that persists is opened again and again, after the last one has gone.
   virtual std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) = 0;
 
-  // For back ends that vouch. A page as it lies there (header, then payload; empty: it isn't there) ...
-  virtual std::vector<std::byte> stored(const PageKey& space, const PageKey& key) = 0;
+  // For back ends that vouch, which override both. A page as it lies there (header, then payload; empty: it isn't
+  // there) ...
+  virtual std::vector<std::byte> stored(const PageKey&, const PageKey&) {
+    throw std::logic_error("a medium whose back end vouches shows its pages");
+  }
   // ... and something else in its place, behind the back end's back. Where pages have a fixed place: shorter bytes
   // are followed by zeros, longer ones are cut.
-  virtual void overwrite(const PageKey& space, const PageKey& key, const std::vector<std::byte>& bytes) = 0;
+  virtual void overwrite(const PageKey&, const PageKey&, const std::vector<std::byte>&) {
+    throw std::logic_error("a medium whose back end vouches lets its pages be changed");
+  }
 };
 
 // A back end, and what it promises beyond the interface.
@@ -40,6 +46,7 @@ struct BackendKind {
   bool vouches = true;     // stores headers, so that no damage reaches memory; counts "corrupt_pages"
   bool persists = false;   // what was stored is there for who opens the medium next
   bool exclusive = false;  // a second one on the same medium is refused while the first one lives
+  bool spaces = true;      // holds pages of any space, not of StoreRig's kSpace only
 
   friend void PrintTo(const BackendKind& kind, std::ostream* out) { *out << kind.name; }
 };
@@ -52,6 +59,7 @@ class BoundedBackendTest : public BackendTest {};
 class VouchingBackendTest : public BackendTest {};
 class PersistentBackendTest : public BackendTest {};
 class ExclusiveBackendTest : public BackendTest {};
+class SpacesBackendTest : public BackendTest {};
 
 inline std::vector<BackendKind> kinds_with(bool BackendKind::*property, const std::vector<BackendKind>& kinds) {
   std::vector<BackendKind> result;
@@ -78,4 +86,5 @@ inline std::vector<BackendKind> kinds_with(bool BackendKind::*property, const st
   KVTWIN_CONFORMS_WHERE(prefix, BoundedBackendTest, bounded, __VA_ARGS__);                           \
   KVTWIN_CONFORMS_WHERE(prefix, VouchingBackendTest, vouches, __VA_ARGS__);                          \
   KVTWIN_CONFORMS_WHERE(prefix, PersistentBackendTest, persists, __VA_ARGS__);                       \
-  KVTWIN_CONFORMS_WHERE(prefix, ExclusiveBackendTest, exclusive, __VA_ARGS__)
+  KVTWIN_CONFORMS_WHERE(prefix, ExclusiveBackendTest, exclusive, __VA_ARGS__);                       \
+  KVTWIN_CONFORMS_WHERE(prefix, SpacesBackendTest, spaces, __VA_ARGS__)

@@ -1,0 +1,38 @@
+// A disk tier in the form of SGLang HiCache's file back end, name for name and byte for byte, so that either reads what
+// the other wrote: one file a page and rank in one folder,
+//
+//   {64 hex digits of the page key}_{model, '/' as '-'}_{tp rank}_{tp size}.bin       (MLA: without the tp part)
+//
+// which holds the page's bytes and nothing else. Nothing vouches for them: a file of another length is removed and
+// counted, but damaged bytes of the right length are served. The names don't say what the KV is KV of, so that a
+// folder is for one space: pages of any other are missing. Buffered I/O, page by page, as HiCache's.
+//
+// Pages stored in this life take room up to `capacity`. What was found at the start can be read, and is removed, oldest
+// first, where it is in their way. Files of other models and ranks are left alone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "impl/storage/backend.hpp"
+
+namespace kvtwin {
+
+struct HiCacheFilesConfig {
+  std::filesystem::path folder;  // made, for its owner only, if it isn't there
+  std::string model;             // e.g. "meta-llama/Llama-3.1-8B"
+  std::uint32_t tp_rank = 0, tp_size = 1;
+  PageKey space;
+  Pages capacity = 0;
+  bool stores = true;  // false: another rank's files (MLA), which are only read
+};
+
+std::string hicache_file_name(const HiCacheFilesConfig& config, const PageForm& form, const PageKey& key);
+
+// std::runtime_error, std::system_error: a model whose name can't be part of a file's, a folder that can't be used or
+// in which somebody else stores the same rank's pages.
+std::unique_ptr<StorageBackend> make_hicache_files(const HiCacheFilesConfig& config, const PageForm& form);
+
+}  // namespace kvtwin
