@@ -1,0 +1,152 @@
+// The disk tier against fio on the same file system, in the same run: pages of 64 KiB and 1 MiB, 32 under way, each run
+// of the store with one of fio beside it (direct I/O by io_uring; its file preallocated, as the store's are; reads of
+// what was written). The store's bytes are the pages' only, and its time includes the copy from and to memory, checks,
+// and the syncs of sealed segments. Counters: store_GB_per_second and fio_GB_per_second (medians), of_fio (the median
+// of the ratios of neighbouring runs).
+//   TMPDIR=/mnt/disk build/tests/disk_bench
+#include <benchmark/benchmark.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "impl/disk/segment_store.hpp"
+#include "tests/program.hpp"
+#include "tests/splitmix.hpp"
+
+namespace {
+
+using namespace kvtwin;
+
+constexpr std::uint32_t kDepth = 32;
+constexpr Bytes kBytes = Bytes{1} << 30;  // a run
+constexpr Bytes kCapacity = Bytes{16} << 30;
+
+class BenchWork final : public PageWork {
+ public:
+  BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages)
+      : form_(form), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes(), std::byte{7}) {}
+  bool next(PageTask& task) override {
+    if (begun_ == pages_.size()) return false;
+    const std::uint64_t page = pages_[begun_++];
+    task = {verb_, {}, PageKey{{test::mix(page), page, 0, 0}}, page};
+    return true;
+  }
+  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
+    take_bare(task, payload);
+    header = make_page_header(form_, task.space, task.key, payload);
+  }
+  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
+             std::span<const std::byte> payload) override {
+    if (!holds_page(form_, task.space, task.key, header, payload)) return Cause::corrupt;
+    return give_bare(task, payload);
+  }
+  void take_bare(const PageTask& task, std::span<std::byte> payload) override {
+    std::memcpy(payload.data(), place(task), payload.size());
+  }
+  Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
+    std::memcpy(place(task), payload.data(), payload.size());
+    return Cause::none;
+  }
+  void end(const PageTask&, Cause cause) override { failed += cause == Cause::none ? 0 : 1; }
+  std::uint64_t failed = 0;
+
+ private:
+  std::byte* place(const PageTask& task) { return memory_.data() + task.ticket % 16 * form_.bytes(); }
+  const PageForm form_;
+  const StorageVerb verb_;
+  const std::vector<std::uint64_t> pages_;
+  std::vector<std::byte> memory_;
+  std::size_t begun_ = 0;
+};
+
+// Bytes a second.
+double fio(const std::string& folder, const std::string& pattern, Bytes block) {
+  const std::string command = "fio --name=bench --directory=" + folder + " --filename=fio --rw=" + pattern +
+                              " --bs=" + std::to_string(block) + " --size=" + std::to_string(kBytes) +
+                              " --iodepth=" + std::to_string(kDepth) +
+                              " --ioengine=io_uring --direct=1 --randrepeat=1 --output-format=json 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return 0;
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), n);
+  if (pclose(pipe) != 0) return 0;
+  const auto json = nlohmann::json::parse(text.substr(std::min(text.find('{'), text.size())), nullptr, false);
+  if (json.is_discarded()) return 0;
+  const auto& job = json["jobs"][0];
+  return job[pattern.ends_with("read") ? "read" : "write"]["bw_bytes"].get<double>();
+}
+
+double store_rate(SegmentStore& store, const PageForm& form, StorageVerb verb, bool random, std::uint64_t& failed) {
+  std::vector<std::uint64_t> pages(kBytes / form.bytes());
+  std::iota(pages.begin(), pages.end(), 0);
+  test::Splitmix rng(1);
+  for (std::size_t i = pages.size(); random && i > 1; --i) std::swap(pages[i - 1], pages[rng.below(i)]);
+  BenchWork work(form, verb, std::move(pages));
+  const auto begin = std::chrono::steady_clock::now();
+  verb == StorageVerb::get ? store.read(work) : store.write(work);
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  failed += work.failed;
+  return static_cast<double>(kBytes) / time.count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void disk(benchmark::State& state) {
+  const auto block = static_cast<std::uint32_t>(state.range(0));
+  const bool reads = state.range(1) != 0, random = state.range(2) != 0;
+  const PageForm form{{1, 1, 1, block / 16, 16}, Layout::page_first};
+  const std::string pattern = std::string(random ? "rand" : "") + (reads ? "read" : "write");
+  const StorageVerb verb = reads ? StorageVerb::get : StorageVerb::set;
+  std::vector<double> stores, fios, ratios;
+  std::uint64_t failed = 0;
+  std::string description;
+  for (auto _ : state) {
+    const test::Folder folder;
+    SegmentStoreConfig config;
+    config.folder = folder / "tier";
+    config.capacity_pages = kCapacity / form.bytes();
+    config.form = form;
+    config.depth = kDepth;
+    SegmentStore store(config);
+    description = store.description();
+    if (reads) {
+      store_rate(store, form, StorageVerb::set, false, failed);
+      fio(folder.path().string(), "write", block);
+      store.sync();
+    }
+    const bool fio_first = stores.size() % 2 != 0;
+    if (fio_first) fios.push_back(fio(folder.path().string(), pattern, block));
+    stores.push_back(store_rate(store, form, verb, random, failed));
+    if (!fio_first) fios.push_back(fio(folder.path().string(), pattern, block));
+    if (fios.back() == 0) return state.SkipWithError("fio didn't run: apt-get install fio");
+    if (failed > 0) return state.SkipWithError("pages were not stored or got");
+    ratios.push_back(stores.back() / fios.back());
+    state.SetIterationTime(static_cast<double>(kBytes) / stores.back());
+  }
+  state.SetLabel(pattern + "; " + description);
+  state.counters["store_GB_per_second"] = median(stores) / 1e9;
+  state.counters["fio_GB_per_second"] = median(fios) / 1e9;
+  state.counters["of_fio"] = median(ratios);
+}
+
+BENCHMARK(disk)
+    ->ArgNames({"block", "reads", "random"})
+    ->ArgsProduct({{64 << 10, 1 << 20}, {0, 1}, {0, 1}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseManualTime()
+    ->Iterations(7);
+
+}  // namespace
