@@ -394,13 +394,25 @@ void HostDevice::serve_alone(const PassJob& job, Completion& completion) {
   }
 }
 
+// What must be equal on all ranks.
+std::int64_t fingerprint(const PassJob& job) {
+  std::uint64_t mixed = pattern_mix(job.steps ^ (job.shape.prefill_tokens << 20) ^ (job.slots.size() << 40));
+  for (const PassJob::Sequence& sequence : job.sequences) {
+    mixed = pattern_mix(mixed ^ sequence.request ^ (sequence.context << 20) ^ (sequence.fresh << 40));
+  }
+  return static_cast<std::int64_t>(mixed >> 2);
+}
+
 // Also the last step's end is agreed on: on other ranks a load may have been lost.
 void HostDevice::serve_jointly(const PassJob& job, Completion& completion) {
+  const std::int64_t print = fingerprint(job);
   while (completion.steps < job.steps) {
     const bool done = step(job, completion.steps, completion.stalled_ns);
     const bool cancelled = job.flight->cancelled.load(std::memory_order_relaxed);
-    std::array<std::int64_t, 2> agreed{done ? 1 : 0, cancelled ? 0 : 1};
-    if (!config_.ranks->minimum(RankChannel::passes, agreed) || agreed[0] == 0) {
+    std::array<std::int64_t, 4> agreed{done ? 1 : 0, cancelled ? 0 : 1, print, -print};
+    const bool all_here = config_.ranks->minimum(RankChannel::passes, agreed);
+    KV_CHECK(!all_here || agreed[2] == -agreed[3], "all ranks of an engine do the same passes");
+    if (!all_here || agreed[0] == 0) {
       completion.status = job.gated ? Status::gate_failed : Status::failed;
       completion.steps = 0;
       return;
