@@ -149,7 +149,7 @@ void run_rank(const Arguments& arguments, const Experiment& experiment, RealRank
   const HostDeviceConfig config = host_device_config(experiment, setup, group);
   refuse_what_does_not_fit(experiment, config);
   if (ranks != nullptr) ranks->meet();
-  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(config), group);
+  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(config), {}, group);
 
   ServeArguments with_journal = arguments;
   with_journal.journal = !arguments.out.empty();

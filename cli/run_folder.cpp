@@ -247,8 +247,15 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   add("requests   %" PRIu64 " completed, %" PRIu64 " rejected, %" PRIu64 " retractions; %.2f/s over %.1f s%s",
       m.completed, m.rejected_total, m.retractions, per_second(m.completed, facts.simulated_ns),
       seconds(facts.simulated_ns), facts.real ? "" : " simulated");
-  add("prompt     %" PRIu64 " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% computed", m.prompt,
-      share(m.hit_device), share(m.hit_host), share(m.miss));
+  if (facts.stores()) {
+    add("prompt     %" PRIu64
+        " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% in storage, %.1f %% computed",
+        m.prompt, share(m.hit_device), share(m.hit_host), share(m.hit_disk + m.hit_remote),
+        share(m.miss + m.recomputed_after_stop));
+  } else {
+    add("prompt     %" PRIu64 " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% computed", m.prompt,
+        share(m.hit_device), share(m.hit_host), share(m.miss));
+  }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
   const auto times = [&](const char* name, const DurationHistogram& h) {
     add("%-10s mean %.4f s   p50 %.4f   p90 %.4f   p99 %.4f   max %.4f", name, h.mean_seconds(),

@@ -392,6 +392,7 @@ Setup make_setup(const Experiment& e) {
   setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
                                                    : hardware_from_file(e.path("hardware.file").string());
   override_hardware(e, setup);
+  setup.hardware.file_a_page = choose<bool>(e, "tiers.disk.format", {{"segments", false}, {"hicache_files", true}});
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);

@@ -237,6 +237,9 @@ class SweepFolder {
       throw InputError("--out " + path + ": is not empty, and no sweep's; name another folder");
     }
     fs::create_directories(path_, error);
+    if (!fs::is_directory(path_)) {
+      throw WorkError("--out " + path + ": can't be made" + (error ? ": " + error.message() : ""));
+    }
     if (force) {
       for (const char* name : {"sweep.jsonl", "sweep.csv", "sweep.json"}) fs::remove(path_ / name, error);
     }
@@ -256,7 +259,12 @@ class SweepFolder {
   }
 
   void keep(const Json& row) {
-    if (!log_.is_open()) log_.open(rows_path(), std::ios::app | std::ios::binary);
+    if (!log_.is_open()) {
+      std::ifstream before(rows_path(), std::ios::binary | std::ios::ate);
+      const bool cut_short = before && before.tellg() > 0 && before.seekg(-1, std::ios::end).get() != '\n';
+      log_.open(rows_path(), std::ios::app | std::ios::binary);
+      if (cut_short) log_ << "\n";  // whoever wrote that row was ended in the middle of it
+    }
     log_ << row.dump() << "\n" << std::flush;
     if (!log_) throw WorkError(rows_path().string() + ": can't be written; is the disk full?");
   }

@@ -201,6 +201,8 @@ void SweepPlan::vary(std::string_view assignment) {
   SweepAxis axis = axis_of(name, std::move(values), "--vary");
   const auto known = std::ranges::find(axes, name, &SweepAxis::name);
   if (known != axes.end()) {
+    if (known->origin == axis.origin)
+      throw InputError(origin + ": " + name + " varies already; give all its values in one list");
     *known = std::move(axis);
   } else {
     axes.push_back(std::move(axis));

@@ -38,8 +38,10 @@ class ShortTimes {
 
 class EventLoop final : public RealWorld, private Substrate {
  public:
-  EventLoop(std::unique_ptr<Device> device, RankGroup* ranks)
-      : ranks_(ranks != nullptr && ranks->size() > 1 ? ranks : nullptr), device_(std::move(device)) {}
+  EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks)
+      : ranks_(ranks != nullptr && ranks->size() > 1 ? ranks : nullptr),
+        device_(std::move(device)),
+        storage_(std::move(storage)) {}
   ~EventLoop() override {
     if (running_ && ranks_ != nullptr) ranks_->leave(1);  // threads of ours may wait for other ranks, and they for us
   }
@@ -54,6 +56,7 @@ class EventLoop final : public RealWorld, private Substrate {
   }
   const LoopReport& loop() const override { return report_; }
   const Verification& verification() const override { return verification_; }
+  std::vector<StorageCounters> storage() const override;
 
  private:
   // Measures what the substrate's calls take within the handler.
@@ -86,13 +89,16 @@ class EventLoop final : public RealWorld, private Substrate {
   bool anything_open() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
   void deliver(Input input);
 
+  TierQueues& storage_of(Tier tier);
+
   RankGroup* const ranks_;  // null: alone
   bool running_ = false;
 
-  // Its threads push into the queue and read the clock: both outlive it.
+  // Threads push into the queue and read the clock: both outlive them. Storage tiers use the device's memory.
   RunClock clock_;
   CompletionQueue queue_;
   std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<TierQueues>> storage_;
 
   InputSource* source_ = nullptr;
   InputHandler* handler_ = nullptr;
@@ -102,7 +108,7 @@ class EventLoop final : public RealWorld, private Substrate {
 
   TimeNs now_ = 0;  // of the input being handled, or the last one
   std::uint64_t last_id_ = 0;
-  std::uint64_t in_flight_ = 0;  // the device's operations, the group's reductions
+  std::uint64_t in_flight_ = 0;  // operations of the device and of storage tiers, reductions of the group
   std::vector<Finished> finished_;
   std::size_t next_finished_ = 0;
   std::deque<Reduction> reductions_;
@@ -123,8 +129,19 @@ OperationId EventLoop::submit(const Operation& operation) {
   const Call call(*this);
   const OperationId id{++last_id_};
   ++in_flight_;
-  device_->submit(id, operation);
+  if (const auto* stored = std::get_if<StorageOperation>(&operation)) {
+    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device) device_->expect(id);
+    storage_of(stored->work.tier).submit(id, *stored);
+  } else {
+    device_->submit(id, operation);
+  }
   return id;
+}
+
+TierQueues& EventLoop::storage_of(Tier tier) {
+  const auto found = std::ranges::find_if(storage_, [tier](const auto& queues) { return queues->tier() == tier; });
+  KV_CHECK(found != storage_.end(), "an operation names a tier that is there");
+  return **found;
 }
 
 OperationId EventLoop::call_at(TimeNs time) {
@@ -157,7 +174,11 @@ void EventLoop::agree(const Reduction& ours) {
 void EventLoop::cancel(OperationId id) {
   const Call call(*this);
   const auto timer = std::ranges::find_if(timers_, [id](const auto& entry) { return entry.second == id; });
-  if (timer == timers_.end()) return device_->cancel(id);
+  if (timer == timers_.end()) {
+    device_->cancel(id);
+    for (const auto& queues : storage_) queues->cancel(id);
+    return;
+  }
   timers_.erase(timer);
   timers_.emplace(now_, id);
 }
@@ -168,6 +189,9 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   handler_ = &handler;
   running_ = true;
   device_->start(queue_, clock_);
+  for (const auto& queues : storage_) {
+    queues->start(queue_, clock_, [this](OperationId get, bool done) { device_->landed(get, done); });
+  }
   if (ranks_ != nullptr) {
     agreeing_.start("reduction thread", [this](Reduction& ours) { agree(ours); });
     if (!ranks_->barrier()) throw std::runtime_error("another rank has left the run");
@@ -182,7 +206,14 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   report_.run_ns = clock_.now();
   report_.loop_median_ns = loop_times_.quantile(500);
   report_.loop_p99_ns = loop_times_.quantile(990);
+  for (const auto& queues : storage_) queues->finish();
   verification_ = device_->finish();
+}
+
+std::vector<StorageCounters> EventLoop::storage() const {
+  std::vector<StorageCounters> counters;
+  for (const auto& queues : storage_) counters.push_back({queues->tier(), queues->counters()});
+  return counters;
 }
 
 // False: nothing is due.
@@ -266,8 +297,9 @@ void EventLoop::wait() {
 
 }  // namespace
 
-std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device, RankGroup* ranks) {
-  return std::make_unique<EventLoop>(std::move(device), ranks);
+std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
+                                           std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks) {
+  return std::make_unique<EventLoop>(std::move(device), std::move(storage), ranks);
 }
 
 }  // namespace kvtwin

@@ -1,5 +1,5 @@
-// The real world: the clock on the wall, one event loop, a device behind it (impl/device/), and real bytes. Open
-// loop: arrivals come when they are due, whatever the engine is doing.
+// The real world: the clock on the wall, one event loop, a device behind it (impl/device/), storage tiers
+// (impl/storage/), and real bytes. Open loop: arrivals come when they are due, whatever the engine is doing.
 //
 // Every input has a later `now` than the one before it, so the seam's rules on equal times hold by themselves. What
 // is due first is delivered first: operations by when they ended, timers and arrivals by when they were due.
@@ -11,9 +11,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "impl/device/device.hpp"
 #include "impl/ranks.hpp"
+#include "impl/storage/tier_queues.hpp"
 #include "policy/world.hpp"
 
 namespace kvtwin {
@@ -33,16 +37,26 @@ struct LoopReport {
   TimeNs arrival_late_max_ns = 0;
 };
 
+struct StorageCounters {
+  Tier tier = Tier::disk;
+  std::vector<std::pair<std::string, std::uint64_t>> counters;  // by name
+};
+
 class RealWorld : public World {
  public:
   // After run().
   virtual const LoopReport& loop() const = 0;
   virtual const Verification& verification() const = 0;
+  // What the storage tiers' back ends counted.
+  virtual std::vector<StorageCounters> storage() const = 0;
 };
 
 // What the device's start throws, run() throws. A handler or source that throws ends the run; the threads end with
-// the world. `ranks`: the group, null = alone; outlives the world. A world that goes in the middle of its run leaves
-// the group; run() throws std::runtime_error when another rank has left.
-std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device, RankGroup* ranks = nullptr);
+// the world. `storage`: one for each tier that operations may name; over the device's memory. `ranks`: the group, null
+// = alone; outlives the world. A world that goes in the middle of its run leaves the group; run() throws
+// std::runtime_error when another rank has left.
+std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
+                                           std::vector<std::unique_ptr<TierQueues>> storage = {},
+                                           RankGroup* ranks = nullptr);
 
 }  // namespace kvtwin

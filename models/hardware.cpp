@@ -77,7 +77,7 @@ constexpr std::array<Field, 29> kFields{{
 }};
 constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
 // Of one device each: it has all of them or none.
-constexpr std::array<Field, 9> kDrives{{
+constexpr std::array<Field, 13> kDrives{{
     {"drive_count", D::count, &H::drive_count, 64, "64", false},
     {"drive_read_bandwidth", D::rate, &H::drive_read_bandwidth, 32e9, "32 GB/s", false},
     {"drive_write_bandwidth", D::rate, &H::drive_write_bandwidth, 32e9, "32 GB/s", false},
@@ -87,6 +87,10 @@ constexpr std::array<Field, 9> kDrives{{
     {"drive_write_latency", D::time, &H::drive_write_latency, 0.1, "100 ms", false},
     {"drive_queue_depth", D::count, &H::drive_queue_depth, 65536, "65,536", false},
     {"disk_look_up", D::time, &H::disk_look_up, 1, "1 s", false},
+    {"file_read_overhead", D::time, &H::file_read_overhead, 1, "1 s", false},
+    {"file_write_overhead", D::time, &H::file_write_overhead, 1, "1 s", false},
+    {"file_read_bandwidth", D::rate, &H::file_read_bandwidth, 32e9, "32 GB/s", false},
+    {"file_write_bandwidth", D::rate, &H::file_write_bandwidth, 32e9, "32 GB/s", false},
 }};
 constexpr std::array<Field, 7> kNetwork{{
     {"nic_count", D::count, &H::nic_count, 64, "64", false},

@@ -85,6 +85,10 @@ struct HardwareSpec {
   double drive_read_latency = 0, drive_write_latency = 0;      // of one request alone
   double drive_queue_depth = 0;                                // requests under way at once
   double disk_look_up = 0;                                     // asking the index of what is stored, a batch
+  // Where each page is a file (HiCache's file back end): one thread a rank that opens, reads or writes, and closes
+  // page after page through the system's cache. Beside its bytes a page takes the overhead.
+  double file_read_overhead = 0, file_write_overhead = 0;
+  double file_read_bandwidth = 0, file_write_bandwidth = 0;
   // One NIC, each direction, and the remote pool behind it.
   double nic_count = 0;
   double nic_bandwidth = 0;
@@ -98,6 +102,9 @@ struct HardwareSpec {
   double gpudirect_object = 0;  // an accelerator's submitters' time for one object
   // PCIe root of one socket, each direction: what all its accelerators, drives and NICs together move. 0 = never binds.
   double pcie_root_bandwidth = 0;
+
+  // How drives are used; no figure of the machine's.
+  bool file_a_page = false;
 
   bool has_drives() const { return drive_count > 0; }
   bool has_pool() const { return nic_count > 0; }

@@ -117,6 +117,12 @@ StorageTierCoefficients disk_coefficients(const HardwareSpec& hw) {
   tier.write.object_fs = fs(1, hw.drive_write_iops * hw.drive_count);
   tier.read.rate = whole_rate(hw.drive_read_bandwidth * hw.drive_count);
   tier.write.rate = whole_rate(hw.drive_write_bandwidth * hw.drive_count);
+  if (hw.file_a_page) {
+    tier.read.object_ns = rounded(hw.file_read_overhead * 1e9);
+    tier.write.object_ns = rounded(hw.file_write_overhead * 1e9);
+    tier.read.stream_rate = whole_rate(hw.file_read_bandwidth);
+    tier.write.stream_rate = whole_rate(hw.file_write_bandwidth);
+  }
   return tier;
 }
 
@@ -303,6 +309,11 @@ TransferCost RooflineCost::storage(const StorageWork& work) const {
   // The least time for all bytes, by each of the limits that count objects.
   const Wide rounds = c.depth == 0 ? 1 : (objects + c.depth - 1) / c.depth;
   Wide least_fs = std::max(product(c.object_fs, objects), product(product(rounds - 1, c.object_ns), kFsPerNs));
+  constexpr Wide kFsPerSecond = 1'000'000'000'000'000U;
+  if (c.stream_rate != 0) {
+    least_fs = product(product(work.pages, work.page_bytes), kFsPerSecond) / c.stream_rate +
+               product(product(work.pages - 1, c.object_ns), kFsPerNs);
+  }
   std::uint64_t rate = c.rate;
   if (work.memory == Tier::device) {
     least_fs = std::max(least_fs, product(c_.gpudirect_object_fs, objects / std::max(1U, work.ranks)));
@@ -310,7 +321,6 @@ TransferCost RooflineCost::storage(const StorageWork& work) const {
     rate = slower(rate, static_cast<std::uint64_t>(std::min(direct, kMostBytes)));
   }
   if (least_fs > 0) {
-    constexpr Wide kFsPerSecond = 1'000'000'000'000'000U;
     const Wide limited = product(bytes, kFsPerSecond) / least_fs;
     rate = slower(rate, static_cast<std::uint64_t>(std::max<Wide>(1, std::min(limited, kMostBytes))));
   }
@@ -383,6 +393,7 @@ std::string to_string(const RooflineCoefficients& c) {
       line(prefix + "depth", s->depth, "objects");
       line(prefix + "object_gap", s->object_fs, "fs/object");
       line(prefix + "rate", s->rate, "bytes/s");
+      if (s->stream_rate != 0) line(prefix + "stream_rate", s->stream_rate, "bytes/s");
     }
   }
   if (c.gpudirect_rate != 0) {

@@ -30,6 +30,7 @@
 //   get, set     request + one object's latency L, then the slowest of: sequential bandwidth, IOPS, per-object times of
 //                NICs and GPUDirect's submitters, and the queue: ceil(n / depth) - 1 further rounds of L. So alone it
 //                takes request + L + max(bytes / rate, (rounds - 1) * L). GPUDirect has a ceiling of its own.
+//                A file a page: each rank by itself takes L + bytes / stream rate a page, one after the other.
 //   look_up      one answer of the index, or one round trip, a batch
 //   remove       a request
 // An idle link between is the world's matter: it bounds the rate further.
@@ -77,6 +78,8 @@ struct StorageCoefficients {
   std::uint64_t depth = 0;       // objects under way at once; 0 = all
   std::uint64_t object_fs = 0;   // least time between two objects
   std::uint64_t rate = 0;        // bytes/s; 0 = no such tier
+  // Each rank moves one page after the other at this rate, each after its latency; objects and depth don't count then.
+  std::uint64_t stream_rate = 0;  // bytes/s; 0 = it doesn't
   friend bool operator==(const StorageCoefficients&, const StorageCoefficients&) = default;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "impl/completion_queue.hpp"
+#include "impl/storage/page_memory.hpp"
 #include "policy/substrate.hpp"
 
 namespace kvtwin {
@@ -40,8 +41,14 @@ class Device {
 
   // Threads begin; both outlive the device. May throw, and then leaves nothing behind.
   virtual void start(CompletionQueue& queue, const RunClock& clock) = 0;
-  // Copies what it needs of the operation.
+  // Transfers and passes. Copies what it needs of the operation.
   virtual void submit(OperationId id, const Operation& operation) = 0;
+  // A get into L1, which another carries out by memory(), may gate passes from now on ...
+  virtual void expect(OperationId get) = 0;
+  // ... and has been answered; called by any thread. `done`: its pages lie in their slots.
+  virtual void landed(OperationId get, bool done) = 0;
+  // For storage tiers. Lives as long as the device.
+  virtual PageMemory& memory() = 0;
   // A request: the completion still comes.
   virtual void cancel(OperationId id) = 0;
   // The event loop has taken this operation's completion.

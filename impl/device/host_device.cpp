@@ -4,8 +4,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -74,7 +76,7 @@ struct PassJob {
   bool gated = false;
 };
 
-// Is the host copy of a page that was wrong on the device wrong too? Asked of the only thread that writes there.
+// Is the host copy of a page that was wrong on the device wrong too? Asked of the d2h thread, which has time.
 struct InspectJob {
   std::size_t entry = 0;  // in wrong
   SlotId slot = kNoSlot;
@@ -87,12 +89,13 @@ using Job = std::variant<TransferJob, PassJob, InspectJob>;
 struct SlotNote {
   PageKey key;
   std::uint32_t tokens = 0;      // whose bytes are there, in every layer
-  SlotId loaded_from = kNoSlot;  // in the host pool; kNoSlot = computed
+  SlotId loaded_from = kNoSlot;  // in the host pool; kNoSlot = computed, or fetched
+  bool fetched = false;          // from a storage tier
 };
 
 std::uint64_t staging_pages(const KvShape& shape) { return std::max<Bytes>(1, kStagingBytes / shape.page_bytes()); }
 
-class HostDevice final : public Device {
+class HostDevice final : public Device, private PageMemory {
  public:
   explicit HostDevice(const HostDeviceConfig& config);
   ~HostDevice() override;
@@ -101,9 +104,20 @@ class HostDevice final : public Device {
   void submit(OperationId id, const Operation& operation) override;
   void cancel(OperationId id) override;
   void retire(OperationId id) override { flights_.erase(id); }
+  void expect(OperationId get) override;
+  void landed(OperationId get, bool done) override;
+  PageMemory& memory() override { return *this; }
   Verification finish() override;
 
  private:
+  // The threads of storage tiers.
+  PageForm form() const override { return {config_.shape, config_.host_layout}; }
+  void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
+  void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
+  void copy_device_page(SlotId slot, std::byte* page, bool to_device);
+  template <typename Copy>
+  void for_host_pieces(SlotId slot, const Copy& copy) const;
+
   void acquire(const char* step) const {
     if (config_.before) config_.before(step);
   }
@@ -149,10 +163,14 @@ class HostDevice final : public Device {
   std::optional<DenseLayer> dense_;
   std::vector<SlotNote> device_notes_, host_notes_;
   bool flipped_device_ = false, flipped_host_ = false;  // compute thread's, h2d thread's
+  // Several threads write host slots, each its own; who inspects one that may have another owner by now holds them off.
+  std::shared_mutex host_writes_;
 
   std::atomic<bool> stopping_{false};                   // nobody waits for answers any more
   std::unordered_map<OperationId, FlightPtr> flights_;  // the event loop's
-  Verification seen_;                                   // the compute thread's, but for `wrong` and wrong_reads
+  std::mutex expected_mutex_;
+  std::unordered_map<OperationId, FlightPtr> expected_;  // gets into L1 that haven't landed
+  Verification seen_;                                    // the compute thread's, but for `wrong` and wrong_reads
   std::mutex wrong_mutex_;
   std::vector<WrongPage> wrong_;
   std::uint64_t wrong_reads_ = 0;
@@ -187,6 +205,7 @@ HostDevice::~HostDevice() {
   for (Job& job : h2d_.drop()) {
     if (auto* transfer = std::get_if<TransferJob>(&job)) transfer->flight->land(kLost);
   }
+  for (const auto& [get, flight] : expected_) flight->land(kLost);
 }
 
 void HostDevice::start(CompletionQueue& queue, const RunClock& clock) {
@@ -234,7 +253,7 @@ void HostDevice::submit(OperationId id, const Operation& operation) {
     (transfer->lane == Lane::h2d ? h2d_ : d2h_).submit(std::move(job));
     return;
   }
-  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "this device has no storage");
+  KV_CHECK(std::holds_alternative<ForwardOperation>(operation), "storage operations are the storage tiers'");
   const auto& pass = std::get<ForwardOperation>(operation);
   KV_CHECK(pass.shape.draft_tokens == 0, "the host device decodes without a draft model");
   PassJob job;
@@ -258,6 +277,24 @@ void HostDevice::submit(OperationId id, const Operation& operation) {
 void HostDevice::cancel(OperationId id) {
   const auto found = flights_.find(id);
   if (found != flights_.end()) found->second->cancelled.store(true, std::memory_order_relaxed);
+}
+
+void HostDevice::expect(OperationId get) {
+  const auto flight = std::make_shared<Flight>();
+  flights_[get] = flight;
+  const std::lock_guard lock(expected_mutex_);
+  expected_[get] = flight;
+}
+
+void HostDevice::landed(OperationId get, bool done) {
+  FlightPtr flight;
+  {
+    const std::lock_guard lock(expected_mutex_);
+    const auto found = expected_.find(get);
+    flight = std::move(found->second);
+    expected_.erase(found);
+  }
+  flight->land(done ? config_.shape.layers : kLost);
 }
 
 void HostDevice::end(const Completion& completion, LaneSpan span) {
@@ -345,8 +382,9 @@ bool HostDevice::load(const TransferJob& job) {
 
 // Whole pages moved, in order.
 Pages HostDevice::back_up(const TransferJob& job) {
-  for (const PageMove& move : job.pages) host_notes_[move.target] = SlotNote{};
   Pages moved = 0;
+  const std::shared_lock writing(host_writes_);
+  for (const PageMove& move : job.pages) host_notes_[move.target] = SlotNote{};
   for (const PageRun& run : job.runs) {
     if (unwanted(job)) break;
     copy(job, std::span(&run, 1), 0, config_.shape.layers);
@@ -356,6 +394,64 @@ Pages HostDevice::back_up(const TransferJob& job) {
     host_notes_[job.pages[i].target] = SlotNote{.key = job.pages[i].key, .tokens = config_.shape.page_tokens};
   }
   return moved;
+}
+
+// ---- pages of storage tiers ----------------------------------------------------------------------------------
+
+// Calls `copy` with each piece of a host page that lies together in the pool: where it lies there and in a pool of
+// one page, and its bytes.
+template <typename Copy>
+void HostDevice::for_host_pieces(SlotId slot, const Copy& copy) const {
+  const KvShape& shape = config_.shape;
+  // Only layer_first keeps a plane's layers apart.
+  const std::uint32_t layers = config_.host_layout == Layout::layer_first ? shape.layers : 1;
+  const Bytes bytes = shape.page_bytes() / shape.planes / layers;
+  for (std::uint32_t plane = 0; plane < shape.planes; ++plane) {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      const KvIndex pooled{.page = slot, .plane = plane, .layer = layer};
+      const KvIndex alone{.page = 0, .plane = plane, .layer = layer};
+      copy(host_.data() + byte_offset(config_.host_layout, shape, config_.host_pages, pooled),
+           byte_offset(config_.host_layout, shape, 1, alone), bytes);
+    }
+  }
+}
+
+void HostDevice::copy_device_page(SlotId slot, std::byte* page, bool to_device) {
+  const PageRun run = to_device ? PageRun{0, slot, 1} : PageRun{slot, 0, 1};
+  TransferParams params;
+  params.shape = config_.shape;
+  params.device = device_.data();
+  params.device_pages = config_.device_pages;
+  params.host = page;
+  params.host_pages = 1;
+  params.host_layout = config_.host_layout;
+  params.to_device = to_device;
+  params.runs = &run;
+  params.run_count = 1;
+  params.layer_end = config_.shape.layers;
+  copy_pieces(params);
+}
+
+void HostDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
+  if (memory == Tier::device) return copy_device_page(slot, page.data(), false);
+  for_host_pieces(slot, [&](const std::byte* pooled, std::uint64_t alone, Bytes bytes) {
+    std::memcpy(page.data() + alone, pooled, bytes);
+  });
+}
+
+void HostDevice::write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) {
+  const SlotNote note{.key = key, .tokens = config_.shape.page_tokens, .fetched = true};
+  if (memory == Tier::device) {
+    // Only read when it goes to the device.
+    copy_device_page(slot, const_cast<std::byte*>(page.data()), true);
+    device_notes_[slot] = note;
+    return;
+  }
+  const std::shared_lock writing(host_writes_);
+  for_host_pieces(slot, [&](std::byte* pooled, std::uint64_t alone, Bytes bytes) {
+    std::memcpy(pooled, page.data() + alone, bytes);
+  });
+  host_notes_[slot] = note;
 }
 
 // ---- passes --------------------------------------------------------------------------------------------------
@@ -498,6 +594,7 @@ void HostDevice::read_context(const PassJob& job, const PassJob::Sequence& seque
         entry.layer = layer;
         entry.plane = plane;
         entry.found = "read by a pass of request " + std::to_string(sequence.request);
+        if (device_notes_[slot].fetched) entry.found += ", fetched from storage";
         note_wrong(std::move(entry), seed, wrong, block[wrong], device_notes_[slot].loaded_from);
       }
     }
@@ -584,6 +681,7 @@ std::optional<WrongPage> HostDevice::check_host_page(SlotId slot, const PageKey&
 
 // In the device-to-host thread.
 void HostDevice::inspect(const InspectJob& job) {
+  const std::unique_lock reading(host_writes_);
   const SlotNote& note = host_notes_[job.slot];
   const bool still_there = note.tokens != 0 && note.key == job.key;
   const bool wrong_too = still_there && check_host_page(job.slot, job.key, inspected_.data()).has_value();
@@ -593,8 +691,8 @@ void HostDevice::inspect(const InspectJob& job) {
   if (wrong_too) {
     entry.tier = Tier::host;
     entry.slot = job.slot;
-    entry.found += " in device slot " + device_slot +
-                   ", where it had been loaded; it went wrong on the host, or before it was backed up";
+    entry.found += " in device slot " + device_slot + ", where it had been loaded; it went wrong " +
+                   (note.fetched ? "on the host, or in storage" : "on the host, or before it was backed up");
   } else {
     entry.found += std::string(", loaded from host slot ") + std::to_string(job.slot) +
                    (still_there ? ", whose bytes are right" : ", which holds another page now");

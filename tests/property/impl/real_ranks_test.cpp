@@ -38,7 +38,7 @@ struct RankResult final : DecisionSink {
 
 // To its end, on this rank.
 void serve(const RankTerms& terms, RankResult& result) {
-  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(terms.device), terms.device.ranks);
+  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(terms.device), {}, terms.device.ranks);
   Faulty faulty(world->substrate(), terms.faults, mix(terms.seed + terms.device.ranks->rank()));
   Checking checking(faulty, {.page_tokens = terms.engine.shape.page_tokens, .bursts_end_early = true});
   DecisionLog decisions(&result);

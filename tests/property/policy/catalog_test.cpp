@@ -257,5 +257,25 @@ TEST(CatalogProperty, AgreesWithAMapOfPages) {
   }
 }
 
+// A look-up that misses what was stored after it had been asked says nothing about it.
+TEST(Catalog, a_mark_tells_what_has_been_there_since_before_it) {
+  Catalog catalog(4, make_eviction("lru"));
+  const std::vector<PageKey> keys{{{1}}, {{2}}, {{3}}};
+  catalog.begin_write(nullptr, keys);
+  const std::uint64_t while_coming = catalog.mark();
+  EXPECT_FALSE(catalog.has_had(keys[0], while_coming)) << "it is only on its way";
+  catalog.end_write(keys, 2);
+  EXPECT_FALSE(catalog.has_had(keys[0], while_coming)) << "it came after the mark";
+  const std::uint64_t once_there = catalog.mark();
+  EXPECT_TRUE(catalog.has_had(keys[0], once_there));
+  EXPECT_TRUE(catalog.has_had(keys[1], once_there));
+  EXPECT_FALSE(catalog.has_had(keys[2], once_there)) << "it never came";
+  catalog.forget(keys[1]);
+  EXPECT_FALSE(catalog.has_had(keys[1], once_there));
+  catalog.adopt(&keys[0], std::span(keys).subspan(1, 1));
+  EXPECT_FALSE(catalog.has_had(keys[1], once_there)) << "it is there anew";
+  EXPECT_TRUE(catalog.has_had(keys[1], catalog.mark()));
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -117,6 +117,7 @@ TEST(StorageSetup, Refusals) {
                   "tiers.host"});
   expect_refused({"cache.path=drect"}, {"cache.path (--set)", "\"drect\"", "direct"});
   expect_refused({"cache.prefetch_policy=never"}, {"cache.prefetch_policy", "best_effort"});
+  expect_refused({"tiers.disk.format=file"}, {"tiers.disk.format (--set)", "\"file\"", "hicache_files", "segments"});
   expect_refused({"tiers.disk.tokens=3"}, {"tiers.disk.tokens (--set)", "less than one page"});
   EXPECT_EQ(setup_of({"tiers.disk.gib=1", "tiers.host.tokens=0", "cache.path=direct"}).engine.path, CachePath::direct);
   const Folder folder;
@@ -128,7 +129,8 @@ TEST(StorageSetup, Refusals) {
     Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
     Json numbers = machine["numbers"];
     for (const auto& [key, number] : numbers.items()) {
-      const bool other = std::string(device) == "drive_" ? key == "disk_look_up" : key.starts_with("pool_");
+      const bool other = std::string(device) == "drive_" ? key == "disk_look_up" || key.starts_with("file_")
+                                                         : key.starts_with("pool_");
       if (key.starts_with(device) || (other && std::string(device) != "gpudirect_")) machine["numbers"].erase(key);
     }
     write_text(folder / "machine.json", machine.dump());

@@ -79,6 +79,7 @@ TEST(SweepPlan, RefusesWhatMakesNoSense) {
   refused("", {"seed=1,,2"}, "empty value");
   refused("", {"seed=1,2,"}, "empty value");
   refused("", {"seed=1,2,1"}, "seed lists 1 twice");
+  refused("", {"seed=1,2", "seed=3"}, "--vary seed=3: seed varies already; give all its values in one list");
   refused("", {"seed=1,x"}, "it must be an integer");
   refused("", {"sead=1,2"}, "did you mean \"seed\"?");
   refused("", {"seed+=1"}, "names no key");

@@ -41,7 +41,7 @@ class RealRig final : public InputHandler {
  public:
   explicit RealRig(const HostDeviceConfig& config)
       : config_(config),
-        world_(make_real_world(make_host_device(config), config.ranks)),
+        world_(make_real_world(make_host_device(config), {}, config.ranks)),
         substrate_(world_->substrate()) {}
 
   void then(std::function<void()> step) { steps_.push_back(std::move(step)); }

@@ -279,6 +279,28 @@ TEST(Roofline, StorageByHand) {
   EXPECT_NEAR(static_cast<double>(get(Tier::remote, 1, 2'048).bytes_per_second), 4'096 / 0.175e-6, 1);
 }
 
+TEST(Roofline, AFileAPageIsReadOneAfterTheOtherByEachRank) {
+  HardwareSpec hardware = hardware_preset("h100-pcie5");
+  hardware.file_a_page = true;
+  hardware.file_read_overhead = 60e-6;
+  hardware.file_read_bandwidth = 1.5e9;
+  const RooflineCost cost(model_preset("llama-3.1-8b"), hardware, 1);
+  StorageWork work = storage_work(StorageVerb::get, Tier::disk, 100, 64);
+  // Each of 100 pages takes 60 us and its bytes at 1.5 GB/s, whatever its objects.
+  const auto seconds = [&] {
+    const TransferCost c = cost.storage(work);
+    return static_cast<double>(c.latency_ns) * 1e-9 +
+           static_cast<double>(c.bytes) / static_cast<double>(c.bytes_per_second);
+  };
+  const double each = 60e-6 + static_cast<double>(work.page_bytes) / 1.5e9;
+  EXPECT_NEAR(seconds(), 100 * each, 1e-6 * 100 * each);
+  work.ranks = 2;  // ... by themselves
+  EXPECT_NEAR(seconds(), 100 * each, 1e-6 * 100 * each);
+  work.ranks = 64;  // ... until the drives are the limit
+  EXPECT_NEAR(static_cast<double>(cost.storage(work).bytes_per_second),
+              hardware.drive_read_bandwidth * hardware.drive_count, 1);
+}
+
 TEST(Roofline, StorageOfRanksAndPastHostMemory) {
   const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5", 2);
   StorageWork work = storage_work(StorageVerb::get, Tier::remote, 4, 1);

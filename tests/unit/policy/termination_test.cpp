@@ -47,6 +47,20 @@ TEST(Termination, timeout_counts_the_hit_and_not_what_has_arrived) {
   EXPECT_EQ(timeout->stop_at({7, 2048, 0}), timeout->stop_at({7, 2048, 2000}));
 }
 
+TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
+  EngineConfig config;
+  config.prefetch_policy = PrefetchPolicy::timeout;
+  for (const TimeNs slope : {TimeNs{1'000'000'000'000'000}, kNoStop / 8, kNoStop - 1}) {
+    config.prefetch_timeout_per_ki_token_ns = slope;
+    const auto timeout = make_termination(config);
+    for (const Tokens hit : {Tokens{256}, Tokens{16'384}, Tokens{1} << 40}) {
+      const TimeNs now = 1'000'000 * kNsPerSecond;
+      EXPECT_GT(timeout->stop_at({now, hit, 0}), now + kNsPerSecond) << slope << " " << hit;
+      EXPECT_LT(timeout->stop_at({now, hit, 0}), kNoStop) << slope << " " << hit;
+    }
+  }
+}
+
 TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped) {
   EngineConfig config;
   config.prefetch_policy = PrefetchPolicy::timeout;
