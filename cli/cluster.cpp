@@ -124,14 +124,16 @@ void Cluster::run(InputSource& source) {
     if (!engine.idle()) throw WorkError("the run ended with work left: " + who + engine.state_summary());
     seats_[i]->finish(world_.now());
   }
-  refuse_disagreement();
+  if (!setup_.world.instances) return;
+  std::vector<DecisionMark> ranks;
+  for (std::size_t rank = 0; rank < seats_.size(); ++rank) ranks.push_back(decisions_of(rank));
+  refuse_disagreement(ranks);
 }
 
-void Cluster::refuse_disagreement() const {
-  if (!setup_.world.instances) return;
-  const DecisionMark first = decisions_of(0);
-  for (std::size_t rank = 1; rank < seats_.size(); ++rank) {
-    const DecisionMark mark = decisions_of(rank);
+void refuse_disagreement(const std::vector<DecisionMark>& ranks) {
+  const DecisionMark first = ranks.front();
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    const DecisionMark mark = ranks[rank];
     if (mark == first) continue;
     throw WorkError("rank " + std::to_string(rank) + " decided otherwise than rank 0: " + std::to_string(mark.count) +
                     " decisions, digest " + digest_text(mark.digest) + ", not " + std::to_string(first.count) +

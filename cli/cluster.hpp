@@ -23,6 +23,9 @@ struct SeatWatch {
   ByteSink* journal = nullptr;
 };
 
+// WorkError, naming them, when ranks of one engine decided differently.
+void refuse_disagreement(const std::vector<DecisionMark>& ranks);
+
 class Cluster {
  public:
   // As many watches as the world has seats, or fewer. `checked`: the seam's contract is. `text`: the journals' own.
@@ -44,7 +47,6 @@ class Cluster {
  private:
   class Seat;
   class Route;
-  void refuse_disagreement() const;
 
   const Setup& setup_;
   World& world_;

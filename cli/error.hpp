@@ -1,8 +1,10 @@
 // Bad input: one sentence for the user (what, where, what would be right); the program exits with 2.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace kvtwin {
 
@@ -23,5 +25,15 @@ class AlreadySaid : public std::runtime_error {
   explicit AlreadySaid(int exit_code) : std::runtime_error("said already"), code(exit_code) {}
   int code;
 };
+
+// How the program ends by an exception, whatever it is.
+struct Ending {
+  int code = 0;  // 0: it went well, and there is no sentence
+  std::string sentence;
+};
+Ending ending_of(const std::exception_ptr& error);
+
+// On stderr, in one line, whatever bytes the input had that it quotes.
+void say(std::string_view sentence);
 
 }  // namespace kvtwin

@@ -3,11 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <iostream>
-#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,10 +13,8 @@
 #include "cli/environment.hpp"
 #include "cli/error.hpp"
 #include "kvtwin_version.hpp"
-#include "models/error.hpp"
 #include "models/names.hpp"
 #include "policy/check.hpp"
-#include "traces/trace.hpp"
 
 namespace {
 
@@ -28,26 +23,9 @@ void print_failed_check(const char* condition, const char* sentence, const char*
                sentence, condition, file, line);
 }
 
-// One line, whatever bytes the input had that it quotes.
-void print_sentence(std::string_view sentence) {
-  std::string line = "kvtwin: ";
-  for (const char c : sentence) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7F) {
-      line += c;
-    } else {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
-      line += escaped;
-    }
-  }
-  std::fprintf(stderr, "%s\n", line.c_str());
-}
-
-int complain(const std::exception& error, int code) {
-  std::fflush(stdout);
-  print_sentence(error.what());
-  return code;
+int complain(const kvtwin::Ending& ending) {
+  kvtwin::say(ending.sentence);
+  return ending.code;
 }
 
 // Otherwise CLI11 would say that a command is missing, and not which word is none.
@@ -106,19 +84,10 @@ int main(int argc, char** argv) {
     parse(program, argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {
-    print_sentence(std::string(error.what()) + "; see kvtwin --help");
-    return 2;
+    return complain({2, std::string(error.what()) + "; see kvtwin --help"});
   } catch (const AlreadySaid& said) {
-    return stdout_works() ? said.code : complain(WorkError(kNoStdout), 1);
-  } catch (const InputError& error) {
-    return complain(error, 2);
-  } catch (const TraceError& error) {
-    return complain(error, 2);
-  } catch (const ModelError& error) {
-    return complain(error, 2);
-  } catch (const std::bad_alloc&) {
-    return complain(WorkError("out of memory"), 1);
-  } catch (const std::exception& error) {
-    return complain(error, 1);
+    return stdout_works() ? said.code : complain({1, kNoStdout});
+  } catch (...) {
+    return complain(ending_of(std::current_exception()));
   }
 }

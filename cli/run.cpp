@@ -6,6 +6,8 @@
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
+#include "cli/rank_report.hpp"
+#include "cli/real_ranks.hpp"
 #include "cli/serve.hpp"
 #include "cli/setup.hpp"
 
@@ -13,6 +15,9 @@
 #include "impl/device/arena.hpp"
 #include "impl/device/host_device.hpp"
 #include "impl/world.hpp"
+#if KVTWIN_HAVE_MPI
+#include "impl/mpi_ranks.hpp"
+#endif
 #endif
 
 namespace kvtwin {
@@ -24,8 +29,21 @@ struct Arguments : ServeArguments {
 
 #if KVTWIN_HAVE_REAL
 
-HostDeviceConfig host_device_config(const Experiment& experiment, const Setup& setup) {
+// How much slower this rank is than the others.
+double slow_factor(const Experiment& experiment, const Setup& setup) {
+  const double factor = experiment.number("real.slow_factor");
+  const auto rank = static_cast<std::size_t>(experiment.integer("real.slow_rank"));
+  if (factor != 1 && rank >= setup.engine.ranks) {
+    throw InputError(experiment.where("real.slow_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
+                     std::to_string(setup.engine.ranks - 1) + " (" + experiment.where("parallel.tp") + ")");
+  }
+  return rank == setup.rank ? factor : 1;
+}
+
+HostDeviceConfig host_device_config(const Experiment& experiment, const Setup& setup, RankGroup* ranks) {
   HostDeviceConfig config;
+  config.ranks = ranks;
+  config.slow_factor = slow_factor(experiment, setup);
   config.shape = setup.engine.shape;
   config.host_layout = setup.engine.host_layout;
   config.device_pages = setup.engine.device_pages;
@@ -67,23 +85,23 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
     throw InputError(experiment.where("cluster.engines") +
                      ": one engine is served for real so far; set it to 1, or take kvtwin simulate");
   }
-  if (setup.world.instances) {
-    throw InputError(experiment.where("parallel.rank_model") +
-                     ": instances is for simulations; set it to lockstep, or take kvtwin simulate");
-  }
-  if (setup.engine.ranks != 1) {
-    throw InputError(experiment.where("parallel.tp") +
-                     ": a real run has one process a rank, and several aren't served yet; set it to 1");
+  if (experiment.number("sim.straggler_factor") != 1) {
+    throw InputError(experiment.where("sim.straggler_factor") +
+                     ": slows a rank of a simulation; take real.slow_factor, or kvtwin simulate");
   }
 }
 
+// Of all ranks on this machine together: none of them has taken its memory yet.
 void refuse_what_does_not_fit(const Experiment& experiment, const HostDeviceConfig& config) {
-  const Bytes needed = host_device_bytes(config);
+  const std::size_t ranks = config.ranks == nullptr ? 1 : config.ranks->size_here();
+  const Bytes needed = ranks * host_device_bytes(config);
   const std::optional<Bytes> available = memory_available();
   if (!available || needed <= *available / 10 * 9) return;
-  char text[160];
-  std::snprintf(text, sizeof text, "takes %.2f GiB for its pools and weights, and this machine has %.2f GiB free",
-                static_cast<double>(needed) / 1073741824.0, static_cast<double>(*available) / 1073741824.0);
+  char text[200];
+  std::snprintf(text, sizeof text, "takes %.2f GiB for %s pools and weights, and this machine has %.2f GiB free",
+                static_cast<double>(needed) / 1073741824.0,
+                ranks == 1 ? "its" : ("its " + std::to_string(ranks) + " ranks'").c_str(),
+                static_cast<double>(*available) / 1073741824.0);
   const auto where = [&](const std::string& tier) {
     const std::string key = "tiers." + tier;
     if (tier == "host" && experiment.number("tiers.host.ratio") != 0) return experiment.where("tiers.host.ratio");
@@ -99,10 +117,7 @@ std::string wrong_bytes_sentence(const Verification& verification) {
   return sentence + " (" + std::to_string(verification.wrong_reads) + " wrong reads in all)";
 }
 
-void run(const Arguments& arguments) {
-  if (arguments.help_keys) return list_keys();
-  Experiment experiment = read_experiment(arguments, "run");
-  if (!arguments.device.empty()) experiment.set("real.device=" + arguments.device, "--device");
+void refuse_device(const Experiment& experiment) {
   const std::string& name = experiment.text("real.device");
   if (name == "cuda") {
     throw InputError(experiment.where("real.device") + ": cuda isn't served yet; take host");
@@ -110,29 +125,89 @@ void run(const Arguments& arguments) {
   if (name != "host" && name != "auto") {
     throw InputError(experiment.where("real.device") + ": is \"" + name + "\"; it must be auto, host or cuda");
   }
-  const Setup setup = make_setup(experiment);
-  if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
-  refuse_what_cannot_run(experiment, setup);
-  const HostDeviceConfig config = host_device_config(experiment, setup);
-  refuse_what_does_not_fit(experiment, config);
-  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(config));
+}
 
-  ServeArguments with_journal = arguments;
-  with_journal.journal = !arguments.out.empty();
-  ServeTerms terms;
-  terms.world = "real";
-  terms.device = "host";
-  terms.at_once = true;
-  terms.checked = true;
-  terms.add_facts = [&](RunFacts& facts) { facts.real = RealFacts{world->loop(), world->verification()}; };
-  serve(experiment, setup, *world, with_journal, terms);
-  if (config.flip != HostDeviceConfig::Flip::none && !world->verification().flipped) {
+// Of all ranks together; rank 0 tells.
+void refuse_what_went_wrong(const Experiment& experiment, const HostDeviceConfig& config, const Verification& seen) {
+  if (config.flip != HostDeviceConfig::Flip::none && !seen.flipped) {
     throw WorkError(experiment.where("real.flip") + ": nothing was flipped, because the run " +
                     (config.flip == HostDeviceConfig::Flip::host
                          ? "loaded nothing from the host; make tiers.device smaller"
                          : "completed no page; make cache.page_tokens smaller"));
   }
-  if (world->verification().wrong_reads != 0) throw WorkError(wrong_bytes_sentence(world->verification()));
+  if (seen.wrong_reads != 0) throw WorkError(wrong_bytes_sentence(seen));
+}
+
+// This process's rank; `ranks` is null if there is one only.
+void run_rank(const Arguments& arguments, const Experiment& experiment, RealRanks* ranks) {
+  refuse_device(experiment);
+  Setup setup = make_setup(experiment);
+  if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
+  if (ranks != nullptr) setup.rank = ranks->rank();
+  RankGroup* const group = ranks == nullptr ? nullptr : &ranks->group();
+  refuse_what_cannot_run(experiment, setup);
+  const HostDeviceConfig config = host_device_config(experiment, setup, group);
+  refuse_what_does_not_fit(experiment, config);
+  if (ranks != nullptr) ranks->meet();
+  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(config), {}, group);
+
+  ServeArguments with_journal = arguments;
+  with_journal.journal = !arguments.out.empty();
+  Verification seen;
+  ServeTerms terms;
+  terms.world = "real";
+  terms.device = "host";
+  terms.at_once = true;
+  terms.checked = true;
+  terms.ranks = ranks;
+  terms.add_facts = [&](RunFacts& facts) {
+    seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());
+    facts.real = RealFacts{world->loop(), seen};
+  };
+  serve(experiment, setup, *world, with_journal, terms);
+  if (ranks == nullptr || ranks->leads()) refuse_what_went_wrong(experiment, config, seen);
+}
+
+#if KVTWIN_HAVE_MPI
+
+void refuse_other_sizes(const Experiment& experiment, const RankGroup& group) {
+  const std::string wanted = std::to_string(experiment.integer("parallel.tp"));
+  if (std::to_string(group.size()) == wanted) return;
+  throw InputError(
+      experiment.where("parallel.tp") + ": is " + wanted + ", and " +
+      (group.size() == 1 ? "one process was" : std::to_string(group.size()) + " processes were") +
+      " started; a real run has one a rank: mpirun -np " + wanted +
+      " kvtwin run ... (with Open MPI also --allow-run-as-root as root, and --oversubscribe for more ranks "
+      "than cores)");
+}
+
+void run_ranks(const Arguments& arguments, const Experiment& experiment) {
+  const std::unique_ptr<RankGroup> group = join_mpi_ranks();
+  RealRanks ranks(*group);
+  ranks.run([&] {
+    refuse_other_sizes(experiment, *group);
+    run_rank(arguments, experiment, &ranks);
+  });
+}
+
+#else
+
+void run_ranks(const Arguments&, const Experiment& experiment) {
+  throw InputError(experiment.where("parallel.tp") +
+                   ": a real run has one process a rank, and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
+}
+
+#endif
+
+void run(const Arguments& arguments) {
+  if (arguments.help_keys) return list_keys();
+  Experiment experiment = read_experiment(arguments, "run");
+  if (!arguments.device.empty()) experiment.set("real.device=" + arguments.device, "--device");
+  const bool several = experiment.integer("parallel.tp") > 1;
+  // Whatever it was: a policy a process.
+  if (several) experiment.set("parallel.rank_model=instances", "kvtwin run");
+  if (!several || arguments.to_sglang) return run_rank(arguments, experiment, nullptr);
+  run_ranks(arguments, experiment);
 }
 
 #else
@@ -151,7 +226,8 @@ void add_run(CLI::App& program) {
   command->footer(
       "Every byte of every page that is read is checked. With --out, the run's inputs are recorded: see kvtwin "
       "replay.\n"
-      "Example: kvtwin run experiments/quickstart.toml --device host --out out/run");
+      "Example: kvtwin run experiments/quickstart.toml --device host --out out/run\n"
+      "Several ranks: mpirun -np 2 kvtwin run experiments/quickstart.toml --set parallel.tp=2 --out out/ranks");
   add_serve_options(*command, arguments);
   command
       ->add_option("--device", arguments.device,

@@ -15,6 +15,7 @@
 #include "cli/journal_file.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
+#include "cli/rank_report.hpp"
 #include "cli/sglang_flags.hpp"
 #include "cli/timeline.hpp"
 
@@ -86,10 +87,11 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
 }
 
 void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
+  const bool real = facts.world == "real";
   for (std::size_t i = 0; i < kTiers; ++i) facts.tiers[i].used_max = cluster.pages_used_max(static_cast<Tier>(i));
   for (std::size_t seat = 0; seat < cluster.seats(); ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);
-    if (setup.world.instances) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
+    if (setup.world.instances && !real) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
     if (setup.world.engines > 1) facts.engines.push_back(mark);
   }
 }
@@ -112,6 +114,22 @@ std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setu
     }
   }
   return uses;
+}
+
+// Each rank's digest and its GPU's lanes, on rank 0. WorkError there when they decided differently.
+void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::vector<LaneUse>& lanes) {
+  RankOutcome ours{cluster.decisions_of(0), cluster.reductions_of(0), {}};
+  const auto own = lanes.begin() + static_cast<std::ptrdiff_t>(2 * ranks.rank());
+  ours.lanes.assign(own, own + 2);
+  std::vector<RankOutcome> all = gather_outcomes(ranks, ours);
+  if (all.empty()) return;
+  std::vector<DecisionMark> marks;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    marks.push_back(all[rank].decisions);
+    facts.ranks.push_back({all[rank].decisions.digest, all[rank].reductions});
+    std::ranges::move(all[rank].lanes, lanes.begin() + static_cast<std::ptrdiff_t>(2 * rank));
+  }
+  refuse_disagreement(marks);
 }
 
 void refuse_arguments(const ServeArguments& arguments, const Setup& setup) {
@@ -184,29 +202,32 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   TraceInputSource source(*workload, input_options(experiment));
   refuse_arguments(arguments, setup);
 
-  print_notes(experiment.notes());
+  const bool leads = terms.ranks == nullptr || terms.ranks->leads();
+  if (leads) print_notes(experiment.notes());
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
-  std::deque<JournalFile> journals;  // one a seat
-  if (!arguments.out.empty()) {
+  if (!arguments.out.empty() && leads) {
     folder.emplace(arguments.out, arguments.force,
                    terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
     folder->write("experiment.resolved.toml", resolved);
-    for (std::size_t seat = 0; arguments.journal && seat < world.seats(); ++seat) {
-      journals.emplace_back(folder->place(journal_name(seat)));
-    }
+  }
+  if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0's folder is there
+  std::deque<JournalFile> journals;                 // one a seat
+  for (std::size_t seat = 0; arguments.journal && seat < world.seats(); ++seat) {
+    const std::string name = journal_name(setup.rank + seat);
+    journals.emplace_back(folder ? folder->place(name) : std::filesystem::path(arguments.out) / name);
   }
   std::vector<Tier> storage;
   for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
   std::vector<LaneMeters> meters(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second));
   std::optional<Timeline> timeline;
-  if (arguments.timeline) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
+  if (arguments.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   Metrics metrics(rows);
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.
-    if (seat == 0 || !setup.world.instances) watches[seat].observer = &metrics;
+    if ((seat == 0 && leads) || !setup.world.instances) watches[seat].observer = &metrics;
     if (arguments.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
   }
@@ -214,8 +235,9 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   Cluster cluster(setup, world, watches, terms.checked, resolved);
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
-    world.set_progress(&Progress::tick, &progress);
-    cluster.run(source);
+    if (leads) world.set_progress(&Progress::tick, &progress);
+    const auto run = [&] { cluster.run(source); };
+    terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
   }
 
@@ -224,7 +246,9 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   facts.simulated_ns = world.now();
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);
-  const std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
+  std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
+  if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
+  if (!leads) return;
   const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
   if (timeline) timeline->finish();
   if (folder) {

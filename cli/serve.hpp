@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/experiment.hpp"
+#include "cli/real_ranks.hpp"
 #include "cli/run_folder.hpp"
 #include "cli/setup.hpp"
 #include "policy/event.hpp"
@@ -41,10 +42,11 @@ struct ServeTerms {
   std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
   Observer* rows = nullptr;                  // told of each event where there is no run folder; may be null
   std::function<void(RunFacts&)> add_facts;  // after the run; may be empty
+  RealRanks* ranks = nullptr;                // the others of a real run of several, each a process that serves too
 };
 
 // Runs the experiment's requests through a fresh engine in `world`, writes the run folder and prints the report.
-// WorkError when that fails.
+// WorkError when that fails. Of several ranks rank 0 does so; the others leave their journals in its folder.
 void serve(const Experiment& experiment, const Setup& setup, World& world, const ServeArguments& arguments,
            const ServeTerms& terms);
 

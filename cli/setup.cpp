@@ -375,7 +375,7 @@ void configure_seats(const Experiment& e, Setup& setup) {
 
 EngineConfig Setup::engine_of(std::size_t seat) const {
   EngineConfig own = engine;
-  if (!rank_spaces.empty()) own.storage_space = rank_spaces[seat];
+  if (!rank_spaces.empty()) own.storage_space = rank_spaces[rank + seat];
   return own;
 }
 

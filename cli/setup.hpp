@@ -31,6 +31,7 @@ struct Setup {
   std::vector<PageKey> rank_spaces;              // ranks that are instances: what each stores under
   // What a page takes once it has left the device, of one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
+  std::size_t rank = 0;  // of the world's first seat: a real world is one rank's
   // Of the policy in that seat of the world.
   EngineConfig engine_of(std::size_t seat) const;
   bool has_storage() const { return !engine.storage.empty(); }

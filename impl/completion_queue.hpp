@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -30,10 +31,11 @@ class RunClock {
   Steady::time_point start_ = Steady::now();
 };
 
-// An operation that has ended.
+// An operation that has ended, or a reduction among ranks.
 struct Finished {
   Completion completion;
-  LaneSpan span;  // its stay on the lane; end: when it was pushed
+  LaneSpan span;                                    // its stay on the lane; end: when it was pushed
+  std::shared_ptr<const ReduceVector> agreed = {};  // a reduction's minimum; it failed if a rank has left
 };
 
 class CompletionQueue {

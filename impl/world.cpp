@@ -4,9 +4,11 @@
 #include <array>
 #include <deque>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "impl/device/worker.hpp"
 #include "policy/check.hpp"
 
 namespace kvtwin {
@@ -36,8 +38,13 @@ class ShortTimes {
 
 class EventLoop final : public RealWorld, private Substrate {
  public:
-  EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage)
-      : device_(std::move(device)), storage_(std::move(storage)) {}
+  EventLoop(std::unique_ptr<Device> device, std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks)
+      : ranks_(ranks != nullptr && ranks->size() > 1 ? ranks : nullptr),
+        device_(std::move(device)),
+        storage_(std::move(storage)) {}
+  ~EventLoop() override {
+    if (running_ && ranks_ != nullptr) ranks_->leave(1);  // threads of ours may wait for other ranks, and they for us
+  }
 
   Substrate& substrate() override { return *this; }
   void run(InputSource& source, InputHandler& handler) override;
@@ -73,12 +80,19 @@ class EventLoop final : public RealWorld, private Substrate {
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
 
+  // Thread of reductions.
+  void agree(const Reduction& ours);
+
   bool deliver_next();
+  void deliver_finished(const Finished& finished);
   void wait();
   bool anything_open() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
   void deliver(Input input);
 
   TierQueues& storage_of(Tier tier);
+
+  RankGroup* const ranks_;  // null: alone
+  bool running_ = false;
 
   // Threads push into the queue and read the clock: both outlive them. Storage tiers use the device's memory.
   RunClock clock_;
@@ -94,7 +108,7 @@ class EventLoop final : public RealWorld, private Substrate {
 
   TimeNs now_ = 0;  // of the input being handled, or the last one
   std::uint64_t last_id_ = 0;
-  std::uint64_t in_flight_ = 0;  // operations of the device and of storage tiers
+  std::uint64_t in_flight_ = 0;  // operations of the device and of storage tiers, reductions of the group
   std::vector<Finished> finished_;
   std::size_t next_finished_ = 0;
   std::deque<Reduction> reductions_;
@@ -107,6 +121,8 @@ class EventLoop final : public RealWorld, private Substrate {
   ShortTimes loop_times_;
   LoopReport report_;
   Verification verification_;
+
+  Worker<Reduction> agreeing_;  // last, so that its thread ends first
 };
 
 OperationId EventLoop::submit(const Operation& operation) {
@@ -136,8 +152,23 @@ OperationId EventLoop::call_at(TimeNs time) {
 
 OperationId EventLoop::reduce_min(const ReduceVector& values) {
   const OperationId id{++last_id_};
-  reductions_.push_back({id, values});
+  if (ranks_ == nullptr) {
+    reductions_.push_back({id, values});
+  } else {
+    ++in_flight_;
+    agreeing_.submit({id, values});
+  }
   return id;
+}
+
+void EventLoop::agree(const Reduction& ours) {
+  auto values = std::make_shared<ReduceVector>(ours.values);
+  Finished finished;
+  finished.completion.id = ours.id;
+  if (!ranks_->minimum(RankChannel::reductions, *values)) finished.completion.status = Status::failed;
+  finished.agreed = std::move(values);
+  finished.span.end = clock_.now();
+  queue_.push(finished);
 }
 
 void EventLoop::cancel(OperationId id) {
@@ -156,9 +187,14 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   KV_CHECK(source_ == nullptr, "the real world runs once");
   source_ = &source;
   handler_ = &handler;
+  running_ = true;
   device_->start(queue_, clock_);
   for (const auto& queues : storage_) {
     queues->start(queue_, clock_, [this](OperationId get, bool done) { device_->landed(get, done); });
+  }
+  if (ranks_ != nullptr) {
+    agreeing_.start("reduction thread", [this](Reduction& ours) { agree(ours); });
+    if (!ranks_->barrier()) throw std::runtime_error("another rank has left the run");
   }
   clock_.start();  // threads take their time to begin; arrivals count from here
   has_arrival_ = source_->next(arrival_);
@@ -166,6 +202,7 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   while (anything_open()) {
     if (!deliver_next()) wait();
   }
+  running_ = false;
   report_.run_ns = clock_.now();
   report_.loop_median_ns = loop_times_.quantile(500);
   report_.loop_p99_ns = loop_times_.quantile(990);
@@ -200,11 +237,7 @@ bool EventLoop::deliver_next() {
   const TimeNs first = std::min({ended, timer, arrival});
   if (first == kNever || (first > present && first != ended)) return false;
   if (first == ended) {
-    const Finished finished = finished_[next_finished_++];
-    --in_flight_;
-    device_->retire(finished.completion.id);
-    if (lanes_ != nullptr) lanes_->on_lane(finished.span);
-    deliver({0, finished.completion});
+    deliver_finished(finished_[next_finished_++]);
   } else if (first == timer) {
     const OperationId id = timers_.begin()->second;
     timers_.erase(timers_.begin());
@@ -219,6 +252,17 @@ bool EventLoop::deliver_next() {
     turn_began_ = clock_.now();  // reading the workload is the client's work
   }
   return true;
+}
+
+void EventLoop::deliver_finished(const Finished& finished) {
+  --in_flight_;
+  if (finished.agreed != nullptr) {
+    if (finished.completion.status != Status::done) throw std::runtime_error("another rank has left the run");
+    return deliver({0, Reduction{finished.completion.id, *finished.agreed}});
+  }
+  device_->retire(finished.completion.id);
+  if (lanes_ != nullptr) lanes_->on_lane(finished.span);
+  deliver({0, finished.completion});
 }
 
 void EventLoop::deliver(Input input) {
@@ -254,8 +298,8 @@ void EventLoop::wait() {
 }  // namespace
 
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
-                                           std::vector<std::unique_ptr<TierQueues>> storage) {
-  return std::make_unique<EventLoop>(std::move(device), std::move(storage));
+                                           std::vector<std::unique_ptr<TierQueues>> storage, RankGroup* ranks) {
+  return std::make_unique<EventLoop>(std::move(device), std::move(storage), ranks);
 }
 
 }  // namespace kvtwin

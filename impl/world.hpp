@@ -2,8 +2,11 @@
 // (impl/storage/), and real bytes. Open loop: arrivals come when they are due, whatever the engine is doing.
 //
 // Every input has a later `now` than the one before it, so the seam's rules on equal times hold by themselves. What
-// is due first is delivered first: operations by when they ended, timers and arrivals by when they were due. One
-// process drives one rank: reduce_min is answered with the values it was given.
+// is due first is delivered first: operations by when they ended, timers and arrivals by when they were due.
+//
+// A world drives one rank. Alone, reduce_min is answered with the values it was given. In a group (ranks.hpp) a thread
+// of its own carries reductions out, one after the other, and answers them as devices answer operations; the clocks of
+// all ranks start together, so that an arrival is due everywhere at the same time.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "impl/device/device.hpp"
+#include "impl/ranks.hpp"
 #include "impl/storage/tier_queues.hpp"
 #include "policy/world.hpp"
 
@@ -48,8 +52,11 @@ class RealWorld : public World {
 };
 
 // What the device's start throws, run() throws. A handler or source that throws ends the run; the threads end with
-// the world. `storage`: one for each tier that operations may name; over the device's memory.
+// the world. `storage`: one for each tier that operations may name; over the device's memory. `ranks`: the group, null
+// = alone; outlives the world. A world that goes in the middle of its run leaves the group; run() throws
+// std::runtime_error when another rank has left.
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
-                                           std::vector<std::unique_ptr<TierQueues>> storage = {});
+                                           std::vector<std::unique_ptr<TierQueues>> storage = {},
+                                           RankGroup* ranks = nullptr);
 
 }  // namespace kvtwin

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -71,6 +73,7 @@ struct PassJob {
   std::vector<SlotId> slots;
   std::vector<PageKey> keys;
   std::vector<FlightPtr> gates;
+  bool gated = false;
 };
 
 // Is the host copy of a page that was wrong on the device wrong too? Asked of the d2h thread, which has time.
@@ -130,10 +133,13 @@ class HostDevice final : public Device, private PageMemory {
   void copy(const TransferJob& job, std::span<const PageRun> runs, std::uint32_t layer_begin, std::uint32_t layer_end);
   void inspect(const InspectJob& job);
   void flip_host(const TransferJob& job);
+  void idle(TimeNs time) const;
 
   // The compute thread.
   void execute(PassJob& job);
   bool step(const PassJob& job, std::uint64_t number, TimeNs& stalled);
+  void serve_alone(const PassJob& job, Completion& completion);
+  void serve_jointly(const PassJob& job, Completion& completion);
   void begin_writes(const PassJob& job);
   void read_context(const PassJob& job, const PassJob::Sequence& sequence, Tokens context, std::uint32_t layer);
   void write_tokens(const PassJob& job, const PassJob::Sequence& sequence, Tokens begin, Tokens end,
@@ -260,6 +266,7 @@ void HostDevice::submit(OperationId id, const Operation& operation) {
     job.slots.insert(job.slots.end(), work.slots.begin(), work.slots.end());
     job.keys.insert(job.keys.end(), work.keys.begin(), work.keys.end());
   }
+  job.gated = !pass.gates.empty();
   for (const OperationId gate : pass.gates) {
     const auto found = flights_.find(gate);
     if (found != flights_.end()) job.gates.push_back(found->second);  // else it has landed
@@ -313,11 +320,25 @@ void HostDevice::copy(const TransferJob& job, std::span<const PageRun> runs, std
   params.run_count = runs.size();
   params.layer_begin = layer_begin;
   params.layer_end = layer_end;
+  const TimeNs begin = clock_->now();
   switch (job.plan.path) {
-    case TransferPath::copy_engine: return copy_pieces(params);
-    case TransferPath::kernel: return copy_rows(params);
+    case TransferPath::copy_engine: copy_pieces(params); break;
+    case TransferPath::kernel: copy_rows(params); break;
     case TransferPath::staged:
-      return copy_staged(params, staging_[params.to_device ? 0 : 1].data(), staging_pages(config_.shape));
+      copy_staged(params, staging_[params.to_device ? 0 : 1].data(), staging_pages(config_.shape));
+      break;
+  }
+  if (config_.slow_factor > 1) {
+    idle(static_cast<TimeNs>(static_cast<double>(clock_->now() - begin) * (config_.slow_factor - 1)));
+  }
+}
+
+// A slow rank's copies; in pieces, so that the device can stop.
+void HostDevice::idle(TimeNs time) const {
+  constexpr TimeNs kPiece = 10'000'000;
+  const TimeNs end = clock_->now() + time;
+  for (TimeNs left = time; left > 0 && !stopping_.load(std::memory_order_relaxed); left = end - clock_->now()) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, kPiece)));
   }
 }
 
@@ -444,21 +465,60 @@ void HostDevice::execute(PassJob& job) {
   const TimeNs begin = clock_->now();
   Completion completion{.id = job.id};
   begin_writes(job);
-  while (completion.steps < job.steps) {
-    if (job.flight->cancelled.load(std::memory_order_relaxed) && (job.steps > 1 || completion.steps == 0)) {
-      completion.status = Status::cancelled;
-      break;
-    }
-    if (!step(job, completion.steps, completion.stalled_ns)) {
-      completion.status = Status::gate_failed;
-      break;
-    }
-    ++completion.steps;
+  if (config_.ranks != nullptr && config_.ranks->size() > 1) {
+    serve_jointly(job, completion);
+  } else {
+    serve_alone(job, completion);
   }
   // Whatever became of the pass: nobody hears of it before its gates.
   for (const FlightPtr& gate : job.gates) gate->wait_for(config_.shape.layers - 1);
   end(completion,
       {.lane = Lane::compute, .begin = begin, .stalled_ns = completion.stalled_ns, .steps = completion.steps});
+}
+
+void HostDevice::serve_alone(const PassJob& job, Completion& completion) {
+  while (completion.steps < job.steps) {
+    if (job.flight->cancelled.load(std::memory_order_relaxed) && (job.steps > 1 || completion.steps == 0)) {
+      completion.status = Status::cancelled;
+      return;
+    }
+    if (!step(job, completion.steps, completion.stalled_ns)) {
+      completion.status = Status::gate_failed;
+      return;
+    }
+    ++completion.steps;
+  }
+}
+
+// What must be equal on all ranks.
+std::int64_t fingerprint(const PassJob& job) {
+  std::uint64_t mixed = pattern_mix(job.steps ^ (job.shape.prefill_tokens << 20) ^ (job.slots.size() << 40));
+  for (const PassJob::Sequence& sequence : job.sequences) {
+    mixed = pattern_mix(mixed ^ sequence.request ^ (sequence.context << 20) ^ (sequence.fresh << 40));
+  }
+  return static_cast<std::int64_t>(mixed >> 2);
+}
+
+// Also the last step's end is agreed on: on other ranks a load may have been lost.
+void HostDevice::serve_jointly(const PassJob& job, Completion& completion) {
+  const std::int64_t print = fingerprint(job);
+  while (completion.steps < job.steps) {
+    const bool done = step(job, completion.steps, completion.stalled_ns);
+    const bool cancelled = job.flight->cancelled.load(std::memory_order_relaxed);
+    std::array<std::int64_t, 4> agreed{done ? 1 : 0, cancelled ? 0 : 1, print, -print};
+    const bool all_here = config_.ranks->minimum(RankChannel::passes, agreed);
+    KV_CHECK(!all_here || agreed[2] == -agreed[3], "all ranks of an engine do the same passes");
+    if (!all_here || agreed[0] == 0) {
+      completion.status = job.gated ? Status::gate_failed : Status::failed;
+      completion.steps = 0;
+      return;
+    }
+    ++completion.steps;
+    if (agreed[1] == 0 && completion.steps < job.steps) {
+      completion.status = Status::cancelled;
+      return;
+    }
+  }
 }
 
 // False: a load that it waited for is lost, or the device stops.

@@ -27,6 +27,7 @@ OWNED_HEADERS = [
     (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
     (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu/", "only impl/ and kernels/ include CUDA"),
     (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
+    (r"mpi\.h", r"impl/mpi_ranks\.cpp", "only impl/mpi_ranks.cpp includes MPI"),
     (r"CLI/|CLI11|toml\+\+", r"cli/|tests/\w+/cli/|models/", "only cli/ parses commands and experiments"),
     (r"kvtwin_version\.hpp", r"cli/", "only cli/ knows its version"),
 ]

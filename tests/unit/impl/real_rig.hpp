@@ -40,7 +40,9 @@ struct Sequence {
 class RealRig final : public InputHandler {
  public:
   explicit RealRig(const HostDeviceConfig& config)
-      : config_(config), world_(make_real_world(make_host_device(config))), substrate_(world_->substrate()) {}
+      : config_(config),
+        world_(make_real_world(make_host_device(config), {}, config.ranks)),
+        substrate_(world_->substrate()) {}
 
   void then(std::function<void()> step) { steps_.push_back(std::move(step)); }
 

@@ -1,0 +1,71 @@
+// kill -9 of one rank of a real run: the others end too, in good time, and nothing looks like a finished run.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "tests/mpi_run.hpp"
+
+#if KVTWIN_HAVE_MPI
+namespace kvtwin::test {
+namespace {
+
+// The process that has `file` open; 0 = none.
+pid_t process_with(const fs::path& file) {
+  std::error_code error;
+  for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
+    const pid_t id = std::atoi(process.path().filename().c_str());
+    if (id <= 0) continue;
+    for (const fs::directory_entry& open : fs::directory_iterator(process.path() / "fd", error)) {
+      if (fs::read_symlink(open.path(), error) == file) return id;
+    }
+    error.clear();  // it is gone, or another's
+  }
+  return 0;
+}
+
+bool ended(const Process& process) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(process.id()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
+class KilledRank : public testing::TestWithParam<int> {};
+
+TEST_P(KilledRank, EndsTheRun) {
+  const Folder folder;
+  // Minutes of traffic.
+  const Settings settings = busy_ranks(folder, 1, 20'000) + Settings{"workload.time_scale=10"};
+  Process process(run_arguments(folder, settings), started_by_mpirun(2));
+  const std::string name = GetParam() == 0 ? "run/journal.kvj" : "run/journal.1.kvj";
+  const fs::path journal = fs::canonical(folder.path()) / name;
+  std::error_code error;
+  const auto grown = [&] {
+    const std::uintmax_t bytes = fs::file_size(journal, error);
+    return !error && bytes > 100'000;
+  };
+  while (!grown() && !ended(process)) std::this_thread::yield();
+  const pid_t victim = process_with(journal);
+  ASSERT_GT(victim, 0) << process.wait().err;
+  ASSERT_EQ(kill(victim, SIGKILL), 0);
+
+  const Outcome outcome = process.wait();
+  EXPECT_NE(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.exit_code, kHung) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_FALSE(fs::exists(folder / "run/report.json"));
+  EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.kvj"), 0) << "rank 0 is still there";
+  EXPECT_EQ(process_with(fs::canonical(folder.path()) / "run/journal.1.kvj"), 0) << "rank 1 is still there";
+  for (const char* left : {"run/journal.kvj", "run/journal.1.kvj"}) {
+    const Outcome told = run({"replay", folder / left});
+    EXPECT_EQ(told.exit_code, 2) << told.err;
+    EXPECT_NE(told.err.find("truncated: equal up to"), std::string::npos) << told.err;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, KilledRank, testing::Values(0, 1));
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif

@@ -1,0 +1,71 @@
+// `mpirun -np N kvtwin run` for tests: as root, on one machine, with more ranks than cores, without a network.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/real_run.hpp"
+
+namespace kvtwin::test {
+
+// Ended after two minutes: a run that hangs fails its test and leaves nobody behind.
+inline Surroundings started_by_mpirun(std::size_t processes) {
+  Surroundings around;
+  around.wrapper = {"timeout",
+                    "-k",
+                    "5",
+                    "120",
+                    KVTWIN_MPIRUN,
+                    "--quiet",
+                    "-np",
+                    std::to_string(processes),
+                    "--allow-run-as-root",
+                    "--oversubscribe",
+                    "--bind-to",
+                    "none",
+                    "--mca",
+                    "btl",
+                    "self,vader",
+                    "--mca",
+                    "btl_vader_single_copy_mechanism",
+                    "none",
+                    "--mca",
+                    "plm",
+                    "isolated"};
+  return around;
+}
+inline constexpr int kHung = 124;
+
+// Four heads, for as many ranks.
+inline Settings model_of_ranks(const Folder& folder) {
+  write_text(folder / "config.json",
+             R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32, "vocab_size": 32,
+                 "torch_dtype": "bfloat16"})");
+  return {"model.config=" + (folder / "config.json")};
+}
+
+// Tiers that hold a few prompts: pages leave both, and come back. Several requests at a time.
+inline Settings busy_ranks(const Folder& folder, std::uint64_t seed, std::uint64_t requests = 80) {
+  const Conversations c{.requests = requests,
+                        .block_tokens = 16,
+                        .first_blocks = 6,
+                        .growth_blocks = 2,
+                        .live = 8,
+                        .output = 12,
+                        .gap_ms = 2};
+  return model_of_ranks(folder) + conversations(c, seed).save(folder) + Settings{"cache.page_tokens=4",
+                                                                                 "tiers.device.tokens=800",
+                                                                                 "tiers.host.tokens=2400",
+                                                                                 "scheduler.chunk_tokens=96",
+                                                                                 "cache.load_back_min_tokens=4",
+                                                                                 "workload.time_scale=0.1",
+                                                                                 "parallel.tp=2"};
+}
+
+inline Outcome run_ranks(const Folder& folder, const Settings& settings, std::size_t processes = 2,
+                         const std::string& out = "run", const std::vector<std::string>& more = {}) {
+  return run(run_arguments(folder, settings, out, more), started_by_mpirun(processes));
+}
+
+}  // namespace kvtwin::test

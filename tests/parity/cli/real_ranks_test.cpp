@@ -1,0 +1,150 @@
+// `mpirun -np N kvtwin run`: a process a rank, each with a policy of its own, which decide alike.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/mpi_run.hpp"
+
+#if KVTWIN_HAVE_MPI
+namespace kvtwin::test {
+namespace {
+
+// Each journal decides what it decided, and all the same.
+void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ranks) {
+  ASSERT_EQ(report.at("ranks").size(), ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    EXPECT_EQ(report.at("ranks")[rank].at("digest"), report.at("decisions").at("digest"));
+    EXPECT_EQ(report.at("ranks")[rank].at("reductions"), report.at("ranks")[0].at("reductions"));
+    EXPECT_GT(report.at("ranks")[rank].at("reductions").get<std::uint64_t>(), 0U);
+    const std::string journal = rank == 0 ? "run/journal.kvj" : "run/journal." + std::to_string(rank) + ".kvj";
+    const Json again = run({"replay", folder / journal, "--json"}).json();
+    EXPECT_EQ(again.at("verdict"), "equal");
+    EXPECT_EQ(again.at("decisions"), report.at("decisions"));
+  }
+}
+
+TEST(MpiRanks, DecideAlikeAndRankZeroTellsIt) {
+  const Folder folder;
+  const Outcome outcome = run_ranks(folder, busy_ranks(folder, 1));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Simulated real = read_run(outcome, folder.path() / "run");
+  expect_equal_ranks(folder, real.report, 2);
+  EXPECT_EQ(real.report.at("world"), "real");
+  EXPECT_EQ(real.requests("completed"), 80U);
+  EXPECT_EQ(Table(real.requests_csv).size(), 80U);
+  EXPECT_GT(real.tokens("hit_device"), 0U);
+  EXPECT_GT(real.tokens("hit_host"), 0U);
+  EXPECT_GT(real.tier("device").at("evicted_pages").get<std::uint64_t>(), 0U);
+  EXPECT_GT(real.tier("host").at("evicted_pages").get<std::uint64_t>(), 0U);
+  EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+  // Both ranks' bytes, and both ranks' checks: each has read and audited as many pages.
+  EXPECT_EQ(real.lane_bytes("gpu1.h2d"), real.lane_bytes("gpu0.h2d"));
+  EXPECT_EQ(real.lane_bytes("gpu1.d2h"), real.lane_bytes("gpu0.d2h"));
+  EXPECT_GT(real.lane_bytes("gpu1.h2d"), 0U);
+  EXPECT_EQ(real.report.at("real").at("verified").at("pages_read").get<std::uint64_t>() % 2, 0U);
+  EXPECT_EQ(outcome.err, "run folder: " + (folder / "run") + "\n") << "said once";
+  EXPECT_EQ(Json::parse(text_of(folder / "run/report.json")), real.report);
+}
+
+TEST(MpiRanks, DecideAlikeThoughOneIsSlower) {
+  for (const char* rank : {"0", "1"}) {
+    SCOPED_TRACE(std::string("slow rank ") + rank);
+    const Folder folder;
+    const Settings slow{"real.slow_factor=50", std::string("real.slow_rank=") + rank, "parallel.rank_model=lockstep"};
+    const Json report = run_ranks(folder, busy_ranks(folder, 2) + slow).json();
+    expect_equal_ranks(folder, report, 2);
+    EXPECT_EQ(report.at("requests").at("completed"), 80);
+    EXPECT_EQ(report.at("real").at("verified").at("wrong_reads"), 0);
+  }
+}
+
+TEST(MpiRanks, MayBeMoreThanTwo) {
+  const Folder folder;
+  const Json report = run_ranks(folder, busy_ranks(folder, 3, 40) + Settings{"parallel.tp=4"}, 4).json();
+  expect_equal_ranks(folder, report, 4);
+}
+
+TEST(MpiRanks, NeedNoFolder) {
+  const Folder folder;
+  const Outcome outcome = run_ranks(folder, busy_ranks(folder, 1, 20), 2, "");
+  EXPECT_EQ(outcome.json().at("ranks").size(), 2U);
+  EXPECT_EQ(outcome.err, "");
+}
+
+struct Refusal {
+  Settings settings;
+  std::size_t processes;
+  std::vector<std::string> says;
+};
+
+// With one sentence of ours, whatever the number of processes.
+TEST(MpiRanks, RefuseOnceWhatTheyCantServe) {
+  const Folder folder;
+  const Settings good = busy_ranks(folder, 1);
+  const std::vector<Refusal> refusals{
+      {{}, 3, {"parallel.tp", "is 2", "3 processes", "mpirun -np 2"}},
+      {{}, 1, {"parallel.tp", "is 2", "one process", "mpirun -np 2", "--allow-run-as-root", "--oversubscribe"}},
+      {{"real.slow_factor=2", "real.slow_rank=2"}, 2, {"real.slow_rank", "0 to 1"}},
+      {{"sim.straggler_factor=2"}, 2, {"sim.straggler_factor", "real.slow_factor"}},
+      {{"cache.eviction=luck"}, 2, {"luck"}},
+      {{"cache.page_tokens=64", "tiers.host.gib=20000"}, 2, {"2 ranks", "smaller"}},
+      {{"workload.trace=/nowhere"}, 2, {"/nowhere"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.says.front());
+    const Outcome outcome = run_ranks(folder, good + refusal.settings, refusal.processes);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_EQ(outcome.out, "");
+    for (const std::string& words : refusal.says) {
+      EXPECT_NE(outcome.err.find(words), std::string::npos) << words << " isn't in: " << outcome.err;
+    }
+    const std::size_t first = outcome.err.find("kvtwin: ");
+    EXPECT_EQ(outcome.err.find("kvtwin: ", first + 1), std::string::npos) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder / "run"));
+  }
+}
+
+// Any rank's wrong byte fails the run, and stands in the report with its rank.
+TEST(MpiRanks, FindAFlippedBit) {
+  const Folder folder;
+  const Outcome outcome = run_ranks(folder, busy_ranks(folder, 1) + Settings{"real.flip=device"});
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("wrong bytes"), std::string::npos) << outcome.err;
+  const Json wrong = Json::parse(text_of(folder / "run/report.json")).at("real").at("verified").at("wrong");
+  EXPECT_NE(wrong.dump().find("on rank 0"), std::string::npos) << wrong;
+  EXPECT_NE(wrong.dump().find("on rank 1"), std::string::npos) << wrong;
+}
+
+// In the middle of serving: all ranks end, with the code that one would have ended with.
+TEST(MpiRanks, EndTogetherWhenTheTraceTurnsBad) {
+  const Folder folder;
+  const Settings settings = busy_ranks(folder, 1);
+  write_text(folder / "trace.jsonl", text_of(folder / "trace.jsonl") + "{\"timestamp\": 99999, \"input_length\": \n");
+  const Outcome outcome = run_ranks(folder, settings);
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("trace.jsonl"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder / "run/report.json"));
+}
+
+// The libraries that the dynamic linker asks in their order: SimGrid's MPI functions are simulated ones.
+std::size_t place_among_libraries(const std::string& text, const std::string& library) {
+  return text.find("Shared library: [" + library);
+}
+
+TEST(MpiRanks, TheRealMpiComesBeforeTheSimulatedOne) {
+  for (const std::string& program : {std::string(KVTWIN_PROGRAM), fs::read_symlink("/proc/self/exe").string()}) {
+    const Folder folder;
+    const std::string command = "readelf -d '" + program + "' > '" + (folder / "libraries") + "'";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    const std::string libraries = text_of(folder / "libraries");
+    const std::size_t mpi = place_among_libraries(libraries, "libmpi.");
+    ASSERT_NE(mpi, std::string::npos) << libraries;
+    EXPECT_LT(mpi, place_among_libraries(libraries, "libsimgrid")) << libraries;
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif
