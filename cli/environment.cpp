@@ -14,7 +14,7 @@ namespace kvtwin {
 namespace {
 
 const std::vector<std::string>& known() {
-  static const std::vector<std::string> names{"KVTWIN_PYTHON", "KVTWIN_PROGRESS"};
+  static const std::vector<std::string> names{"KVTWIN_PYTHON", "KVTWIN_PROGRESS", "KVTWIN_REDIS_PASSWORD"};
   return names;
 }
 
@@ -50,10 +50,13 @@ void check_environment() {
 std::string environment_help() {
   return "Environment:\n"
          "  KVTWIN_PYTHON    Python with matplotlib that `figures` runs (default: .venv of the source folder)\n"
-         "  KVTWIN_PROGRESS  false, 0 or off: no progress on a terminal";
+         "  KVTWIN_PROGRESS  false, 0 or off: no progress on a terminal\n"
+         "  KVTWIN_REDIS_PASSWORD  of the servers in tiers.remote.url; it isn't written anywhere";
 }
 
 std::string environment_python() { return value_of("KVTWIN_PYTHON"); }
+
+std::string environment_redis_password() { return value_of("KVTWIN_REDIS_PASSWORD"); }
 
 bool environment_progress() {
   const std::string text = value_of("KVTWIN_PROGRESS");

@@ -11,6 +11,8 @@ std::string environment_help();
 
 // KVTWIN_PYTHON: the Python with matplotlib that `figures` runs; empty = not set.
 std::string environment_python();
+// KVTWIN_REDIS_PASSWORD: of the remote tier's servers; empty = none.
+std::string environment_redis_password();
 // KVTWIN_PROGRESS: false/0/off silence progress on a terminal.
 bool environment_progress();
 

@@ -135,6 +135,10 @@ const std::vector<Key>& table() {
       {"tiers.remote.gib", 0.0, 0, 1e9, "capacity of the remote tier"},
       {"tiers.remote.url", text_value(""), 0, 0,
        "where the remote tier is, for kvtwin run: redis://host:port,host:port/database; rediss:// for TLS"},
+      {"tiers.remote.tls_ca", text_value(""), 0, 0,
+       "file of certificates to trust, with rediss://; none = the system's"},
+      {"tiers.remote.timeout_s", 1.0, 0.001, 3600,
+       "seconds after which a server that doesn't answer counts as gone, for kvtwin run"},
       {"scheduler.order", text_value("fcfs"), 0, 0, "fcfs or longest_prefix"},
       {"scheduler.order_window", integer_value(128), 1, 1e6, "waiting requests that a step looks at"},
       {"scheduler.overtake_limit", integer_value(128), 0, 1e9, "times a waiting request may be passed over"},
@@ -394,7 +398,8 @@ std::string Experiment::resolved() const {
   out << "# Every key, its value and where it came from.\n";
   for (const Key& key : table()) {
     const Entry& e = entry(key.name);
-    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
+    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file" ||
+                         key.name == "tiers.disk.path" || key.name == "tiers.remote.tls_ca";
     Value value = e.value;
     if (is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();

@@ -97,4 +97,20 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
   return all;
 }
 
+std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours) {
+  Json told = Json::array();
+  for (const StorageCounters& tier : ours) told.push_back(tier.counters);
+  std::vector<StorageCounters> sum = ours;
+  const std::vector<std::string> texts = ranks.gather(told.dump());
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    const Json json = Json::parse(texts[rank]);
+    for (std::size_t tier = 0; tier < sum.size(); ++tier) {
+      for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {
+        sum[tier].counters[i].second += json.at(tier).at(i).at(1).get<std::uint64_t>();
+      }
+    }
+  }
+  return sum;
+}
+
 }  // namespace kvtwin

@@ -7,6 +7,7 @@
 #include "cli/lane_meter.hpp"
 #include "cli/real_ranks.hpp"
 #include "impl/device/device.hpp"
+#include "impl/world.hpp"
 #include "policy/journal.hpp"
 
 namespace kvtwin {
@@ -22,5 +23,8 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
 
 // Rank 0: what all have checked, and who found what is wrong. Elsewhere: ours.
 Verification gather_verification(RealRanks& ranks, const Verification& ours);
+
+// Likewise: what the storage tiers of all ranks have counted, in sum.
+std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours);
 
 }  // namespace kvtwin

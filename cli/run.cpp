@@ -8,6 +8,7 @@
 #include "cli/error.hpp"
 #include "cli/rank_report.hpp"
 #include "cli/real_ranks.hpp"
+#include "cli/real_storage.hpp"
 #include "cli/serve.hpp"
 #include "cli/setup.hpp"
 
@@ -71,12 +72,6 @@ HostDeviceConfig host_device_config(const Experiment& experiment, const Setup& s
 void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
   const std::string refusal = refuse_in_run(setup.model);
   if (!refusal.empty()) throw InputError(experiment.where("model.name") + ": " + refusal);
-  for (const StorageTierConfig& tier : setup.engine.storage) {
-    const std::string key = tier.tier == Tier::disk ? "tiers.disk" : "tiers.remote";
-    const std::string unit = experiment.integer(key + ".tokens") != 0 ? ".tokens" : ".gib";
-    throw InputError(experiment.where(key + unit) +
-                     ": real storage isn't served yet; leave it out, or take kvtwin simulate");
-  }
   if (setup.draft) {
     throw InputError(experiment.where("model.draft.kind") +
                      ": draft models are simulated only so far; set it to none, or take kvtwin simulate");
@@ -149,7 +144,9 @@ void run_rank(const Arguments& arguments, const Experiment& experiment, RealRank
   const HostDeviceConfig config = host_device_config(experiment, setup, group);
   refuse_what_does_not_fit(experiment, config);
   if (ranks != nullptr) ranks->meet();
-  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(config), {}, group);
+  std::unique_ptr<Device> device = make_host_device(config);
+  RealStorage storage = open_storage(experiment, setup, device->memory());
+  const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(storage.tiers), group);
 
   ServeArguments with_journal = arguments;
   with_journal.journal = !arguments.out.empty();
@@ -160,9 +157,11 @@ void run_rank(const Arguments& arguments, const Experiment& experiment, RealRank
   terms.at_once = true;
   terms.checked = true;
   terms.ranks = ranks;
+  if (ranks == nullptr || ranks->leads()) terms.notes = storage.notes;
   terms.add_facts = [&](RunFacts& facts) {
     seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());
-    facts.real = RealFacts{world->loop(), seen};
+    facts.real =
+        RealFacts{world->loop(), seen, ranks == nullptr ? world->storage() : gather_counters(*ranks, world->storage())};
   };
   serve(experiment, setup, *world, with_journal, terms);
   if (ranks == nullptr || ranks->leads()) refuse_what_went_wrong(experiment, config, seen);

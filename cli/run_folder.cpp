@@ -139,8 +139,14 @@ Json real_json(const RealFacts& real) {
   };
   Json wrong = Json::array();
   for (const WrongPage& page : v.wrong) wrong.push_back(wrong_page_sentence(page));
+  Json storage = Json::object();
+  for (const StorageCounters& tier : real.storage) {
+    Json& counters = storage[tier.tier == Tier::disk ? "disk" : "remote"];
+    for (const auto& [name, count] : tier.counters) counters[name] = count;
+  }
   return {
       {"inputs", loop.inputs},
+      {"storage", storage},
       {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
       {"submit_us_mean", loop.calls == 0 ? 0 : microseconds(loop.calls_ns) / static_cast<double>(loop.calls)},
       {"loop_share", share(loop.loop_ns)},

@@ -22,6 +22,7 @@ namespace kvtwin {
 struct RealFacts {
   LoopReport loop;
   Verification verification;
+  std::vector<StorageCounters> storage;  // of all ranks
 };
 
 // What a report needs besides the metrics.

@@ -83,6 +83,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
   facts.notes = setup.notes;
+  facts.notes.insert(facts.notes.end(), terms.notes.begin(), terms.notes.end());
   return facts;
 }
 
@@ -203,7 +204,10 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   refuse_arguments(arguments, setup);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
-  if (leads) print_notes(experiment.notes());
+  if (leads) {
+    print_notes(experiment.notes());
+    print_notes(terms.notes);
+  }
   const std::string resolved = experiment.resolved();
   std::optional<RunFolder> folder;
   if (!arguments.out.empty() && leads) {

@@ -41,6 +41,7 @@ struct ServeTerms {
   bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
   std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
   Observer* rows = nullptr;                  // told of each event where there is no run folder; may be null
+  std::vector<std::string> notes;            // for the report, beside the experiment's
   std::function<void(RunFacts&)> add_facts;  // after the run; may be empty
   RealRanks* ranks = nullptr;                // the others of a real run of several, each a process that serves too
 };

@@ -115,6 +115,7 @@ class Knobs : public testing::Test {
         {"cluster.route", "round_robin", "prefix_affinity", busy() + Settings{"cluster.engines=2"}},
         {"parallel.rank_model", "lockstep", "instances", busy() + Settings{"parallel.tp=2"}},
         {"cache.path", "via_host", "direct", stored},
+        {"tiers.disk.format", "segments", "hicache_files", stored},
         {"cache.split_kv", "false", "true",
          busy() + Settings{"tiers.host.tokens=30016", "tiers.remote.tokens=400000", "hardware.remote_object_us=500"}},
         {"cache.prefetch_policy", "best_effort", "wait_complete", slow_disk},
@@ -162,9 +163,13 @@ const std::map<std::string, std::string>& single_valued() {
 // They say whose pages a storage tier holds, or where it is in the real world: in a simulated one, with one engine and
 // no failures, they change nothing.
 const std::map<std::string, std::string>& of_storage_tiers() {
-  static const std::map<std::string, std::string> keys = {
-      {"cache.storage_retries", "9"},  {"cache.namespace", "mine"},       {"model.revision", "main"},
-      {"tiers.disk.path", "/nowhere"}, {"tiers.disk.format", "segments"}, {"tiers.remote.url", "redis://nowhere"}};
+  static const std::map<std::string, std::string> keys = {{"cache.storage_retries", "9"},
+                                                          {"cache.namespace", "mine"},
+                                                          {"model.revision", "main"},
+                                                          {"tiers.disk.path", "/nowhere"},
+                                                          {"tiers.remote.url", "redis://nowhere"},
+                                                          {"tiers.remote.tls_ca", "/nowhere.pem"},
+                                                          {"tiers.remote.timeout_s", "7"}};
   return keys;
 }
 

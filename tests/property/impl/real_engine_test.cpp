@@ -1,4 +1,5 @@
-// Engines in the real world: random traffic, tiers so small that everything happens that can, failures injected. The
+// Engines in the real world: random traffic, tiers so small that everything happens that can, storage tiers on pages in
+// a map or in a folder's segments, failures injected over them. The
 // contract of the seam holds at every call and input, the engine's invariants after every input, and no pass ever reads
 // a byte that its page's key doesn't make.
 #include <gtest/gtest.h>
@@ -7,11 +8,15 @@
 #include <string>
 
 #include "impl/device/host_device.hpp"
+#include "impl/disk/segment_store.hpp"
 #include "impl/world.hpp"
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
+#include "policy/page_key.hpp"
+#include "tests/conformance/impl/memory_backend.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/policy_test_support.hpp"
+#include "tests/program.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {
@@ -26,7 +31,8 @@ struct Happened final : DecisionSink, Observer {
   std::uint64_t count(DecisionKind kind) const { return decisions[static_cast<std::size_t>(kind)]; }
   std::uint64_t count(EventKind kind) const { return events[static_cast<std::size_t>(kind)]; }
   std::array<std::uint64_t, 64> decisions{}, events{};
-  std::uint64_t pages_read = 0, pages_audited = 0, failed_transfers = 0, failed_gates = 0, cut_bursts = 0;
+  std::uint64_t pages_read = 0, pages_audited = 0, stores = 0;
+  std::array<std::uint64_t, 12> faults{};  // each kind's count
 };
 
 // Looks at the engine after every input.
@@ -44,6 +50,63 @@ class Inspecting final : public InputHandler {
 
 enum class Faults : std::uint8_t { none, some };
 
+// The tiers of one seed, and what their pages lie on.
+struct Stores {
+  PageMap disk, remote;
+  std::unique_ptr<Folder> folder;
+};
+
+void draw_storage(Splitmix& rng, EngineConfig& config) {
+  if (rng.chance(30)) return;
+  if (rng.chance(70)) config.storage.push_back({Tier::disk, rng.between(4, 400), true});
+  if (config.storage.empty() || rng.chance(50)) config.storage.push_back({Tier::remote, rng.between(4, 2000), false});
+  config.storage_space = storage_space({.model = "real"});
+  // So that pages are wanted which only L3 has, and there is time to bring them.
+  config.device_pages = rng.between(12, 24);
+  if (config.host_pages != 0) config.host_pages = rng.between(8, 24);
+  config.max_running = static_cast<std::uint32_t>(rng.between(1, 4));
+  config.path = static_cast<CachePath>(rng.below(3));
+  if (config.host_pages == 0) config.path = CachePath::direct;
+  config.storage_batch_pages = rng.between(1, 8);
+  config.storage_write_share = 8192;
+  config.storage_retries = static_cast<std::uint32_t>(rng.below(3));
+  config.prefetch_policy = rng.chance(50) ? PrefetchPolicy::wait_complete : static_cast<PrefetchPolicy>(rng.below(3));
+  config.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(300'000));
+  config.prefetch_timeout_per_ki_token_ns = 0;
+  config.prefetch_min_tokens = rng.below(10);
+  config.prefetch_host_share = 1024;
+  config.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));
+}
+
+std::vector<std::unique_ptr<TierQueues>> open_storage(const EngineConfig& config, Stores& stores, Splitmix& rng,
+                                                      PageMemory& memory) {
+  std::vector<std::unique_ptr<TierQueues>> tiers;
+  for (const StorageTierConfig& tier : config.storage) {
+    const PageForm form = memory.form();
+    std::unique_ptr<StorageBackend> backend;
+    if (tier.tier == Tier::disk && rng.chance(30)) {
+      stores.folder = std::make_unique<Folder>();
+      SegmentStoreConfig segments;
+      segments.folder = *stores.folder / "disk";
+      segments.capacity_pages = tier.pages;
+      segments.form = form;
+      segments.depth = static_cast<std::uint32_t>(rng.between(1, 8));
+      backend = std::make_unique<SegmentStore>(segments);
+    } else {
+      backend =
+          std::make_unique<MemoryBackend>(tier.tier == Tier::disk ? stores.disk : stores.remote, form, tier.pages);
+    }
+    tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory));
+  }
+  return tiers;
+}
+
+// Each kind, so that the suite can ask whether it has struck.
+std::array<std::uint64_t, 12> counts_of(const FaultCounts& c) {
+  return {c.failed_transfers, c.failed_gates, c.cut_bursts,  c.read_errors, c.short_reads, c.corrupt_pages,
+          c.write_errors,     c.full,         c.lost_writes, c.link_down,   c.late,        c.cancels};
+}
+
 void serve(std::uint64_t seed, Faults faults, Happened& happened) {
   Splitmix rng(mix(seed));
   EngineConfig config = random_engine(rng);
@@ -56,6 +119,8 @@ void serve(std::uint64_t seed, Faults faults, Happened& happened) {
   config.io = static_cast<IoBackend>(rng.below(3));
   if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;  // admits more than fits: retractions
 
+  draw_storage(rng, config);
+
   HostDeviceConfig device;
   device.shape = config.shape;
   device.host_layout = config.host_layout;
@@ -66,22 +131,33 @@ void serve(std::uint64_t seed, Faults faults, Happened& happened) {
     device.width = static_cast<std::uint32_t>(rng.between(1, 80));
     device.pair_work = static_cast<std::uint32_t>(rng.below(20));
   }
-  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(device));
+  Stores stores;
+  std::unique_ptr<Device> host = make_host_device(device);
+  std::vector<std::unique_ptr<TierQueues>> tiers = open_storage(config, stores, rng, host->memory());
+  happened.stores += tiers.size();
+  const std::unique_ptr<RealWorld> world = make_real_world(std::move(host), std::move(tiers));
 
   FaultShares shares;
   if (faults == Faults::some) {
     shares.failed_transfers = static_cast<std::uint32_t>(rng.below(300));
     shares.cut_bursts = static_cast<std::uint32_t>(rng.below(600));
+    for (std::uint32_t* share : {&shares.read_errors, &shares.short_reads, &shares.corrupt_pages, &shares.write_errors,
+                                 &shares.full, &shares.lost_writes, &shares.link_down, &shares.late, &shares.cancels}) {
+      *share = rng.chance(30) ? static_cast<std::uint32_t>(rng.below(200)) : 0;
+    }
   }
   Faulty faulty(world->substrate(), shares, seed);
-  Checking checking(faulty, {.page_tokens = config.shape.page_tokens, .bursts_end_early = faults == Faults::some});
+  const bool unasked = faults == Faults::some;
+  Checking checking(faulty,
+                    {.page_tokens = config.shape.page_tokens, .bursts_end_early = unasked, .cancels_unasked = unasked});
   DecisionLog decisions(&happened);
   Engine engine(config, checking, decisions, &happened);
   Inspecting inspecting(engine);
   checking.connect(inspecting);
   faulty.connect(checking);
 
-  EngineTraffic source(seed, config.shape.page_tokens, rng.between(1, config.device_pages), rng.between(5, 60));
+  EngineTraffic source(seed, config.shape.page_tokens, rng.between(1, config.device_pages),
+                       rng.between(5, config.storage.empty() ? 60 : 200));
   world->run(source, faulty);
   checking.finish();
   EXPECT_TRUE(engine.idle()) << engine.state_summary();
@@ -90,9 +166,8 @@ void serve(std::uint64_t seed, Faults faults, Happened& happened) {
   EXPECT_EQ(seen.wrong_reads, 0U) << (seen.wrong.empty() ? "" : seen.wrong.front().found);
   happened.pages_read += seen.pages_read;
   happened.pages_audited += seen.pages_audited;
-  happened.failed_transfers += faulty.counts().failed_transfers;
-  happened.failed_gates += faulty.counts().failed_gates;
-  happened.cut_bursts += faulty.counts().cut_bursts;
+  const std::array<std::uint64_t, 12> counts = counts_of(faulty.counts());
+  for (std::size_t kind = 0; kind < counts.size(); ++kind) happened.faults[kind] += counts[kind];
 }
 
 Happened serve_all(Faults faults) {
@@ -108,9 +183,12 @@ Happened serve_all(Faults faults) {
   }
   for (const DecisionKind kind :
        {DecisionKind::admit, DecisionKind::reject, DecisionKind::prefill, DecisionKind::load_back, DecisionKind::backup,
-        DecisionKind::evict_device, DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish}) {
+        DecisionKind::evict_device, DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish,
+        DecisionKind::store, DecisionKind::store_next, DecisionKind::evict_storage, DecisionKind::prefetch,
+        DecisionKind::commit}) {
     EXPECT_GT(happened.count(kind), 0U) << name_of(kind) << " never happened";
   }
+  EXPECT_GT(happened.stores, 0U);
   EXPECT_GT(happened.count(EventKind::load_done), 0U);
   EXPECT_GT(happened.pages_read, 0U);
   EXPECT_GT(happened.pages_audited, 0U);
@@ -123,9 +201,10 @@ TEST(RealEngine, KeepsTheContractAndReadsNoWrongByte) { serve_all(Faults::none);
 // old page, or the new one, is found out.
 TEST(RealEngine, ReadsNoWrongByteWhenTransfersFailAndBurstsAreCut) {
   const Happened happened = serve_all(Faults::some);
-  EXPECT_GT(happened.failed_transfers, 0U);
-  EXPECT_GT(happened.failed_gates, 0U);
-  EXPECT_GT(happened.cut_bursts, 0U);
+  for (std::size_t kind = 0; kind < happened.faults.size(); ++kind) {
+    EXPECT_GT(happened.faults[kind], 0U) << "fault " << kind << " of counts_of()";
+  }
+  EXPECT_GT(happened.count(DecisionKind::stop), 0U) << "nothing was ever slow enough";
   EXPECT_GT(happened.count(EventKind::load_failed), 0U);
 }
 

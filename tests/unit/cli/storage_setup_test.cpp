@@ -140,13 +140,13 @@ TEST(StorageSetup, Refusals) {
   }
 }
 
-TEST(StorageSetup, ARealRunRefusesItByName) {
+TEST(StorageSetup, ARealRunAsksWhereItIs) {
   Surroundings around;
   around.folder = KVTWIN_SOURCE_DIR;
   const Outcome outcome =
       run({"run", "experiments/quickstart.toml", "--device", "host", "--set", "tiers.remote.gib=1"}, around);
   EXPECT_EQ(outcome.exit_code, 2);
-  const char* sentence = KVTWIN_TEST_REAL ? "tiers.remote.gib (--set): real storage isn't served yet"
+  const char* sentence = KVTWIN_TEST_REAL ? "tiers.remote.url (default): is empty; a real run needs"
                                           : "this build is without the real world";
   EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
 }

@@ -1,0 +1,117 @@
+#include "cli/real_storage.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+#include <variant>
+
+#include "cli/environment.hpp"
+#include "cli/error.hpp"
+#include "impl/disk/hicache_files.hpp"
+#include "impl/disk/segment_store.hpp"
+#if KVTWIN_HAVE_REDIS
+#include "impl/remote/redis_backend.hpp"
+#endif
+
+namespace kvtwin {
+namespace {
+
+// For pages on their way to or from the disk, each way; a few must always find room.
+constexpr Bytes kStagingMost = Bytes{64} << 20;
+
+// A rank's part of each page lies by itself.
+std::filesystem::path disk_folder(const Experiment& experiment, const Setup& setup) {
+  if (experiment.text("tiers.disk.path").empty()) {
+    throw InputError(experiment.where("tiers.disk.path") +
+                     ": is empty; a real run keeps its disk tier in a folder, e.g. --set tiers.disk.path=/nvme/kvtwin");
+  }
+  const std::filesystem::path folder = experiment.path("tiers.disk.path");
+  return setup.engine.ranks == 1 ? folder : folder / ("rank" + std::to_string(setup.rank));
+}
+
+std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
+                                          const PageForm& form, std::vector<std::string>& notes) {
+  const std::filesystem::path folder = disk_folder(experiment, setup);
+  try {
+    std::filesystem::create_directories(folder.parent_path());
+    if (setup.hardware.file_a_page) {
+      notes.push_back("disk: a file a page in " + folder.string() +
+                      ", as HiCache's; nothing vouches for their contents");
+      HiCacheFilesConfig files;
+      files.folder = folder;
+      files.model = setup.model.name;
+      files.tp_rank = static_cast<std::uint32_t>(setup.rank);
+      files.tp_size = setup.engine.ranks;
+      files.space = setup.engine_of(0).storage_space;
+      files.capacity = pages;
+      return make_hicache_files(files, form);
+    }
+    SegmentStoreConfig segments;
+    segments.folder = folder;
+    segments.capacity_pages = pages;
+    segments.form = form;
+    segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kStagingMost / form.bytes(), 4, segments.depth));
+    auto store = std::make_unique<SegmentStore>(segments);
+    notes.push_back("disk: " + store->description());
+    return store;
+  } catch (const std::runtime_error& error) {  // what the system says, too
+    throw InputError(experiment.where("tiers.disk.path") + ": " + error.what());
+  }
+}
+
+#if KVTWIN_HAVE_REDIS
+
+std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm& form,
+                                            std::vector<std::string>& notes) {
+  const std::string where = experiment.where("tiers.remote.url");
+  const std::string& url = experiment.text("tiers.remote.url");
+  if (url.empty()) {
+    throw InputError(where +
+                     ": is empty; a real run needs servers for its remote tier, e.g. --set "
+                     "tiers.remote.url=redis://127.0.0.1:6379");
+  }
+  auto parsed = parse_redis_url(url);
+  if (const auto* wrong = std::get_if<std::string>(&parsed)) throw InputError(where + ": " + *wrong);
+  auto config = std::get<RedisConfig>(std::move(parsed));
+  config.password = environment_redis_password();
+  if (!experiment.text("tiers.remote.tls_ca").empty()) {
+    config.tls_ca_file = experiment.path("tiers.remote.tls_ca").string();
+  }
+  config.command_timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
+  config.connect_timeout = std::min(config.connect_timeout, config.command_timeout);
+  try {
+    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, form);
+    const std::string silent = check_redis_servers(config);
+    if (!silent.empty()) notes.push_back("remote: " + silent + "; its pages are misses until it answers");
+    return backend;
+  } catch (const std::runtime_error& error) {
+    throw InputError(where + ": " + error.what());
+  }
+}
+
+#else
+
+std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm&, std::vector<std::string>&) {
+  throw InputError(experiment.where("tiers.remote.url") +
+                   ": this build is without Redis (KVTWIN_REDIS=OFF); leave the remote tier out");
+}
+
+#endif
+
+}  // namespace
+
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory) {
+  RealStorage storage;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    std::unique_ptr<StorageBackend> backend =
+        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory.form(), storage.notes)
+                                : open_remote(experiment, memory.form(), storage.notes);
+    // Pages that are the same on all ranks are one rank's to write where all of them read.
+    const bool stores =
+        tier.tier == Tier::disk || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
+    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores));
+  }
+  return storage;
+}
+
+}  // namespace kvtwin

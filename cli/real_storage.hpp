@@ -1,0 +1,22 @@
+// The storage tiers of a real run: back ends as the experiment asks for them, and what there is to say about them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/experiment.hpp"
+#include "cli/setup.hpp"
+#include "impl/storage/tier_queues.hpp"
+
+namespace kvtwin {
+
+struct RealStorage {
+  std::vector<std::unique_ptr<TierQueues>> tiers;
+  std::vector<std::string> notes;  // how each reads and writes, and whether it answers
+};
+
+// InputError for what can't be served or opened. `memory` outlives the tiers.
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory);
+
+}  // namespace kvtwin

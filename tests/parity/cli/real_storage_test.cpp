@@ -1,0 +1,164 @@
+// Real runs over four tiers: device and host memory, a folder, a Redis server. Every page that is read is checked; each
+// run is decided again from its journal.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/real_run.hpp"
+
+#if KVTWIN_TEST_REAL && KVTWIN_HAVE_REDIS
+#include "tests/redis_server.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
+
+class RealStorage : public testing::Test {
+ protected:
+  // Conversations of which L1 holds some turns, L2 about as much, and the folder a part of the rest.
+  Settings work(std::uint64_t seed) {
+    Conversations c;
+    c.requests = 120;
+    c.block_tokens = 16;
+    c.first_blocks = 8;
+    c.growth_blocks = 3;
+    c.live = 12;
+    c.output = 20;
+    c.gap_ms = 2;
+    return small_model(folder_) + conversations(c, seed).save(folder_) +
+           Settings{"cache.page_tokens=16",   "cache.prefetch_min_tokens=16", "tiers.device.tokens=1600",
+                    "tiers.host.tokens=1600", "workload.time_scale=1",        "scheduler.max_running=4"};
+  }
+  Settings disk(std::uint64_t tokens, const std::string& format = "segments") const {
+    return {key("tiers.disk.tokens", tokens), "tiers.disk.path=" + (folder_ / "disk"), "tiers.disk.format=" + format};
+  }
+  Settings remote(const RedisProcess& server) const {
+    return {"tiers.remote.tokens=100000", "tiers.remote.url=redis://127.0.0.1:" + std::to_string(server.port())};
+  }
+
+  Simulated serve(const Settings& settings, const std::string& out) {
+    const Simulated real = run_for_real(folder_, settings, out);
+    EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+    EXPECT_EQ(real.requests("failed") + real.requests("rejected"), 0U);
+    const Outcome outcome = run({"replay", folder_ / out, "--json"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+    if (outcome.exit_code == 0) {
+      EXPECT_EQ(outcome.json().at("verdict"), "equal");
+      EXPECT_EQ(outcome.json().at("decisions"), real.report.at("decisions"));
+    }
+    return real;
+  }
+
+  Folder folder_;
+};
+
+TEST_F(RealStorage, FourTiersUnderEachWriteAndTerminationPolicy) {
+  std::map<std::string, std::uint64_t> happened;
+  std::uint64_t seed = 0;
+  for (const char* write : {"write_through", "write_through_selective", "write_back"}) {
+    for (const char* prefetch : {"best_effort", "wait_complete", "timeout"}) {
+      SCOPED_TRACE(std::string(write) + " " + prefetch);
+      const RedisProcess server;
+      const std::string name = std::string(write) + "-" + prefetch;
+      const Simulated real = serve(
+          work(++seed) + disk(3200) + remote(server) +
+              Settings{std::string("cache.write_policy=") + write, std::string("cache.prefetch_policy=") + prefetch,
+                       "cache.prefetch_timeout_base_s=0.00002", "cache.prefetch_timeout_per_ki_token_s=0"},
+          name);
+      for (const char* tier : {"device", "host", "disk"}) {
+        happened[std::string("evicted from ") + tier] += real.tier(tier).at("evicted_pages").get<std::uint64_t>();
+      }
+      for (const char* hit : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) happened[hit] += real.tokens(hit);
+      const Json& prefetches = real.report.at("prefetch");
+      for (const char* what : {"completed", "stopped"}) {
+        const bool waits = std::string(prefetch) == "wait_complete";
+        happened[(waits ? "waited for, " : "not waited for, ") + std::string(what)] +=
+            prefetches.at(what).get<std::uint64_t>();
+      }
+      EXPECT_GT(real.tier("disk").at("written_bytes"), 0);
+      EXPECT_GT(real.tier("remote").at("written_bytes"), 0);
+      fs::remove_all(folder_ / "disk");
+    }
+  }
+  EXPECT_EQ(happened["waited for, stopped"], 0U);
+  happened.erase("waited for, stopped");
+  for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
+}
+
+TEST_F(RealStorage, StraightIntoTheDevice) {
+  const RedisProcess server;
+  std::uint64_t straight = 0;
+  for (const char* path : {"direct", "auto"}) {
+    SCOPED_TRACE(path);
+    const Simulated real = serve(work(11) + disk(3200) + remote(server) +
+                                     Settings{std::string("cache.path=") + path, "cache.prefetch_policy=wait_complete"},
+                                 path);
+    straight += real.lane_bytes("direct_read");
+    fs::remove_all(folder_ / "disk");
+  }
+  EXPECT_GT(straight, 0U);
+  const Simulated alone = serve(work(12) + disk(3200) + Settings{"tiers.host.tokens=0", "cache.path=direct"}, "alone");
+  EXPECT_GT(alone.tokens("hit_disk"), 0U) << "without a host tier";
+}
+
+TEST_F(RealStorage, TheFolderIsWarmForTheNextRun) {
+  for (const char* format : {"segments", "hicache_files"}) {
+    SCOPED_TRACE(format);
+    const Settings settings =
+        work(21) + disk(100'000, format) + Settings{"cache.prefetch_policy=wait_complete", "tiers.host.tokens=6400"};
+    const Simulated cold = serve(settings, std::string("cold-") + format);
+    const Simulated warm = serve(settings, std::string("warm-") + format);
+    EXPECT_GT(warm.tokens("hit_disk"), cold.tokens("hit_disk"));
+    EXPECT_LT(warm.tokens("miss"), cold.tokens("miss"));
+    fs::remove_all(folder_ / "disk");
+  }
+}
+
+// What is stored is named by what it is KV of: another model's, type's or layout's pages are never found.
+TEST_F(RealStorage, PagesOfAnotherKindAreNotFound) {
+  TraceText trace(16);  // no two prompts share a page
+  for (std::uint64_t i = 0; i < 40; ++i) trace.request(20 * i, 4, ids(1000 * (i + 1), 20));
+  const RedisProcess server;
+  const Settings base = work(31) + trace.save(folder_, "distinct.jsonl") + remote(server) +
+                        Settings{"cache.prefetch_policy=wait_complete", "cache.prefetch_min_tokens=16"};
+  EXPECT_EQ(serve(base, "cold").tokens("hit_remote"), 0U);
+  EXPECT_GT(serve(base, "warm").tokens("hit_remote"), 0U);
+  for (const char* other :
+       {"model.revision=v2", "cache.layout=page_head", "cache.namespace=two", "model.kv_dtype=fp8"}) {
+    EXPECT_EQ(serve(base + Settings{other}, std::string("other-") + other).tokens("hit_remote"), 0U) << other;
+  }
+}
+
+TEST_F(RealStorage, RefusesWhatItCannotServe) {
+  const auto refused = [&](const Settings& settings, const std::string& part) {
+    const Outcome outcome = run(run_arguments(folder_, work(1) + settings, "refused"));
+    EXPECT_EQ(outcome.exit_code, 2) << part;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    EXPECT_FALSE(fs::exists(folder_ / "refused")) << part;
+  };
+  refused({"tiers.disk.tokens=1600"},
+          "tiers.disk.path (default): is empty; a real run keeps its disk tier in a folder");
+  refused({"tiers.remote.tokens=1600"}, "tiers.remote.url (default): is empty; a real run needs servers");
+  refused({"tiers.remote.tokens=1600", "tiers.remote.url=http://x"}, "tiers.remote.url (--set)");
+  refused({"tiers.remote.tokens=1600", "tiers.remote.url=redis://me:secret@x"}, "KVTWIN_REDIS_PASSWORD");
+  write_text(folder_ / "file", "");
+  refused({"tiers.disk.tokens=1600", "tiers.disk.path=" + (folder_ / "file")}, "tiers.disk.path (--set)");
+}
+
+// Nobody is there at all: the run says so and goes on.
+TEST_F(RealStorage, AServerThatIsNotThereIsAMiss) {
+  const Outcome outcome = run(run_arguments(
+      folder_, work(41) + Settings{"tiers.remote.tokens=100000", "tiers.remote.url=redis://127.0.0.1:1"}, "alone"));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("its pages are misses until it answers"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.json().at("tokens").at("hit_remote"), 0);
+  EXPECT_EQ(outcome.json().at("requests").at("completed"), 120);
+  EXPECT_GT(outcome.json().at("storage").at("fell_short").at("unreachable"), 0);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif
