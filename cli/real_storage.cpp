@@ -35,7 +35,7 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
   try {
     std::filesystem::create_directories(folder.parent_path());
     if (setup.hardware.file_a_page) {
-      notes.push_back("disk: a file a page in " + folder.string() +
+      notes.push_back("Disk tier: a file a page in " + folder.string() +
                       ", as HiCache's; nothing vouches for their contents");
       HiCacheFilesConfig files;
       files.folder = folder;
@@ -52,7 +52,7 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
     segments.form = form;
     segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kStagingMost / form.bytes(), 4, segments.depth));
     auto store = std::make_unique<SegmentStore>(segments);
-    notes.push_back("disk: " + store->description());
+    notes.push_back(store->description());
     return store;
   } catch (const std::runtime_error& error) {  // what the system says, too
     throw InputError(experiment.where("tiers.disk.path") + ": " + error.what());
@@ -82,7 +82,7 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
   try {
     std::unique_ptr<StorageBackend> backend = make_redis_backend(config, form);
     const std::string silent = check_redis_servers(config);
-    if (!silent.empty()) notes.push_back("remote: " + silent + "; its pages are misses until it answers");
+    if (!silent.empty()) notes.push_back("Remote tier: " + silent + "; its pages are misses until it answers");
     return backend;
   } catch (const std::runtime_error& error) {
     throw InputError(where + ": " + error.what());
