@@ -187,7 +187,8 @@ void UringQueue::prepare(std::uint32_t index) {
   io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // there is one: as many as flights, and all before are submitted
   const int file = flight.file >= 0 ? flight.file : static_cast<FolderFile*>(it.file)->descriptor();
   if (it.kind == BlockOperation::Kind::sync) {
-    io_uring_prep_fsync(entry, file, IORING_FSYNC_DATASYNC);
+    const bool folder = static_cast<FolderFile*>(it.file)->is_folder();
+    io_uring_prep_fsync(entry, file, folder ? 0U : IORING_FSYNC_DATASYNC);
   } else {
     std::byte* data = buffer(it.buffer).data() + flight.done;
     const auto bytes = static_cast<unsigned>(it.bytes - flight.done);
