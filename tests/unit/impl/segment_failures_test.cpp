@@ -120,7 +120,8 @@ std::string description_under(const SegmentStoreConfig& config, Restrict restric
     std::string text;
     if (restrict()) {
       SegmentStore store(config);
-      const bool works = set_page(store, kForm, 1) == Cause::none && get_page(store, kForm, 1) == Cause::none;
+      const bool works =
+          set_page(store, config.form, 1) == Cause::none && get_page(store, config.form, 1) == Cause::none;
       if (works) text = store.description();
     } else {
       text = "it can't be restricted";
