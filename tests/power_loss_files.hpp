@@ -75,7 +75,7 @@ class PowerLossFiles final : public Files {
   int shrink(BlockFile&, Bytes) override { return 0; }  // as if it had never become durable
   int remove(FileNumber number, BlockFile* open) override;
   int sync(BlockFile& file) override;
-  int sync_folder() override;
+  BlockFile& folder() override { return folder_; }
   std::unique_ptr<BlockQueue> queue(std::uint32_t depth, std::size_t buffer_bytes) override;
   std::string description() const override { return "no real"; }
 
@@ -84,16 +84,19 @@ class PowerLossFiles final : public Files {
     explicit OpenImage(std::shared_ptr<Image> i) : image(std::move(i)) {}
     const std::shared_ptr<Image> image;
   };
+  struct FolderMark final : BlockFile {};
   class Queue;
 
   // 0: go on. The step at which the power goes is `last_breath`: it fails, but may have an effect.
   int step(Step what, bool& last_breath);
+  int carry_out_folder_sync();
   Bytes used() const;
   static void write(Image& image, Bytes offset, std::span<const std::byte> bytes);
   std::vector<std::byte> survivor(const Image& image, CutMode mode);
   bool survives(CutMode mode) { return mode == CutMode::keep || (mode != CutMode::drop && rng_.chance(50)); }
 
   mutable std::mutex mutex_;
+  FolderMark folder_;
   std::map<FileNumber, std::shared_ptr<Image>> images_;
   FileNumber largest_ = 0, largest_safe_ = 0;
   Splitmix rng_;
@@ -167,6 +170,7 @@ inline int PowerLossFiles::remove(FileNumber number, BlockFile*) {
 
 inline int PowerLossFiles::sync(BlockFile& file) {
   const std::lock_guard lock(mutex_);
+  if (&file == &folder_) return carry_out_folder_sync();
   bool last_breath = false;
   const int error = step(Step::sync, last_breath);
   if (error != 0) return error;
@@ -178,8 +182,7 @@ inline int PowerLossFiles::sync(BlockFile& file) {
   return 0;
 }
 
-inline int PowerLossFiles::sync_folder() {
-  const std::lock_guard lock(mutex_);
+inline int PowerLossFiles::carry_out_folder_sync() {
   bool last_breath = false;
   const int error = step(Step::sync_folder, last_breath);
   if (error != 0) return error;
@@ -235,6 +238,10 @@ class PowerLossFiles::Queue final : public BlockQueue {
   std::span<std::byte> buffer(std::uint32_t index) override { return buffers_[index]; }
   void submit(const BlockOperation& operation) override {
     const std::lock_guard lock(files_.mutex_);
+    if (operation.file == &files_.folder_) {
+      under_way_.push_back({operation, 0});
+      return;
+    }
     // A sync saves what was written when it was submitted.
     const auto& image = *static_cast<OpenImage*>(operation.file)->image;
     under_way_.push_back({operation, image.synced + image.unsynced.size()});
@@ -257,6 +264,7 @@ class PowerLossFiles::Queue final : public BlockQueue {
 
   std::int64_t carry_out(const Waiting& it) {
     const BlockOperation& operation = it.operation;
+    if (operation.file == &files_.folder_) return files_.carry_out_folder_sync();
     Image& image = *static_cast<OpenImage*>(operation.file)->image;
     const std::span<std::byte> bytes(buffers_[operation.buffer].data(), operation.bytes);
     bool last_breath = false;

@@ -79,7 +79,9 @@ class Files {
   virtual int remove(FileNumber number, BlockFile* open) = 0;
   // What was written (created, removed) before survives the machine's power.
   virtual int sync(BlockFile& file) = 0;
-  virtual int sync_folder() = 0;
+  virtual int sync_folder() { return sync(folder()); }
+  // To be synced only: which files there are, then survives.
+  virtual BlockFile& folder() = 0;
   // std::system_error if there is none to be had.
   virtual std::unique_ptr<BlockQueue> queue(std::uint32_t depth, std::size_t buffer_bytes) = 0;
   virtual std::string description() const = 0;

@@ -9,17 +9,19 @@ namespace kvtwin {
 
 class FolderFile final : public BlockFile {
  public:
-  explicit FolderFile(int descriptor);  // owns it
+  FolderFile(int descriptor, bool is_folder);  // owns the descriptor
   ~FolderFile() override;
   FolderFile(const FolderFile&) = delete;
   FolderFile& operator=(const FolderFile&) = delete;
 
   int descriptor() const { return descriptor_; }
   std::uint64_t serial() const { return serial_; }  // of this process's open files; never reused
+  bool is_folder() const { return is_folder_; }
   void set_removed() { removed_ = true; }
 
  private:
   int descriptor_;
+  bool is_folder_;
   std::uint64_t serial_;
   bool removed_ = false;
 };

@@ -99,16 +99,16 @@ class FolderFiles final : public Files {
     return uninterrupted([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) < 0 ? -errno : 0;
   }
   int remove(FileNumber number, BlockFile* open) override {
-    if (::unlinkat(folder_.value, name_of(number).c_str(), 0) < 0) return -errno;
+    if (::unlinkat(folder_->descriptor(), name_of(number).c_str(), 0) < 0) return -errno;
     if (open != nullptr) static_cast<FolderFile*>(open)->set_removed();
     return 0;
   }
-  int sync(BlockFile& file) override { return sync_descriptor(static_cast<FolderFile&>(file).descriptor()); }
-  int sync_folder() override {
-    const int error = sync_descriptor(ledger_.value);
-    if (error != 0) return error;
-    return uninterrupted([this] { return ::fsync(folder_.value); }) < 0 ? -errno : 0;
+  int sync(BlockFile& file) override {
+    const auto& it = static_cast<FolderFile&>(file);
+    const auto call = it.is_folder() ? ::fsync : ::fdatasync;
+    return uninterrupted([&] { return call(it.descriptor()); }) < 0 ? -errno : 0;
   }
+  BlockFile& folder() override { return *folder_; }
   std::unique_ptr<BlockQueue> queue(std::uint32_t depth, std::size_t buffer_bytes) override {
 #if KVTWIN_HAVE_URING
     if (!options_.force_threads) {
@@ -128,15 +128,13 @@ class FolderFiles final : public Files {
   int open_at(FileNumber number, int flags) const {
     const int direct = direct_ ? O_DIRECT : 0;
     const std::string name = name_of(number);
-    return uninterrupted(
-        [&] { return ::openat(folder_.value, name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | direct | flags, 0600); });
+    return uninterrupted([&] {
+      return ::openat(folder_->descriptor(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | direct | flags, 0600);
+    });
   }
-  static int sync_descriptor(int descriptor) {
-    return uninterrupted([&] { return ::fdatasync(descriptor); }) < 0 ? -errno : 0;
-  }
-
   FolderOptions options_;
-  Descriptor folder_, lock_, ledger_;
+  std::unique_ptr<FolderFile> folder_;
+  Descriptor lock_, ledger_;
   bool direct_ = false;
   std::mutex mutex_;
   FileNumber largest_ = kLedger;  // given out
@@ -150,9 +148,11 @@ class FolderFiles final : public Files {
 void FolderFiles::open_folder(const std::filesystem::path& folder) {
   options_.before("folder");
   if (::mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) refuse(folder, "making");
-  folder_.replace(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) refuse(folder, "opening");
+  folder_ = std::make_unique<FolderFile>(descriptor, true);
   struct stat status {};
-  if (folder_.value < 0 || ::fstat(folder_.value, &status) < 0) refuse(folder, "opening");
+  if (::fstat(descriptor, &status) < 0) refuse(folder, "opening");
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     throw std::runtime_error("The disk tier's folder " + folder.string() +
                              " may be written to by others, who could put pages there; chmod go-w it.");
@@ -192,7 +192,9 @@ void FolderFiles::try_direct(const std::filesystem::path& folder) {
   if (!there.empty()) largest_ = std::max(largest_, there.back());
 }
 
-// A number that couldn't be noted (a full disk) is lost only if its file goes before the next one comes.
+// Not synced: a number is reused then only if the power goes after the youngest file was removed, and a new file's
+// blocks read as zeros. A number that couldn't be noted (a full disk) is lost only if its file goes before the next one
+// comes.
 int FolderFiles::write_ledger() const {
   AlignedBlock block;
   std::byte* at = block.bytes.data();
@@ -205,7 +207,7 @@ int FolderFiles::write_ledger() const {
 std::vector<FileNumber> FolderFiles::list(int& error) {
   std::vector<FileNumber> numbers;
   error = 0;
-  const int copy = ::openat(folder_.value, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int copy = ::openat(folder_->descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
   if (entries == nullptr) {
     error = -errno;
@@ -234,7 +236,7 @@ FileNumber FolderFiles::next_number() {
 OpenedFile FolderFiles::create(FileNumber number, Bytes bytes, std::span<const std::byte, kBlockBytes> first) {
   const int descriptor = open_at(number, O_CREAT | O_EXCL);
   if (descriptor < 0) return {nullptr, 0, -errno};
-  auto file = std::make_shared<FolderFile>(descriptor);
+  auto file = std::make_shared<FolderFile>(descriptor, false);
   const auto size = static_cast<off_t>(bytes);
   int error = 0;
   // Room is taken now, so that a full disk shows here and not in the middle of a segment.
@@ -255,7 +257,7 @@ OpenedFile FolderFiles::create(FileNumber number, Bytes bytes, std::span<const s
 OpenedFile FolderFiles::open(FileNumber number) {
   const int descriptor = open_at(number, O_NONBLOCK);
   if (descriptor < 0) return {nullptr, 0, -errno};
-  auto file = std::make_shared<FolderFile>(descriptor);
+  auto file = std::make_shared<FolderFile>(descriptor, false);
   struct stat status {};
   if (::fstat(descriptor, &status) < 0) return {nullptr, 0, -errno};
   if (!S_ISREG(status.st_mode)) return {nullptr, 0, -EINVAL};
@@ -269,7 +271,8 @@ std::uint64_t next_serial() {
 
 }  // namespace
 
-FolderFile::FolderFile(int descriptor) : descriptor_(descriptor), serial_(next_serial()) {}
+FolderFile::FolderFile(int descriptor, bool is_folder)
+    : descriptor_(descriptor), is_folder_(is_folder), serial_(next_serial()) {}
 
 FolderFile::~FolderFile() {
   // A ring's table of files may hold on to it for as long as the ring lives: its room must come back now.

@@ -185,22 +185,28 @@ void SegmentWriter::slot_ended(const Place& place) {
   if (--at->writing > 0 || at->next < place.segment->slots) return;
   filling_.erase(at);
   const SegmentIndex::Unsynced what = core_.index.unsynced_of(place.segment);
-  const auto slot = std::ranges::find_if(syncs_, [](const auto& it) { return !it; });
+  const auto slot = std::ranges::find_if(syncs_, [](const Sync& it) { return !it.what; });
   if (slot == syncs_.end()) {
     sync_segments(core_, std::span(&what, 1));
     return;
   }
-  *slot = what;
+  slot->what = what;
   ++syncing_;
   const auto tag = static_cast<std::uint64_t>(slot - syncs_.begin());
   queue_.submit({BlockOperation::Kind::sync, what.segment->file.get(), 0, 0, 0, kSyncTag + tag});
 }
 
 void SegmentWriter::end_sync(const BlockEnd& end) {
-  const SegmentIndex::Unsynced what = *std::exchange(syncs_[end.tag - kSyncTag], std::nullopt);
+  Sync& sync = syncs_[end.tag - kSyncTag];
+  if (end.result >= 0 && !sync.what->listed && !sync.folder) {
+    sync.folder = true;
+    queue_.submit({BlockOperation::Kind::sync, &core_.files->folder(), 0, 0, 0, end.tag});
+    return;
+  }
+  const SegmentIndex::Unsynced what = *sync.what;
+  sync = {};
   --syncing_;
-  // The folder's own sync is short now: the file's has brought the same journal to the disk.
-  if (end.result < 0 || (!what.listed && core_.files->sync_folder() != 0)) return lose_segment(core_, what.segment);
+  if (end.result < 0) return lose_segment(core_, what.segment);
   core_.index.synced(what);
 }
 

@@ -40,6 +40,11 @@ class SegmentWriter {
     std::uint32_t writing = 0;  // slots under way
   };
 
+  struct Sync {
+    std::optional<SegmentIndex::Unsynced> what;
+    bool folder = false;  // its file is synced, the folder follows
+  };
+
   void begin(const PageTask& task);
   void begin_set(const PageTask& task);
   bool pending(const PageName& name) const;
@@ -75,10 +80,10 @@ class SegmentWriter {
   const std::uint64_t most_slots_;
   std::deque<ForeignFile> foreign_;
   PageWork* work_ = nullptr;
-  std::vector<Flight> flights_;                               // by buffer
-  std::vector<std::uint32_t> free_;                           // buffers
-  std::vector<PageTask> again_;                               // sets whose page there wasn't right
-  std::vector<std::optional<SegmentIndex::Unsynced>> syncs_;  // under way, by their tag
+  std::vector<Flight> flights_;      // by buffer
+  std::vector<std::uint32_t> free_;  // buffers
+  std::vector<PageTask> again_;      // sets whose page there wasn't right
+  std::vector<Sync> syncs_;          // under way, by their tag
   std::size_t syncing_ = 0;
   std::vector<Filling> filling_;  // the last one is the head, if it has slots left
   std::vector<SegmentIndex::Move> moves_;

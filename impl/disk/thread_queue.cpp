@@ -97,12 +97,13 @@ class ThreadQueue final : public BlockQueue {
 };
 
 std::int64_t ThreadQueue::carry_out(const BlockOperation& operation) {
-  const int descriptor = static_cast<FolderFile*>(operation.file)->descriptor();
+  const auto& file = *static_cast<FolderFile*>(operation.file);
+  const int descriptor = file.descriptor();
   Bytes done = 0;
   for (int retries = 0; retries < kMostRetries; ++retries) {
     ssize_t result = 0;
     if (operation.kind == BlockOperation::Kind::sync) {
-      result = ::fdatasync(descriptor);
+      result = file.is_folder() ? ::fsync(descriptor) : ::fdatasync(descriptor);
     } else {
       iovec piece{buffer(operation.buffer).data() + done, operation.bytes - done};
       const auto at = static_cast<off_t>(operation.offset + done);

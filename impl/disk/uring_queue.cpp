@@ -127,7 +127,10 @@ bool UringQueue::knows_operations() {
 void UringQueue::end_ring() {
   std::vector<BlockEnd> ends;
   while (running_ && under_way_ > 0) wait(ends);
-  if (running_) io_uring_queue_exit(&ring_);
+  if (!running_) return;
+  // The kernel takes a ring apart in its own time; locked memory counts until then. Only its own thread may hurry it.
+  if (fixed_buffers_) io_uring_unregister_buffers(&ring_);
+  io_uring_queue_exit(&ring_);
   running_ = false;
 }
 
@@ -136,8 +139,8 @@ bool UringQueue::change_thread() {
   const std::thread::id me = std::this_thread::get_id();
   if (running_ && (owner_ == me || !starts_disabled_)) return true;
   if (!running_ || owner_ != std::thread::id{}) {
-    if (running_) io_uring_queue_exit(&ring_);
-    running_ = fixed_buffers_ = fixed_files_ = false;
+    end_ring();
+    fixed_buffers_ = fixed_files_ = false;
     table_ = {};
     begin_ring([](const char*) {});
     if (!running_) return false;
@@ -187,7 +190,8 @@ void UringQueue::prepare(std::uint32_t index) {
   io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // there is one: as many as flights, and all before are submitted
   const int file = flight.file >= 0 ? flight.file : static_cast<FolderFile*>(it.file)->descriptor();
   if (it.kind == BlockOperation::Kind::sync) {
-    io_uring_prep_fsync(entry, file, IORING_FSYNC_DATASYNC);
+    const bool folder = static_cast<FolderFile*>(it.file)->is_folder();
+    io_uring_prep_fsync(entry, file, folder ? 0U : IORING_FSYNC_DATASYNC);
   } else {
     std::byte* data = buffer(it.buffer).data() + flight.done;
     const auto bytes = static_cast<unsigned>(it.bytes - flight.done);
