@@ -398,6 +398,7 @@ std::string check_redis_servers(const RedisConfig& config) {
     switch (trouble) {
       case RedisTrouble::none: break;
       case RedisTrouble::refused: return "The Redis server " + server.name() + " can't be connected to.";
+      case RedisTrouble::untrusted: return "The Redis server " + server.name() + " shows no TLS certificate to trust.";
       case RedisTrouble::slow: return "The Redis server " + server.name() + " doesn't answer in time.";
       case RedisTrouble::denied: return "The Redis server " + server.name() + " denies this user or password.";
       case RedisTrouble::loading: return "The Redis server " + server.name() + " is still loading.";
