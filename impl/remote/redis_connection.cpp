@@ -249,7 +249,7 @@ RedisTrouble RedisConnection::connect() {
 RedisTrouble RedisConnection::introduce() {
   std::vector<RedisTalk::Words> commands;
   const std::string database = std::to_string(config_->database);
-  if (!config_->password.empty()) {
+  if (!config_->user.empty() || !config_->password.empty()) {
     commands.push_back({"AUTH"});
     if (!config_->user.empty()) commands.back().push_back(config_->user);
     commands.back().push_back(config_->password);
