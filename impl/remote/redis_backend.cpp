@@ -236,17 +236,15 @@ LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> ke
 RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisReply& reply) {
   if (is_error(reply, "WRONGTYPE")) {
     page.cause = Cause::corrupt;
-  } else if (reply.type != REDIS_REPLY_STRING) {
-    return trouble_in(reply);
-  } else if (reply.len == 0) {
-    page.cause = Cause::missing;
-  } else if (reply.len > stored_bytes() + 1) {
-    return RedisTrouble::garbled;  // more than we asked for
-  } else if (reply.len != stored_bytes()) {
-    page.cause = Cause::corrupt;
-  } else {
+    return RedisTrouble::none;
+  }
+  if (reply.type != REDIS_REPLY_STRING) return trouble_in(reply);
+  if (reply.len > stored_bytes() + 1) return RedisTrouble::garbled;  // more than we asked for
+  if (reply.len == stored_bytes()) {
     const std::span<const std::byte> value(reinterpret_cast<const std::byte*>(reply.str), reply.len);
     page.cause = work.give(page.task, value.first<kPageHeaderBytes>(), value.subspan(kPageHeaderBytes));
+  } else {
+    page.cause = reply.len == 0 ? Cause::missing : Cause::corrupt;
   }
   return RedisTrouble::none;
 }
