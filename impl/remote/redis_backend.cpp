@@ -236,17 +236,15 @@ LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> ke
 RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisReply& reply) {
   if (is_error(reply, "WRONGTYPE")) {
     page.cause = Cause::corrupt;
-  } else if (reply.type != REDIS_REPLY_STRING) {
-    return trouble_in(reply);
-  } else if (reply.len == 0) {
-    page.cause = Cause::missing;
-  } else if (reply.len > stored_bytes() + 1) {
-    return RedisTrouble::garbled;  // more than we asked for
-  } else if (reply.len != stored_bytes()) {
-    page.cause = Cause::corrupt;
-  } else {
+    return RedisTrouble::none;
+  }
+  if (reply.type != REDIS_REPLY_STRING) return trouble_in(reply);
+  if (reply.len > stored_bytes() + 1) return RedisTrouble::garbled;  // more than we asked for
+  if (reply.len == stored_bytes()) {
     const std::span<const std::byte> value(reinterpret_cast<const std::byte*>(reply.str), reply.len);
     page.cause = work.give(page.task, value.first<kPageHeaderBytes>(), value.subspan(kPageHeaderBytes));
+  } else {
+    page.cause = reply.len == 0 ? Cause::missing : Cause::corrupt;
   }
   return RedisTrouble::none;
 }
@@ -398,6 +396,7 @@ std::string check_redis_servers(const RedisConfig& config) {
     switch (trouble) {
       case RedisTrouble::none: break;
       case RedisTrouble::refused: return "The Redis server " + server.name() + " can't be connected to.";
+      case RedisTrouble::untrusted: return "The Redis server " + server.name() + " shows no TLS certificate to trust.";
       case RedisTrouble::slow: return "The Redis server " + server.name() + " doesn't answer in time.";
       case RedisTrouble::denied: return "The Redis server " + server.name() + " denies this user or password.";
       case RedisTrouble::loading: return "The Redis server " + server.name() + " is still loading.";

@@ -68,6 +68,7 @@ std::string_view name_of(RedisTrouble trouble) {
   switch (trouble) {
     case RedisTrouble::none: return "none";
     case RedisTrouble::refused: return "refused";
+    case RedisTrouble::untrusted: return "untrusted";
     case RedisTrouble::slow: return "slow";
     case RedisTrouble::closed: return "closed";
     case RedisTrouble::garbled: return "garbled";
@@ -235,7 +236,7 @@ RedisTrouble RedisConnection::connect() {
   redisReader& reader = *context_->reader;
   reader.maxbuf = 0;  // a page's buffer isn't given back between pages
   redisSetTimeout(context_.get(), timeval_of(config_->connect_timeout));
-  if (tls_ != nullptr && !tls_->shake_hands(*context_, server_.host)) return RedisTrouble::refused;
+  if (tls_ != nullptr && !tls_->shake_hands(*context_, server_.host)) return RedisTrouble::untrusted;
   // From here on poll() waits, not hiredis.
   const int flags = ::fcntl(context_->fd, F_GETFL);
   if (flags < 0 || ::fcntl(context_->fd, F_SETFL, flags | O_NONBLOCK) < 0) return RedisTrouble::refused;
@@ -248,7 +249,7 @@ RedisTrouble RedisConnection::connect() {
 RedisTrouble RedisConnection::introduce() {
   std::vector<RedisTalk::Words> commands;
   const std::string database = std::to_string(config_->database);
-  if (!config_->password.empty()) {
+  if (!config_->user.empty() || !config_->password.empty()) {
     commands.push_back({"AUTH"});
     if (!config_->user.empty()) commands.back().push_back(config_->user);
     commands.back().push_back(config_->password);

@@ -21,6 +21,7 @@ namespace kvtwin {
 enum class RedisTrouble : std::uint8_t {
   none,
   refused,    // no connection
+  untrusted,  // no TLS there, or nobody we know
   slow,       // no answer in time
   closed,     // the connection broke
   garbled,    // no reply to what was asked
@@ -29,7 +30,7 @@ enum class RedisTrouble : std::uint8_t {
   read_only,  // a replica
   error       // whatever else it says
 };
-constexpr std::size_t kRedisTroubles = 9;
+constexpr std::size_t kRedisTroubles = 10;
 std::string_view name_of(RedisTrouble trouble);
 // What an error reply means.
 RedisTrouble trouble_of(std::string_view error);

@@ -1,7 +1,5 @@
 // The Redis back end on servers that fill up, evict, die, freeze, deny and talk nonsense. Back-offs are measured in
 // a time of the test's own.
-#include "impl/world.hpp"
-
 #if KVTWIN_HAVE_REDIS
 #include <poll.h>
 
@@ -317,6 +315,7 @@ TEST(Redis, passwords_and_users) {
   EXPECT_TRUE(denied("", ""));
   EXPECT_TRUE(denied("", "wrong"));
   EXPECT_TRUE(denied("kv", "wrong"));
+  EXPECT_TRUE(denied("kv", ""));
   EXPECT_TRUE(denied("nobody", "secret"));
 }
 
