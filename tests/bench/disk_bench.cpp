@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,54 +18,18 @@
 #include <vector>
 
 #include "impl/disk/segment_store.hpp"
+#include "tests/bench_work.hpp"
 #include "tests/program.hpp"
 #include "tests/splitmix.hpp"
 
 namespace {
 
 using namespace kvtwin;
+using test::BenchWork;
 
 constexpr std::uint32_t kDepth = 32;
 constexpr Bytes kBytes = Bytes{1} << 30;  // a run
 constexpr Bytes kCapacity = Bytes{16} << 30;
-
-class BenchWork final : public PageWork {
- public:
-  BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages)
-      : form_(form), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes(), std::byte{7}) {}
-  bool next(PageTask& task) override {
-    if (begun_ == pages_.size()) return false;
-    const std::uint64_t page = pages_[begun_++];
-    task = {verb_, {}, PageKey{{test::mix(page), page, 0, 0}}, page};
-    return true;
-  }
-  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
-    take_bare(task, payload);
-    header = make_page_header(form_, task.space, task.key, payload);
-  }
-  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-             std::span<const std::byte> payload) override {
-    if (!holds_page(form_, task.space, task.key, header, payload)) return Cause::corrupt;
-    return give_bare(task, payload);
-  }
-  void take_bare(const PageTask& task, std::span<std::byte> payload) override {
-    std::memcpy(payload.data(), place(task), payload.size());
-  }
-  Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
-    std::memcpy(place(task), payload.data(), payload.size());
-    return Cause::none;
-  }
-  void end(const PageTask&, Cause cause) override { failed += cause == Cause::none ? 0 : 1; }
-  std::uint64_t failed = 0;
-
- private:
-  std::byte* place(const PageTask& task) { return memory_.data() + task.ticket % 16 * form_.bytes(); }
-  const PageForm form_;
-  const StorageVerb verb_;
-  const std::vector<std::uint64_t> pages_;
-  std::vector<std::byte> memory_;
-  std::size_t begun_ = 0;
-};
 
 // Bytes a second.
 double fio(const std::string& folder, const std::string& pattern, Bytes block) {

@@ -1,0 +1,132 @@
+// The disk tier's segments against HiCache's file a page, on the same pages in the same run: pages a second, and the
+// processor's time a page. Written, then read back at random after the system's page cache was asked to let go of them
+// (the segments' reads go past it anyway), and once more for what it keeps. Counters: segments_pages_per_second,
+// files_pages_per_second, faster (the median of the ratios of neighbouring runs), the same of CPU time.
+//   TMPDIR=/mnt/disk build/tests/storage_formats_bench
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "impl/disk/hicache_files.hpp"
+#include "impl/disk/segment_store.hpp"
+#include "tests/bench_work.hpp"
+#include "tests/program.hpp"
+
+namespace {
+
+using namespace kvtwin;
+
+constexpr Bytes kBytes = Bytes{512} << 20;  // a run
+
+struct Took {
+  double wall = 0, cpu = 0;
+};
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+Took move_pages(StorageBackend& store, const PageForm& form, StorageVerb verb, std::uint64_t& failed) {
+  std::vector<std::uint64_t> pages(kBytes / form.bytes());
+  std::iota(pages.begin(), pages.end(), 0);
+  test::Splitmix rng(1);
+  for (std::size_t i = pages.size(); verb == StorageVerb::get && i > 1; --i)
+    std::swap(pages[i - 1], pages[rng.below(i)]);
+  test::BenchWork work(form, verb, std::move(pages));
+  const double cpu = cpu_seconds();
+  const auto begin = std::chrono::steady_clock::now();
+  verb == StorageVerb::get ? store.read(work) : store.write(work);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+  failed += work.failed;
+  return {wall.count(), cpu_seconds() - cpu};
+}
+
+// What is on the disk is dropped from the page cache.
+void drop_cached(const std::filesystem::path& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) continue;
+    ::fdatasync(file);
+    ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(file);
+  }
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+enum Act : std::int64_t { kWrite, kReadFromDisk, kReadCached };
+
+Took run_once(StorageBackend& store, const std::filesystem::path& folder, const PageForm& form, Act act,
+              std::uint64_t& failed) {
+  const Took written = move_pages(store, form, StorageVerb::set, failed);
+  if (act == kWrite) return written;
+  drop_cached(folder);
+  const Took first = move_pages(store, form, StorageVerb::get, failed);
+  return act == kReadFromDisk ? first : move_pages(store, form, StorageVerb::get, failed);
+}
+
+void formats(benchmark::State& state) {
+  const auto page = static_cast<std::uint32_t>(state.range(0));
+  const auto act = static_cast<Act>(state.range(1));
+  const PageForm form{{1, 1, 1, page / 16, 16}, Layout::page_first};
+  const double pages = static_cast<double>(kBytes / form.bytes());
+  std::vector<double> segments_rate, files_rate, faster, cheaper;
+  std::uint64_t failed = 0;
+  for (auto _ : state) {
+    Took segments, files;
+    for (const bool first : {true, false}) {
+      const test::Folder folder;
+      if (first == (faster.size() % 2 == 0)) {
+        SegmentStoreConfig config;
+        config.folder = folder / "segments";
+        config.capacity_pages = 2 * kBytes / form.bytes();
+        config.form = form;
+        SegmentStore store(config);
+        segments = run_once(store, config.folder, form, act, failed);
+      } else {
+        HiCacheFilesConfig config;
+        config.folder = folder / "files";
+        config.model = "bench";
+        config.capacity = 2 * kBytes / form.bytes();
+        files = run_once(*make_hicache_files(config, form), config.folder, form, act, failed);
+      }
+    }
+    if (failed > 0) return state.SkipWithError("pages were not stored or got");
+    segments_rate.push_back(pages / segments.wall);
+    files_rate.push_back(pages / files.wall);
+    faster.push_back(files.wall / segments.wall);
+    cheaper.push_back(files.cpu / segments.cpu);
+    state.SetIterationTime(segments.wall);
+  }
+  state.SetLabel(act == kWrite ? "write" : act == kReadFromDisk ? "read from disk" : "read again");
+  state.counters["segments_pages_per_second"] = median(segments_rate);
+  state.counters["files_pages_per_second"] = median(files_rate);
+  state.counters["faster"] = median(faster);
+  state.counters["less_cpu"] = median(cheaper);
+}
+
+BENCHMARK(formats)
+    ->ArgNames({"page", "act"})
+    ->ArgsProduct({{64 << 10, 1 << 20}, {kWrite, kReadFromDisk, kReadCached}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseManualTime()
+    ->Iterations(5);
+
+}  // namespace
