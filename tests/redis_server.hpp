@@ -5,18 +5,18 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/temporary_folder.hpp"
 
 namespace kvtwin::test {
 
@@ -52,9 +52,6 @@ class RedisProcess {
     if (std::string_view(KVTWIN_REDIS_SERVER).empty()) {
       throw std::runtime_error("This test needs a Redis server: install Debian's package redis-server.");
     }
-    std::string folder = (std::filesystem::temp_directory_path() / "kvtwin_redis_XXXXXX").string();
-    if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no temporary folder: " + folder);
-    folder_ = folder;
     // Somebody else may take the port between our look and the server's.
     for (int attempt = 0; attempt < 20; ++attempt) {
       port_ = FreePort().number();
@@ -64,11 +61,7 @@ class RedisProcess {
   }
   RedisProcess(const RedisProcess&) = delete;
   RedisProcess& operator=(const RedisProcess&) = delete;
-  ~RedisProcess() {
-    kill();
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
+  ~RedisProcess() { kill(); }
 
   int port() const { return port_; }
   void kill() {
@@ -94,9 +87,19 @@ class RedisProcess {
   bool start() {
     int output[2];
     if (::pipe2(output, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-    std::vector<std::string> words = {
-        KVTWIN_REDIS_SERVER, "--port", std::to_string(port_), "--bind", "127.0.0.1", "--save", "",
-        "--appendonly",      "no",     "--daemonize",         "no",     "--dir",     folder_};
+    std::vector<std::string> words = {KVTWIN_REDIS_SERVER,
+                                      "--port",
+                                      std::to_string(port_),
+                                      "--bind",
+                                      "127.0.0.1",
+                                      "--save",
+                                      "",
+                                      "--appendonly",
+                                      "no",
+                                      "--daemonize",
+                                      "no",
+                                      "--dir",
+                                      folder_.path().string()};
     words.insert(words.end(), options_.begin(), options_.end());
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
@@ -127,7 +130,8 @@ class RedisProcess {
   }
 
   std::vector<std::string> options_;
-  std::string folder_, said_;
+  TemporaryFolder folder_;
+  std::string said_;
   int port_ = 0;
   pid_t process_ = -1;
 };
