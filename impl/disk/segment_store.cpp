@@ -126,7 +126,7 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
           {"damaged_segments", c.damaged_segments},
           {"foreign_segments", c.foreign_segments},
           {"foreign_reclaimed", c.foreign_reclaimed},
-          {"corrupt", c.corrupt},
+          {"corrupt_pages", c.corrupt},
           {"missing", c.missing},
           {"io_errors", c.io_errors},
           {"full", c.full},
