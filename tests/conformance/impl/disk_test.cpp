@@ -35,7 +35,7 @@ class SegmentsMedium final : public StorageMedium {
     return page;
   }
 
-  // In a header block of its own, so that what is checked beyond that shows.
+  // In a header block that holds, so that what is checked beyond that shows; of another length: without its check.
   void overwrite(const PageKey& space, const PageKey& key, const std::vector<std::byte>& bytes) override {
     const Spot spot = find(space, key);
     if (spot.file.empty()) throw std::logic_error("only a page that is there can be overwritten");
@@ -44,7 +44,9 @@ class SegmentsMedium final : public StorageMedium {
     std::vector<std::byte> slot(slot_bytes(form_));
     std::copy(page.begin(), page.begin() + kPageHeaderBytes, slot.begin());
     std::copy(page.begin() + kPageHeaderBytes, page.end(), slot.begin() + kBlockBytes);
-    seal_header_block(spot.number, spot.index, std::span(slot).first<kBlockBytes>());
+    if (bytes.size() == page.size()) {
+      seal_header_block(spot.number, spot.index, std::span(slot).first<kBlockBytes>());
+    }
     std::fstream out(spot.file, std::ios::in | std::ios::out | std::ios::binary);
     out.seekp(static_cast<std::streamoff>(slot_offset(form_, spot.index)));
     out.write(reinterpret_cast<const char*>(slot.data()), static_cast<std::streamsize>(slot.size()));
