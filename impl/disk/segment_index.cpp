@@ -146,6 +146,17 @@ bool SegmentIndex::evict_oldest() {
   return false;
 }
 
+std::vector<Place> SegmentIndex::forgotten() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Place> places;
+  for (const auto& [number, segment] : segments_) {
+    for (const auto& [slot, name] : segment->order_) {
+      if (!entries_.contains(name)) places.push_back({segment, slot});
+    }
+  }
+  return places;
+}
+
 std::vector<SegmentIndex::Unsynced> SegmentIndex::unsynced() const {
   const std::lock_guard lock(mutex_);
   std::vector<Unsynced> all;

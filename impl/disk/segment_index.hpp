@@ -82,6 +82,9 @@ class SegmentIndex {
   bool drop(const PageName& name, const Place& place);
   void erase(const PageName& name);
 
+  // Slots of pages that aren't there any more, which the next life would find.
+  std::vector<Place> forgotten() const;
+
   // ---- durability
   struct Unsynced {
     std::shared_ptr<Segment> segment;

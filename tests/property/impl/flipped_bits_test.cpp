@@ -94,7 +94,7 @@ TEST(FlippedBits, AreCountedMissesOfALiveStore) {
     std::byte& hit = bytes.at(spot.number)[spot.at];
     hit ^= spot.bit;
     ASSERT_EQ(check(store, page), "") << "KVTWIN_SEED=" << seed() << ", flip " << i << " of page " << page;
-    ASSERT_EQ(counter(store, "corrupt"), i + 1);
+    ASSERT_EQ(counter(store, "corrupt_pages"), i + 1);
     ASSERT_EQ(set_page(store, kForm, page), Cause::none);
     if (i % 64 == 0) store.sync();  // the disk forgets what it needn't remember
   }
@@ -115,7 +115,7 @@ TEST(FlippedBits, AreCountedMissesOfAStoreOpenedAfterwards) {
     bytes.at(spot.number)[spot.at] ^= spot.bit;
     SegmentStore store(config_on(files));
     ASSERT_EQ(check(store, page), "") << "KVTWIN_SEED=" << seed() << ", flip " << i << " of page " << page;
-    ASSERT_EQ(counter(store, "corrupt"), 1U);
+    ASSERT_EQ(counter(store, "corrupt_pages"), 1U);
     bytes.at(spot.number)[spot.at] ^= spot.bit;
   }
 }
@@ -160,7 +160,7 @@ TEST(FlippedBits, OfOneOfTwoCopiesCostNothing) {
       EXPECT_EQ(counter(store, "pages_written"), 0U);
     }
     EXPECT_EQ(get_page(store, kForm, 1), Cause::none);
-    EXPECT_EQ(counter(store, "corrupt"), 1U);
+    EXPECT_EQ(counter(store, "corrupt_pages"), 1U);
     store.check_invariants();
   }
 }
@@ -199,7 +199,7 @@ TEST_P(FlippedBitsOnDisk, AreCountedMisses) {
       store.reset();
       store = std::make_unique<SegmentStore>(config);
     }
-    const std::uint64_t corrupt = counter(*store, "corrupt");
+    const std::uint64_t corrupt = counter(*store, "corrupt_pages");
     // After a reopening an older copy may serve: in this test none has been written of the page yet, or it is right.
     ListedWork work(kForm);
     for (std::uint64_t n = 0; n < kPages; ++n) work.add(StorageVerb::get, numbered_key(n));
@@ -210,7 +210,7 @@ TEST_P(FlippedBitsOnDisk, AreCountedMisses) {
         ASSERT_EQ(work.cause(n), Cause::none) << n << ", flip " << i;
       }
     }
-    EXPECT_GE(counter(*store, "corrupt") + (corrupt > 0 ? 1 : 0), 1U);
+    EXPECT_GE(counter(*store, "corrupt_pages") + (corrupt > 0 ? 1 : 0), 1U);
     for (std::uint64_t n = 0; n < kPages; ++n) ASSERT_EQ(set_page(*store, kForm, n), Cause::none);
   }
   store->check_invariants();

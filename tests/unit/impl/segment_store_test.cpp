@@ -108,7 +108,7 @@ TEST_P(DiskFolder, RewritesAndUnlinksSegmentsUnderLoad) {
   }
   for (const std::uint64_t page : there) EXPECT_EQ(get_page(store, kForm, page), Cause::none) << page;
   EXPECT_GT(counter(store, "pages_moved"), 30U);
-  EXPECT_EQ(counter(store, "io_errors") + counter(store, "corrupt") + counter(store, "full"), 0U);
+  EXPECT_EQ(counter(store, "io_errors") + counter(store, "corrupt_pages") + counter(store, "full"), 0U);
   // 64 pages in segments of 8, and two segments more.
   EXPECT_LE(segments().size(), 10U);
   store.check_invariants();
