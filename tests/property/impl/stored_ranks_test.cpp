@@ -3,6 +3,7 @@
 // keep the seam's contract, and read no wrong byte.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <exception>
@@ -42,7 +43,8 @@ class FlakyBackend final : public StorageBackend {
 
   LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override {
     LookedUp found = whole_.look_up(space, keys);
-    if (strikes(look_ups_, unreachable)) found = {look_ups_.below(found.pages + 1), Cause::unreachable};
+    if (strikes(look_ups_, unreachable))
+      found = {look_ups_.below(std::min(found.pages + 1, keys.size())), Cause::unreachable};
     return found;
   }
   void read(PageWork& work) override {
@@ -127,6 +129,7 @@ struct RankTerms {
   EngineConfig engine;
   HostDeviceConfig device;
   StoreFaults faults{};
+  double slow_tiers = 1;
   std::uint64_t seed = 0, requests = 0;
   Pages longest = 0;
   PageMap* disk = nullptr;
@@ -152,8 +155,7 @@ std::vector<std::unique_ptr<TierQueues>> open_tiers(const RankTerms& terms, Page
         std::make_unique<FlakyBackend>(own ? *terms.disk : *terms.remote, memory.form(), own ? tier.pages : ~Pages{0},
                                        terms.faults, mix(terms.seed + 10 * rank + (own ? 0 : 5)), faults);
     const bool stores = own || rank == 0 || terms.engine.storage_writers == terms.engine.ranks;
-    tiers.push_back(
-        std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, terms.device.slow_factor));
+    tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, terms.slow_tiers));
   }
   return tiers;
 }
@@ -192,6 +194,7 @@ RankTerms random_terms(Splitmix& rng, std::uint64_t seed, std::size_t ranks) {
   if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;
   while (config.storage.empty()) draw_storage(rng, config);
   config.storage_writers = config.shape.planes == 1 ? 1 : config.ranks;
+  config.prefetch_policy = static_cast<PrefetchPolicy>(rng.below(3));  // where a slow rank's prefetches are stopped
   terms.device.shape = config.shape;
   terms.device.host_layout = config.host_layout;
   terms.device.device_pages = config.device_pages;
@@ -236,6 +239,7 @@ void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
     const auto stored_by = static_cast<std::uint32_t>(common.engine.storage_writers == 1 ? 0 : rank);
     terms[rank].engine.storage_space = storage_space({.model = "real", .rank = stored_by});
     if (rng.chance(40)) terms[rank].device.slow_factor = static_cast<double>(rng.between(2, 40));
+    if (rng.chance(40)) terms[rank].slow_tiers = static_cast<double>(rng.between(2, 800));
     if (!faults || rank != struck) continue;
     for (std::uint32_t& share : terms[rank].faults)
       share = static_cast<std::uint32_t>(rng.chance(60) ? rng.below(200) : 0);
@@ -259,7 +263,7 @@ void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
 }
 
 Happened serve_all(bool faults) {
-  constexpr std::uint64_t kSeeds = 120;
+  constexpr std::uint64_t kSeeds = 100;
   const ThrowingChecks checks;
   Happened happened;
   for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
