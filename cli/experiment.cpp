@@ -151,7 +151,7 @@ const std::vector<Key>& table() {
        "host (host memory stands in for the GPU), cuda (not served yet), or auto: host, until cuda is"},
       {"real.flip", text_value("none"), 0, 0, "none, device or host: flips a bit of a page there, to see it found"},
       {"real.slow_rank", integer_value(0), 0, 63, "the rank that is slower, to see the others wait for it"},
-      {"real.slow_factor", 1.0, 1, 1e6, "times as long take that rank's copies; it idles in between"},
+      {"real.slow_factor", 1.0, 1, 1e6, "times as long take that rank's copies and storage operations; it idles in between"},
       {"sim.storage_stall_share", 0.0, 0, 1, "share of reads of storage tiers that stall"},
       {"sim.storage_stall_factor", 20.0, 1, 1e6, "times as long as without takes a read that stalls"},
       {"sim.reduce_us", 10.0, 1, 1e6, "instances: microseconds that a reduction among the ranks takes"},

@@ -100,7 +100,7 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
 
 }  // namespace
 
-RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory) {
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor) {
   RealStorage storage;
   for (const StorageTierConfig& tier : setup.engine.storage) {
     std::unique_ptr<StorageBackend> backend =
@@ -109,7 +109,7 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
     // Pages that are the same on all ranks are one rank's to write where all of them read.
     const bool stores =
         tier.tier == Tier::disk || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
-    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores));
+    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));
   }
   return storage;
 }

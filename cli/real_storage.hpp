@@ -16,7 +16,7 @@ struct RealStorage {
   std::vector<std::string> notes;  // how each reads and writes, and whether it answers
 };
 
-// InputError for what can't be served or opened. `memory` outlives the tiers.
-RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory);
+// InputError for what can't be served or opened. `memory` outlives the tiers. `slow_factor`: this rank's.
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor);
 
 }  // namespace kvtwin

@@ -1,4 +1,5 @@
 // kvtwin run: an experiment for real, on this machine.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,6 +68,13 @@ HostDeviceConfig host_device_config(const Experiment& experiment, const Setup& s
     throw InputError(experiment.where("real.flip") + ": is \"" + flip + "\"; it must be none, device or host");
   }
   return config;
+}
+
+// A latent is the same on all ranks: where all of them read what one has written, all know it by one name.
+void share_what_one_rank_writes(Setup& setup) {
+  if (setup.engine.storage_writers == 1 && !setup.rank_spaces.empty()) {
+    std::ranges::fill(setup.rank_spaces, setup.rank_spaces.front());
+  }
 }
 
 void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
@@ -139,13 +147,14 @@ void run_rank(const Arguments& arguments, const Experiment& experiment, RealRank
   Setup setup = make_setup(experiment);
   if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
   if (ranks != nullptr) setup.rank = ranks->rank();
+  share_what_one_rank_writes(setup);
   RankGroup* const group = ranks == nullptr ? nullptr : &ranks->group();
   refuse_what_cannot_run(experiment, setup);
   const HostDeviceConfig config = host_device_config(experiment, setup, group);
   refuse_what_does_not_fit(experiment, config);
   if (ranks != nullptr) ranks->meet();
   std::unique_ptr<Device> device = make_host_device(config);
-  RealStorage storage = open_storage(experiment, setup, device->memory());
+  RealStorage storage = open_storage(experiment, setup, device->memory(), config.slow_factor);
   const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(storage.tiers), group);
 
   ServeArguments with_journal = arguments;

@@ -75,4 +75,26 @@ inline EngineConfig random_engine(Splitmix& rng) {
   return config;
 }
 
+// Storage tiers, more often than not, for a random_engine of the real world.
+inline void draw_storage(Splitmix& rng, EngineConfig& config) {
+  if (rng.chance(30)) return;
+  if (rng.chance(70)) config.storage.push_back({Tier::disk, rng.between(4, 400), true});
+  if (config.storage.empty() || rng.chance(50)) config.storage.push_back({Tier::remote, rng.between(4, 2000), false});
+  // So that pages are wanted which only L3 has, and there is time to bring them.
+  config.device_pages = rng.between(12, 24);
+  if (config.host_pages != 0) config.host_pages = rng.between(8, 24);
+  config.max_running = static_cast<std::uint32_t>(rng.between(1, 4));
+  config.path = static_cast<CachePath>(rng.below(3));
+  if (config.host_pages == 0) config.path = CachePath::direct;
+  config.storage_batch_pages = rng.between(1, 8);
+  config.storage_write_share = 8192;
+  config.storage_retries = static_cast<std::uint32_t>(rng.below(3));
+  config.prefetch_policy = rng.chance(50) ? PrefetchPolicy::wait_complete : static_cast<PrefetchPolicy>(rng.below(3));
+  config.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(300'000));
+  config.prefetch_timeout_per_ki_token_ns = 0;
+  config.prefetch_min_tokens = rng.below(10);
+  config.prefetch_host_share = 1024;
+  config.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));
+}
+
 }  // namespace kvtwin::test

@@ -64,6 +64,33 @@ class RedisProcess {
   ~RedisProcess() { kill(); }
 
   int port() const { return port_; }
+  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
+  // What it says to a command: a number, or a text. Waits for it.
+  std::string ask(const std::string& command) const {
+    const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    std::string said;
+    if (::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      const std::string words = command + "\r\nQUIT\r\n";  // closes the connection behind its answer
+      char buffer[4096];
+      ssize_t got = ::send(descriptor, words.data(), words.size(), MSG_NOSIGNAL);
+      while (got > 0 && (got = ::recv(descriptor, buffer, sizeof buffer, 0)) > 0) {
+        said.append(buffer, static_cast<std::size_t>(got));
+      }
+    }
+    ::close(descriptor);
+    if (said.empty()) throw std::runtime_error("redis-server doesn't answer " + command);
+    return said[0] == ':' ? said.substr(1) : said;
+  }
+  std::uint64_t keys() const { return std::stoull(ask("DBSIZE")); }
+  // That it dropped for want of memory.
+  std::uint64_t evicted() const {
+    const std::string stats = ask("INFO stats"), name = "evicted_keys:";
+    return std::stoull(stats.substr(stats.find(name) + name.size()));
+  }
   void kill() {
     if (process_ <= 0) return;
     ::kill(process_, SIGKILL);

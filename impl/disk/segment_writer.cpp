@@ -123,7 +123,7 @@ void SegmentWriter::end(const BlockEnd& end) {
   if (end.tag >= kSyncTag) return end_sync(end);
   const auto buffer = static_cast<std::uint32_t>(end.tag);
   Flight flight = std::exchange(flights_[buffer], {});
-  if (!whole(end.result)) ++core_.counters.io_errors;
+  if (!whole(end.result) && flight.kind != Kind::set) ++core_.counters.io_errors;
   if (flight.kind == Kind::move_read) return end_move_read(std::move(flight), buffer, end.result);
   if (flight.kind == Kind::verify) {
     end_verify(flight, buffer, end.result);
@@ -143,7 +143,7 @@ void SegmentWriter::end_set(const Flight& flight, std::int64_t result) {
   } else {
     core_.index.unreserve();
     cause = cause_of(result < 0 ? result : -ENOSPC);  // a disk that takes less than it is given has no room
-    if (cause == Cause::full) ++core_.counters.full;
+    ++(cause == Cause::full ? core_.counters.full : core_.counters.io_errors);
   }
   slot_ended(flight.place);
   work_->end(flight.task, cause);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -56,10 +57,36 @@ struct Answers {
   }
 };
 
+// A slow rank's: what a thread has done takes so many times as long, unless the run breaks off.
+class Slowness {
+ public:
+  explicit Slowness(double factor) : factor_(factor) {}
+  bool any() const { return factor_ > 1; }
+  // After what took `time`.
+  void idle(TimeNs time) {
+    constexpr double kMost = 1e17;  // three years: what clocks can still be set to
+    const double more = std::clamp(static_cast<double>(time) * (factor_ - 1), 0.0, kMost);
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::nanoseconds(static_cast<TimeNs>(more)), [this] { return over_; });
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  const double factor_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+};
+
 // A queue of gets, or of sets and removes, and the thread that has the back end work it off.
 class PageQueue final : public PageWork {
  public:
-  PageQueue(PageMemory& memory, const Answers& answers) : memory_(memory), answers_(answers), form_(memory.form()) {}
+  PageQueue(PageMemory& memory, const Answers& answers, Slowness& slowness)
+      : memory_(memory), answers_(answers), slowness_(slowness), form_(memory.form()) {}
   ~PageQueue() override { stop(true); }
 
   void start(const char* what, std::function<void(PageWork&)> work) {
@@ -121,6 +148,7 @@ class PageQueue final : public PageWork {
 
   PageMemory& memory_;
   const Answers& answers_;
+  Slowness& slowness_;
   const PageForm form_;
   std::function<void(PageWork&)> work_;
   std::mutex mutex_;
@@ -130,6 +158,7 @@ class PageQueue final : public PageWork {
   std::size_t cursor_ = 0;          // jobs before it have nothing to begin
   std::size_t open_ = 0;            // pages under way, all of verb_
   StorageVerb verb_ = StorageVerb::get;
+  TimeNs busy_since_ = 0;  // the back end's thread's: pages under way haven't been slowed down since
   bool stopping_ = false, breaking_off_ = false;
   std::thread thread_;
 };
@@ -177,6 +206,7 @@ bool PageQueue::next(PageTask& task) {
   Job& job = jobs_[cursor_];
   if (open_ > 0 && job.work.verb != verb_) return false;
   verb_ = job.work.verb;
+  if (open_ == 0 && slowness_.any()) busy_since_ = answers_.clock->now();
   if (job.begun == 0) job.begin = answers_.clock->now();
   task = {job.work.verb, job.space, job.pages[job.begun].key, (first_serial_ + cursor_) << 32 | job.begun};
   ++job.begun;
@@ -186,6 +216,10 @@ bool PageQueue::next(PageTask& task) {
 }
 
 void PageQueue::end(const PageTask& task, Cause cause) {
+  if (slowness_.any()) {
+    slowness_.idle(answers_.clock->now() - busy_since_);
+    busy_since_ = answers_.clock->now();
+  }
   const std::lock_guard lock(mutex_);
   Job& job = job_of(task);
   const std::size_t page = page_of(task);
@@ -235,26 +269,32 @@ Cause PageQueue::give_bare(const PageTask& task, std::span<const std::byte> payl
 }  // namespace
 
 struct TierQueues::State {
-  State(Tier which, std::unique_ptr<StorageBackend> b, PageMemory& memory, bool s)
+  State(Tier which, std::unique_ptr<StorageBackend> b, PageMemory& memory, bool s, double slow_factor)
       : tier(which),
         stores(s),
         backend(std::move(b)),
         answers{which, nullptr, nullptr, {}},
-        gets(memory, answers),
-        writes(memory, answers) {}
+        slowness(slow_factor),
+        gets(memory, answers, slowness),
+        writes(memory, answers, slowness) {}
 
   Tier tier;
   bool stores;
   std::unique_ptr<StorageBackend> backend;
   Answers answers;
+  Slowness slowness;
   PageQueue gets, writes;
   Worker<LookUpJob> look_ups;  // last: its thread ends first
 };
 
-TierQueues::TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores)
-    : state_(std::make_unique<State>(tier, std::move(backend), memory, stores)) {}
+TierQueues::TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores,
+                       double slow_factor)
+    : state_(std::make_unique<State>(tier, std::move(backend), memory, stores, slow_factor)) {}
 
-TierQueues::~TierQueues() { state_->look_ups.drop(); }
+TierQueues::~TierQueues() {
+  state_->look_ups.drop();
+  state_->slowness.end();
+}
 
 Tier TierQueues::tier() const { return state_->tier; }
 
@@ -266,6 +306,7 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
   s.look_ups.start("storage look-ups", [&s](LookUpJob& job) {
     const TimeNs begin = s.answers.clock->now();
     const LookedUp found = s.backend->look_up(job.space, job.keys);
+    if (s.slowness.any()) s.slowness.idle(s.answers.clock->now() - begin);
     Completion completion{.id = job.id};
     completion.pages = found.pages;
     if (found.cause != Cause::none && found.cause != Cause::missing) {

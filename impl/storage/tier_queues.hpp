@@ -27,7 +27,9 @@ namespace kvtwin {
 class TierQueues {
  public:
   // `memory` outlives it. `stores`: false on ranks whose pages another rank writes; their sets are done at once.
-  TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores = true);
+  // `slow_factor`: gets, sets, removes and look-ups take so many times as long, as on a slower rank; 1 = none.
+  TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores = true,
+             double slow_factor = 1);
   // Also in the middle of a run: what hasn't begun never will, and isn't answered.
   ~TierQueues();
 

@@ -1,0 +1,47 @@
+// kill -9 in the middle of a real run over four tiers. What lies in the folder and in the server is served in the next
+// life: right, or not at all.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/fed_run.hpp"
+
+#if KVTWIN_TEST_REAL && KVTWIN_HAVE_REDIS
+#include "tests/redis_server.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+class KilledStorage : public testing::TestWithParam<const char*> {};
+
+TEST_P(KilledStorage, IsServedInTheNextLife) {
+  const Folder folder;
+  const RedisProcess server;
+  const Settings settings =
+      fed_settings(folder) + Settings{"tiers.disk.tokens=200000", "tiers.disk.path=" + (folder / "disk"),
+                                      std::string("tiers.disk.format=") + GetParam(), "tiers.remote.tokens=1000000",
+                                      "tiers.remote.url=" + server.url()};
+  FedRun first(folder, settings);
+  first.feed_until([&] { return server.keys() > 200; });
+  first.feed_and_see_progress();
+  EXPECT_EQ(first.kill().signal, SIGKILL);
+  EXPECT_FALSE(fs::exists(folder / "run/report.json"));
+
+  write_text(folder / "again.jsonl", first.text());
+  const Settings again = settings + Settings{"workload.trace=" + (folder / "again.jsonl")};
+  EXPECT_EQ(run(run_arguments(folder, again)).exit_code, 2) << "a run isn't replaced by accident";
+  const Outcome outcome = run(run_arguments(folder, again, "run", {"--force"}));
+  const Json report = expect_served(folder, outcome, first.fed());
+  ASSERT_TRUE(report.is_object());
+  // Nobody in this life has computed the first request's prompt before it.
+  const Table requests(text_of(folder / "run/requests.csv"));
+  EXPECT_GT(requests.integer(requests.row_of("request", 0), "hit_disk"), 0U);
+  EXPECT_GT(report.at("tokens").at("hit_disk"), 0);
+  EXPECT_GT(count_of(report.at("real").at("storage").at("remote"), "set_pages_there_already"), 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, KilledStorage, testing::Values("segments", "hicache_files"));
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif

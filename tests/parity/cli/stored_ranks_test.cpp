@@ -1,0 +1,119 @@
+// `mpirun -np 2 kvtwin run` over four tiers, on ranks of unequal speed: what has come from a folder or a server when a
+// request goes on differs from rank to rank, what is decided doesn't.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/mpi_run.hpp"
+
+#if KVTWIN_HAVE_MPI && KVTWIN_HAVE_REDIS
+#include "tests/redis_server.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+// Tiers of which none holds what is live, and time enough between requests for pages to come and go.
+Settings four_tiers(const Folder& folder, const RedisProcess& server, std::uint64_t seed) {
+  const Conversations c{.requests = 120,
+                        .block_tokens = 16,
+                        .first_blocks = 6,
+                        .growth_blocks = 2,
+                        .live = 8,
+                        .output = 12,
+                        .gap_ms = 16};
+  return model_of_ranks(folder) + conversations(c, seed).save(folder) +
+         Settings{"parallel.tp=2",
+                  "cache.page_tokens=16",
+                  "cache.prefetch_min_tokens=16",
+                  "cache.prefetch_timeout_base_s=0.01",
+                  "cache.prefetch_timeout_per_ki_token_s=0",
+                  "cache.prefetch_host_share=1",
+                  "tiers.device.tokens=1200",
+                  "tiers.host.tokens=1600",
+                  "tiers.disk.tokens=4800",
+                  "tiers.disk.path=" + (folder / "disk"),
+                  "tiers.remote.tokens=1000000",
+                  "tiers.remote.url=" + server.url(),
+                  "tiers.remote.timeout_s=60",
+                  "scheduler.max_running=4",
+                  "workload.time_scale=1"};
+}
+
+Simulated serve(const Folder& folder, const Settings& settings) {
+  const Outcome outcome = run_ranks(folder, settings, 2, "run", {"--force"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  Simulated real = read_run(outcome, folder.path() / "run");
+  EXPECT_EQ(real.requests("completed") + real.requests("rejected"), real.requests("total"));
+  EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
+  EXPECT_EQ(real.report.at("ranks").size(), 2U);
+  for (const Json& rank : real.report.at("ranks")) {
+    EXPECT_EQ(rank.at("digest"), real.report.at("decisions").at("digest"));
+    EXPECT_EQ(rank.at("reductions"), real.report.at("ranks")[0].at("reductions"));
+  }
+  for (const char* journal : {"run/journal.kvj", "run/journal.1.kvj"}) {
+    const Json again = run({"replay", folder / journal, "--json"}).json();
+    EXPECT_EQ(again.at("verdict"), "equal") << journal;
+    EXPECT_EQ(again.at("decisions"), real.report.at("decisions")) << journal;
+  }
+  return real;
+}
+
+using Happened = std::map<std::string, std::uint64_t>;
+
+void note(const Simulated& real, Happened& happened) {
+  for (const char* tier : {"device", "host", "disk"}) {
+    happened[std::string("evicted from ") + tier] += real.tier(tier).at("evicted_pages").get<std::uint64_t>();
+  }
+  for (const char* hit : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) happened[hit] += real.tokens(hit);
+  for (const char* what : {"completed", "stopped"}) {
+    happened[what] += real.report.at("prefetch").at(what).get<std::uint64_t>();
+  }
+}
+
+// The first fills folder and server. Then there is much to be fetched, on one rank slowly.
+TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
+  const Folder folder;
+  // A little more than what it takes when it is empty.
+  const RedisProcess server({"--maxmemory", "1300kb", "--maxmemory-policy", "allkeys-lru"});
+  const Settings settings = four_tiers(folder, server, 1);
+  Happened happened;
+  note(serve(folder, settings), happened);
+  for (const char* rank : {"disk/rank0", "disk/rank1"}) EXPECT_FALSE(fs::is_empty(folder / rank)) << rank;
+  for (const char* policy : {"best_effort", "wait_complete", "timeout"}) {
+    SCOPED_TRACE(policy);
+    note(
+        serve(folder, settings + Settings{std::string("cache.prefetch_policy=") + policy,
+                                          "cache.write_policy=write_back", "real.slow_factor=100", "real.slow_rank=1"}),
+        happened);
+  }
+  happened["evicted from remote"] = server.evicted();
+  for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
+}
+
+// A latent is the same on all ranks: one of them sends it to the server, and all of them read it there.
+TEST(StoredRanks, OneWritesALatentForAll) {
+  const Folder folder;
+  const RedisProcess server;
+  const Settings settings =
+      four_tiers(folder, server, 7) + Settings{"cache.prefetch_policy=wait_complete", "tiers.disk.tokens=800"};
+  write_text(folder / "config.json",
+             R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 32, "torch_dtype": "bfloat16",
+                 "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
+                 "q_lora_rank": null})");
+  const Simulated real = serve(folder, settings);
+  EXPECT_GT(real.tokens("hit_disk"), 0U);
+  EXPECT_GT(real.tokens("hit_remote"), 0U);
+  const Json& storage = real.report.at("real").at("storage");
+  // Both ranks' counts together: what one has set, two have got; and nobody has found it there already.
+  EXPECT_EQ(storage.at("remote").at("set_pages").get<std::uint64_t>(), server.keys());
+  EXPECT_EQ(storage.at("remote").at("got_pages").get<std::uint64_t>() % 2, 0U);
+  EXPECT_GE(storage.at("remote").at("got_pages").get<std::uint64_t>() * 4, 2 * real.tokens("hit_remote"));
+  EXPECT_EQ(storage.at("disk").at("pages_written").get<std::uint64_t>() % 2, 0U) << "a copy on each rank's disk";
+  for (const char* rank : {"disk/rank0", "disk/rank1"}) EXPECT_FALSE(fs::is_empty(folder / rank)) << rank;
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+#endif

@@ -1,0 +1,292 @@
+// Engines on several ranks of the real world, in threads, with storage tiers whose pages lie in maps: a disk of each
+// rank's own, a server for all. Some ranks are slower; on one, back ends fail, lose and spoil pages. All decide alike,
+// keep the seam's contract, and read no wrong byte.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "impl/device/host_device.hpp"
+#include "impl/world.hpp"
+#include "policy/decorators.hpp"
+#include "policy/engine.hpp"
+#include "policy/page_key.hpp"
+#include "tests/conformance/impl/memory_backend.hpp"
+#include "tests/engine_traffic.hpp"
+#include "tests/policy_test_support.hpp"
+#include "tests/splitmix.hpp"
+#include "tests/thread_ranks.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+enum StoreFault : std::size_t { unreachable, lost, spoilt, full, forgotten, kStoreFaults };
+constexpr std::array<const char*, kStoreFaults> kFaultNames = {"unreachable", "lost", "spoilt", "full", "forgotten"};
+// Of each in 1/1000 of the pages, and of unreachable ones in as many of the look-ups.
+using StoreFaults = std::array<std::uint32_t, kStoreFaults>;
+
+// A MemoryBackend that is struck by faults, which `done` counts.
+class FlakyBackend final : public StorageBackend {
+ public:
+  using Counts = std::array<std::atomic<std::uint64_t>, kStoreFaults>;
+
+  FlakyBackend(PageMap& map, const PageForm& form, Pages capacity, const StoreFaults& faults, std::uint64_t seed,
+               Counts& done)
+      : map_(map), whole_(map, form, capacity), faults_(faults), done_(done) {
+    for (Splitmix* chance : {&look_ups_, &reads_, &writes_}) *chance = Splitmix(mix(++seed));
+  }
+
+  LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override {
+    LookedUp found = whole_.look_up(space, keys);
+    if (strikes(look_ups_, unreachable))
+      found = {look_ups_.below(std::min(found.pages + 1, keys.size())), Cause::unreachable};
+    return found;
+  }
+  void read(PageWork& work) override {
+    Struck struck(*this, work, reads_);
+    whole_.read(struck);
+  }
+  void write(PageWork& work) override {
+    Struck struck(*this, work, writes_);
+    whole_.write(struck);
+  }
+  void finish() override { whole_.finish(); }
+  std::vector<std::pair<std::string, std::uint64_t>> counters() const override { return whole_.counters(); }
+
+ private:
+  // Hands on what isn't struck, or only in the map.
+  class Struck final : public PageWork {
+   public:
+    Struck(FlakyBackend& owner, PageWork& work, Splitmix& chance) : owner_(owner), work_(work), chance_(chance) {}
+    bool next(PageTask& task) override {
+      while (work_.next(task)) {
+        const bool ended = task.verb == StorageVerb::get   ? owner_.ends_get(chance_, task, work_)
+                           : task.verb == StorageVerb::set ? owner_.ends_set(chance_, task, work_)
+                                                           : false;
+        if (!ended) return true;
+      }
+      return false;
+    }
+    void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
+      work_.take(task, header, payload);
+    }
+    Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
+               std::span<const std::byte> payload) override {
+      return work_.give(task, header, payload);
+    }
+    void take_bare(const PageTask& task, std::span<std::byte> payload) override { work_.take_bare(task, payload); }
+    Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
+      return work_.give_bare(task, payload);
+    }
+    void end(const PageTask& task, Cause cause) override { work_.end(task, cause); }
+
+   private:
+    FlakyBackend& owner_;
+    PageWork& work_;
+    Splitmix& chance_;
+  };
+
+  bool strikes(Splitmix& chance, StoreFault fault) {
+    if (chance.below(1000) >= faults_[fault]) return false;
+    ++done_[fault];
+    return true;
+  }
+  bool ends_get(Splitmix& chance, const PageTask& task, PageWork& work) {
+    if (strikes(chance, unreachable)) {
+      work.end(task, Cause::unreachable);
+      return true;
+    }
+    const std::lock_guard lock(map_.mutex);
+    const auto page = map_.pages.find(storage_page_key(task.space, task.key));
+    if (page == map_.pages.end()) return false;
+    if (strikes(chance, spoilt)) page->second[chance.below(page->second.size())] ^= std::byte{1};
+    if (strikes(chance, lost)) map_.pages.erase(page);
+    return false;
+  }
+  bool ends_set(Splitmix& chance, const PageTask& task, PageWork& work) {
+    for (const auto& [fault, cause] : {std::pair{unreachable, Cause::unreachable}, std::pair{full, Cause::full},
+                                       std::pair{forgotten, Cause::none}}) {
+      if (!strikes(chance, fault)) continue;
+      work.end(task, cause);
+      return true;
+    }
+    return false;
+  }
+
+  PageMap& map_;
+  MemoryBackend whole_;
+  const StoreFaults faults_;
+  Counts& done_;
+  Splitmix look_ups_{0}, reads_{0}, writes_{0};  // a thread's each
+};
+
+struct RankTerms {
+  EngineConfig engine;
+  HostDeviceConfig device;
+  StoreFaults faults{};
+  double slow_tiers = 1;
+  std::uint64_t seed = 0, requests = 0;
+  Pages longest = 0;
+  PageMap* disk = nullptr;
+  PageMap* remote = nullptr;
+};
+
+struct RankResult final : DecisionSink {
+  void decided(const Decision& decision) override { ++decisions[static_cast<std::size_t>(decision.kind)]; }
+  std::array<std::uint64_t, 64> decisions{};
+  FlakyBackend::Counts faults{};
+  std::uint64_t digest = 0, wrong_reads = 0, pages_read = 0;
+  bool idle = false;
+  std::string trouble, left;
+};
+
+std::vector<std::unique_ptr<TierQueues>> open_tiers(const RankTerms& terms, PageMemory& memory,
+                                                    FlakyBackend::Counts& faults) {
+  std::vector<std::unique_ptr<TierQueues>> tiers;
+  for (const StorageTierConfig& tier : terms.engine.storage) {
+    const bool own = tier.tier == Tier::disk;
+    const std::size_t rank = terms.device.ranks->rank();
+    auto backend =
+        std::make_unique<FlakyBackend>(own ? *terms.disk : *terms.remote, memory.form(), own ? tier.pages : ~Pages{0},
+                                       terms.faults, mix(terms.seed + 10 * rank + (own ? 0 : 5)), faults);
+    const bool stores = own || rank == 0 || terms.engine.storage_writers == terms.engine.ranks;
+    tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, terms.slow_tiers));
+  }
+  return tiers;
+}
+
+// To its end, on this rank.
+void serve(const RankTerms& terms, RankResult& result) {
+  std::unique_ptr<Device> device = make_host_device(terms.device);
+  std::vector<std::unique_ptr<TierQueues>> tiers = open_tiers(terms, device->memory(), result.faults);
+  const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(tiers), terms.device.ranks);
+  Checking checking(world->substrate(), {.page_tokens = terms.engine.shape.page_tokens, .bursts_end_early = true});
+  DecisionLog decisions(&result);
+  Engine engine(terms.engine, checking, decisions, nullptr);
+  checking.connect(engine);
+  EngineTraffic source(terms.seed, terms.engine.shape.page_tokens, terms.longest, terms.requests);
+  world->run(source, checking);
+  checking.finish();
+  engine.check_invariants();
+  result.idle = engine.idle();
+  result.left = engine.state_summary();
+  result.digest = decisions.digest();
+  result.wrong_reads = world->verification().wrong_reads;
+  result.pages_read = world->verification().pages_read;
+}
+
+RankTerms random_terms(Splitmix& rng, std::uint64_t seed, std::size_t ranks) {
+  RankTerms terms;
+  EngineConfig& config = terms.engine;
+  config = random_engine(rng);
+  config.ranks = static_cast<std::uint32_t>(ranks);
+  config.shape.layers = static_cast<std::uint32_t>(rng.between(1, 3));
+  config.shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
+  config.shape.heads = static_cast<std::uint32_t>(rng.between(1, 2));
+  config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 20));
+  config.host_layout = static_cast<Layout>(rng.below(4));
+  config.io = static_cast<IoBackend>(rng.below(3));
+  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;
+  while (config.storage.empty()) draw_storage(rng, config);
+  config.storage_writers = config.shape.planes == 1 ? 1 : config.ranks;
+  config.prefetch_policy = static_cast<PrefetchPolicy>(rng.below(3));  // where a slow rank's prefetches are stopped
+  terms.device.shape = config.shape;
+  terms.device.host_layout = config.host_layout;
+  terms.device.device_pages = config.device_pages;
+  terms.device.host_pages = config.host_pages;
+  terms.seed = seed;
+  terms.longest = rng.between(1, config.device_pages);
+  terms.requests = rng.between(20, 120);
+  return terms;
+}
+
+// Sums over all seeds.
+struct Happened {
+  std::array<std::uint64_t, 64> decisions{};
+  std::array<std::uint64_t, kStoreFaults> faults{};
+  std::uint64_t pages_read = 0, latents = 0;
+};
+
+void note(const RankResult& result, const RankResult& first, Happened& happened) {
+  EXPECT_EQ(result.trouble, "");
+  EXPECT_TRUE(result.idle) << result.left;
+  EXPECT_EQ(result.digest, first.digest);
+  EXPECT_EQ(result.wrong_reads, 0U);
+  happened.pages_read += result.pages_read;
+  for (std::size_t i = 0; i < kStoreFaults; ++i) happened.faults[i] += result.faults[i];
+}
+
+void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
+  Splitmix rng(mix(seed));
+  const std::size_t ranks = rng.between(2, 3);
+  const RankTerms common = random_terms(rng, seed, ranks);
+  ThreadRanks group(ranks);
+  std::vector<PageMap> disks(ranks);
+  PageMap remote;
+  std::vector<RankTerms> terms(ranks, common);
+  std::vector<RankResult> results(ranks);
+  std::vector<std::thread> threads;
+  const std::size_t struck = rng.below(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    terms[rank].device.ranks = &group.of(rank);
+    terms[rank].disk = &disks[rank];
+    terms[rank].remote = &remote;
+    const auto stored_by = static_cast<std::uint32_t>(common.engine.storage_writers == 1 ? 0 : rank);
+    terms[rank].engine.storage_space = storage_space({.model = "real", .rank = stored_by});
+    if (rng.chance(40)) terms[rank].device.slow_factor = static_cast<double>(rng.between(2, 40));
+    if (rng.chance(40)) terms[rank].slow_tiers = static_cast<double>(rng.between(2, 800));
+    if (!faults || rank != struck) continue;
+    for (std::uint32_t& share : terms[rank].faults)
+      share = static_cast<std::uint32_t>(rng.chance(60) ? rng.below(200) : 0);
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        serve(terms[rank], results[rank]);
+      } catch (const std::exception& error) {
+        results[rank].trouble = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    note(results[rank], results[0], happened);
+  }
+  happened.latents += common.engine.storage_writers == 1 ? 1 : 0;
+  for (std::size_t i = 0; i < happened.decisions.size(); ++i) happened.decisions[i] += results[0].decisions[i];
+}
+
+Happened serve_all(bool faults) {
+  constexpr std::uint64_t kSeeds = 100;
+  const ThrowingChecks checks;
+  Happened happened;
+  for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    serve_on_ranks(seed, faults, happened);
+  }
+  for (const DecisionKind kind :
+       {DecisionKind::load_back, DecisionKind::backup, DecisionKind::evict_device, DecisionKind::evict_host,
+        DecisionKind::retract, DecisionKind::finish, DecisionKind::store, DecisionKind::evict_storage,
+        DecisionKind::prefetch, DecisionKind::commit, DecisionKind::stop}) {
+    EXPECT_GT(happened.decisions[static_cast<std::size_t>(kind)], 0U) << name_of(kind) << " never happened";
+  }
+  EXPECT_GT(happened.pages_read, 0U);
+  EXPECT_GT(happened.latents, 0U);
+  return happened;
+}
+
+TEST(StoredRanks, DecideAlikeThoughSomeAreSlower) { serve_all(false); }
+
+TEST(StoredRanks, DecideAlikeThoughOnesBackEndsFail) {
+  const Happened happened = serve_all(true);
+  for (std::size_t i = 0; i < kStoreFaults; ++i) EXPECT_GT(happened.faults[i], 0U) << kFaultNames[i];
+}
+
+}  // namespace
+}  // namespace kvtwin::test

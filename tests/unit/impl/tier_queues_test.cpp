@@ -1,0 +1,141 @@
+// A slow rank's queues: each operation takes so many times as long as its back end, and none holds up the end of a run
+// that breaks off. (What queues do for any back end: tests/conformance.)
+#include "impl/storage/tier_queues.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+
+#include "tests/conformance/impl/memory_backend.hpp"
+#include "tests/store_rig.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+enum Side : std::size_t { looking_up, reading, writing, kSides };
+
+// Notes how long it was in each of its threads.
+class TimedBackend final : public StorageBackend {
+ public:
+  struct Times {
+    std::array<TimeNs, kSides> took{};
+    std::array<Gate, kSides> begun;
+  };
+  TimedBackend(PageMap& map, const RunClock& clock, Times& times)
+      : whole_(map, kSmallForm, 100), clock_(clock), times_(times) {}
+
+  LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override {
+    times_.begun[looking_up].open();
+    const TimeNs begin = clock_.now();
+    const LookedUp found = whole_.look_up(space, keys);
+    times_.took[looking_up] = clock_.now() - begin;
+    return found;
+  }
+  void read(PageWork& work) override { one(work, reading); }
+  void write(PageWork& work) override { one(work, writing); }
+  void finish() override {}
+  std::vector<std::pair<std::string, std::uint64_t>> counters() const override { return {}; }
+
+ private:
+  // From when it has the page to when it tells that it is done with it.
+  class OnePage final : public PageWork {
+   public:
+    OnePage(PageWork& work, TimedBackend& owner, Side side) : work_(work), owner_(owner), side_(side) {}
+    bool next(PageTask& task) override {
+      if (!work_.next(task)) return false;
+      begin_ = owner_.clock_.now();
+      owner_.times_.begun[side_].open();
+      return true;
+    }
+    void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
+      work_.take(task, header, payload);
+    }
+    Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
+               std::span<const std::byte> payload) override {
+      return work_.give(task, header, payload);
+    }
+    void take_bare(const PageTask&, std::span<std::byte>) override {}
+    Cause give_bare(const PageTask&, std::span<const std::byte>) override { return Cause::corrupt; }
+    void end(const PageTask& task, Cause cause) override {
+      owner_.times_.took[side_] += owner_.clock_.now() - begin_;
+      work_.end(task, cause);
+    }
+
+   private:
+    PageWork& work_;
+    TimedBackend& owner_;
+    const Side side_;
+    TimeNs begin_ = 0;
+  };
+  void one(PageWork& work, Side side) {
+    OnePage page(work, *this, side);
+    side == reading ? whole_.read(page) : whole_.write(page);
+  }
+
+  MemoryBackend whole_;
+  const RunClock& clock_;
+  Times& times_;
+};
+
+struct SlowTier {
+  explicit SlowTier(double factor)
+      : queues(Tier::disk, std::make_unique<TimedBackend>(map, clock, times), memory, true, factor) {
+    queues.start(completions, clock, [](OperationId, bool) {});
+  }
+  void submit(StorageVerb verb, const std::vector<PageKey>& keys) {
+    std::vector<StoragePage> pages;
+    for (const PageKey& key : keys) {
+      pages.push_back({key, memory.take()});
+      memory.at(Tier::host, pages.back().slot) = page_bytes(kSmallForm, kSpace, key);
+    }
+    StorageOperation operation;
+    operation.work = {verb, Tier::disk, Tier::host, keys.size(), kSmallForm.bytes()};
+    operation.space = kSpace;
+    operation.pages = pages;
+    queues.submit(OperationId{++last}, operation);
+  }
+  Finished answer() {
+    std::vector<Finished> finished;
+    completions.wait(std::nullopt);
+    completions.take(finished);
+    EXPECT_EQ(finished.size(), 1U);
+    return finished.at(0);
+  }
+
+  RunClock clock;
+  CompletionQueue completions;
+  SlotMemory memory{kSmallForm};
+  PageMap map;
+  TimedBackend::Times times;
+  std::uint64_t last = 0;
+  TierQueues queues;  // last: its threads use all of the above
+};
+
+TEST(TierQueues, ASlowOnesOperationsTakeLonger) {
+  constexpr double kFactor = 30;
+  SlowTier tier(kFactor);
+  for (const auto& [verb, side] : {std::pair{StorageVerb::set, writing}, std::pair{StorageVerb::get, reading},
+                                   std::pair{StorageVerb::look_up, looking_up}}) {
+    tier.submit(verb, keys_of(5));
+    const Finished finished = tier.answer();
+    EXPECT_EQ(finished.completion.status, Status::done);
+    EXPECT_EQ(finished.completion.pages, 5U);
+    const auto least = static_cast<TimeNs>(static_cast<double>(tier.times.took[side]) * kFactor);
+    EXPECT_GE(finished.span.end - finished.span.begin, least - 5 * static_cast<TimeNs>(kFactor)) << "rounded down";
+  }
+  tier.queues.finish();
+}
+
+// They would take years.
+TEST(TierQueues, ASlowOneThatBreaksOffIsntWaitedFor) {
+  for (const auto& [verb, side] : {std::pair{StorageVerb::set, writing}, std::pair{StorageVerb::get, reading},
+                                   std::pair{StorageVerb::look_up, looking_up}}) {
+    SlowTier tier(1e18);
+    tier.submit(verb, keys_of(5));
+    tier.times.begun[side].pass();
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin::test
