@@ -23,32 +23,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/folder.hpp"
+
 namespace kvtwin::test {
 
 using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
-
-// An empty folder that goes with its owner.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "kvtwin-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  const fs::path& path() const { return path_; }
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 inline std::string text_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/temporary_folder.hpp"
+#include "tests/folder.hpp"
 
 namespace kvtwin::test {
 
@@ -157,7 +157,7 @@ class RedisProcess {
   }
 
   std::vector<std::string> options_;
-  TemporaryFolder folder_;
+  Folder folder_;
   std::string said_;
   int port_ = 0;
   pid_t process_ = -1;

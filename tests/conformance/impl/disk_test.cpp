@@ -7,7 +7,7 @@
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/slot_format.hpp"
 #include "tests/conformance.hpp"
-#include "tests/temporary_folder.hpp"
+#include "tests/folder.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -87,7 +87,7 @@ class SegmentsMedium final : public StorageMedium {
 
   const bool threads_;
   PageForm form_;
-  TemporaryFolder folder_;
+  Folder folder_;
   std::map<std::pair<PageKey, PageKey>, Spot> spots_;
 };
 

@@ -4,7 +4,7 @@
 #include "impl/disk/hicache_files.hpp"
 #include "tests/conformance.hpp"
 #include "tests/store_rig.hpp"
-#include "tests/temporary_folder.hpp"
+#include "tests/folder.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -22,7 +22,7 @@ class HiCacheMedium final : public StorageMedium {
   }
 
  private:
-  TemporaryFolder folder_;
+  Folder folder_;
 };
 
 KVTWIN_CONFORMS(HiCacheFiles, {.name = "files",

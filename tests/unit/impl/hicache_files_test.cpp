@@ -10,7 +10,7 @@
 
 #include "policy/page_key.hpp"
 #include "tests/store_rig.hpp"
-#include "tests/temporary_folder.hpp"
+#include "tests/folder.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -44,7 +44,7 @@ class HiCacheFilesTest : public testing::Test {
     return facts.st_mode & 0777;
   }
 
-  TemporaryFolder folder_;
+  Folder folder_;
   HiCacheFilesConfig config_{.folder = folder_.path() / "hicache",
                              .model = "org/model-1.5",
                              .tp_rank = 1,
