@@ -9,8 +9,8 @@
 #include <set>
 
 #include "policy/page_key.hpp"
-#include "tests/store_rig.hpp"
 #include "tests/folder.hpp"
+#include "tests/store_rig.hpp"
 
 namespace kvtwin::test {
 namespace {
