@@ -19,21 +19,29 @@ namespace {
 // For pages on their way to or from the disk, each way; a few must always find room.
 constexpr Bytes kStagingMost = Bytes{64} << 20;
 
-// A rank's part of each page lies by itself.
+// A rank's part of each page lies by itself. What the folder lies in is made here, the folder itself by who locks it.
 std::filesystem::path disk_folder(const Experiment& experiment, const Setup& setup) {
   if (experiment.text("tiers.disk.path").empty()) {
     throw InputError(experiment.where("tiers.disk.path") +
                      ": is empty; a real run keeps its disk tier in a folder, e.g. --set tiers.disk.path=/nvme/kvtwin");
   }
-  const std::filesystem::path folder = experiment.path("tiers.disk.path");
-  return setup.engine.ranks == 1 ? folder : folder / ("rank" + std::to_string(setup.rank));
+  std::filesystem::path folder = experiment.path("tiers.disk.path").lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
+  if (setup.engine.ranks != 1) folder /= "rank" + std::to_string(setup.rank);
+  const std::filesystem::path parent = folder.parent_path();
+  std::error_code error;
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) {
+    throw InputError(experiment.where("tiers.disk.path") + ": making the folder " + parent.string() + ": " +
+                     error.message());
+  }
+  return folder;
 }
 
 std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
                                           const PageForm& form, std::vector<std::string>& notes) {
   const std::filesystem::path folder = disk_folder(experiment, setup);
   try {
-    std::filesystem::create_directories(folder.parent_path());
     if (setup.hardware.file_a_page) {
       notes.push_back("Disk tier: a file a page in " + folder.string() +
                       ", as HiCache's; nothing vouches for their contents");
@@ -75,6 +83,10 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
   auto config = std::get<RedisConfig>(std::move(parsed));
   config.password = environment_redis_password();
   if (!experiment.text("tiers.remote.tls_ca").empty()) {
+    if (!config.tls) {
+      throw InputError(experiment.where("tiers.remote.tls_ca") + ": is for TLS, and " + where +
+                       " is without; begin that with rediss://, or leave this empty");
+    }
     config.tls_ca_file = experiment.path("tiers.remote.tls_ca").string();
   }
   config.command_timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
@@ -82,7 +94,7 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
   try {
     std::unique_ptr<StorageBackend> backend = make_redis_backend(config, form);
     const std::string silent = check_redis_servers(config);
-    if (!silent.empty()) notes.push_back("Remote tier: " + silent + "; its pages are misses until it answers");
+    if (!silent.empty()) notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
     return backend;
   } catch (const std::runtime_error& error) {
     throw InputError(where + ": " + error.what());

@@ -67,6 +67,12 @@ HostDeviceConfig host_device_config(const Experiment& experiment, const Setup& s
   } else if (flip != "none") {
     throw InputError(experiment.where("real.flip") + ": is \"" + flip + "\"; it must be none, device or host");
   }
+  // It would be stored under a check of its own, and served to whoever comes after.
+  if (flip != "none" && !setup.engine.storage.empty()) {
+    throw InputError(experiment.where("real.flip") + ": would leave a wrong page in the " +
+                     (setup.engine.storage.front().tier == Tier::disk ? "disk" : "remote") +
+                     " tier, where other runs find it; set it to none, or leave storage tiers out");
+  }
   return config;
 }
 

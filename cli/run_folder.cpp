@@ -292,6 +292,13 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         " pages used of %" PRIu64 ", %.1f %% of the prompt computed after a stop",
         p.issued, p.completed, p.stopped, p.revoked, p.used, p.arrived, share(m.recomputed_after_stop));
   }
+  if (!m.fell_short.empty()) {
+    std::string causes;
+    for (const auto& [cause, pages] : m.fell_short) {
+      causes += (causes.empty() ? "" : ", ") + std::to_string(pages) + " " + std::string(cause);
+    }
+    add("fell short %s (pages that storage didn't keep or bring)", causes.c_str());
+  }
   for (const LaneUse& lane : lanes) {
     add("lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers", lane.name.c_str(),
         100 * busy_fraction(lane, facts.simulated_ns), 100 * busy_p99(lane), static_cast<double>(lane.bytes) / 1e9,

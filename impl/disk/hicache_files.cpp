@@ -142,6 +142,7 @@ class HiCacheFiles final : public StorageBackend {
   std::string name_of_page(const PageKey& key) const { return digits_of(key) + suffix_; }
   int open_lock() const;
   void scan();
+  void refuse_another_space() const;
   bool is_there(const std::string& name) const;
   bool make_room();
   Cause get(const PageTask& task, PageWork& work);
@@ -194,10 +195,30 @@ void HiCacheFiles::scan() {
     if (::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode)) continue;
     index_.find({facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec, name});
   }
+  refuse_another_space();
   found_ = index_.size();
   while (index_.size() > config_.capacity) {
     if (!make_room()) break;
   }
+}
+
+// The lock holds the space of the pages that were stored under it; an empty one, where there was no room, any.
+void HiCacheFiles::refuse_another_space() const {
+  const std::string ours = digits_of(config_.space);
+  std::string stored(kHexDigits, '\0');
+  const ssize_t got = ::pread(lock_.get(), stored.data(), stored.size(), 0);
+  if (got < 0) fail("reading the lock in " + config_.folder.string());
+  stored.resize(static_cast<std::size_t>(got));
+  if (stored == ours) return;
+  if (!stored.empty() && index_.size() > 0) {
+    throw std::runtime_error("The pages in " + config_.folder.string() +
+                             " are of another revision, type, page size, layout, rank or namespace, which their names "
+                             "don't tell; take another folder, or empty this one.");
+  }
+  const bool whole = ::ftruncate(lock_.get(), 0) == 0 &&
+                     ::pwrite(lock_.get(), ours.data(), ours.size(), 0) == static_cast<ssize_t>(ours.size()) &&
+                     ::fdatasync(lock_.get()) == 0;
+  if (!whole && ::ftruncate(lock_.get(), 0) != 0) fail("emptying the lock in " + config_.folder.string());
 }
 
 // Removes the oldest page that was found. False: there is none left.

@@ -5,7 +5,8 @@
 //
 // which holds the page's bytes and nothing else. Nothing vouches for them: a file of another length is removed and
 // counted, but damaged bytes of the right length are served. The names don't say what the KV is KV of, so that a
-// folder is for one space: pages of any other are missing. Buffered I/O, page by page, as HiCache's.
+// folder is for one space: pages of any other are missing, and as long as there are pages, the lock beside them says of
+// which space (not so of those that HiCache alone has stored). Buffered I/O, page by page, as HiCache's.
 //
 // Pages stored in this life take room up to `capacity`. What was found at the start can be read, and is removed, oldest
 // first, where it is in their way. Files of other models and ranks are left alone.
@@ -31,8 +32,8 @@ struct HiCacheFilesConfig {
 
 std::string hicache_file_name(const HiCacheFilesConfig& config, const PageForm& form, const PageKey& key);
 
-// std::runtime_error, std::system_error: a model whose name can't be part of a file's, a folder that can't be used or
-// in which somebody else stores the same rank's pages.
+// std::runtime_error, std::system_error: a model whose name can't be part of a file's, a folder that can't be used, in
+// which somebody else stores the same rank's pages, or with pages of another space.
 std::unique_ptr<StorageBackend> make_hicache_files(const HiCacheFilesConfig& config, const PageForm& form);
 
 }  // namespace kvtwin

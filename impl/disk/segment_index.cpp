@@ -51,6 +51,7 @@ SegmentIndex::Standing SegmentIndex::claim(const PageName& name, Place& place) {
     place = {segments_.at(entry.segment->number), entry.slot};
     return Standing::unverified;
   }
+  if (claimed_ + reserved_ >= capacity_) return Standing::no_room;
   entry.claimed = true;
   ++entry.segment->claimed_;
   ++claimed_;

@@ -69,8 +69,9 @@ class SegmentIndex {
 
   // ---- pages
   std::optional<Place> find(const PageName& name) const;
-  enum class Standing : std::uint8_t { absent, unverified, claimed };
-  // Claims it if it is there and was verified. Unverified: where it lies.
+  enum class Standing : std::uint8_t { absent, unverified, claimed, no_room };
+  // Claims it if it is there and was verified. Unverified: where it lies. No room: all of it is claimed; it stays
+  // found.
   Standing claim(const PageName& name, Place& place);
   // Room for one page to be written; an unclaimed page makes room. False: all room is claimed.
   bool reserve();

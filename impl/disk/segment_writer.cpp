@@ -73,6 +73,7 @@ void SegmentWriter::begin_set(const PageTask& task) {
     case SegmentIndex::Standing::unverified:
       launch({Kind::verify, task, name, place, 0}, BlockOperation::Kind::read);
       return;
+    case SegmentIndex::Standing::no_room: ++core_.counters.full; return work_->end(task, Cause::full);
     case SegmentIndex::Standing::absent: break;
   }
   if (!core_.index.reserve()) {

@@ -145,8 +145,12 @@ bool UringQueue::change_thread() {
     begin_ring([](const char*) {});
     if (!running_) return false;
   }
+  if (starts_disabled_ && enable() != 0) {
+    end_ring();
+    return false;
+  }
   owner_ = me;
-  return !starts_disabled_ || enable() == 0;
+  return true;
 }
 
 // -1: it isn't in the table, and finds no place there.

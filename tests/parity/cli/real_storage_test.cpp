@@ -1,6 +1,7 @@
 // Real runs over four tiers: device and host memory, a folder, a Redis server. Every page that is read is checked; each
 // run is decided again from its journal.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <string>
@@ -144,16 +145,66 @@ TEST_F(RealStorage, RefusesWhatItCannotServe) {
   refused({"tiers.remote.tokens=1600"}, "tiers.remote.url (default): is empty; a real run needs servers");
   refused({"tiers.remote.tokens=1600", "tiers.remote.url=http://x"}, "tiers.remote.url (--set)");
   refused({"tiers.remote.tokens=1600", "tiers.remote.url=redis://me:secret@x"}, "KVTWIN_REDIS_PASSWORD");
+  refused({"tiers.remote.tokens=1600", "tiers.remote.url=redis://x", "tiers.remote.tls_ca=ca.pem"},
+          "tiers.remote.tls_ca (--set): is for TLS");
   write_text(folder_ / "file", "");
   refused({"tiers.disk.tokens=1600", "tiers.disk.path=" + (folder_ / "file")}, "tiers.disk.path (--set)");
+  refused({"tiers.disk.tokens=1600", "tiers.disk.path=" + (folder_ / "file/below")},
+          "tiers.disk.path (--set): making the folder " + (folder_ / "file") + ": Not a directory");
+  refused(disk(1600) + Settings{"real.flip=host"}, "real.flip (--set): would leave a wrong page in the disk tier");
+}
+
+// Where the program runs, and what it makes there is for others to write to, too.
+class Elsewhere {
+ public:
+  explicit Elsewhere(const fs::path& place) : before_(fs::current_path()), mask_(::umask(002)) {
+    fs::current_path(place);
+  }
+  Elsewhere(const Elsewhere&) = delete;
+  Elsewhere& operator=(const Elsewhere&) = delete;
+  ~Elsewhere() {
+    ::umask(mask_);
+    fs::current_path(before_);
+  }
+
+ private:
+  const fs::path before_;
+  const mode_t mask_;
+};
+
+TEST_F(RealStorage, FoldersInAnyNotation) {
+  const Folder place;
+  const Elsewhere there(place.path());
+  int life = 0;
+  for (const char* path : {"alone", "ends/", "alone/"}) {
+    serve(work(51) + Settings{"tiers.disk.tokens=4000", std::string("tiers.disk.path=") + path},
+          "notation" + std::to_string(life++));
+  }
+  for (const char* name : {"alone", "ends"}) {
+    EXPECT_EQ(fs::status(place / name).permissions(), fs::perms::owner_all) << name;
+  }
+}
+
+// A file's name and length don't tell the layout of what is in it.
+TEST_F(RealStorage, FilesOfAnotherLayoutAreRefused) {
+  const Settings base = work(52) + disk(4000, "hicache_files");
+  serve(base, "one");
+  const Outcome outcome = run(run_arguments(folder_, base + Settings{"cache.layout=layer_first"}, "other"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("take another folder"), std::string::npos) << outcome.err;
 }
 
 // Nobody is there at all: the run says so and goes on.
 TEST_F(RealStorage, AServerThatIsNotThereIsAMiss) {
-  const Outcome outcome = run(run_arguments(
-      folder_, work(41) + Settings{"tiers.remote.tokens=100000", "tiers.remote.url=redis://127.0.0.1:1"}, "alone"));
+  const Settings settings = work(41) + Settings{"tiers.remote.tokens=100000", "tiers.remote.url=redis://127.0.0.1:1"};
+  std::vector<std::string> in_words = run_arguments(folder_, settings, "");
+  std::erase(in_words, "--json");
+  const Outcome told = run(in_words);
+  EXPECT_NE(told.out.find(" unreachable (pages that storage didn't keep or bring)"), std::string::npos) << told.out;
+  const Outcome outcome = run(run_arguments(folder_, settings, "alone"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("its pages are misses until it answers"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("can't be connected to. Its pages are misses until that changes."), std::string::npos)
+      << outcome.err;
   EXPECT_EQ(outcome.json().at("tokens").at("hit_remote"), 0);
   EXPECT_EQ(outcome.json().at("requests").at("completed"), 120);
   EXPECT_GT(outcome.json().at("storage").at("fell_short").at("unreachable"), 0);

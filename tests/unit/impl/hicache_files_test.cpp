@@ -9,8 +9,8 @@
 #include <set>
 
 #include "policy/page_key.hpp"
-#include "tests/store_rig.hpp"
 #include "tests/folder.hpp"
+#include "tests/store_rig.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -187,6 +187,25 @@ TEST_F(HiCacheFilesTest, a_folder_is_for_one_space) {
   EXPECT_EQ(rig.set(keys, kOtherSpace).status, Status::failed);
   EXPECT_EQ(rig.remove(keys, kOtherSpace).status, Status::done);
   EXPECT_EQ(rig.get(keys).status, Status::done);
+}
+
+// Names and lengths are the same: what another space's life has left would be served.
+TEST_F(HiCacheFilesTest, pages_of_another_space_are_refused) {
+  const std::vector<PageKey> keys = keys_of(2);
+  { EXPECT_EQ(StoreRig(open()).set(keys).status, Status::done); }
+  config_.space = kOtherSpace;
+  EXPECT_THROW(open(), std::runtime_error);
+  config_.space = kSpace;
+  {
+    StoreRig again(open());
+    EXPECT_EQ(again.get(keys).status, Status::done);
+    EXPECT_EQ(again.remove(keys).status, Status::done);
+  }
+  config_.space = kOtherSpace;
+  { EXPECT_EQ(StoreRig(open()).look_up(keys, kOtherSpace), 0u); }  // it is empty now
+  for (const PageKey& key : keys) leave(key);
+  config_.space = kSpace;
+  EXPECT_THROW(open(), std::runtime_error);
 }
 
 TEST_F(HiCacheFilesTest, ranks_share_a_folder_and_their_pages_do_not_mix) {

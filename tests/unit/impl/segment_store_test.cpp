@@ -93,6 +93,23 @@ TEST_P(DiskFolder, FoundPagesAreClaimedBySetsAndGoOldestFirst) {
   store.check_invariants();
 }
 
+// A smaller life after a larger one: what was found counts against the room as soon as it is set.
+TEST_P(DiskFolder, FoundPagesAreClaimedAsFarAsThereIsRoom) {
+  {
+    SegmentStore store(config());
+    for (std::uint64_t i = 0; i < 32; ++i) ASSERT_EQ(set_page(store, kForm, i), Cause::none);
+  }
+  SegmentStore store(config(8));
+  for (std::uint64_t i = 0; i < 32; ++i) EXPECT_EQ(set_page(store, kForm, i), i < 8 ? Cause::none : Cause::full) << i;
+  EXPECT_EQ(counter(store, "pages_claimed"), 8U);
+  EXPECT_EQ(set_page(store, kForm, 100), Cause::full);
+  EXPECT_EQ(get_page(store, kForm, 31), Cause::none);
+  store.check_invariants();
+  EXPECT_EQ(remove_page(store, kForm, 0), Cause::none);
+  EXPECT_EQ(set_page(store, kForm, 31), Cause::none);
+  store.check_invariants();
+}
+
 TEST_P(DiskFolder, RewritesAndUnlinksSegmentsUnderLoad) {
   SegmentStore store(config());
   Splitmix rng(7);
