@@ -27,7 +27,8 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
   }
   std::filesystem::path folder = experiment.path("tiers.disk.path").lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
-  if (setup.engine.ranks != 1) folder /= "rank" + std::to_string(setup.rank);
+  // A file a page has its rank in its name.
+  if (setup.engine.ranks != 1 && !setup.hardware.file_a_page) folder /= "rank" + std::to_string(setup.rank);
   const std::filesystem::path parent = folder.parent_path();
   std::error_code error;
   if (!parent.empty()) std::filesystem::create_directories(parent, error);
@@ -39,7 +40,7 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
 }
 
 std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
-                                          const PageForm& form, std::vector<std::string>& notes) {
+                                          const PageForm& form, bool stores, std::vector<std::string>& notes) {
   const std::filesystem::path folder = disk_folder(experiment, setup);
   try {
     if (setup.hardware.file_a_page) {
@@ -47,11 +48,13 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
                       ", as HiCache's; nothing vouches for their contents");
       HiCacheFilesConfig files;
       files.folder = folder;
-      files.model = setup.model.name;
+      const std::filesystem::path config = experiment.text("model.config");
+      files.model = config.empty() ? setup.model.name : config.stem().string();
       files.tp_rank = static_cast<std::uint32_t>(setup.rank);
       files.tp_size = setup.engine.ranks;
       files.space = setup.engine_of(0).storage_space;
       files.capacity = pages;
+      files.stores = stores;
       return make_hicache_files(files, form);
     }
     SegmentStoreConfig segments;
@@ -115,12 +118,12 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor) {
   RealStorage storage;
   for (const StorageTierConfig& tier : setup.engine.storage) {
+    // Pages that are the same on all ranks are one rank's to write where all of them read: not so in segments.
+    const bool alone = tier.tier == Tier::disk && !setup.hardware.file_a_page;
+    const bool stores = alone || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
     std::unique_ptr<StorageBackend> backend =
-        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory.form(), storage.notes)
+        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory.form(), stores, storage.notes)
                                 : open_remote(experiment, memory.form(), storage.notes);
-    // Pages that are the same on all ranks are one rank's to write where all of them read.
-    const bool stores =
-        tier.tier == Tier::disk || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
     storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));
   }
   return storage;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -125,6 +127,13 @@ void check_storage(const Experiment& e, const Setup& setup) {
   }
 }
 
+// What tells a model's pages from another's. A config file goes by what is in it: where it lies says nothing.
+std::string name_of_weights(const Experiment& e, const ModelGeometry& model) {
+  if (e.text("model.config").empty()) return model.name;
+  std::ifstream in(e.path("model.config"), std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 // A page in a store is there once, whatever the ranks.
 void configure_storage(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
@@ -153,7 +162,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
   engine.storage_objects = objects(shape) + objects(draft);
   StorageIdentity identity;
   // Pages with a draft's part are other pages than those without.
-  std::string pages_of = setup.model.name;
+  std::string pages_of = name_of_weights(e, setup.model);
   if (setup.draft && setup.draft->restored) {
     pages_of += (setup.draft->packed ? "+packed:" : "+") + setup.draft->model.name;
   }

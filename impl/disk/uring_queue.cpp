@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <thread>
 
 #include "impl/device/arena.hpp"
@@ -231,7 +232,9 @@ void UringQueue::wait(std::vector<BlockEnd>& ends) {
   refused_.clear();
   while (under_way_ > 0) {
     // Only a broken ring says anything else than "again": then this thread stays here, as with a disk that never ends.
-    if (ends.size() == before) io_uring_submit_and_wait(&ring_, 1);
+    if (ends.size() == before && io_uring_submit_and_wait(&ring_, 1) < 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     io_uring_cqe* entry = nullptr;
     while (io_uring_peek_cqe(&ring_, &entry) == 0 && entry != nullptr) {
       const auto index = static_cast<std::uint32_t>(io_uring_cqe_get_data64(entry));
