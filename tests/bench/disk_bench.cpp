@@ -33,10 +33,10 @@ constexpr Bytes kCapacity = Bytes{16} << 30;
 
 // Bytes a second.
 double fio(const std::string& folder, const std::string& pattern, Bytes block) {
-  const std::string command = "fio --name=bench --directory=" + folder + " --filename=fio --rw=" + pattern +
-                              " --bs=" + std::to_string(block) + " --size=" + std::to_string(kBytes) +
-                              " --iodepth=" + std::to_string(kDepth) +
-                              " --ioengine=io_uring --direct=1 --randrepeat=1 --output-format=json 2>&1";
+  const std::string command =
+      "fio --name=bench --directory=" + folder + " --filename=fio --rw=" + pattern + " --bs=" + std::to_string(block) +
+      " --size=" + std::to_string(kBytes) + " --iodepth=" + std::to_string(kDepth) +
+      " --ioengine=io_uring --fixedbufs=1 --registerfiles=1 --direct=1 --randrepeat=1 --output-format=json 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return 0;
   std::string text;
