@@ -19,7 +19,7 @@ install(FILES cmake/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion
 
 set(data_dir ${CMAKE_INSTALL_DATADIR}/kvtwin)
 file(GLOB_RECURSE data CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  experiments/*.toml experiments/*.json traces/*.jsonl traces/*.csv traces/*.zst
+  experiments/*.toml experiments/*.json models/measured/*.json traces/*.jsonl traces/*.csv traces/*.zst
   notebooks/*.py notebooks/*.ipynb notebooks/requirements.txt)
 foreach(file IN LISTS data)
   get_filename_component(folder ${file} DIRECTORY)

@@ -22,7 +22,7 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::uint64_t kSeeds = 200;
+constexpr std::uint64_t kSeeds = kUnderTsan ? 60 : 200;
 
 // How often each thing was decided or done, over all seeds.
 struct Happened final : DecisionSink, Observer {

@@ -126,7 +126,7 @@ void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
 }
 
 Happened serve_all(bool faults) {
-  constexpr std::uint64_t kSeeds = 80;
+  constexpr std::uint64_t kSeeds = kUnderTsan ? 30 : 80;
   const ThrowingChecks checks;
   Happened happened;
   for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
