@@ -160,6 +160,8 @@ Happened serve_all(Faults faults) {
       ADD_FAILURE() << broken.what();
     }
   }
+  // Few seeds, and other times: there it is races that are looked for.
+  if (kUnderTsan) return happened;
   for (const DecisionKind kind :
        {DecisionKind::admit, DecisionKind::reject, DecisionKind::prefill, DecisionKind::load_back, DecisionKind::backup,
         DecisionKind::evict_device, DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish,
@@ -180,11 +182,10 @@ TEST(RealEngine, KeepsTheContractAndReadsNoWrongByte) { serve_all(Faults::none);
 // old page, or the new one, is found out.
 TEST(RealEngine, ReadsNoWrongByteWhenTransfersFailAndBurstsAreCut) {
   const Happened happened = serve_all(Faults::some);
-#ifndef __SANITIZE_THREAD__  // which turns the times around, on which some of these hang
+  if (kUnderTsan) return;
   for (std::size_t kind = 0; kind < happened.faults.size(); ++kind) {
     EXPECT_GT(happened.faults[kind], 0U) << "fault " << kind << " of counts_of()";
   }
-#endif
   EXPECT_GT(happened.count(EventKind::load_failed), 0U);
 }
 

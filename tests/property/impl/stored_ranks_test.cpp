@@ -294,16 +294,16 @@ Happened serve_all(bool faults) {
 }
 
 TEST(StoredRanks, DecideAlikeThoughSomeAreSlower) {
-  [[maybe_unused]] const Happened happened = serve_all(false);
-#ifndef __SANITIZE_THREAD__  // which slows down all but what storage waits for: prefetches are gone before they land
+  const Happened happened = serve_all(false);
+  if (kUnderTsan) return;  // few seeds, and all but what storage waits for is slower
   for (const DecisionKind kind : {DecisionKind::commit, DecisionKind::stop}) {
     EXPECT_GT(happened.decisions[static_cast<std::size_t>(kind)], 0U) << name_of(kind) << " never happened";
   }
-#endif
 }
 
 TEST(StoredRanks, DecideAlikeThoughOnesBackEndsFail) {
   const Happened happened = serve_all(true);
+  if (kUnderTsan) return;
   for (std::size_t i = 0; i < kStoreFaults; ++i) EXPECT_GT(happened.faults[i], 0U) << kFaultNames[i];
 }
 
