@@ -14,21 +14,12 @@ namespace kvtwin::test {
 class BenchWork final : public PageWork {
  public:
   BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages)
-      : form_(form), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes(), std::byte{7}) {}
+      : PageWork(form), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes(), std::byte{7}) {}
   bool next(PageTask& task) override {
     if (begun_ == pages_.size()) return false;
     const std::uint64_t page = pages_[begun_++];
     task = {verb_, {}, PageKey{{mix(page), page, 0, 0}}, page};
     return true;
-  }
-  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
-    take_bare(task, payload);
-    header = make_page_header(form_, task.space, task.key, payload);
-  }
-  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-             std::span<const std::byte> payload) override {
-    if (!holds_page(form_, task.space, task.key, header, payload)) return Cause::corrupt;
-    return give_bare(task, payload);
   }
   void take_bare(const PageTask& task, std::span<std::byte> payload) override {
     std::memcpy(payload.data(), place(task), payload.size());
@@ -41,8 +32,7 @@ class BenchWork final : public PageWork {
   std::uint64_t failed = 0;
 
  private:
-  std::byte* place(const PageTask& task) { return memory_.data() + task.ticket % 16 * form_.bytes(); }
-  const PageForm form_;
+  std::byte* place(const PageTask& task) { return memory_.data() + task.ticket % 16 * form().bytes(); }
   const StorageVerb verb_;
   const std::vector<std::uint64_t> pages_;
   std::vector<std::byte> memory_;

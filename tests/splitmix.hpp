@@ -12,13 +12,6 @@ constexpr std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// ThreadSanitizer takes ten times as long, and finds a race in few seeds or in none.
-#ifdef __SANITIZE_THREAD__
-inline constexpr bool kUnderTsan = true;
-#else
-inline constexpr bool kUnderTsan = false;
-#endif
-
 class Splitmix {
  public:
   explicit Splitmix(std::uint64_t seed) : state_(seed) {}

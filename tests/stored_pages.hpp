@@ -40,7 +40,7 @@ inline bool holds_bytes_of(const PageKey& key, std::span<const std::byte> page) 
 // Tasks in a list; what became of each. Counts wrong bytes that got past the headers, which must never be.
 class ListedWork final : public PageWork {
  public:
-  explicit ListedWork(const PageForm& form) : form_(form) {}
+  explicit ListedWork(const PageForm& form) : PageWork(form) {}
 
   std::size_t add(StorageVerb verb, const PageKey& key, const PageKey& space = some_space()) {
     tasks_.push_back({verb, space, key, tasks_.size()});
@@ -62,15 +62,6 @@ class ListedWork final : public PageWork {
     most_under_way = std::max(most_under_way, begun_ - ended_);
     return true;
   }
-  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
-    take_bare(task, payload);
-    header = make_page_header(form_, task.space, task.key, payload);
-  }
-  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-             std::span<const std::byte> payload) override {
-    if (!holds_page(form_, task.space, task.key, header, payload)) return Cause::corrupt;
-    return give_bare(task, payload);
-  }
   void take_bare(const PageTask& task, std::span<std::byte> payload) override { fill_page(task.key, payload); }
   Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
     if (!holds_bytes_of(task.key, payload)) ++wrong_bytes;
@@ -84,7 +75,6 @@ class ListedWork final : public PageWork {
   }
 
  private:
-  const PageForm form_;
   std::vector<PageTask> tasks_;
   std::vector<std::optional<Cause>> causes_;
   std::size_t begun_ = 0, ended_ = 0;

@@ -1,10 +1,9 @@
 #include "impl/disk/slot_format.hpp"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "impl/storage/checksum.hpp"
 #include "policy/byte_order.hpp"
 
 namespace kvtwin {
@@ -15,9 +14,9 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kSlotsAt = 48, kNumberAt = 56, kCheckAt = kBlockBytes - 8;
 constexpr std::size_t kPlaceAt = kPageHeaderBytes;
 
-void put_check(BlockBytes block) { store_le64(block.data() + kCheckAt, XXH3_64bits(block.data(), kCheckAt)); }
+void put_check(BlockBytes block) { store_le64(block.data() + kCheckAt, checksum(block.first(kCheckAt))); }
 bool check_holds(ConstBlockBytes block) {
-  return load_le64(block.data() + kCheckAt) == XXH3_64bits(block.data(), kCheckAt);
+  return load_le64(block.data() + kCheckAt) == checksum(block.first(kCheckAt));
 }
 void zero_from(std::size_t at, BlockBytes block) { std::memset(block.data() + at, 0, kBlockBytes - at); }
 

@@ -33,21 +33,26 @@ struct PageTask {
 // end are for the thread in which the back end was called; the others for any.
 class PageWork {
  public:
+  explicit PageWork(const PageForm& form) : form_(form) {}
   virtual ~PageWork() = default;
+  const PageForm& form() const { return form_; }
   // The next page to begin with. False: none for now; while pages are under way, there may be one once another has
   // ended. (A set is never under way beside a remove.)
   virtual bool next(PageTask& task) = 0;
   // A set's page, and the header that vouches for it; to be stored together. `payload`: the form's bytes.
-  virtual void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) = 0;
+  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload);
   // A get's page, as stored. `none`: it was right, and is in its slot now; `corrupt`: it isn't what its header vouches
   // for, or another page.
-  virtual Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-                     std::span<const std::byte> payload) = 0;
+  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
+             std::span<const std::byte> payload);
   // The same of formats that keep no header. Nothing vouches for these bytes but their length.
   virtual void take_bare(const PageTask& task, std::span<std::byte> payload) = 0;
   virtual Cause give_bare(const PageTask& task, std::span<const std::byte> payload) = 0;
   // Each task once. `none`: it is done: got, stored (or there already), gone.
   virtual void end(const PageTask& task, Cause cause) = 0;
+
+ private:
+  const PageForm form_;
 };
 
 struct LookedUp {

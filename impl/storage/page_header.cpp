@@ -1,9 +1,8 @@
 #include "impl/storage/page_header.hpp"
 
-#include <xxhash.h>
-
 #include <cstring>
 
+#include "impl/storage/checksum.hpp"
 #include "policy/byte_order.hpp"
 
 namespace kvtwin {
@@ -44,14 +43,14 @@ PageHeader unsigned_header(const PageForm& form, const PageKey& space, const Pag
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
                             std::span<const std::byte> payload) {
   PageHeader header = unsigned_header(form, space, key);
-  store_le64(header.data() + kPayloadCheckAt, XXH3_64bits(payload.data(), payload.size()));
-  store_le64(header.data() + kHeaderCheckAt, XXH3_64bits(header.data(), kHeaderCheckAt));
+  store_le64(header.data() + kPayloadCheckAt, checksum(payload));
+  store_le64(header.data() + kHeaderCheckAt, checksum(std::span(header).first(kHeaderCheckAt)));
   return header;
 }
 
 std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header) {
   const std::byte* at = header.data();
-  if (load_le64(at + kHeaderCheckAt) != XXH3_64bits(at, kHeaderCheckAt)) return std::nullopt;
+  if (load_le64(at + kHeaderCheckAt) != checksum(header.first(kHeaderCheckAt))) return std::nullopt;
   const PageClaim claim{get_key(at + kSpaceAt), get_key(at + kKeyAt), load_le64(at + kBytesAt)};
   const PageHeader expected = unsigned_header(form, claim.space, claim.key);
   if (std::memcmp(at, expected.data(), kPayloadCheckAt) != 0) return std::nullopt;
@@ -62,7 +61,7 @@ bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
                 std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload) {
   const std::optional<PageClaim> claim = read_page_header(form, header);
   return claim && claim->space == space && claim->key == key && claim->payload_bytes == payload.size() &&
-         load_le64(header.data() + kPayloadCheckAt) == XXH3_64bits(payload.data(), payload.size());
+         load_le64(header.data() + kPayloadCheckAt) == checksum(payload);
 }
 
 }  // namespace kvtwin

@@ -86,7 +86,7 @@ class Slowness {
 class PageQueue final : public PageWork {
  public:
   PageQueue(PageMemory& memory, const Answers& answers, Slowness& slowness)
-      : memory_(memory), answers_(answers), slowness_(slowness), form_(memory.form()) {}
+      : PageWork(memory.form()), memory_(memory), answers_(answers), slowness_(slowness) {}
   ~PageQueue() override { stop(true); }
 
   void start(const char* what, std::function<void(PageWork&)> work) {
@@ -131,9 +131,6 @@ class PageQueue final : public PageWork {
   }
 
   bool next(PageTask& task) override;
-  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override;
-  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-             std::span<const std::byte> payload) override;
   void take_bare(const PageTask& task, std::span<std::byte> payload) override;
   Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override;
   void end(const PageTask& task, Cause cause) override;
@@ -149,7 +146,6 @@ class PageQueue final : public PageWork {
   PageMemory& memory_;
   const Answers& answers_;
   Slowness& slowness_;
-  const PageForm form_;
   std::function<void(PageWork&)> work_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -189,7 +185,7 @@ void PageQueue::settle() {
       completion.cause = job.cause;
     }
     const bool moves = job.work.verb != StorageVerb::remove && job.begun > 0;
-    completion.bytes = moves ? completion.pages * form_.bytes() : 0;
+    completion.bytes = moves ? completion.pages * form().bytes() : 0;
     answers_.end(job.work, completion, job.begin < 0 ? answers_.clock->now() : job.begin);
     jobs_.pop_front();
     ++first_serial_;
@@ -240,27 +236,15 @@ std::pair<Tier, SlotId> PageQueue::place_of(const PageTask& task) {
   return {job.work.memory, job.pages[page_of(task)].slot};
 }
 
-void PageQueue::take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) {
-  take_bare(task, payload);
-  header = make_page_header(form_, task.space, task.key, payload);
-}
-
 void PageQueue::take_bare(const PageTask& task, std::span<std::byte> payload) {
-  KV_CHECK(task.verb == StorageVerb::set && payload.size() == form_.bytes(), "a set takes a page's bytes");
+  KV_CHECK(task.verb == StorageVerb::set && payload.size() == form().bytes(), "a set takes a page's bytes");
   const auto [memory, slot] = place_of(task);
   memory_.read_page(memory, slot, payload);
 }
 
-Cause PageQueue::give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-                      std::span<const std::byte> payload) {
-  if (payload.size() != form_.bytes()) return Cause::corrupt;
-  if (!holds_page(form_, task.space, task.key, header, payload)) return Cause::corrupt;
-  return give_bare(task, payload);
-}
-
 Cause PageQueue::give_bare(const PageTask& task, std::span<const std::byte> payload) {
   KV_CHECK(task.verb == StorageVerb::get, "a get gives");
-  if (payload.size() != form_.bytes()) return Cause::corrupt;
+  if (payload.size() != form().bytes()) return Cause::corrupt;
   const auto [memory, slot] = place_of(task);
   memory_.write_page(memory, slot, task.key, payload);
   return Cause::none;

@@ -29,30 +29,25 @@ std::vector<std::byte> payload_of(std::uint64_t page) { return std::vector<std::
 // Four pages of one verb; what is given is right or refused.
 class FourPages final : public PageWork {
  public:
-  explicit FourPages(StorageVerb verb) : verb_(verb) {}
+  explicit FourPages(StorageVerb verb) : PageWork(kForm), verb_(verb) {}
   bool next(PageTask& task) override {
     if (begun_ == 4) return false;
     task = {verb_, kSpace, key_of(begun_), begun_};
     ++begun_;
     return true;
   }
-  void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
+  void take_bare(const PageTask& task, std::span<std::byte> payload) override {
     const std::vector<std::byte> page = payload_of(task.ticket);
     std::copy(page.begin(), page.end(), payload.begin());
-    header = make_page_header(kForm, task.space, task.key, page);
   }
-  Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-             std::span<const std::byte> payload) override {
+  Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
     require(verb_ == StorageVerb::get && payload.size() == kForm.bytes());
-    if (!holds_page(kForm, task.space, task.key, header, payload)) return Cause::corrupt;
     // The corpus has right pages, so that this is reached; nobody makes others by chance.
     const std::vector<std::byte> page = payload_of(task.ticket);
     require(std::equal(payload.begin(), payload.end(), page.begin()));
     given_[task.ticket] = true;
     return Cause::none;
   }
-  void take_bare(const PageTask&, std::span<std::byte>) override { std::abort(); }
-  Cause give_bare(const PageTask&, std::span<const std::byte>) override { std::abort(); }
   void end(const PageTask& task, Cause cause) override {
     if (verb_ == StorageVerb::get) require((cause == Cause::none) == given_[task.ticket]);
     ++ended_;

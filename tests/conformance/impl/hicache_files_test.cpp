@@ -3,8 +3,8 @@
 
 #include "impl/disk/hicache_files.hpp"
 #include "tests/conformance.hpp"
-#include "tests/store_rig.hpp"
 #include "tests/folder.hpp"
+#include "tests/store_rig.hpp"
 
 namespace kvtwin::test {
 namespace {

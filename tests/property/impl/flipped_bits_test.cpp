@@ -87,7 +87,7 @@ TEST(FlippedBits, AreCountedMissesOfALiveStore) {
   SegmentStore store(config_on(files));
   set_all(store);
   Splitmix rng(seed());
-  for (std::uint64_t i = 0; i < (kUnderTsan ? 2'000 : 100'000); ++i) {
+  for (std::uint64_t i = 0; i < 100'000; ++i) {
     const std::uint64_t page = rng.below(kPages);
     const auto bytes = bytes_of(*files);
     const Spot spot = spot_of(bytes, page, rng);
@@ -108,7 +108,7 @@ TEST(FlippedBits, AreCountedMissesOfAStoreOpenedAfterwards) {
     set_all(store);
   }
   Splitmix rng(seed() + 1);
-  for (std::uint64_t i = 0; i < (kUnderTsan ? 500 : 10'000); ++i) {
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
     const std::uint64_t page = rng.below(kPages);
     const auto bytes = bytes_of(*files);
     const Spot spot = spot_of(bytes, page, rng);

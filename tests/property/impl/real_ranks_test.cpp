@@ -60,15 +60,7 @@ void serve(const RankTerms& terms, RankResult& result) {
 RankTerms random_terms(Splitmix& rng, std::uint64_t seed, std::size_t ranks) {
   RankTerms terms;
   EngineConfig& config = terms.engine;
-  config = random_engine(rng);
-  config.ranks = static_cast<std::uint32_t>(ranks);
-  config.shape.layers = static_cast<std::uint32_t>(rng.between(1, 3));
-  config.shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
-  config.shape.heads = static_cast<std::uint32_t>(rng.between(1, 2));
-  config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 20));
-  config.host_layout = static_cast<Layout>(rng.below(4));
-  config.io = static_cast<IoBackend>(rng.below(3));
-  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;
+  config = random_real_engine(rng, ranks);
   terms.device.shape = config.shape;
   terms.device.host_layout = config.host_layout;
   terms.device.device_pages = config.device_pages;
@@ -126,7 +118,7 @@ void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
 }
 
 Happened serve_all(bool faults) {
-  constexpr std::uint64_t kSeeds = kUnderTsan ? 30 : 80;
+  constexpr std::uint64_t kSeeds = 80;
   const ThrowingChecks checks;
   Happened happened;
   for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {

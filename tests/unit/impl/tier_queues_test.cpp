@@ -41,22 +41,18 @@ class TimedBackend final : public StorageBackend {
   // From when it has the page to when it tells that it is done with it.
   class OnePage final : public PageWork {
    public:
-    OnePage(PageWork& work, TimedBackend& owner, Side side) : work_(work), owner_(owner), side_(side) {}
+    OnePage(PageWork& work, TimedBackend& owner, Side side)
+        : PageWork(work.form()), work_(work), owner_(owner), side_(side) {}
     bool next(PageTask& task) override {
       if (!work_.next(task)) return false;
       begin_ = owner_.clock_.now();
       owner_.times_.begun[side_].open();
       return true;
     }
-    void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload) override {
-      work_.take(task, header, payload);
+    void take_bare(const PageTask& task, std::span<std::byte> payload) override { work_.take_bare(task, payload); }
+    Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
+      return work_.give_bare(task, payload);
     }
-    Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
-               std::span<const std::byte> payload) override {
-      return work_.give(task, header, payload);
-    }
-    void take_bare(const PageTask&, std::span<std::byte>) override {}
-    Cause give_bare(const PageTask&, std::span<const std::byte>) override { return Cause::corrupt; }
     void end(const PageTask& task, Cause cause) override {
       owner_.times_.took[side_] += owner_.clock_.now() - begin_;
       work_.end(task, cause);
