@@ -2,19 +2,26 @@
 
 namespace kvtwin {
 
-SegmentReader::SegmentReader(SegmentCore& core, BlockQueue& queue) : core_(core), queue_(queue), flights_(core.depth) {
-  for (std::uint32_t i = core.depth; i-- > 0;) free_.push_back(i);
+SegmentReader::SegmentReader(SegmentCore& core, BlockQueue& queue)
+    : core_(core), queue_(queue), flights_(buffers(core.depth)) {
+  for (auto i = static_cast<std::uint32_t>(flights_.size()); i-- > 0;) free_.push_back(i);
 }
 
 void SegmentReader::read(PageWork& work) {
   for (;;) {
-    PageTask task;
-    while (!free_.empty() && work.next(task)) begin(work, task);
+    begin_some(work);
     if (free_.size() == flights_.size()) return;
     ends_.clear();
     queue_.wait(ends_);
+    reading_ -= static_cast<std::uint32_t>(ends_.size());
+    begin_some(work);  // the disk needn't wait while we check and copy
     for (const BlockEnd& it : ends_) end(work, it);
   }
+}
+
+void SegmentReader::begin_some(PageWork& work) {
+  PageTask task;
+  while (reading_ < core_.depth && !free_.empty() && work.next(task)) begin(work, task);
 }
 
 void SegmentReader::begin(PageWork& work, const PageTask& task) {
@@ -30,6 +37,7 @@ void SegmentReader::begin(PageWork& work, const PageTask& task) {
   const Bytes offset = slot_offset(core_.form, place->slot);
   // The flight keeps the segment's file open, whatever becomes of the segment.
   flights_[buffer] = {task, name, std::move(*place)};
+  ++reading_;
   queue_.submit({BlockOperation::Kind::read, file, offset, slot_bytes(core_.form), buffer, buffer});
 }
 

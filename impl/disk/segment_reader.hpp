@@ -11,6 +11,8 @@ namespace kvtwin {
 
 class SegmentReader {
  public:
+  // That a queue needs for so many reads under way: some hold what has been read meanwhile.
+  static std::uint32_t buffers(std::uint32_t depth) { return depth + (depth + 1) / 2; }
   // core and queue outlive it. The queue's buffers hold a slot each.
   SegmentReader(SegmentCore& core, BlockQueue& queue);
   void read(PageWork& work);
@@ -21,6 +23,7 @@ class SegmentReader {
     PageName name;
     Place place;
   };
+  void begin_some(PageWork& work);
   void begin(PageWork& work, const PageTask& task);
   void end(PageWork& work, const BlockEnd& end);
   Cause check_and_give(PageWork& work, std::uint32_t buffer);
@@ -29,6 +32,7 @@ class SegmentReader {
   BlockQueue& queue_;
   std::vector<Flight> flights_;      // by buffer
   std::vector<std::uint32_t> free_;  // buffers
+  std::uint32_t reading_ = 0;
   std::vector<BlockEnd> ends_;
 };
 

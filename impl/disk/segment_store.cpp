@@ -84,7 +84,7 @@ std::uint32_t segment_slots(const SegmentStoreConfig& config) {
 struct SegmentStore::State {
   State(const SegmentStoreConfig& config, std::shared_ptr<Files> files)
       : core(config.form, std::move(files), config.capacity_pages, config.depth),
-        read_queue(core.files->queue(config.depth, slot_bytes(config.form))),
+        read_queue(core.files->queue(SegmentReader::buffers(config.depth), slot_bytes(config.form))),
         write_queue(core.files->queue(config.depth, slot_bytes(config.form))),
         reader(core, *read_queue),
         writer(core, *write_queue, segment_slots(config), config.capacity_pages, open_at_start(core)) {}
