@@ -55,8 +55,9 @@ class BlockQueue {
  public:
   virtual ~BlockQueue() = default;
   virtual std::span<std::byte> buffer(std::uint32_t index) = 0;
-  // On its way when it returns.
+  // On its way after the next flush or wait.
   virtual void submit(const BlockOperation& operation) = 0;
+  virtual void flush() {}
   // Appends what has ended; waits for one if something is under way and none has.
   virtual void wait(std::vector<BlockEnd>& ends) = 0;
   // How it does it, in a few words.

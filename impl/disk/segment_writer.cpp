@@ -111,6 +111,7 @@ std::uint32_t SegmentWriter::launch(Flight flight, BlockOperation::Kind kind) {
   const Place& place = flights_[buffer].place;
   queue_.submit(
       {kind, place.segment->file.get(), slot_offset(core_.form, place.slot), slot_bytes(core_.form), buffer, buffer});
+  queue_.flush();  // the disk is to have work while the next page is copied
   return buffer;
 }
 

@@ -38,6 +38,7 @@ class UringQueue final : public BlockQueue {
     return {buffers_.data() + index * buffer_bytes_, buffer_bytes_};
   }
   void submit(const BlockOperation& operation) override;
+  void flush() override;
   void wait(std::vector<BlockEnd>& ends) override;
   std::string description() const override {
     const char* buffers = fixed_buffers_ ? "registered" : "plain";
@@ -68,7 +69,6 @@ class UringQueue final : public BlockQueue {
   }
   int table_place(const FolderFile& file);
   void prepare(std::uint32_t index);
-  void flush();
   bool ended(std::uint32_t index, std::int64_t result, BlockEnd& end);
 
   const std::uint32_t depth_;
@@ -186,13 +186,12 @@ void UringQueue::submit(const BlockOperation& operation) {
   flights_[index] = {operation, 0, 0, table_place(file)};
   ++under_way_;
   prepare(index);
-  flush();
 }
 
 void UringQueue::prepare(std::uint32_t index) {
   const Flight& flight = flights_[index];
   const BlockOperation& it = flight.operation;
-  io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // there is one: as many as flights, and all before are submitted
+  io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // there is one: as many as flights
   const int file = flight.file >= 0 ? flight.file : static_cast<FolderFile*>(it.file)->descriptor();
   if (it.kind == BlockOperation::Kind::sync) {
     const bool folder = static_cast<FolderFile*>(it.file)->is_folder();
