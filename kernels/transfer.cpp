@@ -19,70 +19,49 @@ struct Copy {
   }
 };
 
-// One (plane, layer) block of `tokens` tokens, contiguous on the device: how it lies on the host.
-struct Block {
-  std::uint64_t at_device = 0, at_host = 0, tokens = 0;
-  std::uint64_t token_stride = 0, head_stride = 0;
-};
-
-// Calls copy(device offset, host offset, bytes) for each piece of the block that is contiguous on the host, but for no
-// piece longer than a row if `by_rows`.
+// Calls copy(device offset, host offset, bytes) for each piece, joined over a run's pages where the layout lets it.
 template <typename Function>
-void for_pieces(const KvShape& s, const Block& block, bool by_rows, const Function& copy) {
-  const std::uint64_t row = s.row_bytes();
-  const bool rows_whole = block.head_stride == s.head_bytes || s.heads == 1;
-  if (rows_whole && block.token_stride == row && !by_rows)
-    return copy(block.at_device, block.at_host, block.tokens * row);
-  for (std::uint64_t token = 0; token < block.tokens; ++token) {
-    const std::uint64_t at_device = block.at_device + token * row;
-    const std::uint64_t at_host = block.at_host + token * block.token_stride;
-    if (rows_whole) {
-      copy(at_device, at_host, row);
-      continue;
-    }
-    for (std::uint32_t head = 0; head < s.heads; ++head) {
-      copy(at_device + std::uint64_t{head} * s.head_bytes, at_host + head * block.head_stride, s.head_bytes);
-    }
-  }
-}
-
-template <typename Function>
-void for_blocks(const TransferParams& p, const Function& visit) {
-  const KvShape& s = p.shape;
-  const auto host_at = [&](const KvIndex& i) { return byte_offset(p.host_layout, s, p.host_pages, i); };
-  Block block;
-  block.token_stride = s.page_tokens > 1 ? host_at({.token = 1}) : s.row_bytes();
-  block.head_stride = s.heads > 1 ? host_at({.head = 1}) : s.head_bytes;
-  const bool joined = pieces_join_across_pages(p.host_layout, s);
+void for_pieces(const TransferParams& p, const Function& copy) {
+  const PieceGrid grid = piece_grid(p.host_layout, p.shape, p.device_pages, p.host_pages);
   for (std::uint64_t r = 0; r < p.run_count; ++r) {
     const PageRun& run = p.runs[r];
     const std::uint64_t device_first = p.to_device ? run.target_first : run.source_first;
     const std::uint64_t host_first = p.to_device ? run.source_first : run.target_first;
-    const std::uint32_t step = joined ? run.pages : 1;
-    block.tokens = std::uint64_t{step} * s.page_tokens;
+    const std::uint32_t step = grid.joins_pages() ? run.pages : 1;
     for (std::uint32_t page = 0; page < run.pages; page += step) {
-      for (std::uint32_t plane = 0; plane < s.planes; ++plane) {
+      for (std::uint32_t plane = 0; plane < grid.plane.count; ++plane) {
         for (std::uint32_t layer = p.layer_begin; layer < p.layer_end; ++layer) {
-          block.at_device = byte_offset(Layout::layer_first, s, p.device_pages,
-                                        {.page = device_first + page, .plane = plane, .layer = layer});
-          block.at_host = host_at({.page = host_first + page, .plane = plane, .layer = layer});
-          visit(block);
+          for (std::uint32_t token = 0; token < grid.token.count; ++token) {
+            for (std::uint32_t head = 0; head < grid.head.count; ++head) {
+              copy((device_first + page) * grid.device_page + plane * grid.plane.device_stride +
+                       layer * grid.layer.device_stride + token * grid.token.device_stride +
+                       head * grid.head.device_stride,
+                   (host_first + page) * grid.host_page + plane * grid.plane.host_stride +
+                       layer * grid.layer.host_stride + token * grid.token.host_stride + head * grid.head.host_stride,
+                   step * grid.piece_bytes);
+            }
+          }
         }
       }
     }
   }
 }
 
-void copy_blocks(const TransferParams& p, bool by_rows) {
-  const Copy copy{p.device, p.host, p.to_device};
-  for_blocks(p, [&](const Block& block) { for_pieces(p.shape, block, by_rows, copy); });
-}
-
 }  // namespace
 
-void copy_pieces(const TransferParams& params) { copy_blocks(params, false); }
+void copy_pieces(const TransferParams& params) {
+  for_pieces(params, Copy{params.device, params.host, params.to_device});
+}
 
-void copy_rows(const TransferParams& params) { copy_blocks(params, true); }
+void copy_rows(const TransferParams& params) {
+  const Copy copy{params.device, params.host, params.to_device};
+  const std::uint64_t row = params.shape.row_bytes();
+  for_pieces(params, [&](std::uint64_t at_device, std::uint64_t at_host, std::uint64_t bytes) {
+    for (std::uint64_t done = 0; done < bytes; done += row) {
+      copy(at_device + done, at_host + done, std::min(row, bytes - done));
+    }
+  });
+}
 
 void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t staging_pages) {
   const std::uint64_t plane_bytes = params.shape.page_bytes() / params.shape.planes;  // a page's, in one plane

@@ -70,23 +70,53 @@ KV_HD constexpr std::uint64_t byte_offset(Layout layout, const KvShape& s, std::
   return 0;
 }
 
-// The longest piece of one page that is contiguous both in a layer_first device pool and in `host`.
-KV_HD constexpr std::uint64_t piece_bytes(Layout host, const KvShape& s) {
-  switch (host) {
-    case Layout::layer_first:
-    case Layout::page_first_direct: return s.row_bytes() * s.page_tokens;
-    case Layout::page_first: return s.layers == 1 ? s.row_bytes() * s.page_tokens : s.row_bytes();
-    case Layout::page_head:
-      if (s.layers == 1 && (s.heads == 1 || s.page_tokens == 1)) return s.row_bytes() * s.page_tokens;
-      return s.head_bytes;
-  }
-  return 0;
-}
+// One page in a layer_first device pool and in a host pool, as a grid of equal pieces that are contiguous in both: what
+// every way of moving pages walks. An axis that the piece spans has a count of 1.
+struct PieceGrid {
+  struct Axis {
+    std::uint32_t count = 1;
+    std::uint64_t device_stride = 0, host_stride = 0;  // bytes
+  };
+  std::uint64_t piece_bytes = 0;
+  Axis head, token, layer, plane;
+  std::uint64_t device_page = 0, host_page = 0;  // bytes from a page's first piece to the next page's
 
-// Does a run of neighbouring pages stay one piece per (plane, layer)? Only where pages of a layer are neighbours too.
-KV_HD constexpr bool pieces_join_across_pages(Layout host, const KvShape& s) {
-  return host == Layout::layer_first ||
-         (s.layers == 1 && (host != Layout::page_head || s.heads == 1 || s.page_tokens == 1));
+  KV_HD constexpr std::uint64_t pieces() const {
+    return std::uint64_t{head.count} * token.count * layer.count * plane.count;
+  }
+  // Do neighbouring pages make one piece of each (plane, layer)?
+  KV_HD constexpr bool joins_pages() const { return device_page == piece_bytes && host_page == piece_bytes; }
+};
+
+// Of all layers. The axes are the same for pools of any size but for strides.
+KV_HD constexpr PieceGrid piece_grid(Layout host, const KvShape& s, std::uint64_t device_pages,
+                                     std::uint64_t host_pages) {
+  const Layout device = Layout::layer_first;
+  PieceGrid grid;
+  grid.piece_bytes = s.head_bytes;
+  grid.head = {s.heads, byte_offset(device, s, device_pages, {.head = 1}),
+               byte_offset(host, s, host_pages, {.head = 1})};
+  grid.token = {s.page_tokens, byte_offset(device, s, device_pages, {.token = 1}),
+                byte_offset(host, s, host_pages, {.token = 1})};
+  grid.layer = {s.layers, byte_offset(device, s, device_pages, {.layer = 1}),
+                byte_offset(host, s, host_pages, {.layer = 1})};
+  grid.plane = {s.planes, byte_offset(device, s, device_pages, {.plane = 1}),
+                byte_offset(host, s, host_pages, {.plane = 1})};
+  grid.device_page = byte_offset(device, s, device_pages, {.page = 1});
+  grid.host_page = byte_offset(host, s, host_pages, {.page = 1});
+  if (s.page_tokens == 1) grid.token = {1, s.row_bytes(), s.row_bytes()};
+  // Pieces grow over heads, then over tokens. (Over layers only in pools of one page, which is no reason for another
+  // plan.)
+  if (s.heads == 1 || (grid.head.device_stride == s.head_bytes && grid.head.host_stride == s.head_bytes)) {
+    grid.piece_bytes = s.row_bytes();
+    grid.head.count = 1;
+  }
+  if (s.page_tokens == 1 ||
+      (grid.head.count == 1 && grid.token.device_stride == s.row_bytes() && grid.token.host_stride == s.row_bytes())) {
+    if (grid.head.count == 1) grid.piece_bytes = s.row_bytes() * s.page_tokens;
+    grid.token.count = 1;
+  }
+  return grid;
 }
 
 }  // namespace kvtwin

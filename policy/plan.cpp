@@ -12,14 +12,11 @@ namespace {
 
 std::uint64_t descriptors_of(const Plan& plan) {
   const KvShape& shape = plan.shape;
+  const PieceGrid grid = piece_grid(plan.host_layout, shape, 1, 1);
   switch (plan.path) {
-    case TransferPath::copy_engine:
-      if (pieces_join_across_pages(plan.host_layout, shape)) {
-        return plan.runs.size() * shape.planes * shape.layers;
-      }
-      return plan.bytes / piece_bytes(plan.host_layout, shape);
+    case TransferPath::copy_engine: return (grid.joins_pages() ? plan.runs.size() : plan.pages) * grid.pieces();
     // A warp takes a token's row of one layer, or less where the layout breaks the row up.
-    case TransferPath::kernel: return plan.bytes / std::min(shape.row_bytes(), piece_bytes(plan.host_layout, shape));
+    case TransferPath::kernel: return plan.bytes / std::min(shape.row_bytes(), grid.piece_bytes);
     case TransferPath::staged: return plan.runs.size() * shape.planes;
   }
   return 0;

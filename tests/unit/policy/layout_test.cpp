@@ -81,7 +81,8 @@ std::vector<Piece> pieces(Layout host, const KvShape& shape, std::uint64_t pages
 TEST(Layout, PieceIsWhatIsContiguousOnBothSides) {
   for (const Layout layout : kLayouts) {
     for (const KvShape& shape : small_shapes()) {
-      for (const Piece& piece : pieces(layout, shape, 1)) ASSERT_EQ(piece.bytes, piece_bytes(layout, shape));
+      for (const Piece& piece : pieces(layout, shape, 1))
+        ASSERT_EQ(piece.bytes, piece_grid(layout, shape, 16, 16).piece_bytes);
     }
   }
 }
@@ -89,11 +90,12 @@ TEST(Layout, PieceIsWhatIsContiguousOnBothSides) {
 TEST(Layout, PiecesJoinAcrossPagesWherePromised) {
   for (const Layout layout : kLayouts) {
     for (const KvShape& shape : small_shapes()) {
-      const bool joins = pieces_join_across_pages(layout, shape);
+      const bool joins = piece_grid(layout, shape, 16, 16).joins_pages();
       // With one layer, page_head's last row of a page happens to adjoin the next page's first on both sides.
       if (layout == Layout::page_head && shape.layers == 1 && !joins) continue;
       const std::uint64_t factor = joins ? 3 : 1;
-      for (const Piece& piece : pieces(layout, shape, 3)) ASSERT_EQ(piece.bytes, factor * piece_bytes(layout, shape));
+      for (const Piece& piece : pieces(layout, shape, 3))
+        ASSERT_EQ(piece.bytes, factor * piece_grid(layout, shape, 16, 16).piece_bytes);
     }
   }
 }
@@ -106,8 +108,8 @@ static_assert(byte_offset(Layout::page_first, kShape, 8, {3, 1, 1, 5, 2}) == ((1
 static_assert(byte_offset(Layout::page_first_direct, kShape, 8, {3, 1, 1, 5, 2}) ==
               ((11u * 2 + 1) * 16 + 5) * 512 + 256);
 static_assert(byte_offset(Layout::page_head, kShape, 8, {3, 1, 1, 5, 2}) == (((11u * 4 + 2) * 16 + 5) * 2 + 1) * 128);
-static_assert(piece_bytes(Layout::page_first, kShape) == 512);
-static_assert(!pieces_join_across_pages(Layout::page_first_direct, kShape));
+static_assert(piece_grid(Layout::page_first, kShape, 8, 8).piece_bytes == 512);
+static_assert(!piece_grid(Layout::page_first_direct, kShape, 8, 8).joins_pages());
 
 TEST(Layout, OffsetsOfLargePoolsDoNotOverflow) {
   constexpr KvShape kLarge{80, 2, 8, 256, 64};

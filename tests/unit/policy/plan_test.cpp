@@ -95,7 +95,7 @@ TEST(PlanTransfer, DescriptorsAreThePiecesOfAnExpansion) {
       ASSERT_EQ(direct.pages, 7u);
       ASSERT_EQ(direct.bytes, 7 * shape.page_bytes());
       // With one layer, page_head's last row of a page happens to adjoin the next page's first on both sides.
-      if (layout != Layout::page_head || shape.layers > 1 || pieces_join_across_pages(layout, shape)) {
+      if (layout != Layout::page_head || shape.layers > 1 || piece_grid(layout, shape, 8, 8).joins_pages()) {
         ASSERT_EQ(direct.descriptors, expand(direct, false));
       }
       ASSERT_EQ(direct.descriptor_bytes, (direct.bytes + direct.descriptors - 1) / direct.descriptors);
