@@ -49,8 +49,43 @@ void for_pieces(const TransferParams& p, const Function& copy) {
 
 }  // namespace
 
+void expand_pieces(const TransferParams& params, std::vector<PieceCopy>& pieces) {
+  for_pieces(params, [&](std::uint64_t at_device, std::uint64_t at_host, std::uint64_t bytes) {
+    pieces.push_back({at_device, at_host, bytes});
+  });
+}
+
+void expand_boxes(const TransferParams& p, std::vector<Box>& boxes) {
+  if (p.layer_begin == p.layer_end) return;
+  const PieceGrid pieces = piece_grid(p.host_layout, p.shape, p.device_pages, p.host_pages);
+  for (std::uint64_t r = 0; r < p.run_count; ++r) {
+    const PageRun& run = p.runs[r];
+    const std::uint64_t device_first = p.to_device ? run.target_first : run.source_first;
+    const std::uint64_t host_first = p.to_device ? run.source_first : run.target_first;
+    const BoxGrid grid = box_grid(pieces, run.pages, p.layer_end - p.layer_begin);
+    for (std::uint64_t i = 0; i < grid.boxes(); ++i) {
+      boxes.push_back(grid.box(i, device_first * pieces.device_page + p.layer_begin * pieces.layer.device_stride,
+                               host_first * pieces.host_page + p.layer_begin * pieces.layer.host_stride));
+    }
+  }
+}
+
 void copy_pieces(const TransferParams& params) {
   for_pieces(params, Copy{params.device, params.host, params.to_device});
+}
+
+void copy_boxes(const TransferParams& params) {
+  const Copy copy{params.device, params.host, params.to_device};
+  std::vector<Box> boxes;
+  expand_boxes(params, boxes);
+  for (const Box& box : boxes) {
+    for (std::uint64_t slice = 0; slice < box.depth; ++slice) {
+      for (std::uint64_t row = 0; row < box.height; ++row) {
+        copy(box.device_at + slice * box.device_slice + row * box.device_pitch,
+             box.host_at + slice * box.host_slice + row * box.host_pitch, box.width);
+      }
+    }
+  }
 }
 
 void copy_rows(const TransferParams& params) {

@@ -1,12 +1,14 @@
 // Moves whole KV pages between a layer_first device pool and a host pool in any of the four layouts
-// (policy/layout.hpp states their shapes), a range of layers at a time. Three ways, one a path of a Plan; each
+// (policy/layout.hpp states their shapes), a range of layers at a time. Four ways, one a path of a Plan; each
 // leaves the same bytes. Nothing here can fail: the caller keeps slots within their pools, and nobody else
 // touches these pages meanwhile.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "policy/boxes.hpp"
 #include "policy/layout.hpp"
 
 namespace kvtwin {
@@ -24,11 +26,26 @@ struct TransferParams {
   std::uint32_t layer_begin = 0, layer_end = 0;
 };
 
+// ---- what a copy engine is given ---------------------------------------------------------------------------
+
+struct PieceCopy {
+  std::uint64_t device_at = 0, host_at = 0;  // bytes from each pool's start
+  std::uint64_t bytes = 0;
+};
+
+// Appends one copy a piece that is contiguous on both sides, joined over a run's pages where the layout lets it.
+void expand_pieces(const TransferParams& params, std::vector<PieceCopy>& pieces);
+
+// Appends the same bytes as strided copies, as few as the layout lets it.
+void expand_boxes(const TransferParams& params, std::vector<Box>& boxes);
+
 // ---- CPU twins ---------------------------------------------------------------------------------------------
 
-// What a copy engine does: one memcpy a piece that is contiguous on both sides, joined over a run's pages where
-// the layout lets it.
+// Each of expand_pieces by a memcpy.
 void copy_pieces(const TransferParams& params);
+
+// Each row of each of expand_boxes by a memcpy.
+void copy_boxes(const TransferParams& params);
 
 // What a copy kernel does: one copy a token's row of one layer and plane, or a head's part of it where the layout
 // breaks rows up.

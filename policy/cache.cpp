@@ -613,7 +613,6 @@ void Cache::submit(Lanes& lanes, Direction direction) {
     sources_.push_back(move.source);
     targets_.push_back(move.target);
   }
-  runs_.clear();
   join_runs(sources_, targets_, runs_);
   TransferOperation operation;
   operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;

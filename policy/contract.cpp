@@ -31,11 +31,13 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   if (const BrokenTerm broken = judge_side(transfer); broken != nullptr) return broken;
   std::size_t at = 0;
   for (const PageRun& run : plan.runs) {
-    if (run.pages > transfer.pages.size() - at) return "a plan's runs are the page moves, in order";
+    if (run.pages == 0 || run.pages > transfer.pages.size() - at) return "a plan's runs are the page moves, in order";
+    const bool descends = transfer.pages[at].source != run.source_first;
     for (std::uint32_t i = 0; i < run.pages; ++i, ++at) {
       const PageMove& move = transfer.pages[at];
+      const std::uint32_t place = descends ? run.pages - 1 - i : i;
       if (move.source == kNoSlot || move.target == kNoSlot) return "a page moves from a slot to a slot";
-      if (move.source != run.source_first + i || move.target != run.target_first + i) {
+      if (move.source != run.source_first + place || move.target != run.target_first + place) {
         return "a plan's runs are the page moves, in order";
       }
     }

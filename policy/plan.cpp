@@ -32,11 +32,20 @@ void set_path(Plan& plan, TransferPath path) {
 
 void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs) {
   KV_CHECK(source.size() == target.size(), "every page has a source and a target");
+  runs.clear();
+  bool descends = false;  // the last run does
   for (std::size_t i = 0; i < source.size(); ++i) {
     if (!runs.empty()) {
       PageRun& last = runs.back();
-      if (source[i] == last.source_first + last.pages && target[i] == last.target_first + last.pages) {
+      if ((last.pages == 1 || !descends) && source[i] == last.source_first + last.pages &&
+          target[i] == last.target_first + last.pages) {
         ++last.pages;
+        descends = false;
+        continue;
+      }
+      if ((last.pages == 1 || descends) && source[i] + 1 == last.source_first && target[i] + 1 == last.target_first) {
+        last = {source[i], target[i], last.pages + 1};
+        descends = true;
         continue;
       }
     }

@@ -42,8 +42,8 @@ struct PlannerLimits {
   Bytes copy_engine_min_d2h = 16 * 1024;
 };
 
-// Appends runs of neighbouring slots, in the given order; the first may lengthen the last run already there.
-// `source` and `target` have equal length.
+// Fills `runs` with the longest runs of pages that are neighbours on both sides, ascending or descending, in the given
+// order. `source` and `target` have equal length.
 void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs);
 
 // `runs` is borrowed by the returned plan.

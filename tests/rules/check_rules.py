@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "traces": rf"traces/|{PUBLIC_POLICY}",
     "sim": rf"sim/|{PUBLIC_POLICY}|models/",
     "impl": rf"impl/|{PUBLIC_POLICY}|models/|kernels/",
-    "kernels": r"kernels/|policy/layout\.hpp",
+    "kernels": r"kernels/|policy/(layout|boxes)\.hpp",
     "cli": r"",
     "tests": r"",
 }

@@ -107,6 +107,7 @@ void check_seed(std::uint64_t seed) {
       const Pools expected = after(layer_begin, layer_end, copy_slowly);
       ASSERT_TRUE(after(layer_begin, layer_end, copy_pieces) == expected);
       ASSERT_TRUE(after(layer_begin, layer_end, copy_rows) == expected);
+      ASSERT_TRUE(after(layer_begin, layer_end, copy_boxes) == expected);
       if (layout == Layout::layer_first) continue;
       const Pools all = after(0, shape.layers, copy_slowly);
       const std::uint64_t staging_pages = rng.between(1, count);

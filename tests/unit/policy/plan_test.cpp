@@ -13,21 +13,27 @@ constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::
 constexpr PlannerLimits kNever{~Bytes{0}, ~Bytes{0}};
 constexpr PlannerLimits kAlways{0, 0};
 
-TEST(JoinRuns, JoinsOnlyAscendingNeighboursOfBothSides) {
-  std::vector<PageRun> runs;
-  const std::vector<SlotId> source = {4, 5, 6, 7, 6, 5, 0, 1, 9};
-  const std::vector<SlotId> target = {1, 2, 3, 8, 9, 10, 20, 21, 22};
+std::vector<PageRun> joined(const std::vector<SlotId>& source, const std::vector<SlotId>& target) {
+  std::vector<PageRun> runs = {{1, 2, 3}};  // of another transfer
   join_runs(source, target, runs);
-  const std::vector<PageRun> expected = {{4, 1, 3}, {7, 8, 1}, {6, 9, 1}, {5, 10, 1}, {0, 20, 2}, {9, 22, 1}};
-  EXPECT_EQ(runs, expected);
+  return runs;
 }
 
-TEST(JoinRuns, GoesOnWithTheLastRun) {
-  std::vector<PageRun> runs = {{4, 1, 3}};
-  join_runs(std::vector<SlotId>{7, 9}, std::vector<SlotId>{4, 5}, runs);
-  EXPECT_EQ(runs, (std::vector<PageRun>{{4, 1, 4}, {9, 5, 1}}));
-  join_runs({}, {}, runs);
-  EXPECT_EQ(runs.size(), 2u);
+TEST(JoinRuns, JoinsNeighboursOfBothSides) {
+  EXPECT_EQ(joined({4, 5, 6, 7, 6, 5, 0, 1, 9}, {1, 2, 3, 8, 9, 10, 20, 21, 22}),
+            (std::vector<PageRun>{{4, 1, 3}, {7, 8, 1}, {6, 9, 1}, {5, 10, 1}, {0, 20, 2}, {9, 22, 1}}));
+  EXPECT_EQ(joined({}, {}), std::vector<PageRun>{});
+}
+
+TEST(JoinRuns, JoinsWhatDescendsOnBothSides) {
+  EXPECT_EQ(joined({9, 8, 7, 3, 2}, {6, 5, 4, 1, 2}), (std::vector<PageRun>{{7, 4, 3}, {3, 1, 1}, {2, 2, 1}}));
+  EXPECT_EQ(joined({1, 0}, {1, 0}), (std::vector<PageRun>{{0, 0, 2}}));
+}
+
+// A run goes one way: whoever has moved so many of its pages has moved the first so many.
+TEST(JoinRuns, TurnsWithANewRun) {
+  EXPECT_EQ(joined({5, 6, 4, 3}, {5, 6, 4, 3}), (std::vector<PageRun>{{5, 5, 2}, {3, 3, 2}}));
+  EXPECT_EQ(joined({6, 5, 7}, {6, 5, 7}), (std::vector<PageRun>{{5, 5, 2}, {7, 7, 1}}));
 }
 
 TEST(JoinRuns, RefusesUnequalLists) {
