@@ -1,0 +1,197 @@
+// Every shape the field has, and some it hasn't: what a copy engine is given for a transfer covers exactly its pages'
+// bytes, each once, and takes each from where byte_offset says it lies to where it belongs. No memory is touched, so
+// that pools may be of any size.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/transfer.hpp"
+#include "policy/plan.hpp"
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head};
+
+struct Interval {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// Where a head row lies in a layer_first pool.
+KvIndex index_at(const KvShape& s, std::uint64_t pool_pages, std::uint64_t offset) {
+  KvIndex i;
+  i.head = static_cast<std::uint32_t>(offset / s.head_bytes % s.heads);
+  const std::uint64_t token = offset / s.row_bytes();
+  const std::uint64_t tokens = pool_pages * s.page_tokens;
+  i.token = static_cast<std::uint32_t>(token % tokens % s.page_tokens);
+  i.page = token % tokens / s.page_tokens;
+  i.layer = static_cast<std::uint32_t>(token / tokens % s.layers);
+  i.plane = static_cast<std::uint32_t>(token / tokens / s.layers);
+  return i;
+}
+
+std::vector<PieceCopy> rows_of(const std::vector<Box>& boxes) {
+  std::vector<PieceCopy> rows;
+  for (const Box& box : boxes) {
+    for (std::uint64_t slice = 0; slice < box.depth; ++slice) {
+      for (std::uint64_t row = 0; row < box.height; ++row) {
+        rows.push_back({box.device_at + slice * box.device_slice + row * box.device_pitch,
+                        box.host_at + slice * box.host_slice + row * box.host_pitch, box.width});
+      }
+    }
+  }
+  return rows;
+}
+
+// Disjoint, and of so many bytes.
+void expect_partition(std::vector<Interval> intervals, std::uint64_t bytes) {
+  std::ranges::sort(intervals, {}, &Interval::begin);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < intervals.size(); ++i) {
+    sum += intervals[i].end - intervals[i].begin;
+    if (i == 0) continue;
+    ASSERT_LE(intervals[i - 1].end, intervals[i].begin) << "two copies share bytes";
+  }
+  ASSERT_EQ(sum, bytes);
+}
+
+void check_copies(const TransferParams& p, const std::vector<PieceCopy>& copies) {
+  const KvShape& s = p.shape;
+  std::vector<std::uint64_t> host_page(p.device_pages, ~std::uint64_t{0});
+  std::uint64_t pages = 0;
+  for (std::uint64_t r = 0; r < p.run_count; ++r) {
+    for (std::uint32_t i = 0; i < p.runs[r].pages; ++i, ++pages) {
+      host_page[p.runs[r].target_first + i] = p.runs[r].source_first + i;
+    }
+  }
+  std::vector<Interval> on_device, on_host;
+  for (const PieceCopy& copy : copies) {
+    on_device.push_back({copy.device_at, copy.device_at + copy.bytes});
+    on_host.push_back({copy.host_at, copy.host_at + copy.bytes});
+    // Its first and its last head row: between them both sides are contiguous.
+    ASSERT_EQ(copy.bytes % s.head_bytes, 0U);
+    for (const std::uint64_t at : {std::uint64_t{0}, copy.bytes - s.head_bytes}) {
+      KvIndex i = index_at(s, p.device_pages, copy.device_at + at);
+      ASSERT_TRUE(i.layer >= p.layer_begin && i.layer < p.layer_end);
+      i.page = host_page[i.page];
+      ASSERT_NE(i.page, ~std::uint64_t{0}) << "of a page that doesn't move";
+      ASSERT_EQ(byte_offset(p.host_layout, s, p.host_pages, i), copy.host_at + at);
+    }
+  }
+  const std::uint64_t bytes = pages * s.page_bytes() / s.layers * (p.layer_end - p.layer_begin);
+  ASSERT_NO_FATAL_FAILURE(expect_partition(std::move(on_device), bytes));
+  ASSERT_NO_FATAL_FAILURE(expect_partition(std::move(on_host), bytes));
+}
+
+void check_boxes(const std::vector<Box>& boxes, std::size_t pieces) {
+  ASSERT_LE(boxes.size(), pieces);
+  for (const Box& box : boxes) {
+    ASSERT_GT(box.width * box.height * box.depth, 0U);
+    for (const auto& [pitch, slice] :
+         {std::pair{box.device_pitch, box.device_slice}, {box.host_pitch, box.host_slice}}) {
+      ASSERT_GE(pitch, box.width);
+      ASSERT_TRUE(pitch <= kMostPitch || box.height == 1);
+      ASSERT_EQ(slice % pitch, 0U);
+      ASSERT_GE(slice / pitch, box.height);
+    }
+  }
+}
+
+// Pairs of a host slot and a device slot.
+struct Slots {
+  const char* name;
+  std::vector<SlotId> host, device;
+};
+
+std::vector<Slots> slot_sets(Splitmix& rng, SlotId pool) {
+  std::vector<SlotId> up(pool), down, drawn;
+  std::iota(up.begin(), up.end(), SlotId{0});
+  down.assign(up.rbegin(), up.rend());
+  drawn = up;
+  for (std::size_t i = drawn.size(); i > 1; --i) std::swap(drawn[i - 1], drawn[rng.below(i)]);
+  std::vector<SlotId> gaps;
+  for (SlotId i = 0; i < pool; i += 2) gaps.push_back(i);
+  return {{"none", {}, {}},       {"one", {pool - 1}, {0}}, {"ascending", up, up}, {"descending", down, down},
+          {"crossing", up, down}, {"drawn", drawn, up},     {"gaps", gaps, gaps},  {"drawn alike", drawn, drawn}};
+}
+
+void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
+  constexpr SlotId kPages = 5;
+  const std::vector<Slots> sets = slot_sets(rng, kPages);
+  const bool large = shape.page_bytes() / piece_grid(layout, shape, 1, 1).piece_bytes > 40'000;  // of one page, then
+  const Slots& slots = sets[large ? 1 : rng.below(sets.size())];
+  SCOPED_TRACE(std::to_string(shape.heads) + " x " + std::to_string(shape.head_bytes) + " bytes, pages of " +
+               std::to_string(shape.page_tokens) + ", layers " + std::to_string(shape.layers) + ", layout " +
+               std::to_string(static_cast<int>(layout)) + ", slots " + slots.name);
+  std::vector<PageRun> runs;
+  join_runs(slots.host, slots.device, runs);
+  TransferParams params;
+  params.shape = shape;
+  params.device_pages = kPages + rng.below(2) * 3'000'000;  // rows of a layer lie beyond 2^31 bytes, too
+  params.host_pages = kPages + rng.below(2) * 3'000'000;
+  params.host_layout = layout;
+  params.runs = runs.data();
+  params.run_count = runs.size();
+  params.layer_end = shape.layers;
+  if (rng.chance(50)) {
+    params.layer_begin = static_cast<std::uint32_t>(rng.below(shape.layers));
+    params.layer_end = static_cast<std::uint32_t>(rng.between(params.layer_begin, shape.layers));
+  }
+  std::vector<PieceCopy> pieces;
+  expand_pieces(params, pieces);
+  ASSERT_NO_FATAL_FAILURE(check_copies(params, pieces));
+  std::vector<Box> boxes;
+  expand_boxes(params, boxes);
+  ASSERT_NO_FATAL_FAILURE(check_boxes(boxes, pieces.size()));
+  ASSERT_NO_FATAL_FAILURE(check_copies(params, rows_of(boxes)));
+}
+
+TEST(Geometry, CopiesCoverTheirPagesOnceAndRight) {
+  Splitmix rng(7);
+  // heads, bytes of one: rows of 8, 16, 64, 128, 512, 576, 656, 1152, 2048, 4096, 4680 and 257 bytes
+  constexpr std::pair<std::uint32_t, std::uint32_t> kRows[] = {{1, 8},   {2, 8},    {4, 16},  {1, 128},
+                                                               {2, 256}, {1, 576},  {1, 656}, {1, 1152},
+                                                               {8, 256}, {16, 256}, {9, 520}, {1, 257}};
+  for (const auto& [heads, head_bytes] : kRows) {
+    for (const std::uint32_t page_tokens : {1U, 2U, 16U, 32U, 64U, 128U}) {
+      for (const std::uint32_t layers : {1U, 2U, 61U, 80U}) {
+        const std::uint32_t planes = heads > 1 ? 2 : 1;  // one head: a latent
+        for (const Layout layout : kLayouts) {
+          check_shape(rng, {layers, planes, heads, head_bytes, page_tokens}, layout);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// What the boxes are for: one a page, or a run, where a copy a piece would be hundreds.
+TEST(Geometry, BoxesAreFew) {
+  const KvShape llama{32, 2, 8, 256, 16};
+  const std::vector<PageRun> runs = {{0, 7, 3}, {9, 2, 1}};
+  const auto boxes = [&](Layout layout, std::uint64_t pool) {
+    TransferParams params;
+    params.shape = llama;
+    params.device_pages = params.host_pages = pool;
+    params.host_layout = layout;
+    params.runs = runs.data();
+    params.run_count = runs.size();
+    params.layer_end = llama.layers;
+    std::vector<Box> all;
+    expand_boxes(params, all);
+    return all.size();
+  };
+  EXPECT_EQ(boxes(Layout::layer_first, 100), 2U);
+  EXPECT_EQ(boxes(Layout::page_first_direct, 100), 4U);
+  EXPECT_EQ(boxes(Layout::page_first, 100), 32U + 16U);
+  // A layer of so large a pool is more than a pitch may be: pages and planes are gathered, where there are several.
+  EXPECT_EQ(boxes(Layout::layer_first, 100'000), 2 * 64U);
+  EXPECT_EQ(boxes(Layout::page_first_direct, 100'000), 32U + 64U);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
