@@ -71,21 +71,25 @@ void note(const Simulated& real, Happened& happened) {
   }
 }
 
-// The first fills folder and server. Then there is much to be fetched, on one rank slowly.
+// The first fills folder and server. Then there is much to be fetched, on one rank slowly: from the server alone, which
+// has room for all, and from both, while the server loses pages for want of room.
 TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
   const Folder folder;
-  // A little more than what it takes when it is empty.
-  const RedisProcess server({"--maxmemory", "1300kb", "--maxmemory-policy", "allkeys-lru"});
+  const RedisProcess server({"--maxmemory-policy", "allkeys-lru"});
   const Settings settings = four_tiers(folder, server, 1);
+  const Settings slowed =
+      settings + Settings{"cache.write_policy=write_back", "real.slow_factor=100", "real.slow_rank=1"};
   Happened happened;
   note(serve(folder, settings), happened);
   for (const char* rank : {"disk/rank0", "disk/rank1"}) EXPECT_FALSE(fs::is_empty(folder / rank)) << rank;
-  for (const char* policy : {"best_effort", "wait_complete", "timeout"}) {
+  note(serve(folder,
+             slowed + Settings{"cache.prefetch_policy=wait_complete", "tiers.disk.path=" + (folder / "empty disk")}),
+       happened);
+  // A little more than what it takes when it is empty.
+  EXPECT_EQ(server.ask("CONFIG SET maxmemory 1300kb").substr(0, 3), "+OK");
+  for (const char* policy : {"best_effort", "timeout"}) {
     SCOPED_TRACE(policy);
-    note(
-        serve(folder, settings + Settings{std::string("cache.prefetch_policy=") + policy,
-                                          "cache.write_policy=write_back", "real.slow_factor=100", "real.slow_rank=1"}),
-        happened);
+    note(serve(folder, slowed + Settings{std::string("cache.prefetch_policy=") + policy}), happened);
   }
   happened["evicted from remote"] = server.evicted();
   for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
