@@ -29,32 +29,34 @@ struct VectorOf<1> {
   using Type = unsigned char;
 };
 
-// From GPU memory that nothing writes while the kernel runs: by the read-only path, which leaves L1 to others.
-// (Volatile, for else the compiler moves loads down to the stores that use them.)
+// From GPU memory that nothing writes while the kernel runs: leaves L1 to others. Not by the read-only path (.nc),
+// though it would be legal: ptxas moves such loads down to the stores that use them, and one after the other is on its
+// way instead of eight. It must not move these over a store.
 template <typename Vector>
 __device__ inline Vector load_settled(const std::byte* at) {
   const auto address = __cvta_generic_to_global(at);
   if constexpr (sizeof(Vector) == 16) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(address));
+                 : "l"(address)
+                 : "memory");
     return v;
   } else if constexpr (sizeof(Vector) == 8) {
     uint2 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address));
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address) : "memory");
     return v;
   } else if constexpr (sizeof(Vector) == 4) {
     std::uint32_t v;
-    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(address));
+    asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
     return v;
   } else if constexpr (sizeof(Vector) == 2) {
     std::uint16_t v;
-    asm volatile("ld.global.nc.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(address));
+    asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(address) : "memory");
     return v;
   } else {
     std::uint16_t v;
-    asm volatile("ld.global.nc.L1::no_allocate.u8 %0, [%1];" : "=h"(v) : "l"(address));
+    asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=h"(v) : "l"(address) : "memory");
     return static_cast<Vector>(v);
   }
 }
