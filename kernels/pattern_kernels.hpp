@@ -1,0 +1,56 @@
+// Launches the kernels that write and check page_pattern.hpp's bytes in pages given by an index array. As in
+// row_kernels.hpp, each launcher checks its arguments, launches on `stream` and returns without waiting:
+// cudaErrorInvalidValue for pages that make no sense, cudaSuccess without a launch where there are none.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/row_kernels.hpp"
+
+namespace kvtwin {
+
+// Nothing here is owned. All pointers are to memory that a kernel can reach. Pages outside the pool are left out.
+struct PatternPages {
+  KvShape shape;              // a block of one plane and layer, page_tokens * row_bytes, has less than 2^32 bytes
+  std::byte* pool = nullptr;  // layout's shape, of pool_pages pages
+  // Instead of `pool`, as RowTransfer's; layer_first only.
+  std::byte* const* blocks = nullptr;
+  std::uint32_t block_alignment = 1;
+  std::uint64_t pool_pages = 0;
+  Layout layout = Layout::layer_first;
+  const void* pages = nullptr;          // [count] of index_type
+  const std::uint64_t* keys = nullptr;  // [count][4]
+  IndexType index_type = IndexType::int64;
+  std::uint64_t count = 0;
+  std::uint32_t layer_begin = 0, layer_end = 0;
+};
+
+// What a check finds.
+struct PatternFaults {
+  std::uint64_t wrong = 0;           // bytes
+  std::uint64_t first = UINT64_MAX;  // the first of them, as wrong_byte() reads it
+};
+
+struct WrongByte {
+  std::uint64_t index = 0;  // into `pages`
+  std::uint32_t plane = 0, layer = 0;
+  std::uint64_t offset = 0;  // in the block
+};
+
+// first != UINT64_MAX.
+KV_HD constexpr WrongByte wrong_byte(const KvShape& shape, std::uint64_t first) {
+  const std::uint64_t block_bytes = shape.row_bytes() * shape.page_tokens;
+  const std::uint64_t block = first / block_bytes;
+  return {block / shape.layers / shape.planes, static_cast<std::uint32_t>(block / shape.layers % shape.planes),
+          static_cast<std::uint32_t>(block % shape.layers), first % block_bytes};
+}
+
+cudaError_t launch_fill_pattern(const PatternPages& pages, const LaunchLimits& limits, cudaStream_t stream);
+
+// faults: GPU memory, overwritten.
+cudaError_t launch_check_pattern(const PatternPages& pages, PatternFaults* faults, const LaunchLimits& limits,
+                                 cudaStream_t stream);
+
+}  // namespace kvtwin

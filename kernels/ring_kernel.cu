@@ -1,0 +1,169 @@
+// A warp loads segments into a ring of stages in shared memory by bulk copies, another stores them from there by bulk
+// copies; no byte passes through a register. A segment is one bulk copy each way; a stage holds as many as fit.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "kernels/row_kernels.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint32_t kStageBytes = 32 * 1024;
+constexpr std::uint32_t kMostStages = 6;
+constexpr std::uint32_t kThreads = 2 * kWarpLanes;  // the loading warp, the storing warp
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+__device__ inline std::uint32_t shared_address(const void* at) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+}
+
+__device__ inline void barrier_init(std::uint64_t* barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+
+__device__ inline void barrier_arrive(std::uint64_t* barrier) {
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.release.cta.shared::cta.b64 state, [%0]; }" ::"r"(shared_address(barrier))
+      : "memory");
+}
+
+// The phase ends only when `bytes` more have come.
+__device__ inline void barrier_expect(std::uint64_t* barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+
+// Waits for the end of the barrier's phase of this parity. Before the first one ends, the one before it counts as over.
+__device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity) {
+  std::uint32_t over = 0;
+  while (over == 0) {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  }
+}
+
+__device__ inline void bulk_load(std::byte* shared, const std::byte* global, std::uint32_t bytes,
+                                 std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(shared)),
+               "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+__device__ inline void bulk_store(std::byte* global, const std::byte* shared, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(global)),
+               "r"(shared_address(shared)), "r"(bytes)
+               : "memory");
+}
+
+// Calls copy(address, place in the stage, bytes) for this lane's segments of a stage.
+template <typename Copy>
+__device__ inline void lane_segments(const RowTransfer& t, const RowPlan& plan, std::uint64_t batch,
+                                     std::uint32_t in_stage, const Copy& copy) {
+  for (std::uint32_t i = threadIdx.x % kWarpLanes; i < in_stage; i += kWarpLanes) {
+    const std::uint64_t number = batch * in_stage + i;
+    if (number >= plan.segments) return;
+    const Segment segment = segment_at(plan, t.shape, number);
+    const SegmentAddress at = address_of(t, plan, segment);
+    if (at.source != nullptr) {
+      copy(at, i * static_cast<std::uint32_t>(plan.segment_bytes), static_cast<std::uint32_t>(segment.bytes));
+    }
+  }
+}
+
+#endif
+
+__global__ void __launch_bounds__(kThreads)
+    ring(const __grid_constant__ RowTransfer t, const __grid_constant__ RowPlan plan, std::uint32_t stages) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) std::byte ring_bytes[];  // [stages][kStageBytes]
+  __shared__ std::uint64_t full[kMostStages], empty[kMostStages];
+  if (threadIdx.x == 0) {
+    for (std::uint32_t i = 0; i < stages; ++i) {
+      barrier_init(&full[i], 1);
+      barrier_init(&empty[i], 1);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  const std::uint32_t in_stage = kStageBytes / static_cast<std::uint32_t>(plan.segment_bytes);
+  const std::uint64_t batches = (plan.segments + in_stage - 1) / in_stage;
+  const bool first_lane = threadIdx.x % kWarpLanes == 0;
+  std::uint32_t stage = 0, parity = 0;
+  const auto next_stage = [&] {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  };
+  if (threadIdx.x < kWarpLanes) {
+    for (std::uint64_t batch = blockIdx.x; batch < batches; batch += gridDim.x) {
+      barrier_wait(&empty[stage], parity ^ 1);
+      std::byte* place = ring_bytes + stage * kStageBytes;
+      lane_segments(t, plan, batch, in_stage, [&](const SegmentAddress& at, std::uint32_t skip, std::uint32_t bytes) {
+        barrier_expect(&full[stage], bytes);
+        bulk_load(place + skip, at.source, bytes, &full[stage]);
+      });
+      __syncwarp();  // every lane expects its bytes before the phase may end
+      if (first_lane) barrier_arrive(&full[stage]);
+      next_stage();
+    }
+  } else {
+    std::uint32_t before = stages;  // the stage that was stored before this one
+    for (std::uint64_t batch = blockIdx.x; batch < batches; batch += gridDim.x) {
+      barrier_wait(&full[stage], parity);
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      const std::byte* place = ring_bytes + stage * kStageBytes;
+      lane_segments(t, plan, batch, in_stage, [&](const SegmentAddress& at, std::uint32_t skip, std::uint32_t bytes) {
+        bulk_store(at.target, place + skip, bytes);
+      });
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+      if (before != stages) {
+        asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");  // all but this stage's are read
+        __syncwarp();
+        if (first_lane) barrier_arrive(&empty[before]);
+      }
+      before = stage;
+      next_stage();
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  }
+#else
+  __trap();
+#endif
+}
+
+}  // namespace
+
+cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaStream_t stream) {
+  if (!valid(t) || limits.ctas == 0) return cudaErrorInvalidValue;
+  if (empty(t)) return cudaSuccess;
+  if (!ring_fits(t)) return cudaErrorInvalidValue;
+  int device = 0, major = 0, shared = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error != cudaSuccess) return error;
+  const std::uint32_t barriers = 2 * kMostStages * sizeof(std::uint64_t);
+  const std::uint32_t room = (static_cast<std::uint32_t>(std::max(shared, 1024)) - barriers) / kStageBytes;
+  const std::uint32_t stages = std::min(kMostStages, room);
+  if (major < 9 || stages < 2) return cudaErrorNotSupported;
+  const std::uint32_t ring_bytes = stages * kStageBytes;
+  error = cudaFuncSetAttribute(ring, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(ring_bytes));
+  if (error != cudaSuccess) return error;
+  const RowPlan plan = ring_plan(t, kStageBytes);
+  const std::uint64_t in_stage = kStageBytes / plan.segment_bytes;
+  const std::uint64_t batches = (plan.segments + in_stage - 1) / in_stage;
+  const auto ctas = static_cast<unsigned>(std::min<std::uint64_t>(limits.ctas, batches));
+  ring<<<ctas, kThreads, ring_bytes, stream>>>(t, plan, stages);
+  return cudaGetLastError();
+}
+
+}  // namespace kvtwin
