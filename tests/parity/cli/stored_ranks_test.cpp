@@ -106,12 +106,15 @@ TEST(StoredRanks, OneWritesALatentForAll) {
                  "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 32, "torch_dtype": "bfloat16",
                  "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
                  "q_lora_rank": null})");
-  const Simulated real = serve(folder, settings);
-  EXPECT_GT(real.tokens("hit_remote"), 0U);
-  const Json& storage = real.report.at("real").at("storage");
-  // Both ranks' counts together: what one has set, two have got; and nobody has found it there already.
-  EXPECT_EQ(storage.at("remote").at("set_pages").get<std::uint64_t>(), server.keys());
-  EXPECT_GE(storage.at("remote").at("got_pages").get<std::uint64_t>() * 16, 2 * real.tokens("hit_remote"));
+  // Both ranks' counts together: what one has set, two get; and nobody has found it there already.
+  const auto remote_pages = [](const Simulated& real, const char* what) {
+    return real.report.at("real").at("storage").at("remote").at(what).get<std::uint64_t>();
+  };
+  const std::uint64_t set = remote_pages(serve(folder, settings), "set_pages");
+  EXPECT_EQ(set, server.keys());
+  const Simulated again = serve(folder, settings + Settings{"tiers.disk.path=" + (folder / "empty disk")});
+  EXPECT_GT(again.tokens("hit_remote"), 0U);
+  EXPECT_GE(remote_pages(again, "got_pages") * 16, 2 * again.tokens("hit_remote"));
   // Each rank's disk has a copy of its own.
   for (const char* rank : {"disk/rank0", "disk/rank1"}) EXPECT_FALSE(fs::is_empty(folder / rank)) << rank;
 }
