@@ -63,9 +63,8 @@ struct BoxGrid {
 KV_HD constexpr bool makes_boxes(const BoxGrid& grid, int height, int depth) {
   if (height == BoxGrid::kNone) return depth == BoxGrid::kNone;
   const BoxGrid::Axis& rows = grid.axes[height];
-  for (const std::uint64_t pitch : {rows.device_stride, rows.host_stride}) {
-    if (pitch < grid.width || pitch > kMostPitch) return false;
-  }
+  const auto fits = [&](std::uint64_t pitch) { return pitch >= grid.width && pitch <= kMostPitch; };
+  if (!fits(rows.device_stride) || !fits(rows.host_stride)) return false;
   if (depth == BoxGrid::kNone) return true;
   const BoxGrid::Axis& slices = grid.axes[depth];
   return depth != height && slices.device_stride % rows.device_stride == 0 &&
