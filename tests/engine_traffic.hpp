@@ -79,13 +79,13 @@ inline EngineConfig random_engine(Splitmix& rng) {
 inline EngineConfig random_real_engine(Splitmix& rng, std::size_t ranks) {
   EngineConfig config = random_engine(rng);
   config.ranks = static_cast<std::uint32_t>(ranks);
-  config.shape.layers = static_cast<std::uint32_t>(rng.between(1, 3));
+  config.shape.layers = static_cast<std::uint32_t>(rng.between(1, 4));
   config.shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
-  config.shape.heads = static_cast<std::uint32_t>(rng.between(1, 2));
-  config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 20));
+  config.shape.heads = static_cast<std::uint32_t>(rng.between(1, 3));
+  config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 40));
   config.host_layout = static_cast<Layout>(rng.below(4));
   config.io = static_cast<IoBackend>(rng.below(3));
-  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;
+  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;  // admits more than fits: retractions
   return config;
 }
 

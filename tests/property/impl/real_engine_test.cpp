@@ -86,16 +86,7 @@ std::array<std::uint64_t, 12> counts_of(const FaultCounts& c) {
 
 void serve(std::uint64_t seed, Faults faults, Stores& stores, Happened& happened) {
   Splitmix rng(mix(seed));
-  EngineConfig config = random_engine(rng);
-  config.ranks = 1;
-  config.shape.layers = static_cast<std::uint32_t>(rng.between(1, 4));
-  config.shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
-  config.shape.heads = static_cast<std::uint32_t>(rng.between(1, 3));
-  config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 40));
-  config.host_layout = static_cast<Layout>(rng.below(4));
-  config.io = static_cast<IoBackend>(rng.below(3));
-  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;  // admits more than fits: retractions
-
+  EngineConfig config = random_real_engine(rng, 1);
   draw_storage(rng, config);
   config.storage_space = storage_space({.model = "real"});
 
