@@ -409,6 +409,7 @@ Setup make_setup(const Experiment& e) {
   setup.engine.ranks = tp;
   configure_draft(e, dtype, setup);
   configure_cache(e, setup.engine);
+  setup.engine.planner = planner_limits(setup.hardware);
   configure_scheduler(e, setup.engine);
   size_tiers(e, setup);
   configure_seats(e, setup);

@@ -44,7 +44,7 @@ struct Field {
 
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 29> kFields{{
+constexpr std::array<Field, 38> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -73,6 +73,15 @@ constexpr std::array<Field, 29> kFields{{
     {"kernel_write", D::rate, &H::kernel_write, 1e12, "1,000 GB/s"},
     {"scatter_rate", D::rate, &H::scatter_rate, 20e12, "20 TB/s"},
     {"staging_bytes", D::bytes, &H::staging_bytes, 16e9, "16 GB"},
+    {"box_row", D::time, &H::box_row, 0.1, "100 ms", false},
+    {"bulk_copies", D::count, &H::bulk_copies, 1, "1", false},
+    {"ring_rate", D::rate, &H::ring_rate, 1e12, "1,000 GB/s", false},
+    {"copy_engine_min_h2d", D::bytes, &H::copy_engine_min_h2d, 1e9, "1 GB", false},
+    {"copy_engine_min_d2h", D::bytes, &H::copy_engine_min_d2h, 1e9, "1 GB", false},
+    {"box_min", D::bytes, &H::box_min, 1e9, "1 GB", false},
+    {"box_min_busy", D::bytes, &H::box_min_busy, 1e9, "1 GB", false},
+    {"kernel_min_pieces", D::count, &H::kernel_min_pieces, 1e9, "1,000,000,000", false},
+    {"window_h2d", D::bytes, &H::window_h2d, 1e12, "1,000 GB", false},
     {"dram_bandwidth", D::rate, &H::dram_bandwidth, 5e12, "5 TB/s"},
 }};
 constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
@@ -196,6 +205,21 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   check_device(spec, kNetwork, ConfigReader(*numbers, file));
   check_device(spec, kGpuDirect, ConfigReader(*numbers, file));
   return spec;
+}
+
+PlannerLimits planner_limits(const HardwareSpec& hardware) {
+  PlannerLimits limits;
+  const auto set = [](auto& limit, double given) {
+    if (given > 0) limit = static_cast<std::uint64_t>(given + 0.5);
+  };
+  set(limits.copy_engine_min_h2d, hardware.copy_engine_min_h2d);
+  set(limits.copy_engine_min_d2h, hardware.copy_engine_min_d2h);
+  set(limits.box_min, hardware.box_min);
+  set(limits.box_min_busy, hardware.box_min_busy);
+  set(limits.kernel_min_pieces, hardware.kernel_min_pieces);
+  set(limits.window_h2d, hardware.window_h2d);
+  limits.bulk_copies = hardware.bulk_copies > 0;
+  return limits;
 }
 
 HardwareSpec hardware_from_file(const std::string& path) { return parse_hardware(read_text(path), path); }

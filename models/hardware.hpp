@@ -6,8 +6,9 @@
 //
 // Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
 // are measurements: models/roofline rounds them once into integers and no double goes further.
-// All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit and inline_rate, and those of storage, by the
-// device: all of the drives', of the network's and its pool's, of GPUDirect's, or none. Left out, they are 0.
+// All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit, inline_rate, box_row, those from bulk_copies
+// to window_h2d, and those of storage, by the device: all of the drives', of the network's and its pool's, of
+// GPUDirect's, or none. Left out, they are 0.
 //
 // Errors: ModelError for an unknown preset or key (the nearest is named), a missing or non-positive number, a
 // unit of another kind, and a number that no machine reaches (lint limits: host link 1,000 GB/s, memory
@@ -21,6 +22,7 @@
 
 #include "models/error.hpp"
 #include "models/geometry.hpp"
+#include "policy/plan.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -65,6 +67,7 @@ struct HardwareSpec {
   double descriptor_d2h = 0;
   double inline_limit = 0;  // host-to-device descriptors shorter than this many bytes are carried by the
   double inline_rate = 0;   // driver at inline_rate; limit 0 = no such cliff
+  double box_row = 0;       // least time of a row of a strided copy; 0 = no less than its bytes'
   // Copy kernels.
   double kernel_launch = 0;
   double kernel_block_rate = 0;  // bytes/s that one thread block sustains over the link
@@ -73,6 +76,13 @@ struct HardwareSpec {
   double kernel_write = 0;       // the most that all blocks write to host memory
   double scatter_rate = 0;       // relayout within device memory, with the blocks in use
   double staging_bytes = 0;      // one staging chunk
+  double bulk_copies = 0;        // 1 = it has them (compute capability 9.0 and later)
+  double ring_rate = 0;          // of a kernel that uses them, all blocks; 0 = as other copy kernels
+  // From where on one way of copying is faster than another, see PlannerLimits; 0 = its default.
+  double copy_engine_min_h2d = 0, copy_engine_min_d2h = 0;  // bytes of a piece
+  double box_min = 0, box_min_busy = 0;                     // bytes of a row
+  double kernel_min_pieces = 0;
+  double window_h2d = 0;  // bytes
 
   // Host memory of one socket, and how many accelerators share it.
   double dram_bandwidth = 0;  // usable
@@ -114,6 +124,8 @@ struct HardwareSpec {
 HardwareSpec parse_hardware(std::string_view json, const std::string& file);
 HardwareSpec hardware_from_file(const std::string& path);
 HardwareSpec hardware_preset(std::string_view name);
+
+PlannerLimits planner_limits(const HardwareSpec& hardware);
 
 // KV bytes that one rank's device memory has room for:
 //   memory_bytes * mem_fraction - weights/tp - activations,

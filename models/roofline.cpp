@@ -99,8 +99,10 @@ TransferCoefficients transfer_coefficients(const HardwareSpec& hw, Direction dir
     t.inline_limit = rounded(hw.inline_limit);
     t.inline_rate = whole_rate(hw.inline_rate);
   }
+  t.box_row_ps = rounded(hw.box_row * 1e12);
   t.launch_ns = rounded(hw.kernel_launch * 1e9);
   t.kernel_rate = whole_rate(std::min(hw.kernel_block_rate * hw.kernel_blocks, up ? hw.kernel_read : hw.kernel_write));
+  t.ring_rate = hw.ring_rate > 0 ? whole_rate(hw.ring_rate) : t.kernel_rate;
   t.scatter_rate = whole_rate(hw.scatter_rate);
   t.staging_bytes = rounded(hw.staging_bytes);
   return t;
@@ -149,13 +151,17 @@ std::uint64_t cap(std::uint64_t rate, const TransferCoefficients& t) {
   return t.link_rate != 0 && rate >= t.link_rate ? 0 : rate;
 }
 
-std::uint64_t engine_rate(const TransferCoefficients& t, Bytes piece) {
-  if (piece == 0) return 0;
-  if (piece < t.inline_limit && t.inline_rate != 0) return cap(t.inline_rate, t);
-  if (t.descriptor_ps == 0) return 0;
-  const Wide rate = Wide{piece} * 1'000'000'000'000U / t.descriptor_ps;
+// Of so many bytes that take at least so long; 0 where the link itself is the limit.
+std::uint64_t rate_of(Bytes bytes, std::uint64_t least_ps, const TransferCoefficients& t) {
+  if (bytes == 0 || least_ps == 0) return 0;
+  const Wide rate = Wide{bytes} * 1'000'000'000'000U / least_ps;
   const auto limited = static_cast<std::uint64_t>(std::min<Wide>(rate, std::numeric_limits<std::uint64_t>::max()));
   return cap(std::max<std::uint64_t>(1, limited), t);
+}
+
+std::uint64_t engine_rate(const TransferCoefficients& t, Bytes piece) {
+  if (piece != 0 && piece < t.inline_limit && t.inline_rate != 0) return cap(t.inline_rate, t);
+  return rate_of(piece, t.descriptor_ps, t);
 }
 
 constexpr Wide kPsPerNs = 1000;
@@ -331,14 +337,22 @@ TransferCost RooflineCost::transfer(const Plan& plan) const {
   const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
   const Wide launch = t.launch_ns * kPsPerNs;
   const Wide engine = t.call_ns * kPsPerNs + Wide{plan.descriptors} * t.gap_ps;
+  const std::uint64_t windowed = rate_of(plan.window / 2, t.call_ns * 1000, t);
   switch (plan.path) {
-    case TransferPath::copy_engine: return {latency(engine), plan.bytes, engine_rate(t, plan.descriptor_bytes)};
+    case TransferPath::copy_engine:
+      return {latency(engine), plan.bytes, slower(windowed, engine_rate(t, plan.descriptor_bytes))};
+    case TransferPath::boxes: {
+      const std::uint64_t by_rows = rate_of(plan.piece_bytes, t.box_row_ps, t);
+      const std::uint64_t by_boxes = rate_of(plan.descriptor_bytes, t.descriptor_ps, t);
+      return {latency(engine), plan.bytes, slower(windowed, slower(by_rows, by_boxes))};
+    }
     case TransferPath::kernel: return {latency(launch), plan.bytes, cap(t.kernel_rate, t)};
+    case TransferPath::ring: return {latency(launch), plan.bytes, cap(t.ring_rate, t)};
     case TransferPath::staged: {
       const Wide last = t.staging_bytes == 0 ? plan.bytes : std::min(plan.bytes, t.staging_bytes);
       const Wide relayout = t.scatter_rate == 0 ? 0 : (last * 1'000'000'000'000U + t.scatter_rate - 1) / t.scatter_rate;
       const std::uint64_t rate = slower(engine_rate(t, plan.descriptor_bytes), cap(t.scatter_rate, t));
-      return {latency(engine + launch + relayout), plan.bytes, rate};
+      return {latency(engine + launch + relayout), plan.bytes, slower(windowed, rate)};
     }
   }
   return {0, plan.bytes, 0};
@@ -378,8 +392,10 @@ std::string to_string(const RooflineCoefficients& c) {
     line(prefix + "link_rate", t.link_rate, "bytes/s");
     line(prefix + "inline_limit", t.inline_limit, "bytes");
     line(prefix + "inline_rate", t.inline_rate, "bytes/s");
+    line(prefix + "box_row", t.box_row_ps, "ps/row");
     line(prefix + "launch", t.launch_ns, "ns");
     line(prefix + "kernel_rate", t.kernel_rate, "bytes/s");
+    line(prefix + "ring_rate", t.ring_rate, "bytes/s");
     line(prefix + "scatter_rate", t.scatter_rate, "bytes/s");
     line(prefix + "staging", t.staging_bytes, "bytes");
   }

@@ -22,9 +22,12 @@
 // Transfers follow what is published of copy engines and copy kernels (sources: models/presets/hardware):
 //   copy_engine  call + descriptors * gap, then bytes at piece / max(least descriptor time, piece / link); short
 //                host-to-device pieces at the driver's inline rate
-//   kernel       launch, then bytes at min(blocks * block rate, what all blocks reach)
+//   boxes        the same by boxes, and no faster than row / least row time; no inline rate
+//   kernel       launch, then bytes at min(blocks * block rate, what all blocks reach); ring: at its own rate
 //   staged       copy engine's latency + launch + relayout of the last chunk, then bytes at
 //                min(copy engine, scatter rate)
+// A plan's window bounds what the copy engine is given at a time: half of it per call, so that one half moves while the
+// next is being submitted. It costs time only where half of it moves faster than a call takes.
 //
 // Storage, all ranks' n objects together, over all drives or NICs of the socket (latency, then bytes at a rate):
 //   get, set     request + one object's latency L, then the slowest of: sequential bandwidth, IOPS, per-object times of
@@ -64,8 +67,10 @@ struct TransferCoefficients {
   std::uint64_t link_rate = 0;      // bytes/s; 0 = not known, nothing is capped by it
   std::uint64_t inline_limit = 0;   // descriptors below this many bytes ...
   std::uint64_t inline_rate = 0;    // ... flow at this many bytes/s
+  std::uint64_t box_row_ps = 0;     // least time of a row of a strided copy
   std::uint64_t launch_ns = 0;      // copy kernel
   std::uint64_t kernel_rate = 0;    // bytes/s
+  std::uint64_t ring_rate = 0;      // bytes/s, of a copy kernel that uses bulk copies
   std::uint64_t scatter_rate = 0;   // bytes/s, relayout in device memory
   std::uint64_t staging_bytes = 0;  // one staging chunk
   friend bool operator==(const TransferCoefficients&, const TransferCoefficients&) = default;

@@ -1,6 +1,6 @@
 // A run of pages as strided copies ("boxes": a 3-D copy of a copy engine): one descriptor in place of many, where the
-// grid of pieces (layout.hpp) has regular strides. The CPU twin and the CUDA copy lists of kernels/ walk them; the
-// planner doesn't choose them yet.
+// grid of pieces (layout.hpp) has regular strides. The planner counts them; the CPU twin and the CUDA copy lists of
+// kernels/ walk them.
 #pragma once
 
 #include <cstdint>

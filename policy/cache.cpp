@@ -597,16 +597,16 @@ void Cache::queue_transfer(NodeId id) {
 
 void Cache::submit_loads() {
   if (loads_.moves.empty()) return;
-  submit(loads_, Direction::host_to_device);
+  submit(loads_, Direction::host_to_device, false);
   gates_.push_back(loads_.transfers.back().id);
 }
 
-void Cache::submit_backups() {
-  if (!backups_.moves.empty()) submit(backups_, Direction::device_to_host);
+void Cache::submit_backups(bool beside_a_pass) {
+  if (!backups_.moves.empty()) submit(backups_, Direction::device_to_host, beside_a_pass);
 }
 
 // All that was queued in one step is one operation, with one acknowledgement.
-void Cache::submit(Lanes& lanes, Direction direction) {
+void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
   sources_.clear();
   targets_.clear();
   for (const PageMove& move : lanes.moves) {
@@ -616,10 +616,12 @@ void Cache::submit(Lanes& lanes, Direction direction) {
   join_runs(sources_, targets_, runs_);
   TransferOperation operation;
   operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
-  operation.plan = plan_transfer(runs_, direction, config_.host_layout, config_.shape, config_.io, config_.planner);
+  PoolPair pools{config_.shape, config_.host_layout, config_.device_pages, config_.host_pages};
+  operation.plan = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
   // One operation for both: what the target's pages and the draft's become can't differ.
   if (config_.draft.layers != 0) {
-    operation.side = plan_transfer(runs_, direction, config_.host_layout, config_.draft, config_.io, config_.planner);
+    pools.shape = config_.draft;
+    operation.side = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
   }
   operation.pages = lanes.moves;
   lanes.queued.id = substrate_.submit(operation);

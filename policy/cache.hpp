@@ -127,9 +127,10 @@ class Cache {
   // A write of `hold` has ended.
   void end_store(std::uint64_t hold);
 
-  // One merged operation each for what was queued; none if nothing was.
+  // One merged operation each for what was queued; none if nothing was. `beside_a_pass`: the GPU computes meanwhile.
+  // (A load's pass waits for it.)
   void submit_loads();
-  void submit_backups();
+  void submit_backups(bool beside_a_pass);
   // Loads not yet complete: the gates of a forward pass.
   std::span<const OperationId> loads_in_flight() const { return gates_; }
 
@@ -221,7 +222,7 @@ class Cache {
   void acknowledge_load(Transfer& transfer);
   std::vector<NodeId> marked_nodes(const Transfer& transfer, bool load) const;
   static OperationId mark_of(const Lanes& lanes) { return OperationId{lanes.marks + 1}; }
-  void submit(Lanes& lanes, Direction direction);
+  void submit(Lanes& lanes, Direction direction, bool busy);
   static std::uint64_t first_failure(const Lanes& lanes);
   void note(EventKind kind, Tier tier, Pages pages, Reason reason = Reason::none,
             OperationId operation = OperationId::none);

@@ -190,7 +190,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
   cache.submit_loads();
   cache.keep_reserve();
-  cache.submit_backups();
+  cache.submit_backups(formed);
   watch_stops(agreed[agreed_time]);
   if (formed) {
     submit_pass();

@@ -4,28 +4,69 @@
 #include <cstddef>
 #include <utility>
 
+#include "policy/boxes.hpp"
 #include "policy/check.hpp"
 #include "policy/mutant.hpp"
 
 namespace kvtwin {
 namespace {
 
-std::uint64_t descriptors_of(const Plan& plan) {
-  const KvShape& shape = plan.shape;
-  const PieceGrid grid = piece_grid(plan.host_layout, shape, 1, 1);
-  switch (plan.path) {
-    case TransferPath::copy_engine: return (grid.joins_pages() ? plan.runs.size() : plan.pages) * grid.pieces();
+constexpr Bytes kBulkBytes = 16;  // bulk copies move multiples of it
+
+class Planner {
+ public:
+  Planner(Plan& plan, const PoolPair& pools)
+      : plan_(plan), grid_(piece_grid(pools.host_layout, pools.shape, pools.device_pages, pools.host_pages)) {}
+
+  void take(TransferPath path) {
+    plan_.path = path;
+    plan_.descriptors = descriptors(path);
+    plan_.descriptor_bytes = share(plan_.descriptors);
+    plan_.piece_bytes = share(pieces());
+  }
+  TransferPath fastest(const PlannerLimits& limits, bool busy) const;
+
+ private:
+  Bytes share(std::uint64_t count) const { return count == 0 ? 0 : (plan_.bytes + count - 1) / count; }
+  std::uint64_t pieces() const { return (grid_.joins_pages() ? plan_.runs.size() : plan_.pages) * grid_.pieces(); }
+  std::uint64_t descriptors(TransferPath path) const;
+
+  Plan& plan_;
+  const PieceGrid grid_;
+};
+
+std::uint64_t Planner::descriptors(TransferPath path) const {
+  const KvShape& shape = plan_.shape;
+  switch (path) {
+    case TransferPath::copy_engine: return pieces();
+    case TransferPath::boxes: {
+      std::uint64_t boxes = 0;
+      for (const PageRun& run : plan_.runs) boxes += box_grid(grid_, run.pages, shape.layers).boxes();
+      return boxes;
+    }
     // A warp takes a token's row of one layer, or less where the layout breaks the row up.
-    case TransferPath::kernel: return plan.bytes / std::min(shape.row_bytes(), grid.piece_bytes);
-    case TransferPath::staged: return plan.runs.size() * shape.planes;
+    case TransferPath::kernel: return plan_.bytes / std::min(shape.row_bytes(), grid_.piece_bytes);
+    // A bulk copy takes a page's piece.
+    case TransferPath::ring: return plan_.pages * grid_.pieces();
+    case TransferPath::staged: return plan_.runs.size() * shape.planes;
   }
   return 0;
 }
 
-void set_path(Plan& plan, TransferPath path) {
-  plan.path = path;
-  plan.descriptors = descriptors_of(plan);
-  plan.descriptor_bytes = plan.descriptors == 0 ? 0 : (plan.bytes + plan.descriptors - 1) / plan.descriptors;
+TransferPath Planner::fastest(const PlannerLimits& limits, bool busy) const {
+  const std::uint64_t count = pieces();
+  const Bytes piece = share(count);
+  const bool up = plan_.direction == Direction::host_to_device;
+  if (piece >= (up ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h) || count < limits.kernel_min_pieces) {
+    return TransferPath::copy_engine;
+  }
+  // Only where a page's bytes lie together on the host can a whole page be moved and laid out afterwards.
+  const bool together = plan_.host_layout != Layout::layer_first;
+  const bool rows_suffice = piece >= (busy && !together ? limits.box_min_busy : limits.box_min);
+  // Strides beyond the copy engine's leave a box for every piece.
+  if (rows_suffice && (busy || !together) && descriptors(TransferPath::boxes) < count) return TransferPath::boxes;
+  if (together) return TransferPath::staged;
+  return limits.bulk_copies && grid_.piece_bytes % kBulkBytes == 0 ? TransferPath::ring : TransferPath::kernel;
 }
 
 }  // namespace
@@ -53,23 +94,23 @@ void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, s
   }
 }
 
-Plan plan_transfer(std::span<const PageRun> runs, Direction direction, Layout host_layout, const KvShape& shape,
-                   IoBackend io, const PlannerLimits& limits) {
-  KV_CHECK(shape.page_bytes() > 0, "a page has bytes");
+Plan plan_transfer(std::span<const PageRun> runs, Direction direction, const PoolPair& pools, IoBackend io,
+                   const PlannerLimits& limits, bool busy) {
+  KV_CHECK(pools.shape.page_bytes() > 0, "a page has bytes");
   Plan plan;
   plan.direction = direction;
-  plan.host_layout = host_layout;
-  plan.shape = shape;
+  plan.host_layout = pools.host_layout;
+  plan.shape = pools.shape;
   plan.runs = runs;
   for (const PageRun& run : runs) plan.pages += run.pages;
-  plan.bytes = plan.pages * shape.page_bytes() / (KV_MUTANT(10) ? shape.planes : 1);
+  plan.bytes = plan.pages * pools.shape.page_bytes() / (KV_MUTANT(10) ? pools.shape.planes : 1);
+  if (direction == Direction::host_to_device) plan.window = limits.window_h2d;
 
-  set_path(plan, io == IoBackend::kernel ? TransferPath::kernel : TransferPath::copy_engine);
-  const Bytes limit = direction == Direction::host_to_device ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h;
-  if (io == IoBackend::automatic && plan.descriptor_bytes < limit) {
-    // Only where a page's bytes lie together on the host can a whole page be moved and laid out afterwards.
-    const bool page_contiguous = host_layout != Layout::layer_first;
-    set_path(plan, page_contiguous ? TransferPath::staged : TransferPath::kernel);
+  Planner planner(plan, pools);
+  switch (io) {
+    case IoBackend::kernel: planner.take(TransferPath::kernel); break;
+    case IoBackend::direct: planner.take(TransferPath::copy_engine); break;
+    case IoBackend::automatic: planner.take(planner.fastest(limits, busy)); break;
   }
   return plan;
 }

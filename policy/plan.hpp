@@ -14,40 +14,64 @@ namespace kvtwin {
 
 enum class TransferPath : std::uint8_t {
   copy_engine,  // one DMA descriptor a contiguous piece
+  boxes,        // one DMA descriptor a box of equally spaced pieces (boxes.hpp)
   kernel,       // SM threads read or write host memory, any piece size
+  ring,         // SMs by bulk copies through shared memory; pieces of 16-byte multiples
   staged,       // whole pages by DMA to or from a device buffer, relaid out by a kernel in device memory
 };
 
-// cache.io: `direct` is copy_engine, `kernel` is kernel, `automatic` picks by piece size.
+// cache.io: `direct` is copy_engine, `kernel` is kernel, `automatic` picks (see plan_transfer).
 enum class IoBackend : std::uint8_t { kernel, direct, automatic };
 
 enum class Direction : std::uint8_t { host_to_device, device_to_host };
 
+// The pools that a transfer goes between, of one rank. The device side is layer_first.
+struct PoolPair {
+  KvShape shape;
+  Layout host_layout = Layout::layer_first;
+  Pages device_pages = 1, host_pages = 1;  // strides hang on them, and copy engines take no stride of 2^31 bytes
+};
+
 struct Plan {
   TransferPath path = TransferPath::copy_engine;
   Direction direction = Direction::host_to_device;
-  Layout host_layout = Layout::layer_first;  // the device side is layer_first
-  KvShape shape;                             // of one rank
-  std::span<const PageRun> runs;             // borrowed from the planner's caller
+  Layout host_layout = Layout::layer_first;
+  KvShape shape;                  // of one rank
+  std::span<const PageRun> runs;  // borrowed from the planner's caller
   Pages pages = 0;
   Bytes bytes = 0;                // of one rank
-  std::uint64_t descriptors = 0;  // pieces that the path handles one by one, per rank
-  Bytes descriptor_bytes = 0;     // size of the typical piece (bytes / descriptors, rounded up)
+  std::uint64_t descriptors = 0;  // that the path handles one by one, per rank
+  Bytes descriptor_bytes = 0;     // size of the typical one (bytes / descriptors, rounded up)
+  Bytes piece_bytes = 0;          // of the typical piece that is contiguous on both sides; a box's row
+  // Most bytes that the copy engine is given before the first of them have moved; 0 = all. What an engine itself
+  // sends to its GPU in between, a batch's page tables say, waits behind so many.
+  Bytes window = 0;
 };
 
-// Below these piece sizes DMA descriptors cost more than they move. Measured by others on PCIe (H2D 28 KiB,
-// D2H 16 KiB: see models/); calibration replaces them.
+// Where one path becomes faster than another: calibration data. The defaults are others' measurements on PCIe and
+// arithmetic (models/presets/hardware says which); a machine's own replace them.
 struct PlannerLimits {
+  // Shorter pieces cost a copy engine more than they move.
   Bytes copy_engine_min_h2d = 28 * 1024;
   Bytes copy_engine_min_d2h = 16 * 1024;
+  // Shorter rows make boxes slow; while the GPU computes, slow ones still do less harm than a kernel beside it.
+  Bytes box_min = 8 * 1024;
+  Bytes box_min_busy = 2 * 1024;
+  std::uint64_t kernel_min_pieces = 64;  // fewer are on their way before a kernel has been launched
+  bool bulk_copies = false;              // the GPU has them (compute capability 9.0 and later)
+  Bytes window_h2d = 8 * 1024 * 1024;
 };
 
 // Fills `runs` with the longest runs of pages that are neighbours on both sides, ascending or descending, in the given
 // order. `source` and `target` have equal length.
 void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs);
 
-// `runs` is borrowed by the returned plan.
-Plan plan_transfer(std::span<const PageRun> runs, Direction direction, Layout host_layout, const KvShape& shape,
-                   IoBackend io, const PlannerLimits& limits);
+// `runs` is borrowed by the returned plan. `busy`: the GPU computes meanwhile. `automatic` takes
+//   copy_engine  where pieces are long enough for it, or few;
+//   boxes        where rows are long enough; for pages that lie together on the host only while the GPU is busy;
+//   staged       for other pages that lie together on the host: DMA in long pieces at any page size;
+//   ring         for what is left, where the GPU has bulk copies and pieces are theirs to move; else kernel.
+Plan plan_transfer(std::span<const PageRun> runs, Direction direction, const PoolPair& pools, IoBackend io,
+                   const PlannerLimits& limits, bool busy = false);
 
 }  // namespace kvtwin

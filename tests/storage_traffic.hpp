@@ -157,8 +157,8 @@ class StorageTraffic final : public InputHandler {
     }
     TransferOperation operation;
     operation.lane = up ? Lane::h2d : Lane::d2h;
-    operation.plan = plan_transfer(runs, up ? Direction::host_to_device : Direction::device_to_host, Layout::page_first,
-                                   {2, 2, 1, 8, config_.page_tokens}, IoBackend::automatic, {});
+    operation.plan = plan_transfer(runs, up ? Direction::host_to_device : Direction::device_to_host,
+                                   {{2, 2, 1, 8, config_.page_tokens}, Layout::page_first}, IoBackend::automatic, {});
     operation.pages = moves;
     launch(std::move(flight), operation);
   }

@@ -323,7 +323,9 @@ void HostDevice::copy(const TransferJob& job, std::span<const PageRun> runs, std
   const TimeNs begin = clock_->now();
   switch (job.plan.path) {
     case TransferPath::copy_engine: copy_pieces(params); break;
-    case TransferPath::kernel: copy_rows(params); break;
+    case TransferPath::boxes: copy_boxes(params); break;
+    case TransferPath::kernel:
+    case TransferPath::ring: copy_rows(params); break;
     case TransferPath::staged:
       copy_staged(params, staging_[params.to_device ? 0 : 1].data(), staging_pages(config_.shape));
       break;

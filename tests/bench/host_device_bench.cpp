@@ -84,7 +84,7 @@ void copy(benchmark::State& state, Layout layout, IoBackend io, Direction direct
   for (SlotId i = 0; i < kPages; ++i) moves[i].target = (i + 64) % static_cast<SlotId>(kPages);
   TransferOperation operation;
   operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
-  operation.plan = plan_transfer(runs, direction, layout, kShape, io, {});
+  operation.plan = plan_transfer(runs, direction, {kShape, layout}, io, {});
   operation.pages = moves;
 
   const Bytes bytes = kPages * kShape.page_bytes();
@@ -143,7 +143,7 @@ void round_trip(benchmark::State& state) {
   const PageMove move{{{1, 2, 3, 4}}, 0, 0};
   TransferOperation operation;
   operation.lane = Lane::d2h;
-  operation.plan = plan_transfer(std::span(&run, 1), Direction::device_to_host, Layout::page_first, config.shape,
+  operation.plan = plan_transfer(std::span(&run, 1), Direction::device_to_host, {config.shape, Layout::page_first},
                                  IoBackend::kernel, {});
   operation.pages = std::span(&move, 1);
   LoopReport report;

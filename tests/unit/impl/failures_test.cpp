@@ -90,7 +90,8 @@ class BusyHandler final : public InputHandler {
     const auto transfer = [&](Lane lane, Direction direction) {
       return substrate_.submit(
           TransferOperation{lane,
-                            plan_transfer(std::span(&run, 1), direction, config.host_layout, config.shape,
+                            plan_transfer(std::span(&run, 1), direction,
+                                          {config.shape, config.host_layout, config.device_pages, config.host_pages},
                                           seen_ % 2 == 0 ? IoBackend::kernel : IoBackend::automatic, PlannerLimits{}),
                             moves});
     };
@@ -198,8 +199,9 @@ TEST_F(Failures, APassThatWaitsForLoadsDoesntHoldUpTheEnd) {
       for (int i = 0; i < 50; ++i) {
         gates.push_back(substrate.submit(
             TransferOperation{Lane::h2d,
-                              plan_transfer(std::span(&run, 1), Direction::host_to_device, config.host_layout,
-                                            config.shape, IoBackend::kernel, PlannerLimits{}),
+                              plan_transfer(std::span(&run, 1), Direction::host_to_device,
+                                            {config.shape, config.host_layout, config.device_pages, config.host_pages},
+                                            IoBackend::kernel, PlannerLimits{}),
                               moves}));
       }
       const std::vector<SlotId> at = slots(250, 1);  // no load goes there

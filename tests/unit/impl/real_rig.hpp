@@ -65,7 +65,10 @@ class RealRig final : public InputHandler {
     join_runs(source, target, runs);
     const Direction direction = lane == Lane::h2d ? Direction::host_to_device : Direction::device_to_host;
     TransferOperation operation{
-        lane, plan_transfer(runs, direction, config_.host_layout, config_.shape, io, PlannerLimits{}), moves};
+        lane,
+        plan_transfer(runs, direction, {config_.shape, config_.host_layout, config_.device_pages, config_.host_pages},
+                      io, PlannerLimits{}),
+        moves};
     return submitted(substrate_.submit(operation));
   }
   OperationId back_up(const std::vector<PageKey>& keys, const std::vector<SlotId>& device,

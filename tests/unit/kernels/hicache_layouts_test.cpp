@@ -29,7 +29,9 @@ void carry_out(const Plan& plan, std::vector<std::byte>& device, std::vector<std
   params.layer_end = plan.shape.layers;
   switch (plan.path) {
     case TransferPath::copy_engine: return copy_pieces(params);
-    case TransferPath::kernel: return copy_rows(params);
+    case TransferPath::boxes: return copy_boxes(params);
+    case TransferPath::kernel:
+    case TransferPath::ring: return copy_rows(params);
     case TransferPath::staged: {
       std::vector<std::byte> staging(2 * plan.shape.page_bytes());
       return copy_staged(params, staging.data(), 2);
@@ -62,9 +64,9 @@ void check_round_trip(const KvShape& shape, Layout layout, IoBackend out, IoBack
   std::vector<PageRun> away, home;
   join_runs(from, on_host, away);
   join_runs(on_host, to, home);
-  carry_out(plan_transfer(away, Direction::device_to_host, layout, shape, out, {}), device, host);
+  carry_out(plan_transfer(away, Direction::device_to_host, {shape, layout}, out, {}), device, host);
   ASSERT_EQ(device, before);
-  carry_out(plan_transfer(home, Direction::host_to_device, layout, shape, back, {}), device, host);
+  carry_out(plan_transfer(home, Direction::host_to_device, {shape, layout}, back, {}), device, host);
   for (std::size_t i = 0; i < from.size(); ++i) {
     EXPECT_EQ(page_bytes(device, shape, to[i]), page_bytes(before, shape, from[i])) << "page " << i;
   }
@@ -86,12 +88,14 @@ TEST(HiCache, check_10_pages_come_back_as_they_were_in_every_layout_by_every_way
 // The one pair that isn't legal: a page that doesn't lie together on the host can't be moved as a whole.
 TEST(HiCache, check_10_the_planner_never_stages_pages_that_dont_lie_together) {
   const std::vector<PageRun> runs = {{0, 0, 3}};
+  const PlannerLimits limits{.kernel_min_pieces = 0};
   for (const KvShape& shape : {kMha, kMla}) {
     for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {
-      const Plan plan = plan_transfer(runs, direction, Layout::layer_first, shape, IoBackend::automatic, {});
+      const Plan plan = plan_transfer(runs, direction, {shape, Layout::layer_first}, IoBackend::automatic, limits);
       EXPECT_EQ(plan.path, TransferPath::kernel);
       for (const Layout layout : {Layout::page_first, Layout::page_first_direct, Layout::page_head}) {
-        EXPECT_EQ(plan_transfer(runs, direction, layout, shape, IoBackend::automatic, {}).path, TransferPath::staged);
+        EXPECT_EQ(plan_transfer(runs, direction, {shape, layout}, IoBackend::automatic, limits).path,
+                  TransferPath::staged);
       }
     }
   }

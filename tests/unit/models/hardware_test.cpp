@@ -102,6 +102,32 @@ TEST(Hardware, StorageIsThereOrNot) {
   EXPECT_NE(error_with("drive_read_latency", 75, "s").find("100 ms"), std::string::npos);
 }
 
+TEST(Hardware, PlannersLimitsAreItsOwnOrTheDefaults) {
+  const PlannerLimits defaults;
+  const PlannerLimits a100 = planner_limits(hardware_preset("a100-pcie4"));
+  EXPECT_EQ(a100.copy_engine_min_h2d, defaults.copy_engine_min_h2d);
+  EXPECT_EQ(a100.kernel_min_pieces, defaults.kernel_min_pieces);
+  EXPECT_FALSE(a100.bulk_copies);
+  json measured = h200();
+  const auto set = [&](const char* key, double value, const char* unit) {
+    measured["numbers"][key] = {{"value", value}, {"unit", unit}, {"source", "a test"}, {"date", "2026"}};
+  };
+  set("copy_engine_min_h2d", 24, "KiB");
+  set("copy_engine_min_d2h", 12, "KiB");
+  set("box_min", 4, "KiB");
+  set("box_min_busy", 1, "KiB");
+  set("kernel_min_pieces", 16, "count");
+  set("window_h2d", 4, "MiB");
+  const PlannerLimits limits = planner_limits(parse_hardware(measured.dump(), "machine.json"));
+  EXPECT_EQ(limits.copy_engine_min_h2d, 24u * 1024);
+  EXPECT_EQ(limits.copy_engine_min_d2h, 12u * 1024);
+  EXPECT_EQ(limits.box_min, 4096u);
+  EXPECT_EQ(limits.box_min_busy, 1024u);
+  EXPECT_EQ(limits.kernel_min_pieces, 16u);
+  EXPECT_EQ(limits.window_h2d, 4u << 20);
+  EXPECT_TRUE(limits.bulk_copies);
+}
+
 TEST(Hardware, ErrorsNameKeyAndUnit) {
   EXPECT_NE(error_with("memory_bandwidth", 4.8, "GB").find("one of B/s, MB/s, GB/s, GiB/s, TB/s"), std::string::npos);
   json object = h200();

@@ -237,6 +237,40 @@ TEST(Roofline, TransfersFollowKernelAndStaging) {
   EXPECT_EQ(staged.bytes_per_second, 0U);
 }
 
+TEST(Roofline, TransfersFollowBoxesAndRing) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  Plan boxes = plan_of(TransferPath::boxes, kUp, 100, 64 * 1024);
+  boxes.piece_bytes = 1024;
+  EXPECT_EQ(cost.transfer(boxes).latency_ns, 3000 + 100 * 100);
+  EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 1024 * 20'000'000ULL);  // 0.05 us a row
+  boxes.piece_bytes = 8192;
+  EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 0U);
+  boxes = plan_of(TransferPath::boxes, kUp, 100, 16 * 1024);  // 0.6 us a box, and no inline rate
+  boxes.piece_bytes = 8192;
+  EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 16384 * 10'000'000ULL / 6);
+  const TransferCost ring = cost.transfer(plan_of(TransferPath::ring, kUp, 100000, 512));
+  EXPECT_EQ(ring.latency_ns, 3500);
+  EXPECT_EQ(ring.bytes_per_second, 50'000'000'000U);  // nothing of its own is known: a copy kernel's
+  HardwareSpec measured = hardware_preset("h200-pcie5");
+  measured.ring_rate = 51e9;
+  const RooflineCost faster(model_preset("llama-3.1-8b"), measured, 1);
+  EXPECT_EQ(faster.transfer(plan_of(TransferPath::ring, kUp, 100000, 512)).bytes_per_second, 51'000'000'000U);
+  EXPECT_EQ(faster.transfer(plan_of(TransferPath::kernel, kUp, 100000, 512)).bytes_per_second, 50'000'000'000U);
+}
+
+// Half of it must move in what a call takes: 3 us.
+TEST(Roofline, ATightWindowHoldsTheCopyEngineBack) {
+  const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
+  for (const auto path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::staged}) {
+    Plan plan = plan_of(path, kUp, 100, 1 << 20);
+    plan.piece_bytes = 1 << 20;
+    plan.window = 8 << 20;
+    EXPECT_EQ(cost.transfer(plan).bytes_per_second, 0U);
+    plan.window = 60'000;
+    EXPECT_EQ(cost.transfer(plan).bytes_per_second, 10'000'000'000U);
+  }
+}
+
 TimeNs alone_ns(const RooflineCost& cost, const Plan& plan) {
   const TransferCost t = cost.transfer(plan);
   const auto& c = plan.direction == kUp ? cost.coefficients().host_to_device : cost.coefficients().device_to_host;
@@ -367,7 +401,8 @@ TEST(Roofline, AFasterMachineIsNeverSlower) {
     for (int i = 0; i < 50; ++i) {
       const ForwardShape shape = random_shape(random);
       EXPECT_LE(fast.forward_ns(shape, 7), slow.forward_ns(shape, 7));
-      for (const auto path : {TransferPath::copy_engine, TransferPath::kernel, TransferPath::staged}) {
+      for (const auto path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::kernel, TransferPath::ring,
+                              TransferPath::staged}) {
         const Plan plan = plan_of(path, i % 2 == 0 ? kUp : kDown, 1 + below(random, 1000), 1 + below(random, 1 << 20));
         EXPECT_LE(alone_ns(fast, plan), alone_ns(slow, plan));
       }

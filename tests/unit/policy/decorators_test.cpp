@@ -50,7 +50,7 @@ struct OwnedTransfer {
   explicit OwnedTransfer(Lane lane = Lane::h2d) {
     operation.lane = lane;
     operation.plan = plan_transfer(runs, lane == Lane::h2d ? Direction::host_to_device : Direction::device_to_host,
-                                   Layout::page_first, {2, 2, 1, 8, 4}, IoBackend::automatic, {});
+                                   {{2, 2, 1, 8, 4}, Layout::page_first}, IoBackend::automatic, {});
     operation.pages = moves;
   }
   OwnedTransfer(const OwnedTransfer&) = delete;

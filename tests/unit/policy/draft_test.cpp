@@ -136,7 +136,7 @@ TEST(Draft, a_side_plan_of_other_pages_breaks_the_contract) {
   transfer.lane = Lane::h2d;
   transfer.pages = moves;
   transfer.plan =
-      plan_transfer(runs, Direction::host_to_device, Layout::page_first, shape, IoBackend::kernel, PlannerLimits{});
+      plan_transfer(runs, Direction::host_to_device, {shape, Layout::page_first}, IoBackend::kernel, PlannerLimits{});
   transfer.side = transfer.plan;
   const SeamContract contract{ContractTerms{4}};
   const auto judge = [&](const TransferOperation& judged) { return contract.judge(Operation{judged}); };

@@ -10,8 +10,13 @@ namespace kvtwin {
 namespace {
 
 constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head};
-constexpr PlannerLimits kNever{~Bytes{0}, ~Bytes{0}};
-constexpr PlannerLimits kAlways{0, 0};
+// No copy engine but by whole pages.
+constexpr PlannerLimits kNever{.copy_engine_min_h2d = ~Bytes{0},
+                               .copy_engine_min_d2h = ~Bytes{0},
+                               .box_min = ~Bytes{0},
+                               .box_min_busy = ~Bytes{0},
+                               .kernel_min_pieces = 0};
+constexpr PlannerLimits kAlways{.copy_engine_min_h2d = 0, .copy_engine_min_d2h = 0};
 
 std::vector<PageRun> joined(const std::vector<SlotId>& source, const std::vector<SlotId>& target) {
   std::vector<PageRun> runs = {{1, 2, 3}};  // of another transfer
@@ -96,7 +101,7 @@ TEST(PlanTransfer, DescriptorsAreThePiecesOfAnExpansion) {
   for (const Layout layout : kLayouts) {
     for (const KvShape& shape : small_shapes()) {
       const Plan direct =
-          plan_transfer(kRuns, Direction::host_to_device, layout, shape, IoBackend::direct, PlannerLimits{});
+          plan_transfer(kRuns, Direction::host_to_device, {shape, layout}, IoBackend::direct, PlannerLimits{});
       ASSERT_EQ(direct.path, TransferPath::copy_engine);
       ASSERT_EQ(direct.pages, 7u);
       ASSERT_EQ(direct.bytes, 7 * shape.page_bytes());
@@ -106,7 +111,8 @@ TEST(PlanTransfer, DescriptorsAreThePiecesOfAnExpansion) {
       }
       ASSERT_EQ(direct.descriptor_bytes, (direct.bytes + direct.descriptors - 1) / direct.descriptors);
 
-      const Plan staged = plan_transfer(kRuns, Direction::host_to_device, layout, shape, IoBackend::automatic, kNever);
+      const Plan staged =
+          plan_transfer(kRuns, Direction::host_to_device, {shape, layout}, IoBackend::automatic, kNever);
       if (layout == Layout::layer_first) {
         ASSERT_EQ(staged.path, TransferPath::kernel);
       } else {
@@ -120,7 +126,7 @@ TEST(PlanTransfer, DescriptorsAreThePiecesOfAnExpansion) {
 TEST(PlanTransfer, KernelMovesRows) {
   const KvShape shape{3, 2, 4, 8, 16};
   for (const Layout layout : kLayouts) {
-    const Plan plan = plan_transfer(kRuns, Direction::device_to_host, layout, shape, IoBackend::kernel, kAlways);
+    const Plan plan = plan_transfer(kRuns, Direction::device_to_host, {shape, layout}, IoBackend::kernel, kAlways);
     EXPECT_EQ(plan.path, TransferPath::kernel);
     const std::uint64_t rows = 7u * 16 * 3 * 2;
     EXPECT_EQ(plan.descriptors, layout == Layout::page_head ? rows * 4 : rows);
@@ -132,9 +138,12 @@ TEST(PlanTransfer, AutomaticWeighsThePieceAgainstItsDirectionsLimit) {
   const KvShape shape{32, 2, 8, 256, 16};  // a page of a layer and plane: 32 KiB
   const std::vector<PageRun> one = {{0, 0, 1}};
   const auto path = [&](Direction direction, Layout layout, PlannerLimits limits) {
-    return plan_transfer(one, direction, layout, shape, IoBackend::automatic, limits).path;
+    return plan_transfer(one, direction, {shape, layout}, IoBackend::automatic, limits).path;
   };
-  const PlannerLimits limits{32 * 1024, 32 * 1024 + 1};
+  const PlannerLimits limits{.copy_engine_min_h2d = 32 * 1024,
+                             .copy_engine_min_d2h = 32 * 1024 + 1,
+                             .box_min = 64 * 1024,
+                             .kernel_min_pieces = 64};
   EXPECT_EQ(path(Direction::host_to_device, Layout::layer_first, limits), TransferPath::copy_engine);
   EXPECT_EQ(path(Direction::device_to_host, Layout::layer_first, limits), TransferPath::kernel);
   EXPECT_EQ(path(Direction::host_to_device, Layout::page_first_direct, limits), TransferPath::copy_engine);
@@ -148,16 +157,87 @@ TEST(PlanTransfer, LongRunsMakePiecesLongEnough) {
   const std::vector<PageRun> run = {{0, 0, 4}};
   const std::vector<PageRun> scattered = {{0, 0, 1}, {2, 2, 1}, {4, 4, 1}, {6, 6, 1}};
   const auto path = [&](const std::vector<PageRun>& runs) {
-    return plan_transfer(runs, Direction::host_to_device, Layout::layer_first, shape, IoBackend::automatic, {}).path;
+    const PlannerLimits limits{.box_min = 64 * 1024};
+    return plan_transfer(runs, Direction::host_to_device, {shape, Layout::layer_first}, IoBackend::automatic, limits)
+        .path;
   };
   EXPECT_EQ(path(run), TransferPath::copy_engine);
   EXPECT_EQ(path(scattered), TransferPath::kernel);
 }
 
+constexpr KvShape kWide{32, 2, 8, 256, 4};  // 8 KiB a page, layer and plane
+const std::vector<PageRun> kScattered = {{0, 0, 1}, {2, 2, 1}, {4, 4, 1}, {6, 6, 1}};
+
+TransferPath automatic(const PoolPair& pools, const PlannerLimits& limits, bool busy = false) {
+  return plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::automatic, limits, busy).path;
+}
+
+TEST(PlanTransfer, FewPiecesArentWorthAKernel) {
+  const auto path = [](std::uint64_t kernel_min_pieces) {
+    return automatic({kWide, Layout::layer_first, 8, 8},
+                     {.box_min = ~Bytes{0}, .kernel_min_pieces = kernel_min_pieces});
+  };
+  EXPECT_EQ(path(4 * 64 + 1), TransferPath::copy_engine);
+  EXPECT_EQ(path(4 * 64), TransferPath::kernel);
+}
+
+TEST(PlanTransfer, EquallySpacedPiecesMakeBoxes) {
+  const PoolPair pools{kWide, Layout::layer_first, 8, 8};
+  const Plan plan = plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::automatic, {});
+  EXPECT_EQ(plan.path, TransferPath::boxes);
+  EXPECT_EQ(plan.descriptors, 4u);  // a page: 32 rows, two slices
+  EXPECT_EQ(plan.descriptor_bytes, 64u * 8192);
+  EXPECT_EQ(plan.piece_bytes, 8192u);
+  // Strides that no copy engine takes leave none.
+  const Pages many = (Pages{1} << 31) / 8192;
+  EXPECT_EQ(automatic({kWide, Layout::layer_first, many - 1, 8}, {}), TransferPath::boxes);
+  EXPECT_EQ(automatic({kWide, Layout::layer_first, many, 8}, {}), TransferPath::kernel);
+  EXPECT_EQ(automatic({kWide, Layout::layer_first, 8, many}, {}), TransferPath::kernel);
+}
+
+// Beside a forward pass slow boxes do less harm than a kernel or a relayout.
+TEST(PlanTransfer, ABusyGpuIsLeftAlone) {
+  const PlannerLimits limits{.box_min = 8193, .box_min_busy = 8192};
+  const PoolPair apart{kWide, Layout::layer_first, 8, 8}, together{kWide, Layout::page_first_direct, 8, 8};
+  EXPECT_EQ(automatic(apart, limits, false), TransferPath::kernel);
+  EXPECT_EQ(automatic(apart, limits, true), TransferPath::boxes);
+  EXPECT_EQ(automatic(together, limits, true), TransferPath::staged);
+  EXPECT_EQ(automatic(together, {.box_min = 8192}, false), TransferPath::staged);
+  EXPECT_EQ(automatic(together, {.box_min = 8192}, true), TransferPath::boxes);
+}
+
+TEST(PlanTransfer, BulkCopiesTakeWhatIsTheirs) {
+  const PlannerLimits limits{.box_min = ~Bytes{0}, .bulk_copies = true};
+  const PoolPair pools{kWide, Layout::layer_first, 8, 8};
+  EXPECT_EQ(automatic(pools, limits), TransferPath::ring);
+  const Plan plan = plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::automatic, limits);
+  EXPECT_EQ(plan.descriptors, 4u * 64);
+  KvShape odd = kWide;
+  odd.head_bytes = 257;  // 4 tokens of 8 heads: a multiple of 16 again
+  EXPECT_EQ(automatic({odd, Layout::layer_first, 8, 8}, limits), TransferPath::ring);
+  odd.heads = 1;
+  EXPECT_EQ(automatic({odd, Layout::layer_first, 8, 8}, limits), TransferPath::kernel);
+  // SGLang's two back ends are what they are.
+  EXPECT_EQ(plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::kernel, limits).path,
+            TransferPath::kernel);
+  EXPECT_EQ(plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::direct, limits).path,
+            TransferPath::copy_engine);
+}
+
+TEST(PlanTransfer, OnlyLoadsHaveAWindow) {
+  const PlannerLimits limits{.window_h2d = 12345};
+  const PoolPair pools{kWide, Layout::page_first, 8, 8};
+  const auto window = [&](Direction direction) {
+    return plan_transfer(kScattered, direction, pools, IoBackend::automatic, limits).window;
+  };
+  EXPECT_EQ(window(Direction::host_to_device), 12345u);
+  EXPECT_EQ(window(Direction::device_to_host), 0u);
+}
+
 TEST(PlanTransfer, OfNothingIsEmpty) {
   const KvShape shape{2, 2, 2, 8, 4};
   for (const IoBackend io : {IoBackend::kernel, IoBackend::direct, IoBackend::automatic}) {
-    const Plan plan = plan_transfer({}, Direction::host_to_device, Layout::page_first, shape, io, {});
+    const Plan plan = plan_transfer({}, Direction::host_to_device, {shape, Layout::page_first}, io, {});
     EXPECT_EQ(plan.pages, 0u);
     EXPECT_EQ(plan.bytes, 0u);
     EXPECT_EQ(plan.descriptors, 0u);
