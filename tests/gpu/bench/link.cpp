@@ -31,6 +31,20 @@ void copy_sizes(Bench& bench, Table& table) {
   }
 }
 
+// From one half of the device pool to the other: what relayout is compared with. Each byte is read and written.
+void copy_on_device(Bench& bench, Table& table) {
+  const std::uint64_t bytes = bench.options.pool_bytes / 2;
+  const auto once = [&] {
+    const auto queue = [&] {
+      check(cudaMemcpyAsync(bench.device.data() + bytes, bench.device.data(), bytes, cudaMemcpyDeviceToDevice,
+                            bench.stream.get()),
+            "a copy within GPU memory");
+    };
+    return bench.watch(bench.stream, queue).seconds;
+  };
+  row(table, "copy_on_device", "d2d", bytes, 0, bench.gpu.numa_node, repeated(bench.repeats(), once, now_seconds));
+}
+
 // Both directions at once, each timed by itself.
 void copy_both(Bench& bench, Table& table) {
   Stream up, down;
@@ -134,6 +148,7 @@ void bench_link(Bench& bench) {
   KnownBytes known(all, bench.options.seed);
   known.prepare(all, true, bench.stream);  // never timed on zeros
   copy_sizes(bench, table);
+  copy_on_device(bench, table);
   copy_both(bench, table);
   kernels_against_ctas(bench, table);
   nodes(bench, table);
