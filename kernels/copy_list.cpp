@@ -62,17 +62,31 @@ void CopyList::clear(bool to_device) {
   operations_.clear();
 }
 
+void CopyList::add_piece(std::byte* device, std::byte* host, std::uint64_t bytes) {
+  targets_.push_back(to_device_ ? device : host);
+  sources_.push_back(to_device_ ? host : device);
+  sizes_.push_back(bytes);
+  bytes_.push_back(bytes);
+}
+
+void CopyList::add_box(const Box& box, std::byte* device_pool, std::byte* host_pool) {
+  const cudaMemcpy3DOperand device = operand(device_pool + box.device_at, box.device_pitch, box.device_slice);
+  const cudaMemcpy3DOperand host = operand(host_pool + box.host_at, box.host_pitch, box.host_slice);
+  cudaMemcpy3DBatchOp operation{};
+  operation.src = to_device_ ? host : device;
+  operation.dst = to_device_ ? device : host;
+  operation.extent = {box.width, box.height, box.depth};
+  operation.srcAccessOrder = order_of(to_device_);
+  operations_.push_back(operation);
+  bytes_.push_back(box.width * box.height * box.depth);
+}
+
 void CopyList::assign_pieces(const TransferParams& params) {
   clear(params.to_device);
   std::vector<PieceCopy> pieces;
   expand_pieces(params, pieces);
   for (const PieceCopy& piece : pieces) {
-    std::byte* device = params.device + piece.device_at;
-    std::byte* host = params.host + piece.host_at;
-    targets_.push_back(to_device_ ? device : host);
-    sources_.push_back(to_device_ ? host : device);
-    sizes_.push_back(piece.bytes);
-    bytes_.push_back(piece.bytes);
+    add_piece(params.device + piece.device_at, params.host + piece.host_at, piece.bytes);
   }
 }
 
@@ -80,16 +94,20 @@ void CopyList::assign_boxes(const TransferParams& params) {
   clear(params.to_device);
   std::vector<Box> boxes;
   expand_boxes(params, boxes);
+  for (const Box& box : boxes) add_box(box, params.device, params.host);
+}
+
+void CopyList::assign_staged(const TransferParams& params, std::byte* staging, std::span<const StagedPages> runs) {
+  clear(params.to_device);
+  std::vector<Box> boxes;
+  for (const StagedPages& run : runs) expand_staged(params, run, boxes);
+  const bool whole = params.layer_begin == 0 && params.layer_end == params.shape.layers;
   for (const Box& box : boxes) {
-    const cudaMemcpy3DOperand device = operand(params.device + box.device_at, box.device_pitch, box.device_slice);
-    const cudaMemcpy3DOperand host = operand(params.host + box.host_at, box.host_pitch, box.host_slice);
-    cudaMemcpy3DBatchOp operation{};
-    operation.src = to_device_ ? host : device;
-    operation.dst = to_device_ ? device : host;
-    operation.extent = {box.width, box.height, box.depth};
-    operation.srcAccessOrder = order_of(to_device_);
-    operations_.push_back(operation);
-    bytes_.push_back(box.width * box.height * box.depth);
+    if (whole) {
+      add_piece(staging + box.device_at, params.host + box.host_at, box.width);
+    } else {
+      add_box(box, staging, params.host);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernels/transfer.hpp"
@@ -18,6 +19,9 @@ class CopyList {
   // submit(). A source on the host must be settled: nothing writes to it any more when submit() is called.
   void assign_pieces(const TransferParams& params);
   void assign_boxes(const TransferParams& params);
+  // Between a staging buffer, params.host's layout in GPU memory, and the host pool: see expand_staged. Several runs of
+  // pages, if need be.
+  void assign_staged(const TransferParams& params, std::byte* staging, std::span<const StagedPages> runs);
 
   std::size_t size() const { return bytes_.size(); }
   std::uint64_t bytes(std::size_t copy) const { return bytes_[copy]; }
@@ -31,6 +35,8 @@ class CopyList {
 
  private:
   void clear(bool to_device);
+  void add_piece(std::byte* device, std::byte* host, std::uint64_t bytes);
+  void add_box(const Box& box, std::byte* device_pool, std::byte* host_pool);
 
   bool to_device_ = true;
   std::vector<std::uint64_t> bytes_;

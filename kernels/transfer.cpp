@@ -19,6 +19,17 @@ struct Copy {
   }
 };
 
+void carry_out(const std::vector<Box>& boxes, const Copy& copy) {
+  for (const Box& box : boxes) {
+    for (std::uint64_t slice = 0; slice < box.depth; ++slice) {
+      for (std::uint64_t row = 0; row < box.height; ++row) {
+        copy(box.device_at + slice * box.device_slice + row * box.device_pitch,
+             box.host_at + slice * box.host_slice + row * box.host_pitch, box.width);
+      }
+    }
+  }
+}
+
 // Calls copy(device offset, host offset, bytes) for each piece, joined over a run's pages where the layout lets it.
 template <typename Function>
 void for_pieces(const TransferParams& p, const Function& copy) {
@@ -74,18 +85,27 @@ void copy_pieces(const TransferParams& params) {
   for_pieces(params, Copy{params.device, params.host, params.to_device});
 }
 
+void expand_staged(const TransferParams& p, const StagedPages& at, std::vector<Box>& boxes) {
+  if (p.layer_begin == p.layer_end) return;
+  if (p.layer_begin != 0 || p.layer_end != p.shape.layers) {
+    boxes.push_back(layer_slices(p.host_layout, p.shape, at, p.layer_begin, p.layer_end));
+    return;
+  }
+  const std::uint64_t plane_bytes = p.shape.page_bytes() / p.shape.planes;  // a page's
+  for (std::uint64_t plane = 0; plane < p.shape.planes; ++plane) {
+    Box piece;
+    piece.device_at = (plane * at.staging_pages + at.staging_first) * plane_bytes;
+    piece.host_at = (plane * at.host_pages + at.host_first) * plane_bytes;
+    piece.width = at.pages * plane_bytes;
+    piece.device_pitch = piece.host_pitch = piece.device_slice = piece.host_slice = piece.width;
+    boxes.push_back(piece);
+  }
+}
+
 void copy_boxes(const TransferParams& params) {
-  const Copy copy{params.device, params.host, params.to_device};
   std::vector<Box> boxes;
   expand_boxes(params, boxes);
-  for (const Box& box : boxes) {
-    for (std::uint64_t slice = 0; slice < box.depth; ++slice) {
-      for (std::uint64_t row = 0; row < box.height; ++row) {
-        copy(box.device_at + slice * box.device_slice + row * box.device_pitch,
-             box.host_at + slice * box.host_slice + row * box.host_pitch, box.width);
-      }
-    }
-  }
+  carry_out(boxes, Copy{params.device, params.host, params.to_device});
 }
 
 void copy_rows(const TransferParams& params) {
@@ -99,20 +119,21 @@ void copy_rows(const TransferParams& params) {
 }
 
 void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t staging_pages) {
-  const std::uint64_t plane_bytes = params.shape.page_bytes() / params.shape.planes;  // a page's, in one plane
+  std::vector<Box> boxes;
   for (std::uint64_t r = 0; r < params.run_count; ++r) {
     const PageRun& run = params.runs[r];
     for (std::uint64_t done = 0; done < run.pages; done += staging_pages) {
       const auto pages = static_cast<std::uint32_t>(std::min<std::uint64_t>(staging_pages, run.pages - done));
       const auto skip = static_cast<std::uint32_t>(done);
       const std::uint64_t host_first = (params.to_device ? run.source_first : run.target_first) + done;
-      const auto whole_pages = [&](bool into_staging) {
-        for (std::uint32_t plane = 0; plane < params.shape.planes; ++plane) {
-          std::byte* host = params.host + (plane * params.host_pages + host_first) * plane_bytes;
-          std::byte* staged = staging + plane * staging_pages * plane_bytes;
-          std::memcpy(into_staging ? staged : host, into_staging ? host : staged, pages * plane_bytes);
-        }
-      };
+      boxes.clear();
+      expand_staged(params,
+                    {.pages = pages,
+                     .staging_first = 0,
+                     .staging_pages = staging_pages,
+                     .host_first = host_first,
+                     .host_pages = params.host_pages},
+                    boxes);
       // The staging buffer is a host pool of its own, in which the run begins at page 0.
       const PageRun part =
           params.to_device ? PageRun{0, run.target_first + skip, pages} : PageRun{run.source_first + skip, 0, pages};
@@ -121,11 +142,10 @@ void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t
       relayout.host_pages = staging_pages;
       relayout.runs = &part;
       relayout.run_count = 1;
-      relayout.layer_begin = 0;
-      relayout.layer_end = params.shape.layers;
-      if (params.to_device) whole_pages(true);
+      const Copy between{staging, params.host, params.to_device};
+      if (params.to_device) carry_out(boxes, between);
       copy_rows(relayout);
-      if (!params.to_device) whole_pages(false);
+      if (!params.to_device) carry_out(boxes, between);
     }
   }
 }

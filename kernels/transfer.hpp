@@ -39,6 +39,10 @@ void expand_pieces(const TransferParams& params, std::vector<PieceCopy>& pieces)
 // Appends the same bytes as strided copies, as few as the layout lets it.
 void expand_boxes(const TransferParams& params, std::vector<Box>& boxes);
 
+// Appends the copies of layers [layer_begin, layer_end) of neighbouring pages between the host pool and a staging
+// buffer (see copy_staged), the buffer being the device side: a box, or a piece a plane where all layers move.
+void expand_staged(const TransferParams& params, const StagedPages& pages, std::vector<Box>& boxes);
+
 // ---- CPU twins ---------------------------------------------------------------------------------------------
 
 // Each of expand_pieces by a memcpy.
@@ -51,9 +55,9 @@ void copy_boxes(const TransferParams& params);
 // breaks rows up.
 void copy_rows(const TransferParams& params);
 
-// Whole pages through `staging`, which holds staging_pages pages (>= 1) of the host's layout: each run is moved as
-// one piece a plane, and laid out anew between staging and the device pool. All layers, whatever params says. Not
-// for layer_first host pools, whose pages don't lie together.
+// Through `staging`, which holds staging_pages pages (>= 1) of the host's layout: the layers of whole pages are moved
+// between it and the host by expand_staged, and laid out anew between it and the device pool. Not for layer_first host
+// pools, whose pages don't lie together.
 void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t staging_pages);
 
 }  // namespace kvtwin

@@ -44,7 +44,7 @@ struct Field {
 
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 38> kFields{{
+constexpr std::array<Field, 39> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -82,6 +82,7 @@ constexpr std::array<Field, 38> kFields{{
     {"box_min_busy", D::bytes, &H::box_min_busy, 1e9, "1 GB", false},
     {"kernel_min_pieces", D::count, &H::kernel_min_pieces, 1e9, "1,000,000,000", false},
     {"window_h2d", D::bytes, &H::window_h2d, 1e12, "1,000 GB", false},
+    {"layer_group_min", D::bytes, &H::layer_group_min, 1e12, "1,000 GB", false},
     {"dram_bandwidth", D::rate, &H::dram_bandwidth, 5e12, "5 TB/s"},
 }};
 constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
@@ -218,6 +219,7 @@ PlannerLimits planner_limits(const HardwareSpec& hardware) {
   set(limits.box_min_busy, hardware.box_min_busy);
   set(limits.kernel_min_pieces, hardware.kernel_min_pieces);
   set(limits.window_h2d, hardware.window_h2d);
+  set(limits.layer_group_min, hardware.layer_group_min);
   limits.bulk_copies = hardware.bulk_copies > 0;
   return limits;
 }

@@ -7,7 +7,7 @@
 // Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
 // are measurements: models/roofline rounds them once into integers and no double goes further.
 // All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit, inline_rate, box_row, those from bulk_copies
-// to window_h2d, and those of storage, by the device: all of the drives', of the network's and its pool's, of
+// to layer_group_min, and those of storage, by the device: all of the drives', of the network's and its pool's, of
 // GPUDirect's, or none. Left out, they are 0.
 //
 // Errors: ModelError for an unknown preset or key (the nearest is named), a missing or non-positive number, a
@@ -82,7 +82,8 @@ struct HardwareSpec {
   double copy_engine_min_h2d = 0, copy_engine_min_d2h = 0;  // bytes of a piece
   double box_min = 0, box_min_busy = 0;                     // bytes of a row
   double kernel_min_pieces = 0;
-  double window_h2d = 0;  // bytes
+  double window_h2d = 0;       // bytes
+  double layer_group_min = 0;  // bytes
 
   // Host memory of one socket, and how many accelerators share it.
   double dram_bandwidth = 0;  // usable

@@ -349,9 +349,13 @@ TransferCost RooflineCost::transfer(const Plan& plan) const {
     case TransferPath::kernel: return {latency(launch), plan.bytes, cap(t.kernel_rate, t)};
     case TransferPath::ring: return {latency(launch), plan.bytes, cap(t.ring_rate, t)};
     case TransferPath::staged: {
-      const Wide last = t.staging_bytes == 0 ? plan.bytes : std::min(plan.bytes, t.staging_bytes);
+      const bool grouped = plan.layer_groups > 1;
+      const Wide last = (t.staging_bytes == 0 ? plan.bytes : std::min(plan.bytes, t.staging_bytes)) / plan.layer_groups;
       const Wide relayout = t.scatter_rate == 0 ? 0 : (last * 1'000'000'000'000U + t.scatter_rate - 1) / t.scatter_rate;
-      const std::uint64_t rate = slower(engine_rate(t, plan.descriptor_bytes), cap(t.scatter_rate, t));
+      const std::uint64_t by_engine = grouped ? slower(rate_of(plan.piece_bytes, t.box_row_ps, t),
+                                                       rate_of(plan.descriptor_bytes, t.descriptor_ps, t))
+                                              : engine_rate(t, plan.descriptor_bytes);
+      const std::uint64_t rate = slower(by_engine, cap(t.scatter_rate, t));
       return {latency(engine + launch + relayout), plan.bytes, slower(windowed, rate)};
     }
   }

@@ -25,7 +25,7 @@
 //   boxes        the same by boxes, and no faster than row / least row time; no inline rate
 //   kernel       launch, then bytes at min(blocks * block rate, what all blocks reach); ring: at its own rate
 //   staged       copy engine's latency + launch + relayout of the last chunk, then bytes at
-//                min(copy engine, scatter rate)
+//                min(copy engine, scatter rate); in layer groups by boxes, and the last chunk is a group's
 // A plan's window bounds what the copy engine is given at a time: half of it per call, so that one half moves while the
 // next is being submitted. It costs time only where half of it moves faster than a call takes.
 //

@@ -110,4 +110,40 @@ KV_HD constexpr BoxGrid box_grid(const PieceGrid& pieces, std::uint64_t pages, s
   return best;
 }
 
+// Layouts that keep a page together repeat its layers within it, per token, page, or head and token: so many bytes of
+// each layer lie together. 0: layer_first, which doesn't.
+KV_HD constexpr std::uint64_t layer_slice_bytes(Layout layout, const KvShape& s) {
+  switch (layout) {
+    case Layout::layer_first: return 0;
+    case Layout::page_first: return s.row_bytes();
+    case Layout::page_first_direct: return s.row_bytes() * s.page_tokens;
+    case Layout::page_head: return s.head_bytes;
+  }
+  return 0;
+}
+
+// Where neighbouring whole pages lie in a staging buffer and in the host pool, both of the same layout.
+struct StagedPages {
+  std::uint64_t pages = 0;
+  std::uint64_t staging_first = 0, staging_pages = 0;  // of the buffer, as a pool
+  std::uint64_t host_first = 0, host_pages = 0;
+};
+
+// Layers [begin, end) of them as one box, whose device side is the staging buffer. Not of layer_first.
+KV_HD constexpr Box layer_slices(Layout layout, const KvShape& s, const StagedPages& at, std::uint32_t begin,
+                                 std::uint32_t end) {
+  const std::uint64_t slice = layer_slice_bytes(layout, s), pitch = s.layers * slice;
+  const std::uint64_t plane = s.page_bytes() / s.planes;  // of a page
+  Box b;
+  b.device_at = at.staging_first * plane + begin * slice;
+  b.host_at = at.host_first * plane + begin * slice;
+  b.width = (end - begin) * slice;
+  b.height = at.pages * plane / pitch;
+  b.depth = s.planes;
+  b.device_pitch = b.host_pitch = pitch;
+  b.device_slice = at.staging_pages * plane;
+  b.host_slice = at.host_pages * plane;
+  return b;
+}
+
 }  // namespace kvtwin

@@ -54,6 +54,9 @@ BrokenTerm SeamContract::judge_path(const Plan& plan) {
   }
   const Bytes piece = piece_grid(plan.host_layout, plan.shape, 1, 1).piece_bytes;
   if (plan.path == TransferPath::ring && piece % kBulkCopyBytes != 0) return "bulk copies move multiples of 16 bytes";
+  const bool grouped = plan.layer_groups > 1;
+  if (plan.layer_groups == 0 || (grouped && plan.layer_groups > plan.shape.layers)) return "a layer group has layers";
+  if (grouped && plan.direction == Direction::device_to_host) return "only loads land by layers";
   std::vector<PageRun> runs(plan.runs.begin(), plan.runs.end());
   std::ranges::sort(runs, {}, &PageRun::target_first);
   for (std::size_t i = 1; i < runs.size(); ++i) {

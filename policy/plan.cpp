@@ -16,22 +16,43 @@ class Planner {
   Planner(Plan& plan, const PoolPair& pools)
       : plan_(plan), grid_(piece_grid(pools.host_layout, pools.shape, pools.device_pages, pools.host_pages)) {}
 
-  void take(TransferPath path) {
+  void take(TransferPath path, const PlannerLimits& limits) {
     plan_.path = path;
+    plan_.layer_groups = layer_groups(limits);
     plan_.descriptors = descriptors(path);
     plan_.descriptor_bytes = share(plan_.descriptors);
-    plan_.piece_bytes = share(pieces());
+    plan_.piece_bytes = share(path == TransferPath::staged ? slices() : pieces());
   }
   TransferPath fastest(const PlannerLimits& limits, bool busy) const;
 
  private:
   Bytes share(std::uint64_t count) const { return count == 0 ? 0 : (plan_.bytes + count - 1) / count; }
   std::uint64_t pieces() const { return (grid_.joins_pages() ? plan_.runs.size() : plan_.pages) * grid_.pieces(); }
+  // Of staging: what lies together of a group, or a run's pages of a plane.
+  std::uint64_t slices() const {
+    const std::uint64_t slice = layer_slice_bytes(plan_.host_layout, plan_.shape);
+    if (plan_.layer_groups == 1) return plan_.runs.size() * plan_.shape.planes;
+    return plan_.layer_groups * (plan_.bytes / (slice * plan_.shape.layers));
+  }
+  std::uint32_t layer_groups(const PlannerLimits& limits) const;
   std::uint64_t descriptors(TransferPath path) const;
 
   Plan& plan_;
   const PieceGrid grid_;
 };
+
+std::uint32_t Planner::layer_groups(const PlannerLimits& limits) const {
+  if (plan_.direction == Direction::device_to_host) return 1;  // nobody waits for a layer of it
+  const std::uint32_t layers = plan_.shape.layers;
+  std::uint64_t most = std::min(layers, limits.layer_groups_max);
+  if (limits.layer_group_min != 0) most = std::min<std::uint64_t>(most, plan_.bytes / limits.layer_group_min);
+  if (plan_.path == TransferPath::staged) {
+    const Bytes slice = layer_slice_bytes(plan_.host_layout, plan_.shape);
+    const Bytes least = std::max<Bytes>(1, (limits.box_min + slice - 1) / slice);  // layers
+    most = slice * layers > kMostPitch ? 1 : std::min(most, layers / least);
+  }
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, most));
+}
 
 std::uint64_t Planner::descriptors(TransferPath path) const {
   const KvShape& shape = plan_.shape;
@@ -39,14 +60,19 @@ std::uint64_t Planner::descriptors(TransferPath path) const {
     case TransferPath::copy_engine: return pieces();
     case TransferPath::boxes: {
       std::uint64_t boxes = 0;
-      for (const PageRun& run : plan_.runs) boxes += box_grid(grid_, run.pages, shape.layers).boxes();
+      std::uint32_t begin = 0;
+      for (std::uint32_t group = 0; group < plan_.layer_groups; ++group) {
+        const std::uint32_t end = layer_group_end(shape.layers, plan_.layer_groups, group);
+        for (const PageRun& run : plan_.runs) boxes += box_grid(grid_, run.pages, end - begin).boxes();
+        begin = end;
+      }
       return boxes;
     }
     // A warp takes a token's row of one layer, or less where the layout breaks the row up.
     case TransferPath::kernel: return plan_.bytes / std::min(shape.row_bytes(), grid_.piece_bytes);
     // A bulk copy takes a page's piece.
     case TransferPath::ring: return plan_.pages * grid_.pieces();
-    case TransferPath::staged: return plan_.runs.size() * shape.planes;
+    case TransferPath::staged: return plan_.runs.size() * (plan_.layer_groups == 1 ? shape.planes : plan_.layer_groups);
   }
   return 0;
 }
@@ -106,9 +132,9 @@ Plan plan_transfer(std::span<const PageRun> runs, Direction direction, const Poo
 
   Planner planner(plan, pools);
   switch (io) {
-    case IoBackend::kernel: planner.take(TransferPath::kernel); break;
-    case IoBackend::direct: planner.take(TransferPath::copy_engine); break;
-    case IoBackend::automatic: planner.take(planner.fastest(limits, busy)); break;
+    case IoBackend::kernel: planner.take(TransferPath::kernel, limits); break;
+    case IoBackend::direct: planner.take(TransferPath::copy_engine, limits); break;
+    case IoBackend::automatic: planner.take(planner.fastest(limits, busy), limits); break;
   }
   return plan;
 }

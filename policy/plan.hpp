@@ -44,7 +44,10 @@ struct Plan {
   Bytes bytes = 0;                // of one rank
   std::uint64_t descriptors = 0;  // that the path handles one by one, per rank
   Bytes descriptor_bytes = 0;     // size of the typical one (bytes / descriptors, rounded up)
-  Bytes piece_bytes = 0;          // of the typical piece that is contiguous on both sides; a box's row
+  Bytes piece_bytes = 0;          // of the typical piece that is contiguous on both sides; a box's row; staged: what
+                                  // lies together of a layer group
+  // Loads: in so many groups of layers, one after the other, each of which can be worked on once it has landed.
+  std::uint32_t layer_groups = 1;
   // Most bytes that the copy engine is given before the first of them have moved; 0 = all. What an engine itself
   // sends to its GPU in between, a batch's page tables say, waits behind so many.
   Bytes window = 0;
@@ -62,7 +65,14 @@ struct PlannerLimits {
   std::uint64_t kernel_min_pieces = 64;  // fewer are on their way before a kernel has been launched
   bool bulk_copies = false;              // the GPU has them (compute capability 9.0 and later)
   Bytes window_h2d = 8 * 1024 * 1024;
+  Bytes layer_group_min = 1024 * 1024;  // smaller groups aren't worth their calls
+  std::uint32_t layer_groups_max = 16;
 };
+
+// The layers of group number `group` end here, and those of the next one begin.
+constexpr std::uint32_t layer_group_end(std::uint32_t layers, std::uint32_t groups, std::uint32_t group) {
+  return static_cast<std::uint32_t>(std::uint64_t{layers} * (group + 1) / groups);
+}
 
 // Fills `runs` with the longest runs of pages that are neighbours on both sides, ascending or descending, in the given
 // order. `source` and `target` have equal length.
@@ -71,7 +81,8 @@ void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, s
 // `runs` is borrowed by the returned plan. `busy`: the GPU computes meanwhile. `automatic` takes
 //   copy_engine  where pieces are long enough for it, or few;
 //   boxes        where rows are long enough; for pages that lie together on the host only while the GPU is busy;
-//   staged       for other pages that lie together on the host: DMA in long pieces at any page size;
+//   staged       for other pages that lie together on the host: DMA in long pieces at any page size; in layer groups
+//                only where what lies together of a group is as long as a box's row has to be;
 //   ring         for what is left, where the GPU has bulk copies and pieces are theirs to move; else kernel.
 Plan plan_transfer(std::span<const PageRun> runs, Direction direction, const PoolPair& pools, IoBackend io,
                    const PlannerLimits& limits, bool busy = false);

@@ -73,7 +73,6 @@ struct WorldConfig {
   double storage_stall_share = 0.0;
   double storage_stall_factor = 20.0;
   std::uint64_t seed = 1;
-  std::uint32_t layer_groups = 1;  // a gated pass waits per layer group
   // Seats. Each engine has its own of everything above, but the remote tier's contents and the fabric.
   std::uint32_t engines = 1;
   bool instances = false;      // each rank has a seat, and its part of what ranks share, with stores, to itself

@@ -36,7 +36,6 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
       stores_(place.stores) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
   KV_CHECK(config.ranks > 0, "a world has at least one rank");
-  KV_CHECK(config.layer_groups > 0, "a pass has at least one layer group");
   KV_CHECK(config.h2d_bytes_per_second > 0 && config.d2h_bytes_per_second > 0, "a PCIe link has a rate");
   for (const StorageTier& tier : config.storage) {
     const bool disk = tier.tier == Tier::disk;
@@ -168,6 +167,7 @@ OperationId WorldCore::submit_transfer(const TransferOperation& operation) {
                                              up ? config_.h2d_bytes_per_second : config_.d2h_bytes_per_second);
   }
   record.transfer.ranks = config_.ranks;
+  record.transfer.layer_groups = operation.plan.layer_groups;
   record.transfer.pages = operation.plan.pages;
   record.transfer.page_bytes = operation.plan.pages == 0 ? 0 : operation.bytes() / operation.plan.pages;
   record.transfer.plan_bytes = operation.bytes();
@@ -502,8 +502,8 @@ void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gat
     watch.pass_id = operations_[slot].id;
     watch.next = load.transfer.first_watch;
     watch.fold = GateFold{.total = load.transfer.flow_bytes,
-                          .group_ns = static_cast<double>(pass.gates.first_step_ns) / config_.layer_groups,
-                          .groups = config_.layer_groups,
+                          .group_ns = static_cast<double>(pass.gates.first_step_ns) / load.transfer.layer_groups,
+                          .groups = load.transfer.layer_groups,
                           .origin = now_};
     if (load.piece.rate > 0.0) watch.fold.skip_to(load.piece.left_at(Instant{now_, 0.0}));
     load.transfer.first_watch = index;

@@ -134,11 +134,12 @@ class WorldCore final : public Substrate {
     Lane lane = Lane::h2d;
     TransferCost cost;
     bool storage = false;
-    std::uint32_t ranks = 1;  // that move it
-    Pages pages = 0;          // that it moves
-    Bytes page_bytes = 0;     // of one rank
-    Bytes plan_bytes = 0;     // of one rank, all pages
-    double flow_bytes = 0.0;  // of one rank
+    std::uint32_t ranks = 1;         // that move it
+    std::uint32_t layer_groups = 1;  // a gated pass waits for each; a get's pages land whole
+    Pages pages = 0;                 // that it moves
+    Bytes page_bytes = 0;            // of one rank
+    Bytes plan_bytes = 0;            // of one rank, all pages
+    double flow_bytes = 0.0;         // of one rank
     TimeNs lane_since = 0;
     TimeNs flow_since = 0;
     std::uint32_t first_watch = kNoSlotIndex;

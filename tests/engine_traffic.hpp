@@ -50,8 +50,19 @@ class EngineTraffic final : public InputSource {
   std::vector<std::vector<PageKey>> past_;
 };
 
+// Pages of tests are small: layers land in groups all the same, and each path is worth it.
+inline constexpr PlannerLimits kSmallPlans{.copy_engine_min_h2d = 256,
+                                           .copy_engine_min_d2h = 256,
+                                           .box_min = 128,
+                                           .box_min_busy = 64,
+                                           .kernel_min_pieces = 4,
+                                           .bulk_copies = true,
+                                           .window_h2d = 4096,
+                                           .layer_group_min = 1};
+
 inline EngineConfig random_engine(Splitmix& rng) {
   EngineConfig config;
+  config.planner = kSmallPlans;
   config.shape = KvShape{2, 2, 1, 16, static_cast<std::uint32_t>(rng.between(1, 6))};
   config.ranks = static_cast<std::uint32_t>(rng.between(1, 4));
   config.device_pages = rng.between(12, 80);

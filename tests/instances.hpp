@@ -107,7 +107,6 @@ inline WorldConfig instances_world(const InstancesRun& run, const CostModel& cos
   world.h2d_bytes_per_second = world.d2h_bytes_per_second = 100'000'000;
   world.disk_read_bytes_per_second = world.disk_write_bytes_per_second = 50'000'000;
   world.nic_bytes_per_second = world.fabric_bytes_per_second = 80'000'000;
-  world.layer_groups = 2;
   world.cost = &cost;
   for (const StorageTierConfig& tier : run.engine.storage)
     world.storage.push_back({tier.tier, tier.pages, !tier.owned});

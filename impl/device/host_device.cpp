@@ -107,12 +107,13 @@ void HostEngine::copy(const TransferJob& job, std::span<const PageRun> runs, std
 }
 
 bool HostEngine::load(const TransferJob& job) {
-  const std::uint32_t layers = config_.shape.layers;
-  const std::uint32_t at_once = job.plan.path == TransferPath::staged ? layers : 1;
-  for (std::uint32_t layer = 0; layer < layers; layer += at_once) {
+  std::uint32_t begin = 0;
+  for (std::uint32_t group = 0; group < job.plan.layer_groups; ++group) {
     if (unwanted(job)) return false;
-    copy(job, job.runs, layer, layer + at_once);
-    job.flight->land(layer + at_once);
+    const std::uint32_t end = layer_group_end(config_.shape.layers, job.plan.layer_groups, group);
+    copy(job, job.runs, begin, end);
+    job.flight->land(end);
+    begin = end;
   }
   return true;
 }

@@ -67,6 +67,7 @@ class Load final : public InputHandler {
     operation.lane = lane;
     operation.plan.bytes = 16 << 20;
     operation.plan.pages = 64;
+    operation.plan.layer_groups = 16;
     return operation;
   }
 
@@ -116,7 +117,6 @@ Measured measure(Make make, std::uint64_t requests) {
     config.ranks = 8;
     config.h2d_bytes_per_second = config.d2h_bytes_per_second = 50'000'000'000;
     config.dram_bytes_per_second = 400'000'000'000;
-    config.layer_groups = 16;
     config.cost = &cost;
     const auto world = make(config);
     if (world == nullptr) _exit(1);

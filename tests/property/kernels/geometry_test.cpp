@@ -101,6 +101,42 @@ void check_boxes(const std::vector<Box>& boxes, std::size_t pieces) {
   }
 }
 
+// Staging: copies between the buffer and the host, of a range of layers, cover exactly these layers of the pages.
+void check_staged(const TransferParams& p, const StagedPages& at) {
+  const KvShape& s = p.shape;
+  std::vector<Box> boxes;
+  expand_staged(p, at, boxes);
+  const bool whole = p.layer_begin == 0 && p.layer_end == s.layers;
+  ASSERT_EQ(boxes.size(), p.layer_begin == p.layer_end ? 0 : whole ? s.planes : 1);
+  ASSERT_NO_FATAL_FAILURE(check_boxes(boxes, boxes.size()));
+  std::vector<Interval> staged, hosted;
+  for (const PieceCopy& row : rows_of(boxes)) {
+    staged.push_back({row.device_at, row.device_at + row.bytes});
+    hosted.push_back({row.host_at, row.host_at + row.bytes});
+  }
+  const std::uint64_t bytes = at.pages * s.page_bytes() / s.layers * (p.layer_end - p.layer_begin);
+  ASSERT_NO_FATAL_FAILURE(expect_partition(std::move(staged), bytes));
+  ASSERT_NO_FATAL_FAILURE(expect_partition(std::move(hosted), bytes));
+  // Each layer's first and last byte of each page: in one row, on both sides at the same place of it.
+  const std::vector<PieceCopy> rows = rows_of(boxes);
+  for (std::uint64_t page = 0; page < at.pages; ++page) {
+    for (std::uint32_t layer = p.layer_begin; layer < p.layer_end; ++layer) {
+      for (const bool last : {false, true}) {
+        KvIndex i{page, last ? s.planes - 1 : 0, layer, last ? s.page_tokens - 1 : 0, last ? s.heads - 1 : 0};
+        i.page = at.staging_first + page;
+        const std::uint64_t in_staging = byte_offset(p.host_layout, s, at.staging_pages, i);
+        i.page = at.host_first + page;
+        const std::uint64_t on_host = byte_offset(p.host_layout, s, at.host_pages, i);
+        const auto row = std::ranges::find_if(rows, [&](const PieceCopy& r) {
+          return r.device_at <= in_staging && in_staging + s.head_bytes <= r.device_at + r.bytes;
+        });
+        ASSERT_NE(row, rows.end());
+        ASSERT_EQ(on_host - row->host_at, in_staging - row->device_at);
+      }
+    }
+  }
+}
+
 // The planner counts what an executor is given.
 void check_plans(const TransferParams& p, std::size_t pieces, std::size_t boxes) {
   const PoolPair pools{p.shape, p.host_layout, p.device_pages, p.host_pages};
@@ -112,7 +148,8 @@ void check_plans(const TransferParams& p, std::size_t pieces, std::size_t boxes)
   ASSERT_EQ(direct.descriptors, pieces);
   const Plan automatic = planned(
       IoBackend::automatic,
-      {.copy_engine_min_h2d = ~Bytes{0}, .box_min = 0, .box_min_busy = 0, .kernel_min_pieces = 0, .bulk_copies = true});
+      {.copy_engine_min_h2d = ~Bytes{0}, .box_min = 0, .box_min_busy = 0, .kernel_min_pieces = 0, .bulk_copies = true,
+                                                        .layer_groups_max = 1});
   ASSERT_EQ(automatic.bytes, direct.bytes);
   switch (automatic.path) {
     case TransferPath::boxes:
@@ -177,6 +214,14 @@ void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
   expand_boxes(params, boxes);
   ASSERT_NO_FATAL_FAILURE(check_boxes(boxes, pieces.size()));
   ASSERT_NO_FATAL_FAILURE(check_copies(params, rows_of(boxes)));
+  if (layout != Layout::layer_first && !large) {
+    const std::uint64_t pages = rng.between(1, 3), staging = pages + rng.below(3);
+    ASSERT_NO_FATAL_FAILURE(check_staged(params, {.pages = pages,
+                                                  .staging_first = rng.below(staging - pages + 1),
+                                                  .staging_pages = staging,
+                                                  .host_first = rng.below(params.host_pages - pages),
+                                                  .host_pages = params.host_pages}));
+  }
   if (!some_layers) {
     ASSERT_NO_FATAL_FAILURE(check_plans(params, pieces.size(), boxes.size()));
   }

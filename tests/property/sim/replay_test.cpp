@@ -144,7 +144,6 @@ RecordedRun run(const EngineConfig& config, std::uint64_t seed) {
   world_config.ranks = config.ranks;
   world_config.h2d_bytes_per_second = 2'000'000'000;
   world_config.d2h_bytes_per_second = 1'500'000'000;
-  world_config.layer_groups = static_cast<std::uint32_t>(1 + seed % 4);
   world_config.cost = &cost;
   const auto world = make_event_world(world_config);
   const std::uint32_t share = seed % 3 == 1 ? 200 : 0;

@@ -24,6 +24,7 @@ struct Job {  // a transfer, and the pass that it gates if group_ns > 0
   TimeNs latency = 0;
   std::uint64_t most = 0;
   TimeNs pass_ns = 0;
+  std::uint32_t groups = 16;  // of layers
 };
 
 struct Outcome {
@@ -125,11 +126,11 @@ class Reference {
     const Job& job = jobs_[side.queue.front()];
     const Real total = static_cast<Real>(job.bytes);
     const Real left = side.left - rate * (until - now_);
-    while (side.groups < config_.layer_groups) {
-      const Real behind = total * static_cast<Real>(config_.layer_groups - side.groups - 1) / config_.layer_groups;
+    while (side.groups < job.groups) {
+      const Real behind = total * static_cast<Real>(job.groups - side.groups - 1) / job.groups;
       if (behind < left - 1e-9L) break;
       const Real arrival = now_ + (side.left - behind) / rate;
-      side.group_end = std::max(side.group_end, arrival) + static_cast<Real>(job.pass_ns) / config_.layer_groups;
+      side.group_end = std::max(side.group_end, arrival) + static_cast<Real>(job.pass_ns) / job.groups;
       ++side.groups;
     }
     side.left = left;
@@ -159,7 +160,7 @@ Act play(const std::vector<Job>& jobs, TimeNs origin) {
     if (std::holds_alternative<Arrival>(input.what)) s.call_at(origin + jobs[0].submitted);
     if (!std::holds_alternative<TimerFired>(input.what)) return;
     const Job& job = jobs[next++];
-    const OperationId load = s.submit(transfer(job.lane, job.bytes, job.latency, job.most));
+    const OperationId load = s.submit(layered(job.groups, transfer(job.lane, job.bytes, job.latency, job.most)));
     if (job.pass_ns > 0) s.submit(pass(job.pass_ns, 0, 1, std::span(&load, 1)));
     if (next < jobs.size()) s.call_at(origin + jobs[next].submitted);
   };
@@ -229,7 +230,6 @@ TEST_F(SharedLink, ACappedFlowLeavesItsShareToTheOther) {
 // The load starts alone at 50 bytes a ns, from 8,000 ns on shares 60 with a write, and is alone again later.
 TEST_F(SharedLink, RateChangeInTheMiddleOfALoad) {
   WorldConfig config = plain_config();
-  config.layer_groups = 16;
   config.dram_bytes_per_second = 60'000'000'000;
   for (const TimeNs pass_ns : {1'600, 16'000, 24'000, 40'000, 160'000}) {
     const std::vector<Job> jobs = {{0, Lane::h2d, 1'000'000, 1'000, 0, pass_ns}, {7'000, Lane::d2h, 300'000, 1'000}};
@@ -242,7 +242,6 @@ TEST_F(SharedLink, RandomLoadMatchesProcessorSharing) {
     Splitmix rng(mix(seed));
     WorldConfig config = plain_config();
     config.ranks = static_cast<std::uint32_t>(1 + rng.below(8));
-    config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(80));
     config.dram_bytes_per_second = 5'000'000'000 + rng.below(90'000'000'000) * config.ranks;
     std::vector<Job> jobs;
     TimeNs now = 0;
@@ -264,7 +263,6 @@ TEST_F(SharedLink, RandomGatedPassesMatchLayerByLayer) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Splitmix rng(mix(seed));
     WorldConfig config = plain_config();
-    config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(80));
     config.dram_bytes_per_second = 20'000'000'000 + rng.below(60'000'000'000);
     std::vector<Job> jobs;
     TimeNs now = 0;
@@ -274,6 +272,7 @@ TEST_F(SharedLink, RandomGatedPassesMatchLayerByLayer) {
       job.bytes = 1 + rng.below(4'000'000);
       job.latency = static_cast<TimeNs>(1 + rng.below(5'000));
       job.pass_ns = static_cast<TimeNs>(1 + rng.below(300'000));
+      job.groups = static_cast<std::uint32_t>(1 + rng.below(80));
       jobs.push_back(job);
       for (int write = 0; write < 8; ++write) {
         job = Job{now + static_cast<TimeNs>(1 + rng.below(100)) + write * 20'000, Lane::d2h, rng.below(900'000), 1};

@@ -90,7 +90,8 @@ class RandomPolicy {
   Operation move(Lane lane) {
     const TimeNs latency = rng_.below(3) == 0 ? 0 : static_cast<TimeNs>(rng_.below(50));
     const std::uint64_t most = rng_.below(2) == 0 ? 0 : 10'000'000'000 + rng_.below(60'000'000'000);
-    return transfer(lane, size(), latency, most, 1 + rng_.below(20));
+    return layered(static_cast<std::uint32_t>(1 + rng_.below(12)),
+                   transfer(lane, size(), latency, most, 1 + rng_.below(20)));
   }
 
   void submit_pass(Substrate& s, const std::vector<OperationId>& gates) {
@@ -129,7 +130,6 @@ WorldConfig random_config(std::uint64_t seed) {
   Splitmix rng(mix(seed ^ 99));
   WorldConfig config = plain_config();
   config.ranks = static_cast<std::uint32_t>(1 + rng.below(8));
-  config.layer_groups = static_cast<std::uint32_t>(1 + rng.below(12));
   if (rng.below(2) == 0) config.h2d_bytes_per_second = 28'123'456'789;
   if (rng.below(2) == 0) config.d2h_bytes_per_second = 64'000'000'000;
   config.disk_read_bytes_per_second = 27'200'000'000;

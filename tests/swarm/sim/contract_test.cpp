@@ -66,7 +66,6 @@ void on_event_heap(std::uint64_t seed) {
   WorldConfig world;
   world.ranks = config.ranks;
   world.h2d_bytes_per_second = world.d2h_bytes_per_second = 1 + rng.below(10'000'000'000);
-  world.layer_groups = 2;
   world.cost = &cost;
   run_checked(*make_event_world(world), nullptr, config, seed, rng);
 }

@@ -47,7 +47,6 @@ TEST(DraftSetup, packed_into_the_targets_pages) {
   EXPECT_EQ(setup.engine.draft.layers, 0U);
   EXPECT_EQ(setup.target.layers, 4U);
   EXPECT_EQ(setup.engine.storage_objects, 1U);
-  EXPECT_EQ(setup.world.layer_groups, 8U);
 }
 
 // It takes room on the device all the same.

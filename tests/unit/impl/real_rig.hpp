@@ -67,7 +67,7 @@ class RealRig final : public InputHandler {
     TransferOperation operation{
         lane,
         plan_transfer(runs, direction, {config_.shape, config_.host_layout, config_.device_pages, config_.host_pages},
-                      io, PlannerLimits{}),
+                      io, limits),
         moves};
     return submitted(substrate_.submit(operation));
   }
@@ -123,6 +123,7 @@ class RealRig final : public InputHandler {
   RealWorld& world() { return *world_; }
 
   IoBackend io = IoBackend::kernel;
+  PlannerLimits limits{.box_min = 1, .kernel_min_pieces = 0, .layer_group_min = 1};  // small pages in groups, too
   std::function<void(OperationId)> on_answer;  // beside the script; may be empty
   std::vector<Input> inputs;                   // all, in order
   std::map<OperationId, std::size_t> answers;  // which of them answers it

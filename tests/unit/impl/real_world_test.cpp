@@ -236,7 +236,7 @@ TEST(RealWorld, PassesAreAnsweredAfterTheirGates) {
   std::array<int, 4> ends{};  // by Status
   for (int round = 0; round < 60; ++round) {
     RealRig rig(config);
-    rig.io = round % 2 == 0 ? IoBackend::kernel : IoBackend::automatic;  // by layers, and staged
+    rig.io = round % 2 == 0 ? IoBackend::kernel : IoBackend::automatic;  // by a kernel, and staged
     std::vector<OperationId> gates;
     OperationId pass{}, burst{};
     rig.then([&] { rig.compute(keys, slots(0, 32)); });

@@ -303,6 +303,8 @@ TEST(Checking, a_transfer_moves_its_plans_pages) {
         t.operation.plan.host_layout = Layout::layer_first;
       },
       [](OwnedTransfer& t) { t.operation.plan.path = TransferPath::ring; },  // rows of 8 bytes
+      [](OwnedTransfer& t) { t.operation.plan.layer_groups = 0; },
+      [](OwnedTransfer& t) { t.operation.plan.layer_groups = 3; },  // of 2 layers
   };
   for (std::size_t i = 0; i < spoils.size(); ++i) {
     OwnedTransfer transfer;

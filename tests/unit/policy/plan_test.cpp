@@ -224,6 +224,45 @@ TEST(PlanTransfer, BulkCopiesTakeWhatIsTheirs) {
             TransferPath::copy_engine);
 }
 
+// A load of 4 pages: 2 MiB.
+TEST(PlanTransfer, LoadsLandInGroupsOfLayers) {
+  const auto planned = [](Layout layout, Direction direction, IoBackend io, const PlannerLimits& limits) {
+    return plan_transfer(kScattered, direction, {kWide, layout, 8, 8}, io, limits);
+  };
+  constexpr auto kUp = Direction::host_to_device;
+  EXPECT_EQ(planned(Layout::layer_first, kUp, IoBackend::direct, {}).layer_groups, 2u);
+  EXPECT_EQ(planned(Layout::layer_first, Direction::device_to_host, IoBackend::direct, {}).layer_groups, 1u);
+  EXPECT_EQ(planned(Layout::layer_first, kUp, IoBackend::kernel, {.layer_group_min = 1}).layer_groups, 16u);
+  EXPECT_EQ(
+      planned(Layout::layer_first, kUp, IoBackend::kernel, {.layer_group_min = 0, .layer_groups_max = 99}).layer_groups,
+      32u);
+  // Boxes: one a page and group.
+  const Plan boxes = planned(Layout::layer_first, kUp, IoBackend::automatic, {});
+  EXPECT_EQ(boxes.path, TransferPath::boxes);
+  EXPECT_EQ(boxes.descriptors, 2 * 4u);
+  EXPECT_EQ(boxes.piece_bytes, 8192u);
+}
+
+// Of a staged page's group only what lies together is a row: it must be long enough.
+TEST(PlanTransfer, StagedLoadsLandInGroupsOfLongRows) {
+  const auto planned = [](Layout layout, Bytes box_min) {
+    return plan_transfer(kScattered, Direction::host_to_device, {kWide, layout, 8, 8}, IoBackend::automatic,
+                         {.box_min = box_min, .layer_group_min = 1});
+  };
+  // 2 KiB of a layer lie together in a token's row, 256 bytes in a head's.
+  const Plan tokens = planned(Layout::page_first, 8192);
+  EXPECT_EQ(tokens.path, TransferPath::staged);
+  EXPECT_EQ(tokens.layer_groups, 8u);
+  EXPECT_EQ(tokens.piece_bytes, 8192u);
+  EXPECT_EQ(tokens.descriptors, 4 * 8u);
+  const Plan heads = planned(Layout::page_head, 8192);
+  EXPECT_EQ(heads.layer_groups, 1u);
+  EXPECT_EQ(heads.descriptors, 4 * 2u);
+  EXPECT_EQ(heads.piece_bytes, kWide.page_bytes() / 2);
+  EXPECT_EQ(planned(Layout::page_head, 1024).layer_groups, 8u);
+  EXPECT_EQ(planned(Layout::page_first_direct, 8192).layer_groups, 16u);
+}
+
 TEST(PlanTransfer, OnlyLoadsHaveAWindow) {
   const PlannerLimits limits{.window_h2d = 12345};
   const PoolPair pools{kWide, Layout::page_first, 8, 8};

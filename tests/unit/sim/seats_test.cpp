@@ -146,7 +146,6 @@ WorldConfig ranks_of(std::uint32_t ranks) {
   config.ranks = ranks;
   config.instances = true;
   config.reduce_ns = 5'000;
-  config.layer_groups = 1;
   return config;
 }
 

@@ -52,6 +52,11 @@ inline Operation transfer(Lane lane, Bytes bytes, TimeNs latency, std::uint64_t 
   return operation;
 }
 
+inline Operation layered(std::uint32_t groups, Operation load) {
+  std::get<TransferOperation>(load).plan.layer_groups = groups;
+  return load;
+}
+
 // Storage operations over pages [first, first + count) of one chain. Keep it alive while it is submitted.
 struct StorageCall {
   StorageCall(StorageVerb verb, Tier tier, std::uint64_t first, Pages count, Tier memory = Tier::host) {

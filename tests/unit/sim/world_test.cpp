@@ -198,10 +198,8 @@ TEST_P(Worlds, CancelInTheLastStepIsDone) {
 
 // 10 groups of 1,000 ns; bytes come every 2,000 ns: group 10 starts at 20,000.
 TEST_P(Worlds, GatedPassIsLimitedByTheLoad) {
-  WorldConfig config = plain_config();
-  config.layer_groups = 10;
-  const Log log = run_once(config, [](Substrate& s) {
-    const OperationId gate = s.submit(transfer(Lane::h2d, 1'000'000, 0));
+  const Log log = run_once(plain_config(), [](Substrate& s) {
+    const OperationId gate = s.submit(layered(10, transfer(Lane::h2d, 1'000'000, 0)));
     s.submit(pass(10'000, 0, 1, std::span(&gate, 1)));
   });
   EXPECT_EQ(log, (Log{completion(20'000, 1, 1'000'000), pass_end(21'000, 2, 1, 11'000)}));
@@ -209,22 +207,27 @@ TEST_P(Worlds, GatedPassIsLimitedByTheLoad) {
 
 // 10 groups of 3,000 ns: only the first group waits.
 TEST_P(Worlds, GatedPassIsLimitedByCompute) {
-  WorldConfig config = plain_config();
-  config.layer_groups = 10;
-  const Log log = run_once(config, [](Substrate& s) {
-    const OperationId gate = s.submit(transfer(Lane::h2d, 1'000'000, 0));
+  const Log log = run_once(plain_config(), [](Substrate& s) {
+    const OperationId gate = s.submit(layered(10, transfer(Lane::h2d, 1'000'000, 0)));
     s.submit(pass(30'000, 0, 1, std::span(&gate, 1)));
   });
   EXPECT_EQ(log, (Log{completion(20'000, 1, 1'000'000), pass_end(32'000, 2, 1, 2'000)}));
 }
 
+// Nothing of it can be worked on before all of it is there.
+TEST_P(Worlds, ALoadInOneGroupGatesAsAWhole) {
+  const Log log = run_once(plain_config(), [](Substrate& s) {
+    const OperationId gate = s.submit(transfer(Lane::h2d, 1'000'000, 0));
+    s.submit(pass(30'000, 0, 1, std::span(&gate, 1)));
+  });
+  EXPECT_EQ(log, (Log{completion(20'000, 1, 1'000'000), pass_end(50'000, 2, 1, 20'000)}));
+}
+
 TEST_P(Worlds, GateBehindOthersInItsLaneAndGateThatHasLanded) {
-  WorldConfig config = plain_config();
-  config.layer_groups = 4;
   const auto act = [](Substrate& s, const Input& input) {
     if (std::holds_alternative<Arrival>(input.what)) {
-      s.submit(transfer(Lane::h2d, 1'000'000, 0));  // 1: 20,000
-      s.submit(transfer(Lane::h2d, 400'000, 0));    // 2: 28,000, a quarter each 2,000
+      s.submit(layered(4, transfer(Lane::h2d, 1'000'000, 0)));  // 1: 20,000
+      s.submit(layered(4, transfer(Lane::h2d, 400'000, 0)));    // 2: 28,000, a quarter each 2,000
       const OperationId gates[] = {OperationId{1}, OperationId{2}};
       s.submit(pass(4'000, 0, 1, gates));  // 3
     } else if (std::get_if<Completion>(&input.what)->id == OperationId{3}) {
@@ -232,24 +235,22 @@ TEST_P(Worlds, GateBehindOthersInItsLaneAndGateThatHasLanded) {
       s.submit(pass(4'000, 0, 1, gates));  // 4: both have landed
     }
   };
-  const Log log = run(config, {arrival(0, 0)}, act);
+  const Log log = run(plain_config(), {arrival(0, 0)}, act);
   ASSERT_EQ(log.size(), 5u);
   EXPECT_EQ(log[3], pass_end(29'000, 3, 1, 25'000));
   EXPECT_EQ(log[4], pass_end(33'000, 4, 1, 0));
 }
 
 TEST_P(Worlds, GatedBurstStallsItsFirstStepOnly) {
-  WorldConfig config = plain_config();
-  config.layer_groups = 10;
   const auto act = [](Substrate& s, const Input& input) {
     if (std::holds_alternative<Arrival>(input.what)) {
-      const OperationId gate = s.submit(transfer(Lane::h2d, 1'000'000, 0));
+      const OperationId gate = s.submit(layered(10, transfer(Lane::h2d, 1'000'000, 0)));
       s.submit(pass(0, 10'000, 5, std::span(&gate, 1)));  // first step ends at 21,000
       s.call_at(5'000);                                   // cancelled before its gate has landed
     }
     if (std::holds_alternative<TimerFired>(input.what)) s.cancel(OperationId{2});
   };
-  const Log log = run(config, {arrival(0, 0)}, act);
+  const Log log = run(plain_config(), {arrival(0, 0)}, act);
   EXPECT_EQ(log.back(), pass_end(21'000, 2, 1, 11'000, Status::cancelled));
 }
 
