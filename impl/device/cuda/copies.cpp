@@ -27,16 +27,6 @@ void split(std::span<const PageRun> runs, Pages most, std::vector<PageRun>& part
   }
 }
 
-// Whole pages of a layout that keeps each plane of a page together, as a shape of one layer and token: so, the copies
-// of a layer_first pool are theirs.
-KvShape whole_pages(const KvShape& shape) {
-  return {.layers = 1,
-          .planes = shape.planes,
-          .heads = 1,
-          .head_bytes = static_cast<std::uint32_t>(shape.page_bytes() / shape.planes),
-          .page_tokens = 1};
-}
-
 }  // namespace
 
 CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, Bytes staging_bytes, LaunchLimits limits)
@@ -94,7 +84,7 @@ void CudaCopies::queue(const TransferJob& job, std::span<const PageRun> runs, st
     case TransferPath::boxes: return queue_descriptors(job, runs, layer_begin, layer_end);
     case TransferPath::kernel:
     case TransferPath::ring: return queue_kernel(job, first_page, pages, layer_begin, layer_end);
-    case TransferPath::staged: return queue_staged(job, first_page, pages);
+    case TransferPath::staged: return queue_staged(job, first_page, pages, layer_begin, layer_end);
   }
 }
 
@@ -205,30 +195,36 @@ void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pa
 
 // ---- staging -------------------------------------------------------------------------------------------------
 
-void CudaCopies::copy_whole_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer) {
+// Between `buffer`, in which they lie one behind the other, and the host pool.
+void CudaCopies::copy_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer,
+                            std::uint32_t layer_begin, std::uint32_t layer_end) {
   std::vector<SlotId> host, staged(pages);
   for (std::size_t i = first_page; i < first_page + pages; ++i) {
     host.push_back(to_device_ ? job.pages[i].source : job.pages[i].target);
   }
   std::iota(staged.begin(), staged.end(), 0);
-  runs_.clear();
-  join_runs(to_device_ ? host : staged, to_device_ ? staged : host, runs_);
+  join_runs(host, staged, runs_);
+  std::vector<StagedPages> together;
+  for (const PageRun& run : runs_) {
+    together.push_back({.pages = run.pages,
+                        .staging_first = run.target_first,
+                        .staging_pages = staging_pages_,
+                        .host_first = run.source_first,
+                        .host_pages = pools_.host_pages});
+  }
   TransferParams params;
-  params.shape = whole_pages(pools_.shape);
-  params.device = buffer;
-  params.device_pages = staging_pages_;
+  params.shape = pools_.shape;
   params.host = pools_.host;
-  params.host_pages = pools_.host_pages;
-  params.host_layout = Layout::layer_first;
+  params.host_layout = pools_.host_layout;
   params.to_device = to_device_;
-  params.runs = runs_.data();
-  params.run_count = runs_.size();
-  params.layer_end = 1;
-  list_.assign_pieces(params);
+  params.layer_begin = layer_begin;
+  params.layer_end = layer_end;
+  list_.assign_staged(params, buffer, together);
   submit(list_, job.plan.window);
 }
 
-void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pages pages) {
+void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pages pages, std::uint32_t layer_begin,
+                              std::uint32_t layer_end) {
   KV_CHECK(pools_.host_layout != Layout::layer_first, "a staged page lies together on the host");
   const auto* numbers = reinterpret_cast<const std::int32_t*>(gpu_indices_.data()) + 2 * pools_.device_pages;
   for (Pages done = 0; done < pages; done += staging_pages_) {
@@ -237,11 +233,13 @@ void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pa
     RowTransfer transfer = rows(first_page + done, std::min(staging_pages_, pages - done));
     transfer.host = staging_[buffer].data();
     transfer.host_pages = staging_pages_;
+    transfer.layer_begin = layer_begin;
+    transfer.layer_end = layer_end;
     (to_device_ ? transfer.source_pages : transfer.target_pages) = numbers;
     // Waiting for what was never recorded is no waiting: each buffer is free at first.
     if (to_device_) {
       copying_.wait_for(drained_[buffer]);
-      copy_whole_pages(job, first_page + done, transfer.count, staging_[buffer].data());
+      copy_pages(job, first_page + done, transfer.count, staging_[buffer].data(), layer_begin, layer_end);
       copying_.record(filled_[buffer]);
       relaying_.wait_for(filled_[buffer]);
       relaying_.must(launch_relayout(transfer, limits_, relaying_.get()), "the relayout kernel's launch");
@@ -251,7 +249,7 @@ void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pa
       relaying_.must(launch_relayout(transfer, limits_, relaying_.get()), "the relayout kernel's launch");
       relaying_.record(filled_[buffer]);
       copying_.wait_for(filled_[buffer]);
-      copy_whole_pages(job, first_page + done, transfer.count, staging_[buffer].data());
+      copy_pages(job, first_page + done, transfer.count, staging_[buffer].data(), layer_begin, layer_end);
       copying_.record(drained_[buffer]);
     }
   }

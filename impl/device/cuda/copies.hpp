@@ -3,7 +3,8 @@
 //   copy_engine, boxes   descriptors in portions, so that no more than the plan's window is under way
 //   kernel, ring         over the pages' index arrays, which go ahead in the same stream; a ring that this GPU or these
 //                        addresses don't take is a kernel
-//   staged               whole pages by the copy engine into one of two buffers of GPU memory, in the host's layout,
+//   staged               pages, or layers of them, by the copy engine into one of two buffers of GPU memory, in the
+//   host's layout,
 //                        while a kernel on a stream of its own lays out the other's; backups the other way round
 #pragma once
 
@@ -37,7 +38,7 @@ class CudaCopies {
   // Before the first queue() of a job.
   void begin(const TransferJob& job);
   // Queues pages [first_page, first_page + pages) of the job, which are those of `runs`, in layers [layer_begin,
-  // layer_end); staged: in all layers. Returns when so little is under way that the next portions may follow.
+  // layer_end). Returns when so little is under way that the next portions may follow.
   void queue(const TransferJob& job, std::span<const PageRun> runs, std::size_t first_page, Pages pages,
              std::uint32_t layer_begin, std::uint32_t layer_end);
   // Comes when all that was queued has landed.
@@ -68,8 +69,10 @@ class CudaCopies {
                          std::uint32_t layer_end);
   void queue_kernel(const TransferJob& job, std::size_t first_page, Pages pages, std::uint32_t layer_begin,
                     std::uint32_t layer_end);
-  void queue_staged(const TransferJob& job, std::size_t first_page, Pages pages);
-  void copy_whole_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer);
+  void queue_staged(const TransferJob& job, std::size_t first_page, Pages pages, std::uint32_t layer_begin,
+                    std::uint32_t layer_end);
+  void copy_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer,
+                  std::uint32_t layer_begin, std::uint32_t layer_end);
   RowTransfer rows(std::size_t first_page, Pages pages) const;
 
   const CudaPools pools_;

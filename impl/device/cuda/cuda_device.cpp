@@ -21,8 +21,6 @@
 namespace kvtwin {
 namespace {
 
-constexpr Bytes kGroupBytes = Bytes{1} << 20;  // of a group of layers, or more: worth its calls
-constexpr std::uint32_t kMostGroups = 16;
 constexpr Bytes kBackupBytes = Bytes{8} << 20;  // a backup looks so often whether it is still wanted
 constexpr std::uint32_t kPassCtas = 1024;       // several on each SM of any GPU
 constexpr int kLeastCompute = 8;                // compute capability, major: the kernels are compiled for no older one
@@ -65,7 +63,6 @@ class CudaEngine final : public PageEngine {
   };
 
   CudaPools pools() const;
-  std::vector<std::uint32_t> groups_of(const TransferJob& job) const;
   ContextPages context(std::uint64_t step, std::uint32_t layer) const;
   void make_tables(std::uint64_t pages);
   void reset_faults();
@@ -159,23 +156,14 @@ std::vector<std::string> CudaEngine::notes() const {
 
 // ---- copies --------------------------------------------------------------------------------------------------
 
-// The ends of its groups, in layers.
-std::vector<std::uint32_t> CudaEngine::groups_of(const TransferJob& job) const {
-  const std::uint32_t layers = config_.shape.layers;
-  const Bytes bytes = job.plan.pages * config_.shape.page_bytes();
-  const auto most =
-      static_cast<std::uint32_t>(std::clamp<Bytes>(bytes / kGroupBytes, 1, std::min(kMostGroups, layers)));
-  const std::uint32_t groups = job.plan.path == TransferPath::staged ? 1 : most;  // its pages move whole
-  std::vector<std::uint32_t> ends;
-  for (std::uint32_t group = 1; group <= groups; ++group) ends.push_back(layers * group / groups);
-  return ends;
-}
-
 bool CudaEngine::load(const TransferJob& job) {
   use_gpu(config_.ordinal);
   loads_->begin(job);
   const auto marks = std::make_shared<GroupMarks>();
-  marks->ends = groups_of(job);
+  const std::uint32_t groups = job.plan.layer_groups;
+  for (std::uint32_t group = 0; group < groups; ++group) {
+    marks->ends.push_back(layer_group_end(config_.shape.layers, groups, group));
+  }
   marks->landed.resize(marks->ends.size());
   job.flight->marks = marks;
   std::uint32_t begin = 0;

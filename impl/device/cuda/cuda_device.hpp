@@ -3,10 +3,10 @@
 // every sequence's KV (kernels/context.hpp). What an operation means, who waits for whom and what is checked is the
 // same as on the host device: paged_device.hpp.
 //
-// Loads move in groups of layers, an event after each. A pass's stream waits for a layer's event on the GPU; its
-// thread waits on the host only until that event has been recorded, for CUDA takes an unrecorded one for done. The
-// recording runs ahead of the bytes by the plan's window, so this costs the GPU nothing.
-// Threads sleep while they wait for the GPU: at the end of each transfer and of each step of a pass.
+// Loads move in the groups of layers that their plans name, an event after each. A pass's stream waits for a layer's
+// event on the GPU; its thread waits on the host only until that event has been recorded, for CUDA takes an unrecorded
+// one for done. The recording runs ahead of the bytes by the plan's window, so this costs the GPU nothing. Threads
+// sleep while they wait for the GPU: at the end of each transfer and of each step of a pass.
 //
 // Links no CUDA runtime: the program that uses this does, or the tests' twin.
 #pragma once

@@ -146,9 +146,11 @@ void check_plans(const TransferParams& p, std::size_t pieces, std::size_t boxes)
   const Plan direct = planned(IoBackend::direct, {});
   ASSERT_EQ(direct.path, TransferPath::copy_engine);
   ASSERT_EQ(direct.descriptors, pieces);
-  const Plan automatic = planned(
-      IoBackend::automatic,
-      {.copy_engine_min_h2d = ~Bytes{0}, .box_min = 0, .box_min_busy = 0, .kernel_min_pieces = 0, .bulk_copies = true,
+  const Plan automatic = planned(IoBackend::automatic, {.copy_engine_min_h2d = ~Bytes{0},
+                                                        .box_min = 0,
+                                                        .box_min_busy = 0,
+                                                        .kernel_min_pieces = 0,
+                                                        .bulk_copies = true,
                                                         .layer_groups_max = 1});
   ASSERT_EQ(automatic.bytes, direct.bytes);
   switch (automatic.path) {

@@ -124,9 +124,9 @@ class RealRig final : public InputHandler {
 
   IoBackend io = IoBackend::kernel;
   PlannerLimits limits{.box_min = 1, .kernel_min_pieces = 0, .layer_group_min = 1};  // small pages in groups, too
-  std::function<void(OperationId)> on_answer;  // beside the script; may be empty
-  std::vector<Input> inputs;                   // all, in order
-  std::map<OperationId, std::size_t> answers;  // which of them answers it
+  std::function<void(OperationId)> on_answer;                                        // beside the script; may be empty
+  std::vector<Input> inputs;                                                         // all, in order
+  std::map<OperationId, std::size_t> answers;                                        // which of them answers it
 
  private:
   void handle(const Input& input) override {
