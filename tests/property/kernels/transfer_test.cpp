@@ -109,12 +109,11 @@ void check_seed(std::uint64_t seed) {
       ASSERT_TRUE(after(layer_begin, layer_end, copy_rows) == expected);
       ASSERT_TRUE(after(layer_begin, layer_end, copy_boxes) == expected);
       if (layout == Layout::layer_first) continue;
-      const Pools all = after(0, shape.layers, copy_slowly);
       const std::uint64_t staging_pages = rng.between(1, count);
       Pool staging(staging_pages * shape.page_bytes());  // no byte more, for the sanitizers to see
-      ASSERT_TRUE(after(layer_begin, layer_end,
-                        [&](const TransferParams& params) { copy_staged(params, staging.data(), staging_pages); }) ==
-                  all)
+      const auto by_staging = [&](const TransferParams& params) { copy_staged(params, staging.data(), staging_pages); };
+      ASSERT_TRUE(after(layer_begin, layer_end, by_staging) == expected &&
+                  after(0, shape.layers, by_staging) == after(0, shape.layers, copy_slowly))
           << "staging of " << staging_pages << " pages";
     }
   }
