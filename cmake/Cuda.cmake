@@ -59,13 +59,15 @@ if(KVTWIN_HAVE_CUDA)
 endif()
 
 if(KVTWIN_REAL AND NOT KVTWIN_FUZZ AND NOT KVTWIN_CUDA STREQUAL OFF)
+  set(cuda_home ${CUDAToolkit_INCLUDE_DIRS})
   if(KVTWIN_NVCC)
     cmake_path(GET KVTWIN_NVCC PARENT_PATH nvcc_bin)
+    list(APPEND cuda_home ${nvcc_bin}/..)
   endif()
-  find_path(KVTWIN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${nvcc_bin}/.. ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda
+  find_path(KVTWIN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_home} ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda
     PATH_SUFFIXES include)
   set(header_version 0)
-  if(KVTWIN_CUDA_INCLUDE)
+  if(EXISTS ${KVTWIN_CUDA_INCLUDE}/cuda_runtime_api.h)
     file(STRINGS ${KVTWIN_CUDA_INCLUDE}/cuda_runtime_api.h text REGEX "#define CUDART_VERSION +[0-9]+")
     if(text MATCHES "([0-9]+)([0-9][0-9])[0-9]$")
       math(EXPR header_version "${CMAKE_MATCH_2}")  # without its leading zero
@@ -76,5 +78,8 @@ if(KVTWIN_REAL AND NOT KVTWIN_FUZZ AND NOT KVTWIN_CUDA STREQUAL OFF)
     set(KVTWIN_CUDA_HEADERS ON)
     add_library(kvtwin_cuda_headers INTERFACE)
     target_include_directories(kvtwin_cuda_headers SYSTEM INTERFACE ${KVTWIN_CUDA_INCLUDE})
+  elseif(KVTWIN_HAVE_CUDA)
+    message(FATAL_ERROR "There is nvcc (${KVTWIN_NVCC}), but no cuda_runtime_api.h of CUDA ${cuda_least} or later "
+      "(found: ${KVTWIN_CUDA_INCLUDE}, ${header_version}). Install the toolkit's headers, or give -DKVTWIN_CUDA=OFF.")
   endif()
 endif()

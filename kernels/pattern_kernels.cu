@@ -1,3 +1,5 @@
+// Seen without a GPU: the pattern itself (page_pattern.hpp). Not seen: for_units' arithmetic, in words and in bytes,
+// and the atomics of the faults; the CPU's twins walk pages in their own way. tests/gpu sees them on a GPU.
 #include "kernels/pattern_kernels.hpp"
 
 #include <cuda_runtime.h>

@@ -1,9 +1,14 @@
 // A warp loads segments into a ring of stages in shared memory by bulk copies, another stores them from there by bulk
 // copies; no byte passes through a register. A segment is one bulk copy each way; a stage holds as many as fit.
+// Seen without a GPU: how segments are cut and where they lie (tests of row_transfer.hpp), and the two warps' walk
+// against a model of the barriers (tests of ring.hpp). Not seen: that the fences order what the two proxies write and
+// read, that a lane's expect comes before the phase ends in the machine code too, and what a bulk copy reads of mapped
+// host memory.
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
+#include "kernels/ring.hpp"
 #include "kernels/row_kernels.hpp"
 
 namespace kvtwin {
@@ -61,20 +66,64 @@ __device__ inline void bulk_store(std::byte* global, const std::byte* shared, st
                : "memory");
 }
 
-// Calls copy(address, place in the stage, bytes) for this lane's segments of a stage.
-template <typename Copy>
-__device__ inline void lane_segments(const RowTransfer& t, const RowPlan& plan, std::uint64_t batch,
-                                     std::uint32_t in_stage, const Copy& copy) {
-  for (std::uint32_t i = threadIdx.x % kWarpLanes; i < in_stage; i += kWarpLanes) {
-    const std::uint64_t number = batch * in_stage + i;
-    if (number >= plan.segments) return;
-    const Segment segment = segment_at(plan, t.shape, number);
-    const SegmentAddress at = address_of(t, plan, segment);
-    if (at.source != nullptr) {
-      copy(at, i * static_cast<std::uint32_t>(plan.segment_bytes), static_cast<std::uint32_t>(segment.bytes));
+// One lane of either warp (ring.hpp).
+struct RingLane {
+  const RowTransfer& t;
+  const RowPlan& plan;
+  std::byte* bytes;  // [stages][kStageBytes]
+  std::uint64_t* full;
+  std::uint64_t* empty;  // [stages]
+  std::uint32_t in_stage;
+
+  __device__ bool first_lane() const { return threadIdx.x % kWarpLanes == 0; }
+
+  // Calls copy(address, place in the stage, bytes) for this lane's segments.
+  template <typename Copy>
+  __device__ void lane_segments(std::uint64_t batch, std::uint32_t stage, const Copy& copy) const {
+    for (std::uint32_t i = threadIdx.x % kWarpLanes; i < in_stage; i += kWarpLanes) {
+      const std::uint64_t number = batch * in_stage + i;
+      if (number >= plan.segments) return;
+      const Segment segment = segment_at(plan, t.shape, number);
+      const SegmentAddress at = address_of(t, plan, segment);
+      if (at.source == nullptr) continue;
+      copy(at, bytes + stage * kStageBytes + i * static_cast<std::uint32_t>(plan.segment_bytes),
+           static_cast<std::uint32_t>(segment.bytes));
     }
   }
-}
+
+  // ---- filling ----
+  __device__ void wait_empty(std::uint32_t stage, std::uint32_t parity) const { barrier_wait(&empty[stage], parity); }
+  __device__ void load(std::uint64_t batch, std::uint32_t stage) const {
+    lane_segments(batch, stage, [&](const SegmentAddress& at, std::byte* place, std::uint32_t size) {
+      barrier_expect(&full[stage], size);
+      bulk_load(place, at.source, size, &full[stage]);
+    });
+    __syncwarp();  // every lane expects its bytes before the phase may end
+  }
+  __device__ void arrive_full(std::uint32_t stage) const {
+    if (first_lane()) barrier_arrive(&full[stage]);
+  }
+
+  // ---- draining ----
+  __device__ void wait_full(std::uint32_t stage, std::uint32_t parity) const {
+    barrier_wait(&full[stage], parity);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __device__ void store(std::uint64_t batch, std::uint32_t stage) const {
+    lane_segments(batch, stage, [&](const SegmentAddress& at, const std::byte* place, std::uint32_t size) {
+      bulk_store(at.target, place, size);
+    });
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  }
+  __device__ void wait_reads_but_one() const {
+    asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
+    __syncwarp();
+  }
+  __device__ void arrive_empty(std::uint32_t stage) const {
+    if (first_lane()) barrier_arrive(&empty[stage]);
+  }
+  __device__ void wait_stores() const { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+};
 
 #endif
 
@@ -94,46 +143,12 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
 
   const std::uint32_t in_stage = kStageBytes / static_cast<std::uint32_t>(plan.segment_bytes);
-  const std::uint64_t batches = (plan.segments + in_stage - 1) / in_stage;
-  const bool first_lane = threadIdx.x % kWarpLanes == 0;
-  std::uint32_t stage = 0, parity = 0;
-  const auto next_stage = [&] {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  };
+  const RingWalk walk{blockIdx.x, gridDim.x, (plan.segments + in_stage - 1) / in_stage, stages};
+  RingLane lane{t, plan, ring_bytes, full, empty, in_stage};
   if (threadIdx.x < kWarpLanes) {
-    for (std::uint64_t batch = blockIdx.x; batch < batches; batch += gridDim.x) {
-      barrier_wait(&empty[stage], parity ^ 1);
-      std::byte* place = ring_bytes + stage * kStageBytes;
-      lane_segments(t, plan, batch, in_stage, [&](const SegmentAddress& at, std::uint32_t skip, std::uint32_t bytes) {
-        barrier_expect(&full[stage], bytes);
-        bulk_load(place + skip, at.source, bytes, &full[stage]);
-      });
-      __syncwarp();  // every lane expects its bytes before the phase may end
-      if (first_lane) barrier_arrive(&full[stage]);
-      next_stage();
-    }
+    fill_ring(walk, lane);
   } else {
-    std::uint32_t before = stages;  // the stage that was stored before this one
-    for (std::uint64_t batch = blockIdx.x; batch < batches; batch += gridDim.x) {
-      barrier_wait(&full[stage], parity);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      const std::byte* place = ring_bytes + stage * kStageBytes;
-      lane_segments(t, plan, batch, in_stage, [&](const SegmentAddress& at, std::uint32_t skip, std::uint32_t bytes) {
-        bulk_store(at.target, place + skip, bytes);
-      });
-      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-      if (before != stages) {
-        asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");  // all but this stage's are read
-        __syncwarp();
-        if (first_lane) barrier_arrive(&empty[before]);
-      }
-      before = stage;
-      next_stage();
-    }
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    drain_ring(walk, lane);
   }
 #else
   __trap();

@@ -1,3 +1,7 @@
+// Seen without a GPU: which bytes each lane of gather_scatter moves, and in which vectors (move_rows, tests of
+// row_transfer.hpp). Not seen: what the loads' and stores' cache hints do to memory that the host or a copy engine has
+// just written (vector_access.cuh), the sum over a group's lanes, warp_per_row's arithmetic, and how a grid of so many
+// CTAs shares out the warps. tests/gpu sees them on a GPU.
 #include "kernels/row_kernels.hpp"
 
 #include <cuda_runtime.h>

@@ -1,6 +1,8 @@
 #include "tests/cuda_twin/runtime.hpp"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -33,6 +35,36 @@ constexpr std::size_t kMostNotes = 100;
 constexpr std::size_t kFilled = std::size_t{16} << 20;  // larger allocations begin as zeros, and take no memory
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// AddressSanitizer's own mmap and munmap write its shadow of all that is mapped, which sparse memory can't afford.
+void* map(std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  return reinterpret_cast<void*>(
+      syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+#else
+  return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+#endif
+}
+
+void unmap(void* at, std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  syscall(SYS_munmap, at, bytes);
+#else
+  munmap(at, bytes);
+#endif
+}
+
+// What lies between a block's end and that of its last page.
+void guard_end([[maybe_unused]] void* at, [[maybe_unused]] std::size_t bytes, [[maybe_unused]] bool guarded) {
+#if defined(__SANITIZE_ADDRESS__)
+  const std::byte* end = static_cast<std::byte*>(at) + bytes;
+  if (guarded) {
+    ASAN_POISON_MEMORY_REGION(end, rounded_up(bytes) - bytes);
+  } else {
+    ASAN_UNPOISON_MEMORY_REGION(end, rounded_up(bytes) - bytes);
+  }
+#endif
+}
 
 void note(std::vector<std::string>& notes, std::string text) {
   if (notes.size() < kMostNotes) notes.push_back(std::move(text));
@@ -185,10 +217,8 @@ void Runtime::end() {
   defaults_.clear();
   for (const auto& [start, block] : blocks) {
     if (block.mapping == nullptr) continue;
-#if defined(__SANITIZE_ADDRESS__)
-    ASAN_UNPOISON_MEMORY_REGION(block.mapping, block.mapping_bytes);
-#endif
-    munmap(block.mapping, block.mapping_bytes);
+    if (block.kind != Block::Kind::freed) guard_end(reinterpret_cast<void*>(start), block.bytes, false);
+    unmap(block.mapping, block.mapping_bytes);
   }
   blocks.clear();
 }
@@ -229,15 +259,13 @@ cudaError_t Runtime::allocate(Locked&, Block::Kind kind, std::size_t bytes, int 
     return cudaSuccess;
   }
   const std::size_t inside = rounded_up(bytes), all = inside + 2 * kPage;
-  void* mapping = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapping = map(all);
   if (mapping == MAP_FAILED) return cudaErrorMemoryAllocation;
   std::byte* start = static_cast<std::byte*>(mapping) + kPage;
   mprotect(mapping, kPage, PROT_NONE);
   mprotect(start + inside, kPage, PROT_NONE);
   if (bytes <= kFilled) std::memset(start, 0xA5, inside);
-#if defined(__SANITIZE_ADDRESS__)
-  ASAN_POISON_MEMORY_REGION(start + bytes, inside - bytes);
-#endif
+  guard_end(start, bytes, true);
   blocks[reinterpret_cast<std::uintptr_t>(start)] = {kind, bytes, device, mapping, all};
   *at = start;
   return cudaSuccess;
@@ -256,6 +284,7 @@ cudaError_t Runtime::release(Locked&, Block::Kind kind, void* at) {
   // Its addresses stay taken, so that nobody else's memory is mistaken for it.
   Block& block = found->second;
   block.kind = Block::Kind::freed;
+  guard_end(at, block.bytes, false);
   madvise(at, rounded_up(block.bytes), MADV_DONTNEED);
   mprotect(at, rounded_up(block.bytes), PROT_NONE);
   return cudaSuccess;
