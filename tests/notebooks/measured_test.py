@@ -1,7 +1,7 @@
 """gpu_bench's and gpu_ttft's tables on the CUDA twin: whole, with right bytes, judged, kept and drawn. Their figures
 mean nothing.
 
-measured_test.py GPU_BENCH GPU_TTFT    the programs, linked with the twin
+measured_test.py GPU_BENCH GPU_TTFT BLAS    the programs, linked with the twin; a library in cuBLAS's place
 """
 
 import contextlib
@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "notebooks")]
 import measured
 import measured_figures
 
-PROGRAM = TTFT_PROGRAM = ""
+PROGRAM = TTFT_PROGRAM = BLAS = ""
 TTFT = """model,tokens,source,path,overlap,mode,ttft_ms,p10,p90,samples,bytes,wrong_pages
 llama,1024,recompute,-,on,-,20,19,21,5,0,0
 llama,1024,l2,boxes,on,-,5,4,6,5,1000,0
@@ -36,10 +36,9 @@ class Measured(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.results = Path(cls.scratch.name, "results")
-        run = subprocess.run([PROGRAM, "--tiny", "--out", str(cls.results / "tables")], capture_output=True, text=True)
-        cls.said = run.stderr
+        run = subprocess.run([PROGRAM, "--tiny", "--blas", BLAS, "--out", str(cls.results / "tables")], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
-        run = subprocess.run([TTFT_PROGRAM, "--tiny", "--out", str(cls.results / "tables"), "--disk", cls.scratch.name + "/disk"], capture_output=True, text=True)
+        run = subprocess.run([TTFT_PROGRAM, "--tiny", "--blas", BLAS, "--out", str(cls.results / "tables"), "--disk", cls.scratch.name + "/disk"], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
 
     def output(self, program, *arguments):
@@ -64,7 +63,9 @@ class Measured(unittest.TestCase):
         self.assertEqual(len(cells), len(set(cells)))
         # A page of 64 pieces of 24 KiB doesn't fit into the small staging buffer.
         self.assertEqual(set(cells), every - {("staged", direction, 24576, 64) for direction in ("h2d", "d2h")})
-        self.assertEqual({row["path"] for row in tables["interference"].rows} - {"none"}, set(measured_figures.PATHS))
+        for load in ("none", "prefill", "decode"):
+            paths = {row["path"] for row in tables["interference"].where(load=load)}
+            self.assertEqual(paths, set(measured_figures.PATHS) | {"none"})
         self.assertEqual({row["kind"] for row in tables["link"].rows} - {"copy_node"},
                          {"copy", "copy_both", "copy_on_device", "kernel", "ring"})
 
@@ -79,6 +80,15 @@ class Measured(unittest.TestCase):
         other = order(2, "c")
         self.assertNotEqual(first, other)
         self.assertEqual(sorted(first), sorted(other))
+
+    def test_without_cublas_transfers_are_measured_alone(self):
+        out = Path(self.scratch.name, "without")
+        run = subprocess.run([PROGRAM, "--tiny", "--tables", "interference", "--blas", "/no/such.so", "--out", str(out)], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0)
+        self.assertIn("interference without products: ", run.stderr)
+        table = measured.Table(out / "interference.csv")
+        self.assertEqual({row["load"] for row in table.rows}, {"none"})
+        self.assertIn("could not be loaded", table.about["products"])
 
     def test_wrong_arguments_are_refused(self):
         for arguments in (["--tables", "links"], ["--out"], ["--tiny"], ["--out", "/tmp", "--seconds", "soon"]):
@@ -184,5 +194,6 @@ class Measured(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM, TTFT_PROGRAM = sys.argv.pop(1), sys.argv.pop(1)
+    PROGRAM, TTFT_PROGRAM, BLAS = sys.argv[1:4]
+    del sys.argv[1:4]
     unittest.main()

@@ -18,14 +18,15 @@ namespace kvtwin::test {
 namespace {
 
 constexpr const char* kHelp =
-    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--models NAME[,NAME]] [--tiny]\n"
+    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--models NAME[,NAME]] [--blas FILE] [--tiny]\n"
     "Writes DIR/ttft.csv: each model's prompts of 1,024 tokens and four times as many each time, up to N (32,768). "
     "--disk:\n"
-    "a folder for a disk tier, which is emptied; without it, none. --tiny: two short prompts of a tiny model, without\n"
-    "arithmetic, to see it work. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong arguments.\n";
+    "a folder for a disk tier, which is emptied; without it, none. --tiny: two short prompts of a tiny model, to see\n"
+    "it work; with arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong "
+    "arguments.\n";
 
 struct Options {
-  std::string out, disk, command = "gpu_ttft";
+  std::string out, disk, blas, command = "gpu_ttft";
   Tokens most_tokens = 32768;
   std::vector<std::string> models = {"llama-3.1-8b", "deepseek-v3"};
   bool tiny = false;
@@ -81,12 +82,13 @@ std::uint64_t measure_model(const Options& options, const std::string& name, std
                             std::vector<std::pair<std::string, std::vector<Row>>>& all) {
   PromptConfig config;
   config.model = model_preset(name);
+  config.blas = options.blas;
   config.most_tokens = options.most_tokens;
   std::vector<Tokens> lengths;
   for (Tokens tokens = 1024; tokens <= options.most_tokens; tokens *= tokens == 1024 ? 4 : 2) lengths.push_back(tokens);
   if (options.tiny) {
     config.page_tokens = 16;
-    config.arithmetic = false;
+    config.arithmetic = !options.blas.empty();
     config.most_tokens = 128;
     lengths = {64, 128};
   }
@@ -154,6 +156,8 @@ Options options_of(int argc, char** argv) {
       options.out = value;
     } else if (name == "--disk") {
       options.disk = value;
+    } else if (name == "--blas") {
+      options.blas = value;
     } else if (name == "--most-tokens" && std::atoll(value.c_str()) >= 1024) {
       options.most_tokens = static_cast<Tokens>(std::atoll(value.c_str())) / 64 * 64;
     } else if (name == "--models") {

@@ -47,6 +47,7 @@ CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape,
   device.host_layout = kHostLayout;
   device.device_pages = device.host_pages = pages;
   device.staging_bytes = std::max<Bytes>(device.staging_bytes, shape.page_bytes());
+  device.blas_library = config.blas;
   if (config.arithmetic) device.transformer = sizes_of(config.model);
   return device;
 }

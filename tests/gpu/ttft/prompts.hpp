@@ -22,6 +22,7 @@ struct PromptConfig {
   std::uint32_t page_tokens = 64;
   Tokens most_tokens = 0;      // of a prompt; a multiple of page_tokens
   std::filesystem::path disk;  // folder of a disk tier; empty: none
+  std::string blas;            // cuBLAS's file, if not the usual one
   bool arithmetic = true;      // the model's products; else passes move and check KV only
 };
 
