@@ -6,7 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "impl/device/cuda/transformer.hpp"
 #include "impl/disk/segment_store.hpp"
 
 namespace kvtwin::test {
@@ -19,25 +18,25 @@ constexpr PageKey kSpace{{{1, 2, 3, 4}}};
 std::uint32_t to_eight(std::uint64_t size) { return static_cast<std::uint32_t>((size + 7) / 8 * 8); }
 
 // A layer's products: attention's and the feed-forward's, which in a model of experts are those that a token meets.
-std::shared_ptr<const TransformerSizes> sizes_of(const ModelGeometry& m) {
-  auto sizes = std::make_shared<TransformerSizes>();
+TransformerSizes sizes_of(const ModelGeometry& m) {
+  TransformerSizes sizes;
   const std::uint64_t heads = m.heads, hidden = m.hidden;
   if (m.latent_rank > 0) {
     const std::uint64_t query = heads * (m.nope_dim + m.rope_dim);
-    sizes->products = {{to_eight(hidden), to_eight(std::uint64_t{m.query_rank} + m.latent_rank + m.rope_dim)},
-                       {to_eight(m.query_rank), to_eight(query)},
-                       {to_eight(m.latent_rank), to_eight(heads * (m.nope_dim + m.value_dim))},
-                       {to_eight(heads * m.value_dim), to_eight(hidden)}};
+    sizes.products = {{to_eight(hidden), to_eight(std::uint64_t{m.query_rank} + m.latent_rank + m.rope_dim)},
+                      {to_eight(m.query_rank), to_eight(query)},
+                      {to_eight(m.latent_rank), to_eight(heads * (m.nope_dim + m.value_dim))},
+                      {to_eight(heads * m.value_dim), to_eight(hidden)}};
   } else {
-    sizes->products = {{to_eight(hidden), to_eight((heads + 2 * m.kv_heads) * m.head_dim)},
-                       {to_eight(heads * m.head_dim), to_eight(hidden)}};
+    sizes.products = {{to_eight(hidden), to_eight((heads + 2 * m.kv_heads) * m.head_dim)},
+                      {to_eight(heads * m.head_dim), to_eight(hidden)}};
   }
   const std::uint64_t width =
       m.experts > 0 ? std::uint64_t{m.experts_per_token} * m.expert_width + m.shared_width : m.dense_width;
-  sizes->products.push_back({to_eight(hidden), to_eight((m.gated ? 2 : 1) * width)});
-  sizes->products.push_back({to_eight(width), to_eight(hidden)});
-  sizes->layers = static_cast<std::uint32_t>(m.layers.size());
-  sizes->pair_work = static_cast<std::uint32_t>(m.full_attention.prefill_pair_flops / 2 / m.layers.size());
+  sizes.products.push_back({to_eight(hidden), to_eight((m.gated ? 2 : 1) * width)});
+  sizes.products.push_back({to_eight(width), to_eight(hidden)});
+  sizes.layers = static_cast<std::uint32_t>(m.layers.size());
+  sizes.pair_work = static_cast<std::uint32_t>(m.full_attention.prefill_pair_flops / 2 / m.layers.size());
   return sizes;
 }
 
