@@ -196,7 +196,7 @@ def correctness_targets(folder, steps, tables):
     reports = [json.loads(path.read_text()) for path in sorted(Path(folder, "tiers").glob("*/report.json"))]
     unequal = [name for name, how in said.items() if name.startswith("tiers-") and how != "passed"]
     yield "verified three-tier runs, replayed to equal digests", *judge(
-        reports or None, not unequal, f"{len(reports)} runs" + (f"; failed: {' '.join(unequal)}" if unequal else ""))
+        reports or unequal or None, not unequal, f"{len(reports)} runs" + (f"; failed: {' '.join(unequal)}" if unequal else ""))
     if reports:
         evicted = min(sum(tier["evicted_pages"] for tier in report["tiers"]) for report in reports)
         stopped = sum(report["prefetch"]["stopped"] for report in reports)

@@ -1,6 +1,7 @@
 // The tests on a GPU:
-//   gpu_tests [--seeds N] [--first-seed N] [--big] [GoogleTest's arguments]
-// --big: pools of more than 2^31 bytes too; they take 11 GB of GPU memory and as much page-locked memory.
+//   gpu_tests [--seeds N] [--first-seed N] [--small] [--big] [GoogleTest's arguments]
+// --small: few and small cases, for tools that watch every access. --big: pools of more than 2^31 bytes too; they take
+// 11 GB of GPU memory and as much page-locked memory.
 #include <charconv>
 #include <cstdio>
 #include <string_view>
@@ -23,14 +24,21 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     const std::string_view value = i + 1 < argc ? argv[i + 1] : "";
-    if (argument == "--big") {
+    if (argument == "--small") {
+      scale = {.pool_bytes = 64u << 10,
+               .page_tokens = 2,
+               .draws = 1,
+               .graphs = 10,
+               .first_seed = scale.first_seed,
+               .spins = 20};
+    } else if (argument == "--big") {
       scale.big = true;
     } else if (argument == "--seeds" && number(value, scale.graphs)) {
       ++i;
     } else if (argument == "--first-seed" && number(value, scale.first_seed)) {
       ++i;
     } else {
-      std::fprintf(stderr, "gpu_tests: `%s` isn't --seeds N, --first-seed N or --big\n", argv[i]);
+      std::fprintf(stderr, "gpu_tests: `%s` isn't --seeds N, --first-seed N, --small or --big\n", argv[i]);
       return 2;
     }
   }

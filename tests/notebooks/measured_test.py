@@ -1,6 +1,7 @@
-"""gpu_bench's tables on the CUDA twin: whole, with right bytes, judged, kept and drawn. Their figures mean nothing.
+"""gpu_bench's and gpu_ttft's tables on the CUDA twin: whole, with right bytes, judged, kept and drawn. Their figures
+mean nothing.
 
-measured_test.py PROGRAM    PROGRAM: gpu_bench linked with the twin
+measured_test.py GPU_BENCH GPU_TTFT BLAS    the programs, linked with the twin; a library in cuBLAS's place
 """
 
 import contextlib
@@ -20,7 +21,7 @@ sys.path[:0] = [str(ROOT / "notebooks")]
 import measured
 import measured_figures
 
-PROGRAM = ""
+PROGRAM = TTFT_PROGRAM = BLAS = ""
 TTFT = """model,tokens,source,path,overlap,mode,ttft_ms,p10,p90,samples,bytes,wrong_pages
 llama,1024,recompute,-,on,-,20,19,21,5,0,0
 llama,1024,l2,boxes,on,-,5,4,6,5,1000,0
@@ -35,11 +36,10 @@ class Measured(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.results = Path(cls.scratch.name, "results")
-        run = subprocess.run([PROGRAM, "--tiny", "--out", str(cls.results / "tables")], capture_output=True, text=True)
-        cls.said = run.stderr
+        run = subprocess.run([PROGRAM, "--tiny", "--blas", BLAS, "--out", str(cls.results / "tables")], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
-        about = (cls.results / "tables/link.csv").read_text().splitlines()[:6]
-        (cls.results / "tables/ttft.csv").write_text("\n".join(about) + "\n" + TTFT)
+        run = subprocess.run([TTFT_PROGRAM, "--tiny", "--blas", BLAS, "--out", str(cls.results / "tables"), "--disk", cls.scratch.name + "/disk"], capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
 
     def output(self, program, *arguments):
         """(exit code, stdout, stderr)"""
@@ -63,7 +63,9 @@ class Measured(unittest.TestCase):
         self.assertEqual(len(cells), len(set(cells)))
         # A page of 64 pieces of 24 KiB doesn't fit into the small staging buffer.
         self.assertEqual(set(cells), every - {("staged", direction, 24576, 64) for direction in ("h2d", "d2h")})
-        self.assertEqual({row["path"] for row in tables["interference"].rows} - {"none"}, set(measured_figures.PATHS))
+        for load in ("none", "prefill", "decode"):
+            paths = {row["path"] for row in tables["interference"].where(load=load)}
+            self.assertEqual(paths, set(measured_figures.PATHS) | {"none"})
         self.assertEqual({row["kind"] for row in tables["link"].rows} - {"copy_node"},
                          {"copy", "copy_both", "copy_on_device", "kernel", "ring"})
 
@@ -78,6 +80,15 @@ class Measured(unittest.TestCase):
         other = order(2, "c")
         self.assertNotEqual(first, other)
         self.assertEqual(sorted(first), sorted(other))
+
+    def test_without_cublas_transfers_are_measured_alone(self):
+        out = Path(self.scratch.name, "without")
+        run = subprocess.run([PROGRAM, "--tiny", "--tables", "interference", "--blas", "/no/such.so", "--out", str(out)], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0)
+        self.assertIn("interference without products: ", run.stderr)
+        table = measured.Table(out / "interference.csv")
+        self.assertEqual({row["load"] for row in table.rows}, {"none"})
+        self.assertIn("could not be loaded", table.about["products"])
 
     def test_wrong_arguments_are_refused(self):
         for arguments in (["--tables", "links"], ["--out"], ["--tiny"], ["--out", "/tmp", "--seconds", "soon"]):
@@ -95,9 +106,27 @@ class Measured(unittest.TestCase):
         self.assertRegex(text, r"racecheck +not measured +Device not supported")
         self.assertRegex(text, r"every path leaves the right bytes +met")
         self.assertRegex(text, r"R >= 0.95 from 32 KiB.* not measured\n")  # no tiny cell is large enough
-        self.assertRegex(text, r"a hit in host memory is faster than computing anew +met +in 1 of 1 cases")
+        self.assertRegex(text, r"a hit in host memory is faster than computing anew +(met|missed) +in \d+ of 12 cases")
         counts = re.search(r"(\d+) met, (\d+) missed, (\d+) not measured", text)
         self.assertEqual(sum(map(int, counts.groups())), len(text.splitlines()) - 2)
+
+    def test_prompts_come_from_every_tier_by_every_path_with_right_bytes(self):
+        rows = measured.read_tables(self.results)["ttft"].rows
+        for tokens in (64, 128):
+            for overlap in ("on", "off"):
+                found = {(row["source"], row["path"], row["mode"]) for row in rows if (row["tokens"], row["overlap"]) == (tokens, overlap)}
+                loads = {("l2", path, "-") for path in ("auto", "copy_engine", "boxes", "kernel", "ring", "staged")}
+                loads |= {("disk", "auto", mode) for mode in ("bounce", "direct")}
+                self.assertEqual(found, loads | ({("recompute", "-", "-"), ("l1", "-", "-")} if overlap == "on" else set()))
+        self.assertEqual({row["wrong_pages"] for row in rows}, {0})
+
+    def test_a_hit_is_judged_by_computing_the_same_prompt(self):
+        folder = Path(self.scratch.name, "judged", "tables")
+        folder.mkdir(parents=True)
+        for slow, sentence in [("5", "met +in 1 of 1 cases"), ("21", "missed +in 0 of 1 cases")]:
+            (folder / "ttft.csv").write_text(TTFT.replace("on,-,5", f"on,-,{slow}"))
+            _, text, _ = self.output(measured.main, "verdict", folder.parent)
+            self.assertRegex(text, f"a hit in host memory is faster than computing anew +{sentence}")
 
     def test_targets_are_judged_by_the_worst_cell(self):
         def row(path, chunk, r, sm):
@@ -165,5 +194,6 @@ class Measured(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
+    PROGRAM, TTFT_PROGRAM, BLAS = sys.argv[1:4]
+    del sys.argv[1:4]
     unittest.main()

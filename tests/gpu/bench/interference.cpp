@@ -44,9 +44,7 @@ class Products {
       values[i] = static_cast<std::uint16_t>(0x3E00u | (drawn >> 31 << 15) | (drawn >> 8 & 0x1FF));  // 0.125 to 0.5
     }
     for (std::uint64_t at = 0; at < bytes; at += values.size() * 2) {
-      check(cudaMemcpy(memory.data() + at, values.data(), std::min<std::uint64_t>(bytes - at, values.size() * 2),
-                       cudaMemcpyHostToDevice),
-            "writing a matrix");
+      copy_to_gpu(memory.data() + at, values.data(), std::min<std::uint64_t>(bytes - at, values.size() * 2));
     }
     return memory;
   }
@@ -69,7 +67,7 @@ class Traffic {
   }
   bool possible() const { return slices_.front().possible(); }
 
-  // Takes note of what has arrived, and submits up to the window again.
+  // Takes note of what has arrived, and submits a slice if the window has room for it.
   void poll() {
     while (!under_way_.empty() && events_[under_way_.front()].happened()) {
       if (moved_ == 0) first_ = now_seconds() - begun_;
@@ -78,8 +76,8 @@ class Traffic {
       under_way_.pop_front();
     }
     if (begun_ == 0) begun_ = now_seconds();
-    while (under_way_.size() < slices_.size() &&
-           (under_way_.empty() || outstanding_ + slices_[next_].bytes() <= window_)) {
+    if (under_way_.size() < slices_.size() &&
+        (under_way_.empty() || outstanding_ + slices_[next_].bytes() <= window_)) {
       Stream& stream = streams_[alternate_ ? next_ % 2 : 0];
       slices_[next_].submit(stream);
       events_[next_].record(stream);

@@ -15,6 +15,11 @@ void check(cudaError_t error, const char* what) {
   throw std::runtime_error(std::string(what) + " failed: " + cudaGetErrorString(error));
 }
 
+void copy_to_gpu(void* target, const void* source, std::uint64_t bytes) {
+  check(cudaMemcpy(target, source, bytes, cudaMemcpyHostToDevice), "copying an array to the GPU");
+  check(cudaStreamSynchronize(nullptr), "copying an array to the GPU");
+}
+
 Memory::Memory(Place place, std::uint64_t bytes) : bytes_(bytes), place_(place) {
   void* at = nullptr;
   const cudaError_t error =

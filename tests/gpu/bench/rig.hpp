@@ -17,6 +17,10 @@ namespace kvtwin::test {
 // std::runtime_error, with what was tried, unless it succeeded.
 void check(cudaError_t error, const char* what);
 
+// From ordinary host memory; there when it returns. (cudaMemcpy may return earlier, and streams like Stream don't wait
+// for the one it uses.)
+void copy_to_gpu(void* target, const void* source, std::uint64_t bytes);
+
 enum class Place : std::uint8_t { gpu, pinned };
 
 class Memory {

@@ -58,8 +58,9 @@ void relayouts(Bench& bench, Table& table, std::uint64_t chunk, bool to_device) 
     const Spread time = spread_of(repeated(
         bench.repeats(), [&] { return bench.watch(bench.stream, [&] { transfer.submit(bench.stream); }).seconds; },
         now_seconds));
-    table.row({direction_name(to_device), chunk, bytes, ctas, gigabytes_per_second(bytes, time.median),
-               gigabytes_per_second(bytes, time.p90), gigabytes_per_second(bytes, time.p10),
+    const std::uint64_t moved = transfer.bytes();  // whole pages
+    table.row({direction_name(to_device), chunk, moved, ctas, gigabytes_per_second(moved, time.median),
+               gigabytes_per_second(moved, time.p90), gigabytes_per_second(moved, time.p10),
                std::uint64_t{time.count}});
   }
 }

@@ -23,8 +23,7 @@ std::vector<std::int64_t> shuffled(std::uint64_t count, Splitmix& rng) {
 template <typename T>
 Memory on_gpu(const std::vector<T>& values) {
   Memory memory(Place::gpu, std::max<std::uint64_t>(1, values.size() * sizeof(T)));
-  check(cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-        "copying an array to the GPU");
+  copy_to_gpu(memory.data(), values.data(), values.size() * sizeof(T));
   return memory;
 }
 

@@ -1,0 +1,195 @@
+// gpu_ttft: time to the first token on the CUDA device, as ttft.csv: computed anew, or with its KV on the device, in
+// host memory or on a disk.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "models/presets.hpp"
+#include "tests/gpu/bench/rig.hpp"
+#include "tests/gpu/ttft/prompts.hpp"
+#include "tests/measured.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr const char* kHelp =
+    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--models NAME[,NAME]] [--blas FILE] [--tiny]\n"
+    "Writes DIR/ttft.csv: each model's prompts of 1,024 tokens and four times as many each time, up to N (32,768). "
+    "--disk:\n"
+    "a folder for a disk tier, which is emptied; without it, none. --tiny: two short prompts of a tiny model, to see\n"
+    "it work; with arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong "
+    "arguments.\n";
+
+struct Options {
+  std::string out, disk, blas, command = "gpu_ttft";
+  Tokens most_tokens = 32768;
+  std::vector<std::string> models = {"llama-3.1-8b", "deepseek-v3"};
+  bool tiny = false;
+};
+
+struct Case {
+  const char* source;
+  std::string path = "-", mode = "-";
+  bool overlap = true;
+};
+
+struct Row {
+  Case kind;
+  Tokens tokens;
+  Spread ms;
+  Bytes bytes;
+};
+
+constexpr std::pair<const char*, TransferPath> kPaths[] = {{"copy_engine", TransferPath::copy_engine},
+                                                           {"boxes", TransferPath::boxes},
+                                                           {"kernel", TransferPath::kernel},
+                                                           {"ring", TransferPath::ring},
+                                                           {"staged", TransferPath::staged}};
+
+template <typename Measure>
+Row measured(const Options& options, const Case& kind, Tokens tokens, Bytes bytes, const Measure& measure) {
+  const Repeats repeats = options.tiny ? Repeats{1, 1, 0} : Repeats{3, 9, 0.4};
+  const auto once = [&] { return static_cast<double>(measure()) * 1e-6; };
+  return {kind, tokens, spread_of(repeated(repeats, once, now_seconds)), bytes};
+}
+
+void measure_prompt(const Options& options, Prompts& prompts, Tokens tokens, std::vector<Row>& rows) {
+  const Bytes bytes = prompts.cached_bytes(tokens);
+  rows.push_back(measured(options, {"recompute"}, tokens, 0, [&] { return prompts.computed(tokens); }));
+  rows.push_back(measured(options, {"l1"}, tokens, bytes, [&] { return prompts.on_device(tokens); }));
+  for (const bool overlap : {true, false}) {
+    const auto from_host = [&](const char* name, std::optional<TransferPath> path) {
+      rows.push_back(measured(options, {"l2", name, "-", overlap}, tokens, bytes,
+                              [&] { return prompts.from_host(tokens, path, overlap); }));
+    };
+    from_host("auto", std::nullopt);
+    for (const auto& [name, path] : kPaths) from_host(name, path);
+    if (prompts.disk_mode().empty()) continue;
+    for (const bool direct : {false, true}) {
+      rows.push_back(measured(options, {"disk", "auto", direct ? "direct" : "bounce", overlap}, tokens, bytes,
+                              [&] { return prompts.from_disk(tokens, direct, overlap); }));
+    }
+  }
+}
+
+// How many pages came out wrong.
+std::uint64_t measure_model(const Options& options, const std::string& name, std::string& disk_mode,
+                            std::vector<std::pair<std::string, std::vector<Row>>>& all) {
+  PromptConfig config;
+  config.model = model_preset(name);
+  config.blas = options.blas;
+  config.most_tokens = options.most_tokens;
+  std::vector<Tokens> lengths;
+  for (Tokens tokens = 1024; tokens <= options.most_tokens; tokens *= tokens == 1024 ? 4 : 2) lengths.push_back(tokens);
+  if (options.tiny) {
+    config.page_tokens = 16;
+    config.arithmetic = !options.blas.empty();
+    config.most_tokens = 128;
+    lengths = {64, 128};
+  }
+  if (!options.disk.empty()) {
+    config.disk = std::filesystem::path(options.disk) / name;
+    std::filesystem::remove_all(config.disk);
+    std::filesystem::create_directories(options.disk);
+  }
+  Prompts prompts(config);
+  disk_mode = prompts.disk_mode();
+  std::vector<Row> rows;
+  for (const Tokens tokens : lengths) measure_prompt(options, prompts, tokens, rows);
+  all.emplace_back(name, std::move(rows));
+  const std::uint64_t wrong = prompts.finish();
+  if (!config.disk.empty()) std::filesystem::remove_all(config.disk);
+  return wrong;
+}
+
+bool write_table(const Options& options) {
+  std::vector<std::pair<std::string, std::vector<Row>>> all;
+  std::vector<std::uint64_t> wrong;
+  std::string disk_mode;
+  for (const std::string& name : options.models) {
+    const double begin = now_seconds();
+    wrong.push_back(measure_model(options, name, disk_mode, all));
+    std::fprintf(stderr, "gpu_ttft: %s, %.1f s\n", name.c_str(), now_seconds() - begin);
+  }
+  std::vector<std::string> about = provenance(current_gpu(), options.command);
+  about.push_back(
+      "weights are random, and a layer's stand for others where they are larger than the cache; every byte of KV "
+      "that a pass reads is checked in that pass; wrong_pages: of all of a model's passes");
+  about.push_back("bounce: to host memory and on; direct: past the host tier, page by page. Disk: " +
+                  (disk_mode.empty() ? "none" : disk_mode));
+  Table table(options.out + "/ttft.csv", about,
+              {"model", "tokens", "source", "path", "overlap", "mode", "ttft_ms", "p10", "p90", "samples", "bytes",
+               "wrong_pages"});
+  std::uint64_t all_wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const Row& row : all[i].second) {
+      table.row({all[i].first, row.tokens, row.kind.source, row.kind.path, row.kind.overlap ? "on" : "off",
+                 row.kind.mode, row.ms.median, row.ms.p10, row.ms.p90, std::uint64_t{row.ms.count}, row.bytes,
+                 wrong[i]});
+    }
+    all_wrong += wrong[i];
+  }
+  if (all_wrong > 0)
+    std::fprintf(stderr, "gpu_ttft: wrong bytes in %llu pages\n", static_cast<unsigned long long>(all_wrong));
+  return all_wrong == 0;
+}
+
+Options options_of(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    options.command += " " + name;
+    if (name == "--tiny") {
+      options.tiny = true;
+      options.models = {"tiny"};
+      continue;
+    }
+    if (i + 1 == argc) throw std::invalid_argument(name + " is no option, or lacks its value");
+    const std::string value = argv[++i];
+    options.command += " " + value;
+    if (name == "--out") {
+      options.out = value;
+    } else if (name == "--disk") {
+      options.disk = value;
+    } else if (name == "--blas") {
+      options.blas = value;
+    } else if (name == "--most-tokens" && std::atoll(value.c_str()) >= 1024) {
+      options.most_tokens = static_cast<Tokens>(std::atoll(value.c_str())) / 64 * 64;
+    } else if (name == "--models") {
+      options.models.clear();
+      for (std::size_t at = 0; at <= value.size(); at = std::min(value.find(',', at), value.size()) + 1) {
+        options.models.push_back(value.substr(at, std::min(value.find(',', at), value.size()) - at));
+      }
+    } else {
+      throw std::invalid_argument(name + " " + value + " means nothing here");
+    }
+  }
+  if (options.out.empty()) throw std::invalid_argument("--out says where the table goes");
+  return options;
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+
+int main(int argc, char** argv) {
+  using namespace kvtwin::test;
+  Options options;
+  try {
+    options = options_of(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gpu_ttft: %s\n%s", e.what(), kHelp);
+    return 2;
+  }
+  try {
+    std::filesystem::create_directories(options.out);
+    return write_table(options) ? 0 : 1;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gpu_ttft: %s\n", e.what());
+  }
+  return 1;
+}
