@@ -139,9 +139,15 @@ cudaError_t copy_all(Runtime& runtime, const char* function, cudaStream_t stream
   const Counted counted = judge_all(runtime, function, stream, pieces, *work, waits);
   if (counted.error != cudaSuccess) return counted.error;
   auto copying = std::make_shared<Copying>();
+  // cudaMemcpy from memory that isn't page-locked returns when it has read it, which is before it is all written.
+  const bool returns_early = waits && counted.pageable && pieces.front().way == Way::to_device;
   for (Piece& piece : pieces) {
     // Threads: both, so that a source that isn't settled yet, or any more, is a race.
-    if (piece.early && (runtime.threads() || runtime.draw(2) == 0)) read_early(*copying, piece, runtime.threads());
+    if (returns_early) {
+      read_early(*copying, piece, false);
+    } else if (piece.early && (runtime.threads() || runtime.draw(2) == 0)) {
+      read_early(*copying, piece, runtime.threads());
+    }
   }
   copying->pieces = std::move(pieces);
   if (!copying->pieces.empty()) {
@@ -151,7 +157,7 @@ cudaError_t copy_all(Runtime& runtime, const char* function, cudaStream_t stream
     };
     runtime.submit(counted.stream, std::move(work));
   }
-  if (counted.pageable || waits) runtime.wait_for(counted.stream);
+  if (!returns_early && (counted.pageable || waits)) runtime.wait_for(counted.stream);
   return cudaSuccess;
 }
 
@@ -186,7 +192,7 @@ cudaError_t copy_one(Runtime& runtime, const char* function, Piece piece, cudaMe
 }
 
 cudaError_t set_bytes(Runtime& runtime, const char* function, void* at, int value, std::size_t bytes,
-                      cudaStream_t stream, bool waits) {
+                      cudaStream_t stream, bool is_default) {
   if (bytes == 0) return cudaSuccess;
   CUstream_st* on = nullptr;
   {
@@ -196,7 +202,7 @@ cudaError_t set_bytes(Runtime& runtime, const char* function, void* at, int valu
       runtime.violation(locked, at_fault(function, "memory that the GPU doesn't reach"));
       return cudaErrorInvalidValue;
     }
-    on = waits ? runtime.default_stream(locked, current_device()) : runtime.stream_of(locked, stream, function);
+    on = is_default ? runtime.default_stream(locked, current_device()) : runtime.stream_of(locked, stream, function);
     if (on == nullptr) return cudaErrorInvalidResourceHandle;
   }
   auto work = std::make_unique<Work>();
@@ -205,7 +211,6 @@ cudaError_t set_bytes(Runtime& runtime, const char* function, void* at, int valu
     return true;
   };
   runtime.submit(on, std::move(work));
-  if (waits) runtime.wait_for(on);
   return cudaSuccess;
 }
 
@@ -369,9 +374,12 @@ cudaError_t recording_of(Runtime& runtime, const char* function, cudaEvent_t eve
   return cudaSuccess;
 }
 
-cudaError_t find_stream(Runtime& runtime, const char* function, cudaStream_t stream, CUstream_st*& on) {
+// waits: the call waits for it, openly.
+cudaError_t find_stream(Runtime& runtime, const char* function, cudaStream_t stream, CUstream_st*& on,
+                        bool waits = false) {
   Runtime::Locked locked(runtime);
-  on = runtime.stream_of(locked, stream, function);
+  on = waits && stream == nullptr ? runtime.default_stream(locked, current_device())
+                                  : runtime.stream_of(locked, stream, function);
   return on == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
 }
 
@@ -753,7 +761,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return call("cudaStreamSynchronize", [&](Runtime& runtime) {
     CUstream_st* on = nullptr;
-    const cudaError_t error = find_stream(runtime, "cudaStreamSynchronize", stream, on);
+    const cudaError_t error = find_stream(runtime, "cudaStreamSynchronize", stream, on, true);
     if (error != cudaSuccess) return error;
     runtime.wait_for(on);
     return runtime.sticky_error();
@@ -763,7 +771,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", [&](Runtime& runtime) {
     CUstream_st* on = nullptr;
-    const cudaError_t error = find_stream(runtime, "cudaStreamQuery", stream, on);
+    const cudaError_t error = find_stream(runtime, "cudaStreamQuery", stream, on, true);
     if (error != cudaSuccess) return error;
     const bool done = runtime.is_done(on);
     const cudaError_t broken = runtime.sticky_error();

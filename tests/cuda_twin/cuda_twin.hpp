@@ -41,6 +41,10 @@ struct Machine {
   std::uint64_t pinned_bytes = std::uint64_t{1} << 40;   // allocated or registered, in all
 };
 
+// Machine{}, or what the environment variable KVTWIN_CUDA_TWIN says: words of driver=0, devices=N, seed=N (seeded
+// streams), compute=N, device_bytes=N, pinned_bytes=N.
+Machine machine_of_environment();
+
 struct Live {
   std::uint64_t allocations = 0, pinned = 0, registrations = 0, streams = 0, events = 0;
   friend bool operator==(const Live&, const Live&) = default;
@@ -55,9 +59,7 @@ struct Copies {
   std::uint64_t bytes_under_way = 0, most_under_way = 0;  // submitted and not carried out
 };
 
-// The machine that the process has from now on; one at a time. Without one, calls see Machine{}, or what the
-// environment variable KVTWIN_CUDA_TWIN says: words of driver=0, devices=N, seed=N (seeded streams), compute=N,
-// device_bytes=N, pinned_bytes=N.
+// The machine that the process has from now on; one at a time. Without one, calls see machine_of_environment().
 // Counts begin at 0. When it goes, all that was submitted is carried out, and what wasn't freed is.
 class CudaTwin {
  public:

@@ -38,6 +38,8 @@ void note(std::vector<std::string>& notes, std::string text) {
   if (notes.size() < kMostNotes) notes.push_back(std::move(text));
 }
 
+}  // namespace
+
 Machine machine_of_environment() {
   Machine machine;
   const char* text = std::getenv("KVTWIN_CUDA_TWIN");
@@ -69,8 +71,6 @@ Machine machine_of_environment() {
   }
   return machine;
 }
-
-}  // namespace
 
 Hidden::Hidden(bool active) : active_(active) {
 #if defined(__SANITIZE_THREAD__)

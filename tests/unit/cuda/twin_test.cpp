@@ -310,6 +310,7 @@ struct OnePage {
     t.host = reinterpret_cast<std::byte*>(pinned(16));
     pages = reinterpret_cast<std::int64_t*>(on_gpu(8));
     EXPECT_EQ(cudaMemset(pages, 0, 8), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
     t.device_pages = t.host_pages = t.count = t.layer_end = 1;
     t.source_pages = t.target_pages = pages;
   }
@@ -323,6 +324,7 @@ TEST_P(BothWays, KernelsTouchWhatTheGpuReachesOrTheErrorSticks) {
     const OnePage page;
     const cudaStream_t stream = new_stream();
     ASSERT_EQ(cudaMemset(page.t.device, 9, 16), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
     RowTransfer t = page.t;
     t.to_device = false;
     ASSERT_EQ(launch_gather_scatter(t, {}, stream), cudaSuccess);
@@ -342,6 +344,23 @@ TEST_P(BothWays, KernelsTouchWhatTheGpuReachesOrTheErrorSticks) {
   EXPECT_EQ(twin.violations().size(), 1u);
 }
 
+// A copy from memory that isn't page-locked has read it when it returns, and not written it all.
+TEST(CudaTwin, ACopyToTheGpuMayReturnBeforeItIsThere) {
+  std::set<unsigned char> read;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const CudaTwin twin(seeded(seed));
+    unsigned char* memory = on_gpu(1);
+    unsigned char* host = pinned(1);
+    const cudaStream_t stream = new_stream();
+    const unsigned char pageable = 5;
+    ASSERT_EQ(cudaMemcpy(memory, &pageable, 1, cudaMemcpyHostToDevice), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(host, memory, 1, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    read.insert(*host);
+  }
+  EXPECT_EQ(read, (std::set<unsigned char>{5, 0xA5}));
+}
+
 TEST(CudaTwin, AKernelReadsItsIndicesWhenItRuns) {
   std::set<std::byte> read;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -349,6 +368,7 @@ TEST(CudaTwin, AKernelReadsItsIndicesWhenItRuns) {
     const OnePage page;
     const cudaStream_t stream = new_stream(), other = new_stream();
     ASSERT_EQ(cudaMemset(page.t.device, 1, 16), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
     std::memset(page.t.host, 2, 16);
     ASSERT_EQ(launch_gather_scatter(page.t, {}, stream), cudaSuccess);
     ASSERT_EQ(cudaMemsetAsync(page.pages, 0xFF, 8, other), cudaSuccess);  // page -1: left out
