@@ -1,4 +1,5 @@
-// `kvtwin run` for tests: a model of a few bytes, and what its runs leave.
+// `kvtwin run` for tests: a model of a few bytes, and what its runs leave. On the host device, unless the program is
+// built for another.
 #pragma once
 
 #include <string>
@@ -6,6 +7,10 @@
 #include <vector>
 
 #include "tests/simulation.hpp"
+
+#ifndef KVTWIN_TEST_DEVICE
+#define KVTWIN_TEST_DEVICE "host"
+#endif
 
 namespace kvtwin::test {
 
@@ -22,7 +27,10 @@ inline std::vector<std::string> run_arguments(const Folder& folder, const Settin
                                               const std::string& out = "run",
                                               const std::vector<std::string>& more = {}) {
   if (!fs::exists(folder / "experiment.toml")) write_text(folder / "experiment.toml", "");
-  std::vector<std::string> arguments{"run", folder / "experiment.toml", "--json", "--device", "host"};
+  std::vector<std::string> arguments{"run", folder / "experiment.toml", "--json", "--device", KVTWIN_TEST_DEVICE};
+#ifdef KVTWIN_BLAS_STAND_IN
+  arguments.insert(arguments.end(), {"--set", "real.cublas=" KVTWIN_BLAS_STAND_IN});
+#endif
   if (!out.empty()) arguments.insert(arguments.end(), {"--out", folder / out});
   for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
   arguments.insert(arguments.end(), more.begin(), more.end());

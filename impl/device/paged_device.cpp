@@ -59,6 +59,8 @@ class PagedDevice final : public Device, private PageMemory {
   PageForm form() const override { return {config_.shape, config_.host_layout}; }
   void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
   void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
+  template <typename Copy>
+  void or_fail(const Copy& copy);
   void relay_out(std::byte* layer_first, std::byte* page, bool to_device) const;
   template <typename Copy>
   void for_host_pieces(SlotId slot, const Copy& copy) const;
@@ -335,10 +337,23 @@ void PagedDevice::relay_out(std::byte* layer_first, std::byte* page, bool to_dev
   copy_pieces(params);
 }
 
+// What fails ends the run, by the loop's hand; the storage thread, which can't go on, is told too.
+template <typename Copy>
+void PagedDevice::or_fail(const Copy& copy) {
+  try {
+    copy();
+  } catch (const std::exception& error) {
+    Finished finished;
+    finished.failure = std::make_shared<const std::string>(error.what());
+    queue_->push(finished);
+    throw;
+  }
+}
+
 void PagedDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
   if (memory == Tier::device) {
     std::vector<std::byte> bytes(page.size());
-    engine_->read_device_page(slot, bytes.data());
+    or_fail([&] { engine_->read_device_page(slot, bytes.data()); });
     return relay_out(bytes.data(), page.data(), false);
   }
   for_host_pieces(slot, [&](const std::byte* pooled, std::uint64_t alone, Bytes bytes) {
@@ -350,7 +365,7 @@ void PagedDevice::write_page(Tier memory, SlotId slot, const PageKey& key, std::
   if (memory == Tier::device) {
     std::vector<std::byte> bytes(page.size());
     relay_out(bytes.data(), const_cast<std::byte*>(page.data()), true);  // only read when it goes to the device
-    engine_->write_device_page(slot, bytes.data());
+    or_fail([&] { engine_->write_device_page(slot, bytes.data()); });
     return ledger_.fetched(memory, slot, key);
   }
   const std::shared_lock writing = ledger_.writing_host();

@@ -1,6 +1,7 @@
 // Where the pages of L1 and L2 lie, for whoever stores them or brings them back: one page at a time, as the bytes of a
 // pool of one page in the host pool's layout. Any thread may call, no two for one slot: the policy's leases see to
 // that, and what is handed over goes through the event loop.
+// What throws has ended the run: nothing that is under way may be stored or answered any more.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -166,7 +167,13 @@ void PageQueue::loop() {
       changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
       if (jobs_.empty() || breaking_off_) return;
     }
-    work_(*this);
+    try {
+      work_(*this);
+    } catch (const std::exception&) {  // the memory's; the event loop knows, and ends the run
+      const std::lock_guard lock(mutex_);
+      breaking_off_ = true;
+      return;
+    }
     const std::lock_guard lock(mutex_);
     KV_CHECK(open_ == 0, "a back end ends what it has begun");
     settle();

@@ -8,6 +8,8 @@
 //                        while a kernel on a stream of its own lays out the other's; backups the other way round
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <array>
 #include <cstdint>
 #include <deque>

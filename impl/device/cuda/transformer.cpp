@@ -41,8 +41,8 @@ Bytes Transformer::activation_bytes(const TransformerSizes& sizes) { return kBlo
 
 Bytes Transformer::gpu_bytes(const TransformerSizes& sizes, Bytes cache) {
   if (sizes.products.empty()) return 0;
-  return copies_of(sizes, cache) * layer_weights(sizes) + 3 * activation_bytes(sizes) +
-         (2 * kPairs * pair_depth(sizes) + kPairs * kPairs) * kElement + kBlasWorkspace;
+  const Bytes pairs = sizes.pair_work == 0 ? 0 : (2 * kPairs * pair_depth(sizes) + kPairs * kPairs) * kElement;
+  return copies_of(sizes, cache) * layer_weights(sizes) + 3 * activation_bytes(sizes) + pairs + kBlasWorkspace;
 }
 
 Transformer::Transformer(const TransformerSizes& sizes, std::uint64_t seed, const std::string& library, int ordinal,

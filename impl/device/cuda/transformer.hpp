@@ -6,6 +6,8 @@
 // take turns: weights come from GPU memory, as a model's do.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>

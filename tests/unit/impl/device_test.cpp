@@ -60,6 +60,25 @@ TEST(Device, CarriesPagesToTheHostAndBack) {
   }
 }
 
+// The policy never asks for this; nothing is overwritten all the same while a pass may still need it.
+TEST(Device, TransfersWaitForPassesThatUseTheirSlots) {
+  for (int round = 0; round < 20; ++round) {
+    RealRig rig(small_device(64, 64));
+    const std::vector<PageKey> keys = some_keys(20), others = some_keys(20, 1);
+    rig.then([&] { rig.compute(keys, slots(0, 20)); });
+    rig.then([&] {
+      rig.compute(others, slots(30, 20));
+      rig.back_up(others, slots(30, 20), slots(10, 20));  // what that pass writes
+    });
+    rig.then([&] {
+      rig.read(keys, slots(0, 20), 60);
+      rig.load(others, slots(10, 20), slots(0, 20));  // over what that pass reads
+    });
+    rig.then([&] { rig.read(others, slots(0, 20), 60); });
+    EXPECT_EQ(rig.run().wrong_reads, 0U);
+  }
+}
+
 // Chunks and bursts that begin and end anywhere in a page, in several sequences of one pass.
 TEST(Device, WritesPagesInParts) {
   for (const std::uint32_t page_tokens : {1u, 3u, 16u}) {

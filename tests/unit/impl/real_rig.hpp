@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,8 @@ class RealRig final : public InputHandler {
         plan_transfer(runs, direction, {config_.shape, config_.host_layout, config_.device_pages, config_.host_pages},
                       io, limits),
         moves};
+    if (path) operation.plan.path = *path;
+    if (window) operation.plan.window = *window;
     return submitted(substrate_.submit(operation));
   }
   OperationId back_up(const std::vector<PageKey>& keys, const std::vector<SlotId>& device,
@@ -124,9 +127,11 @@ class RealRig final : public InputHandler {
 
   IoBackend io = IoBackend::kernel;
   PlannerLimits limits{.box_min = 1, .kernel_min_pieces = 0, .layer_group_min = 1};  // small pages in groups, too
-  std::function<void(OperationId)> on_answer;                                        // beside the script; may be empty
-  std::vector<Input> inputs;                                                         // all, in order
-  std::map<OperationId, std::size_t> answers;                                        // which of them answers it
+  std::optional<TransferPath> path;                                                  // whatever was planned
+  std::optional<Bytes> window;
+  std::function<void(OperationId)> on_answer;  // beside the script; may be empty
+  std::vector<Input> inputs;                   // all, in order
+  std::map<OperationId, std::size_t> answers;  // which of them answers it
 
  private:
   void handle(const Input& input) override {
