@@ -15,31 +15,6 @@ constexpr Layout kHostLayout = Layout::page_first_direct;
 constexpr Pages kBatch = 32;  // pages of one storage operation
 constexpr PageKey kSpace{{{1, 2, 3, 4}}};
 
-std::uint32_t to_eight(std::uint64_t size) { return static_cast<std::uint32_t>((size + 7) / 8 * 8); }
-
-// A layer's products: attention's and the feed-forward's, which in a model of experts are those that a token meets.
-TransformerSizes sizes_of(const ModelGeometry& m) {
-  TransformerSizes sizes;
-  const std::uint64_t heads = m.heads, hidden = m.hidden;
-  if (m.latent_rank > 0) {
-    const std::uint64_t query = heads * (m.nope_dim + m.rope_dim);
-    sizes.products = {{to_eight(hidden), to_eight(std::uint64_t{m.query_rank} + m.latent_rank + m.rope_dim)},
-                      {to_eight(m.query_rank), to_eight(query)},
-                      {to_eight(m.latent_rank), to_eight(heads * (m.nope_dim + m.value_dim))},
-                      {to_eight(heads * m.value_dim), to_eight(hidden)}};
-  } else {
-    sizes.products = {{to_eight(hidden), to_eight((heads + 2 * m.kv_heads) * m.head_dim)},
-                      {to_eight(heads * m.head_dim), to_eight(hidden)}};
-  }
-  const std::uint64_t width =
-      m.experts > 0 ? std::uint64_t{m.experts_per_token} * m.expert_width + m.shared_width : m.dense_width;
-  sizes.products.push_back({to_eight(hidden), to_eight((m.gated ? 2 : 1) * width)});
-  sizes.products.push_back({to_eight(width), to_eight(hidden)});
-  sizes.layers = static_cast<std::uint32_t>(m.layers.size());
-  sizes.pair_work = static_cast<std::uint32_t>(m.full_attention.prefill_pair_flops / 2 / m.layers.size());
-  return sizes;
-}
-
 CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape, Pages pages) {
   CudaDeviceConfig device;
   device.shape = shape;
@@ -47,7 +22,7 @@ CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape,
   device.device_pages = device.host_pages = pages;
   device.staging_bytes = std::max<Bytes>(device.staging_bytes, shape.page_bytes());
   device.blas_library = config.blas;
-  if (config.arithmetic) device.transformer = sizes_of(config.model);
+  if (config.arithmetic) device.transformer = transformer_sizes(config.model, 1);
   return device;
 }
 
