@@ -1,6 +1,10 @@
 # Sets KVTWIN_HAVE_CUDA, and enables the language, if the kernels are to be compiled: KVTWIN_CUDA says whether.
 # Not where the real world isn't built, nor under sanitizers and fuzzers, which don't see into device code.
+# Sets KVTWIN_CUDA_HEADERS, and makes kvtwin_cuda_headers, where the host's part can be compiled, by the C++ compiler:
+# wherever CUDA's headers are found, sanitizers included. Its tests link the CUDA twin (tests/cuda_twin), programs the
+# runtime.
 set(KVTWIN_HAVE_CUDA OFF)
+set(KVTWIN_CUDA_HEADERS OFF)
 set(cuda_least 12.8)  # the first that knows sm_100
 if(NOT KVTWIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVTWIN_CUDA is `${KVTWIN_CUDA}`; it may be AUTO, ON or OFF.")
@@ -52,4 +56,25 @@ if(KVTWIN_HAVE_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   find_package(CUDAToolkit ${cuda_least} REQUIRED)
+endif()
+
+if(KVTWIN_REAL AND NOT KVTWIN_FUZZ AND NOT KVTWIN_CUDA STREQUAL OFF)
+  if(KVTWIN_NVCC)
+    cmake_path(GET KVTWIN_NVCC PARENT_PATH nvcc_bin)
+  endif()
+  find_path(KVTWIN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${nvcc_bin}/.. ENV CUDA_PATH ENV CUDA_HOME /usr/local/cuda
+    PATH_SUFFIXES include)
+  set(header_version 0)
+  if(KVTWIN_CUDA_INCLUDE)
+    file(STRINGS ${KVTWIN_CUDA_INCLUDE}/cuda_runtime_api.h text REGEX "#define CUDART_VERSION +[0-9]+")
+    if(text MATCHES "([0-9]+)([0-9][0-9])[0-9]$")
+      math(EXPR header_version "${CMAKE_MATCH_2}")  # without its leading zero
+      set(header_version ${CMAKE_MATCH_1}.${header_version})
+    endif()
+  endif()
+  if(header_version VERSION_GREATER_EQUAL cuda_least)
+    set(KVTWIN_CUDA_HEADERS ON)
+    add_library(kvtwin_cuda_headers INTERFACE)
+    target_include_directories(kvtwin_cuda_headers SYSTEM INTERFACE ${KVTWIN_CUDA_INCLUDE})
+  endif()
 endif()

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "policy/world.hpp"
@@ -36,6 +37,7 @@ struct Finished {
   Completion completion;
   LaneSpan span;                                    // its stay on the lane; end: when it was pushed
   std::shared_ptr<const ReduceVector> agreed = {};  // a reduction's minimum; it failed if a rank has left
+  std::shared_ptr<const std::string> failure = {};  // the device can't go on, and why: one sentence
 };
 
 class CompletionQueue {

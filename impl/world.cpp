@@ -255,6 +255,7 @@ bool EventLoop::deliver_next() {
 }
 
 void EventLoop::deliver_finished(const Finished& finished) {
+  if (finished.failure != nullptr) throw std::runtime_error(*finished.failure);
   --in_flight_;
   if (finished.agreed != nullptr) {
     if (finished.completion.status != Status::done) throw std::runtime_error("another rank has left the run");

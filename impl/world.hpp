@@ -54,7 +54,7 @@ class RealWorld : public World {
 // What the device's start throws, run() throws. A handler or source that throws ends the run; the threads end with
 // the world. `storage`: one for each tier that operations may name; over the device's memory. `ranks`: the group, null
 // = alone; outlives the world. A world that goes in the middle of its run leaves the group; run() throws
-// std::runtime_error when another rank has left.
+// std::runtime_error when another rank has left, or the device can't go on.
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
                                            std::vector<std::unique_ptr<TierQueues>> storage = {},
                                            RankGroup* ranks = nullptr);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <variant>
+#include <vector>
 
 namespace kvtwin {
 namespace {
@@ -28,6 +29,7 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   if (transfer.pages.empty()) return "a transfer moves at least one page";
   if (plan.pages != transfer.pages.size()) return "a plan counts the pages it moves";
   if (plan.bytes != plan.pages * plan.shape.page_bytes()) return "a plan counts the bytes of its pages";
+  if (const BrokenTerm broken = judge_path(plan); broken != nullptr) return broken;
   if (const BrokenTerm broken = judge_side(transfer); broken != nullptr) return broken;
   std::size_t at = 0;
   for (const PageRun& run : plan.runs) {
@@ -45,12 +47,28 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   return at == transfer.pages.size() ? nullptr : "a plan's runs are the page moves, in order";
 }
 
+// What no executor could carry out, or only by writing to a page twice.
+BrokenTerm SeamContract::judge_path(const Plan& plan) {
+  if (plan.path == TransferPath::staged && plan.host_layout == Layout::layer_first) {
+    return "a staged plan's pages lie together on the host";
+  }
+  const Bytes piece = piece_grid(plan.host_layout, plan.shape, 1, 1).piece_bytes;
+  if (plan.path == TransferPath::ring && piece % kBulkCopyBytes != 0) return "bulk copies move multiples of 16 bytes";
+  std::vector<PageRun> runs(plan.runs.begin(), plan.runs.end());
+  std::ranges::sort(runs, {}, &PageRun::target_first);
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    if (runs[i].target_first - runs[i - 1].target_first < runs[i - 1].pages) return "a slot takes one page";
+  }
+  return nullptr;
+}
+
 // Target and draft can't drift apart: the same pages, in the same slots.
 BrokenTerm SeamContract::judge_side(const TransferOperation& transfer) {
   const Plan& plan = transfer.plan;
   const Plan& side = transfer.side;
   if (!transfer.has_side()) return side.bytes == 0 && side.pages == 0 ? nullptr : "no side plan moves nothing";
   if (side.direction != plan.direction) return "a side plan goes the plan's way";
+  if (const BrokenTerm broken = judge_path(side); broken != nullptr) return broken;
   if (side.pages != plan.pages || !std::ranges::equal(side.runs, plan.runs)) return "a side plan has the plan's pages";
   return side.bytes == side.pages * side.shape.page_bytes() ? nullptr : "a side plan counts the bytes of its pages";
 }

@@ -70,6 +70,7 @@ class SeamContract {
   };
 
   BrokenTerm judge(const TransferOperation& transfer) const;
+  static BrokenTerm judge_path(const Plan& plan);
   static BrokenTerm judge_side(const TransferOperation& transfer);
   BrokenTerm judge(const ForwardOperation& pass) const;
   BrokenTerm judge(const StorageOperation& operation) const;

@@ -11,8 +11,6 @@
 namespace kvtwin {
 namespace {
 
-constexpr Bytes kBulkBytes = 16;  // bulk copies move multiples of it
-
 class Planner {
  public:
   Planner(Plan& plan, const PoolPair& pools)
@@ -66,7 +64,7 @@ TransferPath Planner::fastest(const PlannerLimits& limits, bool busy) const {
   // Strides beyond the copy engine's leave a box for every piece.
   if (rows_suffice && (busy || !together) && descriptors(TransferPath::boxes) < count) return TransferPath::boxes;
   if (together) return TransferPath::staged;
-  return limits.bulk_copies && grid_.piece_bytes % kBulkBytes == 0 ? TransferPath::ring : TransferPath::kernel;
+  return limits.bulk_copies && grid_.piece_bytes % kBulkCopyBytes == 0 ? TransferPath::ring : TransferPath::kernel;
 }
 
 }  // namespace

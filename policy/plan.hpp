@@ -20,6 +20,8 @@ enum class TransferPath : std::uint8_t {
   staged,       // whole pages by DMA to or from a device buffer, relaid out by a kernel in device memory
 };
 
+constexpr Bytes kBulkCopyBytes = 16;  // a GPU's bulk copies move multiples of it
+
 // cache.io: `direct` is copy_engine, `kernel` is kernel, `automatic` picks (see plan_transfer).
 enum class IoBackend : std::uint8_t { kernel, direct, automatic };
 

@@ -55,6 +55,8 @@ class Device {
   virtual void retire(OperationId id) = 0;
   // Everything has been answered: threads end, what lies in the pools is audited.
   virtual Verification finish() = 0;
+  // After finish(): what wasn't as it should be though the run went on, a sentence each.
+  virtual std::vector<std::string> notes() const = 0;
 };
 
 }  // namespace kvtwin

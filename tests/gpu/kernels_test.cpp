@@ -1,21 +1,18 @@
-// Each launcher against its CPU twin, byte for byte, on the GPU: pages that move, all other bytes, and the bands of
-// other bytes around each pool. Needs a GPU, and says so where there is none.
-#include <cuda_runtime.h>
-#include <gtest/gtest.h>
-
+// Every way to move pages against its CPU twin, byte for byte: pages that move, all other bytes of both pools, and the
+// bands of other bytes around each. All start from the same bytes, so all ways leave the same.
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "kernels/copy_list.hpp"
 #include "kernels/page_checksum.hpp"
 #include "kernels/page_pattern.hpp"
 #include "kernels/pattern_kernels.hpp"
 #include "kernels/row_kernels.hpp"
 #include "kernels/transfer.hpp"
-#include "tests/splitmix.hpp"
+#include "tests/gpu/gpu_memory.hpp"
 
 namespace kvtwin::test {
 namespace {
@@ -24,269 +21,519 @@ constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::
 constexpr std::uint32_t kRows[] = {8, 16, 64, 128, 512, 576, 656, 1152, 2048, 4096, 4680, 257};
 constexpr std::uint32_t kPageTokens[] = {1, 2, 16, 32, 64, 128};
 constexpr std::uint32_t kLayers[] = {1, 2, 61, 80};
-constexpr std::uint64_t kBand = 4096;
-constexpr std::uint64_t kMostBytes = 48u << 20;  // of a pool; drawn shapes that need more have fewer layers
+constexpr std::uint64_t kSkews[] = {0, 0, 1, 2, 4, 8, 16};
+constexpr std::uint64_t kMostPages = 7;
 
-#define ASSERT_CUDA(call)                                       \
-  do {                                                          \
-    const cudaError_t error = (call);                           \
-    ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); \
-  } while (false)
+std::uint64_t drawn_skew(Splitmix& rng) { return kSkews[rng.below(std::size(kSkews))]; }
 
-enum class Place { gpu, pinned };
+KvShape drawn_shape(Splitmix& rng, std::uint32_t row, std::uint32_t page_tokens) {
+  KvShape shape;
+  shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
+  shape.heads = shape.planes == 2 && row % 4 == 0 && rng.chance(50) ? 4 : 1;
+  shape.head_bytes = row / shape.heads;
+  shape.page_tokens = page_tokens;
+  std::uint64_t drawn = rng.below(std::size(kLayers));
+  do {
+    shape.layers = kLayers[drawn];
+  } while (kMostPages * shape.page_bytes() > scale().pool_bytes && drawn-- > 0);
+  return shape;
+}
 
-// A pool between two bands, `skew` bytes off a multiple of 256. `bytes` is what it should hold.
-class Pool {
- public:
-  Pool(Place place, std::uint64_t size, std::uint64_t skew) : skew_(skew), bytes(size + 2 * kBand) {
-    const cudaError_t error = place == Place::gpu ? cudaMalloc(&memory_, bytes.size() + 256)
-                                                  : cudaHostAlloc(&memory_, bytes.size() + 256, cudaHostAllocMapped);
-    if (error != cudaSuccess) memory_ = nullptr;
-    free_ = place == Place::gpu ? cudaFree : cudaFreeHost;
-  }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
-  ~Pool() { free_(memory_); }
+enum class Indices : std::uint8_t { none, one, identity, reverse, random, gaps, duplicates, left_out };
+constexpr Indices kIndices[] = {Indices::none,   Indices::one,  Indices::identity,   Indices::reverse,
+                                Indices::random, Indices::gaps, Indices::duplicates, Indices::left_out};
 
-  bool there() const { return memory_ != nullptr; }
-  std::byte* start() const { return static_cast<std::byte*>(memory_) + skew_; }
-  std::byte* data() const { return start() + kBand; }
-  std::byte* expected() { return bytes.data() + kBand; }
-  void draw(Splitmix& rng) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      if (i % 8 == 0) word_ = rng.next();
-      bytes[i] = static_cast<std::byte>(word_ >> (i % 8 * 8));
-    }
-  }
-  cudaError_t write() { return cudaMemcpy(start(), bytes.data(), bytes.size(), cudaMemcpyDefault); }
-  bool as_expected() {
-    std::vector<std::byte> found(bytes.size());
-    return cudaMemcpy(found.data(), start(), found.size(), cudaMemcpyDefault) == cudaSuccess && found == bytes;
-  }
+// Pairs of pages, source and target.
+struct Pairs {
+  std::vector<std::int64_t> source, target;
+  std::vector<bool> moves;  // both lie in their pools
 
- private:
-  void* memory_ = nullptr;
-  cudaError_t (*free_)(void*) = nullptr;
-  std::uint64_t skew_, word_ = 0;
-
- public:
-  std::vector<std::byte> bytes;
+  std::uint64_t count() const { return source.size(); }
 };
 
-// An array in GPU memory.
-template <typename T>
-class OnGpu {
- public:
-  explicit OnGpu(const std::vector<T>& values) {
-    if (cudaMalloc(&at_, values.size() * sizeof(T)) != cudaSuccess) at_ = nullptr;
-    if (at_ != nullptr) cudaMemcpy(at_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice);
-  }
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
-  ~OnGpu() { cudaFree(at_); }
-  T* data() const { return static_cast<T*>(at_); }
-  std::vector<T> read(std::uint64_t count) const {
-    std::vector<T> values(count);
-    cudaMemcpy(values.data(), at_, count * sizeof(T), cudaMemcpyDeviceToHost);
-    return values;
-  }
-
- private:
-  void* at_ = nullptr;
-};
-
-std::vector<std::int64_t> drawn_pages(Splitmix& rng, std::uint64_t pool, std::uint64_t count) {
-  std::vector<std::int64_t> pages(pool);
+std::vector<std::int64_t> shuffled(Splitmix& rng, std::uint64_t count) {
+  std::vector<std::int64_t> pages(count);
   std::iota(pages.begin(), pages.end(), 0);
-  const std::uint64_t kind = rng.below(3);  // as they are, reversed, any order
-  if (kind == 1) std::reverse(pages.begin(), pages.end());
-  for (std::uint64_t i = pool; kind == 2 && i > 1; --i) std::swap(pages[i - 1], pages[rng.below(i)]);
-  pages.resize(count);
+  for (std::uint64_t i = count; i > 1; --i) std::swap(pages[i - 1], pages[rng.below(i)]);
   return pages;
+}
+
+Pairs drawn_pairs(Splitmix& rng, Indices kind, std::uint64_t sources, std::uint64_t targets) {
+  Pairs pairs;
+  const std::uint64_t most = std::min(sources, targets);
+  std::vector<std::int64_t> from = shuffled(rng, sources), to = shuffled(rng, targets);
+  if (kind == Indices::identity || kind == Indices::reverse || kind == Indices::gaps) {
+    std::sort(from.begin(), from.end());
+    std::sort(to.begin(), to.end());
+  }
+  std::uint64_t count = rng.between(1, most);
+  if (kind == Indices::none) count = 0;
+  if (kind == Indices::one) count = 1;
+  if (kind == Indices::identity || kind == Indices::reverse) count = most;
+  const std::uint64_t step = kind == Indices::gaps && most >= 3 ? 2 : 1;
+  for (std::uint64_t i = 0; i < count && i * step < most; ++i) {
+    pairs.source.push_back(from[i * step]);
+    pairs.target.push_back(to[i * step]);
+  }
+  if (kind == Indices::reverse) {
+    std::reverse(pairs.source.begin(), pairs.source.end());
+    std::reverse(pairs.target.begin(), pairs.target.end());
+  }
+  if (kind == Indices::duplicates) {
+    for (std::int64_t& page : pairs.source) page = rng.chance(70) ? pairs.source[0] : page;
+  }
+  pairs.moves.assign(pairs.count(), true);
+  for (std::uint64_t i = 0; kind == Indices::left_out && i < pairs.count(); ++i) {
+    if (i > 0 && rng.chance(50)) continue;
+    const bool at_source = rng.chance(50);
+    const auto pool = static_cast<std::int64_t>(at_source ? sources : targets);
+    const std::int64_t outside[] = {-1, pool, pool + 1, INT32_MAX, INT32_MIN};
+    (at_source ? pairs.source : pairs.target)[i] = outside[rng.below(std::size(outside))];
+    pairs.moves[i] = false;
+  }
+  return pairs;
+}
+
+// The pairs that move, as runs, joined where they are neighbours.
+std::vector<PageRun> runs_of(const Pairs& pairs) {
+  std::vector<PageRun> runs;
+  for (std::uint64_t i = 0; i < pairs.count(); ++i) {
+    if (!pairs.moves[i]) continue;
+    const auto source = static_cast<std::uint32_t>(pairs.source[i]);
+    const auto target = static_cast<std::uint32_t>(pairs.target[i]);
+    if (!runs.empty()) {
+      PageRun& last = runs.back();
+      if (last.source_first + last.pages == source && last.target_first + last.pages == target) {
+        ++last.pages;
+        continue;
+      }
+    }
+    runs.push_back({source, target, 1});
+  }
+  return runs;
 }
 
 using Launcher = cudaError_t (*)(const RowTransfer&, const LaunchLimits&, cudaStream_t);
 
-void check_geometry(std::uint32_t row, std::uint32_t page_tokens, std::uint64_t seed) {
-  Splitmix rng(mix(seed));
-  KvShape shape;
-  shape.planes = static_cast<std::uint32_t>(rng.between(1, 2));
-  shape.heads = row % 4 == 0 && rng.chance(50) ? 4 : 1;
-  shape.head_bytes = row / shape.heads;
-  shape.page_tokens = page_tokens;
-  constexpr std::uint64_t kMostPages = 7;
-  std::uint64_t drawn_layers = rng.below(std::size(kLayers));
-  do {
-    shape.layers = kLayers[drawn_layers];
-  } while (kMostPages * shape.page_bytes() > kMostBytes && drawn_layers-- > 0);
-  const std::uint64_t device_pages = rng.between(2, kMostPages), host_pages = rng.between(2, kMostPages);
-  const std::uint64_t count = rng.between(1, std::min(device_pages, host_pages));
-  constexpr std::uint64_t kSkews[] = {0, 0, 1, 2, 4, 8, 16};
-  Pool device(Place::gpu, device_pages * shape.page_bytes(), kSkews[rng.below(7)]);
-  Pool pinned(Place::pinned, host_pages * shape.page_bytes(), kSkews[rng.below(7)]);
-  Pool staging(Place::gpu, host_pages * shape.page_bytes(), kSkews[rng.below(7)]);
-  ASSERT_TRUE(device.there() && pinned.there() && staging.there()) << "out of memory";
+// One shape, with its pools.
+class Geometry {
+ public:
+  Geometry(std::uint32_t row, std::uint32_t page_tokens, std::uint64_t seed)
+      : rng_(mix(seed)),
+        shape_(drawn_shape(rng_, row, page_tokens)),
+        device_pages_(rng_.between(2, kMostPages)),
+        host_pages_(rng_.between(2, kMostPages)),
+        device_(Place::gpu, device_pages_ * shape_.page_bytes(), drawn_skew(rng_)),
+        pinned_(Place::pinned, host_pages_ * shape_.page_bytes(), drawn_skew(rng_)),
+        staging_(Place::gpu, host_pages_ * shape_.page_bytes(), drawn_skew(rng_)) {}
 
-  RowTransfer t;
-  t.shape = shape;
-  t.device = device.data();
-  t.device_pages = device_pages;
-  t.host_pages = host_pages;
-  t.count = count;
-  t.layer_begin = static_cast<std::uint32_t>(rng.below(shape.layers));
-  t.layer_end = static_cast<std::uint32_t>(rng.between(t.layer_begin + 1, shape.layers));
-  for (const bool to_device : {true, false}) {
-    std::vector<std::int64_t> source = drawn_pages(rng, to_device ? host_pages : device_pages, count);
-    std::vector<std::int64_t> target = drawn_pages(rng, to_device ? device_pages : host_pages, count);
-    if (rng.chance(30)) source[count - 1] = source[0];
-    const std::uint64_t left_out = rng.chance(20) ? rng.below(count) : count;
-    if (left_out < count) target[left_out] = -1;
-    const OnGpu<std::int64_t> source64(source), target64(target);
-    const OnGpu<std::int32_t> source32({source.begin(), source.end()}), target32({target.begin(), target.end()});
-    t.index_type = rng.chance(50) ? IndexType::int32 : IndexType::int64;
-    const bool narrow = t.index_type == IndexType::int32;
-    t.source_pages = narrow ? static_cast<const void*>(source32.data()) : source64.data();
-    t.target_pages = narrow ? static_cast<const void*>(target32.data()) : target64.data();
-    t.to_device = to_device;
-    std::vector<PageRun> runs;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (i != left_out)
-        runs.push_back({static_cast<std::uint32_t>(source[i]), static_cast<std::uint32_t>(target[i]), 1});
-    }
-    for (const Layout layout : kLayouts) {
-      t.host_layout = layout;
-      const auto check = [&](Pool& host, const char* name, const auto& launch) {
-        SCOPED_TRACE(std::string(name) + (to_device ? " to the device" : " to the host") + ", layout " +
-                     std::to_string(static_cast<int>(layout)));
-        device.draw(rng);
-        host.draw(rng);
-        ASSERT_CUDA(device.write());
-        ASSERT_CUDA(host.write());
-        t.host = host.data();
-        const cudaError_t launched = launch();
-        if (launched == cudaErrorNotSupported) return;  // the ring, on an older GPU
-        ASSERT_CUDA(launched);
-        ASSERT_CUDA(cudaDeviceSynchronize());
-        TransferParams params;
-        params.shape = shape;
-        params.device = device.expected();
-        params.device_pages = device_pages;
-        params.host = host.expected();
-        params.host_pages = host_pages;
-        params.host_layout = layout;
-        params.to_device = to_device;
-        params.runs = runs.data();
-        params.run_count = runs.size();
-        params.layer_begin = t.layer_begin;
-        params.layer_end = t.layer_end;
-        copy_pieces(params);
-        ASSERT_TRUE(device.as_expected());
-        ASSERT_TRUE(host.as_expected());
-      };
-      const auto with = [&](Launcher launcher) {
-        return [&, launcher] { return launcher(t, {static_cast<std::uint32_t>(rng.between(1, 32))}, nullptr); };
-      };
-      check(pinned, "gather_scatter", with(launch_gather_scatter));
-      check(pinned, "warp_per_row", with(launch_warp_per_row));
-      check(staging, "relayout", with(launch_relayout));
-      t.host = pinned.data();
-      if (ring_fits(t)) check(pinned, "ring", with(launch_ring));
-      t.host = staging.data();
-      if (ring_fits(t)) check(staging, "ring in GPU memory", with(launch_ring));
-      // One table entry a layer, into the same pool.
-      std::vector<std::byte*> blocks;
-      std::uintptr_t bits = 256;
-      for (std::uint64_t i = 0; i < std::uint64_t{shape.planes} * shape.layers; ++i) {
-        blocks.push_back(device.data() + i * device_pages * shape.page_tokens * shape.row_bytes());
-        bits |= reinterpret_cast<std::uintptr_t>(blocks.back());
-      }
-      const OnGpu<std::byte*> table(blocks);
-      t.device_blocks = table.data();
-      t.block_alignment = static_cast<std::uint32_t>(bits & (~bits + 1));
-      check(pinned, "gather_scatter of blocks", with(launch_gather_scatter));
-      check(pinned, "warp_per_row of blocks", with(launch_warp_per_row));
-      t.device_blocks = nullptr;
-      if (to_device) continue;
-      const OnGpu<std::uint64_t> sums(std::vector<std::uint64_t>(count, 1));
-      check(pinned, "gather_checksum", [&] { return launch_gather_checksum(t, sums.data(), {4}, nullptr); });
-      const std::vector<std::uint64_t> found = sums.read(count);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        ASSERT_EQ(found[i], i == left_out
-                                ? 0
-                                : page_checksum(Layout::layer_first, shape, device.expected(), device_pages,
-                                                static_cast<std::uint64_t>(source[i]), t.layer_begin, t.layer_end));
-      }
+  void check_transfers(bool to_device, Layout layout, Indices kind);
+  void check_patterns(Layout layout);
+  bool there() const { return device_.there() && pinned_.there() && staging_.there(); }
+
+ private:
+  void draw_transfer(bool to_device, Layout layout, Indices kind);
+  void check(Pool& host, const char* name, const std::function<cudaError_t()>& launch);
+  void check_launchers();
+  void check_blocks();
+  void check_copy_lists();
+  void check_checksums();
+  std::function<cudaError_t()> with(Launcher launcher);
+  cudaError_t submit(CopyList& list, bool one_by_one);
+
+  Splitmix rng_;
+  KvShape shape_;
+  std::uint64_t device_pages_, host_pages_;
+  Pool device_, pinned_, staging_;
+  Stream stream_;
+  // of the transfer that is being checked
+  Pairs pairs_;
+  std::vector<PageRun> runs_;
+  RowTransfer t_;
+  TransferParams params_;  // with the pools that are expected
+  std::vector<std::byte> device_before_, host_before_, device_after_, host_after_;
+};
+
+void Geometry::draw_transfer(bool to_device, Layout layout, Indices kind) {
+  pairs_ = to_device ? drawn_pairs(rng_, kind, host_pages_, device_pages_)
+                     : drawn_pairs(rng_, kind, device_pages_, host_pages_);
+  runs_ = runs_of(pairs_);
+  t_ = {};
+  t_.shape = shape_;
+  t_.device = device_.data();
+  t_.device_pages = device_pages_;
+  t_.host_pages = host_pages_;
+  t_.host_layout = layout;
+  t_.to_device = to_device;
+  t_.count = pairs_.count();
+  t_.layer_begin = static_cast<std::uint32_t>(rng_.below(shape_.layers));
+  t_.layer_end = static_cast<std::uint32_t>(rng_.between(t_.layer_begin + 1, shape_.layers));
+  if (rng_.chance(40)) t_.layer_begin = 0, t_.layer_end = shape_.layers;
+  params_ = {};
+  params_.shape = shape_;
+  params_.device_pages = device_pages_;
+  params_.host_pages = host_pages_;
+  params_.host_layout = layout;
+  params_.to_device = to_device;
+  params_.runs = runs_.data();
+  params_.run_count = runs_.size();
+  params_.layer_begin = t_.layer_begin;
+  params_.layer_end = t_.layer_end;
+  draw_bytes(rng_, device_.bytes);
+  draw_bytes(rng_, pinned_.bytes);
+  device_before_ = device_.bytes;
+  host_before_ = pinned_.bytes;
+  params_.device = device_.expected();
+  params_.host = pinned_.expected();
+  copy_pieces(params_);
+  device_after_ = device_.bytes;
+  host_after_ = pinned_.bytes;
+}
+
+// `host`: pinned or staging memory in the host's layout.
+void Geometry::check(Pool& host, const char* name, const std::function<cudaError_t()>& launch) {
+  SCOPED_TRACE(name);
+  device_.bytes = device_before_;
+  host.bytes = host_before_;
+  ASSERT_CUDA(device_.write());
+  ASSERT_CUDA(host.write());
+  t_.host = host.data();
+  const cudaError_t launched = launch();
+  if (launched == cudaErrorNotSupported) return;  // the ring, on an older GPU
+  ASSERT_CUDA(launched);
+  ASSERT_CUDA(stream_.finish());
+  device_.bytes = device_after_;
+  host.bytes = host_after_;
+  ASSERT_TRUE(device_.as_expected());
+  ASSERT_TRUE(host.as_expected());
+}
+
+std::function<cudaError_t()> Geometry::with(Launcher launcher) {
+  return [this, launcher] { return launcher(t_, {static_cast<std::uint32_t>(rng_.between(1, 32))}, stream_); };
+}
+
+void Geometry::check_launchers() {
+  check(pinned_, "gather_scatter", with(launch_gather_scatter));
+  check(pinned_, "warp_per_row", with(launch_warp_per_row));
+  check(staging_, "relayout", with(launch_relayout));
+  for (Pool* host : {&pinned_, &staging_}) {
+    t_.host = host->data();
+    if (ring_fits(t_)) {
+      check(*host, "ring", with(launch_ring));
+    } else if (!empty(t_)) {
+      EXPECT_EQ(launch_ring(t_, {}, stream_), cudaErrorInvalidValue);
     }
   }
+}
 
-  // Patterns, in each layout, in GPU memory.
-  const std::vector<std::int64_t> pages = drawn_pages(rng, host_pages, count);
-  std::vector<std::uint64_t> keys(4 * count);
-  for (std::uint64_t& key : keys) key = rng.next();
+// One table entry a plane and layer, into the same pool.
+void Geometry::check_blocks() {
+  std::vector<std::byte*> blocks;
+  std::uintptr_t bits = 256;
+  for (std::uint64_t i = 0; i < std::uint64_t{shape_.planes} * shape_.layers; ++i) {
+    blocks.push_back(device_.data() + i * device_pages_ * shape_.page_tokens * shape_.row_bytes());
+    bits |= reinterpret_cast<std::uintptr_t>(blocks.back());
+  }
+  const OnGpu<std::byte*> table(blocks);
+  t_.device_blocks = table.data();
+  t_.block_alignment = static_cast<std::uint32_t>(bits & (~bits + 1));
+  check(pinned_, "gather_scatter of blocks", with(launch_gather_scatter));
+  check(pinned_, "warp_per_row of blocks", with(launch_warp_per_row));
+  t_.device_blocks = nullptr;
+  t_.block_alignment = 1;
+}
+
+// In portions of any size.
+cudaError_t Geometry::submit(CopyList& list, bool one_by_one) {
+  std::size_t begin = 0;
+  do {
+    const std::size_t end = begin + rng_.below(list.size() - begin + 1);
+    const cudaError_t error =
+        one_by_one ? list.submit_one_by_one(begin, end, stream_) : list.submit(begin, end, stream_);
+    if (error != cudaSuccess) return error;
+    begin = end;
+  } while (begin < list.size());
+  return cudaSuccess;
+}
+
+void Geometry::check_copy_lists() {
+  TransferParams params = params_;
+  params.device = device_.data();
+  params.host = pinned_.data();
+  CopyList pieces, boxes;
+  pieces.assign_pieces(params);
+  boxes.assign_boxes(params);
+  std::uint64_t bytes[2] = {};
+  for (std::size_t i = 0; i < pieces.size(); ++i) bytes[0] += pieces.bytes(i);
+  for (std::size_t i = 0; i < boxes.size(); ++i) bytes[1] += boxes.bytes(i);
+  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_LE(boxes.size(), pieces.size());
+  check(pinned_, "pieces", [&] { return submit(pieces, false); });
+  check(pinned_, "boxes", [&] { return submit(boxes, false); });
+  check(pinned_, "one by one", [&] { return submit(pieces, true); });
+  EXPECT_EQ(pieces.submit(0, pieces.size(), nullptr), cudaErrorInvalidValue);
+  EXPECT_EQ(pieces.submit(0, pieces.size() + 1, stream_), cudaErrorInvalidValue);
+  CopyList reused = boxes;
+  reused.assign_pieces(params);
+  check(pinned_, "pieces in a list that had boxes", [&] { return submit(reused, false); });
+}
+
+void Geometry::check_checksums() {
+  const OnGpu<std::uint64_t> sums(std::vector<std::uint64_t>(t_.count + 1, 1));
+  check(pinned_, "gather_checksum", [&] { return launch_gather_checksum(t_, sums.data(), {4}, stream_); });
+  const std::vector<std::uint64_t> found = sums.read(t_.count + 1);
+  for (std::uint64_t i = 0; i < t_.count; ++i) {
+    const std::uint64_t expected =
+        !pairs_.moves[i] ? 0
+                         : page_checksum(Layout::layer_first, shape_, device_.expected(), device_pages_,
+                                         static_cast<std::uint64_t>(pairs_.source[i]), t_.layer_begin, t_.layer_end);
+    ASSERT_EQ(found[i], expected) << "pair " << i;
+  }
+  EXPECT_EQ(found[t_.count], 1u);
+}
+
+void Geometry::check_transfers(bool to_device, Layout layout, Indices kind) {
+  draw_transfer(to_device, layout, kind);
+  SCOPED_TRACE(std::string(to_device ? "to the device" : "to the host") + ", layout " +
+               std::to_string(static_cast<int>(layout)) + ", indices " + std::to_string(static_cast<int>(kind)));
+  const OnGpu<std::int64_t> source64(pairs_.source), target64(pairs_.target);
+  const OnGpu<std::int32_t> source32({pairs_.source.begin(), pairs_.source.end()});
+  const OnGpu<std::int32_t> target32({pairs_.target.begin(), pairs_.target.end()});
+  t_.index_type = rng_.chance(50) ? IndexType::int32 : IndexType::int64;
+  const bool narrow = t_.index_type == IndexType::int32;
+  t_.source_pages = narrow ? static_cast<const void*>(source32.data()) : source64.data();
+  t_.target_pages = narrow ? static_cast<const void*>(target32.data()) : target64.data();
+  check_launchers();
+  check_blocks();
+  check_copy_lists();
+  if (!to_device) check_checksums();
+}
+
+// In GPU memory.
+void Geometry::check_patterns(Layout layout) {
+  SCOPED_TRACE("patterns, layout " + std::to_string(static_cast<int>(layout)));
+  std::vector<std::int64_t> pages = shuffled(rng_, host_pages_);
+  pages.resize(rng_.between(1, host_pages_));
+  std::vector<std::uint64_t> keys(4 * pages.size());
+  for (std::uint64_t& key : keys) key = rng_.next();
   const OnGpu<std::int64_t> gpu_pages(pages);
   const OnGpu<std::uint64_t> gpu_keys(keys);
   const OnGpu<PatternFaults> gpu_faults(std::vector<PatternFaults>(1));
-  for (const Layout layout : kLayouts) {
-    SCOPED_TRACE("patterns, layout " + std::to_string(static_cast<int>(layout)));
-    PatternPages p;
-    p.shape = shape;
-    p.pool = staging.data();
-    p.pool_pages = host_pages;
-    p.layout = layout;
-    p.pages = gpu_pages.data();
-    p.keys = gpu_keys.data();
-    p.count = count;
-    p.layer_begin = t.layer_begin;
-    p.layer_end = t.layer_end;
-    staging.draw(rng);
-    ASSERT_CUDA(staging.write());
-    ASSERT_CUDA(launch_fill_pattern(p, {8}, nullptr));
-    KvIndex at, last;
-    std::vector<std::byte> block(shape.row_bytes() * shape.page_tokens);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      at.page = static_cast<std::uint64_t>(pages[i]);
-      for (at.plane = 0; at.plane < shape.planes; ++at.plane) {
-        for (at.layer = p.layer_begin; at.layer < p.layer_end; ++at.layer) {
-          fill_pattern(block.data(), pattern_seed(&keys[4 * i], at.layer, at.plane), 0, block.size());
-          const std::byte* from = block.data();
-          for (at.token = 0; at.token < shape.page_tokens; ++at.token) {
-            for (at.head = 0; at.head < shape.heads; ++at.head, from += shape.head_bytes) {
-              std::memcpy(staging.expected() + byte_offset(layout, shape, host_pages, at), from, shape.head_bytes);
-              last = at;
-            }
+  PatternPages p;
+  p.shape = shape_;
+  p.pool = staging_.data();
+  p.pool_pages = host_pages_;
+  p.layout = layout;
+  p.pages = gpu_pages.data();
+  p.keys = gpu_keys.data();
+  p.count = pages.size();
+  p.layer_begin = static_cast<std::uint32_t>(rng_.below(shape_.layers));
+  p.layer_end = static_cast<std::uint32_t>(rng_.between(p.layer_begin + 1, shape_.layers));
+  draw_bytes(rng_, staging_.bytes);
+  ASSERT_CUDA(staging_.write());
+  ASSERT_CUDA(launch_fill_pattern(p, {8}, stream_));
+  KvIndex at, last;
+  std::vector<std::byte> block(shape_.row_bytes() * shape_.page_tokens);
+  for (std::uint64_t i = 0; i < p.count; ++i) {
+    at.page = static_cast<std::uint64_t>(pages[i]);
+    for (at.plane = 0; at.plane < shape_.planes; ++at.plane) {
+      for (at.layer = p.layer_begin; at.layer < p.layer_end; ++at.layer) {
+        fill_pattern(block.data(), pattern_seed(&keys[4 * i], at.layer, at.plane), 0, block.size());
+        const std::byte* from = block.data();
+        for (at.token = 0; at.token < shape_.page_tokens; ++at.token) {
+          for (at.head = 0; at.head < shape_.heads; ++at.head, from += shape_.head_bytes) {
+            std::memcpy(staging_.expected() + byte_offset(layout, shape_, host_pages_, at), from, shape_.head_bytes);
+            last = at;
           }
         }
       }
     }
-    ASSERT_CUDA(cudaDeviceSynchronize());
-    ASSERT_TRUE(staging.as_expected());
-    ASSERT_CUDA(launch_check_pattern(p, gpu_faults.data(), {8}, nullptr));
-    EXPECT_EQ(gpu_faults.read(1)[0].wrong, 0u);
-    EXPECT_EQ(gpu_faults.read(1)[0].first, UINT64_MAX);
-    // The last byte of all.
-    const std::uint64_t wrong = byte_offset(layout, shape, host_pages, last) + shape.head_bytes - 1;
-    const std::byte other = staging.expected()[wrong] ^ std::byte{1};
-    ASSERT_CUDA(cudaMemcpy(staging.data() + wrong, &other, 1, cudaMemcpyHostToDevice));
-    ASSERT_CUDA(launch_check_pattern(p, gpu_faults.data(), {8}, nullptr));
-    const PatternFaults faults = gpu_faults.read(1)[0];
-    EXPECT_EQ(faults.wrong, 1u);
-    const WrongByte byte = wrong_byte(shape, faults.first);
-    EXPECT_EQ(byte.index, count - 1);
-    EXPECT_EQ(byte.plane, last.plane);
-    EXPECT_EQ(byte.layer, last.layer);
-    EXPECT_EQ(byte.offset, block.size() - 1);
   }
+  ASSERT_CUDA(stream_.finish());
+  ASSERT_TRUE(staging_.as_expected());
+  const auto faults = [&] {
+    EXPECT_EQ(launch_check_pattern(p, gpu_faults.data(), {8}, stream_), cudaSuccess);
+    EXPECT_EQ(stream_.finish(), cudaSuccess);
+    return gpu_faults.read(1)[0];
+  };
+  EXPECT_EQ(faults().wrong, 0u);
+  EXPECT_EQ(faults().first, UINT64_MAX);
+  // The last byte of all.
+  const std::uint64_t wrong = byte_offset(layout, shape_, host_pages_, last) + shape_.head_bytes - 1;
+  const std::byte other = staging_.expected()[wrong] ^ std::byte{1};
+  ASSERT_CUDA(copy_and_wait(staging_.data() + wrong, &other, 1));
+  EXPECT_EQ(faults().wrong, 1u);
+  const WrongByte byte = wrong_byte(shape_, faults().first);
+  EXPECT_EQ(byte.index, p.count - 1);
+  EXPECT_EQ(byte.plane, last.plane);
+  EXPECT_EQ(byte.layer, last.layer);
+  EXPECT_EQ(byte.offset, block.size() - 1);
 }
 
 TEST(Kernels, LeaveWhatTheirCpuTwinsLeave) {
-  std::uint64_t seed = 1;
+  std::uint64_t seed = scale().first_seed;
   for (const std::uint32_t row : kRows) {
     for (const std::uint32_t page_tokens : kPageTokens) {
-      for (int draw = 0; draw < 2; ++draw, ++seed) {
+      for (std::uint64_t draw = 0; draw < scale().draws && page_tokens <= scale().page_tokens; ++draw, ++seed) {
         SCOPED_TRACE("rows of " + std::to_string(row) + " bytes, pages of " + std::to_string(page_tokens) + ", seed " +
                      std::to_string(seed));
-        check_geometry(row, page_tokens, seed);
-        if (testing::Test::HasFailure()) return;
+        Geometry geometry(row, page_tokens, seed);
+        ASSERT_TRUE(geometry.there()) << "out of memory";
+        // Each layout and direction, each with other indices.
+        std::uint64_t kind = seed;
+        for (const Layout layout : kLayouts) {
+          for (const bool to_device : {true, false}) {
+            geometry.check_transfers(to_device, layout, kIndices[kind++ % std::size(kIndices)]);
+          }
+          geometry.check_patterns(layout);
+          if (HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// Pages through a staging buffer that holds two: it is used again as soon as a page has been laid out from it.
+TEST(Kernels, AStagingBufferIsUsedAgain) {
+  const KvShape shape{.layers = 3, .planes = 2, .heads = 2, .head_bytes = 64, .page_tokens = 4};
+  constexpr std::uint64_t kPages = 16, kSlots = 2;
+  const Layout layout = Layout::page_first_direct;
+  Splitmix rng(scale().first_seed);
+  Pool device(Place::gpu, kPages * shape.page_bytes()), host(Place::pinned, kPages * shape.page_bytes());
+  Pool staging(Place::gpu, kSlots * shape.page_bytes());
+  ASSERT_TRUE(device.there() && host.there() && staging.there()) << "out of memory";
+  draw_bytes(rng, device.bytes);
+  draw_bytes(rng, host.bytes);
+  ASSERT_CUDA(device.write());
+  ASSERT_CUDA(host.write());
+  std::vector<std::int64_t> numbers(kPages);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const OnGpu<std::int64_t> pages(numbers);
+  const Stream copies, kernels;
+  const Event copied[kSlots], laid_out[kSlots];
+  const std::uint64_t plane_bytes = shape.page_bytes() / shape.planes;
+  for (std::uint64_t page = 0; page < kPages; ++page) {
+    const std::uint64_t slot = page % kSlots;
+    ASSERT_CUDA(cudaStreamWaitEvent(copies, laid_out[slot], 0));
+    for (std::uint32_t plane = 0; plane < shape.planes; ++plane) {
+      const KvIndex from{.page = page, .plane = plane}, to{.page = slot, .plane = plane};
+      ASSERT_CUDA(cudaMemcpyAsync(staging.data() + byte_offset(layout, shape, kSlots, to),
+                                  host.data() + byte_offset(layout, shape, kPages, from), plane_bytes,
+                                  cudaMemcpyHostToDevice, copies));
+    }
+    ASSERT_CUDA(cudaEventRecord(copied[slot], copies));
+    ASSERT_CUDA(cudaStreamWaitEvent(kernels, copied[slot], 0));
+    RowTransfer t;
+    t.shape = shape;
+    t.device = device.data();
+    t.device_pages = kPages;
+    t.host = staging.data();
+    t.host_pages = kSlots;
+    t.host_layout = layout;
+    t.source_pages = pages.data() + slot;
+    t.target_pages = pages.data() + (kPages - 1 - page);
+    t.count = 1;
+    t.layer_end = shape.layers;
+    ASSERT_CUDA(launch_relayout(t, {4}, kernels));
+    ASSERT_CUDA(cudaEventRecord(laid_out[slot], kernels));
+  }
+  std::vector<PageRun> runs;
+  for (std::uint32_t page = 0, last = kPages - 1; page <= last; ++page) runs.push_back({page, last - page, 1});
+  ASSERT_CUDA(kernels.finish());
+  copy_pieces({shape, device.expected(), kPages, host.expected(), kPages, layout, true, runs.data(), runs.size(), 0,
+               shape.layers});
+  EXPECT_TRUE(device.as_expected());
+  EXPECT_TRUE(host.as_expected());
+}
+
+// Pools of which most bytes are never touched: pages at both ends, and where 32 bits end.
+void check_far_pages(Layout layout, bool to_device, const char* name,
+                     const std::function<cudaError_t(const RowTransfer&, const TransferParams&, cudaStream_t)>& move) {
+  SCOPED_TRACE(std::string(name) + (to_device ? " to the device" : " to the host") + ", layout " +
+               std::to_string(static_cast<int>(layout)));
+  const KvShape shape{.layers = 2, .planes = 1, .heads = 2, .head_bytes = 2048, .page_tokens = 16};
+  const std::uint64_t pages = (std::uint64_t{5} << 30) / shape.page_bytes();
+  void *device = nullptr, *host = nullptr;
+  ASSERT_CUDA(cudaMalloc(&device, pages * shape.page_bytes()));
+  ASSERT_CUDA(cudaHostAlloc(&host, pages * shape.page_bytes(), cudaHostAllocMapped));
+  const std::vector<std::int64_t> source = {0, static_cast<std::int64_t>(pages) - 1, 16384, 32768, 16383};
+  const std::vector<std::int64_t> target = {static_cast<std::int64_t>(pages) - 2, 3, 32767, 16385, 32769};
+  const OnGpu<std::int64_t> gpu_source(source), gpu_target(target);
+  RowTransfer t;
+  t.shape = shape;
+  t.device = static_cast<std::byte*>(device);
+  t.host = static_cast<std::byte*>(host);
+  t.device_pages = t.host_pages = pages;
+  t.host_layout = layout;
+  t.to_device = to_device;
+  t.source_pages = gpu_source.data();
+  t.target_pages = gpu_target.data();
+  t.count = source.size();
+  t.layer_end = shape.layers;
+  std::vector<PageRun> runs;
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    runs.push_back({static_cast<std::uint32_t>(source[i]), static_cast<std::uint32_t>(target[i]), 1});
+  }
+  const Stream stream;
+  std::byte* from = to_device ? t.host : t.device;
+  std::byte* to = to_device ? t.device : t.host;
+  const Layout from_layout = to_device ? layout : Layout::layer_first;
+  const Layout to_layout = to_device ? Layout::layer_first : layout;
+  std::vector<std::byte> row(shape.head_bytes), found(shape.head_bytes);
+  const auto for_rows = [&](const auto& act) {
+    for (std::size_t i = 0; i < source.size(); ++i) {
+      KvIndex at;
+      for (at.layer = 0; at.layer < shape.layers; ++at.layer) {
+        for (at.token = 0; at.token < shape.page_tokens; ++at.token) {
+          for (at.head = 0; at.head < shape.heads; ++at.head) {
+            const std::uint64_t word = mix(i << 32 | at.layer << 16 | at.token << 8 | at.head);
+            for (std::size_t b = 0; b < row.size(); ++b) row[b] = static_cast<std::byte>(word >> b % 8 * 8);
+            at.page = static_cast<std::uint64_t>(source[i]);
+            std::byte* source_row = from + byte_offset(from_layout, shape, pages, at);
+            at.page = static_cast<std::uint64_t>(target[i]);
+            act(source_row, to + byte_offset(to_layout, shape, pages, at));
+          }
+        }
+      }
+    }
+  };
+  for_rows([&](std::byte* source_row, std::byte*) {
+    EXPECT_EQ(copy_and_wait(source_row, row.data(), row.size()), cudaSuccess);
+  });
+  const TransferParams params{shape,     t.device,    pages,       t.host, pages,       layout,
+                              to_device, runs.data(), runs.size(), 0,      shape.layers};
+  ASSERT_CUDA(move(t, params, stream));
+  ASSERT_CUDA(stream.finish());
+  std::uint64_t wrong = 0;
+  for_rows([&](std::byte*, const std::byte* target_row) {
+    EXPECT_EQ(cudaMemcpy(found.data(), target_row, found.size(), cudaMemcpyDefault), cudaSuccess);
+    wrong += found != row;
+  });
+  EXPECT_EQ(wrong, 0u);
+  ASSERT_CUDA(cudaFree(device));
+  ASSERT_CUDA(cudaFreeHost(host));
+}
+
+TEST(Kernels, ReachBeyondThirtyTwoBits) {
+  if (!scale().big) return;  // --big
+  for (const Layout layout : kLayouts) {
+    for (const bool to_device : {true, false}) {
+      const auto launch = [](Launcher launcher) {
+        return [launcher](const RowTransfer& t, const TransferParams&, cudaStream_t s) { return launcher(t, {8}, s); };
+      };
+      check_far_pages(layout, to_device, "gather_scatter", launch(launch_gather_scatter));
+      check_far_pages(layout, to_device, "ring", [](const RowTransfer& t, const TransferParams&, cudaStream_t s) {
+        const cudaError_t error = launch_ring(t, {8}, s);
+        return error == cudaErrorNotSupported ? launch_gather_scatter(t, {8}, s) : error;
+      });
+      check_far_pages(layout, to_device, "warp_per_row", launch(launch_warp_per_row));
+      for (const bool in_boxes : {false, true}) {
+        check_far_pages(layout, to_device, in_boxes ? "boxes" : "pieces",
+                        [&](const RowTransfer&, const TransferParams& params, cudaStream_t s) {
+                          CopyList list;
+                          in_boxes ? list.assign_boxes(params) : list.assign_pieces(params);
+                          return list.submit(0, list.size(), s);
+                        });
       }
     }
   }
@@ -296,28 +543,21 @@ TEST(Kernels, RefuseNonsenseAndLaunchNothingForNothing) {
   RowTransfer t;
   t.shape = {.layers = 2, .planes = 1, .heads = 1, .head_bytes = 16, .page_tokens = 1};
   t.layer_end = 2;
+  const Stream stream;
   for (const Launcher launcher : {launch_gather_scatter, launch_relayout, launch_ring, launch_warp_per_row}) {
-    EXPECT_EQ(launcher(t, {}, nullptr), cudaSuccess);  // no pages
-    EXPECT_EQ(launcher(t, {0}, nullptr), cudaErrorInvalidValue);
+    EXPECT_EQ(launcher(t, {}, stream), cudaSuccess);  // no pages
+    EXPECT_EQ(launcher(t, {0}, stream), cudaErrorInvalidValue);
     RowTransfer wrong = t;
     wrong.count = 1;  // of null pools
-    EXPECT_EQ(launcher(wrong, {}, nullptr), cudaErrorInvalidValue);
+    EXPECT_EQ(launcher(wrong, {}, stream), cudaErrorInvalidValue);
     wrong = t;
     wrong.layer_end = 3;
-    EXPECT_EQ(launcher(wrong, {}, nullptr), cudaErrorInvalidValue);
+    EXPECT_EQ(launcher(wrong, {}, stream), cudaErrorInvalidValue);
   }
+  EXPECT_EQ(launch_gather_checksum(t, nullptr, {}, stream), cudaErrorInvalidValue);  // to the device
+  EXPECT_EQ(launch_check_pattern({}, nullptr, {}, stream), cudaErrorInvalidValue);
+  EXPECT_EQ(launch_fill_pattern({}, {}, stream), cudaSuccess);
 }
 
 }  // namespace
 }  // namespace kvtwin::test
-
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  int gpus = 0;
-  const cudaError_t error = cudaGetDeviceCount(&gpus);
-  if (error != cudaSuccess || gpus == 0) {
-    std::fprintf(stderr, "gpu_tests needs an NVIDIA GPU, and this machine shows none: %s\n", cudaGetErrorString(error));
-    return 1;
-  }
-  return RUN_ALL_TESTS();
-}

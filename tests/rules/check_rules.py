@@ -25,7 +25,7 @@ MAY_INCLUDE = {
 # Headers that belong to some folders only.
 OWNED_HEADERS = [
     (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
-    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu/", "only impl/ and kernels/ include CUDA"),
+    (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/ and kernels/ include CUDA"),
     (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
     (r"mpi\.h", r"impl/mpi_ranks\.cpp", "only impl/mpi_ranks.cpp includes MPI"),
     (r"CLI/|CLI11|toml\+\+", r"cli/|tests/\w+/cli/|models/", "only cli/ parses commands and experiments"),

@@ -71,6 +71,7 @@ LAWFUL = [
     ("impl/mpi_ranks.cpp", '#include "impl/mpi_ranks.hpp"\n#include <mpi.h>'),
     ("kernels/a.cu", '#include "policy/layout.hpp"\n#include <cuda_runtime.h>'),
     ("tests/gpu/a_test.cpp", "#include <cuda_runtime.h>"),
+    ("tests/unit/cuda/a_test.cpp", "#include <cuda_runtime_api.h>"),
     ("cli/a.cpp", '#include "sim/world.hpp"\n#include "impl/loop.hpp"\n#include <CLI/CLI.hpp>\nauto* home = std::getenv("KVTWIN_SEED");'),
     ("tests/unit/sim/a_test.cpp", "#include <simgrid/s4u.hpp>"),
     ("traces/common_prefix.cpp", ""),

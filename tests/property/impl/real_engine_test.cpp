@@ -7,13 +7,13 @@
 #include <array>
 #include <string>
 
-#include "impl/device/host_device.hpp"
 #include "impl/disk/segment_store.hpp"
 #include "impl/world.hpp"
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
 #include "policy/page_key.hpp"
 #include "tests/conformance/impl/memory_backend.hpp"
+#include "tests/device_under_test.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/program.hpp"
@@ -100,7 +100,7 @@ void serve(std::uint64_t seed, Faults faults, Stores& stores, Happened& happened
     device.width = static_cast<std::uint32_t>(rng.between(1, 80));
     device.pair_work = static_cast<std::uint32_t>(rng.below(20));
   }
-  std::unique_ptr<Device> host = make_host_device(device);
+  std::unique_ptr<Device> host = make_test_device(device);
   std::vector<std::unique_ptr<TierQueues>> tiers = open_storage(config, stores, rng, host->memory());
   happened.stores += tiers.size();
   const std::unique_ptr<RealWorld> world = make_real_world(std::move(host), std::move(tiers));

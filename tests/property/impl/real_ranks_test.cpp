@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "impl/device/host_device.hpp"
 #include "impl/world.hpp"
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
+#include "tests/device_under_test.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
@@ -38,7 +38,7 @@ struct RankResult final : DecisionSink {
 
 // To its end, on this rank.
 void serve(const RankTerms& terms, RankResult& result) {
-  const std::unique_ptr<RealWorld> world = make_real_world(make_host_device(terms.device), {}, terms.device.ranks);
+  const std::unique_ptr<RealWorld> world = make_real_world(make_test_device(terms.device), {}, terms.device.ranks);
   Faulty faulty(world->substrate(), terms.faults, mix(terms.seed + terms.device.ranks->rank()));
   Checking checking(faulty, {.page_tokens = terms.engine.shape.page_tokens, .bursts_end_early = true});
   DecisionLog decisions(&result);

@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "impl/device/host_device.hpp"
 #include "impl/world.hpp"
 #include "policy/decorators.hpp"
 #include "policy/engine.hpp"
 #include "policy/page_key.hpp"
 #include "tests/conformance/impl/memory_backend.hpp"
+#include "tests/device_under_test.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
@@ -190,7 +190,7 @@ std::vector<std::unique_ptr<TierQueues>> open_tiers(const RankTerms& terms, Page
 
 // To its end, on this rank.
 void serve(const RankTerms& terms, RankResult& result) {
-  std::unique_ptr<Device> device = make_host_device(terms.device);
+  std::unique_ptr<Device> device = make_test_device(terms.device);
   std::vector<std::unique_ptr<TierQueues>> tiers = open_tiers(terms, device->memory(), result);
   const std::unique_ptr<RealWorld> world = make_real_world(std::move(device), std::move(tiers), terms.device.ranks);
   Checking checking(world->substrate(), {.page_tokens = terms.engine.shape.page_tokens, .bursts_end_early = true});

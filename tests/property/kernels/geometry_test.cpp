@@ -101,6 +101,34 @@ void check_boxes(const std::vector<Box>& boxes, std::size_t pieces) {
   }
 }
 
+// The planner counts what an executor is given.
+void check_plans(const TransferParams& p, std::size_t pieces, std::size_t boxes) {
+  const PoolPair pools{p.shape, p.host_layout, p.device_pages, p.host_pages};
+  const auto planned = [&](IoBackend io, const PlannerLimits& limits) {
+    return plan_transfer({p.runs, p.run_count}, Direction::host_to_device, pools, io, limits);
+  };
+  const Plan direct = planned(IoBackend::direct, {});
+  ASSERT_EQ(direct.path, TransferPath::copy_engine);
+  ASSERT_EQ(direct.descriptors, pieces);
+  const Plan automatic = planned(
+      IoBackend::automatic,
+      {.copy_engine_min_h2d = ~Bytes{0}, .box_min = 0, .box_min_busy = 0, .kernel_min_pieces = 0, .bulk_copies = true});
+  ASSERT_EQ(automatic.bytes, direct.bytes);
+  switch (automatic.path) {
+    case TransferPath::boxes:
+      ASSERT_EQ(automatic.descriptors, boxes);
+      ASSERT_LT(boxes, pieces);
+      break;
+    case TransferPath::ring: ASSERT_EQ(piece_grid(p.host_layout, p.shape, 1, 1).piece_bytes % 16, 0U); [[fallthrough]];
+    case TransferPath::kernel:
+      ASSERT_EQ(p.host_layout, Layout::layer_first);
+      ASSERT_EQ(boxes, pieces) << "boxes would have been fewer";
+      break;
+    case TransferPath::staged: ASSERT_NE(p.host_layout, Layout::layer_first); break;
+    case TransferPath::copy_engine: FAIL() << "no piece is as long as that";
+  }
+}
+
 // Pairs of a host slot and a device slot.
 struct Slots {
   const char* name;
@@ -137,7 +165,8 @@ void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
   params.runs = runs.data();
   params.run_count = runs.size();
   params.layer_end = shape.layers;
-  if (rng.chance(50)) {
+  const bool some_layers = rng.chance(50);
+  if (some_layers) {
     params.layer_begin = static_cast<std::uint32_t>(rng.below(shape.layers));
     params.layer_end = static_cast<std::uint32_t>(rng.between(params.layer_begin, shape.layers));
   }
@@ -148,6 +177,9 @@ void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
   expand_boxes(params, boxes);
   ASSERT_NO_FATAL_FAILURE(check_boxes(boxes, pieces.size()));
   ASSERT_NO_FATAL_FAILURE(check_copies(params, rows_of(boxes)));
+  if (!some_layers) {
+    ASSERT_NO_FATAL_FAILURE(check_plans(params, pieces.size(), boxes.size()));
+  }
 }
 
 TEST(Geometry, CopiesCoverTheirPagesOnceAndRight) {

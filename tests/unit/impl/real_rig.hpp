@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "impl/device/host_device.hpp"
 #include "impl/world.hpp"
 #include "policy/plan.hpp"
+#include "tests/device_under_test.hpp"
 #include "tests/listed_inputs.hpp"
 #include "tests/policy_test_support.hpp"
 
@@ -41,7 +41,7 @@ class RealRig final : public InputHandler {
  public:
   explicit RealRig(const HostDeviceConfig& config)
       : config_(config),
-        world_(make_real_world(make_host_device(config), {}, config.ranks)),
+        world_(make_real_world(make_test_device(config), {}, config.ranks)),
         substrate_(world_->substrate()) {}
 
   void then(std::function<void()> step) { steps_.push_back(std::move(step)); }

@@ -1,5 +1,5 @@
 // The event loop and the host device's side of the seam: what is answered, when, and in which order. What the bytes
-// are is host_device_test.cpp's business.
+// are is device_test.cpp's business.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -296,6 +296,13 @@ TEST(Checking, a_transfer_moves_its_plans_pages) {
       [](OwnedTransfer& t) { t.runs[1].pages = 2; },
       [](OwnedTransfer& t) { t.runs[1].pages = 0; },
       [](OwnedTransfer& t) { t.moves[2].target = t.runs[1].target_first = kNoSlot; },
+      [](OwnedTransfer& t) { t.moves[2].target = t.runs[1].target_first = t.runs[0].target_first; },
+      [](OwnedTransfer& t) { t.moves[2].target = t.runs[1].target_first = t.runs[0].target_first + 1; },
+      [](OwnedTransfer& t) {
+        t.operation.plan.path = TransferPath::staged;
+        t.operation.plan.host_layout = Layout::layer_first;
+      },
+      [](OwnedTransfer& t) { t.operation.plan.path = TransferPath::ring; },  // rows of 8 bytes
   };
   for (std::size_t i = 0; i < spoils.size(); ++i) {
     OwnedTransfer transfer;

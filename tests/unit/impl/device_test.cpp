@@ -1,4 +1,4 @@
-// Bytes on the host device: they move, they are checked, and what is wrong is found and named.
+// Bytes on a device: they move, they are checked, and what is wrong is found and named.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -37,7 +37,7 @@ std::string text_of(const Case& c) {
          ", pages of " + std::to_string(c.page_tokens);
 }
 
-TEST(HostDevice, CarriesPagesToTheHostAndBack) {
+TEST(Device, CarriesPagesToTheHostAndBack) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text_of(c));
     const std::vector<PageKey> keys = some_keys(9), others = some_keys(9, 1);
@@ -61,7 +61,7 @@ TEST(HostDevice, CarriesPagesToTheHostAndBack) {
 }
 
 // Chunks and bursts that begin and end anywhere in a page, in several sequences of one pass.
-TEST(HostDevice, WritesPagesInParts) {
+TEST(Device, WritesPagesInParts) {
   for (const std::uint32_t page_tokens : {1u, 3u, 16u}) {
     HostDeviceConfig config = small_device(64, 0);
     config.shape.page_tokens = page_tokens;
@@ -92,7 +92,7 @@ TEST(HostDevice, WritesPagesInParts) {
   }
 }
 
-TEST(HostDevice, FindsAPageThatWasNeverWritten) {
+TEST(Device, FindsAPageThatWasNeverWritten) {
   RealRig rig(small_device());
   const std::vector<PageKey> keys = some_keys(2);
   rig.then([&] { rig.compute({keys[0]}, {3}); });
@@ -115,7 +115,7 @@ TEST(HostDevice, FindsAPageThatWasNeverWritten) {
   }
 }
 
-TEST(HostDevice, FindsAPageThatHoldsAnotherKeysBytes) {
+TEST(Device, FindsAPageThatHoldsAnotherKeysBytes) {
   RealRig rig(small_device());
   const std::vector<PageKey> keys = some_keys(2), others = some_keys(2, 1);
   rig.then([&] { rig.compute(keys, {3, 4}); });
@@ -128,7 +128,7 @@ TEST(HostDevice, FindsAPageThatHoldsAnotherKeysBytes) {
 }
 
 // Pages that changed places: each holds right bytes, of the other one.
-TEST(HostDevice, FindsLoadsThatPutPagesInEachOthersPlaces) {
+TEST(Device, FindsLoadsThatPutPagesInEachOthersPlaces) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text_of(c));
     RealRig rig(device_of(c));
@@ -146,7 +146,7 @@ TEST(HostDevice, FindsLoadsThatPutPagesInEachOthersPlaces) {
   }
 }
 
-TEST(HostDevice, FindsAHostPageThatWasNeverWritten) {
+TEST(Device, FindsAHostPageThatWasNeverWritten) {
   RealRig rig(small_device());
   const std::vector<PageKey> keys = some_keys(1);
   rig.then([&] { rig.read(keys, {3}, 9, {rig.load(keys, {11}, {3})}); });
@@ -157,7 +157,7 @@ TEST(HostDevice, FindsAHostPageThatWasNeverWritten) {
 }
 
 // Reading a chunk that a burst or a pass hasn't come to.
-TEST(HostDevice, FindsTokensBehindTheOnesThatWereWritten) {
+TEST(Device, FindsTokensBehindTheOnesThatWereWritten) {
   RealRig rig(small_device());
   const std::vector<PageKey> keys = some_keys(2);
   rig.then([&] { rig.prefill({{{3, 4}, keys, 0, 6}}); });
@@ -168,7 +168,7 @@ TEST(HostDevice, FindsTokensBehindTheOnesThatWereWritten) {
   EXPECT_EQ(seen.wrong.front().token, 2U);
 }
 
-TEST(HostDevice, FindsABitThatFlippedOnTheDevice) {
+TEST(Device, FindsABitThatFlippedOnTheDevice) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     HostDeviceConfig config = small_device();
     config.flip = HostDeviceConfig::Flip::device;
@@ -189,7 +189,7 @@ TEST(HostDevice, FindsABitThatFlippedOnTheDevice) {
 }
 
 // No pass reads it.
-TEST(HostDevice, FindsAtTheEndWhatNobodyRead) {
+TEST(Device, FindsAtTheEndWhatNobodyRead) {
   HostDeviceConfig config = small_device();
   config.flip = HostDeviceConfig::Flip::device;
   RealRig rig(config);
@@ -202,7 +202,7 @@ TEST(HostDevice, FindsAtTheEndWhatNobodyRead) {
   EXPECT_NE(seen.wrong.front().found.find("when the run was over"), std::string::npos);
 }
 
-TEST(HostDevice, FindsABitThatFlippedOnTheHost) {
+TEST(Device, FindsABitThatFlippedOnTheHost) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text_of(c));
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -229,7 +229,7 @@ TEST(HostDevice, FindsABitThatFlippedOnTheHost) {
 }
 
 // The device's own copy is still there and right: only the copy on the host is wrong.
-TEST(HostDevice, FindsAtTheEndWhatIsWrongOnTheHostOnly) {
+TEST(Device, FindsAtTheEndWhatIsWrongOnTheHostOnly) {
   HostDeviceConfig config = small_device();
   config.flip = HostDeviceConfig::Flip::host;
   RealRig rig(config);
@@ -245,7 +245,7 @@ TEST(HostDevice, FindsAtTheEndWhatIsWrongOnTheHostOnly) {
   EXPECT_EQ(seen.wrong.front().slot, 9U);
 }
 
-TEST(HostDevice, KeepsTheFirstWrongPagesAndCountsAll) {
+TEST(Device, KeepsTheFirstWrongPagesAndCountsAll) {
   RealRig rig(small_device(40, 0));
   rig.then([&] { rig.read(some_keys(30), slots(0, 30), 35); });
   const Verification& seen = rig.run();
@@ -253,7 +253,7 @@ TEST(HostDevice, KeepsTheFirstWrongPagesAndCountsAll) {
   EXPECT_EQ(seen.wrong.size(), 16U);
 }
 
-TEST(HostDevice, SaysWhatItTakes) {
+TEST(Device, SaysWhatItTakes) {
   HostDeviceConfig config = small_device(100, 50);
   const Bytes page = config.shape.page_bytes();
   EXPECT_GE(host_device_bytes(config), 150 * page);

@@ -1,0 +1,260 @@
+#include "impl/device/cuda/copies.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+Pages staging_pages(const KvShape& shape, Bytes staging_bytes) {
+  return std::max<Bytes>(1, staging_bytes / shape.page_bytes());
+}
+
+// Appends runs of at most `most` pages each.
+void split(std::span<const PageRun> runs, Pages most, std::vector<PageRun>& parts) {
+  for (PageRun run : runs) {
+    while (run.pages > most) {
+      const auto part = static_cast<std::uint32_t>(most);
+      parts.push_back({run.source_first, run.target_first, part});
+      run = {run.source_first + part, run.target_first + part, run.pages - part};
+    }
+    parts.push_back(run);
+  }
+}
+
+// Whole pages of a layout that keeps each plane of a page together, as a shape of one layer and token: so, the copies
+// of a layer_first pool are theirs.
+KvShape whole_pages(const KvShape& shape) {
+  return {.layers = 1,
+          .planes = shape.planes,
+          .heads = 1,
+          .head_bytes = static_cast<std::uint32_t>(shape.page_bytes() / shape.planes),
+          .page_tokens = 1};
+}
+
+}  // namespace
+
+CudaCopies::CudaCopies(const CudaPools& pools, bool to_device, Bytes staging_bytes, LaunchLimits limits)
+    : pools_(pools),
+      to_device_(to_device),
+      limits_(limits),
+      staging_pages_(pools.host_pages == 0 ? 0 : staging_pages(pools.shape, staging_bytes)),
+      indices_(std::max(2 * pools.device_pages, staging_pages_) * sizeof(std::int32_t), "page indices"),
+      gpu_indices_((2 * pools.device_pages + staging_pages_) * sizeof(std::int32_t), "page indices"),
+      copying_(to_device ? "host-to-device stream" : "device-to-host stream", true),
+      relaying_(to_device ? "relayout stream of loads" : "relayout stream of backups", true) {
+  const Bytes page = pools.shape.page_bytes();
+  for (GpuMemory& buffer : staging_) buffer = GpuMemory(staging_pages_ * page, "a staging buffer");
+  if (staging_pages_ == 0) return;
+  auto* numbers = reinterpret_cast<std::int32_t*>(indices_.data());
+  std::iota(numbers, numbers + staging_pages_, 0);
+  copying_.must(cudaMemcpyAsync(gpu_indices_.data() + 2 * pools.device_pages * sizeof(std::int32_t), numbers,
+                                staging_pages_ * sizeof(std::int32_t), cudaMemcpyHostToDevice, copying_.get()),
+                "cudaMemcpyAsync");
+  wait();
+}
+
+Bytes CudaCopies::gpu_bytes(const KvShape& shape, Pages device_pages, Bytes staging_bytes) {
+  const Pages pages = staging_pages(shape, staging_bytes);
+  return 2 * pages * shape.page_bytes() + (2 * device_pages + pages) * sizeof(std::int32_t);
+}
+
+void CudaCopies::begin(const TransferJob& job) {
+  const TransferPath path = job.plan.path;
+  staged_ = path == TransferPath::staged;
+  ring_refused_ = false;
+  if (path == TransferPath::copy_engine || path == TransferPath::boxes || job.pages.empty()) return;
+  KV_CHECK(job.pages.size() <= pools_.device_pages, "a transfer has no page of the device twice");
+  const std::size_t count = job.pages.size();
+  auto* source = reinterpret_cast<std::int32_t*>(indices_.data());
+  auto* target = source + count;
+  for (const PageMove& page : job.pages) {
+    *source++ = static_cast<std::int32_t>(page.source);
+    *target++ = static_cast<std::int32_t>(page.target);
+  }
+  // On the stream whose kernels read them.
+  const CudaStream& stream = staged_ ? relaying_ : copying_;
+  for (std::size_t side = 0; side < 2; ++side) {
+    const Bytes bytes = count * sizeof(std::int32_t);
+    stream.must(cudaMemcpyAsync(gpu_indices_.data() + side * pools_.device_pages * sizeof(std::int32_t),
+                                indices_.data() + side * bytes, bytes, cudaMemcpyHostToDevice, stream.get()),
+                "cudaMemcpyAsync");
+  }
+}
+
+void CudaCopies::queue(const TransferJob& job, std::span<const PageRun> runs, std::size_t first_page, Pages pages,
+                       std::uint32_t layer_begin, std::uint32_t layer_end) {
+  switch (job.plan.path) {
+    case TransferPath::copy_engine:
+    case TransferPath::boxes: return queue_descriptors(job, runs, layer_begin, layer_end);
+    case TransferPath::kernel:
+    case TransferPath::ring: return queue_kernel(job, first_page, pages, layer_begin, layer_end);
+    case TransferPath::staged: return queue_staged(job, first_page, pages);
+  }
+}
+
+void CudaCopies::wait() {
+  landing().record(end_);
+  landing().until(end_);
+  for (Portion& portion : under_way_) spare_.push_back(std::move(portion.moved));
+  under_way_.clear();
+  bytes_under_way_ = 0;
+}
+
+// ---- descriptors ---------------------------------------------------------------------------------------------
+
+// Until `bytes` more may be given to the copy engine. What is larger than the window goes alone.
+void CudaCopies::make_room(Bytes bytes, Bytes window) {
+  while (!under_way_.empty() && bytes_under_way_ + bytes > window) {
+    copying_.until(under_way_.front().moved);
+    bytes_under_way_ -= under_way_.front().bytes;
+    spare_.push_back(std::move(under_way_.front().moved));
+    under_way_.pop_front();
+  }
+}
+
+void CudaCopies::submit(CopyList& list, Bytes window) {
+  constexpr Bytes kPortions = 4;  // of a window: one is filled up while others move
+  for (std::size_t begin = 0; begin < list.size();) {
+    std::size_t end = begin;
+    Bytes bytes = 0;
+    while (end < list.size() && (end == begin || window == 0 || bytes + list.bytes(end) <= window / kPortions)) {
+      bytes += list.bytes(end++);
+    }
+    if (window != 0) make_room(bytes, window);
+    copying_.must(list.submit(begin, end, copying_.get()), "cudaMemcpyBatchAsync");
+    if (window != 0) {
+      if (spare_.empty()) spare_.emplace_back();
+      under_way_.push_back({std::move(spare_.back()), bytes});
+      spare_.pop_back();
+      bytes_under_way_ += bytes;
+      copying_.record(under_way_.back().moved);
+    }
+    begin = end;
+  }
+}
+
+void CudaCopies::queue_descriptors(const TransferJob& job, std::span<const PageRun> runs, std::uint32_t layer_begin,
+                                   std::uint32_t layer_end) {
+  TransferParams params;
+  params.shape = pools_.shape;
+  params.device = pools_.device;
+  params.device_pages = pools_.device_pages;
+  params.host = pools_.host;
+  params.host_pages = pools_.host_pages;
+  params.host_layout = pools_.host_layout;
+  params.to_device = to_device_;
+  params.layer_begin = layer_begin;
+  params.layer_end = layer_end;
+  const bool boxes = job.plan.path == TransferPath::boxes;
+  runs_.clear();
+  if (job.plan.window == 0) {
+    split(runs, UINT32_MAX, runs_);
+  } else {
+    // A descriptor may cover a whole run: it mustn't fill the window.
+    const PieceGrid grid = piece_grid(pools_.host_layout, pools_.shape, pools_.device_pages, pools_.host_pages);
+    const Bytes page =
+        boxes ? pools_.shape.page_bytes() / pools_.shape.layers * (layer_end - layer_begin) : grid.piece_bytes;
+    split(runs, std::max<Bytes>(1, job.plan.window / 2 / page), runs_);
+  }
+  params.runs = runs_.data();
+  params.run_count = runs_.size();
+  boxes ? list_.assign_boxes(params) : list_.assign_pieces(params);
+  submit(list_, job.plan.window);
+}
+
+// ---- kernels -------------------------------------------------------------------------------------------------
+
+RowTransfer CudaCopies::rows(std::size_t first_page, Pages pages) const {
+  RowTransfer rows;
+  rows.shape = pools_.shape;
+  rows.device = pools_.device;
+  rows.device_pages = pools_.device_pages;
+  rows.host = pools_.mapped_host;
+  rows.host_pages = pools_.host_pages;
+  rows.host_layout = pools_.host_layout;
+  rows.to_device = to_device_;
+  const auto* indices = reinterpret_cast<const std::int32_t*>(gpu_indices_.data());
+  rows.source_pages = indices + first_page;
+  rows.target_pages = indices + pools_.device_pages + first_page;
+  rows.index_type = IndexType::int32;
+  rows.count = pages;
+  rows.layer_end = pools_.shape.layers;
+  return rows;
+}
+
+void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pages pages, std::uint32_t layer_begin,
+                              std::uint32_t layer_end) {
+  RowTransfer transfer = rows(first_page, pages);
+  transfer.layer_begin = layer_begin;
+  transfer.layer_end = layer_end;
+  if (job.plan.path == TransferPath::ring && !ring_refused_) {
+    const cudaError_t error = ring_fits(transfer) ? launch_ring(transfer, limits_, copying_.get())  //
+                                                  : cudaErrorNotSupported;
+    if (error != cudaErrorNotSupported) return copying_.must(error, "the ring kernel's launch");
+    ring_refused_ = true;
+    ++rings_refused_;
+  }
+  copying_.must(launch_gather_scatter(transfer, limits_, copying_.get()), "the copy kernel's launch");
+}
+
+// ---- staging -------------------------------------------------------------------------------------------------
+
+void CudaCopies::copy_whole_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer) {
+  std::vector<SlotId> host, staged(pages);
+  for (std::size_t i = first_page; i < first_page + pages; ++i) {
+    host.push_back(to_device_ ? job.pages[i].source : job.pages[i].target);
+  }
+  std::iota(staged.begin(), staged.end(), 0);
+  runs_.clear();
+  join_runs(to_device_ ? host : staged, to_device_ ? staged : host, runs_);
+  TransferParams params;
+  params.shape = whole_pages(pools_.shape);
+  params.device = buffer;
+  params.device_pages = staging_pages_;
+  params.host = pools_.host;
+  params.host_pages = pools_.host_pages;
+  params.host_layout = Layout::layer_first;
+  params.to_device = to_device_;
+  params.runs = runs_.data();
+  params.run_count = runs_.size();
+  params.layer_end = 1;
+  list_.assign_pieces(params);
+  submit(list_, job.plan.window);
+}
+
+void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pages pages) {
+  KV_CHECK(pools_.host_layout != Layout::layer_first, "a staged page lies together on the host");
+  const auto* numbers = reinterpret_cast<const std::int32_t*>(gpu_indices_.data()) + 2 * pools_.device_pages;
+  for (Pages done = 0; done < pages; done += staging_pages_) {
+    const std::size_t buffer = next_buffer_;
+    next_buffer_ = 1 - next_buffer_;
+    RowTransfer transfer = rows(first_page + done, std::min(staging_pages_, pages - done));
+    transfer.host = staging_[buffer].data();
+    transfer.host_pages = staging_pages_;
+    (to_device_ ? transfer.source_pages : transfer.target_pages) = numbers;
+    // Waiting for what was never recorded is no waiting: each buffer is free at first.
+    if (to_device_) {
+      copying_.wait_for(drained_[buffer]);
+      copy_whole_pages(job, first_page + done, transfer.count, staging_[buffer].data());
+      copying_.record(filled_[buffer]);
+      relaying_.wait_for(filled_[buffer]);
+      relaying_.must(launch_relayout(transfer, limits_, relaying_.get()), "the relayout kernel's launch");
+      relaying_.record(drained_[buffer]);
+    } else {
+      relaying_.wait_for(drained_[buffer]);
+      relaying_.must(launch_relayout(transfer, limits_, relaying_.get()), "the relayout kernel's launch");
+      relaying_.record(filled_[buffer]);
+      copying_.wait_for(filled_[buffer]);
+      copy_whole_pages(job, first_page + done, transfer.count, staging_[buffer].data());
+      copying_.record(drained_[buffer]);
+    }
+  }
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,423 @@
+#include "impl/device/cuda/cuda_device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "impl/device/arena.hpp"
+#include "impl/device/cuda/copies.hpp"
+#include "impl/device/cuda/handles.hpp"
+#include "impl/device/cuda/transformer.hpp"
+#include "impl/device/ledger.hpp"
+#include "impl/device/paged_device.hpp"
+#include "kernels/context_kernels.hpp"
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr Bytes kGroupBytes = Bytes{1} << 20;  // of a group of layers, or more: worth its calls
+constexpr std::uint32_t kMostGroups = 16;
+constexpr Bytes kBackupBytes = Bytes{8} << 20;  // a backup looks so often whether it is still wanted
+constexpr std::uint32_t kPassCtas = 1024;       // several on each SM of any GPU
+constexpr int kLeastCompute = 8;                // compute capability, major: the kernels are compiled for no older one
+
+// A load's layers in groups, and the event that comes when each has landed.
+struct GroupMarks final : Flight::Marks {
+  std::vector<std::uint32_t> ends;  // of the groups: layers
+  std::vector<CudaEvent> landed;
+};
+
+// Memory for the page tables of a pass, on both sides; grows.
+struct PassTables {
+  PinnedMemory pages;   // [capacity] of ContextPage
+  GpuMemory gpu_pages;  // the same
+  GpuMemory scores;     // [capacity][planes] of float
+  std::uint64_t capacity = 0;
+};
+
+class CudaEngine final : public PageEngine {
+ public:
+  explicit CudaEngine(const CudaDeviceConfig& config);
+
+  std::byte* host_pool() const override { return host_.data(); }
+  bool load(const TransferJob& job) override;
+  Pages back_up(const TransferJob& job) override;
+  void begin_pass(const PassJob& job) override;
+  bool await_layer(const PassJob& job, std::uint32_t layer) override;
+  void layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
+  void read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) override;
+  StepEnd end_step() override;
+  void read_device_page(SlotId slot, std::byte* page) override { copy_device_page(slot, page, nullptr); }
+  void write_device_page(SlotId slot, const std::byte* page) override { copy_device_page(slot, nullptr, page); }
+  void flip_device(std::uint64_t offset) override;
+  std::vector<std::string> notes() const override;
+
+ private:
+  struct Stall {
+    CudaEvent began{true}, ended{true};
+  };
+
+  CudaPools pools() const;
+  std::vector<std::uint32_t> groups_of(const TransferJob& job) const;
+  ContextPages context(std::uint64_t step, std::uint32_t layer) const;
+  void make_tables(std::uint64_t pages);
+  void reset_faults();
+  void copy_device_page(SlotId slot, std::byte* to, const std::byte* from);
+  void until_idle(const CudaStream& stream, const CudaEvent& event) const {
+    stream.record(event);
+    stream.until(event);
+  }
+
+  const CudaDeviceConfig config_;
+  std::string numa_note_;
+
+  GpuMemory device_;
+  HostPool host_;
+  // Streams go before the memory that they work on.
+  GpuMemory gpu_faults_;
+  PinnedMemory faults_;  // ContextFaults, and a byte for flip_device
+  PassTables tables_;
+  PinnedMemory page_;  // of storage threads
+  std::optional<Transformer> transformer_;
+  CudaStream compute_, pages_;
+  std::mutex pages_mutex_;  // of storage threads
+  CudaEvent computed_, page_copied_;
+  std::optional<CudaCopies> loads_, backups_;
+
+  // The compute thread's.
+  std::uint64_t table_pages_ = 0;
+
+  std::vector<Stall> stalls_;
+  std::size_t stalls_used_ = 0;
+};
+
+// Before the members that need it.
+const CudaDeviceConfig& on_its_gpu(const CudaDeviceConfig& config) {
+  use_gpu(config.ordinal);
+  return config;
+}
+
+// ---- start and stop ------------------------------------------------------------------------------------------
+
+CudaEngine::CudaEngine(const CudaDeviceConfig& config)
+    : config_(on_its_gpu(config)), compute_("compute stream", false), pages_("storage stream", false) {
+  KV_CHECK(config.shape.page_bytes() > 0, "a page has bytes");
+  const Bytes page = config.shape.page_bytes();
+  config.acquire("device pool");
+  device_ = GpuMemory(config.device_pages * page, "the device pool");
+  compute_.must(cudaMemsetAsync(device_.data(), Arena::kPoison, device_.bytes(), compute_.get()), "cudaMemsetAsync");
+  config.acquire("host pool");
+  host_ = HostPool(config.host_pages * page, config.ordinal, numa_note_);
+  config.acquire("staging buffers");
+  const LaunchLimits limits{std::max(1U, config.copy_ctas)};
+  loads_.emplace(pools(), true, config.staging_bytes, limits);
+  backups_.emplace(pools(), false, config.staging_bytes, limits);
+  gpu_faults_ = GpuMemory(sizeof(ContextFaults), "what passes find");
+  faults_ = PinnedMemory(sizeof(ContextFaults) + 1, "what passes find");
+  page_ = PinnedMemory(page, "a page of storage tiers");
+  make_tables(std::max<Pages>(1, config.device_pages));
+  config.acquire("weights");
+  if (config.transformer != nullptr && !config.transformer->products.empty()) {
+    transformer_.emplace(*config.transformer, config.seed, config.blas_library, config.ordinal, compute_);
+  }
+  reset_faults();
+  until_idle(compute_, computed_);
+}
+
+CudaPools CudaEngine::pools() const {
+  return {config_.shape,  config_.host_layout, config_.device_pages, config_.host_pages,
+          device_.data(), host_.data(),        host_.gpu_data()};
+}
+
+std::vector<std::string> CudaEngine::notes() const {
+  std::vector<std::string> notes;
+  if (!numa_note_.empty()) notes.push_back(numa_note_);
+  if (const std::uint64_t refused = loads_->rings_refused() + backups_->rings_refused(); refused != 0) {
+    notes.push_back(std::to_string(refused) +
+                    " transfers that were planned for bulk copies went by the register kernel: this GPU has none, or "
+                    "pages aren't multiples of 16 bytes.");
+  }
+  return notes;
+}
+
+// ---- copies --------------------------------------------------------------------------------------------------
+
+// The ends of its groups, in layers.
+std::vector<std::uint32_t> CudaEngine::groups_of(const TransferJob& job) const {
+  const std::uint32_t layers = config_.shape.layers;
+  const Bytes bytes = job.plan.pages * config_.shape.page_bytes();
+  const auto most =
+      static_cast<std::uint32_t>(std::clamp<Bytes>(bytes / kGroupBytes, 1, std::min(kMostGroups, layers)));
+  const std::uint32_t groups = job.plan.path == TransferPath::staged ? 1 : most;  // its pages move whole
+  std::vector<std::uint32_t> ends;
+  for (std::uint32_t group = 1; group <= groups; ++group) ends.push_back(layers * group / groups);
+  return ends;
+}
+
+bool CudaEngine::load(const TransferJob& job) {
+  use_gpu(config_.ordinal);
+  loads_->begin(job);
+  const auto marks = std::make_shared<GroupMarks>();
+  marks->ends = groups_of(job);
+  marks->landed.resize(marks->ends.size());
+  job.flight->marks = marks;
+  std::uint32_t begin = 0;
+  for (std::size_t group = 0; group < marks->ends.size(); ++group) {
+    if (unwanted(job)) {
+      loads_->wait();
+      return false;
+    }
+    const Steady::time_point began = Steady::now();
+    loads_->queue(job, job.runs, 0, job.pages.size(), begin, marks->ends[group]);
+    loads_->record(marks->landed[group]);
+    if (config_.slow_factor > 1) {
+      loads_->wait();
+      slow_down(config_.slow_factor, began);
+    }
+    begin = marks->ends[group];
+    job.flight->land(begin);
+  }
+  loads_->wait();
+  return true;
+}
+
+Pages CudaEngine::back_up(const TransferJob& job) {
+  use_gpu(config_.ordinal);
+  backups_->begin(job);
+  Pages queued = 0;
+  for (auto run = job.runs.begin(); run != job.runs.end() && !unwanted(job);) {
+    const auto first = run;
+    Pages pages = 0;
+    while (run != job.runs.end() && (pages == 0 || pages * config_.shape.page_bytes() < kBackupBytes)) {
+      pages += (run++)->pages;
+    }
+    const Steady::time_point began = Steady::now();
+    backups_->queue(job, std::span(first, run), queued, pages, 0, config_.shape.layers);
+    if (config_.slow_factor > 1) {
+      backups_->wait();
+      slow_down(config_.slow_factor, began);
+    }
+    queued += pages;
+  }
+  backups_->wait();
+  return queued;
+}
+
+// ---- pages of storage tiers ----------------------------------------------------------------------------------
+
+void CudaEngine::copy_device_page(SlotId slot, std::byte* to, const std::byte* from) {
+  const std::lock_guard lock(pages_mutex_);
+  use_gpu(config_.ordinal);
+  if (from != nullptr) std::memcpy(page_.data(), from, page_.bytes());
+  const PageRun run = from != nullptr ? PageRun{0, slot, 1} : PageRun{slot, 0, 1};
+  TransferParams params;
+  params.shape = config_.shape;
+  params.device = device_.data();
+  params.device_pages = config_.device_pages;
+  params.host = page_.data();
+  params.host_pages = 1;
+  params.host_layout = Layout::layer_first;
+  params.to_device = from != nullptr;
+  params.runs = &run;
+  params.run_count = 1;
+  params.layer_end = config_.shape.layers;
+  CopyList list;
+  list.assign_pieces(params);
+  pages_.must(list.submit(0, list.size(), pages_.get()), "cudaMemcpyBatchAsync");
+  until_idle(pages_, page_copied_);
+  if (to != nullptr) std::memcpy(to, page_.data(), page_.bytes());
+}
+
+// ---- passes --------------------------------------------------------------------------------------------------
+
+// Sequences share pages, so that a batch may name more than the pool has: then they grow, for which CUDA waits until
+// the GPU is idle; by halves, so that it seldom does.
+void CudaEngine::make_tables(std::uint64_t pages) {
+  if (pages <= tables_.capacity) return;
+  const std::uint64_t capacity = std::max(pages, tables_.capacity + tables_.capacity / 2);
+  PassTables tables;
+  tables.pages = PinnedMemory(capacity * sizeof(ContextPage), "page tables");
+  tables.gpu_pages = GpuMemory(capacity * sizeof(ContextPage), "page tables");
+  tables.scores = GpuMemory(capacity * config_.shape.planes * sizeof(float), "scores");
+  tables.capacity = capacity;
+  tables_ = std::move(tables);
+}
+
+void CudaEngine::begin_pass(const PassJob& job) {
+  use_gpu(config_.ordinal);
+  make_tables(job.slots.size());
+
+  auto* page = reinterpret_cast<ContextPage*>(tables_.pages.data());
+  for (const PassJob::Sequence& sequence : job.sequences) {
+    for (std::size_t at = 0; at < sequence.pages; ++at, ++page) {
+      std::memcpy(page->key, job.keys[sequence.first_page + at].words.data(), sizeof page->key);
+      page->slot = job.slots[sequence.first_page + at];
+      page->first = static_cast<std::uint32_t>(at * config_.shape.page_tokens);
+      page->context = static_cast<std::uint32_t>(sequence.context);
+      page->fresh = static_cast<std::uint32_t>(job.fresh(sequence));
+    }
+  }
+  table_pages_ = job.slots.size();
+  if (table_pages_ == 0) return;
+  compute_.must(cudaMemcpyAsync(tables_.gpu_pages.data(), tables_.pages.data(), table_pages_ * sizeof(ContextPage),
+                                cudaMemcpyHostToDevice, compute_.get()),
+                "cudaMemcpyAsync");
+}
+
+// The layer's bytes may be on their way only: the stream waits for them. From before the host's wait to after the
+// stream's, the GPU has nothing else to do: it stalls.
+bool CudaEngine::await_layer(const PassJob& job, std::uint32_t layer) {
+  Stall* stall = nullptr;
+  for (const FlightPtr& gate : job.gates) {
+    const bool known = gate->answered();  // all of it has landed, or it is lost
+    if (!known && stall == nullptr) {
+      if (stalls_used_ == stalls_.size()) stalls_.emplace_back();
+      stall = &stalls_[stalls_used_];
+      compute_.record(stall->began);
+    }
+    if (!gate->wait_for(layer)) return false;
+    const auto* marks = dynamic_cast<const GroupMarks*>(gate->marks.get());
+    if (known || marks == nullptr) continue;
+    const auto group = std::ranges::upper_bound(marks->ends, layer) - marks->ends.begin();
+    compute_.wait_for(marks->landed[static_cast<std::size_t>(group)]);
+  }
+  if (stall != nullptr) {
+    compute_.record(stall->ended);
+    ++stalls_used_;
+  }
+  return true;
+}
+
+ContextPages CudaEngine::context(std::uint64_t step, std::uint32_t layer) const {
+  ContextPages pages;
+  pages.shape = config_.shape;
+  pages.pool = device_.data();
+  pages.pool_pages = config_.device_pages;
+  pages.pages = reinterpret_cast<const ContextPage*>(tables_.gpu_pages.data());
+  pages.count = table_pages_;
+  pages.layer = layer;
+  pages.advance = static_cast<std::uint32_t>(step);
+  return pages;
+}
+
+void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
+  // A row of the activations serves as the query, if it is long enough.
+  const bool query = transformer_ && Transformer::activation_bytes(*config_.transformer) >= config_.shape.row_bytes();
+  compute_.must(launch_read_context(context(step, layer), query ? transformer_->activations() : nullptr,
+                                    query ? reinterpret_cast<float*>(tables_.scores.data()) : nullptr,
+                                    reinterpret_cast<ContextFaults*>(gpu_faults_.data()), {kPassCtas}, compute_.get()),
+                "the context kernel's launch");
+}
+
+void CudaEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
+  if (transformer_) {
+    const Tokens tokens = job.shape.prefill_tokens + job.shape.decode_sequences;
+    transformer_->layer(layer, tokens, step == 0 ? job.shape.prefill_pairs : 0, compute_);
+  }
+  read_layer(job, step, layer);
+  compute_.must(launch_write_context(context(step, layer), {kPassCtas}, compute_.get()),
+                "the launch of the kernel that writes tokens");
+}
+
+void CudaEngine::reset_faults() {
+  compute_.must(cudaMemsetAsync(gpu_faults_.data(), 0, offsetof(ContextFaults, kept), compute_.get()),
+                "cudaMemsetAsync");
+}
+
+PageEngine::StepEnd CudaEngine::end_step() {
+  compute_.must(cudaMemcpyAsync(faults_.data(), gpu_faults_.data(), sizeof(ContextFaults), cudaMemcpyDeviceToHost,
+                                compute_.get()),
+                "cudaMemcpyAsync");
+  until_idle(compute_, computed_);
+  StepEnd end;
+  for (std::size_t i = 0; i < stalls_used_; ++i) {
+    float milliseconds = 0;
+    compute_.must(cudaEventElapsedTime(&milliseconds, stalls_[i].began.get(), stalls_[i].ended.get()),
+                  "cudaEventElapsedTime");
+    end.stalled += static_cast<TimeNs>(static_cast<double>(milliseconds) * 1e6);
+  }
+  stalls_used_ = 0;
+  const auto* faults = reinterpret_cast<const ContextFaults*>(faults_.data());
+  end.wrong_reads = faults->wrong;
+  if (faults->wrong == 0) return end;
+  for (std::uint32_t i = 0; i < std::min(faults->wrong, ContextFaults::kKept); ++i) {
+    const ContextFault& fault = faults->kept[i];
+    end.wrong.push_back({fault.page, fault.layer, fault.plane, fault.offset, static_cast<std::uint8_t>(fault.got)});
+  }
+  std::ranges::sort(end.wrong, {}, [](const WrongRead& r) {
+    return std::array{std::size_t{r.layer}, r.page, std::size_t{r.plane}};
+  });
+  reset_faults();
+  return end;
+}
+
+void CudaEngine::flip_device(std::uint64_t offset) {
+  std::byte* byte = faults_.data() + sizeof(ContextFaults);
+  compute_.must(cudaMemcpyAsync(byte, device_.data() + offset, 1, cudaMemcpyDeviceToHost, compute_.get()),
+                "cudaMemcpyAsync");
+  until_idle(compute_, computed_);
+  *byte ^= std::byte{1};
+  compute_.must(cudaMemcpyAsync(device_.data() + offset, byte, 1, cudaMemcpyHostToDevice, compute_.get()),
+                "cudaMemcpyAsync");
+  until_idle(compute_, computed_);
+}
+
+}  // namespace
+
+// ---- what there is -------------------------------------------------------------------------------------------
+
+CudaPresence cuda_presence() {
+  int driver = 0, gpus = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    cudaGetLastError();
+    return {0, "no NVIDIA driver is loaded"};
+  }
+  const cudaError_t error = cudaGetDeviceCount(&gpus);
+  cudaGetLastError();
+  const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+  if (error == cudaErrorInsufficientDriver) {
+    return {0, "the NVIDIA driver is for CUDA " + version(driver) + ", and this build needs one for " +
+                   version(CUDART_VERSION)};
+  }
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && gpus == 0)) return {0, "no GPU is visible"};
+  if (error != cudaSuccess) return {0, std::string("cudaGetDeviceCount failed: ") + cudaGetErrorString(error)};
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major < kLeastCompute) {
+    return {0, "the GPU is of compute capability " + std::to_string(major) + ", and the kernels need " +
+                   std::to_string(kLeastCompute) + " or later"};
+  }
+  return {gpus, ""};
+}
+
+CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
+  const Bytes page = config.shape.page_bytes();
+  int cache = 0;
+  if (cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, config.ordinal) != cudaSuccess) cudaGetLastError();
+  const Bytes table = std::max<Pages>(1, config.device_pages) * sizeof(ContextPage);
+  const Bytes staging =
+      config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
+  const Bytes weights = config.transformer == nullptr
+                            ? 0
+                            : Transformer::gpu_bytes(*config.transformer, static_cast<Bytes>(std::max(0, cache)));
+  return {.gpu = config.device_pages * page + staging + 2 * table + weights,
+          .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config)};
+}
+
+Bytes cuda_bytes_free(int ordinal) {
+  use_gpu(ordinal);
+  std::size_t available = 0, total = 0;
+  must(cudaMemGetInfo(&available, &total), "cudaMemGetInfo", "GPU " + std::to_string(ordinal));
+  return available;
+}
+
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceConfig& config) {
+  return make_paged_device(config, std::make_unique<CudaEngine>(config));
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,21 @@
+// Launches the kernels of context.hpp. As in row_kernels.hpp, each launcher checks its arguments, launches on `stream`
+// and returns without waiting: cudaErrorInvalidValue for pages that make no sense, cudaSuccess without a launch where
+// there are none.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/context.hpp"
+#include "kernels/row_kernels.hpp"
+
+namespace kvtwin {
+
+// Reads and checks the context. faults: GPU memory, added to. query (16-byte aligned, row_bytes of bf16) and
+// scores [count * planes]: GPU memory, or both null.
+cudaError_t launch_read_context(const ContextPages& pages, const std::byte* query, float* scores, ContextFaults* faults,
+                                const LaunchLimits& limits, cudaStream_t stream);
+
+// Writes the new tokens' rows.
+cudaError_t launch_write_context(const ContextPages& pages, const LaunchLimits& limits, cudaStream_t stream);
+
+}  // namespace kvtwin

@@ -1,0 +1,268 @@
+"""Tables that gpu_bench and gpu_ttft measured, judged and kept. Needs Python alone.
+
+    python notebooks/measured.py verdict FOLDER [--steps FILE]   each target, its figure, whether it was met
+    python notebooks/measured.py keep FOLDER DIR                 FOLDER's tables and where they come from, as
+                                                                 DIR/<gpu>/*.csv and DIR/<gpu>/provenance.json
+
+FOLDER holds tables/*.csv, or what tools/gpu-check left (tables.tar.gz); tiers/ and calibrate/ likewise, if they are there.
+"""
+
+import csv
+import json
+import re
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+# Their columns; a table may have more.
+TABLES = {
+    "link": "kind direction bytes ctas node gbps",
+    "matrix": "path direction chunk_bytes chunks bytes r_median r_p10 r_p90 pairs gbps base_gbps submit_us ctas sm_ms_per_gb wrong_bytes",
+    "boxes": "direction width rows boxes us us_per_row r_median",
+    "order": "direction chunk_bytes chunks access_order flags r_median",
+    "both": "path direction chunk_bytes gbps_alone gbps_beside factor",
+    "scatter": "direction chunk_bytes bytes ctas gbps",
+    "interference": "load path direction chunk_bytes window_bytes slowdown gbps r first_us small_us small_us_p90",
+    "ttft": "model tokens source path overlap mode ttft_ms p10 p90 samples wrong_pages",
+}
+TEXT = set("kind direction node path access_order flags load model source overlap mode".split())
+WITHOUT_SMS = {"copy_loop", "batch", "boxes", "staged"}  # over the link; staging uses them in GPU memory only
+BULK = 16 << 20  # bytes from which a transfer counts as a prefix's load
+
+
+class TableError(Exception):
+    """A table that can't be read; the sentence says what and where."""
+
+
+class Table:
+    """Rows as dicts, numbers as floats; `about` maps what its head says, e.g. about["gpu"]."""
+
+    def __init__(self, path):
+        self.path, self.about = Path(path), {}
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise TableError(f"{path}: {error.strerror}") from error
+        while lines and lines[0].startswith("# "):
+            key, _, value = lines.pop(0)[2:].partition(": ")
+            self.about[key] = value
+        reader = csv.DictReader(lines)
+        missing = set(TABLES[self.path.stem].split()) - set(reader.fieldnames or [])
+        if missing:
+            raise TableError(f"{path}: no column {sorted(missing)[0]}")
+        self.rows = []
+        for number, row in enumerate(reader, 1):
+            if None in row or None in row.values():
+                raise TableError(f"{path}: row {number} has other fields than the table has columns")
+            try:
+                self.rows.append({name: value if name in TEXT else float(value) for name, value in row.items()})
+            except ValueError as error:
+                raise TableError(f"{path}: row {number}: {error}") from error
+
+    def where(self, **values):
+        return [row for row in self.rows if all(row[name] == value for name, value in values.items())]
+
+
+def unpacked(folder, scratch):
+    """The folder itself, or what its archives hold."""
+    folder = Path(folder)
+    if (folder / "tables").is_dir():
+        return folder
+    archives = sorted(folder.glob("*.tar.gz"))
+    if not archives:
+        raise TableError(f"{folder}: neither tables/ nor tables.tar.gz; give the folder that tools/gpu-check wrote")
+    for archive in archives:
+        with tarfile.open(archive) as file:
+            for member in file:
+                target = Path(scratch, member.name)
+                if member.isfile() and Path(scratch).resolve() in target.resolve().parents:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(file.extractfile(member).read())
+    for name in ("machine.json", "steps.txt"):
+        if (folder / name).exists():
+            (Path(scratch) / name).write_bytes((folder / name).read_bytes())
+    return Path(scratch)
+
+
+def read_tables(folder):
+    found = {path.stem: Table(path) for path in sorted(Path(folder, "tables").glob("*.csv")) if path.stem in TABLES}
+    return {name: table for name, table in found.items() if table.rows}
+
+
+# ---- the verdict -------------------------------------------------------------------------------------------------
+
+
+def bulk_cells(matrix, least, most):
+    """{(direction, chunk): [rows]} of transfers large enough to count."""
+    cells = {}
+    for row in matrix.rows:
+        if row["bytes"] >= BULK and least <= row["chunk_bytes"] <= most:
+            cells.setdefault((row["direction"], row["chunk_bytes"], row["chunks"]), []).append(row)
+    return cells
+
+
+def worst_of_best(cells, key, paths=None):
+    """The cell whose best path does worst: (value, its row)."""
+    best = []
+    for rows in cells.values():
+        rows = [row for row in rows if paths is None or row["path"] in paths]
+        if rows:
+            best.append(max(rows, key=key))
+    worst = min(best, key=key, default=None)
+    return worst
+
+
+def cell_text(row):
+    return f"{row['path']}, {row['direction']}, {row['chunk_bytes'] / 1024:g} KiB x {row['chunks']:.0f}"
+
+
+def judge(value, met, text):
+    return ("not measured", "") if value is None else ("met" if met else "missed", text)
+
+
+def rate_targets(tables):
+    matrix = tables.get("matrix")
+    large = matrix and worst_of_best(bulk_cells(matrix, 32768, 1 << 30), lambda row: row["r_median"], WITHOUT_SMS)
+    small = matrix and worst_of_best(bulk_cells(matrix, 0, 28672), lambda row: row["r_median"])
+    yield "R >= 0.95 from 32 KiB pieces, no SM on the link", *judge(
+        large, large and large["r_median"] >= 0.95, large and f"{large['r_median']:.3f} at worst ({cell_text(large)})")
+    yield "R >= 0.90 for pieces of 0.5 to 28 KiB", *judge(
+        small, small and small["r_median"] >= 0.90, small and f"{small['r_median']:.3f} at worst ({cell_text(small)})")
+
+    def submit_share(row):
+        return row["submit_us"] * row["gbps"] * 1e3 / row["bytes"]
+
+    best = matrix and [max(rows, key=lambda row: row["r_median"]) for rows in bulk_cells(matrix, 0, 1 << 30).values()]
+    slow = max(best, key=submit_share) if best else None
+    yield "submitting takes <= 1 % of a transfer's time", *judge(
+        slow, slow and submit_share(slow) <= 0.01, slow and f"{100 * submit_share(slow):.2f} % at worst ({cell_text(slow)})")
+    yield "more R per SM-ms than a warp a row", *against_baseline(matrix)
+
+
+def against_baseline(matrix):
+    """In every cell, some path of ours is faster than the baseline kernel and holds SMs for less time."""
+    lost, cells = [], bulk_cells(matrix, 0, 1 << 30) if matrix else {}
+    for rows in cells.values():
+        base = [row for row in rows if row["path"] == "warp_per_row"]
+        ours = [row for row in rows if row["path"] in ("kernel", "ring", "staged", "boxes", "batch")]
+        if not base or not ours:
+            continue
+        if not any(row["r_median"] >= base[0]["r_median"] and row["sm_ms_per_gb"] < base[0]["sm_ms_per_gb"] for row in ours):
+            lost.append(base[0])
+    return judge(cells or None, not lost, f"in all {len(cells)} cells" if not lost else f"not in {len(lost)} of {len(cells)}: {cell_text(lost[0])}")
+
+
+def load_targets(tables):
+    beside = [row for row in tables["interference"].rows if row["path"] in WITHOUT_SMS] if "interference" in tables else []
+    for load in ("prefill", "decode"):
+        rows = [row for row in beside if row["load"] == load and row["r"] >= 0.9]
+        best = min(rows, key=lambda row: row["slowdown"], default=None)
+        yield f"{load} products slower by <= 2 % beside a load at R >= 0.9", *judge(
+            best, best and best["slowdown"] <= 1.02,
+            best and f"{100 * (best['slowdown'] - 1):.1f} % ({best['path']}, {best['direction']}, window {best['window_bytes'] / 2**20:g} MiB)")
+    link, scatter = tables.get("link"), tables.get("scatter")
+    copy = max((row["gbps"] for row in link.where(kind="copy_on_device")), default=None) if link else None
+    relay = max((row["gbps"] for row in scatter.rows), default=None) if scatter else None
+    known = copy and relay
+    yield "relayout at >= 80 % of a copy within GPU memory", *judge(
+        known, known and relay >= 0.8 * copy, known and f"{100 * relay / copy:.0f} % ({relay:.0f} of {copy:.0f} GB/s)")
+
+
+def ttft_targets(tables):
+    rows = tables["ttft"].rows if "ttft" in tables else []
+    slower, judged = [], 0
+    for row in rows:
+        again = [r for r in rows if (r["model"], r["tokens"], r["source"]) == (row["model"], row["tokens"], "recompute")]
+        if row["source"] == "l2" and row["overlap"] == "on" and again:
+            judged += 1
+            if row["ttft_ms"] > again[0]["ttft_ms"]:
+                slower.append(row)
+    yield "a hit in host memory is faster than computing anew", *judge(
+        judged or None, not slower, f"in {judged - len(slower)} of {judged} cases")
+
+
+def correctness_targets(folder, steps, tables):
+    said = {}
+    for line in steps:
+        name, _, how = line.strip().partition(":")
+        said[name] = how
+    for name, what in [("gpu_tests", "kernels equal their CPU twins"), ("memcheck", "memcheck"), ("racecheck", "racecheck"),
+                       ("synccheck", "synccheck"), ("initcheck", "initcheck")]:
+        how = said.get(name, "not measured")
+        yield what, "met" if how == "passed" else how.partition(":")[0] if how.startswith("not measured") else "missed", how.partition(": ")[2] or how
+    wrong = sum(row["wrong_bytes"] > 0 for row in tables["matrix"].rows) if "matrix" in tables else None
+    yield "every path leaves the right bytes", *judge(wrong, wrong == 0, f"wrong in {wrong} cells of the matrix")
+    reports = [json.loads(path.read_text()) for path in sorted(Path(folder, "tiers").glob("*/report.json"))]
+    unequal = [name for name, how in said.items() if name.startswith("tiers-") and how != "passed"]
+    yield "verified three-tier runs, replayed to equal digests", *judge(
+        reports or None, not unequal, f"{len(reports)} runs" + (f"; failed: {' '.join(unequal)}" if unequal else ""))
+    if reports:
+        evicted = min(sum(tier["evicted_pages"] for tier in report["tiers"]) for report in reports)
+        stopped = sum(report["prefetch"]["stopped"] for report in reports)
+        yield "those runs evict, and stop prefetches", "met" if evicted and stopped else "missed", f"at least {evicted} pages evicted, {stopped} stopped in all"
+
+
+def verdict(folder, steps):
+    tables = read_tables(folder)
+    rows = [*correctness_targets(folder, steps, tables), *rate_targets(tables), *load_targets(tables), *ttft_targets(tables)]
+    width = max(len(row[0]) for row in rows)
+    gpu = next(iter(tables.values())).about.get("gpu", "unknown") if tables else "none measured"
+    print(f"GPU: {gpu}")
+    for target, state, figure in rows:
+        print(f"{target:{width}}  {state:12}  {figure}".rstrip())
+    counts = {state: sum(row[1] == state for row in rows) for state in ("met", "missed", "not measured")}
+    print(", ".join(f"{number} {state}" for state, number in counts.items()))
+
+
+# ---- keeping -----------------------------------------------------------------------------------------------------
+
+
+def folder_name(gpu):
+    """'NVIDIA H200, 132 SMs' -> nvidia-h200"""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.partition(",")[0].lower()).strip("-")
+
+
+def keep(folder, to):
+    """Copies the tables; returns the folder that holds them."""
+    tables = read_tables(folder)
+    if not tables:
+        raise TableError(f"{folder}: no tables")
+    gpus = {table.about.get("gpu", "") for table in tables.values()}
+    if len(gpus) != 1 or not all(gpus):
+        raise TableError(f"{folder}: tables of {len(gpus)} GPUs ({'; '.join(sorted(gpus))}); keep one machine's at a time")
+    gpu = gpus.pop()
+    if "twin" in gpu:
+        raise TableError(f"{folder}: these were taken without a GPU, on {gpu.partition(',')[0]}; they mean nothing")
+    target = Path(to, folder_name(gpu))
+    target.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        (target / f"{name}.csv").write_bytes(table.path.read_bytes())
+    machine = Path(folder, "machine.json")
+    provenance = {
+        "machine": json.loads(machine.read_text()) if machine.exists() else {},
+        "tables": {name: {"rows": len(table.rows), **table.about} for name, table in tables.items()},
+    }
+    (target / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+    return target
+
+
+def main(arguments):
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            if len(arguments) in (2, 4) and arguments[0] == "verdict":
+                steps = Path(arguments[3]).read_text().splitlines() if arguments[2:3] == ["--steps"] else []
+                verdict(unpacked(arguments[1], scratch), steps)
+                return 0
+            if len(arguments) == 3 and arguments[0] == "keep":
+                print(keep(unpacked(arguments[1], scratch), arguments[2]))
+                return 0
+    except (TableError, OSError, ValueError) as error:
+        print(f"measured.py: {error}", file=sys.stderr)
+        return 2
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+// gpu_bench: what KV pages' ways between host and GPU give on this machine, as tables. A program of its own and not
+// Google Benchmark's, because what counts is one way's rate over another's, taken in turn, not each one's own time.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+
+#include "tests/gpu/bench/bench.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr const char* kHelp =
+    "gpu_bench --out DIR [--seconds N] [--tables NAME[,NAME]...] [--seed N] [--blas FILE] [--tiny]\n"
+    "Writes DIR/NAME.csv: link matrix boxes order both scatter interference. --seconds: of the matrix, about (200); "
+    "the\n"
+    "others take about half as long again. --tiny: a few small cases, to see it work; their figures mean nothing.\n"
+    "Exit code 1 if bytes arrived wrong or CUDA failed, 2 for wrong arguments.\n";
+
+std::set<std::string> words(const std::string& text) {
+  std::set<std::string> found;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    found.insert(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return found;
+}
+
+Options options_of(int argc, char** argv) {
+  const std::set<std::string> all = words("link,matrix,boxes,order,both,scatter,interference");
+  Options options;
+  options.tables = all;
+  options.command = "gpu_bench";
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    options.command += " " + name;
+    if (name == "--tiny") {
+      options.tiny = true;
+      options.pool_bytes = std::uint64_t{4} << 20;
+      continue;
+    }
+    if (i + 1 == argc) throw std::invalid_argument(name + " is no option, or lacks its value");
+    const std::string value = argv[++i];
+    options.command += " " + value;
+    if (name == "--out") {
+      options.out = value;
+    } else if (name == "--seconds" && std::atof(value.c_str()) > 0) {
+      options.seconds = std::atof(value.c_str());
+    } else if (name == "--seed") {
+      options.seed = std::strtoull(value.c_str(), nullptr, 10);
+    } else if (name == "--blas") {
+      options.blas = value;
+    } else if (name == "--tables") {
+      options.tables = words(value);
+      for (const std::string& table : options.tables) {
+        if (!all.contains(table)) throw std::invalid_argument("there is no table `" + table + "`");
+      }
+    } else {
+      throw std::invalid_argument(name + " " + value + " means nothing here");
+    }
+  }
+  if (options.out.empty()) throw std::invalid_argument("--out says where the tables go");
+  return options;
+}
+
+void write_tables(Bench& bench) {
+  const std::set<std::string>& tables = bench.options.tables;
+  const auto any = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (tables.contains(name)) return true;
+    }
+    return false;
+  };
+  const auto timed = [](const char* name, void (*write)(Bench&), Bench& b) {
+    const double begin = now_seconds();
+    write(b);
+    std::fprintf(stderr, "gpu_bench: %s, %.1f s\n", name, now_seconds() - begin);
+  };
+  if (any({"link"})) timed("link", bench_link, bench);
+  if (any({"matrix"})) timed("matrix", bench_matrix, bench);
+  if (any({"boxes", "order"})) timed("boxes, order", bench_copies, bench);
+  if (any({"both", "scatter"})) timed("both, scatter", bench_together, bench);
+  if (any({"interference"})) timed("interference", bench_interference, bench);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+
+int main(int argc, char** argv) {
+  using namespace kvtwin::test;
+  Options options;
+  try {
+    options = options_of(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gpu_bench: %s\n%s", e.what(), kHelp);
+    return 2;
+  }
+  try {
+    std::filesystem::create_directories(options.out);
+    Bench bench(options);
+    write_tables(bench);
+    if (bench.wrong_cells == 0) return 0;
+    std::fprintf(stderr, "gpu_bench: bytes arrived wrong in %llu cells of the matrix\n",
+                 static_cast<unsigned long long>(bench.wrong_cells));
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gpu_bench: %s\n", e.what());
+  }
+  return 1;
+}

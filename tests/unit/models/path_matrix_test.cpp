@@ -1,0 +1,136 @@
+#include "models/path_matrix.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <iterator>
+#include <sstream>
+
+namespace kvtwin::test {
+namespace {
+
+constexpr Bytes kChunks[] = {512, 2048, 8192, 16384, 28672, 32768, 65536};
+constexpr std::uint64_t kCounts[] = {16, 64, 1024};
+
+// A table of every cell; `rate` says how fast a path is, 0 that it wasn't measured.
+using Rate = std::function<double(const std::string& path, bool to_device, Bytes chunk, std::uint64_t chunks)>;
+
+std::string table_of(const Rate& rate) {
+  std::ostringstream csv;
+  csv << "# gpu: made up\nseed,path,direction,chunk_bytes,chunks,r_median,wrong_bytes\n";
+  for (const char* path : {"copy_loop", "batch", "boxes", "kernel", "ring", "staged", "warp_per_row"}) {
+    for (const bool to_device : {true, false}) {
+      for (const Bytes chunk : kChunks) {
+        for (const std::uint64_t count : kCounts) {
+          const double r = rate(path, to_device, chunk, count);
+          if (r > 0)
+            csv << "1," << path << ',' << (to_device ? "h2d" : "d2h") << ',' << chunk << ',' << count << ',' << r
+                << ",0\n";
+        }
+      }
+    }
+  }
+  return csv.str();
+}
+
+std::vector<PathRate> matrix_of(const Rate& rate) { return parse_path_matrix(table_of(rate), "matrix.csv"); }
+
+// Batches are good from 28 KiB on to the device and 16 KiB on to the host, boxes from 8 KiB and 2 KiB on; the ring
+// overtakes batches of small pieces from 64 on. The baselines would win everything, and count for nothing.
+double ordinary(const std::string& path, bool to_device, Bytes chunk, std::uint64_t chunks) {
+  if (path == "batch") return chunk >= (to_device ? 28672u : 16384u) ? 0.92 : 0.1;
+  if (path == "boxes") return chunk >= (to_device ? 8192u : 2048u) ? 0.93 : 0.3;
+  if (path == "ring") return chunks >= 64 ? 0.9 : 0.05;
+  if (path == "kernel") return 0.04;
+  if (path == "staged") return 0.94;
+  return 1;
+}
+
+TEST(PathMatrix, ReadsTheColumnsThatItNeeds) {
+  const auto matrix = parse_path_matrix(
+      "# gpu: made up\nr_median,path,x,direction,chunks,chunk_bytes\r\n0.5,boxes,9,d2h,32768,1152\r\n", "m.csv");
+  ASSERT_EQ(matrix.size(), 1u);
+  EXPECT_EQ(matrix[0].path, "boxes");
+  EXPECT_EQ(matrix[0].direction, Direction::device_to_host);
+  EXPECT_EQ(matrix[0].chunk, 1152u);
+  EXPECT_EQ(matrix[0].chunks, 32768u);
+  EXPECT_EQ(matrix[0].rate, 0.5);
+}
+
+TEST(PathMatrix, RefusesWhatIsNoTable) {
+  const std::string head = "path,direction,chunk_bytes,chunks,r_median\n";
+  const std::pair<std::string, std::string> kBad[] = {
+      {"", "no line of column names"},
+      {"# only: this\n", "no line of column names"},
+      {"path,direction,chunk_bytes,chunks\n", "no column r_median"},
+      {head + "boxes,h2d,512,16\n", "m.csv:2: 4 fields under 5 columns"},
+      {head + "boxes,up,512,16,1\n", "direction `up`"},
+      {head + "boxes,h2d,512,16,fast\n", "`fast` where a number"},
+      {head + "boxes,h2d,512,16,nan\n", "`nan` where a number"},
+      {head + "boxes,h2d,-1,16,1\n", "`-1` where a number"},
+  };
+  for (const auto& [csv, sentence] : kBad) {
+    try {
+      parse_path_matrix(csv, "m.csv");
+      FAIL() << csv;
+    } catch (const ModelError& e) {
+      EXPECT_NE(std::string(e.what()).find(sentence), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(PathMatrix, NamesTheFastestOfOurPathsInEachCell) {
+  const auto fastest = fastest_paths(matrix_of(ordinary));
+  ASSERT_EQ(fastest.size(), 2 * std::size(kChunks) * std::size(kCounts));
+  EXPECT_EQ(fastest.front().direction, Direction::host_to_device);
+  EXPECT_EQ(fastest.front().chunk, 512u);
+  EXPECT_EQ(fastest.front().chunks, 16u);
+  for (const PathRate& cell : fastest) {
+    EXPECT_EQ(cell.path, "staged");
+    EXPECT_EQ(cell.rate, 0.94);
+  }
+}
+
+TEST(PathMatrix, ThresholdsAreWhereAPathBecomesAsGoodAsAny) {
+  PlannerLimits before;
+  before.box_min_busy = 77;
+  before.bulk_copies = true;
+  const PlannerLimits limits = limits_from(matrix_of(ordinary), before);
+  EXPECT_EQ(limits.copy_engine_min_h2d, 28672u);
+  EXPECT_EQ(limits.copy_engine_min_d2h, 16384u);
+  EXPECT_EQ(limits.box_min, 8192u);  // of the worse direction
+  EXPECT_EQ(limits.kernel_min_pieces, 64u);
+  EXPECT_EQ(limits.box_min_busy, 77u);
+  EXPECT_TRUE(limits.bulk_copies);
+}
+
+TEST(PathMatrix, APathThatIsAlwaysOrNeverGoodSaysSo) {
+  const PlannerLimits always = limits_from(
+      matrix_of([](const std::string& path, bool, Bytes, std::uint64_t) { return path == "batch" ? 0.96 : 0.9; }), {});
+  EXPECT_EQ(always.copy_engine_min_h2d, 512u);
+  EXPECT_EQ(always.copy_engine_min_d2h, 512u);
+  EXPECT_EQ(always.box_min, 131072u);                                      // 0.9 isn't within 5 % of 0.96
+  EXPECT_EQ(always.kernel_min_pieces, PlannerLimits{}.kernel_min_pieces);  // no piece is too small for a batch
+}
+
+TEST(PathMatrix, OneGoodCellBelowABadOneCountsForNothing) {
+  const PlannerLimits limits =
+      limits_from(matrix_of([](const std::string& path, bool, Bytes chunk, std::uint64_t chunks) {
+                    if (path == "batch") return chunk == 2048 || chunk > 32768 ? 0.97 : 0.2;
+                    if (path == "kernel") return chunks == 64 ? 0.1 : 0.9;
+                    return 0.0;
+                  }),
+                  {});
+  EXPECT_EQ(limits.copy_engine_min_h2d, 65536u);
+  EXPECT_EQ(limits.kernel_min_pieces, 1024u);
+}
+
+TEST(PathMatrix, WhatWasNotMeasuredStays) {
+  const PlannerLimits limits = limits_from({}, {});
+  EXPECT_EQ(limits.copy_engine_min_h2d, PlannerLimits{}.copy_engine_min_h2d);
+  EXPECT_EQ(limits.box_min, PlannerLimits{}.box_min);
+  EXPECT_EQ(limits.kernel_min_pieces, PlannerLimits{}.kernel_min_pieces);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
