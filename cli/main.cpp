@@ -16,6 +16,10 @@
 #include "models/names.hpp"
 #include "policy/check.hpp"
 
+#if KVTWIN_SERVES_CUDA
+#include "cli/cuda_devices.hpp"
+#endif
+
 namespace {
 
 void print_failed_check(const char* condition, const char* sentence, const char* file, int line) {
@@ -63,6 +67,9 @@ void parse(CLI::App& program, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kvtwin;
   set_check_handler(print_failed_check);
+#if KVTWIN_SERVES_CUDA
+  serve_cuda_devices({&cuda_presence, &cuda_device_bytes, &cuda_bytes_free, &make_cuda_device});
+#endif
   CLI::App program{
       "kvtwin: hierarchical KV caches for LLM serving, in simulation and for real, by one policy library.\n"
       "Example: kvtwin simulate experiments/quickstart.toml --out out/quickstart"};

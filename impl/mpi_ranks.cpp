@@ -29,6 +29,7 @@ class MpiRanks final : public RankGroup {
   std::size_t rank() const override { return static_cast<std::size_t>(rank_); }
   std::size_t size() const override { return static_cast<std::size_t>(size_); }
   std::size_t size_here() const override { return static_cast<std::size_t>(size_here_); }
+  std::size_t rank_here() const override { return static_cast<std::size_t>(rank_here_); }
   bool minimum(RankChannel channel, std::span<std::int64_t> values) override;
   std::vector<std::string> gather(const std::string& bytes) override;
   void leave(int code) override;
@@ -39,7 +40,7 @@ class MpiRanks final : public RankGroup {
   void wait(MPI_Request& request, const char* what) const;
   [[noreturn]] void end_all(const std::string& sentence) const;
 
-  int rank_ = 0, size_ = 1, size_here_ = 1;
+  int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
   std::array<MPI_Comm, kRankChannels> comms_{};
 };
 
@@ -58,6 +59,7 @@ MpiRanks::MpiRanks() {
   MPI_Comm here = MPI_COMM_NULL;
   must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
   must(MPI_Comm_size(here, &size_here_), "MPI_Comm_size");
+  must(MPI_Comm_rank(here, &rank_here_), "MPI_Comm_rank");
   must(MPI_Comm_free(&here), "MPI_Comm_free");
 }
 

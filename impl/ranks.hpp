@@ -28,6 +28,8 @@ class RankGroup {
   virtual std::size_t size() const = 0;
   // How many of them share this machine, this one too.
   virtual std::size_t size_here() const = 0;
+  // Its place among those.
+  virtual std::size_t rank_here() const = 0;
 
   // Puts the elementwise minimum over all ranks into `values`. False: a rank has left; `values` hold anything.
   virtual bool minimum(RankChannel channel, std::span<std::int64_t> values) = 0;

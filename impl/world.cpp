@@ -56,6 +56,7 @@ class EventLoop final : public RealWorld, private Substrate {
   }
   const LoopReport& loop() const override { return report_; }
   const Verification& verification() const override { return verification_; }
+  std::vector<std::string> notes() const override { return device_->notes(); }
   std::vector<StorageCounters> storage() const override;
 
  private:

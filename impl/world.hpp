@@ -47,6 +47,8 @@ class RealWorld : public World {
   // After run().
   virtual const LoopReport& loop() const = 0;
   virtual const Verification& verification() const = 0;
+  // What the device has to say, a sentence each.
+  virtual std::vector<std::string> notes() const = 0;
   // What the storage tiers' back ends counted.
   virtual std::vector<StorageCounters> storage() const = 0;
 };

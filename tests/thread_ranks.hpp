@@ -39,6 +39,7 @@ class ThreadRanks {
     std::size_t rank() const override { return rank_; }
     std::size_t size() const override { return all_.size_; }
     std::size_t size_here() const override { return all_.size_; }
+    std::size_t rank_here() const override { return rank_; }
     bool minimum(RankChannel channel, std::span<std::int64_t> values) override { return all_.minimum(channel, values); }
     std::vector<std::string> gather(const std::string& bytes) override {
       {

@@ -53,8 +53,8 @@ class PageEngine {
   // Returns how many of the job's pages, in order, have been moved: all, but if it was unwanted in between.
   virtual Pages back_up(const TransferJob& job) = 0;
 
-  // ---- the compute thread. A pass: begin_pass; for each step, for each layer, await_layer (first step only) and
-  // layer; end_step. An audit's: read_layer in place of both.
+  // ---- the compute thread. A pass that comes to a step: begin_pass; for each step, for each layer, await_layer (first
+  // step only) and layer; end_step. An audit's: read_layer in place of both.
   virtual void begin_pass(const PassJob& job) = 0;
   // Until the layer of all gates has landed, so that what is queued from now on finds it. False: one is lost.
   virtual bool await_layer(const PassJob& job, std::uint32_t layer) = 0;

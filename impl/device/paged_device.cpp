@@ -368,7 +368,6 @@ void PagedDevice::execute(PassJob& job) {
   std::string failure;
   try {
     ledger_.begin_pass(job);
-    engine_->begin_pass(job);
     if (config_.ranks != nullptr && config_.ranks->size() > 1) {
       serve_jointly(job, completion);
     } else {
@@ -435,6 +434,7 @@ void PagedDevice::serve_jointly(const PassJob& job, Completion& completion) {
 
 // False: a load that it waited for is lost, or the device stops.
 bool PagedDevice::step(const PassJob& job, std::uint64_t number, TimeNs& stalled) {
+  if (number == 0) engine_->begin_pass(job);
   const bool done = do_layers(job, number);
   const PageEngine::StepEnd end = engine_->end_step();
   stalled += end.stalled;

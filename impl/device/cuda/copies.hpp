@@ -44,6 +44,11 @@ class CudaCopies {
   void record(const CudaEvent& event) const { landing().record(event); }
   // Until then.
   void wait();
+  // Until nothing is under way; for who gives up.
+  void drain() const {
+    copying_.drain();
+    relaying_.drain();
+  }
 
   // Jobs by a kernel that were planned for a ring.
   std::uint64_t rings_refused() const { return rings_refused_; }

@@ -44,6 +44,7 @@ struct PassTables {
 class CudaEngine final : public PageEngine {
  public:
   explicit CudaEngine(const CudaDeviceConfig& config);
+  ~CudaEngine() override;
 
   std::byte* host_pool() const override { return host_.data(); }
   bool load(const TransferJob& job) override;
@@ -83,6 +84,7 @@ class CudaEngine final : public PageEngine {
   GpuMemory gpu_faults_;
   PinnedMemory faults_;  // ContextFaults, and a byte for flip_device
   PassTables tables_;
+  std::vector<PassTables> outgrown_;
   PinnedMemory page_;  // of storage threads
   std::optional<Transformer> transformer_;
   CudaStream compute_, pages_;
@@ -112,6 +114,7 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   config.acquire("device pool");
   device_ = GpuMemory(config.device_pages * page, "the device pool");
   compute_.must(cudaMemsetAsync(device_.data(), Arena::kPoison, device_.bytes(), compute_.get()), "cudaMemsetAsync");
+  until_idle(compute_, computed_);
   config.acquire("host pool");
   host_ = HostPool(config.host_pages * page, config.ordinal, numa_note_);
   config.acquire("staging buffers");
@@ -123,11 +126,19 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   page_ = PinnedMemory(page, "a page of storage tiers");
   make_tables(std::max<Pages>(1, config.device_pages));
   config.acquire("weights");
-  if (config.transformer != nullptr && !config.transformer->products.empty()) {
-    transformer_.emplace(*config.transformer, config.seed, config.blas_library, config.ordinal, compute_);
+  if (!config.transformer.products.empty()) {
+    transformer_.emplace(config.transformer, config.seed, config.blas_library, config.ordinal, compute_);
   }
   reset_faults();
   until_idle(compute_, computed_);
+}
+
+// All streams have to be idle before any memory goes: freeing it would wait for all of them.
+CudaEngine::~CudaEngine() {
+  loads_->drain();
+  backups_->drain();
+  compute_.drain();
+  pages_.drain();
 }
 
 CudaPools CudaEngine::pools() const {
@@ -236,8 +247,8 @@ void CudaEngine::copy_device_page(SlotId slot, std::byte* to, const std::byte* f
 
 // ---- passes --------------------------------------------------------------------------------------------------
 
-// Sequences share pages, so that a batch may name more than the pool has: then they grow, for which CUDA waits until
-// the GPU is idle; by halves, so that it seldom does.
+// Sequences share pages, so that a batch may name more than the pool has: then they grow, by halves, so that it seldom
+// happens. Freeing the old ones would wait for all streams: they are kept.
 void CudaEngine::make_tables(std::uint64_t pages) {
   if (pages <= tables_.capacity) return;
   const std::uint64_t capacity = std::max(pages, tables_.capacity + tables_.capacity / 2);
@@ -246,6 +257,7 @@ void CudaEngine::make_tables(std::uint64_t pages) {
   tables.gpu_pages = GpuMemory(capacity * sizeof(ContextPage), "page tables");
   tables.scores = GpuMemory(capacity * config_.shape.planes * sizeof(float), "scores");
   tables.capacity = capacity;
+  if (tables_.capacity != 0) outgrown_.push_back(std::move(tables_));
   tables_ = std::move(tables);
 }
 
@@ -308,7 +320,7 @@ ContextPages CudaEngine::context(std::uint64_t step, std::uint32_t layer) const 
 
 void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
   // A row of the activations serves as the query, if it is long enough.
-  const bool query = transformer_ && Transformer::activation_bytes(*config_.transformer) >= config_.shape.row_bytes();
+  const bool query = transformer_ && Transformer::activation_bytes(config_.transformer) >= config_.shape.row_bytes();
   compute_.must(launch_read_context(context(step, layer), query ? transformer_->activations() : nullptr,
                                     query ? reinterpret_cast<float*>(tables_.scores.data()) : nullptr,
                                     reinterpret_cast<ContextFaults*>(gpu_faults_.data()), {kPassCtas}, compute_.get()),
@@ -402,9 +414,7 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
   const Bytes table = std::max<Pages>(1, config.device_pages) * sizeof(ContextPage);
   const Bytes staging =
       config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
-  const Bytes weights = config.transformer == nullptr
-                            ? 0
-                            : Transformer::gpu_bytes(*config.transformer, static_cast<Bytes>(std::max(0, cache)));
+  const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
   return {.gpu = config.device_pages * page + staging + 2 * table + weights,
           .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config)};
 }

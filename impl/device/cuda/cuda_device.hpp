@@ -15,19 +15,18 @@
 #include <memory>
 #include <string>
 
+#include "impl/device/cuda/transformer_sizes.hpp"
 #include "impl/device/device.hpp"
 #include "impl/device/page_engine.hpp"
 
 namespace kvtwin {
 
-struct TransformerSizes;
-
 struct CudaDeviceConfig : DeviceConfig {
-  std::shared_ptr<const TransformerSizes> transformer;  // null = no arithmetic
-  Bytes staging_bytes = Bytes{8} << 20;                 // of each of four staging buffers; a page at least
-  std::uint32_t copy_ctas = 4;                          // of a copy kernel: what it leaves to passes hangs on them
-  int ordinal = 0;                                      // which GPU
-  std::string blas_library;                             // cuBLAS's file; empty = the usual one
+  TransformerSizes transformer;          // of no products = no arithmetic
+  Bytes staging_bytes = Bytes{8} << 20;  // of each of four staging buffers; a page at least
+  std::uint32_t copy_ctas = 4;           // of a copy kernel: what it leaves to passes hangs on them
+  int ordinal = 0;                       // which GPU
+  std::string blas_library;              // cuBLAS's file; empty = the usual one
 };
 
 struct CudaPresence {

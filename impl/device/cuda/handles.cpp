@@ -55,9 +55,13 @@ CudaStream::CudaStream(std::string name, bool urgent) : name_(std::move(name)) {
 }
 
 // By an event, whose waiting sleeps.
+void CudaStream::drain() const {
+  if (cudaEventRecord(last_.get(), stream_) == cudaSuccess) cudaEventSynchronize(last_.get());
+}
+
 CudaStream::~CudaStream() {
   if (stream_ == nullptr) return;
-  if (cudaEventRecord(last_.get(), stream_) == cudaSuccess) cudaEventSynchronize(last_.get());
+  drain();
   cudaStreamDestroy(stream_);
 }
 

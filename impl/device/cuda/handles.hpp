@@ -58,6 +58,8 @@ class CudaStream {
   void wait_for(const CudaEvent& event) const {
     must(cudaStreamWaitEvent(stream_, event.get(), 0), "cudaStreamWaitEvent");
   }
+  // Until all that was queued has been done, or has failed.
+  void drain() const;
   // The calling thread sleeps until `event`, recorded here, has come.
   void until(const CudaEvent& event) const { must(cudaEventSynchronize(event.get()), "cudaEventSynchronize"); }
 

@@ -13,20 +13,10 @@
 
 #include "impl/device/cuda/blas.hpp"
 #include "impl/device/cuda/handles.hpp"
+#include "impl/device/cuda/transformer_sizes.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
-
-// [tokens x inner] * [inner x outer]; both multiples of 8, so that rows are aligned as tensor cores like them.
-struct LayerProduct {
-  std::uint32_t inner = 0, outer = 0;
-};
-
-struct TransformerSizes {
-  std::vector<LayerProduct> products;  // of a layer and rank, in order; empty = no arithmetic
-  std::uint32_t pair_work = 0;         // multiply-adds of attention, a layer and pair of prefill tokens
-  std::uint32_t layers = 0;
-};
 
 class Transformer {
  public:

@@ -185,7 +185,7 @@ TEST(Real, RefusesWhatItCantServe) {
   const Settings good = busy(folder, 1);
   const std::vector<Refusal> refusals{
       {{"parallel.tp=2", "tiers.device.tokens=800"}, {}, "parallel.tp"},
-      {{"real.device=cuda"}, {"--device", "cuda"}, "cuda isn't served yet"},
+      {{}, {"--device", "gpu"}, "--device"},
       {{"real.flip=everything"}, {}, "real.flip"},
       {{"cache.page_tokens=4096", "tiers.host.gib=50000"}, {}, "smaller"},
       {{"cache.page_tokens=4096", "tiers.device.gib=50000"}, {}, "smaller"},

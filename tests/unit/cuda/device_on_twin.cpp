@@ -19,6 +19,7 @@ class MachinePerTest final : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override { machine_.emplace(); }
   void OnTestEnd(const testing::TestInfo&) override {
     EXPECT_EQ(machine_->violations(), std::vector<std::string>{});
+    EXPECT_EQ(machine_->hidden_syncs(), std::vector<std::string>{});
     EXPECT_EQ(machine_->live(), twin::Live{}) << "something wasn't given back";
     machine_.reset();
   }

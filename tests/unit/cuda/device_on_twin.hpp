@@ -2,7 +2,6 @@
 #pragma once
 
 #include "impl/device/cuda/cuda_device.hpp"
-#include "impl/device/cuda/transformer.hpp"
 #include "impl/device/host_device.hpp"
 
 namespace kvtwin::test {
@@ -14,11 +13,9 @@ inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
   config.staging_bytes = 3 * host.shape.page_bytes();
   config.blas_library = KVTWIN_BLAS_STAND_IN;
   if (host.hidden == 0) return config;
-  TransformerSizes sizes;
-  sizes.products = {{host.hidden, host.width}, {host.width, host.hidden}};
-  sizes.pair_work = host.pair_work;
-  sizes.layers = host.shape.layers;
-  config.transformer = std::make_shared<const TransformerSizes>(sizes);
+  config.transformer.products = {{host.hidden, host.width}, {host.width, host.hidden}};
+  config.transformer.pair_work = host.pair_work;
+  config.transformer.layers = host.shape.layers;
   return config;
 }
 

@@ -1,0 +1,174 @@
+#include "cli/real_device.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "cli/cuda_devices.hpp"
+#include "cli/error.hpp"
+#include "impl/device/arena.hpp"
+#include "impl/device/host_device.hpp"
+
+namespace kvtwin {
+namespace {
+
+// How much slower this rank is than the others.
+double slow_factor(const Experiment& experiment, const Setup& setup) {
+  const double factor = experiment.number("real.slow_factor");
+  const auto rank = static_cast<std::size_t>(experiment.integer("real.slow_rank"));
+  if (factor != 1 && rank >= setup.engine.ranks) {
+    throw InputError(experiment.where("real.slow_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
+                     std::to_string(setup.engine.ranks - 1) + " (" + experiment.where("parallel.tp") + ")");
+  }
+  return rank == setup.rank ? factor : 1;
+}
+
+DeviceConfig::Flip flip_of(const Experiment& experiment, const Setup& setup) {
+  const std::string& flip = experiment.text("real.flip");
+  if (flip == "none") return DeviceConfig::Flip::none;
+  if (flip != "device" && flip != "host") {
+    throw InputError(experiment.where("real.flip") + ": is \"" + flip + "\"; it must be none, device or host");
+  }
+  // It would be stored under a check of its own, and served to whoever comes after.
+  if (!setup.engine.storage.empty()) {
+    throw InputError(experiment.where("real.flip") + ": would leave a wrong page in the " +
+                     (setup.engine.storage.front().tier == Tier::disk ? "disk" : "remote") +
+                     " tier, where other runs find it; set it to none, or leave storage tiers out");
+  }
+  return flip == "device" ? DeviceConfig::Flip::device : DeviceConfig::Flip::host;
+}
+
+DeviceConfig common_config(const Experiment& experiment, const Setup& setup, RankGroup* ranks) {
+  DeviceConfig config;
+  config.ranks = ranks;
+  config.slow_factor = slow_factor(experiment, setup);
+  config.shape = setup.engine.shape;
+  config.host_layout = setup.engine.host_layout;
+  config.device_pages = setup.engine.device_pages;
+  config.host_pages = setup.engine.host_pages;
+  config.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
+  config.flip = flip_of(experiment, setup);
+  return config;
+}
+
+HostDeviceConfig host_config(const Setup& setup, const DeviceConfig& common) {
+  HostDeviceConfig config;
+  static_cast<DeviceConfig&>(config) = common;
+  // Products with as many multiply-adds a token and layer as the model has weights for.
+  const std::uint64_t head = setup.model.head_parameters;
+  const std::uint64_t linear = setup.model.active_parameters - std::min(head, setup.model.active_parameters);
+  config.hidden = setup.model.hidden;
+  config.width = static_cast<std::uint32_t>(
+      std::max<std::uint64_t>(1, linear / setup.model.layers.size() / std::max(1U, setup.model.hidden)));
+  const std::uint64_t pair_flops = setup.model.full_attention.prefill_pair_flops;
+  config.pair_work = static_cast<std::uint32_t>(pair_flops / 2 / setup.model.layers.size());
+  return config;
+}
+
+// The products of the model's last layer (in models of several kinds the usual one): projections into attention and out
+// of it, then the feed-forward matrices, of an expert layer those that are active for a token. One rank's part.
+TransformerSizes transformer_sizes(const ModelGeometry& model, std::uint32_t tp) {
+  const auto aligned = [](std::uint64_t width) {
+    return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (width + 7) / 8) * 8);
+  };
+  const auto part = [&](std::uint64_t width) { return aligned((width + tp - 1) / tp); };
+  TransformerSizes sizes;
+  const auto product = [&](std::uint32_t inner, std::uint32_t outer) { sizes.products.push_back({inner, outer}); };
+  const std::uint32_t hidden = aligned(model.hidden);
+  const std::uint64_t heads = model.heads;
+  if (model.latent_rank != 0) {
+    const std::uint32_t query = part(heads * (model.nope_dim + model.rope_dim));
+    if (model.query_rank != 0) product(hidden, aligned(model.query_rank));
+    product(model.query_rank != 0 ? aligned(model.query_rank) : hidden, query);
+    product(hidden, aligned(model.latent_rank + model.rope_dim));
+    product(aligned(model.latent_rank), part(heads * (model.nope_dim + model.value_dim)));
+  } else {
+    const std::uint64_t kv = std::uint64_t{std::max(model.kv_heads, tp)} * (model.head_dim + model.value_dim);
+    product(hidden, part(heads * model.head_dim + kv));
+  }
+  product(part(heads * model.value_dim), hidden);
+  const bool experts = model.layers.back().feed_forward == FeedForwardKind::experts;
+  const std::uint64_t width =
+      experts ? std::uint64_t{model.experts_per_token} * model.expert_width + model.shared_width : model.dense_width;
+  if (width != 0) {
+    product(hidden, part((model.gated ? 2 : 1) * width));
+    product(part(width), hidden);
+  }
+  sizes.layers = static_cast<std::uint32_t>(model.layers.size());
+  sizes.pair_work = static_cast<std::uint32_t>(model.full_attention.prefill_pair_flops / 2 / sizes.layers / tp);
+  return sizes;
+}
+
+// Which of this machine's GPUs is this rank's, and how many ranks share it.
+CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
+  CudaDeviceConfig config;
+  static_cast<DeviceConfig&>(config) = common;
+  config.ordinal = common.ranks == nullptr ? 0 : static_cast<int>(common.ranks->rank_here()) % gpus;
+  config.transformer = transformer_sizes(setup.model, static_cast<std::uint32_t>(setup.engine.ranks));
+  config.blas_library = experiment.text("real.cublas");
+  return config;
+}
+
+std::string gib(Bytes bytes) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / 1073741824.0);
+  return text;
+}
+
+// `ranks` of them share `available` bytes of `where`.
+[[noreturn]] void refuse_size(const Experiment& experiment, Bytes bytes, std::size_t ranks, Bytes available,
+                              const char* where) {
+  const auto key = [&](const std::string& tier) {
+    const std::string name = "tiers." + tier;
+    if (tier == "host" && experiment.number("tiers.host.ratio") != 0) return experiment.where("tiers.host.ratio");
+    return experiment.where(name + (experiment.integer(name + ".tokens") != 0 ? ".tokens" : ".gib"));
+  };
+  throw InputError("this experiment takes " + gib(ranks * bytes) + " for " +
+                   (ranks == 1 ? "its" : "its " + std::to_string(ranks) + " ranks'") + " pools and weights, and " +
+                   where + " has " + gib(available) + " free; make " + key("device") + " or " + key("host") +
+                   " smaller, or take a smaller model, e.g. model.name = \"tiny\"");
+}
+
+// Of all ranks on this machine together: none of them has taken its memory yet.
+void refuse_what_host_memory_has_no_room_for(const Experiment& experiment, const DeviceConfig& config, Bytes bytes) {
+  const std::size_t ranks = config.ranks == nullptr ? 1 : config.ranks->size_here();
+  const std::optional<Bytes> available = memory_available();
+  if (!available || ranks * bytes <= *available / 10 * 9) return;
+  refuse_size(experiment, bytes, ranks, *available, "this machine");
+}
+
+RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
+  const HostDeviceConfig config = host_config(setup, common);
+  refuse_what_host_memory_has_no_room_for(experiment, common, host_device_bytes(config));
+  return {"host", common, [config] { return make_host_device(config); }};
+}
+
+RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
+  const CudaDeviceConfig config = cuda_config(experiment, setup, common, gpus);
+  const CudaDeviceBytes bytes = cuda_devices().bytes(config);
+  refuse_what_host_memory_has_no_room_for(experiment, common, bytes.host);
+  const std::size_t here = common.ranks == nullptr ? 1 : common.ranks->size_here();
+  const std::size_t sharing = (here + static_cast<std::size_t>(gpus) - 1) / static_cast<std::size_t>(gpus);
+  const Bytes available = cuda_devices().bytes_free(config.ordinal);
+  if (sharing * bytes.gpu > available) refuse_size(experiment, bytes.gpu, sharing, available, "the GPU");
+  return {"cuda", common, [config] { return cuda_devices().make(config); }};
+}
+
+}  // namespace
+
+RealDevice choose_device(const Experiment& experiment, const Setup& setup, RankGroup* ranks) {
+  const std::string& name = experiment.text("real.device");
+  if (name != "host" && name != "auto" && name != "cuda") {
+    throw InputError(experiment.where("real.device") + ": is \"" + name + "\"; it must be auto, host or cuda");
+  }
+  const DeviceConfig common = common_config(experiment, setup, ranks);
+  if (name == "host") return choose_host(experiment, setup, common);
+  const CudaPresence cuda = cuda_at_hand();
+  if (cuda.gpus > 0) return choose_cuda(experiment, setup, common, cuda.gpus);
+  if (name == "auto") return choose_host(experiment, setup, common);
+  throw InputError(experiment.where("real.device") + ": cuda can't be served: " + cuda.why_none +
+                   "; take host, or auto");
+}
+
+}  // namespace kvtwin
