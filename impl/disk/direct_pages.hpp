@@ -39,8 +39,8 @@ class DirectPages {
   // Lays each buffer's payload out in its slot, and returns when it lies there; `sum` is taken from the slot, so that it
   // covers the way there too. False: the slots may hold anything.
   virtual bool land(std::span<Landing> pages) = 0;
-  // The page that was landed in this slot is right, and is that key's.
-  virtual void landed(SlotId slot, const PageKey& key) = 0;
+  // The page that was landed in this slot is right, and is that key's. For who keeps a record of slots.
+  virtual void landed(SlotId, const PageKey&) {}
 };
 
 }  // namespace kvtwin
