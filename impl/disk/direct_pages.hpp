@@ -36,8 +36,8 @@ class DirectPages {
     PageKey key;
     std::uint64_t sum = 0;  // out: page_checksum (kernels/page_checksum.hpp) of what lies in the slot now
   };
-  // Lays each buffer's payload out in its slot, and returns when it lies there; `sum` is taken from the slot, so that it
-  // covers the way there too. False: the slots may hold anything.
+  // Lays each buffer's payload out in its slot, and returns when it lies there; `sum` is taken from the slot, so that
+  // it covers the way there too. False: the slots may hold anything.
   virtual bool land(std::span<Landing> pages) = 0;
   // The page that was landed in this slot is right, and is that key's. For who keeps a record of slots.
   virtual void landed(SlotId, const PageKey&) {}

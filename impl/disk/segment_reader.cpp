@@ -176,8 +176,7 @@ void SegmentReader::check_headers(PageWork& work, std::span<const std::byte> blo
 
 Cause SegmentReader::check_header(const Flight& flight, ConstBlockBytes block) const {
   PageClaim claim;
-  const HeaderKind kind =
-      read_header_block(core_.form, flight.place.segment->number, flight.place.slot, block, claim);
+  const HeaderKind kind = read_header_block(core_.form, flight.place.segment->number, flight.place.slot, block, claim);
   const bool ours = kind == HeaderKind::page && claim.space == flight.task.space && claim.key == flight.task.key;
   return ours ? Cause::none : Cause::corrupt;
 }

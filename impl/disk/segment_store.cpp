@@ -180,8 +180,8 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
 
 std::string SegmentStore::description() const {
   const std::string direct = state_->direct_queue ? "; into GPU memory " + state_->direct_queue->description() : "";
-  return "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O" + direct +
-         ".";
+  return "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O" +
+         direct + ".";
 }
 
 void SegmentStore::check_invariants() const { state_->core.index.check_invariants(); }

@@ -109,8 +109,9 @@ const CudaDeviceConfig& on_its_gpu(const CudaDeviceConfig& config) {
 }
 
 CudaDirectConfig direct_config(const CudaDeviceConfig& config, std::byte* device) {
-  return {config.shape,          config.host_layout, config.device_pages,
-          device,                config.direct_buffers, std::min(8U, config.direct_buffers),
+  return {config.shape,          config.host_layout,
+          config.device_pages,   device,
+          config.direct_buffers, std::min(8U, config.direct_buffers),
           config.ordinal,        LaunchLimits{std::max(1U, config.copy_ctas)}};
 }
 

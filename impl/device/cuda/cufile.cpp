@@ -38,13 +38,13 @@ struct DriverProperties {
     unsigned status_flags = 0, control_flags = 0;
   } nvidia_fs;
   unsigned features = 0;
-  unsigned sizes[5] = {};  // of caches, pinned memory and batches
+  unsigned sizes[5] = {};      // of caches, pinned memory and batches
   unsigned reserved[32] = {};  // what later versions may write
 };
-constexpr int kByDescriptor = 1;          // CU_FILE_HANDLE_TYPE_OPAQUE_FD
+constexpr int kByDescriptor = 1;           // CU_FILE_HANDLE_TYPE_OPAQUE_FD
 constexpr unsigned kP2pFeature = 1u << 4;  // CU_FILE_P2P_SUPPORTED, a bit's number
-constexpr int kMostRetries = 1000;        // of a read that was interrupted, or moved nothing
-constexpr Bytes kBlock = 4096;            // where a read that came in part goes on
+constexpr int kMostRetries = 1000;         // of a read that was interrupted, or moved nothing
+constexpr Bytes kBlock = 4096;             // where a read that came in part goes on
 
 #ifdef KV_CUFILE_HEADER
 static_assert(sizeof(Error) == sizeof(CUfileError_t) && sizeof(FileDescription) == sizeof(CUfileDescr_t) &&
@@ -194,8 +194,8 @@ std::int64_t CuFile::read(void* file, std::byte* start, Bytes at, Bytes bytes, B
   Bytes done = 0;
   for (int retries = 0; retries < kMostRetries; ++retries) {
     errno = 0;
-    const ssize_t result = library_->read(file, start, bytes - done, static_cast<off_t>(offset + done),
-                                          static_cast<off_t>(at + done));
+    const ssize_t result =
+        library_->read(file, start, bytes - done, static_cast<off_t>(offset + done), static_cast<off_t>(at + done));
     if (result < 0) {
       if (result != -1) return -EIO;  // one of its own
       if (errno == EINTR || errno == EAGAIN) continue;

@@ -40,8 +40,8 @@ class CuFile : public std::enable_shared_from_this<CuFile> {
   // GPU memory, or what cuFile takes for it.
   Registered register_buffer(std::byte* start, Bytes bytes);
 
-  // From `file` at `offset` to start + at, `start` being a registered buffer's, or any. Any thread that has a GPU. Bytes
-  // read (fewer than asked: the file ends there), or -errno; -EIO for cuFile's own errors.
+  // From `file` at `offset` to start + at, `start` being a registered buffer's, or any. Any thread that has a GPU.
+  // Bytes read (fewer than asked: the file ends there), or -errno; -EIO for cuFile's own errors.
   std::int64_t read(void* file, std::byte* start, Bytes at, Bytes bytes, Bytes offset) const;
 
  private:

@@ -57,8 +57,9 @@ class CuFileQueue final : public BlockQueue {
   }
   std::string description() const override {
     return "by " + cufile_->description() +
-           (registered_.what ? "" : ", which refuses to register our buffers (error " +
-                                        std::to_string(registered_.error) + ") and so copies once more");
+           (registered_.what ? ""
+                             : ", which refuses to register our buffers (error " + std::to_string(registered_.error) +
+                                   ") and so copies once more");
   }
 
  private:

@@ -1,5 +1,5 @@
-// Reads of files into GPU memory by cuFile: threads that each wait for one read at a time, since one thread that submits
-// leaves a fast disk idle.
+// Reads of files into GPU memory by cuFile: threads that each wait for one read at a time, since one thread that
+// submits leaves a fast disk idle.
 #pragma once
 
 #include <cstddef>

@@ -111,9 +111,9 @@ void CudaDirectPages::lay_out(std::span<const Landing> pages) {
     rows.target_pages = in_staging;
     stream_.must(launch_gather_checksum(rows, sums + i, config_.limits, stream_.get()), "launch_gather_checksum");
   }
-  stream_.must(cudaMemcpyAsync(sums_.data(), sums, pages.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost,
-                               stream_.get()),
-               "cudaMemcpyAsync");
+  stream_.must(
+      cudaMemcpyAsync(sums_.data(), sums, pages.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream_.get()),
+      "cudaMemcpyAsync");
 }
 
 }  // namespace kvtwin

@@ -36,7 +36,8 @@ class CuFileChoice : public testing::Test {
 
   // What is said of the device; empty where it is refused, with `refusal_`.
   std::vector<std::string> notes(const std::vector<std::string>& settings) {
-    Experiment experiment = Experiment::from_text("[tiers.host]\ngib = 1\n", "x.toml");
+    Experiment experiment =
+        Experiment::from_text("[tiers.host]\ntokens = 8192\n[tiers.device]\ntokens = 4096\n", "x.toml");
     experiment.set("model.name=tiny");
     for (const std::string& setting : settings) experiment.set(setting);
     refusal_.clear();
