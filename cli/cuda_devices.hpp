@@ -5,6 +5,7 @@
 #include <string>
 
 #include "impl/device/cuda/cuda_device.hpp"
+#include "impl/device/cuda/cufile.hpp"
 
 namespace kvtwin {
 
@@ -13,6 +14,7 @@ struct CudaDevices {
   CudaDeviceBytes (*bytes)(const CudaDeviceConfig& config) = nullptr;
   Bytes (*bytes_free)(int ordinal) = nullptr;
   std::unique_ptr<Device> (*make)(const CudaDeviceConfig& config) = nullptr;
+  std::shared_ptr<CuFile> (*load_cufile)(const std::string& library) = nullptr;
 };
 
 // Before the command line is parsed; never called: this build is without CUDA.

@@ -149,6 +149,11 @@ const std::vector<Key>& table() {
       {"sim.world", text_value("simgrid"), 0, 0, "simgrid (links are shared) or events (they are not)"},
       {"real.device", text_value("auto"), 0, 0,
        "host (host memory stands in for the GPU), cuda, or auto: cuda where there is a GPU, else host"},
+      {"real.cufile", text_value("auto"), 0, 0,
+       "on: the disk tier's pages come into GPU memory by cuFile (GPUDirect Storage); off: through host memory; auto: "
+       "by "
+       "cuFile where the kernel supports it"},
+      {"real.cufile_library", text_value(""), 0, 0, "cuFile's library file; empty: where the system has it"},
       {"real.cublas", text_value(""), 0, 0, "cuBLAS's library file, for cuda; empty: where the system has it"},
       {"real.flip", text_value("none"), 0, 0, "none, device or host: flips a bit of a page there, to see it found"},
       {"real.slow_rank", integer_value(0), 0, 63, "the rank that is slower, to see the others wait for it"},

@@ -68,7 +68,8 @@ int main(int argc, char** argv) {
   using namespace kvtwin;
   set_check_handler(print_failed_check);
 #if KVTWIN_SERVES_CUDA
-  serve_cuda_devices({&cuda_presence, &cuda_device_bytes, &cuda_bytes_free, &make_cuda_device});
+  serve_cuda_devices({&cuda_presence, &cuda_device_bytes, &cuda_bytes_free, &make_cuda_device,
+                      [](const std::string& library) { return CuFile::load(library); }});
 #endif
   CLI::App program{
       "kvtwin: hierarchical KV caches for LLM serving, in simulation and for real, by one policy library.\n"

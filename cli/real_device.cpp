@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "cli/cuda_devices.hpp"
 #include "cli/error.hpp"
@@ -76,6 +78,47 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   return config;
 }
 
+// So much GPU memory for pages on their way from the disk; a few must always find room.
+constexpr Bytes kDirectMost = Bytes{64} << 20;
+
+enum class UseCuFile : std::uint8_t { automatic, on, off };
+
+UseCuFile use_of_cufile(const Experiment& experiment, const Setup& setup) {
+  const std::string& use = experiment.text("real.cufile");
+  if (use != "auto" && use != "on" && use != "off") {
+    throw InputError(experiment.where("real.cufile") + ": is \"" + use + "\"; it must be auto, on or off");
+  }
+  const bool segments =
+      !setup.hardware.file_a_page &&
+      std::ranges::any_of(setup.engine.storage, [](const StorageTierConfig& it) { return it.tier == Tier::disk; });
+  if (use == "on" && !segments) {
+    throw InputError(experiment.where("real.cufile") +
+                     ": is on, and there is no disk tier in segments to read from; set it to auto, or give the "
+                     "experiment one (tiers.disk, with format segments)");
+  }
+  return use == "off" || !segments ? UseCuFile::off : use == "on" ? UseCuFile::on : UseCuFile::automatic;
+}
+
+void use_cufile(const Experiment& experiment, const Setup& setup, CudaDeviceConfig& config,
+                std::vector<std::string>& notes) {
+  const UseCuFile use = use_of_cufile(experiment, setup);
+  if (use == UseCuFile::off) return;
+  std::string why_not;
+  try {
+    config.cufile = cuda_devices().load_cufile(experiment.text("real.cufile_library"));
+    // The usual way through host memory is no longer than cuFile's, and needs no checksums of its own.
+    if (use == UseCuFile::automatic && config.cufile->mode() == CuFile::Mode::compatible) {
+      why_not = "there is " + config.cufile->description();
+      config.cufile.reset();
+    }
+  } catch (const std::runtime_error& error) {
+    if (use == UseCuFile::on) throw InputError(experiment.where("real.cufile") + ": is on, and " + error.what());
+    why_not = error.what();
+  }
+  if (!config.cufile) notes.push_back("Disk tier: its pages reach the GPU through host memory: " + why_not + ".");
+  config.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kDirectMost / config.shape.page_bytes(), 4, 16));
+}
+
 std::string gib(Bytes bytes) {
   char text[40];
   std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / 1073741824.0);
@@ -107,18 +150,24 @@ void refuse_what_host_memory_has_no_room_for(const Experiment& experiment, const
 RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
   const HostDeviceConfig config = host_config(setup, common);
   refuse_what_host_memory_has_no_room_for(experiment, common, host_device_bytes(config));
-  return {"host", common, [config] { return make_host_device(config); }};
+  if (use_of_cufile(experiment, setup) == UseCuFile::on) {
+    throw InputError(experiment.where("real.cufile") +
+                     ": is on, and the host device has no GPU memory to read into; set it to auto, or take cuda");
+  }
+  return {"host", common, [config] { return make_host_device(config); }, {}};
 }
 
 RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
-  const CudaDeviceConfig config = cuda_config(experiment, setup, common, gpus);
+  CudaDeviceConfig config = cuda_config(experiment, setup, common, gpus);
+  std::vector<std::string> notes;
+  use_cufile(experiment, setup, config, notes);
   const CudaDeviceBytes bytes = cuda_devices().bytes(config);
   refuse_what_host_memory_has_no_room_for(experiment, common, bytes.host);
   const std::size_t here = common.ranks == nullptr ? 1 : common.ranks->size_here();
   const std::size_t sharing = (here + static_cast<std::size_t>(gpus) - 1) / static_cast<std::size_t>(gpus);
   const Bytes available = cuda_devices().bytes_free(config.ordinal);
   if (sharing * bytes.gpu > available) refuse_size(experiment, bytes.gpu, sharing, available, "the GPU");
-  return {"cuda", common, [config] { return cuda_devices().make(config); }};
+  return {"cuda", common, [config] { return cuda_devices().make(config); }, std::move(notes)};
 }
 
 }  // namespace

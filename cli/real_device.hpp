@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/experiment.hpp"
 #include "cli/setup.hpp"
@@ -15,6 +17,7 @@ struct RealDevice {
   const char* name = "";  // host or cuda
   DeviceConfig config;    // what all devices have
   std::function<std::unique_ptr<Device>()> make;
+  std::vector<std::string> notes;  // what to say of it
 };
 
 // By real.device; `ranks`: null if there is one only. InputError if there is no such device, or no room for its pools

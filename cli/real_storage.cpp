@@ -40,7 +40,8 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
 }
 
 std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
-                                          const PageForm& form, bool stores, std::vector<std::string>& notes) {
+                                          PageMemory& memory, bool stores, std::vector<std::string>& notes) {
+  const PageForm form = memory.form();
   const std::filesystem::path folder = disk_folder(experiment, setup);
   try {
     if (setup.hardware.file_a_page) {
@@ -62,6 +63,7 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
     segments.capacity_pages = pages;
     segments.form = form;
     segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kStagingMost / form.bytes(), 4, segments.depth));
+    segments.direct = memory.direct();
     auto store = std::make_unique<SegmentStore>(segments);
     notes.push_back(store->description());
     return store;
@@ -122,7 +124,7 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
     const bool alone = tier.tier == Tier::disk && !setup.hardware.file_a_page;
     const bool stores = alone || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
     std::unique_ptr<StorageBackend> backend =
-        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory.form(), stores, storage.notes)
+        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory, stores, storage.notes)
                                 : open_remote(experiment, memory.form(), storage.notes);
     storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));
   }

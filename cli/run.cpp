@@ -93,7 +93,10 @@ void run_rank(const Arguments& arguments, const Experiment& experiment, RealRank
   terms.at_once = true;
   terms.checked = true;
   terms.ranks = ranks;
-  if (ranks == nullptr || ranks->leads()) terms.notes = storage.notes;
+  if (ranks == nullptr || ranks->leads()) {
+    terms.notes = chosen.notes;
+    terms.notes.insert(terms.notes.end(), storage.notes.begin(), storage.notes.end());
+  }
   terms.add_facts = [&](RunFacts& facts) {
     for (std::string& note : world->notes()) facts.notes.push_back(std::move(note));
     seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());

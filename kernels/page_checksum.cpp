@@ -1,6 +1,33 @@
 #include "kernels/page_checksum.hpp"
 
+#include <bit>
+#include <cstring>
+
 namespace kvtwin {
+namespace {
+
+// `bytes` bytes at `offset` of a block, a word at a time where whole words are.
+std::uint64_t sum_of_row(std::uint32_t plane, std::uint32_t layer, std::uint64_t offset, const std::byte* row,
+                         std::uint32_t bytes) {
+  std::uint64_t sum = 0;
+  std::uint32_t at = 0;
+  const auto add_byte = [&] {
+    sum += checksum_part(plane, layer, offset + at, static_cast<std::uint32_t>(row[at]));
+    ++at;
+  };
+  while (at < bytes && (offset + at) % 4 != 0) add_byte();
+  if constexpr (std::endian::native == std::endian::little) {
+    for (; bytes - at >= 4; at += 4) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, row + at, 4);
+      sum += checksum_part(plane, layer, offset + at, word);
+    }
+  }
+  while (at < bytes) add_byte();
+  return sum;
+}
+
+}  // namespace
 
 std::uint64_t page_checksum(Layout layout, const KvShape& shape, const std::byte* pool, std::uint64_t pool_pages,
                             std::uint64_t page, std::uint32_t layer_begin, std::uint32_t layer_end) {
@@ -10,11 +37,9 @@ std::uint64_t page_checksum(Layout layout, const KvShape& shape, const std::byte
     for (at.layer = layer_begin; at.layer < layer_end; ++at.layer) {
       std::uint64_t offset = 0;  // in the block
       for (at.token = 0; at.token < shape.page_tokens; ++at.token) {
-        for (at.head = 0; at.head < shape.heads; ++at.head) {
+        for (at.head = 0; at.head < shape.heads; ++at.head, offset += shape.head_bytes) {
           const std::byte* row = pool + byte_offset(layout, shape, pool_pages, at);
-          for (std::uint32_t byte = 0; byte < shape.head_bytes; ++byte, ++offset) {
-            sum += checksum_part(at.plane, at.layer, offset, static_cast<std::uint32_t>(row[byte]));
-          }
+          sum += sum_of_row(at.plane, at.layer, offset, row, shape.head_bytes);
         }
       }
     }

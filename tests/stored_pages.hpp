@@ -43,7 +43,7 @@ class ListedWork final : public PageWork {
   explicit ListedWork(const PageForm& form) : PageWork(form) {}
 
   std::size_t add(StorageVerb verb, const PageKey& key, const PageKey& space = some_space()) {
-    tasks_.push_back({verb, space, key, tasks_.size()});
+    tasks_.push_back({verb, space, key, tasks_.size(), memory, static_cast<SlotId>(tasks_.size())});
     causes_.emplace_back();
     return tasks_.size() - 1;
   }
@@ -51,6 +51,7 @@ class ListedWork final : public PageWork {
   Cause cause(std::size_t task) const { return causes_.at(task).value(); }
   std::size_t ended() const { return ended_; }
   std::uint64_t wrong_bytes = 0;
+  Tier memory = Tier::host;  // of what is added from now on
   std::size_t most_under_way = 0;
   std::function<void(const PageTask&, Cause)> on_end = [](const PageTask&, Cause) {};
 

@@ -34,6 +34,8 @@ class Ledger {
   void begin_backup(const TransferJob& job);
   void end_backup(const TransferJob& job, Pages moved);
   void fetched(Tier memory, SlotId slot, const PageKey& key);
+  // Something is about to be laid out in this slot of the device pool, right or wrong.
+  void begin_fetch(SlotId slot) { device_notes_[slot] = {}; }
   // What the pass will overwrite holds nothing any more, whatever becomes of the pass.
   void begin_pass(const PassJob& job);
   // The step's tokens lie where they belong. Returns the first slot whose page is now whole, or kNoSlot.

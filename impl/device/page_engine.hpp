@@ -37,6 +37,8 @@ struct DeviceConfig {
   }
 };
 
+class DirectPages;
+
 class PageEngine {
  public:
   virtual ~PageEngine() = default;
@@ -74,6 +76,8 @@ class PageEngine {
   // One page between the device pool and `page`: page_bytes in layer_first's shape, of a pool of one page.
   virtual void read_device_page(SlotId slot, std::byte* page) = 0;
   virtual void write_device_page(SlotId slot, const std::byte* page) = 0;
+  // Its way from files into the device pool that doesn't lead through host memory; null = none.
+  virtual DirectPages* direct() { return nullptr; }
 
   // Flips the lowest bit of the byte at this offset of the device pool: compute thread, between steps.
   virtual void flip_device(std::uint64_t offset) = 0;

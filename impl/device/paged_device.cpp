@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "impl/device/ledger.hpp"
 #include "impl/device/worker.hpp"
+#include "impl/disk/direct_pages.hpp"
 #include "kernels/page_pattern.hpp"
 #include "kernels/transfer.hpp"
 #include "policy/check.hpp"
@@ -34,6 +36,26 @@ namespace {
 
 using Job = std::variant<TransferJob, PassJob, Ledger::Question>;
 
+// The engine's direct way, with the ledger kept.
+class NotedDirectPages final : public DirectPages {
+ public:
+  NotedDirectPages(DirectPages& engine, Ledger& ledger) : engine_(engine), ledger_(ledger) {}
+  std::uint32_t buffers() const override { return engine_.buffers(); }
+  std::unique_ptr<BlockQueue> queue() override { return engine_.queue(); }
+  bool read_headers(std::span<const std::uint32_t> buffers, std::span<std::byte> blocks) override {
+    return engine_.read_headers(buffers, blocks);
+  }
+  bool land(std::span<Landing> pages) override {
+    for (const Landing& it : pages) ledger_.begin_fetch(it.slot);
+    return engine_.land(pages);
+  }
+  void landed(SlotId slot, const PageKey& key) override { ledger_.fetched(Tier::device, slot, key); }
+
+ private:
+  DirectPages& engine_;
+  Ledger& ledger_;
+};
+
 class PagedDevice final : public Device, private PageMemory {
  public:
   PagedDevice(const DeviceConfig& config, std::unique_ptr<PageEngine> engine)
@@ -41,7 +63,9 @@ class PagedDevice final : public Device, private PageMemory {
         engine_(std::move(engine)),
         ledger_(config, engine_->host_pool()),
         last_use_(config.device_pages),
-        last_write_(config.device_pages) {}
+        last_write_(config.device_pages) {
+    if (engine_->direct() != nullptr) direct_.emplace(*engine_->direct(), ledger_);
+  }
   ~PagedDevice() override;
 
   void start(CompletionQueue& queue, const RunClock& clock) override;
@@ -59,6 +83,7 @@ class PagedDevice final : public Device, private PageMemory {
   PageForm form() const override { return {config_.shape, config_.host_layout}; }
   void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
   void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
+  DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
   template <typename Copy>
   void or_fail(const Copy& copy);
   void relay_out(std::byte* layer_first, std::byte* page, bool to_device) const;
@@ -91,6 +116,7 @@ class PagedDevice final : public Device, private PageMemory {
   CompletionQueue* queue_ = nullptr;
   const RunClock* clock_ = nullptr;
   Ledger ledger_;
+  std::optional<NotedDirectPages> direct_;
   bool flipped_device_ = false, flipped_host_ = false;  // compute thread's, h2d thread's
 
   std::unordered_map<OperationId, FlightPtr> flights_;  // the event loop's

@@ -29,6 +29,10 @@ using FileNumber = std::uint64_t;
 class BlockFile {
  public:
   virtual ~BlockFile() = default;
+  // For who reads it by other means than a queue of its Files; -1: it has none.
+  virtual int descriptor() const { return -1; }
+  // What such a one, the disk tier's direct queue, keeps of it: goes before the file is closed.
+  std::shared_ptr<void> registration;
 };
 
 struct OpenedFile {

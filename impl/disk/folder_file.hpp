@@ -14,7 +14,7 @@ class FolderFile final : public BlockFile {
   FolderFile(const FolderFile&) = delete;
   FolderFile& operator=(const FolderFile&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const override { return descriptor_; }
   std::uint64_t serial() const { return serial_; }  // of this process's open files; never reused
   bool is_folder() const { return is_folder_; }
   void set_removed() { removed_ = true; }

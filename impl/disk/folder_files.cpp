@@ -275,6 +275,7 @@ FolderFile::FolderFile(int descriptor, bool is_folder)
     : descriptor_(descriptor), is_folder_(is_folder), serial_(next_serial()) {}
 
 FolderFile::~FolderFile() {
+  registration.reset();
   // A ring's table of files may hold on to it for as long as the ring lives: its room must come back now.
   if (removed_) [[maybe_unused]]
     const int ignored = ::ftruncate(descriptor_, 0);

@@ -101,6 +101,7 @@ struct FoundSlot {
   std::uint32_t slot = 0;
   HeaderKind kind = HeaderKind::empty;
   PageName name;
+  bool summed = false;
 };
 
 // All slots of our segments, file by file, in order.
@@ -110,7 +111,7 @@ std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::spa
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].kind != SuperblockKind::ours) continue;
     for (std::uint32_t slot = 0; slot < found[i].slots; ++slot) {
-      slots.push_back({i, slot, HeaderKind::empty, {}});
+      slots.push_back({i, slot, HeaderKind::empty, {}, false});
       items.push_back({found[i].opened.file.get(), slot_offset(core.form, slot)});
     }
   }
@@ -123,7 +124,10 @@ std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::spa
       return;
     }
     it.kind = read_header_block(core.form, found[it.file].number, it.slot, block.first<kBlockBytes>(), claim);
-    if (it.kind == HeaderKind::page) it.name = page_name(claim.space, claim.key);
+    if (it.kind == HeaderKind::page) {
+      it.name = page_name(claim.space, claim.key);
+      it.summed = read_page_sum(block.first<kBlockBytes>()).has_value();
+    }
     if (it.kind == HeaderKind::damaged) ++core.counters.corrupt;
   });
   return slots;
@@ -145,7 +149,7 @@ void add_segment(SegmentCore& core, FoundFile& file, std::span<const FoundSlot> 
   const auto segment = std::make_shared<Segment>(file.number, file.opened.file, used);
   core.index.add_segment(segment);
   for (const FoundSlot& it : slots) {
-    if (it.kind == HeaderKind::page) core.index.add_found(it.name, {segment, it.slot});
+    if (it.kind == HeaderKind::page) core.index.add_found(it.name, {segment, it.slot, it.summed});
   }
 }
 

@@ -16,16 +16,20 @@ struct SegmentCounters {
   Count pages_written = 0, pages_read = 0, pages_already_there = 0, pages_removed = 0, pages_found = 0;
   Count pages_moved = 0, segments_reclaimed = 0, foreign_segments = 0, foreign_reclaimed = 0;
   Count damaged_segments = 0, corrupt = 0, missing = 0, io_errors = 0, full = 0, failed_syncs = 0, pages_lost = 0;
+  // Of the pages that were to go to L1 without host memory: those that did, and those that took the way through it,
+  // because they have no checksum that a GPU can take, their file isn't read directly, or that went wrong.
+  Count direct_pages = 0, unsummed = 0, direct_refused = 0, direct_errors = 0;
 };
 
 struct SegmentCore {
-  SegmentCore(const PageForm& f, std::shared_ptr<Files> fs, Pages capacity, std::uint32_t d)
-      : form(f), files(std::move(fs)), index(capacity), depth(d) {}
+  SegmentCore(const PageForm& f, std::shared_ptr<Files> fs, Pages capacity, std::uint32_t d, bool s)
+      : form(f), files(std::move(fs)), index(capacity), depth(d), sums(s) {}
   const PageForm form;
   const std::shared_ptr<Files> files;
   SegmentIndex index;
   SegmentCounters counters;
   const std::uint32_t depth;
+  const bool sums;  // what is written gets a checksum that a GPU can take
 };
 
 // What these segments hold so far survives the power. False: of some it doesn't; their pages are dropped.

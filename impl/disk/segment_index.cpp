@@ -23,7 +23,7 @@ void SegmentIndex::add_found(const PageName& name, const Place& place) {
   const std::lock_guard lock(mutex_);
   Segment& segment = *place.segment;
   segment.order_.emplace_back(place.slot, name);
-  const Entry entry{&segment, place.slot, false, false};
+  const Entry entry{&segment, place.slot, false, false, place.summed};
   const auto [at, fresh] = entries_.try_emplace(name, entry);
   if (!fresh) {
     spares_.emplace(name, at->second);
@@ -38,7 +38,7 @@ std::optional<Place> SegmentIndex::find(const PageName& name) const {
   const std::lock_guard lock(mutex_);
   const auto at = entries_.find(name);
   if (at == entries_.end()) return std::nullopt;
-  return Place{segments_.at(at->second.segment->number), at->second.slot};
+  return Place{segments_.at(at->second.segment->number), at->second.slot, at->second.summed};
 }
 
 SegmentIndex::Standing SegmentIndex::claim(const PageName& name, Place& place) {
@@ -48,7 +48,7 @@ SegmentIndex::Standing SegmentIndex::claim(const PageName& name, Place& place) {
   Entry& entry = at->second;
   if (entry.claimed) return Standing::claimed;
   if (!entry.verified) {
-    place = {segments_.at(entry.segment->number), entry.slot};
+    place = {segments_.at(entry.segment->number), entry.slot, entry.summed};
     return Standing::unverified;
   }
   if (claimed_ + reserved_ >= capacity_) return Standing::no_room;
@@ -76,7 +76,7 @@ void SegmentIndex::written(const PageName& name, const Place& place) {
   const std::lock_guard lock(mutex_);
   Segment& segment = *place.segment;
   segment.order_.emplace_back(place.slot, name);
-  const auto [at, fresh] = entries_.try_emplace(name, Entry{&segment, place.slot, true, true});
+  const auto [at, fresh] = entries_.try_emplace(name, Entry{&segment, place.slot, true, true, place.summed});
   KV_CHECK(fresh, "a page that is there isn't written again");
   ++segment.claimed_;
   --reserved_;
@@ -239,6 +239,7 @@ void SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vec
     }
     entry.segment = move.to.segment.get();
     entry.slot = move.to.slot;
+    entry.summed = move.to.summed;
   }
   for (const auto& [slot, name] : victim->order_) {
     const auto [first, last] = spares_.equal_range(name);

@@ -57,6 +57,7 @@ class Segment {
 struct Place {
   std::shared_ptr<Segment> segment;
   std::uint32_t slot = 0;
+  bool summed = false;  // its header block has a checksum that a GPU can take (slot_format.hpp)
 };
 
 class SegmentIndex {
@@ -128,7 +129,7 @@ class SegmentIndex {
   struct Entry {
     Segment* segment = nullptr;  // in segments_
     std::uint32_t slot = 0;
-    bool claimed = false, verified = false;
+    bool claimed = false, verified = false, summed = false;
   };
   using Entries = std::unordered_map<PageName, Entry, PageNameHash>;
   bool lies_at(const Entry& entry, const Segment& segment, std::uint32_t slot) const {

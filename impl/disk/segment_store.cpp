@@ -83,10 +83,11 @@ std::uint32_t segment_slots(const SegmentStoreConfig& config) {
 
 struct SegmentStore::State {
   State(const SegmentStoreConfig& config, std::shared_ptr<Files> files)
-      : core(config.form, std::move(files), config.capacity_pages, config.depth),
+      : core(config.form, std::move(files), config.capacity_pages, config.depth, config.direct != nullptr),
         read_queue(core.files->queue(SegmentReader::buffers(config.depth), slot_bytes(config.form))),
         write_queue(core.files->queue(config.depth, slot_bytes(config.form))),
-        reader(core, *read_queue),
+        direct_queue(config.direct == nullptr ? nullptr : config.direct->queue()),
+        reader(core, *read_queue, config.direct, direct_queue.get()),
         writer(core, *write_queue, segment_slots(config), config.capacity_pages, open_at_start(core)) {}
 
   // With a queue of its own: a ring belongs to one thread, and this one isn't the writer's. Small blocks, which are no
@@ -97,7 +98,7 @@ struct SegmentStore::State {
   }
 
   SegmentCore core;
-  std::unique_ptr<BlockQueue> read_queue, write_queue;
+  std::unique_ptr<BlockQueue> read_queue, write_queue, direct_queue;
   SegmentReader reader;
   SegmentWriter writer;
 };
@@ -167,6 +168,10 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
           {"foreign_segments", c.foreign_segments},
           {"foreign_reclaimed", c.foreign_reclaimed},
           {"corrupt_pages", c.corrupt},
+          {"direct_pages", c.direct_pages},
+          {"direct_unsummed", c.unsummed},
+          {"direct_refused", c.direct_refused},
+          {"direct_errors", c.direct_errors},
           {"missing", c.missing},
           {"io_errors", c.io_errors},
           {"full", c.full},
@@ -174,7 +179,9 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
 }
 
 std::string SegmentStore::description() const {
-  return "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O.";
+  const std::string direct = state_->direct_queue ? "; into GPU memory " + state_->direct_queue->description() : "";
+  return "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O" +
+         direct + ".";
 }
 
 void SegmentStore::check_invariants() const { state_->core.index.check_invariants(); }

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "impl/disk/direct_pages.hpp"
 #include "impl/disk/files.hpp"
 #include "impl/storage/backend.hpp"
 
@@ -31,6 +32,9 @@ struct SegmentStoreConfig {
   std::uint32_t depth = 32;  // pages under way, each way
   Bytes segment_bytes = 0;   // 0: chosen (see segment_slots)
   bool force_threads = false;
+  // Gets into L1 go this way where they can, and pages are written with what it takes (slot_format.hpp); null: through
+  // host memory. Outlives the store.
+  DirectPages* direct = nullptr;
   // For tests. Another disk than the folder; FolderOptions::before.
   std::shared_ptr<Files> files = {};
   std::function<void(const char* step)> before = {};

@@ -95,7 +95,7 @@ void SegmentWriter::begin_set(const PageTask& task) {
   const std::span<std::byte> rest = slot.subspan(kBlockBytes + core_.form.bytes());
   std::ranges::fill(rest, std::byte{0});
   place = take_slot();
-  seal_header_block(place.segment->number, place.slot, slot.first<kBlockBytes>());
+  seal(place, slot, std::nullopt);
   launch({Kind::set, task, name, std::move(place), 0}, BlockOperation::Kind::write);
 }
 
@@ -160,6 +160,13 @@ void SegmentWriter::end_verify(const Flight& flight, std::uint32_t buffer, std::
     core_.index.drop(flight.name, flight.place);
   }
   again_.push_back(flight.task);
+}
+
+// A slot with its page header and payload; `sum`: of the payload, if it is known.
+void SegmentWriter::seal(Place& place, std::span<std::byte> slot, std::optional<std::uint64_t> sum) {
+  if (!sum && core_.sums) sum = page_sum(core_.form, slot.subspan(kBlockBytes, core_.form.bytes()));
+  place.summed = sum.has_value();
+  seal_header_block(place.segment->number, place.slot, slot.first<kBlockBytes>(), sum);
 }
 
 bool SegmentWriter::holds(std::uint32_t buffer, const PageName& name, const Place& place, std::int64_t result) {
@@ -332,7 +339,8 @@ void SegmentWriter::end_move_read(Flight flight, std::uint32_t buffer, std::int6
     return;
   }
   Place place = take_slot();
-  seal_header_block(place.segment->number, place.slot, queue_.buffer(buffer).first<kBlockBytes>());
+  const std::span<std::byte> slot = queue_.buffer(buffer);
+  seal(place, slot, read_page_sum(slot.first<kBlockBytes>()));
   flight.kind = Kind::move_write;
   flight.place = std::move(place);
   launch(std::move(flight), BlockOperation::Kind::write);  // with the same buffer: it was freed last

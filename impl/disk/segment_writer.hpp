@@ -58,6 +58,7 @@ class SegmentWriter {
   void end_sync(const BlockEnd& end);
   void slot_ended(const Place& place);
   bool holds(std::uint32_t buffer, const PageName& name, const Place& place, std::int64_t result);
+  void seal(Place& place, std::span<std::byte> slot, std::optional<std::uint64_t> sum);
   bool whole(std::int64_t result) const { return result == static_cast<std::int64_t>(slot_bytes(core_.form)); }
 
   bool has_head() const { return !filling_.empty() && filling_.back().next < filling_.back().segment->slots; }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "impl/storage/checksum.hpp"
+#include "kernels/page_checksum.hpp"
 #include "policy/byte_order.hpp"
 
 namespace kvtwin {
@@ -12,7 +13,8 @@ namespace {
 constexpr std::uint64_t kMagic = 0x746E656D6765736Bu;  // "ksegment"
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kSlotsAt = 48, kNumberAt = 56, kCheckAt = kBlockBytes - 8;
-constexpr std::size_t kPlaceAt = kPageHeaderBytes;
+constexpr std::size_t kPlaceAt = kPageHeaderBytes, kSummedAt = kPlaceAt + 16;
+constexpr std::uint64_t kSummed = 1;
 
 void put_check(BlockBytes block) { store_le64(block.data() + kCheckAt, checksum(block.first(kCheckAt))); }
 bool check_holds(ConstBlockBytes block) {
@@ -47,9 +49,10 @@ SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlo
   return std::ranges::equal(expected, block) ? SuperblockKind::ours : SuperblockKind::foreign;
 }
 
-void seal_header_block(FileNumber number, std::uint32_t slot, BlockBytes block) {
+void seal_header_block(FileNumber number, std::uint32_t slot, BlockBytes block, std::optional<std::uint64_t> sum) {
   zero_from(kPlaceAt, block);
   store_le64(store_le64(block.data() + kPlaceAt, number), slot);
+  if (sum) store_le64(store_le64(block.data() + kSummedAt, kSummed), *sum);
   put_check(block);
 }
 
@@ -65,6 +68,16 @@ HeaderKind read_header_block(const PageForm& form, FileNumber number, std::uint3
   if (!read) return HeaderKind::damaged;
   claim = *read;
   return HeaderKind::page;
+}
+
+std::optional<std::uint64_t> read_page_sum(ConstBlockBytes block) {
+  const std::byte* at = block.data() + kSummedAt;
+  if (load_le64(at) != kSummed) return std::nullopt;
+  return load_le64(at + 8);
+}
+
+std::uint64_t page_sum(const PageForm& form, std::span<const std::byte> payload) {
+  return page_checksum(form.layout, form.shape, payload.data(), 1, 0, 0, form.shape.layers);
 }
 
 }  // namespace kvtwin

@@ -27,6 +27,9 @@ struct PageTask {
   StorageVerb verb = StorageVerb::get;
   PageKey space, key;
   std::uint64_t ticket = 0;  // the giver's own
+  // Of gets and sets: for back ends that have a way into L1 of their own (PageMemory::direct).
+  Tier memory = Tier::host;
+  SlotId slot = kNoSlot;
 };
 
 // What there is to do, pulled by the back end page by page, as many at a time as it likes to have under way. next and

@@ -12,6 +12,8 @@
 
 namespace kvtwin {
 
+class DirectPages;
+
 class PageMemory {
  public:
   virtual ~PageMemory() = default;
@@ -19,6 +21,9 @@ class PageMemory {
   // `page`: form().bytes(). `memory`: host or device.
   virtual void read_page(Tier memory, SlotId slot, std::span<std::byte> page) = 0;
   virtual void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) = 0;
+  // A way from files into L1 that doesn't lead through host memory (impl/disk/direct_pages.hpp); null = none. Lives as
+  // long as this.
+  virtual DirectPages* direct() { return nullptr; }
 };
 
 }  // namespace kvtwin

@@ -211,7 +211,9 @@ bool PageQueue::next(PageTask& task) {
   verb_ = job.work.verb;
   if (open_ == 0 && slowness_.any()) busy_since_ = answers_.clock->now();
   if (job.begun == 0) job.begin = answers_.clock->now();
-  task = {job.work.verb, job.space, job.pages[job.begun].key, (first_serial_ + cursor_) << 32 | job.begun};
+  const StoragePage& page = job.pages[job.begun];
+  const std::uint64_t ticket = (first_serial_ + cursor_) << 32 | job.begun;
+  task = {job.work.verb, job.space, page.key, ticket, job.work.memory, page.slot};
   ++job.begun;
   ++job.open;
   ++open_;

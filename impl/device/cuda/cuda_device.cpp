@@ -11,6 +11,7 @@
 
 #include "impl/device/arena.hpp"
 #include "impl/device/cuda/copies.hpp"
+#include "impl/device/cuda/direct_pages.hpp"
 #include "impl/device/cuda/handles.hpp"
 #include "impl/device/cuda/transformer.hpp"
 #include "impl/device/ledger.hpp"
@@ -54,6 +55,7 @@ class CudaEngine final : public PageEngine {
   StepEnd end_step() override;
   void read_device_page(SlotId slot, std::byte* page) override { copy_device_page(slot, page, nullptr); }
   void write_device_page(SlotId slot, const std::byte* page) override { copy_device_page(slot, nullptr, page); }
+  DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
   void flip_device(std::uint64_t offset) override;
   std::vector<std::string> notes() const override;
 
@@ -88,6 +90,7 @@ class CudaEngine final : public PageEngine {
   std::mutex pages_mutex_;  // of storage threads
   CudaEvent computed_, page_copied_;
   std::optional<CudaCopies> loads_, backups_;
+  std::optional<CudaDirectPages> direct_;
 
   // The compute thread's.
   std::uint64_t table_pages_ = 0;
@@ -100,6 +103,13 @@ class CudaEngine final : public PageEngine {
 const CudaDeviceConfig& on_its_gpu(const CudaDeviceConfig& config) {
   use_gpu(config.ordinal);
   return config;
+}
+
+CudaDirectConfig direct_config(const CudaDeviceConfig& config, std::byte* device) {
+  return {config.shape,          config.host_layout,
+          config.device_pages,   device,
+          config.direct_buffers, std::min(8U, config.direct_buffers),
+          config.ordinal,        LaunchLimits{std::max(1U, config.copy_ctas)}};
 }
 
 // ---- start and stop ------------------------------------------------------------------------------------------
@@ -118,6 +128,10 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   const LaunchLimits limits{std::max(1U, config.copy_ctas)};
   loads_.emplace(pools(), true, config.staging_bytes, limits);
   backups_.emplace(pools(), false, config.staging_bytes, limits);
+  if (config.cufile) {
+    config.acquire("direct storage");
+    direct_.emplace(direct_config(config, device_.data()), config.cufile);
+  }
   gpu_faults_ = GpuMemory(sizeof(ContextFaults), "what passes find");
   faults_ = PinnedMemory(sizeof(ContextFaults) + 1, "what passes find");
   page_ = PinnedMemory(page, "a page of storage tiers");
@@ -403,7 +417,8 @@ CudaDeviceBytes cuda_device_bytes(const CudaDeviceConfig& config) {
   const Bytes staging =
       config.host_pages == 0 ? 0 : 2 * CudaCopies::gpu_bytes(config.shape, config.device_pages, config.staging_bytes);
   const Bytes weights = Transformer::gpu_bytes(config.transformer, static_cast<Bytes>(std::max(0, cache)));
-  return {.gpu = config.device_pages * page + staging + 2 * table + weights,
+  const Bytes direct = config.cufile ? CudaDirectPages::gpu_bytes(direct_config(config, nullptr)) : 0;
+  return {.gpu = config.device_pages * page + staging + direct + 2 * table + weights,
           .host = (config.host_pages + 1) * page + 2 * table + Ledger::bytes(config)};
 }
 

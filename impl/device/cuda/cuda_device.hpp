@@ -21,12 +21,18 @@
 
 namespace kvtwin {
 
+class CuFile;
+
 struct CudaDeviceConfig : DeviceConfig {
   TransformerSizes transformer;          // of no products = no arithmetic
   Bytes staging_bytes = Bytes{8} << 20;  // of each of four staging buffers; a page at least
   std::uint32_t copy_ctas = 4;           // of a copy kernel: what it leaves to passes hangs on them
   int ordinal = 0;                       // which GPU
   std::string blas_library;              // cuBLAS's file; empty = the usual one
+  // The disk tier's pages come without host memory by it, through so many buffers of a page; null = through host
+  // memory.
+  std::shared_ptr<CuFile> cufile;
+  std::uint32_t direct_buffers = 12;
 };
 
 struct CudaPresence {

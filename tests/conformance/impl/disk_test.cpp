@@ -7,6 +7,7 @@
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/slot_format.hpp"
 #include "tests/conformance.hpp"
+#include "tests/direct_pages.hpp"
 #include "tests/folder.hpp"
 
 namespace kvtwin::test {
@@ -14,7 +15,8 @@ namespace {
 
 class SegmentsMedium final : public StorageMedium {
  public:
-  explicit SegmentsMedium(bool threads) : threads_(threads) {}
+  // `direct`: gets go into L1, by another way; 0: into L2.
+  explicit SegmentsMedium(bool threads, std::uint32_t direct = 0) : threads_(threads), direct_(direct) {}
 
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) override {
     form_ = form;
@@ -23,7 +25,10 @@ class SegmentsMedium final : public StorageMedium {
     config.capacity_pages = capacity;
     config.form = form;
     config.force_threads = threads_;
-    return std::make_unique<SegmentStore>(config);
+    if (direct_ == 0) return std::make_unique<SegmentStore>(config);
+    FolderOptions options;
+    options.force_threads = threads_;
+    return std::make_unique<DirectStore>(config, make_folder_files(config.folder, options), direct_);
   }
 
   std::vector<std::byte> stored(const PageKey& space, const PageKey& key) override {
@@ -45,7 +50,8 @@ class SegmentsMedium final : public StorageMedium {
     std::copy(page.begin(), page.begin() + kPageHeaderBytes, slot.begin());
     std::copy(page.begin() + kPageHeaderBytes, page.end(), slot.begin() + kBlockBytes);
     if (bytes.size() == page.size()) {
-      seal_header_block(spot.number, spot.index, std::span(slot).first<kBlockBytes>());
+      const auto sum = read_page_sum(std::span<const std::byte>(spot.slot).first<kBlockBytes>());
+      seal_header_block(spot.number, spot.index, std::span(slot).first<kBlockBytes>(), sum);
     }
     std::fstream out(spot.file, std::ios::in | std::ios::out | std::ios::binary);
     out.seekp(static_cast<std::streamoff>(slot_offset(form_, spot.index)));
@@ -86,19 +92,21 @@ class SegmentsMedium final : public StorageMedium {
   }
 
   const bool threads_;
+  const std::uint32_t direct_;
   PageForm form_;
   Folder folder_;
   std::map<std::pair<PageKey, PageKey>, Spot> spots_;
 };
 
-BackendKind segments(const char* name, bool threads) {
+BackendKind segments(const char* name, bool threads, std::uint32_t direct = 0) {
   return {.name = name,
-          .medium = [threads] { return std::make_unique<SegmentsMedium>(threads); },
+          .medium = [threads, direct] { return std::make_unique<SegmentsMedium>(threads, direct); },
           .persists = true,
           .exclusive = true};
 }
 
-KVTWIN_CONFORMS(Disk, segments("segments", false), segments("segments_by_threads", true));
+KVTWIN_CONFORMS(Disk, segments("segments", false), segments("segments_by_threads", true),
+                segments("segments_into_l1", false, 6), segments("segments_into_l1_one_by_one", true, 1));
 
 }  // namespace
 }  // namespace kvtwin::test

@@ -183,8 +183,9 @@ const std::set<std::string>& of_devices() {
 // Which world, and what only the real one asks: tests/property/impl turns these. No copy fails in a simulated one:
 // tests/swarm turns its retries.
 const std::set<std::string>& of_worlds() {
-  static const std::set<std::string> keys = {"sim.world",        "real.device",          "real.flip",  "real.slow_rank",
-                                             "real.slow_factor", "cache.backup_retries", "real.cublas"};
+  static const std::set<std::string> keys = {"sim.world",      "real.device",      "real.flip",
+                                             "real.slow_rank", "real.slow_factor", "cache.backup_retries",
+                                             "real.cublas",    "real.cufile",      "real.cufile_library"};
   return keys;
 }
 

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <string>
 
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/slot_format.hpp"
+#include "tests/direct_pages.hpp"
 #include "tests/power_loss_files.hpp"
 #include "tests/program.hpp"
 #include "tests/stored_pages.hpp"
@@ -69,8 +71,9 @@ std::map<FileNumber, std::span<std::byte>> bytes_of(const PowerLossFiles& files)
 }
 
 // All but `flipped` read right; that one doesn't. Empty: so it is.
-std::string check(SegmentStore& store, std::uint64_t flipped) {
+std::string check(SegmentStore& store, std::uint64_t flipped, Tier memory = Tier::host) {
   ListedWork work(kForm);
+  work.memory = memory;
   for (std::uint64_t i = 0; i < kPages; ++i) work.add(StorageVerb::get, numbered_key(i));
   store.read(work);
   if (work.wrong_bytes != 0) return "wrong bytes";
@@ -97,6 +100,66 @@ TEST(FlippedBits, AreCountedMissesOfALiveStore) {
     ASSERT_EQ(counter(store, "corrupt_pages"), i + 1);
     ASSERT_EQ(set_page(store, kForm, page), Cause::none);
     if (i % 64 == 0) store.sync();  // the disk forgets what it needn't remember
+  }
+  store.check_invariants();
+}
+
+// Their checksum is another one there.
+TEST(FlippedBits, AreCountedMissesOnTheDirectWayIntoL1) {
+  const auto files = std::make_shared<PowerLossFiles>(seed());
+  HostDirectPages direct(kForm, *files, 3);
+  SegmentStoreConfig config = config_on(files);
+  config.direct = &direct;
+  SegmentStore store(config);
+  set_all(store);
+  Splitmix rng(seed() + 4);
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const std::uint64_t page = rng.below(kPages);
+    const auto bytes = bytes_of(*files);
+    const Spot spot = spot_of(bytes, page, rng);
+    bytes.at(spot.number)[spot.at] ^= spot.bit;
+    ASSERT_EQ(check(store, page, Tier::device), "")
+        << "KVTWIN_SEED=" << seed() << ", flip " << i << " of page " << page;
+    ASSERT_EQ(counter(store, "corrupt_pages"), i + 1);
+    ASSERT_EQ(direct.wrong_pages, 0U);
+    ASSERT_EQ(set_page(store, kForm, page), Cause::none);
+    if (i % 64 == 0) store.sync();
+  }
+  EXPECT_EQ(counter(store, "direct_pages"), 20'000 * (kPages - 1));
+  store.check_invariants();
+}
+
+// What goes wrong on that way costs no page: it comes the other one.
+TEST(FlippedBits, OfTheDirectWayItselfAreNeverServed) {
+  const auto files = std::make_shared<PowerLossFiles>(seed());
+  HostDirectPages direct(kForm, *files, 3);
+  SegmentStoreConfig config = config_on(files);
+  config.direct = &direct;
+  SegmentStore store(config);
+  Splitmix rng(seed() + 5);
+  direct.read_fault = [&] { return rng.chance(10) ? -EIO : rng.chance(10) ? -EOPNOTSUPP : rng.chance(10) ? 4096 : 0; };
+  direct.headers_fail = [&] { return rng.chance(10); };
+  direct.land_fails = [&] { return rng.chance(10); };
+  std::uint64_t flips = 0;
+  direct.damage = [&](std::span<std::byte> page) {
+    if (!rng.chance(2)) return;
+    ++flips;
+    page[rng.below(page.size())] ^= static_cast<std::byte>(1U << rng.below(8));
+  };
+  for (std::uint64_t round = 0; round < 500; ++round) {
+    set_all(store);
+    ListedWork work(kForm);
+    work.memory = Tier::device;
+    for (std::uint64_t i = 0; i < kPages; ++i) work.add(StorageVerb::get, numbered_key(i));
+    store.read(work);
+    ASSERT_EQ(work.wrong_bytes + direct.wrong_pages, 0U) << "KVTWIN_SEED=" << seed() << ", round " << round;
+    ASSERT_EQ(counter(store, "corrupt_pages"), flips);
+    for (std::uint64_t i = 0; i < kPages; ++i) {
+      ASSERT_TRUE(work.cause(i) == Cause::none || work.cause(i) == Cause::corrupt) << name_of(work.cause(i));
+    }
+  }
+  for (const char* kind : {"direct_pages", "direct_refused", "direct_errors", "corrupt_pages"}) {
+    EXPECT_GT(counter(store, kind), 0U) << kind;
   }
   store.check_invariants();
 }

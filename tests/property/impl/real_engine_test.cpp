@@ -67,6 +67,7 @@ std::vector<std::unique_ptr<TierQueues>> open_storage(const EngineConfig& config
       segments.folder = *stores.folder / "disk";
       segments.capacity_pages = tier.pages;
       segments.form = form;
+      segments.direct = memory.direct();
       segments.depth = static_cast<std::uint32_t>(rng.between(1, 8));
       backend = std::make_unique<SegmentStore>(segments);
     } else {

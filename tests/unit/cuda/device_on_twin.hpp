@@ -1,10 +1,24 @@
-// The CUDA device on the CUDA twin, with a stand-in for cuBLAS.
+// The CUDA device on the CUDA twin, with stand-ins for cuBLAS and cuFile.
 #pragma once
 
+#include <memory>
+#include <mutex>
+
 #include "impl/device/cuda/cuda_device.hpp"
+#include "impl/device/cuda/cufile.hpp"
 #include "impl/device/host_device.hpp"
 
 namespace kvtwin::test {
+
+// A process has one at a time; several ranks of a test share it.
+inline std::shared_ptr<CuFile> shared_cufile() {
+  static std::mutex mutex;
+  static std::weak_ptr<CuFile> loaded;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<CuFile> cufile = loaded.lock();
+  if (!cufile) loaded = cufile = CuFile::load(KVTWIN_CUFILE_STAND_IN);
+  return cufile;
+}
 
 // Of the same pools; where the host device does arithmetic, this one does too. Small staging buffers: they turn.
 inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
@@ -12,6 +26,8 @@ inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
   static_cast<DeviceConfig&>(config) = host;
   config.staging_bytes = 3 * host.shape.page_bytes();
   config.blas_library = KVTWIN_BLAS_STAND_IN;
+  config.cufile = shared_cufile();
+  config.direct_buffers = 3;
   if (host.hidden == 0) return config;
   config.transformer.products = {{host.hidden, host.width}, {host.width, host.hidden}};
   config.transformer.pair_work = host.pair_work;

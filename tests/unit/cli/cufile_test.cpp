@@ -1,0 +1,87 @@
+// real.cufile: what it refuses, what it falls back to and says so. GPUs and cuFile as a test has them.
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cli/error.hpp"
+#include "cli/setup.hpp"
+#if KVTWIN_TEST_REAL
+
+#include "cli/cuda_devices.hpp"
+#include "cli/real_device.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+std::vector<std::string> asked_for;  // libraries
+
+class CuFileChoice : public testing::Test {
+ protected:
+  CuFileChoice() {
+    asked_for.clear();
+    serve_cuda_devices({[] {
+                          return CudaPresence{1, ""};
+                        },
+                        [](const CudaDeviceConfig&) { return CudaDeviceBytes{}; }, [](int) { return Bytes{1} << 40; },
+                        [](const CudaDeviceConfig&) { return std::unique_ptr<Device>(); },
+                        [](const std::string& library) -> std::shared_ptr<CuFile> {
+                          asked_for.push_back(library);
+                          throw std::runtime_error("cuFile can't be loaded (the test's)");
+                        }});
+  }
+  ~CuFileChoice() override { serve_cuda_devices({}); }
+
+  // What is said of the device; empty where it is refused, with `refusal_`.
+  std::vector<std::string> notes(const std::vector<std::string>& settings) {
+    Experiment experiment =
+        Experiment::from_text("[tiers.host]\ntokens = 8192\n[tiers.device]\ntokens = 4096\n", "x.toml");
+    experiment.set("model.name=tiny");
+    for (const std::string& setting : settings) experiment.set(setting);
+    refusal_.clear();
+    try {
+      return choose_device(experiment, make_setup(experiment), nullptr).notes;
+    } catch (const InputError& error) {
+      refusal_ = error.what();
+      return {};
+    }
+  }
+  std::string refusal_;
+};
+
+constexpr const char* kDisk = "tiers.disk.gib=1";
+
+TEST_F(CuFileChoice, AutoFallsBackAndSaysSo) {
+  const std::vector<std::string> said = notes({"real.device=cuda", kDisk, "real.cufile_library=/opt/libcufile.so.0"});
+  EXPECT_EQ(refusal_, "");
+  EXPECT_EQ(said, (std::vector<std::string>{"Disk tier: its pages reach the GPU through host memory: cuFile can't be "
+                                            "loaded (the test's)."}));
+  EXPECT_EQ(asked_for, std::vector<std::string>{"/opt/libcufile.so.0"});
+}
+
+TEST_F(CuFileChoice, NothingIsLoadedThatIsNotUsed) {
+  EXPECT_TRUE(notes({"real.device=cuda"}).empty());
+  EXPECT_TRUE(notes({"real.device=cuda", kDisk, "real.cufile=off"}).empty());
+  EXPECT_TRUE(notes({"real.device=cuda", kDisk, "tiers.disk.format=hicache_files"}).empty());
+  EXPECT_TRUE(notes({"real.device=host", kDisk}).empty());
+  EXPECT_EQ(refusal_, "");
+  EXPECT_TRUE(asked_for.empty());
+}
+
+TEST_F(CuFileChoice, OnIsRefusedWhereItCannotBe) {
+  notes({"real.device=cuda", kDisk, "real.cufile=on"});
+  EXPECT_NE(refusal_.find("is on, and cuFile can't be loaded (the test's)"), std::string::npos) << refusal_;
+  notes({"real.device=host", kDisk, "real.cufile=on"});
+  EXPECT_NE(refusal_.find("the host device has no GPU memory"), std::string::npos) << refusal_;
+  notes({"real.device=cuda", "real.cufile=on"});
+  EXPECT_NE(refusal_.find("there is no disk tier in segments"), std::string::npos) << refusal_;
+  notes({"real.device=cuda", "real.cufile=yes"});
+  EXPECT_NE(refusal_.find("it must be auto, on or off"), std::string::npos) << refusal_;
+}
+
+}  // namespace
+}  // namespace kvtwin::test
+
+#endif
