@@ -15,9 +15,9 @@
 #include <memory>
 #include <string>
 
-#include "impl/device/cuda/transformer_sizes.hpp"
 #include "impl/device/device.hpp"
 #include "impl/device/page_engine.hpp"
+#include "impl/device/transformer_sizes.hpp"
 
 namespace kvtwin {
 

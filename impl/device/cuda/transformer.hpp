@@ -15,7 +15,7 @@
 
 #include "impl/device/cuda/blas.hpp"
 #include "impl/device/cuda/handles.hpp"
-#include "impl/device/cuda/transformer_sizes.hpp"
+#include "impl/device/transformer_sizes.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {

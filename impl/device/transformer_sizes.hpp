@@ -1,4 +1,4 @@
-// What the surrogate transformer computes (transformer.hpp), in plain numbers.
+// What the surrogate transformer computes (cuda/transformer.hpp), in plain numbers.
 #pragma once
 
 #include <cstdint>

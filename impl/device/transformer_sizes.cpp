@@ -1,4 +1,4 @@
-#include "impl/device/cuda/transformer_sizes.hpp"
+#include "impl/device/transformer_sizes.hpp"
 
 #include <algorithm>
 
