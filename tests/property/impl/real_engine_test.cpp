@@ -22,7 +22,8 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::uint64_t kSeeds = 100;  // two lives each: the second finds the first one's pages in storage
+constexpr std::uint64_t kSeeds = 100,
+                        kLeastSeeds = 25;  // two lives each: the second finds the first one's pages in storage
 
 // How often each thing was decided or done, over all seeds.
 struct Happened final : DecisionSink, Observer {
@@ -142,7 +143,7 @@ void serve(std::uint64_t seed, Faults faults, Stores& stores, Happened& happened
 Happened serve_all(Faults faults) {
   const ThrowingChecks checks;
   Happened happened;
-  for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_for(kSeeds, kLeastSeeds) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Stores stores;
     if (seed % 3 == 0) stores.folder = std::make_unique<Folder>();

@@ -118,10 +118,9 @@ void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
 }
 
 Happened serve_all(bool faults) {
-  constexpr std::uint64_t kSeeds = 80;
   const ThrowingChecks checks;
   Happened happened;
-  for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_for(80, 20) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     serve_on_ranks(seed, faults, happened);
   }

@@ -307,10 +307,9 @@ void expect_happened(const Happened& happened, std::initializer_list<DecisionKin
 }
 
 Happened serve_all(bool faults) {
-  constexpr std::uint64_t kSeeds = 30;
   const ThrowingChecks checks;
   Happened happened;
-  for (std::uint64_t seed = 1; seed <= kSeeds && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_for(30, 16) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     serve_on_ranks(seed, faults, happened);
   }
@@ -332,7 +331,7 @@ TEST(StoredRanks, DecideAlikeThoughOnesBackEndsFail) {
 // One rank's gets go on only once the group has stopped waiting for one: a stop in each seed, on any machine.
 TEST(StoredRanks, StopAlikeWhatOneOfThemIsHeldWith) {
   const ThrowingChecks checks;
-  for (std::uint64_t seed = 1; seed <= 12 && !testing::Test::HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_for(12, 4) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Splitmix rng(mix(seed));
     const std::size_t ranks = rng.between(2, 3);

@@ -32,6 +32,8 @@ class MachinePerTest final : public testing::EmptyTestEventListener {
 
 const bool in_place = [] {
   make_test_device = &make_on_twin;
+  test_device_acquires = 8;                                                  // direct storage, too
+  test_device_slowness = 4;                                                  // each call of CUDA's is a thread's turn
   testing::UnitTest::GetInstance()->listeners().Append(new MachinePerTest);  // owned by it
   return true;
 }();

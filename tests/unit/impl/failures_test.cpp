@@ -133,19 +133,22 @@ class FailingSource final : public InputSource {
   std::uint64_t throw_at_, calls_ = 0;
 };
 
-constexpr std::uint64_t kSteps = 7;                               // at which the device acquires something
-constexpr std::uint64_t kInputs = 24;                             // at which the handler may throw
-constexpr std::uint64_t kPulls = 7;                               // at which the source may
-constexpr std::uint64_t kPlaces = kSteps + kInputs + kPulls + 1;  // the last one: nowhere
+constexpr std::uint64_t kInputs = 24;  // at which the handler may throw
+constexpr std::uint64_t kPulls = 7;    // at which the source may
+
+// The last one: nowhere.
+std::uint64_t places() { return test_device_acquires + kInputs + kPulls + 1; }
 
 std::vector<std::string> steps_seen;
 
 // Breaks off at the given place. True: it did.
 bool one_run(std::uint64_t place) {
   // Counted from 1 among the places of each kind; 0 and those beyond the last are never reached.
-  const std::uint64_t failing_step = place < kSteps ? place + 1 : 0;
-  const std::uint64_t failing_input = place >= kSteps && place < kSteps + kInputs ? place - kSteps + 1 : 0;
-  const std::uint64_t failing_pull = place >= kSteps + kInputs ? place - kSteps - kInputs + 1 : 0;
+  const std::uint64_t failing_step = place < test_device_acquires ? place + 1 : 0;
+  const std::uint64_t failing_input =
+      place >= test_device_acquires && place < test_device_acquires + kInputs ? place - test_device_acquires + 1 : 0;
+  const std::uint64_t failing_pull =
+      place >= test_device_acquires + kInputs ? place - test_device_acquires - kInputs + 1 : 0;
   HostDeviceConfig config = device();
   std::uint64_t steps = 0;
   config.before = [&](const char* step) {
@@ -166,20 +169,20 @@ bool one_run(std::uint64_t place) {
 
 TEST_F(Failures, LeaveNothingBehindWhereverTheyHappen) {
   const std::size_t threads_before = threads_at_rest();
-  for (std::uint64_t place = 0; place < kPlaces; ++place) one_run(place);  // warms up
-  EXPECT_EQ(steps_seen.size(), kSteps) << "a new thing is acquired: let it fail too";
+  for (std::uint64_t place = 0; place < places(); ++place) one_run(place);  // warms up
+  EXPECT_EQ(steps_seen.size(), test_device_acquires) << "a new thing is acquired: let it fail too";
   ASSERT_TRUE(threads_come_to(threads_before));
   const std::size_t descriptors_before = descriptors();
   const Bytes resident_before = resident();
   std::uint64_t failed = 0;
-  for (std::uint64_t round = 0; round < 3 * kPlaces; ++round) {  // 117
-    SCOPED_TRACE("place " + std::to_string(round % kPlaces));
-    const bool broke_off = one_run(round % kPlaces);
-    EXPECT_EQ(broke_off, round % kPlaces != kPlaces - 1);
+  for (std::uint64_t round = 0; round < 3 * places(); ++round) {
+    SCOPED_TRACE("place " + std::to_string(round % places()));
+    const bool broke_off = one_run(round % places());
+    EXPECT_EQ(broke_off, round % places() != places() - 1);
     failed += broke_off ? 1 : 0;
     ASSERT_TRUE(threads_come_to(threads_before)) << threads() << " threads, not " << threads_before;
   }
-  EXPECT_EQ(failed, 3 * (kPlaces - 1));
+  EXPECT_EQ(failed, 3 * (places() - 1));
   EXPECT_EQ(descriptors(), descriptors_before);
   if (!KV_SANITIZED) {  // a pool lost in each run would be half a GiB
     EXPECT_LE(resident(), resident_before + (Bytes{32} << 20));
