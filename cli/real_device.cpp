@@ -96,7 +96,12 @@ UseCuFile use_of_cufile(const Experiment& experiment, const Setup& setup) {
                      ": is on, and there is no disk tier in segments to read from; set it to auto, or give the "
                      "experiment one (tiers.disk, with format segments)");
   }
-  return use == "off" || !segments ? UseCuFile::off : use == "on" ? UseCuFile::on : UseCuFile::automatic;
+  const bool past_host = setup.engine.path != CachePath::via_host;
+  if (use == "on" && !past_host) {
+    throw InputError(experiment.where("real.cufile") +
+                     ": is on, and all pages go through host memory; set it to auto, or cache.path to direct or auto");
+  }
+  return use == "off" || !segments || !past_host ? UseCuFile::off : use == "on" ? UseCuFile::on : UseCuFile::automatic;
 }
 
 void use_cufile(const Experiment& experiment, const Setup& setup, CudaDeviceConfig& config,
@@ -127,15 +132,17 @@ std::string gib(Bytes bytes) {
 
 // `ranks` of them share `available` bytes of `where`.
 [[noreturn]] void refuse_size(const Experiment& experiment, Bytes bytes, std::size_t ranks, Bytes available,
-                              const char* where) {
+                              const char* where, const std::vector<std::string>& tiers) {
   const auto key = [&](const std::string& tier) {
     const std::string name = "tiers." + tier;
     if (tier == "host" && experiment.number("tiers.host.ratio") != 0) return experiment.where("tiers.host.ratio");
     return experiment.where(name + (experiment.integer(name + ".tokens") != 0 ? ".tokens" : ".gib"));
   };
+  std::string sizes;
+  for (const std::string& tier : tiers) sizes += (sizes.empty() ? "" : " or ") + key(tier);
   throw InputError("this experiment takes " + gib(ranks * bytes) + " for " +
                    (ranks == 1 ? "its" : "its " + std::to_string(ranks) + " ranks'") + " pools and weights, and " +
-                   where + " has " + gib(available) + " free; make " + key("device") + " or " + key("host") +
+                   where + " has " + gib(available) + " free; make " + sizes +
                    " smaller, or take a smaller model, e.g. model.name = \"tiny\"");
 }
 
@@ -144,7 +151,7 @@ void refuse_what_host_memory_has_no_room_for(const Experiment& experiment, const
   const std::size_t ranks = config.ranks == nullptr ? 1 : config.ranks->size_here();
   const std::optional<Bytes> available = memory_available();
   if (!available || ranks * bytes <= *available / 10 * 9) return;
-  refuse_size(experiment, bytes, ranks, *available, "this machine");
+  refuse_size(experiment, bytes, ranks, *available, "this machine", {"device", "host"});
 }
 
 RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
@@ -166,7 +173,7 @@ RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const D
   const std::size_t here = common.ranks == nullptr ? 1 : common.ranks->size_here();
   const std::size_t sharing = (here + static_cast<std::size_t>(gpus) - 1) / static_cast<std::size_t>(gpus);
   const Bytes available = cuda_devices().bytes_free(config.ordinal);
-  if (sharing * bytes.gpu > available) refuse_size(experiment, bytes.gpu, sharing, available, "the GPU");
+  if (sharing * bytes.gpu > available) refuse_size(experiment, bytes.gpu, sharing, available, "the GPU", {"device"});
   return {"cuda", common, [config] { return cuda_devices().make(config); }, std::move(notes)};
 }
 

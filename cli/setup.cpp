@@ -347,7 +347,6 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.storage_stall_share = e.number("sim.storage_stall_share");
   world.storage_stall_factor = e.number("sim.storage_stall_factor");
   world.seed = static_cast<std::uint64_t>(e.integer("seed"));
-  // A draft's layers come after the target's, and so do the bytes of its pages.
   world.cost = setup.cost.get();
 }
 

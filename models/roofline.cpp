@@ -337,7 +337,7 @@ TransferCost RooflineCost::transfer(const Plan& plan) const {
   const TransferCoefficients& t = plan.direction == Direction::host_to_device ? c_.host_to_device : c_.device_to_host;
   const Wide launch = t.launch_ns * kPsPerNs;
   const Wide engine = t.call_ns * kPsPerNs + Wide{plan.descriptors} * t.gap_ps;
-  const std::uint64_t windowed = rate_of(plan.window / 2, t.call_ns * 1000, t);
+  const std::uint64_t windowed = rate_of(plan.window / kWindowPortions, t.call_ns * 1000, t);
   switch (plan.path) {
     case TransferPath::copy_engine:
       return {latency(engine), plan.bytes, slower(windowed, engine_rate(t, plan.descriptor_bytes))};

@@ -26,8 +26,8 @@
 //   kernel       launch, then bytes at min(blocks * block rate, what all blocks reach); ring: at its own rate
 //   staged       copy engine's latency + launch + relayout of the last chunk, then bytes at
 //                min(copy engine, scatter rate); in layer groups by boxes, and the last chunk is a group's
-// A plan's window bounds what the copy engine is given at a time: half of it per call, so that one half moves while the
-// next is being submitted. It costs time only where half of it moves faster than a call takes.
+// A plan's window bounds what the copy engine is given at a time, a part of it (kWindowPortions) a call, so that others
+// move while the next is being submitted. It costs time only where a part moves faster than a call takes.
 //
 // Storage, all ranks' n objects together, over all drives or NICs of the socket (latency, then bytes at a rate):
 //   get, set     request + one object's latency L, then the slowest of: sequential bandwidth, IOPS, per-object times of

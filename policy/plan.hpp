@@ -53,6 +53,9 @@ struct Plan {
   Bytes window = 0;
 };
 
+// A window's bytes are submitted in so many portions: one is filled up while the others move.
+constexpr std::uint32_t kWindowPortions = 4;
+
 // Where one path becomes faster than another: calibration data. The defaults are others' measurements on PCIe and
 // arithmetic (models/presets/hardware says which); a machine's own replace them.
 struct PlannerLimits {

@@ -84,8 +84,6 @@ class PagedDevice final : public Device, private PageMemory {
   void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
   void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
-  template <typename Copy>
-  void or_fail(const Copy& copy);
   void relay_out(std::byte* layer_first, std::byte* page, bool to_device) const;
   template <typename Copy>
   void for_host_pieces(SlotId slot, const Copy& copy) const;
@@ -150,7 +148,7 @@ PagedDevice::~PagedDevice() {
     const std::lock_guard lock(expected_mutex_);
     for (const auto& [get, flight] : expected_) lose(*flight);
   }
-  passes_ended_.store(UINT64_MAX, std::memory_order_release);
+  passes_ended_.store(UINT64_MAX / 2, std::memory_order_release);  // one more may end, and be counted
   passes_ended_.notify_all();
 }
 
@@ -363,23 +361,10 @@ void PagedDevice::relay_out(std::byte* layer_first, std::byte* page, bool to_dev
   copy_pieces(params);
 }
 
-// What fails ends the run, by the loop's hand; the storage thread, which can't go on, is told too.
-template <typename Copy>
-void PagedDevice::or_fail(const Copy& copy) {
-  try {
-    copy();
-  } catch (const std::exception& error) {
-    Finished finished;
-    finished.failure = std::make_shared<const std::string>(error.what());
-    queue_->push(finished);
-    throw;
-  }
-}
-
 void PagedDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page) {
   if (memory == Tier::device) {
     std::vector<std::byte> bytes(page.size());
-    or_fail([&] { engine_->read_device_page(slot, bytes.data()); });
+    engine_->read_device_page(slot, bytes.data());
     return relay_out(bytes.data(), page.data(), false);
   }
   for_host_pieces(slot, [&](const std::byte* pooled, std::uint64_t alone, Bytes bytes) {
@@ -391,7 +376,7 @@ void PagedDevice::write_page(Tier memory, SlotId slot, const PageKey& key, std::
   if (memory == Tier::device) {
     std::vector<std::byte> bytes(page.size());
     relay_out(bytes.data(), const_cast<std::byte*>(page.data()), true);  // only read when it goes to the device
-    or_fail([&] { engine_->write_device_page(slot, bytes.data()); });
+    engine_->write_device_page(slot, bytes.data());
     return ledger_.fetched(memory, slot, key);
   }
   const std::shared_lock writing = ledger_.writing_host();

@@ -134,7 +134,7 @@ void SegmentReader::end_direct(PageWork& work) {
     for (const std::uint32_t buffer : arrived_) bounce(buffer, core_.counters.direct_errors);
     return;
   }
-  check_headers(work, headers_);
+  check_headers(headers_);
   if (landings_.empty()) return;
   if (!direct_->land(landings_)) {
     for (const DirectPages::Landing& it : landings_) bounce(it.buffer, core_.counters.direct_errors);
@@ -142,26 +142,27 @@ void SegmentReader::end_direct(PageWork& work) {
   }
   for (std::size_t i = 0; i < landings_.size(); ++i) {
     const DirectPages::Landing& it = landings_[i];
-    const bool right = it.sum == sums_[i];
-    if (right) {
-      ++core_.counters.direct_pages;
-      direct_->landed(it.slot, it.key);
+    // The disk may be wrong, or the way to the GPU: the usual way tells.
+    if (it.sum != sums_[i]) {
+      bounce(it.buffer, core_.counters.direct_errors);
+      continue;
     }
-    end_read(work, it.buffer, right ? Cause::none : Cause::corrupt);
+    ++core_.counters.direct_pages;
+    direct_->landed(it.slot, it.key);
+    end_read(work, it.buffer, Cause::none);
   }
 }
 
 // What is to land, of what arrived.
-void SegmentReader::check_headers(PageWork& work, std::span<const std::byte> blocks) {
+void SegmentReader::check_headers(std::span<const std::byte> blocks) {
   landings_.clear();
   sums_.clear();
   for (const std::uint32_t buffer : arrived_) {
     const ConstBlockBytes block = blocks.first<kBlockBytes>();
     blocks = blocks.subspan(kBlockBytes);
     const Flight& flight = gpu_.flights[buffer];
-    const Cause cause = check_header(flight, block);
-    if (cause != Cause::none) {
-      end_read(work, buffer, cause);
+    if (check_header(flight, block) != Cause::none) {
+      bounce(buffer, core_.counters.direct_errors);
       continue;
     }
     const std::optional<std::uint64_t> sum = read_page_sum(block);

@@ -53,7 +53,7 @@ class SegmentReader {
   void begin(PageWork& work, const Start& start);
   void end(PageWork& work, const BlockEnd& end);
   void end_direct(PageWork& work);
-  void check_headers(PageWork& work, std::span<const std::byte> blocks);
+  void check_headers(std::span<const std::byte> blocks);
   void end_read(PageWork& work, std::uint32_t buffer, Cause cause);
   void bounce(std::uint32_t buffer, SegmentCounters::Count& why);
   Flight release(std::uint32_t buffer);

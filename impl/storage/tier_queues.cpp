@@ -169,7 +169,10 @@ void PageQueue::loop() {
     }
     try {
       work_(*this);
-    } catch (const std::exception&) {  // the memory's; the event loop knows, and ends the run
+    } catch (const std::exception& error) {  // the memory's, or there is none: the event loop ends the run
+      Finished finished;
+      finished.failure = std::make_shared<const std::string>(error.what());
+      answers_.queue->push(finished);
       const std::lock_guard lock(mutex_);
       breaking_off_ = true;
       return;

@@ -63,9 +63,13 @@ void CudaCopies::begin(const TransferJob& job) {
   const std::size_t count = job.pages.size();
   auto* source = reinterpret_cast<std::int32_t*>(indices_.data());
   auto* target = source + count;
-  for (const PageMove& page : job.pages) {
-    *source++ = static_cast<std::int32_t>(page.source);
-    *target++ = static_cast<std::int32_t>(page.target);
+  staged_host_.clear();
+  for (const PageRun& run : job.runs) {  // upwards, as the runs' copies go: descending pages stay together
+    for (std::uint32_t i = 0; i < run.pages; ++i) {
+      *source++ = static_cast<std::int32_t>(run.source_first + i);
+      *target++ = static_cast<std::int32_t>(run.target_first + i);
+      if (staged_) staged_host_.push_back((to_device_ ? run.source_first : run.target_first) + i);
+    }
   }
   // On the stream whose kernels read them.
   const CudaStream& stream = staged_ ? relaying_ : copying_;
@@ -89,6 +93,11 @@ void CudaCopies::queue(const TransferJob& job, std::span<const PageRun> runs, st
 }
 
 void CudaCopies::wait() {
+  // Of a backup that broke off before its first page, the indices may still be on their way.
+  if (staged_ && !to_device_) {
+    relaying_.record(end_);
+    copying_.wait_for(end_);
+  }
   landing().record(end_);
   landing().until(end_);
   for (Portion& portion : under_way_) spare_.push_back(std::move(portion.moved));
@@ -109,11 +118,10 @@ void CudaCopies::make_room(Bytes bytes, Bytes window) {
 }
 
 void CudaCopies::submit(CopyList& list, Bytes window) {
-  constexpr Bytes kPortions = 4;  // of a window: one is filled up while others move
   for (std::size_t begin = 0; begin < list.size();) {
     std::size_t end = begin;
     Bytes bytes = 0;
-    while (end < list.size() && (end == begin || window == 0 || bytes + list.bytes(end) <= window / kPortions)) {
+    while (end < list.size() && (end == begin || window == 0 || bytes + list.bytes(end) <= window / kWindowPortions)) {
       bytes += list.bytes(end++);
     }
     if (window != 0) make_room(bytes, window);
@@ -198,12 +206,9 @@ void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pa
 // Between `buffer`, in which they lie one behind the other, and the host pool.
 void CudaCopies::copy_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer,
                             std::uint32_t layer_begin, std::uint32_t layer_end) {
-  std::vector<SlotId> host, staged(pages);
-  for (std::size_t i = first_page; i < first_page + pages; ++i) {
-    host.push_back(to_device_ ? job.pages[i].source : job.pages[i].target);
-  }
+  std::vector<SlotId> staged(pages);
   std::iota(staged.begin(), staged.end(), 0);
-  join_runs(host, staged, runs_);
+  join_runs(std::span(staged_host_).subspan(first_page, pages), staged, runs_);
   std::vector<StagedPages> together;
   for (const PageRun& run : runs_) {
     together.push_back({.pages = run.pages,

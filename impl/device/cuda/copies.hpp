@@ -4,8 +4,8 @@
 //   kernel, ring         over the pages' index arrays, which go ahead in the same stream; a ring that this GPU or these
 //                        addresses don't take is a kernel
 //   staged               pages, or layers of them, by the copy engine into one of two buffers of GPU memory, in the
-//   host's layout,
-//                        while a kernel on a stream of its own lays out the other's; backups the other way round
+//                        host's layout, while a kernel on a stream of its own lays out the other's; backups the other
+//                        way round
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -45,7 +45,8 @@ class CudaCopies {
              std::uint32_t layer_begin, std::uint32_t layer_end);
   // Comes when all that was queued has landed.
   void record(const CudaEvent& event) const { landing().record(event); }
-  // Until then.
+  void until(const CudaEvent& event) const { landing().until(event); }
+  // Until all that was queued has landed.
   void wait();
   // Until nothing is under way; for who gives up.
   void drain() const {
@@ -94,6 +95,7 @@ class CudaCopies {
 
   CopyList list_;
   std::vector<PageRun> runs_;
+  std::vector<SlotId> staged_host_;  // the job's host slots, in the order of its runs
   std::deque<Portion> under_way_;
   std::vector<CudaEvent> spare_;
   Bytes bytes_under_way_ = 0;

@@ -204,6 +204,8 @@ Pages CudaEngine::back_up(const TransferJob& job) {
   use_gpu(config_.ordinal);
   backups_->begin(job);
   Pages queued = 0;
+  std::array<CudaEvent, 2> moved;  // of the last two portions
+  std::size_t portion = 0;
   for (auto run = job.runs.begin(); run != job.runs.end() && !unwanted(job);) {
     const auto first = run;
     Pages pages = 0;
@@ -211,7 +213,10 @@ Pages CudaEngine::back_up(const TransferJob& job) {
       pages += (run++)->pages;
     }
     const Steady::time_point began = Steady::now();
+    // One is under way while the next is being submitted; more, and nobody could call it off.
+    if (portion >= 2) backups_->until(moved[portion % 2]);
     backups_->queue(job, std::span(first, run), queued, pages, 0, config_.shape.layers);
+    backups_->record(moved[portion++ % 2]);
     if (config_.slow_factor > 1) {
       backups_->wait();
       slow_down(config_.slow_factor, began);

@@ -51,6 +51,7 @@ bool CudaDirectPages::read_headers(std::span<const std::uint32_t> buffers, std::
     copy_headers(buffers);
     until_done();
   } catch (const CudaError&) {  // the device's own calls tell what is wrong with the GPU
+    stream_.drain();            // what was queued mustn't reach buffers and slots that others have by then
     return false;
   }
   std::memcpy(blocks.data(), headers_.data(), buffers.size() * kBlockBytes);
@@ -73,6 +74,7 @@ bool CudaDirectPages::land(std::span<Landing> pages) {
     lay_out(pages);
     until_done();
   } catch (const CudaError&) {
+    stream_.drain();
     return false;
   }
   for (std::size_t i = 0; i < pages.size(); ++i) {

@@ -52,9 +52,11 @@ class CuFileChoice : public testing::Test {
 };
 
 constexpr const char* kDisk = "tiers.disk.gib=1";
+constexpr const char* kPastHost = "cache.path=direct";
 
 TEST_F(CuFileChoice, AutoFallsBackAndSaysSo) {
-  const std::vector<std::string> said = notes({"real.device=cuda", kDisk, "real.cufile_library=/opt/libcufile.so.0"});
+  const std::vector<std::string> said =
+      notes({"real.device=cuda", kDisk, kPastHost, "real.cufile_library=/opt/libcufile.so.0"});
   EXPECT_EQ(refusal_, "");
   EXPECT_EQ(said, (std::vector<std::string>{"Disk tier: its pages reach the GPU through host memory: cuFile can't be "
                                             "loaded (the test's)."}));
@@ -63,17 +65,22 @@ TEST_F(CuFileChoice, AutoFallsBackAndSaysSo) {
 
 TEST_F(CuFileChoice, NothingIsLoadedThatIsNotUsed) {
   EXPECT_TRUE(notes({"real.device=cuda"}).empty());
-  EXPECT_TRUE(notes({"real.device=cuda", kDisk, "real.cufile=off"}).empty());
-  EXPECT_TRUE(notes({"real.device=cuda", kDisk, "tiers.disk.format=hicache_files"}).empty());
+  EXPECT_TRUE(notes({"real.device=cuda", kDisk}).empty());
+  EXPECT_TRUE(notes({"real.device=cuda", kDisk, kPastHost, "real.cufile=off"}).empty());
+  EXPECT_TRUE(notes({"real.device=cuda", kDisk, kPastHost, "tiers.disk.format=hicache_files"}).empty());
   EXPECT_TRUE(notes({"real.device=host", kDisk}).empty());
   EXPECT_EQ(refusal_, "");
   EXPECT_TRUE(asked_for.empty());
 }
 
 TEST_F(CuFileChoice, OnIsRefusedWhereItCannotBe) {
-  notes({"real.device=cuda", kDisk, "real.cufile=on"});
+  notes({"real.device=cuda", kDisk, kPastHost, "real.cufile=on"});
   EXPECT_NE(refusal_.find("is on, and cuFile can't be loaded (the test's)"), std::string::npos) << refusal_;
-  notes({"real.device=host", kDisk, "real.cufile=on"});
+  notes({"real.device=cuda", kDisk, "real.cufile=on"});
+  EXPECT_NE(refusal_.find("all pages go through host memory; set it to auto, or cache.path to direct"),
+            std::string::npos)
+      << refusal_;
+  notes({"real.device=host", kDisk, kPastHost, "real.cufile=on"});
   EXPECT_NE(refusal_.find("the host device has no GPU memory"), std::string::npos) << refusal_;
   notes({"real.device=cuda", "real.cufile=on"});
   EXPECT_NE(refusal_.find("there is no disk tier in segments"), std::string::npos) << refusal_;
