@@ -181,6 +181,14 @@ class Measured(unittest.TestCase):
         rows = {target: (state, text) for target, state, text in measured.correctness_targets(folder, [], {})}
         self.assertEqual(rows["those runs evict, and stop prefetches"], ("met", "at least 4 pages evicted, 3 stopped in all"))
 
+    def test_pages_past_host_memory_are_counted(self):
+        folder = Path(self.scratch.name, "direct")
+        (folder / "tiers" / "direct").mkdir(parents=True)
+        for pages, state in [(7, ("met", "7 pages")), (0, ("not measured", "cuFile took no page of that disk"))]:
+            (folder / "tiers/direct/report.json").write_text(json.dumps({"real": {"storage": {"disk": {"direct_pages": pages}}}}))
+            self.assertEqual(measured.direct_state(folder, "passed"), state)
+        self.assertEqual(measured.direct_state(folder, "failed (1)"), ("missed", "failed (1)"))
+
     def test_wrong_pages_of_prompts_and_failed_benchmarks_are_missed_targets(self):
         tables = {"ttft": type("Table", (), {"rows": [{"wrong_pages": 0.0}, {"wrong_pages": 3.0}]}), "matrix": type("Table", (), {"rows": [{"wrong_bytes": 0.0}]})}
         rows = {target: (state, text) for target, state, text in measured.correctness_targets(self.results, ["bench:failed (1)"], tables)}
