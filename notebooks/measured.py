@@ -2,7 +2,8 @@
 
     python notebooks/measured.py verdict FOLDER [--steps FILE]   each target, its figure, whether it was met
     python notebooks/measured.py keep FOLDER DIR                 FOLDER's tables and where they come from, as
-                                                                 DIR/<gpu>/*.csv and DIR/<gpu>/provenance.json
+                                                                 DIR/<gpu>/*.csv and DIR/<gpu>/provenance.json; the
+                                                                 runs of calibrate as DIR/<gpu>/runs/NAME/
 
 FOLDER holds tables/*.csv, or what tools/gpu-check left (tables.tar.gz); tiers/ and calibrate/ likewise, if they are there.
 """
@@ -24,9 +25,9 @@ TABLES = {
     "both": "path direction chunk_bytes gbps_alone gbps_beside factor",
     "scatter": "direction chunk_bytes bytes ctas gbps",
     "interference": "load path direction chunk_bytes window_bytes slowdown gbps r first_us small_us small_us_p90",
-    "ttft": "model tokens source path overlap mode ttft_ms p10 p90 samples wrong_pages",
+    "ttft": "model tokens source path overlap mode cufile ttft_ms p10 p90 samples wrong_pages",
 }
-TEXT = set("kind direction node path access_order flags load model source overlap mode".split())
+TEXT = set("kind direction node path access_order flags load model source overlap mode cufile".split())
 WITHOUT_SMS = {"copy_loop", "batch", "boxes", "staged"}  # over the link; staging uses them in GPU memory only
 BULK = 16 << 20  # bytes from which a transfer counts as a prefix's load
 
@@ -138,6 +139,34 @@ def rate_targets(tables):
     yield "submitting takes <= 1 % of a transfer's time", *judge(
         slow, slow and submit_share(slow) <= 0.01, slow and f"{100 * submit_share(slow):.2f} % at worst ({cell_text(slow)})")
     yield "more R per SM-ms than a warp a row", *against_baseline(matrix)
+    yield from baseline_targets(matrix)
+
+
+OURS = ("kernel", "ring", "staged", "boxes", "batch")
+BASELINES = ("warp_per_row", "copy_loop")
+
+
+def worst_against(cells, baselines):
+    """The cell in which our fastest path gains least on the fastest of these: (how many times as fast, our row)."""
+    gains = []
+    for rows in cells:
+        ours = max((row for row in rows if row["path"] in OURS), key=lambda row: row["r_median"], default=None)
+        base = max((row["r_median"] for row in rows if row["path"] in baselines), default=0)
+        if ours and base > 0:
+            gains.append((round(ours["r_median"] / base, 2), ours))
+    return min(gains, key=lambda gain: gain[0], default=None)
+
+
+def baseline_targets(matrix):
+    cells = {}
+    for row in matrix.rows if matrix else []:
+        cells.setdefault((row["direction"], row["chunk_bytes"], row["chunks"]), []).append(row)
+    worst = worst_against(cells.values(), BASELINES)
+    yield ">= 1.0x the best baseline everywhere", *judge(
+        worst, worst and worst[0] >= 1.0, worst and f"{worst[0]:.2f}x at worst ({cell_text(worst[1])})")
+    small = worst_against(bulk_cells(matrix, 0, 8192).values() if matrix else [], ("copy_loop",))
+    yield ">= 3x the copy loop for pieces of <= 8 KiB", *judge(
+        small, small and small[0] >= 3.0, small and f"{small[0]:.2f}x at worst ({cell_text(small[1])})")
 
 
 def against_baseline(matrix):
@@ -145,7 +174,7 @@ def against_baseline(matrix):
     lost, cells = [], bulk_cells(matrix, 0, 1 << 30) if matrix else {}
     for rows in cells.values():
         base = [row for row in rows if row["path"] == "warp_per_row"]
-        ours = [row for row in rows if row["path"] in ("kernel", "ring", "staged", "boxes", "batch")]
+        ours = [row for row in rows if row["path"] in OURS]
         if not base or not ours:
             continue
         if not any(row["r_median"] >= base[0]["r_median"] and row["sm_ms_per_gb"] < base[0]["sm_ms_per_gb"] for row in ours):
@@ -182,25 +211,56 @@ def ttft_targets(tables):
         judged or None, not slower, f"in {judged - len(slower)} of {judged} cases")
 
 
+def step_state(how):
+    """What a step's last line comes to: 'passed', 'failed (1)', 'stopped after 60 s', 'not measured: why'."""
+    if how is None:
+        return "not measured", ""
+    state, _, why = how.partition(": ")
+    return ("not measured", why) if state == "not measured" else ("met" if how == "passed" else "missed", how)
+
+
 def correctness_targets(folder, steps, tables):
     said = {}
     for line in steps:
         name, _, how = line.strip().partition(":")
         said[name] = how
-    for name, what in [("gpu_tests", "kernels equal their CPU twins"), ("memcheck", "memcheck"), ("racecheck", "racecheck"),
+    for name, what in [("gpu_tests_kernels", "kernels equal their CPU twins"), ("gpu_tests_graphs", "random graphs of transfers leave the right bytes"),
+                       ("gpu_tests_big", "kernels reach beyond 2^32 bytes"), ("memcheck", "memcheck"), ("racecheck", "racecheck"),
                        ("synccheck", "synccheck"), ("initcheck", "initcheck")]:
-        how = said.get(name, "not measured")
-        yield what, "met" if how == "passed" else how.partition(":")[0] if how.startswith("not measured") else "missed", how.partition(": ")[2] or how
+        yield what, *step_state(said.get(name))
     wrong = sum(row["wrong_bytes"] > 0 for row in tables["matrix"].rows) if "matrix" in tables else None
-    yield "every path leaves the right bytes", *judge(wrong, wrong == 0, f"wrong in {wrong} cells of the matrix")
+    # Exit code 1 without such a cell: it ended early, and no cell after that was checked.
+    failed = said.get("bench", "passed").startswith("failed")
+    yield "every path leaves the right bytes", *judge(
+        wrong, wrong == 0 and not failed, f"wrong in {wrong} cells of the matrix" + (f"; gpu_bench {said['bench']}" if failed else ""))
+    pages = [row["wrong_pages"] for row in tables["ttft"].rows] if "ttft" in tables else None
+    yield "every prompt finds the right bytes", *judge(pages, pages and not any(pages), pages and f"wrong in {max(pages):.0f} pages at worst")
     reports = [json.loads(path.read_text()) for path in sorted(Path(folder, "tiers").glob("*/report.json"))]
-    unequal = [name for name, how in said.items() if name.startswith("tiers-") and how != "passed"]
-    yield "verified three-tier runs, replayed to equal digests", *judge(
-        reports or unequal or None, not unequal, f"{len(reports)} runs" + (f"; failed: {' '.join(unequal)}" if unequal else ""))
+    yield "verified three-tier runs, replayed to equal digests", *runs_state(said, "tiers-")
+    yield "pages from the disk past host memory, verified", *direct_state(folder, said.get("tiers-direct"))
+    yield "calibration runs, replayed to equal digests", *runs_state(said, "calibrate-")
     if reports:
         evicted = min(sum(tier["evicted_pages"] for tier in report["tiers"]) for report in reports)
-        stopped = sum(report["prefetch"]["stopped"] for report in reports)
+        stopped = sum(report["prefetch"]["stopped"] + report["prefetch"].get("revoked_reasons", {}).get("stopped", 0) for report in reports)
         yield "those runs evict, and stop prefetches", "met" if evicted and stopped else "missed", f"at least {evicted} pages evicted, {stopped} stopped in all"
+
+
+def direct_state(folder, how):
+    state, text = step_state(how)
+    report = Path(folder, "tiers", "direct", "report.json")
+    if state != "met" or not report.exists():
+        return state, text
+    disk = json.loads(report.read_text()).get("real", {}).get("storage", {}).get("disk", {})
+    pages = disk.get("direct_pages", 0)
+    return (state, f"{pages} pages") if pages else ("not measured", "cuFile took no page of that disk")
+
+
+def runs_state(said, prefix):
+    states = {name: step_state(how)[0] for name, how in said.items() if name.startswith(prefix)}
+    judged = [name for name, state in states.items() if state != "not measured"]
+    failed = [name for name in judged if states[name] == "missed"]
+    runs = sum(not name.endswith("-replay") for name in judged)
+    return judge(judged or None, not failed, f"{runs} runs" + (f"; failed: {' '.join(failed)}" if failed else ""))
 
 
 def verdict(folder, steps):
@@ -223,8 +283,24 @@ def folder_name(gpu):
     return re.sub(r"[^a-z0-9]+", "-", gpu.partition(",")[0].lower()).strip("-")
 
 
+RUN_FILES = ("report.json", "requests.csv", "lanes.csv", "experiment.resolved.toml")
+
+
+def keep_runs(folder, target):
+    """What cost models are fitted to and judged by, in target/runs/; {name: which of the two}."""
+    kept = {}
+    for report in sorted(Path(folder, "calibrate").glob("*/report.json")):
+        name = report.parent.name
+        (target / "runs" / name).mkdir(parents=True, exist_ok=True)
+        for file in RUN_FILES:
+            if (report.parent / file).exists():
+                (target / "runs" / name / file).write_bytes((report.parent / file).read_bytes())
+        kept[name] = "held out" if name.startswith("held-out") else "fitted to"
+    return kept
+
+
 def keep(folder, to):
-    """Copies the tables; returns the folder that holds them."""
+    """Copies the tables and the calibration runs; returns the folder that holds them."""
     tables = read_tables(folder)
     if not tables:
         raise TableError(f"{folder}: no tables")
@@ -242,6 +318,7 @@ def keep(folder, to):
     provenance = {
         "machine": json.loads(machine.read_text()) if machine.exists() else {},
         "tables": {name: {"rows": len(table.rows), **table.about} for name, table in tables.items()},
+        "runs": keep_runs(folder, target),
     }
     (target / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
     return target

@@ -1,4 +1,5 @@
-# Sourced by tools/quickstart and tools/test: timed steps, and what both begin with.
+# Sourced by tools/quickstart, tools/test, tools/gpu-check and tools/gpu-figures: timed steps, and what they begin
+# with.
 # shellcheck shell=bash
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."

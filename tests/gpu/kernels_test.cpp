@@ -446,23 +446,41 @@ TEST(Kernels, AStagingBufferIsUsedAgain) {
   EXPECT_TRUE(host.as_expected());
 }
 
-// Pools of which most bytes are never touched: pages at both ends, and where 32 bits end.
-void check_far_pages(Layout layout, bool to_device, const char* name,
+// Pools of which most bytes are never touched. They are allocated once: page-locking 5 GiB takes seconds.
+struct FarPools {
+  static constexpr KvShape kShape{.layers = 2, .planes = 1, .heads = 2, .head_bytes = 2048, .page_tokens = 16};
+  static constexpr std::uint64_t kPages = (std::uint64_t{5} << 30) / kShape.page_bytes();
+
+  FarPools() {
+    if (cudaMalloc(&device, kPages * kShape.page_bytes()) != cudaSuccess) device = nullptr;
+    if (cudaHostAlloc(&host, kPages * kShape.page_bytes(), cudaHostAllocMapped) != cudaSuccess) host = nullptr;
+  }
+  FarPools(const FarPools&) = delete;
+  FarPools& operator=(const FarPools&) = delete;
+  ~FarPools() {
+    EXPECT_EQ(cudaFree(device), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(host), cudaSuccess);
+  }
+
+  void *device = nullptr, *host = nullptr;
+  std::uint64_t checks = 0;  // each with bytes of its own, so that none finds those of the one before
+};
+
+// Pages at both ends, and where 32 bits end.
+void check_far_pages(FarPools& pools, Layout layout, bool to_device, const char* name,
                      const std::function<cudaError_t(const RowTransfer&, const TransferParams&, cudaStream_t)>& move) {
   SCOPED_TRACE(std::string(name) + (to_device ? " to the device" : " to the host") + ", layout " +
                std::to_string(static_cast<int>(layout)));
-  const KvShape shape{.layers = 2, .planes = 1, .heads = 2, .head_bytes = 2048, .page_tokens = 16};
-  const std::uint64_t pages = (std::uint64_t{5} << 30) / shape.page_bytes();
-  void *device = nullptr, *host = nullptr;
-  ASSERT_CUDA(cudaMalloc(&device, pages * shape.page_bytes()));
-  ASSERT_CUDA(cudaHostAlloc(&host, pages * shape.page_bytes(), cudaHostAllocMapped));
+  const KvShape shape = FarPools::kShape;
+  const std::uint64_t pages = FarPools::kPages;
+  const std::uint64_t salt = mix(++pools.checks);
   const std::vector<std::int64_t> source = {0, static_cast<std::int64_t>(pages) - 1, 16384, 32768, 16383};
   const std::vector<std::int64_t> target = {static_cast<std::int64_t>(pages) - 2, 3, 32767, 16385, 32769};
   const OnGpu<std::int64_t> gpu_source(source), gpu_target(target);
   RowTransfer t;
   t.shape = shape;
-  t.device = static_cast<std::byte*>(device);
-  t.host = static_cast<std::byte*>(host);
+  t.device = static_cast<std::byte*>(pools.device);
+  t.host = static_cast<std::byte*>(pools.host);
   t.device_pages = t.host_pages = pages;
   t.host_layout = layout;
   t.to_device = to_device;
@@ -486,7 +504,7 @@ void check_far_pages(Layout layout, bool to_device, const char* name,
       for (at.layer = 0; at.layer < shape.layers; ++at.layer) {
         for (at.token = 0; at.token < shape.page_tokens; ++at.token) {
           for (at.head = 0; at.head < shape.heads; ++at.head) {
-            const std::uint64_t word = mix(i << 32 | at.layer << 16 | at.token << 8 | at.head);
+            const std::uint64_t word = mix(salt ^ (i << 32 | at.layer << 16 | at.token << 8 | at.head));
             for (std::size_t b = 0; b < row.size(); ++b) row[b] = static_cast<std::byte>(word >> b % 8 * 8);
             at.page = static_cast<std::uint64_t>(source[i]);
             std::byte* source_row = from + byte_offset(from_layout, shape, pages, at);
@@ -510,25 +528,26 @@ void check_far_pages(Layout layout, bool to_device, const char* name,
     wrong += found != row;
   });
   EXPECT_EQ(wrong, 0u);
-  ASSERT_CUDA(cudaFree(device));
-  ASSERT_CUDA(cudaFreeHost(host));
 }
 
 TEST(Kernels, ReachBeyondThirtyTwoBits) {
   if (!scale().big) return;  // --big
+  FarPools pools;
+  ASSERT_TRUE(pools.device != nullptr && pools.host != nullptr) << "out of memory";
   for (const Layout layout : kLayouts) {
     for (const bool to_device : {true, false}) {
       const auto launch = [](Launcher launcher) {
         return [launcher](const RowTransfer& t, const TransferParams&, cudaStream_t s) { return launcher(t, {8}, s); };
       };
-      check_far_pages(layout, to_device, "gather_scatter", launch(launch_gather_scatter));
-      check_far_pages(layout, to_device, "ring", [](const RowTransfer& t, const TransferParams&, cudaStream_t s) {
-        const cudaError_t error = launch_ring(t, {8}, s);
-        return error == cudaErrorNotSupported ? launch_gather_scatter(t, {8}, s) : error;
-      });
-      check_far_pages(layout, to_device, "warp_per_row", launch(launch_warp_per_row));
+      check_far_pages(pools, layout, to_device, "gather_scatter", launch(launch_gather_scatter));
+      check_far_pages(pools, layout, to_device, "ring",
+                      [](const RowTransfer& t, const TransferParams&, cudaStream_t s) {
+                        const cudaError_t error = launch_ring(t, {8}, s);
+                        return error == cudaErrorNotSupported ? launch_gather_scatter(t, {8}, s) : error;
+                      });
+      check_far_pages(pools, layout, to_device, "warp_per_row", launch(launch_warp_per_row));
       for (const bool in_boxes : {false, true}) {
-        check_far_pages(layout, to_device, in_boxes ? "boxes" : "pieces",
+        check_far_pages(pools, layout, to_device, in_boxes ? "boxes" : "pieces",
                         [&](const RowTransfer&, const TransferParams& params, cudaStream_t s) {
                           CopyList list;
                           in_boxes ? list.assign_boxes(params) : list.assign_pieces(params);

@@ -1,7 +1,8 @@
 """gpu_bench's and gpu_ttft's tables on the CUDA twin: whole, with right bytes, judged, kept and drawn. Their figures
 mean nothing.
 
-measured_test.py GPU_BENCH GPU_TTFT BLAS    the programs, linked with the twin; a library in cuBLAS's place
+measured_test.py GPU_BENCH GPU_TTFT BLAS CUFILE    the programs, linked with the twin; libraries in the place of cuBLAS
+                                                   and cuFile
 """
 
 import contextlib
@@ -21,12 +22,12 @@ sys.path[:0] = [str(ROOT / "notebooks")]
 import measured
 import measured_figures
 
-PROGRAM = TTFT_PROGRAM = BLAS = ""
-TTFT = """model,tokens,source,path,overlap,mode,ttft_ms,p10,p90,samples,bytes,wrong_pages
-llama,1024,recompute,-,on,-,20,19,21,5,0,0
-llama,1024,l2,boxes,on,-,5,4,6,5,1000,0
-llama,4096,l2,boxes,on,-,9,8,10,5,4000,0
-latent,1024,disk,staged,on,bounce,30,29,31,5,1000,0
+PROGRAM = TTFT_PROGRAM = BLAS = CUFILE = ""
+TTFT = """model,tokens,source,path,overlap,mode,cufile,ttft_ms,p10,p90,samples,bytes,wrong_pages
+llama,1024,recompute,-,on,-,-,20,19,21,5,0,0
+llama,1024,l2,boxes,on,-,-,5,4,6,5,1000,0
+llama,4096,l2,boxes,on,-,-,9,8,10,5,4000,0
+latent,1024,disk,staged,on,bounce,-,30,29,31,5,1000,0
 """
 
 
@@ -38,7 +39,7 @@ class Measured(unittest.TestCase):
         cls.results = Path(cls.scratch.name, "results")
         run = subprocess.run([PROGRAM, "--tiny", "--blas", BLAS, "--out", str(cls.results / "tables")], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
-        run = subprocess.run([TTFT_PROGRAM, "--tiny", "--blas", BLAS, "--out", str(cls.results / "tables"), "--disk", cls.scratch.name + "/disk"], capture_output=True, text=True)
+        run = subprocess.run([TTFT_PROGRAM, "--tiny", "--blas", BLAS, "--cufile", CUFILE, "--out", str(cls.results / "tables"), "--disk", cls.scratch.name + "/disk"], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
 
     def output(self, program, *arguments):
@@ -98,10 +99,17 @@ class Measured(unittest.TestCase):
 
     def test_a_verdict_names_each_target_and_what_was_not_measured(self):
         steps = Path(self.scratch.name, "steps.txt")
-        steps.write_text("gpu_tests:passed\nmemcheck:failed (9)\nracecheck:not measured: Device not supported\ntiers-write_back-timeout-replay:passed\n")
+        steps.write_text("gpu_tests_kernels:passed\ngpu_tests_graphs:stopped after 100 s\nmemcheck:failed (9)\nracecheck:not measured: Device not supported\ntiers-write_back-timeout:passed\ntiers-write_back-timeout-replay:passed\n"
+                         "tiers-direct:not measured: cuFile can't be loaded\ncalibrate-fit-1:passed\ncalibrate-fit-1-replay:failed (1)\n")
         code, text, errors = self.output(measured.main, "verdict", self.results, "--steps", steps)
         self.assertEqual((code, errors), (0, ""))
         self.assertRegex(text, r"kernels equal their CPU twins +met")
+        self.assertRegex(text, r"random graphs .*missed +stopped after 100 s")
+        self.assertRegex(text, r"kernels reach beyond 2\^32 bytes +not measured\n")
+        self.assertRegex(text, r"verified three-tier runs.* met +1 runs\n")
+        self.assertRegex(text, r"pages from the disk past host memory.* not measured +cuFile can't be loaded\n")
+        self.assertRegex(text, r"calibration runs.* missed +1 runs; failed: calibrate-fit-1-replay\n")
+        self.assertRegex(text, r"every prompt finds the right bytes +met +wrong in 0 pages")
         self.assertRegex(text, r"memcheck +missed +failed \(9\)")
         self.assertRegex(text, r"racecheck +not measured +Device not supported")
         self.assertRegex(text, r"every path leaves the right bytes +met")
@@ -119,12 +127,28 @@ class Measured(unittest.TestCase):
                 loads |= {("disk", "auto", mode) for mode in ("bounce", "direct")}
                 self.assertEqual(found, loads | ({("recompute", "-", "-"), ("l1", "-", "-")} if overlap == "on" else set()))
         self.assertEqual({row["wrong_pages"] for row in rows}, {0})
+        # What stands in for cuFile finds no kernel module to go by.
+        self.assertEqual({row["cufile"] for row in rows if row["mode"] == "direct"}, {"compatibility"})
+        self.assertEqual({row["cufile"] for row in rows if row["mode"] != "direct"}, {"-"})
+
+    def test_without_cufile_the_table_says_why(self):
+        out = Path(self.scratch.name, "without_cufile")
+        subprocess.run([TTFT_PROGRAM, "--tiny", "--cufile", "/no/such.so", "--out", str(out), "--disk", str(out / "disk")], check=True, capture_output=True)
+        table = measured.Table(out / "ttft.csv")
+        self.assertIn("none: cuFile can't be loaded (/no/such.so", table.about["cufile"])
+        self.assertEqual({row["cufile"] for row in table.rows if row["mode"] == "direct"}, {"none"})
+
+    def test_help_is_no_error(self):
+        for program in (PROGRAM, TTFT_PROGRAM):
+            run = subprocess.run([program, "--help"], capture_output=True, text=True)
+            self.assertEqual((run.returncode, run.stderr), (0, ""))
+            self.assertIn(" --out DIR ", run.stdout)
 
     def test_a_hit_is_judged_by_computing_the_same_prompt(self):
         folder = Path(self.scratch.name, "judged", "tables")
         folder.mkdir(parents=True)
         for slow, sentence in [("5", "met +in 1 of 1 cases"), ("21", "missed +in 0 of 1 cases")]:
-            (folder / "ttft.csv").write_text(TTFT.replace("on,-,5", f"on,-,{slow}"))
+            (folder / "ttft.csv").write_text(TTFT.replace("on,-,-,5", f"on,-,-,{slow}"))
             _, text, _ = self.output(measured.main, "verdict", folder.parent)
             self.assertRegex(text, f"a hit in host memory is faster than computing anew +{sentence}")
 
@@ -134,14 +158,42 @@ class Measured(unittest.TestCase):
 
         matrix = type("Matrix", (), {})()
         matrix.rows = [row("boxes", 32768.0, 0.97, 0), row("ring", 32768.0, 0.99, 10), row("warp_per_row", 32768.0, 0.5, 200),
-                       row("ring", 4096.0, 0.91, 10), row("batch", 4096.0, 0.1, 0), row("warp_per_row", 4096.0, 0.5, 200)]
+                       row("ring", 4096.0, 0.91, 10), row("batch", 4096.0, 0.1, 0), row("warp_per_row", 4096.0, 0.5, 200),
+                       row("copy_loop", 4096.0, 0.3, 0)]
         states = {target: state for target, state, _ in measured.rate_targets({"matrix": matrix})}
         self.assertEqual(set(states.values()), {"met"})
         matrix.rows[0]["r_median"], matrix.rows[3]["r_median"] = 0.94, 0.89
         states = [state for _, state, _ in measured.rate_targets({"matrix": matrix})]
-        self.assertEqual(states, ["missed", "missed", "met", "met"])
+        self.assertEqual(states, ["missed", "missed", "met", "met", "met", "missed"])  # 0.89 isn't three times 0.3
         matrix.rows[5]["r_median"] = 0.95
-        self.assertEqual([state for _, state, _ in measured.rate_targets({"matrix": matrix})][3], "missed")
+        states = {target: state for target, state, _ in measured.rate_targets({"matrix": matrix})}
+        self.assertEqual(states["more R per SM-ms than a warp a row"], "missed")
+        self.assertEqual(states[">= 1.0x the best baseline everywhere"], "missed")
+        matrix.rows = matrix.rows[:3]
+        states = {target: state for target, state, _ in measured.rate_targets({"matrix": matrix})}
+        self.assertEqual(states[">= 3x the copy loop for pieces of <= 8 KiB"], "not measured")
+
+    def test_prefetches_that_were_revoked_as_stopped_count_as_stopped(self):
+        folder = Path(self.scratch.name, "stopped")
+        for name, prefetch in [("a", {"stopped": 0}), ("b", {"stopped": 1, "revoked_reasons": {"miss": 5, "stopped": 2}})]:
+            (folder / "tiers" / name).mkdir(parents=True)
+            (folder / "tiers" / name / "report.json").write_text(json.dumps({"tiers": [{"evicted_pages": 4}], "prefetch": prefetch}))
+        rows = {target: (state, text) for target, state, text in measured.correctness_targets(folder, [], {})}
+        self.assertEqual(rows["those runs evict, and stop prefetches"], ("met", "at least 4 pages evicted, 3 stopped in all"))
+
+    def test_pages_past_host_memory_are_counted(self):
+        folder = Path(self.scratch.name, "direct")
+        (folder / "tiers" / "direct").mkdir(parents=True)
+        for pages, state in [(7, ("met", "7 pages")), (0, ("not measured", "cuFile took no page of that disk"))]:
+            (folder / "tiers/direct/report.json").write_text(json.dumps({"real": {"storage": {"disk": {"direct_pages": pages}}}}))
+            self.assertEqual(measured.direct_state(folder, "passed"), state)
+        self.assertEqual(measured.direct_state(folder, "failed (1)"), ("missed", "failed (1)"))
+
+    def test_wrong_pages_of_prompts_and_failed_benchmarks_are_missed_targets(self):
+        tables = {"ttft": type("Table", (), {"rows": [{"wrong_pages": 0.0}, {"wrong_pages": 3.0}]}), "matrix": type("Table", (), {"rows": [{"wrong_bytes": 0.0}]})}
+        rows = {target: (state, text) for target, state, text in measured.correctness_targets(self.results, ["bench:failed (1)"], tables)}
+        self.assertEqual(rows["every prompt finds the right bytes"], ("missed", "wrong in 3 pages at worst"))
+        self.assertEqual(rows["every path leaves the right bytes"][0], "missed")
 
     def test_tables_are_kept_by_the_gpu_but_not_the_twins(self):
         to = Path(self.scratch.name, "kept")
@@ -153,6 +205,10 @@ class Measured(unittest.TestCase):
         for path in (self.results / "tables").glob("*.csv"):
             (real / "tables" / path.name).write_text(path.read_text().replace("kvtwin CUDA twin", "NVIDIA Made Up"))
         (real / "machine.json").write_text('{"driver": "1"}')
+        for name in ("fit-1", "held-out-1"):
+            (real / "calibrate" / name).mkdir(parents=True)
+            for file in ("report.json", "requests.csv", "journal.kvj"):
+                (real / "calibrate" / name / file).write_text(name)
         packed = Path(self.scratch.name, "packed")
         packed.mkdir()
         subprocess.run(["tar", "-czf", str(packed / "tables.tar.gz"), "-C", str(real), "tables"], check=True)
@@ -165,6 +221,8 @@ class Measured(unittest.TestCase):
             provenance = json.loads((kept / "provenance.json").read_text())
             self.assertEqual(provenance["machine"], {"driver": "1"})
             self.assertEqual(sorted(provenance["tables"]), sorted(measured.TABLES))
+            self.assertEqual(provenance["runs"], {"fit-1": "fitted to", "held-out-1": "held out"} if folder == real else {})
+            self.assertEqual(sorted(path.name for path in (kept / "runs/held-out-1").iterdir()), ["report.json", "requests.csv"])
             self.assertEqual((kept / "matrix.csv").read_text(), (real / "tables/matrix.csv").read_text())
 
     def test_figures_are_drawn_and_repeat(self):
@@ -194,6 +252,6 @@ class Measured(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM, TTFT_PROGRAM, BLAS = sys.argv[1:4]
-    del sys.argv[1:4]
+    PROGRAM, TTFT_PROGRAM, BLAS, CUFILE = sys.argv[1:5]
+    del sys.argv[1:5]
     unittest.main()

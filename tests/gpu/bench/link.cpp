@@ -97,8 +97,9 @@ class NodeMemory {
     if (at_ == MAP_FAILED) return;
     constexpr int kBind = 2;  // MPOL_BIND
     const unsigned long mask = 1ul << node;
-    there_ = syscall(SYS_mbind, at_, bytes, kBind, &mask, 8 * sizeof mask, 0) == 0 &&
-             cudaHostRegister(at_, bytes, cudaHostRegisterMapped) == cudaSuccess;
+    if (syscall(SYS_mbind, at_, bytes, kBind, &mask, 8 * sizeof mask, 0) != 0) return;
+    there_ = cudaHostRegister(at_, bytes, cudaHostRegisterMapped) == cudaSuccess;
+    if (!there_) static_cast<void>(cudaGetLastError());  // else the next launch would be taken for failed
   }
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;

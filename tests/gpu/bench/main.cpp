@@ -92,6 +92,7 @@ void write_tables(Bench& bench) {
 
 int main(int argc, char** argv) {
   using namespace kvtwin::test;
+  if (asked_for_help(argc, argv)) return std::fputs(kHelp, stdout) < 0;
   Options options;
   try {
     options = options_of(argc, argv);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policy/layout.hpp"
@@ -69,6 +70,14 @@ class Event {
 
 // `later` has waited for this.
 void follow(const Stream& later, const Event& event);
+
+// --help, wherever it stands: a program prints it and is done.
+inline bool asked_for_help(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--help") return true;
+  }
+  return false;
+}
 
 // Of the host's clock.
 inline double now_seconds() {

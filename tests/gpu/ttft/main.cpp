@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <set>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "impl/device/cuda/cufile.hpp"
 #include "models/presets.hpp"
 #include "tests/gpu/bench/rig.hpp"
 #include "tests/gpu/ttft/prompts.hpp"
@@ -18,19 +20,41 @@ namespace kvtwin::test {
 namespace {
 
 constexpr const char* kHelp =
-    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--models NAME[,NAME]] [--blas FILE] [--tiny]\n"
-    "Writes DIR/ttft.csv: each model's prompts of 1,024 tokens and four times as many each time, up to N (32,768). "
-    "--disk:\n"
-    "a folder for a disk tier, which is emptied; without it, none. --tiny: two short prompts of a tiny model, to see\n"
-    "it work; with arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong "
+    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--models NAME[,NAME]] [--blas FILE] [--cufile FILE] [--tiny]\n"
+    "Writes DIR/ttft.csv: each model's prompts of 1,024 tokens, 4,096, then twice as many each time, up to N "
+    "(32,768);\n"
+    "a model's rows are written once it is done. --disk: a folder for a disk tier, which is emptied; without it, "
+    "none.\n"
+    "--blas, --cufile: their libraries, if they aren't the usual ones. --tiny: two short prompts of a tiny model, to "
+    "see\n"
+    "it work; with arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong\n"
     "arguments.\n";
 
 struct Options {
-  std::string out, disk, blas, command = "gpu_ttft";
+  std::string out, disk, blas, cufile, command = "gpu_ttft";
   Tokens most_tokens = 32768;
   std::vector<std::string> models = {"llama-3.1-8b", "deepseek-v3"};
   bool tiny = false;
 };
+
+// cuFile, or why pages from the disk go through host memory.
+struct Direct {
+  std::shared_ptr<CuFile> cufile;
+  std::string mode = "none", about;
+};
+
+Direct direct_of(const Options& options) {
+  Direct direct;
+  if (options.disk.empty()) return {nullptr, "none", "there is no disk"};
+  try {
+    direct.cufile = CuFile::load(options.cufile);
+    direct.mode = direct.cufile->mode() == CuFile::Mode::compatible ? "compatibility" : "gpudirect";
+    direct.about = direct.cufile->description();
+  } catch (const std::runtime_error& error) {
+    direct.about = error.what();
+  }
+  return direct;
+}
 
 struct Case {
   const char* source;
@@ -55,6 +79,7 @@ template <typename Measure>
 Row measured(const Options& options, const Case& kind, Tokens tokens, Bytes bytes, const Measure& measure) {
   const Repeats repeats = options.tiny ? Repeats{1, 1, 0} : Repeats{3, 9, 0.4};
   const auto once = [&] { return static_cast<double>(measure()) * 1e-6; };
+  if (once() > 1000) return {kind, tokens, spread_of({once()}), bytes};  // longer than what would disturb it
   return {kind, tokens, spread_of(repeated(repeats, once, now_seconds)), bytes};
 }
 
@@ -77,12 +102,18 @@ void measure_prompt(const Options& options, Prompts& prompts, Tokens tokens, std
   }
 }
 
-// How many pages came out wrong.
-std::uint64_t measure_model(const Options& options, const std::string& name, std::string& disk_mode,
-                            std::vector<std::pair<std::string, std::vector<Row>>>& all) {
+struct Model {
+  std::vector<Row> rows;
+  std::string disk_mode;
+  std::uint64_t wrong = 0;   // pages that came out so
+  std::uint64_t direct = 0;  // that came by cuFile
+};
+
+Model measure_model(const Options& options, const std::string& name, const Direct& direct) {
   PromptConfig config;
   config.model = model_preset(name);
   config.blas = options.blas;
+  config.cufile = direct.cufile;
   config.most_tokens = options.most_tokens;
   std::vector<Tokens> lengths;
   for (Tokens tokens = 1024; tokens <= options.most_tokens; tokens *= tokens == 1024 ? 4 : 2) lengths.push_back(tokens);
@@ -98,45 +129,53 @@ std::uint64_t measure_model(const Options& options, const std::string& name, std
     std::filesystem::create_directories(options.disk);
   }
   Prompts prompts(config);
-  disk_mode = prompts.disk_mode();
-  std::vector<Row> rows;
-  for (const Tokens tokens : lengths) measure_prompt(options, prompts, tokens, rows);
-  all.emplace_back(name, std::move(rows));
-  const std::uint64_t wrong = prompts.finish();
+  Model model;
+  model.disk_mode = prompts.disk_mode();
+  for (const Tokens tokens : lengths) measure_prompt(options, prompts, tokens, model.rows);
+  model.direct = prompts.direct_pages();
+  model.wrong = prompts.finish();
   if (!config.disk.empty()) std::filesystem::remove_all(config.disk);
-  return wrong;
+  return model;
 }
 
-bool write_table(const Options& options) {
-  std::vector<std::pair<std::string, std::vector<Row>>> all;
-  std::vector<std::uint64_t> wrong;
-  std::string disk_mode;
-  for (const std::string& name : options.models) {
-    const double begin = now_seconds();
-    wrong.push_back(measure_model(options, name, disk_mode, all));
-    std::fprintf(stderr, "gpu_ttft: %s, %.1f s\n", name.c_str(), now_seconds() - begin);
-  }
+Table table_of(const Options& options, const std::string& disk_mode, const Direct& direct) {
   std::vector<std::string> about = provenance(current_gpu(), options.command);
   about.push_back(
       "weights are random, and a layer's stand for others where they are larger than the cache; every byte of KV "
       "that a pass reads is checked in that pass; wrong_pages: of all of a model's passes");
-  about.push_back("bounce: to host memory and on; direct: past the host tier, page by page. Disk: " +
-                  (disk_mode.empty() ? "none" : disk_mode));
-  Table table(options.out + "/ttft.csv", about,
-              {"model", "tokens", "source", "path", "overlap", "mode", "ttft_ms", "p10", "p90", "samples", "bytes",
-               "wrong_pages"});
-  std::uint64_t all_wrong = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const Row& row : all[i].second) {
-      table.row({all[i].first, row.tokens, row.kind.source, row.kind.path, row.kind.overlap ? "on" : "off",
-                 row.kind.mode, row.ms.median, row.ms.p10, row.ms.p90, std::uint64_t{row.ms.count}, row.bytes,
-                 wrong[i]});
+  about.push_back(
+      "bounce: to host memory and on; direct: past the host tier, page by page; cufile: how direct ones go "
+      "(gpudirect; compatibility: cuFile takes them through host memory; none: kvtwin does)");
+  about.push_back("disk: " + (disk_mode.empty() ? "none" : disk_mode));
+  about.push_back("cufile: " + direct.mode + ": " + direct.about);
+  return Table(options.out + "/ttft.csv", about,
+               {"model", "tokens", "source", "path", "overlap", "mode", "cufile", "ttft_ms", "p10", "p90", "samples",
+                "bytes", "wrong_pages"});
+}
+
+// A model at a time: what ends early leaves the models before.
+bool write_table(const Options& options) {
+  const Direct direct = direct_of(options);
+  std::optional<Table> table;
+  std::uint64_t wrong = 0;
+  for (const std::string& name : options.models) {
+    const double begin = now_seconds();
+    const Model model = measure_model(options, name, direct);
+    if (!table) table.emplace(table_of(options, model.disk_mode, direct));
+    const std::string cufile = model.direct > 0 ? direct.mode : "none";
+    if (direct.cufile && model.direct == 0) {
+      std::fprintf(stderr, "gpu_ttft: %s: cuFile took no page of that disk\n", name.c_str());
     }
-    all_wrong += wrong[i];
+    for (const Row& row : model.rows) {
+      table->row({name, row.tokens, row.kind.source, row.kind.path, row.kind.overlap ? "on" : "off", row.kind.mode,
+                  row.kind.mode == "direct" ? cufile : "-", row.ms.median, row.ms.p10, row.ms.p90,
+                  std::uint64_t{row.ms.count}, row.bytes, model.wrong});
+    }
+    wrong += model.wrong;
+    std::fprintf(stderr, "gpu_ttft: %s, %.1f s\n", name.c_str(), now_seconds() - begin);
   }
-  if (all_wrong > 0)
-    std::fprintf(stderr, "gpu_ttft: wrong bytes in %llu pages\n", static_cast<unsigned long long>(all_wrong));
-  return all_wrong == 0;
+  if (wrong > 0) std::fprintf(stderr, "gpu_ttft: wrong bytes in %llu pages\n", static_cast<unsigned long long>(wrong));
+  return wrong == 0;
 }
 
 Options options_of(int argc, char** argv) {
@@ -158,6 +197,8 @@ Options options_of(int argc, char** argv) {
       options.disk = value;
     } else if (name == "--blas") {
       options.blas = value;
+    } else if (name == "--cufile") {
+      options.cufile = value;
     } else if (name == "--most-tokens" && std::atoll(value.c_str()) >= 1024) {
       options.most_tokens = static_cast<Tokens>(std::atoll(value.c_str())) / 64 * 64;
     } else if (name == "--models") {
@@ -178,6 +219,7 @@ Options options_of(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace kvtwin::test;
+  if (asked_for_help(argc, argv)) return std::fputs(kHelp, stdout) < 0;
   Options options;
   try {
     options = options_of(argc, argv);

@@ -12,7 +12,8 @@ namespace kvtwin::test {
 namespace {
 
 constexpr Layout kHostLayout = Layout::page_first_direct;
-constexpr Pages kBatch = 32;  // pages of one storage operation
+constexpr Pages kBatch = 32;                    // pages of one storage operation
+constexpr Bytes kDirectMost = Bytes{64} << 20;  // GPU memory for pages on their way from the disk
 constexpr PageKey kSpace{{{1, 2, 3, 4}}};
 
 CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape, Pages pages) {
@@ -22,6 +23,8 @@ CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape,
   device.device_pages = device.host_pages = pages;
   device.staging_bytes = std::max<Bytes>(device.staging_bytes, shape.page_bytes());
   device.blas_library = config.blas;
+  device.cufile = config.cufile;
+  device.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kDirectMost / shape.page_bytes(), 4, 16));
   if (config.arithmetic) device.transformer = transformer_sizes(config.model, 1);
   return device;
 }
@@ -56,7 +59,9 @@ Prompts::Prompts(const PromptConfig& config)
     store.folder = config_.disk;
     store.capacity_pages = pages_;
     store.form = device_->memory().form();
+    store.direct = device_->memory().direct();
     auto segments = std::make_unique<SegmentStore>(store);
+    segments_ = segments.get();
     disk_mode_ = segments->description();
     disk_ = std::make_unique<TierQueues>(Tier::disk, std::move(segments), device_->memory());
   }
@@ -200,6 +205,14 @@ TimeNs Prompts::from_disk(Tokens tokens, bool direct, bool overlap) {
     for (const OperationId gate : gates) wait_for(gate);
   }
   return end - begin;
+}
+
+std::uint64_t Prompts::direct_pages() const {
+  if (segments_ == nullptr) return 0;
+  for (const auto& [name, count] : segments_->counters()) {
+    if (name == "direct_pages") return count;
+  }
+  throw std::logic_error("a segment store doesn't count its direct pages");
 }
 
 std::uint64_t Prompts::finish() {

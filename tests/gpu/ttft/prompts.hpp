@@ -15,6 +15,10 @@
 #include "models/geometry.hpp"
 #include "policy/plan.hpp"
 
+namespace kvtwin {
+class SegmentStore;
+}
+
 namespace kvtwin::test {
 
 struct PromptConfig {
@@ -23,7 +27,9 @@ struct PromptConfig {
   Tokens most_tokens = 0;      // of a prompt; a multiple of page_tokens
   std::filesystem::path disk;  // folder of a disk tier; empty: none
   std::string blas;            // cuBLAS's file, if not the usual one
-  bool arithmetic = true;      // the model's products; else passes move and check KV only
+  // What pages that go from the disk into the device come by; null: through host memory, a page at a time.
+  std::shared_ptr<CuFile> cufile;
+  bool arithmetic = true;  // the model's products; else passes move and check KV only
 };
 
 class Prompts {
@@ -44,6 +50,9 @@ class Prompts {
   Bytes cached_bytes(Tokens tokens) const { return (tokens / config_.page_tokens - 1) * shape_.page_bytes(); }
   // How the disk is read, for people; empty without one.
   const std::string& disk_mode() const { return disk_mode_; }
+
+  // That have come by cuFile so far.
+  std::uint64_t direct_pages() const;
 
   // Nothing after it. Pages in which a pass or the audit at the end found a wrong byte.
   std::uint64_t finish();
@@ -67,6 +76,7 @@ class Prompts {
   RunClock clock_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<TierQueues> disk_;
+  const SegmentStore* segments_ = nullptr;  // what disk_ has
   std::string disk_mode_;
   std::uint64_t submitted_ = 0;
   std::map<OperationId, Completion> done_;
