@@ -55,6 +55,10 @@ if(KVTWIN_HAVE_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # CMake 3.25 sets a property of this library, which CUDA 13 has no more.
+  if(NOT TARGET CUDA::nvToolsExt)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
   find_package(CUDAToolkit ${cuda_least} REQUIRED)
 endif()
 
