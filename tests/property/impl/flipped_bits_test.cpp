@@ -153,14 +153,12 @@ TEST(FlippedBits, OfTheDirectWayItselfAreNeverServed) {
     for (std::uint64_t i = 0; i < kPages; ++i) work.add(StorageVerb::get, numbered_key(i));
     store.read(work);
     ASSERT_EQ(work.wrong_bytes + direct.wrong_pages, 0U) << "KVTWIN_SEED=" << seed() << ", round " << round;
-    ASSERT_EQ(counter(store, "corrupt_pages"), flips);
-    for (std::uint64_t i = 0; i < kPages; ++i) {
-      ASSERT_TRUE(work.cause(i) == Cause::none || work.cause(i) == Cause::corrupt) << name_of(work.cause(i));
-    }
+    ASSERT_EQ(counter(store, "corrupt_pages"), 0U) << "the disk is blamed";
+    for (std::uint64_t i = 0; i < kPages; ++i) ASSERT_EQ(work.cause(i), Cause::none) << name_of(work.cause(i));
   }
-  for (const char* kind : {"direct_pages", "direct_refused", "direct_errors", "corrupt_pages"}) {
-    EXPECT_GT(counter(store, kind), 0U) << kind;
-  }
+  EXPECT_GT(flips, 0U);
+  EXPECT_GE(counter(store, "direct_errors"), flips);
+  for (const char* kind : {"direct_pages", "direct_refused"}) EXPECT_GT(counter(store, kind), 0U) << kind;
   store.check_invariants();
 }
 
