@@ -153,6 +153,7 @@ Happened serve_all(Faults faults) {
       ADD_FAILURE() << broken.what();
     }
   }
+  if (!shows_all()) return happened;
   for (const DecisionKind kind :
        {DecisionKind::admit, DecisionKind::reject, DecisionKind::prefill, DecisionKind::load_back, DecisionKind::backup,
         DecisionKind::evict_device, DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish,
@@ -173,6 +174,7 @@ TEST(RealEngine, KeepsTheContractAndReadsNoWrongByte) { serve_all(Faults::none);
 // old page, or the new one, is found out.
 TEST(RealEngine, ReadsNoWrongByteWhenTransfersFailAndBurstsAreCut) {
   const Happened happened = serve_all(Faults::some);
+  if (!shows_all()) return;
   for (std::size_t kind = 0; kind < happened.faults.size(); ++kind) {
     EXPECT_GT(happened.faults[kind], 0U) << "fault " << kind << " of counts_of()";
   }

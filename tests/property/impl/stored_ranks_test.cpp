@@ -313,6 +313,7 @@ Happened serve_all(bool faults) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     serve_on_ranks(seed, faults, happened);
   }
+  if (!shows_all()) return happened;
   expect_happened(happened, {DecisionKind::load_back, DecisionKind::backup, DecisionKind::evict_device,
                              DecisionKind::evict_host, DecisionKind::retract, DecisionKind::finish, DecisionKind::store,
                              DecisionKind::evict_storage, DecisionKind::prefetch, DecisionKind::commit});
@@ -325,6 +326,7 @@ TEST(StoredRanks, DecideAlikeThoughSomeAreSlower) { serve_all(false); }
 
 TEST(StoredRanks, DecideAlikeThoughOnesBackEndsFail) {
   const Happened happened = serve_all(true);
+  if (!shows_all()) return;
   for (std::size_t i = 0; i < kStoreFaults; ++i) EXPECT_GT(happened.faults[i], 0U) << kFaultNames[i];
 }
 
