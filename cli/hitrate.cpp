@@ -87,10 +87,10 @@ void print_json(const HitRate& r) {
 }
 
 void print_table(const std::vector<HitRate>& results) {
-  std::printf("%-10s %12s %12s %12s %12s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits", "blocks",
+  std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits", "blocks",
               "tokens", "cost");
   for (const HitRate& r : results) {
-    std::printf("%-10s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
+    std::printf("%-13s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
                 static_cast<unsigned long long>(r.capacity_blocks),
                 static_cast<unsigned long long>(r.host_capacity_blocks),
                 static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),

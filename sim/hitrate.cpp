@@ -2,20 +2,24 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
 #include "policy/radix_tree.hpp"
+#include "sim/bound_cost.hpp"
 #include "sim/bound_opt.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr std::uint64_t kCostDepth = 53'000;  // tokens of depth that double a token's cost
+
+constexpr std::string_view kBounds[] = {"opt", "opt-no-bypass", "opt-bit", "opt-cost", "opt-cost-plan", "infinite"};
 
 struct BlockHits {
   Pages device = 0, host = 0;
@@ -160,6 +164,18 @@ class ExclusiveReplay final : public Replay {
   std::vector<SlotId> released_;
 };
 
+// Of a prompt's first `tokens` tokens, in 1/53,000 of a token at depth 0 or in ns: sums stay exact.
+unsigned __int128 prefill_cost(const HitRateConfig& config, Tokens tokens) {
+  using Wide = unsigned __int128;
+  if (tokens == 0) return 0;
+  if (config.cost == nullptr) return Wide{tokens} * kCostDepth + Wide{tokens} * (tokens - 1) / 2;
+  ForwardShape shape;
+  shape.prefill_tokens = tokens;
+  shape.prefill_pairs = tokens * (tokens + 1) / 2;
+  shape.prefill_sequences = 1;
+  return static_cast<Wide>(config.cost->forward_ns(shape, 1));
+}
+
 // Adds up one (eviction, capacity)'s result.
 class Tally {
  public:
@@ -181,6 +197,9 @@ class Tally {
     total_ += cost(tokens);
   }
 
+  // A bound that knows more of what is saved than the hits tell.
+  void replace_saved(std::uint64_t saved) { saved_ = saved; }
+
   HitRate result() {
     sum_.hit_blocks = sum_.device_hit_blocks + sum_.host_hit_blocks;
     sum_.block_hit_ratio = ratio(sum_.hit_blocks, sum_.lookup_blocks);
@@ -194,16 +213,7 @@ class Tally {
  private:
   using Wide = unsigned __int128;
 
-  // Of a prompt's first `tokens` tokens, in 1/53,000 of a token at depth 0 or in ns: sums stay exact.
-  Wide cost(Tokens tokens) const {
-    if (tokens == 0) return 0;
-    if (config_.cost == nullptr) return Wide{tokens} * kCostDepth + Wide{tokens} * (tokens - 1) / 2;
-    ForwardShape shape;
-    shape.prefill_tokens = tokens;
-    shape.prefill_pairs = tokens * (tokens + 1) / 2;
-    shape.prefill_sequences = 1;
-    return static_cast<Wide>(config_.cost->forward_ns(shape, 1));
-  }
+  Wide cost(Tokens tokens) const { return prefill_cost(config_, tokens); }
   static double ratio(std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
   }
@@ -233,16 +243,18 @@ void check(const HitRateConfig& config) {
       for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
       throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");
     }
-    if (eviction == "opt" && config.exclusive) {
-      throw HitRateError("eviction \"opt\" knows no exclusive tiers; ask for the sum of both capacities instead.");
+    if (eviction.starts_with("opt") && config.exclusive) {
+      throw HitRateError("eviction \"" + eviction +
+                         "\" knows no exclusive tiers; ask for the sum of both capacities instead.");
+    }
+    if (eviction.starts_with("opt-cost") && config.host_capacity > 0) {
+      throw HitRateError("eviction \"" + eviction + "\" knows one tier; ask for the larger capacity alone instead.");
     }
   }
   if (config.exclusive && config.host_capacity == 0) {
     throw HitRateError("exclusive needs a host capacity above 0.");
   }
 }
-
-BlockHits best_of(std::uint32_t device, std::uint32_t host) { return {device, host > device ? host - device : 0}; }
 
 // What the bounds remember of the stream.
 struct History {
@@ -257,30 +269,60 @@ struct History {
   }
 };
 
-void replay_bounds(History& history, const HitRateConfig& config, std::span<const std::string> evictions,
-                   std::vector<Run>& runs) {
-  std::optional<OptBound> opt;
-  std::vector<std::uint32_t> host;
-  if (std::find(evictions.begin(), evictions.end(), "opt") != evictions.end()) {
-    opt.emplace(std::move(history.log));
-    if (config.host_capacity > 0) host = opt->hits(config.host_capacity);
-  }
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].replay != nullptr) continue;
-    const bool infinite = evictions[i / config.capacities.size()] == "infinite";
-    const auto hits = infinite ? history.known : opt->hits(config.capacities[i % config.capacities.size()]);
-    for (std::size_t r = 0; r < hits.size(); ++r) {
-      runs[i].tally.add(history.blocks[r], history.tokens[r], best_of(hits[r], infinite || host.empty() ? 0 : host[r]));
+// The bounds' lines, once the whole stream is known.
+class Bounds {
+ public:
+  Bounds(const HitRateConfig& config, History& history)
+      : config_(config), history_(history), future_(std::move(history.log)) {}
+
+  void fill(std::string_view bound, Pages capacity, Tally& tally) {
+    if (bound == "opt-cost" || bound == "opt-cost-plan") {
+      const CostBound& cost = cost_bound(capacity);
+      add(tally, bound == "opt-cost" ? cost.kept : cost.plan_hits, {});
+      if (bound == "opt-cost") tally.replace_saved(cost.saved);
+    } else if (bound == "infinite") {
+      add(tally, history_.known, {});
+    } else {
+      auto* hits = opt_hits;
+      if (bound == "opt-no-bypass") hits = opt_no_bypass_hits;
+      if (bound == "opt-bit") hits = opt_bit_hits;
+      add(tally, hits(future_, capacity),
+          config_.host_capacity == 0 ? std::vector<std::uint32_t>{} : hits(future_, config_.host_capacity));
     }
   }
-}
+
+ private:
+  // `device` and `host`: prefixes of each request; an empty `host` is none.
+  void add(Tally& tally, const std::vector<std::uint32_t>& device, const std::vector<std::uint32_t>& host) const {
+    for (std::size_t r = 0; r < device.size(); ++r) {
+      const Pages more = host.empty() || host[r] <= device[r] ? 0 : host[r] - device[r];
+      tally.add(history_.blocks[r], history_.tokens[r], {device[r], more});
+    }
+  }
+
+  const CostBound& cost_bound(Pages capacity) {
+    const auto [at, fresh] = cost_bounds_.try_emplace(capacity);
+    if (fresh) {
+      at->second = opt_cost(future_, capacity, [&](std::size_t r, std::uint32_t blocks) {
+        return static_cast<std::uint64_t>(
+            prefill_cost(config_, std::min(history_.tokens[r], blocks * config_.block_tokens)));
+      });
+    }
+    return at->second;
+  }
+
+  const HitRateConfig& config_;
+  const History& history_;
+  Future future_;
+  std::map<Pages, CostBound> cost_bounds_;  // by capacity; two lines are made of each
+};
 
 }  // namespace
 
 std::vector<std::string_view> hit_rate_evictions() {
   const auto names = eviction_names();
   std::vector<std::string_view> all(names.begin(), names.end());
-  all.insert(all.end(), {"opt", "infinite"});
+  all.insert(all.end(), std::begin(kBounds), std::end(kBounds));
   return all;
 }
 
@@ -289,7 +331,7 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
   std::vector<Run> runs;
   bool bounds = false;
   for (const std::string& eviction : config.evictions) {
-    const bool is_bound = eviction == "opt" || eviction == "infinite";
+    const bool is_bound = std::ranges::find(kBounds, eviction) != std::end(kBounds);
     bounds = bounds || is_bound;
     for (const Pages capacity : config.capacities) {
       runs.push_back({Tally(config, eviction, capacity), is_bound ? nullptr : make_replay(eviction, capacity, config)});
@@ -309,9 +351,16 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
       run.tally.add(arrival->keys.size(), arrival->prompt_tokens, run.replay->serve(*arrival));
     }
   }
-  if (bounds) replay_bounds(history, config, config.evictions, runs);
+  std::optional<Bounds> known;
+  if (bounds) known.emplace(config, history);
   std::vector<HitRate> results;
-  for (Run& run : runs) results.push_back(run.tally.result());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].replay == nullptr) {
+      const std::size_t per_eviction = config.capacities.size();
+      known->fill(config.evictions[i / per_eviction], config.capacities[i % per_eviction], runs[i].tally);
+    }
+    results.push_back(runs[i].tally.result());
+  }
   return results;
 }
 

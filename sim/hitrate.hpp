@@ -11,7 +11,7 @@
 // the device can't take (all of it is on the request's path) stays where it is.
 //
 // Memory: an index per (eviction, capacity), about 40 bytes a block it holds (exclusive: up to 400), and the bounds'
-// log where one is asked for.
+// log where one is asked for (opt-cost: and some 200 bytes a request and 100 a run of blocks used again together).
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,16 @@ struct HitRate {
   double saved_cost = 0.0, total_cost = 0.0;
 };
 
-// The policies' names, then the bounds: "opt" (hit-optimal; refuses exclusive, where the sum of the capacities says it
-// all) and "infinite" (nothing is ever evicted, whatever the capacities; all hits count as the device's).
+// The policies' names, then what knows the future (sim/bound_opt.hpp, sim/bound_cost.hpp):
+//   opt            nothing hits more blocks, whether it inserts what it serves or not
+//   opt-no-bypass  nothing hits more blocks that inserts all it serves, as every replay here does
+//   opt-bit        LRU that knows which blocks are used again; no bound
+//   opt-cost       nothing has a higher saved_cost. Its hits are the blocks it counts for that, no prefixes
+//   opt-cost-plan  hits of a cache with bypass that is led by opt-cost: the best saved_cost lies between the two
+//   infinite       nothing is ever evicted, whatever the capacities; all hits count as the device's
+// All but the last refuse exclusive tiers, for which the sum of the capacities says it all, and opt-cost and its plan
+// any host: an inclusive one's bound is that of the larger tier. The others' hits on the host are, of each request,
+// what the host alone would hit beyond the device alone.
 std::vector<std::string_view> hit_rate_evictions();
 
 // One result for each eviction and capacity, evictions outermost. Reads `source` once; its arrivals hold a key for

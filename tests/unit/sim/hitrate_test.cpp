@@ -132,7 +132,10 @@ TEST(HitRate, RefusesWhatItDoesNotKnow) {
   for (const char* part : {"\"clock\"", "lru", "fifo", "opt", "infinite"}) {
     EXPECT_NE(unknown.find(part), std::string::npos) << unknown;
   }
-  EXPECT_NE(message(config_of({"opt"}, {1}, 2, true)), "");
+  for (const char* bound : {"opt", "opt-no-bypass", "opt-bit", "opt-cost", "opt-cost-plan"}) {
+    EXPECT_NE(message(config_of({bound}, {1}, 2, true)).find("sum"), std::string::npos) << bound;
+    EXPECT_EQ(message(config_of({bound}, {1}, 2)).empty(), !std::string_view(bound).starts_with("opt-cost")) << bound;
+  }
   EXPECT_NE(message(config_of({"lru"}, {1}, 0, true)), "");
   EXPECT_EQ(message(config_of({"lru"}, {1}, 2, true)), "");
   EXPECT_TRUE(replay_hit_rates(source, config_of({}, {1})).empty());
@@ -150,6 +153,19 @@ TEST(HitRate, BundledTrace) {
   EXPECT_EQ(hits.at({"infinite", 1'000}), 101'673U);
 }
 
+TEST(HitRate, BoundsLieInOrder) {
+  const auto rates =
+      replay(test::bundled_trace(),
+             config_of({"lru", "opt-bit", "opt-no-bypass", "opt", "opt-cost-plan", "opt-cost", "infinite"}, {5'000}));
+  for (std::size_t i = 1; i < rates.size(); ++i) {
+    EXPECT_LT(rates[i - 1].saved_cost, rates[i].saved_cost) << rates[i].eviction;
+    if (i < 4 || i == 6) {
+      EXPECT_LT(rates[i - 1].hit_blocks, rates[i].hit_blocks) << rates[i].eviction;
+    }
+  }
+  EXPECT_LT(rates[5].saved_cost, rates[4].saved_cost * 1.01) << "the plan shows that the bound is close";
+}
+
 double rounded(std::uint64_t hits, std::uint64_t lookups) {
   const double ratio = static_cast<double>(hits) / static_cast<double>(lookups);
   return static_cast<double>(static_cast<int>(ratio * 1e4 + 0.5)) / 1e4;
@@ -158,8 +174,8 @@ double rounded(std::uint64_t hits, std::uint64_t lookups) {
 TEST(HitRate, ConversationTraceAsPublished) {
   const auto path = test::conversation_trace();
   if (!path) GTEST_SKIP() << "the public trace is not here; BundledTrace checked the bundled one";
-  const auto rates =
-      replay(*path, config_of({"lru", "opt", "infinite"}, {1'000, 2'000, 5'000, 10'000, 50'000, 100'000}));
+  const std::vector<Pages> capacities{1'000, 2'000, 3'000, 5'000, 10'000, 50'000, 100'000};
+  const auto rates = replay(*path, config_of({"lru", "opt", "opt-bit", "infinite"}, capacities));
   EXPECT_EQ(rates.front().requests, 12'031U);
   EXPECT_EQ(rates.front().lookup_blocks, 288'500U);
   const auto hits = hits_of(rates);
@@ -184,6 +200,14 @@ TEST(HitRate, ConversationTraceAsPublished) {
   EXPECT_EQ(ratio("opt", 2'000), 0.2550);
   EXPECT_EQ(ratio("opt", 5'000), 0.3412);
   EXPECT_EQ(ratio("opt", 10'000), 0.3664);
+  // What knowing the bit closes of the gap between the two.
+  const auto closed = [&](Pages capacity) {
+    const std::uint64_t lru = hits.at({"lru", capacity}), gap = hits.at({"opt", capacity}) - lru;
+    return (100 * (hits.at({"opt-bit", capacity}) - lru) + gap / 2) / gap;
+  };
+  EXPECT_EQ(closed(3'000), 63U);
+  EXPECT_EQ(closed(5'000), 81U);
+  EXPECT_EQ(closed(10'000), 100U);
 }
 
 TEST(HitRate, AgenticTraceAsPublished) {
