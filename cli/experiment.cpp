@@ -146,6 +146,8 @@ const std::vector<Key>& table() {
       {"scheduler.max_waiting", integer_value(0), 0, kMost, "requests that wait; more are rejected; 0 = no limit"},
       {"scheduler.chunk_tokens", integer_value(8192), 1, 1e9, "prefill tokens of one pass"},
       {"scheduler.burst_steps", integer_value(64), 1, 1e6, "decode steps submitted at once"},
+      {"report.bounds", false, 0, 0,
+       "reckon what could have been hit at best, and by LRU, in one cache of all tiers; 80 bytes of memory a page"},
       {"sim.world", text_value("simgrid"), 0, 0, "simgrid (links are shared) or events (they are not)"},
       {"real.device", text_value("auto"), 0, 0,
        "host (host memory stands in for the GPU), cuda, or auto: cuda where there is a GPU, else host"},

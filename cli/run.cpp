@@ -48,6 +48,11 @@ void refuse_what_cannot_run(const Experiment& experiment, const Setup& setup) {
     throw InputError(experiment.where("cluster.engines") +
                      ": one engine is served for real so far; set it to 1, or take kvtwin simulate");
   }
+  if (experiment.flag("report.bounds") && setup.has_storage()) {
+    throw InputError(experiment.where("report.bounds") +
+                     ": a real storage tier may hold pages from before the run, which no bound knows of; set it to "
+                     "false, or take kvtwin simulate");
+  }
   if (experiment.number("sim.straggler_factor") != 1) {
     throw InputError(experiment.where("sim.straggler_factor") +
                      ": slows a rank of a simulation; take real.slow_factor, or kvtwin simulate");

@@ -41,6 +41,21 @@ double busy_p99(const LaneUse& lane) {
   return static_cast<double>(windows[index]) / static_cast<double>(lane.window_ns);
 }
 
+// Of what LRU leaves to be had, how much the run did; null where it leaves nothing.
+Json gap_closed(const RunFacts::BoundFacts& bounds, const Metrics& m) {
+  if (bounds.opt == bounds.lru) return nullptr;
+  const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
+  const auto beyond_lru = [&](Tokens tokens) {
+    return static_cast<double>(static_cast<std::int64_t>(tokens - bounds.lru));
+  };
+  return beyond_lru(hits) / beyond_lru(bounds.opt);
+}
+
+Json bounds_json(const RunFacts::BoundFacts& bounds, const Metrics& m) {
+  return {
+      {"eviction_opt_hit_tokens", bounds.opt}, {"lru_hit_tokens", bounds.lru}, {"gap_closed", gap_closed(bounds, m)}};
+}
+
 Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
   Json list = Json::array();
   for (const LaneUse& lane : lanes) {
@@ -224,6 +239,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
+  if (facts.bounds) report["bounds"] = bounds_json(*facts.bounds, m);
   if (facts.real) report["real"] = real_json(*facts.real);
   report["decisions"] = mark_json(decisions);
   for (const RunFacts::RankFacts& rank : facts.ranks) {

@@ -53,6 +53,10 @@ struct RunFacts {
   struct RankFacts {
     std::uint64_t digest = 0, reductions = 0;
   };
+  struct BoundFacts {
+    Tokens opt = 0, lru = 0;  // that could have been hit (cli/hit_bounds.hpp)
+  };
+  std::optional<BoundFacts> bounds;
   std::vector<RankFacts> ranks;       // that are policies of their own
   std::vector<DecisionMark> engines;  // if there are several
 };

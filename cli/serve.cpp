@@ -12,6 +12,7 @@
 #include "cli/cluster.hpp"
 #include "cli/environment.hpp"
 #include "cli/error.hpp"
+#include "cli/hit_bounds.hpp"
 #include "cli/journal_file.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
@@ -115,6 +116,13 @@ std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setu
     }
   }
   return uses;
+}
+
+void add_bounds(HitBounds& bounds, RunFacts& facts) {
+  Pages capacity = 0;
+  for (const RunFacts::TierFacts& tier : facts.tiers) capacity += tier.capacity;
+  const auto [opt, lru] = bounds.hit_tokens(capacity);
+  facts.bounds = RunFacts::BoundFacts{opt, lru};
 }
 
 // Each rank's digest and its GPU's lanes, on rank 0. WorkError there when they decided differently.
@@ -228,10 +236,15 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   if (arguments.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   Metrics metrics(rows);
+  std::optional<HitBounds> bounds;
+  if (experiment.flag("report.bounds") && leads) bounds.emplace(source, setup.engine.shape.page_tokens);
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.
-    if ((seat == 0 && leads) || !setup.world.instances) watches[seat].observer = &metrics;
+    if ((seat == 0 && leads) || !setup.world.instances) {
+      watches[seat].observer = &metrics;
+      if (bounds) watches[seat].decisions = &*bounds;
+    }
     if (arguments.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
   }
@@ -240,7 +253,8 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
     if (leads) world.set_progress(&Progress::tick, &progress);
-    const auto run = [&] { cluster.run(source); };
+    InputSource& requests = bounds ? static_cast<InputSource&>(*bounds) : source;
+    const auto run = [&] { cluster.run(requests); };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
   }
@@ -253,6 +267,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return;
+  if (bounds) add_bounds(*bounds, facts);
   const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
   if (timeline) timeline->finish();
   if (folder) {

@@ -177,6 +177,10 @@ Json figures_of(const Json& report, const Cell& cell) {
   for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote", "recomputed_after_stop", "miss"}) {
     row[name] = tokens.at(name);
   }
+  const Json bounds = report.value("bounds", Json::object());  // with report.bounds only; a column in any case
+  row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
+  row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
+  row["gap_closed"] = bounds.value("gap_closed", Json());
   const Json& prefetch = report.at("prefetch");
   for (const char* name : {"issued", "completed", "stopped", "revoked"}) {
     row[std::string("prefetch_") + name] = prefetch.at(name);

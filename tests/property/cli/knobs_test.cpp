@@ -128,6 +128,7 @@ class Knobs : public testing::Test {
         {"cache.prefetch_retry_steps", "0", "1", crowded},
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},
         {"cache.storage_batch_pages", "2", "128", slow_disk},
+        {"report.bounds", "false", "true", {}},
         {"sim.storage_stall_share", "0", "0.5", stored},
         {"sim.storage_stall_factor", "2", "50", stored + Settings{"sim.storage_stall_share=0.5"}},
         {"workload.generate.prompt_tokens", "2048", "4096", returning},

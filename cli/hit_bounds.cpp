@@ -1,0 +1,46 @@
+#include "cli/hit_bounds.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "policy/check.hpp"
+
+namespace kvtwin {
+
+bool HitBounds::next(Input& input) {
+  if (!source_.next(input)) return false;
+  const auto* const arrival = std::get_if<Arrival>(&input.what);
+  if (arrival == nullptr) return true;
+  KV_CHECK(arrival->request == prompts_.size(), "arrivals are numbered from 0");
+  Prompt prompt;
+  const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), arrival->prompt_tokens / page_tokens_));
+  if (!pages.empty()) {
+    prompt.has_pages = true;
+    prompt.logged = static_cast<std::uint32_t>(log_.requests());
+    prompt.countable =
+        static_cast<std::uint32_t>(std::min<Pages>(pages.size(), (arrival->prompt_tokens - 1) / page_tokens_));
+    log_.add(pages);
+  }
+  prompts_.push_back(prompt);
+  return true;
+}
+
+void HitBounds::decided(const Decision& decision) {
+  if (decision.kind != DecisionKind::admit) return;
+  Prompt& prompt = prompts_[decision.request];
+  // After a retraction it is at work again, and what it finds then is no hit in the report.
+  if (prompt.has_pages) turns_.push_back({prompt.logged, prompt.admitted ? 0 : prompt.countable});
+  prompt.admitted = true;
+}
+
+HitBounds::HitTokens HitBounds::hit_tokens(Pages capacity) {
+  const Future future(std::move(log_), turns_);
+  const auto tokens = [&](const std::vector<std::uint32_t>& hits) {
+    return std::accumulate(hits.begin(), hits.end(), Tokens{0}) * page_tokens_;
+  };
+  return {tokens(opt_hits(future, capacity)), tokens(lru_hits(future, capacity))};
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,110 @@
+// report.bounds: no run hits more than the bound says, whatever its settings, and one with room for all hits just that.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "policy/eviction.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+const Settings kBounds{"report.bounds=true"};
+
+std::uint64_t hits_of(const Simulated& run) {
+  return run.tokens("hit_device") + run.tokens("hit_host") + run.tokens("hit_disk") + run.tokens("hit_remote");
+}
+
+std::uint64_t bound_of(const Simulated& run, const char* key) {
+  return run.report.at("bounds").at(key).get<std::uint64_t>();
+}
+
+void expect_bounded(const Simulated& run, const std::string& what) {
+  const std::uint64_t opt = bound_of(run, "eviction_opt_hit_tokens"), lru = bound_of(run, "lru_hit_tokens");
+  EXPECT_LE(hits_of(run), opt) << what;
+  EXPECT_LE(lru, opt) << what;
+  EXPECT_GT(opt, 0U) << what;
+  if (opt == lru) {
+    EXPECT_TRUE(run.report.at("bounds").at("gap_closed").is_null()) << what;
+  } else {
+    const double gap = static_cast<double>(opt - lru);
+    const double beyond = static_cast<double>(hits_of(run)) - static_cast<double>(lru);
+    EXPECT_EQ(run.report.at("bounds").at("gap_closed").get<double>(), beyond / gap) << what;
+  }
+}
+
+TEST(ReportBounds, NoRunHitsMore) {
+  const Settings one_tier{"tiers.device.tokens=20032"}, two = one_tier + Settings{"tiers.host.tokens=30016"};
+  const Settings disk = two + Settings{"tiers.disk.tokens=60032"};
+  std::vector<Settings> machines{
+      one_tier,
+      two,
+      two + Settings{"cache.write_policy=write_back"},
+      two + Settings{"cache.evict_unit=node"},
+      two + Settings{"scheduler.order=longest_prefix"},
+      two + Settings{"scheduler.chunk_tokens=512"},
+      two + Settings{"cache.output=false"},
+      two + Settings{"parallel.tp=2", "parallel.rank_model=instances"},
+      two + Settings{"cluster.engines=2"},
+      disk,
+      disk + Settings{"cache.prefetch_min_tokens=64", "cache.prefetch_policy=wait_complete"},
+      disk + Settings{"cluster.engines=2", "cluster.route=prefix_affinity", "tiers.remote.tokens=40000"},
+  };
+  for (const std::string_view eviction : eviction_names()) {
+    machines.push_back(two + Settings{"cache.eviction=" + std::string(eviction)});
+  }
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const Folder folder;
+    const Settings trace = conversations({.requests = 250, .gap_ms = 60}, seed).save(folder);
+    for (const Settings& machine : machines) {
+      std::string what = "seed " + std::to_string(seed);
+      for (const std::string& setting : machine) what += ", " + setting;
+      expect_bounded(simulate(trace + machine + kBounds), what);
+    }
+  }
+}
+
+// Long answers on a small device: requests are retracted, and are at work a second time.
+TEST(ReportBounds, RetractedRequestsAreNoExcuse) {
+  std::uint64_t retractions = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const Folder folder;
+    const Settings trace = conversations({.requests = 150, .output = 800, .gap_ms = 20}, seed).save(folder);
+    const Simulated run = simulate(trace + Settings{"tiers.device.tokens=12032", "tiers.host.tokens=16000"} + kBounds);
+    retractions += run.requests("retractions");
+    expect_bounded(run, "seed " + std::to_string(seed));
+  }
+  EXPECT_GT(retractions, 20U);
+}
+
+TEST(ReportBounds, WithRoomForAllEverythingIsHit) {
+  const Folder folder;
+  const Settings trace = conversations({.requests = 200, .least_gap_ms = 10'000}, 1).save(folder);
+  const Simulated run = simulate(trace + Settings{"tiers.device.tokens=2000000"} + kBounds);
+  EXPECT_EQ(hits_of(run), bound_of(run, "eviction_opt_hit_tokens"));
+  EXPECT_EQ(hits_of(run), bound_of(run, "lru_hit_tokens"));
+  expect_bounded(run, "room for all");
+}
+
+// One after another: A, B, A, with room for one and a page. A last page is not hit whole: a token is computed.
+TEST(ReportBounds, ByHand) {
+  const Folder folder;
+  TraceText trace(64);
+  trace.request(0, 1, ids(0, 10));
+  trace.request(60'000, 1, ids(100, 10));
+  trace.request(120'000, 1, ids(0, 10));
+  const Simulated run = simulate(trace.save(folder) + Settings{"tiers.device.tokens=768"} + kBounds);
+  EXPECT_EQ(bound_of(run, "eviction_opt_hit_tokens"), 9 * 64U);
+  EXPECT_EQ(bound_of(run, "lru_hit_tokens"), 2 * 64U) << "12 pages: B's 10 and two of A's";
+  expect_bounded(run, "by hand");
+}
+
+TEST(ReportBounds, OffUnlessAskedFor) {
+  const Folder folder;
+  const Settings trace = conversations({.requests = 30}, 1).save(folder);
+  EXPECT_FALSE(simulate(trace).report.contains("bounds"));
+}
+
+}  // namespace
+}  // namespace kvtwin::test
