@@ -1,10 +1,16 @@
-// kvtwin presets: models, machines and policies known by name, each number with its source.
+// kvtwin presets: models, machines and policies known by name, each number with its source; and a machine's file with
+// the planner's limits that were measured.
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/error.hpp"
 #include "models/geometry.hpp"
+#include "models/hardware.hpp"
+#include "models/path_matrix.hpp"
 #include "models/presets.hpp"
 #include "policy/eviction.hpp"
 
@@ -46,14 +52,89 @@ void print_text() {
   std::printf("; in hitrate also: opt infinite\n");
 }
 
+std::string read_matrix(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    throw InputError(path + ": can't be read, or is empty; give the path of a matrix.csv that gpu_bench wrote");
+  }
+  return text.str();
+}
+
+// What a table's head says, e.g. of its date: "# date: ...". Empty if nothing.
+std::string remark(const std::string& csv, const std::string& key) {
+  const std::string begin = "# " + key + ": ";
+  const std::size_t at = csv.starts_with(begin) ? 0 : csv.find("\n" + begin);
+  if (at == std::string::npos) return "";
+  const std::size_t from = at + begin.size() + (at == 0 ? 0 : 1);
+  return csv.substr(from, csv.find_first_of("\r\n", from) - from);
+}
+
+// A hardware file: the preset's numbers, one a line, and in the place of the planner's limits those that the matrix
+// tells.
+std::string hardware_text(const std::string& preset, const std::string& matrix_file) {
+  const std::string csv = read_matrix(matrix_file);
+  const MeasuredLimits limits = limits_from(parse_path_matrix(csv, matrix_file));
+  if (!limits.any()) {
+    throw ModelError(matrix_file + ": tells no limit; it must have rows of the paths batch, boxes or kernel");
+  }
+  nlohmann::ordered_json file = nlohmann::ordered_json::parse(hardware_preset_text(preset));
+  file["description"] = file.at("description").get<std::string>() + "; limits from " + matrix_file;
+  const std::string gpu = remark(csv, "gpu");
+  const auto set = [&](const char* key, const auto& value, const char* unit) {
+    if (!value) return;
+    file["numbers"][key] = {{"value", *value},
+                            {"unit", unit},
+                            {"source", "measured: " + matrix_file + (gpu.empty() ? "" : " (" + gpu + ")")},
+                            {"date", remark(csv, "date").substr(0, 10)}};
+  };
+  set("copy_engine_min_h2d", limits.copy_engine_min_h2d, "B");
+  set("copy_engine_min_d2h", limits.copy_engine_min_d2h, "B");
+  set("box_min", limits.box_min, "B");
+  set("kernel_min_pieces", limits.kernel_min_pieces, "count");
+  const auto line = [](const nlohmann::ordered_json& json) {  // file names may hold any bytes
+    return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  std::string text = "{\n  \"description\": " + line(file["description"]) + ",\n  \"numbers\": {";
+  const char* between = "\n";
+  for (const auto& [key, number] : file["numbers"].items()) {
+    text += between + ("    \"" + key + "\": ") + line(number);
+    between = ",\n";
+  }
+  text += "\n  }\n}\n";
+  parse_hardware(text, matrix_file);  // a limit may be more than a machine's file may say
+  return text;
+}
+
 }  // namespace
 
 void add_presets(CLI::App& program) {
   static bool json = false;
+  static std::string matrix, hardware = "h200-pcie5";
   CLI::App* command = program.add_subcommand("presets", "List models, hardware and policies known by name");
-  command->footer("Example: kvtwin presets --json");
-  command->add_flag("--json", json, "Machine-readable");
-  command->callback([] { json ? print_json() : print_text(); });
+  command->footer(
+      "Example: kvtwin presets --json\n"
+      "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"
+      "         kvtwin simulate experiments/quickstart.toml --set hardware.file=machine.json");
+  CLI::Option* as_json = command->add_flag("--json", json, "Machine-readable");
+  CLI::Option* limits =
+      command
+          ->add_option("--limits", matrix,
+                       "Print a hardware file instead: the planner's limits that this matrix.csv of gpu_bench tells "
+                       "(copy_engine_min_h2d, copy_engine_min_d2h, box_min, kernel_min_pieces)")
+          ->type_name("MATRIX.csv")
+          ->excludes(as_json);
+  command->add_option("--hardware", hardware, "The preset that all other numbers of that file are of")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->needs(limits);
+  command->callback([limits] {
+    if (limits->count() > 0) {
+      std::fputs(hardware_text(hardware, matrix).c_str(), stdout);
+    } else {
+      json ? print_json() : print_text();
+    }
+  });
 }
 
 }  // namespace kvtwin

@@ -5,7 +5,6 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 
 #include "kernels/page_pattern.hpp"
@@ -83,17 +82,6 @@ __global__ void __launch_bounds__(kThreads)
   if (wrong == 0) return;
   atomicAdd(reinterpret_cast<unsigned long long*>(&faults->wrong), wrong);
   atomicMin(reinterpret_cast<unsigned long long*>(&faults->first), first);
-}
-
-bool valid(const PatternPages& p, const LaunchLimits& limits) {
-  if (p.layer_begin > p.layer_end || p.layer_end > p.shape.layers || limits.ctas == 0) return false;
-  if (!std::has_single_bit(p.block_alignment) || p.layout > Layout::page_head) return false;
-  if (p.index_type != IndexType::int32 && p.index_type != IndexType::int64) return false;
-  if (p.count == 0 || p.layer_begin == p.layer_end) return true;
-  const std::uint64_t block_bytes = p.shape.row_bytes() * p.shape.page_tokens;
-  if (p.blocks != nullptr ? p.layout != Layout::layer_first : p.pool == nullptr) return false;
-  return p.shape.page_bytes() > 0 && block_bytes <= UINT32_MAX && p.pool_pages > 0 && p.pages != nullptr &&
-         p.keys != nullptr;
 }
 
 Strides strides_of(const PatternPages& p) {

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <bit>
 #include <cstdint>
 
 #include "kernels/row_kernels.hpp"
@@ -45,6 +46,18 @@ KV_HD constexpr WrongByte wrong_byte(const KvShape& shape, std::uint64_t first) 
   const std::uint64_t block = first / block_bytes;
   return {block / shape.layers / shape.planes, static_cast<std::uint32_t>(block / shape.layers % shape.planes),
           static_cast<std::uint32_t>(block % shape.layers), first % block_bytes};
+}
+
+// Do the launchers take it?
+inline bool valid(const PatternPages& p, const LaunchLimits& limits) {
+  if (p.layer_begin > p.layer_end || p.layer_end > p.shape.layers || limits.ctas == 0) return false;
+  if (!std::has_single_bit(p.block_alignment) || p.layout > Layout::page_head) return false;
+  if (p.index_type != IndexType::int32 && p.index_type != IndexType::int64) return false;
+  if (p.count == 0 || p.layer_begin == p.layer_end) return true;
+  const std::uint64_t block_bytes = p.shape.row_bytes() * p.shape.page_tokens;
+  if (p.blocks != nullptr ? p.layout != Layout::layer_first : p.pool == nullptr) return false;
+  return p.shape.page_bytes() > 0 && block_bytes <= UINT32_MAX && p.pool_pages > 0 && p.pages != nullptr &&
+         p.keys != nullptr;
 }
 
 cudaError_t launch_fill_pattern(const PatternPages& pages, const LaunchLimits& limits, cudaStream_t stream);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <optional>
-#include <tuple>
 
 namespace kvtwin {
 namespace {
@@ -29,14 +29,15 @@ class Row {
   Row(std::vector<std::string_view> fields, std::string where) : fields_(std::move(fields)), where_(std::move(where)) {}
 
   std::string_view text(std::size_t column) const { return fields_[column]; }
-  double number(std::size_t column) const {
-    double value = 0;
-    const std::string_view field = fields_[column];
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size() || !(value >= 0)) {
-      throw ModelError(where_ + ": `" + std::string(field) + "` where a number of 0 or more belongs");
-    }
-    return value;
+  double rate(std::size_t column) const {
+    const std::optional<double> value = read<double>(column);
+    if (!value || !std::isfinite(*value) || *value < 0) fail(column, "a number of 0 or more");
+    return *value;
+  }
+  std::uint64_t whole(std::size_t column) const {
+    const std::optional<std::uint64_t> value = read<std::uint64_t>(column);
+    if (!value || *value == 0 || *value > kMost) fail(column, "a whole number from 1 to 2^40");
+    return *value;
   }
   Direction direction(std::size_t column) const {
     const std::string_view field = fields_[column];
@@ -46,16 +47,33 @@ class Row {
   }
 
  private:
+  static constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+
+  template <typename Number>
+  std::optional<Number> read(std::size_t column) const {
+    Number value{};
+    const std::string_view field = fields_[column];
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc() || end != field.data() + field.size()) return std::nullopt;
+    return value;
+  }
+  [[noreturn]] void fail(std::size_t column, const char* right) const {
+    throw ModelError(where_ + ": `" + std::string(fields_[column].substr(0, 60)) + "` where " + right + " belongs");
+  }
+
   std::vector<std::string_view> fields_;
   std::string where_;
 };
 
-std::array<std::size_t, 5> columns_of(const std::vector<std::string_view>& names, const std::string& file) {
+std::array<std::size_t, 5> columns_of(const std::vector<std::string_view>& names, const std::string& where) {
   constexpr std::string_view kNeeded[] = {"path", "direction", "chunk_bytes", "chunks", "r_median"};
   std::array<std::size_t, 5> columns{};
   for (std::size_t i = 0; i < std::size(kNeeded); ++i) {
     const auto found = std::find(names.begin(), names.end(), kNeeded[i]);
-    if (found == names.end()) throw ModelError(file + ": no column " + std::string(kNeeded[i]));
+    if (found == names.end()) {
+      throw ModelError(where + ": no column " + std::string(kNeeded[i]) +
+                       "; a matrix.csv of gpu_bench has path, direction, chunk_bytes, chunks and r_median");
+    }
     columns[i] = static_cast<std::size_t>(found - names.begin());
   }
   return columns;
@@ -125,49 +143,36 @@ std::vector<PathRate> parse_path_matrix(std::string_view csv, const std::string&
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || line.starts_with('#')) continue;
     std::vector<std::string_view> fields = split(line, ',');
+    const std::string where = file + ":" + std::to_string(number);
     if (names.empty()) {
       names = std::move(fields);
-      columns = columns_of(names, file);
+      columns = columns_of(names, where);
       continue;
     }
-    const std::string where = file + ":" + std::to_string(number);
     if (fields.size() != names.size()) {
       throw ModelError(where + ": " + std::to_string(fields.size()) + " fields under " + std::to_string(names.size()) +
                        " columns");
     }
     const Row row(std::move(fields), where);
-    matrix.push_back({std::string(row.text(columns[0])), row.direction(columns[1]),
-                      static_cast<Bytes>(row.number(columns[2])), static_cast<std::uint64_t>(row.number(columns[3])),
-                      row.number(columns[4])});
+    matrix.push_back({std::string(row.text(columns[0])), row.direction(columns[1]), row.whole(columns[2]),
+                      row.whole(columns[3]), row.rate(columns[4])});
   }
-  if (names.empty()) throw ModelError(file + ": no line of column names");
+  if (names.empty()) throw ModelError(file + ": no line of column names; it must be a matrix.csv of gpu_bench");
   return matrix;
 }
 
-std::vector<PathRate> fastest_paths(std::span<const PathRate> matrix) {
-  const auto cell = [](const PathRate& r) { return std::tuple(r.direction, r.chunk, r.chunks); };
-  std::vector<PathRate> sorted;
-  std::copy_if(matrix.begin(), matrix.end(), std::back_inserter(sorted), ours);
-  std::stable_sort(sorted.begin(), sorted.end(), [&](const PathRate& a, const PathRate& b) {
-    return cell(a) != cell(b) ? cell(a) < cell(b) : a.rate > b.rate;
-  });
-  const auto same = [&](const PathRate& a, const PathRate& b) { return cell(a) == cell(b); };
-  sorted.erase(std::unique(sorted.begin(), sorted.end(), same), sorted.end());
-  return sorted;
-}
-
-PlannerLimits limits_from(std::span<const PathRate> matrix, PlannerLimits limits) {
-  std::optional<Bytes> box_min;
-  std::optional<std::uint64_t> pieces;
+MeasuredLimits limits_from(std::span<const PathRate> matrix) {
+  MeasuredLimits limits;
+  const auto raise = [](auto& most, const auto& found) {
+    if (found) most = std::max(most.value_or(0), *found);
+  };
   for (const Direction direction : kDirections) {
     const Cells cells = cells_of(matrix, direction);
-    Bytes& least = direction == Direction::host_to_device ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h;
-    least = good_from(cells, &Cell::batch).value_or(least);
-    if (const auto from = good_from(cells, &Cell::boxes)) box_min = std::max(box_min.value_or(0), *from);
-    if (const auto from = kernels_from(cells, least)) pieces = std::max(pieces.value_or(0), *from);
+    const std::optional<Bytes> batches_from = good_from(cells, &Cell::batch);
+    (direction == Direction::host_to_device ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h) = batches_from;
+    raise(limits.box_min, good_from(cells, &Cell::boxes));
+    raise(limits.kernel_min_pieces, kernels_from(cells, batches_from.value_or(0)));
   }
-  limits.box_min = box_min.value_or(limits.box_min);
-  limits.kernel_min_pieces = pieces.value_or(limits.kernel_min_pieces);
   return limits;
 }
 

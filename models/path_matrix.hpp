@@ -2,11 +2,12 @@
 // of pieces; and what a planner makes of it.
 //
 // Comma-separated values with one line of column names, of which path, direction ("h2d", "d2h"), chunk_bytes, chunks
-// and r_median are needed; lines that begin with "#" are skipped. Errors: ModelError for a missing column, a row that
-// isn't whole, and a field that is no number, or no direction.
+// and r_median are needed; lines that begin with "#" are skipped. Errors: ModelError, with the line, for a missing
+// column, a row that isn't whole, and a field that is no number, or no direction.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,17 +29,20 @@ struct PathRate {
 
 std::vector<PathRate> parse_path_matrix(std::string_view csv, const std::string& file);
 
-// The fastest of each cell, by direction, then piece size, then number. What others do (a loop of copies, a warp a row)
-// is left out: there is no such path to choose.
-std::vector<PathRate> fastest_paths(std::span<const PathRate> matrix);
-
-// `limits` with what the matrix tells: copy_engine_min_h2d and _d2h, box_min, kernel_min_pieces. What it doesn't tell,
-// box_min_busy say, or for want of cells, stays.
+// Those of a planner's limits that a matrix tells; none where it lacks the cells.
 //   copy_engine_min  the piece size from which on a batch of pieces is as good as anything, in transfers of as many
 //                    pieces as were measured; twice the largest piece if it never is
 //   box_min          the same of boxes' rows, in both directions
 //   kernel_min_pieces  the number from which on a kernel is faster than a batch of pieces that are smaller than that
-// As good as: within 5 % of it, since copy engines leave the multiprocessors alone.
-PlannerLimits limits_from(std::span<const PathRate> matrix, PlannerLimits limits);
+// As good as: within 5 % of it, since copy engines leave the multiprocessors alone. What others do (a loop of copies, a
+// warp a row) counts for nothing: there is no such path to choose.
+struct MeasuredLimits {
+  std::optional<Bytes> copy_engine_min_h2d, copy_engine_min_d2h, box_min;
+  std::optional<std::uint64_t> kernel_min_pieces;
+
+  bool any() const { return copy_engine_min_h2d || copy_engine_min_d2h || box_min || kernel_min_pieces; }
+};
+
+MeasuredLimits limits_from(std::span<const PathRate> matrix);
 
 }  // namespace kvtwin

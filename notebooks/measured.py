@@ -228,6 +228,8 @@ def correctness_targets(folder, steps, tables):
                        ("gpu_tests_big", "kernels reach beyond 2^32 bytes"), ("memcheck", "memcheck"), ("racecheck", "racecheck"),
                        ("synccheck", "synccheck"), ("initcheck", "initcheck")]:
         yield what, *step_state(said.get(name))
+    cut = [f"{name} {how}" for name, how in said.items() if how.startswith("stopped")]
+    yield "every step within its budget", *judge(said or None, not cut, "; ".join(cut[:3]) + (f"; {len(cut) - 3} more" if cut[3:] else ""))
     wrong = sum(row["wrong_bytes"] > 0 for row in tables["matrix"].rows) if "matrix" in tables else None
     # Exit code 1 without such a cell: it ended early, and no cell after that was checked.
     failed = said.get("bench", "passed").startswith("failed")

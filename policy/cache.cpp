@@ -13,6 +13,10 @@ bool writes_back(const EngineConfig& config) {
   return config.write_policy == WritePolicy::write_back && config.host_pages != 0;
 }
 
+EvictionSetup setup_for(const EngineConfig& config, Pages capacity) {
+  return {capacity, config.shape.page_tokens, config.cost_doubling_tokens};
+}
+
 }  // namespace
 
 Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, DecisionLog& decisions,
@@ -22,12 +26,18 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       storage_(storage),
       decisions_(decisions),
       observer_(observer),
-      tree_(make_eviction(config.eviction), config.host_pages == 0 ? nullptr : make_eviction(config.eviction),
-            writes_back(config) ? make_eviction(config.eviction) : nullptr,
+      tree_(make_eviction(config.eviction, setup_for(config, config.device_pages)),
+            config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, config.host_pages)),
+            writes_back(config) ? make_eviction(config.eviction, setup_for(config, config.device_pages)) : nullptr,
             config.reclaim_shadowed && config.host_pages != 0 ? make_eviction("fifo") : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),
       reserve_pages_(config.device_pages * config.clean_reserve / 1024) {}
+
+void Cache::visit(const Visit& visit) {
+  tree_.visit(visit);
+  storage_.visit(visit);
+}
 
 // ---- room ----------------------------------------------------------------------------------------
 
@@ -112,7 +122,7 @@ Pages Cache::evict_device(Pages pages) {
     const bool demote = node.on_host();
     const Reason reason = demote ? Reason::demoted : loss_of(node);
     decide(DecisionKind::evict_device, reason, node.keys[all - take], take);
-    tree_.device_policy().evicted(victim, node.facts, take);
+    tree_.tell_evicted(PolicyRole::device, victim, take);
     freed_device_.clear();
     if (demote) {
       if (take < all) tree_.split(victim, all - take);
@@ -195,7 +205,7 @@ Pages Cache::evict_host(Pages pages) {
     const Pages all = node.keys.size();
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     decide(DecisionKind::evict_host, Reason::lost, node.keys[all - take], take);
-    tree_.host_policy()->evicted(victim, node.facts, take);
+    tree_.tell_evicted(PolicyRole::host, victim, take);
     freed_device_.clear();
     freed_host_.clear();
     tree_.remove_tail(victim, take, freed_device_, freed_host_);
@@ -504,9 +514,11 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
 
   NodeId end = found.end;
   const Pages present = found.device_pages + found.host_pages;
-  if (present < keys.size()) {
-    const auto part = slots.subspan(present, keys.size() - present);
-    end = tree_.insert(end, keys.subspan(present), std::vector<SlotId>(part.begin(), part.end()), {}, stamp, priority);
+  for (Pages at = present; at < keys.size();) {
+    const Pages pages = tree_.alike(keys.subspan(at));
+    const auto part = slots.subspan(at, pages);
+    end = tree_.insert(end, keys.subspan(at, pages), {part.begin(), part.end()}, {}, stamp, priority);
+    at += pages;
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
   if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end);

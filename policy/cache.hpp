@@ -65,6 +65,8 @@ class Cache {
   PrefixMatch match(std::span<const PageKey> keys) { return tree_.match(keys); }
   // Counts one access of the path.
   void touch(NodeId end) { tree_.touch(end, tree_.next_stamp()); }
+  // A request goes to work on its path: tells the eviction policies of every tier.
+  void visit(const Visit& visit);
 
   void lease(NodeId end) { tree_.lease_device(end); }
   void release(NodeId end) { tree_.release_device(end); }

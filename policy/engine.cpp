@@ -105,6 +105,7 @@ void Engine::State::handle(const Arrival& arrival) {
   request.record.prompt_tokens = arrival.prompt_tokens;
   request.record.output_tokens = arrival.output_tokens;
   request.priority = arrival.priority;
+  request.session = arrival.session;
   request.keys.assign(arrival.keys.begin(), arrival.keys.end());
   const bool matters = arrived.empty() && scheduler.arrival_matters();
   arrived.push_back(&request);

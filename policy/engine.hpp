@@ -54,6 +54,8 @@ struct EngineConfig {
   PlannerLimits planner;
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
+  // Depth at which computing a token costs twice what the first one does, for evictions that weigh that.
+  Tokens cost_doubling_tokens = 53'000;
   WritePolicy write_policy = WritePolicy::write_through;
   // write_back: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing ahead of need.
   std::uint32_t clean_reserve = 102;

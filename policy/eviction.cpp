@@ -7,7 +7,7 @@
 namespace kvtwin {
 
 // Made by CMake: KV_EVICTION(name) for each policy/eviction/name.cpp, in order of their names.
-#define KV_EVICTION(name) std::unique_ptr<EvictionPolicy> make_##name();
+#define KV_EVICTION(name) std::unique_ptr<EvictionPolicy> make_##name(const EvictionSetup&);
 #include "policy/eviction_policies.inc"
 #undef KV_EVICTION
 
@@ -15,7 +15,7 @@ namespace {
 
 struct Entry {
   std::string_view name;
-  std::unique_ptr<EvictionPolicy> (*make)();
+  std::unique_ptr<EvictionPolicy> (*make)(const EvictionSetup&);
 };
 
 constexpr Entry kPolicies[] = {
@@ -34,9 +34,9 @@ constexpr auto kNames = [] {
 
 std::span<const std::string_view> eviction_names() { return kNames; }
 
-std::unique_ptr<EvictionPolicy> make_eviction(std::string_view name) {
+std::unique_ptr<EvictionPolicy> make_eviction(std::string_view name, const EvictionSetup& setup) {
   for (const Entry& entry : kPolicies) {
-    if (entry.name == name) return entry.make();
+    if (entry.name == name) return entry.make(setup);
   }
   return nullptr;
 }

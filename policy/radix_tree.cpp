@@ -1,6 +1,7 @@
 #include "policy/radix_tree.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -98,15 +99,28 @@ bool is_host_leaf(const Node& node) {
   return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0 && node.device_leases == 0;
 }
 
+// Is it on offer to that policy?
+bool belongs(const Node& node, PolicyRole role) {
+  switch (role) {
+    case PolicyRole::device: return is_device_leaf(node);
+    case PolicyRole::host: return is_host_leaf(node);
+    case PolicyRole::candidates: return is_candidate(node);
+    case PolicyRole::shadowed: return is_shadowed(node);
+  }
+  return false;
+}
+
+// Are its pages in the tier that the policy is about?
+bool lies(const Node& node, std::size_t role) {
+  return static_cast<PolicyRole>(role) == PolicyRole::host ? node.on_host() : node.on_device();
+}
+
 }  // namespace
 
 RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
                      std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
-    : device_policy_(std::move(device)),
-      host_policy_(std::move(host)),
-      candidates_(std::move(candidates)),
-      shadowed_(std::move(shadowed)) {
-  KV_CHECK(device_policy_ != nullptr, "the device tier needs an eviction policy");
+    : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
+  KV_CHECK(policy(PolicyRole::device) != nullptr, "the device tier needs an eviction policy");
   nodes_.emplace_back().alive = true;  // the root: no pages, on every tier in spirit, never offered
 }
 
@@ -128,10 +142,9 @@ NodeId RadixTree::new_node() {
 }
 
 void RadixTree::withdraw(NodeId id) {
-  device_policy_->withdraw(id);
-  if (host_policy_ != nullptr) host_policy_->withdraw(id);
-  if (candidates_ != nullptr) candidates_->withdraw(id);
-  if (shadowed_ != nullptr) shadowed_->withdraw(id);
+  for (const auto& policy : policies_) {
+    if (policy != nullptr) policy->withdraw(id);
+  }
 }
 
 void RadixTree::free_node(NodeId id) {
@@ -201,29 +214,61 @@ void RadixTree::refresh(NodeId id) {
   for (; id != root(); id = node(id).parent) {
     const bool changed = classify(id);
     const Node& n = node(id);
-    const auto show = [&](EvictionPolicy* policy, bool offered) {
-      if (policy == nullptr) return;
-      if (offered) {
-        policy->offer(id, n.facts);
+    for (std::size_t role = 0; role < kPolicies; ++role) {
+      EvictionPolicy* const policy = policies_[role].get();
+      if (policy == nullptr) continue;
+      if (belongs(n, static_cast<PolicyRole>(role))) {
+        policy->offer(seen(id, role));
       } else {
         policy->withdraw(id);
       }
-    };
-    show(device_policy_.get(), is_device_leaf(n));
-    show(host_policy_.get(), is_host_leaf(n));
-    show(candidates_.get(), is_candidate(n));
-    show(shadowed_.get(), is_shadowed(n));
+    }
     if (!changed) return;
   }
 }
 
 // Its facts changed, its state didn't.
 void RadixTree::reoffer(NodeId id) {
-  const Node& n = node(id);
-  if (is_device_leaf(n)) device_policy_->offer(id, n.facts);
-  if (host_policy_ != nullptr && is_host_leaf(n)) host_policy_->offer(id, n.facts);
-  if (candidates_ != nullptr && is_candidate(n)) candidates_->offer(id, n.facts);
-  if (shadowed_ != nullptr && is_shadowed(n)) shadowed_->offer(id, n.facts);
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if (policies_[role] == nullptr || !belongs(node(id), static_cast<PolicyRole>(role))) continue;
+    policies_[role]->offer(seen(id, role));
+  }
+}
+
+// ---- the policies ------------------------------------------------------------------------------------
+
+PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
+  Node& n = mutable_node(id);
+  return {id, n.facts, n.keys, n.marks[role]};
+}
+
+void RadixTree::visit(const Visit& visit) {
+  for (const auto& policy : policies_) {
+    if (policy != nullptr) policy->visit(visit);
+  }
+}
+
+Pages RadixTree::alike(std::span<const PageKey> keys) const {
+  Pages pages = policy(PolicyRole::device)->alike(keys);
+  if (leaves_by_choice()) pages = std::min(pages, policy(PolicyRole::candidates)->alike(keys));
+  return pages;
+}
+
+void RadixTree::tell_evicted(PolicyRole role, NodeId id, Pages pages) {
+  policy(role)->evicted(seen(id, static_cast<std::size_t>(role)), pages);
+  // Those who choose what leaves L1 learn from what has left it.
+  if (role == PolicyRole::device && leaves_by_choice()) {
+    constexpr auto kChooser = static_cast<std::size_t>(PolicyRole::candidates);
+    policies_[kChooser]->evicted(seen(id, kChooser), pages);
+  }
+}
+
+void RadixTree::tell_entered(NodeId id, bool device) {
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if (policies_[role] == nullptr || (static_cast<PolicyRole>(role) == PolicyRole::host) == device) continue;
+    mutable_node(id).marks[role] = {};
+    policies_[role]->entered(seen(id, role));
+  }
 }
 
 // ---- looking up --------------------------------------------------------------------------------------
@@ -264,6 +309,9 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
     Node& touched = mutable_node(at);
     touched.facts.last_access = stamp;
     if (kind == Touch::access) ++touched.facts.hits;
+    for (std::size_t role = 0; role < kPolicies; ++role) {
+      if (policies_[role] != nullptr && lies(touched, role)) policies_[role]->touched(seen(at, role));
+    }
     if (std::exchange(touched.leaving, false)) {
       refresh(at);
     } else {
@@ -298,6 +346,8 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::vect
   if (leaf.on_device()) device_pages_ += keys.size();
   if (leaf.on_host()) host_pages_ += keys.size();
   link_child(parent, id);
+  if (leaf.on_device()) tell_entered(id, true);
+  if (leaf.on_host()) tell_entered(id, false);
   refresh(id);
   refresh(parent);
   return id;
@@ -333,9 +383,13 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.facts.pages = static_cast<std::uint32_t>(upper_pages);
   upper.facts.depth_pages -= lower_pages;
   upper.facts.inserted -= lower_pages;  // a node's pages were inserted one after the other
+  upper.marks = lower.marks;
 
   link_child(parent, upper_id);
   link_child(upper_id, id);
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if (policies_[role] != nullptr && lies(upper, role)) policies_[role]->split(seen(upper_id, role), seen(id, role));
+  }
   refresh(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
   return upper_id;
 }
@@ -363,6 +417,7 @@ void RadixTree::join_only_child(NodeId id) {
   upper.facts.pages += lower.facts.pages;
   upper.facts.depth_pages = lower.facts.depth_pages;
   upper.facts.inserted = lower.facts.inserted;
+  upper.marks = lower.marks;  // what a policy knows of a node's end is that of the lower part's
   free_node(lower_id);
 }
 
@@ -407,6 +462,7 @@ void RadixTree::set_device(NodeId id, std::vector<SlotId> slots) {
   device_pages_ += target.facts.pages;
   if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
   ++mutable_node(target.parent).device_children;
+  tell_entered(id, true);
   refresh(id);
   refresh(target.parent);
 }
@@ -418,6 +474,7 @@ void RadixTree::set_host(NodeId id, std::vector<SlotId> slots) {
   target.host = std::move(slots);
   host_pages_ += target.facts.pages;
   ++mutable_node(target.parent).host_children;
+  tell_entered(id, false);
   refresh(id);
   refresh(target.parent);
 }
@@ -530,10 +587,10 @@ void RadixTree::check_node(NodeId id) const {
            "what may be evicted is closed downwards");
   KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
   KV_CHECK(!n.lacks_draft || n.on_device(), "what lacks the draft's KV is on L1");
-  KV_CHECK(shadowed_ == nullptr || shadowed_->is_offered(id) == is_shadowed(n), "shadowed copies are on offer");
-  if (leaves_by_choice()) KV_CHECK(candidates_->is_offered(id) == is_candidate(n), "candidates are on offer");
-  KV_CHECK(device_policy_->is_offered(id) == is_device_leaf(n), "device leaves are on offer");
-  if (host_policy_ != nullptr) KV_CHECK(host_policy_->is_offered(id) == is_host_leaf(n), "host leaves are on offer");
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if (policies_[role] == nullptr) continue;
+    KV_CHECK(policies_[role]->is_offered(id) == belongs(n, static_cast<PolicyRole>(role)), "what may go is on offer");
+  }
 }
 
 void RadixTree::check_children(NodeId id) const {
@@ -560,7 +617,8 @@ void RadixTree::check_children(NodeId id) const {
 }
 
 void RadixTree::check_invariants() const {
-  std::size_t live = 0, children = 0, device_leaves = 0, host_leaves = 0, candidates = 0, shadowed = 0;
+  std::size_t live = 0, children = 0;
+  std::array<std::size_t, kPolicies> offered{};
   Pages device_pages = 0, host_pages = 0, leased = 0, settled = 0, evictable = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
@@ -576,10 +634,7 @@ void RadixTree::check_invariants() const {
     if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
-    if (is_candidate(n)) ++candidates;
-    if (is_shadowed(n)) ++shadowed;
-    if (is_device_leaf(n)) ++device_leaves;
-    if (is_host_leaf(n)) ++host_leaves;
+    for (std::size_t role = 0; role < kPolicies; ++role) offered[role] += belongs(n, static_cast<PolicyRole>(role));
   }
   // Every node has one place in one list of children, and depths grow downwards: so it is one tree.
   KV_CHECK(children == live && live == live_ && by_first_key_.size() == live, "all nodes hang below the root");
@@ -587,10 +642,9 @@ void RadixTree::check_invariants() const {
   KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
   KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "what may leave L1 is counted");
-  KV_CHECK(candidates_ == nullptr || candidates_->offered() == candidates, "nothing but candidates is on offer");
-  KV_CHECK(shadowed_ == nullptr || shadowed_->offered() == shadowed, "nothing but shadowed copies is on offer");
-  KV_CHECK(device_policy_->offered() == device_leaves, "nothing but device leaves is on offer");
-  KV_CHECK(host_policy_ == nullptr || host_policy_->offered() == host_leaves, "nothing but host leaves is on offer");
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    KV_CHECK(policies_[role] == nullptr || policies_[role]->offered() == offered[role], "nothing else is on offer");
+  }
 }
 
 }  // namespace kvtwin

@@ -26,6 +26,7 @@
 // match and insert cost O(nodes on the path * log pages); the rest O(pages touched) or O(path).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,6 +37,10 @@
 #include "policy/types.hpp"
 
 namespace kvtwin {
+
+// Who chooses among a tree's nodes, and keeps marks with them.
+enum class PolicyRole : std::uint8_t { device, host, candidates, shadowed };
+constexpr std::size_t kPolicies = 4;
 
 struct Node {
   NodeId parent = NodeId::none;
@@ -54,6 +59,7 @@ struct Node {
   bool lacks_draft = false;                // on L1 without the draft model's KV, having come from where it isn't kept
   bool leaving = false;                    // chosen to leave L1; until it is touched
   bool settled = false, evictable = false;
+  std::array<PolicyMarks, kPolicies> marks{};  // by policy
   bool alive = false;
 
   bool on_device() const { return !device.empty(); }
@@ -84,6 +90,11 @@ class RadixTree {
   PrefixMatch peek(std::span<const PageKey> keys) const;
   // The same, after splitting the last node where `keys` leaves it, so that a match ends at a node's end.
   PrefixMatch match(std::span<const PageKey> keys);
+
+  // A request goes to work: tells the policies.
+  void visit(const Visit& visit);
+  // Pages that the device tier is about to get as one node: how many of the first ones share a history there.
+  Pages alike(std::span<const PageKey> keys) const;
 
   // A new stamp for one request's accesses.
   std::uint64_t next_stamp() { return ++stamp_; }
@@ -127,13 +138,13 @@ class RadixTree {
   void release_host(NodeId end);
 
   // Victims, by the tier's policy; none if nothing may be evicted.
-  NodeId device_victim() { return device_policy_->victim(); }
-  NodeId host_victim() { return host_policy_ ? host_policy_->victim() : NodeId::none; }
-  bool leaves_by_choice() const { return candidates_ != nullptr; }
-  NodeId shadowed_victim() { return shadowed_ ? shadowed_->victim() : NodeId::none; }
-  NodeId candidate() { return candidates_->victim(); }
-  EvictionPolicy& device_policy() { return *device_policy_; }
-  EvictionPolicy* host_policy() { return host_policy_.get(); }
+  NodeId device_victim() { return victim(PolicyRole::device); }
+  NodeId host_victim() { return victim(PolicyRole::host); }
+  bool leaves_by_choice() const { return policy(PolicyRole::candidates) != nullptr; }
+  NodeId shadowed_victim() { return victim(PolicyRole::shadowed); }
+  NodeId candidate() { return victim(PolicyRole::candidates); }
+  // Call it before the last `pages` pages of such a victim leave that tier.
+  void tell_evicted(PolicyRole role, NodeId id, Pages pages);
 
   Pages device_pages() const { return device_pages_; }  // on L1
   Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
@@ -157,13 +168,17 @@ class RadixTree {
   void reoffer(NodeId id);
   void withdraw(NodeId id);
   void join_only_child(NodeId id);
+  EvictionPolicy* policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)].get(); }
+  NodeId victim(PolicyRole role) { return policy(role) == nullptr ? NodeId::none : policy(role)->victim(); }
+  PolicyNode seen(NodeId id, std::size_t role);
+  void tell_entered(NodeId id, bool device);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   std::unordered_map<PageKey, NodeId, PageKeyHash> by_first_key_;
-  std::unique_ptr<EvictionPolicy> device_policy_, host_policy_, candidates_, shadowed_;
+  std::array<std::unique_ptr<EvictionPolicy>, kPolicies> policies_;  // null: no such role
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;

@@ -120,6 +120,7 @@ void Scheduler::abort(RequestId id, TimeNs now) {
 // ---- forming a pass ----------------------------------------------------------------------------------
 
 bool Scheduler::form(TimeNs step_time, Pass& pass) {
+  step_time_ = step_time;
   pass.requests.clear();
   pass.new_tokens.clear();
   pass.shape = ForwardShape{};
@@ -258,6 +259,8 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
       move_to(next);
     }
   }
+  const Pages prompt = record.prompt_tokens / config_.shape.page_tokens;
+  cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
   cache_.touch(end);
   cache_.path_slots(end, request.slots);
   request.lease = end;
@@ -458,6 +461,12 @@ Tokens Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end)
   return all;
 }
 
+// At the step's time, which all ranks share; a pass's end they don't.
+Visit Scheduler::visit_of(const Request& request, std::span<const PageKey> keys, bool further) const {
+  return {request.record.request, step_time_, request.session, request.record.prompt_tokens,
+          request.generated,      keys,       further};
+}
+
 // Hands the full pages computed so far to the index and moves the lease to their end.
 void Scheduler::publish(Request& request, bool chunked) {
   const Tokens page = config_.shape.page_tokens;
@@ -466,6 +475,7 @@ void Scheduler::publish(Request& request, bool chunked) {
   // After a retraction the index may have lent pages of the output too: those stay shared.
   const Pages pages = std::max<Pages>(cached / page, request.shared);
   if (pages == 0) return;
+  cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
                                    request.shared, chunked, request.priority);
   cache_.lease(end);

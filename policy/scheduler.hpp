@@ -29,6 +29,7 @@ namespace kvtwin {
 struct Request {
   RequestRecord record;
   std::int32_t priority = 0;
+  std::uint64_t session = 0;  // 0 = none
   std::vector<PageKey> keys;  // of its pages, in order; grows with private ones
   std::vector<SlotId> slots;  // device slots of its pages so far
   Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
@@ -113,6 +114,7 @@ class Scheduler {
   bool retract_youngest(TimeNs now);
   void retract(Request& request, Reason reason, TimeNs now);
   void publish(Request& request, bool chunked);
+  Visit visit_of(const Request& request, std::span<const PageKey> keys, bool further) const;
   void produce_token(Request& request, TimeNs now);
   void finish(Request& request, TimeNs now);
   void ensure_keys(Request& request, Pages pages);
@@ -136,6 +138,7 @@ class Scheduler {
   Tokens running_output_left_ = 0;                  // of running_ and chunked_ and of the pass being formed
   std::uint64_t steps_since_reset_ = 0;
   std::uint64_t steps_ = 0;
+  TimeNs step_time_ = 0;
   std::deque<std::pair<std::uint64_t, RequestId>> retries_;  // from which step on, whose prefetch
   std::uint32_t held_ = 0;                                   // requests that the last step passed over
   bool blocked_ = false;

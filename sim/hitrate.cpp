@@ -29,25 +29,38 @@ struct BlockHits {
 class Replay {
  public:
   virtual ~Replay() = default;
-  virtual BlockHits serve(const Arrival& arrival) = 0;
+  virtual BlockHits serve(const Arrival& arrival, const Visit& visit) = 0;
 };
+
+// The blocks [first, first + blocks) of a request, below the node that ends before them.
+void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first, Pages blocks, std::uint64_t stamp) {
+  while (blocks > 0) {
+    const Pages pages = tree.alike(arrival.keys.subspan(first, blocks));
+    parent = tree.insert(parent, arrival.keys.subspan(first, pages), std::vector<SlotId>(pages, SlotId{0}), {}, stamp,
+                         arrival.priority);
+    first += pages;
+    blocks -= pages;
+  }
+}
+
+EvictionSetup setup_for(const HitRateConfig& config, Pages capacity) {
+  return {capacity, config.block_tokens, kCostDepth};
+}
 
 // One tier.
 class TierReplay final : public Replay {
  public:
-  TierReplay(std::string_view eviction, Pages capacity)
-      : tree_(make_eviction(eviction), nullptr), capacity_(capacity) {}
+  TierReplay(std::string_view eviction, Pages capacity, const HitRateConfig& config)
+      : tree_(make_eviction(eviction, setup_for(config, capacity)), nullptr), capacity_(capacity) {}
 
-  BlockHits serve(const Arrival& arrival) override {
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
     const PrefixMatch match = tree_.match(arrival.keys);
     const std::uint64_t stamp = tree_.next_stamp();
+    tree_.visit(visit);
     tree_.touch(match.end, stamp);
     const Pages missing = arrival.keys.size() - match.device_pages;
     const Pages room = make_room(match.end, missing);
-    if (room > 0) {
-      tree_.insert(match.end, arrival.keys.subspan(match.device_pages, room), std::vector<SlotId>(room, SlotId{0}), {},
-                   stamp, arrival.priority);
-    }
+    insert(tree_, match.end, arrival, match.device_pages, room, stamp);
     return {match.device_pages, 0};
   }
 
@@ -59,7 +72,7 @@ class TierReplay final : public Replay {
     while (capacity_ - tree_.device_pages() < wanted) {
       const NodeId victim = tree_.device_victim();
       if (victim == NodeId::none) break;
-      tree_.device_policy().evicted(victim, tree_.node(victim).facts, 1);
+      tree_.tell_evicted(PolicyRole::device, victim, 1);
       released_.clear();
       tree_.remove_tail(victim, 1, released_, released_);
     }
@@ -74,12 +87,12 @@ class TierReplay final : public Replay {
 
 class InclusiveReplay final : public Replay {
  public:
-  InclusiveReplay(std::string_view eviction, Pages device, Pages host)
-      : device_(eviction, device), host_(eviction, host) {}
+  InclusiveReplay(std::string_view eviction, Pages device, const HitRateConfig& config)
+      : device_(eviction, device, config), host_(eviction, config.host_capacity, config) {}
 
-  BlockHits serve(const Arrival& arrival) override {
-    const Pages device = device_.serve(arrival).device;
-    const Pages host = host_.serve(arrival).device;
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    const Pages device = device_.serve(arrival, visit).device;
+    const Pages host = host_.serve(arrival, visit).device;
     return {device, host > device ? host - device : 0};
   }
 
@@ -89,22 +102,23 @@ class InclusiveReplay final : public Replay {
 
 class ExclusiveReplay final : public Replay {
  public:
-  ExclusiveReplay(std::string_view eviction, Pages device, Pages host)
-      : tree_(make_eviction(eviction), make_eviction(eviction)), device_capacity_(device), host_capacity_(host) {}
+  ExclusiveReplay(std::string_view eviction, Pages device, const HitRateConfig& config)
+      : tree_(make_eviction(eviction, setup_for(config, device)),
+              make_eviction(eviction, setup_for(config, config.host_capacity))),
+        device_capacity_(device),
+        host_capacity_(config.host_capacity) {}
 
-  BlockHits serve(const Arrival& arrival) override {
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
     const PrefixMatch match = tree_.match(arrival.keys);
     const std::uint64_t stamp = tree_.next_stamp();
+    tree_.visit(visit);
     tree_.touch(match.end, stamp);
     tree_.lease_device(match.end);
     const Pages hit = match.device_pages + match.host_pages;
     if (promote(match)) {
       const Pages room = make_room(arrival.keys.size() - hit, 0);
       tree_.release_device(match.end);
-      if (room > 0) {
-        tree_.insert(match.end, arrival.keys.subspan(hit, room), std::vector<SlotId>(room, SlotId{0}), {}, stamp,
-                     arrival.priority);
-      }
+      insert(tree_, match.end, arrival, hit, room, stamp);
     } else {
       tree_.release_device(match.end);
     }
@@ -139,7 +153,7 @@ class ExclusiveReplay final : public Replay {
   bool demote_one(Pages leaving) {
     NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) return false;
-    tree_.device_policy().evicted(victim, tree_.node(victim).facts, 1);
+    tree_.tell_evicted(PolicyRole::device, victim, 1);
     released_.clear();
     if (host_capacity_ == 0) {
       tree_.remove_tail(victim, 1, released_, released_);
@@ -148,7 +162,7 @@ class ExclusiveReplay final : public Replay {
     if (tree_.host_pages() == host_capacity_ + leaving) {
       const NodeId dropped = tree_.host_victim();
       KV_CHECK(dropped != NodeId::none, "a host without the path's blocks has a leaf");
-      tree_.host_policy()->evicted(dropped, tree_.node(dropped).facts, 1);
+      tree_.tell_evicted(PolicyRole::host, dropped, 1);
       tree_.remove_tail(dropped, 1, released_, released_);
     }
     const Pages pages = tree_.node(victim).facts.pages;
@@ -230,9 +244,9 @@ struct Run {
 };
 
 std::unique_ptr<Replay> make_replay(std::string_view eviction, Pages capacity, const HitRateConfig& config) {
-  if (config.host_capacity == 0) return std::make_unique<TierReplay>(eviction, capacity);
-  if (config.exclusive) return std::make_unique<ExclusiveReplay>(eviction, capacity, config.host_capacity);
-  return std::make_unique<InclusiveReplay>(eviction, capacity, config.host_capacity);
+  if (config.host_capacity == 0) return std::make_unique<TierReplay>(eviction, capacity, config);
+  if (config.exclusive) return std::make_unique<ExclusiveReplay>(eviction, capacity, config);
+  return std::make_unique<InclusiveReplay>(eviction, capacity, config);
 }
 
 void check(const HitRateConfig& config) {
@@ -346,9 +360,11 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
         arrival->prompt_tokens > 0 && arrival->keys.size() == (arrival->prompt_tokens - 1) / config.block_tokens + 1,
         "an arrival has a key for every started block");
     if (bounds) history.add(*arrival);
+    const Visit visit{arrival->request, input.now, arrival->session, arrival->prompt_tokens, arrival->output_tokens,
+                      arrival->keys,    false};
     for (Run& run : runs) {
       if (run.replay == nullptr) continue;
-      run.tally.add(arrival->keys.size(), arrival->prompt_tokens, run.replay->serve(*arrival));
+      run.tally.add(arrival->keys.size(), arrival->prompt_tokens, run.replay->serve(*arrival, visit));
     }
   }
   std::optional<Bounds> known;

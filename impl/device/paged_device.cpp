@@ -22,6 +22,8 @@
 
 namespace kvtwin {
 
+// It sleeps on purpose. real.slow_factor stands for a rank whose copies take longer than those of others; there is
+// nothing to be notified of, for the lost time itself is what the other ranks are to see.
 void PageEngine::slow_down(double factor, Steady::time_point begin) const {
   if (factor <= 1) return;
   constexpr std::chrono::milliseconds kPiece{10};

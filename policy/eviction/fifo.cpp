@@ -8,6 +8,6 @@ LeafRank fifo_rank(const NodeFacts& facts) { return {facts.inserted, 0, 0}; }
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_fifo() { return std::make_unique<RankedPolicy<fifo_rank>>(); }
+std::unique_ptr<EvictionPolicy> make_fifo(const EvictionSetup&) { return std::make_unique<RankedPolicy<fifo_rank>>(); }
 
 }  // namespace kvtwin

@@ -8,6 +8,6 @@ LeafRank lru_rank(const NodeFacts& facts) { return {facts.last_access, facts.ins
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_lru() { return std::make_unique<RankedPolicy<lru_rank>>(); }
+std::unique_ptr<EvictionPolicy> make_lru(const EvictionSetup&) { return std::make_unique<RankedPolicy<lru_rank>>(); }
 
 }  // namespace kvtwin

@@ -99,7 +99,7 @@ class RankedLeaves {
 template <LeafRank (*rank)(const NodeFacts&)>
 class RankedPolicy final : public EvictionPolicy {
  public:
-  void offer(NodeId node, const NodeFacts& facts) override { leaves_.set(node, rank(facts)); }
+  void offer(const PolicyNode& node) override { leaves_.set(node.id, rank(node.facts)); }
   void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override { return leaves_.smallest(); }
   std::size_t offered() const override { return leaves_.size(); }

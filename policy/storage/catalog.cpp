@@ -72,7 +72,7 @@ void Catalog::lose(std::uint32_t id) {
   drop_name(id);
 }
 
-NodeFacts Catalog::facts(const Entry& entry) const {
+NodeFacts Catalog::facts(const Entry& entry) {
   NodeFacts facts;
   facts.last_access = entry.last_access;
   facts.inserted = entry.inserted;
@@ -81,11 +81,18 @@ NodeFacts Catalog::facts(const Entry& entry) const {
   return facts;
 }
 
+template <typename Call>
+void Catalog::tell(std::uint32_t id, Call call) {
+  Entry& entry = entries_[id];
+  const NodeFacts known = facts(entry);
+  call(PolicyNode{NodeId{id}, known, {&entry.key, 1}, entry.marks});
+}
+
 void Catalog::refresh(std::uint32_t id) {
   const Entry& entry = entries_[id];
   const bool leaf = entry.children == 0 || KV_MUTANT(8);
   if (entry.state == State::there && leaf && entry.pins == 0) {
-    policy_->offer(NodeId{id}, facts(entry));
+    tell(id, [this](const PolicyNode& node) { policy_->offer(node); });
   } else {
     policy_->withdraw(NodeId{id});
   }
@@ -98,7 +105,7 @@ Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
     const NodeId victim = policy_->victim();
     if (victim == NodeId::none) break;
     const auto id = static_cast<std::uint32_t>(victim);
-    policy_->evicted(victim, facts(entries_[id]), 1);
+    tell(id, [this](const PolicyNode& node) { policy_->evicted(node, 1); });
     victims.push_back(entries_[id].key);
     lose(id);
   }
@@ -117,7 +124,9 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys) {
     entry.last_access = stamp_;
     entry.inserted = ++insertions_;
     entry.hits = 1;
+    entry.marks = {};
     attach(id, parent);
+    tell(id, [this](const PolicyNode& node) { policy_->entered(node); });
     parent = id;
   }
   used_ += keys.size();
@@ -152,8 +161,10 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       entry.last_access = stamp_;
       entry.inserted = ++insertions_;
       entry.hits = 1;
+      entry.marks = {};
       ++used_;
       attach(id, parent);
+      tell(id, [this](const PolicyNode& node) { policy_->entered(node); });
       refresh(id);
     }
     prior = &key;
@@ -168,6 +179,7 @@ void Catalog::touch(std::span<const PageKey> keys) {
     if (id == kNone || entries_[id].state == State::named) continue;
     entries_[id].last_access = stamp_;
     ++entries_[id].hits;
+    tell(id, [this](const PolicyNode& node) { policy_->touched(node); });
     refresh(id);
   }
 }

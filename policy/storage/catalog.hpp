@@ -46,6 +46,7 @@ class Catalog {
   // Seen there, by a look-up: those that aren't known yet, as far as there is room.
   void adopt(const PageKey* prior, std::span<const PageKey> keys);
 
+  void visit(const Visit& visit) { policy_->visit(visit); }
   // Pages that have been read, by one request.
   void touch(std::span<const PageKey> keys);
   // A pinned page, and so what lies above it, isn't a victim. Counted.
@@ -68,6 +69,7 @@ class Catalog {
     std::uint32_t pins = 0;
     std::uint32_t hits = 0;
     State state = State::named;
+    PolicyMarks marks{};
   };
 
   std::uint32_t find(const PageKey& key) const;
@@ -76,7 +78,10 @@ class Catalog {
   void drop_name(std::uint32_t id);
   void lose(std::uint32_t id);
   void refresh(std::uint32_t id);
-  NodeFacts facts(const Entry& entry) const;
+  static NodeFacts facts(const Entry& entry);
+  // To the policy, of an entry: what has happened to it.
+  template <typename Call>
+  void tell(std::uint32_t id, Call call);
 
   const Pages capacity_;
   std::unique_ptr<EvictionPolicy> policy_;

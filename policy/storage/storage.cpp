@@ -15,14 +15,25 @@ Pages catalog_pages(const StorageTierConfig& tier) {
   return tier.owned ? tier.pages : std::min(tier.pages, kBeliefMost);
 }
 
+EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tier) {
+  return {catalog_pages(tier), config.shape.page_tokens, config.cost_doubling_tokens};
+}
+
 }  // namespace
 
 Storage::Storage(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer)
     : config_(config), substrate_(substrate), decisions_(decisions), observer_(observer) {
   KV_CHECK(config.storage.size() <= kStorageTiersMost, "there are a disk and a remote tier at most");
   for (const StorageTierConfig& tier : config.storage) {
-    tiers_.push_back({Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru")), {}, {}});
+    tiers_.push_back(
+        {Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru", setup_for(config, tier))),
+         {},
+         {}});
   }
+}
+
+void Storage::visit(const Visit& visit) {
+  for (auto& tier : tiers_) tier.catalog.visit(visit);
 }
 
 // ---- operations ------------------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class Storage {
   std::size_t tiers() const { return tiers_.size(); }
   Tier tier(std::size_t index) const { return config_.storage[index].tier; }
   const Catalog& catalog(std::size_t index) const { return tiers_[index].catalog; }
+  // A request goes to work on its path.
+  void visit(const Visit& visit);
 
   // Asks for chain[first, end); the chain is the request's keys from the root on.
   OperationId look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first);

@@ -2,7 +2,6 @@
 // where kernels and CPU share one (kernels/row_transfer.hpp), else the CPU twins. Index arrays, tables and keys are
 // read when the work runs. Every address is checked against what the GPU reaches before a byte is moved.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -148,17 +147,6 @@ bool move_layer_by_rows(const Reach& reach, const RowTransfer& t, std::uint32_t 
 }
 
 // ---- patterns -----------------------------------------------------------------------------------------------
-
-bool valid(const PatternPages& p, const LaunchLimits& limits) {
-  if (p.layer_begin > p.layer_end || p.layer_end > p.shape.layers || limits.ctas == 0) return false;
-  if (!std::has_single_bit(p.block_alignment) || p.layout > Layout::page_head) return false;
-  if (p.index_type != IndexType::int32 && p.index_type != IndexType::int64) return false;
-  if (p.count == 0 || p.layer_begin == p.layer_end) return true;
-  const std::uint64_t block_bytes = p.shape.row_bytes() * p.shape.page_tokens;
-  if (p.blocks != nullptr ? p.layout != Layout::layer_first : p.pool == nullptr) return false;
-  return p.shape.page_bytes() > 0 && block_bytes <= UINT32_MAX && p.pool_pages > 0 && p.pages != nullptr &&
-         p.keys != nullptr;
-}
 
 // Calls act(address, seed, offset in the block, ordinal of the block) for each head's row of each page; false if the
 // GPU doesn't reach one.

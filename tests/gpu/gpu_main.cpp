@@ -1,5 +1,6 @@
 // The tests on a GPU:
-//   gpu_tests [--seeds N] [--first-seed N] [--small] [--big] [GoogleTest's arguments]
+//   gpu_tests [--seeds N] [--draws N] [--first-seed N] [--small] [--big] [GoogleTest's arguments]
+// --seeds: graphs (1,000). --draws: geometries of each row and page size (2), most of the kernels' time.
 // --small: few and small cases, for tools that watch every access. --big: pools of more than 2^31 bytes too; they take
 // 11 GB of GPU memory and as much page-locked memory.
 #include <charconv>
@@ -35,10 +36,12 @@ int main(int argc, char** argv) {
       scale.big = true;
     } else if (argument == "--seeds" && number(value, scale.graphs)) {
       ++i;
+    } else if (argument == "--draws" && number(value, scale.draws) && scale.draws > 0) {
+      ++i;
     } else if (argument == "--first-seed" && number(value, scale.first_seed)) {
       ++i;
     } else {
-      std::fprintf(stderr, "gpu_tests: `%s` isn't --seeds N, --first-seed N, --small or --big\n", argv[i]);
+      std::fprintf(stderr, "gpu_tests: `%s` isn't --seeds N, --draws N, --first-seed N, --small or --big\n", argv[i]);
       return 2;
     }
   }

@@ -109,6 +109,7 @@ class Measured(unittest.TestCase):
         self.assertRegex(text, r"verified three-tier runs.* met +1 runs\n")
         self.assertRegex(text, r"pages from the disk past host memory.* not measured +cuFile can't be loaded\n")
         self.assertRegex(text, r"calibration runs.* missed +1 runs; failed: calibrate-fit-1-replay\n")
+        self.assertRegex(text, r"every step within its budget +missed +gpu_tests_graphs stopped after 100 s\n")
         self.assertRegex(text, r"every prompt finds the right bytes +met +wrong in 0 pages")
         self.assertRegex(text, r"memcheck +missed +failed \(9\)")
         self.assertRegex(text, r"racecheck +not measured +Device not supported")
@@ -137,6 +138,13 @@ class Measured(unittest.TestCase):
         table = measured.Table(out / "ttft.csv")
         self.assertIn("none: cuFile can't be loaded (/no/such.so", table.about["cufile"])
         self.assertEqual({row["cufile"] for row in table.rows if row["mode"] == "direct"}, {"none"})
+
+    def test_prompts_for_which_there_is_no_time_are_left_out(self):
+        out = Path(self.scratch.name, "no_time")
+        run = subprocess.run([TTFT_PROGRAM, "--tiny", "--seconds", "1e-9", "--out", str(out), "--disk", str(out / "disk")], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 124, run.stderr)
+        self.assertIn("36 cases left out: the time was over", run.stderr)
+        self.assertEqual(measured.Table(out / "ttft.csv").rows, [])
 
     def test_help_is_no_error(self):
         for program in (PROGRAM, TTFT_PROGRAM):

@@ -1,9 +1,9 @@
 #include "impl/device/cuda/blas.hpp"
 
-#include <dlfcn.h>
-
 #include <stdexcept>
 #include <vector>
+
+#include "impl/device/cuda/shared_library.hpp"
 
 // What we use of cuBLAS's binary interface is declared here; where its header is at hand, its numbers are compared.
 #if __has_include(<cublas_v2.h>)
@@ -31,11 +31,6 @@ using Gemm = int (*)(void* handle, int op_a, int op_b, int m, int n, int k, cons
                      int ldc, int compute, int algorithm);
 using StatusText = const char* (*)(int status);
 
-std::string last_dl_error() {
-  const char* text = dlerror();
-  return text == nullptr ? "unknown" : text;
-}
-
 // The linker's search path, then where the toolkit puts itself.
 std::vector<std::string> usual_places() {
   const std::string name = "libcublas.so." + std::to_string(CUDART_VERSION / 1000);
@@ -45,61 +40,34 @@ std::vector<std::string> usual_places() {
 }  // namespace
 
 struct Blas::Library {
-  std::string name;
-  void* file = nullptr;
-  void* handle = nullptr;
-  Create create = nullptr;
-  Destroy destroy = nullptr;
-  SetStream set_stream = nullptr;
-  Gemm gemm = nullptr;
-  StatusText text = nullptr;
-  cudaStream_t stream = nullptr;  // that the handle works on
-
-  Library() = default;
+  explicit Library(const std::vector<std::string>& places)
+      : file("cuBLAS", places, "install the CUDA toolkit's libcublas, or put it into LD_LIBRARY_PATH") {
+    must(create(&handle), "cublasCreate");
+  }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
-  ~Library() {
-    if (handle != nullptr) destroy(handle);
-    if (file != nullptr) dlclose(file);
+  ~Library() { destroy(handle); }
+
+  void must(int status, const char* what) const {
+    if (status != 0) throw std::runtime_error(std::string(what) + " of " + file.name() + " failed: " + text(status));
   }
 
-  void open(const std::vector<std::string>& places) {
-    std::string tried;
-    for (const std::string& place : places) {
-      // Never unloaded: libraries of CUDA have threads and exit handlers of their own.
-      file = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-      if (file != nullptr) {
-        name = place;
-        return;
-      }
-      tried += (tried.empty() ? "" : "; ") + last_dl_error();
-    }
-    throw std::runtime_error("cuBLAS can't be loaded (" + tried +
-                             "); install the CUDA toolkit's libcublas, or put it " + "into LD_LIBRARY_PATH");
-  }
-  template <typename Function>
-  void find(Function& function, const char* symbol) {
-    function = reinterpret_cast<Function>(dlsym(file, symbol));
-    if (function == nullptr) throw std::runtime_error(name + " has no " + symbol + ": it isn't the cuBLAS we know");
-  }
-  void must(int status, const char* what) const {
-    if (status != 0) throw std::runtime_error(std::string(what) + " of " + name + " failed: " + text(status));
-  }
+  const SharedLibrary file;
+  const Create create = file.find<Create>("cublasCreate_v2");
+  const Destroy destroy = file.find<Destroy>("cublasDestroy_v2");
+  const SetStream set_stream = file.find<SetStream>("cublasSetStream_v2");
+  const Gemm gemm = file.find<Gemm>("cublasGemmEx");
+  const StatusText text = file.find<StatusText>("cublasGetStatusString");
+  void* handle = nullptr;
+  cudaStream_t stream = nullptr;  // that the handle works on
 };
 
 Blas::Blas(std::unique_ptr<Library> library) : library_(std::move(library)) {}
 Blas::~Blas() = default;
 
 std::unique_ptr<Blas> Blas::load(const std::string& library) {
-  auto loaded = std::make_unique<Library>();
-  loaded->open(library.empty() ? usual_places() : std::vector<std::string>{library});
-  loaded->find(loaded->create, "cublasCreate_v2");
-  loaded->find(loaded->destroy, "cublasDestroy_v2");
-  loaded->find(loaded->set_stream, "cublasSetStream_v2");
-  loaded->find(loaded->gemm, "cublasGemmEx");
-  loaded->find(loaded->text, "cublasGetStatusString");
-  loaded->must(loaded->create(&loaded->handle), "cublasCreate");
-  return std::unique_ptr<Blas>(new Blas(std::move(loaded)));
+  const auto places = library.empty() ? usual_places() : std::vector<std::string>{library};
+  return std::unique_ptr<Blas>(new Blas(std::make_unique<Library>(places)));
 }
 
 void Blas::product(void* c, const void* a, const void* b, int m, int n, int k, cudaStream_t stream) {

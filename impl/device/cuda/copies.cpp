@@ -154,11 +154,11 @@ void CudaCopies::queue_descriptors(const TransferJob& job, std::span<const PageR
   if (job.plan.window == 0) {
     split(runs, UINT32_MAX, runs_);
   } else {
-    // A descriptor may cover a whole run: it mustn't fill the window.
+    // A descriptor may cover a whole run: it mustn't be more than a portion.
     const PieceGrid grid = piece_grid(pools_.host_layout, pools_.shape, pools_.device_pages, pools_.host_pages);
     const Bytes page =
         boxes ? pools_.shape.page_bytes() / pools_.shape.layers * (layer_end - layer_begin) : grid.piece_bytes;
-    split(runs, std::max<Bytes>(1, job.plan.window / 2 / page), runs_);
+    split(runs, std::max<Bytes>(1, job.plan.window / kWindowPortions / page), runs_);
   }
   params.runs = runs_.data();
   params.run_count = runs_.size();

@@ -1,6 +1,5 @@
 #include "impl/device/cuda/cufile.hpp"
 
-#include <dlfcn.h>
 #include <sys/types.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <fstream>
 #include <stdexcept>
 #include <vector>
+
+#include "impl/device/cuda/shared_library.hpp"
 
 // What we use of cuFile's binary interface is declared here; where its header is at hand, sizes and numbers are
 // compared. The header is not in the toolkit's basic packages.
@@ -61,93 +62,51 @@ using DeregisterBuffer = Error (*)(const void* start);
 using Read = ssize_t (*)(void* handle, void* start, std::size_t bytes, off_t offset, off_t at);
 using ErrorText = const char* (*)(int code);
 
-std::string last_dl_error() {
-  const char* text = dlerror();
-  return text == nullptr ? "unknown" : text;
-}
-
 std::vector<std::string> usual_places() { return {"libcufile.so.0", "/usr/local/cuda/lib64/libcufile.so.0"}; }
+
+// Later headers say _v2 where they say the name without.
+DriverCall driver_closer(const SharedLibrary& file) {
+  const auto later = file.find_optional<DriverCall>("cuFileDriverClose_v2");
+  return later != nullptr ? later : file.find<DriverCall>("cuFileDriverClose");
+}
 
 }  // namespace
 
 struct CuFile::Library {
-  std::string name;
-  void* file = nullptr;
-  bool open = false;
-  DriverCall open_driver = nullptr, close_driver = nullptr;
-  GetProperties properties = nullptr;
-  GetVersion version = nullptr;  // may be missing: older ones have none
-  RegisterFile register_file = nullptr;
-  DeregisterFile deregister_file = nullptr;
-  RegisterBuffer register_buffer = nullptr;
-  DeregisterBuffer deregister_buffer = nullptr;
-  Read read = nullptr;
-  ErrorText text = nullptr;  // may be missing: in some versions it is the header's
-
-  Library() = default;
+  explicit Library(const std::vector<std::string>& places)
+      : file("cuFile", places, "install GPUDirect Storage's libcufile, or name its file in real.cufile_library") {
+    must(open_driver(), "cuFileDriverOpen");
+  }
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
-  ~Library() {
-    if (open) close_driver();
-    if (file != nullptr) dlclose(file);
-  }
+  ~Library() { close_driver(); }
 
-  void load(const std::vector<std::string>& places) {
-    std::string tried;
-    for (const std::string& place : places) {
-      // Never unloaded: it has threads and exit handlers of its own.
-      file = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-      if (file != nullptr) {
-        name = place;
-        return;
-      }
-      tried += (tried.empty() ? "" : "; ") + last_dl_error();
-    }
-    throw std::runtime_error("cuFile can't be loaded (" + tried +
-                             "); install GPUDirect Storage's libcufile, or name its file in real.cufile_library");
-  }
-  template <typename Function>
-  bool find(Function& function, const char* symbol) {
-    function = reinterpret_cast<Function>(dlsym(file, symbol));
-    return function != nullptr;
-  }
-  template <typename Function>
-  void need(Function& function, const char* symbol) {
-    if (!find(function, symbol)) {
-      throw std::runtime_error(name + " has no " + symbol + ": it isn't the cuFile we know");
-    }
-  }
-  void find_all() {
-    need(open_driver, "cuFileDriverOpen");
-    // Later headers say _v2 where they say the name without.
-    if (!find(close_driver, "cuFileDriverClose_v2")) need(close_driver, "cuFileDriverClose");
-    need(properties, "cuFileDriverGetProperties");
-    need(register_file, "cuFileHandleRegister");
-    need(deregister_file, "cuFileHandleDeregister");
-    need(register_buffer, "cuFileBufRegister");
-    need(deregister_buffer, "cuFileBufDeregister");
-    need(read, "cuFileRead");
-    find(version, "cuFileGetVersion");
-    find(text, "cufileop_status_error");
-  }
   void must(Error error, const char* call) const {
     if (error.code == 0) return;
     const char* words = text == nullptr ? nullptr : text(error.code);
-    throw std::runtime_error(std::string(call) + " of " + name + " failed: " + (words == nullptr ? "error" : words) +
-                             " " + std::to_string(error.code) +
+    throw std::runtime_error(std::string(call) + " of " + file.name() +
+                             " failed: " + (words == nullptr ? "error" : words) + " " + std::to_string(error.code) +
                              (error.driver == 0 ? "" : " (CUDA's " + std::to_string(error.driver) + ")"));
   }
+
+  const SharedLibrary file;
+  const DriverCall open_driver = file.find<DriverCall>("cuFileDriverOpen");
+  const DriverCall close_driver = driver_closer(file);
+  const GetProperties properties = file.find<GetProperties>("cuFileDriverGetProperties");
+  const RegisterFile register_file = file.find<RegisterFile>("cuFileHandleRegister");
+  const DeregisterFile deregister_file = file.find<DeregisterFile>("cuFileHandleDeregister");
+  const RegisterBuffer register_buffer = file.find<RegisterBuffer>("cuFileBufRegister");
+  const DeregisterBuffer deregister_buffer = file.find<DeregisterBuffer>("cuFileBufDeregister");
+  const Read read = file.find<Read>("cuFileRead");
+  const GetVersion version = file.find_optional<GetVersion>("cuFileGetVersion");  // older ones have none
+  const ErrorText text = file.find_optional<ErrorText>("cufileop_status_error");  // in some versions the header's
 };
 
 CuFile::CuFile(std::unique_ptr<Library> library) : library_(std::move(library)) {}
 CuFile::~CuFile() = default;
 
 std::shared_ptr<CuFile> CuFile::load(const std::string& library, const std::filesystem::path& nvidia_fs) {
-  auto loaded = std::make_unique<Library>();
-  loaded->load(library.empty() ? usual_places() : std::vector<std::string>{library});
-  loaded->find_all();
-  loaded->must(loaded->open_driver(), "cuFileDriverOpen");
-  loaded->open = true;
+  auto loaded = std::make_unique<Library>(library.empty() ? usual_places() : std::vector<std::string>{library});
   DriverProperties properties;
   loaded->must(loaded->properties(&properties), "cuFileDriverGetProperties");
   int version = 0;  // 1000 * major + 10 * minor
@@ -160,7 +119,7 @@ std::shared_ptr<CuFile> CuFile::load(const std::string& library, const std::file
   std::string& text = result->description_;
   text = "cuFile ";
   if (version > 0) text += std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) + " ";
-  text += "(" + result->library_->name + "), ";
+  text += "(" + result->library_->file.name() + "), ";
   if (module && (fs.major | fs.minor) != 0) {
     result->mode_ = Mode::nvidia_fs;
     text += "GPUDirect Storage by nvidia-fs " + std::to_string(fs.major) + "." + std::to_string(fs.minor);

@@ -1,14 +1,11 @@
 #include "impl/device/cuda/cufile_queue.hpp"
 
-#include <algorithm>
 #include <cerrno>
-#include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "impl/device/cuda/handles.hpp"
+#include "impl/disk/block_threads.hpp"
 #include "policy/check.hpp"
 
 namespace kvtwin {
@@ -24,37 +21,20 @@ class CuFileQueue final : public BlockQueue {
   CuFileQueue(std::shared_ptr<CuFile> cufile, const GpuBuffers& buffers, std::uint32_t threads, int ordinal)
       : cufile_(std::move(cufile)),
         buffers_(buffers),
-        ordinal_(ordinal),
-        registered_(cufile_->register_buffer(buffers.start, buffers.count * buffers.bytes)) {
-    try {
-      for (std::uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
-    } catch (...) {
-      stop();
-      throw;
-    }
+        registered_(cufile_->register_buffer(buffers.start, buffers.count * buffers.bytes)),
+        threads_([this](const BlockOperation& operation) { return carry_out(operation); },
+                 [ordinal] { return cudaSetDevice(ordinal) == cudaSuccess ? 0 : -EIO; }) {
+    for (std::uint32_t i = 0; i < threads; ++i) threads_.add();
   }
-  ~CuFileQueue() override { stop(); }
 
   std::span<std::byte> buffer(std::uint32_t index) override {
     return {buffers_.start + index * buffers_.bytes, buffers_.bytes};  // not for the CPU
   }
   void submit(const BlockOperation& operation) override {
     KV_CHECK(operation.kind == BlockOperation::Kind::read, "it only reads");
-    {
-      const std::lock_guard lock(mutex_);
-      waiting_.push_back(operation);
-      ++under_way_;
-    }
-    submitted_.notify_one();
+    threads_.submit(operation);
   }
-  void wait(std::vector<BlockEnd>& ends) override {
-    std::unique_lock lock(mutex_);
-    if (under_way_ == 0) return;
-    ended_.wait(lock, [this] { return !ends_.empty(); });
-    under_way_ -= ends_.size();
-    ends.insert(ends.end(), ends_.begin(), ends_.end());
-    ends_.clear();
-  }
+  void wait(std::vector<BlockEnd>& ends) override { threads_.wait(ends); }
   std::string description() const override {
     return "by " + cufile_->description() +
            (registered_.what ? ""
@@ -63,47 +43,15 @@ class CuFileQueue final : public BlockQueue {
   }
 
  private:
-  void work();
   std::int64_t carry_out(const BlockOperation& operation);
   std::shared_ptr<void> handle_of(BlockFile& file);
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    submitted_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
 
   const std::shared_ptr<CuFile> cufile_;
   const GpuBuffers buffers_;
-  const int ordinal_;
   const CuFile::Registered registered_;
-  std::mutex mutex_;
-  std::condition_variable submitted_, ended_;
-  std::deque<BlockOperation> waiting_;
-  std::vector<BlockEnd> ends_;
-  std::size_t under_way_ = 0;  // submitted, and not handed out by wait
-  bool stopping_ = false;
   std::mutex files_mutex_;
-  std::vector<std::thread> threads_;
+  BlockThreads threads_;  // the last: it goes before what it uses
 };
-
-void CuFileQueue::work() {
-  const bool has_gpu = cudaSetDevice(ordinal_) == cudaSuccess;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    submitted_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    const BlockOperation operation = waiting_.front();
-    waiting_.pop_front();
-    lock.unlock();
-    const BlockEnd end{operation.tag, has_gpu ? carry_out(operation) : -EIO};
-    lock.lock();
-    ends_.push_back(end);
-    ended_.notify_one();
-  }
-}
 
 std::int64_t CuFileQueue::carry_out(const BlockOperation& operation) {
   const std::shared_ptr<void> handle = handle_of(*operation.file);

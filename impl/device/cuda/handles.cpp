@@ -67,27 +67,23 @@ CudaStream::~CudaStream() {
 
 // ---- memory --------------------------------------------------------------------------------------------------
 
-GpuMemory::GpuMemory(Bytes bytes, const char* what) : bytes_(bytes) {
+template <CudaMemoryKind kKind>
+CudaMemory<kKind>::CudaMemory(Bytes bytes, const char* what) : bytes_(bytes) {
   if (bytes == 0) return;
+  constexpr bool kOnGpu = kKind == CudaMemoryKind::gpu;
   void* memory = nullptr;
-  must(cudaMalloc(&memory, bytes), "cudaMalloc", std::string(what) + ", " + std::to_string(bytes) + " bytes");
+  must(kOnGpu ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes), kOnGpu ? "cudaMalloc" : "cudaMallocHost",
+       std::string(what) + ", " + std::to_string(bytes) + " bytes");
   data_ = static_cast<std::byte*>(memory);
 }
 
-GpuMemory::~GpuMemory() {
-  if (data_ != nullptr) cudaFree(data_);
+template <CudaMemoryKind kKind>
+CudaMemory<kKind>::~CudaMemory() {
+  if (data_ != nullptr) kKind == CudaMemoryKind::gpu ? cudaFree(data_) : cudaFreeHost(data_);
 }
 
-PinnedMemory::PinnedMemory(Bytes bytes, const char* what) : bytes_(bytes) {
-  if (bytes == 0) return;
-  void* memory = nullptr;
-  must(cudaMallocHost(&memory, bytes), "cudaMallocHost", std::string(what) + ", " + std::to_string(bytes) + " bytes");
-  data_ = static_cast<std::byte*>(memory);
-}
-
-PinnedMemory::~PinnedMemory() {
-  if (data_ != nullptr) cudaFreeHost(data_);
-}
+template class CudaMemory<CudaMemoryKind::gpu>;
+template class CudaMemory<CudaMemoryKind::pinned>;
 
 void HostPool::map(Bytes bytes) {
   constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS;

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -69,15 +70,19 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-// cudaMalloc. CudaError naming `what` and its bytes if there is no room.
-class GpuMemory {
+enum class CudaMemoryKind : std::uint8_t { gpu, pinned };
+
+// Memory of the GPU (cudaMalloc), or page-locked memory of the host (cudaMallocHost), for what is small. CudaError
+// naming `what` and its bytes if there is no room.
+template <CudaMemoryKind kKind>
+class CudaMemory {
  public:
-  GpuMemory() = default;
-  GpuMemory(Bytes bytes, const char* what);
-  ~GpuMemory();
-  GpuMemory(GpuMemory&& other) noexcept
+  CudaMemory() = default;
+  CudaMemory(Bytes bytes, const char* what);
+  ~CudaMemory();
+  CudaMemory(CudaMemory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  GpuMemory& operator=(GpuMemory&& other) noexcept {
+  CudaMemory& operator=(CudaMemory&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
@@ -90,26 +95,8 @@ class GpuMemory {
   Bytes bytes_ = 0;
 };
 
-// cudaMallocHost, for what is small.
-class PinnedMemory {
- public:
-  PinnedMemory() = default;
-  PinnedMemory(Bytes bytes, const char* what);
-  ~PinnedMemory();
-  PinnedMemory(PinnedMemory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  PinnedMemory& operator=(PinnedMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  std::byte* data() const { return data_; }
-  Bytes bytes() const { return bytes_; }
-
- private:
-  std::byte* data_ = nullptr;
-  Bytes bytes_ = 0;
-};
+using GpuMemory = CudaMemory<CudaMemoryKind::gpu>;
+using PinnedMemory = CudaMemory<CudaMemoryKind::pinned>;
 
 // Host memory for a pool of pages: in huge pages where there are any, on the NUMA node of GPU `ordinal`, every page
 // touched (filled with Arena::kPoison), then page-locked and mapped for all GPUs by one registration.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -20,19 +21,23 @@ namespace kvtwin::test {
 namespace {
 
 constexpr const char* kHelp =
-    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--models NAME[,NAME]] [--blas FILE] [--cufile FILE] [--tiny]\n"
+    "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--seconds N] [--models NAME[,NAME]] [--blas FILE]\n"
+    "         [--cufile FILE] [--tiny]\n"
     "Writes DIR/ttft.csv: each model's prompts of 1,024 tokens, 4,096, then twice as many each time, up to N "
     "(32,768);\n"
-    "a model's rows are written once it is done. --disk: a folder for a disk tier, which is emptied; without it, "
-    "none.\n"
-    "--blas, --cufile: their libraries, if they aren't the usual ones. --tiny: two short prompts of a tiny model, to "
-    "see\n"
-    "it work; with arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong\n"
-    "arguments.\n";
+    "a model's rows are written once it is done. --seconds: shared by the models; what isn't begun by then is left "
+    "out,\n"
+    "disks first. --disk: a folder for a disk tier, which is emptied; without it, none. --blas, --cufile: their\n"
+    "libraries, if they aren't the usual ones. --tiny: two short prompts of a tiny model, to see it work; with\n"
+    "arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong arguments,\n"
+    "124 if some cases were left out.\n";
+
+constexpr int kLeftOut = 124;  // exit code, as of `timeout`
 
 struct Options {
   std::string out, disk, blas, cufile, command = "gpu_ttft";
   Tokens most_tokens = 32768;
+  double seconds = std::numeric_limits<double>::infinity();
   std::vector<std::string> models = {"llama-3.1-8b", "deepseek-v3"};
   bool tiny = false;
 };
@@ -75,41 +80,72 @@ constexpr std::pair<const char*, TransferPath> kPaths[] = {{"copy_engine", Trans
                                                            {"ring", TransferPath::ring},
                                                            {"staged", TransferPath::staged}};
 
-template <typename Measure>
-Row measured(const Options& options, const Case& kind, Tokens tokens, Bytes bytes, const Measure& measure) {
-  const Repeats repeats = options.tiny ? Repeats{1, 1, 0} : Repeats{3, 9, 0.4};
-  const auto once = [&] { return static_cast<double>(measure()) * 1e-6; };
-  if (once() > 1000) return {kind, tokens, spread_of({once()}), bytes};  // longer than what would disturb it
-  return {kind, tokens, spread_of(repeated(repeats, once, now_seconds)), bytes};
-}
+// A model's cases, each begun only while there is time.
+class Cases {
+ public:
+  Cases(const Options& options, Prompts& prompts, double until) : options_(options), prompts_(prompts), until_(until) {}
 
-void measure_prompt(const Options& options, Prompts& prompts, Tokens tokens, std::vector<Row>& rows) {
-  const Bytes bytes = prompts.cached_bytes(tokens);
-  rows.push_back(measured(options, {"recompute"}, tokens, 0, [&] { return prompts.computed(tokens); }));
-  rows.push_back(measured(options, {"l1"}, tokens, bytes, [&] { return prompts.on_device(tokens); }));
-  for (const bool overlap : {true, false}) {
-    const auto from_host = [&](const char* name, std::optional<TransferPath> path) {
-      rows.push_back(measured(options, {"l2", name, "-", overlap}, tokens, bytes,
-                              [&] { return prompts.from_host(tokens, path, overlap); }));
-    };
-    from_host("auto", std::nullopt);
-    for (const auto& [name, path] : kPaths) from_host(name, path);
-    if (prompts.disk_mode().empty()) continue;
-    for (const bool direct : {false, true}) {
-      rows.push_back(measured(options, {"disk", "auto", direct ? "direct" : "bounce", overlap}, tokens, bytes,
-                              [&] { return prompts.from_disk(tokens, direct, overlap); }));
+  void from_memory(Tokens tokens) {
+    measure({"recompute"}, tokens, [&] { return prompts_.computed(tokens); });
+    measure({"l1"}, tokens, [&] { return prompts_.on_device(tokens); });
+    for (const bool overlap : {true, false}) {
+      const auto from_host = [&](const char* name, std::optional<TransferPath> path) {
+        measure({"l2", name, "-", overlap}, tokens, [&] { return prompts_.from_host(tokens, path, overlap); });
+      };
+      from_host("auto", std::nullopt);
+      for (const auto& [name, path] : kPaths) from_host(name, path);
     }
   }
-}
+  void from_disk(Tokens tokens) {
+    for (const bool overlap : {true, false}) {
+      for (const bool direct : {false, true}) {
+        measure({"disk", "auto", direct ? "direct" : "bounce", overlap}, tokens,
+                [&] { return prompts_.from_disk(tokens, direct, overlap); });
+      }
+    }
+  }
+  std::vector<Row> take_rows() { return std::move(rows_); }
+  std::uint64_t left_out() const { return left_out_; }
+
+ private:
+  template <typename Measure>
+  void measure(const Case& kind, Tokens tokens, const Measure& once) {
+    if (now_seconds() >= until_) {
+      ++left_out_;
+      return;
+    }
+    const Bytes bytes = std::string_view(kind.source) == "recompute" ? 0 : prompts_.cached_bytes(tokens);
+    const auto milliseconds = [&] { return static_cast<double>(once()) * 1e-6; };
+    std::vector<double> times = {milliseconds()};
+    // The first counts only if it is longer than what would disturb it.
+    if (times[0] <= 500) {
+      times.clear();
+      const double begin = now_seconds();
+      const Repeats repeats = options_.tiny ? Repeats{1, 1, 0} : Repeats{3, 9, 0.3};
+      while (times.size() < repeats.most && (times.size() < repeats.least || now_seconds() - begin < repeats.seconds)) {
+        times.push_back(milliseconds());
+      }
+    }
+    rows_.push_back({kind, tokens, spread_of(times), bytes});
+  }
+
+  const Options& options_;
+  Prompts& prompts_;
+  double until_;
+  std::vector<Row> rows_;
+  std::uint64_t left_out_ = 0;
+};
 
 struct Model {
   std::vector<Row> rows;
   std::string disk_mode;
-  std::uint64_t wrong = 0;   // pages that came out so
-  std::uint64_t direct = 0;  // that came by cuFile
+  std::uint64_t wrong = 0;     // pages that came out so
+  std::uint64_t direct = 0;    // that came by cuFile
+  std::uint64_t left_out = 0;  // cases
 };
 
-Model measure_model(const Options& options, const std::string& name, const Direct& direct) {
+// until: of the clock.
+Model measure_model(const Options& options, const std::string& name, const Direct& direct, double until) {
   PromptConfig config;
   config.model = model_preset(name);
   config.blas = options.blas;
@@ -131,7 +167,13 @@ Model measure_model(const Options& options, const std::string& name, const Direc
   Prompts prompts(config);
   Model model;
   model.disk_mode = prompts.disk_mode();
-  for (const Tokens tokens : lengths) measure_prompt(options, prompts, tokens, model.rows);
+  Cases cases(options, prompts, until);
+  for (const Tokens tokens : lengths) cases.from_memory(tokens);
+  if (!model.disk_mode.empty()) {
+    for (const Tokens tokens : lengths) cases.from_disk(tokens);
+  }
+  model.rows = cases.take_rows();
+  model.left_out = cases.left_out();
   model.direct = prompts.direct_pages();
   model.wrong = prompts.finish();
   if (!config.disk.empty()) std::filesystem::remove_all(config.disk);
@@ -153,14 +195,17 @@ Table table_of(const Options& options, const std::string& disk_mode, const Direc
                 "bytes", "wrong_pages"});
 }
 
-// A model at a time: what ends early leaves the models before.
-bool write_table(const Options& options) {
+// A model at a time: what ends early leaves the models before. Returns the exit code.
+int write_table(const Options& options) {
+  const double start = now_seconds();
   const Direct direct = direct_of(options);
   std::optional<Table> table;
-  std::uint64_t wrong = 0;
+  std::uint64_t wrong = 0, left_out = 0;
+  double models = 0;
   for (const std::string& name : options.models) {
     const double begin = now_seconds();
-    const Model model = measure_model(options, name, direct);
+    const double share = ++models / static_cast<double>(options.models.size());
+    const Model model = measure_model(options, name, direct, start + share * options.seconds);
     if (!table) table.emplace(table_of(options, model.disk_mode, direct));
     const std::string cufile = model.direct > 0 ? direct.mode : "none";
     if (direct.cufile && model.direct == 0) {
@@ -172,10 +217,15 @@ bool write_table(const Options& options) {
                   std::uint64_t{row.ms.count}, row.bytes, model.wrong});
     }
     wrong += model.wrong;
+    left_out += model.left_out;
     std::fprintf(stderr, "gpu_ttft: %s, %.1f s\n", name.c_str(), now_seconds() - begin);
   }
   if (wrong > 0) std::fprintf(stderr, "gpu_ttft: wrong bytes in %llu pages\n", static_cast<unsigned long long>(wrong));
-  return wrong == 0;
+  if (left_out > 0) {
+    std::fprintf(stderr, "gpu_ttft: %llu cases left out: the time was over\n",
+                 static_cast<unsigned long long>(left_out));
+  }
+  return wrong > 0 ? 1 : left_out > 0 ? kLeftOut : 0;
 }
 
 Options options_of(int argc, char** argv) {
@@ -201,6 +251,8 @@ Options options_of(int argc, char** argv) {
       options.cufile = value;
     } else if (name == "--most-tokens" && std::atoll(value.c_str()) >= 1024) {
       options.most_tokens = static_cast<Tokens>(std::atoll(value.c_str())) / 64 * 64;
+    } else if (name == "--seconds" && std::atof(value.c_str()) > 0) {
+      options.seconds = std::atof(value.c_str());
     } else if (name == "--models") {
       options.models.clear();
       for (std::size_t at = 0; at <= value.size(); at = std::min(value.find(',', at), value.size()) + 1) {
@@ -229,7 +281,7 @@ int main(int argc, char** argv) {
   }
   try {
     std::filesystem::create_directories(options.out);
-    return write_table(options) ? 0 : 1;
+    return write_table(options);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu_ttft: %s\n", e.what());
   }

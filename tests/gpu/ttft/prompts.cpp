@@ -76,7 +76,12 @@ Prompts::~Prompts() = default;
 void Prompts::fill_tiers() {
   wait_for(pass(0, pages_ * config_.page_tokens, {}));
   wait_for(transfer(Lane::d2h, 0, pages_, std::nullopt));
-  if (disk_) wait_for(storage(StorageVerb::set, Tier::host, 0, pages_));
+}
+
+void Prompts::store(Pages pages) {
+  if (pages <= stored_) return;
+  wait_for(storage(StorageVerb::set, Tier::host, stored_, pages));
+  stored_ = pages;
 }
 
 OperationId Prompts::submit(const Operation& operation) {
@@ -183,6 +188,7 @@ TimeNs Prompts::from_host(Tokens tokens, std::optional<TransferPath> path, bool 
 
 TimeNs Prompts::from_disk(Tokens tokens, bool direct, bool overlap) {
   const Pages pages = cached_pages(tokens);
+  store(pages);
   move_slots();
   const TimeNs begin = clock_.now();
   std::vector<OperationId> gets, loads;

@@ -34,7 +34,8 @@ struct PromptConfig {
 
 class Prompts {
  public:
-  // Computes the KV of the longest prompt, and has it in every tier. std::runtime_error: what couldn't be had.
+  // Computes the KV of the longest prompt, and has it on the device and the host. std::runtime_error: what couldn't be
+  // had.
   explicit Prompts(const PromptConfig& config);
   ~Prompts();
 
@@ -44,7 +45,8 @@ class Prompts {
   TimeNs on_device(Tokens tokens);  // L1: right after a prompt as long was computed
   // L2, by `path`, or by what the planner picks. overlap: the pass begins with the first layer's KV.
   TimeNs from_host(Tokens tokens, std::optional<TransferPath> path, bool overlap);
-  // L3, through host memory (in batches, as a prefetch does) and on as from_host, or `direct`ly into the device.
+  // L3, through host memory (in batches, as a prefetch does) and on as from_host, or `direct`ly into the device. What
+  // of it wasn't on the disk is stored first.
   TimeNs from_disk(Tokens tokens, bool direct, bool overlap);
 
   Bytes cached_bytes(Tokens tokens) const { return (tokens / config_.page_tokens - 1) * shape_.page_bytes(); }
@@ -65,6 +67,7 @@ class Prompts {
   OperationId storage(StorageVerb verb, Tier memory, Pages begin, Pages end);
   Pages cached_pages(Tokens tokens) const { return tokens / config_.page_tokens - 1; }
   void fill_tiers();
+  void store(Pages pages);  // the first ones, on the disk
   void move_slots();
 
   PromptConfig config_;
@@ -78,6 +81,7 @@ class Prompts {
   std::unique_ptr<TierQueues> disk_;
   const SegmentStore* segments_ = nullptr;  // what disk_ has
   std::string disk_mode_;
+  Pages stored_ = 0;  // on the disk
   std::uint64_t submitted_ = 0;
   std::map<OperationId, Completion> done_;
 };

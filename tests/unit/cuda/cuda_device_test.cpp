@@ -111,7 +111,8 @@ TEST_F(CudaDevice, CarriesPagesInEveryOrder) {
   }
 }
 
-// The bytes that are under way stay within the plan's window, but a descriptor that is larger goes alone.
+// The bytes that are under way stay within the plan's window, and go in its portions; but a descriptor that is larger
+// goes alone.
 TEST_F(CudaDevice, KeepsWithinTheWindow) {
   for (const Layout layout : kLayouts) {
     for (const TransferPath path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::staged}) {
@@ -132,6 +133,10 @@ TEST_F(CudaDevice, KeepsWithinTheWindow) {
       rig.run();
       EXPECT_GE(machine.copies(Way::to_device).bytes, before + 30 * config.shape.page_bytes());
       EXPECT_LE(machine.copies(Way::to_device).most_under_way, (Bytes{1} << 20) + 4096) << "beside them page indices";
+      for (const char* batch : {"cudaMemcpyBatchAsync", "cudaMemcpy3DBatchAsync"}) {
+        const twin::Copies copies = machine.copies(Way::to_device, batch);
+        EXPECT_LE(copies.bytes, copies.calls * (*rig.window / kWindowPortions)) << batch;
+      }
     }
   }
 }

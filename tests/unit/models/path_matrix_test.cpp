@@ -62,12 +62,18 @@ TEST(PathMatrix, RefusesWhatIsNoTable) {
   const std::pair<std::string, std::string> kBad[] = {
       {"", "no line of column names"},
       {"# only: this\n", "no line of column names"},
-      {"path,direction,chunk_bytes,chunks\n", "no column r_median"},
+      {"path,direction,chunk_bytes,chunks\n", "m.csv:1: no column r_median; a matrix.csv"},
       {head + "boxes,h2d,512,16\n", "m.csv:2: 4 fields under 5 columns"},
       {head + "boxes,up,512,16,1\n", "direction `up`"},
       {head + "boxes,h2d,512,16,fast\n", "`fast` where a number"},
       {head + "boxes,h2d,512,16,nan\n", "`nan` where a number"},
-      {head + "boxes,h2d,-1,16,1\n", "`-1` where a number"},
+      {head + "boxes,h2d,512,16,inf\n", "`inf` where a number"},
+      {head + "boxes,h2d,512,16,-1\n", "`-1` where a number"},
+      {head + "boxes,h2d,-1,16,1\n", "`-1` where a whole number"},
+      {head + "boxes,h2d,0,16,1\n", "`0` where a whole number"},
+      {head + "boxes,h2d,512,1e9,1\n", "m.csv:2: `1e9` where a whole number"},
+      {head + "boxes,h2d,99999999999999,16,1\n", "where a whole number from 1 to 2^40"},
+      {"# a\n{\"numbers\": {}}\n", "m.csv:2: no column path"},
   };
   for (const auto& [csv, sentence] : kBad) {
     try {
@@ -79,57 +85,44 @@ TEST(PathMatrix, RefusesWhatIsNoTable) {
   }
 }
 
-TEST(PathMatrix, NamesTheFastestOfOurPathsInEachCell) {
-  const auto fastest = fastest_paths(matrix_of(ordinary));
-  ASSERT_EQ(fastest.size(), 2 * std::size(kChunks) * std::size(kCounts));
-  EXPECT_EQ(fastest.front().direction, Direction::host_to_device);
-  EXPECT_EQ(fastest.front().chunk, 512u);
-  EXPECT_EQ(fastest.front().chunks, 16u);
-  for (const PathRate& cell : fastest) {
-    EXPECT_EQ(cell.path, "staged");
-    EXPECT_EQ(cell.rate, 0.94);
-  }
-}
-
 TEST(PathMatrix, ThresholdsAreWhereAPathBecomesAsGoodAsAny) {
-  PlannerLimits before;
-  before.box_min_busy = 77;
-  before.bulk_copies = true;
-  const PlannerLimits limits = limits_from(matrix_of(ordinary), before);
+  const MeasuredLimits limits = limits_from(matrix_of(ordinary));
   EXPECT_EQ(limits.copy_engine_min_h2d, 28672u);
   EXPECT_EQ(limits.copy_engine_min_d2h, 16384u);
   EXPECT_EQ(limits.box_min, 8192u);  // of the worse direction
   EXPECT_EQ(limits.kernel_min_pieces, 64u);
-  EXPECT_EQ(limits.box_min_busy, 77u);
-  EXPECT_TRUE(limits.bulk_copies);
 }
 
 TEST(PathMatrix, APathThatIsAlwaysOrNeverGoodSaysSo) {
-  const PlannerLimits always = limits_from(
-      matrix_of([](const std::string& path, bool, Bytes, std::uint64_t) { return path == "batch" ? 0.96 : 0.9; }), {});
+  const MeasuredLimits always = limits_from(
+      matrix_of([](const std::string& path, bool, Bytes, std::uint64_t) { return path == "batch" ? 0.96 : 0.9; }));
   EXPECT_EQ(always.copy_engine_min_h2d, 512u);
   EXPECT_EQ(always.copy_engine_min_d2h, 512u);
-  EXPECT_EQ(always.box_min, 131072u);                                      // 0.9 isn't within 5 % of 0.96
-  EXPECT_EQ(always.kernel_min_pieces, PlannerLimits{}.kernel_min_pieces);  // no piece is too small for a batch
+  EXPECT_EQ(always.box_min, 131072u);                 // 0.9 isn't within 5 % of 0.96
+  EXPECT_EQ(always.kernel_min_pieces, std::nullopt);  // no piece is too small for a batch
 }
 
 TEST(PathMatrix, OneGoodCellBelowABadOneCountsForNothing) {
-  const PlannerLimits limits =
+  const MeasuredLimits limits =
       limits_from(matrix_of([](const std::string& path, bool, Bytes chunk, std::uint64_t chunks) {
-                    if (path == "batch") return chunk == 2048 || chunk > 32768 ? 0.97 : 0.2;
-                    if (path == "kernel") return chunks == 64 ? 0.1 : 0.9;
-                    return 0.0;
-                  }),
-                  {});
+        if (path == "batch") return chunk == 2048 || chunk > 32768 ? 0.97 : 0.2;
+        if (path == "kernel") return chunks == 64 ? 0.1 : 0.9;
+        return 0.0;
+      }));
   EXPECT_EQ(limits.copy_engine_min_h2d, 65536u);
   EXPECT_EQ(limits.kernel_min_pieces, 1024u);
 }
 
-TEST(PathMatrix, WhatWasNotMeasuredStays) {
-  const PlannerLimits limits = limits_from({}, {});
-  EXPECT_EQ(limits.copy_engine_min_h2d, PlannerLimits{}.copy_engine_min_h2d);
-  EXPECT_EQ(limits.box_min, PlannerLimits{}.box_min);
-  EXPECT_EQ(limits.kernel_min_pieces, PlannerLimits{}.kernel_min_pieces);
+TEST(PathMatrix, WhatWasNotMeasuredIsNotTold) {
+  EXPECT_FALSE(limits_from({}).any());
+  const auto matrix = matrix_of([](const std::string& path, bool to_device, Bytes, std::uint64_t) {
+    return to_device && (path == "batch" || path == "copy_loop") ? 0.9 : 0.0;
+  });
+  const MeasuredLimits limits = limits_from(matrix);
+  EXPECT_TRUE(limits.any());
+  EXPECT_EQ(limits.copy_engine_min_h2d, 512u);
+  EXPECT_EQ(limits.copy_engine_min_d2h, std::nullopt);
+  EXPECT_EQ(limits.box_min, std::nullopt);
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+#include "policy/eviction/ranked_leaves.hpp"
+
+namespace kvtwin {
+namespace {
+
+// What came last goes first.
+LeafRank filo_rank(const NodeFacts& facts) { return {~facts.inserted, 0, 0}; }
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_filo(const EvictionSetup&) { return std::make_unique<RankedPolicy<filo_rank>>(); }
+
+}  // namespace kvtwin

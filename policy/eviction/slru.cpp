@@ -1,0 +1,13 @@
+#include "policy/eviction/ranked_leaves.hpp"
+
+namespace kvtwin {
+namespace {
+
+// What was touched since it was inserted is protected, without a bound; in each part as lru.
+LeafRank slru_rank(const NodeFacts& facts) { return {facts.hits >= 2 ? 1U : 0U, facts.last_access, facts.inserted}; }
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_slru(const EvictionSetup&) { return std::make_unique<RankedPolicy<slru_rank>>(); }
+
+}  // namespace kvtwin
