@@ -13,6 +13,7 @@
 #include "models/path_matrix.hpp"
 #include "models/presets.hpp"
 #include "policy/eviction.hpp"
+#include "sim/hitrate.hpp"
 
 namespace kvtwin {
 namespace {
@@ -49,7 +50,9 @@ void print_text() {
   }
   std::printf("\nevictions:");
   for (const std::string_view name : eviction_names()) std::printf(" %s", std::string(name).c_str());
-  std::printf("; in hitrate also: opt infinite\n");
+  std::printf("; in hitrate also:");
+  for (const std::string_view name : hit_rate_bounds()) std::printf(" %s", std::string(name).c_str());
+  std::printf("\n");
 }
 
 std::string read_matrix(const std::string& path) {

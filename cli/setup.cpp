@@ -12,6 +12,7 @@
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
+#include "sim/hitrate.hpp"
 #include "traces/generate.hpp"
 #include "traces/returning.hpp"
 #include "traces/shrink.hpp"
@@ -269,9 +270,9 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
   engine.eviction = e.text("cache.eviction");
   if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
-    if (engine.eviction == "opt" || engine.eviction == "infinite") {
+    if (std::ranges::find(hit_rate_bounds(), engine.eviction) != hit_rate_bounds().end()) {
       throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
-                       " is a bound, computed by `kvtwin hitrate`; take a policy here, see kvtwin presets");
+                       " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
     }
     for (const char* later : {"lfu", "mru", "filo", "priority", "slru"}) {
       if (engine.eviction == later)

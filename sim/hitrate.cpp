@@ -333,6 +333,8 @@ class Bounds {
 
 }  // namespace
 
+std::span<const std::string_view> hit_rate_bounds() { return kBounds; }
+
 std::vector<std::string_view> hit_rate_evictions() {
   const auto names = eviction_names();
   std::vector<std::string_view> all(names.begin(), names.end());

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -63,6 +64,8 @@ struct HitRate {
 // any host: an inclusive one's bound is that of the larger tier. The others' hits on the host are, of each request,
 // what the host alone would hit beyond the device alone.
 std::vector<std::string_view> hit_rate_evictions();
+// What of these knows the future.
+std::span<const std::string_view> hit_rate_bounds();
 
 // One result for each eviction and capacity, evictions outermost. Reads `source` once; its arrivals hold a key for
 // every started block (KV_CHECK), hints are passed over.

@@ -124,6 +124,13 @@ TEST_F(RealStorage, TheFolderIsWarmForTheNextRun) {
   }
 }
 
+// Nothing bounds what a run hits that finds another's pages.
+TEST_F(RealStorage, BoundsAreRefused) {
+  const Outcome outcome = run(run_arguments(folder_, work(22) + disk(3200) + Settings{"report.bounds=true"}, "bounds"));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("report.bounds (--set): "), std::string::npos) << outcome.err;
+}
+
 // What is stored is named by what it is KV of: another model's, type's or layout's pages are never found.
 TEST_F(RealStorage, PagesOfAnotherKindAreNotFound) {
   TraceText trace(16);  // no two prompts share a page

@@ -64,6 +64,14 @@ TEST(Real, LeavesAWholeRunFolderAndAReportThatAddsUp) {
   }
 }
 
+TEST(Real, HitsNoMoreThanTheBound) {
+  const Folder folder;
+  const Simulated real = run_for_real(folder, busy(folder, 1) + Settings{"report.bounds=true"});
+  const Json& bounds = real.report.at("bounds");
+  EXPECT_LE(real.tokens("hit_device") + real.tokens("hit_host"), bounds.at("eviction_opt_hit_tokens"));
+  EXPECT_LE(bounds.at("lru_hit_tokens"), bounds.at("eviction_opt_hit_tokens"));
+}
+
 TEST(Real, NeedsNoFolder) {
   const Folder folder;
   const Outcome outcome = run(run_arguments(folder, busy(folder, 1), ""));

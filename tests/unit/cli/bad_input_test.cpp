@@ -176,7 +176,9 @@ TEST_F(BadInput, UnknownNamesListTheKnown) {
   refused_set("model.name=llama-3.1-8", {"\"llama-3.1-8\"", "\"llama-3.1-8b\"?", "qwen3-32b", "deepseek-v3", "tiny"});
   refused_set("hardware.name=h100", {"\"h100\"", "h100-pcie5", "gb200-c2c", "cpu-host"});
   refused_set("cache.eviction=lruu", {"cache.eviction", "\"lru\"?", "fifo"});
-  refused_set("cache.eviction=opt", {"cache.eviction", "hitrate"});
+  for (const std::string bound : {"opt", "opt-cost", "infinite"}) {
+    refused_set("cache.eviction=" + bound, {"cache.eviction", bound, "hitrate"});
+  }
   refused_set("cache.layout=page-first", {"cache.layout", "\"page_first\"?", "layer_first", "page_head"});
   refused_set("cache.io=automatic", {"cache.io", "kernel", "direct", "auto"});
   refused_set("scheduler.order=lpm", {"scheduler.order", "fcfs", "longest_prefix"});
