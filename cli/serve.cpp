@@ -141,6 +141,20 @@ void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::v
   refuse_disagreement(marks);
 }
 
+std::vector<LaneMeters> lane_meters(const World& world, const Setup& setup, const ServeTerms& terms) {
+  std::vector<Tier> storage;
+  for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
+  return std::vector(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second));
+}
+
+void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes,
+          const std::string& report) {
+  folder.write("metrics.prom", prometheus_text(facts, metrics, lanes));
+  folder.write_lanes(lanes);
+  folder.write("report.json", report);  // last: who finds it finds the others
+  folder.commit();
+}
+
 void refuse_arguments(const ServeArguments& arguments, const Setup& setup) {
   if (arguments.out.empty() && arguments.journal) throw InputError("--journal needs --out, the folder to write it to");
   if (arguments.out.empty() && arguments.timeline)
@@ -229,9 +243,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
     const std::string name = journal_name(setup.rank + seat);
     journals.emplace_back(folder ? folder->place(name) : std::filesystem::path(arguments.out) / name);
   }
-  std::vector<Tier> storage;
-  for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
-  std::vector<LaneMeters> meters(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second));
+  std::vector<LaneMeters> meters = lane_meters(world, setup, terms);
   std::optional<Timeline> timeline;
   if (arguments.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
@@ -241,10 +253,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.
-    if ((seat == 0 && leads) || !setup.world.instances) {
-      watches[seat].observer = &metrics;
-      if (bounds) watches[seat].decisions = &*bounds;
-    }
+    if ((seat == 0 && leads) || !setup.world.instances) watches[seat] = {&metrics, bounds ? &*bounds : nullptr};
     if (arguments.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
   }
@@ -268,14 +277,9 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return;
   if (bounds) add_bounds(*bounds, facts);
-  const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
   if (timeline) timeline->finish();
-  if (folder) {
-    folder->write("metrics.prom", prometheus_text(facts, metrics, lanes));
-    folder->write_lanes(lanes);
-    folder->write("report.json", report);  // last: who finds it finds the others
-    folder->commit();
-  }
+  const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
+  if (folder) fill(*folder, facts, metrics, lanes, report);
   const std::string text = arguments.json ? report : summary_text(facts, metrics, cluster.decisions(), lanes);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (folder) std::fprintf(stderr, "run folder: %s\n", folder->path().c_str());
