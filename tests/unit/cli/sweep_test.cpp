@@ -183,6 +183,19 @@ TEST_F(Sweep, RowsAreWhatSimulateReports) {
   EXPECT_NEAR(table.number(3, "ttft_queue_s") + table.number(3, "ttft_prefetch_wait_s") +
                   table.number(3, "ttft_load_wait_s") + table.number(3, "ttft_compute_s"),
               sum / 24, 1e-8);
+  EXPECT_EQ(table.text(3, "hit_opt"), "") << "the report has no bounds unless asked for";
+}
+
+TEST_F(Sweep, RowsHaveTheBoundsThatWereAskedFor) {
+  const Settings set{"report.bounds=true", "tiers.device.tokens=2048"};
+  const Outcome outcome = sweep({"--out", folder_ / "out", "--set", set[0], "--set", set[1]});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Table table(text_of(folder_ / "out/sweep.csv"));
+  const Simulated alone = simulate_file(folder_ / "x.toml", set, kAnyWorld);
+  const Json& bounds = alone.report.at("bounds");
+  EXPECT_EQ(table.integer(0, "hit_opt"), bounds.at("eviction_opt_hit_tokens").get<std::uint64_t>());
+  EXPECT_EQ(table.integer(0, "hit_lru"), bounds.at("lru_hit_tokens").get<std::uint64_t>());
+  EXPECT_EQ(table.number(0, "gap_closed"), bounds.at("gap_closed").get<double>());
 }
 
 TEST_F(Sweep, GoesOnWhereItWas) {
