@@ -247,6 +247,10 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
 
   RunFacts facts = facts_of(experiment, setup, terms);
   add_outcome(cluster, setup, facts);
+  for (std::string& note : workload->notes()) {
+    if (leads) print_notes({note});
+    facts.notes.push_back(std::move(note));
+  }
   facts.simulated_ns = world.now();
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);

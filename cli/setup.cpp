@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/error.hpp"
+#include "cli/trace_options.hpp"
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
@@ -460,10 +461,14 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) {
     TraceOptions options;
+    options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
     options.block_tokens = block;
+    options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
+    options.session_gap_seconds = e.number("workload.session_gap_s");
+    options.seed = static_cast<std::uint64_t>(e.integer("seed"));
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   }
-  if (block != 512)
+  if (block != 0 && block != 512)
     throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
   if (e.text("workload.generate.kind") == "returning") return returning_workload(e);
   ChatConfig config;
