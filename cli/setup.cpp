@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "cli/error.hpp"
+#include "cli/generated.hpp"
 #include "cli/trace_options.hpp"
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
-#include "traces/generate.hpp"
 #include "traces/returning.hpp"
 #include "traces/shrink.hpp"
 
@@ -37,7 +37,7 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"returning", 0}});
+  choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"agentic", 0}, {"tools", 0}, {"returning", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -470,18 +470,17 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   }
   if (block != 0 && block != 512)
     throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
-  if (e.text("workload.generate.kind") == "returning") return returning_workload(e);
-  ChatConfig config;
-  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
-  config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-  config.duration =
-      config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
-  if (config.requests == 0 && config.duration == 0 && e.integer("workload.limit") == 0) {
+  const std::string& kind = e.text("workload.generate.kind");
+  if (kind == "returning") return returning_workload(e);
+  const auto seed = static_cast<std::uint64_t>(e.integer("seed"));
+  const auto requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  const TimeNs duration = requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  if (requests == 0 && duration == 0 && e.integer("workload.limit") == 0) {
     throw InputError(e.where("workload.generate.duration_s") +
                      ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");
   }
-  config.sessions_per_second = e.number("workload.generate.sessions_per_second");
-  return std::make_unique<ChatGenerator>(config);
+  return generated_traffic(kind, seed, requests, duration, e.number("workload.generate.sessions_per_second"),
+                           e.number("workload.generate.requests_per_second"));
 }
 
 }  // namespace

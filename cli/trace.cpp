@@ -6,8 +6,8 @@
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
+#include "cli/generated.hpp"
 #include "cli/trace_options.hpp"
-#include "traces/generate.hpp"
 #include "traces/info.hpp"
 #include "traces/trace.hpp"
 
@@ -38,7 +38,7 @@ struct InfoArguments {
 struct GenerateArguments {
   std::string out, kind = "chat";
   std::uint64_t seed = 1, requests = 0;
-  double duration_s = 3600, sessions_per_second = 2.08;
+  double duration_s = 3600, sessions_per_second = 0, requests_per_second = 6.67;
   bool force = false;
 };
 
@@ -106,13 +106,15 @@ void generate(const GenerateArguments& arguments) {
   if (!(arguments.duration_s >= 0 && arguments.duration_s <= 1e9)) {
     throw InputError("--duration: must be between 0 and 1e9 seconds");
   }
-  ChatConfig config;
-  config.seed = arguments.seed;
-  config.requests = arguments.requests;
-  config.duration = arguments.requests != 0 ? 0 : static_cast<TimeNs>(arguments.duration_s * 1e9 + 0.5);
-  config.sessions_per_second = arguments.sessions_per_second;
-  ChatGenerator generator(config);
-  write_trace(generator, 0, arguments.out);
+  const TimeNs duration = arguments.requests != 0 ? 0 : static_cast<TimeNs>(arguments.duration_s * 1e9 + 0.5);
+  if (arguments.requests == 0 && duration == 0) {
+    throw InputError("--duration: is 0, as --requests is: that is a trace without an end; set one of them");
+  }
+  const std::unique_ptr<TraceSource> made =
+      generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration, arguments.sessions_per_second,
+                        arguments.requests_per_second);
+  write_trace(*made, 0, arguments.out);
+  std::fprintf(stderr, "its blocks are of %llu tokens\n", static_cast<unsigned long long>(made->block_tokens()));
 }
 
 void convert(const ConvertArguments& arguments) {
@@ -143,13 +145,19 @@ void add_trace(CLI::App& program) {
   CLI::App* make = trace->add_subcommand("generate", "Write a generated trace (Mooncake JSONL)");
   make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
   make->add_option("--out", made.out, "File to write; .zst and .gz are compressed")->required();
-  make->add_option("--kind", made.kind, "chat: multi-turn chat behind one system prompt")
-      ->check(CLI::IsMember({"chat"}))
+  make->add_option("--kind", made.kind,
+                   "chat: multi-turn chat behind one system prompt; agentic: coding agents; tools: applications' calls")
+      ->check(CLI::IsMember({"chat", "agentic", "tools"}))
       ->capture_default_str();
   make->add_option("--seed", made.seed, "Of everything drawn")->capture_default_str();
   make->add_option("--requests", made.requests, "Requests; 0 = by duration");
-  make->add_option("--duration", made.duration_s, "Seconds of traffic; 0 = no limit")->capture_default_str();
-  make->add_option("--sessions-per-second", made.sessions_per_second, "New sessions a second")->capture_default_str();
+  make->add_option("--duration", made.duration_s, "Seconds of traffic, where --requests isn't given")
+      ->capture_default_str();
+  make->add_option("--sessions-per-second", made.sessions_per_second,
+                   "chat, agentic: new sessions a second; 0 = 2.08, or 1/30 of agentic")
+      ->capture_default_str();
+  make->add_option("--requests-per-second", made.requests_per_second, "tools: requests a second")
+      ->capture_default_str();
   make->add_flag("--force", made.force, "Replace the file");
   make->callback([] { generate(made); });
 
