@@ -68,14 +68,14 @@ bool ToolsGenerator::next(TraceRequest& request) {
   return true;
 }
 
-// A question of a few hundred tokens, or one time in fifty with a document; many answers are a word.
+// A question of a few hundred tokens, or one time in seventy with a document; many answers are a word.
 void ToolsGenerator::single(TraceRequest& request) {
   request.clear();
   request.arrival = arrivals_.peek().time;
   arrivals_.pop();
   const bool long_head = random_.chance(kLongHeadShare);
   const std::uint64_t head = long_head ? kLongHead : kShortHead;
-  const bool document = random_.chance(0.02);
+  const bool document = random_.chance(0.015);
   const double own = document ? random_.lognormal(9.5, 0.8) : random_.lognormal(5.8, 1.0);
   request.input = head * kBlockTokens + tokens(own, document ? 60'000 : kLongestInput);
   request.output = random_.chance(0.35) ? 3 : tokens(random_.lognormal(2.7, 0.6), 2'000);
