@@ -78,6 +78,12 @@ const std::vector<Key>& table() {
       {"workload.generate.prompt_tokens_per_second", 4096.0, 1e-3, 1e12,
        "returning: prompt tokens that arrive a second"},
       {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
+      {"workload.loop", text_value("open"), 0, 0,
+       "open: requests come at their times; closed: a session's next one no sooner than its think time after the "
+       "answer "
+       "to the last"},
+      {"workload.service_s", 0.0, 0, 1e6,
+       "closed, where the trace has no think times: seconds of a session's gaps that are service"},
       {"workload.shrink", integer_value(1), 1, 1e6,
        "divides all lengths in tokens, those of blocks too: the same traffic for a small machine"},
       {"workload.time_scale", 1.0, 1e-9, 1e9, "2.0 = arrivals twice as far apart"},

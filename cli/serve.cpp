@@ -200,7 +200,12 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
            const ServeTerms& terms) {
   const auto start = Clock::now();
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
-  TraceInputSource source(*workload, input_options(experiment));
+  WorkloadInputs inputs(experiment, *workload);
+  if (inputs.is_closed_loop() && terms.ranks != nullptr && setup.engine.ranks > 1) {
+    throw InputError(experiment.where("workload.loop") +
+                     ": is closed, and real ranks are told of answers at times of their own; set it to open, or take "
+                     "one rank");
+  }
   refuse_arguments(arguments, setup);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
@@ -231,7 +236,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.
-    if ((seat == 0 && leads) || !setup.world.instances) watches[seat].observer = &metrics;
+    if ((seat == 0 && leads) || !setup.world.instances) watches[seat].observer = inputs.observer(&metrics);
     if (arguments.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
   }
@@ -240,7 +245,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
     if (leads) world.set_progress(&Progress::tick, &progress);
-    const auto run = [&] { cluster.run(source); };
+    const auto run = [&] { cluster.run(inputs.source()); };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
   }

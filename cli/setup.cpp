@@ -504,4 +504,20 @@ TraceInputOptions input_options(const Experiment& e) {
   return options;
 }
 
+WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload) {
+  if (choose<bool>(e, "workload.loop", {{"open", false}, {"closed", true}})) {
+    auto loop = std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s"));
+    loop_ = loop.get();
+    source_ = std::move(loop);
+  } else {
+    source_ = std::make_unique<TraceInputSource>(workload, input_options(e));
+  }
+}
+
+Observer* WorkloadInputs::observer(Observer* observer) {
+  if (loop_ == nullptr) return observer;
+  loop_->pass_events_to(observer);
+  return loop_;
+}
+
 }  // namespace kvtwin

@@ -4,7 +4,8 @@
 //   requests        objects of a type:
 //     "subagent"    t seconds since the session's (or outer agent's) start, requests: a session of its own, in the
 //                   scope of the outer one's ids
-//     else          t, in and out tokens, and the ids of the input's full blocks: hash_ids, or hash_runs, which is
+//     else          t, in and out tokens, think_time seconds if known, and the ids of the input's full blocks:
+//     hash_ids, or hash_runs, which is
 //                   [[first, how many consecutive ones], ...]
 // When sessions started isn't published: their starts are a Poisson process in the file's order, drawn from
 // options.seed, options.session_gap_seconds apart on average. Memory: the sessions under way.
@@ -28,7 +29,7 @@ struct Run {
 };
 
 struct AgentRequest {
-  TimeNs time = 0;
+  TimeNs time = 0, think = -1;
   Tokens input = 0, output = 0;
   std::size_t runs_end = 0;  // in Session::runs
 };
@@ -113,6 +114,7 @@ bool AgenticReader::next(TraceRequest& request) {
   request.input = made.input;
   request.output = made.output;
   request.session = session.number;
+  request.think = made.think;
   const std::size_t first = session.next == 0 ? 0 : session.requests[session.next - 1].runs_end;
   for (std::size_t run = first; run < made.runs_end; ++run) {
     for (std::uint64_t i = 0; i < session.runs[run].count; ++i) {
@@ -188,6 +190,9 @@ AgentRequest AgenticReader::read_request(const JsonObject& object, const std::st
   if (request.input == 0) lines_.fail(where + "in", "is 0; a request has at least 1 input token");
   const std::size_t before = session.runs.size();
   JsonValue value;
+  if (object.at_key("think_time").get(value) == simdjson::SUCCESS && !value.is_null()) {
+    request.think = time_field(lines_, where + "think_time", value, kNsPerSecond);
+  }
   const bool runs = object.at_key("hash_runs").get(value) == simdjson::SUCCESS;
   if (!runs) value = required(object, where, "hash_ids");
   read_runs(value, where + (runs ? "hash_runs" : "hash_ids"), session);

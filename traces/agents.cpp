@@ -109,6 +109,7 @@ bool AgentsGenerator::next(TraceRequest& request) {
   request.output = session->output;
   request.blocks.assign(session->blocks.begin(), session->blocks.end());
   request.session = session->number;
+  request.think = session->think;
   request.turn = ++session->turn;
   request.type = session->by_tool ? 2 : 1;
   ++emitted_;
@@ -173,8 +174,9 @@ void AgentsGenerator::plan_next(Session& session) const {
   session.by_tool = session.rounds > 0;
   session.rounds = session.by_tool ? session.rounds - 1 : draw_rounds(random);
   const bool by_person = !session.by_tool && !random.chance(kByProgram);
-  session.time = later_by(session.time, kService.draw(random));
-  session.time = later_by(session.time, (by_person ? kUserTime : kToolTime).draw(random));
+  const TimeNs answered = later_by(session.time, kService.draw(random));
+  session.time = later_by(answered, (by_person ? kUserTime : kToolTime).draw(random));
+  session.think = session.time - answered;
   const Tokens before = session.input;
   session.input += session.output;
   // One result in ten is shorter than what it replaces.

@@ -39,7 +39,8 @@ class AgentsGenerator final : public TraceSource {
 
  private:
   struct Session {
-    TimeNs time = 0;  // of its next request
+    TimeNs time = 0;    // of its next request
+    TimeNs think = -1;  // before it
     std::uint64_t number = 0, turn = 0;
     std::uint64_t requests = 0;   // still to come, the next one among them
     std::uint64_t rounds = 0;     // of tools, until the user's next message

@@ -22,6 +22,7 @@ enum Key : unsigned {
   key_type = 1U << 8,
   key_hint = 1U << 9,
   key_value = 1U << 10,
+  key_think_time = 1U << 11,
 };
 
 struct KeyName {
@@ -40,6 +41,7 @@ constexpr KeyName kKeys[] = {
     {"type", key_type},
     {"hint", key_hint},
     {"value", key_value},
+    {"think_time", key_think_time},
 };
 
 struct HintName {
@@ -115,6 +117,7 @@ void MooncakeReader::read_key(Key key, std::string_view name, const JsonValue& v
     case key_output_length: request.output = natural_field(lines_, name, value, kMaxTraceTokens); break;
     case key_hash_ids: ids_field(lines_, name, value, kAny, request.blocks); break;
     case key_session: request.session = session_field(lines_, name, value); break;
+    case key_think_time: request.think = time_field(lines_, name, value, kNsPerMs); break;
     case key_turn: request.turn = natural_field(lines_, name, value, kAny); break;
     case key_tenant: request.tenant = id_field(lines_, name, value); break;
     case key_type: request.type = id_field(lines_, name, value); break;

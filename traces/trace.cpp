@@ -104,6 +104,7 @@ void TraceRequest::clear() {
   blocks.clear();
   session = turn = tenant = type = 0;
   priority = 0;
+  think = -1;
   is_hint = false;
   hint = {};
 }

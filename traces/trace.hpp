@@ -21,6 +21,7 @@
 //   turn            integer
 //   tenant, type    integer or string; 0 is the same as absent. Tenants never share a page
 //   priority        integer of 32 bits, larger matters more
+//   think_time      ms between the answer before it in its session and this request, for closed loops
 // A string is carried as a 64-bit hash with its top bit set. A hint line is told by its key `hint`:
 //   {"timestamp": ms, "hint": "session_end|tool_call_pending|pin|unpin", "session": S, "value": integer, default 0}
 // Other keys are ignored and counted, so that richer traces can be read; a key given twice is refused.
@@ -61,6 +62,7 @@ struct TraceRequest {
   std::uint64_t tenant = 0;  // 0 = the default one
   std::int32_t priority = 0;
   std::uint64_t type = 0;  // 0 = none
+  TimeNs think = -1;       // from the answer before it in its session to its arrival; below 0: not known
   bool is_hint = false;
   Hint hint;
 

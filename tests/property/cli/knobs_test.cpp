@@ -98,6 +98,8 @@ class Knobs : public testing::Test {
         {"workload.limit", "0", "100", {}},
         {"workload.shrink", "1", "2", {}},
         {"workload.time_scale", "1.0", "1.5", {}},
+        {"workload.loop", "open", "closed", generated},
+        {"workload.service_s", "0", "0.05", generated + Settings{"workload.loop=closed"}},
         {"parallel.tp", "1", "2", {}},
         {"cache.page_tokens", "64", "16", {}},
         {"cache.layout", "page_first", "layer_first", {}},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ std::vector<Kind> kinds() {
        "16"},
       {"agentic",
        R"({"block_size": 64, "requests": [{"t": 0, "in": 200, "out": 0, "hash_runs": [[1, 3]]},)"
-       R"( {"t": 1.5, "in": 264, "out": 9, "hash_ids": [1, 2, 3, 4]}]})"
+       R"( {"t": 1.5, "think_time": 0.25, "in": 264, "out": 9, "hash_ids": [1, 2, 3, 4]}]})"
        "\n",
        "64"},
       {"azure", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,480,10\n", "64"},
@@ -70,6 +71,7 @@ void expect_equal(const std::vector<TraceRequest>& a, const std::vector<TraceReq
     EXPECT_EQ(a[i].turn, b[i].turn);
     EXPECT_EQ(a[i].tenant, b[i].tenant);
     EXPECT_EQ(a[i].type, b[i].type);
+    EXPECT_EQ(a[i].think, b[i].think);
     EXPECT_EQ(a[i].priority, b[i].priority);
     EXPECT_EQ(a[i].is_hint, b[i].is_hint);
     EXPECT_EQ(a[i].hint.subject, b[i].hint.subject);
@@ -152,6 +154,32 @@ TEST(TraceConvert, SaltsPrompts) {
   EXPECT_EQ(blocks({"--salt", "a"}), blocks({"--salt", "a"}));
   EXPECT_NE(blocks({"--salt", "a"}), blocks({"--salt", "b"}));
   EXPECT_NE(blocks({"--salt", "a"}), blocks({}));
+}
+
+// A slow machine, two sessions: the second turn of one waits for the answer, of the other for its time.
+TEST(ClosedLoop, IsServed) {
+  const Folder folder;
+  const auto request = [](int ms, int session, int first) {
+    return R"({"timestamp": )" + std::to_string(ms) + R"(, "input_length": 1024, "output_length": 500, "hash_ids": [)" +
+           std::to_string(first) + ", " + std::to_string(first + 1) + R"(], "session": )" + std::to_string(session) +
+           "}\n";
+  };
+  write_text(folder / "trace", request(0, 1, 10) + request(10, 1, 20) + request(20, 2, 30) + request(900'000, 2, 40));
+  for (const std::string world : {"events", kAnyWorld}) {
+    const Simulated run = simulate({"workload.trace=" + folder / "trace", "workload.loop=closed"}, world);
+    EXPECT_EQ(run.requests("completed"), 4U);
+    const Table rows(run.requests_csv);
+    std::map<std::uint64_t, double> arrived, answered;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const std::uint64_t number = rows.integer(row, "request");
+      arrived[number] = rows.number(row, "arrival_s");
+      answered[number] = arrived[number] + rows.number(row, "e2e_s");
+    }
+    EXPECT_EQ(arrived[1], 0.02) << "session 2 comes in between";
+    EXPECT_NEAR(arrived[2], answered[0] + 0.01, 1e-6);
+    EXPECT_GT(answered[0], 0.5);
+    EXPECT_NEAR(arrived[3], answered[1] + 899.98, 1e-6);
+  }
 }
 
 TEST(TraceGenerate, MakesEveryKind) {
