@@ -155,6 +155,7 @@ TEST(ClosedLoopProperty, LimitAndScale) {
   ListTrace list(trace);
   TraceInputOptions options;
   options.limit = 3;
+  options.page_tokens = 16;
   options.time_scale = {2, 1};
   ClosedLoopSource source(list, options, 0);
   Random random(3);
