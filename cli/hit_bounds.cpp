@@ -9,12 +9,11 @@
 
 namespace kvtwin {
 
-bool HitBounds::next(Input& input) {
-  if (!source_.next(input)) return false;
+void HitBounds::handle(const Input& input) {
   const auto* const arrival = std::get_if<Arrival>(&input.what);
-  if (arrival == nullptr) return true;
-  KV_CHECK(arrival->request == prompts_.size(), "arrivals are numbered from 0");
-  Prompt prompt;
+  if (arrival == nullptr) return;
+  if (arrival->request >= prompts_.size()) prompts_.resize(arrival->request + 1);
+  Prompt& prompt = prompts_[arrival->request];
   const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), arrival->prompt_tokens / page_tokens_));
   if (!pages.empty()) {
     prompt.has_pages = true;
@@ -23,8 +22,6 @@ bool HitBounds::next(Input& input) {
         static_cast<std::uint32_t>(std::min<Pages>(pages.size(), (arrival->prompt_tokens - 1) / page_tokens_));
     log_.add(pages);
   }
-  prompts_.push_back(prompt);
-  return true;
 }
 
 void HitBounds::decided(const Decision& decision) {

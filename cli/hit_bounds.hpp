@@ -17,13 +17,12 @@
 
 namespace kvtwin {
 
-class HitBounds final : public InputSource, public DecisionSink {
+class HitBounds final : public InputHandler, public DecisionSink {
  public:
-  // Stands between `source` and the world, and is told every engine's decisions, or those of one rank of ranks that
-  // decide alike.
-  HitBounds(InputSource& source, Tokens page_tokens) : source_(source), page_tokens_(page_tokens) {}
+  // To be told every engine's inputs and decisions, or those of one rank of ranks that decide alike.
+  explicit HitBounds(Tokens page_tokens) : page_tokens_(page_tokens) {}
 
-  bool next(Input& input) override;
+  void handle(const Input& input) override;
   void decided(const Decision& decision) override;
 
   struct HitTokens {
@@ -39,7 +38,6 @@ class HitBounds final : public InputSource, public DecisionSink {
     bool has_pages = false, admitted = false;
   };
 
-  InputSource& source_;
   Tokens page_tokens_;
   RequestLog log_;
   std::vector<Prompt> prompts_;  // by request

@@ -9,6 +9,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
+#include "cli/trace_options.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/names.hpp"
@@ -22,7 +23,8 @@ namespace {
 
 struct Arguments {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
-  std::uint64_t block_tokens = 0, trace_block_tokens = 512, host_capacity = 0, limit = 0;
+  std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0;
+  TraceArguments how;
   bool exclusive = false, json = false;
 };
 
@@ -99,16 +101,14 @@ void print_table(const std::vector<HitRate>& results) {
 }
 
 void hit_rates(const Arguments& arguments) {
-  TraceOptions options;
-  options.block_tokens = arguments.trace_block_tokens;
-  const Tokens block_tokens = arguments.block_tokens == 0 ? arguments.trace_block_tokens : arguments.block_tokens;
+  TraceReader reader(arguments.trace, arguments.how.chosen());
+  const Tokens block_tokens = arguments.block_tokens == 0 ? reader.block_tokens() : arguments.block_tokens;
   HitRateConfig config = make_config(arguments, block_tokens);
   std::unique_ptr<RooflineCost> cost;
   if (!arguments.model.empty()) {
     cost = std::make_unique<RooflineCost>(model_preset(arguments.model), hardware_preset(arguments.hardware), 1);
     config.cost = cost.get();
   }
-  TraceReader reader(arguments.trace, options);
   TraceInputOptions input;
   input.page_tokens = block_tokens;
   input.limit = arguments.limit;
@@ -120,6 +120,7 @@ void hit_rates(const Arguments& arguments) {
   } catch (const HitRateError& error) {
     throw InputError(error.what());
   }
+  for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
   if (!arguments.json) return print_table(results);
   for (const HitRate& result : results) print_json(result);
 }
@@ -132,14 +133,12 @@ void add_hitrate(CLI::App& program) {
       program.add_subcommand("hitrate", "Hit ratios by sequential replay, in which service takes no time");
   command->footer(
       "Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt");
-  command->add_option("--trace", arguments.trace, "Trace file (Mooncake JSONL; plain, gzip or zstd)")->required();
+  command->add_option("--trace", arguments.trace, "Trace file (any format below; plain, gzip or zstd)")->required();
   command->add_option("--capacity", arguments.capacity, "Blocks of the device tier: N[,N...]")->required();
   command->add_option("--eviction", arguments.eviction, "Policies and bounds: P[,P...]")->capture_default_str();
   command->add_option("--block-tokens", arguments.block_tokens, "Tokens of a block (default: the trace's own)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
-  command->add_option("--trace-block-tokens", arguments.trace_block_tokens, "Tokens of a block id in the trace")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
-      ->capture_default_str();
+  add_trace_options(*command, arguments.how, "--trace-block-tokens");
   command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none");
   command->add_flag("--exclusive", arguments.exclusive, "The host holds only what the device evicted");
   command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all");

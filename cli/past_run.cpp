@@ -160,10 +160,10 @@ void Again::simulate(const Experiment& experiment, Onlooker* onlooker) {
   }
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
-  TraceInputSource source(*workload, input_options(experiment));
+  WorkloadInputs inputs(experiment, *workload);
   // Ranks decide alike: one of them is looked on at.
-  Cluster cluster(setup, *world, {{onlooker, onlooker, onlooker, nullptr}}, false, {});
-  cluster.run(source);
+  Cluster cluster(setup, *world, {{inputs.observer(onlooker), onlooker, onlooker, nullptr}}, false, {});
+  cluster.run(inputs.source());
   result_.journal = JournalStatus::end;
   result_.now = world->now();
   result_.expected = result_.got = result_.agreed = cluster.decisions();

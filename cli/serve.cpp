@@ -222,7 +222,12 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
            const ServeTerms& terms) {
   const auto start = Clock::now();
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
-  TraceInputSource source(*workload, input_options(experiment));
+  WorkloadInputs inputs(experiment, *workload);
+  if (inputs.is_closed_loop() && terms.ranks != nullptr && setup.engine.ranks > 1) {
+    throw InputError(experiment.where("workload.loop") +
+                     ": is closed, and real ranks are told of answers at times of their own; set it to open, or take "
+                     "one rank");
+  }
   refuse_arguments(arguments, setup);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
@@ -249,11 +254,14 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   Metrics metrics(rows);
   std::optional<HitBounds> bounds;
-  if (experiment.flag("report.bounds") && leads) bounds.emplace(source, setup.engine.shape.page_tokens);
+  if (experiment.flag("report.bounds") && leads) bounds.emplace(setup.engine.shape.page_tokens);
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.
-    if ((seat == 0 && leads) || !setup.world.instances) watches[seat] = {&metrics, bounds ? &*bounds : nullptr};
+    if ((seat == 0 && leads) || !setup.world.instances) {
+      HitBounds* const looks_on = bounds ? &*bounds : nullptr;
+      watches[seat] = {inputs.observer(&metrics), looks_on, looks_on};
+    }
     if (arguments.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
   }
@@ -262,14 +270,17 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   {
     Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
     if (leads) world.set_progress(&Progress::tick, &progress);
-    InputSource& requests = bounds ? static_cast<InputSource&>(*bounds) : source;
-    const auto run = [&] { cluster.run(requests); };
+    const auto run = [&] { cluster.run(inputs.source()); };
     terms.ranks != nullptr ? terms.ranks->serve(run) : run();
     world.set_progress(nullptr, nullptr);
   }
 
   RunFacts facts = facts_of(experiment, setup, terms);
   add_outcome(cluster, setup, facts);
+  for (std::string& note : workload->notes()) {
+    if (leads) print_notes({note});
+    facts.notes.push_back(std::move(note));
+  }
   facts.simulated_ns = world.now();
   if (terms.add_facts) terms.add_facts(facts);
   facts.wall_seconds = seconds_since(start);

@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "cli/error.hpp"
+#include "cli/generated.hpp"
+#include "cli/trace_options.hpp"
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
 #include "sim/hitrate.hpp"
-#include "traces/generate.hpp"
 #include "traces/returning.hpp"
 #include "traces/shrink.hpp"
 
@@ -37,7 +38,7 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"returning", 0}});
+  choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"agentic", 0}, {"tools", 0}, {"returning", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -461,23 +462,26 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) {
     TraceOptions options;
+    options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
     options.block_tokens = block;
+    options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
+    options.session_gap_seconds = e.number("workload.session_gap_s");
+    options.seed = static_cast<std::uint64_t>(e.integer("seed"));
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   }
-  if (block != 512)
+  if (block != 0 && block != 512)
     throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
-  if (e.text("workload.generate.kind") == "returning") return returning_workload(e);
-  ChatConfig config;
-  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
-  config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-  config.duration =
-      config.requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
-  if (config.requests == 0 && config.duration == 0 && e.integer("workload.limit") == 0) {
+  const std::string& kind = e.text("workload.generate.kind");
+  if (kind == "returning") return returning_workload(e);
+  const auto seed = static_cast<std::uint64_t>(e.integer("seed"));
+  const auto requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  const TimeNs duration = requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  if (requests == 0 && duration == 0 && e.integer("workload.limit") == 0) {
     throw InputError(e.where("workload.generate.duration_s") +
                      ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");
   }
-  config.sessions_per_second = e.number("workload.generate.sessions_per_second");
-  return std::make_unique<ChatGenerator>(config);
+  return generated_traffic(kind, seed, requests, duration, e.number("workload.generate.sessions_per_second"),
+                           e.number("workload.generate.requests_per_second"));
 }
 
 }  // namespace
@@ -499,6 +503,22 @@ TraceInputOptions input_options(const Experiment& e) {
   options.time_scale = time_scale_of(e.number("workload.time_scale"));
   options.limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
   return options;
+}
+
+WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload) {
+  if (choose<bool>(e, "workload.loop", {{"open", false}, {"closed", true}})) {
+    auto loop = std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s"));
+    loop_ = loop.get();
+    source_ = std::move(loop);
+  } else {
+    source_ = std::make_unique<TraceInputSource>(workload, input_options(e));
+  }
+}
+
+Observer* WorkloadInputs::observer(Observer* observer) {
+  if (loop_ == nullptr) return observer;
+  loop_->pass_events_to(observer);
+  return loop_;
 }
 
 }  // namespace kvtwin

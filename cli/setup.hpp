@@ -14,6 +14,7 @@
 #include "policy/engine.hpp"
 #include "policy/route/router.hpp"
 #include "sim/world.hpp"
+#include "traces/closed_loop.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
 
@@ -47,5 +48,20 @@ std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const 
 // The experiment's requests: its trace, or the generator.
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 TraceInputOptions input_options(const Experiment& experiment);
+
+// A workload as a world's inputs, by workload.loop. Engines' events go to observer(), which hands them on to `observer`
+// (may be null); so a closed loop learns of answers.
+class WorkloadInputs {
+ public:
+  WorkloadInputs(const Experiment& experiment, TraceSource& workload);
+
+  InputSource& source() { return *source_; }
+  Observer* observer(Observer* observer);
+  bool is_closed_loop() const { return loop_ != nullptr; }
+
+ private:
+  std::unique_ptr<InputSource> source_;
+  ClosedLoopSource* loop_ = nullptr;  // the same, if it is one
+};
 
 }  // namespace kvtwin

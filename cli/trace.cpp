@@ -1,88 +1,142 @@
-// kvtwin trace: what a trace holds; make one.
+// kvtwin trace: what a trace holds; make one; read any format, write Mooncake's.
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
-#include "traces/generate.hpp"
+#include "cli/generated.hpp"
+#include "cli/trace_options.hpp"
 #include "traces/info.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
 namespace {
 
+// What keeps a file from being written is the work's failure; what is wrong with its source, the input's.
+template <class Write>
+auto write_or_fail(Write write) {
+  try {
+    return write();
+  } catch (const TraceError& error) {
+    throw WorkError(error.what());
+  }
+}
+
+std::unique_ptr<TraceWriter> writer_of(const std::string& path) {
+  return write_or_fail([&] { return std::make_unique<TraceWriter>(path); });
+}
+
 struct InfoArguments {
   std::string trace;
-  std::uint64_t block_tokens = 512, limit = 0;
+  TraceArguments how;
+  std::uint64_t limit = 0;
   bool json = false;
 };
 
 struct GenerateArguments {
   std::string out, kind = "chat";
   std::uint64_t seed = 1, requests = 0;
-  double duration_s = 3600, sessions_per_second = 2.08;
+  double duration_s = 3600, sessions_per_second = 0, requests_per_second = 6.67;
   bool force = false;
 };
 
-void print_info(const InfoArguments& arguments) {
-  TraceOptions options;
-  options.block_tokens = arguments.block_tokens;
-  TraceReader reader(arguments.trace, options);
-  const TraceInfo info = trace_info(reader, arguments.limit);
-  const std::string text = arguments.json ? trace_info_json(info) + "\n" : trace_info_text(info);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+struct ConvertArguments {
+  std::string in, out;
+  TraceArguments how;
+  std::uint64_t limit = 0;
+  bool force = false;
+};
+
+// What was made up or passed over; on stderr.
+void print_notes(const TraceReader& reader) {
+  for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
   if (reader.ignored_keys() != 0) {
     std::fprintf(stderr, "%llu keys that kvtwin doesn't know were passed over\n",
                  static_cast<unsigned long long>(reader.ignored_keys()));
   }
 }
 
-void generate(const GenerateArguments& arguments) {
-  namespace fs = std::filesystem;
-  if (fs::exists(arguments.out) && !arguments.force) {
-    throw InputError("--out " + arguments.out + ": exists; give another name, or --force to replace it");
+void print_info(const InfoArguments& arguments) {
+  TraceReader reader(arguments.trace, arguments.how.chosen());
+  const TraceInfo info = trace_info(reader, arguments.limit);
+  std::string text;
+  if (arguments.json) {
+    text = trace_info_json(info) + "\n";
+  } else {
+    text = "format       " + std::string(name_of(reader.format())) + "\n" + trace_info_text(info);
   }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  print_notes(reader);
+}
+
+// The file has its name once it is whole: who ends the program leaves .partial.NAME at most.
+void write_trace(TraceSource& source, std::uint64_t limit, const std::string& out) {
+  namespace fs = std::filesystem;
+  // The compression follows the name's end, so the partial file keeps it.
+  const fs::path target = out;
+  const fs::path partial = target.parent_path() / (".partial." + target.filename().string());
+  TraceRequest request;
+  std::uint64_t requests = 0;
+  try {
+    const std::unique_ptr<TraceWriter> writer = writer_of(partial.string());
+    while ((limit == 0 || requests < limit) && source.next(request)) {
+      write_or_fail([&] { writer->write(request); });
+      if (!request.is_hint) ++requests;
+    }
+    write_or_fail([&] { writer->finish(); });
+    fs::rename(partial, target);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(partial, ignored);
+    throw;
+  }
+  std::fprintf(stderr, "%llu requests written to %s\n", static_cast<unsigned long long>(requests), out.c_str());
+}
+
+void refuse_existing(const std::string& out, bool force, const char* what) {
+  if (std::filesystem::exists(out) && !force) {
+    throw InputError(std::string(what) + out + ": exists; give another name, or --force to replace it");
+  }
+}
+
+void generate(const GenerateArguments& arguments) {
+  refuse_existing(arguments.out, arguments.force, "--out ");
   if (!(arguments.duration_s >= 0 && arguments.duration_s <= 1e9)) {
     throw InputError("--duration: must be between 0 and 1e9 seconds");
   }
-  ChatConfig config;
-  config.seed = arguments.seed;
-  config.requests = arguments.requests;
-  config.duration = arguments.requests != 0 ? 0 : static_cast<TimeNs>(arguments.duration_s * 1e9 + 0.5);
-  config.sessions_per_second = arguments.sessions_per_second;
-  ChatGenerator generator(config);
-  // The compression follows the name's end, so the partial file keeps it.
-  const fs::path target = arguments.out;
-  const fs::path partial = target.parent_path() / (".partial." + target.filename().string());
-  TraceRequest request;
-  std::uint64_t count = 0;
-  try {
-    TraceWriter writer(partial.string());
-    for (; generator.next(request); ++count) writer.write(request);
-    writer.finish();
-  } catch (const std::exception& error) {
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    throw WorkError(error.what());
+  const TimeNs duration = arguments.requests != 0 ? 0 : static_cast<TimeNs>(arguments.duration_s * 1e9 + 0.5);
+  if (arguments.requests == 0 && duration == 0) {
+    throw InputError("--duration: is 0, as --requests is: that is a trace without an end; set one of them");
   }
-  fs::rename(partial, target);
-  std::fprintf(stderr, "%llu requests written to %s\n", static_cast<unsigned long long>(count), arguments.out.c_str());
+  const std::unique_ptr<TraceSource> made =
+      generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration, arguments.sessions_per_second,
+                        arguments.requests_per_second);
+  write_trace(*made, 0, arguments.out);
+  std::fprintf(stderr, "its blocks are of %llu tokens\n", static_cast<unsigned long long>(made->block_tokens()));
+}
+
+void convert(const ConvertArguments& arguments) {
+  refuse_existing(arguments.out, arguments.force, "");
+  TraceReader reader(arguments.in, arguments.how.chosen());
+  write_trace(reader, arguments.limit, arguments.out);
+  std::fprintf(stderr, "from %s; its blocks are of %llu tokens\n", std::string(name_of(reader.format())).c_str(),
+               static_cast<unsigned long long>(reader.block_tokens()));
+  print_notes(reader);
 }
 
 }  // namespace
 
 void add_trace(CLI::App& program) {
-  CLI::App* trace = program.add_subcommand("trace", "What a trace holds; make one");
+  CLI::App* trace = program.add_subcommand("trace", "What a trace holds; make one; convert one");
   trace->require_subcommand(1);
   trace->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
   static InfoArguments info;
   CLI::App* show = trace->add_subcommand("info", "Count requests, lengths, blocks and ideal hits");
   show->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
-  show->add_option("trace", info.trace, "Trace file (Mooncake JSONL; plain, gzip or zstd)")->required();
-  show->add_option("--block-tokens", info.block_tokens, "Tokens of a block id")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
-      ->capture_default_str();
+  show->add_option("trace", info.trace, "Trace file (any format below; plain, gzip or zstd)")->required();
+  add_trace_options(*show, info.how, "--block-tokens");
   show->add_option("--limit", info.limit, "Requests to read; 0 = all");
   show->add_flag("--json", info.json, "Machine-readable");
   show->callback([] { print_info(info); });
@@ -91,15 +145,35 @@ void add_trace(CLI::App& program) {
   CLI::App* make = trace->add_subcommand("generate", "Write a generated trace (Mooncake JSONL)");
   make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
   make->add_option("--out", made.out, "File to write; .zst and .gz are compressed")->required();
-  make->add_option("--kind", made.kind, "chat: multi-turn chat behind one system prompt")
-      ->check(CLI::IsMember({"chat"}))
+  make->add_option("--kind", made.kind,
+                   "chat: multi-turn chat behind one system prompt; agentic: coding agents; tools: applications' calls")
+      ->check(CLI::IsMember({"chat", "agentic", "tools"}))
       ->capture_default_str();
   make->add_option("--seed", made.seed, "Of everything drawn")->capture_default_str();
   make->add_option("--requests", made.requests, "Requests; 0 = by duration");
-  make->add_option("--duration", made.duration_s, "Seconds of traffic; 0 = no limit")->capture_default_str();
-  make->add_option("--sessions-per-second", made.sessions_per_second, "New sessions a second")->capture_default_str();
+  make->add_option("--duration", made.duration_s, "Seconds of traffic, where --requests isn't given")
+      ->capture_default_str();
+  make->add_option("--sessions-per-second", made.sessions_per_second,
+                   "chat, agentic: new sessions a second; 0 = 2.08, or 1/30 of agentic")
+      ->capture_default_str();
+  make->add_option("--requests-per-second", made.requests_per_second, "tools: requests a second")
+      ->capture_default_str();
   make->add_flag("--force", made.force, "Replace the file");
   make->callback([] { generate(made); });
+
+  static ConvertArguments converted;
+  CLI::App* convert_app = trace->add_subcommand("convert", "Write any trace as Mooncake JSONL");
+  convert_app->footer("Example: kvtwin trace convert traces/chat_small.jsonl.zst chat.jsonl");
+  convert_app->add_option("in", converted.in, "Trace file (any format below; plain, gzip or zstd)")->required();
+  convert_app->add_option("out", converted.out, "File to write; .zst and .gz are compressed")->required();
+  add_trace_options(*convert_app, converted.how, "--block-tokens");
+  convert_app->add_option("--limit", converted.limit, "Requests to convert; 0 = all");
+  convert_app->add_option("--salt", converted.how.options.salt,
+                          "token_ids, sglang: of the hashes that stand for the prompts; keep it to yourself");
+  convert_app->add_option("--seed", converted.how.options.seed, "agentic: of the starts of sessions")
+      ->capture_default_str();
+  convert_app->add_flag("--force", converted.force, "Replace the file");
+  convert_app->callback([] { convert(converted); });
 }
 
 }  // namespace kvtwin

@@ -10,6 +10,7 @@
 
 #include "impl/device/worker.hpp"
 #include "policy/check.hpp"
+#include "policy/live_source.hpp"
 
 namespace kvtwin {
 namespace {
@@ -102,6 +103,7 @@ class EventLoop final : public RealWorld, private Substrate {
   std::vector<std::unique_ptr<TierQueues>> storage_;
 
   InputSource* source_ = nullptr;
+  LiveSource* live_ = nullptr;  // the same, if it is one
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
   void (*tick_)(void*, TimeNs) = nullptr;
@@ -187,6 +189,7 @@ void EventLoop::cancel(OperationId id) {
 void EventLoop::run(InputSource& source, InputHandler& handler) {
   KV_CHECK(source_ == nullptr, "the real world runs once");
   source_ = &source;
+  live_ = dynamic_cast<LiveSource*>(&source);
   handler_ = &handler;
   running_ = true;
   device_->start(queue_, clock_);
@@ -202,6 +205,7 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
   turn_began_ = clock_.now();
   while (anything_open()) {
     if (!deliver_next()) wait();
+    if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
   }
   running_ = false;
   report_.run_ns = clock_.now();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "policy/check.hpp"
+#include "policy/live_source.hpp"
 #include "policy/substrate.hpp"
 #include "sim/agenda.hpp"
 #include "sim/operation_table.hpp"
@@ -1057,6 +1058,7 @@ void Adversary::write_range(const Record& record, const Sequence& sequence, Toke
 
 void Adversary::run(InputSource& source, InputHandler& handler) {
   handler_ = &handler;
+  auto* const live = dynamic_cast<LiveSource*>(&source);
   bool more = source.next(arrival_);
   for (;;) {
     while (!agenda_.empty() && records_[agenda_.top().slot].ticket != agenda_.top().ticket) agenda_.pop();
@@ -1065,6 +1067,7 @@ void Adversary::run(InputSource& source, InputHandler& handler) {
       const AgendaEntry entry = agenda_.pop();
       now_ = entry.time;
       handle_entry(entry);
+      if (live != nullptr && live->overtake(arrival_, more)) more = true;
     } else if (more) {
       now_ = arrival_.now = arrives;
       deliver(arrival_);

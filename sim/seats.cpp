@@ -93,6 +93,7 @@ void Seats::begin(InputSource& source, std::span<InputHandler* const> handlers, 
   KV_CHECK(handlers.size() == cores_.size(), "each seat has a handler");
   KV_CHECK(engines_ == 1 || route != nullptr, "several engines need a route");
   source_ = &source;
+  live_ = dynamic_cast<LiveSource*>(&source);
   route_ = route;
   for (std::size_t seat = 0; seat < cores_.size(); ++seat) cores_[seat]->begin(*handlers[seat]);
   has_arrival_ = source_->next(arrival_);
@@ -121,6 +122,7 @@ void Seats::step() {
   }
   shared_.now = due_;
   cores_[first_]->step();
+  if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
 }
 
 // To every rank of its engine.

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "policy/live_source.hpp"
 #include "policy/world.hpp"
 #include "sim/store_model.hpp"
 #include "sim/world.hpp"
@@ -85,6 +86,7 @@ class Seats final : private Collective {
   std::vector<std::unique_ptr<WorldCore>> cores_;
   std::vector<Group> groups_;  // by engine; none without instances
   InputSource* source_ = nullptr;
+  LiveSource* live_ = nullptr;  // the same, if it is one
   InputRoute* route_ = nullptr;
   Input arrival_;  // pulled one ahead
   bool has_arrival_ = false;

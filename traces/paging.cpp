@@ -112,35 +112,43 @@ TimeNs scaled(TimeNs time, TimeScale scale) {
   return static_cast<TimeNs>(result);
 }
 
-TraceInputSource::TraceInputSource(TraceSource& trace, const TraceInputOptions& options)
-    : trace_(trace), options_(options), pager_(trace.block_tokens(), options.page_tokens, options.last_page) {}
+ArrivalMaker::ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options)
+    : pager_(block_tokens, options.page_tokens, options.last_page) {}
 
-bool TraceInputSource::next(Input& input) {
-  if (options_.limit > 0 && requests_ == options_.limit) return false;
-  if (!trace_.next(request_)) return false;
-  input.now = scaled(request_.arrival, options_.time_scale);
-  if (request_.is_hint) {
-    input.what = request_.hint;
-    return true;
+void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& input) {
+  if (request.is_hint) {
+    input.what = request.hint;
+    return;
   }
   Arrival arrival;
-  arrival.request = requests_++;
-  arrival.prompt_tokens = request_.input;
-  arrival.output_tokens = std::max<Tokens>(request_.output, 1);
-  arrival.priority = request_.priority;
-  arrival.session = request_.session;
-  arrival.keys = pager_.keys(request_.blocks, request_.input, seed_of(request_.tenant));
+  arrival.request = ordinal;
+  arrival.prompt_tokens = request.input;
+  arrival.output_tokens = std::max<Tokens>(request.output, 1);
+  arrival.priority = request.priority;
+  arrival.session = request.session;
+  arrival.keys = pager_.keys(request.blocks, request.input, seed_of(request.tenant));
   input.what = arrival;
-  return true;
 }
 
-const PageKey* TraceInputSource::seed_of(std::uint64_t tenant) {
+const PageKey* ArrivalMaker::seed_of(std::uint64_t tenant) {
   if (tenant == 0) return nullptr;
   if (tenant != seeded_tenant_) {
     seed_ = *namespace_seed(std::nullopt, std::to_string(tenant));
     seeded_tenant_ = tenant;
   }
   return &seed_;
+}
+
+TraceInputSource::TraceInputSource(TraceSource& trace, const TraceInputOptions& options)
+    : trace_(trace), options_(options), maker_(trace.block_tokens(), options) {}
+
+bool TraceInputSource::next(Input& input) {
+  if (options_.limit > 0 && requests_ == options_.limit) return false;
+  if (!trace_.next(request_)) return false;
+  input.now = scaled(request_.arrival, options_.time_scale);
+  maker_.make(request_, requests_, input);
+  requests_ += request_.is_hint ? 0 : 1;
+  return true;
 }
 
 }  // namespace kvtwin

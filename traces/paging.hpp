@@ -63,8 +63,24 @@ struct TraceInputOptions {
   LastPage last_page = LastPage::full_only;
 };
 
-// The trace as arrivals (ordinals from 0) and hints. Tenants other than 0 get a namespace each, seeded with the
-// tenant's decimal as salt. Errors: the trace's.
+// Requests as arrivals, hints as hints. Tenants other than 0 get a namespace each, seeded with the tenant's decimal as
+// salt.
+class ArrivalMaker {
+ public:
+  ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options);
+
+  // Fills input.what, whose keys live until the next call; the time is the caller's.
+  void make(const TraceRequest& request, RequestId ordinal, Input& input);
+
+ private:
+  const PageKey* seed_of(std::uint64_t tenant);
+
+  Pager pager_;
+  std::uint64_t seeded_tenant_ = 0;  // whose seed is in seed_
+  PageKey seed_;
+};
+
+// The trace as arrivals (ordinals from 0) and hints, at its times. Errors: the trace's.
 class TraceInputSource final : public InputSource {
  public:
   // `trace` must outlive it.
@@ -73,15 +89,11 @@ class TraceInputSource final : public InputSource {
   bool next(Input& input) override;
 
  private:
-  const PageKey* seed_of(std::uint64_t tenant);
-
   TraceSource& trace_;
   TraceInputOptions options_;
-  Pager pager_;
+  ArrivalMaker maker_;
   TraceRequest request_;
   std::uint64_t requests_ = 0;
-  std::uint64_t seeded_tenant_ = 0;  // whose seed is in seed_
-  PageKey seed_;
 };
 
 }  // namespace kvtwin

@@ -58,4 +58,35 @@ double Random::normal() {
   }
 }
 
+namespace {
+
+// x^(1 / shape) of a draw, 0 where that is too small to tell.
+double root(double x, double shape) {
+  if (!(x > 0.0)) return 0.0;
+  const double exponent = log_of(x) / shape;
+  return exponent < -700.0 ? 0.0 : exp_of(exponent);
+}
+
+}  // namespace
+
+// Marsaglia and Tsang's way: a normal, cubed, and accepted nearly always. Below 1 by the next shape's draw.
+double Random::gamma(double shape) {
+  if (shape < 1.0) {
+    const double above = gamma(shape + 1.0);
+    return above * root(uniform(), shape);
+  }
+  const double d = shape - 1.0 / 3.0;
+  const double c = 1.0 / std::sqrt(9.0 * d);
+  while (true) {
+    const double x = normal();
+    const double base = 1.0 + c * x;
+    if (!(base > 0.0)) continue;
+    const double v = base * base * base;
+    const double u = 1.0 - uniform();
+    if (log_of(u) < 0.5 * x * x + d - d * v + d * log_of(v)) return d * v;
+  }
+}
+
+double Random::weibull(double shape) { return root(exponential(1.0), shape); }
+
 }  // namespace kvtwin

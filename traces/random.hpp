@@ -1,6 +1,6 @@
 // Random numbers that are the same bytes on every machine: integers by SplitMix64, and from them uniform,
-// exponential, normal and log-normal doubles made of + - * / and sqrt only, which IEEE 754 rounds the same
-// everywhere (no <random> distribution, no libm; the build forbids fused multiply-add).
+// exponential, normal, log-normal, Gamma and Weibull doubles made of + - * / and sqrt only, which IEEE 754 rounds the
+// same everywhere (no <random> distribution, no libm; the build forbids fused multiply-add).
 //
 // exp_of and log_of are within 4 units in the last place of the true value over the ranges named below. uniform() has
 // 53 bits; exponential() ends at 36.7 means and normal() at 12, the most that 53 bits reach.
@@ -32,6 +32,9 @@ class Random {
   std::uint64_t integer(std::uint64_t least, std::uint64_t largest);
   double exponential(double mean);
   double normal();  // mean 0, deviation 1
+  // Gamma of mean `shape`, which is 0.01 or more; below 1 many draws are so small that they are 0.
+  double gamma(double shape);
+  double weibull(double shape);  // of scale 1; shape 0.1 or more
   double lognormal(double mu, double sigma) { return exp_of(mu + sigma * normal()); }
 
  private:

@@ -19,6 +19,7 @@ class ShrunkTrace final : public TraceSource {
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return source_->block_tokens() / factor_; }
   double fraction_read() const override { return source_->fraction_read(); }
+  std::vector<std::string> notes() const override { return source_->notes(); }
 
  private:
   std::unique_ptr<TraceSource> source_;

@@ -1,7 +1,16 @@
 // Requests as they come out of a trace file or a generator, one at a time and in order of time.
 //
-// File format: JSON lines as Mooncake publishes them, plain, gzip or zstd (windows up to 2^31 bytes); which one
-// is told from the first bytes, never from the name. Blank lines are skipped. A data line holds
+// Files are lines, plain, gzip or zstd (windows up to 2^31 bytes); which one is told from the first bytes, and the
+// format from the first line, never from the name. Blank lines are skipped. Formats, by their names:
+//   mooncake    JSON lines as Mooncake publishes them, and what TraceWriter writes; see below
+//   qwen        Qwen-Bailian's JSON lines (chat_id, parent_chat_id, ..., hash_ids of 16 tokens); traces/qwen.cpp
+//   agentic     WEKA's sessions of coding agents (requests in a line, hash_ids or hash_runs); traces/agentic.cpp
+//   azure       Azure's CSV, and
+//   burstgpt    BurstGPT's: times and lengths, prefixes made up; traces/lengths.cpp
+//   token_ids   JSON lines with the prompts' token ids, of which salted hashes are kept; traces/token_ids.cpp
+//   sglang      SGLang's request log, level 3, in JSON; the same; traces/sglang_log.cpp
+//
+// A line of Mooncake's holds
 //   timestamp       ms since the start, integer or decimal (a decimal is read as an IEEE double and rounded to
 //                   the nearest ns), never less than the line before
 //   input_length    tokens, >= 1
@@ -12,6 +21,7 @@
 //   turn            integer
 //   tenant, type    integer or string; 0 is the same as absent. Tenants never share a page
 //   priority        integer of 32 bits, larger matters more
+//   think_time      ms between the answer before it in its session and this request, for closed loops
 // A string is carried as a 64-bit hash with its top bit set. A hint line is told by its key `hint`:
 //   {"timestamp": ms, "hint": "session_end|tool_call_pending|pin|unpin", "session": S, "value": integer, default 0}
 // Other keys are ignored and counted, so that richer traces can be read; a key given twice is refused.
@@ -26,6 +36,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policy/substrate.hpp"
@@ -51,6 +62,7 @@ struct TraceRequest {
   std::uint64_t tenant = 0;  // 0 = the default one
   std::int32_t priority = 0;
   std::uint64_t type = 0;  // 0 = none
+  TimeNs think = -1;       // from the answer before it in its session to its arrival; below 0: not known
   bool is_hint = false;
   Hint hint;
 
@@ -68,16 +80,33 @@ class TraceSource {
   virtual Tokens block_tokens() const = 0;
   // How much of it has been read, 0 .. 1, for progress; 0 = not known.
   virtual double fraction_read() const { return 0; }
+  // What a reader of results must know of it: what was made up, assumed or passed over, so far. Sentences without a
+  // full stop.
+  virtual std::vector<std::string> notes() const { return {}; }
 };
 
+enum class TraceFormat : std::uint8_t { automatic, mooncake, qwen, agentic, azure, burstgpt, token_ids, sglang };
+// "auto", "mooncake", ... in the order above.
+std::span<const std::string_view> trace_format_names();
+std::string_view name_of(TraceFormat format);
+
 struct TraceOptions {
-  Tokens block_tokens = 512;  // 1 .. 2^31
+  TraceFormat format = TraceFormat::automatic;
+  // Tokens of a block, 1 .. 2^31; 0: the format's own, which is 512 (mooncake), 16 (qwen), the file's (agentic) or 64.
+  // For mooncake it is what an id of the file stands for; for qwen and agentic a multiple of their own.
+  Tokens block_tokens = 0;
+  Tokens shared_tokens = 0;         // azure, burstgpt: of each prompt's beginning, the same in all; whole blocks of it
+  double session_gap_seconds = 30;  // agentic: mean time between the starts of two sessions; 1e-6 .. 1e6
+  std::uint64_t seed = 1;           // agentic: of the starts
+  std::string salt;                 // token_ids, sglang: of the hashes; empty: one that everybody knows
   std::size_t max_line_bytes = std::size_t{16} << 20;
-  int max_window_log = 31;  // of zstd frames: the decoder holds at most 2^this bytes; 10 .. 31
+  Tokens max_input_tokens = Tokens{1} << 24;  // where the file doesn't list a prompt's blocks one by one
+  int max_window_log = 31;                    // of zstd frames: the decoder holds at most 2^this bytes; 10 .. 31
 };
 
 class TraceReader final : public TraceSource {
  public:
+  // Looks at the first line. TraceError.
   explicit TraceReader(const std::string& path, const TraceOptions& options = {});
   // The same over bytes in memory, which must outlive the reader; `name` stands in messages.
   TraceReader(const std::string& name, std::span<const char> bytes, const TraceOptions& options = {});
@@ -86,8 +115,10 @@ class TraceReader final : public TraceSource {
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override;
   double fraction_read() const override;
+  std::vector<std::string> notes() const override;
 
-  std::uint64_t line() const;          // of the last request, from 1
+  TraceFormat format() const;          // as told, never automatic
+  std::uint64_t line() const;          // the last one read, from 1
   std::uint64_t ignored_keys() const;  // so far
 
  private:

@@ -170,6 +170,7 @@ void append_request(std::string& text, const TraceRequest& request) {
   if (request.turn != 0) append_number(text.append(",\"turn\":"), request.turn);
   if (request.tenant != 0) append_number(text.append(",\"tenant\":"), request.tenant);
   if (request.priority != 0) append_number(text.append(",\"priority\":"), request.priority);
+  if (request.think >= 0) append_ms(text.append(",\"think_time\":"), request.think);
   if (request.type != 0) append_number(text.append(",\"type\":"), request.type);
 }
 

@@ -1,5 +1,5 @@
 // Any bytes as a trace: reading ends, or is refused with a TraceError; what was read is a proper trace and pages.
-// Input: 2 bytes that pick block and page size, then the file.
+// Input: 2 bytes that pick block and page size, and maybe the format, then the file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -61,8 +61,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span<const char> file(reinterpret_cast<const char*>(data) + 2, size - 2);
   TraceOptions options;
   options.block_tokens = data[0] % 4 == 0 ? 512 : 1 + data[0];
-  options.max_line_bytes = 4'096;  // small, so that the limit is met
-  options.max_window_log = 20;     // a frame may ask for its window; not for gigabytes here
+  options.max_line_bytes = 4'096;    // small, so that the limit is met
+  options.max_window_log = 20;       // a frame may ask for its window; not for gigabytes here
+  options.max_input_tokens = 1'000;  // a short line may ask for any number of blocks
+  // Mostly told from the first line.
+  if (data[1] % 4 == 3) options.format = static_cast<TraceFormat>(data[1] / 4 % trace_format_names().size());
   const bool read = accepted([&] {
     CheckedReader reader(file, options);
     const TraceInfo info = trace_info(reader);
@@ -75,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     CheckedReader reader(file, options);
     TraceInputOptions inputs;
     // At least an eighth of a block, so that an input's pages stay few.
-    inputs.page_tokens = options.block_tokens / 8 + 1 + data[1];
+    inputs.page_tokens = reader.block_tokens() / 8 + 1 + data[1];
     TraceInputSource source(reader, inputs);
     Input input;
     while (source.next(input)) {

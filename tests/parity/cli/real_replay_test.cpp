@@ -90,6 +90,44 @@ TEST(RealReplay, NamesTheFirstDecisionThatAnotherPolicyTakes) {
   EXPECT_NE(Json::parse(outcome.out).at("verdict"), "equal");
 }
 
+// Arrivals that depend on when answers came are in the journal as they came.
+TEST(RealReplay, ClosedLoopsAreDecidedAgain) {
+  const Folder folder;
+  constexpr std::uint64_t kSessions = 5, kTurns = 6;
+  std::string trace;
+  std::uint64_t ms = 0;
+  for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+    for (std::uint64_t session = 0; session < kSessions; ++session) {
+      // A length of its own for each request, which tells it.
+      const Json line{{"timestamp", ms},     {"input_length", 16 + turn * kSessions + session},
+                      {"output_length", 20}, {"hash_ids", {session, 100 + turn * kSessions + session, 7, 8}},
+                      {"session", session},  {"think_time", 1}};
+      Json fits = line;
+      fits["hash_ids"].get_ref<Json::array_t&>().resize((16 + turn * kSessions + session + 15) / 16);
+      trace += fits.dump() + "\n";
+      ms += turn % 2;
+    }
+  }
+  write_text(folder / "trace.jsonl", trace);
+  const Settings settings =
+      small_model(folder) + Settings{"workload.trace=" + (folder / "trace.jsonl"), "workload.block_tokens=16",
+                                     "workload.loop=closed", "cache.page_tokens=16", "tiers.device.tokens=400"};
+  const Simulated real = run_for_real(folder, settings);
+  EXPECT_EQ(real.requests("completed"), kSessions * kTurns);
+  const Table rows(real.requests_csv);
+  std::map<std::uint64_t, std::pair<double, double>> served;  // by length: arrival, answer
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    const double arrival = rows.number(row, "arrival_s");
+    served[rows.integer(row, "prompt_tokens")] = {arrival, arrival + rows.number(row, "e2e_s")};
+  }
+  ASSERT_EQ(served.size(), kSessions * kTurns);
+  for (std::uint64_t length = 16 + kSessions; length < 16 + kSessions * kTurns; ++length) {
+    EXPECT_GE(served[length].first, served[length - kSessions].second + 0.001 - 1e-8) << length;
+  }
+  const Outcome again = run({"replay", folder / "run"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+}
+
 }  // namespace
 }  // namespace kvtwin::test
 #endif

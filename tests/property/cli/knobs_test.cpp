@@ -49,6 +49,21 @@ class Knobs : public testing::Test {
     for (const std::uint64_t id : ids(100, 5)) half.push_back(id);
     ambiguous.request(60'000, 1, half);
     const Settings blocks{ambiguous.save(folder_, "ambiguous.jsonl").front(), "cache.page_tokens=16"};
+    // Times in ms, or in seconds.
+    write_text(
+        folder_ / "either.jsonl",
+        R"({"timestamp":0,"input_length":64,"output_length":2,"hash_ids":[1,2,3,4],"chat_id":1,"parent_chat_id":-1})"
+        "\n"
+        R"({"timestamp":7,"input_length":64,"output_length":2,"hash_ids":[1,2,3,4],"chat_id":2,"parent_chat_id":1})"
+        "\n");
+    const Settings either{"workload.trace=" + folder_ / "either.jsonl", "workload.block_tokens=16"};
+    write_text(folder_ / "lengths.csv",
+               "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,480,10\n2023-11-16 18:17:05,480,10\n");
+    const Settings lengths{"workload.trace=" + folder_ / "lengths.csv"};
+    const std::string session = R"({"block_size":64,"requests":[{"t":0,"in":200,"out":3,"hash_runs":[[1,3]]}]})"
+                                "\n";
+    write_text(folder_ / "agents.jsonl", session + session + session);
+    const Settings agents{"workload.trace=" + folder_ / "agents.jsonl"};
     const std::string slow = hardware_setting(
         folder_, "h100-pcie5", "slow.json",
         [](const std::string& key, const std::string&) { return key == "memory_bandwidth" ? 0.5 : 1.0; });
@@ -71,12 +86,20 @@ class Knobs : public testing::Test {
         {"hardware.file", file_of(same), file_of(slow), {}},
         {"workload.trace", folder_ / "trace.jsonl", folder_ / "other.jsonl", {}},
         {"workload.block_tokens", "64", "70", blocks},
+        {"workload.format", "mooncake", "qwen", either},
+        {"workload.shared_tokens", "0", "128", lengths},
+        {"workload.session_gap_s", "30", "1", agents},
+        {"workload.generate.kind", "chat", "tools", generated},
+        {"workload.generate.kind", "chat", "agentic", generated},
+        {"workload.generate.requests_per_second", "6.67", "5", generated + Settings{"workload.generate.kind=tools"}},
         {"workload.generate.requests", "40", "41", generated},
         {"workload.generate.duration_s", "60", "90", {"workload.generate.requests=0"}},
         {"workload.generate.sessions_per_second", "2.08", "2.5", generated},
         {"workload.limit", "0", "100", {}},
         {"workload.shrink", "1", "2", {}},
         {"workload.time_scale", "1.0", "1.5", {}},
+        {"workload.loop", "open", "closed", generated},
+        {"workload.service_s", "0", "0.05", generated + Settings{"workload.loop=closed"}},
         {"parallel.tp", "1", "2", {}},
         {"cache.page_tokens", "64", "16", {}},
         {"cache.layout", "page_first", "layer_first", {}},
@@ -154,7 +177,6 @@ class Knobs : public testing::Test {
 // What is served is one value; any other is refused, by name.
 const std::map<std::string, std::string>& single_valued() {
   static const std::map<std::string, std::string> keys = {
-      {"workload.generate.kind", "agents"},
       {"cluster.prefill", "1"},
       {"cluster.decode", "1"},
   };

@@ -38,10 +38,8 @@ class ListSource final : public InputSource {
 HitBounds::HitTokens reckon(std::vector<ListSource::Request> requests, const std::vector<RequestId>& admitted,
                             Pages capacity) {
   ListSource source(std::move(requests));
-  HitBounds bounds(source, 2);
-  Input input;
-  while (bounds.next(input)) {
-  }
+  HitBounds bounds(2);
+  for (Input input; source.next(input);) bounds.handle(input);
   for (const RequestId request : admitted) {
     bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
     bounds.decided({DecisionKind::evict_device, Reason::none, request, {}, 1});  // of no interest

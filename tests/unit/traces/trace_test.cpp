@@ -250,7 +250,7 @@ TEST(TraceReader, RefusesLongLinesAndBadOptions) {
   const std::string padded = kLine + std::string(1 << 19, ' ') + "\n";
   EXPECT_EQ(read_all(padded + padded + padded, options).size(), 3U);
   expect_error(std::string((1 << 20) + 1, ' '), {"line 1", "longer"}, options);
-  options.block_tokens = 0;
+  options.block_tokens = (Tokens{1} << 31) + 1;
   expect_error(kLine, {"block_tokens"}, options);
   options.block_tokens = 600;
   expect_error(kLine, {"\"hash_ids\"", "1 blocks of 600"}, options);

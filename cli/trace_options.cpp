@@ -1,0 +1,45 @@
+#include "cli/trace_options.hpp"
+
+#include <vector>
+
+#include "cli/error.hpp"
+#include "models/names.hpp"
+
+namespace kvtwin {
+
+TraceFormat trace_format_named(std::string_view name, const std::string& where) {
+  std::vector<std::string> names;
+  for (const std::string_view known : trace_format_names()) {
+    if (known == name) return static_cast<TraceFormat>(names.size());
+    names.emplace_back(known);
+  }
+  throw InputError(where + ": " + unknown_name("format", std::string(name), names));
+}
+
+TraceOptions TraceArguments::chosen() const {
+  TraceOptions result = options;
+  result.format = trace_format_named(format, "--format");
+  return result;
+}
+
+void add_trace_options(CLI::App& command, TraceArguments& arguments, const std::string& block_tokens) {
+  TraceOptions& options = arguments.options;
+  command
+      .add_option("--format", arguments.format,
+                  "auto (told from the first line), mooncake, qwen, agentic, azure, burstgpt, token_ids or sglang")
+      ->capture_default_str();
+  command
+      .add_option(block_tokens, options.block_tokens,
+                  "Tokens of a block id (default: the trace's own, 512 for Mooncake); joins the smaller ones of qwen "
+                  "and agentic")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
+  command.add_option("--shared-tokens", options.shared_tokens,
+                     "azure, burstgpt: tokens that all prompts begin with; the files don't say");
+  command
+      .add_option("--session-gap", options.session_gap_seconds,
+                  "agentic: mean seconds between the starts of sessions, which are drawn")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,212 @@
+// kvtwin trace convert: what is read from any format is what is read again from what was written.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/simulation.hpp"
+#include "tests/trace_files.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+struct Kind {
+  std::string name, text;
+  std::string block;  // tokens
+};
+
+std::vector<Kind> kinds() {
+  return {
+      {"mooncake",
+       R"({"timestamp": 0.5, "input_length": 600, "output_length": 2, "hash_ids": [1, 2], "session": 0, "turn": 3})"
+       "\n"
+       R"({"timestamp": 1, "hint": "pin", "session": 0, "value": -2})"
+       "\n",
+       "512"},
+      {"qwen",
+       R"({"chat_id": 0, "parent_chat_id": -1, "timestamp": 0.1, "input_length": 20, "output_length": 7, "hash_ids": [1]})"
+       "\n",
+       "16"},
+      {"agentic",
+       R"({"block_size": 64, "requests": [{"t": 0, "in": 200, "out": 0, "hash_runs": [[1, 3]]},)"
+       R"( {"t": 1.5, "think_time": 0.25, "in": 264, "out": 9, "hash_ids": [1, 2, 3, 4]}]})"
+       "\n",
+       "64"},
+      {"azure", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,480,10\n", "64"},
+      {"burstgpt", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,M,472,18,490,API log\n",
+       "64"},
+      {"token_ids",
+       R"({"input_ids": [1, 2, 3], "output_length": 3, "tenant": "t", "priority": -1})"
+       "\n",
+       "64"},
+      {"sglang",
+       R"({"timestamp": "2026-01-02T10:00:01.5", "event": "request.finished", "rid": "b", "obj": {"input_ids": [1, 2]},)"
+       R"( "out": {"meta_info": {"completion_tokens": 3, "e2e_latency": 0.25}}})"
+       "\n",
+       "64"},
+  };
+}
+
+std::vector<TraceRequest> all_of(const std::string& path, Tokens block_tokens) {
+  TraceOptions options;
+  options.block_tokens = block_tokens;
+  TraceReader reader(path, options);
+  std::vector<TraceRequest> all;
+  TraceRequest request;
+  while (reader.next(request)) all.push_back(request);
+  return all;
+}
+
+void expect_equal(const std::vector<TraceRequest>& a, const std::vector<TraceRequest>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].arrival, b[i].arrival);
+    EXPECT_EQ(a[i].input, b[i].input);
+    EXPECT_EQ(a[i].output, b[i].output);
+    EXPECT_EQ(a[i].blocks, b[i].blocks);
+    EXPECT_EQ(a[i].session, b[i].session);
+    EXPECT_EQ(a[i].turn, b[i].turn);
+    EXPECT_EQ(a[i].tenant, b[i].tenant);
+    EXPECT_EQ(a[i].type, b[i].type);
+    EXPECT_EQ(a[i].think, b[i].think);
+    EXPECT_EQ(a[i].priority, b[i].priority);
+    EXPECT_EQ(a[i].is_hint, b[i].is_hint);
+    EXPECT_EQ(a[i].hint.subject, b[i].hint.subject);
+    EXPECT_EQ(a[i].hint.value, b[i].hint.value);
+  }
+}
+
+TEST(TraceConvert, WritesWhatItReads) {
+  const Folder folder;
+  for (const Kind& kind : kinds()) {
+    SCOPED_TRACE(kind.name);
+    write_text(folder / "in", kind.text);
+    for (const std::string& out : {folder / (kind.name + ".jsonl"), folder / (kind.name + ".jsonl.zst")}) {
+      const Outcome outcome = run({"trace", "convert", folder / "in", out});
+      ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_NE(outcome.err.find("from " + kind.name + "; its blocks are of " + kind.block), std::string::npos)
+          << outcome.err;
+      expect_equal(all_of(folder / "in", 0), all_of(out, std::stoull(kind.block)));
+    }
+    const Outcome info = run({"trace", "info", folder / "in"});
+    EXPECT_TRUE(info.out.starts_with("format       " + kind.name + "\n")) << info.out << info.err;
+    const Outcome rates = run({"hitrate", "--trace", folder / "in", "--capacity", "10", "--json"});
+    EXPECT_EQ(rates.json().at("requests"), kind.name == "agentic" ? 2 : 1);
+  }
+}
+
+TEST(TraceConvert, KeepsTheBundledTrace) {
+  const Folder folder;
+  const std::string out = folder / "chat.jsonl.gz";
+  ASSERT_EQ(run({"trace", "convert", bundled_trace(), out, "--limit", "2000"}).exit_code, 0);
+  std::vector<TraceRequest> wanted = all_of(bundled_trace(), 0);
+  wanted.resize(2'000);
+  expect_equal(wanted, all_of(out, 0));
+}
+
+TEST(TraceConvert, LeavesNothingHalf) {
+  const Folder folder;
+  write_text(folder / "in", kinds()[0].text + "{}\n");
+  const std::string out = folder / "out.jsonl";
+  const Outcome refused = run({"trace", "convert", folder / "in", out});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("line 3"), std::string::npos) << refused.err;
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator{}), 1) << "the input";
+  write_text(out, "mine");
+  write_text(folder / "in", kinds()[0].text);
+  EXPECT_EQ(run({"trace", "convert", folder / "in", out}).exit_code, 2) << "it exists";
+  EXPECT_EQ(text_of(out), "mine");
+  EXPECT_EQ(run({"trace", "convert", folder / "in", out, "--force"}).exit_code, 0);
+  EXPECT_EQ(all_of(out, 0).size(), 2U);
+  EXPECT_EQ(run({"trace", "convert", folder / "in", folder / "nowhere/out.jsonl"}).exit_code, 1);
+}
+
+// One that is ended halfway leaves no file of the name.
+TEST(TraceConvert, EndedHalfwayItHasNoName) {
+  const Folder folder;
+  const std::string pipe = folder / "pipe", out = folder / "out.jsonl";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Process process({"trace", "convert", pipe, out});
+  {
+    std::ofstream in(pipe, std::ios::binary);  // opens once the program does
+    for (int i = 0; i < 2'000; ++i) in << kinds()[0].text.substr(0, kinds()[0].text.find('\n') + 1);
+    in.flush();
+    ASSERT_EQ(::kill(process.id(), SIGINT), 0);
+    EXPECT_EQ(process.wait().signal, SIGINT);
+  }
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST(TraceConvert, SaltsPrompts) {
+  const Folder folder;
+  write_text(folder / "in", kinds()[5].text);
+  const auto blocks = [&](const std::vector<std::string>& salt) {
+    std::vector<std::string> arguments = {"trace", "convert", folder / "in", folder / "out", "--force"};
+    arguments.insert(arguments.end(), salt.begin(), salt.end());
+    EXPECT_EQ(run(arguments).exit_code, 0);
+    return all_of(folder / "out", 64).front().blocks;
+  };
+  EXPECT_EQ(blocks({}), blocks({}));
+  EXPECT_EQ(blocks({"--salt", "a"}), blocks({"--salt", "a"}));
+  EXPECT_NE(blocks({"--salt", "a"}), blocks({"--salt", "b"}));
+  EXPECT_NE(blocks({"--salt", "a"}), blocks({}));
+}
+
+// A slow machine, two sessions: the second turn of one waits for the answer, of the other for its time.
+TEST(ClosedLoop, IsServed) {
+  const Folder folder;
+  const auto request = [](int ms, int session, int first) {
+    return R"({"timestamp": )" + std::to_string(ms) + R"(, "input_length": 1024, "output_length": 500, "hash_ids": [)" +
+           std::to_string(first) + ", " + std::to_string(first + 1) + R"(], "session": )" + std::to_string(session) +
+           "}\n";
+  };
+  write_text(folder / "trace", request(0, 1, 10) + request(10, 1, 20) + request(20, 2, 30) + request(900'000, 2, 40));
+  for (const std::string world : {"events", kAnyWorld}) {
+    const Simulated run = simulate({"workload.trace=" + folder / "trace", "workload.loop=closed"}, world);
+    EXPECT_EQ(run.requests("completed"), 4U);
+    const Table rows(run.requests_csv);
+    std::map<std::uint64_t, double> arrived, answered;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      const std::uint64_t number = rows.integer(row, "request");
+      arrived[number] = rows.number(row, "arrival_s");
+      answered[number] = arrived[number] + rows.number(row, "e2e_s");
+    }
+    EXPECT_EQ(arrived[1], 0.02) << "session 2 comes in between";
+    EXPECT_NEAR(arrived[2], answered[0] + 0.01, 1e-6);
+    EXPECT_GT(answered[0], 0.5);
+    EXPECT_NEAR(arrived[3], answered[1] + 899.98, 1e-6);
+  }
+}
+
+TEST(TraceGenerate, MakesEveryKind) {
+  const Folder folder;
+  for (const std::string kind : {"chat", "agentic", "tools"}) {
+    const std::string out = folder / (kind + ".jsonl");
+    const std::vector<std::string> arguments = {"trace", "generate", "--kind", kind, "--requests", "300", "--out", out};
+    const Outcome outcome = run(arguments);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Tokens block = kind == "agentic" ? 64 : 512;
+    EXPECT_NE(outcome.err.find("its blocks are of " + std::to_string(block)), std::string::npos) << outcome.err;
+    EXPECT_EQ(all_of(out, block).size(), 300U);
+    EXPECT_EQ(run(arguments).exit_code, 2) << "it exists";
+  }
+  const Outcome endless = run({"trace", "generate", "--duration", "0", "--out", folder / "endless"});
+  EXPECT_EQ(endless.exit_code, 2);
+  EXPECT_NE(endless.err.find("without an end"), std::string::npos) << endless.err;
+}
+
+TEST(TraceFormats, AreServed) {
+  const Folder folder;
+  write_text(folder / "in.csv", kinds()[3].text + "2023-11-16 18:17:04.9799600,480,10\n");
+  const Simulated run = simulate({"workload.trace=" + folder / "in.csv", "workload.shared_tokens=256"});
+  EXPECT_EQ(run.requests("completed"), 2U);
+  EXPECT_EQ(run.report.at("tokens").at("hit_device"), 256U);
+  EXPECT_NE(run.report.at("notes").dump().find("the same 256 tokens"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvtwin::test

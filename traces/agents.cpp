@@ -1,0 +1,200 @@
+#include "traces/agents.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kVariants = 1'500;         // of prefixes
+constexpr std::uint64_t kHelperVariants = 4;     // those of agents that others call come behind them
+constexpr std::uint64_t kVariantBlocks = 1'024;  // ids set aside for each
+constexpr Tokens kLongestInput = 900'000;
+constexpr Tokens kLongestOutput = 20'000;
+constexpr std::uint64_t kMostRequests = 1'000;  // of a session
+constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
+
+// Log-normals are given as {mean, deviation} of the logarithm.
+struct LogNormal {
+  double mu, sigma;
+  double draw(Random& random) const { return random.lognormal(mu, sigma); }
+};
+constexpr LogNormal kRequests{3.67, 1.16};       // of a session: median 39
+constexpr LogNormal kFirstMessage{8.5, 1.0};     // tokens behind the prefix
+constexpr LogNormal kInstructions{7.937, 0.25};  // tokens of the prefix behind its tools: median 2,800
+constexpr LogNormal kAnswer{5.5, 0.9};           // tokens
+constexpr LogNormal kToolResult{5.84, 1.81};     // tokens
+constexpr LogNormal kUserMessage{5.2, 1.86};     // tokens
+constexpr LogNormal kService{1.81, 0.85};        // seconds: median 6.1, 90 % below 18
+constexpr LogNormal kToolTime{2.2, 1.64};        // seconds from an answer to the result: median 9, 90 % below 74
+constexpr LogNormal kUserTime{4.91, 1.74};       // seconds from an answer to a person's message: median 136
+
+// Of user's messages those that a program sends: they come as fast as tools' results.
+constexpr double kByProgram = 0.55;
+
+// Tool rounds after a user's message, by quantiles; in between on a line. A little above the measured ones (p75 3, p90
+// 16, p95 34, p99 79), because sessions end within some.
+struct Quantile {
+  double share, rounds;
+};
+constexpr Quantile kRounds[] = {{0, 0},    {.5, 1},   {.75, 3},   {.85, 9}, {.9, 19},
+                                {.95, 40}, {.97, 60}, {.99, 100}, {1, 250}};
+
+std::uint64_t draw_rounds(Random& random) {
+  const double u = random.uniform();
+  const Quantile* above = kRounds + 1;
+  while (above->share <= u) ++above;
+  const Quantile& below = above[-1];
+  const double rounds =
+      below.rounds + (above->rounds - below.rounds) * (u - below.share) / (above->share - below.share);
+  return static_cast<std::uint64_t>(rounds + 0.5);
+}
+
+Tokens tokens(double value, Tokens least, Tokens most) {
+  if (!(value > static_cast<double>(least))) return least;
+  return value >= static_cast<double>(most) ? most : static_cast<Tokens>(value);
+}
+
+TimeNs later_by(TimeNs time, double seconds) {
+  const double ns = seconds * static_cast<double>(kNsPerSecond);
+  return ns < static_cast<double>(kLatest - time) ? time + static_cast<TimeNs>(ns) : kLatest;
+}
+
+}  // namespace
+
+AgentsGenerator::AgentsGenerator(const AgentsConfig& config)
+    : config_(config),
+      arrivals_(mix64(config.seed ^ 0x6167656e7473ULL)),
+      next_block_((kVariants + kHelperVariants) * kVariantBlocks) {
+  if (!(config_.sessions_per_second >= 1e-6 && config_.sessions_per_second <= 1e6)) {
+    throw TraceError("sessions_per_second must be from 0.000001 to 1000000.");
+  }
+  if (config_.duration < 0) throw TraceError("duration must be 0 (no limit) or more.");
+  // Of 710 sessions the first variants then have about 29, 23, 19 ..., and 350 are met at all: as measured.
+  double sum = 0;
+  for (std::size_t i = 0; i < kVariants; ++i) variants_.push_back(sum += 1.0 / static_cast<double>(i + 4));
+  next_session_time_ = later_by(0, arrivals_.exponential(1.0 / config_.sessions_per_second));
+}
+
+double AgentsGenerator::fraction_read() const {
+  if (config_.requests > 0) return static_cast<double>(emitted_) / static_cast<double>(config_.requests);
+  if (config_.duration == 0 || heap_.empty()) return 0;
+  return std::min(1.0, static_cast<double>(heap_.front()->time) / static_cast<double>(config_.duration));
+}
+
+bool AgentsGenerator::later(const std::unique_ptr<Session>& a, const std::unique_ptr<Session>& b) {
+  return a->time != b->time ? a->time > b->time : a->number > b->number;
+}
+
+void AgentsGenerator::add(std::unique_ptr<Session> session) {
+  heap_.push_back(std::move(session));
+  std::push_heap(heap_.begin(), heap_.end(), later);
+}
+
+bool AgentsGenerator::next(TraceRequest& request) {
+  if (config_.requests > 0 && emitted_ == config_.requests) return false;
+  while (heap_.empty() || next_session_time_ <= heap_.front()->time) {
+    if (config_.duration > 0 && next_session_time_ >= config_.duration) break;
+    start_session();
+  }
+  if (heap_.empty() || (config_.duration > 0 && heap_.front()->time >= config_.duration)) return false;
+  std::pop_heap(heap_.begin(), heap_.end(), later);
+  std::unique_ptr<Session> session = std::move(heap_.back());
+  heap_.pop_back();
+  const Tokens blocks = (session->input - 1) / kBlockTokens + 1;
+  while (session->blocks.size() < blocks) session->blocks.push_back(next_block_++);
+  request.clear();
+  request.arrival = session->time;
+  request.input = session->input;
+  request.output = session->output;
+  request.blocks.assign(session->blocks.begin(), session->blocks.end());
+  request.session = session->number;
+  request.think = session->think;
+  request.turn = ++session->turn;
+  request.type = session->by_tool ? 2 : 1;
+  ++emitted_;
+  if (session->turn == session->helper_at) start_helper(*session);
+  if (--session->requests > 0) {
+    plan_next(*session);
+    add(std::move(session));
+  }
+  return true;
+}
+
+void AgentsGenerator::take_prefix(Session& session, std::uint64_t variant) const {
+  Random random(mix64(config_.seed ^ 0x707265666978ULL) + mix64(variant));
+  // Nine thousand tokens of tools, with few exceptions 12 to 13.
+  const bool few = random.chance(0.2);
+  const std::uint64_t tools = few ? random.integer(8'000, 10'600) : random.integer(11'900, 13'050);
+  const Tokens instructions = tokens(kInstructions.draw(random), 500, 8'000);
+  session.prefix = variant < kVariants ? tools + instructions : tools / 2 + instructions;
+  for (std::uint64_t block = 0; block < session.prefix / kBlockTokens; ++block) {
+    session.blocks.push_back(variant * kVariantBlocks + block);
+  }
+}
+
+void AgentsGenerator::start_session() {
+  auto session = std::make_unique<Session>();
+  session->number = ++sessions_;
+  session->random = Random(mix64(config_.seed ^ mix64(session->number)));
+  Random& random = session->random;
+  session->time = next_session_time_;
+  session->requests = tokens(kRequests.draw(random), 1, kMostRequests);
+  session->rounds = draw_rounds(random);
+  if (random.chance(0.03)) session->helper_at = random.integer(1, session->requests);
+  const double drawn = random.uniform() * variants_.back();
+  const auto variant = std::upper_bound(variants_.begin(), variants_.end() - 1, drawn) - variants_.begin();
+  take_prefix(*session, static_cast<std::uint64_t>(variant));
+  // A quarter of the sessions are seen from their middle on.
+  session->input = random.chance(0.27) ? random.integer(60'000, 260'000)
+                                       : session->prefix + tokens(kFirstMessage.draw(random), 1, 200'000);
+  session->output = tokens(kAnswer.draw(random), 1, kLongestOutput);
+  add(std::move(session));
+  next_session_time_ = later_by(next_session_time_, arrivals_.exponential(1.0 / config_.sessions_per_second));
+}
+
+// A session of its own, of tool calls only, that starts with the request that calls for it.
+void AgentsGenerator::start_helper(const Session& of) {
+  auto session = std::make_unique<Session>();
+  session->number = ++sessions_;
+  session->random = Random(mix64(config_.seed ^ mix64(session->number)));
+  Random& random = session->random;
+  session->time = later_by(of.time, kService.draw(random));
+  session->requests = random.integer(5, 17);
+  session->rounds = session->requests;
+  take_prefix(*session, kVariants + random.integer(0, kHelperVariants - 1));
+  session->input = session->prefix + tokens(random.lognormal(6.5, 1.0), 1, 20'000);
+  session->output = tokens(kAnswer.draw(random), 1, kLongestOutput);
+  add(std::move(session));
+}
+
+// Turns the request just made into the session's next one.
+void AgentsGenerator::plan_next(Session& session) const {
+  Random& random = session.random;
+  session.by_tool = session.rounds > 0;
+  session.rounds = session.by_tool ? session.rounds - 1 : draw_rounds(random);
+  const bool by_person = !session.by_tool && !random.chance(kByProgram);
+  const TimeNs answered = later_by(session.time, kService.draw(random));
+  session.time = later_by(answered, (by_person ? kUserTime : kToolTime).draw(random));
+  session.think = session.time - answered;
+  const Tokens before = session.input;
+  session.input += session.output;
+  // One result in ten is shorter than what it replaces.
+  if (session.by_tool && random.chance(0.1)) {
+    session.input -= std::min<Tokens>(8, session.input - 1);
+  } else {
+    session.input += tokens((session.by_tool ? kToolResult : kUserMessage).draw(random), 1, 200'000);
+  }
+  session.output = tokens(kAnswer.draw(random), 1, kLongestOutput);
+  session.blocks.resize(static_cast<std::size_t>(std::min(before, session.input) / kBlockTokens));
+  if (random.chance(0.005) || session.input > kLongestInput) cut_back(session);
+}
+
+// The history is summed up: the prefix stays, the rest is written anew.
+void AgentsGenerator::cut_back(Session& session) const {
+  const Tokens most = std::max<Tokens>(session.prefix + 1, session.input * 7 / 10);
+  session.input = session.random.integer(session.prefix + 1, most);
+  session.blocks.resize(std::min<std::size_t>(session.blocks.size(), session.prefix / kBlockTokens));
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,109 @@
+#include "traces/closed_loop.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvtwin {
+
+ClosedLoopSource::ClosedLoopSource(TraceSource& trace, const TraceInputOptions& options, TimeNs service_ns)
+    : trace_(trace), options_(options), service_ns_(service_ns), maker_(trace.block_tokens(), options) {}
+
+bool ClosedLoopSource::later(const std::unique_ptr<Ready>& a, const std::unique_ptr<Ready>& b) {
+  return a->time != b->time ? a->time > b->time : a->order > b->order;
+}
+
+void ClosedLoopSource::push(TimeNs time, TraceRequest request) {
+  ready_.push_back(std::make_unique<Ready>(Ready{time, order_++, std::move(request)}));
+  std::push_heap(ready_.begin(), ready_.end(), later);
+}
+
+// Reads as far as something that comes before the earliest that is ready might stand.
+void ClosedLoopSource::read() {
+  if (!begun_) has_ahead_ = trace_.next(ahead_);
+  begun_ = true;
+  while (has_ahead_ && (ready_.empty() || scaled(ahead_.arrival, options_.time_scale) <= ready_.front()->time)) {
+    if (!ahead_.is_hint && options_.limit > 0 && read_ == options_.limit) {
+      has_ahead_ = false;
+      return;
+    }
+    if (!ahead_.is_hint) ++read_;
+    take(std::move(ahead_));
+    ahead_ = {};
+    has_ahead_ = trace_.next(ahead_);
+  }
+}
+
+void ClosedLoopSource::take(TraceRequest request) {
+  request.arrival = scaled(request.arrival, options_.time_scale);
+  const TimeNs due = request.arrival;
+  if (request.is_hint || request.session == 0) return push(due, std::move(request));
+  const auto [entry, fresh] = sessions_.try_emplace(request.session);
+  Session& session = entry->second;
+  const TimeNs gap = due - session.trace_time;
+  request.think =
+      request.think >= 0 ? scaled(request.think, options_.time_scale) : std::max<TimeNs>(0, gap - service_ns_);
+  session.trace_time = due;
+  if (session.open) {
+    session.waiting.push_back(std::move(request));
+    return;
+  }
+  session.open = true;
+  const TimeNs thought = fresh ? due : session.answered + request.think;
+  push(std::max(due, thought), std::move(request));
+}
+
+// The world gets the earliest that is ready.
+void ClosedLoopSource::hold(Input& input) {
+  std::pop_heap(ready_.begin(), ready_.end(), later);
+  held_ = std::move(ready_.back());
+  ready_.pop_back();
+  maker_.make(held_->request, ordinal_, input);
+  input.now = held_->time;
+  if (!held_->request.is_hint) under_way_[ordinal_] = held_->request.session;
+}
+
+bool ClosedLoopSource::next(Input& input) {
+  if (held_ != nullptr && !held_->request.is_hint) ++ordinal_;
+  held_.reset();
+  read();
+  if (ready_.empty()) return false;
+  hold(input);
+  return true;
+}
+
+bool ClosedLoopSource::overtake(Input& held, bool has) {
+  if (!has && held_ == nullptr) read();
+  if (ready_.empty() || (has && held_->time <= ready_.front()->time)) return false;
+  if (has) {
+    std::unique_ptr<Ready> back = std::move(held_);
+    if (!back->request.is_hint) under_way_.erase(ordinal_);
+    hold(held);
+    ready_.push_back(std::move(back));
+    std::push_heap(ready_.begin(), ready_.end(), later);
+  } else {
+    hold(held);
+  }
+  return true;
+}
+
+void ClosedLoopSource::on_event(const Event& event) {
+  if (observer_ != nullptr) observer_->on_event(event);
+  const bool ends =
+      event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
+  if (!ends) return;
+  const auto ended = under_way_.find(event.record->request);
+  if (ended == under_way_.end()) return;
+  const std::uint64_t name = ended->second;
+  under_way_.erase(ended);
+  if (name == 0) return;
+  Session& session = sessions_.at(name);
+  session.answered = event.time;
+  session.open = !session.waiting.empty();
+  if (!session.open) return;
+  TraceRequest request = std::move(session.waiting.front());
+  session.waiting.pop_front();
+  const TimeNs time = std::max(request.arrival, event.time + request.think);
+  push(time, std::move(request));
+}
+
+}  // namespace kvtwin

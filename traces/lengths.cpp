@@ -1,0 +1,180 @@
+// CSV files that hold arrivals and lengths, and nothing of what prompts share: Azure's (TIMESTAMP, ContextTokens,
+// GeneratedTokens) and BurstGPT's (Timestamp, Model, Request tokens, Response tokens, Total tokens, Log Type; maybe
+// Session ID, Elapsed time). Columns go by their names in the first line. The blocks are made: the first
+// options.shared_tokens of every prompt are everybody's, the rest is its own.
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <utility>
+
+#include "traces/fields.hpp"
+#include "traces/formats.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr Tokens kBlockTokens = 64;
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+void split(std::string_view line, std::vector<std::string_view>& fields) {
+  fields.clear();
+  while (true) {
+    const std::size_t comma = line.find(',');
+    fields.push_back(trimmed(line.substr(0, comma)));
+    if (comma == std::string_view::npos) return;
+    line.remove_prefix(comma + 1);
+  }
+}
+
+// How the columns are called, and what a time is.
+struct Columns {
+  const char *time, *input, *output;
+  const char* session;  // null: there is none; else it may be absent
+  const char* type;     // likewise
+  bool dates;           // else seconds
+};
+constexpr Columns kAzure{"TIMESTAMP", "ContextTokens", "GeneratedTokens", nullptr, nullptr, true};
+constexpr Columns kBurstGpt{"Timestamp", "Request tokens", "Response tokens", "Session ID", "Model", false};
+
+class LengthsReader final : public FormatReader {
+ public:
+  LengthsReader(TraceLines& lines, const TraceOptions& options, const Columns& columns);
+
+  bool next(TraceRequest& request) override;
+  Tokens block_tokens() const override { return block_tokens_; }
+  void add_notes(std::vector<std::string>& notes) const override;
+
+ private:
+  static constexpr std::size_t kAbsent = ~std::size_t{0};
+
+  std::size_t column(const char* name, bool needed);
+  TimeNs time(std::string_view text) const;
+  Tokens tokens(const char* column, std::string_view text) const;
+  void make_blocks(TraceRequest& request);
+
+  TraceLines& lines_;
+  Columns columns_;
+  Tokens block_tokens_;
+  std::uint64_t shared_blocks_;
+  Tokens largest_;
+  std::vector<std::string_view> fields_;
+  std::size_t width_ = 0, time_at_ = 0, input_at_ = 0, output_at_ = 0, session_at_ = kAbsent, type_at_ = kAbsent;
+  TimeNs start_ = 0;
+  bool started_ = false;
+  std::uint64_t passed_over_ = 0, next_private_ = kPrivateBlocks;
+};
+
+LengthsReader::LengthsReader(TraceLines& lines, const TraceOptions& options, const Columns& columns)
+    : lines_(lines),
+      columns_(columns),
+      block_tokens_(options.block_tokens == 0 ? kBlockTokens : options.block_tokens),
+      shared_blocks_(options.shared_tokens / block_tokens_),
+      largest_(options.max_input_tokens) {
+  std::string_view header;
+  if (!lines_.next(header)) return;
+  split(header, fields_);
+  width_ = fields_.size();
+  time_at_ = column(columns_.time, true);
+  input_at_ = column(columns_.input, true);
+  output_at_ = column(columns_.output, true);
+  if (columns_.session != nullptr) session_at_ = column(columns_.session, false);
+  if (columns_.type != nullptr) type_at_ = column(columns_.type, false);
+}
+
+std::size_t LengthsReader::column(const char* name, bool needed) {
+  const auto found = std::find(fields_.begin(), fields_.end(), std::string_view(name));
+  if (found != fields_.end()) return static_cast<std::size_t>(found - fields_.begin());
+  if (needed) {
+    lines_.fail("the header has no column \"" + std::string(name) + "\"; it needs " + columns_.time + ", " +
+                columns_.input + " and " + columns_.output);
+  }
+  return kAbsent;
+}
+
+bool LengthsReader::next(TraceRequest& request) {
+  std::string_view line;
+  while (lines_.next(line)) {
+    split(line, fields_);
+    if (fields_.size() != width_) {
+      lines_.fail("has " + std::to_string(fields_.size()) + " fields, and the header names " + std::to_string(width_));
+    }
+    request.clear();
+    const TimeNs now = time(fields_[time_at_]);
+    if (!started_) start_ = now;
+    started_ = true;
+    if (now < start_) lines_.fail(columns_.time, "is earlier than the first line's; a trace is sorted by time");
+    request.arrival = now - start_;
+    request.input = tokens(columns_.input, fields_[input_at_]);
+    request.output = tokens(columns_.output, fields_[output_at_]);
+    if (request.input == 0 || request.output == 0) {
+      ++passed_over_;
+      continue;
+    }
+    if (session_at_ != kAbsent && !fields_[session_at_].empty()) request.session = string_id(fields_[session_at_]);
+    if (type_at_ != kAbsent && !fields_[type_at_].empty()) request.type = string_id(fields_[type_at_]);
+    make_blocks(request);
+    return true;
+  }
+  return false;
+}
+
+TimeNs LengthsReader::time(std::string_view text) const {
+  if (columns_.dates) return date_field(lines_, columns_.time, text);
+  constexpr double kLargestSeconds = 9e9;
+  double seconds = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0 && seconds <= kLargestSeconds)) {
+    lines_.fail(columns_.time, "must be a number of seconds from 0 to 9e9");
+  }
+  return static_cast<TimeNs>(seconds * static_cast<double>(kNsPerSecond) + 0.5);
+}
+
+// Some writers make them decimals: 12.0.
+Tokens LengthsReader::tokens(const char* column, std::string_view text) const {
+  while (text.find('.') != std::string_view::npos && text.back() == '0') text.remove_suffix(1);
+  if (text.ends_with('.')) text.remove_suffix(1);
+  Tokens value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > largest_) {
+    lines_.fail(column, "must be an integer from 0 to " + std::to_string(largest_));
+  }
+  return value;
+}
+
+void LengthsReader::make_blocks(TraceRequest& request) {
+  const std::uint64_t blocks = (request.input - 1) / block_tokens_ + 1;
+  const std::uint64_t shared = std::min<std::uint64_t>(shared_blocks_, request.input / block_tokens_);
+  request.blocks.reserve(blocks);
+  for (std::uint64_t block = 0; block < shared; ++block) request.blocks.push_back(block);
+  while (request.blocks.size() < blocks) request.blocks.push_back(next_private_++);
+}
+
+void LengthsReader::add_notes(std::vector<std::string>& notes) const {
+  notes.push_back("trace: the file holds lengths and times only; which prefixes come back is made up: " +
+                  (shared_blocks_ == 0
+                       ? std::string("none does")
+                       : "every prompt begins with the same " + std::to_string(shared_blocks_ * block_tokens_) +
+                             " tokens, nothing else "
+                             "is shared"));
+  if (passed_over_ > 0) {
+    notes.push_back("trace: " + std::to_string(passed_over_) +
+                    " rows of 0 prompt or 0 answer tokens (failed requests) were passed over");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<FormatReader> make_azure_reader(TraceLines& lines, const TraceOptions& options) {
+  return std::make_unique<LengthsReader>(lines, options, kAzure);
+}
+
+std::unique_ptr<FormatReader> make_burstgpt_reader(TraceLines& lines, const TraceOptions& options) {
+  return std::make_unique<LengthsReader>(lines, options, kBurstGpt);
+}
+
+}  // namespace kvtwin

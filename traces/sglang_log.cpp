@@ -1,0 +1,238 @@
+// SGLang's request log (--log-requests --log-requests-level 3 --log-requests-format json), one event a line:
+//   {"timestamp": ISO date, "event": "request.received", "rid": R, "obj": {...}}
+//   {"timestamp": ISO date, "event": "request.finished", "rid": R, "obj": {...}, "out": {"meta_info": {...}}}
+// A request is what has finished: obj.input_ids is its prompt, meta_info.completion_tokens its answer. It arrived when
+// it was received, or where the log doesn't say so, meta_info.e2e_latency before it finished. obj.session_params.id is
+// its session; extra_key or lora_path, under which a server shares nothing with others, its tenant. Other events, and
+// lines that aren't JSON (a server's standard output), are passed over.
+//
+// Events come in the order of their ends, so requests are sorted within a window of kWindow. Memory: those requests'
+// hashes and rids.
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "traces/fields.hpp"
+#include "traces/formats.hpp"
+#include "traces/token_ids.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kWindow = 4096;  // requests
+
+struct LoggedRequest {
+  std::uint64_t order = 0;  // of equal times
+  bool finished = false;
+  std::string rid;
+  TraceRequest request;
+};
+
+bool later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr<LoggedRequest>& b) {
+  return a->request.arrival != b->request.arrival ? a->request.arrival > b->request.arrival : a->order > b->order;
+}
+
+class SglangReader final : public FormatReader {
+ public:
+  SglangReader(TraceLines& lines, const TraceOptions& options)
+      : lines_(lines), blocks_(options), parser_(options.max_line_bytes + 1) {}
+
+  bool next(TraceRequest& request) override;
+  Tokens block_tokens() const override { return blocks_.block_tokens(); }
+  void add_notes(std::vector<std::string>& notes) const override;
+
+ private:
+  void read_line(std::string_view text);
+  void received(const std::string& rid, TimeNs now);
+  void finished(const std::string& rid, TimeNs now, const JsonObject& line);
+  LoggedRequest& arrived_before(const std::string& rid, TimeNs now, const JsonObject& meta);
+  void read_prompt(const JsonObject& obj, TraceRequest& request);
+  void read_rest(const JsonObject& obj, TraceRequest& request) const;
+  LoggedRequest& hold(const std::string& rid, TimeNs arrival);
+  JsonValue required(const JsonObject& object, const char* key, const char* name) const;
+
+  TraceLines& lines_;
+  TokenBlocks blocks_;
+  simdjson::dom::parser parser_;
+  bool ended_ = false, emitted_ = false;
+  TimeNs first_ = 0, last_ = 0;  // of the requests given out
+  std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
+  std::vector<std::unique_ptr<LoggedRequest>> heap_;        // the earliest on top
+  std::unordered_map<std::string, LoggedRequest*> by_rid_;  // those not finished; looked up only
+};
+
+JsonValue SglangReader::required(const JsonObject& object, const char* key, const char* name) const {
+  JsonValue value;
+  if (object.at_key(key).get(value) != simdjson::SUCCESS) lines_.fail(name, "is missing");
+  return value;
+}
+
+bool SglangReader::next(TraceRequest& request) {
+  while (true) {
+    while (!ended_ && heap_.size() <= kWindow) {
+      std::string_view text;
+      ended_ = !lines_.next(text);
+      if (!ended_) read_line(text);
+    }
+    if (heap_.empty()) return false;
+    std::pop_heap(heap_.begin(), heap_.end(), later);
+    const std::unique_ptr<LoggedRequest> logged = std::move(heap_.back());
+    heap_.pop_back();
+    if (!logged->finished) {
+      const auto found = by_rid_.find(logged->rid);
+      if (found != by_rid_.end() && found->second == logged.get()) by_rid_.erase(found);
+      ++never_finished_;
+      continue;
+    }
+    std::swap(request, logged->request);
+    if (!emitted_) first_ = request.arrival;
+    emitted_ = true;
+    last_ = request.arrival;
+    request.arrival -= first_;
+    return true;
+  }
+}
+
+void SglangReader::read_line(std::string_view text) {
+  if (text[text.find_first_not_of(" \t")] != '{') {
+    ++other_lines_;
+    return;
+  }
+  const JsonObject line = json_line(lines_, parser_, text);
+  std::string_view event, rid, date;
+  const bool known = line.at_key("event").get(event) == simdjson::SUCCESS &&
+                     (event == "request.received" || event == "request.finished");
+  // A batch is received as one, and finishes one by one.
+  if (!known || (event == "request.received" && line.at_key("rid").get(rid) != simdjson::SUCCESS)) {
+    ++other_lines_;
+    return;
+  }
+  if (required(line, "rid", "rid").get(rid) != simdjson::SUCCESS) lines_.fail("rid", "must be a string");
+  if (required(line, "timestamp", "timestamp").get(date) != simdjson::SUCCESS) date = {};
+  const TimeNs now = date_field(lines_, "timestamp", date);
+  event == "request.received" ? received(std::string(rid), now) : finished(std::string(rid), now, line);
+}
+
+void SglangReader::received(const std::string& rid, TimeNs now) {
+  by_rid_[rid] = &hold(rid, now);  // an earlier one of that name never finished
+}
+
+LoggedRequest& SglangReader::hold(const std::string& rid, TimeNs arrival) {
+  if (emitted_ && arrival < last_) {
+    lines_.fail(
+        "the request arrived before others that have been read already; a log's requests may be out of order "
+        "by " +
+        std::to_string(kWindow) + " requests at most");
+  }
+  auto logged = std::make_unique<LoggedRequest>();
+  logged->order = order_++;
+  logged->rid = rid;
+  logged->request.arrival = arrival;
+  heap_.push_back(std::move(logged));
+  LoggedRequest& held = *heap_.back();
+  std::push_heap(heap_.begin(), heap_.end(), later);
+  return held;
+}
+
+LoggedRequest& SglangReader::arrived_before(const std::string& rid, TimeNs now, const JsonObject& meta) {
+  const auto found = by_rid_.find(rid);
+  if (found != by_rid_.end()) {
+    LoggedRequest& held = *found->second;
+    by_rid_.erase(found);
+    return held;
+  }
+  const TimeNs latency = time_field(lines_, "out.meta_info.e2e_latency",
+                                    required(meta, "e2e_latency", "out.meta_info.e2e_latency"), kNsPerSecond);
+  if (latency > now) lines_.fail("out.meta_info.e2e_latency", "is longer than there is time before the timestamp");
+  return hold(rid, now - latency);
+}
+
+void SglangReader::finished(const std::string& rid, TimeNs now, const JsonObject& line) {
+  JsonObject obj, out, meta;
+  if (required(line, "obj", "obj").get(obj) != simdjson::SUCCESS) lines_.fail("obj", "must be an object");
+  if (required(line, "out", "out").get(out) != simdjson::SUCCESS ||
+      required(out, "meta_info", "out.meta_info").get(meta) != simdjson::SUCCESS) {
+    lines_.fail("out.meta_info", "must be an object");
+  }
+  TraceRequest request;
+  read_prompt(obj, request);
+  read_rest(obj, request);
+  request.output =
+      natural_field(lines_, "out.meta_info.completion_tokens",
+                    required(meta, "completion_tokens", "out.meta_info.completion_tokens"), kMaxTraceTokens);
+  JsonValue value;
+  if (meta.at_key("cached_tokens").get(value) == simdjson::SUCCESS) {
+    cached_tokens_ += natural_field(lines_, "out.meta_info.cached_tokens", value, kMaxTraceTokens);
+    prompt_tokens_ += request.input;
+  }
+  LoggedRequest& logged = arrived_before(rid, now, meta);
+  request.arrival = logged.request.arrival;
+  logged.request = std::move(request);
+  logged.finished = true;
+}
+
+void SglangReader::read_prompt(const JsonObject& obj, TraceRequest& request) {
+  JsonValue ids;
+  if (obj.at_key("input_ids").get(ids) == simdjson::SUCCESS && !ids.is_null()) {
+    simdjson::dom::array array;
+    JsonValue middle;
+    // SGLang's levels below 3 put "..." into the middle of long lists.
+    if (ids.get(array) == simdjson::SUCCESS && array.at(1024).get(middle) == simdjson::SUCCESS && middle.is_string()) {
+      lines_.fail("obj.input_ids", "is cut short; log with --log-requests-level 3");
+    }
+    return blocks_.read(lines_, "obj.input_ids", ids, request);
+  }
+  std::string_view text;
+  const bool has_text = obj.at_key("text").get(text) == simdjson::SUCCESS;
+  lines_.fail("obj.input_ids",
+              has_text ? "is missing: the request carries text only, and kvtwin has no tokenizer; chat requests are "
+                         "logged with their token ids"
+                       : "is missing; log with --log-requests-level 3");
+}
+
+void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const {
+  using Int32 = std::numeric_limits<std::int32_t>;
+  JsonValue value;
+  JsonObject session;
+  std::string_view text;
+  if (obj.at_key("session_params").get(session) == simdjson::SUCCESS &&
+      session.at_key("id").get(text) == simdjson::SUCCESS) {
+    request.session = string_id(text);
+  }
+  std::string space;
+  for (const char* key : {"extra_key", "lora_path"}) {
+    if (obj.at_key(key).get(text) == simdjson::SUCCESS && !text.empty())
+      space.append(key).append("=").append(text).append("\n");
+  }
+  if (!space.empty()) request.tenant = string_id(space);
+  if (obj.at_key("priority").get(value) == simdjson::SUCCESS && !value.is_null()) {
+    request.priority =
+        static_cast<std::int32_t>(integer_field(lines_, "obj.priority", value, Int32::min(), Int32::max()));
+  }
+}
+
+void SglangReader::add_notes(std::vector<std::string>& notes) const {
+  blocks_.add_notes(notes);
+  if (never_finished_ > 0) {
+    notes.push_back("trace: " + std::to_string(never_finished_) +
+                    " requests that the log doesn't say to have finished were passed over");
+  }
+  if (other_lines_ > 0) {
+    notes.push_back("trace: " + std::to_string(other_lines_) + " lines that are no requests' events were passed over");
+  }
+  if (prompt_tokens_ > 0) {
+    notes.push_back("trace: the server itself had cached " + std::to_string(cached_tokens_) + " of " +
+                    std::to_string(prompt_tokens_) + " prompt tokens");
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<FormatReader> make_sglang_reader(TraceLines& lines, const TraceOptions& options) {
+  return std::make_unique<SglangReader>(lines, options);
+}
+
+}  // namespace kvtwin
