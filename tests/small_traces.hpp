@@ -17,6 +17,8 @@ namespace kvtwin::test {
 using Path = std::vector<std::uint64_t>;  // a request: its blocks' ids; also a block: the ids from the root to it
 using Trace = std::vector<Path>;
 
+inline std::int32_t priority_of(std::size_t request) { return static_cast<std::int32_t>(mix64(request) % 5) - 2; }
+
 class TraceListSource final : public InputSource {
  public:
   explicit TraceListSource(const Trace& trace) : trace_(trace) {}
@@ -27,6 +29,7 @@ class TraceListSource final : public InputSource {
     arrival.request = at_;
     arrival.prompt_tokens = trace_[at_].size();
     arrival.output_tokens = 1;
+    arrival.priority = priority_of(at_);
     arrival.keys = pager_.keys(trace_[at_], arrival.prompt_tokens, nullptr);
     input.what = arrival;
     ++at_;

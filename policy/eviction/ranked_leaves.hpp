@@ -19,6 +19,12 @@ struct LeafRank {  // smallest goes first
   friend auto operator<=>(const LeafRank&, const LeafRank&) = default;
 };
 
+// How deep a node's last page lies, the one that would go: the tokens before it. 0 where depths aren't known, in tiers
+// of storage.
+inline Tokens last_page_depth(const NodeFacts& facts, Tokens page_tokens) {
+  return facts.depth_pages == 0 ? 0 : (facts.depth_pages - 1) * page_tokens;
+}
+
 class RankedLeaves {
  public:
   void set(NodeId node, const LeafRank& rank) {
@@ -46,6 +52,7 @@ class RankedLeaves {
   }
 
   NodeId smallest() const { return heap_.empty() ? NodeId::none : heap_.front().node; }
+  const LeafRank& smallest_rank() const { return heap_.front().rank; }  // not of an empty heap
   std::size_t size() const { return heap_.size(); }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
@@ -94,6 +101,21 @@ class RankedLeaves {
 
   std::vector<Entry> heap_;
   std::vector<std::uint32_t> positions_;  // by NodeId
+};
+
+// The same for ranks that rest on what the policy keeps with its nodes.
+class LeafOrder : public EvictionPolicy {
+ public:
+  void offer(const PolicyNode& node) final { leaves_.set(node.id, rank(node)); }
+  void withdraw(NodeId node) final { leaves_.remove(node); }
+  NodeId victim() final { return leaves_.smallest(); }
+  std::size_t offered() const final { return leaves_.size(); }
+  bool is_offered(NodeId node) const final { return leaves_.contains(node); }
+
+ private:
+  virtual LeafRank rank(const PolicyNode& node) const = 0;
+
+  RankedLeaves leaves_;
 };
 
 template <LeafRank (*rank)(const NodeFacts&)>

@@ -1,7 +1,12 @@
-// The hot paths of the policy: index, page pool, page keys. Run with --benchmark_format=json to compare.
+// The hot paths of the policy: index, page pool, page keys, and what each eviction policy adds to them. Run with
+// --benchmark_format=json to compare. eviction/NAME/... fill an index with a million pages, or with --resident=PAGES;
+// pick one with --benchmark_filter=eviction/lru/ to have a process of its own.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -202,6 +207,96 @@ void key_of_tokens(benchmark::State& state) {
   benchmark::DoNotOptimize(prior);
 }
 
+// An index full of paths of one length, under one policy. Every second request is a path that came before, one of the
+// last as many as there is room for; the others are new.
+class FullTier {
+ public:
+  FullTier(std::string_view policy, Pages resident, std::size_t path)
+      : resident_(resident), path_(path), tree_(make_eviction(policy, {resident, 512, 53'000}), nullptr) {
+    while (tree_.device_pages() + path_ <= resident_) serve(made_++);
+    for (Pages pages = 0; pages < resident_; pages += path_) request();
+  }
+
+  void request() { serve(random_.chance(50) ? made_ - random_.between(1, resident_ / path_) : made_++); }
+  void make_room(Pages pages) {
+    while (resident_ - tree_.device_pages() < pages) {
+      const NodeId victim = tree_.device_victim();
+      tree_.tell_evicted(PolicyRole::device, victim, 1);
+      released_.clear();
+      tree_.remove_tail(victim, 1, released_, released_);
+    }
+  }
+  void refill() {
+    while (tree_.device_pages() + path_ <= resident_) serve(made_++);
+  }
+
+ private:
+  void serve(std::uint64_t number) {
+    keys_.clear();
+    for (std::uint64_t i = 0; i < path_; ++i) keys_.push_back({{test::mix(number << 8 | i), number, i, 0}});
+    const PrefixMatch match = tree_.match(keys_);
+    const std::uint64_t stamp = tree_.next_stamp();
+    time_ += kNsPerSecond / 1000;
+    tree_.visit({requests_++, time_, 0, path_ * 512, 200, keys_, false});
+    tree_.touch(match.end, stamp);
+    const auto missing = std::span(keys_).subspan(match.device_pages);
+    tree_.lease_device(match.end);
+    make_room(missing.size());
+    tree_.release_device(match.end);
+    NodeId end = match.end;
+    for (std::size_t at = 0; at < missing.size();) {
+      const Pages pages = tree_.alike(missing.subspan(at));
+      end = tree_.insert(end, missing.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
+      at += pages;
+    }
+  }
+
+  const Pages resident_;
+  const std::size_t path_;
+  RadixTree tree_;
+  test::Splitmix random_{3};
+  std::uint64_t made_ = 0;
+  RequestId requests_ = 0;
+  TimeNs time_ = 0;
+  std::vector<PageKey> keys_;
+  std::vector<SlotId> released_;
+};
+
+// Requests of `path` pages, with the room that they need: items are pages.
+void eviction_requests(benchmark::State& state, std::string_view policy, Pages resident, std::size_t path) {
+  FullTier tier(policy, resident, path);
+  for (auto _ : state) tier.request();
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(path));
+}
+
+// Nothing but evictions, page by page; the index fills up again unmeasured.
+void eviction_evict(benchmark::State& state, std::string_view policy, Pages resident) {
+  const Pages batch = resident / 16;
+  FullTier tier(policy, resident, 64);
+  for (auto _ : state) {
+    tier.make_room(batch);
+    state.PauseTiming();
+    tier.refill();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch));
+}
+
+void add_evictions(Pages resident) {
+  for (const std::string_view name : eviction_names()) {
+    const std::string prefix = "eviction/" + std::string(name);
+    benchmark::RegisterBenchmark((prefix + "/paths_of_64").c_str(), [=](benchmark::State& state) {
+      eviction_requests(state, name, resident, 64);
+    })->Iterations(20'000);
+    benchmark::RegisterBenchmark((prefix + "/single_pages").c_str(), [=](benchmark::State& state) {
+      eviction_requests(state, name, resident, 1);
+    })->Iterations(500'000);
+    benchmark::RegisterBenchmark((prefix + "/evict_a_page").c_str(), [=](benchmark::State& state) {
+      eviction_evict(state, name, resident);
+    })->Iterations(10);
+  }
+}
+
 constexpr Pages kAny = ~Pages{0};
 BENCHMARK_CAPTURE(replay, lru, "lru", kAny, 0, 188)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(replay, lru_one_by_one, "lru", 1, 0, 188)->Unit(benchmark::kMillisecond);
@@ -217,3 +312,23 @@ BENCHMARK(key_of_tokens);
 
 }  // namespace
 }  // namespace kvtwin
+
+int main(int argc, char** argv) {
+  kvtwin::Pages resident = 1'000'000;
+  int kept = 1;
+  for (int i = 1; i < argc; ++i) {
+    constexpr std::string_view kResident = "--resident=";
+    if (std::strncmp(argv[i], kResident.data(), kResident.size()) == 0) {
+      resident = std::strtoull(argv[i] + kResident.size(), nullptr, 10);
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  if (resident < 1024) return 2;
+  argc = kept;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  kvtwin::add_evictions(resident);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

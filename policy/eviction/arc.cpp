@@ -1,0 +1,85 @@
+// ARC (Megiddo and Modha, 2003): pages used once lie in T1, others in T2; B1 and B2 remember what was evicted from
+// each. A page that returns from B1 was evicted too early, so T1's aim p grows, one from B2 lowers it; T1 gives if it
+// is longer than p, else T2. |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c. On the tree: lists are counted in
+// pages over all nodes, their order is kept over leaves only; where the list that should give has no leaf the other one
+// does. Room for a request is made before its pages enter, so p moves after the eviction that a returning page causes,
+// not before (the paper's rule for |T1| = p then has no meaning).
+#include "policy/eviction/ghosts.hpp"
+#include "policy/eviction/two_lists.hpp"
+
+namespace kvtwin {
+namespace {
+
+class Arc final : public EvictionPolicy {
+ public:
+  explicit Arc(const EvictionSetup& setup)
+      : capacity_(setup.capacity), lists_(setup.capacity), once_(setup.capacity), often_(2 * setup.capacity) {}
+
+  void visit(const Visit& visit) override { further_ = visit.further; }
+  void entered(const PolicyNode& node) override {
+    bool known = false;
+    for (const PageKey& key : node.keys) known = returns(key);  // the last one decides
+    node.marks.first = known ? kOften : kOnce;
+    lists_.enter(known ? kOften : kOnce, node.keys.size());
+    trim();
+  }
+  void touched(const PolicyNode& node) override {
+    if (further_ || node.marks.first == kOften) return;
+    node.marks.first = kOften;
+    lists_.move(kOnce, kOften, node.keys.size());
+    trim();
+  }
+  void evicted(const PolicyNode& node, Pages pages) override {
+    lists_.leave(list_of(node), pages);
+    (list_of(node) == kOnce ? once_ : often_).put_tail(node.keys, pages, 0);
+    trim();
+  }
+  Pages alike(std::span<const PageKey> keys) const override {
+    const bool first = is_known(keys.front());
+    Pages pages = 1;
+    while (pages < keys.size() && is_known(keys[pages]) == first) ++pages;
+    return pages;
+  }
+
+  void offer(const PolicyNode& node) override {
+    lists_.offer(node.id, list_of(node), {node.facts.last_access, node.facts.inserted, 0});
+  }
+  void withdraw(NodeId node) override { lists_.withdraw(node); }
+  NodeId victim() override { return lists_.first(lists_.pages(kOnce) > aim_ ? kOnce : kOften); }
+  std::size_t offered() const override { return lists_.offered(); }
+  bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
+
+ private:
+  static constexpr unsigned kOnce = 0, kOften = 1;
+
+  static unsigned list_of(const PolicyNode& node) { return node.marks.first == kOften ? kOften : kOnce; }
+  bool is_known(const PageKey& key) const { return once_.find(key) != nullptr || often_.find(key) != nullptr; }
+
+  bool returns(const PageKey& key) {
+    const Pages once = once_.size(), often = often_.size();
+    if (once_.forget(key)) {
+      aim_ = std::min(capacity_, aim_ + std::max<Pages>(1, often / once));
+      return true;
+    }
+    if (!often_.forget(key)) return false;
+    aim_ -= std::min(aim_, std::max<Pages>(1, once / often));
+    return true;
+  }
+  void trim() {
+    while (once_.size() > 0 && lists_.pages(kOnce) + once_.size() > capacity_) once_.forget_oldest();
+    const Pages rest = lists_.pages(kOnce) + lists_.pages(kOften) + once_.size();
+    while (often_.size() > 0 && rest + often_.size() > 2 * capacity_) often_.forget_oldest();
+  }
+
+  const Pages capacity_;
+  TwoLists lists_;
+  Ghosts once_, often_;  // B1, B2
+  Pages aim_ = 0;        // p
+  bool further_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_arc(const EvictionSetup& setup) { return std::make_unique<Arc>(setup); }
+
+}  // namespace kvtwin

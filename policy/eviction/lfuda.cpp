@@ -1,0 +1,39 @@
+// LFU with dynamic ageing (Arlitt et al., 2000): H = L + f, f touches, L the H of what was evicted last, so that what
+// was popular once goes in the end. f outlives an eviction, for 4 times as many pages as the tier holds. On the tree: a
+// node entering below its parent may have the higher H, L having risen since the parent was touched; the parent stays
+// for as long anyway, and goes next then, no H being below L.
+#include "policy/eviction/ghosts.hpp"
+#include "policy/eviction/ranked_leaves.hpp"
+
+namespace kvtwin {
+namespace {
+
+class Lfuda final : public LeafOrder {
+ public:
+  explicit Lfuda(const EvictionSetup& setup) : counts_(4 * setup.capacity) {}
+
+  void visit(const Visit& visit) override { further_ = visit.further; }
+  void entered(const PolicyNode& node) override { use(node.marks, counts_.recall(node.keys) + 1); }
+  void touched(const PolicyNode& node) override { use(node.marks, node.marks.second + (further_ ? 0 : 1)); }
+  void evicted(const PolicyNode& node, Pages pages) override {
+    age_ = std::max(age_, node.marks.first);
+    counts_.put_tail(node.keys, pages, node.marks.second);
+  }
+  Pages alike(std::span<const PageKey> keys) const override { return counts_.alike(keys); }
+
+ private:
+  LeafRank rank(const PolicyNode& node) const override {
+    return {node.marks.first, node.facts.last_access, node.facts.inserted};
+  }
+  void use(PolicyMarks& marks, std::uint64_t count) const { marks = {age_ + count, count}; }
+
+  Ghosts counts_;
+  std::uint64_t age_ = 0;
+  bool further_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_lfuda(const EvictionSetup& setup) { return std::make_unique<Lfuda>(setup); }
+
+}  // namespace kvtwin

@@ -1,0 +1,151 @@
+// Least hit density (Beckmann et al., 2018): of each class and age the expected hits for the room and time that a page
+// will still take, from histograms of the ages at which pages were hit and evicted; the least dense goes, among equals
+// the least recently used. Ages are counted in requests, in quarter octaves; a class is how often the page was used, 1,
+// 2-3, 4-7, more. Nothing is remembered of evicted pages.
+// The paper looks at 64 pages drawn at random. Here it is the oldest leaf of each class and span of ages, a factor of
+// four each: as few, at no matter whose names, and the oldest is the only one that can have outgrown its span.
+// On the tree: a parent is of its child's age or younger, and no age is always denser than another; it waits for the
+// child.
+#include <array>
+#include <bit>
+
+#include "policy/eviction/leaf_buckets.hpp"
+#include "policy/eviction/means.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kClasses = 4, kAges = 96, kSpans = 16;
+
+// Bin 4 k + j, k > 0, holds [(4 + j) 2^(k-1), (5 + j) 2^(k-1)), the first 8 one number each.
+std::size_t bin_of(std::uint64_t age) {
+  if (age < 8) return static_cast<std::size_t>(age);
+  const unsigned octave = static_cast<unsigned>(std::bit_width(age)) - 3;
+  return std::min<std::size_t>(kAges - 1, 4 * octave + static_cast<std::size_t>(age >> octave));
+}
+std::uint64_t start_of(std::size_t bin) { return bin < 8 ? bin : (4 + bin % 4) << (bin / 4 - 1); }
+
+// Spans of ages: 0, 1 to 3, 4 to 15 ...
+std::size_t span_of(std::uint64_t age) {
+  return std::min<std::size_t>(kSpans - 1, (static_cast<std::size_t>(std::bit_width(age)) + 1) / 2);
+}
+std::uint64_t end_of(std::size_t span) { return std::uint64_t{1} << 2 * span; }
+
+class HitDensity final : public EvictionPolicy {
+ public:
+  explicit HitDensity(const EvictionSetup& setup)
+      : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kClasses * kSpans) {
+    for (std::size_t bin = 0; bin < kAges; ++bin) {  // until there are data: as lru
+      for (Class& one : classes_) one.density[bin] = (std::uint64_t{1} << 32) / (start_of(bin) + 1);
+    }
+  }
+
+  void visit(const Visit& visit) override {
+    further_ = visit.further;
+    if (!further_) ++now_;
+  }
+  void entered(const PolicyNode& node) override { node.marks = {now_, 1}; }
+  void touched(const PolicyNode& node) override {
+    if (further_) return;
+    count(node, true, node.keys.size());
+    node.marks = {now_, node.marks.second + 1};
+  }
+  void evicted(const PolicyNode& node, Pages pages) override { count(node, false, pages); }
+
+  void offer(const PolicyNode& node) override {
+    const std::size_t span = span_of(now_ - node.marks.first);
+    leaves_.set(node.id, class_of(node) * kSpans + span, {node.marks.first, node.facts.inserted, 0});
+    if (span + 1 < kSpans) next_move_ = std::min(next_move_, node.marks.first + end_of(span));
+  }
+  void withdraw(NodeId node) override { leaves_.remove(node); }
+  NodeId victim() override {
+    if (leaves_.size() == 0) return NodeId::none;
+    grow_older();
+    std::size_t best = kClasses * kSpans;
+    for (std::size_t bucket = 0; bucket < kClasses * kSpans; ++bucket) {
+      if (leaves_.empty(bucket)) continue;
+      if (best == kClasses * kSpans || less_dense(bucket, best)) best = bucket;
+    }
+    return leaves_.smallest(best);
+  }
+  std::size_t offered() const override { return leaves_.size(); }
+  bool is_offered(NodeId node) const override { return leaves_.contains(node); }
+
+ private:
+  struct Class {
+    std::array<std::uint64_t, kAges> hits{}, evictions{};  // pages, in 1/256
+    std::array<std::uint64_t, kAges> density{};            // hits for a page and request, in 1/2^32
+  };
+
+  // Marks: the request that used it last, how many have.
+  static std::size_t class_of(const PolicyNode& node) {
+    const auto uses = std::max<std::uint64_t>(1, node.marks.second);
+    return std::min<std::size_t>(kClasses, static_cast<std::size_t>(std::bit_width(uses))) - 1;
+  }
+  // Of the bucket's oldest leaf.
+  std::uint64_t density(std::size_t bucket) const {
+    return classes_[bucket / kSpans].density[bin_of(now_ - leaves_.smallest_rank(bucket).first)];
+  }
+  bool less_dense(std::size_t a, std::size_t b) const {
+    if (density(a) != density(b)) return density(a) < density(b);
+    return leaves_.smallest_rank(a) < leaves_.smallest_rank(b);
+  }
+
+  // Leaves whose age has left their bucket's span move on.
+  void grow_older() {
+    if (now_ < next_move_) return;
+    next_move_ = ~std::uint64_t{0};
+    for (std::size_t bucket = 0; bucket < kClasses * kSpans; ++bucket) {
+      const std::size_t span = bucket % kSpans;
+      if (span + 1 == kSpans) continue;
+      while (!leaves_.empty(bucket)) {
+        const LeafRank rank = leaves_.smallest_rank(bucket);
+        const std::size_t now = span_of(now_ - rank.first);
+        if (now == span) {
+          next_move_ = std::min(next_move_, rank.first + end_of(span));
+          break;
+        }
+        leaves_.set(leaves_.smallest(bucket), bucket - span + now, rank);
+      }
+    }
+  }
+
+  void count(const PolicyNode& node, bool hit, Pages pages) {
+    Class& one = classes_[class_of(node)];
+    (hit ? one.hits : one.evictions)[bin_of(now_ - node.marks.first)] += 256 * pages;
+    events_ += pages;
+    if (events_ < round_) return;
+    events_ = 0;
+    for (Class& each : classes_) learn(each);
+  }
+
+  // From the oldest age down: what will still be hit, and the room times the time it will take until all are gone. What
+  // ends in a bin ends in its middle. Then all counts fade by an eighth.
+  static void learn(Class& one) {
+    using Wide = WindowedMean::Wide;
+    Wide hits = 0, ends = 0, room = 0;
+    for (std::size_t bin = kAges; bin-- > 0;) {
+      const std::uint64_t here = one.hits[bin] + one.evictions[bin];
+      const std::uint64_t width = start_of(bin + 1) - start_of(bin);
+      room += ends * width + Wide{here} * width / 2;
+      hits += one.hits[bin];
+      ends += here;
+      one.density[bin] = room == 0 ? 0 : static_cast<std::uint64_t>((hits << 32) / room);
+      one.hits[bin] -= one.hits[bin] / 8;
+      one.evictions[bin] -= one.evictions[bin] / 8;
+    }
+  }
+
+  const Pages round_;  // events from one learning to the next
+  std::array<Class, kClasses> classes_;
+  LeafBuckets leaves_;
+  std::uint64_t now_ = 0, events_ = 0;
+  std::uint64_t next_move_ = ~std::uint64_t{0};  // no leaf outgrows its bucket before
+  bool further_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_lhd(const EvictionSetup& setup) { return std::make_unique<HitDensity>(setup); }
+
+}  // namespace kvtwin

@@ -1,0 +1,143 @@
+// Pins with a time to live (after Continuum, 2025): after a visit a page is pinned for tau, the tau that maximises
+// P(T <= tau) - E[min(T, tau)] * rent, T the time until it is used again, when the pin ends, and the rent what room is
+// worth elsewhere: the tier's hits for a page and second. What has expired goes first, least recently used first; then
+// the rest in that order. One histogram of T, in quarter octaves, for first turns and one for later ones (turns.hpp);
+// returns of evicted pages count, for 4 times as many as the tier holds. tau is found anew every 64 requests, for later
+// visits. On the tree: a parent's pin ends no earlier than its child's unless tau fell meanwhile; it then waits for the
+// child.
+#include <array>
+#include <bit>
+
+#include "policy/eviction/ghosts.hpp"
+#include "policy/eviction/means.hpp"
+#include "policy/eviction/ranked_leaves.hpp"
+#include "policy/eviction/turns.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Wide = WindowedMean::Wide;
+
+// Times in 1/16 of the first one that was seen, so that nothing depends on the unit of time. Bin 4 k + j, k > 0, holds
+// [(4 + j) 2^(k-1), (5 + j) 2^(k-1)), the first 8 one number each.
+constexpr std::size_t kBins = 160;
+std::size_t bin_of(Wide time) {
+  constexpr Wide kMost = Wide{1} << 40;
+  const auto t = static_cast<std::uint64_t>(std::min(time, kMost));
+  if (t < 4) return t;
+  const unsigned octave = static_cast<unsigned>(std::bit_width(t)) - 3;
+  return 4 * octave + static_cast<std::size_t>(t >> octave);
+}
+std::uint64_t end_of(std::size_t bin) { return bin < 8 ? bin + 1 : (5 + bin % 4) << (bin / 4 - 1); }
+
+class TimeToLive final : public EvictionPolicy {
+ public:
+  explicit TimeToLive(const EvictionSetup& setup)
+      : capacity_(std::max<Pages>(1, setup.capacity)), visits_(4 * setup.capacity) {}
+
+  void visit(const Visit& visit) override {
+    further_ = visit.further;
+    now_ = std::max(now_, static_cast<std::uint64_t>(visit.time));
+    turns_.visit(visit, visits_);
+    if (!further_ && ++requests_ % kRound == 0) find_pins();
+  }
+  void entered(const PolicyNode& node) override {
+    for (const PageKey& key : node.keys) {
+      if (const std::uint64_t* const last = visits_.find(key)) returned(*last, 1);
+    }
+    visits_.recall(node.keys);
+    visited(node);
+  }
+  void touched(const PolicyNode& node) override {
+    if (further_) return;
+    turns_.touched(node.facts);
+    returned(node.marks.first, node.keys.size());
+    hits_ += node.keys.size();
+    visited(node);
+  }
+  void evicted(const PolicyNode& node, Pages pages) override { visits_.put_tail(node.keys, pages, node.marks.first); }
+
+  void offer(const PolicyNode& node) override {
+    const LeafRank lru{node.facts.last_access, node.facts.inserted, 0};
+    if (node.marks.second <= 16 * now_) {
+      pinned_.remove(node.id);
+      ends_.remove(node.id);
+      expired_.set(node.id, lru);
+    } else {
+      expired_.remove(node.id);
+      pinned_.set(node.id, lru);
+      ends_.set(node.id, {node.marks.second, lru.first, lru.second});
+    }
+  }
+  void withdraw(NodeId node) override {
+    for (RankedLeaves* const leaves : {&expired_, &pinned_, &ends_}) leaves->remove(node);
+  }
+  NodeId victim() override {
+    while (ends_.size() > 0 && ends_.smallest_rank().first <= 16 * now_) {
+      const NodeId node = ends_.smallest();
+      expired_.set(node, {ends_.smallest_rank().second, ends_.smallest_rank().third, 0});
+      pinned_.remove(node);
+      ends_.remove(node);
+    }
+    return expired_.size() > 0 ? expired_.smallest() : pinned_.smallest();
+  }
+  std::size_t offered() const override { return expired_.size() + pinned_.size(); }
+  bool is_offered(NodeId node) const override { return expired_.contains(node) || pinned_.contains(node); }
+
+ private:
+  static constexpr std::uint64_t kRound = 64;
+  struct Kind {
+    std::array<std::uint64_t, kBins> returns{};  // pages, by the time it took them
+    std::uint64_t visits = 0;                    // pages
+    std::uint64_t pin = 0;                       // tau, in 1/16
+  };
+
+  // Marks: the time of the last visit, doubled, plus 1 if that was a later turn; when the pin ends, in 1/16 ns.
+  void visited(const PolicyNode& node) {
+    Kind& kind = kinds_[turns_.later() ? 1 : 0];
+    kind.visits += node.keys.size();
+    node.marks = {2 * now_ + (turns_.later() ? 1 : 0), 16 * now_ + kind.pin * unit_};
+  }
+  void returned(std::uint64_t last, Pages pages) {
+    const std::uint64_t time = now_ - last / 2;
+    if (unit_ == 0) unit_ = time;
+    if (unit_ != 0) kinds_[last % 2].returns[bin_of(Wide{time} * 16 / unit_)] += pages;
+  }
+
+  void find_pins() {
+    if (unit_ == 0) return;
+    for (Kind& kind : kinds_) {
+      kind.pin = 0;
+      Wide best = 0, within = 0, spent = 0;
+      for (std::size_t bin = 0; bin < kBins; ++bin) {
+        const Wide pin = Wide{end_of(bin)} * unit_;
+        if (pin > Wide{now_} * 16) break;
+        within += kind.returns[bin];
+        spent += pin * kind.returns[bin];
+        const Wide pinned = kind.visits - std::min<Wide>(kind.visits, within);  // to the end
+        // Both sides for all visits at once, in 1/1024 of a page.
+        const Wide rent = 1024 * (spent + pinned * pin) * hits_ / (Wide{now_} * 16 * capacity_);
+        if (1024 * within <= rent || 1024 * within - rent <= best) continue;
+        best = 1024 * within - rent;
+        kind.pin = end_of(bin);
+      }
+      if (kind.visits < 64 * capacity_) continue;
+      kind.visits /= 2;
+      for (std::uint64_t& pages : kind.returns) pages /= 2;
+    }
+  }
+
+  const Pages capacity_;
+  Ghosts visits_;
+  Turns turns_;
+  std::array<Kind, 2> kinds_;
+  RankedLeaves expired_, pinned_, ends_;
+  std::uint64_t now_ = 0, unit_ = 0, hits_ = 0, requests_ = 0;
+  bool further_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_ttl(const EvictionSetup& setup) { return std::make_unique<TimeToLive>(setup); }
+
+}  // namespace kvtwin

@@ -1,0 +1,53 @@
+// Two lists of a tier's pages, each with its offered leaves in the order in which they would go.
+//
+// A list's length counts all its pages, whether they may go or not. Pages may also leave without having been evicted
+// (they move up, or their copy is shed), which no policy is told: the sum then outgrows the tier, and the longer list
+// gives up the rest.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "policy/eviction/ranked_leaves.hpp"
+
+namespace kvtwin {
+
+class TwoLists {
+ public:
+  explicit TwoLists(Pages capacity) : capacity_(capacity) {}
+
+  void enter(unsigned list, Pages pages) {
+    pages_[list] += pages;
+    const Pages sum = pages_[0] + pages_[1];
+    if (sum > capacity_) leave(pages_[0] > pages_[1] ? 0 : 1, sum - capacity_);
+  }
+  void leave(unsigned list, Pages pages) { pages_[list] -= std::min(pages_[list], pages); }
+  void move(unsigned from, unsigned to, Pages pages) {
+    const Pages moved = std::min(pages_[from], pages);
+    pages_[from] -= moved;
+    pages_[to] += moved;
+  }
+  Pages pages(unsigned list) const { return pages_[list]; }
+
+  void offer(NodeId node, unsigned list, const LeafRank& rank) {
+    leaves_[1 - list].remove(node);
+    leaves_[list].set(node, rank);
+  }
+  void withdraw(NodeId node) {
+    for (RankedLeaves& leaves : leaves_) leaves.remove(node);
+  }
+  // Of the leaves in that list, or in the other if there is none.
+  NodeId first(unsigned list) const {
+    const NodeId wanted = leaves_[list].smallest();
+    return wanted == NodeId::none ? leaves_[1 - list].smallest() : wanted;
+  }
+  std::size_t offered() const { return leaves_[0].size() + leaves_[1].size(); }
+  bool is_offered(NodeId node) const { return leaves_[0].contains(node) || leaves_[1].contains(node); }
+
+ private:
+  Pages capacity_;
+  std::array<Pages, 2> pages_{};
+  std::array<RankedLeaves, 2> leaves_;
+};
+
+}  // namespace kvtwin

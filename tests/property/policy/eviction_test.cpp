@@ -1,0 +1,455 @@
+// The eviction policies against slow models of single pages, and what all of them promise.
+#include "policy/eviction.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "policy/eviction/ghosts.hpp"
+#include "policy/radix_tree.hpp"
+#include "tests/policy_test_support.hpp"
+#include "tests/property/policy/eviction_models.hpp"
+
+namespace kvtwin {
+namespace {
+
+struct Request {
+  std::vector<PageKey> keys;
+  TimeNs time = 0;
+  Tokens prompt_tokens = 0, output_tokens = 0;
+  std::int32_t priority = 0;
+};
+
+// Serves requests one after another from one tier, as sim/hitrate.hpp says.
+class OneTier {
+ public:
+  OneTier(std::unique_ptr<EvictionPolicy> policy, Pages capacity)
+      : capacity_(capacity), tree_(std::move(policy), nullptr) {}
+
+  Pages serve(const Request& request) {
+    const PrefixMatch match = tree_.match(request.keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.visit({requests_++, request.time, 0, request.prompt_tokens, request.output_tokens, request.keys, false});
+    tree_.touch(match.end, stamp);
+    const Pages missing = request.keys.size() - match.device_pages;
+    tree_.lease_device(match.end);
+    while (capacity_ - tree_.device_pages() < missing && evict()) {
+    }
+    tree_.release_device(match.end);
+    insert(match, request, std::min(missing, capacity_ - tree_.device_pages()), stamp);
+    return match.device_pages;
+  }
+
+  // Splits a node where no request would.
+  void split(test::Splitmix& random) {
+    const auto id = static_cast<NodeId>(random.below(tree_.nodes() + 1));
+    const Node& node = tree_.node(id);
+    if (node.alive && node.keys.size() > 1) tree_.split(id, random.between(1, node.keys.size() - 1));
+  }
+  const RadixTree& tree() const { return tree_; }
+
+ private:
+  bool evict() {
+    const NodeId victim = tree_.device_victim();
+    if (victim == NodeId::none) return false;
+    tree_.tell_evicted(PolicyRole::device, victim, 1);
+    tree_.remove_tail(victim, 1, released_, released_);
+    return true;
+  }
+  void insert(const PrefixMatch& match, const Request& request, Pages pages, std::uint64_t stamp) {
+    NodeId end = match.end;
+    for (Pages at = match.device_pages; pages > 0;) {
+      const Pages now = tree_.alike(std::span(request.keys).subspan(at, pages));
+      end = tree_.insert(end, std::span(request.keys).subspan(at, now), std::vector<SlotId>(now), {}, stamp,
+                         request.priority);
+      at += now;
+      pages -= now;
+    }
+  }
+
+  Pages capacity_;
+  RadixTree tree_;
+  RequestId requests_ = 0;
+  std::vector<SlotId> released_;
+};
+
+EvictionSetup setup_of(Pages capacity) { return {capacity, test::kModelPageTokens, test::kModelDoubling}; }
+
+// ---- ghosts --------------------------------------------------------------------------------------------
+
+TEST(Ghosts, RememberTheLastPages) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    test::Splitmix random(seed);
+    const Pages most = random.below(20);
+    Ghosts ghosts(most);
+    std::deque<std::pair<std::uint64_t, std::uint64_t>> model;  // page, number; oldest first
+    const auto find = [&model](std::uint64_t page) {
+      return std::ranges::find(model, page, &std::pair<std::uint64_t, std::uint64_t>::first);
+    };
+    for (int step = 0; step < 400; ++step) {
+      const std::uint64_t page = random.below(40);
+      const PageKey key{{test::mix(page), 0, 0, 0}};
+      const auto known = find(page);
+      ASSERT_EQ(ghosts.find(key) != nullptr, known != model.end());
+      if (known != model.end()) {
+        ASSERT_EQ(*ghosts.find(key), known->second);
+      }
+      if (random.chance(60)) {
+        if (known != model.end()) model.erase(known);
+        ghosts.put(key, static_cast<std::uint64_t>(step));
+        model.emplace_back(page, static_cast<std::uint64_t>(step));
+        if (model.size() > most) model.pop_front();
+      } else if (random.chance(20) && !model.empty()) {
+        ghosts.forget_oldest();
+        model.pop_front();
+      } else {
+        ASSERT_EQ(ghosts.forget(key), known != model.end());
+        if (known != model.end()) model.erase(known);
+      }
+      ASSERT_EQ(ghosts.size(), model.size());
+    }
+  }
+}
+
+// ---- where every page is a leaf ------------------------------------------------------------------------
+
+std::vector<test::PageRequest> page_trace(std::uint64_t seed, std::size_t requests) {
+  test::Splitmix random(seed);
+  std::vector<test::PageRequest> trace(requests);
+  const std::uint64_t pages = random.between(3, 60), pause = random.between(0, 3'000'000'000);
+  std::uint64_t now = random.below(2) * 1'000'000'000, fresh = 1'000;
+  for (test::PageRequest& request : trace) {
+    now += random.chance(40) ? 0 : random.below(pause + 1);
+    // A few pages are popular, some come once, and what is popular changes.
+    const std::uint64_t epoch = now / 100'000'000'000;
+    request.page = random.chance(20) ? fresh++ : random.below(random.chance(50) ? 5 : pages) + 7 * (epoch % 3);
+    request.time = now;
+    request.prompt_tokens = random.between(1, test::kModelPageTokens);
+    request.output_tokens = random.chance(50) ? random.below(200) : random.below(9'000);
+  }
+  return trace;
+}
+
+class PageModels : public testing::TestWithParam<std::string_view> {};
+
+void compare_with_model(std::string_view eviction, std::uint64_t seed, Pages capacity, std::size_t requests) {
+  OneTier tier(make_eviction(eviction, setup_of(capacity)), capacity);
+  const auto model = test::make_model(eviction, capacity);
+  std::size_t at = 0;
+  for (const test::PageRequest& page : page_trace(seed, requests)) {
+    const Request request{test::chain({page.page}), static_cast<TimeNs>(page.time), page.prompt_tokens,
+                          page.output_tokens, 0};
+    ASSERT_EQ(tier.serve(request) == 1, model->serve(page)) << "request " << at;
+    ++at;
+  }
+}
+
+TEST_P(PageModels, AgreeToTheHit) {
+  for (std::uint64_t seed = 0; seed < 320; ++seed) {
+    SCOPED_TRACE(seed);
+    compare_with_model(GetParam(), seed, 1 + test::mix(seed) % 40, 50 + test::mix(seed + 1) % 1'000);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(PageModels, AgreeAfterTheirMemoryHasTurnedOver) {
+  for (std::uint64_t seed = 1'000; seed < 1'003; ++seed) {
+    SCOPED_TRACE(seed);
+    compare_with_model(GetParam(), seed, 1 + test::mix(seed) % 20, 15'000);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, PageModels,
+                         testing::Values("lfuda", "gdsf", "pgdsf", "lruk", "2q", "arc", "s3fifo", "sieve", "lhd", "wa",
+                                         "ttl", "tlru", "marconi"),
+                         [](const auto& tested) { return "of_" + std::string(tested.param); });
+
+// ---- deep traces ---------------------------------------------------------------------------------------
+
+std::vector<Request> deep_trace(std::uint64_t seed, std::size_t requests, std::size_t depth) {
+  test::Splitmix random(seed);
+  std::vector<Request> trace;
+  TimeNs now = 0;
+  for (std::size_t i = 0; i < requests; ++i) {
+    std::vector<std::uint64_t> tokens(random.between(1, depth));
+    for (std::uint64_t& token : tokens) token = random.chance(70) ? 0 : random.below(3);
+    now += static_cast<TimeNs>(random.below(5'000'000'000));
+    const Tokens prompt = tokens.size() * test::kModelPageTokens - random.below(test::kModelPageTokens);
+    trace.push_back(
+        {test::chain(tokens), now, prompt, random.below(3'000), static_cast<std::int32_t>(random.below(5)) - 2});
+  }
+  return trace;
+}
+
+// SGLang's strategies, a page at a time.
+class PagesByStrategy {
+ public:
+  PagesByStrategy(std::string_view strategy, std::size_t capacity) : strategy_(strategy), capacity_(capacity) {}
+
+  std::size_t serve(const Request& request) {
+    ++stamp_;
+    std::size_t hit = 0;
+    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) {
+      pages_[request.keys[hit]].last = stamp_;
+      ++pages_[request.keys[hit]].touches;
+    }
+    const std::set<PageKey> path(request.keys.begin(), request.keys.end());
+    for (std::size_t i = hit; i < request.keys.size(); ++i) {
+      if (pages_.size() == capacity_ && !evict_off(path)) break;
+      pages_[request.keys[i]] = {i == 0 ? PageKey{} : request.keys[i - 1], stamp_, ++inserted_, 1, request.priority};
+    }
+    return hit;
+  }
+
+ private:
+  struct Page {
+    PageKey parent;
+    std::int64_t last = 0, inserted = 0, touches = 0, priority = 0;
+  };
+  using Rank = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+
+  Rank rank(const Page& page) const {
+    if (strategy_ == "lru") return {0, page.last, page.inserted};
+    if (strategy_ == "fifo") return {0, 0, page.inserted};
+    if (strategy_ == "lfu") return {page.touches, page.last, page.inserted};
+    if (strategy_ == "mru") return {0, -page.last, -page.inserted};
+    if (strategy_ == "filo") return {0, 0, -page.inserted};
+    if (strategy_ == "priority") return {page.priority, page.last, page.inserted};
+    return {page.touches >= 2, page.last, page.inserted};  // slru
+  }
+  bool evict_off(const std::set<PageKey>& path) {
+    std::set<PageKey> parents;
+    for (const auto& [key, page] : pages_) parents.insert(page.parent);
+    std::optional<std::pair<Rank, PageKey>> victim;
+    for (const auto& [key, page] : pages_) {
+      if (parents.contains(key) || path.contains(key)) continue;
+      if (!victim || rank(page) < victim->first) victim = {rank(page), key};
+    }
+    if (victim) pages_.erase(victim->second);
+    return victim.has_value();
+  }
+
+  std::string_view strategy_;
+  std::size_t capacity_;
+  std::map<PageKey, Page> pages_;
+  std::int64_t stamp_ = 0, inserted_ = 0;
+};
+
+class Strategies : public testing::TestWithParam<std::string_view> {};
+
+// Nodes are also split where no request ends: no page may go earlier or later for that.
+TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
+  const test::ThrowingChecks checks;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Pages capacity = 1 + test::mix(seed) % 40;
+    OneTier tier(make_eviction(GetParam(), setup_of(capacity)), capacity);
+    PagesByStrategy model(GetParam(), capacity);
+    test::Splitmix random(seed);
+    for (const Request& request : deep_trace(seed, 80, 12)) {
+      ASSERT_EQ(tier.serve(request), model.serve(request));
+      if (random.chance(50)) tier.split(random);
+    }
+    tier.tree().check_invariants();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sglang, Strategies, testing::Values("lru", "fifo", "lfu", "mru", "filo", "priority", "slru"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// lfuda, gdsf and lruk, a page at a time: each page has a history of its own, and its own depth.
+class PagesWithHistory {
+ public:
+  PagesWithHistory(std::string_view policy, std::size_t capacity)
+      : policy_(policy), capacity_(capacity), gone_(4 * capacity) {}
+
+  std::size_t serve(const Request& request) {
+    ++stamp_;
+    std::size_t hit = 0;
+    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) use(pages_[request.keys[hit]]);
+    const std::set<PageKey> path(request.keys.begin(), request.keys.end());
+    while (capacity_ - pages_.size() < request.keys.size() - hit && evict_off(path)) {
+    }
+    for (std::size_t i = hit; i < request.keys.size() && pages_.size() < capacity_; ++i) {
+      Page page{i == 0 ? PageKey{} : request.keys[i - 1], i, 0, gone_.take(request.keys[i].words[0]), ++inserted_};
+      if (policy_ == "lruk") page.last = std::exchange(page.uses, 0);
+      use(page);
+      pages_[request.keys[i]] = page;
+    }
+    return hit;
+  }
+
+ private:
+  struct Page {
+    PageKey parent;
+    std::uint64_t depth = 0, last = 0, uses = 0, inserted = 0, age = 0, before = 0;
+  };
+  using Rank = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
+
+  void use(Page& page) const {
+    ++page.uses;
+    page.before = page.last;
+    page.last = stamp_;
+    page.age = age_;
+  }
+  std::uint64_t worth(const Page& page) const {
+    if (policy_ == "lruk") return page.before;
+    if (policy_ == "lfuda") return page.age + page.uses;
+    return page.age + page.uses * (test::kModelDoubling + page.depth * test::kModelPageTokens);
+  }
+  bool evict_off(const std::set<PageKey>& path) {
+    std::set<PageKey> parents;
+    for (const auto& [key, page] : pages_) parents.insert(page.parent);
+    std::optional<std::pair<Rank, PageKey>> victim;
+    for (const auto& [key, page] : pages_) {
+      if (parents.contains(key) || path.contains(key)) continue;
+      const Rank rank{worth(page), page.last, page.inserted};
+      if (!victim || rank < victim->first) victim = {rank, key};
+    }
+    if (!victim) return false;
+    const Page& page = pages_[victim->second];
+    age_ = std::max(age_, worth(page));
+    gone_.put(victim->second.words[0], policy_ == "lruk" ? page.last : page.uses);
+    pages_.erase(victim->second);
+    return true;
+  }
+
+  std::string_view policy_;
+  std::size_t capacity_;
+  std::map<PageKey, Page> pages_;
+  test::PageMemory gone_;
+  std::uint64_t stamp_ = 0, inserted_ = 0, age_ = 0;
+};
+
+class Histories : public testing::TestWithParam<std::string_view> {};
+
+// Runs of pages are nodes with one history, which are cut where those remembered differ.
+TEST_P(Histories, AreEachPagesOwn) {
+  const test::ThrowingChecks checks;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const Pages capacity = 1 + test::mix(seed) % 30;
+    OneTier tier(make_eviction(GetParam(), setup_of(capacity)), capacity);
+    PagesWithHistory model(GetParam(), capacity);
+    test::Splitmix random(seed);
+    for (const Request& request : deep_trace(seed, 150, 12)) {
+      ASSERT_EQ(tier.serve(request), model.serve(request));
+      if (random.chance(30)) tier.split(random);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, Histories, testing::Values("lfuda", "gdsf", "lruk"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// ---- what holds for every policy -----------------------------------------------------------------------
+
+// Another policy, to which all nodes have other numbers, and to which leaves are offered late and in another order.
+class Renamed final : public EvictionPolicy {
+ public:
+  Renamed(std::unique_ptr<EvictionPolicy> policy, bool late) : policy_(std::move(policy)), late_(late) {}
+
+  void offer(const PolicyNode& node) override {
+    if (!late_) return policy_->offer(renamed(node));
+    waiting_[node.id] = {node.facts, {node.keys.begin(), node.keys.end()}, node.marks};
+  }
+  void withdraw(NodeId node) override {
+    waiting_.erase(node);
+    policy_->withdraw(other(node));
+  }
+  NodeId victim() override {
+    flush();
+    const NodeId node = policy_->victim();
+    return node == NodeId::none ? node : static_cast<NodeId>(static_cast<std::uint32_t>(node) * kBack % kNames);
+  }
+  std::size_t offered() const override { return 0; }
+  bool is_offered(NodeId) const override { return false; }
+
+  void visit(const Visit& visit) override {
+    flush();
+    policy_->visit(visit);
+  }
+  void entered(const PolicyNode& node) override { policy_->entered(renamed(node)); }
+  void touched(const PolicyNode& node) override { policy_->touched(renamed(node)); }
+  void split(const PolicyNode& upper, const PolicyNode& lower) override {
+    policy_->split(renamed(upper), renamed(lower));
+  }
+  void evicted(const PolicyNode& node, Pages pages) override { policy_->evicted(renamed(node), pages); }
+  Pages alike(std::span<const PageKey> keys) const override { return policy_->alike(keys); }
+
+ private:
+  static constexpr std::uint32_t kNames = 4096, kThere = 1'365, kBack = 4'093;  // each other's inverse
+  static_assert(kThere * kBack % kNames == 1);
+
+  struct Waiting {
+    NodeFacts facts;
+    std::vector<PageKey> keys;
+    PolicyMarks marks;
+  };
+  static NodeId other(NodeId node) { return static_cast<NodeId>(static_cast<std::uint32_t>(node) * kThere % kNames); }
+  static PolicyNode renamed(const PolicyNode& node) { return {other(node.id), node.facts, node.keys, node.marks}; }
+  void flush() {
+    for (auto it = waiting_.rbegin(); it != waiting_.rend(); ++it) {
+      policy_->offer({other(it->first), it->second.facts, it->second.keys, it->second.marks});
+    }
+    waiting_.clear();
+  }
+
+  std::unique_ptr<EvictionPolicy> policy_;
+  bool late_;
+  std::map<NodeId, Waiting> waiting_;
+};
+
+class EveryPolicy : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(EveryPolicy, DependsOnNeitherNamesNorTheOrderOfOffers) {
+  // That one knows a parent by being told of it right after its child.
+  const bool late = GetParam() != "sieve";
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const Pages capacity = 1 + test::mix(seed) % 60;
+    OneTier one(make_eviction(GetParam(), setup_of(capacity)), capacity);
+    OneTier other(std::make_unique<Renamed>(make_eviction(GetParam(), setup_of(capacity)), late), capacity);
+    test::Splitmix random(seed), same(seed);
+    for (const Request& request : deep_trace(seed, 300, 14)) {
+      ASSERT_EQ(one.serve(request), other.serve(request));
+      if (random.chance(20)) one.split(random);
+      if (same.chance(20)) other.split(same);
+    }
+  }
+}
+
+// All of them: counts and stamps have no unit, and those that use times only compare them with others they have seen.
+TEST_P(EveryPolicy, DecidesAlikeIfAllTimesAreTenTimesAsLong) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const Pages capacity = 1 + test::mix(seed) % 60;
+    OneTier one(make_eviction(GetParam(), setup_of(capacity)), capacity);
+    OneTier slow(make_eviction(GetParam(), setup_of(capacity)), capacity);
+    for (Request request : deep_trace(seed, 400, 14)) {
+      const Pages hit = one.serve(request);
+      request.time *= 10;
+      ASSERT_EQ(slow.serve(request), hit);
+    }
+  }
+}
+
+std::vector<std::string_view> all_policies() {
+  const auto names = eviction_names();
+  return {names.begin(), names.end()};
+}
+INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, testing::ValuesIn(all_policies()),
+                         [](const auto& tested) { return "of_" + std::string(tested.param); });
+
+}  // namespace
+}  // namespace kvtwin
