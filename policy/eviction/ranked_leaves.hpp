@@ -54,6 +54,9 @@ class RankedLeaves {
   NodeId smallest() const { return heap_.empty() ? NodeId::none : heap_.front().node; }
   const LeafRank& smallest_rank() const { return heap_.front().rank; }  // not of an empty heap
   std::size_t size() const { return heap_.size(); }
+  // In the heap's order, 0 the smallest.
+  NodeId node_at(std::size_t place) const { return heap_[place].node; }
+  const LeafRank& rank_at(std::size_t place) const { return heap_[place].rank; }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
     return index < positions_.size() && positions_[index] != kAbsent;

@@ -1,0 +1,41 @@
+// What an LRU of the same size would hold, at O(1) a node touched: how many pages each visit was the last to use, and
+// the visit from which on they fill the tier. To within the path on which that one falls.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+class LruShadow {
+ public:
+  explicit LruShadow(Pages capacity) : capacity_(capacity) {}
+
+  // Visits are numbered from 1, without a gap.
+  void begin_visit() { used_.push_back(0); }
+  // Would pages that were last used by that visit still be there?
+  bool holds(std::uint64_t visit) const { return visit > gone_; }
+  // The visit at work uses pages that another used last (0: nobody has).
+  void move(Pages pages, std::uint64_t from) {
+    if (from > gone_) {
+      used_[static_cast<std::size_t>(from - gone_) - 1] -= pages;
+    } else {
+      sum_ += pages;
+    }
+    used_.back() += pages;
+    while (sum_ - used_.front() / 2 > capacity_ && used_.size() > 1) {  // a half-gone one counts as there
+      sum_ -= used_.front();
+      used_.pop_front();
+      ++gone_;
+    }
+  }
+
+ private:
+  Pages capacity_, sum_ = 0;
+  std::uint64_t gone_ = 0;  // visits before used_
+  std::deque<Pages> used_;
+};
+
+}  // namespace kvtwin

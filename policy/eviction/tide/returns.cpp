@@ -1,0 +1,262 @@
+#include "policy/eviction/tide/returns.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace kvtwin {
+namespace {
+
+__extension__ using Wide = unsigned __int128;
+constexpr std::size_t kBins = 72;
+
+// ---- ages ----------------------------------------------------------------------------------------------------------
+// Bin k begins at (2^(k/3) - 1) / 4 s: linear below a quarter second, thirds of an octave far above it; the last one
+// ends after seven weeks.
+
+constexpr std::array<std::uint64_t, 3> kThirds{1U << 20, 1'321'122, 1'664'510};  // 2^(i/3), in 1/2^20
+
+constexpr std::uint64_t start_ms(std::size_t bin) { return ((kThirds[bin % 3] << (bin / 3)) * 250 >> 20) - 250; }
+
+std::size_t bin_of(TimeNs age) {
+  constexpr TimeNs kMs = 1'000'000;
+  const std::uint64_t ms = age <= 0 ? 0 : std::min<std::uint64_t>(static_cast<std::uint64_t>(age / kMs), 1ULL << 40);
+  const std::uint64_t ratio = ((ms + 250) << 20) / 250;
+  const auto octave = static_cast<std::size_t>(std::bit_width(ratio)) - 21;
+  const std::uint64_t part = ratio >> octave;
+  return std::min(kBins - 1, 3 * octave + (part >= kThirds[2] ? 2U : part >= kThirds[1] ? 1U : 0U));
+}
+
+// What is believed before anything is seen, as much as ten returns: people come back after two minutes, log-normally
+// by a factor of e^1.2 (the chat traces of two vendors agree on it). In 1/2^16.
+constexpr std::array<std::uint16_t, kBins> kPrior{
+    0,    0,    0,    0,    0,    1,    1,    4,    8,    17,   33,   63,   111,  189,  307,  480,  719,  1036,
+    1435, 1914, 2459, 3041, 3623, 4158, 4599, 4901, 5030, 4980, 4749, 4365, 3866, 3300, 2714, 2152, 1644, 1211,
+    859,  587,  387,  246,  151,  89,   50,   28,   15,   7,    4,    2,    1,    0,    0,    0,    0,    0,
+    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0};
+constexpr std::uint64_t kPriorReturns = 10 * 256;
+// Of all classes together in each class' own table.
+constexpr std::uint64_t kSharedReturns = 60 * 256;
+constexpr std::uint64_t kMostReturns = 16384 * 256;  // of a class; then the older ones fade
+
+// ---- the logistic function
+// --------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kSteps = 12 * 16;
+constexpr std::array<std::uint32_t, kSteps + 2> kSigmoid = [] {  // of k / 16, in 1/2^16
+  std::array<std::uint32_t, kSteps + 2> table{};
+  std::uint64_t power = std::uint64_t{1} << 32;  // e^(-k/16), in 1/2^32
+  for (std::uint32_t& entry : table) {
+    entry = static_cast<std::uint32_t>((std::uint64_t{1} << 48) / ((std::uint64_t{1} << 32) + power));
+    power = power * 4'034'748'382ULL >> 32;
+  }
+  return table;
+}();
+
+// Of z / 2^16, in 1/2^16.
+std::uint32_t sigmoid(std::int64_t z) {
+  const auto size = static_cast<std::uint64_t>(z < 0 ? -z : z);
+  const std::uint64_t step = std::min(size >> 12, kSteps), part = step == kSteps ? 0 : size & 0xfff;
+  const auto value = static_cast<std::uint32_t>((kSigmoid[step] * (4096 - part) + kSigmoid[step + 1] * part) >> 12);
+  return z < 0 ? 65536 - value : value;
+}
+
+// Who has come back comes back: what a turn adds before anything is learnt, in 1/2^16.
+constexpr std::array<std::int64_t, 9> kTurnPrior{0, 32768, 59000, 80000, 92000, 98000, 104000, 110000, 116000};
+
+std::uint32_t log2_of(std::uint64_t value) {
+  return value == 0 ? 0 : static_cast<std::uint32_t>(std::bit_width(value)) - 1;
+}
+
+}  // namespace
+
+Returns::Returns() : records_(kRecords), density_(kGapClasses * (kChances + 1) * kBins) { draw_tables(); }
+
+// ---- records -------------------------------------------------------------------------------------------------------
+
+RecordId Returns::begin(const Facts& facts) {
+  now_ = facts.time;
+  Record record;
+  if (known(facts.previous)) {
+    Record& previous = at(facts.previous);
+    record.gap = facts.time - previous.time;
+    record.growth =
+        static_cast<std::int64_t>(facts.prompt_tokens) - static_cast<std::int64_t>(previous.prompt + previous.output);
+    record.turn = previous.turn + 1;
+    record.whole = facts.known + 1 >= previous.pages;
+    const Pages share = 256 * std::min(facts.known, previous.pages) / std::max<Pages>(1, previous.pages);
+    note_return(previous, record.gap, static_cast<std::uint32_t>(share));
+  }
+  record.known = facts.known_tokens;
+  at(++last_) = record;
+  extend(last_, facts);
+  learn(static_cast<std::uint32_t>(std::min<Pages>(kWork, 2 + facts.pages)));
+  if (--visits_to_tables_ == 0) draw_tables();
+  return last_;
+}
+
+void Returns::extend(RecordId id, const Facts& facts) {
+  if (!known(id)) return;
+  now_ = facts.time;
+  Record& record = at(id);
+  record.time = facts.time;
+  record.pages = facts.pages;
+  record.prompt = facts.prompt_tokens;
+  record.output = facts.output_tokens;
+  describe(record);
+}
+
+void Returns::note_return(Record& record, TimeNs gap, std::uint32_t share) {
+  if (record.returned) return;  // a second one branches off
+  record.returned = true;
+  record.share = static_cast<std::uint16_t>(share);
+  auto& gaps = gaps_[record.gap_class];
+  gaps[bin_of(gap)] += share;
+}
+
+// Which weights count for it. The groups' places in the table don't overlap.
+void Returns::describe(Record& record) const {
+  record.features = 0;
+  const auto add = [&record](std::uint32_t place) {
+    record.feature[record.features++] = static_cast<std::uint8_t>(place);
+  };
+  const std::uint32_t early = std::min(2U, record.turn);
+  add(std::min(8U, record.turn));
+  add(10 + 10 * early + std::min(9U, log2_of(record.prompt / 512)));
+  add(40 + 12 * early + std::min(11U, log2_of(record.output)));
+  if (record.turn == 0) {
+    add(135 + static_cast<std::uint32_t>(std::min<Tokens>(9, record.known / 512)));
+    add(150 + (record.prompt < 576 ? 0 : std::min(30U, log2_of(record.prompt / 16))));
+    record.gap_class = record.output < 32 ? 1 : 2;
+    return;
+  }
+  const auto seconds = static_cast<std::uint64_t>(std::max<TimeNs>(0, record.gap / kNsPerSecond));
+  add(80 + std::min(11U, log2_of(seconds + 1)));
+  const std::int64_t growth = record.growth;
+  add(100 + (growth < -512 ? 0 : growth < 0 ? 1 : 2 + std::min(16U, log2_of(static_cast<std::uint64_t>(growth) + 1))));
+  add(130 + (record.whole ? 0 : 1));
+  const std::uint32_t pause = std::clamp(log2_of(seconds), 4U, 9U);  // below 32 s ... above 512 s
+  record.gap_class = static_cast<std::uint8_t>(record.output < 32 ? 1 : pause - 1);
+}
+
+// ---- whether -------------------------------------------------------------------------------------------------------
+
+std::uint32_t Returns::chance(const Record& record) const {
+  std::int64_t z = bias_ + kTurnPrior[std::min<std::uint32_t>(8, record.turn)];
+  for (std::size_t i = 0; i < record.features; ++i) z += weights_[record.feature[i]];
+  return sigmoid(z);
+}
+
+Outlook Returns::outlook(RecordId id) const {
+  const std::uint32_t p = chance(at(id));
+  return {static_cast<std::uint8_t>((p * kChances + 32768) >> 16), at(id).gap_class};
+}
+
+// The next records in turn; a round of all is a step of the fit.
+void Returns::learn(std::uint32_t records) {
+  const RecordId first = last_ < kRecords ? 1 : last_ - kRecords + 1;
+  for (; records > 0; --records) {
+    cursor_ = std::max(cursor_, first);
+    if (cursor_ >= last_) {  // the latest is too young to tell anything
+      fit();
+      cursor_ = first;
+      if (cursor_ >= last_) return;
+    }
+    const Record& record = at(cursor_++);
+    const std::int64_t p = chance(record);
+    std::int64_t label = record.share * 256;
+    if (!record.returned) {  // no return so far: the less likely the longer ago
+      constexpr std::int64_t kOne = std::int64_t{1} << 30;
+      const std::int64_t before = before_[record.gap_class][bin_of(now_ - record.time)];
+      label = ((p * (kOne - before) >> 30) << 16) / (65536 - (p * before >> 30));
+    }
+    const std::int64_t slope = label - p, weight = p * (65536 - p) >> 16;
+    bias_slope_ += slope;
+    bias_weight_ += weight;
+    for (std::size_t i = 0; i < record.features; ++i) {
+      slope_[record.feature[i]] += slope;
+      weight_[record.feature[i]] += weight;
+    }
+  }
+}
+
+// A Newton step along each weight, an eighth of it because up to eight move at once; towards 0 with the strength of
+// two records.
+void Returns::fit() {
+  constexpr std::int64_t kRidge = 2;
+  bias_ += bias_slope_ * 65536 / (8 * (bias_weight_ + 65536));
+  bias_slope_ = bias_weight_ = 0;
+  for (std::size_t i = 0; i < kFeatures; ++i) {
+    weights_[i] += (slope_[i] - kRidge * weights_[i]) * 65536 / (8 * (weight_[i] + kRidge * 65536));
+    slope_[i] = weight_[i] = 0;
+  }
+}
+
+// ---- when ----------------------------------------------------------------------------------------------------------
+
+std::uint64_t Returns::density(Outlook outlook, TimeNs age) const {
+  return density_[(outlook.gap_class * (kChances + 1) + outlook.chance) * kBins + bin_of(age)];
+}
+
+void Returns::draw_tables() {
+  visits_to_tables_ = std::clamp<std::uint64_t>(last_ / 16, 16, 4096);
+  std::array<std::uint64_t, kBins> base{};
+  std::uint64_t all = kPriorReturns;
+  for (auto& gaps : gaps_) {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t count : gaps) sum += count;
+    if (sum > kMostReturns) {
+      for (std::uint64_t& count : gaps) count /= 2;
+    }
+    for (std::size_t k = 0; k < kBins; ++k) base[k] += gaps[k], all += gaps[k];
+  }
+  for (std::size_t k = 0; k < kBins; ++k) {  // in 1/2^30
+    base[k] = static_cast<std::uint64_t>((Wide{base[k]} * 65536 + Wide{kPrior[k]} * kPriorReturns) << 14) / all;
+  }
+  for (std::size_t gap_class = 0; gap_class < kGapClasses; ++gap_class) draw_class(gap_class, base);
+}
+
+void Returns::draw_class(std::size_t gap_class, const std::array<std::uint64_t, kBins>& base) {
+  const auto& gaps = gaps_[gap_class];
+  std::uint64_t sum = kSharedReturns, before = 0;
+  for (const std::uint64_t count : gaps) sum += count;
+  for (std::size_t k = 0; k < kBins; ++k) {
+    before_[gap_class][k] = static_cast<std::uint32_t>(std::min<std::uint64_t>(before, 1U << 30));
+    before += static_cast<std::uint64_t>(((Wide{gaps[k]} << 30) + Wide{kSharedReturns} * base[k]) / sum);
+  }
+  before_[gap_class][kBins] = 1U << 30;
+  for (std::uint32_t chance = 0; chance <= kChances; ++chance) draw_density(gap_class, chance);
+}
+
+// Over time held X against returns had Y, the index from an age is the steepest way to any later point: its tangent to
+// the upper hull of those.
+void Returns::draw_density(std::size_t gap_class, std::uint32_t chance) {
+  struct Point {
+    std::uint64_t x = 0, y = 0;  // ms and 1, each in 1/2^30
+  };
+  constexpr std::uint64_t kOne = std::uint64_t{1} << 30;
+  const std::uint64_t p = std::clamp(kOne * chance / kChances, kOne * 3 / 1000, kOne * 99 / 100);
+  std::array<Point, kBins + 1> points{};
+  for (std::size_t k = 0; k <= kBins; ++k) {
+    points[k].y = p * before_[gap_class][k] >> 30;
+    if (k == 0) continue;
+    const std::uint64_t width = start_ms(k) - start_ms(k - 1);
+    points[k].x = points[k - 1].x + width * ((2 * kOne - points[k].y - points[k - 1].y) / 2);
+  }
+  const auto steeper = [](const Point& from, const Point& a, const Point& b) {  // from there to a than to b
+    return Wide{a.y - from.y} * (b.x - from.x) > Wide{b.y - from.y} * (a.x - from.x);
+  };
+  std::array<Point, kBins + 1> hull{};  // the leftmost last
+  std::size_t size = 0;
+  std::uint64_t* const row = &density_[(gap_class * (kChances + 1) + chance) * kBins];
+  for (std::size_t k = kBins; k-- > 0;) {
+    const Point& next = points[k + 1];
+    while (size >= 2 && !steeper(next, hull[size - 1], hull[size - 2])) --size;
+    hull[size++] = next;
+    const Point from{points[k].x + (next.x - points[k].x) / 2, points[k].y + (next.y - points[k].y) / 2};
+    std::size_t best = size - 1;
+    while (best > 0 && !steeper(from, hull[best], hull[best - 1])) --best;
+    row[k] = static_cast<std::uint64_t>((Wide{hull[best].y - from.y} << 54) / (hull[best].x - from.x));
+  }
+}
+
+}  // namespace kvtwin
