@@ -27,8 +27,8 @@ constexpr std::uint32_t kAskAll = 64;   // where there are no more leaves, all a
 constexpr std::uint32_t kAskAgain = 8;  // leaves, for each page that goes
 
 // Of the duel, in visits: what it remembers, how long an order is kept at least, how long LRU's at most.
-constexpr std::uint16_t kMemory = 2048;
-constexpr std::uint64_t kTrial = 64, kMostPatience = 1 << 20;
+constexpr std::uint16_t kMemory = 8192;
+constexpr std::uint64_t kTrial = 256, kMostPatience = 1 << 20;
 // Where all that is remembered would save but a 64th more than LRU does, there is more to lose than to win.
 constexpr std::uint64_t kLittle = 64;
 
@@ -100,7 +100,7 @@ class Tide final : public EvictionPolicy {
   Pages lru_pages_ = 0, own_pages_ = 0;            // that it hits
   std::uint64_t lru_saved_ = 0, known_saved_ = 0;  // by the last visits
   Wide won_ = 0, squares_ = 0;                     // over LRU; of what each won or lost
-  std::uint64_t judged_ = 0, patience_ = 512;
+  std::uint64_t judged_ = 0, patience_ = 1024;
   bool as_lru_ = false;
 };
 
@@ -300,8 +300,8 @@ void Tide::judge() {
   const auto won = static_cast<Wide>(own) - static_cast<Wide>(lru);
   won_ += won - won_ / kMemory;
   squares_ += won * won - squares_ / kMemory;
-  // Chance alone makes a loss of three deviations rare.
-  const bool loses = won_ < 0 && won_ * won_ > 9 * squares_ && judged_ >= kTrial;
+  // Chance alone makes a loss of two deviations rare.
+  const bool loses = won_ < 0 && won_ * won_ > 4 * squares_ && judged_ >= kTrial;
   if (!loses && !little) return;
   patience_ = loses ? std::min(2 * patience_, kMostPatience) : kTrial;
   take_order(true);
