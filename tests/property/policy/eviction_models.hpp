@@ -1,5 +1,6 @@
 // Slow models of the eviction policies where the tree has no say: a request is one page, so every page is a leaf.
-// Written from the definitions, on std::map and std::list, a page at a time; they share no code with the policies.
+// Written from the definitions, on std::map and std::list, a page at a time; they share no code with the policies,
+// but for tide's estimates.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "policy/eviction/tide/returns.hpp"
 
 namespace kvtwin::test {
 
@@ -639,6 +642,90 @@ class LhdModel : public PageModel {
 };
 
 // Null where there is no model.
+// ---- tide ----------------------------------------------------------------------------------------------
+
+// Around the same estimates of returns (policy/eviction/tide/returns.hpp, which has tests of its own): who is asked
+// when, what is remembered, LRU as a list, the duel.
+class TideModel final : public PageModel {
+ public:
+  explicit TideModel(std::uint64_t capacity) : PageModel(capacity), gone_(8 * capacity) {}
+
+ protected:
+  void begin() override { judge(); }
+  void hit(std::uint64_t page) override { use(page, true); }
+  std::uint64_t choose() override {
+    return least([this](std::uint64_t page) { return std::pair(worth(pages_[page]), resident_[page].inserted); });
+  }
+  void leave(std::uint64_t page) override { gone_.put(page, pages_[page].record); }
+  void enter(std::uint64_t page) override { use(page, false); }
+
+ private:
+  struct Page {
+    RecordId record = kNoRecord;
+    Outlook outlook;
+    std::uint64_t time = 0;
+    bool partial = false;
+  };
+
+  void use(std::uint64_t page, bool there) {
+    const bool full = request_.prompt_tokens == kModelPageTokens;
+    const bool remembered = !there && gone_.knows(page);
+    const RecordId before = there ? pages_[page].record : gone_.take(page);
+    own_ = there;
+    known_ = there || (full && remembered);
+    lru_hit_ = (there || remembered) && std::ranges::find(lru_, page) != lru_.end();
+    counted_ = false;
+    const RecordId record = returns_.begin(
+        {static_cast<TimeNs>(request_.time), request_.prompt_tokens, request_.output_tokens, static_cast<Pages>(full),
+         static_cast<Pages>(known_), static_cast<Tokens>(known_) * kModelPageTokens, known_ != 0 ? before : kNoRecord});
+    pages_[page] = {record, returns_.outlook(record), request_.time >> 20, !full};
+    lru_.remove(page);
+    lru_.push_front(page);
+    if (lru_.size() > capacity_) lru_.pop_back();
+  }
+  std::uint64_t worth(const Page& page) const {
+    if (page.partial) return 0;
+    if (as_lru_) return page.time;
+    const TimeNs age = static_cast<TimeNs>(request_.time) - static_cast<TimeNs>(page.time << 20);
+    return returns_.density(page.outlook, age) * (64 + 32 * kModelPageTokens / kModelDoubling);
+  }
+
+  void judge() {
+    if (counted_) return;
+    counted_ = true;
+    ++judged_;
+    __extension__ using Wide = __int128;
+    constexpr std::int64_t kMemory = 8192;
+    constexpr std::int64_t saves = kModelPageTokens + kModelPageTokens * kModelPageTokens / (2 * kModelDoubling);
+    lru_saved_ += lru_hit_ * saves - lru_saved_ / kMemory;
+    known_saved_ += known_ * saves - known_saved_ / kMemory;
+    const bool little = known_saved_ < lru_saved_ + lru_saved_ / 64;
+    if (as_lru_) {
+      if (little || judged_ < patience_) return;
+      as_lru_ = false;
+    } else {
+      const Wide won = (own_ - lru_hit_) * saves;
+      won_ += won - won_ / kMemory;
+      squares_ += won * won - squares_ / kMemory;
+      const bool loses = won_ < 0 && won_ * won_ > 4 * squares_ && judged_ >= 256;
+      if (!loses && !little) return;
+      patience_ = loses ? std::min<std::int64_t>(2 * patience_, 1 << 20) : 256;
+      as_lru_ = true;
+    }
+    judged_ = 0;
+    won_ = squares_ = 0;
+  }
+
+  Returns returns_;
+  PageMemory gone_;
+  std::map<std::uint64_t, Page> pages_;
+  std::list<std::uint64_t> lru_;
+  bool counted_ = true, as_lru_ = false;
+  int own_ = 0, known_ = 0, lru_hit_ = 0;
+  std::int64_t judged_ = 0, patience_ = 1024, lru_saved_ = 0, known_saved_ = 0;
+  __extension__ __int128 won_ = 0, squares_ = 0;
+};
+
 inline std::unique_ptr<PageModel> make_model(std::string_view eviction, std::uint64_t capacity) {
   if (eviction == "lfuda") return std::make_unique<LfudaModel>(capacity);
   if (eviction == "gdsf") return std::make_unique<LfudaModel>(capacity, kModelDoubling);
@@ -653,6 +740,7 @@ inline std::unique_ptr<PageModel> make_model(std::string_view eviction, std::uin
   if (eviction == "ttl") return std::make_unique<TtlModel>(capacity);
   if (eviction == "tlru") return std::make_unique<TlruModel>(capacity);
   if (eviction == "marconi") return std::make_unique<LruModel>(capacity);
+  if (eviction == "tide") return std::make_unique<TideModel>(capacity);
   return nullptr;
 }
 
