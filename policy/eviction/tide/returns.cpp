@@ -69,7 +69,11 @@ std::uint32_t log2_of(std::uint64_t value) {
 
 }  // namespace
 
-Returns::Returns() : records_(kRecords), density_(kGapClasses * (kChances + 1) * kBins) { draw_tables(); }
+Returns::Returns() {
+  static const Returns before_all(Tables::drawn);  // drawing takes a millisecond
+  density_ = before_all.density_;
+  before_ = before_all.before_;
+}
 
 // ---- records -------------------------------------------------------------------------------------------------------
 
@@ -87,7 +91,11 @@ RecordId Returns::begin(const Facts& facts) {
     note_return(previous, record.gap, static_cast<std::uint32_t>(share));
   }
   record.known = facts.known_tokens;
-  at(++last_) = record;
+  if (++last_ < kRecords) {
+    records_.push_back(record);
+  } else {
+    at(last_) = record;
+  }
   extend(last_, facts);
   learn(static_cast<std::uint32_t>(std::min<Pages>(kWork, 2 + facts.pages)));
   if (--visits_to_tables_ == 0) draw_tables();

@@ -72,6 +72,9 @@ class Returns {
     std::array<std::uint8_t, kMostFeatures> feature{};
   };
 
+  enum class Tables : std::uint8_t { drawn };
+  explicit Returns(Tables) : density_(kGapClasses * (kChances + 1) * kBins) { draw_tables(); }
+
   bool known(RecordId id) const { return id != kNoRecord && id <= last_ && last_ - id < kRecords; }
   Record& at(RecordId id) { return records_[id % kRecords]; }
   const Record& at(RecordId id) const { return records_[id % kRecords]; }
@@ -84,7 +87,7 @@ class Returns {
   void draw_class(std::size_t gap_class, const std::array<std::uint64_t, kBins>& base);
   void draw_density(std::size_t gap_class, std::uint32_t chance);
 
-  std::vector<Record> records_;
+  std::vector<Record> records_{1};  // by id, modulo kRecords once there are as many
   RecordId last_ = 0, cursor_ = 1;
   TimeNs now_ = 0;
   std::uint64_t visits_to_tables_ = 16;

@@ -283,7 +283,12 @@ TEST(Bounds, NothingBeatsThemAndMoreRoomNeverHurtsThem) {
   for (const std::string_view name : hit_rate_evictions()) names.emplace_back(name);
   for (const std::string_view name : eviction_names()) policies.emplace_back(name);
   const Square cost;
-  for (std::uint64_t seed = 1; seed <= 10'000; ++seed) {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr std::uint64_t kTraces = 1'000;
+#else
+  constexpr std::uint64_t kTraces = 10'000;
+#endif
+  for (std::uint64_t seed = 1; seed <= kTraces; ++seed) {
     const Trace trace = random_trace(seed + 1'000'000, 14, 6, 3);
     const std::uint64_t distinct = distinct_blocks(trace).size();
     std::vector<Pages> capacities;
