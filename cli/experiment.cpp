@@ -116,7 +116,7 @@ const std::vector<Key>& table() {
       {"cache.write_threshold", integer_value(0), 0, 1e9,
        "complete inserts of a prefix before it is backed up; 0 = 1, or 2 for write_through_selective"},
       {"cache.prefetch_policy", text_value("timeout"), 0, 0,
-       "best_effort, wait_complete or timeout; for storage tiers"},
+       "best_effort, wait_complete, timeout, or cost_stop: as long as it is faster than computing; for storage tiers"},
       {"cache.prefetch_min_tokens", integer_value(256), 0, 1e9, "shorter hits in a storage tier aren't prefetched"},
       {"cache.prefetch_timeout_base_s", 1.0, 0, 1e6, "seconds that a prefetch may take, whatever its length"},
       {"cache.prefetch_timeout_per_ki_token_s", 0.25, 0, 1e6, "seconds more for each 1024 tokens of a prefetch"},

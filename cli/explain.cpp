@@ -238,10 +238,7 @@ class Story {
     const std::string at =
         "stopped at " + seconds_text(prefetch.stopped) + " s, with " + tokens(prefetch.arrived_at_stop) + " there, ";
     if (prefetch.stop_reason == Reason::aborted) return add("", at + "as its client had gone");
-    add("", at + "by " + policy() +
-                (engine_.prefetch_policy == PrefetchPolicy::timeout
-                     ? ": it had taken longer than the prefetch_timeout keys allow"
-                     : ": the request could be admitted"));
+    add("", at + "by " + policy() + why_stopped());
     if (r_.admitted >= 0)
       add("", tokens_text(r_.recomputed_after_stop) + " of what L3 had were computed after the stop");
   }
@@ -270,8 +267,15 @@ class Story {
     add("worth it?", words);
   }
 
+  const char* why_stopped() const {
+    if (engine_.prefetch_policy == PrefetchPolicy::timeout)
+      return ": it had taken longer than the prefetch_timeout keys allow";
+    if (engine_.prefetch_policy == PrefetchPolicy::cost_stop)
+      return ": what was still to come would have taken longer than computing it";
+    return ": the request could be admitted";
+  }
   std::string policy() const {
-    static constexpr const char* kNames[] = {"best_effort", "wait_complete", "timeout"};
+    static constexpr const char* kNames[] = {"best_effort", "wait_complete", "timeout", "cost_stop"};
     return kNames[static_cast<std::size_t>(engine_.prefetch_policy)];
   }
   std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }

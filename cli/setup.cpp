@@ -183,11 +183,51 @@ void configure_storage(const Experiment& e, Setup& setup) {
   engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
 }
 
+// What policies believe that computing and reading cost. Prefill is taken for linear and quadratic in the depth, as it
+// is between two lengths that no pass overhead blurs.
+void price(Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  constexpr Tokens kStep = 4096, kNear = 4096, kFar = 65'536;
+  const auto slope_ps = [&](Tokens from) {
+    const auto prefill = [&](Tokens tokens) {
+      ForwardShape shape;
+      shape.prefill_tokens = tokens;
+      shape.prefill_pairs = tokens * (tokens + 1) / 2;
+      shape.prefill_sequences = 1;
+      return setup.cost->forward_ns(shape, 1);
+    };
+    return (prefill(from + kStep) - prefill(from)) * 1000 / static_cast<TimeNs>(kStep);
+  };
+  const TimeNs near = slope_ps(kNear), far = slope_ps(kFar);
+  const TimeNs first = std::max<TimeNs>(1, near - (far - near) * TimeNs{kNear + kStep / 2} / TimeNs{kFar - kNear});
+  constexpr Tokens kFlat = Tokens{1} << 40;  // computing costs the same at any depth
+  engine.cost_token_ps = static_cast<std::uint64_t>(first);
+  engine.cost_doubling_tokens =
+      far <= near ? kFlat : static_cast<Tokens>(std::max<TimeNs>(1, first * TimeNs{kFar - kNear} / (far - near)));
+  for (StorageTierConfig& tier : engine.storage) {
+    StorageWork work;
+    work.verb = StorageVerb::get;
+    work.tier = tier.tier;
+    work.pages = engine.storage_batch_pages;
+    work.page_bytes = setup.page_bytes();
+    work.objects = engine.storage_objects;
+    work.ranks = engine.ranks;
+    const TransferCost cost = setup.cost->storage(work);
+    const double ps = static_cast<double>(cost.latency_ns) * 1e3 +
+                      (cost.bytes_per_second == 0
+                           ? 0.0
+                           : static_cast<double>(cost.bytes) * 1e12 / static_cast<double>(cost.bytes_per_second));
+    tier.read_token_ps =
+        static_cast<std::uint64_t>(ps / static_cast<double>(work.pages * engine.shape.page_tokens) + 0.5);
+  }
+}
+
 void configure_prefetch(const Experiment& e, EngineConfig& engine) {
   engine.prefetch_policy = choose<PrefetchPolicy>(e, "cache.prefetch_policy",
                                                   {{"best_effort", PrefetchPolicy::best_effort},
                                                    {"wait_complete", PrefetchPolicy::wait_complete},
-                                                   {"timeout", PrefetchPolicy::timeout}});
+                                                   {"timeout", PrefetchPolicy::timeout},
+                                                   {"cost_stop", PrefetchPolicy::cost_stop}});
   engine.prefetch_timeout_base_ns = nanoseconds(e, "cache.prefetch_timeout_base_s");
   engine.prefetch_timeout_per_ki_token_ns = nanoseconds(e, "cache.prefetch_timeout_per_ki_token_s");
   engine.prefetch_timeout_most_ns = nanoseconds(e, "cache.prefetch_timeout_most_s");
@@ -415,6 +455,7 @@ Setup make_setup(const Experiment& e) {
   configure_seats(e, setup);
   configure_storage(e, setup);
   configure_prefetch(e, setup.engine);
+  price(setup);
   configure_world(e, setup);
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());

@@ -207,6 +207,7 @@ void Engine::State::step(const ReduceVector& agreed) {
 }
 
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
+  prefetcher.begin_step(agreed[agreed_time], scheduler.runnable());
   StorageHeads heads;
   std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
   if (!storage.take(heads)) return false;

@@ -25,9 +25,9 @@ enum class Tiering : std::uint8_t { inclusive, exclusive };
 // How a page of a storage tier comes to L1: by L2, straight (GPUDirect), or as is better for the request at hand:
 // by L2 while it has to queue, straight once nobody is before it.
 enum class CachePath : std::uint8_t { via_host, direct, automatic };
-// When a request stops waiting for its prefetch: at once, never before its end, or after a time that grows with
-// its length.
-enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout };
+// When a request stops waiting for its prefetch: at once, never before its end, after a time that grows with its
+// length, or when what is still to come takes longer than computing it.
+enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout, cost_stop };
 enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
 
@@ -37,6 +37,8 @@ struct StorageTierConfig {
   // Ours alone, so that its contents are known and what leaves it is decided here. Else the store decides, and what
   // is believed to be there is a guess that a look-up corrects.
   bool owned = true;
+  // Reading a token from it when nothing else does, of all ranks together; what is believed until reads tell.
+  std::uint64_t read_token_ps = 0;
 };
 
 struct EngineConfig {
@@ -56,6 +58,7 @@ struct EngineConfig {
   EvictUnit evict_unit = EvictUnit::page;
   // Depth at which computing a token costs twice what the first one does, for evictions that weigh that.
   Tokens cost_doubling_tokens = 53'000;
+  std::uint64_t cost_token_ps = 0;  // of the first one
   WritePolicy write_policy = WritePolicy::write_through;
   // write_back: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing ahead of need.
   std::uint32_t clean_reserve = 102;

@@ -15,6 +15,7 @@
 // A step costs O(batch), or O(order_window) look-ups for longest_prefix; it doesn't grow with the queue.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -86,6 +87,8 @@ class Scheduler {
   bool holds() const { return held_ > 0; }   // some wait for their prefetches
   RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
+  // Of those, the ones that didn't wait for their prefetches in the last step.
+  std::size_t runnable() const { return waiting_.size() - std::min<std::size_t>(waiting_.size(), held_); }
   std::size_t running() const { return running_.size(); }
   bool idle() const { return waiting_.empty() && running_.empty() && chunked_ == nullptr; }
 

@@ -117,6 +117,11 @@ inline void draw_storage(Splitmix& rng, EngineConfig& config) {
   config.prefetch_policy = rng.chance(50) ? PrefetchPolicy::wait_complete : static_cast<PrefetchPolicy>(rng.below(3));
   config.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(300'000));
   config.prefetch_timeout_per_ki_token_ns = 0;
+  if (config.prefetch_policy == PrefetchPolicy::timeout && config.prefetch_timeout_base_ns % 2 == 0) {
+    config.prefetch_policy = PrefetchPolicy::cost_stop;
+    config.cost_token_ps = 1000 * static_cast<std::uint64_t>(config.prefetch_timeout_base_ns);
+    for (StorageTierConfig& tier : config.storage) tier.read_token_ps = config.cost_token_ps / 4;
+  }
   config.prefetch_min_tokens = rng.below(10);
   config.prefetch_host_share = 1024;
   config.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));

@@ -153,6 +153,11 @@ inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
   e.prefetch_policy = static_cast<PrefetchPolicy>(rng.below(3));
   e.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(3) * 200'000);
   e.prefetch_timeout_per_ki_token_ns = static_cast<TimeNs>(rng.below(2) * 1'000'000);
+  if (e.prefetch_policy == PrefetchPolicy::timeout && e.prefetch_timeout_base_ns == 0) {
+    e.prefetch_policy = PrefetchPolicy::cost_stop;
+    e.cost_token_ps = 20'000'000;
+    for (StorageTierConfig& tier : e.storage) tier.read_token_ps = 4'000'000;
+  }
   e.prefetch_min_tokens = rng.below(3) * 4;
   e.prefetch_host_share = static_cast<std::uint32_t>(rng.between(200, 1024));
   e.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));

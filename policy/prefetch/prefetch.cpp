@@ -1,12 +1,18 @@
 #include "policy/prefetch/prefetch.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "policy/check.hpp"
 #include "policy/mutant.hpp"
 
 namespace kvtwin {
+namespace {
+
+__extension__ using Wide = __int128;
+
+}  // namespace
 
 Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
                        DecisionLog& decisions, Observer* observer)
@@ -16,7 +22,18 @@ Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& 
       storage_(storage),
       decisions_(decisions),
       observer_(observer),
-      termination_(make_termination(config)) {}
+      termination_(make_termination(config)) {
+  for (const StorageTierConfig& tier : config.storage) {
+    ReadRate& rate = rates_.emplace_back();
+    rate.token_ps = tier.read_token_ps;
+    rate.samples.fill(tier.read_token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : tier.read_token_ps);
+  }
+}
+
+void Prefetcher::begin_step(TimeNs step_time, std::size_t others) {
+  step_time_ = step_time;
+  others_ = others;
+}
 
 // ---- issue -----------------------------------------------------------------------------------------------
 
@@ -44,7 +61,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   Prefetch prefetch;
   prefetch.keys.assign(keys.begin(), keys.end());
   prefetch.first = first;
-  prefetch.issued = step_time;
+  prefetch.issued = prefetch.progress = step_time;
   if (by_host) {
     prefetch.hold = cache_.hold(match.end);
     occupy(prefetch, asked);
@@ -61,6 +78,7 @@ void Prefetcher::take(const StorageAnswer& answer, RequestId head) {
   const Entry entry = prefetches_.find(answer.request);
   KV_CHECK(entry != prefetches_.end(), "a prefetch lasts until its last answer");
   if (!entry->second.stopped) entry->second.ended = answer.answered;
+  entry->second.progress = step_time_;
   if (answer.verb == StorageVerb::look_up) {
     take_look_up(entry, answer, head);
   } else {
@@ -143,6 +161,11 @@ bool Prefetcher::fetch(Entry entry) {
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
+      ReadRate& rate = rates_[run.tier];
+      if (rate.under_way++ == 0) {
+        rate.asked = step_time_;
+        rate.tokens = 0;
+      }
       prefetch.pieces.push_back(
           {storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host), at, false});
       at += pages;
@@ -159,6 +182,7 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   KV_CHECK(piece != prefetch.pieces.end(), "a get belongs to a prefetch");
   piece->get = answer;
   piece->answered = true;
+  learn_rate(answer);
   prefetch.arrived = 0;
   bool all = true, gap = false;
   for (const Piece& p : prefetch.pieces) {
@@ -327,8 +351,76 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
   prefetch.occupied = pages;
 }
 
+// ---- what waiting is worth -------------------------------------------------------------------------------
+
+// A sample is the time since a tier began to read over all that has come since then, both as steps see them: never less
+// than reading took, sometimes far more. So the least of the last few is believed.
+void Prefetcher::learn_rate(const StorageAnswer& answer) {
+  ReadRate& rate = rates_[answer.tier];
+  --rate.under_way;
+  const TimeNs silent = step_time_ - std::max(rate.answered, rate.asked);
+  if (silent > patience_ns(rate)) rate.silence += rate.silence == 0 ? silent : (silent - rate.silence) / 8;
+  rate.answered = step_time_;
+  rate.tokens += tokens(answer.pages);
+  if (answer.pages < answer.asked || step_time_ == rate.asked) return;
+  const Wide busy = step_time_ - rate.asked;
+  rate.samples[rate.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(rate.tokens));
+  rate.next = (rate.next + 1) % rate.samples.size();
+  rate.token_ps = *std::ranges::min_element(rate.samples);
+}
+
+TimeNs Prefetcher::patience_ns(const ReadRate& rate) const {
+  constexpr TimeNs kLeast = 10'000'000;
+  return std::max(kLeast, static_cast<TimeNs>(3 * tokens(config_.storage_batch_pages) * rate.token_ps / 1000));
+}
+
+TimeNs Prefetcher::prefill_ns(Tokens from, Tokens to) const {
+  const Wide length = static_cast<Wide>(to) - static_cast<Wide>(from);
+  const Wide work =
+      length + length * static_cast<Wide>(to + from) / static_cast<Wide>(2 * config_.cost_doubling_tokens);
+  return static_cast<TimeNs>(work * static_cast<Wide>(config_.cost_token_ps) / 1000);
+}
+
 PrefetchFacts Prefetcher::facts(const Prefetch& prefetch) const {
-  return {prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
+  PrefetchFacts facts{prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
+  if (config_.prefetch_policy != PrefetchPolicy::cost_stop) return facts;
+  constexpr std::size_t kOthersMost = 8;
+  const bool fetching = prefetch.state == State::fetching;
+  const Pages asked = prefetch.keys.size() - prefetch.first;
+  const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
+  const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.first + asked;
+  facts.progress = prefetch.progress;
+  facts.patience_ns = patience_ns({});
+  Wide takes = 0, alone = 0;
+  for (const FetchedRun& run : prefetch.found) {
+    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
+    if (!fetching || first >= end) continue;
+    const Wide left = static_cast<Wide>(tokens(end - first));
+    takes += left * static_cast<Wide>(rates_[run.tier].token_ps);
+    alone += left * static_cast<Wide>(config_.storage[run.tier].read_token_ps);
+    facts.patience_ns = std::max(facts.patience_ns, patience_ns(rates_[run.tier]));
+    facts.silence_ns = std::max(facts.silence_ns, rates_[run.tier].silence);
+    facts.progress = std::max(facts.progress, rates_[run.tier].answered);  // another's turn is no silence
+  }
+  // Those before it in the queues make it wait, those behind wait for it; all of them for the GPU, should it compute.
+  std::size_t others = others_, behind = 0;
+  const Wide own = takes;
+  bool before = true;
+  for (const auto& [request, other] : prefetches_) {
+    if (&other == &prefetch) before = false;
+    if (&other == &prefetch || other.state != State::fetching || other.found.empty()) continue;
+    ++others;
+    const Pages left = other.slots.size() - other.arrived;
+    if (before) takes += static_cast<Wide>(tokens(left)) * static_cast<Wide>(rates_[other.found.front().tier].token_ps);
+    behind += before ? 0 : 1;
+  }
+  takes += own * static_cast<Wide>(std::min(behind, kOthersMost));
+  const TimeNs saves = prefill_ns(tokens(from), tokens(std::max(from, to)));
+  facts.saves_ns = saves * static_cast<TimeNs>(1 + std::min(others, kOthersMost));
+  facts.saves_alone_ns = saves * static_cast<TimeNs>(1 + std::min(others_, kOthersMost));
+  facts.takes_ns = static_cast<TimeNs>(takes / 1000);
+  facts.takes_alone_ns = std::min(facts.saves_alone_ns, static_cast<TimeNs>(alone / 1000));
+  return facts;
 }
 
 Pages Prefetcher::owned_pages() const {

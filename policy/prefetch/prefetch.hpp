@@ -44,6 +44,9 @@ class Prefetcher {
   Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, DecisionLog& decisions,
              Observer* observer);
 
+  // A step: answers that are taken, and who is held, are of this time. `others`: requests that wait for the GPU and
+  // not for prefetches.
+  void begin_step(TimeNs step_time, std::size_t others);
   // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again.
   Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time);
   // An answer that all ranks have, to one of its look-ups or gets into L2. `head`: the request that is next to be
@@ -88,10 +91,21 @@ class Prefetcher {
     bool stopped = false;
     bool failed = false;  // a look-up, or a get that fell short by itself
     bool gone = false;    // the request
-    TimeNs issued = 0, held_since = -1;
+    TimeNs issued = 0, held_since = -1, progress = 0;
     TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
     Pages occupied = 0;
     Hold hold;
+  };
+  // What a tier's reads have taken, while any are under way, from one answer to the next.
+  struct ReadRate {
+    std::uint64_t token_ps = 0;
+    std::array<std::uint64_t, 8> samples{};  // of that; the next one takes the oldest one's place
+    std::size_t next = 0;
+    TimeNs asked = 0;     // when it began to read
+    Tokens tokens = 0;    // that have come since then
+    TimeNs answered = 0;  // last
+    TimeNs silence = 0;   // a mean of those that ended
+    std::uint32_t under_way = 0;
   };
   using Entry = std::map<RequestId, Prefetch>::iterator;
 
@@ -107,6 +121,9 @@ class Prefetcher {
   void revoke(Entry entry, Reason reason);
   void occupy(Prefetch& prefetch, Pages pages);
   PrefetchFacts facts(const Prefetch& prefetch) const;
+  TimeNs prefill_ns(Tokens from, Tokens to) const;
+  TimeNs patience_ns(const ReadRate& rate) const;
+  void learn_rate(const StorageAnswer& answer);
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
   void note(EventKind kind, RequestId request, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
   void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
@@ -118,6 +135,9 @@ class Prefetcher {
   DecisionLog& decisions_;
   Observer* observer_;
   std::unique_ptr<Termination> termination_;
+  std::vector<ReadRate> rates_;  // by tier
+  TimeNs step_time_ = 0;
+  std::size_t others_ = 0;
   std::map<RequestId, Prefetch> prefetches_;  // those whose request has gone end with their last answer
   Pages occupied_ = 0;
 };

@@ -38,12 +38,28 @@ class Timeout final : public Termination {
   TimeNs base_, per_ki_token_, most_;
 };
 
+// Waiting for the next token costs as much as for any other, computing deep ones costs more than the first: so the best
+// is to stop now or to wait for all, weighed anew with each arrival. Of a medium that has fallen silent it is believed
+// that it will speak again after as long as usual, or an eighth more; and once that is over, that as much is still to
+// come (heavy tails), so that a dead one is left after about what it would save.
+class CostStop final : public Termination {
+ public:
+  TimeNs stop_at(const PrefetchFacts& facts) const override {
+    if (facts.takes_ns >= facts.saves_ns) return facts.issued;
+    const TimeNs won = facts.saves_alone_ns - facts.takes_alone_ns;  // if the rest came at once
+    const TimeNs silence = facts.silence_ns + facts.silence_ns / 8;
+    if (silence - facts.patience_ns >= won) return facts.progress + facts.patience_ns;
+    return facts.progress + std::max({facts.patience_ns, silence, won});
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Termination> make_termination(const EngineConfig& config) {
   switch (config.prefetch_policy) {
     case PrefetchPolicy::best_effort: return std::make_unique<BestEffort>();
     case PrefetchPolicy::wait_complete: return std::make_unique<WaitComplete>();
+    case PrefetchPolicy::cost_stop: return std::make_unique<CostStop>();
     case PrefetchPolicy::timeout: break;
   }
   return std::make_unique<Timeout>(config);

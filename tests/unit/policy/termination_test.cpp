@@ -16,7 +16,7 @@ bool waits(const Termination& policy, const PrefetchFacts& facts, TimeNs now) { 
 
 TEST(Termination, best_effort_never_waits) {
   const auto best_effort = policy(PrefetchPolicy::best_effort);
-  for (const PrefetchFacts facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
+  for (const PrefetchFacts& facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
     EXPECT_FALSE(waits(*best_effort, facts, 5)) << "not even in the step in which it was issued";
     EXPECT_FALSE(waits(*best_effort, facts, 6));
   }
@@ -24,7 +24,7 @@ TEST(Termination, best_effort_never_waits) {
 
 TEST(Termination, wait_complete_always_waits) {
   const auto wait_complete = policy(PrefetchPolicy::wait_complete);
-  for (const PrefetchFacts facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
+  for (const PrefetchFacts& facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
     EXPECT_EQ(wait_complete->stop_at(facts), kNoStop);
     EXPECT_TRUE(waits(*wait_complete, facts, 1'000'000 * kNsPerSecond));
   }
@@ -72,6 +72,41 @@ TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped
   EXPECT_EQ(timeout->stop_at({10, 3000, 0}), 10 + 5000 + 1) << "just the cap";
   EXPECT_EQ(timeout->stop_at({10, 3001, 0}), 10 + 5000 + 1);
   EXPECT_EQ(timeout->stop_at({10, 1'000'000'000, 0}), 10 + 5000 + 1);
+}
+
+// ---- cost_stop ----------------------------------------------------------------------------------------------------
+
+PrefetchFacts weighed(TimeNs saves, TimeNs takes) {
+  PrefetchFacts facts{5, 4096, 0};
+  facts.saves_ns = facts.saves_alone_ns = saves;
+  facts.takes_ns = facts.takes_alone_ns = takes;
+  facts.progress = 1'000;
+  facts.patience_ns = 10;
+  return facts;
+}
+
+TEST(Termination, cost_stop_waits_while_reading_is_faster_than_computing) {
+  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  EXPECT_TRUE(waits(*cost_stop, weighed(500, 499), 1'001));
+  EXPECT_FALSE(waits(*cost_stop, weighed(500, 500), 1'001));
+  EXPECT_FALSE(waits(*cost_stop, weighed(500, 500), 5)) << "not even in the step in which it was issued";
+}
+
+TEST(Termination, cost_stop_leaves_a_silent_medium_after_what_it_would_save) {
+  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  EXPECT_EQ(cost_stop->stop_at(weighed(500, 100)), 1'000 + 400);
+  EXPECT_EQ(cost_stop->stop_at(weighed(500, 495)), 1'000 + 10) << "silence isn't noticed at once";
+}
+
+TEST(Termination, cost_stop_knows_how_long_the_medium_is_silent) {
+  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  PrefetchFacts facts = weighed(500, 100);
+  facts.silence_ns = 320;  // it will speak again in time
+  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 400);
+  facts.silence_ns = 360;
+  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 405);
+  facts.silence_ns = 4'000;  // there is no point in waiting for that
+  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 10);
 }
 
 }  // namespace
