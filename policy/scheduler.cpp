@@ -259,7 +259,8 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
       move_to(next);
     }
   }
-  const Pages prompt = record.prompt_tokens / config_.shape.page_tokens;
+  // Keys of output that the trace knows are the future's; those of a prompt's private pages may be still to come.
+  const Pages prompt = std::min<Pages>(record.prompt_tokens / config_.shape.page_tokens, request.keys.size());
   cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
   cache_.touch(end);
   cache_.path_slots(end, request.slots);
