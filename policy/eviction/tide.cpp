@@ -181,7 +181,8 @@ void Tide::touched(const PolicyNode& node) {
 }
 
 void Tide::entered(const PolicyNode& node) {
-  const Pages first = node.facts.depth_pages - node.keys.size();
+  // Storage tiers don't tell depths.
+  const Pages first = std::max<Pages>(node.facts.depth_pages, node.keys.size()) - node.keys.size();
   if (!resolved_) resolve(first, {});
   Mark mark;
   for (std::size_t i = 0; i < node.keys.size(); ++i) {
@@ -282,8 +283,9 @@ NodeId Tide::victim() {
 // ------------------------------------------------------------------------------------------------------------
 
 std::uint64_t Tide::saved(Pages pages) const {
-  const Tokens tokens = pages * setup_.page_tokens;
-  return tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens));
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 50;  // so that sums of squares fit
+  const Tokens tokens = std::min<Tokens>(pages * setup_.page_tokens, Tokens{1} << 31);
+  return std::min(kMost, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens)));
 }
 
 void Tide::judge() {
