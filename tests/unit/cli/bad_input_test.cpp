@@ -183,7 +183,8 @@ TEST_F(BadInput, UnknownNamesListTheKnown) {
   refused_set("cache.io=automatic", {"cache.io", "kernel", "direct", "auto"});
   refused_set("scheduler.order=lpm", {"scheduler.order", "fcfs", "longest_prefix"});
   refused_set("cache.evict_unit=block", {"cache.evict_unit", "page", "node"});
-  refused_set("cache.prefetch_policy=never", {"cache.prefetch_policy", "best_effort", "wait_complete", "timeout", "cost_stop"});
+  refused_set("cache.prefetch_policy=never",
+              {"cache.prefetch_policy", "best_effort", "wait_complete", "timeout", "cost_stop"});
   refused_set("model.kv_dtype=int4", {"model.kv_dtype", "fp8"});
 }
 
