@@ -23,7 +23,8 @@ namespace {
 
 struct Arguments {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
-  std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0;
+  std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
+  unsigned end_hints = 0;
   TraceArguments how;
   bool exclusive = false, json = false;
 };
@@ -63,6 +64,8 @@ HitRateConfig make_config(const Arguments& arguments, Tokens block_tokens) {
   }
   config.host_capacity = arguments.host_capacity;
   config.exclusive = arguments.exclusive;
+  config.queue_view = arguments.queue_view;
+  config.end_hints = arguments.end_hints;
   if (config.exclusive && config.host_capacity == 0) {
     throw InputError("--exclusive: needs a host tier; give --host-capacity N");
   }
@@ -136,6 +139,12 @@ void add_hitrate(CLI::App& program) {
   command->add_option("--trace", arguments.trace, "Trace file (any format below; plain, gzip or zstd)")->required();
   command->add_option("--capacity", arguments.capacity, "Blocks of the device tier: N[,N...]")->required();
   command->add_option("--eviction", arguments.eviction, "Policies and bounds: P[,P...]")->capture_default_str();
+  command->add_option("--queue-view", arguments.queue_view,
+                      "Requests that wait behind the one served; for policies that look ahead: queue, tide");
+  command
+      ->add_option("--end-hints", arguments.end_hints,
+                   "After each request say whether its conversation has ended, right in so many of 100 cases; for tide")
+      ->check(CLI::Range(0U, 100U));
   command->add_option("--block-tokens", arguments.block_tokens, "Tokens of a block (default: the trace's own)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
   add_trace_options(*command, arguments.how, "--trace-block-tokens");

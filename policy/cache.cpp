@@ -39,6 +39,21 @@ void Cache::visit(const Visit& visit) {
   storage_.visit(visit);
 }
 
+void Cache::hint(const Hint& hint, TimeNs step_time) {
+  tree_.hint(hint, step_time);
+  storage_.hint(hint, step_time);
+}
+
+void Cache::queue(RequestId request, std::span<const PageKey> keys) {
+  tree_.queue(request, keys);
+  storage_.queue(request, keys);
+}
+
+void Cache::unqueue(RequestId request, std::span<const PageKey> keys) {
+  tree_.unqueue(request, keys);
+  storage_.unqueue(request, keys);
+}
+
 // ---- room ----------------------------------------------------------------------------------------
 
 bool Cache::allocate(Pages pages, std::vector<SlotId>& slots) {

@@ -67,6 +67,10 @@ class Cache {
   void touch(NodeId end) { tree_.touch(end, tree_.next_stamp()); }
   // A request goes to work on its path: tells the eviction policies of every tier.
   void visit(const Visit& visit);
+  void hint(const Hint& hint, TimeNs step_time);
+  // A request begins to wait, and ends, for these pages.
+  void queue(RequestId request, std::span<const PageKey> keys);
+  void unqueue(RequestId request, std::span<const PageKey> keys);
 
   void lease(NodeId end) { tree_.lease_device(end); }
   void release(NodeId end) { tree_.release_device(end); }

@@ -53,6 +53,9 @@ struct Engine::State {
 
   void handle(const Arrival& arrival);
   void handle(const Hint& hint);
+  bool aborts() const {
+    return std::ranges::any_of(hints, [](const Hint& hint) { return hint.kind == HintKind::abort; });
+  }
   void handle(const Completion& completion);
   void handle(const TimerFired& timer);
   void handle(const Reduction& reduction);
@@ -112,11 +115,9 @@ void Engine::State::handle(const Arrival& arrival) {
   wake(matters);
 }
 
-// Of the hints only an abort is heeded so far.
 void Engine::State::handle(const Hint& hint) {
-  if (hint.kind != HintKind::abort) return;
   hints.push_back(hint);
-  wake(true);
+  wake(hint.kind == HintKind::abort);
 }
 
 void Engine::State::handle(const TimerFired& timer) {
@@ -196,7 +197,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   if (formed) {
     submit_pass();
     // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
-    wake((!arrived.empty() && scheduler.arrival_matters()) || !hints.empty() ||
+    wake((!arrived.empty() && scheduler.arrival_matters()) || aborts() ||
          (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()));
     return;
   }
@@ -229,8 +230,13 @@ void Engine::State::take_arrivals(const ReduceVector& agreed) {
     arrived.pop_front();
   }
   for (; hints_taken < static_cast<std::uint64_t>(agreed[agreed_hints]); ++hints_taken) {
-    scheduler.abort(hints.front().subject, agreed[agreed_time]);
+    const Hint hint = hints.front();
     hints.pop_front();
+    if (hint.kind == HintKind::abort) {
+      scheduler.abort(hint.subject, agreed[agreed_time]);
+    } else {
+      cache.hint(hint, agreed[agreed_time]);
+    }
   }
 }
 

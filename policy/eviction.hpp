@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "policy/hint.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -76,6 +77,10 @@ class EvictionPolicy {
   virtual void visit(const Visit& visit) { static_cast<void>(visit); }
   // All of the node's pages are in the tier now. Facts as of then, marks zero.
   virtual void entered(const PolicyNode& node) { static_cast<void>(node); }
+  // The same, of a node that is on another tier too, where the same policy keeps `elsewhere` with it.
+  virtual void copied(const PolicyNode& node, const PolicyMarks& elsewhere) {
+    static_cast<void>(elsewhere), entered(node);
+  }
   // The request's path leads through it, or ends there. Of a path the last node is told first.
   virtual void touched(const PolicyNode& node) { static_cast<void>(node); }
   // The first `upper` pages have become a node of their own, above the rest, which kept the id.
@@ -86,6 +91,18 @@ class EvictionPolicy {
   virtual void evicted(const PolicyNode& node, Pages pages) { static_cast<void>(node), static_cast<void>(pages); }
   // Pages that are about to enter as one node: how many of the first ones share a history, and so may. >= 1.
   virtual Pages alike(std::span<const PageKey> keys) const { return keys.size(); }
+
+  // ---- what is still to come, as far as somebody knows
+  // Of a session (Visit::session); never an abort.
+  virtual void hint(const Hint& hint, TimeNs time) { static_cast<void>(hint), static_cast<void>(time); }
+  // Does it want to know who waits? If so, of each request that begins to wait the pages that it could reuse, after
+  // which what the tier has of them is offered again, whole nodes of it; and when it no longer waits, because its visit
+  // comes next or its client has gone. Those with smaller numbers are served first, mostly.
+  virtual bool looks_ahead() const { return false; }
+  virtual void queued(RequestId request, std::span<const PageKey> keys) {
+    static_cast<void>(request), static_cast<void>(keys);
+  }
+  virtual void unqueued(RequestId request) { static_cast<void>(request); }
 };
 
 // Known names, in alphabetical order.

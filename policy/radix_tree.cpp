@@ -121,6 +121,7 @@ RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<Evi
                      std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
     : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
   KV_CHECK(policy(PolicyRole::device) != nullptr, "the device tier needs an eviction policy");
+  for (const auto& chooser : policies_) looks_ahead_ |= chooser != nullptr && chooser->looks_ahead();
   nodes_.emplace_back().alive = true;  // the root: no pages, on every tier in spirit, never offered
 }
 
@@ -248,6 +249,32 @@ void RadixTree::visit(const Visit& visit) {
   }
 }
 
+void RadixTree::hint(const Hint& hint, TimeNs time) {
+  for (const auto& policy : policies_) {
+    if (policy != nullptr) policy->hint(hint, time);
+  }
+}
+
+void RadixTree::queue(RequestId request, std::span<const PageKey> keys) {
+  if (!looks_ahead_) return;
+  for (const auto& policy : policies_) {
+    if (policy != nullptr) policy->queued(request, keys);
+  }
+  reoffer_path(match(keys).end);
+}
+
+void RadixTree::unqueue(RequestId request, std::span<const PageKey> keys) {
+  if (!looks_ahead_) return;
+  for (const auto& policy : policies_) {
+    if (policy != nullptr) policy->unqueued(request);
+  }
+  reoffer_path(peek(keys).end);
+}
+
+void RadixTree::reoffer_path(NodeId end) {
+  for (NodeId at = end; at != root(); at = node(at).parent) reoffer(at);
+}
+
 Pages RadixTree::alike(std::span<const PageKey> keys) const {
   Pages pages = policy(PolicyRole::device)->alike(keys);
   if (leaves_by_choice()) pages = std::min(pages, policy(PolicyRole::candidates)->alike(keys));
@@ -264,10 +291,17 @@ void RadixTree::tell_evicted(PolicyRole role, NodeId id, Pages pages) {
 }
 
 void RadixTree::tell_entered(NodeId id, bool device) {
+  const Node& n = node(id);
+  const std::size_t other = static_cast<std::size_t>(device ? PolicyRole::host : PolicyRole::device);
+  const bool there = policies_[other] != nullptr && (device ? n.on_host() : n.on_device());
   for (std::size_t role = 0; role < kPolicies; ++role) {
     if (policies_[role] == nullptr || (static_cast<PolicyRole>(role) == PolicyRole::host) == device) continue;
     mutable_node(id).marks[role] = {};
-    policies_[role]->entered(seen(id, role));
+    if (there) {
+      policies_[role]->copied(seen(id, role), n.marks[other]);
+    } else {
+      policies_[role]->entered(seen(id, role));
+    }
   }
 }
 
@@ -400,6 +434,7 @@ void RadixTree::join_only_child(NodeId id) {
   constexpr std::uint32_t kMostGrandchildren = 16;  // each of them has to be told of its new parent
   Node& upper = mutable_node(id);
   const NodeId lower_id = upper.first_child;
+  if (looks_ahead_) return;  // one part may be wanted, the other not
   if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;
   Node& lower = mutable_node(lower_id);
   if (lower.children > kMostGrandchildren) return;

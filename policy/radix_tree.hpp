@@ -93,6 +93,10 @@ class RadixTree {
 
   // A request goes to work: tells the policies.
   void visit(const Visit& visit);
+  // Of what is still to come: tells those that want to know.
+  void hint(const Hint& hint, TimeNs time);
+  void queue(RequestId request, std::span<const PageKey> keys);
+  void unqueue(RequestId request, std::span<const PageKey> keys);
   // Pages that the device tier is about to get as one node: how many of the first ones share a history there.
   Pages alike(std::span<const PageKey> keys) const;
 
@@ -168,6 +172,7 @@ class RadixTree {
   void reoffer(NodeId id);
   void withdraw(NodeId id);
   void join_only_child(NodeId id);
+  void reoffer_path(NodeId end);
   EvictionPolicy* policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)].get(); }
   NodeId victim(PolicyRole role) { return policy(role) == nullptr ? NodeId::none : policy(role)->victim(); }
   PolicyNode seen(NodeId id, std::size_t role);
@@ -182,6 +187,7 @@ class RadixTree {
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;
+  bool looks_ahead_ = false;  // a policy does
   std::size_t live_ = 0;
 };
 

@@ -64,6 +64,7 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
   }
   request.prefill_target = record.prompt_tokens;
   waiting_.push_back(&request);
+  cache_.queue(record.request, reusable(request));
   prefetch(request, now);
 }
 
@@ -99,6 +100,7 @@ void Scheduler::abort(RequestId id, TimeNs now) {
   if (const auto waits = std::ranges::find_if(waiting_, is_it); waits != waiting_.end()) {
     request = *waits;
     waiting_.erase(waits);
+    cache_.unqueue(id, reusable(*request));
     prefetcher_.abort(id);
   } else if (chunked_ != nullptr && is_it(chunked_)) {
     request = std::exchange(chunked_, nullptr);
@@ -261,6 +263,7 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
   }
   // Keys of output that the trace knows are the future's; those of a prompt's private pages may be still to come.
   const Pages prompt = std::min<Pages>(record.prompt_tokens / config_.shape.page_tokens, request.keys.size());
+  cache_.unqueue(record.request, reusable(request));
   cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
   cache_.touch(end);
   cache_.path_slots(end, request.slots);
@@ -414,6 +417,7 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   running_output_left_ -= request.output_left();
   ++request.record.retractions;
   waiting_.insert(std::ranges::lower_bound(waiting_, &request, older), &request);
+  cache_.queue(request.record.request, reusable(request));
   tell(EventKind::retracted, request, now);
 }
 

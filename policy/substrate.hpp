@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "policy/cost.hpp"
+#include "policy/hint.hpp"
 #include "policy/plan.hpp"
 #include "policy/types.hpp"
 
@@ -133,20 +134,6 @@ struct Arrival {
   // Keys of the prompt's full pages, then of as many output pages as the trace knows. Generated pages
   // without a key get one private to the request.
   std::span<const PageKey> keys;
-};
-
-enum class HintKind : std::uint8_t {
-  session_end,
-  tool_call_pending,
-  pin,
-  unpin,
-  abort,  // subject: a request whose client has gone; what it was to compute is no longer wanted
-};
-
-struct Hint {
-  HintKind kind = HintKind::session_end;
-  std::uint64_t subject = 0;  // a session or a request
-  std::int64_t value = 0;
 };
 
 enum class Status : std::uint8_t {

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "policy/check.hpp"
@@ -30,6 +33,8 @@ class Replay {
  public:
   virtual ~Replay() = default;
   virtual BlockHits serve(const Arrival& arrival, const Visit& visit) = 0;
+  // To each of its indexes.
+  virtual void tell(const std::function<void(RadixTree&)>& what) = 0;
 };
 
 // The blocks [first, first + blocks) of a request, below the node that ends before them.
@@ -63,6 +68,7 @@ class TierReplay final : public Replay {
     insert(tree_, match.end, arrival, match.device_pages, room, stamp);
     return {match.device_pages, 0};
   }
+  void tell(const std::function<void(RadixTree&)>& what) override { what(tree_); }
 
  private:
   // Evicts until `wanted` blocks are free or nothing off the path that ends at `end` is left; how many of them are.
@@ -95,6 +101,10 @@ class InclusiveReplay final : public Replay {
     const Pages host = host_.serve(arrival, visit).device;
     return {device, host > device ? host - device : 0};
   }
+  void tell(const std::function<void(RadixTree&)>& what) override {
+    device_.tell(what);
+    host_.tell(what);
+  }
 
  private:
   TierReplay device_, host_;
@@ -124,6 +134,7 @@ class ExclusiveReplay final : public Replay {
     }
     return {match.device_pages, match.host_pages};
   }
+  void tell(const std::function<void(RadixTree&)>& what) override { what(tree_); }
 
  private:
   // Moves the path's host blocks up, the first ones first; false if the device can't take them all.
@@ -331,6 +342,101 @@ class Bounds {
   std::map<Pages, CostBound> cost_bounds_;  // by capacity; two lines are made of each
 };
 
+// All caches that are replayed, in step.
+class Replays {
+ public:
+  Replays(std::vector<Run>& runs, const HitRateConfig& config) : runs_(runs), config_(config) {}
+
+  void serve(const Input& input, const Arrival& arrival, std::uint64_t session) {
+    KV_CHECK(arrival.prompt_tokens > 0 && arrival.keys.size() == (arrival.prompt_tokens - 1) / config_.block_tokens + 1,
+             "an arrival has a key for every started block");
+    const Visit visit{arrival.request,       input.now,    session, arrival.prompt_tokens,
+                      arrival.output_tokens, arrival.keys, false};
+    for (Run& run : runs_) {
+      if (run.replay == nullptr) continue;
+      run.tally.add(arrival.keys.size(), arrival.prompt_tokens, run.replay->serve(arrival, visit));
+    }
+  }
+  void tell(const std::function<void(RadixTree&)>& what) {
+    for (Run& run : runs_) {
+      if (run.replay != nullptr) run.replay->tell(what);
+    }
+  }
+  void hint(const Hint& hint, TimeNs time) {
+    if (hint.kind == HintKind::abort) return;
+    tell([&](RadixTree& tree) { tree.hint(hint, time); });
+  }
+
+ private:
+  std::vector<Run>& runs_;
+  const HitRateConfig& config_;
+};
+
+// A source that is known to its end.
+class Known {
+ public:
+  explicit Known(InputSource& source) {
+    for (Input input; source.next(input);) {
+      auto* const arrival = std::get_if<Arrival>(&input.what);
+      keys_.emplace_back();
+      if (arrival != nullptr) {
+        keys_.back().assign(arrival->keys.begin(), arrival->keys.end());
+        arrival->keys = keys_.back();
+        requests_.push_back(inputs_.size());
+      }
+      inputs_.push_back(input);
+    }
+  }
+
+  void replay(Replays& replays, const HitRateConfig& config, const std::function<void(const Arrival&)>& remember) {
+    const std::vector<bool> ends = config.end_hints == 0 ? std::vector<bool>{} : said_to_end(config);
+    std::size_t served = 0, waiting = 0;
+    for (const Input& input : inputs_) {
+      if (const auto* const hint = std::get_if<Hint>(&input.what)) {
+        replays.hint(*hint, input.now);
+        continue;
+      }
+      const Arrival& arrival = request(served);
+      remember(arrival);
+      for (; waiting < requests_.size() && waiting <= served + config.queue_view; ++waiting) {
+        const Arrival& next = request(waiting);
+        if (waiting > served) replays.tell([&](RadixTree& tree) { tree.queue(next.request, next.keys); });
+      }
+      replays.tell([&](RadixTree& tree) { tree.unqueue(arrival.request, arrival.keys); });
+      replays.serve(input, arrival, ends.empty() ? arrival.session : served + 1);
+      if (!ends.empty() && ends[served]) replays.hint({HintKind::session_end, served + 1, 0}, input.now);
+      ++served;
+    }
+  }
+
+ private:
+  const Arrival& request(std::size_t ordinal) const { return std::get<Arrival>(inputs_[requests_[ordinal]].what); }
+
+  std::vector<bool> said_to_end(const HitRateConfig& config) const {
+    std::vector<bool> said(requests_.size());
+    std::unordered_set<std::uint64_t> later;  // first words of keys
+    for (std::size_t i = requests_.size(); i-- > 0;) {
+      const Arrival& arrival = request(i);
+      const Pages full = arrival.prompt_tokens / config.block_tokens;
+      const bool ends = full == 0 || !later.contains(arrival.keys[full - 1].words[0]);
+      said[i] = (mixed(i) % 100 < config.end_hints) == ends;
+      for (const PageKey& key : arrival.keys) later.insert(key.words[0]);
+    }
+    return said;
+  }
+  // SplitMix64's finalizer (Steele, Lea, Flood 2014).
+  static std::uint64_t mixed(std::uint64_t x) {
+    x = (x + 1) * 0x9e3779b97f4a7c15ULL;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+    return x ^ x >> 31;
+  }
+
+  std::deque<std::vector<PageKey>> keys_;
+  std::vector<Input> inputs_;
+  std::vector<std::size_t> requests_;  // which of them are
+};
+
 }  // namespace
 
 std::span<const std::string_view> hit_rate_bounds() { return kBounds; }
@@ -354,19 +460,22 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
     }
   }
   History history;
-  Input input;
-  while (source.next(input)) {
-    const auto* const arrival = std::get_if<Arrival>(&input.what);
-    if (arrival == nullptr) continue;
-    KV_CHECK(
-        arrival->prompt_tokens > 0 && arrival->keys.size() == (arrival->prompt_tokens - 1) / config.block_tokens + 1,
-        "an arrival has a key for every started block");
-    if (bounds) history.add(*arrival);
-    const Visit visit{arrival->request, input.now, arrival->session, arrival->prompt_tokens, arrival->output_tokens,
-                      arrival->keys,    false};
-    for (Run& run : runs) {
-      if (run.replay == nullptr) continue;
-      run.tally.add(arrival->keys.size(), arrival->prompt_tokens, run.replay->serve(*arrival, visit));
+  Replays replays(runs, config);
+  const auto remember = [&](const Arrival& arrival) {
+    if (bounds) history.add(arrival);
+  };
+  if (config.queue_view > 0 || config.end_hints > 0) {
+    Known known(source);
+    known.replay(replays, config, remember);
+  } else {
+    for (Input input; source.next(input);) {
+      const auto* const arrival = std::get_if<Arrival>(&input.what);
+      if (arrival == nullptr) {
+        replays.hint(std::get<Hint>(input.what), input.now);
+        continue;
+      }
+      remember(*arrival);
+      replays.serve(input, *arrival, arrival->session);
     }
   }
   std::optional<Bounds> known;

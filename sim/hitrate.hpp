@@ -37,7 +37,12 @@ struct HitRateConfig {
   std::vector<Pages> capacities;       // blocks of the device tier
   Pages host_capacity = 0;             // blocks; 0 = no host tier
   bool exclusive = false;
-  Tokens block_tokens = 512;        // the source's page size
+  Tokens block_tokens = 512;   // the source's page size
+  std::size_t queue_view = 0;  // requests that wait behind the one that is served, for policies that look ahead
+  // After each request a hint that its session has ended, if that is so: if none goes on from its last full block. In
+  // so many of 100 cases; in the others it is the other way round. 0: none but the source's own. Sessions are then
+  // requests. Keeps the whole source in memory.
+  unsigned end_hints = 0;
   const CostModel* cost = nullptr;  // null: a token costs 1 + depth / 53,000, depth = the tokens before it
 };
 
@@ -68,7 +73,7 @@ std::vector<std::string_view> hit_rate_evictions();
 std::span<const std::string_view> hit_rate_bounds();
 
 // One result for each eviction and capacity, evictions outermost. Reads `source` once; its arrivals hold a key for
-// every started block (KV_CHECK), hints are passed over.
+// every started block (KV_CHECK); its hints are the policies'.
 std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config);
 
 }  // namespace kvtwin

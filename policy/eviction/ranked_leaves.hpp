@@ -57,6 +57,9 @@ class RankedLeaves {
   // In the heap's order, 0 the smallest.
   NodeId node_at(std::size_t place) const { return heap_[place].node; }
   const LeafRank& rank_at(std::size_t place) const { return heap_[place].rank; }
+  const LeafRank& rank_of(NodeId node) const {
+    return heap_[positions_[static_cast<std::size_t>(node)]].rank;
+  }  // there
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
     return index < positions_.size() && positions_[index] != kAbsent;

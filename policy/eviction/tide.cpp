@@ -5,10 +5,17 @@
 // A leaf's worth changes as it ages. All leaves lie in a heap by the worth they had when it was last asked for, and
 // for each page evicted the next few in turn are asked again; what looks least is asked again before it goes. So of
 // many leaves some are taken for what they were worth when as many pages ago as there are leaves to each asked.
+// Who waits for a page is known to come for it, and about when: by its place in the queue and the pace of requests.
+// Hints (session end, tool call) are learnt from like everything else; pins are kept until they end, a fifth of the
+// tier at most, unless there is nothing else.
+//
 // Duel: what LRU would have saved of each visit is known from when its pages were last used (tide/lru_shadow.hpp).
 // While LRU saves more, by more than chance explains, or nearly all that is remembered, leaves go in its order; after a
 // while, each time a longer one, it is tried again.
 #include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -16,6 +23,7 @@
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/tide/lru_shadow.hpp"
 #include "policy/eviction/tide/returns.hpp"
+#include "policy/eviction/wanted.hpp"
 
 namespace kvtwin {
 namespace {
@@ -24,6 +32,7 @@ __extension__ using Wide = __int128;
 
 constexpr std::uint64_t kGhosts = 8;    // times the tier's pages
 constexpr std::uint32_t kAskAll = 64;   // where there are no more leaves, all are asked
+constexpr Pages kPinned = 5;            // pins get a fifth of the tier
 constexpr std::uint32_t kAskAgain = 8;  // leaves, for each page that goes
 
 // Of the duel, in visits: what it remembers, how long an order is kept at least, how long LRU's at most.
@@ -40,26 +49,35 @@ struct Mark {
   std::uint64_t ways = 0;    // 8 bits
   std::uint64_t chance = 0, gap_class = 0;
   bool partial = false;
+  bool loaded = false;  // from elsewhere, and not used since
 
   static Mark of(const PolicyMarks& marks) {
-    return {marks.first >> 24,        marks.first & 0xffffff, marks.second >> 24,        marks.second >> 16 & 0xff,
-            marks.second >> 8 & 0x3f, marks.second & 0xf,     (marks.second & 0x10) != 0};
+    return {marks.first >> 24,        marks.first & 0xffffff, marks.second >> 24,         marks.second >> 16 & 0xff,
+            marks.second >> 8 & 0x3f, marks.second & 0xf,     (marks.second & 0x10) != 0, (marks.second & 0x20) != 0};
   }
   PolicyMarks packed() const {
-    return {record << 24 | next, time << 24 | ways << 16 | chance << 8 | (partial ? 0x10U : 0U) | gap_class};
+    const std::uint64_t flags = (partial ? 0x10U : 0U) | (loaded ? 0x20U : 0U);
+    return {record << 24 | next, time << 24 | ways << 16 | chance << 8 | flags | gap_class};
   }
 };
 
 class Tide final : public EvictionPolicy {
  public:
-  explicit Tide(const EvictionSetup& setup) : setup_(setup), gone_(kGhosts * setup.capacity), lru_(setup.capacity) {}
+  explicit Tide(const EvictionSetup& setup)
+      : setup_(setup), gone_(kGhosts * setup.capacity), wanted_(setup.capacity), lru_(setup.capacity) {}
 
   void visit(const Visit& visit) override;
-  void entered(const PolicyNode& node) override;
+  void entered(const PolicyNode& node) override { enter(node, nullptr); }
+  void copied(const PolicyNode& node, const PolicyMarks& elsewhere) override { enter(node, &elsewhere); }
   void touched(const PolicyNode& node) override;
   void split(const PolicyNode& upper, const PolicyNode& lower) override;
   void evicted(const PolicyNode& node, Pages pages) override;
   Pages alike(std::span<const PageKey> keys) const override;
+
+  void hint(const Hint& hint, TimeNs time) override;
+  bool looks_ahead() const override { return true; }
+  void queued(RequestId request, std::span<const PageKey> keys) override;
+  void unqueued(RequestId request) override { wanted_.unqueued(request); }
 
   void offer(const PolicyNode& node) override;
   void withdraw(NodeId node) override { leaves_.remove(node); }
@@ -68,12 +86,44 @@ class Tide final : public EvictionPolicy {
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
+  // What was last heard of a session, where another hasn't taken its place.
+  struct Session {
+    std::uint64_t session = 0;
+    RecordId record = kNoRecord;
+    NodeId tail = NodeId::none;  // the end of its path
+  };
+  struct Pin {
+    RecordId record = kNoRecord;
+    TimeNs until = 0;
+    Pages pages = 0;
+  };
+  // What is known of a leaf beyond its marks.
+  struct Claim {
+    RequestId by = kNoRequest;  // waits for it
+    TimeNs pinned = 0;          // until then
+  };
+
+  bool on_path(const PolicyNode& node) const;
+  void settle() {
+    if (!resolved_) resolve(0, {});
+  }
   void resolve(Pages resident, const Mark& last);
+  void start(RecordId record);
+  void enter(const PolicyNode& node, const PolicyMarks* elsewhere);
+  Mark arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const;
   void use(const PolicyNode& node, Mark mark);
+
+  void pin(const Session& session, const Hint& hint, TimeNs time);
+  void expire_pins();
+  void renew(const Session& session);
+  Session& session_of(std::uint64_t session) { return sessions_[session % sessions_.size()]; }
+
   Outlook outlook_of(const Mark& mark) const;
-  std::uint64_t worth(std::uint64_t about) const;
+  std::uint64_t worth(NodeId node, std::uint64_t about) const;
   void ask_all();
-  void ask_again(NodeId node, const LeafRank& rank) { leaves_.set(node, {worth(rank.third), rank.second, rank.third}); }
+  void ask_again(NodeId node, const LeafRank& rank) {
+    leaves_.set(node, {worth(node, rank.third), rank.second, rank.third});
+  }
   std::uint64_t saved(Pages pages) const;
   void judge();
   void take_order(bool as_lru);
@@ -87,7 +137,6 @@ class Tide final : public EvictionPolicy {
   std::vector<std::pair<NodeId, LeafRank>> all_;
 
   // The visit at work.
-  RequestId request_ = kNoRequest;
   RecordId record_ = kNoRecord;
   TimeNs now_ = 0;
   Returns::Facts facts_;
@@ -95,6 +144,17 @@ class Tide final : public EvictionPolicy {
   Pages full_ = 0;
   bool resolved_ = true, partial_ = false, counted_ = true;
   Mark mark_;  // for what it uses
+  std::uint64_t session_ = 0;
+  // Requests are at work by turns: the record of each one's last visit, where another hasn't taken its place.
+  std::array<std::pair<RequestId, RecordId>, 4096> requests_{};
+  RequestId request_ = kNoRequest;
+
+  std::array<Session, 4096> sessions_{};
+  std::map<std::uint64_t, Pin> pins_;  // by session
+  Pages pinned_pages_ = 0;
+  Wanted wanted_;
+  TimeNs last_visit_ = 0, pace_ = 0;  // from one request to the next
+  std::vector<Claim> claims_;         // by NodeId, once there may be any
 
   LruShadow lru_;
   Pages lru_pages_ = 0, own_pages_ = 0;            // that it hits
@@ -105,10 +165,9 @@ class Tide final : public EvictionPolicy {
 };
 
 // ---- visits
-// ----------------------------------------------------------------------------------------------------------
 
 void Tide::visit(const Visit& visit) {
-  const bool again = visit.further && visit.request == request_;
+  settle();
   if (!counted_) judge();
   now_ = visit.time;
   ++due_;
@@ -118,41 +177,58 @@ void Tide::visit(const Visit& visit) {
   if (!visit.further) full_ = std::min<Pages>(path_.size(), visit.prompt_tokens / setup_.page_tokens);
   partial_ = full_ < path_.size();
   facts_ = {visit.time, visit.prompt_tokens, visit.output_tokens, full_, 0, 0, kNoRecord};
-  resolved_ = false;
   request_ = visit.request;
-  if (!again) record_ = kNoRecord;
+  session_ = visit.session;
   lru_pages_ = own_pages_ = 0;
+  resolved_ = visit.further;
+  if (!pins_.empty()) expire_pins();
+  if (visit.further) {
+    const auto& [request, record] = requests_[visit.request % requests_.size()];
+    start(returns_.again(request == visit.request ? record : kNoRecord, facts_));
+  } else {
+    pace_ += (now_ - last_visit_ - pace_) / 64;
+    last_visit_ = now_;
+  }
+}
+
+bool Tide::on_path(const PolicyNode& node) const {
+  const Pages end = node.facts.depth_pages;
+  return end > 0 && end <= path_.size() && path_[end - 1] == node.keys.back().words[0];
 }
 
 // Now it is known how much of the path is there, and who used the last page of that before.
 void Tide::resolve(Pages resident, const Mark& last) {
   resolved_ = true;
-  if (record_ != kNoRecord) {  // the same request, further on
-    returns_.extend(record_, facts_);
-    const Outlook outlook = returns_.outlook(record_);
-    mark_ = {record_, 0, static_cast<std::uint64_t>(now_) >> 20, 1, outlook.chance, outlook.gap_class, false};
-    return;
-  }
-  own_pages_ = resident;
-  Mark before = last;
+  RecordId before = last.record;
+  std::uint64_t ways = last.ways;
   Pages known = resident;
   for (PageKey key; known < full_; ++known) {
     key.words[0] = path_[known];
     const std::uint64_t* const ghost = gone_.find(key);
     if (ghost == nullptr) break;
-    before.record = *ghost >> 8;
-    before.ways = *ghost & 0xff;
+    before = *ghost >> 8;
+    ways = *ghost & 0xff;
+    if (lru_.holds(before)) lru_pages_ = known + 1;
   }
+  before = returns_.latest(before);
   facts_.known = known;
   facts_.known_tokens = known * setup_.page_tokens;
   // What many share tells nothing of where one has been, unless it is all that was there.
-  const bool goes_on = known > 0 && (before.ways < 2 || known + 1 >= returns_.pages_of(before.record));
-  if (goes_on) facts_.previous = before.record;
-  record_ = returns_.begin(facts_);
-  lru_.begin_visit();
+  const bool goes_on = known > 0 && (ways < 2 || known + 1 >= returns_.pages_of(before));
+  if (goes_on) facts_.previous = before;
+  start(returns_.begin(facts_));
   counted_ = false;
+}
+
+void Tide::start(RecordId record) {
+  record_ = record;
+  lru_.begin_visit();
   const Outlook outlook = returns_.outlook(record_);
-  mark_ = {record_, 0, static_cast<std::uint64_t>(now_) >> 20, 1, outlook.chance, outlook.gap_class, false};
+  mark_ = {record_, 0, static_cast<std::uint64_t>(now_) >> 20, 1, outlook.chance, outlook.gap_class, false, false};
+  requests_[request_ % requests_.size()] = {request_, record_};
+  if (session_ == 0) return;
+  session_of(session_) = {session_, record_, NodeId::none};
+  if (const auto pin = pins_.find(session_); pin != pins_.end()) pin->second.record = record_;
 }
 
 // The node is on the visit's path; `mark` is what was known of it.
@@ -168,34 +244,66 @@ void Tide::use(const PolicyNode& node, Mark mark) {
   }
   now.partial = partial_ && end == path_.size();
   node.marks = now.packed();
+  if (end == full_ && session_ != 0) session_of(session_).tail = node.id;
 }
 
 void Tide::touched(const PolicyNode& node) {
-  const Mark mark = Mark::of(node.marks);
+  Mark mark = Mark::of(node.marks);
+  if (!on_path(node)) {  // read ahead of the visit that it is for
+    mark.time = static_cast<std::uint64_t>(now_) >> 20;
+    node.marks = mark.packed();
+    return;
+  }
   if (!resolved_) resolve(node.facts.depth_pages, mark);
+  if (!mark.loaded) own_pages_ = std::max<Pages>(own_pages_, node.facts.depth_pages);
   if (mark.record != record_) {
     if (lru_.holds(mark.record)) lru_pages_ = std::max<Pages>(lru_pages_, node.facts.depth_pages);
-    lru_.move(node.keys.size(), mark.record);
+    lru_.move(node.keys.size(), mark.record, record_);
   }
   use(node, mark);
 }
 
-void Tide::entered(const PolicyNode& node) {
-  // Storage tiers don't tell depths.
-  const Pages first = std::max<Pages>(node.facts.depth_pages, node.keys.size()) - node.keys.size();
-  if (!resolved_) resolve(first, {});
-  Mark mark;
-  for (std::size_t i = 0; i < node.keys.size(); ++i) {
-    const std::uint64_t* const ghost = gone_.find(node.keys[i]);
-    const std::uint64_t last = ghost == nullptr ? 0 : *ghost >> 8;
-    if (ghost != nullptr) mark.ways = *ghost & 0xff;
-    if (last != record_) {
-      if (last != 0 && lru_.holds(last)) lru_pages_ = std::max<Pages>(lru_pages_, first + i + 1);
-      lru_.move(1, last);
+// On the visit's path it is used. Else it was brought, as far as is known after its last use: ahead of a visit, or as a
+// copy of what is leaving another tier.
+void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
+  const bool used = on_path(node);
+  if (used) settle();
+  RecordId last = kNoRecord;
+  std::uint64_t ways = 0;
+  for (const PageKey& key : node.keys) {
+    if (const std::uint64_t* const ghost = gone_.find(key)) {
+      last = *ghost >> 8;
+      ways = *ghost & 0xff;
     }
-    if (ghost != nullptr) gone_.forget(node.keys[i]);
   }
-  use(node, mark);
+  const Mark mark = used && elsewhere == nullptr ? Mark{.ways = ways} : arrived(elsewhere, last, ways);
+  const RecordId user = used ? record_ : mark.record;
+  for (const PageKey& key : node.keys) {
+    const std::uint64_t* const ghost = gone_.find(key);
+    const RecordId before = ghost == nullptr ? kNoRecord : *ghost >> 8;
+    if (before != user) lru_.move(1, before, user);
+    if (ghost != nullptr) gone_.forget(key);
+  }
+  if (used) {
+    use(node, mark);
+  } else {
+    node.marks = mark.packed();
+  }
+}
+
+Mark Tide::arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const {
+  Mark mark;
+  if (elsewhere != nullptr) {
+    mark = Mark::of(*elsewhere);
+  } else if (returns_.knows(record)) {
+    const Outlook outlook = returns_.outlook(record);
+    mark = {record,           0, static_cast<std::uint64_t>(returns_.time_of(record)) >> 20, ways, outlook.chance,
+            outlook.gap_class};
+  } else {
+    mark = {record, 0, static_cast<std::uint64_t>(now_) >> 20, ways, Returns::kChances / 4, 2};
+  }
+  mark.loaded = true;
+  return mark;
 }
 
 void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
@@ -217,20 +325,82 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
 // A last page that isn't full becomes a node of its own.
 Pages Tide::alike(std::span<const PageKey> keys) const {
   const bool ends = partial_ && keys.back().words[0] == path_.back();
-  return ends && keys.size() > 1 ? keys.size() - 1 : keys.size();
+  return wanted_.alike(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
+}
+
+// ---- what is said
+
+void Tide::hint(const Hint& hint, TimeNs time) {
+  Session& session = session_of(hint.subject);
+  if (hint.subject == 0 || session.session != hint.subject) return;
+  switch (hint.kind) {
+    case HintKind::session_end: returns_.say(session.record, Said::ends); break;
+    case HintKind::tool_call_pending: returns_.say(session.record, Said::awaits_tool); break;
+    case HintKind::pin:
+    case HintKind::unpin: pin(session, hint, time); break;
+    case HintKind::abort: return;
+  }
+  renew(session);
+}
+
+// Pins may take up a fifth of the tier; what is beyond that isn't heeded.
+void Tide::pin(const Session& session, const Hint& hint, TimeNs time) {
+  if (const auto old = pins_.find(session.session); old != pins_.end()) {
+    pinned_pages_ -= old->second.pages;
+    pins_.erase(old);
+  }
+  const Pages pages = returns_.pages_of(session.record);
+  if (hint.kind == HintKind::unpin || pinned_pages_ + pages > setup_.capacity / kPinned) return;
+  constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max(), kMs = 1'000'000;
+  const bool bounded = hint.value > 0 && hint.value < (kForever - time) / kMs;
+  pins_[session.session] = {session.record, bounded ? time + hint.value * kMs : kForever, pages};
+  pinned_pages_ += pages;
+  claims_.resize(std::max<std::size_t>(1, claims_.size()));
+}
+
+void Tide::expire_pins() {
+  std::erase_if(pins_, [this](const auto& entry) {
+    const bool over = entry.second.until <= now_;
+    if (over) pinned_pages_ -= entry.second.pages;
+    return over;
+  });
+}
+
+// The end of its path, if that is on offer.
+void Tide::renew(const Session& session) {
+  if (session.tail == NodeId::none || !leaves_.contains(session.tail) || !returns_.knows(session.record)) return;
+  const LeafRank& rank = leaves_.rank_of(session.tail);
+  // Another may have taken it over since.
+  if (rank.third >> 24 != static_cast<std::uint64_t>(returns_.time_of(session.record)) >> 20) return;
+  const Outlook outlook = returns_.outlook(session.record);
+  const std::uint64_t about = (rank.third & ~(std::uint64_t{0x3ff} << 14)) | std::uint64_t{outlook.chance} << 18 |
+                              std::uint64_t{outlook.gap_class} << 14;
+  if (!claims_.empty()) {
+    const auto node = static_cast<std::size_t>(session.tail);
+    if (node >= claims_.size()) claims_.resize(node + 1);
+    const auto pin = pins_.find(session.session);
+    claims_[node].pinned = pin == pins_.end() ? 0 : pin->second.until;
+  }
+  leaves_.set(session.tail, {worth(session.tail, about), rank.second, about});
+}
+
+void Tide::queued(RequestId request, std::span<const PageKey> keys) {
+  wanted_.queued(request, keys);
+  claims_.resize(std::max<std::size_t>(1, claims_.size()));
 }
 
 // ---- worth
-// -----------------------------------------------------------------------------------------------------------
 
 // What many ways lead on from will be used again, by whomever.
 Outlook Tide::outlook_of(const Mark& mark) const {
-  std::uint64_t chance = mark.chance;
+  Outlook outlook{static_cast<std::uint8_t>(mark.chance), static_cast<std::uint8_t>(mark.gap_class)};
+  if (returns_.knows(mark.record)) outlook = returns_.outlook(mark.record);
   if (mark.ways >= 2) {
     const std::uint64_t shared = Returns::kChances - 2 * Returns::kChances / (2 * mark.ways + 1);
-    chance = std::max(chance, std::min<std::uint64_t>(shared, Returns::kChances - 1));
+    const std::uint64_t chance = std::max<std::uint64_t>(outlook.chance, shared);
+    outlook.chance = static_cast<std::uint8_t>(std::min<std::uint64_t>(chance, Returns::kChances - 1));
   }
-  return {static_cast<std::uint8_t>(chance), static_cast<std::uint8_t>(mark.gap_class)};
+  return outlook;
 }
 
 // About a leaf: the time of its last use (40 bits), chance, class and cost (6, 4 and 14 bits).
@@ -243,15 +413,34 @@ void Tide::offer(const PolicyNode& node) {
       mark.partial ? 0 : std::min<std::uint64_t>(16383, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
   const std::uint64_t about =
       mark.time << 24 | std::uint64_t{outlook.chance} << 18 | std::uint64_t{outlook.gap_class} << 14 | cost;
-  leaves_.set(node.id, {worth(about), node.facts.inserted, about});
+  if (!claims_.empty()) {
+    const auto id = static_cast<std::size_t>(node.id);
+    if (id >= claims_.size()) claims_.resize(id + 1);
+    claims_[id] = {wanted_.first(node.keys.back()), 0};
+    for (const auto& [session, pin] : pins_) {
+      if (pin.record == mark.record) claims_[id].pinned = pin.until;
+    }
+  }
+  leaves_.set(node.id, {worth(node.id, about), node.facts.inserted, about});
 }
 
-std::uint64_t Tide::worth(std::uint64_t about) const {
+// Of what somebody waits for it is known when it will be used: about as many requests from now as wait before that one.
+std::uint64_t Tide::worth(NodeId node, std::uint64_t about) const {
+  constexpr std::uint64_t kMostDensity = (std::uint64_t{1} << 49) - 1, kPinnedWorth = std::uint64_t{1} << 63;
   const std::uint64_t cost = about & 0x3fff;
   const Outlook outlook{static_cast<std::uint8_t>(about >> 18 & 0x3f), static_cast<std::uint8_t>(about >> 14 & 0xf)};
   const TimeNs age = now_ - static_cast<TimeNs>((about >> 24) << 20);
   if (cost == 0) return 0;
-  return as_lru_ ? about >> 24 : returns_.density(outlook, age) * cost;
+  std::uint64_t worth = as_lru_ ? about >> 24 : returns_.density(outlook, age) * cost;
+  const auto id = static_cast<std::size_t>(node);
+  if (id >= claims_.size()) return worth;
+  if (const RequestId by = claims_[id].by; by != kNoRequest && by >= wanted_.head()) {
+    const std::uint64_t before = std::min<std::uint64_t>(by - wanted_.head(), 1U << 20);
+    const std::uint64_t ms = 1 + before * static_cast<std::uint64_t>(std::max<TimeNs>(0, pace_) / 1'000) / 1'000;
+    const std::uint64_t density = std::min(kMostDensity, (std::uint64_t{1} << 54) / ms);
+    worth = as_lru_ ? (std::uint64_t{1} << 62) - before : std::max(worth, density * cost);
+  }
+  return claims_[id].pinned > now_ ? worth | kPinnedWorth : worth;
 }
 
 // Who is asked may go on to another place in the heap: a few are asked from a list of all.
@@ -280,7 +469,6 @@ NodeId Tide::victim() {
 }
 
 // ---- duel
-// ------------------------------------------------------------------------------------------------------------
 
 std::uint64_t Tide::saved(Pages pages) const {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 50;  // so that sums of squares fit
@@ -302,10 +490,10 @@ void Tide::judge() {
   const auto won = static_cast<Wide>(own) - static_cast<Wide>(lru);
   won_ += won - won_ / kMemory;
   squares_ += won * won - squares_ / kMemory;
-  // Chance alone makes a loss of two deviations rare.
-  const bool loses = won_ < 0 && won_ * won_ > 4 * squares_ && judged_ >= kTrial;
+  // A loss of one and a half deviations is rarely chance alone; whoever waits for two loses more by waiting.
+  const bool loses = won_ < 0 && won_ * won_ > squares_ * 9 / 4 && judged_ >= kTrial;
   if (!loses && !little) return;
-  patience_ = loses ? std::min(2 * patience_, kMostPatience) : kTrial;
+  patience_ = loses ? std::min(8 * patience_, kMostPatience) : kTrial;
   take_order(true);
 }
 

@@ -72,12 +72,18 @@ void Catalog::lose(std::uint32_t id) {
   drop_name(id);
 }
 
+std::uint32_t Catalog::depth_below(std::uint32_t parent) const {
+  if (parent == kNone) return 1;
+  return entries_[parent].depth == 0 ? 0 : entries_[parent].depth + 1;
+}
+
 NodeFacts Catalog::facts(const Entry& entry) {
   NodeFacts facts;
   facts.last_access = entry.last_access;
   facts.inserted = entry.inserted;
   facts.hits = entry.hits;
   facts.pages = 1;
+  facts.depth_pages = entry.depth;
   return facts;
 }
 
@@ -125,6 +131,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys) {
     entry.inserted = ++insertions_;
     entry.hits = 1;
     entry.marks = {};
+    entry.depth = depth_below(parent);
     attach(id, parent);
     tell(id, [this](const PolicyNode& node) { policy_->entered(node); });
     parent = id;
@@ -162,6 +169,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       entry.inserted = ++insertions_;
       entry.hits = 1;
       entry.marks = {};
+      entry.depth = depth_below(parent);
       ++used_;
       attach(id, parent);
       tell(id, [this](const PolicyNode& node) { policy_->entered(node); });
@@ -181,6 +189,25 @@ void Catalog::touch(std::span<const PageKey> keys) {
     ++entries_[id].hits;
     tell(id, [this](const PolicyNode& node) { policy_->touched(node); });
     refresh(id);
+  }
+}
+
+void Catalog::queue(RequestId request, std::span<const PageKey> keys) {
+  if (!policy_->looks_ahead()) return;
+  policy_->queued(request, keys);
+  reoffer(keys);
+}
+
+void Catalog::unqueue(RequestId request, std::span<const PageKey> keys) {
+  if (!policy_->looks_ahead()) return;
+  policy_->unqueued(request);
+  reoffer(keys);
+}
+
+void Catalog::reoffer(std::span<const PageKey> keys) {
+  for (const PageKey& key : keys) {
+    const std::uint32_t id = find(key);
+    if (id != kNone) refresh(id);
   }
 }
 

@@ -47,6 +47,9 @@ class Catalog {
   void adopt(const PageKey* prior, std::span<const PageKey> keys);
 
   void visit(const Visit& visit) { policy_->visit(visit); }
+  void hint(const Hint& hint, TimeNs time) { policy_->hint(hint, time); }
+  void queue(RequestId request, std::span<const PageKey> keys);
+  void unqueue(RequestId request, std::span<const PageKey> keys);
   // Pages that have been read, by one request.
   void touch(std::span<const PageKey> keys);
   // A pinned page, and so what lies above it, isn't a victim. Counted.
@@ -68,6 +71,7 @@ class Catalog {
     std::uint32_t children = 0;  // known or named
     std::uint32_t pins = 0;
     std::uint32_t hits = 0;
+    std::uint32_t depth = 0;  // pages from its chain's start; 0 if what lies above isn't known
     State state = State::named;
     PolicyMarks marks{};
   };
@@ -78,6 +82,8 @@ class Catalog {
   void drop_name(std::uint32_t id);
   void lose(std::uint32_t id);
   void refresh(std::uint32_t id);
+  void reoffer(std::span<const PageKey> keys);
+  std::uint32_t depth_below(std::uint32_t parent) const;
   static NodeFacts facts(const Entry& entry);
   // To the policy, of an entry: what has happened to it.
   template <typename Call>

@@ -36,6 +36,18 @@ void Storage::visit(const Visit& visit) {
   for (auto& tier : tiers_) tier.catalog.visit(visit);
 }
 
+void Storage::hint(const Hint& hint, TimeNs step_time) {
+  for (auto& tier : tiers_) tier.catalog.hint(hint, step_time);
+}
+
+void Storage::queue(RequestId request, std::span<const PageKey> keys) {
+  for (auto& tier : tiers_) tier.catalog.queue(request, keys);
+}
+
+void Storage::unqueue(RequestId request, std::span<const PageKey> keys) {
+  for (auto& tier : tiers_) tier.catalog.unqueue(request, keys);
+}
+
 // ---- operations ------------------------------------------------------------------------------------------
 
 std::size_t Storage::queue_of(StorageVerb verb, Tier memory) {

@@ -59,6 +59,9 @@ class Storage {
   const Catalog& catalog(std::size_t index) const { return tiers_[index].catalog; }
   // A request goes to work on its path.
   void visit(const Visit& visit);
+  void hint(const Hint& hint, TimeNs step_time);
+  void queue(RequestId request, std::span<const PageKey> keys);
+  void unqueue(RequestId request, std::span<const PageKey> keys);
 
   // Asks for chain[first, end); the chain is the request's keys from the root on.
   OperationId look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first);

@@ -59,6 +59,7 @@ struct Scenario {
   TimeNs gap_most = 0;             // between arrivals; small is overload
   std::uint64_t fresh_share = 0;   // in 256: a prompt that continues nothing
   std::uint64_t abort_one_in = 0;  // arrivals and aborts together; 0 = none
+  std::uint64_t hint_one_in = 0;   // arrivals and hints of sessions together; 0 = none
   std::uint64_t open_most = 0;     // requests under way before the traffic pauses, so that a seed ends
 };
 
@@ -169,6 +170,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.fresh_share = random.below(e.storage.empty() ? 256 : 48);  // L3 is for what comes again later
   s.abort_one_in = pick<std::uint64_t>(random, {0, 24, 2});
   s.open_most = pick<std::uint64_t>(random, {3, 12, 50});
+  s.hint_one_in = pick<std::uint64_t>(random, {0, 0, 4});
   return s;
 }
 
@@ -187,11 +189,19 @@ class Workload final : public InputSource {
                Hint{HintKind::abort, requests_ - 1 - random_.below(std::min(requests_, scenario_.open_most)), 0}};
       return true;
     }
+    if (scenario_.hint_one_in > 0 && random_.below(scenario_.hint_one_in) == 0) {
+      constexpr HintKind kKinds[] = {HintKind::session_end, HintKind::tool_call_pending, HintKind::pin,
+                                     HintKind::unpin};
+      input = {time_,
+               Hint{kKinds[random_.below(4)], random_.below(8), static_cast<std::int64_t>(random_.below(20)) - 2}};
+      return true;
+    }
     if (scenario_.gap_most > 0)
       time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
     if (requests_ - ended_ >= scenario_.open_most) time_ += kNsPerSecond;
     const Tokens page = scenario_.engine.shape.page_tokens;
     Arrival arrival;
+    arrival.session = requests_ % 8;
     arrival.request = requests_++;
     arrival.prompt_tokens = 1 + random_.below(scenario_.prompt_most);
     arrival.output_tokens = 1 + random_.below(scenario_.output_most);

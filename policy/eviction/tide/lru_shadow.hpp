@@ -2,6 +2,7 @@
 // the visit from which on they fill the tier. To within the path on which that one falls.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 
@@ -17,14 +18,17 @@ class LruShadow {
   void begin_visit() { used_.push_back(0); }
   // Would pages that were last used by that visit still be there?
   bool holds(std::uint64_t visit) const { return visit > gone_; }
-  // The visit at work uses pages that another used last (0: nobody has).
-  void move(Pages pages, std::uint64_t from) {
-    if (from > gone_) {
-      used_[static_cast<std::size_t>(from - gone_) - 1] -= pages;
-    } else {
-      sum_ += pages;
+  // Pages that visit `from` was the last to use (0: nobody yet) are used by visit `to`, which has begun.
+  void move(Pages pages, std::uint64_t from, std::uint64_t to) {
+    if (holds(from)) {
+      Pages& left = used_[static_cast<std::size_t>(from - gone_) - 1];
+      const Pages taken = std::min(left, pages);  // fewer, where two pages were taken for each other
+      left -= taken;
+      sum_ -= taken;
     }
-    used_.back() += pages;
+    if (!holds(to)) return;
+    used_[static_cast<std::size_t>(to - gone_) - 1] += pages;
+    sum_ += pages;
     while (sum_ - used_.front() / 2 > capacity_ && used_.size() > 1) {  // a half-gone one counts as there
       sum_ -= used_.front();
       used_.pop_front();

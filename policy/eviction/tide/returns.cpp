@@ -9,7 +9,7 @@ namespace {
 __extension__ using Wide = unsigned __int128;
 constexpr std::size_t kBins = 72;
 
-// ---- ages ----------------------------------------------------------------------------------------------------------
+// ---- ages
 // Bin k begins at (2^(k/3) - 1) / 4 s: linear below a quarter second, thirds of an octave far above it; the last one
 // ends after seven weeks.
 
@@ -39,7 +39,6 @@ constexpr std::uint64_t kSharedReturns = 60 * 256;
 constexpr std::uint64_t kMostReturns = 16384 * 256;  // of a class; then the older ones fade
 
 // ---- the logistic function
-// --------------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kSteps = 12 * 16;
 constexpr std::array<std::uint32_t, kSteps + 2> kSigmoid = [] {  // of k / 16, in 1/2^16
@@ -63,6 +62,9 @@ std::uint32_t sigmoid(std::int64_t z) {
 // Who has come back comes back: what a turn adds before anything is learnt, in 1/2^16.
 constexpr std::array<std::int64_t, 9> kTurnPrior{0, 32768, 59000, 80000, 92000, 98000, 104000, 110000, 116000};
 
+constexpr std::uint32_t kHints = 185;  // where the weights of what is said begin
+constexpr std::int64_t kSaysPrior = 2 * 65536;
+
 std::uint32_t log2_of(std::uint64_t value) {
   return value == 0 ? 0 : static_cast<std::uint32_t>(std::bit_width(value)) - 1;
 }
@@ -71,11 +73,13 @@ std::uint32_t log2_of(std::uint64_t value) {
 
 Returns::Returns() {
   static const Returns before_all(Tables::drawn);  // drawing takes a millisecond
+  weights_[kHints + static_cast<std::uint32_t>(Said::ends)] = -kSaysPrior;
+  weights_[kHints + static_cast<std::uint32_t>(Said::awaits_tool)] = kSaysPrior;
   density_ = before_all.density_;
   before_ = before_all.before_;
 }
 
-// ---- records -------------------------------------------------------------------------------------------------------
+// ---- records
 
 RecordId Returns::begin(const Facts& facts) {
   now_ = facts.time;
@@ -91,21 +95,44 @@ RecordId Returns::begin(const Facts& facts) {
     note_return(previous, record.gap, static_cast<std::uint32_t>(share));
   }
   record.known = facts.known_tokens;
-  if (++last_ < kRecords) {
-    records_.push_back(record);
-  } else {
-    at(last_) = record;
-  }
-  extend(last_, facts);
+  extend(at(append(record)), facts);
+  ++visits_;
   learn(static_cast<std::uint32_t>(std::min<Pages>(kWork, 2 + facts.pages)));
   if (--visits_to_tables_ == 0) draw_tables();
   return last_;
 }
 
-void Returns::extend(RecordId id, const Facts& facts) {
+RecordId Returns::again(RecordId id, const Facts& facts) {
+  if (!known(id)) return begin(facts);
+  const RecordId next = append(Record(at(id)));
+  if (known(id)) at(id).successor = next;
+  extend(at(next), facts);
+  return next;
+}
+
+RecordId Returns::latest(RecordId id) const {
+  while (known(id) && at(id).successor != kNoRecord) id = at(id).successor;
+  return id;
+}
+
+void Returns::say(RecordId id, Said said) {
+  hinted_ = true;
   if (!known(id)) return;
+  at(id).said = said;
+  describe(at(id));
+}
+
+RecordId Returns::append(const Record& record) {
+  if (++last_ < kRecords) {
+    records_.push_back(record);
+  } else {
+    at(last_) = record;
+  }
+  return last_;
+}
+
+void Returns::extend(Record& record, const Facts& facts) {
   now_ = facts.time;
-  Record& record = at(id);
   record.time = facts.time;
   record.pages = facts.pages;
   record.prompt = facts.prompt_tokens;
@@ -128,13 +155,14 @@ void Returns::describe(Record& record) const {
     record.feature[record.features++] = static_cast<std::uint8_t>(place);
   };
   const std::uint32_t early = std::min(2U, record.turn);
+  if (record.said != Said::nothing || hinted_) add(kHints + static_cast<std::uint32_t>(record.said));
   add(std::min(8U, record.turn));
   add(10 + 10 * early + std::min(9U, log2_of(record.prompt / 512)));
   add(40 + 12 * early + std::min(11U, log2_of(record.output)));
   if (record.turn == 0) {
     add(135 + static_cast<std::uint32_t>(std::min<Tokens>(9, record.known / 512)));
     add(150 + (record.prompt < 576 ? 0 : std::min(30U, log2_of(record.prompt / 16))));
-    record.gap_class = record.output < 32 ? 1 : 2;
+    record.gap_class = record.said == Said::awaits_tool ? 0 : record.output < 32 ? 1 : 2;
     return;
   }
   const auto seconds = static_cast<std::uint64_t>(std::max<TimeNs>(0, record.gap / kNsPerSecond));
@@ -143,10 +171,12 @@ void Returns::describe(Record& record) const {
   add(100 + (growth < -512 ? 0 : growth < 0 ? 1 : 2 + std::min(16U, log2_of(static_cast<std::uint64_t>(growth) + 1))));
   add(130 + (record.whole ? 0 : 1));
   const std::uint32_t pause = std::clamp(log2_of(seconds), 4U, 9U);  // below 32 s ... above 512 s
-  record.gap_class = static_cast<std::uint8_t>(record.output < 32 ? 1 : pause - 1);
+  record.gap_class = static_cast<std::uint8_t>(record.said == Said::awaits_tool ? 0
+                                               : record.output < 32             ? 1
+                                                                                : pause - 1);
 }
 
-// ---- whether -------------------------------------------------------------------------------------------------------
+// ---- whether
 
 std::uint32_t Returns::chance(const Record& record) const {
   std::int64_t z = bias_ + kTurnPrior[std::min<std::uint32_t>(8, record.turn)];
@@ -170,6 +200,7 @@ void Returns::learn(std::uint32_t records) {
       if (cursor_ >= last_) return;
     }
     const Record& record = at(cursor_++);
+    if (record.successor != kNoRecord) continue;
     const std::int64_t p = chance(record);
     std::int64_t label = record.share * 256;
     if (!record.returned) {  // no return so far: the less likely the longer ago
@@ -199,14 +230,14 @@ void Returns::fit() {
   }
 }
 
-// ---- when ----------------------------------------------------------------------------------------------------------
+// ---- when
 
 std::uint64_t Returns::density(Outlook outlook, TimeNs age) const {
   return density_[(outlook.gap_class * (kChances + 1) + outlook.chance) * kBins + bin_of(age)];
 }
 
 void Returns::draw_tables() {
-  visits_to_tables_ = std::clamp<std::uint64_t>(last_ / 16, 16, 4096);
+  visits_to_tables_ = std::clamp<std::uint64_t>(visits_ / 16, 16, 4096);
   std::array<std::uint64_t, kBins> base{};
   std::uint64_t all = kPriorReturns;
   for (auto& gaps : gaps_) {

@@ -8,7 +8,10 @@
 // Of both, density(): the Gittins index of holding the tail any longer, the most that may be had of it for the time it
 // will take (Aalto, Ayesta, Righter 2009), which unlike the bare hazard lets a pause end that is as long as usual.
 //
-// Memory: about 80 bytes for each of kRecords visits. A visit costs some work for each page it has, at most kWork
+// What others say of a conversation (hints) is one more thing that is known of it: how far it is to be believed is
+// learnt like the rest.
+//
+// Memory: about 90 bytes for each of kRecords visits. A visit costs some work for each page it has, at most kWork
 // records' worth; tables are drawn up anew when a sixteenth more is known, or every 1,024 visits.
 #pragma once
 
@@ -28,6 +31,8 @@ struct Outlook {
   std::uint8_t gap_class = 0;  // whose gaps are like its
 };
 
+enum class Said : std::uint8_t { nothing, ends, awaits_tool };
+
 class Returns {
  public:
   static constexpr std::uint32_t kChances = 50;
@@ -44,17 +49,22 @@ class Returns {
   Returns();
   // A request's first visit; the return of its predecessor.
   RecordId begin(const Facts& facts);
-  // It has got further: time and lengths as they are now.
-  void extend(RecordId id, const Facts& facts);
+  // The same request, further on: time and lengths as they are now. What is learnt is learnt for the new record; the
+  // old one leads to it. A forgotten one begins anew.
+  RecordId again(RecordId id, const Facts& facts);
+  RecordId latest(RecordId id) const;  // of the same request
+  void say(RecordId id, Said said);
   Outlook outlook(RecordId id) const;
   // In 1/2^54 a millisecond, about: comparable among all.
   std::uint64_t density(Outlook outlook, TimeNs age) const;
   // Pages of the record's path; 0 if it is forgotten.
   Pages pages_of(RecordId id) const { return known(id) ? at(id).pages : 0; }
+  bool knows(RecordId id) const { return known(id); }
+  TimeNs time_of(RecordId id) const { return at(id).time; }  // of a known one
   RecordId last() const { return last_; }
 
  private:
-  static constexpr std::size_t kRecords = 16384, kFeatures = 192, kMostFeatures = 8, kGapClasses = 9, kBins = 72;
+  static constexpr std::size_t kRecords = 32768, kFeatures = 192, kMostFeatures = 8, kGapClasses = 9, kBins = 72;
   static constexpr std::uint32_t kWork = 32;
 
   struct Record {
@@ -69,7 +79,9 @@ class Returns {
     bool returned = false;
     std::uint16_t share = 0;  // of the path that its return took up, in 1/256
     std::uint8_t gap_class = 0, features = 0;
+    Said said = Said::nothing;
     std::array<std::uint8_t, kMostFeatures> feature{};
+    RecordId successor = kNoRecord;
   };
 
   enum class Tables : std::uint8_t { drawn };
@@ -78,6 +90,8 @@ class Returns {
   bool known(RecordId id) const { return id != kNoRecord && id <= last_ && last_ - id < kRecords; }
   Record& at(RecordId id) { return records_[id % kRecords]; }
   const Record& at(RecordId id) const { return records_[id % kRecords]; }
+  RecordId append(const Record& record);
+  void extend(Record& record, const Facts& facts);
   void describe(Record& record) const;
   void note_return(Record& record, TimeNs gap, std::uint32_t share);
   std::uint32_t chance(const Record& record) const;  // in 1/2^16
@@ -90,7 +104,8 @@ class Returns {
   std::vector<Record> records_{1};  // by id, modulo kRecords once there are as many
   RecordId last_ = 0, cursor_ = 1;
   TimeNs now_ = 0;
-  std::uint64_t visits_to_tables_ = 16;
+  std::uint64_t visits_ = 0, visits_to_tables_ = 16;
+  bool hinted_ = false;  // who is said nothing of may have been passed over
   // The regression: weights in 1/2^16; sums over one round of the records, in 1/2^16.
   std::int64_t bias_ = -0xB333, bias_slope_ = 0, bias_weight_ = 0;
   std::array<std::int64_t, kFeatures> weights_{}, slope_{}, weight_{};

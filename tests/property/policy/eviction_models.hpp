@@ -673,7 +673,7 @@ class TideModel final : public PageModel {
     const RecordId before = there ? pages_[page].record : gone_.take(page);
     own_ = there;
     known_ = there || (full && remembered);
-    lru_hit_ = (there || remembered) && std::ranges::find(lru_, page) != lru_.end();
+    lru_hit_ = (there || (full && remembered)) && std::ranges::find(lru_, page) != lru_.end();
     counted_ = false;
     const RecordId record = returns_.begin(
         {static_cast<TimeNs>(request_.time), request_.prompt_tokens, request_.output_tokens, static_cast<Pages>(full),
@@ -707,9 +707,9 @@ class TideModel final : public PageModel {
       const Wide won = (own_ - lru_hit_) * saves;
       won_ += won - won_ / kMemory;
       squares_ += won * won - squares_ / kMemory;
-      const bool loses = won_ < 0 && won_ * won_ > 4 * squares_ && judged_ >= 256;
+      const bool loses = won_ < 0 && won_ * won_ > squares_ * 9 / 4 && judged_ >= 256;
       if (!loses && !little) return;
-      patience_ = loses ? std::min<std::int64_t>(2 * patience_, 1 << 20) : 256;
+      patience_ = loses ? std::min<std::int64_t>(8 * patience_, 1 << 20) : 256;
       as_lru_ = true;
     }
     judged_ = 0;

@@ -7,6 +7,8 @@
 
 #include "policy/eviction/tide/lru_shadow.hpp"
 #include "policy/eviction/tide/returns.hpp"
+#include "policy/radix_tree.hpp"
+#include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin {
@@ -90,9 +92,9 @@ TEST(Returns, OfForgottenRecordsAreNone) {
   Returns returns;
   const RecordId first = returns.begin(visit_at(0, 2'000));
   EXPECT_EQ(returns.pages_of(first), 3U);
-  for (int i = 0; i < 20'000; ++i) returns.begin(visit_at(i, 600));
+  for (int i = 0; i < 40'000; ++i) returns.begin(visit_at(i, 600));
   EXPECT_EQ(returns.pages_of(first), 0U);
-  Returns::Facts facts = visit_at(20'000, 4'000);
+  Returns::Facts facts = visit_at(40'000, 4'000);
   facts.previous = first;
   EXPECT_EQ(returns.pages_of(returns.begin(facts)), 7U);  // as a first turn
 }
@@ -111,6 +113,54 @@ TEST(Returns, BearTimesAndLengthsOfAnySize) {
   }
 }
 
+// A request that is seen three times is one: what was seen first leads to what was seen last, and that is what returns.
+TEST(Returns, OfARequestThatGoesOnAreOne) {
+  Returns returns;
+  RecordId first = kNoRecord, last = kNoRecord;
+  for (int i = 0; i < 3'000; ++i) {
+    const TimeNs time = i * 10 * kNsPerSecond;
+    Returns::Facts facts = visit_at(time, 3'000);
+    if (i % 2 == 1) {  // every other one goes on from the one before
+      facts.previous = returns.latest(first);
+      EXPECT_EQ(facts.previous, last);
+      facts.known = returns.pages_of(last);
+      facts.known_tokens = 512 * facts.known;
+    }
+    first = last = returns.begin(facts);
+    for (int chunk = 1; chunk <= 2; ++chunk) last = returns.again(last, visit_at(time + chunk, 3'000));
+  }
+  EXPECT_EQ(returns.latest(first), last);
+  EXPECT_EQ(returns.latest(last), last);
+  // A first turn returns, a second one doesn't: so it is believed only if the first two parts don't count as lost.
+  const RecordId fresh =
+      returns.again(returns.begin(visit_at(30'001 * kNsPerSecond, 3'000)), visit_at(30'001 * kNsPerSecond + 1, 3'000));
+  EXPECT_GT(returns.outlook(fresh).chance, 45U);
+}
+
+TEST(Returns, BelieveHintsAsFarAsTheyProveRight) {
+  for (const bool right : {true, false}) {
+    Returns returns;
+    RecordId before = kNoRecord;
+    for (int i = 0; i < 4'000; ++i) {  // by turns one that ends, one that returns once
+      Returns::Facts facts = visit_at(i * 10 * kNsPerSecond, 3'000);
+      if (i % 4 == 3) {
+        facts.previous = before;
+        facts.known = 5;
+        facts.known_tokens = 5 * 512;
+      }
+      const RecordId record = returns.begin(facts);
+      if ((i % 4 == 2) != right) returns.say(record, Said::ends);
+      if (i % 4 == 2) before = record;
+    }
+    const RecordId said = returns.begin(visit_at(40'000 * kNsPerSecond, 3'000));
+    const RecordId unsaid = returns.begin(visit_at(40'001 * kNsPerSecond, 3'000));
+    returns.say(said, Said::ends);
+    const std::uint32_t ends = returns.outlook(said).chance, other = returns.outlook(unsaid).chance;
+    EXPECT_GT((right ? other : ends), 40U);
+    EXPECT_LT((right ? ends : other), 15U);
+  }
+}
+
 // ---- LruShadow ----------------------------------------------------------------------------------------------------
 
 // A visit uses one page: then the shadow is LRU, exactly.
@@ -126,13 +176,96 @@ TEST(LruShadow, HoldsWhatLruHolds) {
       const bool held = std::find(lru.begin(), lru.end(), page) != lru.end();
       ASSERT_EQ(last.contains(page) && shadow.holds(last[page]), held) << "seed " << seed << ", visit " << visit;
       shadow.begin_visit();
-      shadow.move(1, last.contains(page) ? last[page] : 0);
+      shadow.move(1, last.contains(page) ? last[page] : 0, visit);
       last[page] = visit;
       lru.remove(page);
       lru.push_front(page);
       if (lru.size() > capacity) lru.pop_back();
     }
   }
+}
+
+// ---- the whole of it -----------------------------------------------------------------------------------------------
+
+// A tier as an engine uses it: a request is seen at its admission, and again when it has added its pages; in between
+// others are.
+class Engine {
+ public:
+  Engine(std::string_view eviction, Pages capacity)
+      : capacity_(capacity), tree_(make_eviction(eviction, {capacity, 512, 53'000}), nullptr) {}
+
+  Pages admit(RequestId request, TimeNs time, std::span<const PageKey> keys) {
+    const PrefixMatch match = tree_.match(keys);
+    tree_.visit({request, time, 0, keys.size() * 512, 0, keys, false});
+    tree_.touch(match.end, tree_.next_stamp());
+    return match.device_pages;
+  }
+  void publish(RequestId request, TimeNs time, std::span<const PageKey> keys) {
+    const PrefixMatch match = tree_.match(keys);
+    tree_.visit({request, time, 0, keys.size() * 512, 100, keys, true});
+    tree_.lease_device(match.end);
+    std::vector<SlotId> released;
+    while (capacity_ - tree_.device_pages() < keys.size() - match.device_pages) {
+      const NodeId victim = tree_.device_victim();
+      tree_.tell_evicted(PolicyRole::device, victim, 1);
+      tree_.remove_tail(victim, 1, released, released);
+    }
+    tree_.release_device(match.end);
+    const std::uint64_t stamp = tree_.next_stamp();
+    NodeId end = match.end;
+    for (Pages at = match.device_pages; at < keys.size();) {
+      const Pages pages = tree_.alike(keys.subspan(at));
+      end = tree_.insert(end, keys.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
+      at += pages;
+    }
+    tree_.touch(end, stamp, RadixTree::Touch::recency_only);
+  }
+
+ private:
+  Pages capacity_;
+  RadixTree tree_;
+};
+
+struct Turn {
+  TimeNs time = 0;
+  std::vector<PageKey> keys;
+};
+
+// Every third conversation goes on for four turns, a minute or two apart; the others, which are longer, end at once.
+std::vector<Turn> turns(std::uint64_t conversations) {
+  test::Splitmix random(5);
+  std::multimap<TimeNs, std::vector<std::uint64_t>> all;
+  for (std::uint64_t c = 0; c < conversations; ++c) {
+    std::vector<std::uint64_t> tokens;
+    TimeNs time = static_cast<TimeNs>(c) * kNsPerSecond;
+    for (int turn = 0; turn < (c % 3 == 0 ? 4 : 1); ++turn) {
+      const std::size_t more = c % 3 == 0 ? 3 : 12;
+      for (std::size_t i = 0; i < more; ++i) tokens.push_back(1'000 + c * 100 + tokens.size());
+      all.emplace(time, tokens);
+      time += static_cast<TimeNs>(random.between(60, 120)) * kNsPerSecond;
+    }
+  }
+  std::vector<Turn> trace;
+  for (const auto& [time, tokens] : all) trace.push_back({time, test::chain(tokens)});
+  return trace;
+}
+
+std::uint64_t hits(std::string_view eviction, std::size_t under_way) {
+  const std::vector<Turn> trace = turns(2'000);
+  Engine engine(eviction, 400);
+  std::uint64_t hits = 0;
+  for (std::size_t i = 0; i < trace.size() + under_way; ++i) {
+    if (i < trace.size()) hits += engine.admit(i, trace[i].time, trace[i].keys);
+    const TimeNs now = trace[std::min(i, trace.size() - 1)].time;
+    if (i >= under_way) engine.publish(i - under_way, now, trace[i - under_way].keys);
+  }
+  return hits;
+}
+
+TEST(Tide, LearnsAsWellFromRequestsThatAreAtWorkAtOnce) {
+  const std::uint64_t alone = hits("tide", 0), many = hits("tide", 8), lru = hits("lru", 8);
+  EXPECT_GT(many, 2 * lru);
+  EXPECT_GT(many, alone * 9 / 10);
 }
 
 }  // namespace

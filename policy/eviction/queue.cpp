@@ -1,0 +1,33 @@
+// Look-ahead LRU (CachedAttention, 2024; PCR, 2026): what no waiting request wants goes first, least recently used
+// first; then what is wanted, farthest back in the queue first. On the tree: whoever wants a page wants all before it,
+// so a parent is wanted no later than its child.
+#include "policy/eviction/ranked_leaves.hpp"
+#include "policy/eviction/wanted.hpp"
+
+namespace kvtwin {
+namespace {
+
+class Queue final : public LeafOrder {
+ public:
+  explicit Queue(const EvictionSetup& setup) : wanted_(setup.capacity) {}
+
+  bool looks_ahead() const override { return true; }
+  void queued(RequestId request, std::span<const PageKey> keys) override { wanted_.queued(request, keys); }
+  void unqueued(RequestId request) override { wanted_.unqueued(request); }
+  Pages alike(std::span<const PageKey> keys) const override { return wanted_.alike(keys); }
+
+ private:
+  LeafRank rank(const PolicyNode& node) const override {
+    const RequestId by = wanted_.first(node.keys.back());
+    if (by == kNoRequest) return {0, node.facts.last_access, node.facts.inserted};
+    return {1, ~by, node.facts.inserted};
+  }
+
+  Wanted wanted_;
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> make_queue(const EvictionSetup& setup) { return std::make_unique<Queue>(setup); }
+
+}  // namespace kvtwin

@@ -1,0 +1,87 @@
+// Which pages the waiting requests want, and who of them first. For policies that look ahead.
+//
+// Of some times the pages that the tier holds: what a queue wants beyond that is too far away to matter, and requests
+// that begin to wait behind that are passed over. About 100 bytes a page.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+class Wanted {
+ public:
+  explicit Wanted(Pages capacity) : most_(std::max<Pages>(65'536, 4 * capacity)) {}
+
+  void queued(RequestId request, std::span<const PageKey> keys) {
+    if (pages_ + keys.size() > most_) return;
+    const auto [entry, fresh] = waiting_.try_emplace(request);
+    if (!fresh) return;
+    pages_ += keys.size();
+    for (const PageKey& key : keys) {
+      entry->second.push_back(key.words[0]);
+      wanted_[key.words[0]].add(request);
+    }
+  }
+
+  void unqueued(RequestId request) {
+    const auto entry = waiting_.find(request);
+    if (entry == waiting_.end()) return;
+    for (const std::uint64_t page : entry->second) {
+      const auto by = wanted_.find(page);
+      if (by->second.is_last(request)) {
+        wanted_.erase(by);
+      } else {
+        by->second.remove(request);
+      }
+    }
+    pages_ -= entry->second.size();
+    waiting_.erase(entry);
+  }
+
+  // Who is served first of those that want the page; kNoRequest: nobody does.
+  RequestId first(const PageKey& key) const {
+    if (wanted_.empty()) return kNoRequest;
+    const auto by = wanted_.find(key.words[0]);
+    return by == wanted_.end() ? kNoRequest : by->second.first;
+  }
+  // Of all that wait; kNoRequest: nobody does.
+  RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.begin()->first; }
+
+  // How many of the first ones are wanted, or aren't if the first one isn't.
+  Pages alike(std::span<const PageKey> keys) const {
+    const bool is = first(keys.front()) != kNoRequest;
+    const auto other = std::ranges::find_if(keys, [&](const PageKey& key) { return (first(key) != kNoRequest) != is; });
+    return static_cast<Pages>(other - keys.begin());
+  }
+
+ private:
+  // In order. Mostly it is one.
+  struct Requests {
+    RequestId first = kNoRequest;
+    std::vector<RequestId> later;
+
+    void add(RequestId request) {
+      if (request < first) std::swap(request, first);
+      if (request != kNoRequest) later.insert(std::ranges::lower_bound(later, request), request);
+    }
+    bool is_last(RequestId request) const { return first == request && later.empty(); }
+    void remove(RequestId request) {
+      if (request == first) request = first = later.front();
+      later.erase(std::ranges::lower_bound(later, request));
+    }
+  };
+
+  const Pages most_;
+  Pages pages_ = 0;
+  std::map<RequestId, std::vector<std::uint64_t>> waiting_;
+  std::unordered_map<std::uint64_t, Requests> wanted_;  // by the key's first word
+};
+
+}  // namespace kvtwin
