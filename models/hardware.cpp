@@ -155,8 +155,19 @@ HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohman
     number.fail("value", "at most " + std::string(field.most_text) + ", which no machine of today exceeds");
   }
   spec.*field.member = si;
-  return {std::string(field.key), value->dump(), number.text("unit", ""), number.text("source", file),
-          number.text("date", "")};
+  HardwareNumber read{std::string(field.key),      value->dump(),          number.text("unit", ""), 0, 0,
+                      number.text("source", file), number.text("date", "")};
+  const nlohmann::json *const low = number.find("low"), *const high = number.find("high");
+  if (low == nullptr && high == nullptr) return read;
+  if (low == nullptr || !low->is_number() || !(low->get<double>() > 0 && low->get<double>() <= value->get<double>())) {
+    number.fail("low", "a number above 0 and at most the value, as there is a high");
+  }
+  if (high == nullptr || !high->is_number() || !(high->get<double>() >= value->get<double>())) {
+    number.fail("high", "a number of at least the value, as there is a low");
+  }
+  read.low = low->get<double>();
+  read.high = high->get<double>();
+  return read;
 }
 
 const Field& find_field(std::span<const Field> known, const std::string& key, const std::string& file) {

@@ -4,6 +4,10 @@
 //   {"description": "...", "numbers": {"memory_bandwidth": {"value": 4.8, "unit": "TB/s", "source": "...", "date":
 //   "..."}, ...}}
 //
+// A number that was fitted to measurements also has "low" and "high", in its unit: between them it lies with 95 %
+// confidence, were the residuals chance. "calibration" beside "numbers" may hold anything; kvtwin calibrate says there
+// what was measured, when, on what and by which command.
+//
 // Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
 // are measurements: models/roofline rounds them once into integers and no double goes further.
 // All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit, inline_rate, box_row, those from bulk_copies
@@ -32,8 +36,9 @@ struct HardwareNumber {
   std::string key;
   std::string value;  // as written
   std::string unit;
-  std::string source;  // begins with "assumed" where nothing was measured or specified
-  std::string date;    // when the source was published, or read where it bears no date
+  double low = 0, high = 0;  // 95 % interval of `value`, in `unit`; 0 = none is known
+  std::string source;        // begins with "assumed" where nothing was measured or specified
+  std::string date;          // when the source was published, or read where it bears no date
 };
 
 struct HardwareSpec {

@@ -72,6 +72,25 @@ TEST(Hardware, LintRefusesWhatNoMachineReaches) {
   EXPECT_EQ(error_with("host_to_device", 1000, "GB/s"), "no error");
 }
 
+TEST(Hardware, IntervalsHoldTheirValue) {
+  json object = h200();
+  json& number = object["numbers"]["host_to_device"];
+  const double value = number["value"];
+  number["low"] = value * 0.9;
+  EXPECT_NE(error_of(object).find("\"high\""), std::string::npos);
+  number["high"] = value * 1.2;
+  EXPECT_EQ(error_of(object), "no error");
+  const HardwareSpec spec = parse_hardware(object.dump(), "machine.json");
+  const auto fitted = std::ranges::find(spec.numbers, "host_to_device", &HardwareNumber::key);
+  EXPECT_DOUBLE_EQ(fitted->low, value * 0.9);
+  EXPECT_DOUBLE_EQ(fitted->high, value * 1.2);
+  number["low"] = value * 1.1;
+  EXPECT_NE(error_of(object).find("\"low\""), std::string::npos);
+  number["low"] = value * 0.9;
+  number["high"] = value * 0.95;
+  EXPECT_NE(error_of(object).find("\"high\""), std::string::npos);
+}
+
 TEST(Hardware, StorageIsThereOrNot) {
   for (const std::string& name : hardware_preset_names()) {
     const HardwareSpec spec = hardware_preset(name);
