@@ -42,8 +42,9 @@ std::vector<TierWorth> tier_worths(const Setup& setup);
 
 class HitBounds final : public InputHandler, public DecisionSink, public Observer {
  public:
-  // Above so many admissions no bound of what is saved is reckoned: it would take minutes and gigabytes.
-  static constexpr std::size_t kSavedMost = 100'000;
+  // Above so many admissions no bound of what is saved is reckoned. So many take about 10 s a tier, twice as many four
+  // times as long.
+  static constexpr std::size_t kSavedMost = 50'000;
 
   // To be told every engine's inputs, decisions and events, or those of one rank of ranks that decide alike. `cost`
   // outlives it; events go on to `next`, which may be null.
