@@ -21,10 +21,13 @@
 namespace kvtwin {
 namespace {
 
+constexpr double kHostLoad = 0.1;  // first tokens; llama-3.1-8b's on an H100 take 0.07
+
 struct Arguments {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
   unsigned end_hints = 0;
+  double host_load = kHostLoad;
   TraceArguments how;
   bool exclusive = false, json = false;
 };
@@ -73,6 +76,12 @@ HitRateConfig make_config(const Arguments& arguments, Tokens block_tokens) {
   return config;
 }
 
+// A token's KV over the link at its full rate.
+std::uint64_t host_load_ps(const ModelGeometry& model, const RooflineCost& cost) {
+  const std::uint64_t rate = cost.coefficients().host_to_device.link_rate;
+  return rate == 0 ? 0 : static_cast<std::uint64_t>(Wide128{model.kv_bytes_per_token} * 1'000'000'000'000 / rate);
+}
+
 void print_json(const HitRate& r) {
   nlohmann::ordered_json line = {{"eviction", r.eviction},
                                  {"capacity_blocks", r.capacity_blocks},
@@ -87,19 +96,21 @@ void print_json(const HitRate& r) {
                                  {"hit_tokens", r.hit_tokens},
                                  {"token_hit_ratio", r.token_hit_ratio},
                                  {"saved_cost", r.saved_cost},
-                                 {"total_cost", r.total_cost}};
+                                 {"total_cost", r.total_cost},
+                                 {"net_saved_cost", r.net_saved_cost}};
   std::printf("%s\n", line.dump().c_str());
 }
 
 void print_table(const std::vector<HitRate>& results) {
-  std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits", "blocks",
-              "tokens", "cost");
+  std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits",
+              "blocks", "tokens", "cost", "net");
   for (const HitRate& r : results) {
-    std::printf("%-13s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
+    const double total = r.total_cost > 0 ? r.total_cost : 1;
+    std::printf("%-13s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
                 static_cast<unsigned long long>(r.capacity_blocks),
                 static_cast<unsigned long long>(r.host_capacity_blocks),
                 static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),
-                r.block_hit_ratio, r.token_hit_ratio, r.total_cost > 0 ? r.saved_cost / r.total_cost : 0.0);
+                r.block_hit_ratio, r.token_hit_ratio, r.saved_cost / total, r.net_saved_cost / total);
   }
 }
 
@@ -108,9 +119,12 @@ void hit_rates(const Arguments& arguments) {
   const Tokens block_tokens = arguments.block_tokens == 0 ? reader.block_tokens() : arguments.block_tokens;
   HitRateConfig config = make_config(arguments, block_tokens);
   std::unique_ptr<RooflineCost> cost;
+  config.host_load_milli = static_cast<std::uint64_t>(arguments.host_load * 53'000'000 + 0.5);
   if (!arguments.model.empty()) {
-    cost = std::make_unique<RooflineCost>(model_preset(arguments.model), hardware_preset(arguments.hardware), 1);
+    const ModelGeometry model = model_preset(arguments.model);
+    cost = std::make_unique<RooflineCost>(model, hardware_preset(arguments.hardware), 1);
     config.cost = cost.get();
+    config.host_load_milli = host_load_ps(model, *cost);
   }
   TraceInputOptions input;
   input.page_tokens = block_tokens;
@@ -151,9 +165,16 @@ void add_hitrate(CLI::App& program) {
   command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none");
   command->add_flag("--exclusive", arguments.exclusive, "The host holds only what the device evicted");
   command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all");
-  command->add_option("--model", arguments.model,
-                      "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
+  CLI::Option* model = command->add_option("--model", arguments.model,
+                                           "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
   command->add_option("--hardware", arguments.hardware, "... on this machine")->capture_default_str();
+  command
+      ->add_option("--host-load", arguments.host_load,
+                   "What it costs to load a token from the host, in first tokens computed; with --model its KV's bytes "
+                   "over the machine's link")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str()
+      ->excludes(model);
   command->add_flag("--json", arguments.json, "One JSON object a line");
   command->callback([] { hit_rates(arguments); });
 }

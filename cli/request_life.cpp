@@ -104,7 +104,8 @@ void RequestLife::follow_prefetch(const Event& event) {
   Prefetch& last = prefetches.back();
   if (event.kind == EventKind::prefetch_started) {
     last.begin = event.time;
-    last.found.emplace_back(event.tier, event.pages);
+    if (last.found.empty() || last.found.back().first != event.tier) last.found.emplace_back(event.tier, 0);
+    last.found.back().second += event.pages;
   } else if (event.kind == EventKind::prefetch_shortened) {
     if (event.reason == Reason::capacity) last.no_room = event.pages;
   } else if (event.kind == EventKind::prefetch_done) {

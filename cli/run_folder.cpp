@@ -42,7 +42,7 @@ double busy_p99(const LaneUse& lane) {
 }
 
 // Of what LRU leaves to be had, how much the run did; null where it leaves nothing.
-Json gap_closed(const RunFacts::BoundFacts& bounds, const Metrics& m) {
+Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
   if (bounds.opt == bounds.lru) return nullptr;
   const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
   const auto beyond_lru = [&](Tokens tokens) {
@@ -51,9 +51,28 @@ Json gap_closed(const RunFacts::BoundFacts& bounds, const Metrics& m) {
   return beyond_lru(hits) / beyond_lru(bounds.opt);
 }
 
-Json bounds_json(const RunFacts::BoundFacts& bounds, const Metrics& m) {
-  return {
-      {"eviction_opt_hit_tokens", bounds.opt}, {"lru_hit_tokens", bounds.lru}, {"gap_closed", gap_closed(bounds, m)}};
+// Means over the requests that waited, or could have; null where none could.
+Json stops_json(const PrefetchBounds::Found& stops) {
+  const auto mean = [&](TimeNs sum) -> Json {
+    if (stops.requests == 0) return nullptr;
+    return seconds(sum) / static_cast<double>(stops.requests);
+  };
+  return {{"requests", stops.requests},
+          {"wait_seconds", mean(stops.wait)},
+          {"wait_seconds_best_stop", mean(stops.wait_best)},
+          {"ttft_seconds", mean(stops.ttft)},
+          {"ttft_seconds_best_stop", mean(stops.ttft_best)}};
+}
+
+Json bounds_json(const RunFacts& facts, const Metrics& m) {
+  const HitBounds::Found& hits = facts.bounds->hits;
+  Json json = {{"eviction_opt_hit_tokens", hits.opt},
+               {"lru_hit_tokens", hits.lru},
+               {"gap_closed", gap_closed(hits, m)},
+               {"saved_seconds", seconds(hits.saved)},
+               {"saved_seconds_max", hits.saved_most ? Json(seconds(*hits.saved_most)) : Json()}};
+  if (facts.stores()) json["prefetch"] = stops_json(facts.bounds->stops);
+  return json;
 }
 
 Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
@@ -239,7 +258,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
-  if (facts.bounds) report["bounds"] = bounds_json(*facts.bounds, m);
+  if (facts.bounds) report["bounds"] = bounds_json(facts, m);
   if (facts.real) report["real"] = real_json(*facts.real);
   report["decisions"] = mark_json(decisions);
   for (const RunFacts::RankFacts& rank : facts.ranks) {

@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/hit_bounds.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
+#include "cli/prefetch_bounds.hpp"
 #include "impl/world.hpp"
 #include "policy/journal.hpp"
 
@@ -54,7 +56,8 @@ struct RunFacts {
     std::uint64_t digest = 0, reductions = 0;
   };
   struct BoundFacts {
-    Tokens opt = 0, lru = 0;  // that could have been hit (cli/hit_bounds.hpp)
+    HitBounds::Found hits;
+    PrefetchBounds::Found stops;
   };
   std::optional<BoundFacts> bounds;
   std::vector<RankFacts> ranks;       // that are policies of their own

@@ -16,6 +16,7 @@
 #include "cli/journal_file.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
+#include "cli/prefetch_bounds.hpp"
 #include "cli/rank_report.hpp"
 #include "cli/sglang_flags.hpp"
 #include "cli/timeline.hpp"
@@ -118,12 +119,23 @@ std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setu
   return uses;
 }
 
-void add_bounds(HitBounds& bounds, RunFacts& facts) {
-  Pages capacity = 0;
-  for (const RunFacts::TierFacts& tier : facts.tiers) capacity += tier.capacity;
-  const auto [opt, lru] = bounds.hit_tokens(capacity);
-  facts.bounds = RunFacts::BoundFacts{opt, lru};
-}
+// Those that report.bounds asks for: each looks on, and hands on.
+struct Bounds {
+  Bounds(const Setup& setup, Observer* next)
+      : hits(setup.engine.shape.page_tokens, tier_worths(setup), *setup.cost, next),
+        stops(setup.engine.shape.page_tokens, *setup.cost, &hits) {}
+
+  void add_to(RunFacts& facts) const {
+    facts.bounds = RunFacts::BoundFacts{hits.reckon(), stops.found()};
+    if (!facts.bounds->hits.saved_most) {
+      facts.notes.push_back("bounds.saved_seconds_max: is reckoned for up to " + std::to_string(HitBounds::kSavedMost) +
+                            " admissions; lower workload.limit");
+    }
+  }
+
+  HitBounds hits;
+  PrefetchBounds stops;
+};
 
 // Each rank's digest and its GPU's lanes, on rank 0. WorkError there when they decided differently.
 void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::vector<LaneUse>& lanes) {
@@ -252,15 +264,16 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::optional<Timeline> timeline;
   if (arguments.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
-  Metrics metrics(rows);
-  std::optional<HitBounds> bounds;
-  if (experiment.flag("report.bounds") && leads) bounds.emplace(setup.engine.shape.page_tokens);
+  std::optional<Bounds> bounds;
+  if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
+  Metrics metrics(bounds ? &bounds->stops : rows);
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.
     if ((seat == 0 && leads) || !setup.world.instances) {
-      HitBounds* const looks_on = bounds ? &*bounds : nullptr;
-      watches[seat] = {inputs.observer(&metrics), looks_on, looks_on};
+      watches[seat].observer = inputs.observer(&metrics);
+      if (bounds) watches[seat].decisions = &bounds->hits;
+      if (bounds) watches[seat].inputs = bounds->stops.inputs_of(seat, &bounds->hits);
     }
     if (arguments.journal) watches[seat].journal = &journals[seat];
     world.watch_lanes_of(seat, &meters[seat]);
@@ -287,7 +300,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return;
-  if (bounds) add_bounds(*bounds, facts);
+  if (bounds) bounds->add_to(facts);
   if (timeline) timeline->finish();
   const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
   if (folder) fill(*folder, facts, metrics, lanes, report);

@@ -33,6 +33,20 @@ std::uint64_t RequestLog::add(std::span<const PageKey> keys) {
   return known;
 }
 
+// Parents have lower numbers than their children.
+std::uint32_t RequestLog::shared(std::uint32_t request, std::uint32_t other) const {
+  std::uint32_t blocks = blocks_[request], node = last_node_[request], second = last_node_[other];
+  while (node != second) {
+    if (node > second) {
+      node = parent_[node];
+      --blocks;
+    } else {
+      second = parent_[second];
+    }
+  }
+  return blocks;
+}
+
 namespace {
 
 constexpr std::uint32_t kNever = ~std::uint32_t{0};
@@ -83,13 +97,15 @@ std::uint32_t above(std::uint32_t depth, const Reuse& run) {
 
 Future::Future(RequestLog&& log) : Future(std::move(log), in_turn(log.blocks_)) {}
 
-Future::Future(RequestLog&& log, std::span<const Turn> turns) : turns_(turns.size()) {
+Future::Future(RequestLog&& log, std::span<const Turn> turns) : Future((log.nodes_ = {}, std::as_const(log)), turns) {}
+
+Future::Future(const RequestLog& log, std::span<const Turn> turns) : turns_(turns.size()) {
   KV_CHECK(turns.size() < kNever, "turns have 32-bit numbers");
-  log.nodes_ = {};
   std::vector<std::uint32_t> next(log.parent_.size(), kNever);
   for (std::size_t i = turns.size(); i-- > 0;) {  // from the last one on, and each from its deepest block on
     const auto turn = static_cast<std::uint32_t>(i);
     std::uint32_t depth = turns_[i].blocks = log.blocks_[turns[i].request];
+    turns_[i].request = turns[i].request;
     turns_[i].counted = turns[i].counted;
     for (std::uint32_t node = log.last_node_[turns[i].request]; node != RequestLog::kRoot; node = log.parent_[node]) {
       --depth;

@@ -4,7 +4,7 @@
 // next use come and go together, deepest last to come and first to go. A trace is thus few runs of blocks, and a cache
 // no tree but a number of blocks per request: those that it is the next (or was the last) to use.
 //
-// Memory: a request 24 bytes, a distinct block about 76 until the future is known, a run 16; while a capacity is
+// Memory: a request 32 bytes, a distinct block about 76 until the future is known, a run 16; while a capacity is
 // reckoned up to 40 a request and 16 a run.
 #pragma once
 
@@ -25,6 +25,8 @@ class RequestLog {
   std::uint64_t add(std::span<const PageKey> keys);
 
   std::size_t requests() const { return last_node_.size(); }
+  // How many leading blocks two requests share. O(blocks).
+  std::uint32_t shared(std::uint32_t request, std::uint32_t other) const;
 
  private:
   friend class Future;
@@ -52,8 +54,11 @@ class Future {
   // Each request in its turn, all blocks counted; all requests are in the log, which is taken over.
   explicit Future(RequestLog&& log);
   Future(RequestLog&& log, std::span<const Turn> turns);
+  // The same, for who asks for other turns of the log's requests too.
+  Future(const RequestLog& log, std::span<const Turn> turns);
 
   std::size_t turns() const { return turns_.size(); }
+  std::uint32_t request(std::size_t turn) const { return turns_[turn].request; }
   std::uint32_t blocks(std::size_t turn) const { return turns_[turn].blocks; }
   std::uint32_t counted(std::size_t turn) const { return turns_[turn].counted; }
   // By `from`, then by depth: `to` rises with it, and a path's blocks that are never used again are in none.
@@ -62,7 +67,7 @@ class Future {
 
  private:
   struct Use {
-    std::uint32_t blocks = 0, counted = 0;
+    std::uint32_t request = 0, blocks = 0, counted = 0;
     std::size_t reuses_end = 0;
   };
   std::vector<Use> turns_;

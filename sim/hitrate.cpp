@@ -16,13 +16,15 @@
 #include "policy/radix_tree.hpp"
 #include "sim/bound_cost.hpp"
 #include "sim/bound_opt.hpp"
+#include "sim/bound_tiers.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr std::uint64_t kCostDepth = 53'000;  // tokens of depth that double a token's cost
 
-constexpr std::string_view kBounds[] = {"opt", "opt-no-bypass", "opt-bit", "opt-cost", "opt-cost-plan", "infinite"};
+constexpr std::string_view kBounds[] = {"opt",           "opt-no-bypass", "opt-bit", "opt-cost",
+                                        "opt-cost-plan", "opt-tiers",     "infinite"};
 
 struct BlockHits {
   Pages device = 0, host = 0;
@@ -220,10 +222,13 @@ class Tally {
     sum_.hit_tokens += hit_tokens;
     saved_ += cost(hit_tokens);
     total_ += cost(tokens);
+    load_milli_ +=
+        Wide{hit_tokens - std::min(hit_tokens, hits.device * config_.block_tokens)} * config_.host_load_milli;
   }
 
   // A bound that knows more of what is saved than the hits tell.
   void replace_saved(std::uint64_t saved) { saved_ = saved; }
+  void set_net_saved(std::uint64_t saved) { net_saved_ = saved; }
 
   HitRate result() {
     sum_.hit_blocks = sum_.device_hit_blocks + sum_.host_hit_blocks;
@@ -232,6 +237,9 @@ class Tally {
     const double unit = config_.cost == nullptr ? static_cast<double>(kCostDepth) : static_cast<double>(kNsPerSecond);
     sum_.saved_cost = static_cast<double>(saved_) / unit;
     sum_.total_cost = static_cast<double>(total_) / unit;
+    const auto saved_milli = static_cast<__int128>(net_saved_ ? *net_saved_ : saved_) * 1000;
+    const auto net = net_saved_ ? saved_milli : saved_milli - static_cast<__int128>(load_milli_);
+    sum_.net_saved_cost = static_cast<double>(net) / (unit * 1000.0);
     return sum_;
   }
 
@@ -245,7 +253,8 @@ class Tally {
 
   const HitRateConfig& config_;
   HitRate sum_;
-  Wide saved_ = 0, total_ = 0;
+  Wide saved_ = 0, total_ = 0, load_milli_ = 0;
+  std::optional<Wide> net_saved_;  // of bounds that know it
 };
 
 // One line of the answer. Without a replay it is a bound.
@@ -267,6 +276,11 @@ void check(const HitRateConfig& config) {
       std::string names;
       for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
       throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");
+    }
+    if (eviction == "opt-tiers") {
+      if (config.host_capacity == 0)
+        throw HitRateError("eviction \"opt-tiers\" needs a host; ask for opt-cost instead.");
+      continue;
     }
     if (eviction.starts_with("opt") && config.exclusive) {
       throw HitRateError("eviction \"" + eviction +
@@ -305,6 +319,8 @@ class Bounds {
       const CostBound& cost = cost_bound(capacity);
       add(tally, bound == "opt-cost" ? cost.kept : cost.plan_hits, {});
       if (bound == "opt-cost") tally.replace_saved(cost.saved);
+    } else if (bound == "opt-tiers") {
+      fill_tiers(capacity, tally);
     } else if (bound == "infinite") {
       add(tally, history_.known, {});
     } else {
@@ -325,15 +341,30 @@ class Bounds {
     }
   }
 
+  Tokens tokens(std::size_t request, std::uint32_t blocks) const {
+    return std::min(history_.tokens[request], blocks * config_.block_tokens);
+  }
+
+  std::uint64_t cost(std::size_t request, std::uint32_t blocks) const {
+    return static_cast<std::uint64_t>(prefill_cost(config_, tokens(request, blocks)));
+  }
+
   const CostBound& cost_bound(Pages capacity) {
     const auto [at, fresh] = cost_bounds_.try_emplace(capacity);
     if (fresh) {
-      at->second = opt_cost(future_, capacity, [&](std::size_t r, std::uint32_t blocks) {
-        return static_cast<std::uint64_t>(
-            prefill_cost(config_, std::min(history_.tokens[r], blocks * config_.block_tokens)));
-      });
+      at->second = opt_cost(future_, capacity, [&](std::size_t r, std::uint32_t blocks) { return cost(r, blocks); });
     }
     return at->second;
+  }
+
+  void fill_tiers(Pages device, Tally& tally) const {
+    const TierLevel levels[] = {{&future_, device, 0},
+                                {&future_, device + config_.host_capacity, config_.host_load_milli}};
+    const TierBound bound = opt_tiers(
+        levels, [&](std::uint32_t r, std::uint32_t blocks) { return cost(r, blocks); },
+        [&](std::uint32_t r, std::uint32_t blocks) { return tokens(r, blocks); });
+    add(tally, opt_hits(future_, device), bound.kept);
+    tally.set_net_saved(bound.saved);
   }
 
   const HitRateConfig& config_;

@@ -44,6 +44,9 @@ struct HitRateConfig {
   // requests. Keeps the whole source in memory.
   unsigned end_hints = 0;
   const CostModel* cost = nullptr;  // null: a token costs 1 + depth / 53,000, depth = the tokens before it
+  // What it costs to load a token from the host, in 1/1000 ns with a cost model, else in 1/53,000,000 of computing a
+  // first token.
+  std::uint64_t host_load_milli = 0;
 };
 
 struct HitRate {
@@ -56,18 +59,21 @@ struct HitRate {
   double token_hit_ratio = 0.0;
   // The prefill cost of the hit tokens, and of all. With a cost model: seconds of one pass over just these tokens.
   double saved_cost = 0.0, total_cost = 0.0;
+  double net_saved_cost = 0.0;  // less what it costs to load what the host hits
 };
 
-// The policies' names, then what knows the future (sim/bound_opt.hpp, sim/bound_cost.hpp):
+// The policies' names, then what knows the future (sim/bound_opt.hpp, sim/bound_cost.hpp, sim/bound_tiers.hpp):
 //   opt            nothing hits more blocks, whether it inserts what it serves or not
 //   opt-no-bypass  nothing hits more blocks that inserts all it serves, as every replay here does
 //   opt-bit        LRU that knows which blocks are used again; no bound
 //   opt-cost       nothing has a higher saved_cost. Its hits are the blocks it counts for that, no prefixes
 //   opt-cost-plan  hits of a cache with bypass that is led by opt-cost: the best saved_cost lies between the two
+//   opt-tiers      nothing has a higher net_saved_cost, inclusive or exclusive; needs a host. Its device's hits are the
+//                  most that the device hits, the host's what it counts beyond, no prefixes
 //   infinite       nothing is ever evicted, whatever the capacities; all hits count as the device's
-// All but the last refuse exclusive tiers, for which the sum of the capacities says it all, and opt-cost and its plan
-// any host: an inclusive one's bound is that of the larger tier. The others' hits on the host are, of each request,
-// what the host alone would hit beyond the device alone.
+// All but the last two refuse exclusive tiers, for which the sum of the capacities says it all, and opt-cost and its
+// plan any host: an inclusive one's bound is that of the larger tier. The others' hits on the host are, of each
+// request, what the host alone would hit beyond the device alone.
 std::vector<std::string_view> hit_rate_evictions();
 // What of these knows the future.
 std::span<const std::string_view> hit_rate_bounds();

@@ -12,6 +12,19 @@ namespace {
 
 __extension__ using Wide = __int128;
 
+// Each part by itself: its operation's end tells when it came.
+void note_started(Observer* observer, TimeNs now, Tier tier, RequestId request, const StorageAnswer& get) {
+  if (observer == nullptr) return;
+  Event event;
+  event.kind = EventKind::prefetch_started;
+  event.time = now;
+  event.tier = tier;
+  event.pages = get.asked;
+  event.operation = get.id;
+  event.request = request;
+  observer->on_event(event);
+}
+
 }  // namespace
 
 Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
@@ -155,9 +168,6 @@ bool Prefetcher::fetch(Entry entry) {
   for (const FetchedRun& run : prefetch.found) {
     const Pages run_end = std::min(run.first + run.pages, fetch_end);
     Pages at = std::max(run.first, prefetch.fetch_first);
-    if (at < run_end) {
-      note(EventKind::prefetch_started, entry->first, run_end - at, Reason::none, storage_.tier(run.tier));
-    }
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
@@ -166,8 +176,9 @@ bool Prefetcher::fetch(Entry entry) {
         rate.asked = step_time_;
         rate.tokens = 0;
       }
-      prefetch.pieces.push_back(
-          {storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host), at, false});
+      const StorageAnswer get = storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host);
+      prefetch.pieces.push_back({get, at, false});
+      note_started(observer_, substrate_.now(), storage_.tier(run.tier), entry->first, get);
       at += pages;
     }
   }

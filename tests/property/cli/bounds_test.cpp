@@ -32,6 +32,10 @@ void expect_bounded(const Simulated& run, const std::string& what) {
     const double beyond = static_cast<double>(hits_of(run)) - static_cast<double>(lru);
     EXPECT_EQ(run.report.at("bounds").at("gap_closed").get<double>(), beyond / gap) << what;
   }
+  const double saved = run.report.at("bounds").at("saved_seconds"),
+               most = run.report.at("bounds").at("saved_seconds_max");
+  EXPECT_LE(saved, most) << what;
+  EXPECT_GT(most, 0) << what;
 }
 
 TEST(ReportBounds, NoRunHitsMore) {
@@ -50,6 +54,10 @@ TEST(ReportBounds, NoRunHitsMore) {
       disk,
       disk + Settings{"cache.prefetch_min_tokens=64", "cache.prefetch_policy=wait_complete"},
       disk + Settings{"cluster.engines=2", "cluster.route=prefix_affinity", "tiers.remote.tokens=40000"},
+      disk + Settings{"tiers.remote.tokens=80000", "cache.prefetch_min_tokens=64", "hardware.disk_read_gbps=0.5"},
+      disk + Settings{"cache.prefetch_min_tokens=64", "cache.path=direct"},
+      disk + Settings{"cache.prefetch_min_tokens=64", "cache.path=auto"},
+      two + Settings{"hardware.host_link_gbps=0.5"},
   };
   for (const std::string_view eviction : eviction_names()) {
     machines.push_back(two + Settings{"cache.eviction=" + std::string(eviction)});
@@ -63,6 +71,38 @@ TEST(ReportBounds, NoRunHitsMore) {
       expect_bounded(simulate(trace + machine + kBounds), what);
     }
   }
+}
+
+double of_prefetches(const Simulated& run, const char* key) {
+  return run.report.at("bounds").at("prefetch").at(key).get<double>();
+}
+
+// Whatever ends a prefetch: knowing when its pages came would have been at least as good.
+TEST(ReportBounds, NoStopIsBetterThanTheBest) {
+  double waited = 0, could_have = 0;
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    const Folder folder;
+    const Settings trace = conversations({.requests = 250, .gap_ms = 60}, seed).save(folder);
+    for (const char* stop : {"best_effort", "wait_complete", "timeout", "cost_stop"}) {
+      for (const char* rate : {"0.2", "2", "20"}) {
+        const Simulated run =
+            simulate(trace + kBounds +
+                     Settings{"tiers.device.tokens=12032", "tiers.host.tokens=16000", "tiers.disk.tokens=200000",
+                              "cache.prefetch_min_tokens=64", "hardware.disk_read_gbps=" + std::string(rate),
+                              "cache.prefetch_policy=" + std::string(stop)});
+        const std::string what = std::string(stop) + ", " + rate + " GB/s, seed " + std::to_string(seed);
+        ASSERT_GT(of_prefetches(run, "requests"), 10) << what;
+        EXPECT_LE(of_prefetches(run, "ttft_seconds_best_stop"), of_prefetches(run, "ttft_seconds")) << what;
+        EXPECT_GE(of_prefetches(run, "ttft_seconds_best_stop"), 0) << what;
+        EXPECT_GE(of_prefetches(run, "wait_seconds_best_stop"), 0) << what;
+        if (std::string_view(stop) != "wait_complete") continue;
+        waited += of_prefetches(run, "wait_seconds");
+        could_have += of_prefetches(run, "wait_seconds_best_stop");
+        EXPECT_LE(of_prefetches(run, "wait_seconds_best_stop"), of_prefetches(run, "wait_seconds")) << what;
+      }
+    }
+  }
+  EXPECT_LT(could_have, waited / 2) << "at 0.2 GB/s nobody should wait";
 }
 
 // Long answers on a small device: requests are retracted, and are at work a second time.

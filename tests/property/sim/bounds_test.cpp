@@ -12,6 +12,7 @@
 #include "policy/eviction.hpp"
 #include "sim/bound_cost.hpp"
 #include "sim/bound_opt.hpp"
+#include "sim/bound_tiers.hpp"
 #include "tests/small_traces.hpp"
 
 namespace kvtwin {
@@ -280,7 +281,9 @@ void expect_in_order(const Rates& rates, const std::vector<std::string>& policie
 
 TEST(Bounds, NothingBeatsThemAndMoreRoomNeverHurtsThem) {
   std::vector<std::string> names, policies;
-  for (const std::string_view name : hit_rate_evictions()) names.emplace_back(name);
+  for (const std::string_view name : hit_rate_evictions()) {
+    if (name != "opt-tiers") names.emplace_back(name);
+  }
   for (const std::string_view name : eviction_names()) policies.emplace_back(name);
   const Square cost;
 #if defined(__SANITIZE_ADDRESS__)
@@ -424,6 +427,165 @@ TEST(Bounds, TurnsMayCountInPart) {
   }
   EXPECT_GT(compared, 1'000);
   EXPECT_GT(equal, compared * 9 / 10);
+}
+
+// Every choice of where to keep what after every turn, in tiers of which the first is the nearest: blocks on the
+// request's path go anywhere, others stay, move farther or go.
+class ExhaustiveTiers {
+ public:
+  ExhaustiveTiers(const Trace& trace, const std::vector<Turn>& turns, std::vector<std::size_t> rooms,
+                  std::vector<std::int64_t> loads, const Costs& costs)
+      : trace_(trace), turns_(turns), rooms_(std::move(rooms)), loads_(std::move(loads)), costs_(costs) {
+    for (const Path& block : distinct_blocks(trace)) blocks_.push_back(block);
+    std::vector<std::size_t> at(blocks_.size(), 0);
+    do {
+      if (allowed(at)) states_.push_back(at);
+    } while (count_up(at));
+  }
+
+  std::int64_t best() { return best_from(0, std::vector<std::size_t>(blocks_.size(), absent())); }
+
+ private:
+  using State = std::vector<std::size_t>;  // each block's tier
+  std::size_t absent() const { return rooms_.size(); }
+
+  bool count_up(State& at) const {
+    for (std::size_t& tier : at) {
+      if (tier++ < absent()) return true;
+      tier = 0;
+    }
+    return false;
+  }
+
+  bool allowed(const State& at) const {
+    for (std::size_t tier = 0; tier < absent(); ++tier) {
+      if (static_cast<std::size_t>(std::ranges::count(at, tier)) > rooms_[tier]) return false;
+    }
+    for (std::size_t b = 0; b < at.size(); ++b) {
+      if (at[b] == absent() || blocks_[b].size() == 1) continue;
+      const Path parent = head(blocks_[b], blocks_[b].size() - 1);
+      if (at[static_cast<std::size_t>(std::ranges::lower_bound(blocks_, parent) - blocks_.begin())] == absent()) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // Of a turn's hits as many are taken as pay.
+  std::int64_t saved(std::size_t turn, const State& at) const {
+    std::int64_t most = 0, now = 0;
+    const Path& path = trace_[turns_[turn].request];
+    for (std::size_t n = 1; n <= turns_[turn].counted; ++n) {
+      const std::size_t tier =
+          at[static_cast<std::size_t>(std::ranges::lower_bound(blocks_, head(path, n)) - blocks_.begin())];
+      if (tier == absent()) break;
+      now += static_cast<std::int64_t>(costs_[turn][n] - costs_[turn][n - 1]) - loads_[tier];
+      most = std::max(most, now);
+    }
+    return most;
+  }
+
+  std::int64_t best_from(std::size_t turn, const State& at) {
+    if (turn == turns_.size()) return 0;
+    const auto [entry, fresh] = known_.try_emplace({turn, at}, 0);
+    if (!fresh) return entry->second;
+    std::int64_t later = 0;
+    for (const State& next : states_) {
+      bool possible = true;
+      for (std::size_t b = 0; b < at.size() && possible; ++b) {
+        possible = next[b] >= at[b] || starts_with(trace_[turns_[turn].request], blocks_[b]);
+      }
+      if (possible) later = std::max(later, best_from(turn + 1, next));
+    }
+    return known_[{turn, at}] = saved(turn, at) + later;
+  }
+
+  const Trace& trace_;
+  const std::vector<Turn>& turns_;
+  std::vector<std::size_t> rooms_;
+  std::vector<std::int64_t> loads_;
+  const Costs& costs_;
+  std::vector<Path> blocks_;  // sorted
+  std::vector<State> states_;
+  std::map<std::pair<std::size_t, State>, std::int64_t> known_;
+};
+
+// The most that tiers of this size save, by the bound; a block is a token.
+std::uint64_t tiers_bound(const Future& future, const std::vector<std::size_t>& rooms,
+                          const std::vector<std::int64_t>& loads, const Costs& costs) {
+  std::vector<TierLevel> levels;
+  Pages room = 0;
+  for (std::size_t k = 0; k < rooms.size(); ++k) {
+    room += rooms[k];
+    levels.push_back({&future, room, static_cast<std::uint64_t>(loads[k]) * 1000});
+  }
+  return opt_tiers(
+             levels, [&](std::uint32_t request, std::uint32_t blocks) { return costs[request][blocks]; },
+             [](std::uint32_t, std::uint32_t blocks) { return blocks; })
+      .saved;
+}
+
+TEST(Bounds, NoHierarchySavesMore) {
+  int compared = 0, closed = 0;
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {
+    const Trace trace = random_trace(seed + 8'000'000, 7, 3, 2);
+    if (distinct_blocks(trace).size() > 4) continue;
+    Random random(seed);
+    const std::vector<Turn> turns = whole_turns(trace);
+    const Costs costs = random_costs(trace, turns, random);  // a block saves 0 to 600
+    const Future future = future_of(trace, turns);
+    const std::vector<std::size_t> rooms{random.integer(0, 2), random.integer(0, 2), random.integer(0, 1)};
+    std::vector<std::int64_t> loads{0, static_cast<std::int64_t>(random.integer(0, 200))};
+    loads.push_back(loads.back() + static_cast<std::int64_t>(random.integer(0, 300)));
+    const std::int64_t most = ExhaustiveTiers(trace, turns, rooms, loads, costs).best();
+    const auto bound = static_cast<std::int64_t>(tiers_bound(future, rooms, loads, costs));
+    ASSERT_GE(bound, most) << "seed " << seed;
+    ++compared;
+    closed += bound == most ? 1 : 0;
+  }
+  EXPECT_GT(compared, 200);
+  EXPECT_GT(closed, compared / 2) << "mostly the bound is what can be saved";
+}
+
+TEST(Bounds, OneTierIsTheFlowOfItsCosts) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    const Trace trace = random_trace(seed + 9'000'000, 12, 6, 2);
+    Random random(seed);
+    const std::vector<Turn> turns = whole_turns(trace);
+    const Costs costs = random_costs(trace, turns, random);
+    const Future future = future_of(trace, turns);
+    for (const Pages capacity : {0U, 1U, 3U, 8U}) {
+      const std::uint64_t flow = opt_cost(future, capacity, costs).saved;
+      ASSERT_EQ(tiers_bound(future, {capacity}, {0}, costs), flow) << "seed " << seed;
+      ASSERT_EQ(tiers_bound(future, {capacity / 2, capacity - capacity / 2}, {0, 0}, costs), flow) << "seed " << seed;
+      ASSERT_EQ(tiers_bound(future, {capacity, 9}, {0, 1'000}, costs), flow) << "what doesn't pay, seed " << seed;
+    }
+  }
+}
+
+// A Square of n tokens' last block costs up to 11 s; loads between nothing and more than that.
+TEST(Bounds, NoPolicyOfTwoTiersSavesMore) {
+  std::vector<std::string> names{"opt-tiers"};
+  for (const std::string_view name : eviction_names()) names.emplace_back(name);
+  const Square cost;
+  for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {
+    const Trace trace = random_trace(seed + 10'000'000, 14, 6, 3);
+    Random random(seed);
+    test::TraceListSource source(trace);
+    HitRateConfig config;
+    config.evictions = names;
+    config.capacities = {random.integer(0, 8)};
+    config.host_capacity = random.integer(1, 8);
+    config.exclusive = random.chance(0.5);
+    config.block_tokens = 1;
+    config.cost = &cost;
+    config.host_load_milli = random.integer(0, 8) * std::uint64_t{kNsPerSecond} * 1000;
+    const std::vector<HitRate> rates = replay_hit_rates(source, config);
+    for (const HitRate& rate : rates) {
+      ASSERT_LE(rate.net_saved_cost, rates.front().net_saved_cost) << rate.eviction << ", seed " << seed;
+      ASSERT_LE(rate.device_hit_blocks, rates.front().device_hit_blocks) << rate.eviction << ", seed " << seed;
+    }
+  }
 }
 
 }  // namespace

@@ -34,17 +34,28 @@ class ListSource final : public InputSource {
   std::size_t at_ = 0;
 };
 
+// A token takes 100 ns, whatever is before it.
+class TokenTime final : public CostModel {
+ public:
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
+    return static_cast<TimeNs>(100 * shape.prefill_tokens);
+  }
+  TransferCost transfer(const Plan&) const override { return {}; }
+  TransferCost storage(const StorageWork&) const override { return {}; }
+};
+
 // All arrive first, then are admitted in this order.
-HitBounds::HitTokens reckon(std::vector<ListSource::Request> requests, const std::vector<RequestId>& admitted,
-                            Pages capacity) {
+HitBounds::Found reckon(std::vector<ListSource::Request> requests, const std::vector<RequestId>& admitted,
+                        Pages capacity) {
   ListSource source(std::move(requests));
-  HitBounds bounds(2);
+  const TokenTime cost;
+  HitBounds bounds(2, {{Tier::device, capacity, 0}}, cost);
   for (Input input; source.next(input);) bounds.handle(input);
   for (const RequestId request : admitted) {
     bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
     bounds.decided({DecisionKind::evict_device, Reason::none, request, {}, 1});  // of no interest
   }
-  return bounds.hit_tokens(capacity);
+  return bounds.reckon();
 }
 
 const std::vector<std::uint64_t> kB{1, 2, 3, 4}, kC{5, 6, 7, 8};
@@ -73,6 +84,65 @@ TEST(HitBounds, TakeARetractedRequestForAtWorkTwice) {
   EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4).opt, 16U);
   EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4).lru, 16U);
   EXPECT_EQ(reckon({{kB, 8}, {kC, 8}}, {0, 0, 1, 1}, 100).opt, 0U);
+}
+
+// Three tiers of which each holds one of A, B and C: 10 tokens, of which 8 can be hit.
+struct ThreeTiers {
+  ThreeTiers() : bounds(2, {{Tier::device, 4, 0}, {Tier::host, 4, 10'000}, {Tier::disk, 4, 30'000}}, cost) {
+    ListSource source({{kA, 10}, {kB, 10}, {kC, 10}, {kA, 10}, {kA, 10}});
+    for (Input input; source.next(input);) bounds.handle(input);
+    for (const RequestId request : {0, 1, 2}) admit(request);
+  }
+  void admit(RequestId request) { bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0}); }
+
+  inline static const std::vector<std::uint64_t> kA{1, 2, 3, 4, 90}, kB{5, 6, 7, 8, 91}, kC{9, 10, 11, 12, 92};
+  TokenTime cost;
+  HitBounds bounds;
+};
+
+TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
+  ThreeTiers run;
+  run.admit(3);
+  // All else can go, so that A stays on the device.
+  EXPECT_EQ(run.bounds.reckon().saved_most, 8 * 100);
+  EXPECT_EQ(run.bounds.reckon().saved, 0) << "nobody has finished";
+  RequestRecord record;
+  record.prompt_tokens = 10;
+  record.hit_device = 4;
+  record.hit_host = 2;
+  record.hit_disk = 2;
+  Event finished;
+  finished.kind = EventKind::finished;
+  finished.record = &record;
+  run.bounds.on_event(finished);
+  EXPECT_EQ(run.bounds.reckon().saved, 8 * 100 - 2 * 10 - 2 * 30);
+}
+
+// Room for a page on each of three tiers. A's four are used again: one of them from each, the fourth is gone.
+TEST(HitBounds, WhatHasNoRoomNearbyIsLoaded) {
+  const TokenTime cost;
+  HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 1, 30'000}}, cost);
+  ListSource source({{{1, 2, 3, 4, 5}, 10}, {{1, 2, 3, 4, 5}, 10}});
+  for (Input input; source.next(input);) bounds.handle(input);
+  for (const RequestId request : {0, 1}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+  EXPECT_EQ(bounds.reckon().saved_most, 2 * (100 + 90 + 70));
+}
+
+// B's pages and A's are in each other's way near the device, unless a prefetch brings A's back for who waits; another
+// that shares them comes first.
+TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
+  const TokenTime cost;
+  for (const bool brought : {false, true}) {
+    HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 9, 30'000}}, cost);
+    ListSource source({{{1, 2, 3}, 6}, {{7, 8, 9}, 6}, {{1, 2, 3}, 6}, {{1, 2, 4}, 6}, {{7, 8, 9}, 6}});
+    for (Input input; source.next(input);) bounds.handle(input);
+    for (const RequestId request : {0, 1, 4}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+    bounds.decided({DecisionKind::prefetch, Reason::none, 2, {}, 2});
+    if (brought) bounds.decided({DecisionKind::commit, Reason::none, 2, {}, 2});
+    for (const RequestId request : {3, 2}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+    // Two pages each of the last three are hit; two on the device; by the host, four or all.
+    EXPECT_EQ(bounds.reckon().saved_most, 6 * 2 * 70 + 2 * 2 * 10 + (brought ? 6 : 4) * 2 * 20) << brought;
+  }
 }
 
 }  // namespace

@@ -108,6 +108,20 @@ TEST(HitRate, TakesACostModel) {
   EXPECT_EQ(rate.total_cost, 30.000000265);
 }
 
+// A, B, A: A comes back from a host for its third use, from the device for its fourth.
+TEST(HitRate, WhatTheHostHitsIsLoaded) {
+  ListSource source({{{1, 2}, 15}, {{3, 4}, 20}, {{1, 2}, 15}, {{1, 2}, 15}}, 10);
+  HitRateConfig config = config_of({"lru", "opt-tiers", "infinite"}, {2}, 2, true);
+  config.block_tokens = 10;
+  config.host_load_milli = 53'000'000 / 4;  // a quarter of a first token
+  const auto rates = replay_hit_rates(source, config);
+  EXPECT_EQ(rates[0].device_hit_blocks, 2U);
+  EXPECT_EQ(rates[0].host_hit_blocks, 2U);
+  EXPECT_DOUBLE_EQ(rates[0].net_saved_cost, rates[0].saved_cost - 15 * 0.25);
+  EXPECT_DOUBLE_EQ(rates[1].net_saved_cost, rates[0].saved_cost) << "B needn't have been on the device";
+  EXPECT_EQ(rates[2].net_saved_cost, rates[2].saved_cost) << "all on the device";
+}
+
 TEST(HitRate, NothingIsInsertedThatHasNoPlace) {
   for (const char* eviction : {"lru", "fifo", "opt"}) {
     ListSource source({{{1, 2, 3}, 30}, {{1, 2, 3}, 30}, {{1, 2, 3}, 30}}, 10);
@@ -136,6 +150,8 @@ TEST(HitRate, RefusesWhatItDoesNotKnow) {
     EXPECT_NE(message(config_of({bound}, {1}, 2, true)).find("sum"), std::string::npos) << bound;
     EXPECT_EQ(message(config_of({bound}, {1}, 2)).empty(), !std::string_view(bound).starts_with("opt-cost")) << bound;
   }
+  EXPECT_NE(message(config_of({"opt-tiers"}, {1})).find("opt-cost"), std::string::npos);
+  EXPECT_EQ(message(config_of({"opt-tiers"}, {1}, 2, true)), "");
   EXPECT_NE(message(config_of({"lru"}, {1}, 0, true)), "");
   EXPECT_EQ(message(config_of({"lru"}, {1}, 2, true)), "");
   EXPECT_TRUE(replay_hit_rates(source, config_of({}, {1})).empty());
