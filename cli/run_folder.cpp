@@ -52,8 +52,11 @@ Json gap_closed(const RunFacts::BoundFacts& bounds, const Metrics& m) {
 }
 
 Json bounds_json(const RunFacts::BoundFacts& bounds, const Metrics& m) {
-  return {
-      {"eviction_opt_hit_tokens", bounds.opt}, {"lru_hit_tokens", bounds.lru}, {"gap_closed", gap_closed(bounds, m)}};
+  return {{"eviction_opt_hit_tokens", bounds.opt},
+          {"lru_hit_tokens", bounds.lru},
+          {"gap_closed", gap_closed(bounds, m)},
+          {"eviction_opt_saved_seconds", seconds(bounds.opt_saved_ns)},
+          {"lru_saved_seconds", seconds(bounds.lru_saved_ns)}};
 }
 
 Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
@@ -215,6 +218,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
       {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
       {"hit_disk", m.hit_disk}, {"hit_remote", m.hit_remote}, {"recomputed_after_stop", m.recomputed_after_stop},
       {"miss", m.miss},         {"output", m.output},         {"retracted_recompute", m.retracted_recompute}};
+  if (m.weighs_hits()) report["saved_seconds"] = seconds(m.saved_ns);
   report["ttft_seconds"] = quantiles(m.ttft);
   report["tpot_seconds"] = quantiles(m.tpot);
   report["e2e_seconds"] = quantiles(m.e2e);

@@ -54,7 +54,8 @@ struct RunFacts {
     std::uint64_t digest = 0, reductions = 0;
   };
   struct BoundFacts {
-    Tokens opt = 0, lru = 0;  // that could have been hit (cli/hit_bounds.hpp)
+    Tokens opt = 0, lru = 0;                    // that could have been hit (cli/hit_bounds.hpp)
+    TimeNs opt_saved_ns = 0, lru_saved_ns = 0;  // by those
   };
   std::optional<BoundFacts> bounds;
   std::vector<RankFacts> ranks;       // that are policies of their own

@@ -118,11 +118,11 @@ std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setu
   return uses;
 }
 
-void add_bounds(HitBounds& bounds, RunFacts& facts) {
+void add_bounds(HitBounds& bounds, const CostModel& cost, RunFacts& facts) {
   Pages capacity = 0;
   for (const RunFacts::TierFacts& tier : facts.tiers) capacity += tier.capacity;
-  const auto [opt, lru] = bounds.hit_tokens(capacity);
-  facts.bounds = RunFacts::BoundFacts{opt, lru};
+  const HitBounds::HitTokens could = bounds.hit_tokens(capacity, &cost);
+  facts.bounds = RunFacts::BoundFacts{could.opt, could.lru, could.opt_saved_ns, could.lru_saved_ns};
 }
 
 // Each rank's digest and its GPU's lanes, on rank 0. WorkError there when they decided differently.
@@ -252,7 +252,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::optional<Timeline> timeline;
   if (arguments.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
-  Metrics metrics(rows);
+  Metrics metrics(rows, setup.cost.get());
   std::optional<HitBounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup.engine.shape.page_tokens);
   std::vector<SeatWatch> watches(world.seats());
@@ -287,7 +287,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return;
-  if (bounds) add_bounds(*bounds, facts);
+  if (bounds) add_bounds(*bounds, *setup.cost, facts);
   if (timeline) timeline->finish();
   const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);
   if (folder) fill(*folder, facts, metrics, lanes, report);
