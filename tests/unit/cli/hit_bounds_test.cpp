@@ -36,7 +36,7 @@ class ListSource final : public InputSource {
 
 // All arrive first, then are admitted in this order.
 HitBounds::HitTokens reckon(std::vector<ListSource::Request> requests, const std::vector<RequestId>& admitted,
-                            Pages capacity) {
+                            Pages capacity, const CostModel* cost = nullptr) {
   ListSource source(std::move(requests));
   HitBounds bounds(2);
   for (Input input; source.next(input);) bounds.handle(input);
@@ -44,8 +44,17 @@ HitBounds::HitTokens reckon(std::vector<ListSource::Request> requests, const std
     bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
     bounds.decided({DecisionKind::evict_device, Reason::none, request, {}, 1});  // of no interest
   }
-  return bounds.hit_tokens(capacity);
+  return bounds.hit_tokens(capacity, cost);
 }
+
+class TokenCost final : public CostModel {  // a nanosecond a token, one more for each 8 before it
+ public:
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
+    return static_cast<TimeNs>(8 * shape.prefill_tokens + shape.prefill_pairs);
+  }
+  TransferCost transfer(const Plan&) const override { return {}; }
+  TransferCost storage(const StorageWork&) const override { return {}; }
+};
 
 const std::vector<std::uint64_t> kB{1, 2, 3, 4}, kC{5, 6, 7, 8};
 
@@ -73,6 +82,17 @@ TEST(HitBounds, TakeARetractedRequestForAtWorkTwice) {
   EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4).opt, 16U);
   EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4).lru, 16U);
   EXPECT_EQ(reckon({{kB, 8}, {kC, 8}}, {0, 0, 1, 1}, 100).opt, 0U);
+}
+
+TEST(HitBounds, SayWhatTheirHitsSave) {
+  const TokenCost cost;
+  const std::vector<ListSource::Request> requests{
+      {{1, 2, 3, 4, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{1, 2, 3, 4, 9}, 9}};
+  const TimeNs path = 8 * 8 + 8 * 9 / 2;  // four pages of two tokens, from the start on
+  EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4, &cost).opt_saved_ns, 2 * path);
+  EXPECT_EQ(reckon(requests, {0, 1, 2, 3}, 4, &cost).lru_saved_ns, path);
+  EXPECT_EQ(reckon(requests, {0, 1, 2, 3}, 4).opt_saved_ns, 0);
+  EXPECT_EQ(reckon({{kB, 8}, {kB, 8}}, {0, 1}, 100, &cost).opt_saved_ns, 8 * 6 + 6 * 7 / 2) << "the last token";
 }
 
 }  // namespace
