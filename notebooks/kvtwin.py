@@ -596,14 +596,14 @@ def scale_capacity(axes, along):
         beside = (values[-1] / values[0]) ** 0.05
         axes.set_xlim(values[0] / beside, values[-1] * beside)
     else:
-        beside = 0.05 * (values[-1] - values[0])
+        beside = 0.05 * (values[-1] - values[0] or 1)
         axes.set_xlim(values[0] - beside, values[-1] + beside)
     # Ticks at the values, but for those that would lie upon another's number.
     place = [np.log(value) if wide else value for value in values]
     ticks = [values[0]]
     for value, at in zip(values, place):
         last = place[values.index(ticks[-1])]
-        if at - last >= 0.11 * (place[-1] - place[0]):
+        if at > last and at - last >= 0.11 * (place[-1] - place[0]):
             ticks.append(value)
     axes.set_xticks(ticks, [tokens_text(value, along["unit"]) for value in ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -637,6 +637,29 @@ def draw_compared_bars(axes, compared, circumstance, panel):
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.06 * np.nanmax([*(y + np.nan_to_num(half)), *optimal, 1e-30]))
+
+
+def draw_hit_rates(rows):
+    """Rows of kvtwin hitrate --json: hit ratio against the capacity, a line an eviction; optimal dashed, LRU grey."""
+    names = list(dict.fromkeys(row["eviction"] for row in rows))
+    capacities = sorted({row["capacity_blocks"] for row in rows})
+    with matplotlib.rc_context(STYLE):
+        figure = blank_figure("Distance to optimal · sequential replay", 4)
+        axes = figure.subplots()
+        coloured = 0
+        for name in names:
+            points = sorted((row["capacity_blocks"], row["block_hit_ratio"]) for row in rows if row["eviction"] == name)
+            colour, marker, line = style_of(coloured, {"eviction": name})
+            if name in ("opt", "infinite"):
+                colour, marker, line = INK, None, (0, (5, 2)) if name == "opt" else ":"
+            coloured += colour not in (GREY, INK)
+            axes.plot(*zip(*points), color=colour, marker=marker, linestyle=line, markersize=5, linewidth=3.2 if colour == GREY else 1.6,
+                      zorder=2.5 if colour == GREY else 3, label="optimal" if name == "opt" else name)
+        scale_capacity(axes, {"values": capacities, "unit": "tokens"})
+        axes.set(ylabel="share of blocks hit", xlabel="capacity (blocks)", ylim=(0, None))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
+        figure.legend(loc="outside lower center", ncols=min(len(names), 6))
+    return figure
 
 
 def compared_grid(compared):
