@@ -1,4 +1,5 @@
-// kvtwin compare: two runs decided again, side by side, and the first decision in which they part.
+// kvtwin compare: an experiment under several settings (cli/compare_settings.hpp); or two runs decided again, side by
+// side, and the first decision in which they part.
 //
 // Each run is decided again in a process of its own: SimGrid has one world a process, and both go on at once. The
 // decisions come back through pipes and are held against each other one by one, so memory doesn't grow with the runs.
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/compare_settings.hpp"
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
 #include "cli/metrics.hpp"
@@ -36,10 +38,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct Arguments : CompareSettingsArguments {
   std::vector<std::string> runs;
-  std::string vary;
-  bool json = false;
 };
 
 // ---- what a child tells ------------------------------------------------------------------------------
@@ -382,15 +382,7 @@ Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const S
   return json;
 }
 
-void compare(const Arguments& arguments) {
-  if (!arguments.vary.empty()) {
-    throw InputError(
-        "compare EXPERIMENT.toml --vary isn't served yet; simulate each setting with --out, and compare "
-        "two of the folders");
-  }
-  if (arguments.runs.size() != 2) {
-    throw InputError("compare needs two run folders, e.g. kvtwin compare out/lru out/fifo");
-  }
+void compare_runs(const Arguments& arguments) {
   const PastRun run_a(arguments.runs[0]), run_b(arguments.runs[1]);
   Side a(run_a), b(run_b);
   const Compared compared = hold_against(a, b);
@@ -413,19 +405,44 @@ void compare(const Arguments& arguments) {
   if (compared.parting) throw AlreadySaid(3);
 }
 
+void compare(Arguments& arguments) {
+  if (arguments.lists.empty()) {
+    if (arguments.runs.size() == 2) return compare_runs(arguments);
+    throw InputError(
+        "compare needs two run folders, e.g. kvtwin compare out/lru out/fifo, or an experiment and --vary key=a,b,c");
+  }
+  if (arguments.runs.size() != 1) throw InputError("compare --vary needs one experiment file");
+  arguments.experiment = arguments.runs.front();
+  compare_settings(arguments);
+}
+
 }  // namespace
 
 void add_compare(CLI::App& program) {
   static Arguments arguments;
-  CLI::App* command = program.add_subcommand("compare", "Two runs side by side, and the first decision that differs");
+  CLI::App* command = program.add_subcommand(
+      "compare",
+      "The same work under several settings, with the distance to optimal; or two runs, decision by decision");
   command->footer(
-      "Example: kvtwin simulate experiments/quickstart.toml --out out/lru\n"
+      "Example: kvtwin compare experiments/quickstart.toml --vary cache.eviction=lru,slru,tide --vary "
+      "tiers.host.tokens=50000,100000 --out out/compare && kvtwin figures out/compare\n"
+      "         kvtwin simulate experiments/quickstart.toml --out out/lru\n"
       "         kvtwin simulate experiments/quickstart.toml --set cache.eviction=fifo --out out/fifo\n"
       "         kvtwin compare out/lru out/fifo\n"
-      "Exit:    0 every decision is equal; 2 a run can't be read, or is cut short; 3 a decision differs");
-  command->add_option("runs", arguments.runs, "Two run folders, or journals")->required();
-  command->add_option("--vary", arguments.vary, "key=a,b,c: not served yet");
-  command->add_flag("--json", arguments.json, "Print it as JSON");
+      "Folder:  compare.csv and compare.jsonl (a row a setting), compare.json (what varied), sweep.csv and sweep.jsonl "
+      "(a "
+      "row a run); one that was ended goes on where it was\n"
+      "Exit:    0 done, of two runs every decision is equal; 2 bad input, or a run that can't be read or is cut short; "
+      "3 a "
+      "decision differs");
+  command->add_option("runs", arguments.runs, "Two run folders, or journals; or an experiment file (TOML)")->required();
+  SweepOptions options = add_sweep_options(*command, arguments);
+  options.others.push_back(
+      command->add_option("--seeds", arguments.seeds, "Runs of each setting, with as many seeds from its own on")
+          ->check(CLI::Range(1, 1000))
+          ->capture_default_str());
+  for (CLI::Option* option : options.others) option->needs(options.vary);
+  command->add_flag("--json", arguments.json, "Print it as JSON; of settings one object a line");
   command->callback([] { compare(arguments); });
 }
 

@@ -20,11 +20,13 @@ namespace fs = std::filesystem;
 
 void draw(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
-    if (!fs::exists(fs::path(folder) / "report.json") && !fs::exists(fs::path(folder) / "sweep.json")) {
+    const auto holds = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
+    if (!holds("report.json") && !holds("sweep.json") && !holds("compare.json")) {
       throw InputError(
           folder +
-          ": holds no report.json; give a folder that `kvtwin simulate --out`, `run --out` or `sweep --out` "
-          "wrote");
+          ": holds no report.json, sweep.json or compare.json; give a folder that `kvtwin simulate --out`, "
+          "`run --out`, `sweep --out` or `compare --out` wrote (of shards, one that the command without "
+          "--shard has finished)");
     }
   }
   const fs::path script = fs::path(kSourceDir) / "notebooks" / "kvtwin.py";
@@ -60,10 +62,10 @@ void add_figures(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "figures",
       "Draw a run folder's figures into its figures/ folder; of several also one with them side by side; of a sweep's "
-      "folder one of its cells");
+      "or comparison's folder one of its cells");
   command->footer(
       "Example: kvtwin figures out/quickstart-simulated out/quickstart-run\n"
-      "         kvtwin figures out/termination");
+      "         kvtwin figures out/termination out/compare");
   static std::vector<std::string> folders;
   command->add_option("run_dir", folders, "Run folders; side_by_side.png goes to the last one's figures/")->required();
   command->callback([] { draw(folders); });

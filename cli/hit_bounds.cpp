@@ -1,11 +1,10 @@
 #include "cli/hit_bounds.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <variant>
 
-#include "cli/prefetch_bounds.hpp"
+#include "cli/saved_time.hpp"
 #include "policy/check.hpp"
 #include "sim/bound_tiers.hpp"
 
@@ -63,6 +62,7 @@ void HitBounds::handle(const Input& input) {
   const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), arrival->prompt_tokens / page_tokens_));
   if (!pages.empty()) {
     prompt.has_pages = true;
+    prompt.tokens = arrival->prompt_tokens;
     prompt.logged = static_cast<std::uint32_t>(log_.requests());
     prompt.countable =
         static_cast<std::uint32_t>(std::min<Pages>(pages.size(), (arrival->prompt_tokens - 1) / page_tokens_));
@@ -116,18 +116,14 @@ void HitBounds::on_event(const Event& event) {
   if (event.kind == EventKind::finished) {
     const RequestRecord& r = *event.record;
     const std::array<Tokens, kTiers> hits{r.hit_device, r.hit_host, r.hit_disk, r.hit_remote};
-    saved_ps_ +=
-        static_cast<__int128>(computing_saved(r.prompt_tokens, std::accumulate(hits.begin(), hits.end(), Tokens{0}))) *
-        1000;
+    saved_ps_ += static_cast<__int128>(
+                     prefill_saved_ns(cost_, r.prompt_tokens, std::accumulate(hits.begin(), hits.end(), Tokens{0}))) *
+                 1000;
     for (const TierWorth& tier : tiers_) {
       saved_ps_ -= static_cast<__int128>(hits[static_cast<std::size_t>(tier.tier)]) * tier.load_ps;
     }
   }
   if (next_ != nullptr) next_->on_event(event);
-}
-
-TimeNs HitBounds::computing_saved(Tokens prompt, Tokens reused) const {
-  return reused == 0 ? 0 : computing_rest(cost_, prompt, 0) - computing_rest(cost_, prompt, reused);
 }
 
 TimeNs HitBounds::saved_most(const Future& all) const {
@@ -141,21 +137,24 @@ TimeNs HitBounds::saved_most(const Future& all) const {
   }
   const auto tokens = [&](std::uint32_t, std::uint32_t blocks) { return blocks * page_tokens_; };
   const auto computing = [&](std::uint32_t request, std::uint32_t blocks) {
-    return static_cast<std::uint64_t>(computing_saved(logged_tokens_[request], blocks * page_tokens_));
+    return static_cast<std::uint64_t>(prefill_saved_ns(cost_, logged_tokens_[request], blocks * page_tokens_));
   };
   return static_cast<TimeNs>(opt_tiers(levels, computing, tokens).saved);
 }
 
 HitBounds::Found HitBounds::reckon() const {
   const Future future(log_, turns_);
-  const auto tokens = [&](const std::vector<std::uint32_t>& hits) {
-    return std::accumulate(hits.begin(), hits.end(), Tokens{0}) * page_tokens_;
+  const auto add = [&](const std::vector<std::uint32_t>& hits, Tokens& tokens, TimeNs& saved) {
+    for (std::size_t turn = 0; turn < hits.size(); ++turn) {
+      tokens += hits[turn] * page_tokens_;
+      saved += prefill_saved_ns(cost_, logged_tokens_[turns_[turn].request], hits[turn] * page_tokens_);
+    }
   };
   Pages room = 0;
   for (const TierWorth& tier : tiers_) room += tier.pages;
   Found found;
-  found.opt = tokens(opt_hits(future, room));
-  found.lru = tokens(lru_hits(future, room));
+  add(opt_hits(future, room), found.opt, found.opt_saved);
+  add(lru_hits(future, room), found.lru, found.lru_saved);
   found.saved = static_cast<TimeNs>(saved_ps_ / 1000);
   if (turns_.size() <= kSavedMost) found.saved_most = saved_most(future);
   return found;

@@ -55,9 +55,10 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
   void on_event(const Event& event) override;
 
   struct Found {
-    Tokens opt = 0, lru = 0;           // hits
-    TimeNs saved = 0;                  // by the run, of requests that finished
-    std::optional<TimeNs> saved_most;  // nothing saves more
+    Tokens opt = 0, lru = 0;              // hits
+    TimeNs opt_saved = 0, lru_saved = 0;  // computing, by these very hits: no bound, as others may save more
+    TimeNs saved = 0;                     // less loading; by the run, of requests that finished
+    std::optional<TimeNs> saved_most;     // likewise; nothing saves more
   };
   // When the run is over.
   Found reckon() const;
@@ -72,7 +73,6 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
   };
 
   void admitted(RequestId request);
-  TimeNs computing_saved(Tokens prompt, Tokens reused) const;
   TimeNs saved_most(const Future& all) const;
 
   Tokens page_tokens_;

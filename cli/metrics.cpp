@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "cli/saved_time.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -64,6 +66,9 @@ void Metrics::finished(const RequestRecord& r) {
   recomputed_after_stop += r.recomputed_after_stop;
   miss += r.miss;
   reused_without_draft += r.reused_without_draft;
+  if (cost_ != nullptr) {
+    saved_ns += prefill_saved_ns(*cost_, r.prompt_tokens, r.hit_device + r.hit_host + r.hit_disk + r.hit_remote);
+  }
   output += r.output_tokens;
   retracted_recompute += r.retracted_recompute;
   ttft.add(r.first_token - r.arrival);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policy/cost.hpp"
 #include "policy/event.hpp"
 
 namespace kvtwin {
@@ -31,8 +32,9 @@ class DurationHistogram {
 
 class Metrics final : public Observer {
  public:
-  // Each finished or rejected request's record goes to `next` too (requests.csv), if there is one.
-  explicit Metrics(Observer* next = nullptr) : next_(next) {}
+  // Each finished or rejected request's record goes to `next` too (requests.csv), if there is one. With `cost`, hits
+  // are weighed by it.
+  explicit Metrics(Observer* next = nullptr, const CostModel* cost = nullptr) : next_(next), cost_(cost) {}
   void on_event(const Event& event) override;
 
   struct TierUse {
@@ -48,6 +50,8 @@ class Metrics final : public Observer {
   Tokens prompt = 0, hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
   Tokens reused_without_draft = 0;  // of the hits
   Tokens output = 0, retracted_recompute = 0;
+  TimeNs saved_ns = 0;  // prefill time that the hits saved (cli/saved_time.hpp); 0 without a cost model
+  bool weighs_hits() const { return cost_ != nullptr; }
   std::uint64_t retractions = 0, prefill_passes = 0, decode_passes = 0, decode_steps = 0;
   Tokens prefill_tokens = 0;
   DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
@@ -74,6 +78,7 @@ class Metrics final : public Observer {
   void count_storage(const Event& event);
 
   Observer* next_;
+  const CostModel* cost_;
 };
 
 }  // namespace kvtwin

@@ -1,4 +1,5 @@
 #include "cli/prefetch_bounds.hpp"
+#include "cli/saved_time.hpp"
 
 #include <algorithm>
 #include <variant>
@@ -6,16 +7,6 @@
 #include "sim/bound_prefetch.hpp"
 
 namespace kvtwin {
-
-TimeNs computing_rest(const CostModel& cost, Tokens prompt, Tokens reused) {
-  const Tokens rest = prompt - reused;
-  ForwardShape shape;
-  shape.prefill_tokens = rest;
-  shape.prefill_pairs = rest * reused + rest * (rest + 1) / 2;
-  shape.prefill_context_tokens = reused;
-  shape.prefill_sequences = 1;
-  return cost.forward_ns(shape, 1);
-}
 
 class PrefetchBounds::Seat final : public InputHandler {
  public:

@@ -23,9 +23,6 @@
 
 namespace kvtwin {
 
-// By a pass over what is left of a prompt, alone.
-TimeNs computing_rest(const CostModel& cost, Tokens prompt, Tokens reused);
-
 class PrefetchBounds final : public Observer {
  public:
   // `cost` outlives it. It is told all seats' events, each after its seat's input, and hands them on to `next`, which

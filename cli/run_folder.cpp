@@ -69,8 +69,10 @@ Json bounds_json(const RunFacts& facts, const Metrics& m) {
   Json json = {{"eviction_opt_hit_tokens", hits.opt},
                {"lru_hit_tokens", hits.lru},
                {"gap_closed", gap_closed(hits, m)},
-               {"saved_seconds", seconds(hits.saved)},
-               {"saved_seconds_max", hits.saved_most ? Json(seconds(*hits.saved_most)) : Json()}};
+               {"eviction_opt_saved_seconds", seconds(hits.opt_saved)},
+               {"lru_saved_seconds", seconds(hits.lru_saved)},
+               {"net_saved_seconds", seconds(hits.saved)},
+               {"net_saved_seconds_max", hits.saved_most ? Json(seconds(*hits.saved_most)) : Json()}};
   if (facts.stores()) json["prefetch"] = stops_json(facts.bounds->stops);
   return json;
 }
@@ -234,6 +236,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
       {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
       {"hit_disk", m.hit_disk}, {"hit_remote", m.hit_remote}, {"recomputed_after_stop", m.recomputed_after_stop},
       {"miss", m.miss},         {"output", m.output},         {"retracted_recompute", m.retracted_recompute}};
+  if (m.weighs_hits()) report["saved_seconds"] = seconds(m.saved_ns);
   report["ttft_seconds"] = quantiles(m.ttft);
   report["tpot_seconds"] = quantiles(m.tpot);
   report["e2e_seconds"] = quantiles(m.e2e);

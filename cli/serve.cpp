@@ -128,8 +128,8 @@ struct Bounds {
   void add_to(RunFacts& facts) const {
     facts.bounds = RunFacts::BoundFacts{hits.reckon(), stops.found()};
     if (!facts.bounds->hits.saved_most) {
-      facts.notes.push_back("bounds.saved_seconds_max: is reckoned for up to " + std::to_string(HitBounds::kSavedMost) +
-                            " admissions; lower workload.limit");
+      facts.notes.push_back("bounds.net_saved_seconds_max: is reckoned for up to " +
+                            std::to_string(HitBounds::kSavedMost) + " admissions; lower workload.limit");
     }
   }
 
@@ -266,7 +266,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   std::optional<Bounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
-  Metrics metrics(bounds ? &bounds->stops : rows);
+  Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get());
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // Of ranks that decide alike one tells what happened to the requests.

@@ -209,6 +209,20 @@ void SweepPlan::vary(std::string_view assignment) {
   }
 }
 
+void SweepPlan::repeat(std::int64_t first, std::size_t times) {
+  for (const SweepAxis& axis : axes) {
+    if (std::ranges::find(axis.keys, "seed") != axis.keys.end()) {
+      throw InputError("--seeds: " + axis.name + " varies already (" + axis.origin + "); give one of the two");
+    }
+  }
+  std::vector<SweepValue> values;
+  for (std::size_t i = 0; i < times; ++i) {
+    const std::int64_t seed = first + static_cast<std::int64_t>(i);
+    values.push_back({std::to_string(seed), static_cast<double>(seed)});
+  }
+  axes.push_back(axis_of("seed", std::move(values), "--seeds"));
+}
+
 void SweepPlan::only_cases(const std::vector<std::string>& names) {
   std::vector<SweepCase> kept;
   for (const SweepCase& one : cases) {

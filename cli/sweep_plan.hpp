@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -65,6 +66,8 @@ class SweepPlan {
 
   // key=a,b,c or key+key=a,b,c: instead of the file's list for it, or a list more.
   void vary(std::string_view assignment);
+  // Each cell so often, with as many seeds from `first` on: an axis more, the last one.
+  void repeat(std::int64_t first, std::size_t times);
   // Only these cases; pairs with others are left out.
   void only_cases(const std::vector<std::string>& names);
   const std::string& show_origin() const { return show_origin_; }

@@ -2,7 +2,8 @@
 
     python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png; equal folders give equal bytes; of
                                                    several runs also side_by_side.png, into the last one's
-                                                   of a sweep's folder (kvtwin sweep --out) sweep.png
+                                                   of a sweep's folder (kvtwin sweep --out) sweep.png,
+                                                   of a comparison's (kvtwin compare --vary) compare.png
     python notebooks/kvtwin.py summary RUN_DIR...  the numbers to look at first
 
 From a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
@@ -18,6 +19,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 TEXT_COLUMNS = {"outcome", "lane"}
@@ -343,17 +345,23 @@ class Sweep:
         return chosen
 
 
+def load_json_lines(folder, name):
+    """NAME.json, which must be of a schema that is known, and the rows of NAME.jsonl."""
+    try:
+        plan = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise RunError(f"{error.filename}: {error.strerror}; is this the folder of a finished {name}?") from error
+    except ValueError as error:
+        raise RunError(f"{folder}: {name}.json or {name}.jsonl is not JSON: {error}") from error
+    if plan.get("schema_version") != 1:
+        raise RunError(f"{folder / name}.json: schema_version {plan.get('schema_version')} where 1 is known")
+    return plan, rows
+
+
 def load_sweep(folder):
     folder = Path(folder)
-    try:
-        plan = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))
-        rows = [json.loads(line) for line in (folder / "sweep.jsonl").read_text(encoding="utf-8").splitlines()]
-    except OSError as error:
-        raise RunError(f"{error.filename}: {error.strerror}; is this the folder of a finished sweep?") from error
-    except ValueError as error:
-        raise RunError(f"{folder}: sweep.json or sweep.jsonl is not JSON: {error}") from error
-    if plan.get("schema_version") != 1:
-        raise RunError(f"{folder / 'sweep.json'}: schema_version {plan.get('schema_version')} where 1 is known")
+    plan, rows = load_json_lines(folder, "sweep")
     return Sweep(folder.resolve(), plan, rows)
 
 
@@ -476,6 +484,244 @@ def mark_crossover(axes, sweep, setting):
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})
 
 
+# The two panels of a comparison: a row's key, the same of optimal and of LRU in one cache of that size, heading, axis.
+COMPARED = [
+    ("hit_ratio", "opt_hit_ratio", "lru_hit_ratio", "Prompt tokens hit", "share of prompt tokens"),
+    ("saved_s", "opt_saved_s", "lru_saved_s", "Prefill time saved by hits", "GPU time"),
+]
+GREY = "#8a8a8a"
+MOST_CIRCUMSTANCES = 6
+
+
+@dataclass
+class Compared:
+    """One folder of kvtwin compare --vary. `plan` is compare.json; `rows` a list of dicts, one a setting."""
+
+    folder: Path
+    plan: dict
+    rows: list
+
+    def axes(self, **wanted):
+        """Those of `plan` with, say, choice=True, capacity=False."""
+        return [axis for axis in self.plan["axes"] if all(axis[key] == value for key, value in wanted.items())]
+
+    def select(self, setting):
+        return [row for row in self.rows if all(row[name] == value for name, value in setting.items())]
+
+
+def load_compare(folder):
+    folder = Path(folder)
+    plan, rows = load_json_lines(folder, "compare")
+    return Compared(folder.resolve(), plan, rows)
+
+
+def tokens_text(value, unit):
+    return count(value) if unit == "tokens" else f"{value:g}"
+
+
+def tier_label(axis):
+    """tiers.host.tokens -> host tier (tokens)"""
+    names = [key.split(".")[1] for key in axis["name"].split("+")]
+    return f"{' and '.join(names)} {'tier' if len(names) == 1 else 'tiers'} ({axis['unit']})"
+
+
+def style_of(index, setting):
+    """Colour, marker and line of a choice; LRU is what others are held against, and grey."""
+    if "lru" in setting.values() and len(setting) == 1:
+        return GREY, "o", "-"
+    colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
+    return colour, marker, ["-", (0, (3, 1)), "-."][index // len(CASE_STYLES) % 3]
+
+
+def label_of(compared, setting):
+    """Values of what varies, joined; what has one value only needn't be said."""
+    several = {axis["name"] for axis in compared.plan["axes"] if len(axis["values"]) > 1}
+    return ", ".join(str(value) for name, value in tidy_setting(setting).items() if name in several)
+
+
+def values_of(rows, key):
+    return np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
+
+
+def draw_compared_lines(axes, compared, circumstance, along, panel):
+    """A line a choice along the capacity; filled where it is the best or as good as that."""
+    key, of_opt, of_lru, _, _ = panel
+    has_lru, low, high = False, np.inf, 0.0
+    choices = combinations(compared.axes(choice=True))
+    noisy = any(row[f"{key}_ci95"] for row in compared.rows)
+    coloured = 0
+    best_of_all = {}
+    for index, choice in enumerate(choices):
+        # Intervals of many side by side.
+        aside = ScaledTranslation((index - (len(choices) - 1) / 2) * 3.2 / 72 if noisy else 0, 0, axes.figure.dpi_scale_trans)
+        place = {"transform": axes.transData + aside}
+        rows = sorted(compared.select(circumstance | choice), key=lambda row: row[along["name"]])
+        x, y, half = [row[along["name"]] for row in rows], values_of(rows, key), values_of(rows, f"{key}_ci95")
+        colour, marker, line = style_of(coloured, choice)
+        has_lru |= colour == GREY
+        coloured += colour != GREY
+        label = label_of(compared, choice) or compared.plan["eviction"]
+        # Below all others, and wide enough to show where one lies upon it.
+        thick, order = (3.2, 2.5) if colour == GREY else (1.6, 3)
+        axes.plot(x, y, color=colour, linestyle=line, linewidth=thick, zorder=order, **place)
+        axes.plot([], [], color=colour, linestyle=line, linewidth=thick, marker=marker, markersize=5.5, label=label)
+        if np.nansum(half) > 0:
+            axes.errorbar(x, y, yerr=half, color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=3, **place)
+        good = np.array([len(choices) == 1 or row[f"{key}_standing"] is not None for row in rows])
+        for chosen, face in ((good, colour), (~good, "white")):
+            axes.plot(np.array(x)[chosen], y[chosen], color=colour, marker=marker, markersize=5.5, markerfacecolor=face, linestyle="none",
+                      zorder=4, **place)
+        low, high = np.nanmin([low, *(y - np.nan_to_num(half))]), np.nanmax([high, *(y + np.nan_to_num(half))])
+        for row in rows:
+            for bound in (of_opt, of_lru):
+                known = best_of_all.setdefault(bound, {})
+                if row[bound] is not None:
+                    known[row[along["name"]]] = max(row[bound], known.get(row[along["name"]], 0))
+    for bound, label, colour, line in ((of_opt, "optimal", INK, (0, (5, 2))), (of_lru, "LRU in one cache", GREY, ":")):
+        known = best_of_all[bound]
+        if known and not (bound == of_lru and has_lru):
+            x, y = zip(*sorted(known.items()))
+            axes.plot(x, y, color=colour, linestyle=line, linewidth=1.4, label=label, zorder=2)
+            low, high = min(low, *y), max(high, *y)
+    scale_capacity(axes, along)
+    margin = 0.06 * (high - low or high or 1)
+    axes.set_ylim(0 if low < 0.6 * high else low - margin, high + margin)
+
+
+def scale_capacity(axes, along):
+    values = sorted(along["values"])
+    wide = values[0] > 0 and values[-1] >= 4 * values[0]
+    axes.set_xscale("log" if wide else "linear")
+    if wide:
+        beside = (values[-1] / values[0]) ** 0.05
+        axes.set_xlim(values[0] / beside, values[-1] * beside)
+    else:
+        beside = 0.05 * (values[-1] - values[0] or 1)
+        axes.set_xlim(values[0] - beside, values[-1] + beside)
+    # Ticks at the values, but for those that would lie upon another's number.
+    place = [np.log(value) if wide else value for value in values]
+    ticks = [values[0]]
+    for value, at in zip(values, place):
+        last = place[values.index(ticks[-1])]
+        if at > last and at - last >= 0.11 * (place[-1] - place[0]):
+            ticks.append(value)
+    axes.set_xticks(ticks, [tokens_text(value, along["unit"]) for value in ticks])
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", which="minor", length=0)
+
+
+def draw_compared_bars(axes, compared, circumstance, panel):
+    """A bar a setting; the best one's and those as good are filled, optimal is a dashed line."""
+    key, of_opt, of_lru, _, _ = panel
+    choices = compared.axes(choice=True)
+    rows = compared.select(circumstance)
+    shown = choices or compared.plan["axes"]
+    names = [label_of(compared, {axis["name"]: row[axis["name"]] for axis in shown}) for row in rows]
+    y, half = values_of(rows, key), values_of(rows, f"{key}_ci95")
+    good = [row[f"{key}_standing"] is not None or not choices for row in rows]
+    places = np.arange(len(rows))
+    for place, value, name, best in zip(places, y, names, good):
+        colour = GREY if name == "lru" else BLUE
+        axes.barh(place, value, height=0.62, color=colour if best else "white", edgecolor=colour, linewidth=1.4, zorder=2)
+    if np.nansum(half) > 0:
+        axes.errorbar(y, places, xerr=half, color=INK, linestyle="none", elinewidth=1, capsize=2.5, zorder=3)
+    optimal = values_of(rows, of_opt)
+    if np.isfinite(optimal).all():
+        if choices:
+            axes.axvline(optimal.max(), color=INK, linestyle=(0, (5, 2)), linewidth=1.4, label="optimal")
+            if "lru" not in names:
+                axes.axvline(np.nanmax(values_of(rows, of_lru)), color=GREY, linestyle=":", linewidth=1.4, label="LRU in one cache")
+        else:
+            axes.plot(optimal, places, color=INK, marker="|", markersize=13, markeredgewidth=1.4, linestyle="none", label="optimal")
+    axes.set_yticks(places, names)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, 1.06 * np.nanmax([*(y + np.nan_to_num(half)), *optimal, 1e-30]))
+
+
+def draw_hit_rates(rows):
+    """Rows of kvtwin hitrate --json: hit ratio against the capacity, a line an eviction; optimal dashed, LRU grey."""
+    names = list(dict.fromkeys(row["eviction"] for row in rows))
+    capacities = sorted({row["capacity_blocks"] for row in rows})
+    with matplotlib.rc_context(STYLE):
+        figure = blank_figure("Distance to optimal · sequential replay", 4)
+        axes = figure.subplots()
+        coloured = 0
+        for name in names:
+            points = sorted((row["capacity_blocks"], row["block_hit_ratio"]) for row in rows if row["eviction"] == name)
+            colour, marker, line = style_of(coloured, {"eviction": name})
+            if name in ("opt", "infinite"):
+                colour, marker, line = INK, None, (0, (5, 2)) if name == "opt" else ":"
+            coloured += colour not in (GREY, INK)
+            axes.plot(*zip(*points), color=colour, marker=marker, linestyle=line, markersize=5, linewidth=3.2 if colour == GREY else 1.6,
+                      zorder=2.5 if colour == GREY else 3, label="optimal" if name == "opt" else name)
+        scale_capacity(axes, {"values": capacities, "unit": "tokens"})
+        axes.set(ylabel="share of blocks hit", xlabel="capacity (blocks)", ylim=(0, None))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
+        figure.legend(loc="outside lower center", ncols=min(len(names), 6))
+    return figure
+
+
+def compared_grid(compared):
+    """The capacity that is the x axis (None: bars), and the combinations of what else varies but choices."""
+    capacities = compared.axes(choice=False, capacity=True)
+    along = max(capacities, key=lambda axis: len(axis["values"]), default=None)
+    if along is not None and len(along["values"]) < 2:
+        along = None
+    if along is None and not compared.axes(choice=True):
+        return None, [{}]
+    others = [axis for axis in compared.axes(choice=False) if axis is not along]
+    return along, combinations(others)
+
+
+def draw_compare(compared):
+    """Hit ratio and saved prefill time: against the capacity, a line a policy, or bars; optimal dashed, LRU grey."""
+    along, circumstances = compared_grid(compared)
+    drawn = circumstances[:MOST_CIRCUMSTANCES]
+    settings = len(compared.rows) // len(circumstances)
+    each = 2.6 if along else 0.7 + 0.28 * settings
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8.2, 1.25 + (each + 0.3) * len(drawn)), layout="constrained")
+        of_how_many = f" · the first {len(drawn)} of {len(circumstances)} circumstances" if len(drawn) < len(circumstances) else ""
+        name = compared.folder.name
+        figure.suptitle(f"Distance to optimal · {name if len(name) <= 32 else name[:31] + '…'}{of_how_many}", x=0.01, ha="left")
+        panels = figure.subplots(len(drawn), 2, squeeze=False, sharex="all" if along else "none", sharey="none" if along else "row")
+        for y, circumstance in enumerate(drawn):
+            for x, panel in enumerate(COMPARED):
+                axes = panels[y][x]
+                if along:
+                    draw_compared_lines(axes, compared, circumstance, along, panel)
+                else:
+                    draw_compared_bars(axes, compared, circumstance, panel)
+                value_axis = axes.yaxis if along else axes.xaxis
+                formatter = FuncFormatter(lambda value, _, of_time=x == 1: seconds(value) if of_time else f"{100 * value:.3g}%")
+                value_axis.set_major_formatter(formatter)
+                value_axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+                where = setting_text(tidy_setting(circumstance)) if len(circumstances) > 1 else ""
+                axes.set_title(panel[3] + (f" · {where}" if where else ""), fontsize=9, loc="left")
+                if along and y == len(drawn) - 1:
+                    axes.set_xlabel(tier_label(along))
+                if not along and y == len(drawn) - 1:
+                    axes.set_xlabel(panel[4])
+                if along:
+                    axes.set_ylabel(panel[4])
+        handles, labels = panels[0][0].get_legend_handles_labels()
+        columns = int(np.clip(120 // (8 + max(map(len, labels), default=0)), 1, max(1, len(labels))))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=compare_note(compared), title_fontsize=8)
+    return figure
+
+
+def compare_note(compared):
+    seeds = compared.plan["seeds"]
+    several = len(combinations(compared.axes(choice=True))) > 1
+    words = []
+    if several:
+        words.append("filled: the best" + (", or as good (paired 95 % intervals)" if seeds > 1 else ", or equal to it"))
+    if seeds > 1:
+        words.append(f"whiskers: 95 % intervals of {seeds} seeds")
+    return "; ".join(words) or None
+
+
 FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png": draw_lanes}
 
 
@@ -483,9 +729,13 @@ def write_figures(folder):
     """Draws everything into folder/figures; returns the paths."""
     target = Path(folder) / "figures"
     if is_sweep(folder):
-        figure = draw_sweep(load_sweep(folder))
+        figures = {}
+        if (Path(folder) / "compare.json").exists():
+            figures["compare.png"] = draw_compare(load_compare(folder))
+        if (Path(folder) / "sweep.json").exists():
+            figures["sweep.png"] = draw_sweep(load_sweep(folder))
         target.mkdir(exist_ok=True)
-        return [save(figure, target / "sweep.png")]
+        return [save(figure, target / name) for name, figure in figures.items()]
     run = load_run(folder)
     target.mkdir(exist_ok=True)
     paths = []
@@ -495,7 +745,8 @@ def write_figures(folder):
 
 
 def is_sweep(folder):
-    return (Path(folder) / "sweep.json").exists()
+    """Of many runs: kvtwin sweep's or compare's."""
+    return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json"))
 
 
 def save(figure, path):

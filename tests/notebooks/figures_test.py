@@ -135,6 +135,63 @@ class Figures(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("sweep.jsonl: No such file", errors)
 
+    def comparison(self, folder, axes, seeds=1):
+        """A made-up comparison: what is later in its list hits more; optimal as much more again. Axes: (name, values,
+        a choice, a capacity)."""
+        folder.mkdir(parents=True)
+        keys = ("name", "values", "choice", "capacity")
+        axes = [dict(zip(keys, axis)) | {"unit": "tokens" if axis[3] else ""} for axis in axes]
+        rows = []
+        for number, setting in enumerate(kvtwin.combinations(axes)):
+            row = setting | {"seeds": seeds}
+            for key, scale in (("hit_ratio", 0.02), ("saved_s", 30.0)):
+                value = scale * (number + 1)
+                row |= {key: value, f"{key}_ci95": value / 4 if seeds > 1 else None, f"{key}_standing": [None, "best", "equal"][number % 3]}
+                row |= {f"opt_{key}": 2 * value, f"lru_{key}": value / 2}
+            rows.append(row)
+        plan = dict(schema_version=1, seeds=seeds, eviction="lru", axes=axes)
+        (folder / "compare.json").write_text(json.dumps(plan))
+        (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def test_comparisons_are_drawn_and_repeat(self):
+        policies = ("cache.eviction", ["lru", "tide", "slru"], True, False)
+        capacities = ("tiers.host.tokens", [1000, 2000, 64000], False, True)
+        links = ("hardware.host_link_gbps", [float(rate) for rate in range(1, 9)], False, False)
+        kinds = {"lines": ([policies, capacities], 1), "bars": ([policies], 5), "one": ([capacities], 5), "bare": ([links], 1)}
+        kinds["many"] = ([links, policies, capacities], 1)  # more circumstances than are drawn
+        for name, (axes, seeds) in kinds.items():
+            self.comparison(self.run_dir / name, axes, seeds)
+            images = []
+            for _ in range(2 if name == "bars" else 1):
+                code, lines, errors = self.program("figures", self.run_dir / name)
+                path = self.run_dir / name / "figures" / "compare.png"
+                self.assertEqual((code, errors, lines), (0, "", f"{path}\n"))
+                images.append(path.read_bytes())
+            self.assertEqual(images[0], images[-1])
+        # What is drawn: of each policy a line, filled where it is the best or as good; optimal and LRU.
+        compared = kvtwin.load_compare(self.run_dir / "lines")
+        left = kvtwin.draw_compare(compared).axes[0]
+        labels = left.get_legend_handles_labels()[1]
+        self.assertEqual(labels, ["lru", "tide", "slru", "optimal"])
+        optimal = next(line for line in left.lines if line.get_label() == "optimal")
+        self.assertEqual(list(optimal.get_xdata()), [1000, 2000, 64000])
+        for value, expected in zip(optimal.get_ydata(), (0.28, 0.32, 0.36)):
+            self.assertAlmostEqual(value, expected)
+        hollow = sum(len(line.get_xdata()) for line in left.lines if line.get_markerfacecolor() == "white")
+        self.assertEqual(hollow, 3)
+        one = kvtwin.draw_compare(kvtwin.load_compare(self.run_dir / "one")).axes[0]
+        self.assertEqual(one.get_legend_handles_labels()[1], ["lru", "optimal", "LRU in one cache"])
+        # Without bounds there is nothing to be far from.
+        rows = [json.loads(line) for line in (self.run_dir / "lines/compare.jsonl").read_text().splitlines()]
+        for row in rows:
+            row.update({key: None for key in row if key.startswith(("opt_", "lru_"))})
+        (self.run_dir / "lines/compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.assertEqual(self.program("figures", self.run_dir / "lines")[0], 0)
+        (self.run_dir / "bars/compare.jsonl").write_text("{")
+        code, _, errors = self.program("figures", self.run_dir / "bars")
+        self.assertEqual(code, 2)
+        self.assertIn("compare.jsonl is not JSON", errors)
+
     def test_bad_folders_are_refused(self):
         def refused(text):
             code, lines, errors = self.program("figures", self.run_dir)

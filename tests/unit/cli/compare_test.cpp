@@ -165,8 +165,8 @@ TEST_F(Compare, RefusesWhatItCantCompare) {
   refused({"compare"}, {"runs"});
   refused({"compare", whole}, {"two run folders"});
   refused({"compare", whole, whole, whole}, {"two run folders"});
-  refused({"compare", folder_ / "experiment.toml", "--vary", "cache.eviction=lru,fifo"},
-          {"--vary", "isn't served yet"});
+  refused({"compare", whole, whole, "--vary", "cache.eviction=lru,fifo"}, {"needs one experiment file"});
+  refused({"compare", whole, whole, "--seeds", "3"}, {"--seeds requires --vary"});
   refused({"compare", folder_ / "nowhere", whole}, {"nowhere", "is not there"});
   refused({"compare", whole, folder_ / "trace.jsonl"}, {"trace.jsonl", "is no journal"});
   fs::create_directory(folder_ / "empty");

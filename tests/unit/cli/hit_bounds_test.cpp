@@ -86,6 +86,15 @@ TEST(HitBounds, TakeARetractedRequestForAtWorkTwice) {
   EXPECT_EQ(reckon({{kB, 8}, {kC, 8}}, {0, 0, 1, 1}, 100).opt, 0U);
 }
 
+TEST(HitBounds, SayWhatTheirHitsSave) {
+  const std::vector<ListSource::Request> requests{
+      {{1, 2, 3, 4, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{1, 2, 3, 4, 9}, 9}};
+  constexpr TimeNs kPath = 800;  // four pages of two tokens
+  EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4).opt_saved, 2 * kPath);
+  EXPECT_EQ(reckon(requests, {0, 1, 2, 3}, 4).lru_saved, kPath);
+  EXPECT_EQ(reckon({{kB, 8}, {kB, 8}}, {0, 1}, 100).opt_saved, 600) << "the last token";
+}
+
 // Three tiers of which each holds one of A, B and C: 10 tokens, of which 8 can be hit.
 struct ThreeTiers {
   ThreeTiers() : bounds(2, {{Tier::device, 4, 0}, {Tier::host, 4, 10'000}, {Tier::disk, 4, 30'000}}, cost) {

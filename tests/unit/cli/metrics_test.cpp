@@ -25,5 +25,37 @@ TEST(Metrics, CountsPassesThatDidSomething) {
   EXPECT_EQ(metrics.decode_steps, 3u);
 }
 
+// A pass costs what it computes and what it attends to.
+class Square final : public CostModel {
+ public:
+  TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
+    return static_cast<TimeNs>(1000 + 10 * shape.prefill_tokens + shape.prefill_pairs);
+  }
+  TransferCost transfer(const Plan&) const override { return {}; }
+  TransferCost storage(const StorageWork&) const override { return {}; }
+};
+
+TEST(Metrics, WeighsWhatHitsSaved) {
+  const Square cost;
+  Metrics metrics(nullptr, &cost);
+  RequestRecord record;
+  record.prompt_tokens = 10;
+  record.hit_device = 1;
+  record.hit_host = 2;
+  record.hit_disk = 3;
+  record.miss = 4;
+  Event event;
+  event.kind = EventKind::finished;
+  event.record = &record;
+  metrics.on_event(event);
+  // The first 6 tokens: 10 each, and 6 * 7 / 2 pairs. The rest is computed in either case.
+  EXPECT_EQ(metrics.saved_ns, 60 + 21);
+  record.hit_device = record.hit_host = record.hit_disk = 0;
+  metrics.on_event(event);
+  EXPECT_EQ(metrics.saved_ns, 60 + 21);
+  EXPECT_TRUE(metrics.weighs_hits());
+  EXPECT_FALSE(Metrics().weighs_hits());
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -1,0 +1,59 @@
+// A cell of a sweep: simulated by a process of its own (SimGrid has one world a process), and the row of figures that
+// comes of it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/experiment.hpp"
+#include "cli/sweep_plan.hpp"
+#include "policy/types.hpp"
+
+namespace kvtwin {
+
+struct CellRun {
+  SweepCell place;
+  std::uint64_t objects_a_page = 0;  // of all ranks
+  Bytes page_bytes = 0;              // likewise
+  std::string identity;              // of everything that its row depends on, wherever its files lie
+};
+
+// Everything that can be refused before the first cell runs is: InputError.
+std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base);
+
+// A cell's row, of what its process said: place, figures, settings, identity. InputError or WorkError if it failed.
+nlohmann::ordered_json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const std::string& said);
+// An earlier row of the same identity, whose place may have been another.
+nlohmann::ordered_json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number,
+                                 const nlohmann::ordered_json& earlier);
+
+// Cells under way. Whoever is left when it goes is ended.
+class CellProcesses {
+ public:
+  CellProcesses() = default;
+  ~CellProcesses();
+  CellProcesses(const CellProcesses&) = delete;
+  CellProcesses& operator=(const CellProcesses&) = delete;
+
+  std::size_t size() const { return list_.size(); }
+  void start(const Experiment& experiment, double warm_up, std::size_t cell);
+  // The next one that has ended: its cell and what it said.
+  std::pair<std::size_t, std::string> wait();
+
+ private:
+  struct Child {
+    pid_t id = -1;
+    int pipe = -1;
+    std::size_t cell = 0;
+    std::string text;
+  };
+  static void end(Child& child);
+  std::vector<Child> list_;
+};
+
+}  // namespace kvtwin

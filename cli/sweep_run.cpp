@@ -1,0 +1,171 @@
+#include "cli/sweep_run.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "cli/environment.hpp"
+#include "cli/error.hpp"
+#include "cli/sweep_cell.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+class Progress {
+ public:
+  explicit Progress(std::size_t left) : all_(left) { shown_ = isatty(STDERR_FILENO) != 0 && environment_progress(); }
+  ~Progress() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+  }
+  void done(std::size_t count) const {
+    if (!shown_) return;
+    const double spent = std::chrono::duration<double>(Clock::now() - start_).count();
+    std::fprintf(stderr, "\r\033[K%zu of %zu cells, about %.0f s left", count, all_,
+                 spent * static_cast<double>(all_ - count) / static_cast<double>(count));
+    std::fflush(stderr);
+  }
+
+ private:
+  std::size_t all_;
+  Clock::time_point start_ = Clock::now();
+  bool shown_ = false;
+};
+
+std::size_t jobs_of(const SweepArguments& arguments) {
+  if (arguments.jobs != 0) return static_cast<std::size_t>(arguments.jobs);
+  return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 64);
+}
+
+// Earlier rows of these cells, each at its place. InputError if the folder holds others too.
+void take_earlier(const SweepArguments& arguments, const SweepPlan& plan, const std::vector<CellRun>& cells,
+                  const SweepFolder& folder, SweepRows& rows) {
+  const std::map<std::string, Json> earlier = folder.earlier();
+  std::set<std::string> used;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto row = earlier.find(cells[i].identity);
+    if (row == earlier.end()) continue;
+    used.insert(row->first);
+    rows[i] = row_again(plan, cells[i], i, row->second);
+  }
+  if (used.size() < earlier.size()) {
+    throw InputError("--out " + arguments.out + ": holds " + std::to_string(earlier.size() - used.size()) +
+                     " cells that aren't of this sweep (of other settings, or of another build); name another "
+                     "folder, or --force to begin anew");
+  }
+}
+
+// Those in `wanted` that have no row yet.
+void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<CellRun>& cells,
+               const std::vector<std::size_t>& wanted, std::size_t jobs, SweepFolder* folder, SweepRows& rows) {
+  std::vector<std::size_t> left;
+  for (const std::size_t cell : wanted) {
+    if (rows[cell].is_null()) left.push_back(cell);
+  }
+  if (left.size() < wanted.size()) {
+    std::fprintf(stderr, "%zu of %zu cells are there already\n", wanted.size() - left.size(), wanted.size());
+  }
+  const Progress progress(left.size());
+  CellProcesses processes;
+  std::size_t next = 0, done = 0;
+  while (done < left.size()) {
+    while (next < left.size() && processes.size() < jobs) {
+      processes.start(plan.experiment(base, cells[left[next]].place), plan.warm_up, left[next]);
+      ++next;
+    }
+    const auto [cell, said] = processes.wait();
+    rows[cell] = row_of(plan, cells[cell], cell, said);
+    if (folder != nullptr) folder->keep(rows[cell]);
+    progress.done(++done);
+  }
+}
+
+}  // namespace
+
+SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
+  SweepOptions options;
+  const auto add = [&](CLI::Option* option) {
+    options.others.push_back(option);
+    return option;
+  };
+  add(command.add_option("--set", arguments.sets, "key=value for all cells; may be repeated")->allow_extra_args(false));
+  options.vary = command
+                     .add_option("--vary", arguments.lists,
+                                 "key=a,b,c: values to run with; key+key=a,b,c gives several keys the same value; may "
+                                 "be repeated")
+                     ->allow_extra_args(false);
+  add(command.add_option("--jobs", arguments.jobs, "Cells simulated at once (default: as many as there are cores)")
+          ->check(CLI::Range(1, 64)));
+  CLI::Option* const out = add(command.add_option("--out", arguments.out, "Folder to write"));
+  out->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
+  add(command
+          .add_option("--shard", arguments.shard,
+                      "i/n: run the i-th of n shares of the cells into --out; the same command without it takes what "
+                      "the shards have, and makes the rest")
+          ->needs(out));
+  add(command.add_flag("--force", arguments.force, "Begin anew, whatever the folder holds of an earlier sweep"));
+  add(command.add_option("--world", arguments.world, "simgrid or events; sets sim.world")
+          ->check(CLI::IsMember({"simgrid", "events"})));
+  return options;
+}
+
+Experiment sweep_base(const SweepArguments& arguments) {
+  Experiment base = Experiment::from_file(arguments.experiment);
+  for (const std::string& set : arguments.sets) base.set(set);
+  if (!arguments.world.empty()) base.set("sim.world=" + arguments.world, "--world");
+  return base;
+}
+
+void finish_plan(const SweepArguments& arguments, SweepPlan& plan) {
+  for (const std::string& list : arguments.lists) plan.vary(list);
+  plan.check();
+  for (const std::string& set : arguments.sets) {
+    const std::string key = set.substr(0, set.find('='));
+    for (const SweepAxis& axis : plan.axes) {
+      if (std::ranges::find(axis.keys, key) != axis.keys.end()) {
+        throw InputError("--set " + set + ": the sweep varies " + key + "; give --vary " + axis.name +
+                         "=... instead, of one value or more");
+      }
+    }
+  }
+}
+
+SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, const Experiment& base) {
+  SweptRows swept;
+  if (!arguments.shard.empty()) swept.shard = Shard::from_text(arguments.shard);
+  const std::vector<CellRun> cells = cell_runs(plan, base);
+  swept.rows.resize(cells.size());
+  if (!arguments.out.empty()) {
+    swept.folder.emplace(arguments.out, swept.shard, arguments.force);
+    take_earlier(arguments, plan, cells, *swept.folder, swept.rows);
+  }
+  std::vector<std::size_t> wanted;
+  for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+    if (!swept.shard || swept.shard->holds(cell)) wanted.push_back(cell);
+  }
+  run_cells(plan, base, cells, wanted, jobs_of(arguments), swept.folder ? &*swept.folder : nullptr, swept.rows);
+  return swept;
+}
+
+std::string shard_text(const SweepArguments& arguments, const SweptRows& swept) {
+  SweepRows own;
+  for (std::size_t cell = 0; cell < swept.rows.size(); ++cell) {
+    if (swept.shard->holds(cell)) own.push_back(swept.rows[cell]);
+  }
+  if (arguments.json) return json_lines(own);
+  const auto there =
+      static_cast<std::size_t>(std::ranges::count_if(swept.rows, [](const Json& row) { return !row.is_null(); }));
+  return "shard " + arguments.shard + ": its " + std::to_string(own.size()) + " cells are in " + arguments.out + ", " +
+         std::to_string(there) + " of " + std::to_string(swept.rows.size()) +
+         " in all; without --shard the same command makes one of them\n";
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,46 @@
+// Running a sweep's cells, some at once: what `sweep` and `compare --vary` share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/experiment.hpp"
+#include "cli/sweep_folder.hpp"
+#include "cli/sweep_plan.hpp"
+#include "cli/sweep_words.hpp"
+
+namespace kvtwin {
+
+struct SweepArguments {
+  std::string experiment, out, world, shard;
+  std::vector<std::string> sets, lists;
+  int jobs = 0;  // 0 = as many as there are cores
+  bool force = false, json = false;
+};
+
+// All but the experiment, --json and what one of them has alone. Returns --vary and the others.
+struct SweepOptions {
+  CLI::Option* vary = nullptr;
+  std::vector<CLI::Option*> others;
+};
+SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments);
+
+// The experiment that all cells share.
+Experiment sweep_base(const SweepArguments& arguments);
+// --vary into the plan; then nothing is left to be said, and it is checked, against --set too.
+void finish_plan(const SweepArguments& arguments, SweepPlan& plan);
+
+struct SweptRows {
+  SweepRows rows;  // of all cells; of a shard its own, the others null
+  std::optional<Shard> shard;
+  std::optional<SweepFolder> folder;
+};
+// Runs what isn't in --out yet. Of a shard it says the last word itself.
+SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, const Experiment& base);
+// What a shard has to say instead of a result.
+std::string shard_text(const SweepArguments& arguments, const SweptRows& swept);
+
+}  // namespace kvtwin

@@ -1,0 +1,181 @@
+// kvtwin compare EXPERIMENT --vary, as a user sees it: rows are what simulate reports, shards and what was ended come
+// to the same, seeds where something is drawn.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+constexpr const char* kExperiment = R"([model]
+name = "tiny"
+[hardware]
+name = "cpu-host"
+[workload.generate]
+kind = "returning"
+prompt_tokens = 512
+working_set_tokens = 16384
+visits = 3
+[tiers]
+device.tokens = 2048
+host.tokens = 4096
+[sweep]
+warm_up = 0.5
+[sweep.vary]
+cache.page_tokens = [16, 32]
+)";
+
+class CompareSettings : public testing::Test {
+ protected:
+  CompareSettings() { write_text(folder_ / "x.toml", kExperiment); }
+  std::vector<std::string> words(const std::vector<std::string>& more) const {
+    std::vector<std::string> words{"compare", folder_ / "x.toml", "--world",
+                                   kAnyWorld, "--vary",           "cache.eviction=lru,mru,slru"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Outcome compare(const std::vector<std::string>& more) const { return run(words(more)); }
+  void refused(const std::vector<std::string>& more, const std::string& part) const {
+    const Outcome outcome = compare(more);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  }
+  // All that a finished folder holds.
+  std::string whole(const std::string& name) const {
+    std::string text;
+    for (const char* file : {"sweep.csv", "sweep.jsonl", "compare.csv", "compare.jsonl", "compare.json"}) {
+      text += text_of(folder_ / (name + "/" + file));
+    }
+    return text;
+  }
+  const Folder folder_;
+};
+
+std::vector<Json> rows_of(const Outcome& outcome) {
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::vector<Json> rows;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  return rows;
+}
+
+TEST_F(CompareSettings, RowsAreWhatSimulateReports) {
+  const std::vector<Json> rows = rows_of(compare({"--vary", "tiers.host.tokens=4096,8192", "--json"}));
+  ASSERT_EQ(rows.size(), 6U) << "the file's [sweep] is another question";
+  const Settings set{"cache.eviction=mru", "tiers.host.tokens=8192", "report.bounds=true"};
+  const Simulated alone = simulate_file(folder_ / "x.toml", set, kAnyWorld);
+  const Json& row = rows[3];
+  EXPECT_EQ(row.at("cache.eviction"), "mru");
+  const double prompt = static_cast<double>(alone.tokens("prompt"));
+  EXPECT_EQ(row.at("hit_ratio"), static_cast<double>(alone.tokens("hit_device") + alone.tokens("hit_host")) / prompt);
+  EXPECT_EQ(row.at("saved_s"), alone.report.at("saved_seconds"));
+  EXPECT_NEAR(row.at("ttft_mean_s").get<double>(), alone.mean_ttft(), 1e-8) << "no warm-up";
+  const Json& bounds = alone.report.at("bounds");
+  EXPECT_EQ(row.at("gap_closed"), bounds.at("gap_closed"));
+  EXPECT_EQ(row.at("opt_hit_ratio"), bounds.at("eviction_opt_hit_tokens").get<double>() / prompt);
+  EXPECT_EQ(row.at("opt_saved_s"), bounds.at("eviction_opt_saved_seconds"));
+  for (const Json& one : rows) {
+    EXPECT_GT(one.at("saved_s"), 0);
+    EXPECT_LE(one.at("hit_ratio"), one.at("opt_hit_ratio"));
+  }
+}
+
+TEST_F(CompareSettings, BoundsCanBeLeftOut) {
+  const Outcome outcome = compare({"--set", "report.bounds=false", "--json"});
+  EXPECT_NE(outcome.err.find("nothing is known of the distance to optimal"), std::string::npos) << outcome.err;
+  for (const Json& row : rows_of(outcome)) EXPECT_TRUE(row.at("opt_hit_ratio").is_null());
+}
+
+TEST_F(CompareSettings, SeedsGiveIntervals) {
+  const Outcome outcome = compare({"--seeds", "3", "--set", "seed=5", "--out", folder_ / "out", "--json"});
+  const std::vector<Json> rows = rows_of(outcome);
+  ASSERT_EQ(rows.size(), 3U);
+  const Table runs(text_of(folder_ / "out/sweep.csv"));
+  ASSERT_EQ(runs.size(), 9U);
+  double saved = 0;
+  for (std::size_t seed = 0; seed < 3; ++seed) {
+    EXPECT_EQ(runs.number(3 + seed, "seed"), 5 + static_cast<double>(seed));
+    EXPECT_EQ(runs.text(3 + seed, "cache.eviction"), "mru");
+    saved += runs.number(3 + seed, "saved_s") / 3;
+  }
+  EXPECT_NEAR(rows[1].at("saved_s").get<double>(), saved, 1e-12);
+  EXPECT_GT(rows[1].at("saved_s_ci95"), 0);
+  refused({"--seeds", "2", "--vary", "seed=1,2"}, "seed varies already");
+  refused({"--seeds", "0"}, "--seeds");
+}
+
+// Equal to the last digit whatever the seed: so it needn't be run, and isn't.
+TEST_F(CompareSettings, ATraceHasNoNoise) {
+  const Settings trace = conversations({.requests = 40, .block_tokens = 16}, 3).save(folder_);
+  std::vector<std::string> more{"--json", "--seeds", "4"};
+  for (const std::string& set : trace) more.insert(more.end(), {"--set", set});
+  const Outcome outcome = compare(more);
+  EXPECT_NE(outcome.err.find("nothing is drawn in this work"), std::string::npos) << outcome.err;
+  for (const Json& row : rows_of(outcome)) {
+    EXPECT_EQ(row.at("seeds"), 1);
+    EXPECT_TRUE(row.at("saved_s_ci95").is_null());
+  }
+  const Simulated one = simulate_file(folder_ / "x.toml", trace + Settings{"seed=1"}, kAnyWorld);
+  const Simulated other = simulate_file(folder_ / "x.toml", trace + Settings{"seed=2"}, kAnyWorld);
+  EXPECT_EQ(one.requests_csv, other.requests_csv);
+}
+
+TEST_F(CompareSettings, ShardsAndWhatWasEndedComeToTheSame) {
+  const std::vector<std::string> work{"--vary", "tiers.host.tokens=4096,8192", "--seeds", "2"};
+  const auto into = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> all = work;
+    all.insert(all.end(), {"--out", folder_ / name});
+    all.insert(all.end(), more.begin(), more.end());
+    return compare(all);
+  };
+  const Outcome alone = into("whole", {"--jobs", "1"});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  // One shard in its folder, another on a machine where files lie elsewhere.
+  ASSERT_EQ(into("parts", {"--shard", "1/3"}).exit_code, 0);
+  const Outcome third = into("far", {"--shard", "3/3", "--jobs", "4"});
+  EXPECT_EQ(third.out, "shard 3/3: its 4 cells are in " + (folder_ / "far") +
+                           ", 4 of 12 in all; without --shard the same command makes one of them\n");
+  EXPECT_FALSE(fs::exists(folder_ / "far/compare.json"));
+  fs::copy(folder_ / "far/sweep.shard-3-of-3.jsonl", folder_ / "parts");
+  const Outcome merged = into("parts", {});
+  ASSERT_EQ(merged.exit_code, 0) << merged.err;
+  EXPECT_NE(merged.err.find("8 of 12 cells are there already"), std::string::npos) << merged.err;
+  EXPECT_EQ(merged.out, alone.out);
+  EXPECT_EQ(whole("parts"), whole("whole"));
+  // Killed in the middle of a row.
+  fs::create_directory(folder_ / "cut");
+  write_text(folder_ / "cut/sweep.jsonl", text_of(folder_ / "whole/sweep.jsonl").substr(0, 4000));
+  ASSERT_EQ(into("cut", {}).exit_code, 0);
+  EXPECT_EQ(whole("cut"), whole("whole"));
+  // --force of a shard leaves the others'.
+  ASSERT_EQ(into("parts", {"--shard", "1/3", "--force"}).exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder_ / "parts/sweep.shard-3-of-3.jsonl"));
+  refused({"--out", folder_ / "parts"}, "cells that aren't of this sweep");
+  for (const char* shard : {"0/2", "3/2", "1", "1/", "/2", "1/2x", "-1/2"})
+    refused({"--out", folder_ / "x", "--shard", shard}, "--shard");
+  refused({"--shard", "1/2"}, "--out");
+}
+
+// A row depends on what the trace holds, not on where it lies.
+TEST_F(CompareSettings, GoesByTheContentsOfFiles) {
+  const TraceText trace = conversations({.requests = 40, .block_tokens = 16}, 3);
+  const Settings here = trace.save(folder_, "here.jsonl"), there = trace.save(folder_, "there.jsonl");
+  const Settings other = conversations({.requests = 40, .block_tokens = 16}, 4).save(folder_, "other.jsonl");
+  const auto with = [&](const Settings& settings) {
+    std::vector<std::string> more{"--out", folder_ / "out"};
+    for (const std::string& set : settings) more.insert(more.end(), {"--set", set});
+    return compare(more);
+  };
+  ASSERT_EQ(with(here).exit_code, 0);
+  EXPECT_NE(with(there).err.find("3 of 3 cells are there already"), std::string::npos);
+  EXPECT_EQ(with(other).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace kvtwin::test

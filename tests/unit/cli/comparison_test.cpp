@@ -1,0 +1,119 @@
+// kvtwin compare --vary: means and intervals, which setting is the best and which are as good, told by hand.
+#include "cli/comparison.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "cli/error.hpp"
+
+namespace kvtwin {
+namespace {
+
+SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
+  SweepPlan plan;
+  for (const std::string& list : lists) plan.vary(list);
+  plan.check();
+  if (seeds > 1) plan.repeat(7, seeds);
+  return plan;
+}
+
+// Of a prompt of 100 tokens.
+nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) {
+  return {{"prompt_tokens", 100},   {"hit_device", hits},        {"hit_host", 0},
+          {"hit_disk", 0},          {"hit_remote", 0},           {"hit_opt", 50},
+          {"hit_lru", 5},           {"gap_closed", nullptr},     {"saved_s", hits / 10},
+          {"saved_opt_s", 5.0},     {"saved_lru_s", 0.5},        {"ttft_mean_s", ttft},
+          {"ttft_p99_s", 2 * ttft}, {"decisions_digest", digest}};
+}
+
+TEST(Comparison, IntervalsAreStudents) {
+  const Estimate one = estimate(std::vector<double>{3});
+  EXPECT_EQ(one.mean, 3);
+  EXPECT_FALSE(one.half);
+  EXPECT_NEAR(*estimate(std::vector<double>{1, 2, 3}).half, 4.303 / std::sqrt(3.0), 1e-12);
+  EXPECT_NEAR(*estimate(std::vector<double>{1, 2}).half, 12.706 * 0.5, 1e-12);
+  std::vector<double> many;
+  double before = 1e9;
+  for (int i = 0; i < 150; ++i) {  // never wider with more of the same
+    many.insert(many.end(), {0, 2});
+    const Estimate now = estimate(many);
+    EXPECT_NEAR(now.mean, 1, 1e-9);
+    EXPECT_LT(*now.half, before);
+    before = *now.half;
+  }
+}
+
+// Both differ from seed to seed by far more than from each other; but one is always better by the same.
+TEST(Comparison, GoesByDifferencesSeedBySeed) {
+  const SweepPlan plan = plan_of({"cache.eviction=lru,fifo,slru"}, 3);
+  SweepRows rows;
+  for (const double hits : {10.0, 20.0, 30.0}) rows.push_back(row(hits, 1 / hits, "a"));
+  for (const double hits : {9.0, 19.0, 29.1}) rows.push_back(row(hits, 1 / hits, "b"));
+  for (const double hits : {9.0, 22.0, 28.0}) rows.push_back(row(hits, 1 / hits, "c"));
+  const Comparison comparison = compare_rows(plan, rows, 3);
+  ASSERT_EQ(comparison.settings.size(), 3U);
+  EXPECT_EQ(comparison.groups.size(), 1U);
+  EXPECT_EQ(comparison.settings[0].standing[0], Standing::best);
+  EXPECT_EQ(comparison.settings[1].standing[0], Standing::none);
+  EXPECT_EQ(comparison.settings[2].standing[0], Standing::equal);
+  EXPECT_NEAR(comparison.settings[0].figures[0]->mean, 0.2, 1e-12);
+  EXPECT_NEAR(*comparison.settings[0].figures[0]->half, 4.303 * 0.1 / std::sqrt(3.0), 1e-12);
+  EXPECT_FALSE(comparison.settings[0].figures[2]) << "no gap to close in these runs";
+  const std::string text = comparison_text(plan, comparison, 3, true);
+  EXPECT_NE(text.find("20.00 ±24.84 *"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n(optimal)              50.00           5.000    1.00\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("(3 seeds)"), std::string::npos) << text;
+}
+
+// Capacities are circumstances: each policy is held against others of its own capacity.
+TEST(Comparison, IsUnderEqualCircumstances) {
+  const SweepPlan plan = plan_of({"cache.eviction=lru,fifo", "tiers.host.tokens=1000,2000"}, 1);
+  const SweepRows rows{row(10, 0.5, "a"), row(30, 0.3, "b"), row(20, 0.6, "c"), row(30, 0.3, "b")};
+  const Comparison comparison = compare_rows(plan, rows, 1);
+  EXPECT_EQ(comparison.is_choice, (std::vector<bool>{true, false}));
+  EXPECT_EQ(comparison.groups, (std::vector<std::vector<std::size_t>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(comparison.settings[2].standing[0], Standing::best);
+  EXPECT_EQ(comparison.settings[0].standing[3], Standing::best) << "less is better";
+  EXPECT_EQ(comparison.settings[0].standing[0], Standing::none);
+  EXPECT_EQ(comparison.settings[1].standing[0], Standing::best);
+  EXPECT_EQ(comparison.settings[3].standing[0], Standing::equal);
+  EXPECT_EQ(comparison.settings[3].same_decisions, 1U);
+  EXPECT_FALSE(comparison.settings[2].same_decisions);
+  const std::string text = comparison_text(plan, comparison, 1, true);
+  EXPECT_NE(text.find("decided as lru did"), std::string::npos) << text;
+  EXPECT_NE(text.find("nothing is known of noise"), std::string::npos) << text;
+  EXPECT_EQ(text.find("±"), std::string::npos) << text;
+  const SweepRows told = comparison_rows(plan, comparison, 1);
+  EXPECT_EQ(told[3].at("same_decisions_as"), "lru");
+  EXPECT_EQ(told[3].at("hit_ratio_standing"), "equal");
+  EXPECT_EQ(told[3].at("tiers.host.tokens"), 2000);
+  EXPECT_TRUE(told[3].at("hit_ratio_ci95").is_null());
+  EXPECT_EQ(told[0].at("opt_hit_ratio"), 0.5);
+}
+
+TEST(Comparison, WithoutAChoiceAllAreHeldAgainstAll) {
+  const SweepPlan plan = plan_of({"tiers.host.tokens=1000,2000"}, 2);
+  const SweepRows rows{row(10, 0.5, "a"), row(10, 0.5, "a"), row(30, 0.3, "b"), row(30, 0.3, "b")};
+  const Comparison comparison = compare_rows(plan, rows, 2);
+  EXPECT_EQ(comparison.groups.size(), 1U);
+  EXPECT_EQ(comparison.settings[1].standing[0], Standing::best);
+  EXPECT_FALSE(comparison.has_noise);
+  const std::string text = comparison_text(plan, comparison, 2, true);
+  EXPECT_NE(text.find("there is no noise"), std::string::npos) << "equal runs say so, and not ±0: " << text;
+  EXPECT_EQ(text.find("±"), std::string::npos) << text;
+  EXPECT_EQ(text.find("(optimal)"), std::string::npos) << "there is one for each: " << text;
+}
+
+TEST(Comparison, SeedsVaryOnce) {
+  EXPECT_THROW(plan_of({"seed=1,2"}, 2), InputError);
+  EXPECT_THROW(plan_of({"cache.page_tokens+seed=16,32"}, 2), InputError);
+  const SweepPlan plan = plan_of({"cache.eviction=lru,fifo"}, 2);
+  EXPECT_EQ(plan.cells().size(), 4U);
+  EXPECT_EQ(plan.name_of(plan.cells()[1]), "cache.eviction=lru, seed=8");
+}
+
+}  // namespace
+}  // namespace kvtwin
