@@ -77,6 +77,7 @@ const std::vector<Key>& table() {
       {"workload.generate.visits", 4.0, 1, 1e6, "returning: mean visits to a context, the first among them"},
       {"workload.generate.prompt_tokens_per_second", 4096.0, 1e-3, 1e12,
        "returning: prompt tokens that arrive a second"},
+      {"workload.generate.at_once", integer_value(1), 1, 1e6, "returning: requests that arrive together"},
       {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
       {"workload.loop", text_value("open"), 0, 0,
        "open: requests come at their times; closed: a session's next one no sooner than its think time after the "

@@ -491,6 +491,7 @@ std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
   config.contexts = std::max<std::uint64_t>(1, working_set / config.prompt_tokens);
   const double prompt = static_cast<double>(config.prompt_tokens);
   config.requests_per_second = e.number("workload.generate.prompt_tokens_per_second") / prompt;
+  config.at_once = static_cast<std::uint64_t>(e.integer("workload.generate.at_once"));
   config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
   if (config.requests == 0) {
     const double visits = static_cast<double>(config.contexts) * e.number("workload.generate.visits");

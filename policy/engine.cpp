@@ -89,6 +89,7 @@ struct Engine::State {
   std::vector<SequenceWork> sequences;
   OperationId pass_id = OperationId::none;
   TimeNs pass_start = 0, pass_end = 0;
+  TimeNs unseen_since = kNoStop;  // the step whose prefill no step can interrupt; kNoStop = it wasn't one
   Completion pass_completion;
   bool pass_complete = false, pass_cancelled = false;
   bool load_failed = false;  // until every load is acknowledged: what one promised on the device may be garbage
@@ -193,6 +194,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   cache.keep_reserve();
   cache.submit_backups(formed);
   watch_stops(agreed[agreed_time]);
+  unseen_since = formed && pass.prefill ? agreed[agreed_time] : kNoStop;
   if (formed) {
     submit_pass();
     // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
@@ -207,7 +209,8 @@ void Engine::State::step(const ReduceVector& agreed) {
 }
 
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
-  prefetcher.begin_step(agreed[agreed_time], scheduler.runnable());
+  const TimeNs now = agreed[agreed_time];
+  prefetcher.begin_step(now, std::min(now, unseen_since), scheduler.runnable());
   StorageHeads heads;
   std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
   if (!storage.take(heads)) return false;

@@ -12,6 +12,14 @@ namespace {
 
 __extension__ using Wide = __int128;
 
+constexpr Wide kLongest = Wide{100'000} * kNsPerSecond;
+
+// Who waits for something, and as many others as may wait with it.
+std::int64_t bearers(std::size_t others) {
+  constexpr std::size_t kMost = 8;
+  return static_cast<std::int64_t>(1 + std::min(others, kMost));
+}
+
 }  // namespace
 
 Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
@@ -24,14 +32,15 @@ Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& 
       observer_(observer),
       termination_(make_termination(config)) {
   for (const StorageTierConfig& tier : config.storage) {
-    ReadRate& rate = rates_.emplace_back();
-    rate.token_ps = tier.read_token_ps;
-    rate.samples.fill(tier.read_token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : tier.read_token_ps);
+    Reads& reads = reads_.emplace_back();
+    reads.token_ps = tier.read_token_ps;
+    reads.samples.fill(tier.read_token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : tier.read_token_ps);
   }
 }
 
-void Prefetcher::begin_step(TimeNs step_time, std::size_t others) {
+void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t others) {
   step_time_ = step_time;
+  unseen_since_ = unseen_since;
   others_ = others;
 }
 
@@ -161,13 +170,9 @@ bool Prefetcher::fetch(Entry entry) {
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
-      ReadRate& rate = rates_[run.tier];
-      if (rate.under_way++ == 0) {
-        rate.asked = step_time_;
-        rate.tokens = 0;
-      }
-      prefetch.pieces.push_back(
-          {storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host), at, false});
+      const StorageAnswer get = storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host);
+      ask(run.tier, get);
+      prefetch.pieces.push_back({get, at, false});
       at += pages;
     }
   }
@@ -182,7 +187,7 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   KV_CHECK(piece != prefetch.pieces.end(), "a get belongs to a prefetch");
   piece->get = answer;
   piece->answered = true;
-  learn_rate(answer);
+  learn(answer);
   prefetch.arrived = 0;
   bool all = true, gap = false;
   for (const Piece& p : prefetch.pieces) {
@@ -192,13 +197,15 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
     gap = !p.answered || p.get.pages < p.get.asked;
   }
   prefetch.failed |= answer.pages < answer.asked && !prefetch.cut;
-  if (answer.pages < answer.asked) cut(prefetch);
+  if (answer.pages < answer.asked) cut(entry);
   if (all) land(entry);
 }
 
 // What is still to come wouldn't be of use.
-void Prefetcher::cut(Prefetch& prefetch) {
+void Prefetcher::cut(Entry entry) {
+  Prefetch& prefetch = entry->second;
   if (std::exchange(prefetch.cut, true)) return;
+  unlearn(entry->first);
   for (const Piece& piece : prefetch.pieces) {
     if (!piece.answered) storage_.cancel(piece.get);
   }
@@ -259,7 +266,7 @@ void Prefetcher::stop(Entry entry, Reason reason) {
     decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
     note(EventKind::prefetch_stopped, entry->first, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
-    cut(prefetch);
+    cut(entry);
     if (KV_MUTANT(5)) {
       cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
       prefetch.slots.resize(prefetch.committed);
@@ -275,10 +282,19 @@ bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   Prefetch& prefetch = entry->second;
   if (prefetch.state != State::looking_up && prefetch.state != State::fetching) return false;
   if (prefetch.held_since < 0) prefetch.held_since = step_time;
-  if (step_time < termination_->stop_at(facts(prefetch))) return true;
+  if (step_time < stop_at(entry->first, prefetch)) return true;
   prefetch.ended = step_time;
   stop(entry, Reason::stopped);
   return false;
+}
+
+TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
+  PrefetchFacts known = facts(request, prefetch);
+  if (known.medium != nullptr && known.first != request) {
+    const auto first = prefetches_.find(known.first);
+    known.ahead = weigh(facts(known.first, first->second));
+  }
+  return termination_->stop_at(known);
 }
 
 // Whose time is over and who is held no more, but by others before it, waits for those.
@@ -287,7 +303,7 @@ TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   for (const auto& [request, prefetch] : prefetches_) {
     const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
     if (!waits || prefetch.held_since < 0) continue;
-    const TimeNs stop = termination_->stop_at(facts(prefetch));
+    const TimeNs stop = stop_at(request, prefetch);
     if (stop > step_time) next = std::min(next, stop);
   }
   return next;
@@ -353,73 +369,109 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
 
 // ---- what waiting is worth -------------------------------------------------------------------------------
 
-// A sample is the time since a tier began to read over all that has come since then, both as steps see them: never less
-// than reading took, sometimes far more. So the least of the last few is believed.
-void Prefetcher::learn_rate(const StorageAnswer& answer) {
-  ReadRate& rate = rates_[answer.tier];
-  --rate.under_way;
-  const TimeNs silent = step_time_ - std::max(rate.answered, rate.asked);
-  if (silent > patience_ns(rate)) rate.silence += rate.silence == 0 ? silent : (silent - rate.silence) / 8;
-  rate.answered = step_time_;
-  rate.tokens += tokens(answer.pages);
-  if (answer.pages < answer.asked || step_time_ == rate.asked) return;
-  const Wide busy = step_time_ - rate.asked;
-  rate.samples[rate.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(rate.tokens));
-  rate.next = (rate.next + 1) % rate.samples.size();
-  rate.token_ps = *std::ranges::min_element(rate.samples);
+void Prefetcher::ask(std::size_t tier, const StorageAnswer& get) {
+  Reads& reads = reads_[tier];
+  if (reads.queue.empty()) {
+    reads.began = reads.asked = step_time_;
+    reads.vague = 0;
+    reads.tokens = 0;
+  }
+  reads.queue.push_back({get.id, get.request, tokens(get.asked), false});
 }
 
-TimeNs Prefetcher::patience_ns(const ReadRate& rate) const {
-  constexpr TimeNs kLeast = 10'000'000;
-  return std::max(kLeast, static_cast<TimeNs>(3 * tokens(config_.storage_batch_pages) * rate.token_ps / 1000));
+// It is the first of the queue that is answered. A step sees it late if a pass had to end first: then it came at some
+// time since that began, and so did the next one begin.
+void Prefetcher::learn(const StorageAnswer& answer) {
+  Reads& reads = reads_[answer.tier];
+  KV_CHECK(!reads.queue.empty() && reads.queue.front().id == answer.id, "a tier's gets are answered in their order");
+  const Read read = reads.queue.front();
+  reads.queue.pop_front();
+  const bool whole = answer.pages == answer.asked && !read.cut;
+  const TimeNs took = step_time_ - reads.began, unseen = step_time_ - unseen_since_;
+  constexpr TimeNs kClear = 8;
+  if (whole && kClear * (reads.vague + unseen) <= took) {
+    reads.lateness.came(unit_ns(answer.tier, read.tokens), took);
+  } else if (whole && took > unseen) {
+    reads.lateness.given_up(unit_ns(answer.tier, read.tokens), took - unseen);
+  }
+  reads.began = step_time_;
+  reads.vague = unseen;
+  reads.tokens += tokens(answer.pages);
+  if (!whole || step_time_ == reads.asked) return;
+  // The time since the tier began to read over all that has come since then, both as steps see them, is never less than
+  // reading took, and sometimes far more: so the least of the last few is believed.
+  const Wide busy = step_time_ - reads.asked;
+  reads.samples[reads.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(reads.tokens));
+  reads.next = (reads.next + 1) % reads.samples.size();
+  reads.token_ps = *std::ranges::min_element(reads.samples);
+}
+
+// Those of a request that are still to come won't; the next one's turn begins.
+void Prefetcher::unlearn(RequestId request) {
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
+    Reads& reads = reads_[tier];
+    if (!reads.queue.empty() && reads.queue.front().request == request && !reads.queue.front().cut) {
+      reads.lateness.given_up(unit_ns(tier, reads.queue.front().tokens), step_time_ - reads.began);
+      reads.began = step_time_;
+      reads.vague = 0;
+    }
+    for (Read& read : reads.queue) read.cut |= read.request == request;
+  }
+}
+
+// What takes less than a millisecond isn't looked at so closely.
+TimeNs Prefetcher::unit_ns(std::size_t tier, Tokens tokens) const {
+  constexpr TimeNs kLeast = 1'000'000;
+  return std::max(kLeast, read_ns(tier, tokens));
+}
+
+TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
+  return static_cast<TimeNs>(std::min<Wide>(Wide{tokens} * reads_[tier].token_ps / 1000, kLongest));
 }
 
 TimeNs Prefetcher::prefill_ns(Tokens from, Tokens to) const {
-  const Wide length = static_cast<Wide>(to) - static_cast<Wide>(from);
-  const Wide work =
-      length + length * static_cast<Wide>(to + from) / static_cast<Wide>(2 * config_.cost_doubling_tokens);
-  return static_cast<TimeNs>(work * static_cast<Wide>(config_.cost_token_ps) / 1000);
+  const Wide length = Wide{to} - Wide{from};
+  const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{config_.cost_doubling_tokens});
+  return static_cast<TimeNs>(std::min(work * Wide{config_.cost_token_ps} / 1000, kLongest));
 }
 
-PrefetchFacts Prefetcher::facts(const Prefetch& prefetch) const {
+PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
   PrefetchFacts facts{prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
   if (config_.prefetch_policy != PrefetchPolicy::cost_stop) return facts;
-  constexpr std::size_t kOthersMost = 8;
   const bool fetching = prefetch.state == State::fetching;
-  const Pages asked = prefetch.keys.size() - prefetch.first;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
-  const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.first + asked;
+  const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.keys.size();
+  std::size_t others = others_;
+  for (const auto& [id, other] : prefetches_) others += id != request && other.state == State::fetching ? 1 : 0;
+  facts.now = step_time_;
   facts.progress = prefetch.progress;
-  facts.patience_ns = patience_ns({});
-  Wide takes = 0, alone = 0;
-  for (const FetchedRun& run : prefetch.found) {
-    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
-    if (!fetching || first >= end) continue;
-    const Wide left = static_cast<Wide>(tokens(end - first));
-    takes += left * static_cast<Wide>(rates_[run.tier].token_ps);
-    alone += left * static_cast<Wide>(config_.storage[run.tier].read_token_ps);
-    facts.patience_ns = std::max(facts.patience_ns, patience_ns(rates_[run.tier]));
-    facts.silence_ns = std::max(facts.silence_ns, rates_[run.tier].silence);
-    facts.progress = std::max(facts.progress, rates_[run.tier].answered);  // another's turn is no silence
+  facts.saves_ns = prefill_ns(tokens(from), tokens(std::max(from, to))) * bearers(others);
+  const auto next = std::ranges::find(prefetch.pieces, false, &Piece::answered);
+  if (!fetching || next == prefetch.pieces.end()) return facts;
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
+    TimeNs before = 0, own = 0;
+    std::size_t behind = 0;
+    const std::deque<Read>& queue = reads_[tier].queue;
+    const auto is_own = [request](const Read& read) { return read.request == request; };
+    for (auto read = queue.begin(); read != queue.end(); ++read) {
+      if (read->cut) continue;
+      const bool under_way = next->get.tier == tier && facts.medium == nullptr;
+      if (under_way) {
+        facts.medium = &reads_[tier].lateness;
+        facts.began = reads_[tier].began;
+        facts.unit_ns = unit_ns(tier, read->tokens);
+        facts.first = read->request;
+      } else if (is_own(*read)) {
+        own += read_ns(tier, read->tokens);
+      } else if (own == 0 && facts.first != request) {
+        before += read_ns(tier, read->tokens);
+      }
+      const bool last = std::next(read) == queue.end() || std::next(read)->request != read->request;
+      behind += last && !is_own(*read) && (own > 0 || facts.first == request) ? 1 : 0;
+    }
+    facts.rest_ns += before + own * bearers(behind);
+    if (next->get.tier == tier) facts.bearers = bearers(behind);
   }
-  // Those before it in the queues make it wait, those behind wait for it; all of them for the GPU, should it compute.
-  std::size_t others = others_, behind = 0;
-  const Wide own = takes;
-  bool before = true;
-  for (const auto& [request, other] : prefetches_) {
-    if (&other == &prefetch) before = false;
-    if (&other == &prefetch || other.state != State::fetching || other.found.empty()) continue;
-    ++others;
-    const Pages left = other.slots.size() - other.arrived;
-    if (before) takes += static_cast<Wide>(tokens(left)) * static_cast<Wide>(rates_[other.found.front().tier].token_ps);
-    behind += before ? 0 : 1;
-  }
-  takes += own * static_cast<Wide>(std::min(behind, kOthersMost));
-  const TimeNs saves = prefill_ns(tokens(from), tokens(std::max(from, to)));
-  facts.saves_ns = saves * static_cast<TimeNs>(1 + std::min(others, kOthersMost));
-  facts.saves_alone_ns = saves * static_cast<TimeNs>(1 + std::min(others_, kOthersMost));
-  facts.takes_ns = static_cast<TimeNs>(takes / 1000);
-  facts.takes_alone_ns = std::min(facts.saves_alone_ns, static_cast<TimeNs>(alone / 1000));
   return facts;
 }
 

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -26,6 +27,7 @@
 #include "policy/decision.hpp"
 #include "policy/engine.hpp"
 #include "policy/event.hpp"
+#include "policy/prefetch/lateness.hpp"
 #include "policy/prefetch/termination.hpp"
 #include "policy/storage/storage.hpp"
 
@@ -44,9 +46,9 @@ class Prefetcher {
   Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, DecisionLog& decisions,
              Observer* observer);
 
-  // A step: answers that are taken, and who is held, are of this time. `others`: requests that wait for the GPU and
-  // not for prefetches.
-  void begin_step(TimeNs step_time, std::size_t others);
+  // A step: answers that are taken, and who is held, are of this time; answers may have come at any time after
+  // `unseen_since`. `others`: requests that wait for the GPU and not for prefetches.
+  void begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t others);
   // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again.
   Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time);
   // An answer that all ranks have, to one of its look-ups or gets into L2. `head`: the request that is next to be
@@ -96,16 +98,24 @@ class Prefetcher {
     Pages occupied = 0;
     Hold hold;
   };
-  // What a tier's reads have taken, while any are under way, from one answer to the next.
-  struct ReadRate {
+  // A get into L2 that hasn't been answered.
+  struct Read {
+    OperationId id = OperationId::none;
+    RequestId request = kNoRequest;
+    Tokens tokens = 0;
+    bool cut = false;  // cancelled
+  };
+  // What a tier is reading, in its order, and what reading has taken.
+  struct Reads {
+    std::deque<Read> queue;
+    TimeNs began = 0;  // the first one, as steps saw it ...
+    TimeNs vague = 0;  // ... or as much earlier, at most
+    Lateness lateness;
     std::uint64_t token_ps = 0;
     std::array<std::uint64_t, 8> samples{};  // of that; the next one takes the oldest one's place
     std::size_t next = 0;
-    TimeNs asked = 0;     // when it began to read
-    Tokens tokens = 0;    // that have come since then
-    TimeNs answered = 0;  // last
-    TimeNs silence = 0;   // a mean of those that ended
-    std::uint32_t under_way = 0;
+    TimeNs asked = 0;   // when the queue was empty last
+    Tokens tokens = 0;  // that have come since then
   };
   using Entry = std::map<RequestId, Prefetch>::iterator;
 
@@ -114,16 +124,20 @@ class Prefetcher {
   void pin_found(const Prefetch& prefetch, bool pinned);
   bool fetch(Entry entry);
   void take_get(Entry entry, const StorageAnswer& answer);
-  void cut(Prefetch& prefetch);
+  void cut(Entry entry);
   void stop(Entry entry, Reason reason);
   void commit(Prefetch& prefetch, RequestId request);
   void land(Entry entry);
   void revoke(Entry entry, Reason reason);
   void occupy(Prefetch& prefetch, Pages pages);
-  PrefetchFacts facts(const Prefetch& prefetch) const;
+  void ask(std::size_t tier, const StorageAnswer& get);
+  void learn(const StorageAnswer& answer);
+  void unlearn(RequestId request);
+  TimeNs stop_at(RequestId request, const Prefetch& prefetch) const;
+  PrefetchFacts facts(RequestId request, const Prefetch& prefetch) const;
+  TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
+  TimeNs read_ns(std::size_t tier, Tokens tokens) const;
   TimeNs prefill_ns(Tokens from, Tokens to) const;
-  TimeNs patience_ns(const ReadRate& rate) const;
-  void learn_rate(const StorageAnswer& answer);
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
   void note(EventKind kind, RequestId request, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
   void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
@@ -135,8 +149,8 @@ class Prefetcher {
   DecisionLog& decisions_;
   Observer* observer_;
   std::unique_ptr<Termination> termination_;
-  std::vector<ReadRate> rates_;  // by tier
-  TimeNs step_time_ = 0;
+  std::vector<Reads> reads_;  // by tier
+  TimeNs step_time_ = 0, unseen_since_ = 0;
   std::size_t others_ = 0;
   std::map<RequestId, Prefetch> prefetches_;  // those whose request has gone end with their last answer
   Pages occupied_ = 0;

@@ -160,6 +160,7 @@ class Knobs : public testing::Test {
         {"workload.generate.question_tokens", "64", "512", returning},
         {"workload.generate.working_set_tokens", "40000", "80000", returning},
         {"workload.generate.prompt_tokens_per_second", "4096", "9000", returning},
+        {"workload.generate.at_once", "1", "4", returning},
         {"sim.reduce_us", "10", "500", ranks},
         {"sim.straggler_factor", "1", "50", ranks},
         {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},
