@@ -22,6 +22,13 @@
 
 namespace kvtwin {
 
+TimeNs EngineConfig::prefill_ns(Tokens from, Tokens to) const {
+  __extension__ using Wide = __int128;
+  const Wide length = Wide{to} - Wide{from};
+  const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{cost_doubling_tokens});
+  return static_cast<TimeNs>(std::min(work * Wide{cost_token_ps} / 1000, Wide{100'000} * kNsPerSecond));
+}
+
 struct Engine::State {
   enum class Phase : std::uint8_t { idle, agreeing, passing };
   enum Agreed : std::size_t {
@@ -210,7 +217,7 @@ void Engine::State::step(const ReduceVector& agreed) {
 
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   const TimeNs now = agreed[agreed_time];
-  prefetcher.begin_step(now, std::min(now, unseen_since), scheduler.runnable());
+  prefetcher.begin_step(now, std::min(now, unseen_since), scheduler.waiting());
   StorageHeads heads;
   std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
   if (!storage.take(heads)) return false;

@@ -11,8 +11,8 @@ constexpr std::uint32_t kOne = 16;           // a batch, of which half counts on
 constexpr std::uint32_t kRemembered = 256;   // batches
 constexpr std::uint32_t kOnTime = 8 * kOne;  // of a medium that nobody has seen yet
 constexpr std::uint64_t kSame = 1024;        // as long as it should
-// Of what has lasted until a bin begins, 1 - 2^(-1/2) end in it: the odds to last twice as long are one in four, and the
-// mean of what is to come is what has been. Weighs as much as one batch.
+// Of what has lasted until a bin begins, 1 - 2^(-1/2) end in it: the odds to last twice as long are one in four, and
+// the mean of what is to come is what has been. Weighs as much as one batch.
 constexpr Wide kUnit = 1 << 20, kPrior = 307'121;
 
 TimeNs edge(std::size_t bin, TimeNs unit) {

@@ -31,39 +31,38 @@ Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& 
       decisions_(decisions),
       observer_(observer),
       termination_(make_termination(config)) {
-  for (const StorageTierConfig& tier : config.storage) {
-    Reads& reads = reads_.emplace_back();
-    reads.token_ps = tier.read_token_ps;
-    reads.samples.fill(tier.read_token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : tier.read_token_ps);
-  }
+  reads_.resize(config.storage.size());
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
 }
 
-void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t others) {
+void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting) {
   step_time_ = step_time;
   unseen_since_ = unseen_since;
-  others_ = others;
+  waiting_ = waiting;
 }
 
 // ---- issue -----------------------------------------------------------------------------------------------
 
-Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time) {
+Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time, TimeNs starts) {
   if (storage_.tiers() == 0 || prefetches_.contains(request)) return Reason::none;
   const PrefixMatch match = cache_.match(keys);
   const Pages first = match.device_pages + match.host_pages;
   const Pages asked = keys.size() - first;
   if (asked == 0) return Reason::none;
   const bool by_host = config_.path != CachePath::direct;
-  const Pages limit = config_.host_pages * config_.prefetch_host_share / 1024;
   Reason refused = Reason::none;
   if (tokens(asked) < config_.prefetch_min_tokens) {
     refused = Reason::too_short;
   } else if (by_host && !cache_.can_extend_on_host(match.end)) {
     refused = Reason::not_backed_up;
-  } else if (by_host && occupied_ >= limit) {
+  } else if (!can_pay(first, asked, starts)) {
+    refused = Reason::too_slow;
+  } else if (by_host && occupied_ >= most_in_flight()) {
     refused = Reason::rate_limited;
   }
   decisions_.add({DecisionKind::prefetch, refused, request, keys[first], asked});
   if (refused != Reason::none) {
+    if (refused == Reason::too_slow) doubt_rates();
     note(EventKind::prefetch_declined, request, asked, refused);
     return refused;
   }
@@ -71,6 +70,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   prefetch.keys.assign(keys.begin(), keys.end());
   prefetch.first = first;
   prefetch.issued = prefetch.progress = step_time;
+  prefetch.starts = starts;
   if (by_host) {
     prefetch.hold = cache_.hold(match.end);
     occupy(prefetch, asked);
@@ -115,6 +115,12 @@ void Prefetcher::decide_on(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
   if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
+  TimeNs takes = 0;
+  for (const FetchedRun& run : prefetch.found) takes += queued_ns(run.tier) + read_ns(run.tier, tokens(run.pages));
+  if (!pays(prefetch.first, prefetch.hit, takes, prefetch.starts)) {
+    doubt_rates();
+    return revoke(entry, Reason::too_slow);
+  }
   const bool direct =
       config_.path == CachePath::direct || (config_.path == CachePath::automatic && head == entry->first);
   if (direct) {
@@ -276,6 +282,12 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   prefetch.state = State::draining;
 }
 
+bool Prefetcher::waits(RequestId request) const {
+  const auto entry = prefetches_.find(request);
+  return entry != prefetches_.end() &&
+         (entry->second.state == State::looking_up || entry->second.state == State::fetching);
+}
+
 bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return false;
@@ -367,6 +379,73 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
   prefetch.occupied = pages;
 }
 
+// ---- what reading is worth -------------------------------------------------------------------------------
+
+// Reading is free until the request would start anyway; computing makes others wait too.
+bool Prefetcher::pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const {
+  if (config_.prefetch_admission == AdmissionBy::threshold) return true;
+  const TimeNs saves = config_.prefill_ns(tokens(first), tokens(first + pages)) * bearers(others(kNoRequest));
+  return saves > takes - std::max<TimeNs>(0, starts - step_time_);
+}
+
+// Should the tier that is the fastest one now have all of it? If that doesn't pay, less doesn't either.
+bool Prefetcher::can_pay(Pages first, Pages pages, TimeNs starts) const {
+  return pays(first, pages, soonest_ns(pages), starts);
+}
+
+TimeNs Prefetcher::soonest_ns(Pages pages) const {
+  TimeNs takes = kNoStop;
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
+    takes = std::min(takes, queued_ns(tier) + read_ns(tier, tokens(pages)));
+  }
+  return takes;
+}
+
+// Whom its computing would delay: those that wait for the GPU alone, and those that will once they have been fetched.
+std::size_t Prefetcher::others(RequestId request) const {
+  std::size_t held = 0, fetching = 0;
+  for (const auto& [id, other] : prefetches_) {
+    if (other.gone || (other.state != State::looking_up && other.state != State::fetching)) continue;
+    ++held;
+    fetching += id != request && other.state == State::fetching ? 1 : 0;
+  }
+  return waiting_ - std::min(waiting_, held) + fetching;
+}
+
+// Pages of L2. What comes in more than two seconds mostly comes too late.
+Pages Prefetcher::most_in_flight() const {
+  const Pages share = config_.host_pages * config_.prefetch_host_share / 1024;
+  if (config_.prefetch_admission == AdmissionBy::threshold) return share;
+  constexpr Wide kSoon = Wide{2} * kNsPerSecond * 1000;
+  Wide soon = 0;
+  for (const Reads& reads : reads_) {
+    if (reads.token_ps == 0) return share;  // nothing is known of it
+    soon += kSoon / reads.token_ps / config_.shape.page_tokens;
+  }
+  return static_cast<Pages>(std::min<Wide>(soon, share));
+}
+
+// A medium that isn't read because it was slow may have become faster: now and then it is believed once more what it is
+// said to be.
+void Prefetcher::doubt_rates() {
+  constexpr std::uint32_t kOften = 64;
+  if (++refused_in_a_row_ < kOften) return;
+  refused_in_a_row_ = 0;
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
+}
+
+void Prefetcher::forget_rate(std::size_t tier) {
+  Reads& reads = reads_[tier];
+  reads.token_ps = config_.storage[tier].read_token_ps;
+  reads.samples.fill(reads.token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : reads.token_ps);
+}
+
+TimeNs Prefetcher::queued_ns(std::size_t tier) const {
+  TimeNs takes = 0;
+  for (const Read& read : reads_[tier].queue) takes += read.cut ? 0 : read_ns(tier, read.tokens);
+  return takes;
+}
+
 // ---- what waiting is worth -------------------------------------------------------------------------------
 
 void Prefetcher::ask(std::size_t tier, const StorageAnswer& get) {
@@ -400,6 +479,7 @@ void Prefetcher::learn(const StorageAnswer& answer) {
   if (!whole || step_time_ == reads.asked) return;
   // The time since the tier began to read over all that has come since then, both as steps see them, is never less than
   // reading took, and sometimes far more: so the least of the last few is believed.
+  refused_in_a_row_ = 0;
   const Wide busy = step_time_ - reads.asked;
   reads.samples[reads.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(reads.tokens));
   reads.next = (reads.next + 1) % reads.samples.size();
@@ -429,48 +509,49 @@ TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
   return static_cast<TimeNs>(std::min<Wide>(Wide{tokens} * reads_[tier].token_ps / 1000, kLongest));
 }
 
-TimeNs Prefetcher::prefill_ns(Tokens from, Tokens to) const {
-  const Wide length = Wide{to} - Wide{from};
-  const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{config_.cost_doubling_tokens});
-  return static_cast<TimeNs>(std::min(work * Wide{config_.cost_token_ps} / 1000, kLongest));
-}
-
 PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
   PrefetchFacts facts{prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
   if (config_.prefetch_policy != PrefetchPolicy::cost_stop) return facts;
   const bool fetching = prefetch.state == State::fetching;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
   const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.keys.size();
-  std::size_t others = others_;
-  for (const auto& [id, other] : prefetches_) others += id != request && other.state == State::fetching ? 1 : 0;
   facts.now = step_time_;
   facts.progress = prefetch.progress;
-  facts.saves_ns = prefill_ns(tokens(from), tokens(std::max(from, to))) * bearers(others);
+  const TimeNs saves = config_.prefill_ns(tokens(from), tokens(std::max(from, to)));
+  facts.saves_ns = saves * bearers(others(request));
   const auto next = std::ranges::find(prefetch.pieces, false, &Piece::answered);
+  if (!fetching) facts.rest_ns = soonest_ns(to - from);
   if (!fetching || next == prefetch.pieces.end()) return facts;
+  const TimeNs tail = config_.prefill_ns(tokens(to), tokens(prefetch.keys.size()));
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
-    TimeNs before = 0, own = 0;
+    TimeNs before = 0, own = 0, overtaken = 0;
     std::size_t behind = 0;
     const std::deque<Read>& queue = reads_[tier].queue;
-    const auto is_own = [request](const Read& read) { return read.request == request; };
     for (auto read = queue.begin(); read != queue.end(); ++read) {
       if (read->cut) continue;
-      const bool under_way = next->get.tier == tier && facts.medium == nullptr;
-      if (under_way) {
+      const bool is_own = read->request == request;
+      if (next->get.tier == tier && facts.medium == nullptr) {
         facts.medium = &reads_[tier].lateness;
         facts.began = reads_[tier].began;
         facts.unit_ns = unit_ns(tier, read->tokens);
         facts.first = read->request;
-      } else if (is_own(*read)) {
+      } else if (is_own) {
         own += read_ns(tier, read->tokens);
       } else if (own == 0 && facts.first != request) {
         before += read_ns(tier, read->tokens);
       }
       const bool last = std::next(read) == queue.end() || std::next(read)->request != read->request;
-      behind += last && !is_own(*read) && (own > 0 || facts.first == request) ? 1 : 0;
+      if (!last || is_own) continue;
+      if (own > 0 || facts.first == request) {
+        ++behind;
+      } else {
+        overtaken += std::clamp<TimeNs>(saves + tail - before, 0, tail);
+      }
     }
-    facts.rest_ns += before + own * bearers(behind);
-    if (next->get.tier == tier) facts.bearers = bearers(behind);
+    if (own > 0) facts.rest_ns += before + own * bearers(behind);
+    if (next->get.tier != tier) continue;
+    facts.bearers = bearers(behind);
+    facts.saves_ns += overtaken;
   }
   return facts;
 }

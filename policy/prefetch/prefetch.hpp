@@ -47,10 +47,11 @@ class Prefetcher {
              Observer* observer);
 
   // A step: answers that are taken, and who is held, are of this time; answers may have come at any time after
-  // `unseen_since`. `others`: requests that wait for the GPU and not for prefetches.
-  void begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t others);
-  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again.
-  Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time);
+  // `unseen_since`. `waiting`: requests that do, for prefetches or for the GPU.
+  void begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting);
+  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again. `starts`:
+  // when the request would be admitted if it didn't wait for this, by a guess.
+  Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time, TimeNs starts);
   // An answer that all ranks have, to one of its look-ups or gets into L2. `head`: the request that is next to be
   // admitted, for CachePath::automatic.
   void take(const StorageAnswer& answer, RequestId head);
@@ -66,6 +67,8 @@ class Prefetcher {
   // Its client has gone.
   void abort(RequestId request);
 
+  // Does the request wait for its prefetch, once it could be admitted?
+  bool waits(RequestId request) const;
   bool any() const { return !prefetches_.empty(); }
   // Host slots that prefetches own.
   Pages owned_pages() const;
@@ -94,6 +97,7 @@ class Prefetcher {
     bool failed = false;  // a look-up, or a get that fell short by itself
     bool gone = false;    // the request
     TimeNs issued = 0, held_since = -1, progress = 0;
+    TimeNs starts = 0;
     TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
     Pages occupied = 0;
     Hold hold;
@@ -130,6 +134,14 @@ class Prefetcher {
   void land(Entry entry);
   void revoke(Entry entry, Reason reason);
   void occupy(Prefetch& prefetch, Pages pages);
+  bool pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const;
+  bool can_pay(Pages first, Pages pages, TimeNs starts) const;
+  TimeNs soonest_ns(Pages pages) const;
+  std::size_t others(RequestId request) const;
+  Pages most_in_flight() const;
+  void doubt_rates();
+  void forget_rate(std::size_t tier);
+  TimeNs queued_ns(std::size_t tier) const;
   void ask(std::size_t tier, const StorageAnswer& get);
   void learn(const StorageAnswer& answer);
   void unlearn(RequestId request);
@@ -137,7 +149,6 @@ class Prefetcher {
   PrefetchFacts facts(RequestId request, const Prefetch& prefetch) const;
   TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
   TimeNs read_ns(std::size_t tier, Tokens tokens) const;
-  TimeNs prefill_ns(Tokens from, Tokens to) const;
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
   void note(EventKind kind, RequestId request, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
   void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
@@ -151,7 +162,8 @@ class Prefetcher {
   std::unique_ptr<Termination> termination_;
   std::vector<Reads> reads_;  // by tier
   TimeNs step_time_ = 0, unseen_since_ = 0;
-  std::size_t others_ = 0;
+  std::size_t waiting_ = 0;
+  std::uint32_t refused_in_a_row_ = 0;        // as too slow
   std::map<RequestId, Prefetch> prefetches_;  // those whose request has gone end with their last answer
   Pages occupied_ = 0;
 };

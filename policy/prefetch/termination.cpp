@@ -44,7 +44,9 @@ class Timeout final : public Termination {
 class CostStop final : public Termination {
  public:
   TimeNs stop_at(const PrefetchFacts& facts) const override {
-    if (facts.medium == nullptr) return facts.progress + facts.saves_ns;
+    if (facts.medium == nullptr) {
+      return facts.rest_ns >= facts.saves_ns ? facts.issued : facts.progress + facts.saves_ns;
+    }
     if (facts.ahead.give_up < 0) {
       const Lateness::Outlook own = weigh(facts);
       return own.cost >= facts.saves_ns ? facts.issued : facts.began + own.give_up;
@@ -59,8 +61,7 @@ class CostStop final : public Termination {
 }  // namespace
 
 Lateness::Outlook weigh(const PrefetchFacts& facts) {
-  return facts.medium->weigh(
-      {facts.unit_ns, facts.now - facts.began, facts.bearers, facts.rest_ns, facts.saves_ns});
+  return facts.medium->weigh({facts.unit_ns, facts.now - facts.began, facts.bearers, facts.rest_ns, facts.saves_ns});
 }
 
 std::unique_ptr<Termination> make_termination(const EngineConfig& config) {

@@ -22,10 +22,10 @@ struct PrefetchFacts {
   TimeNs saves_ns = 0;  // computing what hasn't arrived (of all that was asked for, while the hit isn't known)
   // Of the tier that its next batch comes from. Null: it is being looked up.
   const Lateness* medium = nullptr;
-  RequestId first = kNoRequest;  // whose batch is under way there ...
-  TimeNs began = 0, unit_ns = 0;  // ... since when, and how long it should take
-  TimeNs rest_ns = 0;             // reading what comes after that, up to its own end, at the rate seen lately
-  std::int64_t bearers = 1;       // it, and those behind it in the queue
+  RequestId first = kNoRequest;       // whose batch is under way there ...
+  TimeNs began = 0, unit_ns = 0;      // ... since when, and how long it should take
+  TimeNs rest_ns = 0;                 // reading what comes after that, up to its own end, at the rate seen lately
+  std::int64_t bearers = 1;           // it, and those behind it in the queue
   Lateness::Outlook ahead{-1, 0, 0};  // of the batch under way, if it is another's; give_up < 0: it is its own
 };
 
