@@ -535,10 +535,11 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
         facts.began = reads_[tier].began;
         facts.unit_ns = unit_ns(tier, read->tokens);
         facts.first = read->request;
-      } else if (is_own) {
-        own += read_ns(tier, read->tokens);
-      } else if (own == 0 && facts.first != request) {
-        before += read_ns(tier, read->tokens);
+      } else {
+        // It may be late too, and be given up.
+        const Lateness::Outlook to_come = reads_[tier].lateness.weigh({unit_ns(tier, read->tokens), 0, 1, 0, saves});
+        if (is_own) own += to_come.cost;
+        if (!is_own && own == 0 && facts.first != request) before += to_come.wait;
       }
       const bool last = std::next(read) == queue.end() || std::next(read)->request != read->request;
       if (!last || is_own) continue;
