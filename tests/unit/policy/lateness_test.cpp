@@ -46,20 +46,20 @@ TEST(Lateness, a_dead_medium_is_left_after_a_while_and_sooner_each_time) {
 }
 
 TEST(Lateness, it_is_waited_for_what_is_known_to_end_in_time) {
-  const Lateness medium = stalling(100, 20);
+  const Lateness medium = stalling(240, 20);
   EXPECT_GT(alone(medium, 22 * kUnit, 2 * kUnit).give_up, 20 * kUnit) << "18 more, instead of 22";
-  EXPECT_LT(alone(medium, 15 * kUnit, 2 * kUnit).give_up, 3 * kUnit) << "18 more, instead of 15";
-  EXPECT_GT(alone(medium, 15 * kUnit, 8 * kUnit).give_up, 20 * kUnit) << "12 more, instead of 15";
+  EXPECT_LT(alone(medium, 10 * kUnit, 2 * kUnit).give_up, 3 * kUnit) << "18 more, instead of 10";
+  EXPECT_GT(alone(medium, 10 * kUnit, 14 * kUnit).give_up, 20 * kUnit) << "6 more, instead of 10";
 }
 
 TEST(Lateness, those_behind_wait_too) {
-  const Lateness medium = stalling(100, 20);
-  EXPECT_LT(medium.weigh({kUnit, 2 * kUnit, 4, 0, 60 * kUnit}).give_up, 3 * kUnit);
+  const Lateness medium = stalling(240, 20);
+  EXPECT_LT(medium.weigh({kUnit, 2 * kUnit, 8, 0, 60 * kUnit}).give_up, 3 * kUnit);
   EXPECT_GT(medium.weigh({kUnit, 2 * kUnit, 1, 0, 60 * kUnit}).give_up, 20 * kUnit);
 }
 
 TEST(Lateness, what_is_to_come_afterwards_counts) {
-  const Lateness medium = stalling(100, 20);
+  const Lateness medium = stalling(240, 20);
   EXPECT_GT(medium.weigh({kUnit, 2 * kUnit, 1, 0, 30 * kUnit}).give_up, 20 * kUnit);
   EXPECT_LT(medium.weigh({kUnit, 2 * kUnit, 1, 20 * kUnit, 30 * kUnit}).give_up, 3 * kUnit);
 }
@@ -68,15 +68,15 @@ TEST(Lateness, what_was_given_up_did_not_end_before) {
   Lateness medium;
   for (int i = 0; i < 100; ++i) medium.came(kUnit, kUnit);
   for (int i = 0; i < 10; ++i) medium.given_up(kUnit, 10 * kUnit);
-  const Lateness::Outlook outlook = alone(medium, 30 * kUnit, 2 * kUnit);
+  const Lateness::Outlook outlook = alone(medium, 10 * kUnit, 2 * kUnit);
   EXPECT_LE(outlook.give_up, 2 * kUnit) << "none has ended between 2 and 10";
 }
 
 TEST(Lateness, the_old_is_forgotten) {
   Lateness medium = stalling(400, 20);
-  EXPECT_LT(alone(medium, 15 * kUnit, 2 * kUnit).give_up, 3 * kUnit);
+  EXPECT_LT(alone(medium, 8 * kUnit, 2 * kUnit).give_up, 3 * kUnit);
   for (int i = 0; i < 4'000; ++i) medium.came(kUnit, i % 20 == 19 ? 3 * kUnit : kUnit);
-  EXPECT_GT(alone(medium, 15 * kUnit, 2 * kUnit).give_up, 3 * kUnit);
+  EXPECT_GT(alone(medium, 8 * kUnit, 2 * kUnit).give_up, 3 * kUnit);
   for (int i = 0; i < 4'000; ++i) medium.given_up(kUnit, 0);  // nothing is known any more, not even that
   EXPECT_GT(alone(medium, 40 * kUnit, 2 * kUnit).give_up, 50 * kUnit);
 }

@@ -82,7 +82,7 @@ TEST(Prefetch, asks_the_next_tier_for_what_the_first_lacks) {
 }
 
 TEST(Prefetch, a_page_missing_in_a_later_batch_commits_those_before_it) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.storage_batch_pages = 4;
   EngineRig rig(config);
   rig.arrive(0, chain(1, 12), 49, 1);
@@ -173,7 +173,7 @@ TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
 
 // A token takes a microsecond to compute, and `read_ps` to read.
 EngineConfig priced_config(std::uint64_t read_ps) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.prefetch_admission = AdmissionBy::cost;
   config.cost_token_ps = 1'000'000;
   config.storage.front().read_token_ps = read_ps;
@@ -247,8 +247,8 @@ TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
     EngineConfig config = small_config(16, 32);
     config.load_back_admission = AdmissionBy::cost;
     config.cost_token_ps = 1'000'000;
-    config.load_token_ps = slow ? 3'000'000 : 1'900'000;  // half of it, that of the second layer, may be hidden
-    config.cost_doubling_tokens = 1 << 30;
+    config.load_token_ps = slow ? 1'400'000 : 1'200'000;  // the second layer hides behind 17 us / 2
+    config.cost_doubling_tokens = 1 << 30;  // 32 tokens take 32 us
     EngineRig rig(config);
     rig.arrive(0, chain(1, 8), 33, 1);
     expect_rest(rig);
@@ -262,7 +262,7 @@ TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
 
 TEST(Prefetch, an_abort_in_any_state_leaves_nothing) {
   for (int state = 0; state < 5; ++state) {
-    EngineConfig config = stored_config(64, 64);
+    EngineConfig config = stored_config(24, 96);
     config.storage_batch_pages = 2;
     EngineRig rig(config);
     put(rig, chain(1, 8));
@@ -329,7 +329,7 @@ TEST(Direct, without_a_host_the_device_is_written_to_storage) {
 }
 
 TEST(Storage, an_owned_tier_removes_what_goes_first) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.storage[0].pages = 6;
   EngineRig rig(config);
   for (RequestId r = 0; r < 4; ++r) {
@@ -391,7 +391,7 @@ TEST(Prefetch, declined_for_lack_of_room_is_tried_again_so_often) {
 }
 
 TEST(Prefetch, tried_again_once_there_is_room_it_is_issued) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.prefetch_host_share = 16;
   config.prefetch_retry_steps = 2;
   config.max_running = 1;
