@@ -248,7 +248,7 @@ TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
     config.load_back_admission = AdmissionBy::cost;
     config.cost_token_ps = 1'000'000;
     config.load_token_ps = slow ? 1'400'000 : 1'200'000;  // the second layer hides behind 17 us / 2
-    config.cost_doubling_tokens = 1 << 30;  // 32 tokens take 32 us
+    config.cost_doubling_tokens = 1 << 30;                // 32 tokens take 32 us
     EngineRig rig(config);
     rig.arrive(0, chain(1, 8), 33, 1);
     expect_rest(rig);
