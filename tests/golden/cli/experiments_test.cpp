@@ -81,11 +81,11 @@ TEST(Experiments, TerminationASlowL3LosesToComputing) {
 }
 
 // Of cost_stop's mean and 99th percentile against the better of its neighbours, each the mean over the seeds. The long
-// form is the whole grid.
+// form is the whole grid and four seeds, as which of a burst's reads stall moves a percentile by some percent.
 TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
   const bool whole = std::getenv("KVTWIN_DEEP") != nullptr;
-  std::vector<std::string> words{"--vary", whole ? "seed=1,2,3,4" : "seed=1,2"};
-  if (!whole) words.insert(words.end(), {"--vary", "hardware.disk_read_gbps=2,7,50"});
+  std::vector<std::string> words{"--vary", whole ? "seed=1,2,3,4" : "seed=1"};
+  if (!whole) words.insert(words.end(), {"--vary", "hardware.disk_read_gbps=4,50"});
   const Swept swept = sweep("waiters.toml", words);
   std::map<std::string, std::map<std::string, std::array<double, 2>>> cells;
   for (const Json& row : swept.rows) {
@@ -97,7 +97,7 @@ TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
     sums[0] += row.at("ttft_mean_s").get<double>();
     sums[1] += row.at("ttft_p99_s").get<double>();
   }
-  EXPECT_EQ(cells.size(), whole ? 32U : 12U);
+  EXPECT_EQ(cells.size(), whole ? 32U : 8U);
   for (const auto& [cell, of] : cells) {
     for (std::size_t figure = 0; figure < 2; ++figure) {
       const double better = std::min(of.at("best_effort")[figure], of.at("wait_complete")[figure]);
