@@ -77,6 +77,7 @@ const std::vector<Key>& table() {
       {"workload.generate.visits", 4.0, 1, 1e6, "returning: mean visits to a context, the first among them"},
       {"workload.generate.prompt_tokens_per_second", 4096.0, 1e-3, 1e12,
        "returning: prompt tokens that arrive a second"},
+      {"workload.generate.at_once", integer_value(1), 1, 1e6, "returning: requests that arrive together"},
       {"workload.limit", integer_value(0), 0, kMost, "requests to serve; 0 = all"},
       {"workload.loop", text_value("open"), 0, 0,
        "open: requests come at their times; closed: a session's next one no sooner than its think time after the "
@@ -117,6 +118,9 @@ const std::vector<Key>& table() {
        "complete inserts of a prefix before it is backed up; 0 = 1, or 2 for write_through_selective"},
       {"cache.prefetch_policy", text_value("timeout"), 0, 0,
        "best_effort, wait_complete, timeout, or cost_stop: as long as it is faster than computing; for storage tiers"},
+      {"cache.prefetch_admission", text_value("threshold"), 0, 0,
+       "what is prefetched: threshold (what is long enough), or cost (of that, what takes less time than computing "
+       "it)"},
       {"cache.prefetch_min_tokens", integer_value(256), 0, 1e9, "shorter hits in a storage tier aren't prefetched"},
       {"cache.prefetch_timeout_base_s", 1.0, 0, 1e6, "seconds that a prefetch may take, whatever its length"},
       {"cache.prefetch_timeout_per_ki_token_s", 0.25, 0, 1e6, "seconds more for each 1024 tokens of a prefetch"},
@@ -132,6 +136,10 @@ const std::vector<Key>& table() {
       {"cache.io", text_value("auto"), 0, 0, "kernel, direct or auto"},
       {"cache.path", text_value("via_host"), 0, 0,
        "from storage tiers to the device: via_host, direct (GPUDirect), or auto"},
+      {"cache.load_back_admission", text_value("threshold"), 0, 0,
+       "which hits on the host are loaded: threshold (what is long enough), or cost (of that, what takes less time "
+       "than "
+       "computing it)"},
       {"cache.load_back_min_tokens", integer_value(10), 0, 1e9, "shorter hits on the host are computed again"},
       {"cache.load_back_quota_tokens", integer_value(0), 0, kMost, "most tokens one request loads back; 0 = no quota"},
       {"cache.output", true, 0, 0, "generated pages are cached too"},

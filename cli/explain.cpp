@@ -193,7 +193,11 @@ class Story {
     switch (reason) {
       case Reason::too_short:
         return "fewer than cache.prefetch_min_tokens (" + std::to_string(engine_.prefetch_min_tokens) + ")";
-      case Reason::rate_limited: return "other prefetches took cache.prefetch_host_share of the host already";
+      case Reason::rate_limited:
+        return engine_.prefetch_admission == AdmissionBy::cost
+                   ? "other prefetches took cache.prefetch_host_share of the host, or two seconds of reading, already"
+                   : "other prefetches took cache.prefetch_host_share of the host already";
+      case Reason::too_slow: return "reading it would take longer than computing it (cache.prefetch_admission)";
       case Reason::not_backed_up: return "what lies above it on the device isn't on the host";
       default: return std::string(kvtwin::name_of(reason));
     }
@@ -205,6 +209,8 @@ class Story {
       case Reason::miss: return "found none of it" + at;
       case Reason::too_short:
         return "found " + tokens(prefetch.hit) + at + ", fewer than cache.prefetch_min_tokens: not fetched";
+      case Reason::too_slow:
+        return "found " + tokens(prefetch.hit) + at + "; reading it would take longer than computing it: not fetched";
       case Reason::capacity: return "found " + tokens(prefetch.hit) + at + "; the host had no room: not fetched";
       case Reason::stopped: return "no answer until" + at.substr(3) + ", when " + policy() + " let the request go on";
       default: return "ended" + at + ": " + std::string(kvtwin::name_of(prefetch.revoke_reason));
@@ -298,6 +304,8 @@ class Story {
         words += " on the host not loaded: fewer than cache.load_back_min_tokens tokens, computed instead";
       } else if (load.refused == Reason::quota) {
         words += " on the host not loaded: more than cache.load_back_quota_tokens, computed instead";
+      } else if (load.refused == Reason::too_slow) {
+        words += " on the host not loaded: computing them takes less time (cache.load_back_admission)";
       } else if (load.refused != Reason::none) {
         words += " on the host not loaded: the device had no room, computed instead";
       } else {

@@ -1,9 +1,9 @@
 #include "cli/prefetch_bounds.hpp"
-#include "cli/saved_time.hpp"
 
 #include <algorithm>
 #include <variant>
 
+#include "cli/saved_time.hpp"
 #include "sim/bound_prefetch.hpp"
 
 namespace kvtwin {

@@ -183,6 +183,21 @@ void configure_storage(const Experiment& e, Setup& setup) {
   engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
 }
 
+// Of one rank; they load side by side. Neighbouring pages, as many as a prefill's.
+std::uint64_t load_token_ps(const Setup& setup) {
+  const EngineConfig& engine = setup.engine;
+  if (engine.host_pages == 0) return 0;
+  const PageRun run{0, 0,
+                    static_cast<std::uint32_t>(std::min<Pages>(128, std::min(engine.device_pages, engine.host_pages)))};
+  const PoolPair pools{engine.shape, engine.host_layout, engine.device_pages, engine.host_pages};
+  const Plan plan = plan_transfer(std::span(&run, 1), Direction::host_to_device, pools, engine.io, engine.planner);
+  const TransferCost cost = setup.cost->transfer(plan);
+  double rate = setup.hardware.host_to_device;
+  if (cost.bytes_per_second != 0) rate = std::min(rate, static_cast<double>(cost.bytes_per_second));
+  const double bytes = static_cast<double>(engine.shape.page_bytes() + engine.draft.page_bytes());
+  return static_cast<std::uint64_t>(bytes * 1e12 / rate / engine.shape.page_tokens + 0.5);
+}
+
 // What policies believe that computing and reading cost. Prefill is taken for linear and quadratic in the depth, as it
 // is between two lengths that no pass overhead blurs.
 void price(Setup& setup) {
@@ -204,6 +219,7 @@ void price(Setup& setup) {
   engine.cost_token_ps = static_cast<std::uint64_t>(first);
   engine.cost_doubling_tokens =
       far <= near ? kFlat : static_cast<Tokens>(std::max<TimeNs>(1, first * TimeNs{kFar - kNear} / (far - near)));
+  engine.load_token_ps = load_token_ps(setup);
   for (StorageTierConfig& tier : engine.storage) {
     StorageWork work;
     work.verb = StorageVerb::get;
@@ -222,6 +238,10 @@ void price(Setup& setup) {
   }
 }
 
+AdmissionBy admission(const Experiment& e, const char* key) {
+  return choose<AdmissionBy>(e, key, {{"threshold", AdmissionBy::threshold}, {"cost", AdmissionBy::cost}});
+}
+
 void configure_prefetch(const Experiment& e, EngineConfig& engine) {
   engine.prefetch_policy = choose<PrefetchPolicy>(e, "cache.prefetch_policy",
                                                   {{"best_effort", PrefetchPolicy::best_effort},
@@ -231,6 +251,7 @@ void configure_prefetch(const Experiment& e, EngineConfig& engine) {
   engine.prefetch_timeout_base_ns = nanoseconds(e, "cache.prefetch_timeout_base_s");
   engine.prefetch_timeout_per_ki_token_ns = nanoseconds(e, "cache.prefetch_timeout_per_ki_token_s");
   engine.prefetch_timeout_most_ns = nanoseconds(e, "cache.prefetch_timeout_most_s");
+  engine.prefetch_admission = admission(e, "cache.prefetch_admission");
   engine.prefetch_min_tokens = static_cast<Tokens>(e.integer("cache.prefetch_min_tokens"));
   engine.prefetch_host_share = static_cast<std::uint32_t>(e.number("cache.prefetch_host_share") * 1024 + 0.5);
   engine.prefetch_retry_steps = static_cast<std::uint32_t>(e.integer("cache.prefetch_retry_steps"));
@@ -337,6 +358,7 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   engine.backup_retries = static_cast<std::uint32_t>(e.integer("cache.backup_retries"));
   engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
   engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
+  engine.load_back_admission = admission(e, "cache.load_back_admission");
   engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
   const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));
   engine.load_back_quota_pages = quota == 0 ? 0 : std::max<Pages>(1, quota / engine.shape.page_tokens);
@@ -491,6 +513,7 @@ std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
   config.contexts = std::max<std::uint64_t>(1, working_set / config.prompt_tokens);
   const double prompt = static_cast<double>(config.prompt_tokens);
   config.requests_per_second = e.number("workload.generate.prompt_tokens_per_second") / prompt;
+  config.at_once = static_cast<std::uint64_t>(e.integer("workload.generate.at_once"));
   config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
   if (config.requests == 0) {
     const double visits = static_cast<double>(config.contexts) * e.number("workload.generate.visits");

@@ -753,30 +753,33 @@ class SglangWriter {
 
   void note_what_is_left() {
     // What a server does and can't be told.
-    static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {{"cache.evict_unit", "node"},
-                                                                               {"cache.write_threshold", "0"},
-                                                                               {"cache.tiering", "inclusive"},
-                                                                               {"cache.backup_retries", "0"},
-                                                                               {"cache.path", "via_host"},
-                                                                               {"cache.load_back_min_tokens", "10"},
-                                                                               {"cache.load_back_quota_tokens", "0"},
-                                                                               {"cache.output", "true"},
-                                                                               {"cache.prefetch_timeout_most_s", "0.0"},
-                                                                               {"cache.prefetch_host_share", "0.5"},
-                                                                               {"cache.storage_batch_pages", "128"},
-                                                                               {"cache.storage_retries", "0"},
-                                                                               {"cache.split_kv", "false"},
-                                                                               {"cache.namespace", ""},
-                                                                               {"cluster.route", "round_robin"},
-                                                                               {"cluster.prefill", "0"},
-                                                                               {"cluster.decode", "0"}};
+    static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
+        {"cache.evict_unit", "node"},
+        {"cache.write_threshold", "0"},
+        {"cache.tiering", "inclusive"},
+        {"cache.backup_retries", "0"},
+        {"cache.path", "via_host"},
+        {"cache.prefetch_admission", "threshold"},
+        {"cache.load_back_admission", "threshold"},
+        {"cache.load_back_min_tokens", "10"},
+        {"cache.load_back_quota_tokens", "0"},
+        {"cache.output", "true"},
+        {"cache.prefetch_timeout_most_s", "0.0"},
+        {"cache.prefetch_host_share", "0.5"},
+        {"cache.storage_batch_pages", "128"},
+        {"cache.storage_retries", "0"},
+        {"cache.split_kv", "false"},
+        {"cache.namespace", ""},
+        {"cluster.route", "round_robin"},
+        {"cluster.prefill", "0"},
+        {"cluster.decode", "0"}};
     const bool reclaims = e_.text("cache.write_policy") == "write_back";
     if (e_.flag("cache.reclaim_shadowed") != reclaims) {
       note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
     }
     for (const auto& [key, fixed] : kFixed) {
       const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" ||
-                           key == "cluster.route" || key == "cache.namespace";
+                           key == "cluster.route" || key == "cache.namespace" || key.ends_with("_admission");
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }

@@ -253,13 +253,30 @@ Pages Cache::pages_without_draft(NodeId end) const {
 
 // ---- load-back ---------------------------------------------------------------------------------------
 
-Reason Cache::load_back(const PrefixMatch& match, RequestId request) {
+// A pass computes layer by layer, and each waits for its own bytes only: what computing the rest takes hides all of the
+// loading but the first layers', and no more of it than that takes.
+bool Cache::loading_pays(const PrefixMatch& match, Tokens beside) const {
+  if (config_.load_back_admission == AdmissionBy::threshold) return true;
+  const Tokens page = config_.shape.page_tokens;
+  const Tokens from = match.device_pages * page, to = from + match.host_pages * page;
+  Pages before = loads_.queued.pages;
+  for (const Transfer& transfer : loads_.transfers) before += transfer.pages;  // all ranks have yet to see them done
+  __extension__ using Wide = __int128;
+  const Wide load = Wide{before * page + (to - from)} * config_.load_token_ps / 1000;
+  const Wide layers = std::max(1U, config_.shape.layers);
+  const Wide hidden = std::min(load, Wide{config_.prefill_ns(to, to + beside)}) * (layers - 1) / layers;
+  return load - hidden < config_.prefill_ns(from, to);
+}
+
+Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens beside) {
   const Pages pages = match.host_pages;
   Reason refused = Reason::none;
   if (pages * config_.shape.page_tokens < config_.load_back_min_tokens) {
     refused = Reason::below_threshold;
   } else if (config_.load_back_quota_pages != 0 && pages > config_.load_back_quota_pages) {
     refused = Reason::quota;
+  } else if (!loading_pays(match, beside)) {
+    refused = Reason::too_slow;
   } else if (pages > obtainable_pages()) {
     refused = Reason::capacity;
   }

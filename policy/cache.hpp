@@ -93,8 +93,9 @@ class Cache {
   void free(std::span<const SlotId> slots);
 
   // Brings the host part of `match` (just returned by match, its device part leased) to L1: all of it or
-  // nothing. Queues the transfer for submit_loads. Reason::none on success.
-  Reason load_back(const PrefixMatch& match, RequestId request);
+  // nothing. Queues the transfer for submit_loads. Reason::none on success. `beside`: tokens that the pass which waits
+  // for it computes after them.
+  Reason load_back(const PrefixMatch& match, RequestId request, Tokens beside);
   // Brings `runs` of the chain `keys`, the first of which begins where the path to `end` ends, from storage tiers
   // straight to L1, and moves `end` on. `end` is leased. The gets are submitted at once and gate what follows.
   Reason load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request, NodeId& end);
@@ -199,6 +200,7 @@ class Cache {
     std::uint64_t marks = 0;
   };
 
+  bool loading_pays(const PrefixMatch& match, Tokens beside) const;
   void choose_leaving(Pages target, bool may_lose);
   Pages writable_pages(const Node& node, Pages wanted);
   bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.moves.empty(); }

@@ -59,6 +59,7 @@ std::string_view name_of(Reason reason) {
     case Reason::aborted: return "aborted";
     case Reason::anchor_lost: return "anchor_lost";
     case Reason::duplicate: return "duplicate";
+    case Reason::too_slow: return "too_slow";
   }
   return "unknown";
 }

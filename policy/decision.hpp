@@ -54,6 +54,7 @@ enum class Reason : std::uint8_t {
   aborted,
   anchor_lost,  // prefetched and not kept: what lies above it has gone
   duplicate,    // prefetched and not kept: computed or fetched by another request meanwhile
+  too_slow,     // not prefetched, or not loaded: computing it is faster
 };
 
 struct Decision {

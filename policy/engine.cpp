@@ -22,6 +22,13 @@
 
 namespace kvtwin {
 
+TimeNs EngineConfig::prefill_ns(Tokens from, Tokens to) const {
+  __extension__ using Wide = __int128;
+  const Wide length = Wide{to} - Wide{from};
+  const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{cost_doubling_tokens});
+  return static_cast<TimeNs>(std::min(work * Wide{cost_token_ps} / 1000, Wide{100'000} * kNsPerSecond));
+}
+
 struct Engine::State {
   enum class Phase : std::uint8_t { idle, agreeing, passing };
   enum Agreed : std::size_t {
@@ -92,6 +99,7 @@ struct Engine::State {
   std::vector<SequenceWork> sequences;
   OperationId pass_id = OperationId::none;
   TimeNs pass_start = 0, pass_end = 0;
+  TimeNs unseen_since = kNoStop;  // the step whose prefill no step can interrupt; kNoStop = it wasn't one
   Completion pass_completion;
   bool pass_complete = false, pass_cancelled = false;
   bool load_failed = false;  // until every load is acknowledged: what one promised on the device may be garbage
@@ -194,6 +202,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   cache.keep_reserve();
   cache.submit_backups(formed);
   watch_stops(agreed[agreed_time]);
+  unseen_since = formed && pass.prefill ? agreed[agreed_time] : kNoStop;
   if (formed) {
     submit_pass();
     // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
@@ -208,7 +217,8 @@ void Engine::State::step(const ReduceVector& agreed) {
 }
 
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
-  prefetcher.begin_step(agreed[agreed_time], scheduler.runnable());
+  const TimeNs now = agreed[agreed_time];
+  prefetcher.begin_step(now, std::min(now, unseen_since), scheduler.waiting());
   StorageHeads heads;
   std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
   if (!storage.take(heads)) return false;

@@ -28,6 +28,8 @@ enum class CachePath : std::uint8_t { via_host, direct, automatic };
 // When a request stops waiting for its prefetch: at once, never before its end, after a time that grows with its
 // length, or when what is still to come takes longer than computing it.
 enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout, cost_stop };
+// What is worth reading: all but what is short, or what takes less time than computing it.
+enum class AdmissionBy : std::uint8_t { threshold, cost };
 enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
 
@@ -59,6 +61,7 @@ struct EngineConfig {
   // Depth at which computing a token costs twice what the first one does, for evictions that weigh that.
   Tokens cost_doubling_tokens = 53'000;
   std::uint64_t cost_token_ps = 0;  // of the first one
+  std::uint64_t load_token_ps = 0;  // loading one from L2 when nothing else is loaded
   WritePolicy write_policy = WritePolicy::write_through;
   // write_back: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing ahead of need.
   std::uint32_t clean_reserve = 102;
@@ -66,9 +69,10 @@ struct EngineConfig {
   bool reclaim_shadowed = false;      // L2 short of room first drops copies of what L1 holds too
   std::uint32_t backup_retries = 0;   // of a copy that failed, before it is given up
   std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = the policy's own
-  Tokens load_back_min_tokens = 10;   // shorter host hits are computed again
-  Pages load_back_quota_pages = 0;    // most pages that one request loads back; 0 = no quota
-  bool cache_output = true;           // generated pages enter the index
+  AdmissionBy load_back_admission = AdmissionBy::threshold;
+  Tokens load_back_min_tokens = 10;  // shorter host hits are computed again
+  Pages load_back_quota_pages = 0;   // most pages that one request loads back; 0 = no quota
+  bool cache_output = true;          // generated pages enter the index
 
   // storage tiers (L3)
   std::vector<StorageTierConfig> storage;  // in the order in which they are asked; none = no L3
@@ -83,7 +87,8 @@ struct EngineConfig {
   PrefetchPolicy prefetch_policy = PrefetchPolicy::timeout;
   TimeNs prefetch_timeout_base_ns = kNsPerSecond;
   TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;
-  TimeNs prefetch_timeout_most_ns = 0;      // 0 = no limit
+  TimeNs prefetch_timeout_most_ns = 0;  // 0 = no limit
+  AdmissionBy prefetch_admission = AdmissionBy::threshold;
   Tokens prefetch_min_tokens = 256;         // shorter ones aren't worth it
   std::uint32_t prefetch_host_share = 512;  // of L2, in 1/1024: more in flight, and further ones are declined
   std::uint32_t prefetch_retry_steps = 0;   // a request that was declined for lack of room is tried again after
@@ -94,6 +99,9 @@ struct EngineConfig {
   std::uint32_t accept_x1024 = 1024;          // tokens that a decode step yields on average, in 1/1024; >= 1024
   std::uint32_t accept_without_x1024 = 1024;  // of a request that reuses pages that lack the draft's KV
   bool draft_restored = true;                 // else pages that left the device have come back without that KV
+
+  // Computing a prompt's tokens [from, to), as policies believe; 100,000 s at most.
+  TimeNs prefill_ns(Tokens from, Tokens to) const;
 
   // scheduler
   RequestOrder order = RequestOrder::fcfs;

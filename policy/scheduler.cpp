@@ -76,12 +76,27 @@ std::span<const PageKey> Scheduler::reusable(const Request& request) const {
 
 void Scheduler::prefetch(Request& request, TimeNs now) {
   if (config_.storage.empty()) return;
-  const Reason refused = prefetcher_.issue(request.record.request, reusable(request), now);
+  const TimeNs starts = config_.prefetch_admission == AdmissionBy::cost ? now + ahead_ns(request) : now;
+  const Reason refused = prefetcher_.issue(request.record.request, reusable(request), now, starts);
   ++request.prefetch_attempts;
   const bool later = refused == Reason::rate_limited && config_.prefetch_retry_steps != 0;
   if (later && request.prefetch_attempts < config_.prefetch_attempts) {
     retries_.emplace_back(steps_ + config_.prefetch_retry_steps, request.record.request);
   }
+}
+
+// The computing that is to be done before it, by those whose turn doesn't hang on a prefetch: what they lacked when
+// they came. In order of arrival, and no more of them than a step looks at.
+TimeNs Scheduler::ahead_ns(Request& request) {
+  const PrefixMatch match = cache_.peek(reusable(request));
+  const Tokens near = (match.device_pages + match.host_pages) * config_.shape.page_tokens;
+  request.lacked_ns = config_.prefill_ns(near, request.prefill_target);
+  TimeNs ahead = chunked_ == nullptr ? 0 : config_.prefill_ns(chunked_->kv_tokens, chunked_->prefill_target);
+  const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
+  for (std::size_t i = 0; i < window && waiting_[i] != &request; ++i) {
+    if (!prefetcher_.waits(waiting_[i]->record.request)) ahead += waiting_[i]->lacked_ns;
+  }
+  return ahead;
 }
 
 void Scheduler::retry_prefetches(TimeNs now) {
@@ -236,6 +251,11 @@ Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens
   return Admission::admitted;
 }
 
+// Of its first pass, once it has the first `pages` pages.
+Tokens Scheduler::tail(const Request& request, Pages pages) const {
+  return std::min(config_.chunk_tokens, request.prefill_target - pages * config_.shape.page_tokens);
+}
+
 // Takes over the cached prefix, whose device part is leased: what L1 has, then what L2 has, then what L3 has where
 // it is loaded straight.
 void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
@@ -250,7 +270,8 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
     end = next;
   };
   Pages loaded = 0;
-  if (match.host_pages > 0 && !request.recompute && cache_.load_back(match, record.request) == Reason::none) {
+  if (match.host_pages > 0 && !request.recompute &&
+      cache_.load_back(match, record.request, tail(request, matched)) == Reason::none) {
     loaded = match.host_pages;
     move_to(match.end);
   }

@@ -43,6 +43,7 @@ struct Request {
   Pages without_draft = 0;       // pages that it reuses and that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;
+  TimeNs lacked_ns = 0;    // to compute what no near tier had when it came; for AdmissionBy::cost
   bool recompute = false;  // a load of its prefix failed: compute it instead
 
   Tokens output_left() const { return record.output_tokens - generated; }
@@ -87,8 +88,6 @@ class Scheduler {
   bool holds() const { return held_ > 0; }   // some wait for their prefetches
   RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
-  // Of those, the ones that didn't wait for their prefetches in the last step.
-  std::size_t runnable() const { return waiting_.size() - std::min<std::size_t>(waiting_.size(), held_); }
   std::size_t running() const { return running_.size(); }
   bool idle() const { return waiting_.empty() && running_.empty() && chunked_ == nullptr; }
 
@@ -109,6 +108,8 @@ class Scheduler {
   void reuse(Request& request, const PrefixMatch& match, bool first);
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
   void prefetch(Request& request, TimeNs now);
+  TimeNs ahead_ns(Request& request);
+  Tokens tail(const Request& request, Pages pages) const;
   Tokens extend(Request& request, Tokens budget, Pass& pass);
   Pages burst_pages(std::uint64_t steps) const;
   std::uint64_t yield_x1024(const Request& request) const;

@@ -122,6 +122,10 @@ inline void draw_storage(Splitmix& rng, EngineConfig& config) {
     config.cost_token_ps = 1000 * static_cast<std::uint64_t>(config.prefetch_timeout_base_ns);
     for (StorageTierConfig& tier : config.storage) tier.read_token_ps = config.cost_token_ps / 4;
   }
+  if (config.cost_token_ps != 0 && config.storage_batch_pages > 4) {
+    config.prefetch_admission = config.load_back_admission = AdmissionBy::cost;
+    config.load_token_ps = config.cost_token_ps / 2;
+  }
   config.prefetch_min_tokens = rng.below(10);
   config.prefetch_host_share = 1024;
   config.prefetch_retry_steps = static_cast<std::uint32_t>(rng.below(3));

@@ -157,6 +157,8 @@ inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
     e.prefetch_policy = PrefetchPolicy::cost_stop;
     e.cost_token_ps = 20'000'000;
     for (StorageTierConfig& tier : e.storage) tier.read_token_ps = 4'000'000;
+    e.load_token_ps = 8'000'000;
+    if (e.storage_batch_pages > 3) e.prefetch_admission = e.load_back_admission = AdmissionBy::cost;
   }
   e.prefetch_min_tokens = rng.below(3) * 4;
   e.prefetch_host_share = static_cast<std::uint32_t>(rng.between(200, 1024));

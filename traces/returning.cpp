@@ -17,6 +17,7 @@ ReturningGenerator::ReturningGenerator(const ReturningConfig& config) : config_(
   if (!(config.requests_per_second >= 1e-6 && config.requests_per_second <= 1e6)) {
     throw TraceError("requests_per_second must be from 0.000001 to 1000000.");
   }
+  if (config.at_once < 1) throw TraceError("at_once must be 1 or more.");
   shared_blocks_ = (config.prompt_tokens - config.question_tokens) / kBlockTokens;
   visits_.resize(config.contexts);
   next_block_ = config.contexts * shared_blocks_;
@@ -29,11 +30,13 @@ double ReturningGenerator::fraction_read() const {
 bool ReturningGenerator::next(TraceRequest& request) {
   if (config_.requests > 0 && emitted_ == config_.requests) return false;
   const std::uint64_t context = emitted_ < config_.contexts ? emitted_ : random_.integer(0, config_.contexts - 1);
-  ++emitted_;
-  // An arrival that no clock can tell any more is as late as it can.
-  constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
-  const double gap = random_.exponential(static_cast<double>(kNsPerSecond) / config_.requests_per_second);
-  time_ = gap < static_cast<double>(kLatest - time_) ? time_ + static_cast<TimeNs>(gap) : kLatest;
+  if (emitted_++ % config_.at_once == 0) {
+    // An arrival that no clock can tell any more is as late as it can.
+    constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
+    const double ns = static_cast<double>(kNsPerSecond) * static_cast<double>(config_.at_once);
+    const double gap = random_.exponential(ns / config_.requests_per_second);
+    time_ = gap < static_cast<double>(kLatest - time_) ? time_ + static_cast<TimeNs>(gap) : kLatest;
+  }
   request.clear();
   request.arrival = time_;
   request.input = config_.prompt_tokens;

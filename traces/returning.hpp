@@ -2,7 +2,7 @@
 // asked about again and again, every time with a question of its own at the end. Which context a request is about is
 // drawn evenly, after each has been asked about once; so a cache that holds a share of the contexts finds that share of
 // the returns, whatever its policy, and the share that a tier serves is what its capacity is to all contexts. Arrivals
-// are a Poisson process. Same configuration, same bytes, on every machine.
+// are a Poisson process, of single requests or of so many at once. Same configuration, same bytes, on every machine.
 //
 // Memory: the number of a first block for each context.
 #pragma once
@@ -22,6 +22,7 @@ struct ReturningConfig {
   Tokens question_tokens = 64;       // never seen again; less than prompt_tokens
   Tokens output_tokens = 16;         // of every request
   double requests_per_second = 1.0;  // 1e-6 .. 1e6
+  std::uint64_t at_once = 1;         // requests that arrive together
 };
 
 class ReturningGenerator final : public TraceSource {

@@ -25,6 +25,14 @@ void note_started(Observer* observer, TimeNs now, Tier tier, RequestId request, 
   observer->on_event(event);
 }
 
+constexpr Wide kLongest = Wide{100'000} * kNsPerSecond;
+
+// Who waits for something, and as many others as may wait with it.
+std::int64_t bearers(std::size_t others) {
+  constexpr std::size_t kMost = 8;
+  return static_cast<std::int64_t>(1 + std::min(others, kMost));
+}
+
 }  // namespace
 
 Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
@@ -36,38 +44,38 @@ Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& 
       decisions_(decisions),
       observer_(observer),
       termination_(make_termination(config)) {
-  for (const StorageTierConfig& tier : config.storage) {
-    ReadRate& rate = rates_.emplace_back();
-    rate.token_ps = tier.read_token_ps;
-    rate.samples.fill(tier.read_token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : tier.read_token_ps);
-  }
+  reads_.resize(config.storage.size());
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
 }
 
-void Prefetcher::begin_step(TimeNs step_time, std::size_t others) {
+void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting) {
   step_time_ = step_time;
-  others_ = others;
+  unseen_since_ = unseen_since;
+  waiting_ = waiting;
 }
 
 // ---- issue -----------------------------------------------------------------------------------------------
 
-Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time) {
+Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time, TimeNs starts) {
   if (storage_.tiers() == 0 || prefetches_.contains(request)) return Reason::none;
   const PrefixMatch match = cache_.match(keys);
   const Pages first = match.device_pages + match.host_pages;
   const Pages asked = keys.size() - first;
   if (asked == 0) return Reason::none;
   const bool by_host = config_.path != CachePath::direct;
-  const Pages limit = config_.host_pages * config_.prefetch_host_share / 1024;
   Reason refused = Reason::none;
   if (tokens(asked) < config_.prefetch_min_tokens) {
     refused = Reason::too_short;
   } else if (by_host && !cache_.can_extend_on_host(match.end)) {
     refused = Reason::not_backed_up;
-  } else if (by_host && occupied_ >= limit) {
+  } else if (!can_pay(first, asked, starts)) {
+    refused = Reason::too_slow;
+  } else if (by_host && occupied_ >= most_in_flight()) {
     refused = Reason::rate_limited;
   }
   decisions_.add({DecisionKind::prefetch, refused, request, keys[first], asked});
   if (refused != Reason::none) {
+    if (refused == Reason::too_slow) doubt_rates();
     note(EventKind::prefetch_declined, request, asked, refused);
     return refused;
   }
@@ -75,6 +83,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   prefetch.keys.assign(keys.begin(), keys.end());
   prefetch.first = first;
   prefetch.issued = prefetch.progress = step_time;
+  prefetch.starts = starts;
   if (by_host) {
     prefetch.hold = cache_.hold(match.end);
     occupy(prefetch, asked);
@@ -119,6 +128,12 @@ void Prefetcher::decide_on(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
   if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
+  TimeNs takes = 0;
+  for (const FetchedRun& run : prefetch.found) takes += queued_ns(run.tier) + read_ns(run.tier, tokens(run.pages));
+  if (!pays(prefetch.first, prefetch.hit, takes, prefetch.starts)) {
+    doubt_rates();
+    return revoke(entry, Reason::too_slow);
+  }
   const bool direct =
       config_.path == CachePath::direct || (config_.path == CachePath::automatic && head == entry->first);
   if (direct) {
@@ -171,12 +186,8 @@ bool Prefetcher::fetch(Entry entry) {
     while (at < run_end) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
-      ReadRate& rate = rates_[run.tier];
-      if (rate.under_way++ == 0) {
-        rate.asked = step_time_;
-        rate.tokens = 0;
-      }
       const StorageAnswer get = storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host);
+      ask(run.tier, get);
       prefetch.pieces.push_back({get, at, false});
       note_started(observer_, substrate_.now(), storage_.tier(run.tier), entry->first, get);
       at += pages;
@@ -193,7 +204,7 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   KV_CHECK(piece != prefetch.pieces.end(), "a get belongs to a prefetch");
   piece->get = answer;
   piece->answered = true;
-  learn_rate(answer);
+  learn(answer);
   prefetch.arrived = 0;
   bool all = true, gap = false;
   for (const Piece& p : prefetch.pieces) {
@@ -203,13 +214,15 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
     gap = !p.answered || p.get.pages < p.get.asked;
   }
   prefetch.failed |= answer.pages < answer.asked && !prefetch.cut;
-  if (answer.pages < answer.asked) cut(prefetch);
+  if (answer.pages < answer.asked) cut(entry);
   if (all) land(entry);
 }
 
 // What is still to come wouldn't be of use.
-void Prefetcher::cut(Prefetch& prefetch) {
+void Prefetcher::cut(Entry entry) {
+  Prefetch& prefetch = entry->second;
   if (std::exchange(prefetch.cut, true)) return;
+  unlearn(entry->first);
   for (const Piece& piece : prefetch.pieces) {
     if (!piece.answered) storage_.cancel(piece.get);
   }
@@ -270,7 +283,7 @@ void Prefetcher::stop(Entry entry, Reason reason) {
     decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
     note(EventKind::prefetch_stopped, entry->first, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
-    cut(prefetch);
+    cut(entry);
     if (KV_MUTANT(5)) {
       cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
       prefetch.slots.resize(prefetch.committed);
@@ -280,16 +293,31 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   prefetch.state = State::draining;
 }
 
+bool Prefetcher::waits(RequestId request) const {
+  const auto entry = prefetches_.find(request);
+  return entry != prefetches_.end() &&
+         (entry->second.state == State::looking_up || entry->second.state == State::fetching);
+}
+
 bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return false;
   Prefetch& prefetch = entry->second;
   if (prefetch.state != State::looking_up && prefetch.state != State::fetching) return false;
   if (prefetch.held_since < 0) prefetch.held_since = step_time;
-  if (step_time < termination_->stop_at(facts(prefetch))) return true;
+  if (step_time < stop_at(entry->first, prefetch)) return true;
   prefetch.ended = step_time;
   stop(entry, Reason::stopped);
   return false;
+}
+
+TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
+  PrefetchFacts known = facts(request, prefetch);
+  if (known.medium != nullptr && known.first != request) {
+    const auto first = prefetches_.find(known.first);
+    known.ahead = weigh(facts(known.first, first->second));
+  }
+  return termination_->stop_at(known);
 }
 
 // Whose time is over and who is held no more, but by others before it, waits for those.
@@ -298,7 +326,7 @@ TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   for (const auto& [request, prefetch] : prefetches_) {
     const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
     if (!waits || prefetch.held_since < 0) continue;
-    const TimeNs stop = termination_->stop_at(facts(prefetch));
+    const TimeNs stop = stop_at(request, prefetch);
     if (stop > step_time) next = std::min(next, stop);
   }
   return next;
@@ -362,75 +390,181 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
   prefetch.occupied = pages;
 }
 
+// ---- what reading is worth -------------------------------------------------------------------------------
+
+// Reading is free until the request would start anyway; computing makes others wait too.
+bool Prefetcher::pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const {
+  if (config_.prefetch_admission == AdmissionBy::threshold) return true;
+  const TimeNs saves = config_.prefill_ns(tokens(first), tokens(first + pages)) * bearers(others(kNoRequest));
+  return saves > takes - std::max<TimeNs>(0, starts - step_time_);
+}
+
+// Should the tier that is the fastest one now have all of it? If that doesn't pay, less doesn't either.
+bool Prefetcher::can_pay(Pages first, Pages pages, TimeNs starts) const {
+  return pays(first, pages, soonest_ns(pages), starts);
+}
+
+TimeNs Prefetcher::soonest_ns(Pages pages) const {
+  TimeNs takes = kNoStop;
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
+    takes = std::min(takes, queued_ns(tier) + read_ns(tier, tokens(pages)));
+  }
+  return takes;
+}
+
+// Whom its computing would delay: those that wait for the GPU alone, and those that will once they have been fetched.
+std::size_t Prefetcher::others(RequestId request) const {
+  std::size_t held = 0, fetching = 0;
+  for (const auto& [id, other] : prefetches_) {
+    if (other.gone || (other.state != State::looking_up && other.state != State::fetching)) continue;
+    ++held;
+    fetching += id != request && other.state == State::fetching ? 1 : 0;
+  }
+  return waiting_ - std::min(waiting_, held) + fetching;
+}
+
+// Pages of L2. What comes in more than two seconds mostly comes too late.
+Pages Prefetcher::most_in_flight() const {
+  const Pages share = config_.host_pages * config_.prefetch_host_share / 1024;
+  if (config_.prefetch_admission == AdmissionBy::threshold) return share;
+  constexpr Wide kSoon = Wide{2} * kNsPerSecond * 1000;
+  Wide soon = 0;
+  for (const Reads& reads : reads_) {
+    if (reads.token_ps == 0) return share;  // nothing is known of it
+    soon += kSoon / reads.token_ps / config_.shape.page_tokens;
+  }
+  return static_cast<Pages>(std::min<Wide>(soon, share));
+}
+
+// A medium that isn't read because it was slow may have become faster: now and then it is believed once more what it is
+// said to be.
+void Prefetcher::doubt_rates() {
+  constexpr std::uint32_t kOften = 64;
+  if (++refused_in_a_row_ < kOften) return;
+  refused_in_a_row_ = 0;
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
+}
+
+void Prefetcher::forget_rate(std::size_t tier) {
+  Reads& reads = reads_[tier];
+  reads.token_ps = config_.storage[tier].read_token_ps;
+  reads.samples.fill(reads.token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : reads.token_ps);
+}
+
+TimeNs Prefetcher::queued_ns(std::size_t tier) const {
+  TimeNs takes = 0;
+  for (const Read& read : reads_[tier].queue) takes += read.cut ? 0 : read_ns(tier, read.tokens);
+  return takes;
+}
+
 // ---- what waiting is worth -------------------------------------------------------------------------------
 
-// A sample is the time since a tier began to read over all that has come since then, both as steps see them: never less
-// than reading took, sometimes far more. So the least of the last few is believed.
-void Prefetcher::learn_rate(const StorageAnswer& answer) {
-  ReadRate& rate = rates_[answer.tier];
-  --rate.under_way;
-  const TimeNs silent = step_time_ - std::max(rate.answered, rate.asked);
-  if (silent > patience_ns(rate)) rate.silence += rate.silence == 0 ? silent : (silent - rate.silence) / 8;
-  rate.answered = step_time_;
-  rate.tokens += tokens(answer.pages);
-  if (answer.pages < answer.asked || step_time_ == rate.asked) return;
-  const Wide busy = step_time_ - rate.asked;
-  rate.samples[rate.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(rate.tokens));
-  rate.next = (rate.next + 1) % rate.samples.size();
-  rate.token_ps = *std::ranges::min_element(rate.samples);
+void Prefetcher::ask(std::size_t tier, const StorageAnswer& get) {
+  Reads& reads = reads_[tier];
+  if (reads.queue.empty()) {
+    reads.began = reads.asked = step_time_;
+    reads.vague = 0;
+    reads.tokens = 0;
+  }
+  reads.queue.push_back({get.id, get.request, tokens(get.asked), false});
 }
 
-TimeNs Prefetcher::patience_ns(const ReadRate& rate) const {
-  constexpr TimeNs kLeast = 10'000'000;
-  return std::max(kLeast, static_cast<TimeNs>(3 * tokens(config_.storage_batch_pages) * rate.token_ps / 1000));
+// It is the first of the queue that is answered. A step sees it late if a pass had to end first: then it came at some
+// time since that began, and so did the next one begin.
+void Prefetcher::learn(const StorageAnswer& answer) {
+  Reads& reads = reads_[answer.tier];
+  KV_CHECK(!reads.queue.empty() && reads.queue.front().id == answer.id, "a tier's gets are answered in their order");
+  const Read read = reads.queue.front();
+  reads.queue.pop_front();
+  const bool whole = answer.pages == answer.asked && !read.cut;
+  const TimeNs took = step_time_ - reads.began, unseen = step_time_ - unseen_since_;
+  constexpr TimeNs kClear = 8;
+  if (whole && kClear * (reads.vague + unseen) <= took) {
+    reads.lateness.came(unit_ns(answer.tier, read.tokens), took);
+  } else if (whole && took > unseen) {
+    reads.lateness.given_up(unit_ns(answer.tier, read.tokens), took - unseen);
+  }
+  reads.began = step_time_;
+  reads.vague = unseen;
+  reads.tokens += tokens(answer.pages);
+  if (!whole || step_time_ == reads.asked) return;
+  // The time since the tier began to read over all that has come since then, both as steps see them, is never less than
+  // reading took, and sometimes far more: so the least of the last few is believed.
+  refused_in_a_row_ = 0;
+  const Wide busy = step_time_ - reads.asked;
+  reads.samples[reads.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(reads.tokens));
+  reads.next = (reads.next + 1) % reads.samples.size();
+  reads.token_ps = *std::ranges::min_element(reads.samples);
 }
 
-TimeNs Prefetcher::prefill_ns(Tokens from, Tokens to) const {
-  const Wide length = static_cast<Wide>(to) - static_cast<Wide>(from);
-  const Wide work =
-      length + length * static_cast<Wide>(to + from) / static_cast<Wide>(2 * config_.cost_doubling_tokens);
-  return static_cast<TimeNs>(work * static_cast<Wide>(config_.cost_token_ps) / 1000);
+// Those of a request that are still to come won't; the next one's turn begins.
+void Prefetcher::unlearn(RequestId request) {
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
+    Reads& reads = reads_[tier];
+    if (!reads.queue.empty() && reads.queue.front().request == request && !reads.queue.front().cut) {
+      reads.lateness.given_up(unit_ns(tier, reads.queue.front().tokens), step_time_ - reads.began);
+      reads.began = step_time_;
+      reads.vague = 0;
+    }
+    for (Read& read : reads.queue) read.cut |= read.request == request;
+  }
 }
 
-PrefetchFacts Prefetcher::facts(const Prefetch& prefetch) const {
+// What takes less than a millisecond isn't looked at so closely.
+TimeNs Prefetcher::unit_ns(std::size_t tier, Tokens tokens) const {
+  constexpr TimeNs kLeast = 1'000'000;
+  return std::max(kLeast, read_ns(tier, tokens));
+}
+
+TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
+  return static_cast<TimeNs>(std::min<Wide>(Wide{tokens} * reads_[tier].token_ps / 1000, kLongest));
+}
+
+PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
   PrefetchFacts facts{prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
   if (config_.prefetch_policy != PrefetchPolicy::cost_stop) return facts;
-  constexpr std::size_t kOthersMost = 8;
   const bool fetching = prefetch.state == State::fetching;
-  const Pages asked = prefetch.keys.size() - prefetch.first;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
-  const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.first + asked;
+  const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.keys.size();
+  facts.now = step_time_;
   facts.progress = prefetch.progress;
-  facts.patience_ns = patience_ns({});
-  Wide takes = 0, alone = 0;
-  for (const FetchedRun& run : prefetch.found) {
-    const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
-    if (!fetching || first >= end) continue;
-    const Wide left = static_cast<Wide>(tokens(end - first));
-    takes += left * static_cast<Wide>(rates_[run.tier].token_ps);
-    alone += left * static_cast<Wide>(config_.storage[run.tier].read_token_ps);
-    facts.patience_ns = std::max(facts.patience_ns, patience_ns(rates_[run.tier]));
-    facts.silence_ns = std::max(facts.silence_ns, rates_[run.tier].silence);
-    facts.progress = std::max(facts.progress, rates_[run.tier].answered);  // another's turn is no silence
+  const TimeNs saves = config_.prefill_ns(tokens(from), tokens(std::max(from, to)));
+  facts.saves_ns = saves * bearers(others(request));
+  const auto next = std::ranges::find(prefetch.pieces, false, &Piece::answered);
+  if (!fetching) facts.rest_ns = soonest_ns(to - from);
+  if (!fetching || next == prefetch.pieces.end()) return facts;
+  const TimeNs tail = config_.prefill_ns(tokens(to), tokens(prefetch.keys.size()));
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
+    TimeNs before = 0, own = 0, overtaken = 0;
+    std::size_t behind = 0;
+    const std::deque<Read>& queue = reads_[tier].queue;
+    for (auto read = queue.begin(); read != queue.end(); ++read) {
+      if (read->cut) continue;
+      const bool is_own = read->request == request;
+      if (next->get.tier == tier && facts.medium == nullptr) {
+        facts.medium = &reads_[tier].lateness;
+        facts.began = reads_[tier].began;
+        facts.unit_ns = unit_ns(tier, read->tokens);
+        facts.first = read->request;
+      } else {
+        // It may be late too, and be given up.
+        const Lateness::Outlook to_come = reads_[tier].lateness.weigh({unit_ns(tier, read->tokens), 0, 1, 0, saves});
+        if (is_own) own += to_come.cost;
+        if (!is_own && own == 0 && facts.first != request) before += to_come.wait;
+      }
+      const bool last = std::next(read) == queue.end() || std::next(read)->request != read->request;
+      if (!last || is_own) continue;
+      if (own > 0 || facts.first == request) {
+        ++behind;
+      } else {
+        overtaken += std::clamp<TimeNs>(saves + tail - before, 0, tail);
+      }
+    }
+    if (own > 0) facts.rest_ns += before + own * bearers(behind);
+    if (next->get.tier != tier) continue;
+    facts.bearers = bearers(behind);
+    facts.saves_ns += overtaken;
   }
-  // Those before it in the queues make it wait, those behind wait for it; all of them for the GPU, should it compute.
-  std::size_t others = others_, behind = 0;
-  const Wide own = takes;
-  bool before = true;
-  for (const auto& [request, other] : prefetches_) {
-    if (&other == &prefetch) before = false;
-    if (&other == &prefetch || other.state != State::fetching || other.found.empty()) continue;
-    ++others;
-    const Pages left = other.slots.size() - other.arrived;
-    if (before) takes += static_cast<Wide>(tokens(left)) * static_cast<Wide>(rates_[other.found.front().tier].token_ps);
-    behind += before ? 0 : 1;
-  }
-  takes += own * static_cast<Wide>(std::min(behind, kOthersMost));
-  const TimeNs saves = prefill_ns(tokens(from), tokens(std::max(from, to)));
-  facts.saves_ns = saves * static_cast<TimeNs>(1 + std::min(others, kOthersMost));
-  facts.saves_alone_ns = saves * static_cast<TimeNs>(1 + std::min(others_, kOthersMost));
-  facts.takes_ns = static_cast<TimeNs>(takes / 1000);
-  facts.takes_alone_ns = std::min(facts.saves_alone_ns, static_cast<TimeNs>(alone / 1000));
   return facts;
 }
 

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -26,6 +27,7 @@
 #include "policy/decision.hpp"
 #include "policy/engine.hpp"
 #include "policy/event.hpp"
+#include "policy/prefetch/lateness.hpp"
 #include "policy/prefetch/termination.hpp"
 #include "policy/storage/storage.hpp"
 
@@ -44,11 +46,12 @@ class Prefetcher {
   Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, DecisionLog& decisions,
              Observer* observer);
 
-  // A step: answers that are taken, and who is held, are of this time. `others`: requests that wait for the GPU and
-  // not for prefetches.
-  void begin_step(TimeNs step_time, std::size_t others);
-  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again.
-  Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time);
+  // A step: answers that are taken, and who is held, are of this time; answers may have come at any time after
+  // `unseen_since`. `waiting`: requests that do, for prefetches or for the GPU.
+  void begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting);
+  // Starts one for the request's first `keys`. Reason::none, or why not; rate_limited may be tried again. `starts`:
+  // when the request would be admitted if it didn't wait for this, by a guess.
+  Reason issue(RequestId request, std::span<const PageKey> keys, TimeNs step_time, TimeNs starts);
   // An answer that all ranks have, to one of its look-ups or gets into L2. `head`: the request that is next to be
   // admitted, for CachePath::automatic.
   void take(const StorageAnswer& answer, RequestId head);
@@ -64,6 +67,8 @@ class Prefetcher {
   // Its client has gone.
   void abort(RequestId request);
 
+  // Does the request wait for its prefetch, once it could be admitted?
+  bool waits(RequestId request) const;
   bool any() const { return !prefetches_.empty(); }
   // Host slots that prefetches own.
   Pages owned_pages() const;
@@ -92,20 +97,29 @@ class Prefetcher {
     bool failed = false;  // a look-up, or a get that fell short by itself
     bool gone = false;    // the request
     TimeNs issued = 0, held_since = -1, progress = 0;
+    TimeNs starts = 0;
     TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
     Pages occupied = 0;
     Hold hold;
   };
-  // What a tier's reads have taken, while any are under way, from one answer to the next.
-  struct ReadRate {
+  // A get into L2 that hasn't been answered.
+  struct Read {
+    OperationId id = OperationId::none;
+    RequestId request = kNoRequest;
+    Tokens tokens = 0;
+    bool cut = false;  // cancelled
+  };
+  // What a tier is reading, in its order, and what reading has taken.
+  struct Reads {
+    std::deque<Read> queue;
+    TimeNs began = 0;  // the first one, as steps saw it ...
+    TimeNs vague = 0;  // ... or as much earlier, at most
+    Lateness lateness;
     std::uint64_t token_ps = 0;
     std::array<std::uint64_t, 8> samples{};  // of that; the next one takes the oldest one's place
     std::size_t next = 0;
-    TimeNs asked = 0;     // when it began to read
-    Tokens tokens = 0;    // that have come since then
-    TimeNs answered = 0;  // last
-    TimeNs silence = 0;   // a mean of those that ended
-    std::uint32_t under_way = 0;
+    TimeNs asked = 0;   // when the queue was empty last
+    Tokens tokens = 0;  // that have come since then
   };
   using Entry = std::map<RequestId, Prefetch>::iterator;
 
@@ -114,16 +128,27 @@ class Prefetcher {
   void pin_found(const Prefetch& prefetch, bool pinned);
   bool fetch(Entry entry);
   void take_get(Entry entry, const StorageAnswer& answer);
-  void cut(Prefetch& prefetch);
+  void cut(Entry entry);
   void stop(Entry entry, Reason reason);
   void commit(Prefetch& prefetch, RequestId request);
   void land(Entry entry);
   void revoke(Entry entry, Reason reason);
   void occupy(Prefetch& prefetch, Pages pages);
-  PrefetchFacts facts(const Prefetch& prefetch) const;
-  TimeNs prefill_ns(Tokens from, Tokens to) const;
-  TimeNs patience_ns(const ReadRate& rate) const;
-  void learn_rate(const StorageAnswer& answer);
+  bool pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const;
+  bool can_pay(Pages first, Pages pages, TimeNs starts) const;
+  TimeNs soonest_ns(Pages pages) const;
+  std::size_t others(RequestId request) const;
+  Pages most_in_flight() const;
+  void doubt_rates();
+  void forget_rate(std::size_t tier);
+  TimeNs queued_ns(std::size_t tier) const;
+  void ask(std::size_t tier, const StorageAnswer& get);
+  void learn(const StorageAnswer& answer);
+  void unlearn(RequestId request);
+  TimeNs stop_at(RequestId request, const Prefetch& prefetch) const;
+  PrefetchFacts facts(RequestId request, const Prefetch& prefetch) const;
+  TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
+  TimeNs read_ns(std::size_t tier, Tokens tokens) const;
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
   void note(EventKind kind, RequestId request, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
   void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
@@ -135,9 +160,10 @@ class Prefetcher {
   DecisionLog& decisions_;
   Observer* observer_;
   std::unique_ptr<Termination> termination_;
-  std::vector<ReadRate> rates_;  // by tier
-  TimeNs step_time_ = 0;
-  std::size_t others_ = 0;
+  std::vector<Reads> reads_;  // by tier
+  TimeNs step_time_ = 0, unseen_since_ = 0;
+  std::size_t waiting_ = 0;
+  std::uint32_t refused_in_a_row_ = 0;        // as too slow
   std::map<RequestId, Prefetch> prefetches_;  // those whose request has gone end with their last answer
   Pages occupied_ = 0;
 };

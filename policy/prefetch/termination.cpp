@@ -39,21 +39,30 @@ class Timeout final : public Termination {
 };
 
 // Waiting for the next token costs as much as for any other, computing deep ones costs more than the first: so the best
-// is to stop now or to wait for all, weighed anew with each arrival. Of a medium that has fallen silent it is believed
-// that it will speak again after as long as usual, or an eighth more; and once that is over, that as much is still to
-// come (heavy tails), so that a dead one is left after about what it would save.
+// is to stop now or to wait for all, weighed anew with each batch, and while one is late. Those in a queue behind
+// another's batch count on him to give it up when that is best for him.
 class CostStop final : public Termination {
  public:
   TimeNs stop_at(const PrefetchFacts& facts) const override {
-    if (facts.takes_ns >= facts.saves_ns) return facts.issued;
-    const TimeNs won = facts.saves_alone_ns - facts.takes_alone_ns;  // if the rest came at once
-    const TimeNs silence = facts.silence_ns + facts.silence_ns / 8;
-    if (silence - facts.patience_ns >= won) return facts.progress + facts.patience_ns;
-    return facts.progress + std::max({facts.patience_ns, silence, won});
+    if (facts.medium == nullptr) {
+      return facts.rest_ns >= facts.saves_ns ? facts.issued : facts.progress + facts.saves_ns;
+    }
+    if (facts.ahead.give_up < 0) {
+      const Lateness::Outlook own = weigh(facts);
+      return own.cost >= facts.saves_ns ? facts.issued : facts.began + own.give_up;
+    }
+    if (facts.ahead.wait + facts.rest_ns >= facts.saves_ns) return facts.issued;
+    const TimeNs given_up = facts.began + facts.ahead.give_up;
+    // It should have been and isn't, as nobody asks him. What it has taken so far it may take again.
+    return given_up > facts.now ? given_up : facts.began + facts.saves_ns - facts.rest_ns;
   }
 };
 
 }  // namespace
+
+Lateness::Outlook weigh(const PrefetchFacts& facts) {
+  return facts.medium->weigh({facts.unit_ns, facts.now - facts.began, facts.bearers, facts.rest_ns, facts.saves_ns});
+}
 
 std::unique_ptr<Termination> make_termination(const EngineConfig& config) {
   switch (config.prefetch_policy) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "policy/engine.hpp"
+#include "policy/prefetch/lateness.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -15,17 +16,23 @@ struct PrefetchFacts {
   TimeNs issued = 0;      // the step's time
   Tokens hit_tokens = 0;  // 0 until a look-up has been answered
   Tokens arrived_tokens = 0;
-  // What cost_stop weighs: computing what hasn't arrived (of the hit; of all that was asked for while that isn't
-  // known), others' waiting for it included; reading it, with what is before it in the queues, at the rate seen lately;
-  // and reading it alone at the rate that the medium is said to have.
-  TimeNs saves_ns = 0, takes_ns = 0;
-  TimeNs saves_alone_ns = 0, takes_alone_ns = 0;  // where nobody else waits for the medium
-  TimeNs progress = 0;                            // the step in which something arrived last
-  TimeNs silence_ns = 0;                          // how long the medium's have been that ended
-  TimeNs patience_ns = 0;                         // without a sign of life isn't silence yet
+  // What cost_stop weighs, others' waiting included.
+  TimeNs now = 0;
+  TimeNs progress = 0;  // when it was answered last
+  TimeNs saves_ns = 0;  // computing what hasn't arrived (of all that was asked for, while the hit isn't known)
+  // Of the tier that its next batch comes from. Null: it is being looked up.
+  const Lateness* medium = nullptr;
+  RequestId first = kNoRequest;       // whose batch is under way there ...
+  TimeNs began = 0, unit_ns = 0;      // ... since when, and how long it should take
+  TimeNs rest_ns = 0;                 // reading what comes after that, up to its own end, at the rate seen lately
+  std::int64_t bearers = 1;           // it, and those behind it in the queue
+  Lateness::Outlook ahead{-1, 0, 0};  // of the batch under way, if it is another's; give_up < 0: it is its own
 };
 
 constexpr TimeNs kNoStop = std::numeric_limits<TimeNs>::max();
+
+// Of a prefetch whose own batch is under way: waiting for it against computing.
+Lateness::Outlook weigh(const PrefetchFacts& facts);
 
 class Termination {
  public:

@@ -91,6 +91,15 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_min_tokens = pick<Tokens>(random, {0, 1, 1, 8, 40});
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
+  // By what is drawn already, so that a seed stays what it was.
+  if (e.prefetch_policy == PrefetchPolicy::timeout && e.prefetch_timeout_most_ns != 0) {
+    e.prefetch_policy = PrefetchPolicy::cost_stop;
+  }
+  if (e.prefetch_retry_steps == 4) e.prefetch_admission = AdmissionBy::cost;
+  if (e.storage_objects == 2) e.load_back_admission = AdmissionBy::cost;
+  e.cost_token_ps = 1000 * static_cast<std::uint64_t>(e.prefetch_timeout_base_ns);
+  e.load_token_ps = e.cost_token_ps * e.storage_objects / 2;
+  for (StorageTierConfig& tier : e.storage) tier.read_token_ps = e.cost_token_ps / e.storage_objects;
 }
 
 // Of everything that a decorator can do to a world.

@@ -3,7 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
+#include <array>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
@@ -77,6 +78,32 @@ TEST(Experiments, TerminationASlowL3LosesToComputing) {
   EXPECT_TRUE(sentence.starts_with("below about ")) << sentence;
   EXPECT_NE(sentence.find("GB/s wait_complete is slower than recompute"), std::string::npos) << sentence;
   EXPECT_NE(sentence.find("best_effort is nowhere slower than recompute"), std::string::npos) << sentence;
+}
+
+// Of cost_stop's mean and 99th percentile against the better of its neighbours, each the mean over the seeds. The long
+// form is the whole grid and four seeds, as which of a burst's reads stall moves a percentile by some percent.
+TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
+  const bool whole = std::getenv("KVTWIN_DEEP") != nullptr;
+  std::vector<std::string> words{"--vary", whole ? "seed=1,2,3,4" : "seed=1"};
+  if (!whole) words.insert(words.end(), {"--vary", "hardware.disk_read_gbps=4,50"});
+  const Swept swept = sweep("waiters.toml", words);
+  std::map<std::string, std::map<std::string, std::array<double, 2>>> cells;
+  for (const Json& row : swept.rows) {
+    std::string cell;
+    for (const char* axis : {"workload.generate.at_once", "sim.storage_stall_share", "hardware.disk_read_gbps"}) {
+      cell += std::string(axis) + "=" + row.at(axis).dump() + " ";
+    }
+    std::array<double, 2>& sums = cells[cell][row.at("case").get<std::string>()];
+    sums[0] += row.at("ttft_mean_s").get<double>();
+    sums[1] += row.at("ttft_p99_s").get<double>();
+  }
+  EXPECT_EQ(cells.size(), whole ? 32U : 8U);
+  for (const auto& [cell, of] : cells) {
+    for (std::size_t figure = 0; figure < 2; ++figure) {
+      const double better = std::min(of.at("best_effort")[figure], of.at("wait_complete")[figure]);
+      EXPECT_LE(of.at("cost_stop")[figure], 1.02 * better) << cell << (figure == 0 ? "mean" : "p99");
+    }
+  }
 }
 
 TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {

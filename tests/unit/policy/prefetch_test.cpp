@@ -82,7 +82,7 @@ TEST(Prefetch, asks_the_next_tier_for_what_the_first_lacks) {
 }
 
 TEST(Prefetch, a_page_missing_in_a_later_batch_commits_those_before_it) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.storage_batch_pages = 4;
   EngineRig rig(config);
   rig.arrive(0, chain(1, 12), 49, 1);
@@ -171,9 +171,98 @@ TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
   expect_rest(rig);
 }
 
+// A token takes a microsecond to compute, and `read_ps` to read.
+EngineConfig priced_config(std::uint64_t read_ps) {
+  EngineConfig config = stored_config(24, 96);
+  config.prefetch_admission = AdmissionBy::cost;
+  config.cost_token_ps = 1'000'000;
+  config.storage.front().read_token_ps = read_ps;
+  return config;
+}
+
+std::uint64_t refused(const EngineConfig& config) {
+  EngineRig rig(config);
+  put(rig, chain(1, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  expect_rest(rig);
+  const std::uint64_t declined = rig.events.count(EventKind::prefetch_declined);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1 - declined);
+  EXPECT_EQ(last(rig).hit_disk, declined == 0 ? 16U : 0U);
+  return declined;
+}
+
+TEST(Prefetch, admitted_by_cost_is_what_is_read_faster_than_computed) {
+  EXPECT_EQ(refused(priced_config(900'000)), 0U);
+  EXPECT_EQ(refused(priced_config(1'100'000)), 1U);
+  EngineConfig config = priced_config(1'100'000);
+  config.prefetch_admission = AdmissionBy::threshold;
+  EXPECT_EQ(refused(config), 0U);
+}
+
+TEST(Prefetch, waiting_that_is_to_be_done_anyway_is_free) {
+  EngineConfig config = priced_config(1'100'000);
+  config.max_running = 1;
+  EngineRig rig(config);
+  put(rig, chain(3, 4));
+  rig.arrive(0, chain(1, 8), 33, 4);  // computes its 33 tokens at once
+  rig.arrive(1, chain(2, 8), 33, 4);  // waits for its turn, and computes as many then
+  rig.complete_pass();
+  const std::uint64_t before = rig.events.count(EventKind::prefetch_issued);
+  rig.arrive(2, chain(3, 4), 17, 1);
+  rig.complete_pass();
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), before + 1) << "17.6 us of reading, 33 of waiting";
+  expect_rest(rig);
+  EXPECT_EQ(record_of(rig, 2).hit_disk, 16U);
+}
+
+TEST(Prefetch, bytes_in_flight_are_two_seconds_of_reading) {
+  EngineConfig config = priced_config(2 * kNsPerSecond * 1000 / 16);  // four pages
+  config.cost_token_ps = 1000 * kNsPerSecond;
+  EngineRig rig(config);
+  for (std::uint64_t document : {1, 2}) put(rig, chain(document, 4));
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.arrive(1, chain(2, 4), 17, 1);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), 1U);
+  expect_rest(rig);
+}
+
+TEST(Prefetch, a_medium_that_was_slow_is_tried_again) {
+  EngineRig rig(priced_config(900'000));
+  for (RequestId request = 1; request <= 150; ++request) put(rig, chain(request, 4));
+  for (RequestId request = 1; request <= 150; ++request) {
+    rig.arrive(request, chain(request, 4), 17, 1);
+    if (!rig.world.stored.empty()) rig.complete_stored();
+    rig.world.time += 1'000'000;  // a millisecond for what should take 14 us
+    rig.drain();
+  }
+  const std::uint64_t refused = rig.events.count(EventKind::prefetch_declined);
+  EXPECT_GT(refused, 100U) << "seen to be slow, it isn't read";
+  EXPECT_LT(refused, 150U - 8U) << "but believed again after 64 refusals";
+  expect_rest(rig);
+}
+
+TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
+  for (const bool slow : {false, true}) {
+    EngineConfig config = small_config(16, 32);
+    config.load_back_admission = AdmissionBy::cost;
+    config.cost_token_ps = 1'000'000;
+    config.load_token_ps = slow ? 1'400'000 : 1'200'000;  // the second layer hides behind 17 us / 2
+    config.cost_doubling_tokens = 1 << 30;                // 32 tokens take 32 us
+    EngineRig rig(config);
+    rig.arrive(0, chain(1, 8), 33, 1);
+    expect_rest(rig);
+    rig.arrive(1, chain(2, 15), 61, 1);  // takes all of L1
+    expect_rest(rig);
+    rig.arrive(2, chain(1, 8), 49, 1);  // 32 tokens on the host, 17 to compute
+    expect_rest(rig);
+    EXPECT_EQ(last(rig).hit_host > 0, !slow);
+  }
+}
+
 TEST(Prefetch, an_abort_in_any_state_leaves_nothing) {
   for (int state = 0; state < 5; ++state) {
-    EngineConfig config = stored_config(64, 64);
+    EngineConfig config = stored_config(24, 96);
     config.storage_batch_pages = 2;
     EngineRig rig(config);
     put(rig, chain(1, 8));
@@ -240,7 +329,7 @@ TEST(Direct, without_a_host_the_device_is_written_to_storage) {
 }
 
 TEST(Storage, an_owned_tier_removes_what_goes_first) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.storage[0].pages = 6;
   EngineRig rig(config);
   for (RequestId r = 0; r < 4; ++r) {
@@ -302,7 +391,7 @@ TEST(Prefetch, declined_for_lack_of_room_is_tried_again_so_often) {
 }
 
 TEST(Prefetch, tried_again_once_there_is_room_it_is_issued) {
-  EngineConfig config = stored_config(64, 64);
+  EngineConfig config = stored_config(24, 96);
   config.prefetch_host_share = 16;
   config.prefetch_retry_steps = 2;
   config.max_running = 1;

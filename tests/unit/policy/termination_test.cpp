@@ -76,37 +76,62 @@ TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped
 
 // ---- cost_stop ----------------------------------------------------------------------------------------------------
 
-PrefetchFacts weighed(TimeNs saves, TimeNs takes) {
+constexpr RequestId kSelf = 1, kOther = 2;
+
+// Its own batch, which should take 100, is under way for 50; another of 100 comes after it.
+PrefetchFacts weighed(const Lateness& medium, TimeNs saves) {
   PrefetchFacts facts{5, 4096, 0};
-  facts.saves_ns = facts.saves_alone_ns = saves;
-  facts.takes_ns = facts.takes_alone_ns = takes;
-  facts.progress = 1'000;
-  facts.patience_ns = 10;
+  facts.now = 1'050;
+  facts.saves_ns = saves;
+  facts.medium = &medium;
+  facts.first = kSelf;
+  facts.began = 1'000;
+  facts.unit_ns = 100;
+  facts.rest_ns = 100;
   return facts;
 }
 
 TEST(Termination, cost_stop_waits_while_reading_is_faster_than_computing) {
   const auto cost_stop = policy(PrefetchPolicy::cost_stop);
-  EXPECT_TRUE(waits(*cost_stop, weighed(500, 499), 1'001));
-  EXPECT_FALSE(waits(*cost_stop, weighed(500, 500), 1'001));
-  EXPECT_FALSE(waits(*cost_stop, weighed(500, 500), 5)) << "not even in the step in which it was issued";
+  const Lateness medium;
+  EXPECT_TRUE(waits(*cost_stop, weighed(medium, 200), 1'050));
+  EXPECT_FALSE(waits(*cost_stop, weighed(medium, 120), 1'050));
+  EXPECT_EQ(cost_stop->stop_at(weighed(medium, 120)), 5) << "not even in the step in which it was issued";
 }
 
-TEST(Termination, cost_stop_leaves_a_silent_medium_after_what_it_would_save) {
+TEST(Termination, cost_stop_leaves_a_silent_medium_for_what_it_would_save) {
   const auto cost_stop = policy(PrefetchPolicy::cost_stop);
-  EXPECT_EQ(cost_stop->stop_at(weighed(500, 100)), 1'000 + 400);
-  EXPECT_EQ(cost_stop->stop_at(weighed(500, 495)), 1'000 + 10) << "silence isn't noticed at once";
+  Lateness medium;
+  const TimeNs patient = cost_stop->stop_at(weighed(medium, 5'000));
+  EXPECT_GT(patient, 1'000 + 5'000);
+  EXPECT_LT(patient, 1'000 + 3 * 5'000);
+  for (int i = 0; i < 20; ++i) medium.given_up(100, 5'000);
+  EXPECT_LT(cost_stop->stop_at(weighed(medium, 5'000)), patient) << "it has been dead before";
 }
 
-TEST(Termination, cost_stop_knows_how_long_the_medium_is_silent) {
+TEST(Termination, cost_stop_asks_what_a_look_up_may_bring) {
   const auto cost_stop = policy(PrefetchPolicy::cost_stop);
-  PrefetchFacts facts = weighed(500, 100);
-  facts.silence_ns = 320;  // it will speak again in time
-  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 400);
-  facts.silence_ns = 360;
-  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 405);
-  facts.silence_ns = 4'000;  // there is no point in waiting for that
-  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 10);
+  PrefetchFacts facts{5, 0, 0};
+  facts.now = facts.progress = 1'000;
+  facts.saves_ns = 500;
+  facts.rest_ns = 499;
+  EXPECT_EQ(cost_stop->stop_at(facts), 1'500) << "no longer than all of it would save";
+  facts.rest_ns = 500;
+  EXPECT_EQ(cost_stop->stop_at(facts), 5) << "not at all";
+}
+
+TEST(Termination, cost_stop_in_a_queue_counts_on_those_before_it) {
+  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  const Lateness medium;
+  PrefetchFacts facts = weighed(medium, 500);
+  facts.first = kOther;
+  facts.ahead = {300, 150, 400};
+  EXPECT_EQ(cost_stop->stop_at(facts), 1'300) << "looked at again when the other gives up";
+  facts.rest_ns = 350;
+  EXPECT_EQ(cost_stop->stop_at(facts), 5) << "350 after 150 are as much as computing";
+  facts.rest_ns = 100;
+  facts.ahead = {50, 0, 400};  // he should have given up by now
+  EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 400) << "but isn't asked to";
 }
 
 }  // namespace

@@ -72,6 +72,18 @@ TEST(ReturningGenerator, RepeatsBySeed) {
   EXPECT_TRUE(differs);
 }
 
+TEST(ReturningGenerator, RequestsArriveTogether) {
+  ReturningConfig config;
+  config.requests = 4'002;
+  config.requests_per_second = 8;
+  config.at_once = 4;
+  const std::vector<TraceRequest> requests = all_of(config);
+  for (std::size_t i = 1; i < requests.size(); ++i) {
+    EXPECT_EQ(requests[i].arrival == requests[i - 1].arrival, i % 4 != 0) << i;
+  }
+  EXPECT_NEAR(static_cast<double>(requests.back().arrival) / 1e9, 500, 50) << "the rate is that of requests";
+}
+
 TEST(ReturningGenerator, RefusesWhatMakesNoSense) {
   const auto refused = [](auto change) {
     ReturningConfig config;
@@ -82,6 +94,7 @@ TEST(ReturningGenerator, RefusesWhatMakesNoSense) {
   refused([](ReturningConfig& c) { c.contexts = 10'000'001; });
   refused([](ReturningConfig& c) { c.prompt_tokens = 0; });
   refused([](ReturningConfig& c) { c.question_tokens = c.prompt_tokens; });
+  refused([](ReturningConfig& c) { c.at_once = 0; });
   refused([](ReturningConfig& c) { c.output_tokens = 0; });
   refused([](ReturningConfig& c) { c.requests_per_second = 0; });
 }
