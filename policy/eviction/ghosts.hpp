@@ -57,7 +57,10 @@ class Ghosts {
     remove(place);
     return true;
   }
-  void forget_oldest() { remove(place_of(line_.at(line_.front()).page)); }
+  void forget_oldest() {
+    __builtin_prefetch(&at(home_of(hash_of(line_.soon(4).page))));  // for those who leave one by one
+    remove(place_of(line_.at(line_.front()).page));
+  }
 
   Pages size() const { return line_.size(); }
 
@@ -91,6 +94,7 @@ class Ghosts {
       }
       put(rest.back(), value);
     }
+    if (pages < keys.size()) prefetch(keys.subspan(keys.size() - pages - 1, 1));  // who goes next, most often
   }
   // How many of the first ones have the first one's number, or are not remembered if it isn't.
   Pages alike(std::span<const PageKey> keys) const {
