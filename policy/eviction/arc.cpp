@@ -18,7 +18,10 @@ class Arc final : public EvictionPolicy {
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override {
     bool known = false;
-    for (const PageKey& key : node.keys) known = returns(key);  // the last one decides
+    for (std::size_t i = 0; i < node.keys.size(); ++i) {
+      look_ahead(node.keys, i);
+      known = returns(node.keys[i]);  // the last one decides
+    }
     node.marks.first = known ? kOften : kOnce;
     lists_.enter(known ? kOften : kOnce, node.keys.size());
     trim();
@@ -37,7 +40,7 @@ class Arc final : public EvictionPolicy {
   Pages alike(std::span<const PageKey> keys) const override {
     const bool first = is_known(keys.front());
     Pages pages = 1;
-    while (pages < keys.size() && is_known(keys[pages]) == first) ++pages;
+    for (; pages < keys.size() && is_known(keys[pages]) == first; ++pages) look_ahead(keys, pages);
     return pages;
   }
 
@@ -54,6 +57,11 @@ class Arc final : public EvictionPolicy {
 
   static unsigned list_of(const PolicyNode& node) { return node.marks.first == kOften ? kOften : kOnce; }
   bool is_known(const PageKey& key) const { return once_.find(key) != nullptr || often_.find(key) != nullptr; }
+
+  [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
+    once_.look_ahead(keys, i);
+    often_.look_ahead(keys, i);
+  }
 
   bool returns(const PageKey& key) {
     const Pages once = once_.size(), often = often_.size();

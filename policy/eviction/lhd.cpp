@@ -6,24 +6,20 @@
 // four each: as few, at no matter whose names, and the oldest is the only one that can have outgrown its span.
 // On the tree: a parent is of its child's age or younger, and no age is always denser than another; it waits for the
 // child.
+#include <algorithm>
 #include <array>
 #include <bit>
 
 #include "policy/eviction/leaf_buckets.hpp"
 #include "policy/eviction/means.hpp"
+#include "policy/eviction/quarter_octaves.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr std::size_t kClasses = 4, kAges = 96, kSpans = 16;
 
-// Bin 4 k + j, k > 0, holds [(4 + j) 2^(k-1), (5 + j) 2^(k-1)), the first 8 one number each.
-std::size_t bin_of(std::uint64_t age) {
-  if (age < 8) return static_cast<std::size_t>(age);
-  const unsigned octave = static_cast<unsigned>(std::bit_width(age)) - 3;
-  return std::min<std::size_t>(kAges - 1, 4 * octave + static_cast<std::size_t>(age >> octave));
-}
-std::uint64_t start_of(std::size_t bin) { return bin < 8 ? bin : (4 + bin % 4) << (bin / 4 - 1); }
+std::size_t bin_of(std::uint64_t age) { return std::min(kAges - 1, quarter_octave_of(age)); }
 
 // Spans of ages: 0, 1 to 3, 4 to 15 ...
 std::size_t span_of(std::uint64_t age) {
@@ -36,7 +32,7 @@ class HitDensity final : public EvictionPolicy {
   explicit HitDensity(const EvictionSetup& setup)
       : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kClasses * kSpans) {
     for (std::size_t bin = 0; bin < kAges; ++bin) {  // until there are data: as lru
-      for (Class& one : classes_) one.density[bin] = (std::uint64_t{1} << 32) / (start_of(bin) + 1);
+      for (Class& one : classes_) one.density[bin] = (std::uint64_t{1} << 32) / (quarter_octave_start(bin) + 1);
     }
   }
 
@@ -126,7 +122,7 @@ class HitDensity final : public EvictionPolicy {
     Wide hits = 0, ends = 0, room = 0;
     for (std::size_t bin = kAges; bin-- > 0;) {
       const std::uint64_t here = one.hits[bin] + one.evictions[bin];
-      const std::uint64_t width = start_of(bin + 1) - start_of(bin);
+      const std::uint64_t width = quarter_octave_start(bin + 1) - quarter_octave_start(bin);
       room += ends * width + Wide{here} * width / 2;
       hits += one.hits[bin];
       ends += here;

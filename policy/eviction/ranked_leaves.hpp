@@ -1,8 +1,9 @@
-// Policies whose victim is the smallest of a rank over a leaf's facts: an indexed binary heap, O(log n) to
-// offer and withdraw, O(1) to ask for the victim. A rank must be total over leaves (facts.inserted is never
-// shared by two), so that the victim depends on neither node numbers nor the order of the offers.
+// Policies whose victim is the smallest of a rank over a leaf's facts. A rank must be total over leaves (facts.inserted
+// is never shared by two), so that the victim depends on neither node numbers nor the order of the offers.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
+#include "policy/eviction/line.hpp"
 
 namespace kvtwin {
 
@@ -25,6 +27,7 @@ inline Tokens last_page_depth(const NodeFacts& facts, Tokens page_tokens) {
   return facts.depth_pages == 0 ? 0 : (facts.depth_pages - 1) * page_tokens;
 }
 
+// An indexed binary heap: O(log n) to set and remove, O(1) to ask for the smallest.
 class RankedLeaves {
  public:
   void set(NodeId node, const LeafRank& rank) {
@@ -109,7 +112,110 @@ class RankedLeaves {
   std::vector<std::uint32_t> positions_;  // by NodeId
 };
 
-// The same for ranks that rest on what the policy keeps with its nodes.
+// The same for ranks that mostly grow from one offer to the next, as stamps do, be it within each of a few classes: a
+// leaf joins the end of one of some sorted runs where that is possible, in O(1). Only the others make up a heap. (In a
+// heap of millions each level is a cache miss.)
+class LeafRuns {
+ public:
+  void set(NodeId node, const LeafRank& rank) {
+    const auto index = static_cast<std::size_t>(node);
+    if (index >= places_.size()) places_.resize(index + 1);
+    if (stays(places_[index], rank)) return;
+    remove(node);
+    Place& place = places_[index];
+    place.run = run_for(rank);
+    if (place.run == kHeap) {
+      heap_.set(node, rank);
+    } else {
+      Run& run = runs_[place.run];
+      run.last = rank;
+      place.at = run.line.push({rank, node}, [this](const Entry& entry, auto, auto now) {
+        places_[static_cast<std::size_t>(entry.node)].at = now;
+      });
+    }
+    ++size_;
+  }
+
+  void remove(NodeId node) {
+    if (!contains(node)) return;
+    Place& place = places_[static_cast<std::size_t>(node)];
+    --size_;
+    if (place.run == kHeap) {
+      heap_.remove(node);
+    } else {
+      Run& run = runs_[place.run];
+      run.line.take(place.at);
+      if (run.line.size() == 0) run = {};
+    }
+    place.run = kNone;
+  }
+
+  NodeId smallest() const {
+    NodeId node = heap_.smallest();
+    const LeafRank* least = node == NodeId::none ? nullptr : &heap_.smallest_rank();
+    for (const Run& run : runs_) {
+      if (run.line.size() == 0) continue;
+      const Entry& front = run.line.at(run.line.front());
+      if (least != nullptr && *least < front.rank) continue;
+      least = &front.rank;
+      node = front.node;
+    }
+    return node;
+  }
+  const LeafRank& smallest_rank() const {  // not of none
+    const NodeId node = smallest();
+    const Place& place = places_[static_cast<std::size_t>(node)];
+    return place.run == kHeap ? heap_.smallest_rank() : runs_[place.run].line.at(place.at).rank;
+  }
+  std::size_t size() const { return size_; }
+  bool contains(NodeId node) const {
+    const auto index = static_cast<std::size_t>(node);
+    return index < places_.size() && places_[index].run != kNone;
+  }
+
+ private:
+  static constexpr std::uint32_t kRuns = 8, kHeap = kRuns, kNone = kRuns + 1;
+  struct Entry {
+    LeafRank rank;
+    NodeId node = NodeId::none;
+    bool is_gap() const { return node == NodeId::none; }
+  };
+  struct Run {
+    Line<Entry> line;
+    LeafRank last;  // that joined, here still or not
+  };
+  struct Place {
+    std::uint32_t run = kNone, at = 0;
+  };
+
+  // Takes the new rank where it is? In a run only its front may fall, as it does when a tail is evicted.
+  bool stays(const Place& place, const LeafRank& rank) {
+    if (place.run >= kHeap) return false;
+    Line<Entry>& line = runs_[place.run].line;
+    Entry& entry = line.at(place.at);
+    if (rank != entry.rank && (place.at != line.front() || entry.rank < rank)) return false;
+    entry.rank = rank;
+    return true;
+  }
+
+  // The run whose last is nearest below, else an empty one.
+  std::uint32_t run_for(const LeafRank& rank) const {
+    std::uint32_t best = kHeap;
+    for (std::uint32_t i = 0; i < kRuns; ++i) {
+      const bool empty = runs_[i].line.size() == 0;
+      if (!empty && rank < runs_[i].last) continue;
+      if (best == kHeap || (!empty && (runs_[best].line.size() == 0 || runs_[best].last < runs_[i].last))) best = i;
+    }
+    return best;
+  }
+
+  std::array<Run, kRuns> runs_;
+  RankedLeaves heap_;
+  std::vector<Place> places_;  // by NodeId
+  std::size_t size_ = 0;
+};
+
+// Policies that are an order, for ranks that rest on what the policy keeps with its nodes.
 class LeafOrder : public EvictionPolicy {
  public:
   void offer(const PolicyNode& node) final { leaves_.set(node.id, rank(node)); }
@@ -121,7 +227,7 @@ class LeafOrder : public EvictionPolicy {
  private:
   virtual LeafRank rank(const PolicyNode& node) const = 0;
 
-  RankedLeaves leaves_;
+  LeafRuns leaves_;
 };
 
 template <LeafRank (*rank)(const NodeFacts&)>
@@ -134,7 +240,7 @@ class RankedPolicy final : public EvictionPolicy {
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
-  RankedLeaves leaves_;
+  LeafRuns leaves_;
 };
 
 }  // namespace kvtwin

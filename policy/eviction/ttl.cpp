@@ -6,60 +6,33 @@
 // visits. On the tree: a parent's pin ends no earlier than its child's unless tau fell meanwhile; it then waits for the
 // child.
 #include <array>
-#include <bit>
 
-#include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/means.hpp"
+#include "policy/eviction/quarter_octaves.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
-#include "policy/eviction/turns.hpp"
+#include "policy/eviction/timed_visits.hpp"
 
 namespace kvtwin {
 namespace {
 
 using Wide = WindowedMean::Wide;
 
-// Times in 1/16 of the first one that was seen, so that nothing depends on the unit of time. Bin 4 k + j, k > 0, holds
-// [(4 + j) 2^(k-1), (5 + j) 2^(k-1)), the first 8 one number each.
+// Times in 1/16 of the first one that was seen, so that nothing depends on the unit of time, in quarter octaves.
 constexpr std::size_t kBins = 160;
 std::size_t bin_of(Wide time) {
   constexpr Wide kMost = Wide{1} << 40;
-  const auto t = static_cast<std::uint64_t>(std::min(time, kMost));
-  if (t < 4) return t;
-  const unsigned octave = static_cast<unsigned>(std::bit_width(t)) - 3;
-  return 4 * octave + static_cast<std::size_t>(t >> octave);
+  return quarter_octave_of(static_cast<std::uint64_t>(std::min(time, kMost)));
 }
-std::uint64_t end_of(std::size_t bin) { return bin < 8 ? bin + 1 : (5 + bin % 4) << (bin / 4 - 1); }
+std::uint64_t end_of(std::size_t bin) { return quarter_octave_start(bin + 1); }
 
-class TimeToLive final : public EvictionPolicy {
+class TimeToLive final : public TimedVisits {
  public:
   explicit TimeToLive(const EvictionSetup& setup)
-      : capacity_(std::max<Pages>(1, setup.capacity)), visits_(4 * setup.capacity) {}
-
-  void visit(const Visit& visit) override {
-    further_ = visit.further;
-    now_ = std::max(now_, static_cast<std::uint64_t>(visit.time));
-    turns_.visit(visit, visits_);
-    if (!further_ && ++requests_ % kRound == 0) find_pins();
-  }
-  void entered(const PolicyNode& node) override {
-    for (const PageKey& key : node.keys) {
-      if (const std::uint64_t* const last = visits_.find(key)) returned(*last, 1);
-    }
-    visits_.recall(node.keys);
-    visited(node);
-  }
-  void touched(const PolicyNode& node) override {
-    if (further_) return;
-    turns_.touched(node.facts);
-    returned(node.marks.first, node.keys.size());
-    hits_ += node.keys.size();
-    visited(node);
-  }
-  void evicted(const PolicyNode& node, Pages pages) override { visits_.put_tail(node.keys, pages, node.marks.first); }
+      : TimedVisits(setup.capacity), capacity_(std::max<Pages>(1, setup.capacity)) {}
 
   void offer(const PolicyNode& node) override {
     const LeafRank lru{node.facts.last_access, node.facts.inserted, 0};
-    if (node.marks.second <= 16 * now_) {
+    if (node.marks.second <= 16 * now()) {
       pinned_.remove(node.id);
       ends_.remove(node.id);
       expired_.set(node.id, lru);
@@ -70,10 +43,10 @@ class TimeToLive final : public EvictionPolicy {
     }
   }
   void withdraw(NodeId node) override {
-    for (RankedLeaves* const leaves : {&expired_, &pinned_, &ends_}) leaves->remove(node);
+    for (LeafRuns* const leaves : {&expired_, &pinned_, &ends_}) leaves->remove(node);
   }
   NodeId victim() override {
-    while (ends_.size() > 0 && ends_.smallest_rank().first <= 16 * now_) {
+    while (ends_.size() > 0 && ends_.smallest_rank().first <= 16 * now()) {
       const NodeId node = ends_.smallest();
       expired_.set(node, {ends_.smallest_rank().second, ends_.smallest_rank().third, 0});
       pinned_.remove(node);
@@ -92,16 +65,20 @@ class TimeToLive final : public EvictionPolicy {
     std::uint64_t pin = 0;                       // tau, in 1/16
   };
 
-  // Marks: the time of the last visit, doubled, plus 1 if that was a later turn; when the pin ends, in 1/16 ns.
-  void visited(const PolicyNode& node) {
-    Kind& kind = kinds_[turns_.later() ? 1 : 0];
-    kind.visits += node.keys.size();
-    node.marks = {2 * now_ + (turns_.later() ? 1 : 0), 16 * now_ + kind.pin * unit_};
+  void begun() override {
+    if (++requests_ % kRound == 0) find_pins();
   }
-  void returned(std::uint64_t last, Pages pages) {
-    const std::uint64_t time = now_ - last / 2;
+  // The second mark: when the pin ends, in 1/16 ns.
+  void visited(const PolicyNode& node) override {
+    Kind& kind = kinds_[last_visit(node).kind()];
+    kind.visits += node.keys.size();
+    node.marks.second = 16 * now() + kind.pin * unit_;
+  }
+  void returned(Last last, Pages pages, bool hit) override {
+    const std::uint64_t time = now() - last.time();
     if (unit_ == 0) unit_ = time;
-    if (unit_ != 0) kinds_[last % 2].returns[bin_of(Wide{time} * 16 / unit_)] += pages;
+    if (unit_ != 0) kinds_[last.kind()].returns[bin_of(Wide{time} * 16 / unit_)] += pages;
+    if (hit) hits_ += pages;
   }
 
   void find_pins() {
@@ -111,12 +88,12 @@ class TimeToLive final : public EvictionPolicy {
       Wide best = 0, within = 0, spent = 0;
       for (std::size_t bin = 0; bin < kBins; ++bin) {
         const Wide pin = Wide{end_of(bin)} * unit_;
-        if (pin > Wide{now_} * 16) break;
+        if (pin > Wide{now()} * 16) break;
         within += kind.returns[bin];
         spent += pin * kind.returns[bin];
         const Wide pinned = kind.visits - std::min<Wide>(kind.visits, within);  // to the end
         // Both sides for all visits at once, in 1/1024 of a page.
-        const Wide rent = 1024 * (spent + pinned * pin) * hits_ / (Wide{now_} * 16 * capacity_);
+        const Wide rent = 1024 * (spent + pinned * pin) * hits_ / (Wide{now()} * 16 * capacity_);
         if (1024 * within <= rent || 1024 * within - rent <= best) continue;
         best = 1024 * within - rent;
         kind.pin = end_of(bin);
@@ -128,12 +105,9 @@ class TimeToLive final : public EvictionPolicy {
   }
 
   const Pages capacity_;
-  Ghosts visits_;
-  Turns turns_;
   std::array<Kind, 2> kinds_;
-  RankedLeaves expired_, pinned_, ends_;
-  std::uint64_t now_ = 0, unit_ = 0, hits_ = 0, requests_ = 0;
-  bool further_ = false;
+  LeafRuns expired_, pinned_, ends_;
+  std::uint64_t unit_ = 0, hits_ = 0, requests_ = 0;
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ class TwoLists {
     leaves_[list].set(node, rank);
   }
   void withdraw(NodeId node) {
-    for (RankedLeaves& leaves : leaves_) leaves.remove(node);
+    for (LeafRuns& leaves : leaves_) leaves.remove(node);
   }
   // Of the leaves in that list, or in the other if there is none.
   NodeId first(unsigned list) const {
@@ -47,7 +47,7 @@ class TwoLists {
  private:
   Pages capacity_;
   std::array<Pages, 2> pages_{};
-  std::array<RankedLeaves, 2> leaves_;
+  std::array<LeafRuns, 2> leaves_;
 };
 
 }  // namespace kvtwin

@@ -1,11 +1,15 @@
-// The hot paths of the policy: index, page pool, page keys, and what each eviction policy adds to them. Run with
+// The hot paths of the policy: index, page pool, page keys, and the index under each eviction policy. Run with
 // --benchmark_format=json to compare. eviction/NAME/... fill an index with a million pages, or with --resident=PAGES;
-// pick one with --benchmark_filter=eviction/lru/ to have a process of its own.
+// pick one with --benchmark_filter=eviction/lru/ to have a process of its own. tests/bench/policy_table does that for
+// all.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -207,93 +211,145 @@ void key_of_tokens(benchmark::State& state) {
   benchmark::DoNotOptimize(prior);
 }
 
-// An index full of paths of one length, under one policy. Every second request is a path that came before, one of the
-// last as many as there is room for; the others are new.
-class FullTier {
+// Traffic of paths, or of single pages. Of ten requests five are new, four come back from among the last as many as
+// there is room for, one from among four times as many. Paths have 32 to 256 pages, at random each time, the first ones
+// shared within one of 1,000 groups: one that comes back goes on where it was, or leaves it halfway.
+class Traffic {
  public:
-  FullTier(std::string_view policy, Pages resident, std::size_t path)
-      : resident_(resident), path_(path), tree_(make_eviction(policy, {resident, 512, 53'000}), nullptr) {
-    while (tree_.device_pages() + path_ <= resident_) serve(made_++);
-    for (Pages pages = 0; pages < resident_; pages += path_) request();
-  }
+  Traffic(Pages resident, bool paths) : paths_(paths), window_(std::max<Pages>(1, resident / (paths ? kMean : 1))) {}
 
-  void request() { serve(random_.chance(50) ? made_ - random_.between(1, resident_ / path_) : made_++); }
-  void make_room(Pages pages) {
-    while (resident_ - tree_.device_pages() < pages) {
-      const NodeId victim = tree_.device_victim();
-      tree_.tell_evicted(PolicyRole::device, victim, 1);
-      released_.clear();
-      tree_.remove_tail(victim, 1, released_, released_);
-    }
-  }
-  void refill() {
-    while (tree_.device_pages() + path_ <= resident_) serve(made_++);
+  std::span<const PageKey> next() {
+    const std::uint64_t draw = random_.below(10);
+    if (draw < 5 || made_ < 4 * window_) return path(made_++);
+    return path(made_ - random_.between(1, draw < 9 ? window_ : 4 * window_));
   }
 
  private:
-  void serve(std::uint64_t number) {
+  static constexpr Pages kMean = 144;
+
+  std::span<const PageKey> path(std::uint64_t number) {
     keys_.clear();
-    for (std::uint64_t i = 0; i < path_; ++i) keys_.push_back({{test::mix(number << 8 | i), number, i, 0}});
-    const PrefixMatch match = tree_.match(keys_);
+    const std::uint64_t group = test::mix(number) % 1000, own = number + 1000;
+    const std::uint64_t shared = paths_ ? 4 + group % 28 : 0, pages = paths_ ? random_.between(32, 256) : 1;
+    for (std::uint64_t i = 0; i < pages; ++i) {
+      const std::uint64_t name = (i < shared ? group : own) << 8 | i;
+      keys_.push_back({{test::mix(name), name, 0, 0}});
+    }
+    return keys_;
+  }
+
+  const bool paths_;
+  const Pages window_;  // requests that fill the tier, about
+  test::Splitmix random_{3};
+  std::uint64_t made_ = 0;
+  std::vector<PageKey> keys_;
+};
+
+// A full tier under one policy, served as Cache does: room is made a victim at a time, as many of its pages as are
+// needed. It has let go of four times its pages already, so that what policies remember is full too.
+class FullTier {
+ public:
+  FullTier(std::string_view policy, Pages resident, bool paths)
+      : resident_(resident), traffic_(resident, paths), tree_(make_eviction(policy, {resident, 512, 53'000}), nullptr) {
+    while (evicted_ < 4 * resident_) request();
+  }
+
+  // How many pages it had.
+  Pages request() {
+    const std::span<const PageKey> keys = traffic_.next();
+    const PrefixMatch match = tree_.match(keys);
     const std::uint64_t stamp = tree_.next_stamp();
     time_ += kNsPerSecond / 1000;
-    tree_.visit({requests_++, time_, 0, path_ * 512, 200, keys_, false});
+    tree_.visit({requests_++, time_, 0, keys.size() * 512, 200, keys, false});
     tree_.touch(match.end, stamp);
-    const auto missing = std::span(keys_).subspan(match.device_pages);
     tree_.lease_device(match.end);
-    make_room(missing.size());
-    tree_.release_device(match.end);
+    const auto missing = keys.subspan(match.device_pages);
+    while (resident_ - tree_.device_pages() < missing.size()) {
+      evict(missing.size() - (resident_ - tree_.device_pages()));
+    }
     NodeId end = match.end;
     for (std::size_t at = 0; at < missing.size();) {
       const Pages pages = tree_.alike(missing.subspan(at));
       end = tree_.insert(end, missing.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
+    tree_.release_device(match.end);
+    return keys.size();
   }
+  void evict(Pages most) {
+    const NodeId victim = tree_.device_victim();
+    const Pages pages = std::min<Pages>(most, tree_.node(victim).facts.pages);
+    tree_.tell_evicted(PolicyRole::device, victim, pages);
+    released_.clear();
+    tree_.remove_tail(victim, pages, released_, released_);
+    evicted_ += pages;
+  }
+  void fill() {
+    while (resident_ - tree_.device_pages() >= 256) request();
+  }
+  Pages resident() const { return resident_; }
 
+ private:
   const Pages resident_;
-  const std::size_t path_;
+  Traffic traffic_;
   RadixTree tree_;
-  test::Splitmix random_{3};
-  std::uint64_t made_ = 0;
   RequestId requests_ = 0;
   TimeNs time_ = 0;
-  std::vector<PageKey> keys_;
+  Pages evicted_ = 0;
   std::vector<SlotId> released_;
 };
 
-// Requests of `path` pages, with the room that they need: items are pages.
-void eviction_requests(benchmark::State& state, std::string_view policy, Pages resident, std::size_t path) {
-  FullTier tier(policy, resident, path);
-  for (auto _ : state) tier.request();
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(path));
-}
-
-// Nothing but evictions, page by page; the index fills up again unmeasured.
-void eviction_evict(benchmark::State& state, std::string_view policy, Pages resident) {
-  const Pages batch = resident / 16;
-  FullTier tier(policy, resident, 64);
-  for (auto _ : state) {
-    tier.make_room(batch);
-    state.PauseTiming();
-    tier.refill();
-    state.ResumeTiming();
+// One at a time, for all benchmarks that follow each other on it.
+FullTier& full_tier(std::string_view policy, Pages resident, bool paths) {
+  static std::unique_ptr<FullTier> tier;
+  static std::pair<std::string_view, bool> kind;
+  if (tier == nullptr || kind != std::pair(policy, paths)) {
+    tier.reset();
+    tier = std::make_unique<FullTier>(policy, resident, paths);
+    kind = {policy, paths};
   }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch));
+  return *tier;
 }
 
+void count_pages(benchmark::State& state, Pages pages) {
+  state.SetItemsProcessed(static_cast<std::int64_t>(pages));
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  state.counters["peak_kib"] = static_cast<double>(usage.ru_maxrss);
+}
+
+// Requests with the room that they need: items are pages of their paths, hit or missed.
+void eviction_requests(benchmark::State& state, std::string_view policy, Pages resident, bool paths) {
+  FullTier& tier = full_tier(policy, resident, paths);
+  Pages pages = 0;
+  for (auto _ : state) pages += tier.request();
+  count_pages(state, pages);
+}
+
+// Nothing but evictions, page by page; the tier fills up again unmeasured.
+void eviction_evict(benchmark::State& state, std::string_view policy, Pages resident, bool paths) {
+  FullTier& tier = full_tier(policy, resident, paths);
+  tier.fill();
+  for (auto _ : state) tier.evict(1);
+  count_pages(state, state.iterations());
+}
+
+// Every repetition goes on with the tier that the last one left.
 void add_evictions(Pages resident) {
+  constexpr int kTimes = 5;
+  const auto evictions = static_cast<benchmark::IterationCount>(resident / 16);
   for (const std::string_view name : eviction_names()) {
-    const std::string prefix = "eviction/" + std::string(name);
-    benchmark::RegisterBenchmark((prefix + "/paths_of_64").c_str(), [=](benchmark::State& state) {
-      eviction_requests(state, name, resident, 64);
-    })->Iterations(20'000);
-    benchmark::RegisterBenchmark((prefix + "/single_pages").c_str(), [=](benchmark::State& state) {
-      eviction_requests(state, name, resident, 1);
-    })->Iterations(500'000);
-    benchmark::RegisterBenchmark((prefix + "/evict_a_page").c_str(), [=](benchmark::State& state) {
-      eviction_evict(state, name, resident);
-    })->Iterations(10);
+    for (const bool paths : {true, false}) {
+      const std::string prefix = "eviction/" + std::string(name) + (paths ? "/paths" : "/single_pages");
+      benchmark::RegisterBenchmark((prefix + "/serve").c_str(),
+                                   [=](benchmark::State& state) { eviction_requests(state, name, resident, paths); })
+          ->Iterations(paths ? 10'000 : 500'000)
+          ->Repetitions(kTimes);
+      benchmark::RegisterBenchmark((prefix + "/evict_a_page").c_str(),
+                                   [=](benchmark::State& state) { eviction_evict(state, name, resident, paths); })
+          ->Iterations(evictions)
+          ->Repetitions(kTimes);
+    }
   }
 }
 

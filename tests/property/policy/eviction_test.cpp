@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "policy/eviction/ghosts.hpp"
+#include "policy/eviction/ranked_leaves.hpp"
 #include "policy/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/property/policy/eviction_models.hpp"
@@ -89,14 +90,16 @@ EvictionSetup setup_of(Pages capacity) { return {capacity, test::kModelPageToken
 TEST(Ghosts, RememberTheLastPages) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     test::Splitmix random(seed);
-    const Pages most = random.below(20);
+    const std::uint64_t scale = seed % 20 == 0 ? 50 : 1;  // so that the table grows a few times, and runs over
+    const std::uint64_t forgotten = random.below(20);     // of a hundred steps: what leaves gaps
+    const Pages most = random.below(20) * scale;
     Ghosts ghosts(most);
     std::deque<std::pair<std::uint64_t, std::uint64_t>> model;  // page, number; oldest first
     const auto find = [&model](std::uint64_t page) {
       return std::ranges::find(model, page, &std::pair<std::uint64_t, std::uint64_t>::first);
     };
-    for (int step = 0; step < 400; ++step) {
-      const std::uint64_t page = random.below(40);
+    for (std::uint64_t step = 0; step < 400 * scale; ++step) {
+      const std::uint64_t page = random.below(40 * scale);
       const PageKey key{{test::mix(page), 0, 0, 0}};
       const auto known = find(page);
       ASSERT_EQ(ghosts.find(key) != nullptr, known != model.end());
@@ -105,10 +108,10 @@ TEST(Ghosts, RememberTheLastPages) {
       }
       if (random.chance(60)) {
         if (known != model.end()) model.erase(known);
-        ghosts.put(key, static_cast<std::uint64_t>(step));
-        model.emplace_back(page, static_cast<std::uint64_t>(step));
+        ghosts.put(key, step);
+        model.emplace_back(page, step);
         if (model.size() > most) model.pop_front();
-      } else if (random.chance(20) && !model.empty()) {
+      } else if (random.chance(forgotten) && !model.empty()) {
         ghosts.forget_oldest();
         model.pop_front();
       } else {
@@ -116,6 +119,75 @@ TEST(Ghosts, RememberTheLastPages) {
         if (known != model.end()) model.erase(known);
       }
       ASSERT_EQ(ghosts.size(), model.size());
+    }
+  }
+}
+
+// Runs of pages, of which some are remembered already.
+TEST(Ghosts, TreatRunsAsTheirPages) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    test::Splitmix random(seed);
+    const Pages most = random.below(400);
+    Ghosts runs(most), pages(most);
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      std::vector<PageKey> keys;
+      const std::uint64_t first = random.below(1'000), length = random.between(1, 100);
+      for (std::uint64_t page = first; page < first + length; ++page) keys.push_back({{test::mix(page), 0, 0, 0}});
+      const auto number = [&pages](const PageKey& key) {
+        const std::uint64_t* const known = pages.find(key);
+        return known == nullptr ? std::optional<std::uint64_t>() : *known;
+      };
+      const auto other = [&](const PageKey& key) { return number(key) != number(keys.front()); };
+      ASSERT_EQ(runs.alike(keys), std::ranges::find_if(keys, other) - keys.begin());
+      if (random.chance(50)) {
+        const Pages tail = random.between(1, length);
+        runs.put_tail(keys, tail, step);
+        for (std::size_t i = length; i > length - tail; --i) pages.put(keys[i - 1], step);
+      } else {
+        ASSERT_EQ(runs.recall(keys), number(keys.back()).value_or(0));
+        for (const PageKey& key : keys) pages.forget(key);
+      }
+      ASSERT_EQ(runs.size(), pages.size());
+    }
+  }
+}
+
+// ---- leaves in order -----------------------------------------------------------------------------------
+
+// Ranks that grow, within each of some classes or only by and by, and fall when a tail goes.
+TEST(LeafRuns, AgreeWithASet) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    test::Splitmix random(seed);
+    const std::uint64_t classes = random.between(1, 20), back = random.chance(50) ? 0 : random.below(500);
+    const std::uint64_t nodes = random.between(1, 300);
+    LeafRuns leaves;
+    std::map<NodeId, LeafRank> ranks;
+    std::set<std::pair<LeafRank, NodeId>> model;
+    const auto set = [&](NodeId node, const LeafRank& rank) {
+      if (ranks.contains(node)) model.erase({ranks[node], node});
+      ranks[node] = rank;
+      model.emplace(rank, node);
+      leaves.set(node, rank);
+    };
+    for (std::uint64_t step = 1; step < 3'000; ++step) {
+      const auto node = static_cast<NodeId>(random.below(nodes));
+      const std::uint64_t draw = random.below(10);
+      if (draw < 5) {
+        set(node, {random.below(classes), 1'000 * (step + back - random.below(back + 1)), step});
+      } else if (draw < 7 && !model.empty()) {
+        const auto [rank, first] = *model.begin();
+        set(first, {rank.first, rank.second - random.below(100), rank.third});
+      } else if (ranks.contains(node)) {
+        model.erase({ranks[node], node});
+        ranks.erase(node);
+        leaves.remove(node);
+      }
+      ASSERT_EQ(leaves.size(), model.size());
+      ASSERT_EQ(leaves.contains(node), ranks.contains(node));
+      ASSERT_EQ(leaves.smallest(), model.empty() ? NodeId::none : model.begin()->second);
+      if (!model.empty()) {
+        ASSERT_EQ(leaves.smallest_rank(), model.begin()->first);
+      }
     }
   }
 }
@@ -191,34 +263,73 @@ std::vector<Request> deep_trace(std::uint64_t seed, std::size_t requests, std::s
   return trace;
 }
 
-// SGLang's strategies, a page at a time.
-class PagesByStrategy {
+// Pages on a tree, one at a time; a policy says how they rank, and what it remembers of them.
+template <typename Page>
+class PagesOnATree {
  public:
-  PagesByStrategy(std::string_view strategy, std::size_t capacity) : strategy_(strategy), capacity_(capacity) {}
+  explicit PagesOnATree(std::size_t capacity) : capacity_(capacity) {}
+  virtual ~PagesOnATree() = default;
 
   std::size_t serve(const Request& request) {
     ++stamp_;
     std::size_t hit = 0;
-    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) {
-      pages_[request.keys[hit]].last = stamp_;
-      ++pages_[request.keys[hit]].touches;
-    }
+    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) use(pages_[request.keys[hit]].page);
     const std::set<PageKey> path(request.keys.begin(), request.keys.end());
-    for (std::size_t i = hit; i < request.keys.size(); ++i) {
-      if (pages_.size() == capacity_ && !evict_off(path)) break;
-      pages_[request.keys[i]] = {i == 0 ? PageKey{} : request.keys[i - 1], stamp_, ++inserted_, 1, request.priority};
+    while (capacity_ - pages_.size() < request.keys.size() - hit && evict_off(path)) {
+    }
+    for (std::size_t i = hit; i < request.keys.size() && pages_.size() < capacity_; ++i) {
+      pages_[request.keys[i]] = {i == 0 ? PageKey{} : request.keys[i - 1], enter(request, i)};
     }
     return hit;
   }
 
- private:
-  struct Page {
-    PageKey parent;
-    std::int64_t last = 0, inserted = 0, touches = 0, priority = 0;
-  };
+ protected:
   using Rank = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
+  virtual void use(Page& page) const = 0;
+  virtual Page enter(const Request& request, std::size_t i) = 0;
+  virtual Rank rank(const Page& page) const = 0;
+  virtual void leave(const PageKey&, const Page&) {}
 
-  Rank rank(const Page& page) const {
+  const std::size_t capacity_;
+  std::int64_t stamp_ = 0, inserted_ = 0;
+
+ private:
+  bool evict_off(const std::set<PageKey>& path) {
+    std::set<PageKey> parents;
+    for (const auto& [key, known] : pages_) parents.insert(known.parent);
+    std::optional<std::pair<Rank, PageKey>> victim;
+    for (const auto& [key, known] : pages_) {
+      if (parents.contains(key) || path.contains(key)) continue;
+      if (!victim || rank(known.page) < victim->first) victim = {rank(known.page), key};
+    }
+    if (!victim) return false;
+    leave(victim->second, pages_[victim->second].page);
+    pages_.erase(victim->second);
+    return true;
+  }
+
+  struct Known {
+    PageKey parent;
+    Page page;
+  };
+  std::map<PageKey, Known> pages_;
+};
+
+// SGLang's strategies.
+struct PageFacts {
+  std::int64_t last = 0, inserted = 0, touches = 0, priority = 0;
+};
+class PagesByStrategy final : public PagesOnATree<PageFacts> {
+ public:
+  PagesByStrategy(std::string_view strategy, std::size_t capacity) : PagesOnATree(capacity), strategy_(strategy) {}
+
+ private:
+  void use(PageFacts& page) const override {
+    page.last = stamp_;
+    ++page.touches;
+  }
+  PageFacts enter(const Request& request, std::size_t) override { return {stamp_, ++inserted_, 1, request.priority}; }
+  Rank rank(const PageFacts& page) const override {
     if (strategy_ == "lru") return {0, page.last, page.inserted};
     if (strategy_ == "fifo") return {0, 0, page.inserted};
     if (strategy_ == "lfu") return {page.touches, page.last, page.inserted};
@@ -227,22 +338,8 @@ class PagesByStrategy {
     if (strategy_ == "priority") return {page.priority, page.last, page.inserted};
     return {page.touches >= 2, page.last, page.inserted};  // slru
   }
-  bool evict_off(const std::set<PageKey>& path) {
-    std::set<PageKey> parents;
-    for (const auto& [key, page] : pages_) parents.insert(page.parent);
-    std::optional<std::pair<Rank, PageKey>> victim;
-    for (const auto& [key, page] : pages_) {
-      if (parents.contains(key) || path.contains(key)) continue;
-      if (!victim || rank(page) < victim->first) victim = {rank(page), key};
-    }
-    if (victim) pages_.erase(victim->second);
-    return victim.has_value();
-  }
 
   std::string_view strategy_;
-  std::size_t capacity_;
-  std::map<PageKey, Page> pages_;
-  std::int64_t stamp_ = 0, inserted_ = 0;
 };
 
 class Strategies : public testing::TestWithParam<std::string_view> {};
@@ -267,68 +364,44 @@ TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
 INSTANTIATE_TEST_SUITE_P(Sglang, Strategies, testing::Values("lru", "fifo", "lfu", "mru", "filo", "priority", "slru"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-// lfuda, gdsf and lruk, a page at a time: each page has a history of its own, and its own depth.
-class PagesWithHistory {
+// lfuda, gdsf and lruk: each page has a history of its own, and its own depth.
+struct PageHistory {
+  std::int64_t depth = 0, last = 0, uses = 0, inserted = 0, age = 0, before = 0;
+};
+class PagesWithHistory final : public PagesOnATree<PageHistory> {
  public:
   PagesWithHistory(std::string_view policy, std::size_t capacity)
-      : policy_(policy), capacity_(capacity), gone_(4 * capacity) {}
-
-  std::size_t serve(const Request& request) {
-    ++stamp_;
-    std::size_t hit = 0;
-    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) use(pages_[request.keys[hit]]);
-    const std::set<PageKey> path(request.keys.begin(), request.keys.end());
-    while (capacity_ - pages_.size() < request.keys.size() - hit && evict_off(path)) {
-    }
-    for (std::size_t i = hit; i < request.keys.size() && pages_.size() < capacity_; ++i) {
-      Page page{i == 0 ? PageKey{} : request.keys[i - 1], i, 0, gone_.take(request.keys[i].words[0]), ++inserted_};
-      if (policy_ == "lruk") page.last = std::exchange(page.uses, 0);
-      use(page);
-      pages_[request.keys[i]] = page;
-    }
-    return hit;
-  }
+      : PagesOnATree(capacity), policy_(policy), gone_(4 * capacity) {}
 
  private:
-  struct Page {
-    PageKey parent;
-    std::uint64_t depth = 0, last = 0, uses = 0, inserted = 0, age = 0, before = 0;
-  };
-  using Rank = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-
-  void use(Page& page) const {
+  void use(PageHistory& page) const override {
     ++page.uses;
     page.before = page.last;
     page.last = stamp_;
     page.age = age_;
   }
-  std::uint64_t worth(const Page& page) const {
+  PageHistory enter(const Request& request, std::size_t i) override {
+    const auto known = static_cast<std::int64_t>(gone_.take(request.keys[i].words[0]));
+    PageHistory page{static_cast<std::int64_t>(i), 0, known, ++inserted_};
+    if (policy_ == "lruk") page.last = std::exchange(page.uses, 0);
+    use(page);
+    return page;
+  }
+  std::int64_t worth(const PageHistory& page) const {
     if (policy_ == "lruk") return page.before;
     if (policy_ == "lfuda") return page.age + page.uses;
-    return page.age + page.uses * (test::kModelDoubling + page.depth * test::kModelPageTokens);
+    return page.age + page.uses * static_cast<std::int64_t>(test::kModelDoubling) +
+           page.uses * page.depth * static_cast<std::int64_t>(test::kModelPageTokens);
   }
-  bool evict_off(const std::set<PageKey>& path) {
-    std::set<PageKey> parents;
-    for (const auto& [key, page] : pages_) parents.insert(page.parent);
-    std::optional<std::pair<Rank, PageKey>> victim;
-    for (const auto& [key, page] : pages_) {
-      if (parents.contains(key) || path.contains(key)) continue;
-      const Rank rank{worth(page), page.last, page.inserted};
-      if (!victim || rank < victim->first) victim = {rank, key};
-    }
-    if (!victim) return false;
-    const Page& page = pages_[victim->second];
+  Rank rank(const PageHistory& page) const override { return {worth(page), page.last, page.inserted}; }
+  void leave(const PageKey& key, const PageHistory& page) override {
     age_ = std::max(age_, worth(page));
-    gone_.put(victim->second.words[0], policy_ == "lruk" ? page.last : page.uses);
-    pages_.erase(victim->second);
-    return true;
+    gone_.put(key.words[0], static_cast<std::uint64_t>(policy_ == "lruk" ? page.last : page.uses));
   }
 
   std::string_view policy_;
-  std::size_t capacity_;
-  std::map<PageKey, Page> pages_;
   test::PageMemory gone_;
-  std::uint64_t stamp_ = 0, inserted_ = 0, age_ = 0;
+  std::int64_t age_ = 0;
 };
 
 class Histories : public testing::TestWithParam<std::string_view> {};
