@@ -135,6 +135,7 @@ class Tide final : public EvictionPolicy {
   std::size_t turn_ = 0;  // whose turn it is to be asked
   std::uint32_t due_ = 1;
   std::vector<std::pair<NodeId, LeafRank>> all_;
+  std::vector<std::pair<RecordId, Pages>> users_;  // of pages that come back, in order: the record of their last use
 
   // The visit at work.
   RecordId record_ = kNoRecord;
@@ -270,19 +271,20 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
   if (used) settle();
   RecordId last = kNoRecord;
   std::uint64_t ways = 0;
-  for (const PageKey& key : node.keys) {
-    if (const std::uint64_t* const ghost = gone_.find(key)) {
-      last = *ghost >> 8;
-      ways = *ghost & 0xff;
-    }
-  }
+  Pages remembered = 0;
+  users_.clear();
+  gone_.recall_each(node.keys, [&](std::uint64_t value) {
+    last = value >> 8;
+    ways = value & 0xff;
+    ++remembered;
+    if (users_.empty() || users_.back().first != last) users_.emplace_back(last, 0);
+    ++users_.back().second;
+  });
   const Mark mark = used && elsewhere == nullptr ? Mark{.ways = ways} : arrived(elsewhere, last, ways);
   const RecordId user = used ? record_ : mark.record;
-  for (const PageKey& key : node.keys) {
-    const std::uint64_t* const ghost = gone_.find(key);
-    const RecordId before = ghost == nullptr ? kNoRecord : *ghost >> 8;
-    if (before != user) lru_.move(1, before, user);
-    if (ghost != nullptr) gone_.forget(key);
+  lru_.move(node.keys.size() - remembered, kNoRecord, user);
+  for (const auto& [before, pages] : users_) {
+    if (before != user) lru_.move(pages, before, user);
   }
   if (used) {
     use(node, mark);
@@ -316,9 +318,7 @@ void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
 
 void Tide::evicted(const PolicyNode& node, Pages pages) {
   const Mark mark = Mark::of(node.marks);
-  for (std::size_t i = node.keys.size(); i > node.keys.size() - pages; --i) {
-    gone_.put(node.keys[i - 1], mark.record << 8 | mark.ways);
-  }
+  gone_.put_tail(node.keys, pages, mark.record << 8 | mark.ways);
   due_ += kAskAgain * static_cast<std::uint32_t>(std::min<Pages>(pages, 1024));
 }
 

@@ -453,6 +453,9 @@ class Renamed final : public EvictionPolicy {
     policy_->visit(visit);
   }
   void entered(const PolicyNode& node) override { policy_->entered(renamed(node)); }
+  void copied(const PolicyNode& node, const PolicyMarks& elsewhere) override {
+    policy_->copied(renamed(node), elsewhere);
+  }
   void touched(const PolicyNode& node) override { policy_->touched(renamed(node)); }
   void split(const PolicyNode& upper, const PolicyNode& lower) override {
     policy_->split(renamed(upper), renamed(lower));
