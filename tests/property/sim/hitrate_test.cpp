@@ -150,6 +150,7 @@ TEST(HitRateProperty, NoTwoPoliciesAreOne) {
   HitRateConfig config;
   for (const std::string_view name : eviction_names()) config.evictions.emplace_back(name);
   config.capacities = {3'000, 10'000};
+  config.queue_view = 64;  // without one, queue is lru
   TraceReader reader(test::bundled_trace());
   TraceInputOptions options;
   options.page_tokens = config.block_tokens;
