@@ -34,15 +34,21 @@ std::vector<PagesArrived> random_arrivals(Random& random) {
 
 // What a request takes that is ready then and asks the policy whenever something comes.
 TimeNs taken(const Termination& policy, TimeNs ready, const std::vector<PagesArrived>& arrivals) {
+  const Lateness medium;
   PrefetchFacts facts;
   facts.hit_tokens = kHit * kPageTokens;
+  facts.medium = &medium;
+  facts.first = 0;
   Pages there = 0;
   for (const PagesArrived& next : arrivals) {
     if (next.time > ready) {
       facts.arrived_tokens = there * kPageTokens;
-      facts.saves_ns = facts.saves_alone_ns = rest(there);
-      facts.takes_ns = facts.takes_alone_ns = static_cast<TimeNs>(kHit - there) * kPageNs * 3 / 4;
-      const TimeNs stop = std::max(ready, policy.stop_at(facts));
+      facts.now = std::max(ready, facts.progress);
+      facts.saves_ns = rest(there);
+      facts.began = facts.progress;
+      facts.unit_ns = kPageNs;
+      facts.rest_ns = static_cast<TimeNs>(kHit - there) * kPageNs * 3 / 4;
+      const TimeNs stop = std::max(facts.now, policy.stop_at(facts));
       if (stop < next.time) return stop - ready + rest(there);
       facts.progress = next.time;
     }
