@@ -424,7 +424,7 @@ class Known {
     std::size_t served = 0, waiting = 0;
     for (const Input& input : inputs_) {
       if (const auto* const hint = std::get_if<Hint>(&input.what)) {
-        replays.hint(*hint, input.now);
+        if (ends.empty()) replays.hint(*hint, input.now);
         continue;
       }
       const Arrival& arrival = request(served);

@@ -41,7 +41,7 @@ struct HitRateConfig {
   std::size_t queue_view = 0;  // requests that wait behind the one that is served, for policies that look ahead
   // After each request a hint that its session has ended, if that is so: if none goes on from its last full block. In
   // so many of 100 cases; in the others it is the other way round. 0: none but the source's own. Sessions are then
-  // requests. Keeps the whole source in memory.
+  // requests, and the source's own hints are passed over. Keeps the whole source in memory.
   unsigned end_hints = 0;
   const CostModel* cost = nullptr;  // null: a token costs 1 + depth / 53,000, depth = the tokens before it
   // What it costs to load a token from the host, in 1/1000 ns with a cost model, else in 1/53,000,000 of computing a

@@ -9,8 +9,6 @@ namespace {
 
 class Queue final : public LeafOrder {
  public:
-  explicit Queue(const EvictionSetup& setup) : wanted_(setup.capacity) {}
-
   bool looks_ahead() const override { return true; }
   void queued(RequestId request, std::span<const PageKey> keys) override { wanted_.queued(request, keys); }
   void unqueued(RequestId request) override { wanted_.unqueued(request); }
@@ -28,6 +26,6 @@ class Queue final : public LeafOrder {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_queue(const EvictionSetup& setup) { return std::make_unique<Queue>(setup); }
+std::unique_ptr<EvictionPolicy> make_queue(const EvictionSetup&) { return std::make_unique<Queue>(); }
 
 }  // namespace kvtwin

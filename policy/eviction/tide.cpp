@@ -16,6 +16,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,10 +31,12 @@ namespace {
 
 __extension__ using Wide = __int128;
 
-constexpr std::uint64_t kGhosts = 8;    // times the tier's pages
-constexpr std::uint32_t kAskAll = 64;   // where there are no more leaves, all are asked
-constexpr Pages kPinned = 5;            // pins get a fifth of the tier
-constexpr std::uint32_t kAskAgain = 8;  // leaves, for each page that goes
+constexpr std::uint64_t kGhosts = 8;   // times the tier's pages
+constexpr std::uint32_t kAskAll = 64;  // where there are no more leaves, all are asked
+constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
+constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
+constexpr Pages kPinned = 5;                      // pins get a fifth of the tier
+constexpr std::uint32_t kAskAgain = 8;            // leaves, for each page that goes
 
 // Of the duel, in visits: what it remembers, how long an order is kept at least, how long LRU's at most.
 constexpr std::uint16_t kMemory = 8192;
@@ -49,22 +52,19 @@ struct Mark {
   std::uint64_t ways = 0;    // 8 bits
   std::uint64_t chance = 0, gap_class = 0;
   bool partial = false;
-  bool loaded = false;  // from elsewhere, and not used since
 
   static Mark of(const PolicyMarks& marks) {
-    return {marks.first >> 24,        marks.first & 0xffffff, marks.second >> 24,         marks.second >> 16 & 0xff,
-            marks.second >> 8 & 0x3f, marks.second & 0xf,     (marks.second & 0x10) != 0, (marks.second & 0x20) != 0};
+    return {marks.first >> 24,        marks.first & 0xffffff, marks.second >> 24,        marks.second >> 16 & 0xff,
+            marks.second >> 8 & 0x3f, marks.second & 0xf,     (marks.second & 0x10) != 0};
   }
   PolicyMarks packed() const {
-    const std::uint64_t flags = (partial ? 0x10U : 0U) | (loaded ? 0x20U : 0U);
-    return {record << 24 | next, time << 24 | ways << 16 | chance << 8 | flags | gap_class};
+    return {record << 24 | next, time << 24 | ways << 16 | chance << 8 | (partial ? 0x10U : 0U) | gap_class};
   }
 };
 
 class Tide final : public EvictionPolicy {
  public:
-  explicit Tide(const EvictionSetup& setup)
-      : setup_(setup), gone_(kGhosts * setup.capacity), wanted_(setup.capacity), lru_(setup.capacity) {}
+  explicit Tide(const EvictionSetup& setup) : setup_(setup), gone_(kGhosts * setup.capacity), lru_(setup.capacity) {}
 
   void visit(const Visit& visit) override;
   void entered(const PolicyNode& node) override { enter(node, nullptr); }
@@ -99,8 +99,8 @@ class Tide final : public EvictionPolicy {
   };
   // What is known of a leaf beyond its marks.
   struct Claim {
-    RequestId by = kNoRequest;  // waits for it
-    TimeNs pinned = 0;          // until then
+    RequestId by = kNoRequest;       // waits for it
+    RecordId pinned_as = kNoRecord;  // if that still is a pin's
   };
 
   bool on_path(const PolicyNode& node) const;
@@ -115,11 +115,14 @@ class Tide final : public EvictionPolicy {
 
   void pin(const Session& session, const Hint& hint, TimeNs time);
   void expire_pins();
+  void drop_pin(std::map<std::uint64_t, Pin>::iterator pin);
+  void move_pin(std::map<std::uint64_t, Pin>::iterator pin, RecordId record);
   void renew(const Session& session);
   Session& session_of(std::uint64_t session) { return sessions_[session % sessions_.size()]; }
 
   Outlook outlook_of(const Mark& mark) const;
   std::uint64_t worth(NodeId node, std::uint64_t about) const;
+  std::uint64_t density_in(std::uint64_t requests) const;
   void ask_all();
   void ask_again(NodeId node, const LeafRank& rank) {
     leaves_.set(node, {worth(node, rank.third), rank.second, rank.third});
@@ -143,6 +146,7 @@ class Tide final : public EvictionPolicy {
   Returns::Facts facts_;
   std::vector<std::uint64_t> path_;  // its keys' first words
   Pages full_ = 0;
+  std::unordered_set<NodeId> brought_, brought_for_;  // entered off a path since the last visit; just before this one
   bool resolved_ = true, partial_ = false, counted_ = true;
   Mark mark_;  // for what it uses
   std::uint64_t session_ = 0;
@@ -151,11 +155,13 @@ class Tide final : public EvictionPolicy {
   RequestId request_ = kNoRequest;
 
   std::array<Session, 4096> sessions_{};
-  std::map<std::uint64_t, Pin> pins_;  // by session
+  std::map<std::uint64_t, Pin> pins_;        // by session; each has pages
+  std::map<RecordId, TimeNs> pinned_until_;  // the same by record
   Pages pinned_pages_ = 0;
+  TimeNs next_expiry_ = kForever;
   Wanted wanted_;
-  TimeNs last_visit_ = 0, pace_ = 0;  // from one request to the next
-  std::vector<Claim> claims_;         // by NodeId, once there may be any
+  TimeNs last_visit_ = -1, pace_ = 0;  // from one request to the next
+  std::vector<Claim> claims_;          // by NodeId, once there may be any
 
   LruShadow lru_;
   Pages lru_pages_ = 0, own_pages_ = 0;            // that it hits
@@ -182,12 +188,14 @@ void Tide::visit(const Visit& visit) {
   session_ = visit.session;
   lru_pages_ = own_pages_ = 0;
   resolved_ = visit.further;
-  if (!pins_.empty()) expire_pins();
+  brought_for_.swap(brought_);
+  brought_.clear();
+  if (now_ >= next_expiry_) expire_pins();
   if (visit.further) {
     const auto& [request, record] = requests_[visit.request % requests_.size()];
     start(returns_.again(request == visit.request ? record : kNoRecord, facts_));
   } else {
-    pace_ += (now_ - last_visit_ - pace_) / 64;
+    if (last_visit_ >= 0) pace_ += (std::min(now_ - last_visit_, kSlowest) - pace_) / 64;
     last_visit_ = now_;
   }
 }
@@ -225,11 +233,11 @@ void Tide::start(RecordId record) {
   record_ = record;
   lru_.begin_visit();
   const Outlook outlook = returns_.outlook(record_);
-  mark_ = {record_, 0, static_cast<std::uint64_t>(now_) >> 20, 1, outlook.chance, outlook.gap_class, false, false};
+  mark_ = {record_, 0, static_cast<std::uint64_t>(now_) >> 20, 1, outlook.chance, outlook.gap_class, false};
   requests_[request_ % requests_.size()] = {request_, record_};
   if (session_ == 0) return;
   session_of(session_) = {session_, record_, NodeId::none};
-  if (const auto pin = pins_.find(session_); pin != pins_.end()) pin->second.record = record_;
+  if (const auto pin = pins_.find(session_); pin != pins_.end()) move_pin(pin, record_);
 }
 
 // The node is on the visit's path; `mark` is what was known of it.
@@ -256,7 +264,8 @@ void Tide::touched(const PolicyNode& node) {
     return;
   }
   if (!resolved_) resolve(node.facts.depth_pages, mark);
-  if (!mark.loaded) own_pages_ = std::max<Pages>(own_pages_, node.facts.depth_pages);
+  // What was loaded for it wasn't there.
+  if (!brought_for_.contains(node.id)) own_pages_ = std::max<Pages>(own_pages_, node.facts.depth_pages);
   if (mark.record != record_) {
     if (lru_.holds(mark.record)) lru_pages_ = std::max<Pages>(lru_pages_, node.facts.depth_pages);
     lru_.move(node.keys.size(), mark.record, record_);
@@ -290,6 +299,7 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
     use(node, mark);
   } else {
     node.marks = mark.packed();
+    brought_.insert(node.id);
   }
 }
 
@@ -304,7 +314,6 @@ Mark Tide::arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t 
   } else {
     mark = {record, 0, static_cast<std::uint64_t>(now_) >> 20, ways, Returns::kChances / 4, 2};
   }
-  mark.loaded = true;
   return mark;
 }
 
@@ -331,39 +340,57 @@ Pages Tide::alike(std::span<const PageKey> keys) const {
 // ---- what is said
 
 void Tide::hint(const Hint& hint, TimeNs time) {
-  Session& session = session_of(hint.subject);
-  if (hint.subject == 0 || session.session != hint.subject) return;
-  switch (hint.kind) {
-    case HintKind::session_end: returns_.say(session.record, Said::ends); break;
-    case HintKind::tool_call_pending: returns_.say(session.record, Said::awaits_tool); break;
-    case HintKind::pin:
-    case HintKind::unpin: pin(session, hint, time); break;
-    case HintKind::abort: return;
+  if (hint.subject == 0 || hint.kind == HintKind::abort) return;
+  if (hint.kind == HintKind::unpin) {
+    if (const auto pin = pins_.find(hint.subject); pin != pins_.end()) drop_pin(pin);
   }
+  Session& session = session_of(hint.subject);
+  if (session.session != hint.subject) return;
+  if (hint.kind == HintKind::session_end) returns_.say(session.record, Said::ends);
+  if (hint.kind == HintKind::tool_call_pending) returns_.say(session.record, Said::awaits_tool);
+  if (hint.kind == HintKind::pin) pin(session, hint, time);
   renew(session);
 }
 
 // Pins may take up a fifth of the tier; what is beyond that isn't heeded.
 void Tide::pin(const Session& session, const Hint& hint, TimeNs time) {
-  if (const auto old = pins_.find(session.session); old != pins_.end()) {
-    pinned_pages_ -= old->second.pages;
-    pins_.erase(old);
-  }
-  const Pages pages = returns_.pages_of(session.record);
-  if (hint.kind == HintKind::unpin || pinned_pages_ + pages > setup_.capacity / kPinned) return;
-  constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max(), kMs = 1'000'000;
+  if (const auto old = pins_.find(session.session); old != pins_.end()) drop_pin(old);
+  constexpr TimeNs kMs = 1'000'000;
   const bool bounded = hint.value > 0 && hint.value < (kForever - time) / kMs;
-  pins_[session.session] = {session.record, bounded ? time + hint.value * kMs : kForever, pages};
-  pinned_pages_ += pages;
+  const TimeNs until = bounded ? time + hint.value * kMs : kForever;
+  next_expiry_ = std::min(next_expiry_, until);
   claims_.resize(std::max<std::size_t>(1, claims_.size()));
+  move_pin(pins_.try_emplace(session.session, Pin{kNoRecord, until, 0}).first, session.record);
+}
+
+void Tide::drop_pin(std::map<std::uint64_t, Pin>::iterator pin) {
+  pinned_pages_ -= pin->second.pages;
+  pinned_until_.erase(pin->second.record);
+  pins_.erase(pin);
+}
+
+// Its session's path is another one now, of another length.
+void Tide::move_pin(std::map<std::uint64_t, Pin>::iterator pin, RecordId record) {
+  Pin& moved = pin->second;
+  pinned_until_.erase(moved.record);
+  pinned_pages_ -= moved.pages;
+  moved.record = record;
+  moved.pages = returns_.pages_of(record);
+  pinned_pages_ += moved.pages;
+  if (moved.pages == 0 || pinned_pages_ > setup_.capacity / kPinned) return drop_pin(pin);
+  pinned_until_[record] = moved.until;
 }
 
 void Tide::expire_pins() {
-  std::erase_if(pins_, [this](const auto& entry) {
-    const bool over = entry.second.until <= now_;
-    if (over) pinned_pages_ -= entry.second.pages;
-    return over;
-  });
+  next_expiry_ = kForever;
+  for (auto pin = pins_.begin(); pin != pins_.end();) {
+    const auto at = pin++;
+    if (at->second.until <= now_) {
+      drop_pin(at);
+    } else {
+      next_expiry_ = std::min(next_expiry_, at->second.until);
+    }
+  }
 }
 
 // The end of its path, if that is on offer.
@@ -378,8 +405,7 @@ void Tide::renew(const Session& session) {
   if (!claims_.empty()) {
     const auto node = static_cast<std::size_t>(session.tail);
     if (node >= claims_.size()) claims_.resize(node + 1);
-    const auto pin = pins_.find(session.session);
-    claims_[node].pinned = pin == pins_.end() ? 0 : pin->second.until;
+    claims_[node].pinned_as = session.record;
   }
   leaves_.set(session.tail, {worth(session.tail, about), rank.second, about});
 }
@@ -416,31 +442,44 @@ void Tide::offer(const PolicyNode& node) {
   if (!claims_.empty()) {
     const auto id = static_cast<std::size_t>(node.id);
     if (id >= claims_.size()) claims_.resize(id + 1);
-    claims_[id] = {wanted_.first(node.keys.back()), 0};
-    for (const auto& [session, pin] : pins_) {
-      if (pin.record == mark.record) claims_[id].pinned = pin.until;
-    }
+    claims_[id] = {wanted_.first(node.keys.back()), mark.record};
   }
   leaves_.set(node.id, {worth(node.id, about), node.facts.inserted, about});
 }
 
 // Of what somebody waits for it is known when it will be used: about as many requests from now as wait before that one.
+// And what nobody waits for won't be before all that wait have been served.
 std::uint64_t Tide::worth(NodeId node, std::uint64_t about) const {
-  constexpr std::uint64_t kMostDensity = (std::uint64_t{1} << 49) - 1, kPinnedWorth = std::uint64_t{1} << 63;
+  constexpr std::uint64_t kPinnedWorth = std::uint64_t{1} << 63, kWantedWorth = std::uint64_t{1} << 62;
   const std::uint64_t cost = about & 0x3fff;
   const Outlook outlook{static_cast<std::uint8_t>(about >> 18 & 0x3f), static_cast<std::uint8_t>(about >> 14 & 0xf)};
   const TimeNs age = now_ - static_cast<TimeNs>((about >> 24) << 20);
   if (cost == 0) return 0;
-  std::uint64_t worth = as_lru_ ? about >> 24 : returns_.density(outlook, age) * cost;
   const auto id = static_cast<std::size_t>(node);
-  if (id >= claims_.size()) return worth;
-  if (const RequestId by = claims_[id].by; by != kNoRequest && by >= wanted_.head()) {
-    const std::uint64_t before = std::min<std::uint64_t>(by - wanted_.head(), 1U << 20);
-    const std::uint64_t ms = 1 + before * static_cast<std::uint64_t>(std::max<TimeNs>(0, pace_) / 1'000) / 1'000;
-    const std::uint64_t density = std::min(kMostDensity, (std::uint64_t{1} << 54) / ms);
-    worth = as_lru_ ? (std::uint64_t{1} << 62) - before : std::max(worth, density * cost);
+  if (id >= claims_.size()) return as_lru_ ? about >> 24 : returns_.density(outlook, age) * cost;
+  const Claim& claim = claims_[id];
+  const RequestId first = wanted_.first_waiting(), last = wanted_.last_waiting();
+  const bool wanted = claim.by != kNoRequest && first <= claim.by && claim.by <= last;
+  std::uint64_t worth = 0;
+  if (as_lru_) {
+    worth = wanted ? kWantedWorth - (claim.by - first) : about >> 24;
+  } else if (wanted) {
+    worth = density_in(claim.by - first) * cost;
+  } else {
+    std::uint64_t density = returns_.density(outlook, age);
+    if (wanted_.any()) density = std::min(density, density_in(last - first + 1));
+    worth = density * cost;
   }
-  return claims_[id].pinned > now_ ? worth | kPinnedWorth : worth;
+  if (pinned_until_.empty()) return worth;
+  const auto pin = pinned_until_.find(claim.pinned_as);
+  return pin != pinned_until_.end() && pin->second > now_ ? worth | kPinnedWorth : worth;
+}
+
+// Of what is used after so many requests.
+std::uint64_t Tide::density_in(std::uint64_t requests) const {
+  constexpr std::uint64_t kMost = (std::uint64_t{1} << 49) - 1;
+  const std::uint64_t us = std::min<std::uint64_t>(requests, 1U << 20) * (static_cast<std::uint64_t>(pace_) / 1'000);
+  return std::min(kMost, (std::uint64_t{1} << 54) / (1 + us / 1'000));
 }
 
 // Who is asked may go on to another place in the heap: a few are asked from a list of all.

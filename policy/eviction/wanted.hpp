@@ -1,7 +1,6 @@
 // Which pages the waiting requests want, and who of them first. For policies that look ahead.
 //
-// Of some times the pages that the tier holds: what a queue wants beyond that is too far away to matter, and requests
-// that begin to wait behind that are passed over. About 100 bytes a page.
+// Of four million pages (about 100 bytes each): requests that begin to wait behind so many are passed over.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +16,8 @@ namespace kvtwin {
 
 class Wanted {
  public:
-  explicit Wanted(Pages capacity) : most_(std::max<Pages>(65'536, 4 * capacity)) {}
-
   void queued(RequestId request, std::span<const PageKey> keys) {
-    if (pages_ + keys.size() > most_) return;
+    if (pages_ + keys.size() > kMost) return;
     const auto [entry, fresh] = waiting_.try_emplace(request);
     if (!fresh) return;
     pages_ += keys.size();
@@ -51,8 +48,10 @@ class Wanted {
     const auto by = wanted_.find(key.words[0]);
     return by == wanted_.end() ? kNoRequest : by->second.first;
   }
-  // Of all that wait; kNoRequest: nobody does.
-  RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.begin()->first; }
+  bool any() const { return !waiting_.empty(); }
+  // Of all that wait; nobody: none is between the two.
+  RequestId first_waiting() const { return waiting_.empty() ? kNoRequest : waiting_.begin()->first; }
+  RequestId last_waiting() const { return waiting_.empty() ? 0 : waiting_.rbegin()->first; }
 
   // How many of the first ones are wanted, or aren't if the first one isn't.
   Pages alike(std::span<const PageKey> keys) const {
@@ -78,7 +77,7 @@ class Wanted {
     }
   };
 
-  const Pages most_;
+  static constexpr Pages kMost = 1U << 22;
   Pages pages_ = 0;
   std::map<RequestId, std::vector<std::uint64_t>> waiting_;
   std::unordered_map<std::uint64_t, Requests> wanted_;  // by the key's first word

@@ -187,6 +187,7 @@ void Catalog::touch(std::span<const PageKey> keys) {
     if (id == kNone || entries_[id].state == State::named) continue;
     entries_[id].last_access = stamp_;
     ++entries_[id].hits;
+    entries_[id].depth = depth_below(entries_[id].parent);  // what lies above may have become known
     tell(id, [this](const PolicyNode& node) { policy_->touched(node); });
     refresh(id);
   }

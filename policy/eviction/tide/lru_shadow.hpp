@@ -15,7 +15,10 @@ class LruShadow {
   explicit LruShadow(Pages capacity) : capacity_(capacity) {}
 
   // Visits are numbered from 1, without a gap.
-  void begin_visit() { used_.push_back(0); }
+  void begin_visit() {
+    used_.push_back(0);
+    for (; used_.size() > 1 && used_.front() == 0; ++gone_) used_.pop_front();  // nothing hangs on it any more
+  }
   // Would pages that were last used by that visit still be there?
   bool holds(std::uint64_t visit) const { return visit > gone_; }
   // Pages that visit `from` was the last to use (0: nobody yet) are used by visit `to`, which has begun.

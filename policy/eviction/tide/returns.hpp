@@ -61,7 +61,6 @@ class Returns {
   Pages pages_of(RecordId id) const { return known(id) ? at(id).pages : 0; }
   bool knows(RecordId id) const { return known(id); }
   TimeNs time_of(RecordId id) const { return at(id).time; }  // of a known one
-  RecordId last() const { return last_; }
 
  private:
   static constexpr std::size_t kRecords = 32768, kFeatures = 192, kMostFeatures = 8, kGapClasses = 9, kBins = 72;
