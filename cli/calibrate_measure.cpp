@@ -107,14 +107,19 @@ class Player final : public InputHandler, public LaneObserver {
 double seconds_of(TimeNs ns) { return static_cast<double>(std::max<TimeNs>(1, ns)) * 1e-9; }
 double seconds_of(const LaneSpan& span) { return seconds_of(span.end - span.begin - span.stalled_ns); }
 
-// All steps once, as warm-up, then once at least, and until the time is over.
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// All steps once, as warm-up, then once at least, and until the time is over; a slow machine has half as much again.
 void play_rounds(World& world, std::size_t steps, double seconds, std::size_t rounds,
                  const std::function<Step(std::size_t number, bool counts)>& make) {
   std::size_t at = 0;
-  const Clock::time_point end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const Clock::time_point end = after(seconds), latest = after(1.5 * seconds);
   Player player(world, [&]() -> std::optional<Step> {
-    if (at == steps * (rounds + 1) || (at >= 2 * steps && Clock::now() > end)) return std::nullopt;
+    const Clock::time_point time = Clock::now();
+    const bool enough = (at >= 2 * steps && time > end) || (at > steps && time > latest);
+    if (at == steps * (rounds + 1) || enough) return std::nullopt;
     const std::size_t now = at++;
     return make(now % steps, now >= steps);
   });
@@ -131,6 +136,10 @@ struct Bench {
   Measurements& found;
 
   Bytes pool_bytes() const { return cuda ? Bytes{1} << 30 : Bytes{48} << 20; }
+  // Of passes: a CPU takes a second for what a GPU does in a millisecond.
+  bool quick() const { return terms.seconds < 30; }
+  Tokens longest() const { return cuda ? 8192 : quick() ? 512 : 2048; }
+  std::uint32_t most_sequences() const { return !cuda && quick() ? 4 : 16; }
 };
 
 std::unique_ptr<Device> bare_device(const Bench& bench, const KvShape& shape, Layout layout, Pages device_pages,
@@ -375,24 +384,27 @@ void measure_remote(Bench& bench, double seconds) {
 
 // ---- passes ----------------------------------------------------------------------------------------------
 
+constexpr Tokens kPassPage = 64;
+
 struct PassCase {
   Tokens context = 0, fresh = 0;  // of one sequence; fresh: of a prefill, 0 = a decode
   std::uint32_t sequences = 1;
   std::uint64_t steps = 1;
 };
 
-constexpr Tokens kLongest = 2048, kRoom = 64;  // of a sequence; beyond it, for decodes
+constexpr Tokens kRoom = 64;  // beyond a sequence's longest context, for decodes
 
-std::vector<PassCase> pass_cases(std::uint32_t sequences) {
+// The cheap ones first, in case that the time is over early.
+std::vector<PassCase> pass_cases(std::uint32_t sequences, Tokens longest) {
   std::vector<PassCase> cases;
-  for (const Tokens fresh : {Tokens{64}, Tokens{256}, Tokens{1024}, Tokens{2048}}) {
-    for (const Tokens context : {Tokens{0}, Tokens{512}, Tokens{1024}, Tokens{1984}}) {
-      if (context + fresh <= kLongest) cases.push_back({context, fresh, 1, 1});
+  for (std::uint32_t n = 1; n <= sequences; n *= 4) {
+    for (const Tokens context : {longest / 32, longest / 4, longest}) {
+      for (const std::uint64_t steps : {1U, 8U}) cases.push_back({context, 0, n, steps});
     }
   }
-  for (std::uint32_t n = 1; n <= sequences; n *= 4) {
-    for (const Tokens context : {Tokens{64}, Tokens{512}, Tokens{2048}}) {
-      for (const std::uint64_t steps : {1U, 8U}) cases.push_back({context, 0, n, steps});
+  for (const Tokens fresh : {longest / 32, longest / 8, longest / 2, longest}) {
+    for (const Tokens context : {Tokens{0}, longest / 4, longest / 2, longest * 31 / 32}) {
+      if (context + fresh <= longest) cases.push_back({context, fresh, 1, 1});
     }
   }
   return cases;
@@ -400,9 +412,11 @@ std::vector<PassCase> pass_cases(std::uint32_t sequences) {
 
 class Passes {
  public:
-  Passes(Tokens page_tokens) : page_tokens_(page_tokens) {}
+  Passes(Tokens page_tokens, Tokens longest) : page_tokens_(page_tokens), longest_(longest) {}
 
-  Pages pages_of_a_sequence() const { return (kLongest + kRoom + page_tokens_ - 1) / page_tokens_; }
+  Tokens longest() const { return longest_; }
+
+  Pages pages_of_a_sequence() const { return (longest_ + kRoom + page_tokens_ - 1) / page_tokens_; }
 
   Part part(const PassCase& it) const {
     Part part;
@@ -446,7 +460,7 @@ class Passes {
     return shape;
   }
 
-  Tokens page_tokens_;
+  Tokens page_tokens_, longest_;  // of a page; of a sequence's context
 };
 
 std::string config_text(const std::string& model) {
@@ -473,16 +487,15 @@ struct PassWorld {
 };
 
 // As many sequences as the pools have room for, 16 at most; and host pages for copies beside passes.
-PassWorld pass_world(Bench& bench, const std::string& model) {
+PassWorld pass_world(const Bench& bench, const std::string& model, const Passes& passes) {
   const bool preset = std::filesystem::path(model).extension() != ".json";
-  const Tokens page_tokens = 64;
-  const Passes passes(page_tokens);
+  const Tokens page_tokens = kPassPage;
   PassWorld made;
   const ModelGeometry geometry = preset ? model_preset(model) : model_from_file(model);
   const Bytes of_a_sequence =
       geometry.shape(1, static_cast<std::uint32_t>(page_tokens)).page_bytes() * passes.pages_of_a_sequence();
   const Bytes room = bench.cuda ? Bytes{8} << 30 : Bytes{160} << 20;
-  while (made.sequences < 16 && 4 * made.sequences * of_a_sequence <= room) made.sequences *= 4;
+  while (made.sequences < bench.most_sequences() && 4 * made.sequences * of_a_sequence <= room) made.sequences *= 4;
   const std::uint64_t pages = made.sequences * passes.pages_of_a_sequence() + 64;
   const Experiment experiment =
       experiment_of({preset ? "model.name=" + model : "model.config=" + std::filesystem::absolute(model).string(),
@@ -512,7 +525,7 @@ void tell_interference(Bench& bench, const std::string& lane, const std::string&
 Step beside_step(Bench& bench, const PassWorld& made, const Passes& passes, bool copies, Direction direction,
                  double& alone, bool counts) {
   Step step;
-  step.parts.push_back(passes.part({0, 1024, 1, 1}));
+  step.parts.push_back(passes.part({0, passes.longest() / 2, 1, 1}));
   if (copies) {
     const auto first = static_cast<SlotId>(made.sequences * passes.pages_of_a_sequence());
     for (int i = 0; i < 32; ++i) {
@@ -549,47 +562,51 @@ void measure_interference(Bench& bench, PassWorld made, const Passes& passes, do
   });
 }
 
+// Writes the context of that sequence, which all others read.
+Step written_step(const Passes& passes, std::uint32_t number) {
+  PassCase all{0, passes.longest(), 1, 1};
+  all.sequences = number + 1;
+  Part part = passes.part(all);
+  part.sequences = {part.sequences.back()};
+  std::get<ForwardOperation>(part.operation).sequences = part.sequences;
+  Step step;
+  step.parts.push_back(std::move(part));
+  return step;
+}
+
+Step pass_step(Bench& bench, const Passes& passes, const PassCase& it, std::size_t model) {
+  Step step;
+  step.parts.push_back(passes.part(it));
+  const auto& operation = std::get<ForwardOperation>(step.parts[0].operation);
+  Measurement one;
+  one.what = Measured::forward;
+  one.model = model;
+  one.shape = operation.shape;
+  one.steps = operation.steps;
+  step.told = [&bench, one](std::span<const LaneSpan> spans) {
+    bench.found.list.push_back(one);
+    bench.found.list.back().seconds = seconds_of(spans[0]);
+  };
+  return step;
+}
+
 void measure_passes(Bench& bench, const std::string& model, double seconds) {
-  const Passes passes(64);
-  const PassWorld made = pass_world(bench, model);
-  const std::string config = config_text(model);
-  const std::size_t number = bench.found.add_model(made.setup.model.name, config);
-  // First each sequence's context is written, which all others read.
-  std::vector<PassCase> cases = pass_cases(made.sequences);
+  const Passes passes(kPassPage, bench.longest());
+  const PassWorld made = pass_world(bench, model, passes);
+  const std::size_t number = bench.found.add_model(made.setup.model.name, config_text(model));
+  const std::vector<PassCase> cases = pass_cases(made.sequences, passes.longest());
   std::uint32_t written = 0;
   std::size_t at = 0;
-  const Clock::time_point end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(0.8 * seconds));
+  const Clock::time_point end = after(0.8 * seconds), latest = after(1.6 * seconds);
   Player player(*made.world, [&]() -> std::optional<Step> {
-    if (written < made.sequences) {
-      Step step;
-      PassCase all{0, kLongest, 1, 1};
-      all.sequences = ++written;
-      Part part = passes.part(all);
-      // Only the last one's.
-      part.sequences = {part.sequences.back()};
-      auto& operation = std::get<ForwardOperation>(part.operation);
-      operation.sequences = part.sequences;
-      step.parts.push_back(std::move(part));
-      return step;
-    }
-    if (at >= cases.size() * 20 || (at >= cases.size() && Clock::now() > end)) return std::nullopt;
-    Step step;
-    step.parts.push_back(passes.part(cases[at++ % cases.size()]));
-    const auto& operation = std::get<ForwardOperation>(step.parts[0].operation);
-    Measurement one;
-    one.what = Measured::forward;
-    one.model = number;
-    one.shape = operation.shape;
-    one.steps = operation.steps;
-    step.told = [&bench, one](std::span<const LaneSpan> spans) {
-      bench.found.list.push_back(one);
-      bench.found.list.back().seconds = seconds_of(spans[0]);
-    };
-    return step;
+    if (written < made.sequences) return written_step(passes, written++);
+    const Clock::time_point now = Clock::now();
+    const bool round_is_over = at >= cases.size() && now > end;
+    if (at >= cases.size() * 20 || round_is_over || now > latest) return std::nullopt;
+    return pass_step(bench, passes, cases[at++ % cases.size()], number);
   });
   player.play();
-  measure_interference(bench, pass_world(bench, model), passes, 0.2 * seconds);
+  measure_interference(bench, pass_world(bench, model, passes), passes, 0.2 * seconds);
 }
 
 void refuse_silence(const Measurements& found, Tier tier, const std::string& where) {
