@@ -602,7 +602,7 @@ void measure_passes(Bench& bench, const std::string& model, double seconds) {
     if (written < made.sequences) return written_step(passes, written++);
     const Clock::time_point now = Clock::now();
     const bool round_is_over = at >= cases.size() && now > end;
-    if (at >= cases.size() * 20 || round_is_over || now > latest) return std::nullopt;
+    if (at >= cases.size() * 20 || round_is_over || (at > 0 && now > latest)) return std::nullopt;
     return pass_step(bench, passes, cases[at++ % cases.size()], number);
   });
   player.play();

@@ -4,6 +4,7 @@
 //              t_min[usec] t_max[usec] t_typical[usec] ...", then a row a size; MB are 2^20 bytes
 //   ucx        "| Message size: N", a head that says "latency (usec)" or "overhead (usec)", then "Final:" with
 //              iterations, percentile, average, overall, bandwidth (MB/s, of 2^20) average and overall, rates
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
