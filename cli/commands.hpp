@@ -15,6 +15,7 @@ void add_sweep(CLI::App& program);
 void add_hitrate(CLI::App& program);
 void add_trace(CLI::App& program);
 void add_presets(CLI::App& program);
+void add_calibrate(CLI::App& program);
 void add_figures(CLI::App& program);
 
 }  // namespace kvtwin

@@ -1,11 +1,15 @@
 // kvtwin simulate: an experiment in a simulated world.
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
 #include "cli/serve.hpp"
 #include "cli/setup.hpp"
+#include "models/calibration_ranges.hpp"
 
 namespace kvtwin {
 namespace {
@@ -14,17 +18,35 @@ struct Arguments : ServeArguments {
   std::string world;
 };
 
+// How far the machine's figures were measured; empty if they weren't.
+WorkRanges ranges_of(const Experiment& experiment) {
+  if (experiment.text("hardware.file").empty()) return {};
+  const std::string path = experiment.path("hardware.file").string();
+  std::ifstream in(path, std::ios::binary);
+  return measured_ranges(std::string{std::istreambuf_iterator<char>(in), {}}, path);
+}
+
 void simulate(const Arguments& arguments) {
   if (arguments.help_keys) return list_keys();
   Experiment experiment = read_experiment(arguments, "simulate");
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
-  const Setup setup = make_setup(experiment);
+  Setup setup = make_setup(experiment);
   if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
+  const WorkRanges measured = ranges_of(experiment);
+  const RangedCost ranged(*setup.cost);
+  if (!measured.empty()) setup.world.cost = &ranged;
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   ServeTerms terms;
   terms.world = experiment.text("sim.world").c_str();
   terms.device = "model";
   terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  if (!measured.empty()) {
+    terms.add_facts = [&](RunFacts& facts) {
+      for (std::string& note : extrapolations(measured, ranged.asked(), setup.hardware.name)) {
+        facts.notes.push_back(std::move(note));
+      }
+    };
+  }
   serve(experiment, setup, *world, arguments, terms);
 }
 

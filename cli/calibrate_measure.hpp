@@ -1,0 +1,24 @@
+// kvtwin calibrate: micro-benchmarks of this machine, through the parts that serve real runs: the device (host or
+// CUDA) carries out plans of the planner's, the disk tier's segments and the remote tier's servers are behind their
+// queues. Times are those of the lanes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/calibration_samples.hpp"
+
+namespace kvtwin {
+
+struct MeasureTerms {
+  std::string device;               // host, cuda, auto
+  std::string disk;                 // a folder for the disk's measurements, which is left empty; "" = no disk
+  std::string remote;               // the servers' URL; "" = none
+  std::vector<std::string> models;  // presets, or paths of a config.json: of passes
+  double seconds = 100;             // in all, about
+};
+
+// Progress goes to stderr. InputError for what can't be had.
+Measurements measure_machine(const MeasureTerms& terms);
+
+}  // namespace kvtwin

@@ -1,0 +1,145 @@
+// kvtwin calibrate, as a user runs it. What it measures is this machine's; nothing here asks how fast that is.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/folder.hpp"
+#include "tests/program.hpp"
+#include "tests/simulation.hpp"
+#if KVTWIN_TEST_REAL
+#include "tests/real_run.hpp"
+#endif
+
+namespace kvtwin::test {
+namespace {
+
+constexpr const char* kMachine =
+    "{\"what\":\"machine\",\"cpu\":\"a processor\",\"cores\":2,\"kernel\":\"Linux 6\",\"device\":\"host\"}\n";
+
+// A disk of 1 GB/s and 100 us, without noise.
+std::string disk_measurements() {
+  std::string text = kMachine;
+  for (const int pages : {1, 4, 16, 32}) {
+    for (const int bytes : {65536, 1048576}) {
+      const double seconds = 100e-6 + pages * bytes / 1e9;
+      text += "{\"what\":\"disk\",\"verb\":\"get\",\"memory\":\"host\",\"pages\":" + std::to_string(pages) +
+              ",\"page_bytes\":" + std::to_string(bytes) + ",\"seconds\":" + std::to_string(seconds) + "}\n";
+    }
+  }
+  return text;
+}
+
+Outcome calibrate(const Folder& folder, const std::vector<std::string>& from, const std::string& out = "out") {
+  std::vector<std::string> arguments{"calibrate", "--json", "--out", folder / out, "--from"};
+  arguments.insert(arguments.end(), from.begin(), from.end());
+  return run(arguments);
+}
+
+TEST(Calibrate, FitsWhatWasMeasuredBefore) {
+  const Folder folder;
+  write_text(folder / "measured.jsonl", disk_measurements());
+  const Json file = calibrate(folder, {folder / "measured.jsonl"}).json();
+  EXPECT_NEAR(file.at("numbers").at("drive_read_bandwidth").at("value").get<double>(), 1, 0.02);
+  EXPECT_NEAR(file.at("numbers").at("drive_read_latency").at("value").get<double>(), 100, 5);
+  EXPECT_EQ(file.at("calibration").at("machine").at("cpu"), "a processor");
+  EXPECT_EQ(file.at("calibration").at("fits").at("disk").at("measurements"), 8);
+  EXPECT_EQ(file.at("calibration").at("ranges").at("disk_read").at("pages"), Json::parse("[1, 32]"));
+  EXPECT_EQ(Json::parse(text_of(folder / "out/hardware.json")), file);
+  // And again from what it wrote.
+  const Json again = calibrate(folder, {folder / "out"}, "again").json();
+  EXPECT_EQ(again.at("numbers"), file.at("numbers"));
+}
+
+TEST(Calibrate, SimulationsSayWhatTheyExtrapolate) {
+  const Folder folder;
+  write_text(folder / "measured.jsonl", disk_measurements());
+  ASSERT_EQ(calibrate(folder, {folder / "measured.jsonl"}).exit_code, 0);
+  write_text(folder / "experiment.toml", "");
+  const Json report =
+      run({"simulate", folder / "experiment.toml", "--json", "--set", "sim.world=events", "--set", "model.name=tiny",
+           "--set", "workload.limit=5", "--set", "hardware.file=" + (folder / "out/hardware.json")})
+          .json();
+  EXPECT_NE(report.at("notes").dump().find("prefill: nothing of it was measured"), std::string::npos)
+      << report.at("notes").dump(2);
+}
+
+TEST(Calibrate, RefusesBadInputInOneSentence) {
+  const Folder folder;
+  write_text(folder / "measured.jsonl", disk_measurements());
+  std::string elsewhere = disk_measurements();
+  elsewhere.replace(elsewhere.find("a processor"), 11, "another one");
+  write_text(folder / "elsewhere.jsonl", elsewhere);
+  write_text(folder / "cut.jsonl", disk_measurements() + "{\"what\":\"disk\",");
+  write_text(folder / "table.csv", "# date: today\nkind,direction,bytes,us\ncopy,up,1,1\n");
+  std::filesystem::create_directories(folder / "empty");
+  const auto refused = [&](const std::vector<std::string>& from, const std::string& sentence) {
+    const Outcome outcome = calibrate(folder, from, "refused");
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_NE(outcome.err.find(sentence), std::string::npos) << outcome.err;
+  };
+  refused({folder / "no"}, "no: is not there");
+  refused({folder / "empty"}, "holds neither measurements.jsonl");
+  refused({folder / "measured.jsonl", folder / "elsewhere.jsonl"},
+          "elsewhere.jsonl: was measured on another machine (another one, 2 cores");
+  refused({folder / "cut.jsonl"}, "cut.jsonl:10: is no JSON object");
+  refused({folder / "table.csv"}, "table.csv:3: direction `up`; there are h2d and d2h");
+  refused({folder / "measured.jsonl", "--base", "h900"}, "unknown hardware");
+  refused({folder / "measured.jsonl", "--quick"}, "--from fits what was measured before");
+  write_text(folder / "refused/there", "");
+  refused({folder / "measured.jsonl"}, "is not empty; give another, or --force");
+}
+
+TEST(Calibrate, TakesTablesOfGpuCheck) {
+  const Folder folder;
+  std::string link = "# machine: a processor, 16 cores\n# gpu: NVIDIA H200, 132 SMs\nkind,direction,bytes,us\n";
+  for (const std::uint64_t bytes : {65536u, 1048576u, 16777216u, 268435456u}) {
+    for (const char* direction : {"h2d", "d2h"}) {
+      link += std::string("copy,") + direction + "," + std::to_string(bytes) + "," +
+              std::to_string(10 + static_cast<double>(bytes) / 50e3) + "\n";
+    }
+  }
+  write_text(folder / "link.csv", link);
+  const Json file = calibrate(folder, {folder / "link.csv"}).json();
+  EXPECT_EQ(file.at("calibration").at("base"), "h200-pcie5");
+  EXPECT_NEAR(file.at("numbers").at("host_to_device").at("value").get<double>(), 50, 1);
+  EXPECT_EQ(file.at("calibration").at("machine").at("cores"), 16);
+}
+
+#if KVTWIN_TEST_REAL
+
+TEST(Calibrate, MeasuresThisMachineForSimulations) {
+  const Folder folder;
+  ASSERT_EQ(run({"calibrate", "--device", "host", "--quick", "--out", folder / "out"}).exit_code, 0);
+  const Json file = Json::parse(text_of(folder / "out/hardware.json"));
+  for (const char* group : {"copies", "disk", "forward"}) {
+    EXPECT_GT(file.at("calibration").at("fits").at(group).at("measurements"), 0) << group;
+  }
+  EXPECT_EQ(file.at("calibration").at("machine").at("device"), "host");
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/measured-disk"));
+  write_text(folder / "experiment.toml", "");
+  EXPECT_EQ(run({"simulate", folder / "experiment.toml", "--set", "sim.world=events", "--set", "model.name=tiny",
+                 "--set", "workload.limit=5", "--set", "hardware.file=" + (folder / "out/hardware.json")})
+                .exit_code,
+            0);
+}
+
+TEST(Calibrate, TakesRecordedRuns) {
+  const Folder folder;
+  Settings settings = small_model(folder);
+  for (const char* more :
+       {"workload.generate.kind=returning", "workload.generate.prompt_tokens=256",
+        "workload.generate.working_set_tokens=8192", "workload.generate.visits=3", "workload.generate.output_tokens=4",
+        "cache.page_tokens=16", "tiers.device.tokens=4096", "tiers.host.tokens=16384"}) {
+    settings.emplace_back(more);
+  }
+  run_for_real(folder, settings);
+  const Json file = calibrate(folder, {folder / "run"}).json();
+  EXPECT_GT(file.at("calibration").at("fits").at("forward").at("measurements"), 0);
+  EXPECT_GT(file.at("calibration").at("fits").at("copies").at("measurements"), 0);
+}
+
+#endif
+
+}  // namespace
+}  // namespace kvtwin::test

@@ -1,0 +1,191 @@
+#include "models/calibration.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+namespace kvtwin::test {
+namespace {
+
+std::string sentence_of(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "nothing was wrong";
+}
+
+// ---- least squares -------------------------------------------------------------------------------------
+
+FitTask line_of(const std::vector<double>& x, const std::vector<double>& y, std::vector<double> start) {
+  FitTask task;
+  task.start = std::move(start);
+  task.least = std::vector<double>(task.start.size(), 1e-6);
+  task.most = std::vector<double>(task.start.size(), 1e6);
+  task.measured = y;
+  task.predict = [x](std::span<const double> numbers, std::span<double> predicted) {
+    for (std::size_t i = 0; i < x.size(); ++i) predicted[i] = numbers[0] + numbers[1] * x[i];
+  };
+  return task;
+}
+
+TEST(FitNumbers, FindsWhatMadeTheMeasurements) {
+  const std::vector<double> x{1, 2, 5, 10, 100, 1000};
+  std::vector<double> y;
+  for (const double at : x) y.push_back(3 + 0.5 * at);
+  const Fit fit = fit_numbers(line_of(x, y, {1000, 1000}));
+  EXPECT_NEAR(fit.numbers[0].value, 3, 1e-3);
+  EXPECT_NEAR(fit.numbers[1].value, 0.5, 1e-3);
+  EXPECT_TRUE(fit.numbers[0].informed && fit.numbers[1].informed);
+  EXPECT_LT(fit.errors.back(), 1e-3);
+}
+
+TEST(FitNumbers, AnOutlierPullsLittle) {
+  std::vector<double> x, y;
+  for (int i = 1; i <= 20; ++i) {
+    x.push_back(i);
+    y.push_back((3 + 0.5 * i) * (i % 2 == 0 ? 1.01 : 0.99));
+  }
+  y[7] *= 30;
+  const Fit fit = fit_numbers(line_of(x, y, {1, 1}));
+  EXPECT_NEAR(fit.numbers[0].value, 3, 0.2);
+  EXPECT_NEAR(fit.numbers[1].value, 0.5, 0.03);
+}
+
+TEST(FitNumbers, WhatNothingHangsOnStaysWhereItBegan) {
+  FitTask task = line_of({1, 2, 3}, {2, 4, 6}, {1, 1, 7});
+  task.predict = [](std::span<const double> numbers, std::span<double> predicted) {
+    for (std::size_t i = 0; i < 3; ++i) predicted[i] = numbers[1] * static_cast<double>(i + 1);
+  };
+  const Fit fit = fit_numbers(task);
+  EXPECT_FALSE(fit.numbers[2].informed);
+  EXPECT_EQ(fit.numbers[2].value, 7);
+  EXPECT_NEAR(fit.numbers[1].value, 2, 1e-3);
+}
+
+// It isn't seen, and that is known: where it began would have been.
+TEST(FitNumbers, WhatIsNearlyNothingIsBoundedFromAbove) {
+  std::vector<double> x, y;
+  for (int i = 1; i <= 20; ++i) {
+    x.push_back(i);
+    y.push_back(0.5 * i * (i % 2 == 0 ? 1.02 : 0.98));
+  }
+  const Fit fit = fit_numbers(line_of(x, y, {50, 1}));
+  EXPECT_TRUE(fit.numbers[0].informed);
+  EXPECT_LT(fit.numbers[0].value, 0.1);
+  EXPECT_LT(fit.numbers[0].high, 1);
+}
+
+TEST(FitNumbers, NothingMeasuredTellsNothing) {
+  const Fit fit = fit_numbers(line_of({}, {}, {4, 5}));
+  EXPECT_EQ(fit.numbers[0].value, 4);
+  EXPECT_FALSE(fit.numbers[0].informed);
+}
+
+// ---- measurements --------------------------------------------------------------------------------------
+
+TEST(Measurements, BadLinesAreNamed) {
+  const auto error = [](const std::string& text) {
+    return sentence_of([&] { static_cast<void>(parse_measurements(text, "m.jsonl")); });
+  };
+  const std::string disk = R"("memory":"host","pages":1,"page_bytes":4096,"seconds":)";
+  EXPECT_EQ(error("\nno json\n"), "m.jsonl:2: is no JSON object; kvtwin calibrate writes one measurement a line");
+  EXPECT_NE(error(R"({"what":"disc"})").find("m.jsonl:1: unknown what \"disc\": did you mean \"disk\"?"),
+            std::string::npos);
+  EXPECT_EQ(error(R"({"what":"disk","verb":"get",)" + disk + "0}"),
+            "m.jsonl:1: \"seconds\" must be a number of seconds above 0 and below 1,000,000");
+  EXPECT_NE(error(R"({"what":"disk","verb":"fetch",)" + disk + "1}").find("unknown verb \"fetch\""), std::string::npos);
+  EXPECT_EQ(error(R"({"what":"forward","model":"other","seconds":1})"),
+            "m.jsonl:1: \"model\" must be the name of a model line above it");
+  EXPECT_EQ(error(""), "m.jsonl: holds no measurement; kvtwin calibrate writes one a line");
+}
+
+TEST(Measurements, OfTwoMachinesAreNotMixed) {
+  Measurements one, same, other;
+  one.machine = MeasuredMachine{"a processor", "Linux 6.1", 2, "host"};
+  same.machine = MeasuredMachine{"a processor", "Linux 6.2", 2, "host"};
+  other.machine = MeasuredMachine{"a processor", "Linux 6.1", 64, "host"};
+  EXPECT_NO_THROW(one.add(same, "same"));
+  EXPECT_NE(sentence_of([&] { one.add(other, "b.jsonl"); }).find("b.jsonl: was measured on another machine"),
+            std::string::npos);
+}
+
+// ---- perftest ------------------------------------------------------------------------------------------
+
+TEST(Perftest, TablesTellANicsFigures) {
+  std::string bandwidth = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n";
+  // Made up: 20 GiB/s, and 0.25 us a message at least.
+  for (const double bytes : {64.0, 1024.0, 65536.0, 1048576.0}) {
+    const double rate = std::min(20480.0, bytes / 0.25e-6 / 1048576);
+    bandwidth += " " + std::to_string(static_cast<int>(bytes)) + " 5000 1 " + std::to_string(rate) + " 0.1\n";
+  }
+  const std::string latency =
+      " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n 8       1000          1.9  "
+      "         9.1          2.00               2.1\n";
+  Measurements all = parse_perftest(bandwidth, "bw.txt");
+  all.add(parse_perftest(latency, "lat.txt"), "lat.txt");
+  ASSERT_EQ(all.list.size(), 5u);
+  CalibrationTerms terms;
+  terms.base = "h200-pcie5";
+  const Calibration c = calibrate(all, terms);
+  EXPECT_NEAR(c.hardware.nic_bandwidth, 20480.0 * 1048576, 1e8);
+  EXPECT_NEAR(c.hardware.nic_object, 0.25e-6, 5e-9);
+  EXPECT_NEAR(c.hardware.nic_latency, 2e-6, 1e-7);
+}
+
+TEST(Perftest, UcxTablesAreReadByTheirHeads) {
+  const std::string head = "| Message size: 1048576 |\n|  Stage | # iterations | 50.0%ile | average | overall |\n";
+  const Measurements stream = parse_perftest(
+      head + "| | | overhead (usec) | bandwidth (MB/s) |\nFinal: 10000 0.1 50.0 50.0 20000.0 20000.0 20000 20000\n",
+      "u");
+  ASSERT_EQ(stream.list.size(), 1u);
+  EXPECT_TRUE(stream.list[0].stream);
+  EXPECT_NEAR(stream.list[0].seconds, 50e-6, 1e-9);
+  const Measurements single = parse_perftest(
+      head + "| | | latency (usec) | bandwidth (MB/s) |\nFinal: 10000 60.0 61.0 62.0 16000.0 16000.0 1 1\n", "u");
+  EXPECT_FALSE(single.list[0].stream);
+  EXPECT_NEAR(single.list[0].seconds, 62e-6, 1e-9);
+  EXPECT_NE(sentence_of([&] {
+              static_cast<void>(parse_perftest(head + "Final: 1 2 3\n", "u.txt"));
+            }).find("u.txt:3: before `Final:`"),
+            std::string::npos);
+  EXPECT_NE(sentence_of([] { static_cast<void>(parse_perftest("#bytes\n", "b.txt")); }).find("b.txt:1: neither"),
+            std::string::npos);
+  EXPECT_NE(sentence_of([] { static_cast<void>(parse_perftest("hello\n", "b.txt")); }).find("b.txt: holds no row"),
+            std::string::npos);
+}
+
+// ---- ranges --------------------------------------------------------------------------------------------
+
+TEST(MeasuredRanges, SayWhatASimulationExtrapolates) {
+  const WorkRanges measured = measured_ranges(
+      R"({"calibration":{"ranges":{"prefill":{"tokens":[16,1024]},"h2d":{"bytes":[1,99],"piece_bytes":[1,99]}}}})",
+      "f");
+  WorkRanges asked;
+  ForwardShape shape;
+  shape.prefill_tokens = 512;
+  asked.add(shape);
+  EXPECT_TRUE(extrapolations(measured, asked, "m").empty());
+  shape.prefill_tokens = 4096;
+  asked.add(shape);
+  StorageWork work;
+  work.verb = StorageVerb::get;
+  work.pages = 1;
+  asked.add(work);
+  const std::vector<std::string> notes = extrapolations(measured, asked, "m");
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_EQ(notes[0],
+            "disk_read: nothing of it was measured in the calibration of m; its figures are those of the preset that "
+            "began it");
+  EXPECT_EQ(notes[1], "prefill: extrapolates the calibration of m: tokens 512 to 4096, measured 16 to 1024");
+  EXPECT_TRUE(measured_ranges(R"({"numbers":{}})", "f").empty());
+  EXPECT_NE(sentence_of([] {
+              static_cast<void>(measured_ranges(R"({"calibration":{"ranges":{"h2d":{"bytes":[9,1]}}}})", "f.json"));
+            }).find("f.json: calibration.ranges.h2d.bytes must be"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvtwin::test
