@@ -1,6 +1,7 @@
 #include "cli/hit_bounds.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <variant>
 
