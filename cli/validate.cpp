@@ -114,8 +114,8 @@ std::string folder_name(std::size_t number, const std::string& name) {
 
 // ---- predicting --------------------------------------------------------------------------------------
 
-// --hardware and --set, of what is simulated.
-std::vector<std::string> prediction_settings(const Arguments& arguments, bool sets) {
+// --hardware and --set.
+std::vector<std::string> prediction_settings(const Arguments& arguments) {
   std::vector<std::string> settings;
   if (!arguments.hardware.empty()) {
     std::error_code error;
@@ -128,7 +128,7 @@ std::vector<std::string> prediction_settings(const Arguments& arguments, bool se
       settings.emplace_back("hardware.file=\"\"");
     }
   }
-  if (sets) settings.insert(settings.end(), arguments.sets.begin(), arguments.sets.end());
+  settings.insert(settings.end(), arguments.sets.begin(), arguments.sets.end());
   return settings;
 }
 
@@ -221,16 +221,16 @@ struct Configuration {
   bool disk = false, remote = false;
 };
 
-std::vector<Configuration> configurations_of(const Arguments& arguments) {
+std::vector<Configuration> configurations_of(const Arguments& arguments, const std::vector<std::string>& settings) {
   std::vector<Configuration> list;
   for (const std::string& file : arguments.experiments) {
     Experiment base = Experiment::from_file(file);
-    for (const std::string& set : arguments.sets) base.set(set);
+    for (const std::string& set : settings) base.set(set);
     SweepPlan plan;
     for (const std::string& values : arguments.lists) plan.vary(values);
     if (!arguments.lists.empty()) plan.check();
     for (const SweepCell& cell : plan.cells()) {
-      Configuration one{file, fs::path(file).stem().string(), arguments.sets, false, false};
+      Configuration one{file, fs::path(file).stem().string(), settings, false, false};
       if (!arguments.lists.empty()) one.name += " " + plan.name_of(cell);
       for (const auto& [key, value] : plan.settings(cell)) one.settings.push_back(key + "=" + value);
       const Experiment experiment = plan.experiment(base, cell);
@@ -270,7 +270,8 @@ RunFigures measure(const Arguments& arguments, const Place& place, const Configu
 
 std::vector<ValidationCell> cells_of_experiments(const Arguments& arguments, const Place& place,
                                                  const std::vector<std::string>& settings) {
-  const std::vector<Configuration> list = configurations_of(arguments);
+  // What policies believe of the machine, and how they plan copies, is the same in both.
+  const std::vector<Configuration> list = configurations_of(arguments, settings);
   std::vector<ValidationCell> cells(list.size());
   // Round by round: what changes on the machine meanwhile meets all alike, and shows in the spread.
   for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
@@ -283,7 +284,7 @@ std::vector<ValidationCell> cells_of_experiments(const Arguments& arguments, con
     const fs::path experiment = cells[i].measured.front().folder / kResolved;
     cells[i].name = list[i].name;
     cells[i].work = work_of(Experiment::from_file(experiment));
-    cells[i].predicted = predict(place, experiment.string(), settings, i, cells[i].name);
+    cells[i].predicted = predict(place, experiment.string(), {}, i, cells[i].name);
   }
   return cells;
 }
@@ -349,8 +350,7 @@ std::vector<ValidationCell> cells_of(const Arguments& arguments, const Place& pl
   if (!runs_itself && !(arguments.lists.empty() && arguments.device.empty())) {
     throw InputError("--vary and --device are of --experiments; leave them out");
   }
-  // What is run itself has --set in its resolved experiment.
-  const std::vector<std::string> settings = prediction_settings(arguments, !runs_itself);
+  const std::vector<std::string> settings = prediction_settings(arguments);
   if (runs_itself) return cells_of_experiments(arguments, place, settings);
   if (!arguments.published.empty()) return cells_of_table(place, arguments.published, settings);
   if (!arguments.bench_serving.empty()) return cells_of_bench_serving(arguments, place, settings);

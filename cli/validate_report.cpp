@@ -71,16 +71,18 @@ std::string decisions_text(const ValidatedCell& validated) {
 
 std::string requests_text(const RequestErrors& requests) {
   const Quantiles& q = requests.relative;
-  std::string text =
-      formatted("  TTFT, each request     error p50 %.2f %%  p90 %.2f  p99 %.2f  max %.2f of %llu requests",
-                q.p50 * 100, q.p90 * 100, q.p99 * 100, q.max * 100, static_cast<unsigned long long>(requests.joined));
+  std::string text = formatted("  TTFT, each request     of %llu", static_cast<unsigned long long>(requests.joined));
+  if (requests.joined != 0) {
+    text += formatted(": error p50 %.2f %%  p90 %.2f  p99 %.2f  max %.2f", q.p50 * 100, q.p90 * 100, q.p99 * 100,
+                      q.max * 100);
+  }
   if (requests.spreads) {
     text += formatted("; spread p50 %.2f %%  p90 %.2f  p99 %.2f", requests.spreads->p50 * 100,
                       requests.spreads->p90 * 100, requests.spreads->p99 * 100);
   }
   text += "\n";
   if (requests.other_prompts != 0) {
-    text += formatted("                         %llu requests left out: of another length on one side\n",
+    text += formatted("                         %llu left out: their prompts are of another length on one side\n",
                       static_cast<unsigned long long>(requests.other_prompts));
   }
   return text;
@@ -151,8 +153,8 @@ Json cell_json(const ValidatedCell& validated) {
   if (const auto& requests = validated.errors.requests) {
     json["requests"] = {{"joined", requests->joined},
                         {"other_prompts", requests->other_prompts},
-                        {"error_seconds", quantiles_json(requests->seconds)},
-                        {"error", quantiles_json(requests->relative)},
+                        {"error_seconds", requests->joined == 0 ? Json() : quantiles_json(requests->seconds)},
+                        {"error", requests->joined == 0 ? Json() : quantiles_json(requests->relative)},
                         {"spread", requests->spreads ? quantiles_json(*requests->spreads) : Json()}};
   }
   json["decisions"] = decisions_json(validated);
