@@ -167,8 +167,9 @@ std::optional<double> kendall_tau(std::span<const std::pair<double, double>> pai
     }
   }
   if (first_differs == 0 || second_differs == 0) return std::nullopt;
+  // The root of the product, so that full agreement is 1 and not nearly so.
   return static_cast<double>(agree) /
-         (std::sqrt(static_cast<double>(first_differs)) * std::sqrt(static_cast<double>(second_differs)));
+         std::sqrt(static_cast<double>(first_differs) * static_cast<double>(second_differs));
 }
 
 std::vector<Choice> choices_of(std::span<const std::string> works, std::span<const std::pair<double, double>> pairs) {

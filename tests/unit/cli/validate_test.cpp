@@ -17,7 +17,8 @@ class Validate : public testing::Test {
   Validate()
       : settings_(conversations({.requests = 80, .gap_ms = 300}, 1).save(folder_) +
                   Settings{"hardware.name=h100-pcie5", "tiers.device.tokens=12032", "tiers.host.tokens=30016",
-                           "tiers.disk.tokens=400000", "cache.io=direct", "cache.prefetch_policy=wait_complete"}) {}
+                           "tiers.disk.tokens=400000", "cache.io=direct", "cache.layout=page_first_direct",
+                           "cache.prefetch_policy=wait_complete"}) {}
 
   void make(const std::string& name, const Settings& more = {}) { simulate_to(folder_, name, settings_ + more, false); }
   Outcome validate(const std::vector<std::string>& more, bool json = true) {
