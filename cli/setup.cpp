@@ -539,8 +539,8 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
   config.clients = figure("concurrency");
   if (config.clients != 0 && e.text("workload.loop") != "closed") {
     throw InputError(e.where("workload.generate.concurrency") +
-                     ": clients wait for their answers in a closed loop only; set workload.loop to closed (" +
-                     e.where("workload.loop") + "), or this to 0");
+                     ": clients wait for their answers in a closed loop only, and " + e.where("workload.loop") +
+                     " is " + e.text("workload.loop") + "; set that to closed, or this to 0");
   }
   try {
     return std::make_unique<GroupsGenerator>(config);
