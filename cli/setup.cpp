@@ -15,6 +15,7 @@
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
 #include "sim/hitrate.hpp"
+#include "traces/groups.hpp"
 #include "traces/returning.hpp"
 #include "traces/shrink.hpp"
 
@@ -38,7 +39,8 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  choose<int>(e, "workload.generate.kind", {{"chat", 0}, {"agentic", 0}, {"tools", 0}, {"returning", 0}});
+  choose<int>(e, "workload.generate.kind",
+              {{"chat", 0}, {"agentic", 0}, {"tools", 0}, {"returning", 0}, {"groups", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -522,6 +524,31 @@ std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
   return std::make_unique<ReturningGenerator>(config);
 }
 
+std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
+  const auto figure = [&](const char* key) {
+    return static_cast<std::uint64_t>(e.integer(std::string("workload.generate.") + key));
+  };
+  GroupsConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.groups = figure("groups");
+  config.prompts_per_group = figure("prompts_per_group");
+  config.prefix_tokens = figure("prefix_tokens");
+  config.question_tokens = figure("question_tokens");
+  config.output_tokens = figure("output_tokens");
+  config.requests_per_second = e.number("workload.generate.requests_per_second");
+  config.clients = figure("concurrency");
+  if (config.clients != 0 && e.text("workload.loop") != "closed") {
+    throw InputError(e.where("workload.generate.concurrency") +
+                     ": clients wait for their answers in a closed loop only, and " + e.where("workload.loop") +
+                     " is " + e.text("workload.loop") + "; set that to closed, or this to 0");
+  }
+  try {
+    return std::make_unique<GroupsGenerator>(config);
+  } catch (const TraceError& error) {
+    throw InputError(e.where("workload.generate.groups") + ": " + error.what());
+  }
+}
+
 std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
   if (!e.text("workload.trace").empty()) {
@@ -537,6 +564,7 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
     throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
   const std::string& kind = e.text("workload.generate.kind");
   if (kind == "returning") return returning_workload(e);
+  if (kind == "groups") return groups_workload(e);
   const auto seed = static_cast<std::uint64_t>(e.integer("seed"));
   const auto requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
   const TimeNs duration = requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);

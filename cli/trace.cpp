@@ -8,6 +8,7 @@
 #include "cli/error.hpp"
 #include "cli/generated.hpp"
 #include "cli/trace_options.hpp"
+#include "traces/groups.hpp"
 #include "traces/info.hpp"
 #include "traces/trace.hpp"
 
@@ -39,6 +40,7 @@ struct GenerateArguments {
   std::string out, kind = "chat";
   std::uint64_t seed = 1, requests = 0;
   double duration_s = 3600, sessions_per_second = 0, requests_per_second = 6.67;
+  GroupsConfig groups;
   bool force = false;
 };
 
@@ -101,6 +103,17 @@ void refuse_existing(const std::string& out, bool force, const char* what) {
   }
 }
 
+std::unique_ptr<TraceSource> groups_of(const GenerateArguments& arguments) {
+  GroupsConfig config = arguments.groups;
+  config.seed = arguments.seed;
+  config.requests_per_second = arguments.requests_per_second;
+  try {
+    return std::make_unique<GroupsGenerator>(config);
+  } catch (const TraceError& error) {
+    throw InputError(std::string("--kind groups: ") + error.what());
+  }
+}
+
 void generate(const GenerateArguments& arguments) {
   refuse_existing(arguments.out, arguments.force, "--out ");
   if (!(arguments.duration_s >= 0 && arguments.duration_s <= 1e9)) {
@@ -110,10 +123,12 @@ void generate(const GenerateArguments& arguments) {
   if (arguments.requests == 0 && duration == 0) {
     throw InputError("--duration: is 0, as --requests is: that is a trace without an end; set one of them");
   }
+  const bool groups = arguments.kind == "groups";
   const std::unique_ptr<TraceSource> made =
-      generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration, arguments.sessions_per_second,
-                        arguments.requests_per_second);
-  write_trace(*made, 0, arguments.out);
+      groups ? groups_of(arguments)
+             : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
+                                 arguments.sessions_per_second, arguments.requests_per_second);
+  write_trace(*made, groups ? arguments.requests : 0, arguments.out);
   std::fprintf(stderr, "its blocks are of %llu tokens\n", static_cast<unsigned long long>(made->block_tokens()));
 }
 
@@ -124,6 +139,19 @@ void convert(const ConvertArguments& arguments) {
   std::fprintf(stderr, "from %s; its blocks are of %llu tokens\n", std::string(name_of(reader.format())).c_str(),
                static_cast<unsigned long long>(reader.block_tokens()));
   print_notes(reader);
+}
+
+void add_groups_options(CLI::App& command, GroupsConfig& groups) {
+  const auto add = [&](const char* name, std::uint64_t& value, const char* help) {
+    command.add_option(name, value, std::string("groups: ") + help)->capture_default_str();
+  };
+  add("--groups", groups.groups, "groups of prompts that share a prefix");
+  add("--prompts-per-group", groups.prompts_per_group, "prompts of a group");
+  add("--prefix-tokens", groups.prefix_tokens, "tokens that a group's prompts share");
+  add("--question-tokens", groups.question_tokens, "tokens of each prompt after its prefix");
+  add("--output-tokens", groups.output_tokens, "tokens of every answer");
+  add("--concurrency", groups.clients,
+      "clients, sessions of a closed loop (workload.loop=closed), instead of requests a second");
 }
 
 }  // namespace
@@ -145,9 +173,11 @@ void add_trace(CLI::App& program) {
   CLI::App* make = trace->add_subcommand("generate", "Write a generated trace (Mooncake JSONL)");
   make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
   make->add_option("--out", made.out, "File to write; .zst and .gz are compressed")->required();
-  make->add_option("--kind", made.kind,
-                   "chat: multi-turn chat behind one system prompt; agentic: coding agents; tools: applications' calls")
-      ->check(CLI::IsMember({"chat", "agentic", "tools"}))
+  make->add_option(
+          "--kind", made.kind,
+          "chat: multi-turn chat behind one system prompt; agentic: coding agents; tools: applications' calls; "
+          "groups: prompts that share a prefix, as many as --groups and --prompts-per-group say")
+      ->check(CLI::IsMember({"chat", "agentic", "tools", "groups"}))
       ->capture_default_str();
   make->add_option("--seed", made.seed, "Of everything drawn")->capture_default_str();
   make->add_option("--requests", made.requests, "Requests; 0 = by duration");
@@ -156,8 +186,9 @@ void add_trace(CLI::App& program) {
   make->add_option("--sessions-per-second", made.sessions_per_second,
                    "chat, agentic: new sessions a second; 0 = 2.08, or 1/30 of agentic")
       ->capture_default_str();
-  make->add_option("--requests-per-second", made.requests_per_second, "tools: requests a second")
+  make->add_option("--requests-per-second", made.requests_per_second, "tools, groups: requests a second")
       ->capture_default_str();
+  add_groups_options(*make, made.groups);
   make->add_flag("--force", made.force, "Replace the file");
   make->callback([] { generate(made); });
 

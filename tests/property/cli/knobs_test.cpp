@@ -42,6 +42,9 @@ class Knobs : public testing::Test {
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
     const Settings returning{"workload.generate.kind=returning", "workload.generate.prompt_tokens=2048",
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
+    const Settings groups{"workload.generate.kind=groups", "workload.generate.groups=8",
+                          "workload.generate.prefix_tokens=1024", "tiers.device.tokens=20032"};
+    const Settings clients = groups + Settings{"workload.loop=closed"};
     // Blocks of 64 to 70 tokens fit these ten ids.
     TraceText ambiguous(64);
     ambiguous.request(0, 1, ids(0, 10));
@@ -163,6 +166,14 @@ class Knobs : public testing::Test {
         {"workload.generate.working_set_tokens", "40000", "80000", returning},
         {"workload.generate.prompt_tokens_per_second", "4096", "9000", returning},
         {"workload.generate.at_once", "1", "4", returning},
+        {"workload.generate.kind", "chat", "groups", generated},
+        {"workload.generate.groups", "8", "9", groups},
+        {"workload.generate.prompts_per_group", "16", "17", groups},
+        {"workload.generate.prefix_tokens", "1024", "2048", groups},
+        {"workload.generate.question_tokens", "64", "512", groups},
+        {"workload.generate.output_tokens", "16", "32", groups},
+        {"workload.generate.requests_per_second", "6.67", "5", groups},
+        {"workload.generate.concurrency", "1", "4", clients},
         {"sim.reduce_us", "10", "500", ranks},
         {"sim.straggler_factor", "1", "50", ranks},
         {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},

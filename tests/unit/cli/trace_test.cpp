@@ -194,6 +194,14 @@ TEST(TraceGenerate, MakesEveryKind) {
     EXPECT_EQ(all_of(out, block).size(), 300U);
     EXPECT_EQ(run(arguments).exit_code, 2) << "it exists";
   }
+  const std::string groups = folder / "groups.jsonl";
+  const Outcome outcome =
+      run({"trace", "generate", "--kind", "groups", "--groups", "5", "--prompts-per-group", "4", "--prefix-tokens",
+           "160", "--question-tokens", "8", "--concurrency", "3", "--out", groups});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("its blocks are of 16"), std::string::npos) << outcome.err;
+  EXPECT_EQ(all_of(groups, 16).size(), 20U);
+  EXPECT_EQ(run({"trace", "generate", "--kind", "groups", "--groups", "0", "--out", folder / "none"}).exit_code, 2);
   const Outcome endless = run({"trace", "generate", "--duration", "0", "--out", folder / "endless"});
   EXPECT_EQ(endless.exit_code, 2);
   EXPECT_NE(endless.err.find("without an end"), std::string::npos) << endless.err;

@@ -1,0 +1,438 @@
+// kvtwin validate: what was measured against what is predicted. Everything is simulated, run and decided again by
+// processes of their own (own_program.hpp), one after the other: what is timed has the machine for itself.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/error.hpp"
+#include "cli/experiment.hpp"
+#include "cli/own_program.hpp"
+#include "cli/setup.hpp"
+#include "cli/sweep_plan.hpp"
+#include "cli/validate_cell.hpp"
+#include "cli/validate_errors.hpp"
+#include "cli/validate_report.hpp"
+#include "models/error.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::vector<std::string> runs, experiments, sets, lists;
+  std::string hardware, out, published, bench_serving, experiment, device;
+  std::optional<double> max_error;
+  int repeats = 5;
+  bool json = false, force = false;
+};
+
+constexpr const char* kResolved = "experiment.resolved.toml";
+
+// ---- where it is written -----------------------------------------------------------------------------
+
+// --out, or a folder that goes with us.
+class Place {
+ public:
+  Place(const std::string& out, bool force) : path_(out), kept_(!out.empty()) {
+    if (!kept_) {
+      std::string name = (fs::temp_directory_path() / "kvtwin-validate-XXXXXX").string();
+      if (mkdtemp(name.data()) == nullptr) throw WorkError(name + ": can't be made: " + std::strerror(errno));
+      path_ = name;
+      return;
+    }
+    std::error_code error;
+    if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
+      throw InputError("--out " + out + ": is a file; give a folder");
+    }
+    if (fs::exists(path_, error) && !fs::is_empty(path_, error)) {
+      const bool ours = fs::exists(path_ / "validate.begun", error) || fs::exists(path_ / "validate.json", error);
+      if (!force || !ours) {
+        throw InputError("--out " + out + ": is not empty; give another folder" +
+                         (ours ? ", or --force to replace it" : ": --force replaces what validate wrote only"));
+      }
+      fs::remove_all(path_, error);
+    }
+    fs::create_directories(path_, error);
+    if (error) throw WorkError("--out " + out + ": can't be written: " + error.message());
+    write("validate.begun", "");
+  }
+  ~Place() {
+    std::error_code ignored;
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  bool kept() const { return kept_; }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  void write(const std::string& name, const std::string& content) const {
+    std::ofstream out(path_ / name, std::ios::binary);
+    out << content;
+    out.close();
+    if (!out) throw WorkError((path_ / name).string() + ": can't be written; is the disk full?");
+  }
+  void remove(const std::string& name) const {
+    std::error_code ignored;
+    fs::remove_all(path_ / name, ignored);
+  }
+
+ private:
+  fs::path path_;
+  bool kept_;
+};
+
+// A folder's name of any cell's: 003-name, so that no two are alike.
+std::string folder_name(std::size_t number, const std::string& name) {
+  char head[16];
+  std::snprintf(head, sizeof head, "%03zu", number + 1);
+  std::string folder = std::string(head) + "-";
+  for (const char c : name.substr(0, 80)) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_';
+    folder += plain ? c : '-';
+  }
+  return folder;
+}
+
+// ---- predicting --------------------------------------------------------------------------------------
+
+// --hardware and --set.
+std::vector<std::string> prediction_settings(const Arguments& arguments) {
+  std::vector<std::string> settings;
+  if (!arguments.hardware.empty()) {
+    std::error_code error;
+    if (fs::is_regular_file(arguments.hardware, error)) {
+      settings.push_back("hardware.file=" + Json(fs::absolute(arguments.hardware).string()).dump());
+    } else if (arguments.hardware.find('/') != std::string::npos || arguments.hardware.ends_with(".json")) {
+      throw InputError("--hardware " + arguments.hardware + ": is not there; give a hardware file, or a preset's name");
+    } else {
+      settings.push_back("hardware.name=" + Json(arguments.hardware).dump());
+      settings.emplace_back("hardware.file=\"\"");
+    }
+  }
+  settings.insert(settings.end(), arguments.sets.begin(), arguments.sets.end());
+  return settings;
+}
+
+void with_settings(std::vector<std::string>& words, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    words.emplace_back("--set");
+    words.push_back(setting);
+  }
+}
+
+RunFigures predict(const Place& place, const std::string& experiment, const std::vector<std::string>& settings,
+                   std::size_t number, const std::string& name) {
+  const std::string out = place / ("predicted/" + folder_name(number, name));
+  std::error_code error;
+  fs::create_directories(place / "predicted", error);
+  std::vector<std::string> words{"simulate", experiment, "--out", out};
+  with_settings(words, settings);
+  run_own_program(words, name);
+  return read_run_folder(out);
+}
+
+// ---- decisions ---------------------------------------------------------------------------------------
+
+void find_first_difference(const RunFigures& measured, const RunFigures& predicted, DecisionCheck& check) {
+  const Said said = run_own_program({"compare", measured.folder.string(), predicted.folder.string(), "--json"});
+  const Json told = Json::parse(said.out, nullptr, false);
+  if (!told.is_object() || !told.contains("equal_decisions")) {
+    check.sentence = "they can't be compared one by one: " + said.sentence();
+    return;
+  }
+  check.equal = told.at("equal_decisions");
+  if (!told.contains("first_difference")) {
+    check.sentence = "decided again they are equal: " + said.sentence();
+    return;
+  }
+  const Json& at = told.at("first_difference");
+  check.at = {{"ordinal", at.at("ordinal")}, {"measured", at.at("a")}, {"predicted", at.at("b")}};
+}
+
+DecisionCheck check_decisions(const ValidationCell& cell) {
+  DecisionCheck check;
+  std::set<std::string> digests;
+  const RunFigures* other = nullptr;
+  for (const RunFigures& run : cell.measured) {
+    if (run.digest.empty() || run.folder.empty()) return check;
+    digests.insert(run.digest);
+    if (run.digest == cell.predicted.digest) {
+      ++check.alike;
+    } else if (other == nullptr) {
+      other = &run;
+    }
+  }
+  check.known = true;
+  check.kinds = digests.size();
+  if (other != nullptr) find_first_difference(*other, cell.predicted, check);
+  return check;
+}
+
+// ---- cells -------------------------------------------------------------------------------------------
+
+std::vector<ValidationCell> cells_of_folders(const Place& place, const std::vector<std::string>& runs,
+                                             const std::vector<std::string>& settings) {
+  std::vector<ValidationCell> cells;
+  std::map<std::string, std::size_t> by_identity;
+  std::set<fs::path> seen;
+  for (const std::string& run : runs) {
+    RunFigures figures = read_run_folder(run);
+    if (!seen.insert(fs::weakly_canonical(run)).second) {
+      throw InputError(run + ": is given twice; each run is measured once");
+    }
+    const Experiment experiment = Experiment::from_file(figures.folder / kResolved);
+    const auto [at, fresh] = by_identity.try_emplace(identity_of_run(experiment), cells.size());
+    if (fresh) {
+      const fs::path whole = fs::weakly_canonical(run);
+      const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+      cells.push_back({name.string(), work_of(experiment), "", {}, {}});
+    }
+    cells[at->second].measured.push_back(std::move(figures));
+  }
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const fs::path experiment = cells[i].measured.front().folder / kResolved;
+    cells[i].predicted = predict(place, experiment.string(), settings, i, cells[i].name);
+  }
+  return cells;
+}
+
+struct Configuration {
+  std::string file, name;
+  std::vector<std::string> settings;
+  bool disk = false, remote = false;
+};
+
+std::vector<Configuration> configurations_of(const Arguments& arguments, const std::vector<std::string>& settings) {
+  std::vector<Configuration> list;
+  for (const std::string& file : arguments.experiments) {
+    Experiment base = Experiment::from_file(file);
+    for (const std::string& set : settings) base.set(set);
+    SweepPlan plan;
+    for (const std::string& values : arguments.lists) plan.vary(values);
+    if (!arguments.lists.empty()) plan.check();
+    for (const SweepCell& cell : plan.cells()) {
+      Configuration one{file, fs::path(file).stem().string(), settings, false, false};
+      if (!arguments.lists.empty()) one.name += " " + plan.name_of(cell);
+      for (const auto& [key, value] : plan.settings(cell)) one.settings.push_back(key + "=" + value);
+      const Experiment experiment = plan.experiment(base, cell);
+      try {
+        for (const StorageTierConfig& tier : make_setup(experiment).engine.storage) {
+          (tier.tier == Tier::disk ? one.disk : one.remote) = true;
+        }
+      } catch (const std::runtime_error& error) {
+        throw InputError(one.name + ": " + error.what());
+      }
+      list.push_back(std::move(one));
+    }
+  }
+  return list;
+}
+
+// Runs it for real. Storage is its own and empty: a run that found the last one's pages would be another experiment.
+RunFigures measure(const Arguments& arguments, const Place& place, const Configuration& one, std::size_t number,
+                   int repeat) {
+  const std::string name = folder_name(number, one.name) + "." + std::to_string(repeat + 1);
+  std::error_code error;
+  fs::create_directories(place / "measured", error);
+  const std::string out = place / ("measured/" + name);
+  std::vector<std::string> words{"run", one.file, "--out", out};
+  if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
+  with_settings(words, one.settings);
+  const std::string disk = "disk-" + name;
+  if (one.disk) with_settings(words, {"tiers.disk.path=" + Json(fs::absolute(place / disk).string()).dump()});
+  if (one.remote) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    with_settings(words, {"cache.namespace=\"validate-" + std::to_string(now) + "\""});
+  }
+  run_own_program(words, one.name);
+  place.remove(disk);
+  return read_run_folder(out);
+}
+
+std::vector<ValidationCell> cells_of_experiments(const Arguments& arguments, const Place& place,
+                                                 const std::vector<std::string>& settings) {
+  // What policies believe of the machine, and how they plan copies, is the same in both.
+  const std::vector<Configuration> list = configurations_of(arguments, settings);
+  std::vector<ValidationCell> cells(list.size());
+  // Round by round: what changes on the machine meanwhile meets all alike, and shows in the spread.
+  for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      std::fprintf(stderr, "round %d of %d: %s\n", repeat + 1, arguments.repeats, list[i].name.c_str());
+      cells[i].measured.push_back(measure(arguments, place, list[i], i, repeat));
+    }
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const fs::path experiment = cells[i].measured.front().folder / kResolved;
+    cells[i].name = list[i].name;
+    cells[i].work = work_of(Experiment::from_file(experiment));
+    cells[i].predicted = predict(place, experiment.string(), {}, i, cells[i].name);
+  }
+  return cells;
+}
+
+std::vector<ValidationCell> cells_of_table(const Place& place, const std::string& file,
+                                           const std::vector<std::string>& settings) {
+  std::vector<ValidationCell> cells;
+  std::vector<PublishedEntry> entries = read_published(file);
+  // All are looked at before the first is simulated.
+  for (PublishedEntry& entry : entries) {
+    Experiment experiment = Experiment::from_text("", file);
+    entry.settings.insert(entry.settings.end(), settings.begin(), settings.end());
+    try {
+      for (const std::string& setting : entry.settings) experiment.set(setting, entry.name);
+      make_setup(experiment);
+      open_workload(experiment);
+    } catch (const std::runtime_error& error) {
+      throw InputError(file + ": " + entry.name + ": " + error.what());
+    }
+    cells.push_back({entry.name, work_of(experiment), entry.source, std::move(entry.measured), {}});
+  }
+  place.write("empty.toml", "# All is set.\n");
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    cells[i].predicted = predict(place, place / "empty.toml", entries[i].settings, i, cells[i].name);
+  }
+  return cells;
+}
+
+std::vector<ValidationCell> cells_of_bench_serving(const Arguments& arguments, const Place& place,
+                                                   const std::vector<std::string>& settings) {
+  if (arguments.experiment.empty()) {
+    throw InputError("--bench-serving needs --experiment, the file that says what was served and by what");
+  }
+  Experiment experiment = Experiment::from_file(arguments.experiment);
+  for (const std::string& set : settings) experiment.set(set);
+  ValidationCell cell{fs::path(arguments.bench_serving).stem().string(), work_of(experiment), "", {}, {}};
+  cell.measured = read_bench_serving(arguments.bench_serving);
+  cell.predicted = predict(place, arguments.experiment, settings, 0, cell.name);
+  for (std::size_t i = 0; i < cell.measured.size(); ++i) {
+    const std::size_t told = cell.measured[i].requests.size();
+    if (told > cell.predicted.requests.size()) {
+      throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " served " + std::to_string(told) +
+                       " requests, and " + arguments.experiment + " " + std::to_string(cell.predicted.requests.size()) +
+                       "; give the experiment whose workload is what bench_serving sent");
+    }
+  }
+  std::vector<ValidationCell> cells;
+  cells.push_back(std::move(cell));
+  return cells;
+}
+
+// ---- the command -------------------------------------------------------------------------------------
+
+std::vector<ValidationCell> cells_of(const Arguments& arguments, const Place& place) {
+  const int sources = static_cast<int>(!arguments.runs.empty()) + static_cast<int>(!arguments.experiments.empty()) +
+                      static_cast<int>(!arguments.published.empty()) +
+                      static_cast<int>(!arguments.bench_serving.empty());
+  if (sources != 1) {
+    throw InputError(
+        "validate needs what was measured: run folders, or --experiments, --published or --bench-serving; one of them");
+  }
+  const bool runs_itself = !arguments.experiments.empty();
+  if (!runs_itself && !(arguments.lists.empty() && arguments.device.empty())) {
+    throw InputError("--vary and --device are of --experiments; leave them out");
+  }
+  const std::vector<std::string> settings = prediction_settings(arguments);
+  if (runs_itself) return cells_of_experiments(arguments, place, settings);
+  if (!arguments.published.empty()) return cells_of_table(place, arguments.published, settings);
+  if (!arguments.bench_serving.empty()) return cells_of_bench_serving(arguments, place, settings);
+  return cells_of_folders(place, arguments.runs, settings);
+}
+
+// The cells whose mean TTFT is further off than the bound, and than twice the spread allows.
+void refuse_errors(const std::vector<ValidatedCell>& cells, double max_error) {
+  std::string sentence;
+  for (const ValidatedCell& cell : cells) {
+    const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
+    if (ttft == nullptr || !ttft->error) continue;
+    const double bound = std::max(max_error, 100 * 2 * ttft->spread.value_or(0));
+    const double error = std::abs(*ttft->error) * 100;
+    if (error <= bound) continue;
+    char text[80];
+    std::snprintf(text, sizeof text, " by %.2f %%, bound %.2f %%", error, bound);
+    sentence += (sentence.empty() ? "" : "; ") + cell.cell.name + text;
+  }
+  if (sentence.empty()) return;
+  say("mean TTFT is off: " + sentence);
+  throw AlreadySaid(3);
+}
+
+void validate(const Arguments& arguments) {
+  const Place place(arguments.out, arguments.force);
+  std::vector<ValidatedCell> cells;
+  for (ValidationCell& cell : cells_of(arguments, place)) {
+    CellErrors errors = errors_of(cell);
+    DecisionCheck decisions = check_decisions(cell);
+    cells.push_back({std::move(cell), std::move(errors), std::move(decisions)});
+  }
+  const Ranking ranking = ranking_of(cells);
+  const std::string json = validation_json(cells, ranking).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (place.kept()) {
+    place.write("validate.csv", validation_csv(cells));
+    place.write("validate.json", json);
+  }
+  const std::string text = arguments.json ? json : validation_text(cells, ranking);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (arguments.max_error) refuse_errors(cells, *arguments.max_error);
+}
+
+}  // namespace
+
+void add_validate(CLI::App& program) {
+  static Arguments arguments;
+  CLI::App* command = program.add_subcommand("validate", "What was measured against what is predicted");
+  command->footer(
+      "Example: kvtwin run experiments/quickstart.toml --out out/run1\n"
+      "         kvtwin validate out/run1 --hardware models/measured/epyc-2core/hardware.json\n"
+      "         kvtwin validate --experiments experiments/quickstart.toml --repeats 5 --vary "
+      "cache.eviction=lru,fifo --out out/validated\n"
+      "         kvtwin validate --published table.json\n"
+      "         kvtwin validate --bench-serving bench.jsonl --experiment served.toml\n"
+      "Exit:    0 done, 2 bad input, 3 --max-error is exceeded");
+  command->add_option("run_dir", arguments.runs, "Run folders; those of one experiment are repeats");
+  command->add_option("--hardware", arguments.hardware,
+                      "Predict with this hardware file or preset instead of the experiments' own");
+  command->add_option("--experiments", arguments.experiments, "Run these experiments for real, a,b,c")->delimiter(',');
+  command->add_option("--repeats", arguments.repeats, "Runs of each of --experiments")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--vary", arguments.lists, "key=a,b,c: each of --experiments with each of these values")
+      ->allow_extra_args(false);
+  command->add_option("--device", arguments.device, "Of --experiments: host, cuda or auto")
+      ->check(CLI::IsMember({"host", "cuda", "auto"}));
+  command->add_option("--published", arguments.published, "Table of published measurements (JSON)");
+  command->add_option("--bench-serving", arguments.bench_serving,
+                      "What sglang.bench_serving wrote (JSONL), a run a line");
+  command->add_option("--experiment", arguments.experiment, "Of --bench-serving: what was served, and by what");
+  command->add_option("--set", arguments.sets, "key=value of all that is predicted (and run); may be repeated")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--max-error", arguments.max_error,
+                   "% that a mean TTFT may be off; twice its spread, where that is more")
+      ->check(CLI::Range(0.0, 1e6));
+  command->add_option("--out", arguments.out, "Folder to write: validate.json, validate.csv, the runs")
+      ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
+  command->add_flag("--force", arguments.force, "Replace the folder");
+  command->add_flag("--json", arguments.json, "Print it as JSON");
+  command->callback([] { validate(arguments); });
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,292 @@
+// kvtwin validate: a simulation stands for what was measured, so that all is known and nothing depends on the machine.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/hardware_file.hpp"
+#include "tests/recorded_run.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+class Validate : public testing::Test {
+ protected:
+  // Every lane but the remote ones is used; loads and backups seldom meet.
+  Validate()
+      : settings_(conversations({.requests = 80, .gap_ms = 300}, 1).save(folder_) +
+                  Settings{"hardware.name=h100-pcie5", "tiers.device.tokens=12032", "tiers.host.tokens=30016",
+                           "tiers.disk.tokens=400000", "cache.io=direct", "cache.layout=page_first_direct",
+                           "cache.prefetch_policy=wait_complete"}) {}
+
+  void make(const std::string& name, const Settings& more = {}) { simulate_to(folder_, name, settings_ + more, false); }
+  Outcome validate(const std::vector<std::string>& more, bool json = true) {
+    std::vector<std::string> arguments{"validate"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    if (json) arguments.emplace_back("--json");
+    return run(arguments);
+  }
+  void refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+    const Outcome outcome = validate(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+    for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << part << outcome.err;
+  }
+  static Json figure(const Json& cell, const std::string& name) {
+    for (const Json& figure : cell.at("figures")) {
+      if (figure.at("figure") == name) return figure;
+    }
+    throw std::runtime_error("no figure " + name);
+  }
+
+  Folder folder_;
+  Settings settings_;
+};
+
+TEST_F(Validate, OfASimulationIsExact) {
+  make("one");
+  make("two");  // a repeat
+  const Json json = validate({folder_ / "one", folder_ / "two"}).json();
+  ASSERT_EQ(json.at("cells").size(), 1U);
+  const Json cell = json.at("cells")[0];
+  EXPECT_EQ(cell.at("runs"), 2);
+  EXPECT_EQ(cell.at("cell"), "one");
+  EXPECT_GE(cell.at("figures").size(), 15U);
+  for (const Json& figure : cell.at("figures")) {
+    EXPECT_EQ(figure.at("measured"), figure.at("predicted")) << figure;
+    if (figure.at("measured") != 0) {
+      EXPECT_EQ(figure.at("error"), 0) << figure;
+    }
+  }
+  EXPECT_GT(figure(cell, "hit_disk").at("measured"), 0);
+  EXPECT_EQ(cell.at("requests").at("joined"), 80);
+  EXPECT_EQ(cell.at("requests").at("error").at("max"), 0);
+  EXPECT_TRUE(cell.at("decisions").at("equal"));
+  EXPECT_EQ(cell.at("lanes").size(), 5U) << cell.at("lanes");
+  EXPECT_EQ(json.at("lanes_off").size(), 0U);
+  EXPECT_TRUE(json.at("kendall_tau").is_null()) << "one configuration has no rank";
+  const Outcome words = validate({folder_ / "one"}, false);
+  EXPECT_EQ(words.exit_code, 0) << words.err;
+  EXPECT_NE(words.out.find("decisions              equal in all 1 runs"), std::string::npos) << words.out;
+  EXPECT_EQ(words.err, "");
+}
+
+// What is wrong by 2 on either side of the truth is found, and nothing is named before it.
+TEST_F(Validate, NamesTheLinkThatIsWrong) {
+  make("truth");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> plants = {
+      {"h2d", {"host_to_device"}},
+      {"d2h", {"device_to_host"}},
+      {"disk_read", {"drive_read_bandwidth", "drive_read_iops"}},
+      {"disk_write", {"drive_write_bandwidth", "drive_write_iops"}},
+      {"compute", {"gemm_fraction", "memory_bandwidth", "attention_fraction"}}};
+  for (const auto& [lane, keys] : plants) {
+    const std::string setting =
+        hardware_setting(folder_, "h100-pcie5", lane + ".json", [&, wrong = keys](const std::string& key, const auto&) {
+          return std::ranges::find(wrong, key) == wrong.end() ? 1.0 : 0.5;
+        });
+    const Json json = validate({folder_ / "truth", "--hardware", setting.substr(setting.find('=') + 1)}).json();
+    const Json furthest = json.at("cells")[0].at("lanes")[0];
+    EXPECT_EQ(furthest.at("lane"), lane) << json.at("cells")[0].at("lanes");
+    EXPECT_TRUE(furthest.at("off"));
+    EXPECT_GT(furthest.at("ratio"), 1.5) << lane;
+    EXPECT_LT(furthest.at("ratio"), 2.2) << lane;
+    ASSERT_GE(json.at("lanes_off").size(), 1U);
+    EXPECT_EQ(json.at("lanes_off")[0].get<std::string>().substr(0, lane.size() + 11), lane + ": predicted");
+    // The other way round: the simulation is right, what was measured isn't what the preset says.
+    make("slow-" + lane, {setting});
+    const Json other = validate({folder_ / ("slow-" + lane), "--hardware", "h100-pcie5"}).json();
+    EXPECT_EQ(other.at("cells")[0].at("lanes")[0].at("lane"), lane);
+    EXPECT_LT(other.at("cells")[0].at("lanes")[0].at("ratio"), 0.7) << lane;
+  }
+}
+
+TEST_F(Validate, TellsWhereDecisionsPartAndHowConfigurationsRank) {
+  make("lru");
+  make("fifo", {"cache.eviction=fifo"});
+  make("small", {"tiers.host.tokens=15040", "tiers.disk.tokens=0"});
+  const std::vector<std::string> runs{folder_ / "lru", folder_ / "fifo", folder_ / "small"};
+  const Json exact = validate(runs).json();
+  ASSERT_EQ(exact.at("cells").size(), 3U);
+  EXPECT_EQ(exact.at("kendall_tau"), 1);
+  ASSERT_EQ(exact.at("choices").size(), 1U) << "all serve the same work";
+  EXPECT_EQ(exact.at("choices")[0].at("regret"), 0);
+  EXPECT_EQ(exact.at("choices")[0].at("cells").size(), 3U);
+  // Predicted with another policy, decisions differ from some on.
+  const Json other = validate({folder_ / "lru", "--set", "cache.eviction=fifo"}).json();
+  const Json decisions = other.at("cells")[0].at("decisions");
+  EXPECT_FALSE(decisions.at("equal"));
+  EXPECT_EQ(decisions.at("alike"), 0);
+  EXPECT_GT(decisions.at("equal_decisions"), 0);
+  EXPECT_NE(decisions.at("first_difference").at("measured"), decisions.at("first_difference").at("predicted"));
+  const Outcome words = validate({folder_ / "lru", "--set", "cache.eviction=fifo"}, false);
+  EXPECT_NE(words.out.find("first difference     after"), std::string::npos) << words.out;
+}
+
+TEST_F(Validate, EndsWith3WhereTheBoundIsExceeded) {
+  make("run");
+  EXPECT_EQ(validate({folder_ / "run", "--max-error", "0"}).exit_code, 0);
+  const Outcome off = validate({folder_ / "run", "--max-error", "5", "--set", "hardware.disk_read_gbps=0.2"});
+  EXPECT_EQ(off.exit_code, 3) << off.out;
+  EXPECT_NE(off.err.find("mean TTFT is off: run by"), std::string::npos) << off.err;
+  EXPECT_FALSE(Json::parse(off.out).at("cells").empty()) << "it is printed all the same";
+}
+
+TEST_F(Validate, WritesAFolder) {
+  make("run");
+  const std::string out = folder_ / "out";
+  const Json json = validate({folder_ / "run", "--out", out}).json();
+  EXPECT_EQ(Json::parse(text_of(fs::path(out) / "validate.json")), json);
+  EXPECT_NE(text_of(fs::path(out) / "validate.csv").find("\nrun,ttft_mean_s,1,"), std::string::npos);
+  EXPECT_TRUE(fs::exists(fs::path(out) / "predicted/001-run/report.json"));
+  refused({folder_ / "run", "--out", out}, {"is not empty", "--force"});
+  EXPECT_EQ(validate({folder_ / "run", "--out", out, "--force"}).exit_code, 0);
+  refused({folder_ / "run", "--out", folder_ / "run", "--force"}, {"is not empty", "what validate wrote only"});
+  EXPECT_TRUE(fs::exists(folder_ / "run/report.json"));
+}
+
+const char* const kTable = R"([{"name": "groups of eight", "source": "made up",
+  "model": "llama-3.1-8b", "hardware": "h100-pcie5", "parallel": {"tp": 2},
+  "cache": {"page_tokens": 64}, "tiers": {"device": {"tokens": 20032}, "host": {"tokens": 60032}},
+  "set": {"sim.world": "WORLD"},
+  "workload": {"groups": 8, "prompts_per_group": 6, "prefix_tokens": 1024, "question_tokens": 100, "output_tokens": 8,
+               LOAD},
+  "measured": {"ttft_mean_s": [0.1, 0.12], "ttft_p99_s": 0.5, "hit_ratio": 0.7}}])";
+
+std::string table_of(std::string load) {
+  std::string text = kTable;
+  text.replace(text.find("LOAD"), 4, load);
+  text.replace(text.find("WORLD"), 5, kAnyWorld);
+  return text;
+}
+
+TEST_F(Validate, JudgesPublishedFigures) {
+  for (const std::string load : {R"("rate": 5)", R"("rate": "inf")", R"("concurrency": 3)"}) {
+    write_text(folder_ / "table.json", table_of(load));
+    const Json cell = validate({"--published", folder_ / "table.json"}).json().at("cells")[0];
+    EXPECT_EQ(cell.at("cell"), "groups of eight");
+    EXPECT_EQ(cell.at("source"), "made up");
+    EXPECT_EQ(cell.at("figures").size(), 3U) << "what isn't measured isn't compared";
+    const Json ttft = figure(cell, "ttft_mean_s");
+    EXPECT_DOUBLE_EQ(ttft.at("measured"), 0.11);
+    EXPECT_GT(ttft.at("spread"), 0.1);
+    EXPECT_DOUBLE_EQ(ttft.at("error"), ttft.at("predicted").get<double>() / 0.11 - 1);
+    // Of each group one prompt finds nothing, or more that run beside it; 1,024 of 1,124 tokens are shared.
+    EXPECT_LE(figure(cell, "hit_ratio").at("predicted"), 5.0 / 6 * 1024 / 1124);
+    if (load == R"("rate": 5)") {
+      EXPECT_GT(figure(cell, "hit_ratio").at("predicted"), 0.7);
+    }
+    EXPECT_TRUE(cell.at("decisions").is_null());
+  }
+}
+
+TEST_F(Validate, RefusesTablesThatSaySomethingElse) {
+  const std::string good = table_of(R"("rate": 5)");
+  const auto altered = [&](const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    write_text(folder_ / "table.json", text);
+    refused({"--published", folder_ / "table.json"}, parts);
+  };
+  altered("\"source\"", "\"sauce\"", {"entry 1", "source", "must be given"});
+  altered("\"cache\"", "\"cash\"", {"groups of eight", "cash", "did you mean \"cache\""});
+  altered("page_tokens", "page_token", {"groups of eight", "cache.page_tokens"});
+  altered("\"rate\": 5", "\"rate\": 5, \"concurrency\": 3", {"either rate", "concurrency"});
+  altered("\"rate\": 5", "\"speed\": 5", {"workload", "speed"});
+  altered("ttft_p99_s", "ttft_p98_s", {"measured", "ttft_p98_s"});
+  altered("0.7}", "70}", {"hit_ratio", "from 0 to 1"});
+  altered("0.5,", "\"fast\",", {"ttft_p99_s", "must be a number"});
+  altered("llama-3.1-8b", "llama-8", {"groups of eight", "model.name"});
+  altered("\"groups\": 8", "\"groups\": 0", {"groups of eight", "workload.generate.groups"});
+  write_text(folder_ / "table.json", "{}");
+  refused({"--published", folder_ / "table.json"}, {"table.json", "must be a JSON list"});
+  write_text(folder_ / "table.json", "[" + good.substr(1, good.size() - 2) + "," + good.substr(1));
+  refused({"--published", folder_ / "table.json"}, {"entry 2", "another entry's"});
+}
+
+// As sglang.bench_serving writes it, of a run that we know.
+Json bench_line(const Table& requests, const Json& report) {
+  Json line{{"backend", "sglang"}, {"request_rate", 4.0}, {"completed", requests.size()}};
+  line["mean_ttft_ms"] = report.at("ttft_seconds").at("mean").get<double>() * 1e3;
+  line["p99_ttft_ms"] = report.at("ttft_seconds").at("p99").get<double>() * 1e3;
+  line["median_tpot_ms"] = report.at("tpot_seconds").at("p50").get<double>() * 1e3;
+  line["output_throughput"] = report.at("throughput").at("output_tokens_per_second");
+  line["accept_length"] = nullptr;
+  for (const char* list : {"input_lens", "output_lens", "ttfts", "itls", "errors"}) line[list] = Json::array();
+  for (std::uint64_t number = 0; number < requests.size(); ++number) {
+    const std::size_t row = requests.row_of("request", number);
+    line["input_lens"].push_back(requests.integer(row, "prompt_tokens"));
+    line["output_lens"].push_back(requests.integer(row, "output_tokens"));
+    line["ttfts"].push_back(requests.number(row, "ttft_s"));
+    line["itls"].push_back(Json::array());
+    line["errors"].push_back("");
+  }
+  return line;
+}
+
+TEST_F(Validate, ReadsWhatBenchServingWrote) {
+  const Json report = simulate_to(folder_, "run", settings_, false);
+  const Json line = bench_line(Table(text_of(folder_ / "run/requests.csv")), report);
+  Json failed = line;
+  failed["errors"][3] = "Connection reset";
+  failed["ttfts"][3] = 0.0;
+  write_text(folder_ / "bench.jsonl", line.dump() + "\n\n" + failed.dump() + "\n");
+  const std::string experiment = folder_ / "run/experiment.resolved.toml";
+  const Json cell =
+      validate({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment}).json().at("cells")[0];
+  EXPECT_EQ(cell.at("runs"), 2);
+  EXPECT_EQ(cell.at("requests").at("joined"), 79) << "one failed in one run";
+  EXPECT_NEAR(cell.at("requests").at("error").at("max").get<double>(), 0, 1e-9);
+  for (const char* name : {"ttft_mean_s", "ttft_p99_s", "tpot_p50_s", "output_tokens_per_second"}) {
+    EXPECT_NEAR(figure(cell, name).at("error").get<double>(), 0, 1e-9) << name;
+  }
+  EXPECT_NEAR(figure(cell, "ttft_p90_s").at("error").get<double>(), 0, 0.1) << "from the list";
+
+  write_text(folder_ / "more.jsonl", [&] {
+    Json more = line;
+    for (int i = 0; i < 5; ++i) {
+      more["ttfts"].push_back(1.0);
+      more["input_lens"].push_back(7);
+    }
+    return more.dump();
+  }());
+  refused({"--bench-serving", folder_ / "more.jsonl", "--experiment", experiment}, {"85 requests", "80"});
+  refused({"--bench-serving", folder_ / "bench.jsonl"}, {"--experiment"});
+  write_text(folder_ / "bad.jsonl", "\nno json\n");
+  refused({"--bench-serving", folder_ / "bad.jsonl", "--experiment", experiment}, {"bad.jsonl:2", "JSON"});
+  write_text(folder_ / "bad.jsonl", "{}");
+  refused({"--bench-serving", folder_ / "bad.jsonl", "--experiment", experiment}, {"bad.jsonl:1", "mean_ttft_ms"});
+}
+
+// What the target `validation` runs for half an hour is at least something that can be served.
+TEST_F(Validate, HeldOutExperimentsAreServed) {
+  std::size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(KVTWIN_SOURCE_DIR) / "tests/validation")) {
+    const Simulated run = simulate_file(entry.path(), {"workload.limit=20"});
+    EXPECT_GE(run.requests("completed"), 20U) << entry.path();
+    ++count;
+  }
+  EXPECT_GE(count, 12U);
+}
+
+TEST_F(Validate, RefusesWhatIsNoRun) {
+  make("run");
+  refused({}, {"needs what was measured"});
+  refused({folder_ / "nothing"}, {"nothing", "no folder"});
+  refused({folder_.path().string()}, {"holds no report.json"});
+  refused({folder_ / "run", folder_ / "run"}, {"given twice"});
+  refused({folder_ / "run", "--vary", "seed=1,2"}, {"--vary"});
+  refused({folder_ / "run", "--published", "x.json"}, {"one of them"});
+  refused({folder_ / "run", "--hardware", "h100"}, {"h100-pcie5"});
+  refused({folder_ / "run", "--hardware", folder_ / "none.json"}, {"none.json", "is not there"});
+  const std::string csv = text_of(folder_ / "run/requests.csv");
+  write_text(folder_ / "run/requests.csv", csv + "9,junk\n");
+  refused({folder_ / "run"}, {"requests.csv:82", "columns"});
+  write_text(folder_ / "run/report.json", "{}");
+  refused({folder_ / "run"}, {"report.json", "isn't one that kvtwin wrote"});
+}
+
+}  // namespace
+}  // namespace kvtwin::test
