@@ -21,7 +21,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr double kHostLoad = 0.1;  // first tokens; llama-3.1-8b's on an H100 take 0.07
+constexpr std::uint64_t kMost = std::uint64_t{1} << 40;  // what is beyond was a negative number
+constexpr double kHostLoad = 0.1;                        // first tokens; llama-3.1-8b's on an H100 take 0.07
 
 struct Arguments {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
@@ -119,6 +120,8 @@ void hit_rates(const Arguments& arguments) {
   const Tokens block_tokens = arguments.block_tokens == 0 ? reader.block_tokens() : arguments.block_tokens;
   HitRateConfig config = make_config(arguments, block_tokens);
   std::unique_ptr<RooflineCost> cost;
+  if (!(arguments.host_load >= 0))
+    throw InputError("--host-load: must be a number from 0 to 1000");  // nan passed so far
   config.host_load_milli = static_cast<std::uint64_t>(arguments.host_load * 53'000'000 + 0.5);
   if (!arguments.model.empty()) {
     const ModelGeometry model = model_preset(arguments.model);
@@ -153,18 +156,23 @@ void add_hitrate(CLI::App& program) {
   command->add_option("--trace", arguments.trace, "Trace file (any format below; plain, gzip or zstd)")->required();
   command->add_option("--capacity", arguments.capacity, "Blocks of the device tier: N[,N...]")->required();
   command->add_option("--eviction", arguments.eviction, "Policies and bounds: P[,P...]")->capture_default_str();
-  command->add_option("--queue-view", arguments.queue_view,
-                      "Requests that wait behind the one served; for policies that look ahead: queue, tide");
+  command
+      ->add_option("--queue-view", arguments.queue_view,
+                   "Requests that wait behind the one served; for policies that look ahead: queue, tide")
+      ->check(CLI::Range(std::uint64_t{0}, kMost));
   command
       ->add_option("--end-hints", arguments.end_hints,
-                   "After each request say whether its conversation has ended, right in so many of 100 cases; for tide")
+                   "After each request say whether its conversation has ended, right in so many of 100 cases (0: "
+                   "don't); for tide")
       ->check(CLI::Range(0U, 100U));
   command->add_option("--block-tokens", arguments.block_tokens, "Tokens of a block (default: the trace's own)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
   add_trace_options(*command, arguments.how, "--trace-block-tokens");
-  command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none");
+  command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none")
+      ->check(CLI::Range(std::uint64_t{0}, kMost));
   command->add_flag("--exclusive", arguments.exclusive, "The host holds only what the device evicted");
-  command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all");
+  command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all")
+      ->check(CLI::Range(std::uint64_t{0}, kMost));
   CLI::Option* model = command->add_option("--model", arguments.model,
                                            "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
   command->add_option("--hardware", arguments.hardware, "... on this machine")->capture_default_str();

@@ -37,9 +37,7 @@ void check_command(const CLI::App& program, std::string_view word) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
   if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
-  for (const char* later : {"plan"}) {
-    if (word == later) throw kvtwin::InputError(std::string(word) + " isn't served yet; kvtwin --help lists what is");
-  }
+  if (word == "plan") throw kvtwin::InputError("plan isn't served yet; kvtwin --help lists what is");
   throw kvtwin::InputError(kvtwin::unknown_name("command", word, names));
 }
 

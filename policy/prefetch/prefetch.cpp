@@ -315,7 +315,11 @@ TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
   PrefetchFacts known = facts(request, prefetch);
   if (known.medium != nullptr && known.first != request) {
     const auto first = prefetches_.find(known.first);
-    known.ahead = weigh(facts(known.first, first->second));
+    const PrefetchFacts ahead = facts(known.first, first->second);
+    // Its own next part may be another tier's; then it waits for this one as long as we would.
+    known.ahead = ahead.medium == known.medium
+                      ? weigh(ahead)
+                      : known.medium->weigh({known.unit_ns, known.now - known.began, 1, 0, known.saves_ns});
   }
   return termination_->stop_at(known);
 }
@@ -537,6 +541,8 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
     TimeNs before = 0, own = 0, overtaken = 0;
     std::size_t behind = 0;
+    Lateness::Outlook to_come;
+    TimeNs of_unit = -1;  // that it is of: batches are alike, mostly
     const std::deque<Read>& queue = reads_[tier].queue;
     for (auto read = queue.begin(); read != queue.end(); ++read) {
       if (read->cut) continue;
@@ -548,7 +554,10 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
         facts.first = read->request;
       } else {
         // It may be late too, and be given up.
-        const Lateness::Outlook to_come = reads_[tier].lateness.weigh({unit_ns(tier, read->tokens), 0, 1, 0, saves});
+        if (const TimeNs unit = unit_ns(tier, read->tokens); unit != of_unit) {
+          to_come = reads_[tier].lateness.weigh({unit, 0, 1, 0, saves});
+          of_unit = unit;
+        }
         if (is_own) own += to_come.cost;
         if (!is_own && own == 0 && facts.first != request) before += to_come.wait;
       }

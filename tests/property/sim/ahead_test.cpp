@@ -22,6 +22,8 @@ struct Request {
   TimeNs time = 0;
   std::vector<PageKey> keys;
   Tokens output = 100;
+  std::uint64_t session = 0;
+  std::optional<Hint> hint = std::nullopt;  // then it is this, and no request
 };
 
 class Requests final : public InputSource {
@@ -29,9 +31,14 @@ class Requests final : public InputSource {
   explicit Requests(const std::vector<Request>& requests) : requests_(requests) {}
   bool next(Input& input) override {
     if (at_ == requests_.size()) return false;
-    const Request& request = requests_[at_];
+    const Request& request = requests_[at_++];
+    if (request.hint) {
+      input = {request.time, *request.hint};
+      return true;
+    }
     Arrival arrival;
-    arrival.request = at_++;
+    arrival.request = served_++;
+    arrival.session = request.session;
     arrival.prompt_tokens = request.keys.size() * kBlock;
     arrival.output_tokens = request.output;
     arrival.keys = request.keys;
@@ -42,6 +49,7 @@ class Requests final : public InputSource {
  private:
   const std::vector<Request>& requests_;
   std::size_t at_ = 0;
+  RequestId served_ = 0;
 };
 
 HitRate replay(const std::vector<Request>& requests, std::string_view eviction, Pages capacity, std::size_t view = 0,
@@ -177,6 +185,80 @@ TEST(EndHints, Pay) {
   EXPECT_GT(saved(100), 1.02 * good);
   EXPECT_GT(saved(1), good);
   EXPECT_GT(saved(50), 0.97 * none);
+}
+
+// ---- pins
+
+class Script {
+ public:
+  // The blocks from `first` on.
+  Script& serve(std::uint64_t session, std::uint64_t first, std::size_t blocks) {
+    std::vector<std::uint64_t> ids(blocks);
+    for (std::uint64_t& id : ids) id = 1'000'000 + first++;
+    steps_.push_back({now(), test::chain(ids), 100, session, std::nullopt});
+    return *this;
+  }
+  Script& hint(HintKind kind, std::uint64_t session, std::int64_t value = 0) {
+    steps_.push_back({now(), {}, 0, 0, Hint{kind, session, value}});
+    return *this;
+  }
+  // Sixty blocks, a request each, again and again.
+  Script& hot(int rounds) {
+    for (int i = 0; i < 60 * rounds; ++i) serve(0, 900'000 + 10 * static_cast<std::uint64_t>(i % 60), 1);
+    return *this;
+  }
+  Script& flood(int requests) {
+    for (int i = 0; i < requests; ++i) serve(0, 500'000 + 100 * static_cast<std::uint64_t>(i), 5);
+    return *this;
+  }
+  std::uint64_t hits(std::string_view eviction) const { return replay(steps_, eviction, 100).hit_blocks; }
+
+ private:
+  TimeNs now() { return time_ += kNsPerSecond; }
+  TimeNs time_ = 0;
+  std::vector<Request> steps_;
+};
+
+TEST(Pins, HoldWhatTheirSessionUsedLast) {
+  for (const bool pinned : {false, true}) {
+    Script script;
+    script.serve(7, 0, 10);
+    if (pinned) script.hint(HintKind::pin, 7);
+    script.flood(400).serve(7, 0, 10);
+    EXPECT_EQ(script.hits("tide"), pinned ? 10U : 0U);
+  }
+}
+
+TEST(Pins, EndAtTheirTime) {
+  Script script;
+  script.serve(7, 0, 10).hint(HintKind::pin, 7, 60'000).flood(400).serve(7, 0, 10);
+  EXPECT_EQ(script.hits("tide"), 0U);
+}
+
+TEST(Pins, GoOnWithTheirSession) {
+  Script script;
+  for (std::uint64_t s = 1; s <= 18; ++s) {
+    script.serve(s, 100 * s, 5).hint(HintKind::pin, s).serve(s, 100 * s + 50, 1).hint(HintKind::unpin, s);
+  }
+  script.hot(40);
+  EXPECT_GT(script.hits("tide"), script.hits("lru") * 9 / 10);
+}
+
+TEST(Pins, HaveAFifthOfTheTierThoughTheirSessionsGrow) {
+  Script script;
+  for (std::uint64_t s = 1; s <= 4; ++s) script.serve(s, 100 * s, 1).hint(HintKind::pin, s);
+  for (std::uint64_t s = 1; s <= 4; ++s) script.serve(s, 100 * s, 22);
+  script.hot(25);
+  EXPECT_GT(script.hits("tide"), script.hits("lru") * 9 / 10);
+}
+
+TEST(Pins, EndByTheirSessionsNameWhoeverHasItsPlace) {
+  Script script;
+  for (std::uint64_t s = 1; s <= 18; ++s) {
+    script.serve(s, 100 * s, 5).hint(HintKind::pin, s).serve(s + 4096, 100 * s + 50, 1).hint(HintKind::unpin, s);
+  }
+  script.hot(45);
+  EXPECT_GT(script.hits("tide"), script.hits("lru") * 9 / 10);
 }
 
 }  // namespace
