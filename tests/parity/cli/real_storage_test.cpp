@@ -107,8 +107,11 @@ TEST_F(RealStorage, StraightIntoTheDevice) {
     fs::remove_all(folder_ / "disk");
   }
   EXPECT_GT(straight, 0U);
-  const Simulated alone = serve(work(12) + disk(3200) + Settings{"tiers.host.tokens=0", "cache.path=direct"}, "alone");
-  EXPECT_GT(alone.tokens("hit_disk"), 0U) << "without a host tier";
+  // Without a host tier. What a first run left is there in time for the second, however slow the machine.
+  const Settings alone = work(12) + disk(100'000) +
+                         Settings{"tiers.host.tokens=0", "cache.path=direct", "cache.prefetch_policy=wait_complete"};
+  serve(alone, "alone");
+  EXPECT_GT(serve(alone, "again").tokens("hit_disk"), 0U);
 }
 
 TEST_F(RealStorage, TheFolderIsWarmForTheNextRun) {
