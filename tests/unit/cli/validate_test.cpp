@@ -91,7 +91,8 @@ TEST_F(Validate, NamesTheLinkThatIsWrong) {
     const Json furthest = json.at("cells")[0].at("lanes")[0];
     EXPECT_EQ(furthest.at("lane"), lane) << json.at("cells")[0].at("lanes");
     EXPECT_TRUE(furthest.at("off"));
-    EXPECT_GT(furthest.at("ratio"), 1.5) << lane;
+    const double least = lane == "compute" ? 1.2 : 1.5;  // some of a pass is overhead, which nothing halves
+    EXPECT_GT(furthest.at("ratio"), least) << lane;
     EXPECT_LT(furthest.at("ratio"), 2.2) << lane;
     ASSERT_GE(json.at("lanes_off").size(), 1U);
     EXPECT_EQ(json.at("lanes_off")[0].get<std::string>().substr(0, lane.size() + 11), lane + ": predicted");
@@ -99,7 +100,7 @@ TEST_F(Validate, NamesTheLinkThatIsWrong) {
     make("slow-" + lane, {setting});
     const Json other = validate({folder_ / ("slow-" + lane), "--hardware", "h100-pcie5"}).json();
     EXPECT_EQ(other.at("cells")[0].at("lanes")[0].at("lane"), lane);
-    EXPECT_LT(other.at("cells")[0].at("lanes")[0].at("ratio"), 0.7) << lane;
+    EXPECT_LT(other.at("cells")[0].at("lanes")[0].at("ratio"), 1 / least + 0.05) << lane;
   }
 }
 
