@@ -59,11 +59,9 @@ void HitBounds::handle(const Input& input) {
   if (arrival == nullptr) return;
   if (arrival->request >= prompts_.size()) prompts_.resize(arrival->request + 1);
   Prompt& prompt = prompts_[arrival->request];
-  prompt.tokens = arrival->prompt_tokens;
   const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), arrival->prompt_tokens / page_tokens_));
   if (!pages.empty()) {
     prompt.has_pages = true;
-    prompt.tokens = arrival->prompt_tokens;
     prompt.logged = static_cast<std::uint32_t>(log_.requests());
     prompt.countable =
         static_cast<std::uint32_t>(std::min<Pages>(pages.size(), (arrival->prompt_tokens - 1) / page_tokens_));

@@ -65,7 +65,6 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
 
  private:
   struct Prompt {
-    Tokens tokens = 0;
     std::uint32_t logged = 0;     // number in the log, if it has a page
     std::uint32_t countable = 0;  // a prompt's last token is always computed
     std::uint32_t prefetched_from = 0;

@@ -48,13 +48,15 @@ constexpr const char* kResolved = "experiment.resolved.toml";
 
 // ---- where it is written -----------------------------------------------------------------------------
 
-// --out, or a folder that goes with us.
+// --out, or a folder that goes with us: in the system's own place for such, as the environment isn't asked.
 class Place {
  public:
   Place(const std::string& out, bool force) : path_(out), kept_(!out.empty()) {
     if (!kept_) {
-      std::string name = (fs::temp_directory_path() / "kvtwin-validate-XXXXXX").string();
-      if (mkdtemp(name.data()) == nullptr) throw WorkError(name + ": can't be made: " + std::strerror(errno));
+      std::string name = P_tmpdir "/kvtwin-validate-XXXXXX";
+      if (mkdtemp(name.data()) == nullptr) {
+        throw WorkError(name + ": can't be made: " + std::strerror(errno) + "; give --out DIR");
+      }
       path_ = name;
       return;
     }
@@ -428,7 +430,9 @@ void add_validate(CLI::App& program) {
       ->add_option("--max-error", arguments.max_error,
                    "% that a mean TTFT may be off; twice its spread, where that is more")
       ->check(CLI::Range(0.0, 1e6));
-  command->add_option("--out", arguments.out, "Folder to write: validate.json, validate.csv, the runs")
+  command
+      ->add_option("--out", arguments.out,
+                   "Folder to write: validate.json, validate.csv, the runs (default: none stays)")
       ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
   command->add_flag("--force", arguments.force, "Replace the folder");
   command->add_flag("--json", arguments.json, "Print it as JSON");

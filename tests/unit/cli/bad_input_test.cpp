@@ -337,5 +337,18 @@ TEST_F(BadInput, FullStdout) {
   refused({"--version"}, {"stdout", "disk full"}, 1);
 }
 
+TEST_F(BadInput, FiguresOfHitrate) {
+  const auto refused_option = [this](const std::string& option, const std::string& value) {
+    refused({"hitrate", "--trace", "trace.jsonl", "--capacity", "10", option, value}, {option, value});
+  };
+  for (const char* option : {"--queue-view", "--host-capacity", "--limit"}) {
+    refused_option(option, "-1");
+    refused_option(option, "many");
+  }
+  refused_option("--end-hints", "101");
+  refused_option("--host-load", "-1");
+  refused({"hitrate", "--trace", "trace.jsonl", "--capacity", "10", "--host-load", "nan"}, {"--host-load", "a number"});
+}
+
 }  // namespace
 }  // namespace kvtwin::test
