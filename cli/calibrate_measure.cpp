@@ -525,7 +525,7 @@ void tell_interference(Bench& bench, const std::string& lane, const std::string&
 Step beside_step(Bench& bench, const PassWorld& made, const Passes& passes, bool copies, Direction direction,
                  double& alone, bool counts) {
   Step step;
-  step.parts.push_back(passes.part({0, passes.longest() / 2, 1, 1}));
+  step.parts.push_back(passes.part({0, passes.longest() / 32, 1, 1}));  // shorter than the copies
   if (copies) {
     const auto first = static_cast<SlotId>(made.sequences * passes.pages_of_a_sequence());
     for (int i = 0; i < 32; ++i) {

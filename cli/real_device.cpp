@@ -63,8 +63,12 @@ HostDeviceConfig host_config(const Setup& setup, const DeviceConfig& common) {
   config.hidden = setup.model.hidden;
   config.width = static_cast<std::uint32_t>(
       std::max<std::uint64_t>(1, linear / setup.model.layers.size() / std::max(1U, setup.model.hidden)));
-  const std::uint64_t pair_flops = setup.model.full_attention.prefill_pair_flops;
-  config.pair_work = static_cast<std::uint32_t>(pair_flops / 2 / setup.model.layers.size());
+  // Multiply-adds a layer.
+  const auto of_a_layer = [&](std::uint64_t flops) { return flops / 2 / setup.model.layers.size(); };
+  config.pair_work = static_cast<std::uint32_t>(of_a_layer(setup.model.full_attention.prefill_pair_flops));
+  config.decode_work = of_a_layer(setup.model.full_attention.decode_token_flops);
+  config.context_work = of_a_layer(setup.model.context_projection_flops);
+  config.head_work = head;
   return config;
 }
 

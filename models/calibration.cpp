@@ -70,10 +70,11 @@ constexpr std::array<Knob, 9> kDisk{{
     {"gpudirect_object", &H::gpudirect_object, "us", kUs, 1e-12, 0.1},
 }};
 // Fractions above 1 are normalised later.
-constexpr std::array<Knob, 4> kForward{{
+constexpr std::array<Knob, 5> kForward{{
     {"gemm_fraction", &H::gemm_fraction, "fraction", 1, 1e-5, 1e3},
     {"attention_fraction", &H::attention_fraction, "fraction", 1, 1e-5, 1e3},
     {"memory_fraction", &H::memory_fraction, "fraction", 1, 1e-5, 1e3},
+    {"attention_serial", &H::attention_serial, "fraction", 1, 1e-5, 1, 0.1},
     {"pass_overhead", &H::pass_overhead, "us", kUs, 1e-9, 1},
 }};
 // What follows from others, for their units.
@@ -272,6 +273,38 @@ void fit_group(const Measurements& all, const Group& group, Calibration& c) {
   c.groups.push_back(std::move(found));
 }
 
+// One pass that was held up for this many times as long counts as so many.
+constexpr double kMostHeldUp = 10;
+
+// See the head of calibration.hpp. Before fractions are normalised.
+void match_level(const Measurements& all, Calibration& c) {
+  const auto group = std::ranges::find(c.groups, "forward", &CalibratedGroup::name);
+  if (group == c.groups.end()) return;
+  Costs costs(all, c.hardware);
+  double predicted = 0, measured = 0;
+  for (const Measurement& one : all.list) {
+    if (one.what != Measured::forward || !one.recorded) continue;
+    const double seconds = costs.seconds(one);
+    predicted += seconds;
+    measured += std::min(one.seconds, kMostHeldUp * seconds);
+  }
+  if (!(predicted > 0)) return;
+  group->level = measured / predicted;
+  const auto scale = [&](double H::*member, std::string_view key, double by) {
+    c.hardware.*member *= by;
+    for (CalibratedNumber& number : c.numbers) {
+      if (number.key != key) continue;
+      number.value *= by;
+      number.low *= by;
+      number.high *= by;
+    }
+  };
+  scale(&H::gemm_fraction, "gemm_fraction", 1 / group->level);
+  scale(&H::attention_fraction, "attention_fraction", 1 / group->level);
+  scale(&H::memory_fraction, "memory_fraction", 1 / group->level);
+  scale(&H::pass_overhead, "pass_overhead", group->level);
+}
+
 // Fractions are at most 1: what is more belongs to the peak.
 void normalise(Calibration& c) {
   HardwareSpec& hw = c.hardware;
@@ -396,7 +429,8 @@ Json calibration_json(const Calibration& c, const Measurements& all, const Calib
     json["fits"][group.name] = {{"measurements", group.measurements},
                                 {"distinct", group.distinct},
                                 {"error_median", rounded(quantile_of(group.errors, 0.5))},
-                                {"error_p90", rounded(quantile_of(group.errors, 0.9))}};
+                                {"error_p90", rounded(quantile_of(group.errors, 0.9))},
+                                {"level", rounded(group.level)}};
   }
   json["not_measured"] = c.not_measured;
   json["ranges"] = Json::object();
@@ -421,6 +455,7 @@ Calibration calibrate(const Measurements& measurements, const CalibrationTerms& 
   c.hardware = hardware_preset(terms.base);
   refuse_what_the_base_lacks(measurements, c.hardware);
   for (const Group& group : kGroups) fit_group(measurements, group, c);
+  match_level(measurements, c);
   normalise(c);
   raise_dram(c);
   for (const Group& group : kGroups) {
@@ -476,6 +511,10 @@ std::string calibration_text(const Calibration& c, const CalibrationTerms& terms
     std::snprintf(line, sizeof line, "%-10s %6zu measurements, %5zu distinct; off by %.1f %% (median), %.1f %% (p90)\n",
                   group.name.c_str(), group.measurements, group.distinct, 100 * quantile_of(group.errors, 0.5),
                   100 * quantile_of(group.errors, 0.9));
+    text += line;
+    if (group.level == 1) continue;
+    std::snprintf(line, sizeof line, "%-10s recorded runs' took %.2f times as long in all, so all are that much slower\n",
+                  group.name.c_str(), group.level);
     text += line;
   }
   for (const auto& it : c.interference) {

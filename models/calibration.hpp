@@ -1,6 +1,8 @@
 // Fits a machine's numbers (models/hardware.hpp) to what was measured on it, through the cost model that simulations
 // ask (models/roofline.hpp): the values are those at which it predicts the measurements best (calibration_fit.hpp).
-// Equal work that was measured several times counts once, with its median.
+// Equal work that was measured several times counts once, with its median. A fit so finds what work takes when nothing
+// comes between; queues feel what it takes on average. Where served runs were recorded, passes are slowed (or sped up)
+// together until all of theirs take as long, in all, as they did.
 //
 // By group, each with numbers of its own, in this order: copies; both (both directions at once); nic; remote; disk;
 // forward. A number that no measurement tells keeps the base's value and source. Two are told as products only: peaks
@@ -38,6 +40,7 @@ struct CalibratedGroup {
   std::string name;
   std::size_t measurements = 0, distinct = 0;  // of the latter one each counts
   std::vector<double> errors;                  // |predicted - measured| / measured, ascending
+  double level = 1;                            // of recorded runs: how many times as long as the fit says, in all
 };
 
 struct Calibration {

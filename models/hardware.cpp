@@ -44,7 +44,7 @@ struct Field {
 
 using D = Dimension;
 using H = HardwareSpec;
-constexpr std::array<Field, 39> kFields{{
+constexpr std::array<Field, 40> kFields{{
     {"memory_bytes", D::bytes, &H::memory_bytes, 4e12, "4,000 GB"},
     {"memory_bandwidth", D::rate, &H::memory_bandwidth, 20e12, "20 TB/s"},
     {"memory_fraction", D::fraction, &H::memory_fraction, 1, "1"},
@@ -53,6 +53,7 @@ constexpr std::array<Field, 39> kFields{{
     {"peak_fp4", D::flops, &H::peak_fp4, 50e15, "50 PFLOP/s", false},
     {"gemm_fraction", D::fraction, &H::gemm_fraction, 1, "1"},
     {"attention_fraction", D::fraction, &H::attention_fraction, 1, "1"},
+    {"attention_serial", D::fraction, &H::attention_serial, 1, "1", false},
     {"pass_overhead", D::time, &H::pass_overhead, 1, "1 s"},
     {"peer_bandwidth", D::rate, &H::peer_bandwidth, 4e12, "4,000 GB/s"},
     {"peer_latency", D::time, &H::peer_latency, 0.1, "100 ms"},
@@ -190,6 +191,18 @@ void check_device(const HardwareSpec& spec, std::span<const Field> device, const
 }
 
 }  // namespace
+
+std::span<const HardwareField> hardware_fields() {
+  static const std::vector<HardwareField> all = [] {
+    std::vector<HardwareField> list;
+    for (const Field& field : fields()) {
+      const bool exact = field.dimension == Dimension::bytes || field.dimension == Dimension::count;
+      list.push_back({field.key, field.member, field.most, !exact});
+    }
+    return list;
+  }();
+  return all;
+}
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   const nlohmann::json object = parse_object(json, file);

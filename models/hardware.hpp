@@ -10,7 +10,7 @@
 //
 // Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
 // are measurements: models/roofline rounds them once into integers and no double goes further.
-// All are required but peak_fp8, peak_fp4, descriptor_gap, inline_limit, inline_rate, box_row, those from bulk_copies
+// All are required but peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate, box_row, those from bulk_copies
 // to layer_group_min, and those of storage, by the device: all of the drives', of the network's and its pool's, of
 // GPUDirect's, or none. Left out, they are 0.
 //
@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,8 @@ struct HardwareSpec {
   double peak_fp4 = 0;
   double gemm_fraction = 0;       // of the peak, matrix products
   double attention_fraction = 0;  // of the bf16 peak, attention
+  // In attention: of the shorter of computing and reading KV, the part that the longer doesn't hide. 0 = a roofline.
+  double attention_serial = 0;
   double pass_overhead = 0;       // host and launch time of a forward pass that nothing hides
   double peer_bandwidth = 0;      // to the other ranks, one direction
   double peer_latency = 0;        // of one all-reduce
@@ -126,6 +129,15 @@ struct HardwareSpec {
   bool has_pool() const { return nic_count > 0; }
   bool has_gpudirect() const { return gpudirect_bandwidth > 0; }
 };
+
+// A number of HardwareSpec's.
+struct HardwareField {
+  std::string_view key;
+  double HardwareSpec::*member = nullptr;
+  double most = 0;      // more no machine reaches
+  bool varies = false;  // a rate, time, frequency or share: it may be off by some per cent
+};
+std::span<const HardwareField> hardware_fields();
 
 HardwareSpec parse_hardware(std::string_view json, const std::string& file);
 HardwareSpec hardware_from_file(const std::string& path);

@@ -12,6 +12,7 @@ using Wide = Wide128;
 
 constexpr std::uint64_t kFsPerNs = 1'000'000;
 constexpr std::uint64_t kExpertOne = std::uint64_t{1} << 32;
+constexpr std::uint64_t kSerialOne = std::uint64_t{1} << 32;
 
 // Sums and products stay at the largest number instead of wrapping: monotone for any input.
 constexpr Wide kMostWide = ~Wide{0};
@@ -42,6 +43,13 @@ std::uint64_t fs(double work, double rate) {
 }
 
 double number(std::uint64_t value) { return static_cast<double>(value); }
+
+// Of two things at once: the longer, and of the shorter what it doesn't hide.
+Wide both(Wide a, Wide b, std::uint64_t serial_x2_32) {
+  const Wide shorter = std::min(a, b);
+  const Wide left = shorter > (kMostWide >> 33) ? shorter : shorter * serial_x2_32 / kSerialOne;
+  return sum(std::max(a, b), left);
+}
 
 // What matrix products with weights of this format compute in.
 double peak_of(const HardwareSpec& hw, const WeightFormat& format) {
@@ -80,8 +88,10 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.prefill_context_fs = fs(number(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
   c.decode_query_fs = fs(number(m.full_attention.decode_token_flops), flops);
   c.decode_window_query_fs = fs(number(m.window_attention.decode_token_flops), flops);
-  c.decode_token_fs = std::max(c.decode_query_fs, c.prefill_read_fs);
-  c.decode_window_token_fs = std::max(c.decode_window_query_fs, c.prefill_window_read_fs);
+  c.serial_x2_32 = rounded(hw.attention_serial * 4294967296.0);
+  c.decode_token_fs = static_cast<std::uint64_t>(both(c.decode_query_fs, c.prefill_read_fs, c.serial_x2_32));
+  c.decode_window_token_fs =
+      static_cast<std::uint64_t>(both(c.decode_window_query_fs, c.prefill_window_read_fs, c.serial_x2_32));
   c.decode_sequence_fs = fs(number(m.state_bytes) / tp, bandwidth);
   c.window_tokens = m.attention_window;
 }
@@ -235,16 +245,18 @@ Wide RooflineCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
   return sum(std::max(compute, c_.weights_fs + experts), product(c_.reduce_token_fs, tokens));
 }
 
+Wide RooflineCost::both_fs(Wide computing, Wide reading) const { return both(computing, reading, c_.serial_x2_32); }
+
 Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
-  Wide total = std::max(product(c_.prefill_pair_fs, s.prefill_pairs), product(c_.prefill_read_fs, all));
+  Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), product(c_.prefill_read_fs, all));
   total = sum(total, product(c_.prefill_context_fs, s.prefill_context_tokens));
   total = sum(total, product(c_.decode_sequence_fs, s.prefill_sequences));
   if (c_.window_tokens == 0) return total;
   const Wide window = c_.window_tokens;
   const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
   const Wide read = std::min<Wide>(s.prefill_context_tokens, window * s.prefill_sequences) + s.prefill_tokens;
-  return sum(total, std::max(product(c_.prefill_window_pair_fs, seen), product(c_.prefill_window_read_fs, read)));
+  return sum(total, both_fs(product(c_.prefill_window_pair_fs, seen), product(c_.prefill_window_read_fs, read)));
 }
 
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
@@ -273,11 +285,14 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
   const Wide context = Wide{shape.decode_context_tokens} + Wide{decoding} * verified - growth;
   const Wide parts = product(shape.decode_yield_x1024 % 1024, Wide{steps} * (steps - 1) / 2) / 1024;
   const Wide seen = sum(sum_contexts(context, growth, steps), drafted ? parts : 0);
-  Wide total = product(std::max(Wide{c_.decode_token_fs}, product(c_.decode_query_fs, verified)), seen);
+  const auto a_token = [&](std::uint64_t least, std::uint64_t query, std::uint64_t read) {
+    return std::max(Wide{least}, both_fs(product(query, verified), read));
+  };
+  Wide total = product(a_token(c_.decode_token_fs, c_.decode_query_fs, c_.prefill_read_fs), seen);
   if (c_.window_tokens == 0) return total;
   const Wide most = Wide{c_.window_tokens} * decoding;
-  const Wide a_token = std::max(Wide{c_.decode_window_token_fs}, product(c_.decode_window_query_fs, verified));
-  return sum(total, product(a_token, sum_capped_contexts(context, growth, steps, most)));
+  const Wide windowed = a_token(c_.decode_window_token_fs, c_.decode_window_query_fs, c_.prefill_window_read_fs);
+  return sum(total, product(windowed, sum_capped_contexts(context, growth, steps, most)));
 }
 
 // What the draft model does in a pass of its target: asked of the draft.
@@ -384,6 +399,7 @@ std::string to_string(const RooflineCoefficients& c) {
   line("decode_query", c.decode_query_fs, "fs/token");
   line("decode_window_query", c.decode_window_query_fs, "fs/token");
   line("decode_sequence", c.decode_sequence_fs, "fs/sequence");
+  line("attention_serial", c.serial_x2_32, "2^-32");
   line("window", c.window_tokens, "tokens");
   line("reduce_token", c.reduce_token_fs, "fs/token");
   for (const Direction direction : {Direction::host_to_device, Direction::device_to_host}) {

@@ -6,9 +6,9 @@
 //                the output head counts only for sequences that yield a token; of the routed experts,
 //                distinct(tokens) are touched: d(0) = 0, d(t+1) = d(t) + k - k * d(t) / E, the expectation when each
 //                token picks k of E evenly (a skewed router touches fewer)
-//   prefill      max(pairs * FLOPs a pair / (tp * f), (context + new) * KV bytes a token / b), and MLA's projection
-//                of cached latents; sliding-window layers see min(pairs, new * window)
-//   decode       (context + sequences) * max(FLOPs a token / (tp * f), KV bytes a token / b); window layers and DSA
+//   prefill      both(pairs * FLOPs a pair / (tp * f), (context + new) * KV bytes a token / b), and MLA's projection
+//                of cached latents; both(x, y) = max(x, y) + attention_serial * min(x, y); sliding-window layers see min(pairs, new * window)
+//   decode       (context + sequences) * both(FLOPs a token / (tp * f), KV bytes a token / b); window layers and DSA
 //                at most window a sequence; state layers read their state
 //   all-reduce   2 a layer: 2 * (tp - 1) / tp * tokens * hidden * bytes / peer bandwidth
 //   draft        a decode step verifies its draft_tokens + 1 tokens a sequence: linear work and all-reduces for each,
@@ -108,11 +108,12 @@ struct RooflineCoefficients {
   std::uint64_t prefill_window_pair_fs = 0;
   std::uint64_t prefill_window_read_fs = 0;
   std::uint64_t prefill_context_fs = 0;      // MLA: projecting a cached token
-  std::uint64_t decode_token_fs = 0;         // a token of context
-  std::uint64_t decode_window_token_fs = 0;  // a token of context within the window
+  std::uint64_t decode_token_fs = 0;         // a token of context, at least
+  std::uint64_t decode_window_token_fs = 0;  // a token of context within the window, at least
   std::uint64_t decode_query_fs = 0;         // of those, the FLOPs: they grow with the tokens verified, reading doesn't
   std::uint64_t decode_window_query_fs = 0;
   std::uint64_t decode_sequence_fs = 0;  // state layers, a sequence
+  std::uint64_t serial_x2_32 = 0;        // of attention's shorter part, what the longer doesn't hide; in 2^-32
   std::uint64_t window_tokens = 0;       // 0 = no window layers
   std::uint64_t reduce_token_fs = 0;     // all-reduce, a token
   TransferCoefficients host_to_device, device_to_host;
@@ -148,6 +149,7 @@ class RooflineCost final : public CostModel {
  private:
   Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
+  Wide128 both_fs(Wide128 computing, Wide128 reading) const;
   Wide128 attention_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 drafting_fs(const ForwardShape& shape, std::uint64_t steps) const;
 

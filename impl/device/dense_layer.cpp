@@ -56,7 +56,8 @@ void DenseLayer::run(Tokens tokens, std::uint64_t pairs) {
   }
   if (m.queries.cols() == 0) return;
   for (std::uint64_t done = 0; done < pairs; done += kBlock * kBlock) {
-    m.scores.noalias() += m.queries * m.keys;
+    const auto rows = static_cast<Eigen::Index>((std::min(kBlock * kBlock, pairs - done) + kBlock - 1) / kBlock);
+    m.scores.topRows(rows).noalias() += m.queries.topRows(rows) * m.keys;
   }
 }
 

@@ -16,7 +16,7 @@ class DenseLayer {
   ~DenseLayer();
   DenseLayer(DenseLayer&&) noexcept;
 
-  // In blocks of tokens, and of pairs (rounded up). Not for two threads at once.
+  // Pairs are rounded up to a multiple of 128. Not for two threads at once.
   void run(Tokens tokens, std::uint64_t pairs);
 
   static Bytes bytes(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work);

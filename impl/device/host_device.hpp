@@ -20,7 +20,11 @@ namespace kvtwin {
 struct HostDeviceConfig : DeviceConfig {
   std::uint32_t hidden = 0;  // of the matrix product, with `width` columns; 0 = no arithmetic
   std::uint32_t width = 0;
-  std::uint32_t pair_work = 0;  // multiply-adds of attention, a layer and pair of prefill tokens
+  // Multiply-adds of a layer's attention: a pair of prefill tokens; a token of context, of a decode step; and of a
+  // prefill's context, to get at its keys and values (MLA). Both latter need the former to be above 0.
+  std::uint32_t pair_work = 0;
+  std::uint64_t decode_work = 0, context_work = 0;
+  std::uint64_t head_work = 0;  // multiply-adds of the output head, a sequence that yields a token
 };
 
 // What its arenas and matrices take.
