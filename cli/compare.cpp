@@ -441,6 +441,16 @@ void add_compare(CLI::App& program) {
       command->add_option("--seeds", arguments.seeds, "Runs of each setting, with as many seeds from its own on")
           ->check(CLI::Range(1, 1000))
           ->capture_default_str());
+  CLI::Option* const seeds = options.others.back();
+  options.others.push_back(
+      command
+          ->add_option("--draws", arguments.draws,
+                       "Each setting also on so many machines that the experiment's may be, as far as its figures are "
+                       "known (hardware.spread_percent): what 95 % of them do")
+          ->check(CLI::Range(2, 100'000))
+          ->excludes(seeds));
+  options.others.push_back(command->add_option(
+      "--goal", arguments.goal, "FIGURE=VALUE, e.g. ttft_p90_s=2: from which size of a tier on is it met?"));
   for (CLI::Option* option : options.others) option->needs(options.vary);
   command->add_flag("--json", arguments.json, "Print it as JSON; of settings one object a line");
   command->callback([] { compare(arguments); });

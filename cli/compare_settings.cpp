@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "cli/comparison.hpp"
@@ -29,20 +30,13 @@ bool any_draws(const SweepPlan& plan, const Experiment& base) {
   return std::ranges::any_of(cells, [&](const SweepCell& cell) { return draws(plan.experiment(base, cell)); });
 }
 
-// A key of a tier's size, whose values are numbers: the figure's x axis.
-bool is_capacity(const SweepAxis& axis) {
-  const bool tiers = std::ranges::all_of(axis.keys, [](const std::string& key) {
-    return key.starts_with("tiers.") && (key.ends_with(".tokens") || key.ends_with(".gib"));
-  });
-  return tiers && std::ranges::all_of(axis.values, [](const SweepValue& value) { return value.number.has_value(); });
-}
-
 Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, const Comparison& comparison,
-           const Experiment& base, std::size_t seeds) {
+           const Experiment& base, const Repeats& repeats) {
   Json json{{"schema_version", 1},      {"kvtwin_version", kVersion},
             {"git_commit", kGitCommit}, {"experiment", arguments.experiment},
-            {"seeds", seeds},           {"eviction", base.text("cache.eviction")},
+            {"seeds", repeats.seeds},   {"eviction", base.text("cache.eviction")},
             {"axes", Json::array()}};
+  if (repeats.draws != 0) json["draws"] = repeats.draws;
   for (std::size_t a = 0; a < comparison.is_choice.size(); ++a) {
     const SweepAxis& axis = plan.axes[a];
     Json values = Json::array();
@@ -52,6 +46,25 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
                             {"choice", static_cast<bool>(comparison.is_choice[a])},
                             {"capacity", is_capacity(axis)},
                             {"values", values}});
+  }
+  return json;
+}
+
+// Where along the capacity it is met.
+Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) {
+  const ComparedFigure& figure = compared_figures()[goal.figure];
+  Json json{{"figure", figure.name}, {"value", goal.value}, {"along", nullptr}, {"lines", Json::array()}};
+  if (lines.along) json["along"] = plan.axes[*lines.along].name;
+  const auto shown = [](const SweepValue& value) { return value.number ? Json(*value.number) : Json(value.text); };
+  for (const GoalLine& line : lines.lines) {
+    Json settings = Json::object();
+    for (const auto& [axis, index] : line.others) settings[plan.axes[axis].name] = shown(plan.axes[axis].values[index]);
+    const auto from = [&](const std::optional<std::size_t>& index) -> Json {
+      if (!index) return nullptr;
+      return lines.along ? shown(plan.axes[*lines.along].values[*index]) : Json(true);
+    };
+    json["lines"].push_back(
+        {{"settings", settings}, {"from", from(line.from)}, {"surely_from", from(line.surely_from)}});
   }
   return json;
 }
@@ -68,30 +81,36 @@ void compare_settings(const CompareSettingsArguments& arguments) {
                  base.where("report.bounds").c_str());
   }
   const bool drawn = any_draws(plan, base);
-  auto seeds = static_cast<std::size_t>(arguments.seeds);
-  if (seeds > 1 && !drawn) {
+  std::optional<Goal> goal;
+  if (!arguments.goal.empty()) goal = Goal::from_text(arguments.goal);
+  Repeats repeats{static_cast<std::size_t>(arguments.seeds), static_cast<std::size_t>(arguments.draws)};
+  if (repeats.seeds > 1 && !drawn) {
     std::fprintf(stderr,
                  "kvtwin: note: --seeds %zu: nothing is drawn in this work, its trace tells every request; each "
                  "setting is run once, and there is no noise\n",
-                 seeds);
-    seeds = 1;
+                 repeats.seeds);
+    repeats.seeds = 1;
   }
-  if (seeds > 1) plan.repeat(base.integer("seed"), seeds);
+  if (repeats.seeds > 1) plan.repeat("seed", base.integer("seed"), repeats.seeds, "--seeds");
+  if (repeats.draws != 0) plan.repeat("hardware.draw", 0, repeats.runs(), "--draws");
   SweptRows swept = run_sweep(arguments, plan, base);
   std::string text;
   if (swept.shard) {
     text = shard_text(arguments, swept);
   } else {
-    const Comparison comparison = compare_rows(plan, swept.rows, seeds);
-    const SweepRows rows = comparison_rows(plan, comparison, seeds);
+    const Comparison comparison = compare_rows(plan, swept.rows, repeats, goal);
+    const SweepRows rows = comparison_rows(plan, comparison, repeats, goal);
+    Json about_it = about(arguments, plan, comparison, base, repeats);
+    if (goal) about_it["goal"] = goal_json(plan, *goal, goal_lines(plan, comparison));
     if (swept.folder) {
       swept.folder->write_rows(swept.rows);
       swept.folder->write("compare.csv", csv_of(rows));
       swept.folder->write("compare.jsonl", json_lines(rows));
-      swept.folder->write("compare.json", about(arguments, plan, comparison, base, seeds).dump(2) + "\n");
+      swept.folder->write("compare.json", about_it.dump(2) + "\n");
       std::fprintf(stderr, "compare folder: %s\n", arguments.out.c_str());
     }
-    text = arguments.json ? json_lines(rows) : comparison_text(plan, comparison, seeds, drawn);
+    text = arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn);
+    if (goal && !arguments.json) text += goal_text(plan, *goal, goal_lines(plan, comparison), repeats);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
 }

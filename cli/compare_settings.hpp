@@ -7,7 +7,8 @@
 namespace kvtwin {
 
 struct CompareSettingsArguments : SweepArguments {
-  int seeds = 1;
+  int seeds = 1, draws = 0;
+  std::string goal;  // FIGURE=VALUE; empty = none
 };
 
 // Writes compare.csv, compare.jsonl and compare.json into --out beside the sweep's files.

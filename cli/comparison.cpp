@@ -1,10 +1,15 @@
 #include "cli/comparison.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <utility>
+
+#include "cli/error.hpp"
+#include "models/calibration_fit.hpp"
+#include "models/names.hpp"
 
 namespace kvtwin {
 namespace {
@@ -17,13 +22,15 @@ constexpr std::array<ComparedFigure, kComparedFigures> kFigures{{
     {"saved_s", "saved s", 1, Better::more},
     {"gap_closed", "gap closed", 1, Better::neither},
     {"ttft_mean_s", "TTFT mean s", 1, Better::less},
+    {"ttft_p90_s", "TTFT p90 s", 1, Better::less},
     {"ttft_p99_s", "TTFT p99 s", 1, Better::less},
     {"opt_hit_ratio", "", 1, Better::neither},
     {"opt_saved_s", "", 1, Better::neither},
     {"lru_hit_ratio", "", 1, Better::neither},
     {"lru_saved_s", "", 1, Better::neither},
 }};
-constexpr std::size_t kOptHitRatio = 5, kOptSaved = 6;
+constexpr double kSure = 0.975;  // of the runs
+constexpr std::size_t kOptHitRatio = 6, kOptSaved = 7;
 
 // 97.5 % of Student's t lie below, by degrees of freedom; between two of the list the lower one's, which is wider.
 double student_t(std::size_t freedom) {
@@ -54,17 +61,17 @@ std::optional<double> figure_of(const Json& row, std::size_t figure) {
     }
     case kOptHitRatio: return ratio("hit_opt");
     case kOptSaved: return number(row, "saved_opt_s");
-    case 7: return ratio("hit_lru");
-    case 8: return number(row, "saved_lru_s");
+    case 8: return ratio("hit_lru");
+    case 9: return number(row, "saved_lru_s");
     default: return number(row, kFigures[figure].name);
   }
 }
 
-// By seed; empty if a run has none.
-std::vector<double> values_of(const SweepRows& rows, std::size_t setting, std::size_t seeds, std::size_t figure) {
+// By run; empty if one has none.
+std::vector<double> values_of(const SweepRows& rows, std::size_t setting, std::size_t runs, std::size_t figure) {
   std::vector<double> values;
-  for (std::size_t seed = 0; seed < seeds; ++seed) {
-    const auto value = figure_of(rows[setting * seeds + seed], figure);
+  for (std::size_t run = 0; run < runs; ++run) {
+    const auto value = figure_of(rows[setting * runs + run], figure);
     if (!value) return {};
     values.push_back(*value);
   }
@@ -92,14 +99,22 @@ std::vector<std::vector<std::size_t>> groups_of(const Comparison& comparison) {
   return groups;
 }
 
-bool includes_zero(const std::vector<double>& a, const std::vector<double>& b) {
+Estimate estimate_of(const std::vector<double>& values, const Repeats& repeats) {
+  if (repeats.draws == 0) return estimate(values);
+  std::vector<double> drawn(values.begin() + 1, values.end());
+  std::ranges::sort(drawn);
+  return {values.front(), std::nullopt, std::pair(quantile_of(drawn, 0.025), quantile_of(drawn, 0.975))};
+}
+
+bool includes_zero(const std::vector<double>& a, const std::vector<double>& b, const Repeats& repeats) {
   std::vector<double> differences;
-  for (std::size_t seed = 0; seed < a.size(); ++seed) differences.push_back(a[seed] - b[seed]);
-  const Estimate difference = estimate(differences);
+  for (std::size_t run = 0; run < a.size(); ++run) differences.push_back(a[run] - b[run]);
+  const Estimate difference = estimate_of(differences, repeats);
+  if (difference.range) return difference.range->first <= 0 && difference.range->second >= 0;
   return std::abs(difference.mean) <= difference.half.value_or(0);
 }
 
-void mark_best(const SweepRows& rows, std::size_t seeds, std::size_t figure, const std::vector<std::size_t>& group,
+void mark_best(const SweepRows& rows, const Repeats& repeats, std::size_t figure, const std::vector<std::size_t>& group,
                std::vector<ComparedSetting>& settings) {
   const Better better = kFigures[figure].better;
   if (better == Better::neither || group.size() < 2) return;
@@ -110,13 +125,27 @@ void mark_best(const SweepRows& rows, std::size_t seeds, std::size_t figure, con
     const double ahead = best ? own->mean - settings[*best].figures[figure]->mean : 1;
     if (!best || (better == Better::more ? ahead > 0 : ahead < 0)) best = i;
   }
-  const std::vector<double> of_best = values_of(rows, *best, seeds, figure);
+  const std::vector<double> of_best = values_of(rows, *best, repeats.runs(), figure);
   for (const std::size_t i : group) {
-    if (i != *best && includes_zero(values_of(rows, i, seeds, figure), of_best)) {
+    if (i != *best && includes_zero(values_of(rows, i, repeats.runs(), figure), of_best, repeats)) {
       settings[i].standing[figure] = Standing::equal;
     }
   }
   settings[*best].standing[figure] = Standing::best;
+}
+
+void tell_goal(const Goal& goal, const std::vector<double>& values, const Repeats& repeats, ComparedSetting& setting) {
+  const std::size_t first = repeats.draws == 0 ? 0 : 1;
+  const auto met = std::count_if(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(),
+                                 [&](double value) { return goal.met_by(value); });
+  setting.goal_share = static_cast<double>(met) / static_cast<double>(values.size() - first);
+  setting.meets_goal = goal.met_by(setting.figures[goal.figure]->mean);
+}
+
+std::string short_number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
 }
 
 // ---- the table ---------------------------------------------------------------------------------------
@@ -180,6 +209,10 @@ std::string cell_text(const ComparedSetting& setting, std::size_t figure, int de
   const double scale = kFigures[figure].scale;
   std::string text = decimal(own->mean * scale, decimals);
   if (noisy && own->half) text += " ±" + decimal(*own->half * scale, decimals);
+  if (noisy && own->range) {
+    text += " (" + decimal(own->range->first * scale, decimals) + " to " +
+            decimal(own->range->second * scale, decimals) + ")";
+  }
   static constexpr const char* kMarks[] = {"  ", " *", " ="};
   return text + kMarks[static_cast<std::size_t>(setting.standing[figure])];
 }
@@ -196,10 +229,15 @@ std::string setting_name(const SweepPlan& plan, const Comparison& comparison, st
   return name;
 }
 
-std::string legend(const Comparison& comparison, std::size_t seeds, bool drawn) {
+std::string legend(const Comparison& comparison, const Repeats& repeats, bool drawn) {
+  const std::size_t seeds = repeats.seeds;
   std::string text = "* the best";
   const bool circumstances = comparison.groups.size() > 1;
   if (circumstances) text += " under equal circumstances";
+  if (repeats.draws != 0) {
+    return text + "; = as good: its differences from the best, machine by machine, include 0; in brackets where 95 % of " +
+           std::to_string(repeats.draws) + " machines lie that this one may be\n";
+  }
   if (seeds > 1 && comparison.has_noise) {
     return text + "; = as good: its differences from the best, seed by seed, have a 95 % interval that includes 0 (" +
            std::to_string(seeds) + " seeds); ± half of a mean's 95 % interval\n";
@@ -225,28 +263,32 @@ Estimate estimate(std::span<const double> values) {
   return result;
 }
 
-Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, std::size_t seeds) {
+Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repeats& repeats,
+                        const std::optional<Goal>& goal) {
   Comparison comparison;
-  const std::size_t axes = plan.axes.size() - (seeds > 1 ? 1 : 0);
+  const std::size_t runs = repeats.runs();
+  const std::size_t axes = plan.axes.size() - (runs > 1 ? 1 : 0);
   for (std::size_t axis = 0; axis < axes; ++axis) comparison.is_choice.push_back(is_choice(plan.axes[axis]));
   const std::vector<SweepCell> cells = plan.cells();
-  for (std::size_t i = 0; i * seeds < rows.size(); ++i) {
-    ComparedSetting setting{cells[i * seeds], {}, {}, {}, {}};
+  for (std::size_t i = 0; i * runs < rows.size(); ++i) {
+    ComparedSetting setting;
+    setting.place = cells[i * runs];
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
-      const std::vector<double> values = values_of(rows, i, seeds, figure);
+      const std::vector<double> values = values_of(rows, i, runs, figure);
       if (values.empty()) continue;
-      setting.figures[figure] = estimate(values);
+      setting.figures[figure] = estimate_of(values, repeats);
+      if (goal && goal->figure == figure) tell_goal(*goal, values, repeats, setting);
       comparison.has_noise |= std::ranges::adjacent_find(values, std::ranges::not_equal_to{}) != values.end();
     }
-    for (std::size_t seed = 0; seed < seeds; ++seed) {
-      setting.digests.push_back(rows[i * seeds + seed].at("decisions_digest"));
+    for (std::size_t run = 0; run < runs; ++run) {
+      setting.digests.push_back(rows[i * runs + run].at("decisions_digest"));
     }
     comparison.settings.push_back(std::move(setting));
   }
   comparison.groups = groups_of(comparison);
   for (const std::vector<std::size_t>& group : comparison.groups) {
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
-      mark_best(rows, seeds, figure, group, comparison.settings);
+      mark_best(rows, repeats, figure, group, comparison.settings);
     }
     for (const std::size_t i : group) {
       const auto first = std::ranges::find(group, comparison.settings[i].digests,
@@ -257,7 +299,100 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, std::size_
   return comparison;
 }
 
-SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, std::size_t seeds) {
+bool is_capacity(const SweepAxis& axis) {
+  const bool tiers = std::ranges::all_of(axis.keys, [](const std::string& key) {
+    return key.starts_with("tiers.") && (key.ends_with(".tokens") || key.ends_with(".gib"));
+  });
+  return tiers && std::ranges::all_of(axis.values, [](const SweepValue& value) { return value.number.has_value(); });
+}
+
+Goal Goal::from_text(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  std::vector<std::string> known;
+  Goal goal;
+  bool found = false;
+  for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
+    if (kFigures[figure].better == Better::neither) continue;
+    known.emplace_back(kFigures[figure].name);
+    if (text.substr(0, equals) != kFigures[figure].name) continue;
+    goal.figure = figure;
+    found = true;
+  }
+  if (equals == std::string::npos) throw InputError("--goal " + text + ": must be FIGURE=VALUE, e.g. ttft_p90_s=2");
+  if (!found) throw InputError("--goal: " + unknown_name("figure", text.substr(0, equals), known));
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data() + equals + 1, end, goal.value);
+  if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value < 1e12)) {
+    throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number of 0 or more");
+  }
+  return goal;
+}
+
+bool Goal::met_by(double figure_value) const {
+  return kFigures[figure].better == Better::less ? figure_value <= value : figure_value >= value;
+}
+
+GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
+  GoalLines found;
+  for (std::size_t axis = 0; axis < comparison.is_choice.size(); ++axis) {
+    const std::size_t values = plan.axes[axis].values.size();
+    if (values < 2 || !is_capacity(plan.axes[axis])) continue;
+    if (!found.along || values > plan.axes[*found.along].values.size()) found.along = axis;
+  }
+  // Settings of a line by the capacity's values, smallest first.
+  std::map<std::vector<std::pair<std::size_t, std::size_t>>, std::map<double, const ComparedSetting*>> by_others;
+  for (const ComparedSetting& setting : comparison.settings) {
+    std::vector<std::pair<std::size_t, std::size_t>> others;
+    for (std::size_t axis = 0; axis < comparison.is_choice.size(); ++axis) {
+      if (axis != found.along) others.emplace_back(axis, *setting.place.indices[axis]);
+    }
+    const double size =
+        found.along ? *plan.axes[*found.along].values[*setting.place.indices[*found.along]].number : 0.0;
+    by_others[others][size] = &setting;
+  }
+  for (const auto& [others, settings] : by_others) {
+    GoalLine line{others, {}, {}};
+    const auto first_of = [&](const auto& meets) -> std::optional<std::size_t> {
+      std::optional<std::size_t> first;
+      for (const auto& [size, setting] : settings) {
+        if (!meets(*setting)) first.reset();
+        else if (!first) first = found.along ? *setting->place.indices[*found.along] : 0;
+      }
+      return first;
+    };
+    line.from = first_of([](const ComparedSetting& setting) { return setting.meets_goal; });
+    line.surely_from = first_of([](const ComparedSetting& setting) { return setting.goal_share >= kSure; });
+    found.lines.push_back(std::move(line));
+  }
+  return found;
+}
+
+std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats) {
+  const ComparedFigure& figure = kFigures[goal.figure];
+  std::string text = "goal: " + std::string(figure.name) + (figure.better == Better::less ? " at most " : " at least ") +
+                     short_number(goal.value) + (lines.along ? ", by " + plan.axes[*lines.along].name : "") + "\n";
+  for (const GoalLine& line : lines.lines) {
+    std::string words;
+    for (const auto& [axis, index] : line.others) {
+      words += (words.empty() ? "" : ", ") + plan.axes[axis].name + "=" + plan.axes[axis].values[index].text;
+    }
+    const auto from = [&](const std::optional<std::size_t>& index) -> std::string {
+      if (!lines.along) return index ? "met" : "not met";
+      if (!index) return "not even at the largest";
+      return "from " + plan.axes[*lines.along].values[*index].text + " on";
+    };
+    text += "  " + words + (words.empty() ? "" : ": ") + from(line.from);
+    if (repeats.runs() > 1 && line.surely_from != line.from) {
+      text += std::string("; in 97.5 % of the ") + (repeats.draws != 0 ? "machines" : "seeds") + ": " +
+              from(line.surely_from);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats,
+                          const std::optional<Goal>& goal) {
   SweepRows rows;
   for (const ComparedSetting& setting : comparison.settings) {
     Json row;
@@ -265,13 +400,19 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, s
       const SweepValue& value = plan.axes[axis].values[*setting.place.indices[axis]];
       row[plan.axes[axis].name] = value.number ? Json(*value.number) : Json(value.text);
     }
-    row["seeds"] = seeds;
+    row["seeds"] = repeats.seeds;
+    if (repeats.draws != 0) row["draws"] = repeats.draws;
+    if (goal) row["goal_share"] = setting.goal_share;
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       const std::string name = kFigures[figure].name;
       const auto& own = setting.figures[figure];
       row[name] = own ? Json(own->mean) : Json();
       if (figure >= kShownFigures) continue;
       row[name + "_ci95"] = own && own->half ? Json(*own->half) : Json();
+      if (repeats.draws != 0) {
+        row[name + "_low"] = own ? Json(own->range->first) : Json();
+        row[name + "_high"] = own ? Json(own->range->second) : Json();
+      }
       static constexpr const char* kStandings[] = {"", "best", "equal"};
       const auto standing = static_cast<std::size_t>(setting.standing[figure]);
       if (kFigures[figure].better != Better::neither) {
@@ -285,7 +426,7 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, s
   return rows;
 }
 
-std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, std::size_t seeds, bool drawn) {
+std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats, bool drawn) {
   const std::vector<std::size_t> axes = shown_axes(comparison, comparison.is_choice.size());
   std::vector<Line> lines(1);
   for (const std::size_t axis : axes) lines[0].push_back(plan.axes[axis].name);
@@ -303,7 +444,7 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
       Line line;
       for (const std::size_t axis : axes) line.push_back(plan.axes[axis].values[*setting.place.indices[axis]].text);
       for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
-        line.push_back(cell_text(setting, figure, decimals[figure], seeds > 1 && comparison.has_noise));
+        line.push_back(cell_text(setting, figure, decimals[figure], repeats.runs() > 1 && comparison.has_noise));
       }
       line.push_back(setting.same_decisions
                          ? "decided as " + setting_name(plan, comparison, *setting.same_decisions) + " did"
@@ -327,7 +468,7 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
     line.push_back(decimal(1, decimals[2]) + "  ");
     lines.push_back(std::move(line));
   }
-  return laid_out(lines, axes.size()) + legend(comparison, seeds, drawn) +
+  return laid_out(lines, axes.size()) + legend(comparison, repeats, drawn) +
          (optimal ? "(optimal): the most that can be hit in one cache of all tiers, and what those hits save\n" : "");
 }
 

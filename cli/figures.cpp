@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -21,12 +22,13 @@ namespace fs = std::filesystem;
 void draw(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     const auto holds = [&](const char* name) { return fs::exists(fs::path(folder) / name); };
-    if (!holds("report.json") && !holds("sweep.json") && !holds("compare.json")) {
+    const auto files = {"report.json", "sweep.json", "compare.json", "validate.json"};
+    if (std::ranges::none_of(files, holds)) {
       throw InputError(
           folder +
-          ": holds no report.json, sweep.json or compare.json; give a folder that `kvtwin simulate --out`, "
-          "`run --out`, `sweep --out` or `compare --out` wrote (of shards, one that the command without "
-          "--shard has finished)");
+          ": holds no report.json, sweep.json, compare.json or validate.json; give a folder that `kvtwin simulate "
+          "--out`, `run --out`, `sweep --out`, `compare --out` or `validate --out` wrote (of shards, one that the "
+          "command without --shard has finished)");
     }
   }
   const fs::path script = fs::path(kSourceDir) / "notebooks" / "kvtwin.py";
@@ -61,8 +63,8 @@ void draw(const std::vector<std::string>& folders) {
 void add_figures(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "figures",
-      "Draw a run folder's figures into its figures/ folder; of several also one with them side by side; of a sweep's "
-      "or comparison's folder one of its cells");
+      "Draw a run folder's figures into its figures/ folder; of several also one with them side by side; of a sweep's, "
+      "comparison's or validation's folder one of its cells");
   command->footer(
       "Example: kvtwin figures out/quickstart-simulated out/quickstart-run\n"
       "         kvtwin figures out/termination out/compare");

@@ -64,6 +64,21 @@ Json stops_json(const PrefetchBounds::Found& stops) {
           {"ttft_seconds_best_stop", mean(stops.ttft_best)}};
 }
 
+Json draws_json(const Draws& draws) {
+  Json json{{"count", draws.count}, {"spread_percent", draws.spread_percent}, {"numbers", draws.numbers}};
+  for (const Draws::Figure& it : draws.figures) {
+    json["figures"][it.name] = {{"value", it.value}, {"low", it.low}, {"median", it.median}, {"high", it.high}};
+  }
+  json["hangs_on"] = Json::array();
+  for (const Draws::Cause& it : draws.hangs_on) {
+    json["hangs_on"].push_back({{"number", it.number},
+                                {"low", it.low},
+                                {"high", it.high},
+                                {"ttft_mean_s", {{"at_low", it.at_low}, {"at_high", it.at_high}}}});
+  }
+  return json;
+}
+
 Json bounds_json(const RunFacts& facts, const Metrics& m) {
   const HitBounds::Found& hits = facts.bounds->hits;
   Json json = {{"eviction_opt_hit_tokens", hits.opt},
@@ -262,6 +277,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
+  if (facts.draws) report["draws"] = draws_json(*facts.draws);
   if (facts.real) report["real"] = real_json(*facts.real);
   report["decisions"] = mark_json(decisions);
   for (const RunFacts::RankFacts& rank : facts.ranks) {
@@ -355,6 +371,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         loop.run_ns == 0 ? 0.0 : 100.0 * static_cast<double>(loop.policy_ns) / static_cast<double>(loop.run_ns),
         microseconds(loop.arrival_late_max_ns));
   }
+  if (facts.draws) out += draws_text(*facts.draws);
   for (const std::string& note : facts.notes) out += "note       " + note + "\n";
   add("decisions  %" PRIu64 ", digest %s", decisions.count, digest_text(decisions.digest).c_str());
   add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);

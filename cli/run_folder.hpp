@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/draws.hpp"
 #include "cli/hit_bounds.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
@@ -60,6 +61,7 @@ struct RunFacts {
     PrefetchBounds::Found stops;
   };
   std::optional<BoundFacts> bounds;
+  std::optional<Draws> draws;
   std::vector<RankFacts> ranks;       // that are policies of their own
   std::vector<DecisionMark> engines;  // if there are several
 };

@@ -11,6 +11,7 @@
 #include "cli/error.hpp"
 #include "cli/generated.hpp"
 #include "cli/trace_options.hpp"
+#include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
@@ -266,6 +267,37 @@ std::string gigabytes_a_second(double bytes_per_second) {
   return text;
 }
 
+// Another machine that this one may be.
+void draw_hardware(const Experiment& e, Setup& setup) {
+  HardwareSpec& hw = setup.hardware;
+  const double spread = e.number("hardware.spread_percent") / 100;
+  const auto draw = static_cast<std::uint64_t>(e.integer("hardware.draw"));
+  const std::string& end = e.text("hardware.end");
+  if (draw != 0) {
+    const std::size_t count = uncertain_numbers(hw, spread).size();
+    if (count == 0) {
+      throw InputError(e.where("hardware.draw") + ": no figure of " + hw.name +
+                       " has an interval to draw from; take a file of kvtwin calibrate, or set "
+                       "hardware.spread_percent to what they may be off");
+    }
+    move_to_draw(hw, draw, spread);
+    setup.notes.push_back("hardware.draw: machine " + std::to_string(draw) + " of those that " + hw.name + " may be, " +
+                          std::to_string(count) + " of its figures moved");
+  }
+  if (end.empty()) return;
+  const std::size_t colon = end.find(':');
+  const std::string key = end.substr(0, colon), which = colon == std::string::npos ? "" : end.substr(colon + 1);
+  if (which != "low" && which != "high") {
+    throw InputError(e.where("hardware.end") + ": is \"" + end + "\"; it must be NUMBER:low or NUMBER:high");
+  }
+  if (!move_to_end(hw, key, which == "high", spread)) {
+    std::vector<std::string> known;
+    for (const UncertainNumber& number : uncertain_numbers(hw, spread)) known.push_back(number.key);
+    throw InputError(e.where("hardware.end") + ": " + unknown_name("figure with an interval", key, known));
+  }
+  setup.notes.push_back("hardware.end: " + key + " of " + hw.name + " at its interval's " + which + " end");
+}
+
 // Figures that an experiment varies without a file of its own; said in the notes.
 void override_hardware(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
@@ -376,6 +408,14 @@ ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
   }
 }
 
+void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
+  const auto claimed = static_cast<Bytes>(e.integer("model.kv_bytes_per_token"));
+  if (claimed == 0 || claimed == model.kv_bytes_per_token) return;
+  throw InputError(e.where("model.kv_bytes_per_token") + ": is " + std::to_string(claimed) + ", and " + model.name +
+                   " has " + std::to_string(model.kv_bytes_per_token) + " (" + model.kv_formula +
+                   "); correct it, or the model, or model.kv_dtype");
+}
+
 void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   setup.draft = read_draft(e, dtype, setup.model, setup.target, setup.engine.ranks);
   if (!setup.draft) return;
@@ -462,8 +502,10 @@ Setup make_setup(const Experiment& e) {
     throw InputError(e.where("model.kv_dtype") + ": " + error.what());
   }
   setup.model = model_of(e, dtype);
+  check_kv_bytes(e, setup.model);
   setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
                                                    : hardware_from_file(e.path("hardware.file").string());
+  draw_hardware(e, setup);
   override_hardware(e, setup);
   setup.hardware.file_a_page = choose<bool>(e, "tiers.disk.format", {{"segments", false}, {"hicache_files", true}});
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));

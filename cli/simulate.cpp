@@ -16,6 +16,7 @@ namespace {
 
 struct Arguments : ServeArguments {
   std::string world;
+  int draws = 0, jobs = 0;
 };
 
 // How far the machine's figures were measured; empty if they weren't.
@@ -32,6 +33,11 @@ void simulate(const Arguments& arguments) {
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
   Setup setup = make_setup(experiment);
   if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
+  std::optional<Draws> draws;
+  // First: SimGrid has one world a process, and those of the draws are made from this one.
+  if (arguments.draws != 0) {
+    draws = simulate_draws(experiment, static_cast<std::size_t>(arguments.draws), arguments.jobs);
+  }
   const WorkRanges measured = ranges_of(experiment);
   const RangedCost ranged(*setup.cost);
   if (!measured.empty()) setup.world.cost = &ranged;
@@ -40,8 +46,10 @@ void simulate(const Arguments& arguments) {
   terms.world = experiment.text("sim.world").c_str();
   terms.device = "model";
   terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-  if (!measured.empty()) {
+  if (!measured.empty() || draws) {
     terms.add_facts = [&](RunFacts& facts) {
+      facts.draws = draws;
+      if (measured.empty()) return;
       for (std::string& note : extrapolations(measured, ranged.asked(), setup.hardware.name)) {
         facts.notes.push_back(std::move(note));
       }
@@ -66,6 +74,15 @@ void add_simulate(CLI::App& program) {
       ->add_option("--world", arguments.world,
                    "simgrid (links are shared; the default) or events (they are not); sets sim.world")
       ->check(CLI::IsMember({"simgrid", "events"}));
+  CLI::Option* draws =
+      command
+          ->add_option("--draws", arguments.draws,
+                       "Simulate so many machines, too, that this one may be as far as its figures are known, and each "
+                       "figure at both ends of its interval: how sure the results are, and what they hang on")
+          ->check(CLI::Range(2, 100'000));
+  command->add_option("--jobs", arguments.jobs, "Of --draws, simulated at once (default: as many as there are cores)")
+      ->check(CLI::Range(1, 64))
+      ->needs(draws);
   command->add_flag("--journal", arguments.journal, "Record the run's inputs too, for kvtwin replay");
   command->callback([] { simulate(arguments); });
 }

@@ -209,18 +209,18 @@ void SweepPlan::vary(std::string_view assignment) {
   }
 }
 
-void SweepPlan::repeat(std::int64_t first, std::size_t times) {
+void SweepPlan::repeat(const std::string& key, std::int64_t first, std::size_t times, const std::string& origin) {
   for (const SweepAxis& axis : axes) {
-    if (std::ranges::find(axis.keys, "seed") != axis.keys.end()) {
-      throw InputError("--seeds: " + axis.name + " varies already (" + axis.origin + "); give one of the two");
+    if (std::ranges::find(axis.keys, key) != axis.keys.end()) {
+      throw InputError(origin + ": " + axis.name + " varies already (" + axis.origin + "); give one of the two");
     }
   }
   std::vector<SweepValue> values;
   for (std::size_t i = 0; i < times; ++i) {
-    const std::int64_t seed = first + static_cast<std::int64_t>(i);
-    values.push_back({std::to_string(seed), static_cast<double>(seed)});
+    const std::int64_t value = first + static_cast<std::int64_t>(i);
+    values.push_back({std::to_string(value), static_cast<double>(value)});
   }
-  axes.push_back(axis_of("seed", std::move(values), "--seeds"));
+  axes.push_back(axis_of(key, std::move(values), origin));
 }
 
 void SweepPlan::only_cases(const std::vector<std::string>& names) {

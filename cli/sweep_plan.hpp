@@ -66,8 +66,8 @@ class SweepPlan {
 
   // key=a,b,c or key+key=a,b,c: instead of the file's list for it, or a list more.
   void vary(std::string_view assignment);
-  // Each cell so often, with as many seeds from `first` on: an axis more, the last one.
-  void repeat(std::int64_t first, std::size_t times);
+  // Each cell so often, with as many values of `key` from `first` on: an axis more, the last one. `origin`: the option.
+  void repeat(const std::string& key, std::int64_t first, std::size_t times, const std::string& origin);
   // Only these cases; pairs with others are left out.
   void only_cases(const std::vector<std::string>& names);
   const std::string& show_origin() const { return show_origin_; }

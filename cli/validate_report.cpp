@@ -111,6 +111,25 @@ std::string cell_text(const ValidatedCell& validated) {
   return text;
 }
 
+// A line a configuration: mean TTFT, and hits in all.
+std::string overview_text(const std::vector<ValidatedCell>& cells) {
+  std::size_t width = 13;
+  for (const ValidatedCell& it : cells) width = std::max(width, it.cell.name.size());
+  std::string text = formatted("%-*s %10s %8s %10s %9s   %s\n", static_cast<int>(width), "configuration", "mean TTFT",
+                               "spread", "predicted", "error", "hits, points");
+  for (const ValidatedCell& it : cells) {
+    const FigureError* const ttft = it.errors.figure("ttft_mean_s");
+    const FigureError* const hits = it.errors.figure("hit_ratio");
+    if (ttft == nullptr || !ttft->error) continue;
+    text += it.cell.name + std::string(width - it.cell.name.size(), ' ');
+    text += formatted(" %10.4f %8s %10.4f %+8.1f%%", ttft->measured,
+                      ttft->spread ? formatted("%.1f%%", *ttft->spread * 100).c_str() : "-", ttft->predicted,
+                      *ttft->error * 100);
+    text += hits != nullptr && hits->error ? formatted("   %+.2f\n", *hits->error * 100) : "\n";
+  }
+  return text;
+}
+
 // ---- for machines ------------------------------------------------------------------------------------
 
 Json quantiles_json(const Quantiles& q) { return {{"p50", q.p50}, {"p90", q.p90}, {"p99", q.p99}, {"max", q.max}}; }
@@ -228,6 +247,7 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
     text += cell_text(cell) + "\n";
     few += cell.cell.measured.size() < 5 ? 1 : 0;
   }
+  if (cells.size() > 1) text += overview_text(cells);
   for (const std::string& sentence : lane_sentences(cells)) text += "off        " + sentence + "\n";
   if (ranking.tau) {
     text +=

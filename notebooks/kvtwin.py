@@ -3,7 +3,8 @@
     python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png; equal folders give equal bytes; of
                                                    several runs also side_by_side.png, into the last one's
                                                    of a sweep's folder (kvtwin sweep --out) sweep.png,
-                                                   of a comparison's (kvtwin compare --vary) compare.png
+                                                   of a comparison's (kvtwin compare --vary) compare.png, and with a
+                                                   goal goal.png; of a validation's (kvtwin validate --out) validate.png
     python notebooks/kvtwin.py summary RUN_DIR...  the numbers to look at first
 
 From a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
@@ -543,12 +544,21 @@ def values_of(rows, key):
     return np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
 
 
+def whiskers_of(rows, key):
+    """How far below and above its figure each row's interval reaches: of the mean over seeds, or of the machines drawn."""
+    if rows and f"{key}_low" in rows[0]:
+        y = values_of(rows, key)
+        return np.maximum(0, y - values_of(rows, f"{key}_low")), np.maximum(0, values_of(rows, f"{key}_high") - y)
+    half = np.nan_to_num(values_of(rows, f"{key}_ci95"))
+    return half, half
+
+
 def draw_compared_lines(axes, compared, circumstance, along, panel):
     """A line a choice along the capacity; filled where it is the best or as good as that."""
     key, of_opt, of_lru, _, _ = panel
     has_lru, low, high = False, np.inf, 0.0
     choices = combinations(compared.axes(choice=True))
-    noisy = any(row[f"{key}_ci95"] for row in compared.rows)
+    noisy = bool(np.sum(whiskers_of(compared.rows, key)))
     coloured = 0
     best_of_all = {}
     for index, choice in enumerate(choices):
@@ -556,7 +566,7 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
         aside = ScaledTranslation((index - (len(choices) - 1) / 2) * 3.2 / 72 if noisy else 0, 0, axes.figure.dpi_scale_trans)
         place = {"transform": axes.transData + aside}
         rows = sorted(compared.select(circumstance | choice), key=lambda row: row[along["name"]])
-        x, y, half = [row[along["name"]] for row in rows], values_of(rows, key), values_of(rows, f"{key}_ci95")
+        x, y, (below, above) = [row[along["name"]] for row in rows], values_of(rows, key), whiskers_of(rows, key)
         colour, marker, line = style_of(coloured, choice)
         has_lru |= colour == GREY
         coloured += colour != GREY
@@ -565,13 +575,13 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
         thick, order = (3.2, 2.5) if colour == GREY else (1.6, 3)
         axes.plot(x, y, color=colour, linestyle=line, linewidth=thick, zorder=order, **place)
         axes.plot([], [], color=colour, linestyle=line, linewidth=thick, marker=marker, markersize=5.5, label=label)
-        if np.nansum(half) > 0:
-            axes.errorbar(x, y, yerr=half, color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=3, **place)
+        if np.nansum(below + above) > 0:
+            axes.errorbar(x, y, yerr=(below, above), color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=3, **place)
         good = np.array([len(choices) == 1 or row[f"{key}_standing"] is not None for row in rows])
         for chosen, face in ((good, colour), (~good, "white")):
             axes.plot(np.array(x)[chosen], y[chosen], color=colour, marker=marker, markersize=5.5, markerfacecolor=face, linestyle="none",
                       zorder=4, **place)
-        low, high = np.nanmin([low, *(y - np.nan_to_num(half))]), np.nanmax([high, *(y + np.nan_to_num(half))])
+        low, high = np.nanmin([low, *(y - below)]), np.nanmax([high, *(y + above)])
         for row in rows:
             for bound in (of_opt, of_lru):
                 known = best_of_all.setdefault(bound, {})
@@ -617,14 +627,14 @@ def draw_compared_bars(axes, compared, circumstance, panel):
     rows = compared.select(circumstance)
     shown = choices or compared.plan["axes"]
     names = [label_of(compared, {axis["name"]: row[axis["name"]] for axis in shown}) for row in rows]
-    y, half = values_of(rows, key), values_of(rows, f"{key}_ci95")
+    y, (below, above) = values_of(rows, key), whiskers_of(rows, key)
     good = [row[f"{key}_standing"] is not None or not choices for row in rows]
     places = np.arange(len(rows))
     for place, value, name, best in zip(places, y, names, good):
         colour = GREY if name == "lru" else BLUE
         axes.barh(place, value, height=0.62, color=colour if best else "white", edgecolor=colour, linewidth=1.4, zorder=2)
-    if np.nansum(half) > 0:
-        axes.errorbar(y, places, xerr=half, color=INK, linestyle="none", elinewidth=1, capsize=2.5, zorder=3)
+    if np.nansum(below + above) > 0:
+        axes.errorbar(y, places, xerr=(below, above), color=INK, linestyle="none", elinewidth=1, capsize=2.5, zorder=3)
     optimal = values_of(rows, of_opt)
     if np.isfinite(optimal).all():
         if choices:
@@ -636,7 +646,7 @@ def draw_compared_bars(axes, compared, circumstance, panel):
     axes.set_yticks(places, names)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, 1.06 * np.nanmax([*(y + np.nan_to_num(half)), *optimal, 1e-30]))
+    axes.set_xlim(0, 1.06 * np.nanmax([*(y + above), *optimal, 1e-30]))
 
 
 def draw_hit_rates(rows):
@@ -711,6 +721,83 @@ def draw_compare(compared):
     return figure
 
 
+GOAL_LABELS = {"ttft_mean_s": "mean TTFT", "ttft_p90_s": "p90 TTFT", "ttft_p99_s": "p99 TTFT", "hit_ratio": "prompt tokens hit",
+               "saved_s": "prefill time saved by hits"}
+MOST_GOAL_PANELS = 6
+
+
+def draw_goal(compared):
+    """The figure of a goal against the capacity, a line a setting, shaded where the machines drawn lie; a panel for each
+    value of what varies first besides. The goal is the dashed line; a filled mark is the smallest size that meets it, a
+    larger ring the smallest at which 97.5 % of the runs do."""
+    goal = compared.plan["goal"]
+    key, name = goal["figure"], goal["along"]
+    along = next(axis for axis in compared.plan["axes"] if axis["name"] == name)
+    others = [axis for axis in compared.plan["axes"] if axis is not along and len(axis["values"]) > 1]
+    panels = others[0]["values"][:MOST_GOAL_PANELS] if len(others) > 1 else [None]
+    of_lines = others[1:] if len(others) > 1 else others
+    columns = min(2, len(panels))
+    rows_of_panels = -(-len(panels) // columns)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8.2, 1.5 + 2.9 * rows_of_panels), layout="constrained")
+        sign = "at most" if key.startswith("ttft") else "at least"
+        amount = seconds(goal["value"]) if key.endswith("_s") else f"{100 * goal['value']:.3g}%"
+        figure.suptitle(f"What size of tier for {GOAL_LABELS[key]} {sign} {amount}?", x=0.01, ha="left")
+        grid = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True, sharey=True)
+        for unused in grid.flat[len(panels):]:
+            unused.set_visible(False)
+        for axes, panel in zip(grid.flat, panels):
+            fixed = {} if panel is None else {others[0]["name"]: panel}
+            for index, setting in enumerate(combinations(of_lines)):
+                draw_goal_line(axes, compared, goal, along, fixed | setting, index, label_of(compared, setting) or None)
+            axes.axhline(goal["value"], color=INK, linestyle=(0, (5, 2)), linewidth=1.2, zorder=1.5)
+            positions = np.arange(len(along["values"]))
+            axes.set_xticks(positions, [tokens_text(value, along["unit"]) for value in sorted(along["values"])])
+            axes.set_xlim(-0.3, len(positions) - 0.7)
+            if panel is not None:
+                axes.set_title(setting_text(tidy_setting(fixed)), fontsize=9, loc="left")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
+        if key.startswith("ttft"):
+            grid[0][0].set_yscale("log")
+            for axes in grid.flat:
+                axes.yaxis.set_minor_formatter(NullFormatter())
+        for axes in grid[-1]:
+            axes.set_xlabel(tier_label(along))
+        for line in grid:
+            line[0].set_ylabel(GOAL_LABELS[key])
+        handles, labels = grid[0][0].get_legend_handles_labels()
+        if labels:
+            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), title=goal_note(compared, of_lines),
+                          title_fontsize=8)
+    return figure
+
+
+def draw_goal_line(axes, compared, goal, along, setting, index, label):
+    key = goal["figure"]
+    rows = sorted(compared.select(setting), key=lambda row: row[along["name"]])
+    x, y, (below, above) = np.arange(len(rows)), values_of(rows, key), whiskers_of(rows, key)
+    colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
+    axes.plot(x, y, color=colour, marker=marker, markersize=5, markerfacecolor="white", linewidth=1.6, label=label, zorder=3)
+    if np.nansum(below + above) > 0:
+        axes.fill_between(x, y - below, y + above, color=colour, alpha=0.15, linewidth=0, zorder=2)
+    told = next(line for line in goal["lines"] if all(line["settings"][name] == value for name, value in setting.items()))
+    for where, size in (("from", 5), ("surely_from", 10)):
+        if told[where] is None:
+            continue
+        at = next(place for place, row in zip(x, rows) if row[along["name"]] == told[where])
+        axes.plot(at, y[at], color=colour, marker=marker if size == 5 else "o", markersize=size,
+                  markerfacecolor=colour if size == 5 else "none", linestyle="none", zorder=4)
+
+
+def goal_note(compared, of_lines):
+    words = [", ".join(axis["name"] for axis in of_lines), "filled: the smallest that meets it"]
+    runs = "seeds" if compared.plan["seeds"] > 1 else "machines that this one may be"
+    if compared.plan["seeds"] > 1 or "draws" in compared.plan:
+        count = compared.plan.get("draws", compared.plan["seeds"])
+        words.append(f"ring: the smallest at which 97.5 % of {count} {runs} do; shaded: 95 % of them")
+    return "; ".join(word for word in words if word)
+
+
 def compare_note(compared):
     seeds = compared.plan["seeds"]
     several = len(combinations(compared.axes(choice=True))) > 1
@@ -719,7 +806,69 @@ def compare_note(compared):
         words.append("filled: the best" + (", or as good (paired 95 % intervals)" if seeds > 1 else ", or equal to it"))
     if seeds > 1:
         words.append(f"whiskers: 95 % intervals of {seeds} seeds")
+    if "draws" in compared.plan:
+        words.append(f"whiskers: 95 % of {compared.plan['draws']} machines that this one may be")
     return "; ".join(words) or None
+
+
+@dataclass
+class Validated:
+    """One folder of kvtwin validate: what validate.json holds."""
+
+    folder: Path
+    told: dict
+
+    def figures(self, name):
+        """[(configuration, figure)], of those that have it."""
+        found = []
+        for cell in self.told["cells"]:
+            found += [(cell["cell"], figure) for figure in cell["figures"] if figure["figure"] == name and figure["error"] is not None]
+        return found
+
+
+def load_validation(folder):
+    folder = Path(folder)
+    try:
+        return Validated(folder.resolve(), json.loads((folder / "validate.json").read_text()))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
+
+
+def draw_validation(validated):
+    """Mean TTFT predicted against measured, and how far off each is beside twice the spread of its own runs."""
+    points = sorted(validated.figures("ttft_mean_s"), key=lambda point: point[1]["error"])
+    if not points:
+        raise RunError(f"{validated.folder}: no configuration has a mean TTFT on both sides")
+    names = [name for name, _ in points]
+    measured, predicted, error = (np.array([figure[key] for _, figure in points]) for key in ("measured", "predicted", "error"))
+    spread = np.array([figure["spread"] or 0 for _, figure in points])
+    inside = np.abs(error) <= np.maximum(0.05, 2 * spread)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8.2, 1.4 + max(2.6, 0.24 * len(points))), layout="constrained")
+        figure.suptitle(f"Predicted against measured · {validated.folder.name}", x=0.01, ha="left")
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
+        low, high = 0.8 * min(measured.min(), predicted.min()), 1.25 * max(measured.max(), predicted.max())
+        left.plot([low, high], [low, high], color=GREY, linewidth=1, zorder=1)
+        left.fill_between([low, high], [0.95 * low, 0.95 * high], [1.05 * low, 1.05 * high], color=GREY, alpha=0.2, linewidth=0)
+        left.errorbar(measured, predicted, xerr=2 * spread * measured, color=GREY, linestyle="none", elinewidth=1, zorder=2)
+        for chosen, face in ((inside, BLUE), (~inside, "white")):
+            left.plot(measured[chosen], predicted[chosen], "o", color=BLUE, markersize=5, markerfacecolor=face, zorder=3)
+        left.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="measured mean TTFT", ylabel="predicted")
+        for axis in (left.xaxis, left.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
+            axis.set_minor_formatter(NullFormatter())
+        places = np.arange(len(points))
+        right.barh(places, 4 * spread, left=-2 * spread, height=0.8, color=GREY, alpha=0.3, label="twice the spread of its runs")
+        right.axvline(0, color=GREY, linewidth=1, zorder=1)
+        for chosen, face in ((inside, BLUE), (~inside, "white")):
+            right.plot(error[chosen], places[chosen], "o", color=BLUE, markersize=5, markerfacecolor=face, zorder=3)
+        right.set_yticks(places, names, fontsize=7.5)
+        right.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        right.set_xlabel("error of the mean TTFT")
+        right.grid(visible=False, axis="y")
+        note = f"{inside.sum()} of {len(points)} within 5 % or twice the spread (filled)"
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", title=note, title_fontsize=8)
+    return figure
 
 
 FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png": draw_lanes}
@@ -730,8 +879,13 @@ def write_figures(folder):
     target = Path(folder) / "figures"
     if is_sweep(folder):
         figures = {}
+        if (Path(folder) / "validate.json").exists():
+            figures["validate.png"] = draw_validation(load_validation(folder))
         if (Path(folder) / "compare.json").exists():
-            figures["compare.png"] = draw_compare(load_compare(folder))
+            compared = load_compare(folder)
+            figures["compare.png"] = draw_compare(compared)
+            if compared.plan.get("goal", {}).get("along"):
+                figures["goal.png"] = draw_goal(compared)
         if (Path(folder) / "sweep.json").exists():
             figures["sweep.png"] = draw_sweep(load_sweep(folder))
         target.mkdir(exist_ok=True)
@@ -745,8 +899,8 @@ def write_figures(folder):
 
 
 def is_sweep(folder):
-    """Of many runs: kvtwin sweep's or compare's."""
-    return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json"))
+    """Of many runs: kvtwin sweep's, compare's or validate's."""
+    return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json", "validate.json"))
 
 
 def save(figure, path):

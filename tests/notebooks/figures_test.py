@@ -192,6 +192,50 @@ class Figures(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn("compare.jsonl is not JSON", errors)
 
+    def test_goals_are_drawn(self):
+        engines = ("cluster.engines", [1, 2, 3], False, False)
+        disks = ("tiers.disk.gib", [0, 1000], False, True)
+        capacities = ("tiers.host.gib", [64, 256, 1024], False, True)
+        for name, axes in {"one": [capacities], "many": [engines, disks, capacities]}.items():
+            folder = self.run_dir / name
+            self.comparison(folder, axes)
+            compared = kvtwin.load_compare(folder)
+            for row in compared.rows:
+                for key in ("hit_ratio", "saved_s"):
+                    row |= {f"{key}_low": 0.9 * row[key], f"{key}_high": 1.3 * row[key]}
+                row |= {key.replace("saved_s", "ttft_p90_s"): value for key, value in row.items() if "saved_s" in key}
+            lines = [dict(settings=setting, **{"from": 256, "surely_from": 1024})
+                     for setting in kvtwin.combinations([axis for axis in compared.plan["axes"] if axis["name"] != "tiers.host.gib"])]
+            goal = dict(figure="ttft_p90_s", value=60.0, along="tiers.host.gib", lines=lines)
+            (folder / "compare.json").write_text(json.dumps(compared.plan | {"goal": goal, "draws": 10}))
+            (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in compared.rows))
+            code, lines, errors = self.program("figures", folder)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual([Path(line).name for line in lines.splitlines()], ["compare.png", "goal.png"])
+        panels = [axes for axes in kvtwin.draw_goal(kvtwin.load_compare(self.run_dir / "many")).axes if axes.get_visible()]
+        self.assertEqual(len(panels), 3)
+        shaded = panels[0].collections
+        self.assertEqual(len(shaded), 2)
+        goal_line = panels[0].lines[-1]
+        self.assertEqual(list(goal_line.get_ydata()), [60.0, 60.0])
+
+    def test_validations_are_drawn(self):
+        self.run_dir.mkdir()
+        cells = []
+        for number, error in enumerate((-0.3, 0.02, 0.11, 0.0)):
+            spread = None if number == 3 else 0.06
+            figure = dict(figure="ttft_mean_s", measured=0.2 * (number + 1), spread=spread, predicted=0.2 * (number + 1) * (1 + error), error=error)
+            cells.append(dict(cell=f"configuration {number}", figures=[figure, figure | {"figure": "hit_ratio", "error": None}]))
+        (self.run_dir / "validate.json").write_text(json.dumps(dict(schema_version=1, cells=cells)))
+        code, lines, errors = self.program("figures", self.run_dir)
+        self.assertEqual((code, errors, lines), (0, "", f"{self.run_dir / 'figures' / 'validate.png'}\n"))
+        figure = kvtwin.draw_validation(kvtwin.load_validation(self.run_dir))
+        self.assertIn("3 of 4 within", figure.legends[0].get_title().get_text())
+        (self.run_dir / "validate.json").write_text(json.dumps(dict(schema_version=1, cells=[])))
+        code, _, errors = self.program("figures", self.run_dir)
+        self.assertEqual(code, 2)
+        self.assertIn("no configuration has a mean TTFT", errors)
+
     def test_bad_folders_are_refused(self):
         def refused(text):
             code, lines, errors = self.program("figures", self.run_dir)

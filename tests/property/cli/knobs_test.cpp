@@ -40,6 +40,7 @@ class Knobs : public testing::Test {
     const Settings stored = busy() + Settings{"tiers.host.tokens=30016", "tiers.disk.tokens=400000"};
     const Settings slow_disk = stored + Settings{"hardware.disk_read_gbps=0.2"};
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
+    const Settings uncertain = busy() + Settings{"hardware.spread_percent=20"};
     const Settings returning{"workload.generate.kind=returning", "workload.generate.prompt_tokens=2048",
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
     const Settings groups{"workload.generate.kind=groups", "workload.generate.groups=8",
@@ -86,6 +87,9 @@ class Knobs : public testing::Test {
         {"model.draft.restore", "true", "false", drafted},
         {"model.draft.tokens", "3", "5", drafted},
         {"hardware.name", "h100-pcie5", "h200-pcie5", {}},
+        {"hardware.draw", "1", "2", uncertain},
+        {"hardware.spread_percent", "10", "50", uncertain + Settings{"hardware.draw=1"}},
+        {"hardware.end", "memory_bandwidth:low", "memory_bandwidth:high", uncertain},
         {"hardware.file", file_of(same), file_of(slow), {}},
         {"workload.trace", folder_ / "trace.jsonl", folder_ / "other.jsonl", {}},
         {"workload.block_tokens", "64", "70", blocks},
@@ -193,6 +197,7 @@ const std::map<std::string, std::string>& single_valued() {
   static const std::map<std::string, std::string> keys = {
       {"cluster.prefill", "1"},
       {"cluster.decode", "1"},
+      {"model.kv_bytes_per_token", "1"},
   };
   return keys;
 }

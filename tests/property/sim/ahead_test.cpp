@@ -187,6 +187,21 @@ TEST(EndHints, Pay) {
   EXPECT_GT(saved(50), 0.97 * none);
 }
 
+// What comes down from the device was used before, and hits of it are the host's own: tide need not be LRU for them.
+TEST(Tide, SavesMoreThanLruBelowAnExclusiveTierToo) {
+  const std::vector<Request> trace = chats(3'000, 1);
+  const auto saved = [&](std::string_view eviction) {
+    Requests source(trace);
+    HitRateConfig config;
+    config.evictions = {std::string(eviction)};
+    config.capacities = {300};
+    config.host_capacity = 700;
+    config.exclusive = true;
+    return replay_hit_rates(source, config).front().saved_cost;
+  };
+  EXPECT_GT(saved("tide"), 3 * saved("lru"));
+}
+
 // ---- pins
 
 class Script {

@@ -16,7 +16,7 @@ SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
   SweepPlan plan;
   for (const std::string& list : lists) plan.vary(list);
   plan.check();
-  if (seeds > 1) plan.repeat(7, seeds);
+  if (seeds > 1) plan.repeat("seed", 7, seeds, "--seeds");
   return plan;
 }
 
@@ -26,7 +26,7 @@ nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) 
           {"hit_disk", 0},          {"hit_remote", 0},           {"hit_opt", 50},
           {"hit_lru", 5},           {"gap_closed", nullptr},     {"saved_s", hits / 10},
           {"saved_opt_s", 5.0},     {"saved_lru_s", 0.5},        {"ttft_mean_s", ttft},
-          {"ttft_p99_s", 2 * ttft}, {"decisions_digest", digest}};
+          {"ttft_p90_s", 1.5 * ttft}, {"ttft_p99_s", 2 * ttft}, {"decisions_digest", digest}};
 }
 
 TEST(Comparison, IntervalsAreStudents) {
@@ -53,7 +53,7 @@ TEST(Comparison, GoesByDifferencesSeedBySeed) {
   for (const double hits : {10.0, 20.0, 30.0}) rows.push_back(row(hits, 1 / hits, "a"));
   for (const double hits : {9.0, 19.0, 29.1}) rows.push_back(row(hits, 1 / hits, "b"));
   for (const double hits : {9.0, 22.0, 28.0}) rows.push_back(row(hits, 1 / hits, "c"));
-  const Comparison comparison = compare_rows(plan, rows, 3);
+  const Comparison comparison = compare_rows(plan, rows, {.seeds = 3});
   ASSERT_EQ(comparison.settings.size(), 3U);
   EXPECT_EQ(comparison.groups.size(), 1U);
   EXPECT_EQ(comparison.settings[0].standing[0], Standing::best);
@@ -62,7 +62,7 @@ TEST(Comparison, GoesByDifferencesSeedBySeed) {
   EXPECT_NEAR(comparison.settings[0].figures[0]->mean, 0.2, 1e-12);
   EXPECT_NEAR(*comparison.settings[0].figures[0]->half, 4.303 * 0.1 / std::sqrt(3.0), 1e-12);
   EXPECT_FALSE(comparison.settings[0].figures[2]) << "no gap to close in these runs";
-  const std::string text = comparison_text(plan, comparison, 3, true);
+  const std::string text = comparison_text(plan, comparison, {.seeds = 3}, true);
   EXPECT_NE(text.find("20.00 ±24.84 *"), std::string::npos) << text;
   EXPECT_NE(text.find("\n(optimal)              50.00           5.000    1.00\n"), std::string::npos) << text;
   EXPECT_NE(text.find("(3 seeds)"), std::string::npos) << text;
@@ -72,7 +72,7 @@ TEST(Comparison, GoesByDifferencesSeedBySeed) {
 TEST(Comparison, IsUnderEqualCircumstances) {
   const SweepPlan plan = plan_of({"cache.eviction=lru,fifo", "tiers.host.tokens=1000,2000"}, 1);
   const SweepRows rows{row(10, 0.5, "a"), row(30, 0.3, "b"), row(20, 0.6, "c"), row(30, 0.3, "b")};
-  const Comparison comparison = compare_rows(plan, rows, 1);
+  const Comparison comparison = compare_rows(plan, rows, {.seeds = 1});
   EXPECT_EQ(comparison.is_choice, (std::vector<bool>{true, false}));
   EXPECT_EQ(comparison.groups, (std::vector<std::vector<std::size_t>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(comparison.settings[2].standing[0], Standing::best);
@@ -82,11 +82,11 @@ TEST(Comparison, IsUnderEqualCircumstances) {
   EXPECT_EQ(comparison.settings[3].standing[0], Standing::equal);
   EXPECT_EQ(comparison.settings[3].same_decisions, 1U);
   EXPECT_FALSE(comparison.settings[2].same_decisions);
-  const std::string text = comparison_text(plan, comparison, 1, true);
+  const std::string text = comparison_text(plan, comparison, {.seeds = 1}, true);
   EXPECT_NE(text.find("decided as lru did"), std::string::npos) << text;
   EXPECT_NE(text.find("nothing is known of noise"), std::string::npos) << text;
   EXPECT_EQ(text.find("±"), std::string::npos) << text;
-  const SweepRows told = comparison_rows(plan, comparison, 1);
+  const SweepRows told = comparison_rows(plan, comparison, {.seeds = 1});
   EXPECT_EQ(told[3].at("same_decisions_as"), "lru");
   EXPECT_EQ(told[3].at("hit_ratio_standing"), "equal");
   EXPECT_EQ(told[3].at("tiers.host.tokens"), 2000);
@@ -97,14 +97,79 @@ TEST(Comparison, IsUnderEqualCircumstances) {
 TEST(Comparison, WithoutAChoiceAllAreHeldAgainstAll) {
   const SweepPlan plan = plan_of({"tiers.host.tokens=1000,2000"}, 2);
   const SweepRows rows{row(10, 0.5, "a"), row(10, 0.5, "a"), row(30, 0.3, "b"), row(30, 0.3, "b")};
-  const Comparison comparison = compare_rows(plan, rows, 2);
+  const Comparison comparison = compare_rows(plan, rows, {.seeds = 2});
   EXPECT_EQ(comparison.groups.size(), 1U);
   EXPECT_EQ(comparison.settings[1].standing[0], Standing::best);
   EXPECT_FALSE(comparison.has_noise);
-  const std::string text = comparison_text(plan, comparison, 2, true);
+  const std::string text = comparison_text(plan, comparison, {.seeds = 2}, true);
   EXPECT_NE(text.find("there is no noise"), std::string::npos) << "equal runs say so, and not ±0: " << text;
   EXPECT_EQ(text.find("±"), std::string::npos) << text;
   EXPECT_EQ(text.find("(optimal)"), std::string::npos) << "there is one for each: " << text;
+}
+
+// The machine itself, then three that it may be.
+SweepPlan drawn_plan(const std::vector<std::string>& lists) {
+  SweepPlan plan = plan_of(lists, 1);
+  plan.repeat("hardware.draw", 0, 4, "--draws");
+  return plan;
+}
+
+TEST(Comparison, DrawsAreHeldAgainstEachOtherMachineByMachine) {
+  const SweepPlan plan = drawn_plan({"cache.eviction=lru,fifo,slru"});
+  SweepRows rows;
+  for (const double hits : {20.0, 10.0, 20.0, 30.0}) rows.push_back(row(hits, 1, "a"));
+  for (const double hits : {19.0, 9.0, 19.0, 29.0}) rows.push_back(row(hits, 1, "b"));
+  for (const double hits : {19.0, 11.0, 19.0, 29.0}) rows.push_back(row(hits, 1, "c"));
+  const Repeats repeats{.draws = 3};
+  const Comparison comparison = compare_rows(plan, rows, repeats);
+  ASSERT_EQ(comparison.settings.size(), 3U);
+  EXPECT_EQ(comparison.settings[0].standing[0], Standing::best);
+  EXPECT_EQ(comparison.settings[1].standing[0], Standing::none);
+  EXPECT_EQ(comparison.settings[2].standing[0], Standing::equal);
+  const Estimate& hits = *comparison.settings[0].figures[0];
+  EXPECT_EQ(hits.mean, 0.2) << "of the machine itself";
+  EXPECT_NEAR(hits.range->first, 0.105, 1e-12);
+  EXPECT_NEAR(hits.range->second, 0.295, 1e-12);
+  EXPECT_NE(comparison_text(plan, comparison, repeats, false).find("20.00 (10.50 to 29.50) *"), std::string::npos)
+      << comparison_text(plan, comparison, repeats, false);
+  EXPECT_NEAR(comparison_rows(plan, comparison, repeats)[0].at("hit_ratio_low").get<double>(), 0.105, 1e-12);
+}
+
+// The smallest size from which on it is met up to the largest; a larger one that doesn't meet it takes it back.
+TEST(Comparison, AGoalIsMetFromASizeOn) {
+  const SweepPlan plan = drawn_plan({"cluster.engines=1,2,3", "tiers.host.gib=64,16,32"});
+  SweepRows rows;
+  const auto add = [&](double ttft, double drawn) {
+    rows.push_back(row(1, ttft / 1.5, "a"));
+    for (int i = 0; i < 3; ++i) rows.push_back(row(1, (i == 2 ? drawn : ttft) / 1.5, "a"));
+  };
+  for (const auto& [ttft, drawn] : {std::pair{1.0, 1.0}, {3.0, 3.0}, {2.0, 2.5}}) add(ttft, drawn);
+  for (const auto& [ttft, drawn] : {std::pair{1.0, 1.0}, {1.0, 1.0}, {2.5, 2.5}}) add(ttft, drawn);
+  for (const auto& [ttft, drawn] : {std::pair{2.1, 1.0}, {1.0, 1.0}, {1.0, 1.0}}) add(ttft, drawn);
+  const Repeats repeats{.draws = 3};
+  const Goal goal = Goal::from_text("ttft_p90_s=2");
+  const Comparison comparison = compare_rows(plan, rows, repeats, goal);
+  const GoalLines lines = goal_lines(plan, comparison);
+  ASSERT_EQ(lines.along, 1U);
+  ASSERT_EQ(lines.lines.size(), 3U);
+  EXPECT_EQ(lines.lines[0].from, 2U) << "32 GiB";
+  EXPECT_EQ(lines.lines[0].surely_from, 0U) << "64 GiB";
+  EXPECT_EQ(lines.lines[1].from, 0U);
+  EXPECT_FALSE(lines.lines[2].from);
+  const std::string text = goal_text(plan, goal, lines, repeats);
+  EXPECT_NE(text.find("goal: ttft_p90_s at most 2, by tiers.host.gib\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cluster.engines=1: from 32 on; in 97.5 % of the machines: from 64 on\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cluster.engines=3: not even at the largest\n"), std::string::npos) << text;
+  EXPECT_NEAR(comparison_rows(plan, comparison, repeats, goal)[2].at("goal_share").get<double>(), 2.0 / 3, 1e-12);
+}
+
+TEST(Comparison, AGoalIsAFigureAndANumber) {
+  EXPECT_TRUE(Goal::from_text("hit_ratio=0.5").met_by(0.6));
+  EXPECT_FALSE(Goal::from_text("ttft_mean_s=0.5").met_by(0.6));
+  for (const char* wrong : {"", "ttft_p90_s", "ttft_p90_s=", "ttft_p90_s=two", "ttft_p90_s=nan", "ttft_p90_s=-1",
+                            "ttft_p90=2", "gap_closed=1", "=2", "ttft_p90_s=2s"}) {
+    EXPECT_THROW(Goal::from_text(wrong), InputError) << wrong;
+  }
 }
 
 TEST(Comparison, SeedsVaryOnce) {
