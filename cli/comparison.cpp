@@ -235,7 +235,8 @@ std::string legend(const Comparison& comparison, const Repeats& repeats, bool dr
   const bool circumstances = comparison.groups.size() > 1;
   if (circumstances) text += " under equal circumstances";
   if (repeats.draws != 0) {
-    return text + "; = as good: its differences from the best, machine by machine, include 0; in brackets where 95 % of " +
+    return text +
+           "; = as good: its differences from the best, machine by machine, include 0; in brackets where 95 % of " +
            std::to_string(repeats.draws) + " machines lie that this one may be\n";
   }
   if (seeds > 1 && comparison.has_noise) {
@@ -355,8 +356,10 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
     const auto first_of = [&](const auto& meets) -> std::optional<std::size_t> {
       std::optional<std::size_t> first;
       for (const auto& [size, setting] : settings) {
-        if (!meets(*setting)) first.reset();
-        else if (!first) first = found.along ? *setting->place.indices[*found.along] : 0;
+        if (!meets(*setting))
+          first.reset();
+        else if (!first)
+          first = found.along ? *setting->place.indices[*found.along] : 0;
       }
       return first;
     };
@@ -369,8 +372,9 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
 
 std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats) {
   const ComparedFigure& figure = kFigures[goal.figure];
-  std::string text = "goal: " + std::string(figure.name) + (figure.better == Better::less ? " at most " : " at least ") +
-                     short_number(goal.value) + (lines.along ? ", by " + plan.axes[*lines.along].name : "") + "\n";
+  std::string text = "goal: " + std::string(figure.name) +
+                     (figure.better == Better::less ? " at most " : " at least ") + short_number(goal.value) +
+                     (lines.along ? ", by " + plan.axes[*lines.along].name : "") + "\n";
   for (const GoalLine& line : lines.lines) {
     std::string words;
     for (const auto& [axis, index] : line.others) {

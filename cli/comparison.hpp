@@ -45,7 +45,8 @@ struct ComparedFigure {
   double scale = 1;          // ... in which it is shown times that
   enum class Better : std::uint8_t { neither, more, less } better = Better::neither;
 };
-// hit_ratio, saved_s, gap_closed, TTFT's mean, p90 and p99; then those of hit-optimal and of LRU with the same capacity.
+// hit_ratio, saved_s, gap_closed, TTFT's mean, p90 and p99; then those of hit-optimal and of LRU with the same
+// capacity.
 inline constexpr std::size_t kComparedFigures = 10, kShownFigures = 6;
 std::span<const ComparedFigure, kComparedFigures> compared_figures();
 

@@ -93,8 +93,9 @@ Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs) 
 
 std::string draws_text(const Draws& draws) {
   char line[256];
-  std::snprintf(line, sizeof line, "draws      of %zu machines that this one may be (%zu of its figures moved) 95 %% have",
-                draws.count, draws.numbers);
+  std::snprintf(line, sizeof line,
+                "draws      of %zu machines that this one may be (%zu of its figures moved) 95 %% have", draws.count,
+                draws.numbers);
   std::string text = line;
   const char* const shown[][2] = {{"ttft_mean_s", "mean TTFT"}, {"ttft_p90_s", "p90"}, {"ttft_p99_s", "p99"}};
   for (const auto& [name, words] : shown) {

@@ -12,8 +12,8 @@ namespace kvtwin {
 
 struct Draws {
   struct Figure {
-    std::string name;                   // of a sweep's rows
-    double value = 0;                   // as the machine is
+    std::string name;                      // of a sweep's rows
+    double value = 0;                      // as the machine is
     double low = 0, median = 0, high = 0;  // 95 % of the draws lie between
   };
   struct Cause {

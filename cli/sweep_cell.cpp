@@ -101,14 +101,10 @@ class Times final : public Observer {
       return ttft.empty() ? 0 : ttft[(ttft.size() * per_cent + 99) / 100 - 1];
     };
     const double sum = parts[0] + parts[1] + parts[2] + parts[3];
-    return {{"ttft_mean_s", sum / count},
-            {"ttft_p50_s", quantile(50)},
-            {"ttft_p90_s", quantile(90)},
-            {"ttft_p99_s", quantile(99)},
-            {"ttft_queue_s", parts[0] / count},
-            {"ttft_prefetch_wait_s", parts[1] / count},
-            {"ttft_load_wait_s", parts[2] / count},
-            {"ttft_compute_s", parts[3] / count}};
+    return {{"ttft_mean_s", sum / count},           {"ttft_p50_s", quantile(50)},
+            {"ttft_p90_s", quantile(90)},           {"ttft_p99_s", quantile(99)},
+            {"ttft_queue_s", parts[0] / count},     {"ttft_prefetch_wait_s", parts[1] / count},
+            {"ttft_load_wait_s", parts[2] / count}, {"ttft_compute_s", parts[3] / count}};
   }
 
  private:

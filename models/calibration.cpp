@@ -513,7 +513,8 @@ std::string calibration_text(const Calibration& c, const CalibrationTerms& terms
                   100 * quantile_of(group.errors, 0.9));
     text += line;
     if (group.level == 1) continue;
-    std::snprintf(line, sizeof line, "%-10s recorded runs' took %.2f times as long in all, so all are that much slower\n",
+    std::snprintf(line, sizeof line,
+                  "%-10s recorded runs' took %.2f times as long in all, so all are that much slower\n",
                   group.name.c_str(), group.level);
     text += line;
   }

@@ -10,9 +10,9 @@
 //
 // Held in bytes, bytes/s, FLOP/s, seconds, plain fractions and counts (GB = 10^9 bytes). Doubles, because they
 // are measurements: models/roofline rounds them once into integers and no double goes further.
-// All are required but peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate, box_row, those from bulk_copies
-// to layer_group_min, and those of storage, by the device: all of the drives', of the network's and its pool's, of
-// GPUDirect's, or none. Left out, they are 0.
+// All are required but peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate, box_row, those
+// from bulk_copies to layer_group_min, and those of storage, by the device: all of the drives', of the network's and
+// its pool's, of GPUDirect's, or none. Left out, they are 0.
 //
 // Errors: ModelError for an unknown preset or key (the nearest is named), a missing or non-positive number, a
 // unit of another kind, and a number that no machine reaches (lint limits: host link 1,000 GB/s, memory
@@ -58,9 +58,9 @@ struct HardwareSpec {
   double attention_fraction = 0;  // of the bf16 peak, attention
   // In attention: of the shorter of computing and reading KV, the part that the longer doesn't hide. 0 = a roofline.
   double attention_serial = 0;
-  double pass_overhead = 0;       // host and launch time of a forward pass that nothing hides
-  double peer_bandwidth = 0;      // to the other ranks, one direction
-  double peer_latency = 0;        // of one all-reduce
+  double pass_overhead = 0;   // host and launch time of a forward pass that nothing hides
+  double peer_bandwidth = 0;  // to the other ranks, one direction
+  double peer_latency = 0;    // of one all-reduce
 
   // The link to host memory, one accelerator's.
   double host_to_device = 0;        // usable by the copy engine, alone

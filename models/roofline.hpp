@@ -7,7 +7,8 @@
 //                distinct(tokens) are touched: d(0) = 0, d(t+1) = d(t) + k - k * d(t) / E, the expectation when each
 //                token picks k of E evenly (a skewed router touches fewer)
 //   prefill      both(pairs * FLOPs a pair / (tp * f), (context + new) * KV bytes a token / b), and MLA's projection
-//                of cached latents; both(x, y) = max(x, y) + attention_serial * min(x, y); sliding-window layers see min(pairs, new * window)
+//                of cached latents; both(x, y) = max(x, y) + attention_serial * min(x, y); sliding-window layers see
+//                min(pairs, new * window)
 //   decode       (context + sequences) * both(FLOPs a token / (tp * f), KV bytes a token / b); window layers and DSA
 //                at most window a sequence; state layers read their state
 //   all-reduce   2 a layer: 2 * (tp - 1) / tp * tokens * hidden * bytes / peer bandwidth

@@ -1,6 +1,8 @@
 // kvtwin calibrate, as a user runs it. What it measures is this machine's; nothing here asks how fast that is.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -123,6 +125,36 @@ TEST(Calibrate, MeasuresThisMachineForSimulations) {
                  "--set", "workload.limit=5", "--set", "hardware.file=" + (folder / "out/hardware.json")})
                 .exit_code,
             0);
+  // A short form of the target `validation`: measured, predicted, run. How far off the times are is the machine's
+  // matter; that they are times of this machine, and what is hit while nothing is late, is not.
+  const std::string held_out = folder / "held_out.toml";
+  write_text(held_out, R"(model.name = "tiny"
+hardware.name = "cpu-host"
+cache.page_tokens = 16
+tiers = { device.tokens = 2_048, host.tokens = 8_192 }
+[workload]
+loop = "closed"
+[workload.generate]
+kind = "groups"
+groups = 16
+prompts_per_group = 3
+prefix_tokens = 256
+question_tokens = 32
+output_tokens = 2
+concurrency = 1
+)");
+  const Outcome validated = run({"validate", "--experiments", held_out, "--repeats", "2", "--device", "host",
+                                 "--hardware", folder / "out/hardware.json", "--json"});
+  ASSERT_EQ(validated.exit_code, 0) << validated.err;
+  const Json figures = Json::parse(validated.out).at("cells").at(0).at("figures");
+  const auto error_of = [&](const char* name) {
+    const auto found =
+        std::ranges::find(figures, name, [](const Json& it) { return it.at("figure").get<std::string>(); });
+    return found->at("error").get<double>();
+  };
+  EXPECT_LT(std::abs(error_of("hit_ratio")), 0.001) << validated.out;
+  EXPECT_GT(error_of("ttft_mean_s"), -0.95) << validated.out;
+  EXPECT_LT(error_of("ttft_mean_s"), 20) << validated.out;
 }
 
 TEST(Calibrate, TakesRecordedRuns) {

@@ -22,11 +22,21 @@ SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
 
 // Of a prompt of 100 tokens.
 nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) {
-  return {{"prompt_tokens", 100},   {"hit_device", hits},        {"hit_host", 0},
-          {"hit_disk", 0},          {"hit_remote", 0},           {"hit_opt", 50},
-          {"hit_lru", 5},           {"gap_closed", nullptr},     {"saved_s", hits / 10},
-          {"saved_opt_s", 5.0},     {"saved_lru_s", 0.5},        {"ttft_mean_s", ttft},
-          {"ttft_p90_s", 1.5 * ttft}, {"ttft_p99_s", 2 * ttft}, {"decisions_digest", digest}};
+  return {{"prompt_tokens", 100},
+          {"hit_device", hits},
+          {"hit_host", 0},
+          {"hit_disk", 0},
+          {"hit_remote", 0},
+          {"hit_opt", 50},
+          {"hit_lru", 5},
+          {"gap_closed", nullptr},
+          {"saved_s", hits / 10},
+          {"saved_opt_s", 5.0},
+          {"saved_lru_s", 0.5},
+          {"ttft_mean_s", ttft},
+          {"ttft_p90_s", 1.5 * ttft},
+          {"ttft_p99_s", 2 * ttft},
+          {"decisions_digest", digest}};
 }
 
 TEST(Comparison, IntervalsAreStudents) {
@@ -158,7 +168,8 @@ TEST(Comparison, AGoalIsMetFromASizeOn) {
   EXPECT_FALSE(lines.lines[2].from);
   const std::string text = goal_text(plan, goal, lines, repeats);
   EXPECT_NE(text.find("goal: ttft_p90_s at most 2, by tiers.host.gib\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("cluster.engines=1: from 32 on; in 97.5 % of the machines: from 64 on\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cluster.engines=1: from 32 on; in 97.5 % of the machines: from 64 on\n"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("cluster.engines=3: not even at the largest\n"), std::string::npos) << text;
   EXPECT_NEAR(comparison_rows(plan, comparison, repeats, goal)[2].at("goal_share").get<double>(), 2.0 / 3, 1e-12);
 }

@@ -105,7 +105,8 @@ TEST_F(DrawsCommand, AreRefusedClearly) {
   refused({"--draws", "5"}, {"--draws 5", "cpu-host", "no figure", "hardware.spread_percent"});
   refused({"--draws", "1"}, {"--draws"});
   refused({"--jobs", "2"}, {"--jobs"});
-  refused({"--draws", "5", "--set", "hardware.draw=3", "--set", "hardware.spread_percent=10"}, {"hardware.draw", "leave it out"});
+  refused({"--draws", "5", "--set", "hardware.draw=3", "--set", "hardware.spread_percent=10"},
+          {"hardware.draw", "leave it out"});
   refused({"--set", "hardware.draw=3"}, {"hardware.draw", "cpu-host", "interval"});
   refused({"--set", "hardware.end=gemm_fraction"}, {"hardware.end", "NUMBER:low"});
   refused({"--set", "hardware.end=gemm_fraction:low"}, {"hardware.end", "gemm_fraction"});
@@ -116,9 +117,13 @@ TEST_F(DrawsCommand, AreRefusedClearly) {
 }
 
 TEST_F(DrawsCommand, CompareTellsFromWhichSizeOnAGoalIsMet) {
-  std::vector<std::string> words{"compare", folder_ / "x.toml", "--world", kAnyWorld, "--vary",
-                                 "tiers.host.tokens=2048,8192,32768", "--set", "hardware.spread_percent=5", "--draws", "5",
-                                 "--goal", "hit_ratio=0.3", "--out", folder_ / "out"};
+  std::vector<std::string> words{"compare", folder_ / "x.toml",
+                                 "--world", kAnyWorld,
+                                 "--vary",  "tiers.host.tokens=2048,8192,32768",
+                                 "--set",   "hardware.spread_percent=5",
+                                 "--draws", "5",
+                                 "--goal",  "hit_ratio=0.3",
+                                 "--out",   folder_ / "out"};
   const Outcome outcome = run(words);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("goal: hit_ratio at least 0.3, by tiers.host.tokens"), std::string::npos) << outcome.out;

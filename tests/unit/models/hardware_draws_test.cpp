@@ -31,7 +31,8 @@ TEST(HardwareDraws, OnlyWhatHasAnIntervalMoves) {
   move_to_draw(drawn, 3, 0);
   EXPECT_NE(drawn.host_to_device, base.host_to_device);
   for (const HardwareField& field : hardware_fields()) {
-    if (field.key != "host_to_device") EXPECT_EQ(drawn.*field.member, base.*field.member) << field.key;
+    if (field.key == "host_to_device") continue;
+    EXPECT_EQ(drawn.*field.member, base.*field.member) << field.key;
   }
   EXPECT_TRUE(uncertain_numbers(hardware_preset("h100-pcie5"), 0).empty());
 }
@@ -62,7 +63,8 @@ TEST(HardwareDraws, KeepTheirIntervals) {
     HardwareSpec drawn = base;
     move_to_draw(drawn, static_cast<std::uint64_t>(draw), 3);
     above += drawn.host_to_device > base.host_to_device ? 1 : 0;
-    outside += drawn.host_to_device < 0.5 * base.host_to_device || drawn.host_to_device > 1.25 * base.host_to_device ? 1 : 0;
+    outside +=
+        drawn.host_to_device < 0.5 * base.host_to_device || drawn.host_to_device > 1.25 * base.host_to_device ? 1 : 0;
     for (const HardwareField& field : hardware_fields()) {
       ASSERT_LE(drawn.*field.member, field.most) << field.key;
       ASSERT_GE(drawn.*field.member, 0) << field.key;

@@ -34,6 +34,9 @@ ForwardShape decode(std::uint32_t sequences, Tokens context) {
 // The contract, step by step and without any closed form.
 Wide128 naive_fs(const RooflineCost& cost, const ForwardShape& s, std::uint64_t steps) {
   const RooflineCoefficients& c = cost.coefficients();
+  const auto both = [&](Wide128 computing, Wide128 reading) {
+    return std::max(computing, reading) + (std::min(computing, reading) * c.serial_x2_32 >> 32);
+  };
   Wide128 total = 0;
   for (std::uint64_t j = 1; j <= steps; ++j) {
     const Tokens fresh = j == 1 ? s.prefill_tokens : 0;
@@ -50,15 +53,15 @@ Wide128 naive_fs(const RooflineCost& cost, const ForwardShape& s, std::uint64_t 
     total += context * c.decode_token_fs + Wide128{c.decode_sequence_fs} * s.decode_sequences;
     total += c.decode_window_token_fs * std::min<Wide128>(context, Wide128{s.decode_sequences} * c.window_tokens);
     if (j != 1) continue;
-    total += std::max(Wide128{s.prefill_pairs} * c.prefill_pair_fs,
-                      (Wide128{s.prefill_context_tokens} + fresh) * c.prefill_read_fs);
+    total += both(Wide128{s.prefill_pairs} * c.prefill_pair_fs,
+                  (Wide128{s.prefill_context_tokens} + fresh) * c.prefill_read_fs);
     total += Wide128{s.prefill_context_tokens} * c.prefill_context_fs;
     total += Wide128{s.prefill_sequences} * c.decode_sequence_fs;
     if (c.window_tokens == 0) continue;
     total +=
-        std::max(std::min<Wide128>(s.prefill_pairs, Wide128{fresh} * c.window_tokens) * c.prefill_window_pair_fs,
-                 (std::min<Wide128>(s.prefill_context_tokens, Wide128{s.prefill_sequences} * c.window_tokens) + fresh) *
-                     c.prefill_window_read_fs);
+        both(std::min<Wide128>(s.prefill_pairs, Wide128{fresh} * c.window_tokens) * c.prefill_window_pair_fs,
+             (std::min<Wide128>(s.prefill_context_tokens, Wide128{s.prefill_sequences} * c.window_tokens) + fresh) *
+                 c.prefill_window_read_fs);
   }
   return total;
 }
@@ -91,6 +94,25 @@ TEST(Roofline, ClosedFormEqualsTheLoop) {
       }
     }
   }
+}
+
+// What isn't hidden adds up: at 1 computing and reading come one after the other, at 0 the longer is all there is.
+TEST(Roofline, AttentionHidesWhatItIsSaidTo) {
+  HardwareSpec hw = hardware_preset("h200-pcie5");
+  const ModelGeometry model = model_preset("llama-3.1-8b");
+  std::vector<TimeNs> times;
+  for (const double serial : {0.0, 0.5, 1.0}) {
+    hw.attention_serial = serial;
+    times.push_back(RooflineCost(model, hw, 1).forward_ns(prefill(512, 8192), 1));
+  }
+  EXPECT_GT(times[1], times[0]);
+  EXPECT_NEAR(static_cast<double>(times[1] - times[0]), static_cast<double>(times[2] - times[1]), 2);
+  hw.attention_serial = 0;
+  const RooflineCoefficients c = coefficients_of(model, hw, 1);
+  const ForwardShape shape = prefill(512, 8192);
+  const Wide128 shorter =
+      std::min(Wide128{shape.prefill_pairs} * c.prefill_pair_fs, Wide128{8192 + 512} * c.prefill_read_fs);
+  EXPECT_NEAR(static_cast<double>(times[2] - times[0]), static_cast<double>(shorter) / 1e6, 2);
 }
 
 TEST(Roofline, TimeGrowsWithEveryStepAndEveryField) {
