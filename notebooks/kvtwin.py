@@ -367,8 +367,10 @@ def load_sweep(folder):
 
 
 def short_name(axis):
-    """hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps; hardware.name -> hardware"""
-    return ", ".join(key.removesuffix(".name").rsplit(".", 1)[-1] for key in axis.split("+"))
+    """hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps; hardware.name -> hardware; tiers.disk.gib ->
+    disk gib"""
+    names = [key.removesuffix(".name").removeprefix("tiers.") for key in axis.split("+")]
+    return ", ".join(name.replace(".", " ") if key.startswith("tiers.") else name.rsplit(".", 1)[-1] for name, key in zip(names, axis.split("+")))
 
 
 def combinations(axes):
@@ -727,9 +729,9 @@ MOST_GOAL_PANELS = 6
 
 
 def draw_goal(compared):
-    """The figure of a goal against the capacity, a line a setting, shaded where the machines drawn lie; a panel for each
+    """The figure of a goal against the capacity, a line a setting, whiskers where 95 % of the runs lie; a panel for each
     value of what varies first besides. The goal is the dashed line; a filled mark is the smallest size that meets it, a
-    larger ring the smallest at which 97.5 % of the runs do."""
+    ring the smallest at which 97.5 % of the runs do."""
     goal = compared.plan["goal"]
     key, name = goal["figure"], goal["along"]
     along = next(axis for axis in compared.plan["axes"] if axis["name"] == name)
@@ -748,8 +750,11 @@ def draw_goal(compared):
             unused.set_visible(False)
         for axes, panel in zip(grid.flat, panels):
             fixed = {} if panel is None else {others[0]["name"]: panel}
-            for index, setting in enumerate(combinations(of_lines)):
-                draw_goal_line(axes, compared, goal, along, fixed | setting, index, label_of(compared, setting) or None)
+            settings = combinations(of_lines)
+            for index, setting in enumerate(settings):
+                aside = ScaledTranslation((index - (len(settings) - 1) / 2) * 4 / 72, 0, axes.figure.dpi_scale_trans)
+                place = {"transform": axes.transData + aside}
+                draw_goal_line(axes, compared, goal, fixed | setting, index, setting_text(tidy_setting(setting)) or None, along, place)
             axes.axhline(goal["value"], color=INK, linestyle=(0, (5, 2)), linewidth=1.2, zorder=1.5)
             positions = np.arange(len(along["values"]))
             axes.set_xticks(positions, [tokens_text(value, along["unit"]) for value in sorted(along["values"])])
@@ -757,45 +762,46 @@ def draw_goal(compared):
             if panel is not None:
                 axes.set_title(setting_text(tidy_setting(fixed)), fontsize=9, loc="left")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
-        if key.startswith("ttft"):
-            grid[0][0].set_yscale("log")
-            for axes in grid.flat:
-                axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        highest = np.nanmax(values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1])
+        grid[0][0].set_ylim(0, 1.05 * max(highest, goal["value"]))  # moved aside, they don't count by themselves
         for axes in grid[-1]:
             axes.set_xlabel(tier_label(along))
         for line in grid:
             line[0].set_ylabel(GOAL_LABELS[key])
         handles, labels = grid[0][0].get_legend_handles_labels()
         if labels:
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), title=goal_note(compared, of_lines),
-                          title_fontsize=8)
+            figure.legend(handles, labels, loc="outside lower center", ncols=int(np.clip(110 // (8 + max(map(len, labels))), 1, len(labels))),
+                          title=goal_note(compared), title_fontsize=8)
     return figure
 
 
-def draw_goal_line(axes, compared, goal, along, setting, index, label):
+def draw_goal_line(axes, compared, goal, setting, index, label, along, place):
     key = goal["figure"]
     rows = sorted(compared.select(setting), key=lambda row: row[along["name"]])
     x, y, (below, above) = np.arange(len(rows)), values_of(rows, key), whiskers_of(rows, key)
     colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
-    axes.plot(x, y, color=colour, marker=marker, markersize=5, markerfacecolor="white", linewidth=1.6, label=label, zorder=3)
+    axes.plot(x, y, color=colour, linewidth=1.6, zorder=3, **place)
+    axes.plot([], [], color=colour, marker=marker, markersize=5, linewidth=1.6, label=label)
+    axes.plot(x, y, color=colour, marker=marker, markersize=5, markerfacecolor="white", linestyle="none", zorder=3.5, **place)
     if np.nansum(below + above) > 0:
-        axes.fill_between(x, y - below, y + above, color=colour, alpha=0.15, linewidth=0, zorder=2)
+        axes.errorbar(x, y, yerr=(below, above), color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=2.5, **place)
     told = next(line for line in goal["lines"] if all(line["settings"][name] == value for name, value in setting.items()))
-    for where, size in (("from", 5), ("surely_from", 10)):
-        if told[where] is None:
+    several = compared.plan["seeds"] > 1 or "draws" in compared.plan
+    for where, size in (("from", 5), ("surely_from", 11)):
+        if told[where] is None or (where == "surely_from" and not several):
             continue
         at = next(place for place, row in zip(x, rows) if row[along["name"]] == told[where])
         axes.plot(at, y[at], color=colour, marker=marker if size == 5 else "o", markersize=size,
-                  markerfacecolor=colour if size == 5 else "none", linestyle="none", zorder=4)
+                  markerfacecolor=colour if size == 5 else "none", linestyle="none", zorder=4, **place)
 
 
-def goal_note(compared, of_lines):
-    words = [", ".join(axis["name"] for axis in of_lines), "filled: the smallest that meets it"]
-    runs = "seeds" if compared.plan["seeds"] > 1 else "machines that this one may be"
+def goal_note(compared):
+    note = "filled: the smallest that meets it"
     if compared.plan["seeds"] > 1 or "draws" in compared.plan:
-        count = compared.plan.get("draws", compared.plan["seeds"])
-        words.append(f"ring: the smallest at which 97.5 % of {count} {runs} do; shaded: 95 % of them")
-    return "; ".join(word for word in words if word)
+        runs = f"{compared.plan['draws']} machines that this one may be" if "draws" in compared.plan else f"{compared.plan['seeds']} seeds"
+        note += f"; ring: that does with 97.5 % of {runs}, whiskers: 95 % of them"
+    return note
 
 
 def compare_note(compared):
