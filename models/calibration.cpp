@@ -514,7 +514,7 @@ std::string calibration_text(const Calibration& c, const CalibrationTerms& terms
     text += line;
     if (group.level == 1) continue;
     std::snprintf(line, sizeof line,
-                  "%-10s recorded runs' took %.2f times as long in all, so all are that much slower\n",
+                  "%-10s recorded runs' took %.2f times as long in all, and so all do now\n",
                   group.name.c_str(), group.level);
     text += line;
   }
