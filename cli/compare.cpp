@@ -447,10 +447,13 @@ void add_compare(CLI::App& program) {
           ->add_option("--draws", arguments.draws,
                        "Each setting also on so many machines that the experiment's may be, as far as its figures are "
                        "known (hardware.spread_percent): what 95 % of them do")
-          ->check(CLI::Range(2, 100'000))
+          ->check(CLI::Range(2, 10'000))
           ->excludes(seeds));
   options.others.push_back(command->add_option(
-      "--goal", arguments.goal, "FIGURE=VALUE, e.g. ttft_p90_s=2: from which size of a tier on is it met?"));
+      "--goal", arguments.goal,
+      "FIGURE=VALUE, e.g. ttft_p90_s=2: from which size on of the tier that has the most is it met?"));
+  options.others.back()->check(
+      [](const std::string& goal) { return std::string(goal.empty() ? "must be FIGURE=VALUE" : ""); });
   for (CLI::Option* option : options.others) option->needs(options.vary);
   command->add_flag("--json", arguments.json, "Print it as JSON; of settings one object a line");
   command->callback([] { compare(arguments); });

@@ -92,6 +92,10 @@ void compare_settings(const CompareSettingsArguments& arguments) {
     repeats.seeds = 1;
   }
   if (repeats.seeds > 1) plan.repeat("seed", base.integer("seed"), repeats.seeds, "--seeds");
+  if (repeats.draws != 0 && base.origin("hardware.draw") != "default") {
+    throw InputError("--draws: " + base.where("hardware.draw") +
+                     " is set; leave it out, --draws goes through all of them");
+  }
   if (repeats.draws != 0) plan.repeat("hardware.draw", 0, repeats.runs(), "--draws");
   SweptRows swept = run_sweep(arguments, plan, base);
   std::string text;

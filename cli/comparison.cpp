@@ -48,15 +48,17 @@ std::optional<double> number(const Json& row, const char* name) {
 
 // A figure of one run; none if it has none.
 std::optional<double> figure_of(const Json& row, std::size_t figure) {
+  const std::string_view name = kFigures[figure].name;
+  if (name.starts_with("ttft") && row.at("completed") == 0) return std::nullopt;  // nobody has seen a token
   const double prompt = std::max(1.0, row.at("prompt_tokens").get<double>());
-  const auto ratio = [&](const char* name) -> std::optional<double> {
-    const auto tokens = number(row, name);
+  const auto ratio = [&](const char* tokens_name) -> std::optional<double> {
+    const auto tokens = number(row, tokens_name);
     return tokens ? std::optional(*tokens / prompt) : std::nullopt;
   };
   switch (figure) {
     case 0: {
       double hits = 0;
-      for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += row.at(name).get<double>();
+      for (const char* tier : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += row.at(tier).get<double>();
       return hits / prompt;
     }
     case kOptHitRatio: return ratio("hit_opt");
@@ -134,12 +136,15 @@ void mark_best(const SweepRows& rows, const Repeats& repeats, std::size_t figure
   settings[*best].standing[figure] = Standing::best;
 }
 
-void tell_goal(const Goal& goal, const std::vector<double>& values, const Repeats& repeats, ComparedSetting& setting) {
+// Who sends requests away meets none: `served`, by run.
+void tell_goal(const Goal& goal, const std::vector<double>& values, const std::vector<bool>& served,
+               const Repeats& repeats, ComparedSetting& setting) {
   const std::size_t first = repeats.draws == 0 ? 0 : 1;
-  const auto met = std::count_if(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(),
-                                 [&](double value) { return goal.met_by(value); });
+  std::size_t met = 0;
+  for (std::size_t run = first; run < values.size(); ++run) met += goal.met_by(values[run]) && served[run] ? 1 : 0;
   setting.goal_share = static_cast<double>(met) / static_cast<double>(values.size() - first);
-  setting.meets_goal = goal.met_by(setting.figures[goal.figure]->mean);
+  const bool all_served = repeats.draws == 0 ? std::ranges::find(served, false) == served.end() : served.front();
+  setting.meets_goal = goal.met_by(setting.figures[goal.figure]->mean) && all_served;
 }
 
 std::string short_number(double value) {
@@ -274,11 +279,17 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   for (std::size_t i = 0; i * runs < rows.size(); ++i) {
     ComparedSetting setting;
     setting.place = cells[i * runs];
+    std::vector<bool> served;
+    for (std::size_t run = 0; run < runs; ++run) {
+      const Json& row = rows[i * runs + run];
+      served.push_back(row.at("completed") == row.at("requests"));
+      comparison.all_served = comparison.all_served && served.back();
+    }
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       const std::vector<double> values = values_of(rows, i, runs, figure);
       if (values.empty()) continue;
       setting.figures[figure] = estimate_of(values, repeats);
-      if (goal && goal->figure == figure) tell_goal(*goal, values, repeats, setting);
+      if (goal && goal->figure == figure) tell_goal(*goal, values, served, repeats, setting);
       comparison.has_noise |= std::ranges::adjacent_find(values, std::ranges::not_equal_to{}) != values.end();
     }
     for (std::size_t run = 0; run < runs; ++run) {
@@ -323,8 +334,10 @@ Goal Goal::from_text(const std::string& text) {
   if (!found) throw InputError("--goal: " + unknown_name("figure", text.substr(0, equals), known));
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + equals + 1, end, goal.value);
-  if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value < 1e12)) {
-    throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number of 0 or more");
+  const bool share = std::string_view(kFigures[goal.figure].name) == "hit_ratio";
+  if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value <= (share ? 1 : 1e12))) {
+    throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number from 0 to " +
+                     (share ? "1" : "1e12"));
   }
   return goal;
 }
@@ -406,7 +419,10 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, c
     }
     row["seeds"] = repeats.seeds;
     if (repeats.draws != 0) row["draws"] = repeats.draws;
-    if (goal) row["goal_share"] = setting.goal_share;
+    if (goal) {
+      row["meets_goal"] = setting.meets_goal;
+      row["goal_share"] = setting.goal_share;
+    }
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       const std::string name = kFigures[figure].name;
       const auto& own = setting.figures[figure];
@@ -472,7 +488,11 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
     line.push_back(decimal(1, decimals[2]) + "  ");
     lines.push_back(std::move(line));
   }
-  return laid_out(lines, axes.size()) + legend(comparison, repeats, drawn) +
+  const char* const rejects =
+      comparison.all_served
+          ? ""
+          : "Some of these reject or fail requests (`completed` in the rows), which their TTFT leaves out.\n";
+  return laid_out(lines, axes.size()) + legend(comparison, repeats, drawn) + rejects +
          (optimal ? "(optimal): the most that can be hit in one cache of all tiers, and what those hits save\n" : "");
 }
 

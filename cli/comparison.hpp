@@ -64,10 +64,11 @@ struct Comparison {
   std::vector<bool> is_choice;                   // by axis of the plan; the seeds' is neither
   std::vector<ComparedSetting> settings;         // in the plan's order
   std::vector<std::vector<std::size_t>> groups;  // settings under equal circumstances
+  bool all_served = true;                        // no run rejected or failed a request
   bool has_noise = false;                        // any figure of any setting differs between its runs
 };
 
-// A figure that shall be no worse than this.
+// A figure that shall be no worse than this, without sending requests away.
 struct Goal {
   std::size_t figure = 0;  // of compared_figures()
   double value = 0;
@@ -83,8 +84,8 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
 // A key of a tier's size, whose values are numbers.
 bool is_capacity(const SweepAxis& axis);
 
-// Along the capacity that has the most values, the others being equal: from which size on the goal is met, up to the
-// largest; and from which on 97.5 % of the runs meet it.
+// Along the capacity that has the most values (of equals the first), the others being equal: from which size on the
+// goal is met, up to the largest; and from which on 97.5 % of the runs meet it.
 struct GoalLine {
   std::vector<std::pair<std::size_t, std::size_t>> others;  // axis and index of its value
   std::optional<std::size_t> from, surely_from;             // index of the capacity's value; none: not even the largest
@@ -97,7 +98,7 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison);
 std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats);
 
 // A row a setting: its axes, figures, their `_ci95` (half an interval, null without; draws: `_low` and `_high`) and
-// `_standing`; with a goal `goal_share`.
+// `_standing`; with a goal `meets_goal` and `goal_share`.
 SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats,
                           const std::optional<Goal>& goal = {});
 // A line a setting, those under equal circumstances together, and below them what optimal would hit; then what the

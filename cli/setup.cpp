@@ -290,9 +290,15 @@ void draw_hardware(const Experiment& e, Setup& setup) {
   if (which != "low" && which != "high") {
     throw InputError(e.where("hardware.end") + ": is \"" + end + "\"; it must be NUMBER:low or NUMBER:high");
   }
+  const std::vector<UncertainNumber> numbers = uncertain_numbers(hw, spread);
+  if (numbers.empty()) {
+    throw InputError(e.where("hardware.end") + ": no figure of " + hw.name +
+                     " has an interval; take a file of kvtwin calibrate, or set hardware.spread_percent to what they "
+                     "may be off");
+  }
   if (!move_to_end(hw, key, which == "high", spread)) {
     std::vector<std::string> known;
-    for (const UncertainNumber& number : uncertain_numbers(hw, spread)) known.push_back(number.key);
+    for (const UncertainNumber& number : numbers) known.push_back(number.key);
     throw InputError(e.where("hardware.end") + ": " + unknown_name("figure with an interval", key, known));
   }
   setup.notes.push_back("hardware.end: " + key + " of " + hw.name + " at its interval's " + which + " end");
@@ -505,8 +511,8 @@ Setup make_setup(const Experiment& e) {
   check_kv_bytes(e, setup.model);
   setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
                                                    : hardware_from_file(e.path("hardware.file").string());
-  draw_hardware(e, setup);
   override_hardware(e, setup);
+  draw_hardware(e, setup);  // what is set may be off as much as what it replaces
   setup.hardware.file_a_page = choose<bool>(e, "tiers.disk.format", {{"segments", false}, {"hicache_files", true}});
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));

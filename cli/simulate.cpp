@@ -36,6 +36,7 @@ void simulate(const Arguments& arguments) {
   std::optional<Draws> draws;
   // First: SimGrid has one world a process, and those of the draws are made from this one.
   if (arguments.draws != 0) {
+    if (!arguments.out.empty()) const RunFolder refused_now(arguments.out, arguments.force);  // not after all of them
     draws = simulate_draws(experiment, static_cast<std::size_t>(arguments.draws), arguments.jobs);
   }
   const WorkRanges measured = ranges_of(experiment);
@@ -79,7 +80,7 @@ void add_simulate(CLI::App& program) {
           ->add_option("--draws", arguments.draws,
                        "Simulate so many machines, too, that this one may be as far as its figures are known, and each "
                        "figure at both ends of its interval: how sure the results are, and what they hang on")
-          ->check(CLI::Range(2, 100'000));
+          ->check(CLI::Range(2, 10'000));
   command->add_option("--jobs", arguments.jobs, "Of --draws, simulated at once (default: as many as there are cores)")
       ->check(CLI::Range(1, 64))
       ->needs(draws);

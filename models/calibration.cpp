@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -292,6 +293,7 @@ void match_level(const Measurements& all, Calibration& c) {
   group->level = measured / predicted;
   const auto scale = [&](double H::*member, std::string_view key, double by) {
     c.hardware.*member *= by;
+    if (!told(c, key)) c.numbers.push_back({std::string(key), "forward", c.hardware.*member / by, 0, 0});
     for (CalibratedNumber& number : c.numbers) {
       if (number.key != key) continue;
       number.value *= by;
@@ -311,18 +313,26 @@ void normalise(Calibration& c) {
   const HardwareSpec before = hw;
   const auto scale = [&](std::initializer_list<double HardwareSpec::*> fractions,
                          std::initializer_list<double HardwareSpec::*> peaks) {
+    const auto of = [&](const CalibratedNumber& number) {
+      return std::ranges::any_of(kForward, [&](const Knob& knob) {
+        return knob.key == number.key && std::ranges::find(fractions, knob.member) != fractions.end();
+      });
+    };
+    // By the ends of their intervals, which would be cut off otherwise; what is hardly known is.
+    constexpr double kHardlyKnown = 4;
     double most = 1;
     for (const auto fraction : fractions) most = std::max(most, hw.*fraction);
+    for (const CalibratedNumber& number : c.numbers) {
+      if (of(number)) most = std::max(most, std::min(number.high, kHardlyKnown * number.value));
+    }
     if (most == 1) return;
     for (const auto fraction : fractions) hw.*fraction /= most;
     for (const auto peak : peaks) hw.*peak *= most;
     for (CalibratedNumber& number : c.numbers) {
-      for (const Knob& knob : kForward) {
-        if (knob.key != number.key || std::ranges::find(fractions, knob.member) == fractions.end()) continue;
-        number.value /= most;
-        number.low /= most;
-        number.high = std::max(number.value, std::min(1.0, number.high / most));
-      }
+      if (!of(number)) continue;
+      number.value /= most;
+      number.low /= most;
+      number.high = std::max(number.value, std::min(1.0, number.high / most));
     }
   };
   scale({&H::gemm_fraction, &H::attention_fraction}, {&H::peak_bf16, &H::peak_fp8, &H::peak_fp4});
@@ -512,9 +522,9 @@ std::string calibration_text(const Calibration& c, const CalibrationTerms& terms
                   group.name.c_str(), group.measurements, group.distinct, 100 * quantile_of(group.errors, 0.5),
                   100 * quantile_of(group.errors, 0.9));
     text += line;
-    if (group.level == 1) continue;
+    if (std::abs(group.level - 1) < 0.005) continue;
     std::snprintf(line, sizeof line,
-                  "%-10s recorded runs' took %.2f times as long in all, and so all do now\n",
+                  "%-10s recorded passes took %.2f times as long in all, and all are scaled by that\n",
                   group.name.c_str(), group.level);
     text += line;
   }

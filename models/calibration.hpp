@@ -2,7 +2,8 @@
 // ask (models/roofline.hpp): the values are those at which it predicts the measurements best (calibration_fit.hpp).
 // Equal work that was measured several times counts once, with its median. A fit so finds what work takes when nothing
 // comes between; queues feel what it takes on average. Where served runs were recorded, passes are slowed (or sped up)
-// together until all of theirs take as long, in all, as they did.
+// together until all of theirs take as long, in all, as they did (one that took more than ten times as long as fitted
+// counts as ten).
 //
 // By group, each with numbers of its own, in this order: copies; both (both directions at once); nic; remote; disk;
 // forward. A number that no measurement tells keeps the base's value and source. Two are told as products only: peaks

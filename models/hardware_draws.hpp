@@ -2,7 +2,8 @@
 // knowing them exactly.
 //
 // A number lies, with 95 % confidence, between the file's "low" and "high". A rate, time, frequency or share without
-// those lies between value / (1 + spread) and value * (1 + spread): 0 = it is exact. Sizes and counts are exact.
+// those lies between value / (1 + spread) and value * (1 + spread): 0 = it is exact. Sizes and counts without them are
+// exact.
 //
 // Numbers are drawn independently, though those of one fit hang together: what follows is rather too uncertain than
 // too sure. A draw moves a number of one name alike whatever machine and experiment it belongs to, so that settings

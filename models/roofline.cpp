@@ -89,9 +89,12 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.decode_query_fs = fs(number(m.full_attention.decode_token_flops), flops);
   c.decode_window_query_fs = fs(number(m.window_attention.decode_token_flops), flops);
   c.serial_x2_32 = rounded(hw.attention_serial * 4294967296.0);
-  c.decode_token_fs = static_cast<std::uint64_t>(both(c.decode_query_fs, c.prefill_read_fs, c.serial_x2_32));
-  c.decode_window_token_fs =
-      static_cast<std::uint64_t>(both(c.decode_window_query_fs, c.prefill_window_read_fs, c.serial_x2_32));
+  const auto a_token = [&](std::uint64_t query, std::uint64_t read) {
+    constexpr Wide kMost = std::numeric_limits<std::uint64_t>::max();
+    return static_cast<std::uint64_t>(std::min(kMost, both(query, read, c.serial_x2_32)));
+  };
+  c.decode_token_fs = a_token(c.decode_query_fs, c.prefill_read_fs);
+  c.decode_window_token_fs = a_token(c.decode_window_query_fs, c.prefill_window_read_fs);
   c.decode_sequence_fs = fs(number(m.state_bytes) / tp, bandwidth);
   c.window_tokens = m.attention_window;
 }

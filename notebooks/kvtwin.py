@@ -725,18 +725,18 @@ def draw_compare(compared):
 
 GOAL_LABELS = {"ttft_mean_s": "mean TTFT", "ttft_p90_s": "p90 TTFT", "ttft_p99_s": "p99 TTFT", "hit_ratio": "prompt tokens hit",
                "saved_s": "prefill time saved by hits"}
-MOST_GOAL_PANELS = 6
 
 
 def draw_goal(compared):
-    """The figure of a goal against the capacity, a line a setting, whiskers where 95 % of the runs lie; a panel for each
+    """The figure of a goal against the capacity, a line a setting, whiskers where 95 % of the machines lie, or the mean's
+    interval over seeds; a panel for each
     value of what varies first besides. The goal is the dashed line; a filled mark is the smallest size that meets it, a
     ring the smallest at which 97.5 % of the runs do."""
     goal = compared.plan["goal"]
     key, name = goal["figure"], goal["along"]
     along = next(axis for axis in compared.plan["axes"] if axis["name"] == name)
     others = [axis for axis in compared.plan["axes"] if axis is not along and len(axis["values"]) > 1]
-    panels = others[0]["values"][:MOST_GOAL_PANELS] if len(others) > 1 else [None]
+    panels = others[0]["values"] if len(others) > 1 else [None]
     of_lines = others[1:] if len(others) > 1 else others
     columns = min(2, len(panels))
     rows_of_panels = -(-len(panels) // columns)
@@ -764,7 +764,7 @@ def draw_goal(compared):
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
             axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         highest = np.nanmax(values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1])
-        grid[0][0].set_ylim(0, 1.05 * max(highest, goal["value"]))  # moved aside, they don't count by themselves
+        grid[0][0].set_ylim(0, 1.05 * max(highest, goal["value"], 1e-30))  # moved aside, they don't count by themselves
         for axes in grid[-1]:
             axes.set_xlabel(tier_label(along))
         for line in grid:
@@ -798,9 +798,10 @@ def draw_goal_line(axes, compared, goal, setting, index, label, along, place):
 
 def goal_note(compared):
     note = "filled: the smallest that meets it"
-    if compared.plan["seeds"] > 1 or "draws" in compared.plan:
-        runs = f"{compared.plan['draws']} machines that this one may be" if "draws" in compared.plan else f"{compared.plan['seeds']} seeds"
-        note += f"; ring: that does with 97.5 % of {runs}, whiskers: 95 % of them"
+    if "draws" in compared.plan:
+        note += f"; ring: that does with 97.5 % of {compared.plan['draws']} machines that this one may be, whiskers: 95 % of them"
+    elif compared.plan["seeds"] > 1:
+        note += f"; ring: that does with 97.5 % of {compared.plan['seeds']} seeds, whiskers: the mean's 95 % interval"
     return note
 
 
@@ -809,7 +810,8 @@ def compare_note(compared):
     several = len(combinations(compared.axes(choice=True))) > 1
     words = []
     if several:
-        words.append("filled: the best" + (", or as good (paired 95 % intervals)" if seeds > 1 else ", or equal to it"))
+        noisy = seeds > 1 or "draws" in compared.plan
+        words.append("filled: the best" + (", or as good (paired 95 % intervals)" if noisy else ", or equal to it"))
     if seeds > 1:
         words.append(f"whiskers: 95 % intervals of {seeds} seeds")
     if "draws" in compared.plan:
@@ -835,8 +837,12 @@ class Validated:
 def load_validation(folder):
     folder = Path(folder)
     try:
-        return Validated(folder.resolve(), json.loads((folder / "validate.json").read_text()))
-    except (OSError, ValueError) as error:
+        told = json.loads((folder / "validate.json").read_text())
+        for cell in told["cells"]:
+            for figure in cell["figures"]:
+                _ = figure["figure"], figure["error"]
+        return Validated(folder.resolve(), told)
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
 
 

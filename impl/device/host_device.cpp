@@ -46,7 +46,6 @@ class HostEngine final : public PageEngine {
   TransferParams pools() const;
   void copy(const TransferJob& job, std::span<const PageRun> runs, std::uint32_t layer_begin, std::uint32_t layer_end);
   void copy_device_page(SlotId slot, std::byte* page, bool to_device);
-  void compute_layer(const ForwardShape& shape, std::uint64_t step, std::uint32_t layer);
   void read_context(const PassJob& job, const PassJob::Sequence& sequence, Tokens context, std::uint32_t layer);
   void write_tokens(const PassJob& job, const PassJob::Sequence& sequence, Tokens begin, Tokens end,
                     std::uint32_t layer);
@@ -155,35 +154,15 @@ bool HostEngine::await_layer(const PassJob& job, std::uint32_t layer) {
 }
 
 void HostEngine::layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
-  if (dense_) compute_layer(job.shape, step, layer);
+  if (dense_) {
+    const LayerWork work = layer_work(config_, job.shape, step, layer);
+    dense_->run(work.rows, work.pairs);
+  }
   for (const PassJob::Sequence& sequence : job.sequences) {
     const Tokens context = job.context(sequence, step);
     read_context(job, sequence, context, layer);
     write_tokens(job, sequence, context, context + job.fresh(sequence), layer);
   }
-}
-
-// What models/roofline.hpp counts, in rows of the layer's product and pairs of its attention.
-void HostEngine::compute_layer(const ForwardShape& shape, std::uint64_t step, std::uint32_t layer) {
-  const auto rows = [&](std::uint64_t multiply_adds) {
-    const std::uint64_t of_a_row = std::uint64_t{config_.hidden} * config_.width;
-    return (multiply_adds + of_a_row / 2) / of_a_row;
-  };
-  const bool prefills = step == 0;
-  const std::uint64_t decoding = shape.decode_sequences;
-  Tokens tokens = decoding;
-  std::uint64_t pairs = 0;
-  if (prefills) {
-    tokens += shape.prefill_tokens + rows(shape.prefill_context_tokens * config_.context_work);
-    pairs += shape.prefill_pairs;
-  }
-  if (config_.pair_work != 0) {
-    const Tokens context = shape.decode_context_tokens + (step + 1) * decoding;
-    pairs += context * config_.decode_work / config_.pair_work;
-  }
-  dense_->run(tokens, pairs);
-  if (layer + 1 != config_.shape.layers) return;
-  dense_->run(rows((decoding + (prefills ? shape.prefill_sequences : 0)) * config_.head_work), 0);
 }
 
 void HostEngine::read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) {
@@ -232,6 +211,28 @@ void HostEngine::write_tokens(const PassJob& job, const PassJob::Sequence& seque
 }
 
 }  // namespace
+
+LayerWork layer_work(const HostDeviceConfig& config, const ForwardShape& shape, std::uint64_t step,
+                     std::uint32_t layer) {
+  const auto rows_of = [&](std::uint64_t multiply_adds) {
+    const std::uint64_t of_a_row = std::uint64_t{config.hidden} * config.width;
+    return (multiply_adds + of_a_row / 2) / of_a_row;
+  };
+  const std::uint64_t decoding = shape.decode_sequences;
+  LayerWork work{decoding, 0};
+  std::uint64_t yielding = decoding;
+  if (step == 0) {
+    work.rows += shape.prefill_tokens + rows_of(shape.prefill_context_tokens * config.context_work);
+    work.pairs += shape.prefill_pairs;
+    yielding += shape.prefill_sequences;
+  }
+  if (config.pair_work != 0) {
+    const Tokens context = shape.decode_context_tokens + (step + 1) * decoding;
+    work.pairs += context * config.decode_work / config.pair_work;
+  }
+  if (layer + 1 == config.shape.layers) work.rows += rows_of(yielding * config.head_work);
+  return work;
+}
 
 Bytes host_device_bytes(const HostDeviceConfig& config) {
   const Bytes page = config.shape.page_bytes();

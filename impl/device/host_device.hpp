@@ -20,12 +20,20 @@ namespace kvtwin {
 struct HostDeviceConfig : DeviceConfig {
   std::uint32_t hidden = 0;  // of the matrix product, with `width` columns; 0 = no arithmetic
   std::uint32_t width = 0;
-  // Multiply-adds of a layer's attention: a pair of prefill tokens; a token of context, of a decode step; and of a
-  // prefill's context, to get at its keys and values (MLA). Both latter need the former to be above 0.
+  // Multiply-adds of a layer's attention: a pair of prefill tokens; a token of context, of a decode step (none where a
+  // pair takes none); and of a prefill's context, to get at its keys and values (MLA).
   std::uint32_t pair_work = 0;
   std::uint64_t decode_work = 0, context_work = 0;
   std::uint64_t head_work = 0;  // multiply-adds of the output head, a sequence that yields a token
 };
+
+// What a layer computes in a step of a pass: rows of its product, and pairs of its attention, that come to as many
+// multiply-adds as models/roofline.hpp counts, but for layers with windows or states. The last layer does the head's.
+struct LayerWork {
+  std::uint64_t rows = 0, pairs = 0;
+};
+LayerWork layer_work(const HostDeviceConfig& config, const ForwardShape& shape, std::uint64_t step,
+                     std::uint32_t layer);
 
 // What its arenas and matrices take.
 Bytes host_device_bytes(const HostDeviceConfig& config);

@@ -125,6 +125,37 @@ class Paper {
   std::size_t model_ = 0;
 };
 
+// Recorded passes that take half as long again as those measured alone: their sum is met, whatever the fit came to.
+TEST(Calibration, TakesTheLevelOfPassesFromServedRuns) {
+  Splitmix rng(5);
+  const HardwareSpec hw = true_machine(rng);
+  Paper paper(hw, rng, 3);
+  paper.passes();
+  const std::size_t alone = paper.found.list.size();
+  for (std::size_t i = 0; i < alone; i += 7) {
+    Measurement served = paper.found.list[i];
+    served.recorded = true;
+    served.seconds = 1.5 * predicted_seconds(paper.found, served, hw);
+    paper.found.list.push_back(served);
+  }
+  CalibrationTerms terms;
+  terms.base = "cpu-host";
+  const Calibration found = calibrate(paper.found, terms);
+  double predicted = 0, measured = 0;
+  const HardwareSpec written = parse_hardware(hardware_json(found, paper.found, terms), "fitted");
+  for (const Measurement& one : paper.found.list) {
+    if (!one.recorded) continue;
+    predicted += predicted_seconds(paper.found, one, written);
+    measured += one.seconds;
+  }
+  EXPECT_NEAR(predicted / measured, 1, 0.01);
+  for (const CalibratedNumber& number : found.numbers) {
+    if (number.low == 0) continue;
+    EXPECT_LE(number.low, number.value) << number.key;
+    EXPECT_GE(number.high, number.value) << number.key;
+  }
+}
+
 const std::map<std::string, double HardwareSpec::*>& figures() {
   using H = HardwareSpec;
   static const std::map<std::string, double HardwareSpec::*> kFigures{

@@ -22,7 +22,9 @@ SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
 
 // Of a prompt of 100 tokens.
 nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) {
-  return {{"prompt_tokens", 100},
+  return {{"requests", 10},
+          {"completed", 10},
+          {"prompt_tokens", 100},
           {"hit_device", hits},
           {"hit_host", 0},
           {"hit_disk", 0},
@@ -174,11 +176,27 @@ TEST(Comparison, AGoalIsMetFromASizeOn) {
   EXPECT_NEAR(comparison_rows(plan, comparison, repeats, goal)[2].at("goal_share").get<double>(), 2.0 / 3, 1e-12);
 }
 
+// Whoever serves nobody is quick.
+TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
+  const SweepPlan plan = plan_of({"tiers.host.gib=16,32,64"}, 1);
+  SweepRows rows{row(1, 0, "a"), row(1, 0.1, "b"), row(1, 1, "c")};
+  rows[0]["completed"] = 0;
+  rows[1]["completed"] = 9;
+  const Goal goal = Goal::from_text("ttft_mean_s=2");
+  const Comparison comparison = compare_rows(plan, rows, {}, goal);
+  EXPECT_FALSE(comparison.settings[0].figures[3]);
+  EXPECT_EQ(comparison.settings[0].goal_share, 0);
+  EXPECT_EQ(comparison.settings[1].goal_share, 0);
+  EXPECT_EQ(comparison.settings[2].goal_share, 1);
+  EXPECT_EQ(goal_lines(plan, comparison).lines[0].from, 2U);
+  EXPECT_NE(comparison_text(plan, comparison, {}, true).find("reject"), std::string::npos);
+}
+
 TEST(Comparison, AGoalIsAFigureAndANumber) {
   EXPECT_TRUE(Goal::from_text("hit_ratio=0.5").met_by(0.6));
   EXPECT_FALSE(Goal::from_text("ttft_mean_s=0.5").met_by(0.6));
   for (const char* wrong : {"", "ttft_p90_s", "ttft_p90_s=", "ttft_p90_s=two", "ttft_p90_s=nan", "ttft_p90_s=-1",
-                            "ttft_p90=2", "gap_closed=1", "=2", "ttft_p90_s=2s"}) {
+                            "ttft_p90=2", "gap_closed=1", "=2", "ttft_p90_s=2s", "hit_ratio=30"}) {
     EXPECT_THROW(Goal::from_text(wrong), InputError) << wrong;
   }
 }

@@ -95,6 +95,24 @@ TEST_F(DrawsCommand, ASpreadIsForPresets) {
   EXPECT_NE(outcome.out.find("draws      of 3 machines that this one may be"), std::string::npos) << outcome.out;
 }
 
+// A link that is set may be off as well, and copy kernels go with it: slower at its low end.
+TEST_F(DrawsCommand, WhatIsSetMovesTheSameWay) {
+  const std::vector<std::string> link{
+      "--set", "hardware.host_link_gbps=0.5", "--set", "hardware.spread_percent=50", "--set", "cache.io=kernel"};
+  const auto busy = [&](const char* end) {
+    std::vector<std::string> words = link;
+    words.insert(words.end(), {"--set", std::string("hardware.end=") + end});
+    double seconds = 0;
+    const Json told = report(words);
+    for (const Json& lane : told.at("lanes")) {
+      if (lane.at("name").get<std::string>().ends_with("h2d")) seconds += lane.at("busy_fraction").get<double>();
+    }
+    return seconds;
+  };
+  EXPECT_GT(busy("kernel_read:low"), busy("kernel_read:high"));
+  EXPECT_GE(busy("host_to_device:low"), busy("host_to_device:high"));
+}
+
 TEST_F(DrawsCommand, AreRefusedClearly) {
   const auto refused = [&](const std::vector<std::string>& words, const std::vector<std::string>& parts) {
     const Outcome outcome = simulate(words);
@@ -109,7 +127,11 @@ TEST_F(DrawsCommand, AreRefusedClearly) {
           {"hardware.draw", "leave it out"});
   refused({"--set", "hardware.draw=3"}, {"hardware.draw", "cpu-host", "interval"});
   refused({"--set", "hardware.end=gemm_fraction"}, {"hardware.end", "NUMBER:low"});
-  refused({"--set", "hardware.end=gemm_fraction:low"}, {"hardware.end", "gemm_fraction"});
+  refused({"--set", "hardware.end=gemm_fraction:low"}, {"hardware.end", "cpu-host has an interval"});
+  fs::create_directory(folder_ / "full");
+  write_text(folder_ / "full/mine.txt", "");
+  refused({"--draws", "5", "--set", "hardware.spread_percent=10", "--out", folder_ / "full"},
+          {"--out", "is not empty"});
   refused({"--set", "hardware.spread_percent=10", "--set", "hardware.end=gem_fraction:low"},
           {"hardware.end", "gem_fraction", "gemm_fraction"});
   refused({"--set", "model.kv_bytes_per_token=513"}, {"model.kv_bytes_per_token", "513", "tiny", "512"});
@@ -133,7 +155,12 @@ TEST_F(DrawsCommand, CompareTellsFromWhichSizeOnAGoalIsMet) {
   ASSERT_EQ(told.at("goal").at("lines").size(), 1U);
   EXPECT_EQ(told.at("goal").at("lines")[0].at("from"), 32768) << told.dump() << outcome.out;
   words.insert(words.end(), {"--seeds", "2"});
-  EXPECT_EQ(run(words).exit_code, 2);
+  EXPECT_NE(run(words).err.find("--seeds"), std::string::npos);
+  words.resize(words.size() - 2);
+  words.insert(words.end(), {"--set", "hardware.draw=2"});
+  const Outcome twice = run(words);
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_NE(twice.err.find("hardware.draw"), std::string::npos) << twice.err;
 }
 
 }  // namespace

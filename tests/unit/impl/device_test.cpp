@@ -272,6 +272,35 @@ TEST(Device, KeepsTheFirstWrongPagesAndCountsAll) {
   EXPECT_EQ(seen.wrong.size(), 16U);
 }
 
+// Two layers, a product of 100 multiply-adds a token, attention of 10 a pair.
+TEST(Device, ComputesWhatAPassIsSaidToCost) {
+  HostDeviceConfig config = small_device(10, 0);
+  config.shape.layers = 2;
+  config.hidden = 10;
+  config.width = 10;
+  config.pair_work = 10;
+  config.decode_work = 30;
+  config.context_work = 200;
+  config.head_work = 500;
+  ForwardShape prefill;
+  prefill.prefill_tokens = 7;
+  prefill.prefill_context_tokens = 4;
+  prefill.prefill_pairs = 56;
+  prefill.prefill_sequences = 2;
+  EXPECT_EQ(layer_work(config, prefill, 0, 0).rows, 7U + 4 * 2);
+  EXPECT_EQ(layer_work(config, prefill, 0, 0).pairs, 56U);
+  EXPECT_EQ(layer_work(config, prefill, 0, 1).rows, 7U + 4 * 2 + 2 * 5) << "the last layer does the head's";
+  ForwardShape decode;
+  decode.decode_sequences = 3;
+  decode.decode_context_tokens = 60;
+  EXPECT_EQ(layer_work(config, decode, 0, 0).rows, 3U);
+  EXPECT_EQ(layer_work(config, decode, 0, 0).pairs, 3U * 63);
+  EXPECT_EQ(layer_work(config, decode, 4, 0).pairs, 3U * 75) << "contexts have grown";
+  EXPECT_EQ(layer_work(config, decode, 4, 1).rows, 3U + 3 * 5);
+  config.pair_work = 0;
+  EXPECT_EQ(layer_work(config, decode, 0, 0).pairs, 0U);
+}
+
 TEST(Device, SaysWhatItTakes) {
   HostDeviceConfig config = small_device(100, 50);
   const Bytes page = config.shape.page_bytes();
