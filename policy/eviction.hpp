@@ -71,6 +71,12 @@ class EvictionPolicy {
   // Number of leaves on offer (for invariant checks).
   virtual std::size_t offered() const = 0;
   virtual bool is_offered(NodeId node) const = 0;
+  // A leaf on offer that goes after about as many others, so that the index can read it meanwhile; none if that isn't
+  // known at a glance. A guess: nothing is decided by it.
+  virtual NodeId soon(std::uint32_t others) const {
+    static_cast<void>(others);
+    return NodeId::none;
+  }
 
   // ---- what happens, leaf or not, each before the offer it leads to; for policies that remember
   // What follows, up to the next one, is this request's doing, or makes room for it.

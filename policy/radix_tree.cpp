@@ -46,6 +46,14 @@ void cut(std::vector<T>& whole, std::size_t at, std::vector<T>& upper) {
   }
 }
 
+// All of its cache lines will be needed. Inlined whatever it takes: to GCC a function that does nothing else has no
+// effect.
+[[gnu::always_inline]] inline void read_whole(const Node& node) {
+  constexpr std::size_t kCacheLine = 64;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&node);
+  for (std::size_t at = 0; at < sizeof(Node); at += kCacheLine) __builtin_prefetch(bytes + at);
+}
+
 // Takes the last `count` off. A buffer that has become mostly empty is given back, at O(1) an element taken.
 template <typename T>
 void drop_tail(std::vector<T>& whole, std::size_t count) {
@@ -142,6 +150,24 @@ NodeId RadixTree::new_node() {
   return id;
 }
 
+// In a large index each part of a node that goes is a cache miss or two: the node, its place in the table, its buffers,
+// its siblings. While others go, those who go soon are read, and of those who go sooner what hangs on them.
+void RadixTree::read_ahead(PolicyRole role) const {
+  constexpr std::uint32_t kSoon = 8, kSooner = 4;
+  const EvictionPolicy* const chooser = policy(role);
+  if (chooser == nullptr) return;
+  if (const NodeId soon = chooser->soon(kSoon); soon != NodeId::none) read_whole(node(soon));
+  const NodeId sooner = chooser->soon(kSooner);
+  if (sooner == NodeId::none) return;
+  const Node& n = node(sooner);
+  by_first_key_.prefetch(n.first_key);
+  __builtin_prefetch(n.keys.data());
+  __builtin_prefetch(n.device.data());
+  __builtin_prefetch(n.host.data());
+  if (n.previous_sibling != NodeId::none) __builtin_prefetch(&node(n.previous_sibling));
+  if (n.next_sibling != NodeId::none) __builtin_prefetch(&node(n.next_sibling));
+}
+
 void RadixTree::withdraw(NodeId id) {
   for (const auto& policy : policies_) {
     if (policy != nullptr) policy->withdraw(id);
@@ -186,10 +212,12 @@ void RadixTree::unlink_child(NodeId child) {
 }
 
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
-  const auto found = by_first_key_.find(first);
-  if (found == by_first_key_.end()) return NodeId::none;
-  KV_CHECK(node(found->second).parent == parent, "two equal keys name two equal prefixes");
-  return found->second;
+  const NodeId found = by_first_key_.find(first, [this](NodeId id) -> const PageKey& {
+    read_whole(node(id));  // it is the one, most likely
+    return node(id).first_key;
+  });
+  KV_CHECK(found == NodeId::none || node(found).parent == parent, "two equal keys name two equal prefixes");
+  return found;
 }
 
 bool RadixTree::classify(NodeId id) {
@@ -364,10 +392,11 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::vect
   KV_CHECK(host.empty() || host.size() == keys.size(), "one host slot a page");
   KV_CHECK(device.empty() || parent == root() || node(parent).on_device(), "the device set is prefix-closed");
   const NodeId id = new_node();
-  KV_CHECK(by_first_key_.emplace(keys.front(), id).second, "a page is inserted once");
+  KV_CHECK(by_first_key_.insert(keys.front(), id, first_key()), "a page is inserted once");
   insertions_ += keys.size();
 
   Node& leaf = mutable_node(id);
+  leaf.first_key = keys.front();
   leaf.keys.assign(keys.begin(), keys.end());
   leaf.device = std::move(device);
   leaf.host = std::move(host);
@@ -398,8 +427,9 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   cut(lower.keys, upper_pages, upper.keys);
   cut(lower.device, upper_pages, upper.device);
   cut(lower.host, upper_pages, upper.host);
-  by_first_key_[upper.keys.front()] = upper_id;
-  by_first_key_.emplace(lower.keys.front(), id);
+  upper.first_key = std::exchange(lower.first_key, lower.keys.front());
+  by_first_key_.renumber(upper.first_key, id, upper_id);
+  KV_CHECK(by_first_key_.insert(lower.first_key, id, first_key()), "a page is inserted once");
 
   upper.device_leases = lower.device_leases;
   upper.host_leases = lower.host_leases;
@@ -439,7 +469,7 @@ void RadixTree::join_only_child(NodeId id) {
   Node& lower = mutable_node(lower_id);
   if (lower.children > kMostGrandchildren) return;
   withdraw(lower_id);
-  by_first_key_.erase(lower.keys.front());
+  by_first_key_.erase(lower.first_key, lower_id);
   unlink_child(lower_id);
   while (lower.first_child != NodeId::none) {
     const NodeId grandchild = lower.first_child;
@@ -470,7 +500,8 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
     device.insert(device.end(), leaf.device.begin(), leaf.device.end());
     host.insert(host.end(), leaf.host.begin(), leaf.host.end());
     const NodeId parent = leaf.parent;
-    by_first_key_.erase(leaf.keys.front());
+    read_ahead(leaf.on_device() ? PolicyRole::device : PolicyRole::host);
+    by_first_key_.erase(leaf.first_key, id);
     unlink_child(id);
     withdraw(id);
     free_node(id);
@@ -607,8 +638,8 @@ void RadixTree::release_host(NodeId end) {
 void RadixTree::check_node(NodeId id) const {
   const Node& n = node(id);
   const Node& parent = node(n.parent);
-  const auto entry = by_first_key_.find(n.keys.front());
-  KV_CHECK(entry != by_first_key_.end() && entry->second == id, "a node is found by its first key");
+  KV_CHECK(n.first_key == n.keys.front() && by_first_key_.find(n.first_key, first_key()) == id,
+           "a node is found by its first key");
   KV_CHECK(n.facts.pages == n.keys.size() && n.facts.pages > 0, "a node knows its pages");
   KV_CHECK(n.facts.depth_pages == parent.facts.depth_pages + n.facts.pages, "a node knows its depth");
   KV_CHECK(n.facts.inserted >= n.facts.pages && n.facts.inserted <= insertions_, "pages are numbered as inserted");

@@ -30,10 +30,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "policy/eviction.hpp"
+#include "policy/node_table.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -47,6 +47,7 @@ struct Node {
   NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
   std::uint32_t children = 0, device_children = 0, host_children = 0;
   std::uint32_t settled_children = 0, evictable_children = 0;
+  PageKey first_key;  // keys.front(): looking a node up reads no more than the node
   std::vector<PageKey> keys;
   std::vector<SlotId> device;  // empty, or one slot a key
   std::vector<SlotId> host;    // empty, or one slot a key
@@ -166,6 +167,10 @@ class RadixTree {
   void free_node(NodeId id);
   void link_child(NodeId parent, NodeId child);
   void unlink_child(NodeId child);
+  auto first_key() const {
+    return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
+  }
+  void read_ahead(PolicyRole role) const;
   NodeId child_of(NodeId parent, const PageKey& first) const;
   bool classify(NodeId id);  // into settled and evictable; true if that changed
   void refresh(NodeId id);   // classifies it, offers or withdraws it; and those above as far as that changes them
@@ -182,7 +187,7 @@ class RadixTree {
 
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
-  std::unordered_map<PageKey, NodeId, PageKeyHash> by_first_key_;
+  NodeTable by_first_key_;
   std::array<std::unique_ptr<EvictionPolicy>, kPolicies> policies_;  // null: no such role
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;

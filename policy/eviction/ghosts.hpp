@@ -7,8 +7,9 @@
 //
 // The table is far larger than any cache. Pages come in runs, which lie together in the line, so what a page costs is a
 // miss in the table. For a group of pages at a time all that will be missed is asked for, then used; so that this is
-// all, probing begins where a cache line does, and six places in ten are empty. The line is read only where 32 bits of
-// the page's hash agree.
+// all, probing begins where a cache line does, and half of the places are empty. The line is read only where 32 bits of
+// the page's hash agree. The oldest is forgotten by the line alone: what the table has of it is stale, as its number in
+// the line says, and goes when the next page comes to its cache line; about one place in each is.
 #pragma once
 
 #include <algorithm>
@@ -40,14 +41,21 @@ class Ghosts {
     if (most_ == 0) return;
     forget(key);
     if (size() == most_) forget_oldest();
-    if (10 * (size() + 1) > 4 * kLine * table_.size()) grow();
+    const std::size_t places = kLine * table_.size();
+    if (10 * (size() + 1) > 4 * places) {
+      rebuild(std::max<std::size_t>(2, std::min<std::size_t>(2 * table_.size(), most_ / 3 + 1)));
+    } else if (10 * (used_ + 1) > 7 * places) {
+      rebuild(table_.size());
+    }
     const std::uint64_t page = page_of(key);
+    sweep(home_of(hash_of(page)));
     const std::uint32_t number = line_.push({page, value}, [this](const Entry& entry, auto before, auto now) {
       std::size_t place = home_of(hash_of(entry.page));
       while (at(place).number != before || at(place).hash != hash_of(entry.page)) place = after(place);
       at(place).number = now;
     });
     at(place_of(page)) = {hash_of(page), number};
+    ++used_;
   }
 
   bool forget(const PageKey& key) {
@@ -57,10 +65,7 @@ class Ghosts {
     remove(place);
     return true;
   }
-  void forget_oldest() {
-    __builtin_prefetch(&at(home_of(hash_of(line_.soon(4).page))));  // for those who leave one by one
-    remove(place_of(line_.at(line_.front()).page));
-  }
+  void forget_oldest() { line_.take(line_.front()); }
 
   Pages size() const { return line_.size(); }
 
@@ -87,11 +92,7 @@ class Ghosts {
   void put_tail(std::span<const PageKey> keys, Pages pages, std::uint64_t value) {
     for (std::size_t i = 0; i < pages; ++i) {
       const std::span<const PageKey> rest = keys.first(keys.size() - i);
-      if (i % kGroup == 0) {
-        const std::size_t group = std::min<std::size_t>(kGroup, pages - i);
-        prefetch(rest.last(group));
-        prefetch_oldest(static_cast<std::uint32_t>(group));
-      }
+      if (i % kGroup == 0) prefetch(rest.last(std::min<std::size_t>(kGroup, pages - i)));
       put(rest.back(), value);
     }
     if (pages < keys.size()) prefetch(keys.subspan(keys.size() - pages - 1, 1));  // who goes next, most often
@@ -146,38 +147,51 @@ class Ghosts {
     if (table_.empty()) return;
     for (const PageKey& key : keys) __builtin_prefetch(&at(home_of(hash_of(page_of(key)))));
   }
-  [[gnu::always_inline]] void prefetch_oldest(std::uint32_t pages) const {
-    if (size() == 0 || size() + pages <= most_) return;
-    for (std::uint32_t i = 0; i < pages; ++i) __builtin_prefetch(&at(home_of(hash_of(line_.soon(i).page))));
-  }
 
   // Where it is, or the empty place where it would be.
   std::size_t place_of(std::uint64_t page) const {
     const std::uint32_t hash = hash_of(page);
     std::size_t place = home_of(hash);
     for (; at(place).hash != 0; place = after(place)) {
-      if (at(place).hash == hash && line_.at(at(place).number).page == page) break;
+      const std::uint32_t number = at(place).number;
+      if (at(place).hash == hash && line_.reaches(number) && line_.at(number).page == page) break;
     }
     return place;
   }
 
-  // Places are in the order of hashes, about, so both tables are gone through from one end to the other.
-  void grow() {
-    const std::size_t lines = std::min<std::size_t>(2 * table_.size(), most_ / 3 + 1);
-    const std::vector<CacheLine> before =
-        std::exchange(table_, std::vector<CacheLine>(std::max<std::size_t>(2, lines)));
+  // Without what is stale. Places are in the order of hashes, about, so both tables are gone through from one end to
+  // the other.
+  void rebuild(std::size_t lines) {
+    const std::vector<CacheLine> before = std::exchange(table_, std::vector<CacheLine>(lines));
+    used_ = 0;
     for (const CacheLine& line : before) {
       for (const Place& known : line.places) {
-        if (known.hash == 0) continue;
+        if (known.hash == 0 || !line_.reaches(known.number)) continue;
         std::size_t place = home_of(known.hash);
         while (at(place).hash != 0) place = after(place);
         at(place) = known;
+        ++used_;
+      }
+    }
+  }
+
+  // What is stale in that cache line goes.
+  void sweep(std::size_t first) {
+    for (std::size_t place = first; place < first + kLine;) {
+      if (at(place).hash == 0 || line_.reaches(at(place).number)) {
+        ++place;
+      } else {
+        clear(place);  // and what moves up is looked at in turn
       }
     }
   }
 
   void remove(std::size_t place) {
     line_.take(at(place).number);
+    clear(place);
+  }
+
+  void clear(std::size_t place) {
     // Whatever came to lie behind the gap because its own place was taken moves up.
     for (std::size_t next = after(place); at(next).hash != 0; next = after(next)) {
       if (distance(home_of(at(next).hash), next) < distance(place, next)) continue;
@@ -185,11 +199,13 @@ class Ghosts {
       place = next;
     }
     at(place) = {};
+    --used_;
   }
 
   const Pages most_;
   Line<Entry> line_;
-  std::vector<CacheLine> table_;  // six places in ten are empty, or more
+  std::vector<CacheLine> table_;
+  std::size_t used_ = 0;  // of its places, by what is remembered or stale
 };
 
 }  // namespace kvtwin

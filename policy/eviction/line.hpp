@@ -18,6 +18,8 @@ class Line {
   const T& at(std::uint32_t number) const { return ring_[number & mask_]; }
   T& at(std::uint32_t number) { return ring_[number & mask_]; }
   std::uint32_t front() const { return first_; }  // of a line that isn't empty: never a gap
+  // Was it pushed no earlier than what is the front now? Then it is still there, or a gap.
+  bool reaches(std::uint32_t number) const { return number - first_ < end_ - first_; }
   // What was or is some numbers behind the front: no more than a guess, for prefetches.
   const T& soon(std::uint32_t ahead) const { return at(first_ + ahead); }
 

@@ -168,6 +168,19 @@ class LeafRuns {
     return place.run == kHeap ? heap_.smallest_rank() : runs_[place.run].line.at(place.at).rank;
   }
   std::size_t size() const { return size_; }
+  // Of the run whose front goes next, the one that is as many places behind it; none if that is a gap or there is no
+  // run. The places of those farther behind are read ahead for their turn.
+  NodeId soon(std::uint32_t others) const {
+    const Run* next = nullptr;
+    for (const Run& run : runs_) {
+      if (run.line.size() <= others) continue;
+      if (next == nullptr || run.line.at(run.line.front()).rank < next->line.at(next->line.front()).rank) next = &run;
+    }
+    if (next == nullptr) return NodeId::none;
+    const NodeId node = next->line.soon(others).node;
+    if (node != NodeId::none) __builtin_prefetch(&places_[static_cast<std::size_t>(node)]);
+    return node;
+  }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
     return index < places_.size() && places_[index].run != kNone;
@@ -223,6 +236,7 @@ class LeafOrder : public EvictionPolicy {
   NodeId victim() final { return leaves_.smallest(); }
   std::size_t offered() const final { return leaves_.size(); }
   bool is_offered(NodeId node) const final { return leaves_.contains(node); }
+  NodeId soon(std::uint32_t others) const final { return leaves_.soon(others); }
 
  private:
   virtual LeafRank rank(const PolicyNode& node) const = 0;
@@ -238,6 +252,7 @@ class RankedPolicy final : public EvictionPolicy {
   NodeId victim() override { return leaves_.smallest(); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
+  NodeId soon(std::uint32_t others) const override { return leaves_.soon(others); }
 
  private:
   LeafRuns leaves_;
