@@ -364,8 +364,9 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
         found.along ? *plan.axes[*found.along].values[*setting.place.indices[*found.along]].number : 0.0;
     by_others[others][size] = &setting;
   }
-  for (const auto& [others, settings] : by_others) {
-    GoalLine line{others, {}, {}};
+  for (const auto& entry : by_others) {
+    const auto& settings = entry.second;
+    GoalLine line{entry.first, {}, {}};
     const auto first_of = [&](const auto& meets) -> std::optional<std::size_t> {
       std::optional<std::size_t> first;
       for (const auto& [size, setting] : settings) {

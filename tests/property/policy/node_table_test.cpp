@@ -72,7 +72,7 @@ TEST(NodeTable, FindsWhatAMapFinds) {
     const std::uint64_t names = seed % 10 == 0 ? 20'000 : 1 + seed * seed;  // the parts grow a few times
     const std::uint64_t first_words = seed % 3 == 0 ? names : 1 + names / (1 + seed % 7);
     Nodes nodes(seed, names, first_words);
-    for (const std::uint64_t inserts : {80, 40, 10, 60}) {
+    for (const std::uint64_t inserts : {80U, 40U, 10U, 60U}) {
       for (std::uint64_t i = 0; i < 2 * names && !testing::Test::HasFatalFailure(); ++i) nodes.step(inserts);
       nodes.compare();
     }
