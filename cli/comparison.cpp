@@ -51,16 +51,11 @@ std::optional<double> figure_of(const Json& row, std::size_t figure) {
   const std::string_view name = kFigures[figure].name;
   if (name.starts_with("ttft") && row.at("completed") == 0) return std::nullopt;  // nobody has seen a token
   const double prompt = std::max(1.0, row.at("prompt_tokens").get<double>());
-  const auto ratio = [&](const char* tokens_name) -> std::optional<double> {
-    const auto tokens = number(row, tokens_name);
+  const auto ratio = [&](const char* hits) -> std::optional<double> {
+    const auto tokens = number(row, hits);
     return tokens ? std::optional(*tokens / prompt) : std::nullopt;
   };
   switch (figure) {
-    case 0: {
-      double hits = 0;
-      for (const char* tier : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += row.at(tier).get<double>();
-      return hits / prompt;
-    }
     case kOptHitRatio: return ratio("hit_opt");
     case kOptSaved: return number(row, "saved_opt_s");
     case 8: return ratio("hit_lru");

@@ -16,13 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double figure_of(const Json& row, const std::string& name) {
-  if (name != "hit_ratio") return row.at(name);
-  double hits = 0;
-  for (const char* tier : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += row.at(tier).get<double>();
-  return hits / std::max(1.0, row.at("prompt_tokens").get<double>());
-}
-
 SweepRows rows_of(const Experiment& experiment, SweepPlan& plan, int jobs) {
   SweepArguments arguments;
   arguments.jobs = jobs;
@@ -31,9 +24,9 @@ SweepRows rows_of(const Experiment& experiment, SweepPlan& plan, int jobs) {
 }
 
 Draws::Figure drawn_figure(const std::string& name, const SweepRows& rows) {
-  Draws::Figure figure{name, figure_of(rows.front(), name), 0, 0, 0};
+  Draws::Figure figure{name, rows.front().at(name), 0, 0, 0};
   std::vector<double> values;
-  for (std::size_t i = 1; i < rows.size(); ++i) values.push_back(figure_of(rows[i], name));
+  for (std::size_t i = 1; i < rows.size(); ++i) values.push_back(rows[i].at(name));
   std::ranges::sort(values);
   figure.low = quantile_of(values, 0.025);
   figure.median = quantile_of(values, 0.5);
@@ -75,9 +68,7 @@ Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs) 
   const Setup setup = make_setup(experiment);
   const std::vector<UncertainNumber> numbers = uncertain_numbers(setup.hardware, found.spread_percent / 100);
   if (numbers.empty()) {
-    throw InputError("--draws " + std::to_string(draws) + ": no figure of " + setup.hardware.name +
-                     " has an interval to draw from; take a file of kvtwin calibrate (hardware.file), or set "
-                     "hardware.spread_percent to what they may be off");
+    throw InputError("--draws " + std::to_string(draws) + ": " + without_intervals(setup.hardware));
   }
   found.numbers = numbers.size();
   SweepPlan plan;

@@ -276,9 +276,7 @@ void draw_hardware(const Experiment& e, Setup& setup) {
   if (draw != 0) {
     const std::size_t count = uncertain_numbers(hw, spread).size();
     if (count == 0) {
-      throw InputError(e.where("hardware.draw") + ": no figure of " + hw.name +
-                       " has an interval to draw from; take a file of kvtwin calibrate, or set "
-                       "hardware.spread_percent to what they may be off");
+      throw InputError(e.where("hardware.draw") + ": " + without_intervals(hw));
     }
     move_to_draw(hw, draw, spread);
     setup.notes.push_back("hardware.draw: machine " + std::to_string(draw) + " of those that " + hw.name + " may be, " +
@@ -291,11 +289,7 @@ void draw_hardware(const Experiment& e, Setup& setup) {
     throw InputError(e.where("hardware.end") + ": is \"" + end + "\"; it must be NUMBER:low or NUMBER:high");
   }
   const std::vector<UncertainNumber> numbers = uncertain_numbers(hw, spread);
-  if (numbers.empty()) {
-    throw InputError(e.where("hardware.end") + ": no figure of " + hw.name +
-                     " has an interval; take a file of kvtwin calibrate, or set hardware.spread_percent to what they "
-                     "may be off");
-  }
+  if (numbers.empty()) throw InputError(e.where("hardware.end") + ": " + without_intervals(hw));
   if (!move_to_end(hw, key, which == "high", spread)) {
     std::vector<std::string> known;
     for (const UncertainNumber& number : numbers) known.push_back(number.key);
@@ -491,6 +485,13 @@ void configure_seats(const Experiment& e, Setup& setup) {
 }
 
 }  // namespace
+
+std::string without_intervals(const HardwareSpec& hardware) {
+  return "no figure of " + hardware.name +
+         " has an interval; take a file of kvtwin calibrate (hardware.file), or set hardware.spread_percent to what "
+         "they "
+         "may be off";
+}
 
 EngineConfig Setup::engine_of(std::size_t seat) const {
   EngineConfig own = engine;

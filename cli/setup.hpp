@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/draft_setup.hpp"
@@ -41,6 +42,9 @@ struct Setup {
 
 // InputError, ModelError.
 Setup make_setup(const Experiment& experiment);
+
+// Why such a machine can't be drawn: no figure of it has an interval.
+std::string without_intervals(const HardwareSpec& hardware);
 
 // By sim.world; InputError if this build lacks it. `setup` outlives the world.
 std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const Setup& setup);

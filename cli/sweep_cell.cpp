@@ -162,6 +162,9 @@ Json figures_of(const Json& report, const CellRun& cell) {
   for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote", "recomputed_after_stop", "miss"}) {
     row[name] = tokens.at(name);
   }
+  double hits = 0;
+  for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += tokens.at(name).get<double>();
+  row["hit_ratio"] = hits / std::max(1.0, tokens.at("prompt").get<double>());
   const Json bounds = report.value("bounds", Json::object());  // with report.bounds only; a column in any case
   row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
   row["hit_lru"] = bounds.value("lru_hit_tokens", Json());

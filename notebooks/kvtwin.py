@@ -729,9 +729,8 @@ GOAL_LABELS = {"ttft_mean_s": "mean TTFT", "ttft_p90_s": "p90 TTFT", "ttft_p99_s
 
 def draw_goal(compared):
     """The figure of a goal against the capacity, a line a setting, whiskers where 95 % of the machines lie, or the mean's
-    interval over seeds; a panel for each
-    value of what varies first besides. The goal is the dashed line; a filled mark is the smallest size that meets it, a
-    ring the smallest at which 97.5 % of the runs do."""
+    interval over seeds; a panel for each value of what varies first besides. The goal is the dashed line; a filled mark is
+    the smallest size that meets it, a ring the smallest at which 97.5 % of the runs do."""
     goal = compared.plan["goal"]
     key, name = goal["figure"], goal["along"]
     along = next(axis for axis in compared.plan["axes"] if axis["name"] == name)
@@ -791,7 +790,7 @@ def draw_goal_line(axes, compared, goal, setting, index, label, along, place):
     for where, size in (("from", 5), ("surely_from", 11)):
         if told[where] is None or (where == "surely_from" and not several):
             continue
-        at = next(place for place, row in zip(x, rows) if row[along["name"]] == told[where])
+        at = next(number for number, row in enumerate(rows) if row[along["name"]] == told[where])
         axes.plot(at, y[at], color=colour, marker=marker if size == 5 else "o", markersize=size,
                   markerfacecolor=colour if size == 5 else "none", linestyle="none", zorder=4, **place)
 

@@ -17,6 +17,21 @@ namespace kvtwin::test {
 // For tests that don't care.
 inline constexpr const char* kAnyWorld = KVTWIN_TEST_SIMGRID ? "simgrid" : "events";
 
+// An experiment of 96 requests: contexts that come back, to tiers that don't hold them all.
+inline constexpr const char* kReturning = R"([model]
+name = "tiny"
+[hardware]
+name = "cpu-host"
+[workload.generate]
+kind = "returning"
+prompt_tokens = 512
+working_set_tokens = 16384
+visits = 3
+[tiers]
+device.tokens = 2048
+host.tokens = 4096
+)";
+
 // What two runs of one simulation may differ in.
 inline Json without_costs(Json report) {
   for (const char* key : {"wall_seconds", "requests_per_wall_second", "peak_rss_bytes"}) report.erase(key);

@@ -12,19 +12,7 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr const char* kExperiment = R"([model]
-name = "tiny"
-[hardware]
-name = "cpu-host"
-[workload.generate]
-kind = "returning"
-prompt_tokens = 512
-working_set_tokens = 16384
-visits = 3
-[tiers]
-device.tokens = 2048
-host.tokens = 4096
-[sweep]
+const std::string kExperiment = std::string(kReturning) + R"([sweep]
 warm_up = 0.5
 [sweep.vary]
 cache.page_tokens = [16, 32]

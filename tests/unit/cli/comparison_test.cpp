@@ -22,23 +22,13 @@ SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
 
 // Of a prompt of 100 tokens.
 nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) {
-  return {{"requests", 10},
-          {"completed", 10},
-          {"prompt_tokens", 100},
-          {"hit_device", hits},
-          {"hit_host", 0},
-          {"hit_disk", 0},
-          {"hit_remote", 0},
-          {"hit_opt", 50},
-          {"hit_lru", 5},
-          {"gap_closed", nullptr},
-          {"saved_s", hits / 10},
-          {"saved_opt_s", 5.0},
-          {"saved_lru_s", 0.5},
-          {"ttft_mean_s", ttft},
-          {"ttft_p90_s", 1.5 * ttft},
-          {"ttft_p99_s", 2 * ttft},
-          {"decisions_digest", digest}};
+  return {{"requests", 10},         {"completed", 10},
+          {"prompt_tokens", 100},   {"hit_ratio", hits / 100},
+          {"hit_opt", 50},          {"hit_lru", 5},
+          {"gap_closed", nullptr},  {"saved_s", hits / 10},
+          {"saved_opt_s", 5.0},     {"saved_lru_s", 0.5},
+          {"ttft_mean_s", ttft},    {"ttft_p90_s", 1.5 * ttft},
+          {"ttft_p99_s", 2 * ttft}, {"decisions_digest", digest}};
 }
 
 TEST(Comparison, IntervalsAreStudents) {

@@ -11,23 +11,9 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr const char* kExperiment = R"([model]
-name = "tiny"
-[hardware]
-name = "cpu-host"
-[workload.generate]
-kind = "returning"
-prompt_tokens = 512
-working_set_tokens = 16384
-visits = 3
-[tiers]
-device.tokens = 2048
-host.tokens = 4096
-)";
-
 class DrawsCommand : public testing::Test {
  protected:
-  DrawsCommand() { write_text(folder_ / "x.toml", kExperiment); }
+  DrawsCommand() { write_text(folder_ / "x.toml", kReturning); }
   Outcome simulate(const std::vector<std::string>& more) const {
     std::vector<std::string> words{"simulate", folder_ / "x.toml", "--world", kAnyWorld};
     words.insert(words.end(), more.begin(), more.end());
