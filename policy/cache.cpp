@@ -99,7 +99,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     const NodeId next = ready >= target ? NodeId::none : tree_.candidate();
     if (next == NodeId::none) return;
     const Node& node = tree_.node(next);
-    const Pages all = node.keys.size();
+    const Pages all = node.facts.pages;
     Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, target - ready);
     bool write = !node.on_host() && node.backup_failures <= config_.backup_retries;
     if (write) {
@@ -110,7 +110,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     }
     if (take < all) tree_.split(next, all - take);
     if (write) {
-      decide(DecisionKind::backup, Reason::none, tree_.node(next).keys.front(), take);
+      decide(DecisionKind::backup, Reason::none, tree_.node(next).keys().front(), take);
       store(next);
     }
     tree_.set_leaving(next);
@@ -120,7 +120,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
 // How many of the last `wanted` pages of a node L2 has room for, after evicting there.
 Pages Cache::writable_pages(const Node& node, Pages wanted) {
   const bool whole = config_.evict_unit == EvictUnit::node;
-  if (whole && node.keys.size() > host_.capacity()) return 0;
+  if (whole && node.facts.pages > host_.capacity()) return 0;
   if (host_.available() < wanted) evict_host(wanted - host_.available());
   const Pages room = std::min(wanted, host_.available());
   return whole && room < wanted ? 0 : room;
@@ -132,11 +132,11 @@ Pages Cache::evict_device(Pages pages) {
     const NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) break;
     const Node& node = tree_.node(victim);
-    const Pages all = node.keys.size();
+    const Pages all = node.facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     const bool demote = node.on_host();
     const Reason reason = demote ? Reason::demoted : loss_of(node);
-    decide(DecisionKind::evict_device, reason, node.keys[all - take], take);
+    decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
     tree_.tell_evicted(PolicyRole::device, victim, take);
     freed_device_.clear();
     if (demote) {
@@ -175,9 +175,9 @@ void Cache::drop_below(NodeId top, Reason reason) {
 // The node's only one: it goes with it.
 void Cache::remove_host_copy(NodeId id, Reason reason) {
   const Node& node = tree_.node(id);
-  const Pages pages = node.keys.size();
+  const Pages pages = node.facts.pages;
   KV_CHECK(!node.on_device(), "below a device leaf there are only host pages");
-  decide(DecisionKind::evict_host, reason, node.keys.front(), pages);
+  decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
   std::vector<SlotId> none;
   freed_host_.clear();
   tree_.remove_tail(id, pages, none, freed_host_);
@@ -193,7 +193,7 @@ Pages Cache::reclaim_shadowed(Pages pages) {
   while (reclaimed < pages) {
     const NodeId victim = tree_.shadowed_victim();
     if (victim == NodeId::none) break;
-    const Pages all = tree_.node(victim).keys.size();
+    const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
     if (take < all) tree_.split(victim, all - take);
     shed_copy(victim);
@@ -204,7 +204,7 @@ Pages Cache::reclaim_shadowed(Pages pages) {
 
 // L1 has the page too.
 void Cache::shed_copy(NodeId id) {
-  decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys.front(), tree_.node(id).keys.size());
+  decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
   freed_host_ = tree_.clear_host(id);
   host_.release(freed_host_);
   note_slots(EventKind::slots_released, Tier::host, freed_host_);
@@ -217,9 +217,9 @@ Pages Cache::evict_host(Pages pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
     const Node& node = tree_.node(victim);
-    const Pages all = node.keys.size();
+    const Pages all = node.facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
-    decide(DecisionKind::evict_host, Reason::lost, node.keys[all - take], take);
+    decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
     tree_.tell_evicted(PolicyRole::host, victim, take);
     freed_device_.clear();
     freed_host_.clear();
@@ -246,7 +246,7 @@ Pages Cache::pages_without_draft(NodeId end) const {
   Pages pages = 0;
   if (config_.draft_restored) return pages;
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
-    if (tree_.node(id).lacks_draft) pages += tree_.node(id).keys.size();
+    if (tree_.node(id).lacks_draft) pages += tree_.node(id).facts.pages;
   }
   return pages;
 }
@@ -282,7 +282,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   }
   path_.clear();
   for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) path_.push_back(id);
-  decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys.front(), pages, request);
+  decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys().front(), pages, request);
   if (refused != Reason::none) return refused;
 
   // The leases come first: making room must not take what is about to be read or extended.
@@ -294,11 +294,11 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
     const Node& node = tree_.node(*id);
     const auto first = targets_.begin() + static_cast<std::ptrdiff_t>(next);
-    for (std::size_t i = 0; i < node.keys.size(); ++i) {
-      loads_.moves.push_back({node.keys[i], node.host[i], targets_[next + i]});
+    for (std::size_t i = 0; i < node.facts.pages; ++i) {
+      loads_.moves.push_back({node.keys()[i], node.host[i], targets_[next + i]});
     }
-    next += node.keys.size();
-    tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.keys.size())));
+    next += node.facts.pages;
+    tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.facts.pages)));
     tree_.set_load(*id, mark_of(loads_));
     if (!config_.draft_restored) tree_.set_lacks_draft(*id);
   }
@@ -328,7 +328,7 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       const Pages count = std::min(run.first + run.pages - at, config_.storage_batch_pages);
       const std::span<const SlotId> part = rest.first(count);
       DirectLoad load;
-      load.node = tree_.insert(end, keys.subspan(at, count), {part.begin(), part.end()}, {}, stamp, 0);
+      load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, 0);
       load.mark = OperationId{++direct_marks_};
       tree_.set_load(load.node, load.mark);
       if (!config_.draft_restored) tree_.set_lacks_draft(load.node);
@@ -391,7 +391,7 @@ void Cache::drop_direct(NodeId id) {
   if (tree_.node(id).on_host()) {
     freed_device_ = tree_.clear_device(id);
   } else {
-    tree_.remove_tail(id, tree_.node(id).keys.size(), freed_device_, freed_host_);
+    tree_.remove_tail(id, tree_.node(id).facts.pages, freed_device_, freed_host_);
   }
   free(freed_device_);
 }
@@ -469,7 +469,7 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   if (!keep) return adoption;
   const std::span<const SlotId> kept = slots.subspan(skipped);
   adoption.pages = kept.size();
-  adoption.end = tree_.insert(found.end, keys.subspan(present), {}, {kept.begin(), kept.end()}, tree_.next_stamp(), 0);
+  adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), 0);
   return adoption;
 }
 
@@ -483,13 +483,13 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
   }
   const Node& node = tree_.node(id);
   const NodeId parent = node.parent;
-  const PageKey* prior = first > 0                ? &node.keys[first - 1]
+  const PageKey* prior = first > 0                ? &node.keys()[first - 1]
                          : parent == tree_.root() ? nullptr
-                                                  : &tree_.node(parent).keys.back();
-  const std::vector<SlotId>& slots = config_.host_pages != 0 ? node.host : node.device;
+                                                  : &tree_.node(parent).keys().back();
+  const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host : node.device;
   const std::uint64_t store = ++last_store_;
   const std::uint32_t jobs =
-      storage_.write(store, prior, std::span(node.keys).subspan(first, pages), std::span(slots).subspan(first, pages),
+      storage_.write(store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
                      config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to);
   if (jobs == 0) {
     unhold(held);
@@ -526,7 +526,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   for (NodeId id = found.device_end; id != tree_.root() && tree_.node(id).facts.depth_pages > shared;
        id = tree_.node(id).parent) {
     const Node& node = tree_.node(id);
-    const Pages first = node.facts.depth_pages - node.keys.size();
+    const Pages first = node.facts.depth_pages - node.facts.pages;
     for (Pages page = std::max(first, shared); page < node.facts.depth_pages; ++page) {
       freed_device_.push_back(slots[page]);
       slots[page] = node.device[page - first];
@@ -539,8 +539,8 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   for (NodeId id = found.end; id != found.device_end; id = tree_.node(id).parent) path_.push_back(id);
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
     const Node& node = tree_.node(*id);
-    const auto part = slots.subspan(node.facts.depth_pages - node.keys.size(), node.keys.size());
-    tree_.set_device(*id, std::vector<SlotId>(part.begin(), part.end()));
+    const auto part = slots.subspan(node.facts.depth_pages - node.facts.pages, node.facts.pages);
+    tree_.set_device(*id, part);
     if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) shed_copy(*id);
   }
 
@@ -549,7 +549,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   for (Pages at = present; at < keys.size();) {
     const Pages pages = tree_.alike(keys.subspan(at));
     const auto part = slots.subspan(at, pages);
-    end = tree_.insert(end, keys.subspan(at, pages), {part.begin(), part.end()}, {}, stamp, priority);
+    end = tree_.insert(end, keys.subspan(at, pages), part, {}, stamp, priority);
     at += pages;
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
@@ -592,19 +592,19 @@ void Cache::store_by_hits(NodeId end) {
     if (tree_.node(id).backup_hits == write_threshold()) path_.push_back(id);
   }
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
-    store_node(*id, 0, tree_.node(*id).keys.size(), storage_.tiers());
+    store_node(*id, 0, tree_.node(*id).facts.pages, storage_.tiers());
   }
 }
 
 bool Cache::queue_backup(NodeId id) {
-  const Pages pages = tree_.node(id).keys.size();
+  const Pages pages = tree_.node(id).facts.pages;
   if (host_.available() < pages) {
     tree_.lease_host(id);  // the copies above are what this one needs
     evict_host(pages - host_.available());
     tree_.release_host(id);
   }
   const bool room = host_.available() >= pages;
-  decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys.front(), pages);
+  decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys().front(), pages);
   if (!room) {
     note(EventKind::backup_dropped, Tier::host, pages, Reason::capacity);
     return false;
@@ -616,7 +616,7 @@ bool Cache::queue_backup(NodeId id) {
 
 // Host slots for the node, and its transfer queued. L2 has the room.
 void Cache::store(NodeId id) {
-  const Pages pages = tree_.node(id).keys.size();
+  const Pages pages = tree_.node(id).facts.pages;
   targets_.clear();
   const bool room = host_.allocate(pages, targets_);
   KV_CHECK(room, "the room was made before");
@@ -629,8 +629,8 @@ void Cache::store(NodeId id) {
 // While its mark stands, the node is neither evicted nor removed: no lease is needed.
 void Cache::queue_transfer(NodeId id) {
   const Node& node = tree_.node(id);
-  const Pages pages = node.keys.size();
-  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys[i], node.device[i], node.host[i]});
+  const Pages pages = node.facts.pages;
+  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys()[i], node.device[i], node.host[i]});
   tree_.set_backup(id, mark_of(backups_));
   backups_.queued.ends.push_back(id);
   backups_.queued.pages += pages;
@@ -743,14 +743,14 @@ void Cache::acknowledge_backup(Transfer& transfer) {
     tree_.set_backup(id, OperationId::none);
     if (transfer.status == Status::done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
-      store_node(id, 0, tree_.node(id).keys.size(), storage_.tiers());
+      store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
       continue;
     }
-    const Pages pages = tree_.node(id).keys.size();
+    const Pages pages = tree_.node(id).facts.pages;
     tree_.count_backup_failure(id);
     if (can_retry(id)) {
       retried += pages;
-      decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys.front(), pages);
+      decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys().front(), pages);
       queue_transfer(id);
     } else {
       dropped += pages;
@@ -792,13 +792,13 @@ void Cache::drop_host_copies(NodeId top) {
   for (auto id = below.rbegin(); id != below.rend(); ++id) {
     const Node& node = tree_.node(*id);
     if (!node.on_host()) continue;
-    decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys.front(), node.keys.size());
+    decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys().front(), node.facts.pages);
     freed_host_.clear();
     if (node.on_device()) {
       freed_host_ = tree_.discard_host(*id);
     } else {
       freed_device_.clear();
-      tree_.remove_tail(*id, node.keys.size(), freed_device_, freed_host_);
+      tree_.remove_tail(*id, node.facts.pages, freed_device_, freed_host_);
     }
     host_.release(freed_host_);
     note_slots(EventKind::slots_released, Tier::host, freed_host_);
@@ -902,7 +902,7 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
         const Node& node = tree_.node(id);
         KV_CHECK(node.alive && node.on_device() && node.on_host(), "a page in flight has both its places");
         KV_CHECK(!load || node.device_leases > 0, "a page that is being loaded is leased");
-        marked += node.keys.size();
+        marked += node.facts.pages;
       }
       KV_CHECK(marked == transfer.pages, "a transfer in flight covers the pages it was submitted with");
     }

@@ -26,7 +26,7 @@ struct NodeFacts {
   std::uint32_t hits = 0;         // touches since insertion, the insertion counts 1
   std::int32_t priority = 0;
   std::uint32_t pages = 0;
-  std::uint64_t depth_pages = 0;  // pages from the root to the node's end
+  std::uint32_t depth_pages = 0;  // pages from the root to the node's end
 };
 
 // A policy's own, kept with the node: zero when the node enters the tier, copied to both parts when it is split.
@@ -77,6 +77,9 @@ class EvictionPolicy {
     static_cast<void>(others);
     return NodeId::none;
   }
+
+  // The node has been found on a request's path: what the policy keeps of it can be read meanwhile. Changes nothing.
+  virtual void expect(NodeId node) const { static_cast<void>(node); }
 
   // ---- what happens, leaf or not, each before the offer it leads to; for policies that remember
   // What follows, up to the next one, is this request's doing, or makes room for it.

@@ -4,8 +4,8 @@
 //
 // A key's first word is uniform, and enough to place it by. Its table is far larger than any cache, so what a look-up
 // costs is a miss here: probing begins where a cache line does, and four places in ten are empty. It comes in parts, by
-// the hash's upper bits, that grow one by one: with ten million nodes the longest stall is that of one part's half a
-// megabyte. What is taken out leaves no mark.
+// the hash's upper bits, that grow one by one: with ten million nodes the longest stall is that of one part's eight
+// megabytes at most. What is taken out leaves no mark.
 //
 // It never shows an order, so that nobody can depend on one.
 #pragma once
@@ -15,10 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
+#include "policy/large_pages.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -86,10 +86,10 @@ class NodeTable {
   struct alignas(64) CacheLine {
     std::array<Place, kLine> places{};
   };
-  static constexpr std::size_t kPartBits = 8, kPartShift = 32 - kPartBits;
+  static constexpr std::size_t kPartBits = 5, kPartShift = 32 - kPartBits;
 
   struct Part {
-    std::vector<CacheLine> lines;
+    LargeVector<CacheLine> lines;
     std::size_t used = 0;
 
     std::size_t places() const { return kLine * lines.size(); }
@@ -114,8 +114,8 @@ class NodeTable {
 
     // Places are in the order of hashes, about, so both tables are gone through from one end to the other.
     void grow() {
-      const std::vector<CacheLine> before =
-          std::exchange(lines, std::vector<CacheLine>(std::max<std::size_t>(1, 2 * lines.size())));
+      const LargeVector<CacheLine> before =
+          std::exchange(lines, LargeVector<CacheLine>(std::max<std::size_t>(1, 2 * lines.size())));
       for (const CacheLine& line : before) {
         for (const Place& known : line.places) {
           if (known.node == NodeId::none) continue;

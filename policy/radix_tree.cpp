@@ -28,54 +28,17 @@ std::size_t shared_pages(std::span<const PageKey> a, std::span<const PageKey> b)
   return equal;
 }
 
-// Cuts `whole` before `at`: the part before goes to `upper`, the part from there on stays. The shorter part
-// is copied and the longer keeps the buffer, so that no buffer is more than half empty and taking a page
-// off a long tail costs a page.
-template <typename T>
-void cut(std::vector<T>& whole, std::size_t at, std::vector<T>& upper) {
-  if (whole.empty()) return;
-  const auto middle = whole.begin() + static_cast<std::ptrdiff_t>(at);
-  if (at <= whole.size() / 2) {
-    upper.assign(whole.begin(), middle);
-    whole.erase(whole.begin(), middle);
-  } else {
-    std::vector<T> lower(middle, whole.end());
-    whole.resize(at);
-    upper = std::move(whole);
-    whole = std::move(lower);
-  }
-}
-
 // All of its cache lines will be needed. Inlined whatever it takes: to GCC a function that does nothing else has no
 // effect.
 [[gnu::always_inline]] inline void read_whole(const Node& node) {
-  constexpr std::size_t kCacheLine = 64;
   const auto* const bytes = reinterpret_cast<const std::byte*>(&node);
-  for (std::size_t at = 0; at < sizeof(Node); at += kCacheLine) __builtin_prefetch(bytes + at);
+  for (std::size_t at = 0; at < sizeof(Node); at += alignof(Node)) __builtin_prefetch(bytes + at);
 }
 
-// Takes the last `count` off. A buffer that has become mostly empty is given back, at O(1) an element taken.
-template <typename T>
-void drop_tail(std::vector<T>& whole, std::size_t count) {
-  whole.resize(whole.size() - count);
-  if (whole.capacity() > 64 && whole.size() < whole.capacity() / 4) whole.shrink_to_fit();
-}
-
-void take_tail(std::vector<SlotId>& whole, std::size_t count, std::vector<SlotId>& taken) {
+void take_tail(PageList<SlotId>& whole, std::size_t count, std::vector<SlotId>& taken) {
   if (whole.empty()) return;
-  taken.insert(taken.end(), whole.end() - static_cast<std::ptrdiff_t>(count), whole.end());
-  drop_tail(whole, count);
-}
-
-// Puts `lower` behind `upper`, at the cost of moving whichever is longer within its own buffer.
-template <typename T>
-void append(std::vector<T>& upper, std::vector<T>& lower) {
-  if (lower.size() > upper.size()) {
-    lower.insert(lower.begin(), upper.begin(), upper.end());
-    upper = std::move(lower);
-  } else {
-    upper.insert(upper.end(), lower.begin(), lower.end());
-  }
+  taken.insert(taken.end(), whole.end() - count, whole.end());
+  whole.drop_tail(count);
 }
 
 // Are the two one node in two parts, that nobody can tell from one?
@@ -161,7 +124,7 @@ void RadixTree::read_ahead(PolicyRole role) const {
   if (sooner == NodeId::none) return;
   const Node& n = node(sooner);
   by_first_key_.prefetch(n.first_key);
-  __builtin_prefetch(n.keys.data());
+  __builtin_prefetch(n.longer_keys.data());
   __builtin_prefetch(n.device.data());
   __builtin_prefetch(n.host.data());
   if (n.previous_sibling != NodeId::none) __builtin_prefetch(&node(n.previous_sibling));
@@ -214,6 +177,9 @@ void RadixTree::unlink_child(NodeId child) {
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
   const NodeId found = by_first_key_.find(first, [this](NodeId id) -> const PageKey& {
     read_whole(node(id));  // it is the one, most likely
+    for (const auto& chooser : policies_) {
+      if (chooser != nullptr) chooser->expect(id);
+    }
     return node(id).first_key;
   });
   KV_CHECK(found == NodeId::none || node(found).parent == parent, "two equal keys name two equal prefixes");
@@ -268,7 +234,7 @@ void RadixTree::reoffer(NodeId id) {
 
 PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);
-  return {id, n.facts, n.keys, n.marks[role]};
+  return {id, n.facts, n.keys(), n.marks[role]};
 }
 
 void RadixTree::visit(const Visit& visit) {
@@ -341,7 +307,7 @@ PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
     const NodeId id = child_of(match.end, keys.front());
     if (id == NodeId::none) break;
     const Node& child = node(id);
-    const std::size_t shared = shared_pages(child.keys, keys);
+    const std::size_t shared = shared_pages(child.keys(), keys);
     match.end = id;
     if (child.on_device()) {
       match.device_end = id;
@@ -349,7 +315,7 @@ PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
     } else {
       match.host_pages += shared;
     }
-    if (shared < child.keys.size()) break;
+    if (shared < child.facts.pages) break;
     keys = keys.subspan(shared);
   }
   return match;
@@ -384,8 +350,8 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
 
 // ---- growing, splitting, shrinking -------------------------------------------------------------------
 
-NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::vector<SlotId> device,
-                         std::vector<SlotId> host, std::uint64_t stamp, std::int32_t priority) {
+NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span<const SlotId> device,
+                         std::span<const SlotId> host, std::uint64_t stamp, std::int32_t priority) {
   KV_CHECK(!keys.empty() && node(parent).alive, "a new node has pages and a parent");
   KV_CHECK(!device.empty() || !host.empty(), "every page is on a tier");
   KV_CHECK(device.empty() || device.size() == keys.size(), "one device slot a page");
@@ -397,15 +363,15 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::vect
 
   Node& leaf = mutable_node(id);
   leaf.first_key = keys.front();
-  leaf.keys.assign(keys.begin(), keys.end());
-  leaf.device = std::move(device);
-  leaf.host = std::move(host);
+  if (keys.size() > 1) leaf.longer_keys.append(keys);
+  leaf.device.append(device);
+  leaf.host.append(host);
   leaf.facts.last_access = stamp;
   leaf.facts.inserted = insertions_;
   leaf.facts.hits = 1;
   leaf.facts.priority = priority;
   leaf.facts.pages = static_cast<std::uint32_t>(keys.size());
-  leaf.facts.depth_pages = node(parent).facts.depth_pages + keys.size();
+  leaf.facts.depth_pages = node(parent).facts.depth_pages + leaf.facts.pages;
   if (leaf.on_device()) device_pages_ += keys.size();
   if (leaf.on_host()) host_pages_ += keys.size();
   link_child(parent, id);
@@ -424,10 +390,13 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   Node& lower = mutable_node(id);
   unlink_child(id);
   const NodeId parent = lower.parent;
-  cut(lower.keys, upper_pages, upper.keys);
-  cut(lower.device, upper_pages, upper.device);
-  cut(lower.host, upper_pages, upper.host);
-  upper.first_key = std::exchange(lower.first_key, lower.keys.front());
+  upper.longer_keys = lower.longer_keys.cut(upper_pages);
+  upper.device = lower.device.cut(upper_pages);
+  upper.host = lower.host.cut(upper_pages);
+  upper.first_key = std::exchange(lower.first_key, lower.longer_keys[0]);
+  const std::uint64_t lower_pages = lower.facts.pages - upper_pages;
+  if (upper_pages == 1) upper.longer_keys = {};
+  if (lower_pages == 1) lower.longer_keys = {};
   by_first_key_.renumber(upper.first_key, id, upper_id);
   KV_CHECK(by_first_key_.insert(lower.first_key, id, first_key()), "a page is inserted once");
 
@@ -442,10 +411,9 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   upper.settled = lower.settled;  // the upper part's only child is the lower one
   upper.evictable = lower.evictable;
   upper.facts = lower.facts;
-  const std::uint64_t lower_pages = lower.keys.size();
   lower.facts.pages = static_cast<std::uint32_t>(lower_pages);
   upper.facts.pages = static_cast<std::uint32_t>(upper_pages);
-  upper.facts.depth_pages -= lower_pages;
+  upper.facts.depth_pages -= lower.facts.pages;
   upper.facts.inserted -= lower_pages;  // a node's pages were inserted one after the other
   upper.marks = lower.marks;
 
@@ -476,9 +444,11 @@ void RadixTree::join_only_child(NodeId id) {
     unlink_child(grandchild);
     link_child(id, grandchild);
   }
-  append(upper.keys, lower.keys);
-  append(upper.device, lower.device);
-  append(upper.host, lower.host);
+  if (upper.longer_keys.empty()) upper.longer_keys.append({&upper.first_key, 1});
+  if (lower.longer_keys.empty()) lower.longer_keys.append({&lower.first_key, 1});
+  upper.longer_keys.join(std::move(lower.longer_keys));
+  upper.device.join(std::move(lower.device));
+  upper.host.join(std::move(lower.host));
   upper.facts.pages += lower.facts.pages;
   upper.facts.depth_pages = lower.facts.depth_pages;
   upper.facts.inserted = lower.facts.inserted;
@@ -510,21 +480,21 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
   }
   take_tail(leaf.device, pages, device);
   take_tail(leaf.host, pages, host);
-  drop_tail(leaf.keys, pages);
   leaf.facts.pages -= static_cast<std::uint32_t>(pages);
-  leaf.facts.depth_pages -= pages;
+  leaf.longer_keys.drop_tail(leaf.facts.pages == 1 ? leaf.longer_keys.size() : pages);
+  leaf.facts.depth_pages -= static_cast<std::uint32_t>(pages);
   leaf.facts.inserted -= pages;
   refresh(id);
 }
 
 // ---- residency ---------------------------------------------------------------------------------------
 
-void RadixTree::set_device(NodeId id, std::vector<SlotId> slots) {
+void RadixTree::set_device(NodeId id, std::span<const SlotId> slots) {
   Node& target = mutable_node(id);
   KV_CHECK(id != root() && target.alive && !target.on_device(), "the node isn't on the device yet");
-  KV_CHECK(slots.size() == target.keys.size(), "one device slot a page");
+  KV_CHECK(slots.size() == target.facts.pages, "one device slot a page");
   KV_CHECK(target.parent == root() || node(target.parent).on_device(), "the device set is prefix-closed");
-  target.device = std::move(slots);
+  target.device = PageList<SlotId>(slots);
   device_pages_ += target.facts.pages;
   if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
   ++mutable_node(target.parent).device_children;
@@ -533,11 +503,11 @@ void RadixTree::set_device(NodeId id, std::vector<SlotId> slots) {
   refresh(target.parent);
 }
 
-void RadixTree::set_host(NodeId id, std::vector<SlotId> slots) {
+void RadixTree::set_host(NodeId id, std::span<const SlotId> slots) {
   Node& target = mutable_node(id);
   KV_CHECK(id != root() && target.alive && !target.on_host(), "the node isn't on the host yet");
-  KV_CHECK(slots.size() == target.keys.size(), "one host slot a page");
-  target.host = std::move(slots);
+  KV_CHECK(slots.size() == target.facts.pages, "one host slot a page");
+  target.host = PageList<SlotId>(slots);
   host_pages_ += target.facts.pages;
   ++mutable_node(target.parent).host_children;
   tell_entered(id, false);
@@ -551,7 +521,8 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
   KV_CHECK(target.device_children == 0, "the device set is prefix-closed");
   KV_CHECK(target.device_leases == 0, "a leased page is not evicted");
   KV_CHECK(target.backup == OperationId::none, "a page that is being written is not evicted");
-  std::vector<SlotId> slots = std::exchange(target.device, {});
+  std::vector<SlotId> slots(target.device.begin(), target.device.end());
+  target.device = {};
   device_pages_ -= target.facts.pages;
   --mutable_node(target.parent).device_children;
   target.leaving = target.lacks_draft = false;
@@ -570,7 +541,8 @@ std::vector<SlotId> RadixTree::clear_host(NodeId id) {
 std::vector<SlotId> RadixTree::discard_host(NodeId id) {
   Node& target = mutable_node(id);
   KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
-  std::vector<SlotId> slots = std::exchange(target.host, {});
+  std::vector<SlotId> slots(target.host.begin(), target.host.end());
+  target.host = {};
   host_pages_ -= target.facts.pages;
   --mutable_node(target.parent).host_children;
   refresh(id);
@@ -638,14 +610,14 @@ void RadixTree::release_host(NodeId end) {
 void RadixTree::check_node(NodeId id) const {
   const Node& n = node(id);
   const Node& parent = node(n.parent);
-  KV_CHECK(n.first_key == n.keys.front() && by_first_key_.find(n.first_key, first_key()) == id,
+  KV_CHECK(n.first_key == n.keys().front() && by_first_key_.find(n.first_key, first_key()) == id,
            "a node is found by its first key");
-  KV_CHECK(n.facts.pages == n.keys.size() && n.facts.pages > 0, "a node knows its pages");
+  KV_CHECK(n.facts.pages == n.keys().size() && n.facts.pages > 0, "a node knows its pages");
   KV_CHECK(n.facts.depth_pages == parent.facts.depth_pages + n.facts.pages, "a node knows its depth");
   KV_CHECK(n.facts.inserted >= n.facts.pages && n.facts.inserted <= insertions_, "pages are numbered as inserted");
   KV_CHECK(n.on_device() || n.on_host(), "every page is on a tier");
-  KV_CHECK(!n.on_device() || n.device.size() == n.keys.size(), "one device slot a page");
-  KV_CHECK(!n.on_host() || n.host.size() == n.keys.size(), "one host slot a page");
+  KV_CHECK(!n.on_device() || n.device.size() == n.facts.pages, "one device slot a page");
+  KV_CHECK(!n.on_host() || n.host.size() == n.facts.pages, "one host slot a page");
   KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
   const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
   KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "what is settled is closed downwards");

@@ -33,7 +33,9 @@
 #include <vector>
 
 #include "policy/eviction.hpp"
+#include "policy/large_pages.hpp"
 #include "policy/node_table.hpp"
+#include "policy/page_list.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -42,30 +44,36 @@ namespace kvtwin {
 enum class PolicyRole : std::uint8_t { device, host, candidates, shadowed };
 constexpr std::size_t kPolicies = 4;
 
-struct Node {
+// Four cache lines.
+struct alignas(64) Node {
   NodeId parent = NodeId::none;
   NodeId first_child = NodeId::none, next_sibling = NodeId::none, previous_sibling = NodeId::none;
   std::uint32_t children = 0, device_children = 0, host_children = 0;
   std::uint32_t settled_children = 0, evictable_children = 0;
-  PageKey first_key;  // keys.front(): looking a node up reads no more than the node
-  std::vector<PageKey> keys;
-  std::vector<SlotId> device;  // empty, or one slot a key
-  std::vector<SlotId> host;    // empty, or one slot a key
   std::uint32_t device_leases = 0, host_leases = 0;
+  std::uint32_t backup_hits = 0;      // HiCache's hit_count: non-chunked inserts; copied on split
+  std::uint32_t backup_failures = 0;  // since the last copy that arrived
+  bool lacks_draft = false;           // on L1 without the draft model's KV, having come from where it isn't kept
+  bool leaving = false;               // chosen to leave L1; until it is touched
+  bool settled = false, evictable = false;
+  bool alive = false;
+  PageKey first_key;                       // looking a node up, or one of a single page, reads no more than the node
+  PageList<PageKey> longer_keys;           // all of its keys, if they are more than one
+  PageList<SlotId> device;                 // empty, or one slot a key
+  PageList<SlotId> host;                   // empty, or one slot a key
   OperationId backup = OperationId::none;  // the D2H transfer that fills `host`, until acknowledged
   OperationId load = OperationId::none;    // the H2D transfer that fills `device`, until acknowledged
-  NodeFacts facts;                         // facts.pages == keys.size()
-  std::uint32_t backup_hits = 0;           // HiCache's hit_count: non-chunked inserts; copied on split
-  std::uint32_t backup_failures = 0;       // since the last copy that arrived
-  bool lacks_draft = false;                // on L1 without the draft model's KV, having come from where it isn't kept
-  bool leaving = false;                    // chosen to leave L1; until it is touched
-  bool settled = false, evictable = false;
+  NodeFacts facts;
   std::array<PolicyMarks, kPolicies> marks{};  // by policy
-  bool alive = false;
 
+  // One a page.
+  std::span<const PageKey> keys() const {
+    return longer_keys.empty() ? std::span(&first_key, facts.pages) : std::span<const PageKey>(longer_keys);
+  }
   bool on_device() const { return !device.empty(); }
   bool on_host() const { return !host.empty(); }
 };
+static_assert(sizeof(Node) == 256);
 
 // Longest cached prefix: pages 0 .. device_pages - 1 are on L1, the next host_pages on L2 only.
 struct PrefixMatch {
@@ -107,18 +115,18 @@ class RadixTree {
   enum class Touch : std::uint8_t { access, recency_only };
   void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
 
-  // Adds a leaf below `parent` (which ends exactly before keys[0]); takes the slots over. Not yet touched:
+  // Adds a leaf below `parent` (which ends exactly before keys[0]) on these slots. Not yet touched:
   // facts.hits = 1, last_access = stamp. Exactly one of device and host may be empty.
-  NodeId insert(NodeId parent, std::span<const PageKey> keys, std::vector<SlotId> device, std::vector<SlotId> host,
-                std::uint64_t stamp, std::int32_t priority);
+  NodeId insert(NodeId parent, std::span<const PageKey> keys, std::span<const SlotId> device,
+                std::span<const SlotId> host, std::uint64_t stamp, std::int32_t priority);
 
   // Splits so that `id` keeps the pages from `upper_pages` on; returns the new upper node.
   // 0 < upper_pages < pages of the node.
   NodeId split(NodeId id, Pages upper_pages);
 
   // Residency changes of a whole node; slots are handed over or back.
-  void set_device(NodeId id, std::vector<SlotId> slots);  // load-back, un-evict: parent must be on L1
-  void set_host(NodeId id, std::vector<SlotId> slots);
+  void set_device(NodeId id, std::span<const SlotId> slots);  // load-back, un-evict: parent must be on L1
+  void set_host(NodeId id, std::span<const SlotId> slots);
   // No child on L1; the node must be on L2. If that leaves it and an only child in one state and history, with
   // no lease and no transfer on either, the child's pages join the node (a split is undone); the child's id goes.
   std::vector<SlotId> clear_device(NodeId id);
@@ -185,7 +193,7 @@ class RadixTree {
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 
-  std::vector<Node> nodes_;
+  LargeVector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   NodeTable by_first_key_;
   std::array<std::unique_ptr<EvictionPolicy>, kPolicies> policies_;  // null: no such role

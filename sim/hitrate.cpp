@@ -180,7 +180,8 @@ class ExclusiveReplay final : public Replay {
     }
     const Pages pages = tree_.node(victim).facts.pages;
     if (pages > 1) tree_.split(victim, pages - 1);  // the lower part keeps the name
-    tree_.set_host(victim, {SlotId{0}});
+    constexpr SlotId kAny = 0;
+    tree_.set_host(victim, {&kAny, 1});
     tree_.clear_device(victim);
     return true;
   }

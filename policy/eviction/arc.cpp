@@ -38,9 +38,13 @@ class Arc final : public EvictionPolicy {
     trim();
   }
   Pages alike(std::span<const PageKey> keys) const override {
+    look_ahead(keys, 0);
     const bool first = is_known(keys.front());
     Pages pages = 1;
-    for (; pages < keys.size() && is_known(keys[pages]) == first; ++pages) look_ahead(keys, pages);
+    for (; pages < keys.size(); ++pages) {
+      look_ahead(keys, pages);
+      if (is_known(keys[pages]) != first) break;
+    }
     return pages;
   }
 

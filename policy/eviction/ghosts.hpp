@@ -6,10 +6,10 @@
 // a chance of 2^-17, and then share a history.
 //
 // The table is far larger than any cache. Pages come in runs, which lie together in the line, so what a page costs is a
-// miss in the table. For a group of pages at a time all that will be missed is asked for, then used; so that this is
-// all, probing begins where a cache line does, and half of the places are empty. The line is read only where 32 bits of
-// the page's hash agree. The oldest is forgotten by the line alone: what the table has of it is stale, as its number in
-// the line says, and goes when the next page comes to its cache line; about one place in each is.
+// miss in the table. It is asked for some pages ahead; so that this is all, probing begins where a cache line does, and
+// half of the places are empty. The line is read only where 32 bits of the page's hash agree. The oldest is forgotten
+// by the line alone: what the table has of it is stale, as its number in the line says, and goes when the next page
+// comes by; about one place in each cache line is.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "policy/eviction/line.hpp"
+#include "policy/large_pages.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -39,22 +39,22 @@ class Ghosts {
   // As the one that left last; what was known of it is replaced.
   void put(const PageKey& key, std::uint64_t value) {
     if (most_ == 0) return;
-    forget(key);
-    if (size() == most_) forget_oldest();
-    const std::size_t places = kLine * table_.size();
-    if (10 * (size() + 1) > 4 * places) {
+    if (const std::size_t places = kLine * table_.size(); 10 * (size() + 1) > 4 * places) {
       rebuild(std::max<std::size_t>(2, std::min<std::size_t>(2 * table_.size(), most_ / 3 + 1)));
     } else if (10 * (used_ + 1) > 7 * places) {
       rebuild(table_.size());
     }
     const std::uint64_t page = page_of(key);
-    sweep(home_of(hash_of(page)));
+    const std::uint32_t hash = hash_of(page);
+    const std::size_t place = make_place(page, hash);
+    if (size() == most_) forget_oldest();
     const std::uint32_t number = line_.push({page, value}, [this](const Entry& entry, auto before, auto now) {
-      std::size_t place = home_of(hash_of(entry.page));
-      while (at(place).number != before || at(place).hash != hash_of(entry.page)) place = after(place);
-      at(place).number = now;
+      const std::uint32_t moved = hash_of(entry.page);
+      std::size_t its = home_of(moved);
+      while (at(its).number != before || at(its).hash != moved) its = after(its);
+      at(its).number = now;
     });
-    at(place_of(page)) = {hash_of(page), number};
+    at(place) = {hash, number};
     ++used_;
   }
 
@@ -92,7 +92,8 @@ class Ghosts {
   void put_tail(std::span<const PageKey> keys, Pages pages, std::uint64_t value) {
     for (std::size_t i = 0; i < pages; ++i) {
       const std::span<const PageKey> rest = keys.first(keys.size() - i);
-      if (i % kGroup == 0) prefetch(rest.last(std::min<std::size_t>(kGroup, pages - i)));
+      if (i == 0) prefetch(rest.last(std::min<std::size_t>(kAhead, pages)));
+      if (i + kAhead < pages) prefetch(rest.subspan(rest.size() - 1 - kAhead, 1));
       put(rest.back(), value);
     }
     if (pages < keys.size()) prefetch(keys.subspan(keys.size() - pages - 1, 1));  // who goes next, most often
@@ -112,7 +113,8 @@ class Ghosts {
   }
   // To be called for each page i in turn, before it is looked for.
   [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
-    if (i % kGroup == 0) prefetch(keys.subspan(i, std::min(kGroup, keys.size() - i)));
+    if (i == 0) prefetch(keys.first(std::min(kAhead, keys.size())));
+    if (i + kAhead < keys.size()) prefetch(keys.subspan(i + kAhead, 1));
   }
 
  private:
@@ -128,7 +130,7 @@ class Ghosts {
     std::array<Place, kLine> places{};
   };
   static constexpr Pages kMost = 1U << 31;
-  static constexpr std::size_t kGroup = 32;
+  static constexpr std::size_t kAhead = 32;
 
   static std::uint64_t page_of(const PageKey& key) { return std::max<std::uint64_t>(1, key.words[0]); }
   static std::uint32_t hash_of(std::uint64_t page) {
@@ -162,7 +164,7 @@ class Ghosts {
   // Without what is stale. Places are in the order of hashes, about, so both tables are gone through from one end to
   // the other.
   void rebuild(std::size_t lines) {
-    const std::vector<CacheLine> before = std::exchange(table_, std::vector<CacheLine>(lines));
+    const LargeVector<CacheLine> before = std::exchange(table_, LargeVector<CacheLine>(lines));
     used_ = 0;
     for (const CacheLine& line : before) {
       for (const Place& known : line.places) {
@@ -175,15 +177,31 @@ class Ghosts {
     }
   }
 
-  // What is stale in that cache line goes.
-  void sweep(std::size_t first) {
-    for (std::size_t place = first; place < first + kLine;) {
-      if (at(place).hash == 0 || line_.reaches(at(place).number)) {
-        ++place;
+  // An empty place for the page, which is forgotten. Of what is stale on the way there, one gives its place; the rest
+  // goes.
+  std::size_t make_place(std::uint64_t page, std::uint32_t hash) {
+    constexpr std::size_t kNone = ~std::size_t{0};
+    std::size_t made = kNone;
+    std::size_t place = home_of(hash);
+    for (; at(place).hash != 0;) {
+      const std::uint32_t number = at(place).number;
+      const bool stale = !line_.reaches(number);
+      const bool found = !stale && at(place).hash == hash && line_.at(number).page == page;
+      if (found) line_.take(number);
+      if (!stale && !found) {
+        place = after(place);
+      } else if (made == kNone) {
+        made = place;
+        place = after(place);
       } else {
         clear(place);  // and what moves up is looked at in turn
       }
+      if (found) break;
     }
+    if (made == kNone) return place;
+    at(made) = {};
+    --used_;
+    return made;
   }
 
   void remove(std::size_t place) {
@@ -204,7 +222,7 @@ class Ghosts {
 
   const Pages most_;
   Line<Entry> line_;
-  std::vector<CacheLine> table_;
+  LargeVector<CacheLine> table_;
   std::size_t used_ = 0;  // of its places, by what is remembered or stale
 };
 

@@ -17,7 +17,7 @@ class LeafBuckets {
     const auto index = static_cast<std::size_t>(node);
     if (index >= places_.size()) places_.resize(index + 1);
     if (places_[index].bucket != bucket) remove(node);
-    std::vector<Entry>& heap = heaps_[bucket];
+    LargeVector<Entry>& heap = heaps_[bucket];
     Place& place = places_[index];
     if (place.bucket == kNone) {
       place = {static_cast<std::uint32_t>(bucket), static_cast<std::uint32_t>(heap.size())};
@@ -32,7 +32,7 @@ class LeafBuckets {
   void remove(NodeId node) {
     if (!contains(node)) return;
     Place& place = places_[static_cast<std::size_t>(node)];
-    std::vector<Entry>& heap = heaps_[place.bucket];
+    LargeVector<Entry>& heap = heaps_[place.bucket];
     const std::uint32_t at = place.at;
     place = {};
     --size_;
@@ -62,13 +62,13 @@ class LeafBuckets {
     std::uint32_t bucket = kNone, at = 0;
   };
 
-  void put(std::vector<Entry>& heap, std::uint32_t at, const Entry& entry) {
+  void put(LargeVector<Entry>& heap, std::uint32_t at, const Entry& entry) {
     heap[at] = entry;
     places_[static_cast<std::size_t>(entry.node)].at = at;
   }
 
   // The entry carries on up or down until it is in order, and is written once.
-  void settle(std::vector<Entry>& heap, std::uint32_t at) {
+  void settle(LargeVector<Entry>& heap, std::uint32_t at) {
     const Entry entry = heap[at];
     for (; at > 0 && entry.rank < heap[(at - 1) / 2].rank; at = (at - 1) / 2) put(heap, at, heap[(at - 1) / 2]);
     const auto size = static_cast<std::uint32_t>(heap.size());
@@ -83,8 +83,8 @@ class LeafBuckets {
     put(heap, at, entry);
   }
 
-  std::vector<std::vector<Entry>> heaps_;
-  std::vector<Place> places_;  // by NodeId
+  std::vector<LargeVector<Entry>> heaps_;
+  LargeVector<Place> places_;  // by NodeId
   std::size_t size_ = 0;
 };
 

@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
-#include <vector>
+
+#include "policy/large_pages.hpp"
 
 namespace kvtwin {
 
@@ -53,14 +54,14 @@ class Line {
     end_ = to;
   }
   void grow() {
-    std::vector<T> ring(std::max<std::size_t>(16, 2 * ring_.size()));
+    LargeVector<T> ring(std::max<std::size_t>(16, 2 * ring_.size()));
     const auto mask = static_cast<std::uint32_t>(ring.size() - 1);
     for (std::uint32_t number = first_; number != end_; ++number) ring[number & mask] = at(number);
     ring_ = std::move(ring);
     mask_ = mask;
   }
 
-  std::vector<T> ring_;  // of 0 or 2^k places
+  LargeVector<T> ring_;  // of 0 or 2^k places
   std::uint32_t mask_ = 0, first_ = 0, end_ = 0;
   std::size_t entries_ = 0;
 };

@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
 #include "policy/eviction/line.hpp"
+#include "policy/large_pages.hpp"
 
 namespace kvtwin {
 
@@ -33,15 +33,14 @@ class RankedLeaves {
   void set(NodeId node, const LeafRank& rank) {
     const auto index = static_cast<std::size_t>(node);
     if (index >= positions_.size()) positions_.resize(index + 1, kAbsent);
-    std::uint32_t at = positions_[index];
-    if (at == kAbsent) {
-      at = static_cast<std::uint32_t>(heap_.size());
+    if (positions_[index] == kAbsent) {
+      positions_[index] = static_cast<std::uint32_t>(heap_.size());
       heap_.push_back({rank, node});
-    } else {
-      heap_[at].rank = rank;
     }
-    if (!sift_up(at)) sift_down(at);
+    set_at(positions_[index], rank);
   }
+  // The leaf at that place of the heap's order: reads no more than its neighbours there.
+  void set_at(std::size_t at, const LeafRank& rank) { settle(static_cast<std::uint32_t>(at), {rank, heap_[at].node}); }
 
   void remove(NodeId node) {
     if (!contains(node)) return;
@@ -51,7 +50,7 @@ class RankedLeaves {
     heap_.pop_back();
     if (last.node == node) return;
     place(at, last);
-    if (!sift_up(at)) sift_down(at);
+    settle(at, last);
   }
 
   NodeId smallest() const { return heap_.empty() ? NodeId::none : heap_.front().node; }
@@ -80,24 +79,13 @@ class RankedLeaves {
     positions_[static_cast<std::size_t>(entry.node)] = at;
   }
 
-  // Both carry the entry along and write it once, at its final place. True if it moved.
-  bool sift_up(std::uint32_t at) {
-    const Entry entry = heap_[at];
-    const std::uint32_t start = at;
-    while (at > 0) {
-      const std::uint32_t parent = (at - 1) / 2;
-      if (!(entry.rank < heap_[parent].rank)) break;
-      place(at, heap_[parent]);
-      at = parent;
-    }
-    place(at, entry);
-    return at != start;
-  }
-
-  void sift_down(std::uint32_t at) {
-    const Entry entry = heap_[at];
+  // The entry, of the leaf at that place, goes up or down until it is in order, and is written once.
+  void settle(std::uint32_t start, const Entry& entry) {
+    std::uint32_t at = start;
+    for (; at > 0 && entry.rank < heap_[(at - 1) / 2].rank; at = (at - 1) / 2) place(at, heap_[(at - 1) / 2]);
+    const bool rose = at != start;
     const auto size = static_cast<std::uint32_t>(heap_.size());
-    for (;;) {
+    while (!rose) {
       std::uint32_t child = 2 * at + 1;
       if (child >= size) break;
       if (child + 1 < size && heap_[child + 1].rank < heap_[child].rank) ++child;
@@ -105,16 +93,17 @@ class RankedLeaves {
       place(at, heap_[child]);
       at = child;
     }
-    place(at, entry);
+    if (at != start) return place(at, entry);
+    heap_[at].rank = entry.rank;
   }
 
-  std::vector<Entry> heap_;
-  std::vector<std::uint32_t> positions_;  // by NodeId
+  LargeVector<Entry> heap_;
+  LargeVector<std::uint32_t> positions_;  // by NodeId
 };
 
 // The same for ranks that mostly grow from one offer to the next, as stamps do, be it within each of a few classes: a
 // leaf joins the end of one of some sorted runs where that is possible, in O(1). Only the others make up a heap. (In a
-// heap of millions each level is a cache miss.)
+// heap of millions each level is a cache miss. So is what is kept of a leaf; its place in a run is written unread.)
 class LeafRuns {
  public:
   void set(NodeId node, const LeafRank& rank) {
@@ -123,13 +112,14 @@ class LeafRuns {
     if (stays(places_[index], rank)) return;
     remove(node);
     Place& place = places_[index];
+    place.rank = rank;
     place.run = run_for(rank);
     if (place.run == kHeap) {
       heap_.set(node, rank);
     } else {
       Run& run = runs_[place.run];
       run.last = rank;
-      place.at = run.line.push({rank, node}, [this](const Entry& entry, auto, auto now) {
+      place.at = run.line.push({node}, [this](const Entry& entry, auto, auto now) {
         places_[static_cast<std::size_t>(entry.node)].at = now;
       });
     }
@@ -155,31 +145,36 @@ class LeafRuns {
     const LeafRank* least = node == NodeId::none ? nullptr : &heap_.smallest_rank();
     for (const Run& run : runs_) {
       if (run.line.size() == 0) continue;
-      const Entry& front = run.line.at(run.line.front());
-      if (least != nullptr && *least < front.rank) continue;
-      least = &front.rank;
-      node = front.node;
+      const NodeId front = run.line.at(run.line.front()).node;
+      const LeafRank& rank = rank_of(front);
+      if (least != nullptr && *least < rank) continue;
+      least = &rank;
+      node = front;
     }
     return node;
   }
-  const LeafRank& smallest_rank() const {  // not of none
-    const NodeId node = smallest();
-    const Place& place = places_[static_cast<std::size_t>(node)];
-    return place.run == kHeap ? heap_.smallest_rank() : runs_[place.run].line.at(place.at).rank;
-  }
+  const LeafRank& smallest_rank() const { return rank_of(smallest()); }  // not of none
   std::size_t size() const { return size_; }
   // Of the run whose front goes next, the one that is as many places behind it; none if that is a gap or there is no
   // run. The places of those farther behind are read ahead for their turn.
   NodeId soon(std::uint32_t others) const {
     const Run* next = nullptr;
+    const LeafRank* least = nullptr;
     for (const Run& run : runs_) {
       if (run.line.size() <= others) continue;
-      if (next == nullptr || run.line.at(run.line.front()).rank < next->line.at(next->line.front()).rank) next = &run;
+      const LeafRank& rank = rank_of(run.line.at(run.line.front()).node);
+      if (least != nullptr && *least < rank) continue;
+      next = &run;
+      least = &rank;
     }
     if (next == nullptr) return NodeId::none;
     const NodeId node = next->line.soon(others).node;
-    if (node != NodeId::none) __builtin_prefetch(&places_[static_cast<std::size_t>(node)]);
+    if (node != NodeId::none) expect(node);
     return node;
+  }
+  // It will be asked for. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
+  [[gnu::always_inline]] void expect(NodeId node) const {
+    if (static_cast<std::size_t>(node) < places_.size()) __builtin_prefetch(&places_[static_cast<std::size_t>(node)]);
   }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
@@ -189,7 +184,6 @@ class LeafRuns {
  private:
   static constexpr std::uint32_t kRuns = 8, kHeap = kRuns, kNone = kRuns + 1;
   struct Entry {
-    LeafRank rank;
     NodeId node = NodeId::none;
     bool is_gap() const { return node == NodeId::none; }
   };
@@ -198,16 +192,17 @@ class LeafRuns {
     LeafRank last;  // that joined, here still or not
   };
   struct Place {
+    LeafRank rank;
     std::uint32_t run = kNone, at = 0;
   };
 
+  const LeafRank& rank_of(NodeId node) const { return places_[static_cast<std::size_t>(node)].rank; }
+
   // Takes the new rank where it is? In a run only its front may fall, as it does when a tail is evicted.
-  bool stays(const Place& place, const LeafRank& rank) {
+  bool stays(Place& place, const LeafRank& rank) {
     if (place.run >= kHeap) return false;
-    Line<Entry>& line = runs_[place.run].line;
-    Entry& entry = line.at(place.at);
-    if (rank != entry.rank && (place.at != line.front() || entry.rank < rank)) return false;
-    entry.rank = rank;
+    if (rank != place.rank && (place.at != runs_[place.run].line.front() || place.rank < rank)) return false;
+    place.rank = rank;
     return true;
   }
 
@@ -224,7 +219,7 @@ class LeafRuns {
 
   std::array<Run, kRuns> runs_;
   RankedLeaves heap_;
-  std::vector<Place> places_;  // by NodeId
+  LargeVector<Place> places_;  // by NodeId
   std::size_t size_ = 0;
 };
 
@@ -237,6 +232,7 @@ class LeafOrder : public EvictionPolicy {
   std::size_t offered() const final { return leaves_.size(); }
   bool is_offered(NodeId node) const final { return leaves_.contains(node); }
   NodeId soon(std::uint32_t others) const final { return leaves_.soon(others); }
+  void expect(NodeId node) const final { leaves_.expect(node); }
 
  private:
   virtual LeafRank rank(const PolicyNode& node) const = 0;
@@ -253,6 +249,7 @@ class RankedPolicy final : public EvictionPolicy {
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
   NodeId soon(std::uint32_t others) const override { return leaves_.soon(others); }
+  void expect(NodeId node) const override { leaves_.expect(node); }
 
  private:
   LeafRuns leaves_;

@@ -124,9 +124,8 @@ class Tide final : public EvictionPolicy {
   std::uint64_t worth(NodeId node, std::uint64_t about) const;
   std::uint64_t density_in(std::uint64_t requests) const;
   void ask_all();
-  void ask_again(NodeId node, const LeafRank& rank) {
-    leaves_.set(node, {worth(node, rank.third), rank.second, rank.third});
-  }
+  LeafRank asked(NodeId node, const LeafRank& rank) const { return {worth(node, rank.third), rank.second, rank.third}; }
+  void ask_again(std::size_t place) { leaves_.set_at(place, asked(leaves_.node_at(place), leaves_.rank_at(place))); }
   std::uint64_t saved(Pages pages) const;
   void judge();
   void take_order(bool as_lru);
@@ -144,7 +143,7 @@ class Tide final : public EvictionPolicy {
   RecordId record_ = kNoRecord;
   TimeNs now_ = 0;
   Returns::Facts facts_;
-  std::vector<std::uint64_t> path_;  // its keys' first words
+  std::vector<PageKey> path_;
   Pages full_ = 0;
   std::unordered_set<NodeId> brought_, brought_for_;  // entered off a path since the last visit; just before this one
   bool resolved_ = true, partial_ = false, counted_ = true;
@@ -178,8 +177,7 @@ void Tide::visit(const Visit& visit) {
   if (!counted_) judge();
   now_ = visit.time;
   ++due_;
-  path_.clear();
-  for (const PageKey& key : visit.keys) path_.push_back(key.words[0]);
+  path_.assign(visit.keys.begin(), visit.keys.end());
   full_ = std::min<Pages>(path_.size(), (visit.prompt_tokens + visit.output_tokens) / setup_.page_tokens);
   if (!visit.further) full_ = std::min<Pages>(path_.size(), visit.prompt_tokens / setup_.page_tokens);
   partial_ = full_ < path_.size();
@@ -202,7 +200,7 @@ void Tide::visit(const Visit& visit) {
 
 bool Tide::on_path(const PolicyNode& node) const {
   const Pages end = node.facts.depth_pages;
-  return end > 0 && end <= path_.size() && path_[end - 1] == node.keys.back().words[0];
+  return end > 0 && end <= path_.size() && path_[end - 1] == node.keys.back();
 }
 
 // Now it is known how much of the path is there, and who used the last page of that before.
@@ -211,9 +209,9 @@ void Tide::resolve(Pages resident, const Mark& last) {
   RecordId before = last.record;
   std::uint64_t ways = last.ways;
   Pages known = resident;
-  for (PageKey key; known < full_; ++known) {
-    key.words[0] = path_[known];
-    const std::uint64_t* const ghost = gone_.find(key);
+  for (const std::span<const PageKey> rest = std::span(path_).subspan(resident); known < full_; ++known) {
+    gone_.look_ahead(rest, known - resident);
+    const std::uint64_t* const ghost = gone_.find(path_[known]);
     if (ghost == nullptr) break;
     before = *ghost >> 8;
     ways = *ghost & 0xff;
@@ -247,7 +245,7 @@ void Tide::use(const PolicyNode& node, Mark mark) {
   now.next = mark.next;
   now.ways = std::max<std::uint64_t>(1, mark.ways);
   if (end < path_.size()) {
-    const std::uint64_t next = path_[end] & 0xffffff;
+    const std::uint64_t next = path_[end].words[0] & 0xffffff;
     if (mark.next != 0 && next != mark.next) now.ways = std::min<std::uint64_t>(255, now.ways + 1);
     now.next = next;
   }
@@ -333,7 +331,7 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
 
 // A last page that isn't full becomes a node of its own.
 Pages Tide::alike(std::span<const PageKey> keys) const {
-  const bool ends = partial_ && keys.back().words[0] == path_.back();
+  const bool ends = partial_ && keys.back() == path_.back();
   return wanted_.alike(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
 }
 
@@ -486,7 +484,7 @@ std::uint64_t Tide::density_in(std::uint64_t requests) const {
 void Tide::ask_all() {
   all_.clear();
   for (std::size_t i = 0; i < leaves_.size(); ++i) all_.emplace_back(leaves_.node_at(i), leaves_.rank_at(i));
-  for (const auto& [node, rank] : all_) ask_again(node, rank);
+  for (const auto& [node, rank] : all_) leaves_.set(node, asked(node, rank));
 }
 
 NodeId Tide::victim() {
@@ -497,11 +495,11 @@ NodeId Tide::victim() {
   }
   for (; due_ > 0; --due_) {
     turn_ = turn_ + 1 < leaves_.size() ? turn_ + 1 : 0;
-    ask_again(leaves_.node_at(turn_), leaves_.rank_at(turn_));
+    ask_again(turn_);
   }
   for (int tries = 0; tries < 16; ++tries) {
     const NodeId least = leaves_.smallest();
-    ask_again(least, leaves_.rank_at(0));
+    ask_again(0);
     if (leaves_.smallest() == least) break;
   }
   return leaves_.smallest();

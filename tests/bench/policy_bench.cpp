@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/large_pages.hpp"
 #include "policy/page_key.hpp"
 #include "policy/page_pool.hpp"
 #include "policy/radix_tree.hpp"
@@ -353,7 +354,20 @@ void add_evictions(Pages resident) {
   }
 }
 
+// What one miss costs here, which bounds what a request of one page can: reads of a table far larger than any cache,
+// each at a place that the one before it names.
+template <typename Table>
+void random_reads(benchmark::State& state) {
+  Table table((std::size_t{2} << 30) / sizeof(std::uint64_t));
+  std::uint64_t at = 1;
+  for (auto _ : state) at = at * 6364136223846793005ULL + 1442695040888963407ULL + table[(at >> 20) % table.size()];
+  benchmark::DoNotOptimize(at);
+  state.SetItemsProcessed(state.iterations());
+}
+
 constexpr Pages kAny = ~Pages{0};
+BENCHMARK(random_reads<std::vector<std::uint64_t>>)->Name("random_reads/small_pages");
+BENCHMARK(random_reads<LargeVector<std::uint64_t>>)->Name("random_reads/large_pages");
 BENCHMARK_CAPTURE(replay, lru, "lru", kAny, 0, 188)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(replay, lru_one_by_one, "lru", 1, 0, 188)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(replay, fifo, "fifo", kAny, 0, 188)->Unit(benchmark::kMillisecond);

@@ -12,6 +12,7 @@ CAUGHT = [
     ("policy/a.cpp", "#include <thread>"),
     ("policy/a.cpp", "  #  include <fstream>"),
     ("policy/a.cpp", "#include <unistd.h>"),
+    ("policy/a.cpp", "#include <sys/mman.h>"),
     ("policy/a.cpp", "#include <simgrid/s4u.hpp>"),
     ("policy/a.cpp", '#include "sim/world.hpp"'),
     ("policy/eviction/a.cpp", '#include "models/hardware.hpp"'),

@@ -54,7 +54,7 @@ class OneTier {
   void split(test::Splitmix& random) {
     const auto id = static_cast<NodeId>(random.below(tree_.nodes() + 1));
     const Node& node = tree_.node(id);
-    if (node.alive && node.keys.size() > 1) tree_.split(id, random.between(1, node.keys.size() - 1));
+    if (node.alive && node.facts.pages > 1) tree_.split(id, random.between(1, node.facts.pages - 1));
   }
   const RadixTree& tree() const { return tree_; }
 

@@ -178,7 +178,11 @@ class Twin {
     }
   }
 
-  PageKey last_key(NodeId id) const { return id == tree_.root() ? PageKey{} : tree_.node(id).keys.back(); }
+  std::vector<PageKey> keys_of(NodeId id) const {
+    const std::span<const PageKey> keys = tree_.node(id).keys();
+    return {keys.begin(), keys.end()};
+  }
+  PageKey last_key(NodeId id) const { return id == tree_.root() ? PageKey{} : tree_.node(id).keys().back(); }
 
   void compare() {
     tree_.check_invariants();
@@ -186,13 +190,13 @@ class Twin {
     Pages pages = 0, device = 0, host = 0, evictable = 0, settled = 0;
     for (const NodeId id : all_nodes()) {
       const Node& node = tree_.node(id);
-      pages += node.keys.size();
+      pages += node.keys().size();
       PageKey parent = last_key(node.parent);
-      for (std::size_t i = 0; i < node.keys.size(); ++i) {
-        const auto found = model_.find(node.keys[i]);
+      for (std::size_t i = 0; i < node.keys().size(); ++i) {
+        const auto found = model_.find(node.keys()[i]);
         ASSERT_NE(found, model_.end());
         const Page& page = found->second;
-        const std::size_t after = node.keys.size() - 1 - i;
+        const std::size_t after = node.keys().size() - 1 - i;
         ASSERT_EQ(page.parent, parent);
         ASSERT_EQ(page.device, node.on_device() ? node.device[i] : kNoSlot);
         ASSERT_EQ(page.host, node.on_host() ? node.host[i] : kNoSlot);
@@ -212,7 +216,7 @@ class Twin {
         if (page.host != kNoSlot) ++host;
         evictable += page.evictable;
         settled += page.settled;
-        parent = node.keys[i];
+        parent = node.keys()[i];
       }
     }
     ASSERT_EQ(pages, model_.size());
@@ -333,7 +337,7 @@ class Twin {
       }
     }
     if (pages < tree_.node(victim).facts.pages) tree_.split(victim, tree_.node(victim).facts.pages - pages);
-    const std::vector<PageKey> keys = tree_.node(victim).keys;
+    const std::vector<PageKey> keys = keys_of(victim);
     const std::vector<SlotId> slots = tree_.clear_device(victim);
     ASSERT_EQ(slots.size(), pages);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -350,7 +354,7 @@ class Twin {
     const Pages pages = random_.between(1, tree_.node(next).facts.pages);
     if (pages < tree_.node(next).facts.pages) tree_.split(next, tree_.node(next).facts.pages - pages);
     tree_.set_leaving(next);
-    for (const PageKey& key : tree_.node(next).keys) model_.at(key).leaving = true;
+    for (const PageKey& key : tree_.node(next).keys()) model_.at(key).leaving = true;
   }
 
   void evict_host() {
@@ -362,7 +366,7 @@ class Twin {
   }
 
   void remove_tail(NodeId id, Pages pages) {
-    const std::vector<PageKey> keys = tree_.node(id).keys;
+    const std::vector<PageKey> keys = keys_of(id);
     std::vector<SlotId> device, host, expected_device, expected_host;
     tree_.remove_tail(id, pages, device, host);
     for (std::size_t i = keys.size() - pages; i < keys.size(); ++i) {
@@ -424,8 +428,8 @@ class Twin {
   }
 
   void fill_host(NodeId id) {
-    std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys[i]).host = slots[i];
+    std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys().size());
+    for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys()[i]).host = slots[i];
     tree_.set_host(id, std::move(slots));
   }
 
@@ -435,7 +439,7 @@ class Twin {
     fill_host(id);
     const auto operation = static_cast<OperationId>(++operations_);
     tree_.set_backup(id, operation);
-    for (const PageKey& key : tree_.node(id).keys) model_.at(key).backup = operation;
+    for (const PageKey& key : tree_.node(id).keys()) model_.at(key).backup = operation;
     writes_.push_back({id, last_key(id), operation});
   }
 
@@ -444,15 +448,15 @@ class Twin {
     if (id == NodeId::none || tree_.node(id).on_device()) return;
     const NodeId parent = tree_.node(id).parent;
     if (parent != tree_.root() && !tree_.node(parent).on_device()) return;
-    std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys[i]).device = slots[i];
+    std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys().size());
+    for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys()[i]).device = slots[i];
     tree_.set_device(id, std::move(slots));
   }
 
   void split() {
     const NodeId id = any_node();
     if (id == NodeId::none || tree_.node(id).facts.pages < 2) return;
-    const std::vector<PageKey> keys = tree_.node(id).keys;
+    const std::vector<PageKey> keys = keys_of(id);
     const Pages upper = random_.between(1, keys.size() - 1);
     const NodeId above = tree_.split(id, upper);
     ASSERT_EQ(last_key(above), keys[upper - 1]);
@@ -466,16 +470,16 @@ class Twin {
     const Node& node = tree_.node(id);
     if (random_.chance(30)) {
       tree_.count_backup_hit(id);
-      for (const PageKey& key : node.keys) ++model_.at(key).backup_hits;
+      for (const PageKey& key : node.keys()) ++model_.at(key).backup_hits;
     } else if (random_.chance(50)) {
       const auto priority = static_cast<std::int32_t>(random_.below(6));
       tree_.raise_priority(id, priority);
-      for (const PageKey& key : node.keys) model_.at(key).priority = std::max(model_.at(key).priority, priority);
+      for (const PageKey& key : node.keys()) model_.at(key).priority = std::max(model_.at(key).priority, priority);
     } else if (node.on_device() && node.on_host() && node.host_leases == 0 && node.backup == OperationId::none) {
       const std::vector<SlotId> slots = tree_.clear_host(id);
       for (std::size_t i = 0; i < slots.size(); ++i) {
-        ASSERT_EQ(model_.at(node.keys[i]).host, slots[i]);
-        model_.at(node.keys[i]).host = kNoSlot;
+        ASSERT_EQ(model_.at(node.keys()[i]).host, slots[i]);
+        model_.at(node.keys()[i]).host = kNoSlot;
       }
     }
   }
