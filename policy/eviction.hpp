@@ -78,8 +78,10 @@ class EvictionPolicy {
     return NodeId::none;
   }
 
-  // The node has been found on a request's path: what the policy keeps of it can be read meanwhile. Changes nothing.
+  // The node has been found on a request's path, the page is about to come or to go: what the policy keeps of them can be
+  // read meanwhile. Changes nothing.
   virtual void expect(NodeId node) const { static_cast<void>(node); }
+  virtual void expect_page(const PageKey& page) const { static_cast<void>(page); }
 
   // ---- what happens, leaf or not, each before the offer it leads to; for policies that remember
   // What follows, up to the next one, is this request's doing, or makes room for it.

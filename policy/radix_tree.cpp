@@ -123,6 +123,7 @@ void RadixTree::read_ahead(PolicyRole role) const {
   const NodeId sooner = chooser->soon(kSooner);
   if (sooner == NodeId::none) return;
   const Node& n = node(sooner);
+  chooser->expect_page(n.keys().back());
   by_first_key_.prefetch(n.first_key);
   __builtin_prefetch(n.longer_keys.data());
   __builtin_prefetch(n.device.data());
@@ -239,7 +240,9 @@ PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
 
 void RadixTree::visit(const Visit& visit) {
   for (const auto& policy : policies_) {
-    if (policy != nullptr) policy->visit(visit);
+    if (policy == nullptr) continue;
+    if (!visit.keys.empty()) policy->expect_page(visit.keys.back());
+    policy->visit(visit);
   }
 }
 

@@ -32,13 +32,18 @@ class TwoQueues final : public EvictionPolicy {
     lists_.offer(node.id, list, {list == kIn ? 0 : node.facts.last_access, node.facts.inserted, 0});
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
-  NodeId victim() override { return lists_.first(lists_.pages(kIn) > share_ ? kIn : kMain); }
+  NodeId victim() override { return lists_.first(gives()); }
+  NodeId soon(std::uint32_t others) const override { return lists_.soon(gives(), others); }
+  void expect(NodeId node) const override { lists_.expect(node); }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
+
+  void expect_page(const PageKey& page) const override { out_.expect(page); }
 
  private:
   static constexpr unsigned kIn = 0, kMain = 1;
 
+  unsigned gives() const { return lists_.pages(kIn) > share_ ? kIn : kMain; }
   static unsigned list_of(const PolicyNode& node) { return node.marks.first == kMain ? kMain : kIn; }
 
   const Pages share_;

@@ -52,13 +52,21 @@ class Arc final : public EvictionPolicy {
     lists_.offer(node.id, list_of(node), {node.facts.last_access, node.facts.inserted, 0});
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
-  NodeId victim() override { return lists_.first(lists_.pages(kOnce) > aim_ ? kOnce : kOften); }
+  NodeId victim() override { return lists_.first(gives()); }
+  NodeId soon(std::uint32_t others) const override { return lists_.soon(gives(), others); }
+  void expect(NodeId node) const override { lists_.expect(node); }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
+
+  void expect_page(const PageKey& page) const override {
+    once_.expect(page);
+    often_.expect(page);
+  }
 
  private:
   static constexpr unsigned kOnce = 0, kOften = 1;
 
+  unsigned gives() const { return lists_.pages(kOnce) > aim_ ? kOnce : kOften; }
   static unsigned list_of(const PolicyNode& node) { return node.marks.first == kOften ? kOften : kOnce; }
   bool is_known(const PageKey& key) const { return once_.find(key) != nullptr || often_.find(key) != nullptr; }
 

@@ -111,6 +111,7 @@ class Ghosts {
     }
     return pages;
   }
+  [[gnu::always_inline]] void expect(const PageKey& page) const { prefetch({&page, 1}); }
   // To be called for each page i in turn, before it is looked for.
   [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
     if (i == 0) prefetch(keys.first(std::min(kAhead, keys.size())));

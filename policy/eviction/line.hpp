@@ -35,6 +35,13 @@ class Line {
     ++entries_;
     return end_++;
   }
+  // An entry where one was taken from since the line was closed up last; false if the front has passed there.
+  bool put_back(std::uint32_t number, const T& entry) {
+    if (!reaches(number)) return false;
+    at(number) = entry;
+    ++entries_;
+    return true;
+  }
   void take(std::uint32_t number) {
     at(number) = T{};
     --entries_;

@@ -24,6 +24,8 @@ class Lruk final : public LeafOrder {
   void evicted(const PolicyNode& node, Pages pages) override { uses_.put_tail(node.keys, pages, node.marks.first); }
   Pages alike(std::span<const PageKey> keys) const override { return uses_.alike(keys); }
 
+  void expect_page(const PageKey& page) const override { uses_.expect(page); }
+
  private:
   // Marks: the last use, the one before (0 if there was none).
   LeafRank rank(const PolicyNode& node) const override {

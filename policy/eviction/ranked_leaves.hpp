@@ -102,8 +102,9 @@ class RankedLeaves {
 };
 
 // The same for ranks that mostly grow from one offer to the next, as stamps do, be it within each of a few classes: a
-// leaf joins the end of one of some sorted runs where that is possible, in O(1). Only the others make up a heap. (In a
-// heap of millions each level is a cache miss. So is what is kept of a leaf; its place in a run is written unread.)
+// leaf joins the end of one of some sorted runs where that is possible, in O(1), or comes back to where it was, as one
+// does that was withdrawn while a request held it. Only the others make up a heap. (In a heap of millions each level is
+// a cache miss. So is what is kept of a leaf; its place in a run is written unread.)
 class LeafRuns {
  public:
   void set(NodeId node, const LeafRank& rank) {
@@ -111,33 +112,35 @@ class LeafRuns {
     if (index >= places_.size()) places_.resize(index + 1);
     if (stays(places_[index], rank)) return;
     remove(node);
+    ++size_;
     Place& place = places_[index];
+    if (comes_back(node, place, rank)) return;
+    place.there = true;
     place.rank = rank;
     place.run = run_for(rank);
-    if (place.run == kHeap) {
-      heap_.set(node, rank);
-    } else {
-      Run& run = runs_[place.run];
-      run.last = rank;
-      place.at = run.line.push({node}, [this](const Entry& entry, auto, auto now) {
-        places_[static_cast<std::size_t>(entry.node)].at = now;
-      });
-    }
-    ++size_;
+    if (place.run == kHeap) return heap_.set(node, rank);
+    Run& run = runs_[place.run];
+    run.last = rank;
+    const std::uint16_t renumbered = after(run.numbering);
+    place.at = run.line.push({node}, [&](const Entry& entry, auto, auto now) {
+      Place& moved = places_[static_cast<std::size_t>(entry.node)];
+      moved.at = now;
+      moved.numbering = run.numbering = renumbered;
+    });
+    place.numbering = run.numbering;
   }
 
   void remove(NodeId node) {
     if (!contains(node)) return;
     Place& place = places_[static_cast<std::size_t>(node)];
     --size_;
-    if (place.run == kHeap) {
-      heap_.remove(node);
-    } else {
-      Run& run = runs_[place.run];
-      run.line.take(place.at);
-      if (run.line.size() == 0) run = {};
-    }
-    place.run = kNone;
+    place.there = false;
+    if (place.run == kHeap) return heap_.remove(node);
+    Run& run = runs_[place.run];
+    run.line.take(place.at);
+    if (run.line.size() > 0) return;
+    run.line = {};
+    run.numbering = after(run.numbering);
   }
 
   NodeId smallest() const {
@@ -178,38 +181,56 @@ class LeafRuns {
   }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
-    return index < places_.size() && places_[index].run != kNone;
+    return index < places_.size() && places_[index].there;
   }
 
  private:
-  static constexpr std::uint32_t kRuns = 8, kHeap = kRuns, kNone = kRuns + 1;
+  static constexpr std::uint8_t kRuns = 8, kHeap = kRuns;
+  static constexpr std::uint16_t kAnyNumbering = ~std::uint16_t{0};
   struct Entry {
     NodeId node = NodeId::none;
     bool is_gap() const { return node == NodeId::none; }
   };
   struct Run {
     Line<Entry> line;
-    LeafRank last;  // that joined, here still or not
+    LeafRank last;                // that joined, here still or not
+    std::uint16_t numbering = 0;  // how often its entries' numbers have changed, up to kAnyNumbering
   };
-  struct Place {
+  struct Place {  // or the last one, if it isn't there
     LeafRank rank;
-    std::uint32_t run = kNone, at = 0;
+    std::uint32_t at = 0;
+    std::uint16_t numbering = 0;  // its run's, as long as it is there
+    std::uint8_t run = kHeap;
+    bool there = false;
   };
 
   const LeafRank& rank_of(NodeId node) const { return places_[static_cast<std::size_t>(node)].rank; }
 
   // Takes the new rank where it is? In a run only its front may fall, as it does when a tail is evicted.
   bool stays(Place& place, const LeafRank& rank) {
-    if (place.run >= kHeap) return false;
+    if (!place.there || place.run == kHeap) return false;
     if (rank != place.rank && (place.at != runs_[place.run].line.front() || place.rank < rank)) return false;
     place.rank = rank;
     return true;
   }
 
+  // With the rank that it had, to the gap that it left? All before that are smaller, all behind it larger, as they
+  // were.
+  bool comes_back(NodeId node, Place& place, const LeafRank& rank) {
+    if (place.run == kHeap || rank != place.rank) return false;
+    Run& run = runs_[place.run];
+    if (place.numbering != run.numbering || run.numbering == kAnyNumbering) return false;
+    place.there = run.line.put_back(place.at, {node});
+    return place.there;
+  }
+  static std::uint16_t after(std::uint16_t numbering) {
+    return numbering == kAnyNumbering ? numbering : static_cast<std::uint16_t>(numbering + 1);
+  }
+
   // The run whose last is nearest below, else an empty one.
-  std::uint32_t run_for(const LeafRank& rank) const {
-    std::uint32_t best = kHeap;
-    for (std::uint32_t i = 0; i < kRuns; ++i) {
+  std::uint8_t run_for(const LeafRank& rank) const {
+    std::uint8_t best = kHeap;
+    for (std::uint8_t i = 0; i < kRuns; ++i) {
       const bool empty = runs_[i].line.size() == 0;
       if (!empty && rank < runs_[i].last) continue;
       if (best == kHeap || (!empty && (runs_[best].line.size() == 0 || runs_[best].last < runs_[i].last))) best = i;

@@ -4,10 +4,9 @@
 // queue gives while it is at its share, else the main one. On the tree: queues are counted in pages over all nodes,
 // their order is kept over leaves only, and a leaf moves as a whole; where the queue that should give has no leaf the
 // other one does. Parents move on their own turn: they are in use at least as much as their children.
-#include <vector>
-
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/two_lists.hpp"
+#include "policy/large_pages.hpp"
 
 namespace kvtwin {
 namespace {
@@ -49,7 +48,7 @@ class S3Fifo final : public EvictionPolicy {
   void withdraw(NodeId node) override { lists_.withdraw(node); }
   NodeId victim() override {
     for (;;) {
-      const NodeId next = lists_.first(lists_.pages(kSmall) >= share_ ? kSmall : kMain);
+      const NodeId next = lists_.first(gives());
       if (next == NodeId::none) return next;
       State& known = state(next);
       if (known.uses <= (known.list == kSmall ? 1 : 0)) return next;
@@ -64,8 +63,19 @@ class S3Fifo final : public EvictionPolicy {
       line_up(next, known);
     }
   }
+  NodeId soon(std::uint32_t others) const override {
+    const NodeId node = lists_.soon(gives(), others);
+    if (node != NodeId::none) expect(node);
+    return node;
+  }
+  void expect(NodeId node) const override {
+    lists_.expect(node);
+    if (static_cast<std::size_t>(node) < states_.size()) __builtin_prefetch(&states_[static_cast<std::size_t>(node)]);
+  }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
+
+  void expect_page(const PageKey& page) const override { out_.expect(page); }
 
  private:
   static constexpr std::uint8_t kSmall = 0, kMain = 1;
@@ -78,6 +88,7 @@ class S3Fifo final : public EvictionPolicy {
     std::uint8_t uses = 0;
   };
 
+  unsigned gives() const { return lists_.pages(kSmall) >= share_ ? kSmall : kMain; }
   State& state(NodeId node) {
     const auto index = static_cast<std::size_t>(node);
     if (index >= states_.size()) states_.resize(index + 1);
@@ -88,7 +99,7 @@ class S3Fifo final : public EvictionPolicy {
   const Pages share_;
   TwoLists lists_;
   Ghosts out_;
-  std::vector<State> states_;
+  LargeVector<State> states_;
   std::uint64_t turns_ = 0;
   bool further_ = false;
 };

@@ -34,6 +34,8 @@ class TimedVisits : public EvictionPolicy {
     gone_.put_tail(node.keys, pages, node.marks.first);
   }
 
+  void expect_page(const PageKey& page) const final { gone_.expect(page); }
+
  protected:
   explicit TimedVisits(Pages capacity) : gone_(4 * capacity) {}
 

@@ -54,6 +54,10 @@ class TimeToLive final : public TimedVisits {
     }
     return expired_.size() > 0 ? expired_.smallest() : pinned_.smallest();
   }
+  NodeId soon(std::uint32_t others) const override { return (expired_.size() > 0 ? expired_ : pinned_).soon(others); }
+  void expect(NodeId node) const override {
+    for (const LeafRuns* const leaves : {&expired_, &pinned_, &ends_}) leaves->expect(node);
+  }
   std::size_t offered() const override { return expired_.size() + pinned_.size(); }
   bool is_offered(NodeId node) const override { return expired_.contains(node) || pinned_.contains(node); }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "policy/eviction/ranked_leaves.hpp"
 
@@ -40,6 +41,12 @@ class TwoLists {
   NodeId first(unsigned list) const {
     const NodeId wanted = leaves_[list].smallest();
     return wanted == NodeId::none ? leaves_[1 - list].smallest() : wanted;
+  }
+  NodeId soon(unsigned list, std::uint32_t others) const {
+    return leaves_[leaves_[list].size() > 0 ? list : 1 - list].soon(others);
+  }
+  void expect(NodeId node) const {
+    for (const LeafRuns& leaves : leaves_) leaves.expect(node);
   }
   std::size_t offered() const { return leaves_[0].size() + leaves_[1].size(); }
   bool is_offered(NodeId node) const { return leaves_[0].contains(node) || leaves_[1].contains(node); }

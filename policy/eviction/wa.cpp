@@ -46,11 +46,12 @@ class WorkloadAware final : public TimedVisits {
     for (Kind& kind : kinds_) kind.leaves.remove(node);
   }
   NodeId victim() override {
-    const LeafRuns &first = kinds_[0].leaves, &later = kinds_[1].leaves;
-    if (first.size() == 0 || later.size() == 0) return (first.size() == 0 ? later : first).smallest();
-    const Wide if_first = chance(0), if_later = chance(1);
-    if (if_first != if_later) return (if_first < if_later ? first : later).smallest();
-    return (first.smallest_rank() < later.smallest_rank() ? first : later).smallest();
+    gives_ = giving_kind();
+    return kinds_[gives_].leaves.smallest();
+  }
+  NodeId soon(std::uint32_t others) const override { return kinds_[gives_].leaves.soon(others); }
+  void expect(NodeId node) const override {
+    for (const Kind& kind : kinds_) kind.leaves.expect(node);
   }
   std::size_t offered() const override { return kinds_[0].leaves.size() + kinds_[1].leaves.size(); }
   bool is_offered(NodeId node) const override {
@@ -73,6 +74,14 @@ class WorkloadAware final : public TimedVisits {
   }
   void left(Last last, Pages pages) override { life_.add(now() - last.time(), pages); }
 
+  std::size_t giving_kind() const {
+    const LeafRuns &first = kinds_[0].leaves, &later = kinds_[1].leaves;
+    if (first.size() == 0 || later.size() == 0) return first.size() == 0 ? 1 : 0;
+    const Wide if_first = chance(0), if_later = chance(1);
+    if (if_first != if_later) return if_first < if_later ? 0 : 1;
+    return first.smallest_rank() < later.smallest_rank() ? 0 : 1;
+  }
+
   // That the category's oldest leaf is used again while it would stay. The same for all ages before there are data.
   Wide chance(unsigned index) const {
     const Kind& kind = kinds_[index];
@@ -88,6 +97,7 @@ class WorkloadAware final : public TimedVisits {
 
   WindowedMean life_;
   std::array<Kind, 2> kinds_;
+  std::size_t gives_ = 0;  // the last victim's
 };
 
 }  // namespace

@@ -154,14 +154,15 @@ TEST(Ghosts, TreatRunsAsTheirPages) {
 
 // ---- leaves in order -----------------------------------------------------------------------------------
 
-// Ranks that grow, within each of some classes or only by and by, and fall when a tail goes.
+// Ranks that grow, within each of some classes or only by and by, and fall when a tail goes. What was withdrawn comes
+// back as it was, soon or late.
 TEST(LeafRuns, AgreeWithASet) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     test::Splitmix random(seed);
     const std::uint64_t classes = random.between(1, 20), back = random.chance(50) ? 0 : random.below(500);
     const std::uint64_t nodes = random.between(1, 300);
     LeafRuns leaves;
-    std::map<NodeId, LeafRank> ranks;
+    std::map<NodeId, LeafRank> ranks, withdrawn;
     std::set<std::pair<LeafRank, NodeId>> model;
     const auto set = [&](NodeId node, const LeafRank& rank) {
       if (ranks.contains(node)) model.erase({ranks[node], node});
@@ -179,8 +180,11 @@ TEST(LeafRuns, AgreeWithASet) {
         set(first, {rank.first, rank.second - random.below(100), rank.third});
       } else if (ranks.contains(node)) {
         model.erase({ranks[node], node});
+        withdrawn[node] = ranks[node];
         ranks.erase(node);
         leaves.remove(node);
+      } else if (withdrawn.contains(node)) {
+        set(node, withdrawn[node]);
       }
       ASSERT_EQ(leaves.size(), model.size());
       ASSERT_EQ(leaves.contains(node), ranks.contains(node));
