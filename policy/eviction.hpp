@@ -78,7 +78,7 @@ class EvictionPolicy {
     return NodeId::none;
   }
 
-  // The node has been found on a request's path, the page is about to come or to go: what the policy keeps of them can be
+  // The node has been found on a request's path, the page may soon come or go: what the policy keeps of them can be
   // read meanwhile. Changes nothing.
   virtual void expect(NodeId node) const { static_cast<void>(node); }
   virtual void expect_page(const PageKey& page) const { static_cast<void>(page); }

@@ -42,6 +42,7 @@ class PageList {
   const T* end() const { return data() + size_; }
   const T& operator[](std::size_t at) const { return data()[at]; }
 
+  // Not its own.
   void append(std::span<const T> elements) {
     if (elements.empty()) return;
     make_room(elements.size());
@@ -75,6 +76,7 @@ class PageList {
       rest.append({data(), count});
       std::memmove(mutable_data(), data() + count, (size_ - count) * sizeof(T));
       drop_tail(count);
+      if (!is_few() && 2 * size_ < capacity_) move_to(size_);
     } else {
       rest.append({data() + count, size_ - count});
       drop_tail(size_ - count);

@@ -92,7 +92,7 @@ class RadixTree {
             std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
 
   NodeId root() const { return NodeId{0}; }
-  // The reference lasts until the next insert, match or split.
+  // The reference, and spans of what it has, last until the next insert, match or split.
   const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
 
   // Length of the match without changing anything.

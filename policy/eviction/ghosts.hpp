@@ -1,6 +1,6 @@
 // What a policy remembers of pages that have left the tier: a number for each, by page, for the `most` that left last;
 // the one that left longest ago is forgotten first. A line of them in the order in which they left, and a flat table
-// with linear probing over their numbers in it; both grow with what is remembered, to 36 to 72 bytes a page.
+// with linear probing over their numbers in it; both grow with what is remembered, to 36 to 90 bytes a page.
 //
 // A page is known by its key's first word, which is uniform: two of 2^24 remembered pages are taken for each other with
 // a chance of 2^-17, and then share a history.

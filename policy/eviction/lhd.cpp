@@ -10,9 +10,9 @@
 #include <array>
 #include <bit>
 
-#include "policy/eviction/leaf_buckets.hpp"
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/quarter_octaves.hpp"
+#include "policy/eviction/ranked_leaves.hpp"
 
 namespace kvtwin {
 namespace {
@@ -30,7 +30,7 @@ std::uint64_t end_of(std::size_t span) { return std::uint64_t{1} << 2 * span; }
 class HitDensity final : public EvictionPolicy {
  public:
   explicit HitDensity(const EvictionSetup& setup)
-      : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kClasses * kSpans) {
+      : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kClasses * kSpans, 1) {
     for (std::size_t bin = 0; bin < kAges; ++bin) {  // until there are data: as lru
       for (Class& one : classes_) one.density[bin] = (std::uint64_t{1} << 32) / (quarter_octave_start(bin) + 1);
     }
@@ -57,13 +57,21 @@ class HitDensity final : public EvictionPolicy {
   NodeId victim() override {
     if (leaves_.size() == 0) return NodeId::none;
     grow_older();
-    std::size_t best = kClasses * kSpans;
+    NodeId best = NodeId::none;
+    LeafRank least;
     for (std::size_t bucket = 0; bucket < kClasses * kSpans; ++bucket) {
-      if (leaves_.empty(bucket)) continue;
-      if (best == kClasses * kSpans || less_dense(bucket, best)) best = bucket;
+      if (leaves_.size(bucket) == 0) continue;
+      const LeafRank& oldest = leaves_.smallest_rank(bucket);
+      const LeafRank rank{density(bucket / kSpans, oldest.first), oldest.first, oldest.second};
+      if (best != NodeId::none && least < rank) continue;
+      least = rank;
+      best = leaves_.smallest(bucket);
+      gives_ = bucket;
     }
-    return leaves_.smallest(best);
+    return best;
   }
+  NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives_, others); }
+  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
@@ -78,13 +86,9 @@ class HitDensity final : public EvictionPolicy {
     const auto uses = std::max<std::uint64_t>(1, node.marks.second);
     return std::min<std::size_t>(kClasses, static_cast<std::size_t>(std::bit_width(uses))) - 1;
   }
-  // Of the bucket's oldest leaf.
-  std::uint64_t density(std::size_t bucket) const {
-    return classes_[bucket / kSpans].density[bin_of(now_ - leaves_.smallest_rank(bucket).first)];
-  }
-  bool less_dense(std::size_t a, std::size_t b) const {
-    if (density(a) != density(b)) return density(a) < density(b);
-    return leaves_.smallest_rank(a) < leaves_.smallest_rank(b);
+  // Of a leaf that was used last by that request.
+  std::uint64_t density(std::size_t of_class, std::uint64_t used) const {
+    return classes_[of_class].density[bin_of(now_ - used)];
   }
 
   // Leaves whose age has left their bucket's span move on.
@@ -94,7 +98,7 @@ class HitDensity final : public EvictionPolicy {
     for (std::size_t bucket = 0; bucket < kClasses * kSpans; ++bucket) {
       const std::size_t span = bucket % kSpans;
       if (span + 1 == kSpans) continue;
-      while (!leaves_.empty(bucket)) {
+      while (leaves_.size(bucket) > 0) {
         const LeafRank rank = leaves_.smallest_rank(bucket);
         const std::size_t now = span_of(now_ - rank.first);
         if (now == span) {
@@ -102,6 +106,7 @@ class HitDensity final : public EvictionPolicy {
           break;
         }
         leaves_.set(leaves_.smallest(bucket), bucket - span + now, rank);
+        static_cast<void>(leaves_.soon(bucket, 8));  // reads its place ahead
       }
     }
   }
@@ -134,7 +139,8 @@ class HitDensity final : public EvictionPolicy {
 
   const Pages round_;  // events from one learning to the next
   std::array<Class, kClasses> classes_;
-  LeafBuckets leaves_;
+  LeafLists leaves_;
+  std::size_t gives_ = 0;  // the last victim's list
   std::uint64_t now_ = 0, events_ = 0;
   std::uint64_t next_move_ = ~std::uint64_t{0};  // no leaf outgrows its bucket before
   bool further_ = false;

@@ -48,6 +48,13 @@ class Line {
     while (first_ != end_ && at(first_).is_gap()) ++first_;
   }
 
+  // Of a line that is empty: gives its memory back. Numbers go on.
+  void shrink() {
+    ring_ = {};
+    mask_ = 0;
+    first_ = end_;
+  }
+
  private:
   template <typename Moved>
   void close_up(Moved moved) {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "policy/eviction/ghosts.hpp"
-#include "policy/eviction/ranked_leaves.hpp"
+#include "policy/eviction/leaf_heap.hpp"
 #include "policy/eviction/tide/lru_shadow.hpp"
 #include "policy/eviction/tide/returns.hpp"
 #include "policy/eviction/wanted.hpp"
@@ -135,7 +135,7 @@ class Tide final : public EvictionPolicy {
   EvictionSetup setup_;
   Returns returns_;
   Ghosts gone_;  // 256 times who used it last, plus the ways
-  RankedLeaves leaves_;
+  LeafHeap leaves_;
   std::size_t turn_ = 0;  // whose turn it is to be asked
   std::uint32_t due_ = 1;
   std::vector<std::pair<NodeId, LeafRank>> all_;

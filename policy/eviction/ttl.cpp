@@ -33,42 +33,43 @@ class TimeToLive final : public TimedVisits {
   void offer(const PolicyNode& node) override {
     const LeafRank lru{node.facts.last_access, node.facts.inserted, 0};
     if (node.marks.second <= 16 * now()) {
-      pinned_.remove(node.id);
       ends_.remove(node.id);
-      expired_.set(node.id, lru);
+      leaves_.set(node.id, kExpired, lru);
     } else {
-      expired_.remove(node.id);
-      pinned_.set(node.id, lru);
-      ends_.set(node.id, {node.marks.second, lru.first, lru.second});
+      leaves_.set(node.id, kPinned, lru);
+      ends_.set(node.id, 0, {node.marks.second, lru.first, lru.second});
     }
   }
   void withdraw(NodeId node) override {
-    for (LeafRuns* const leaves : {&expired_, &pinned_, &ends_}) leaves->remove(node);
+    leaves_.remove(node);
+    ends_.remove(node);
   }
   NodeId victim() override {
-    while (ends_.size() > 0 && ends_.smallest_rank().first <= 16 * now()) {
-      const NodeId node = ends_.smallest();
-      expired_.set(node, {ends_.smallest_rank().second, ends_.smallest_rank().third, 0});
-      pinned_.remove(node);
+    while (ends_.size() > 0 && ends_.smallest_rank(0).first <= 16 * now()) {
+      const NodeId node = ends_.smallest(0);
+      leaves_.set(node, kExpired, {ends_.smallest_rank(0).second, ends_.smallest_rank(0).third, 0});
       ends_.remove(node);
     }
-    return expired_.size() > 0 ? expired_.smallest() : pinned_.smallest();
+    return leaves_.smallest(gives());
   }
-  NodeId soon(std::uint32_t others) const override { return (expired_.size() > 0 ? expired_ : pinned_).soon(others); }
+  NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives(), others); }
   void expect(NodeId node) const override {
-    for (const LeafRuns* const leaves : {&expired_, &pinned_, &ends_}) leaves->expect(node);
+    leaves_.expect(node);
+    ends_.expect(node);
   }
-  std::size_t offered() const override { return expired_.size() + pinned_.size(); }
-  bool is_offered(NodeId node) const override { return expired_.contains(node) || pinned_.contains(node); }
+  std::size_t offered() const override { return leaves_.size(); }
+  bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
   static constexpr std::uint64_t kRound = 64;
+  static constexpr std::size_t kExpired = 0, kPinned = 1;  // lists
   struct Kind {
     std::array<std::uint64_t, kBins> returns{};  // pages, by the time it took them
     std::uint64_t visits = 0;                    // pages
     std::uint64_t pin = 0;                       // tau, in 1/16
   };
 
+  std::size_t gives() const { return leaves_.size(kExpired) > 0 ? kExpired : kPinned; }
   void begun() override {
     if (++requests_ % kRound == 0) find_pins();
   }
@@ -110,7 +111,7 @@ class TimeToLive final : public TimedVisits {
 
   const Pages capacity_;
   std::array<Kind, 2> kinds_;
-  LeafRuns expired_, pinned_, ends_;
+  LeafLists leaves_{2}, ends_{1};  // ends_: of the pinned ones, by when their pins end
   std::uint64_t unit_ = 0, hits_ = 0, requests_ = 0;
 };
 

@@ -22,7 +22,7 @@ class Turns {
   }
   // Of a path the last node is told first: by then it is decided.
   void touched(const NodeFacts& facts) {
-    if (2 * facts.depth_pages >= path_) at_->second = true;
+    if (2 * Pages{facts.depth_pages} >= path_) at_->second = true;
   }
   bool later() const { return at_->second; }
 

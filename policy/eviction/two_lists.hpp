@@ -30,31 +30,24 @@ class TwoLists {
   }
   Pages pages(unsigned list) const { return pages_[list]; }
 
-  void offer(NodeId node, unsigned list, const LeafRank& rank) {
-    leaves_[1 - list].remove(node);
-    leaves_[list].set(node, rank);
-  }
-  void withdraw(NodeId node) {
-    for (LeafRuns& leaves : leaves_) leaves.remove(node);
-  }
+  void offer(NodeId node, unsigned list, const LeafRank& rank) { leaves_.set(node, list, rank); }
+  void withdraw(NodeId node) { leaves_.remove(node); }
   // Of the leaves in that list, or in the other if there is none.
   NodeId first(unsigned list) const {
-    const NodeId wanted = leaves_[list].smallest();
-    return wanted == NodeId::none ? leaves_[1 - list].smallest() : wanted;
+    const NodeId wanted = leaves_.smallest(list);
+    return wanted == NodeId::none ? leaves_.smallest(1 - list) : wanted;
   }
   NodeId soon(unsigned list, std::uint32_t others) const {
-    return leaves_[leaves_[list].size() > 0 ? list : 1 - list].soon(others);
+    return leaves_.soon(leaves_.size(list) > 0 ? list : 1 - list, others);
   }
-  void expect(NodeId node) const {
-    for (const LeafRuns& leaves : leaves_) leaves.expect(node);
-  }
-  std::size_t offered() const { return leaves_[0].size() + leaves_[1].size(); }
-  bool is_offered(NodeId node) const { return leaves_[0].contains(node) || leaves_[1].contains(node); }
+  void expect(NodeId node) const { leaves_.expect(node); }
+  std::size_t offered() const { return leaves_.size(); }
+  bool is_offered(NodeId node) const { return leaves_.contains(node); }
 
  private:
   Pages capacity_;
   std::array<Pages, 2> pages_{};
-  std::array<LeafRuns, 2> leaves_;
+  LeafLists leaves_{2};
 };
 
 }  // namespace kvtwin

@@ -39,24 +39,17 @@ class WorkloadAware final : public TimedVisits {
 
   void offer(const PolicyNode& node) override {
     const Last last = last_visit(node);
-    kinds_[1 - last.kind()].leaves.remove(node.id);
-    kinds_[last.kind()].leaves.set(node.id, {last.time(), ~node.facts.depth_pages, node.facts.inserted});
+    leaves_.set(node.id, last.kind(), {last.time(), ~node.facts.depth_pages, node.facts.inserted});
   }
-  void withdraw(NodeId node) override {
-    for (Kind& kind : kinds_) kind.leaves.remove(node);
-  }
+  void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override {
     gives_ = giving_kind();
-    return kinds_[gives_].leaves.smallest();
+    return leaves_.smallest(gives_);
   }
-  NodeId soon(std::uint32_t others) const override { return kinds_[gives_].leaves.soon(others); }
-  void expect(NodeId node) const override {
-    for (const Kind& kind : kinds_) kind.leaves.expect(node);
-  }
-  std::size_t offered() const override { return kinds_[0].leaves.size() + kinds_[1].leaves.size(); }
-  bool is_offered(NodeId node) const override {
-    return kinds_[0].leaves.contains(node) || kinds_[1].leaves.contains(node);
-  }
+  NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives_, others); }
+  void expect(NodeId node) const override { leaves_.expect(node); }
+  std::size_t offered() const override { return leaves_.size(); }
+  bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
   struct Kind {
@@ -64,7 +57,6 @@ class WorkloadAware final : public TimedVisits {
     std::uint64_t visits;         // that are a window
     WindowedMean times;           // of pages visited in this category: until they are used again
     WindowedMean reuses{visits};  // 1 for each visit of a page that was followed by another, 0 for each that was made
-    LeafRuns leaves;
   };
 
   void visited(const PolicyNode& node) override { kinds_[last_visit(node).kind()].reuses.add(0, node.keys.size()); }
@@ -75,19 +67,18 @@ class WorkloadAware final : public TimedVisits {
   void left(Last last, Pages pages) override { life_.add(now() - last.time(), pages); }
 
   std::size_t giving_kind() const {
-    const LeafRuns &first = kinds_[0].leaves, &later = kinds_[1].leaves;
-    if (first.size() == 0 || later.size() == 0) return first.size() == 0 ? 1 : 0;
+    if (leaves_.size(0) == 0 || leaves_.size(1) == 0) return leaves_.size(0) == 0 ? 1 : 0;
     const Wide if_first = chance(0), if_later = chance(1);
     if (if_first != if_later) return if_first < if_later ? 0 : 1;
-    return first.smallest_rank() < later.smallest_rank() ? 0 : 1;
+    return leaves_.smallest_rank(0) < leaves_.smallest_rank(1) ? 0 : 1;
   }
 
   // That the category's oldest leaf is used again while it would stay. The same for all ages before there are data.
-  Wide chance(unsigned index) const {
+  Wide chance(std::size_t index) const {
     const Kind& kind = kinds_[index];
     if (kind.times.sum() == 0 || life_.sum() == 0) return 0;
     const Wide per = 64 * Wide{kind.times.count()};  // ages are counted in 1/64 of the mean
-    const Wide age = (now() - kind.leaves.smallest_rank().first) * per / kind.times.sum();
+    const Wide age = (now() - leaves_.smallest_rank(index).first) * per / kind.times.sum();
     const Wide life = life_.sum() * per / (kind.times.sum() * life_.count());
     const std::uint64_t reused = static_cast<std::uint64_t>(kind.reuses.sum());
     const std::uint64_t made = std::max<std::uint64_t>(1, kind.reuses.count() - reused);
@@ -97,6 +88,7 @@ class WorkloadAware final : public TimedVisits {
 
   WindowedMean life_;
   std::array<Kind, 2> kinds_;
+  LeafLists leaves_{2};    // by kind
   std::size_t gives_ = 0;  // the last victim's
 };
 

@@ -155,42 +155,51 @@ TEST(Ghosts, TreatRunsAsTheirPages) {
 // ---- leaves in order -----------------------------------------------------------------------------------
 
 // Ranks that grow, within each of some classes or only by and by, and fall when a tail goes. What was withdrawn comes
-// back as it was, soon or late.
-TEST(LeafRuns, AgreeWithASet) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+// back as it was, soon or late; some move to another list.
+TEST(LeafLists, AgreeWithSets) {
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
     test::Splitmix random(seed);
     const std::uint64_t classes = random.between(1, 20), back = random.chance(50) ? 0 : random.below(500);
-    const std::uint64_t nodes = random.between(1, 300);
-    LeafRuns leaves;
-    std::map<NodeId, LeafRank> ranks, withdrawn;
-    std::set<std::pair<LeafRank, NodeId>> model;
-    const auto set = [&](NodeId node, const LeafRank& rank) {
-      if (ranks.contains(node)) model.erase({ranks[node], node});
-      ranks[node] = rank;
-      model.emplace(rank, node);
-      leaves.set(node, rank);
+    const std::uint64_t nodes = random.between(1, 300), lists = random.between(1, 4);
+    LeafLists leaves(lists, random.chance(50) ? LeafLists::kMostRuns : random.between(1, 2));
+    struct Known {
+      std::size_t list;
+      LeafRank rank;
+    };
+    std::map<NodeId, Known> known, withdrawn;
+    std::vector<std::set<std::pair<LeafRank, NodeId>>> model(lists);
+    const auto remove = [&](NodeId node) { model[known[node].list].erase({known[node].rank, node}); };
+    const auto set = [&](NodeId node, const Known& now) {
+      if (known.contains(node)) remove(node);
+      known[node] = now;
+      model[now.list].emplace(now.rank, node);
+      leaves.set(node, now.list, now.rank);
     };
     for (std::uint64_t step = 1; step < 3'000; ++step) {
       const auto node = static_cast<NodeId>(random.below(nodes));
+      const std::size_t list = random.below(lists);
       const std::uint64_t draw = random.below(10);
       if (draw < 5) {
-        set(node, {random.below(classes), 1'000 * (step + back - random.below(back + 1)), step});
-      } else if (draw < 7 && !model.empty()) {
-        const auto [rank, first] = *model.begin();
-        set(first, {rank.first, rank.second - random.below(100), rank.third});
-      } else if (ranks.contains(node)) {
-        model.erase({ranks[node], node});
-        withdrawn[node] = ranks[node];
-        ranks.erase(node);
+        set(node, {list, {random.below(classes), 1'000 * (step + back - random.below(back + 1)), step}});
+      } else if (draw < 7 && !model[list].empty()) {
+        const auto [rank, first] = *model[list].begin();
+        set(first, {list, {rank.first, rank.second - random.below(100), rank.third}});
+      } else if (known.contains(node)) {
+        withdrawn[node] = known[node];
+        remove(node);
+        known.erase(node);
         leaves.remove(node);
       } else if (withdrawn.contains(node)) {
-        set(node, withdrawn[node]);
+        set(node, {random.chance(80) ? withdrawn[node].list : list, withdrawn[node].rank});
       }
-      ASSERT_EQ(leaves.size(), model.size());
-      ASSERT_EQ(leaves.contains(node), ranks.contains(node));
-      ASSERT_EQ(leaves.smallest(), model.empty() ? NodeId::none : model.begin()->second);
-      if (!model.empty()) {
-        ASSERT_EQ(leaves.smallest_rank(), model.begin()->first);
+      ASSERT_EQ(leaves.size(), known.size());
+      ASSERT_EQ(leaves.contains(node), known.contains(node));
+      for (std::size_t i = 0; i < lists; ++i) {
+        ASSERT_EQ(leaves.size(i), model[i].size());
+        ASSERT_EQ(leaves.smallest(i), model[i].empty() ? NodeId::none : model[i].begin()->second);
+        if (!model[i].empty()) {
+          ASSERT_EQ(leaves.smallest_rank(i), model[i].begin()->first);
+        }
       }
     }
   }
