@@ -67,8 +67,8 @@ class PageList {
     if (size_ <= kFew || (capacity_ > 64 && size_ < capacity_ / 4)) move_to(size_);
   }
 
-  // Takes the first `count` off; returns them. The shorter part is copied and the longer keeps the list's memory, so
-  // that none is more than half empty and taking a page off a long tail costs a page.
+  // Takes the first `count` off; returns them. The shorter part is copied and the longer keeps the list's memory,
+  // unless that is mostly empty then: taking a page off a long tail costs a page.
   PageList cut(std::size_t count) {
     PageList rest;
     if (empty()) return rest;
