@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -109,6 +110,13 @@ Error cuFileBufDeregister(const void*) {
   return {0, 0};
 }
 #ifndef KVTWIN_CUFILE_WITHOUT_READ
+// One of those that are left, of which reads on several threads take no more than there are.
+static bool take_one(std::atomic<int>& left) {
+  int before = left;
+  while (before > 0 && !left.compare_exchange_weak(before, before - 1)) {
+  }
+  return before > 0;
+}
 ssize_t cuFileRead(void* handle, void* start, std::size_t bytes, off_t offset, off_t at) {
   ++kvtwin_cufile_stand_in.reads;
   int descriptor = -1;
@@ -120,17 +128,13 @@ ssize_t cuFileRead(void* handle, void* start, std::size_t bytes, off_t offset, o
     ++kvtwin_cufile_stand_in.misuses;
     return -5007;
   }
-  if (kvtwin_cufile_stand_in.failing_reads > 0) {
-    --kvtwin_cufile_stand_in.failing_reads;
+  if (take_one(kvtwin_cufile_stand_in.failing_reads)) {
     const int error = kvtwin_cufile_stand_in.read_error;
     if (error < 0) return error;
     errno = error;
     return -1;
   }
-  if (kvtwin_cufile_stand_in.empty_reads > 0) {
-    --kvtwin_cufile_stand_in.empty_reads;
-    return 0;
-  }
+  if (take_one(kvtwin_cufile_stand_in.empty_reads)) return 0;
   const std::unique_ptr<void, decltype(&std::free)> copy(std::aligned_alloc(kBlock, bytes), &std::free);
   const auto most = std::min(bytes, static_cast<std::size_t>(kvtwin_cufile_stand_in.most_bytes.load()));
   const ssize_t result = pread(descriptor, copy.get(), most, offset);
