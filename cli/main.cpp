@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory_resource>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
 #include "cli/error.hpp"
+#include "cli/large_pages.hpp"
 #include "kvtwin_version.hpp"
 #include "models/names.hpp"
 #include "policy/check.hpp"
@@ -65,6 +67,7 @@ void parse(CLI::App& program, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kvtwin;
   set_check_handler(print_failed_check);
+  std::pmr::set_default_resource(large_pages());
 #if KVTWIN_SERVES_CUDA
   serve_cuda_devices({&cuda_presence, &cuda_device_bytes, &cuda_bytes_free, &make_cuda_device,
                       [](const std::string& library) { return CuFile::load(library); }});

@@ -1,6 +1,7 @@
 // One serving engine: request scheduler and hierarchical cache as explicit state machines. Fed by one
 // stream of inputs, it answers with operations on its Substrate. Owns all policy state; single-threaded,
-// deterministic; fails only by KV_CHECK. A newcomer starts at Engine::handle in engine.cpp.
+// deterministic; fails only by KV_CHECK. Tables that grow with the pages come from std::pmr's default resource, which
+// is the program's choice. A newcomer starts at Engine::handle in engine.cpp.
 #pragma once
 
 #include <cstdint>

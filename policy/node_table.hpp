@@ -14,11 +14,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <utility>
+#include <vector>
 
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
-#include "policy/large_pages.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -89,7 +90,7 @@ class NodeTable {
   static constexpr std::size_t kPartBits = 5, kPartShift = 32 - kPartBits;
 
   struct Part {
-    LargeVector<CacheLine> lines;
+    std::pmr::vector<CacheLine> lines;
     std::size_t used = 0;
 
     std::size_t places() const { return kLine * lines.size(); }
@@ -114,8 +115,8 @@ class NodeTable {
 
     // Places are in the order of hashes, about, so both tables are gone through from one end to the other.
     void grow() {
-      const LargeVector<CacheLine> before =
-          std::exchange(lines, LargeVector<CacheLine>(std::max<std::size_t>(1, 2 * lines.size())));
+      const std::pmr::vector<CacheLine> before =
+          std::exchange(lines, std::pmr::vector<CacheLine>(std::max<std::size_t>(1, 2 * lines.size())));
       for (const CacheLine& line : before) {
         for (const Place& known : line.places) {
           if (known.node == NodeId::none) continue;

@@ -29,11 +29,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
 #include "policy/eviction.hpp"
-#include "policy/large_pages.hpp"
 #include "policy/node_table.hpp"
 #include "policy/page_list.hpp"
 #include "policy/types.hpp"
@@ -193,7 +193,7 @@ class RadixTree {
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 
-  LargeVector<Node> nodes_;
+  std::pmr::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   NodeTable by_first_key_;
   std::array<std::unique_ptr<EvictionPolicy>, kPolicies> policies_;  // null: no such role

@@ -16,11 +16,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "policy/eviction/line.hpp"
-#include "policy/large_pages.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -165,7 +166,7 @@ class Ghosts {
   // Without what is stale. Places are in the order of hashes, about, so both tables are gone through from one end to
   // the other.
   void rebuild(std::size_t lines) {
-    const LargeVector<CacheLine> before = std::exchange(table_, LargeVector<CacheLine>(lines));
+    const std::pmr::vector<CacheLine> before = std::exchange(table_, std::pmr::vector<CacheLine>(lines));
     used_ = 0;
     for (const CacheLine& line : before) {
       for (const Place& known : line.places) {
@@ -223,7 +224,7 @@ class Ghosts {
 
   const Pages most_;
   Line<Entry> line_;
-  LargeVector<CacheLine> table_;
+  std::pmr::vector<CacheLine> table_;
   std::size_t used_ = 0;  // of its places, by what is remembered or stale
 };
 

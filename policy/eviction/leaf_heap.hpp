@@ -8,10 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
+#include <vector>
 
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
-#include "policy/large_pages.hpp"
 
 namespace kvtwin {
 
@@ -34,7 +35,7 @@ struct RankedLeaf {
 // In a binary heap, puts the leaf of place `start` where its rank belongs; it is written once. placed(node, at) is told
 // of each leaf that is elsewhere then.
 template <typename Placed>
-void settle(LargeVector<RankedLeaf>& heap, std::uint32_t start, const RankedLeaf& leaf, Placed placed) {
+void settle(std::pmr::vector<RankedLeaf>& heap, std::uint32_t start, const RankedLeaf& leaf, Placed placed) {
   const auto place = [&](std::uint32_t at, const RankedLeaf& one) {
     heap[at] = one;
     placed(one.node, at);
@@ -103,8 +104,8 @@ class LeafHeap {
                    [this](NodeId node, std::uint32_t now) { positions_[static_cast<std::size_t>(node)] = now; });
   }
 
-  LargeVector<RankedLeaf> heap_;
-  LargeVector<std::uint32_t> positions_;  // by NodeId
+  std::pmr::vector<RankedLeaf> heap_;
+  std::pmr::vector<std::uint32_t> positions_;  // by NodeId
 };
 
 }  // namespace kvtwin

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <utility>
-
-#include "policy/large_pages.hpp"
+#include <vector>
 
 namespace kvtwin {
 
@@ -50,7 +50,7 @@ class Line {
 
   // Of a line that is empty: gives its memory back. Numbers go on.
   void shrink() {
-    ring_ = {};
+    ring_ = std::pmr::vector<T>();
     mask_ = 0;
     first_ = end_;
   }
@@ -68,14 +68,14 @@ class Line {
     end_ = to;
   }
   void grow() {
-    LargeVector<T> ring(std::max<std::size_t>(16, 2 * ring_.size()));
+    std::pmr::vector<T> ring(std::max<std::size_t>(16, 2 * ring_.size()));
     const auto mask = static_cast<std::uint32_t>(ring.size() - 1);
     for (std::uint32_t number = first_; number != end_; ++number) ring[number & mask] = at(number);
     ring_ = std::move(ring);
     mask_ = mask;
   }
 
-  LargeVector<T> ring_;  // of 0 or 2^k places
+  std::pmr::vector<T> ring_;  // of 0 or 2^k places
   std::uint32_t mask_ = 0, first_ = 0, end_ = 0;
   std::size_t entries_ = 0;
 };

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "policy/eviction.hpp"
 #include "policy/eviction/leaf_heap.hpp"
 #include "policy/eviction/line.hpp"
-#include "policy/large_pages.hpp"
 
 namespace kvtwin {
 
@@ -111,7 +111,7 @@ class LeafLists {
   };
   struct List {
     std::vector<Run> runs;
-    LargeVector<RankedLeaf> heap;
+    std::pmr::vector<RankedLeaf> heap;
     std::size_t size = 0;
   };
   struct Place {
@@ -192,7 +192,7 @@ class LeafLists {
   }
 
   std::vector<List> lists_;
-  LargeVector<Place> places_;  // by NodeId
+  std::pmr::vector<Place> places_;  // by NodeId
   std::size_t size_ = 0;
 };
 

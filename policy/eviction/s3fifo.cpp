@@ -4,9 +4,11 @@
 // queue gives while it is at its share, else the main one. On the tree: queues are counted in pages over all nodes,
 // their order is kept over leaves only, and a leaf moves as a whole; where the queue that should give has no leaf the
 // other one does. Parents move on their own turn: they are in use at least as much as their children.
+#include <memory_resource>
+#include <vector>
+
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/two_lists.hpp"
-#include "policy/large_pages.hpp"
 
 namespace kvtwin {
 namespace {
@@ -99,7 +101,7 @@ class S3Fifo final : public EvictionPolicy {
   const Pages share_;
   TwoLists lists_;
   Ghosts out_;
-  LargeVector<State> states_;
+  std::pmr::vector<State> states_;
   std::uint64_t turns_ = 0;
   bool further_ = false;
 };

@@ -9,13 +9,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "policy/large_pages.hpp"
+#include "cli/large_pages.hpp"
 #include "policy/page_key.hpp"
 #include "policy/page_pool.hpp"
 #include "policy/radix_tree.hpp"
@@ -367,7 +368,7 @@ void random_reads(benchmark::State& state) {
 
 constexpr Pages kAny = ~Pages{0};
 BENCHMARK(random_reads<std::vector<std::uint64_t>>)->Name("random_reads/small_pages");
-BENCHMARK(random_reads<LargeVector<std::uint64_t>>)->Name("random_reads/large_pages");
+BENCHMARK(random_reads<std::pmr::vector<std::uint64_t>>)->Name("random_reads/large_pages");
 BENCHMARK_CAPTURE(replay, lru, "lru", kAny, 0, 188)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(replay, lru_one_by_one, "lru", 1, 0, 188)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(replay, fifo, "fifo", kAny, 0, 188)->Unit(benchmark::kMillisecond);
@@ -384,6 +385,7 @@ BENCHMARK(key_of_tokens);
 }  // namespace kvtwin
 
 int main(int argc, char** argv) {
+  std::pmr::set_default_resource(kvtwin::large_pages());  // as the program does
   kvtwin::Pages resident = 1'000'000;
   int kept = 1;
   for (int i = 1; i < argc; ++i) {

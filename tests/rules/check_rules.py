@@ -84,8 +84,6 @@ def include_offence(module, path, quoted, target):
             return None
         if not re.match(MAY_INCLUDE[module], target):
             return f"{module}/ may not include that"
-    elif (path, target) == ("policy/large_pages.cpp", "sys/mman.h"):
-        return None  # where tables lie decides nothing
     elif module == "policy" and target not in POLICY_HEADERS and not target.startswith("openssl/"):
         return "policy/ includes the plain parts of the C++ library and the hash libraries only"
     elif module in ("models", "traces") and target in ("chrono", "thread", "random", "ctime", "future"):

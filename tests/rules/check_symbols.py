@@ -16,7 +16,6 @@ import sys
 PURE_C = re.compile(
     r"""(_?_?(mem(cpy|move|set|cmp|chr)|str(len|cmp|ncmp|chr))(_chk)?
       | malloc | calloc | realloc | free | abort | sqrtf?
-      | madvise  # where tables lie (policy/large_pages.cpp) decides nothing
       | __assert_fail | __stack_chk_fail | __dso_handle | _GLOBAL_OFFSET_TABLE_ | _Unwind_Resume
       | __cxa_\w+ | __gxx_personality_v0
       | __u?divti3 | __u?modti3  # the compiler's division of 128-bit integers
