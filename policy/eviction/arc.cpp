@@ -17,11 +17,14 @@ class Arc final : public EvictionPolicy {
 
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override {
+    Walks walks;
     bool known = false;
     for (std::size_t i = 0; i < node.keys.size(); ++i) {
       look_ahead(node.keys, i);
-      known = returns(node.keys[i]);  // the last one decides
+      known = returns(node.keys[i], walks);  // the last one decides
     }
+    once_.leave(walks.once);
+    often_.leave(walks.often);
     node.marks.first = known ? kOften : kOnce;
     lists_.enter(known ? kOften : kOnce, node.keys.size());
     trim();
@@ -38,12 +41,13 @@ class Arc final : public EvictionPolicy {
     trim();
   }
   Pages alike(std::span<const PageKey> keys) const override {
+    Walks walks;
     look_ahead(keys, 0);
-    const bool first = is_known(keys.front());
+    const bool first = is_known(keys.front(), walks);
     Pages pages = 1;
     for (; pages < keys.size(); ++pages) {
       look_ahead(keys, pages);
-      if (is_known(keys[pages]) != first) break;
+      if (is_known(keys[pages], walks) != first) break;
     }
     return pages;
   }
@@ -68,20 +72,26 @@ class Arc final : public EvictionPolicy {
 
   unsigned gives() const { return lists_.pages(kOnce) > aim_ ? kOnce : kOften; }
   static unsigned list_of(const PolicyNode& node) { return node.marks.first == kOften ? kOften : kOnce; }
-  bool is_known(const PageKey& key) const { return once_.find(key) != nullptr || often_.find(key) != nullptr; }
+  struct Walks {
+    Ghosts::Walk once, often;
+  };
+  bool is_known(const PageKey& key, Walks& walks) const {
+    const bool once = once_.find(key, walks.once) != nullptr, often = often_.find(key, walks.often) != nullptr;
+    return once || often;
+  }
 
   [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
     once_.look_ahead(keys, i);
     often_.look_ahead(keys, i);
   }
 
-  bool returns(const PageKey& key) {
+  bool returns(const PageKey& key, Walks& walks) {
     const Pages once = once_.size(), often = often_.size();
-    if (once_.forget(key)) {
+    if (once_.take(key, walks.once)) {
       aim_ = std::min(capacity_, aim_ + std::max<Pages>(1, often / once));
       return true;
     }
-    if (!often_.forget(key)) return false;
+    if (!often_.take(key, walks.often)) return false;
     aim_ -= std::min(aim_, std::max<Pages>(1, once / often));
     return true;
   }

@@ -1,15 +1,18 @@
 // What a policy remembers of pages that have left the tier: a number for each, by page, for the `most` that left last;
-// the one that left longest ago is forgotten first. A line of them in the order in which they left, and a flat table
-// with linear probing over their numbers in it; both grow with what is remembered, to 36 to 90 bytes a page.
+// the one that left longest ago is forgotten first. A page is known by its key's first word, which is uniform: two of
+// 2^24 remembered pages are taken for each other with a chance of 2^-16, and then share a history.
 //
-// A page is known by its key's first word, which is uniform: two of 2^24 remembered pages are taken for each other with
-// a chance of 2^-17, and then share a history.
+// Pages leave from their paths' ends on. A line has them in that order, so a path's pages are neighbours there, from
+// the last one to the first: a run. A flat table with linear probing tells where the runs' first pages, their heads,
+// are in the line. A page is found if it is a head, or comes behind the page found before it (Walk). Nothing is missed
+// so: a path's pages come back from the first one on, and what is left of a run then gets its own head. Both grow with
+// what is remembered, the line to 16 or 32 bytes a page, the table to 20 to 58 a run.
 //
-// The table is far larger than any cache. Pages come in runs, which lie together in the line, so what a page costs is a
-// miss in the table. It is asked for some pages ahead; so that this is all, probing begins where a cache line does, and
-// half of the places are empty. The line is read only where 32 bits of the page's hash agree. The oldest is forgotten
-// by the line alone: what the table has of it is stale, as its number in the line says, and goes when the next page
-// comes by; about one place in each cache line is.
+// Where runs are short the table is far larger than any cache, and what a run costs is a miss in it. It is asked for
+// some pages ahead; so that this is all, probing begins where a cache line does, and half of the places are empty. The
+// line is read only where 32 bits of the page's hash agree. The oldest is forgotten by the line alone: what the table
+// has of it is stale, as its number in the line says, and goes when the next page comes by; about one place in each
+// cache line is.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,87 +34,102 @@ class Ghosts {
  public:
   explicit Ghosts(Pages most) : most_(std::min(most, kMost)) {}
 
+  // How far one has come along a path, asking for page after page, from the first one on that isn't in the tier.
+  class Walk {
+    friend class Ghosts;
+    std::uint32_t number = 0;  // of the last page that was asked for
+    bool inside = false;       // it is remembered
+  };
   // Null if it isn't remembered. Borrowed until the next change.
-  const std::uint64_t* find(const PageKey& key) const {
-    if (size() == 0) return nullptr;
-    const Place& place = at(place_of(page_of(key)));
-    return place.hash == 0 ? nullptr : &line_.at(place.number).value;
+  const std::uint64_t* find(const PageKey& key, Walk& walk) const {
+    walk.inside = size() > 0 && locate(page_of(key), walk);
+    return walk.inside ? &line_.at(walk.number).value : nullptr;
+  }
+  // The same, and it isn't remembered any more. Afterwards the walk is to be left.
+  std::optional<std::uint64_t> take(const PageKey& key, Walk& walk) {
+    const Walk before = walk;
+    if (find(key, walk) == nullptr || walk.number != before.number - 1) leave(before);
+    if (!walk.inside) return std::nullopt;
+    const Entry entry = line_.at(walk.number);
+    if (entry.head) clear(place_of_head(entry.page, walk.number));
+    forget(walk.number);
+    return entry.value;
+  }
+  void leave(const Walk& walk) {
+    const std::uint32_t rest = walk.number - 1;
+    if (walk.inside && line_.reaches(rest) && !line_.at(rest).is_gap() && !line_.at(rest).head) name_head(rest);
   }
 
-  // As the one that left last; what was known of it is replaced.
-  void put(const PageKey& key, std::uint64_t value) {
-    if (most_ == 0) return;
-    if (const std::size_t places = kLine * table_.size(); 10 * (size() + 1) > 4 * places) {
-      rebuild(std::max<std::size_t>(2, std::min<std::size_t>(2 * table_.size(), most_ / 3 + 1)));
-    } else if (10 * (used_ + 1) > 7 * places) {
-      rebuild(table_.size());
-    }
-    const std::uint64_t page = page_of(key);
-    const std::uint32_t hash = hash_of(page);
-    const std::size_t place = make_place(page, hash);
-    if (size() == most_) forget_oldest();
-    const std::uint32_t number = line_.push({page, value}, [this](const Entry& entry, auto before, auto now) {
-      const std::uint32_t moved = hash_of(entry.page);
-      std::size_t its = home_of(moved);
-      while (at(its).number != before || at(its).hash != moved) its = after(its);
-      at(its).number = now;
-    });
-    at(place) = {hash, number};
-    ++used_;
-  }
-
-  bool forget(const PageKey& key) {
-    if (size() == 0) return false;
-    const std::size_t place = place_of(page_of(key));
-    if (at(place).hash == 0) return false;
-    remove(place);
-    return true;
-  }
-  void forget_oldest() { line_.take(line_.front()); }
-
+  void forget_oldest() { forget(line_.front()); }
   Pages size() const { return line_.size(); }
 
   // ---- of a run of pages
-  // They are back: each one's number to `each`, if it is remembered. None is any more.
+  // They are back: each one's place among them and number to `each`, if it is remembered. None is any more.
   template <typename Each>
   void recall_each(std::span<const PageKey> keys, Each each) {
+    Walk walk;
     for (std::size_t i = 0; i < keys.size() && size() > 0; ++i) {
       look_ahead(keys, i);
-      const std::size_t place = place_of(page_of(keys[i]));
-      if (at(place).hash == 0) continue;
-      each(line_.at(at(place).number).value);
-      remove(place);
+      if (const auto value = take(keys[i], walk)) each(i, *value);
     }
+    leave(walk);
   }
   // The same: the last one's number, 0 if it isn't remembered.
   std::uint64_t recall(std::span<const PageKey> keys) {
-    const std::uint64_t* const last = find(keys.back());
-    const std::uint64_t value = last == nullptr ? 0 : *last;
-    recall_each(keys, [](std::uint64_t) {});
-    return value;
+    std::uint64_t last = 0;
+    recall_each(keys, [&](std::size_t i, std::uint64_t value) {
+      if (i + 1 == keys.size()) last = value;
+    });
+    return last;
   }
-  // The last `pages` of them leave, from the end on.
+  // The last `pages` of them leave, from the end on. None of them is remembered: they were recalled when they came.
+  // (Else it is remembered twice for a while, one of the two being found.)
   void put_tail(std::span<const PageKey> keys, Pages pages, std::uint64_t value) {
-    for (std::size_t i = 0; i < pages; ++i) {
-      const std::span<const PageKey> rest = keys.first(keys.size() - i);
-      if (i == 0) prefetch(rest.last(std::min<std::size_t>(kAhead, pages)));
-      if (i + kAhead < pages) prefetch(rest.subspan(rest.size() - 1 - kAhead, 1));
-      put(rest.back(), value);
+    if (most_ == 0 || pages == 0) return;
+    const std::size_t first = keys.size() - pages;
+    expect(keys[first]);
+    // Behind what left last, of the same path?
+    if (before_last_ == page_of(keys.back()) && size() > 0 && line_.at(line_.back()).head) {
+      Entry& last = line_.at(line_.back());
+      clear(place_of_head(last.page, line_.back()));
+      last.head = false;
+      --heads_;
     }
-    if (pages < keys.size()) prefetch(keys.subspan(keys.size() - pages - 1, 1));  // who goes next, most often
+    for (std::size_t i = keys.size(); i-- > first;) {
+      if (size() == most_) forget_oldest();
+      line_.push({page_of(keys[i]), value}, [this](const Entry& entry, auto before, auto now) {
+        if (entry.head) at(place_of_head(entry.page, before)).number = now;
+      });
+    }
+    name_head(line_.back());
+    before_last_ = first == 0 ? 0 : page_of(keys[first - 1]);
+    if (first > 0) expect(keys[first - 1]);  // who goes next, most often
   }
   // How many of the first ones have the first one's number, or are not remembered if it isn't.
   Pages alike(std::span<const PageKey> keys) const {
     if (size() == 0) return keys.size();
+    Walk walk;
     look_ahead(keys, 0);
-    const std::uint64_t* const first = find(keys.front());
+    const std::uint64_t* const first = find(keys.front(), walk);
     std::size_t pages = 1;
     for (; pages < keys.size(); ++pages) {
       look_ahead(keys, pages);
-      const std::uint64_t* const other = find(keys[pages]);
+      const std::uint64_t* const other = find(keys[pages], walk);
       if ((first == nullptr) != (other == nullptr) || (first != nullptr && *first != *other)) break;
     }
     return pages;
+  }
+  // Is the last one of a path's first pages remembered? It is in the run of the last head among them.
+  bool remembers_last(std::span<const PageKey> keys) const {
+    if (size() == 0) return false;
+    for (std::size_t behind = 0; behind < keys.size(); ++behind) {
+      if (behind % kAhead == 0) prefetch(keys.first(keys.size() - behind).last(std::min(kAhead, keys.size() - behind)));
+      Walk walk;
+      if (find(keys[keys.size() - 1 - behind], walk) == nullptr) continue;
+      const std::uint32_t number = walk.number - static_cast<std::uint32_t>(behind);
+      return line_.reaches(number) && line_.at(number).page == page_of(keys.back());
+    }
+    return false;
   }
   [[gnu::always_inline]] void expect(const PageKey& page) const { prefetch({&page, 1}); }
   // To be called for each page i in turn, before it is looked for.
@@ -120,8 +139,13 @@ class Ghosts {
   }
 
  private:
+  static constexpr std::uint64_t kPages = ~std::uint64_t{0} >> 1;  // as many have names
   struct Entry {
-    std::uint64_t page = 0, value = 0;
+    Entry() = default;
+    Entry(std::uint64_t of, std::uint64_t number) : page(of & kPages), value(number) {}
+
+    std::uint64_t page : 63 = 0, head : 1 = 0;
+    std::uint64_t value = 0;
     bool is_gap() const { return page == 0; }
   };
   struct Place {
@@ -134,7 +158,7 @@ class Ghosts {
   static constexpr Pages kMost = 1U << 31;
   static constexpr std::size_t kAhead = 32;
 
-  static std::uint64_t page_of(const PageKey& key) { return std::max<std::uint64_t>(1, key.words[0]); }
+  static std::uint64_t page_of(const PageKey& key) { return std::max<std::uint64_t>(1, key.words[0] >> 1); }
   static std::uint32_t hash_of(std::uint64_t page) {
     return std::max<std::uint32_t>(1, static_cast<std::uint32_t>((page * 0x9e3779b97f4a7c15ULL) >> 32));
   }
@@ -152,7 +176,18 @@ class Ghosts {
     for (const PageKey& key : keys) __builtin_prefetch(&at(home_of(hash_of(page_of(key)))));
   }
 
-  // Where it is, or the empty place where it would be.
+  // Is it remembered, and where?
+  bool locate(std::uint64_t page, Walk& walk) const {
+    if (const std::uint32_t next = walk.number - 1; walk.inside && line_.reaches(next) && line_.at(next).page == page) {
+      walk.number = next;
+      return true;
+    }
+    const Place& place = at(place_of(page));
+    walk.number = place.number;
+    return place.hash != 0;
+  }
+
+  // Where a head of that page is, or the empty place where it would be.
   std::size_t place_of(std::uint64_t page) const {
     const std::uint32_t hash = hash_of(page);
     std::size_t place = home_of(hash);
@@ -161,6 +196,32 @@ class Ghosts {
       if (at(place).hash == hash && line_.reaches(number) && line_.at(number).page == page) break;
     }
     return place;
+  }
+
+  std::size_t place_of_head(std::uint64_t page, std::uint32_t number) const {
+    const std::uint32_t hash = hash_of(page);
+    std::size_t place = home_of(hash);
+    while (at(place).number != number || at(place).hash != hash) place = after(place);
+    return place;
+  }
+
+  void name_head(std::uint32_t number) {
+    if (const std::size_t places = kLine * table_.size(); 10 * (heads_ + 1) > 4 * places) {
+      rebuild(std::max<std::size_t>(2, std::min<std::size_t>(2 * table_.size(), most_ / 3 + 1)));
+    } else if (10 * (used_ + 1) > 7 * places) {
+      rebuild(table_.size());
+    }
+    Entry& entry = line_.at(number);
+    entry.head = true;
+    ++heads_;
+    const std::uint32_t hash = hash_of(entry.page);
+    at(make_place(hash)) = {hash, number};
+    ++used_;
+  }
+
+  void forget(std::uint32_t number) {
+    heads_ -= line_.at(number).head;
+    line_.take(number);
   }
 
   // Without what is stale. Places are in the order of hashes, about, so both tables are gone through from one end to
@@ -179,18 +240,13 @@ class Ghosts {
     }
   }
 
-  // An empty place for the page, which is forgotten. Of what is stale on the way there, one gives its place; the rest
-  // goes.
-  std::size_t make_place(std::uint64_t page, std::uint32_t hash) {
+  // An empty place for a head. Of what is stale on the way there, one gives its place; the rest goes.
+  std::size_t make_place(std::uint32_t hash) {
     constexpr std::size_t kNone = ~std::size_t{0};
     std::size_t made = kNone;
     std::size_t place = home_of(hash);
     for (; at(place).hash != 0;) {
-      const std::uint32_t number = at(place).number;
-      const bool stale = !line_.reaches(number);
-      const bool found = !stale && at(place).hash == hash && line_.at(number).page == page;
-      if (found) line_.take(number);
-      if (!stale && !found) {
+      if (line_.reaches(at(place).number)) {
         place = after(place);
       } else if (made == kNone) {
         made = place;
@@ -198,17 +254,11 @@ class Ghosts {
       } else {
         clear(place);  // and what moves up is looked at in turn
       }
-      if (found) break;
     }
     if (made == kNone) return place;
     at(made) = {};
     --used_;
     return made;
-  }
-
-  void remove(std::size_t place) {
-    line_.take(at(place).number);
-    clear(place);
   }
 
   void clear(std::size_t place) {
@@ -225,7 +275,9 @@ class Ghosts {
   const Pages most_;
   Line<Entry> line_;
   std::pmr::vector<CacheLine> table_;
-  std::size_t used_ = 0;  // of its places, by what is remembered or stale
+  std::size_t used_ = 0;  // of its places, by heads or what is stale
+  std::size_t heads_ = 0;
+  std::uint64_t before_last_ = 0;  // the page that comes before the one that left last, on its path; 0: isn't known
 };
 
 }  // namespace kvtwin

@@ -18,7 +18,8 @@ class Line {
   std::size_t size() const { return entries_; }  // without the gaps
   const T& at(std::uint32_t number) const { return ring_[number & mask_]; }
   T& at(std::uint32_t number) { return ring_[number & mask_]; }
-  std::uint32_t front() const { return first_; }  // of a line that isn't empty: never a gap
+  std::uint32_t front() const { return first_; }   // of a line that isn't empty: never a gap
+  std::uint32_t back() const { return end_ - 1; }  // of what was pushed last, which may be a gap now
   // Was it pushed no earlier than what is the front now? Then it is still there, or a gap.
   bool reaches(std::uint32_t number) const { return number - first_ < end_ - first_; }
   // What was or is some numbers behind the front: no more than a guess, for prefetches.

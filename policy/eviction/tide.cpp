@@ -211,9 +211,10 @@ void Tide::resolve(Pages resident, const Mark& last) {
   RecordId before = last.record;
   std::uint64_t ways = last.ways;
   Pages known = resident;
+  Ghosts::Walk walk;
   for (const std::span<const PageKey> rest = std::span(path_).subspan(resident); known < full_; ++known) {
     gone_.look_ahead(rest, known - resident);
-    const std::uint64_t* const ghost = gone_.find(path_[known]);
+    const std::uint64_t* const ghost = gone_.find(path_[known], walk);
     if (ghost == nullptr) break;
     before = *ghost >> 8;
     ways = *ghost & 0xff;
@@ -282,7 +283,7 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
   std::uint64_t ways = 0;
   Pages remembered = 0;
   users_.clear();
-  gone_.recall_each(node.keys, [&](std::uint64_t value) {
+  gone_.recall_each(node.keys, [&](auto, std::uint64_t value) {
     last = value >> 8;
     ways = value & 0xff;
     ++remembered;

@@ -20,7 +20,7 @@ class TimedVisits : public EvictionPolicy {
     if (!further_) begun();
   }
   void entered(const PolicyNode& node) final {
-    gone_.recall_each(node.keys, [this](std::uint64_t last) { returned({last}, 1, false); });
+    gone_.recall_each(node.keys, [this](auto, std::uint64_t last) { returned({last}, 1, false); });
     mark(node);
   }
   void touched(const PolicyNode& node) final {

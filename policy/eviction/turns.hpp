@@ -17,7 +17,7 @@ class Turns {
     at_ = &requests_[visit.request % requests_.size()];
     path_ = visit.keys.size();
     if (visit.further && at_->first == visit.request) return;
-    const bool known = path_ > 0 && gone.find(visit.keys[(path_ - 1) / 2]) != nullptr;
+    const bool known = path_ > 0 && gone.remembers_last(visit.keys.first((path_ + 1) / 2));
     *at_ = {visit.request, known};
   }
   // Of a path the last node is told first: by then it is decided.
