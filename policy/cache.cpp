@@ -13,8 +13,10 @@ bool writes_back(const EngineConfig& config) {
   return config.write_policy == WritePolicy::write_back && config.host_pages != 0;
 }
 
-EvictionSetup setup_for(const EngineConfig& config, Pages capacity) {
-  return {capacity, config.shape.page_tokens, config.cost_doubling_tokens};
+EvictionSetup setup_for(const EngineConfig& config, Tier tier) {
+  const bool device = tier == Tier::device;
+  return {device ? config.device_pages : config.host_pages, config.shape.page_tokens, config.cost_doubling_tokens,
+          device};
 }
 
 }  // namespace
@@ -26,9 +28,9 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       storage_(storage),
       decisions_(decisions),
       observer_(observer),
-      tree_(make_eviction(config.eviction, setup_for(config, config.device_pages)),
-            config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, config.host_pages)),
-            writes_back(config) ? make_eviction(config.eviction, setup_for(config, config.device_pages)) : nullptr,
+      tree_(make_eviction(config.eviction, setup_for(config, Tier::device)),
+            config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, Tier::host)),
+            writes_back(config) ? make_eviction(config.eviction, setup_for(config, Tier::device)) : nullptr,
             config.reclaim_shadowed && config.host_pages != 0 ? make_eviction("fifo") : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),

@@ -57,6 +57,7 @@ struct EvictionSetup {
   Pages capacity = 1024;            // of the tier
   Tokens page_tokens = 512;         // a last page may hold fewer
   Tokens doubling_tokens = 53'000;  // depth at which computing a token costs twice what the first one does
+  bool prefix_closed = false;       // whatever is in the tier, all above it is: paths come from their first page on
 };
 
 class EvictionPolicy {

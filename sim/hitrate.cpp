@@ -50,15 +50,15 @@ void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first,
   }
 }
 
-EvictionSetup setup_for(const HitRateConfig& config, Pages capacity) {
-  return {capacity, config.block_tokens, kCostDepth};
+EvictionSetup setup_for(const HitRateConfig& config, Pages capacity, bool prefix_closed) {
+  return {capacity, config.block_tokens, kCostDepth, prefix_closed};
 }
 
 // One tier.
 class TierReplay final : public Replay {
  public:
   TierReplay(std::string_view eviction, Pages capacity, const HitRateConfig& config)
-      : tree_(make_eviction(eviction, setup_for(config, capacity)), nullptr), capacity_(capacity) {}
+      : tree_(make_eviction(eviction, setup_for(config, capacity, true)), nullptr), capacity_(capacity) {}
 
   BlockHits serve(const Arrival& arrival, const Visit& visit) override {
     const PrefixMatch match = tree_.match(arrival.keys);
@@ -115,8 +115,8 @@ class InclusiveReplay final : public Replay {
 class ExclusiveReplay final : public Replay {
  public:
   ExclusiveReplay(std::string_view eviction, Pages device, const HitRateConfig& config)
-      : tree_(make_eviction(eviction, setup_for(config, device)),
-              make_eviction(eviction, setup_for(config, config.host_capacity))),
+      : tree_(make_eviction(eviction, setup_for(config, device, true)),
+              make_eviction(eviction, setup_for(config, config.host_capacity, false))),
         device_capacity_(device),
         host_capacity_(config.host_capacity) {}
 

@@ -14,7 +14,7 @@ class TwoQueues final : public EvictionPolicy {
   explicit TwoQueues(const EvictionSetup& setup)
       : share_(std::max<Pages>(1, setup.capacity / 4)),
         lists_(setup.capacity),
-        out_(std::max<Pages>(1, setup.capacity / 2)) {}
+        out_(std::max<Pages>(1, setup.capacity / 2), setup) {}
 
   void entered(const PolicyNode& node) override {
     const bool returned = out_.recall(node.keys) != 0;

@@ -13,7 +13,10 @@ namespace {
 class Arc final : public EvictionPolicy {
  public:
   explicit Arc(const EvictionSetup& setup)
-      : capacity_(setup.capacity), lists_(setup.capacity), once_(setup.capacity), often_(2 * setup.capacity) {}
+      : capacity_(setup.capacity),
+        lists_(setup.capacity),
+        once_(setup.capacity, setup),
+        often_(2 * setup.capacity, setup) {}
 
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override {

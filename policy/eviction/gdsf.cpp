@@ -12,7 +12,7 @@ namespace {
 class Gdsf final : public LeafOrder {
  public:
   explicit Gdsf(const EvictionSetup& setup)
-      : counts_(4 * setup.capacity), page_tokens_(setup.page_tokens), doubling_(setup.doubling_tokens) {}
+      : counts_(4 * setup.capacity, setup), page_tokens_(setup.page_tokens), doubling_(setup.doubling_tokens) {}
 
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override { node.marks = {age_, counts_.recall(node.keys) + 1}; }

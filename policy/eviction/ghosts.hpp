@@ -5,8 +5,9 @@
 // Pages leave from their paths' ends on. A line has them in that order, so a path's pages are neighbours there, from
 // the last one to the first: a run. A flat table with linear probing tells where the runs' first pages, their heads,
 // are in the line. A page is found if it is a head, or comes behind the page found before it (Walk). Nothing is missed
-// so: a path's pages come back from the first one on, and what is left of a run then gets its own head. Both grow with
-// what is remembered, the line to 16 or 32 bytes a page, the table to 20 to 58 a run.
+// so where a path's pages come back from the first one on; what is left of a run then gets its own head. In other tiers
+// each page is a run. Both grow with what is remembered, the line to 16 or 32 bytes a page, the table to 20 to 58 a
+// run.
 //
 // Where runs are short the table is far larger than any cache, and what a run costs is a miss in it. It is asked for
 // some pages ahead; so that this is all, probing begins where a cache line does, and half of the places are empty. The
@@ -25,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/eviction.hpp"
 #include "policy/eviction/line.hpp"
 #include "policy/types.hpp"
 
@@ -32,7 +34,7 @@ namespace kvtwin {
 
 class Ghosts {
  public:
-  explicit Ghosts(Pages most) : most_(std::min(most, kMost)) {}
+  Ghosts(Pages most, const EvictionSetup& setup) : most_(std::min(most, kMost)), in_runs_(setup.prefix_closed) {}
 
   // How far one has come along a path, asking for page after page, from the first one on that isn't in the tier.
   class Walk {
@@ -87,21 +89,22 @@ class Ghosts {
   void put_tail(std::span<const PageKey> keys, Pages pages, std::uint64_t value) {
     if (most_ == 0 || pages == 0) return;
     const std::size_t first = keys.size() - pages;
-    expect(keys[first]);
     // Behind what left last, of the same path?
-    if (before_last_ == page_of(keys.back()) && size() > 0 && line_.at(line_.back()).head) {
+    if (in_runs_ && before_last_ == page_of(keys.back()) && size() > 0 && line_.at(line_.back()).head) {
       Entry& last = line_.at(line_.back());
       clear(place_of_head(last.page, line_.back()));
       last.head = false;
       --heads_;
     }
+    prefetch(in_runs_ ? keys.subspan(first, 1) : keys.last(std::min<std::size_t>(kAhead, pages)));
     for (std::size_t i = keys.size(); i-- > first;) {
+      if (!in_runs_ && i >= first + kAhead) expect(keys[i - kAhead]);
       if (size() == most_) forget_oldest();
       line_.push({page_of(keys[i]), value}, [this](const Entry& entry, auto before, auto now) {
         if (entry.head) at(place_of_head(entry.page, before)).number = now;
       });
+      if (!in_runs_ || i == first) name_head(line_.back());
     }
-    name_head(line_.back());
     before_last_ = first == 0 ? 0 : page_of(keys[first - 1]);
     if (first > 0) expect(keys[first - 1]);  // who goes next, most often
   }
@@ -122,7 +125,7 @@ class Ghosts {
   // Is the last one of a path's first pages remembered? It is in the run of the last head among them.
   bool remembers_last(std::span<const PageKey> keys) const {
     if (size() == 0) return false;
-    for (std::size_t behind = 0; behind < keys.size(); ++behind) {
+    for (std::size_t behind = 0; behind < (in_runs_ ? keys.size() : 1); ++behind) {
       if (behind % kAhead == 0) prefetch(keys.first(keys.size() - behind).last(std::min(kAhead, keys.size() - behind)));
       Walk walk;
       if (find(keys[keys.size() - 1 - behind], walk) == nullptr) continue;
@@ -273,6 +276,7 @@ class Ghosts {
   }
 
   const Pages most_;
+  const bool in_runs_;  // else each page is a head
   Line<Entry> line_;
   std::pmr::vector<CacheLine> table_;
   std::size_t used_ = 0;  // of its places, by heads or what is stale

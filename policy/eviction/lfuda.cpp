@@ -10,7 +10,7 @@ namespace {
 
 class Lfuda final : public LeafOrder {
  public:
-  explicit Lfuda(const EvictionSetup& setup) : counts_(4 * setup.capacity) {}
+  explicit Lfuda(const EvictionSetup& setup) : counts_(4 * setup.capacity, setup) {}
 
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override { use(node.marks, counts_.recall(node.keys) + 1); }

@@ -10,7 +10,7 @@ namespace {
 
 class Lruk final : public LeafOrder {
  public:
-  explicit Lruk(const EvictionSetup& setup) : uses_(4 * setup.capacity) {}
+  explicit Lruk(const EvictionSetup& setup) : uses_(4 * setup.capacity, setup) {}
 
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override {

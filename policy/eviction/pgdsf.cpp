@@ -22,7 +22,7 @@ struct History {
 class Pgdsf final : public LeafOrder {
  public:
   explicit Pgdsf(const EvictionSetup& setup)
-      : known_(4 * setup.capacity), page_tokens_(setup.page_tokens), doubling_(setup.doubling_tokens) {}
+      : known_(4 * setup.capacity, setup), page_tokens_(setup.page_tokens), doubling_(setup.doubling_tokens) {}
 
   void visit(const Visit& visit) override {
     further_ = visit.further;

@@ -18,7 +18,7 @@ class S3Fifo final : public EvictionPolicy {
   explicit S3Fifo(const EvictionSetup& setup)
       : share_(std::max<Pages>(1, setup.capacity / 10)),
         lists_(setup.capacity),
-        out_(std::max<Pages>(1, setup.capacity - share_)) {}
+        out_(std::max<Pages>(1, setup.capacity - share_), setup) {}
 
   void visit(const Visit& visit) override { further_ = visit.further; }
   void entered(const PolicyNode& node) override {

@@ -64,7 +64,8 @@ struct Mark {
 
 class Tide final : public EvictionPolicy {
  public:
-  explicit Tide(const EvictionSetup& setup) : setup_(setup), gone_(kGhosts * setup.capacity), lru_(setup.capacity) {}
+  explicit Tide(const EvictionSetup& setup)
+      : setup_(setup), gone_(kGhosts * setup.capacity, setup), lru_(setup.capacity) {}
 
   void visit(const Visit& visit) override;
   void entered(const PolicyNode& node) override { enter(node, nullptr); }

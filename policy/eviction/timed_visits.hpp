@@ -37,7 +37,7 @@ class TimedVisits : public EvictionPolicy {
   void expect_page(const PageKey& page) const final { gone_.expect(page); }
 
  protected:
-  explicit TimedVisits(Pages capacity) : gone_(4 * capacity) {}
+  explicit TimedVisits(const EvictionSetup& setup) : gone_(4 * setup.capacity, setup) {}
 
   struct Last {
     std::uint64_t packed = 0;  // the time, doubled, plus 1 if it was a later turn

@@ -46,7 +46,7 @@ class TailLru final : public LeafOrder {
 
   const Tokens page_tokens_;
   Turns turns_;
-  Ghosts none_{0};
+  Ghosts none_{0, {}};
   Tokens prompt_ = 0, length_ = 0;
   Tokens growth_ = 0;  // 16 q
   bool seek_growth_ = false;

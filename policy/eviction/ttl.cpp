@@ -27,8 +27,7 @@ std::uint64_t end_of(std::size_t bin) { return quarter_octave_start(bin + 1); }
 
 class TimeToLive final : public TimedVisits {
  public:
-  explicit TimeToLive(const EvictionSetup& setup)
-      : TimedVisits(setup.capacity), capacity_(std::max<Pages>(1, setup.capacity)) {}
+  explicit TimeToLive(const EvictionSetup& setup) : TimedVisits(setup), capacity_(std::max<Pages>(1, setup.capacity)) {}
 
   void offer(const PolicyNode& node) override {
     const LeafRank lru{node.facts.last_access, node.facts.inserted, 0};

@@ -33,7 +33,7 @@ std::uint64_t decay(Wide x) { return x < kDecay.size() ? kDecay[static_cast<std:
 class WorkloadAware final : public TimedVisits {
  public:
   explicit WorkloadAware(const EvictionSetup& setup)
-      : TimedVisits(setup.capacity),
+      : TimedVisits(setup),
         life_(std::max<Pages>(1024, setup.capacity)),
         kinds_{Kind(setup.capacity), Kind(setup.capacity)} {}
 

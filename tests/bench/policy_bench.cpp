@@ -252,7 +252,7 @@ class Traffic {
 class FullTier {
  public:
   FullTier(std::string_view policy, Pages resident, bool paths)
-      : resident_(resident), traffic_(resident, paths), tree_(make_eviction(policy, {resident, 512, 53'000}), nullptr) {
+      : resident_(resident), traffic_(resident, paths), tree_(make_eviction(policy, {resident, 512, 53'000, true}), nullptr) {
     while (evicted_ < 4 * resident_) request();
   }
 

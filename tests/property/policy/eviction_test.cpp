@@ -84,7 +84,9 @@ class OneTier {
   std::vector<SlotId> released_;
 };
 
-EvictionSetup setup_of(Pages capacity) { return {capacity, test::kModelPageTokens, test::kModelDoubling}; }
+EvictionSetup setup_of(Pages capacity) {
+  return {capacity, test::kModelPageTokens, test::kModelDoubling, capacity % 2 == 0};  // it is, and needs not be said
+}
 
 // ---- ghosts --------------------------------------------------------------------------------------------
 
@@ -98,7 +100,9 @@ TEST(Ghosts, RememberTheLastPages) {
     const std::uint64_t forgotten = random.below(20), longest = random.chance(30) ? 1 : random.between(1, 100);
     const std::uint64_t branches = random.between(1, large ? 500 : 8), values = random.between(1, 4);
     const Pages most = random.below(large ? 5'000 : 200);
-    Ghosts ghosts(most);
+    EvictionSetup setup;
+    setup.prefix_closed = random.chance(70);
+    Ghosts ghosts(most, setup);
     std::deque<std::pair<std::uint64_t, std::uint64_t>> model;  // page, number; oldest first
     const auto find = [&model](std::uint64_t page) {
       return std::ranges::find(model, page, &std::pair<std::uint64_t, std::uint64_t>::first);
@@ -159,6 +163,10 @@ TEST(Ghosts, RememberTheLastPages) {
       } else if (random.chance(forgotten) && !model.empty()) {
         ghosts.forget_oldest();
         model.pop_front();
+      } else if (!setup.prefix_closed && random.chance(30) && !model.empty()) {
+        const auto any = model.begin() + static_cast<std::ptrdiff_t>(random.below(model.size()));
+        ASSERT_EQ(ghosts.recall(std::vector{key(any->first)}), any->second);
+        model.erase(any);
       } else if (!there.empty()) {
         std::swap(there[random.below(there.size())], there.back());
         Path path = there.back();
@@ -192,7 +200,7 @@ TEST(Ghosts, BearPagesThatLeaveTwice) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     test::Splitmix random(seed);
     const Pages most = random.between(1, 400);
-    Ghosts ghosts(most);
+    Ghosts ghosts(most, {.prefix_closed = random.chance(70)});
     for (std::uint64_t step = 0; step < 500; ++step) {
       std::vector<PageKey> keys;
       const std::uint64_t first = random.below(200), length = random.between(1, 100);
