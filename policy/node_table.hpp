@@ -38,6 +38,16 @@ class NodeTable {
     }
   }
 
+  // The same, but for a chance of 2^-32 for each node that it reads no key of: none.
+  NodeId guess(const PageKey& key) const {
+    const std::uint32_t hash = hash_of(key);
+    const Part& part = parts_[hash >> kPartShift];
+    if (part.used == 0) return NodeId::none;
+    std::size_t place = part.home_of(hash);
+    while (part.at(place).node != NodeId::none && part.at(place).hash != hash) place = part.after(place);
+    return part.at(place).node;
+  }
+
   // False, and nothing changes, if another node begins with it.
   template <typename KeyOf>
   [[nodiscard]] bool insert(const PageKey& key, NodeId node, KeyOf key_of) {

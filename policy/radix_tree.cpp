@@ -132,6 +132,25 @@ void RadixTree::read_ahead(PolicyRole role) const {
   if (n.next_sibling != NodeId::none) __builtin_prefetch(&node(n.next_sibling));
 }
 
+void RadixTree::read_ahead(NodeId id) const {
+  read_whole(node(id));
+  for (const auto& chooser : policies_) {
+    if (chooser != nullptr) chooser->expect(id);
+  }
+}
+
+// Of a path's first node: the others are found by it.
+void RadixTree::expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const {
+  if (!soon.empty()) {
+    by_first_key_.prefetch(soon.front());
+    for (const auto& chooser : policies_) {
+      if (chooser != nullptr) chooser->expect_page(soon.front());
+    }
+  }
+  if (sooner.empty()) return;
+  if (const NodeId id = by_first_key_.guess(sooner.front()); id != NodeId::none) read_ahead(id);
+}
+
 void RadixTree::withdraw(NodeId id) {
   for (const auto& policy : policies_) {
     if (policy != nullptr) policy->withdraw(id);
@@ -177,10 +196,7 @@ void RadixTree::unlink_child(NodeId child) {
 
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
   const NodeId found = by_first_key_.find(first, [this](NodeId id) -> const PageKey& {
-    read_whole(node(id));  // it is the one, most likely
-    for (const auto& chooser : policies_) {
-      if (chooser != nullptr) chooser->expect(id);
-    }
+    read_ahead(id);  // it is the one, most likely
     return node(id).first_key;
   });
   KV_CHECK(found == NodeId::none || node(found).parent == parent, "two equal keys name two equal prefixes");

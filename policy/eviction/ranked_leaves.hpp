@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <span>
 #include <vector>
 
 #include "policy/eviction.hpp"
@@ -50,14 +51,16 @@ class LeafLists {
     if (before == kHeap) return leave_heap(list, place.at, node);
     Run& run = list.runs[before];
     run.line.take(place.at);
-    if (run.line.size() == 0) run.line.shrink();
+    if (run.line.size() > 0) return;
+    run.line.shrink();
+    while (list.runs_used > 0 && list.runs[list.runs_used - 1U].line.size() == 0) --list.runs_used;
   }
 
   NodeId smallest(std::size_t list) const {
     const List& of = lists_[list];
     NodeId node = of.heap.empty() ? NodeId::none : of.heap.front().node;
     const LeafRank* least = of.heap.empty() ? nullptr : &of.heap.front().rank;
-    for (const Run& run : of.runs) {
+    for (const Run& run : of.used()) {
       if (run.line.size() == 0) continue;
       const NodeId front = run.line.at(run.line.front()).node;
       const LeafRank& rank = rank_of(front);
@@ -70,13 +73,12 @@ class LeafLists {
   const LeafRank& smallest_rank(std::size_t list) const { return rank_of(smallest(list)); }  // not of none
   std::size_t size(std::size_t list) const { return lists_[list].size; }
   std::size_t size() const { return size_; }
-  // Of the list's runs of more than so many the one whose front goes first, and there the leaf that is as many places
-  // behind it; none if that is a gap or there is no run. The places of those farther behind are read ahead for their
-  // turn.
+  // Of the list's runs of more than so many the one whose front goes first, and there the leaf that is as many behind
+  // it; none if there is no such run. Its place is read ahead.
   NodeId soon(std::size_t list, std::uint32_t others) const {
     const Run* next = nullptr;
     const LeafRank* least = nullptr;
-    for (const Run& run : lists_[list].runs) {
+    for (const Run& run : lists_[list].used()) {
       if (run.line.size() <= others) continue;
       const LeafRank& rank = rank_of(run.line.at(run.line.front()).node);
       if (least != nullptr && *least < rank) continue;
@@ -84,8 +86,8 @@ class LeafLists {
       least = &rank;
     }
     if (next == nullptr) return NodeId::none;
-    const NodeId node = next->line.soon(others).node;
-    if (node != NodeId::none) expect(node);
+    const NodeId node = next->line.behind(others).node;
+    expect(node);
     return node;
   }
   // It will be asked for. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
@@ -111,8 +113,11 @@ class LeafLists {
   };
   struct List {
     std::vector<Run> runs;
+    std::uint8_t runs_used = 0;  // the others are empty
     std::pmr::vector<RankedLeaf> heap;
     std::size_t size = 0;
+
+    std::span<const Run> used() const { return std::span(runs).first(runs_used); }
   };
   struct Place {
     LeafRank rank;
@@ -156,6 +161,7 @@ class LeafLists {
       return settle(to, place.at, {rank, node});
     }
     Run& run = to.runs[place.run];
+    to.runs_used = std::max<std::uint8_t>(to.runs_used, static_cast<std::uint8_t>(place.run + 1));
     run.last = rank;
     const auto renumbered = static_cast<std::uint16_t>(std::min<unsigned>(run.numbering + 1U, kAnyNumbering));
     place.at = run.line.push({node}, [&](const Entry& entry, auto, auto now) {
@@ -169,7 +175,8 @@ class LeafLists {
   // The run whose last is nearest below, else an empty one.
   static std::uint8_t run_for(const List& list, const LeafRank& rank) {
     std::uint8_t best = kHeap;
-    for (std::uint8_t i = 0; i < list.runs.size(); ++i) {
+    const std::size_t some = std::min<std::size_t>(list.runs.size(), list.runs_used + 1U);
+    for (std::uint8_t i = 0; i < some; ++i) {
       const Run& run = list.runs[i];
       const bool empty = run.line.size() == 0;
       if (!empty && rank < run.last) continue;

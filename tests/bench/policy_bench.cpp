@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -218,33 +219,46 @@ void key_of_tokens(benchmark::State& state) {
 // shared within one of 1,000 groups: one that comes back goes on where it was, or leaves it halfway.
 class Traffic {
  public:
-  Traffic(Pages resident, bool paths) : paths_(paths), window_(std::max<Pages>(1, resident / (paths ? kMean : 1))) {}
-
-  std::span<const PageKey> next() {
-    const std::uint64_t draw = random_.below(10);
-    if (draw < 5 || made_ < 4 * window_) return path(made_++);
-    return path(made_ - random_.between(1, draw < 9 ? window_ : 4 * window_));
+  Traffic(Pages resident, bool paths) : paths_(paths), window_(std::max<Pages>(1, resident / (paths ? kMean : 1))) {
+    for (Keys& keys : waiting_) draw(keys);
   }
 
+  // The next one. It lasts until the next call.
+  std::span<const PageKey> next() {
+    std::swap(served_, waiting_[first_]);
+    draw(waiting_[first_]);
+    first_ = (first_ + 1) % waiting_.size();
+    return served_;
+  }
+  // Requests that wait behind it, as they do under load: the nth.
+  std::span<const PageKey> waiting(std::size_t nth) const { return waiting_[(first_ + nth) % waiting_.size()]; }
+
  private:
+  using Keys = std::vector<PageKey>;
   static constexpr Pages kMean = 144;
 
-  std::span<const PageKey> path(std::uint64_t number) {
-    keys_.clear();
+  void draw(Keys& keys) {
+    const std::uint64_t draw = random_.below(10);
+    if (draw < 5 || made_ < 4 * window_) return path(made_++, keys);
+    path(made_ - random_.between(1, draw < 9 ? window_ : 4 * window_), keys);
+  }
+  void path(std::uint64_t number, Keys& keys) {
+    keys.clear();
     const std::uint64_t group = test::mix(number) % 1000, own = number + 1000;
     const std::uint64_t shared = paths_ ? 4 + group % 28 : 0, pages = paths_ ? random_.between(32, 256) : 1;
     for (std::uint64_t i = 0; i < pages; ++i) {
       const std::uint64_t name = (i < shared ? group : own) << 8 | i;
-      keys_.push_back({{test::mix(name), name, 0, 0}});
+      keys.push_back({{test::mix(name), name, 0, 0}});
     }
-    return keys_;
   }
 
   const bool paths_;
   const Pages window_;  // requests that fill the tier, about
   test::Splitmix random_{3};
   std::uint64_t made_ = 0;
-  std::vector<PageKey> keys_;
+  Keys served_;
+  std::array<Keys, 8> waiting_;  // a ring
+  std::size_t first_ = 0;
 };
 
 // A full tier under one policy, served as Cache does: room is made a victim at a time, as many of its pages as are
@@ -252,13 +266,16 @@ class Traffic {
 class FullTier {
  public:
   FullTier(std::string_view policy, Pages resident, bool paths)
-      : resident_(resident), traffic_(resident, paths), tree_(make_eviction(policy, {resident, 512, 53'000, true}), nullptr) {
+      : resident_(resident),
+        traffic_(resident, paths),
+        tree_(make_eviction(policy, {resident, 512, 53'000, true}), nullptr) {
     while (evicted_ < 4 * resident_) request();
   }
 
   // How many pages it had.
   Pages request() {
     const std::span<const PageKey> keys = traffic_.next();
+    tree_.expect(traffic_.waiting(7), traffic_.waiting(3));
     const PrefixMatch match = tree_.match(keys);
     const std::uint64_t stamp = tree_.next_stamp();
     time_ += kNsPerSecond / 1000;
