@@ -31,7 +31,7 @@ class LargePages final : public std::pmr::memory_resource {
     return start + before;
   }
   void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
-    if (bytes < kLeast) return ::operator delete (memory, bytes, std::align_val_t{alignment});
+    if (bytes < kLeast) return ::operator delete (memory, std::align_val_t{alignment});
     munmap(memory, whole_pages(bytes));
   }
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }

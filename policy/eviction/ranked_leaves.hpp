@@ -74,10 +74,12 @@ class LeafLists {
   std::size_t size(std::size_t list) const { return lists_[list].size; }
   std::size_t size() const { return size_; }
   // Of the list's runs of more than so many the one whose front goes first, and there the leaf that is as many behind
-  // it; none if there is no such run. Its place is read ahead.
+  // it; but from the heap one of those two that go first, if they do; none if there is neither. Its place is read
+  // ahead.
   NodeId soon(std::size_t list, std::uint32_t others) const {
+    const auto& heap = lists_[list].heap;
     const Run* next = nullptr;
-    const LeafRank* least = nullptr;
+    const LeafRank* least = heap.empty() ? nullptr : &heap.front().rank;
     for (const Run& run : lists_[list].used()) {
       if (run.line.size() <= others) continue;
       const LeafRank& rank = rank_of(run.line.at(run.line.front()).node);
@@ -85,9 +87,13 @@ class LeafLists {
       next = &run;
       least = &rank;
     }
-    if (next == nullptr) return NodeId::none;
-    const NodeId node = next->line.behind(others).node;
-    expect(node);
+    NodeId node = NodeId::none;
+    if (next != nullptr) {
+      node = next->line.behind(others).node;
+    } else if (const std::uint32_t at = others > 4 ? smallest_below<kWays>(heap, 0) : 0; at < heap.size()) {
+      node = heap[at].node;
+    }
+    if (node != NodeId::none) expect(node);
     return node;
   }
   // It will be asked for. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
@@ -101,6 +107,7 @@ class LeafLists {
 
  private:
   static constexpr std::uint8_t kHeap = kMostRuns, kGone = 16;
+  static constexpr std::uint32_t kWays = 8;  // of heaps: those below a leaf are next to each other
   static constexpr std::uint16_t kAnyNumbering = 0xffff;
   struct Entry {
     NodeId node = NodeId::none;
@@ -194,8 +201,8 @@ class LeafLists {
     settle(list, at, last);
   }
   void settle(List& list, std::uint32_t at, const RankedLeaf& leaf) {
-    kvtwin::settle(list.heap, at, leaf,
-                   [this](NodeId node, std::uint32_t now) { places_[static_cast<std::size_t>(node)].at = now; });
+    kvtwin::settle<kWays>(list.heap, at, leaf,
+                          [this](NodeId node, std::uint32_t now) { places_[static_cast<std::size_t>(node)].at = now; });
   }
 
   std::vector<List> lists_;
