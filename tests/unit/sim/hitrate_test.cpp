@@ -243,6 +243,14 @@ TEST(HitRate, AgenticTraceAsPublished) {
   EXPECT_EQ(ratio("opt", 10'000), 0.9442);
 }
 
+// Pages come down to an exclusive host from their paths' ends on, and what a policy remembers of each that has left it
+// counts (2026-11-22; with memory by runs of a path, which is for prefix-closed tiers, lruk has 42,460).
+TEST(HitRate, AnExclusiveHostRemembersEachPage) {
+  const auto rates = replay(test::bundled_trace(), config_of({"lruk", "arc"}, {1'000}, 5'000, true));
+  EXPECT_EQ(rates[0].hit_blocks, 44'226U);
+  EXPECT_EQ(rates[1].hit_blocks, 43'137U);
+}
+
 TEST(HitRate, TwoTiersAddUp) {
   for (const auto& path : {std::optional(test::bundled_trace()), test::conversation_trace()}) {
     if (!path) continue;
