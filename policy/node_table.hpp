@@ -38,7 +38,7 @@ class NodeTable {
     }
   }
 
-  // The same, but for a chance of 2^-32 for each node that it reads no key of: none.
+  // The same, most likely: by 32 bits of the page's hash alone. Reads no node.
   NodeId guess(const PageKey& key) const {
     const std::uint32_t hash = hash_of(key);
     const Part& part = parts_[hash >> kPartShift];

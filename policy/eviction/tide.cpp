@@ -128,7 +128,10 @@ class Tide final : public EvictionPolicy {
   std::uint64_t density_in(std::uint64_t requests) const;
   void ask_all();
   LeafRank asked(NodeId node, const LeafRank& rank) const { return {worth(node, rank.third), rank.second, rank.third}; }
-  void ask_again(std::size_t place) { leaves_.set_at(place, asked(leaves_.node_at(place), leaves_.rank_at(place))); }
+  void ask_again(std::size_t place) {
+    const LeafRank now = asked(leaves_.node_at(place), leaves_.rank_at(place));
+    if (now != leaves_.rank_at(place)) leaves_.set_at(place, now);  // most are worth what they were
+  }
   std::uint64_t saved(Pages pages) const;
   void judge();
   void take_order(bool as_lru);
