@@ -79,10 +79,12 @@ class EvictionPolicy {
     return NodeId::none;
   }
 
-  // The node has been found on a request's path, the page may soon come or go: what the policy keeps of them can be
-  // read meanwhile. Changes nothing.
+  // The node has been found on a request's path, the page may come or go soon, or sooner, which may have been told
+  // before: what the policy keeps of them can be read meanwhile. Changes nothing.
   virtual void expect(NodeId node) const { static_cast<void>(node); }
-  virtual void expect_page(const PageKey& page) const { static_cast<void>(page); }
+  virtual void expect_page(const PageKey& page, bool sooner) const {
+    static_cast<void>(page), static_cast<void>(sooner);
+  }
 
   // ---- what happens, leaf or not, each before the offer it leads to; for policies that remember
   // What follows, up to the next one, is this request's doing, or makes room for it.

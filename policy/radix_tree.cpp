@@ -123,7 +123,7 @@ void RadixTree::read_ahead(PolicyRole role) const {
   const NodeId sooner = chooser->soon(kSooner);
   if (sooner == NodeId::none) return;
   const Node& n = node(sooner);
-  chooser->expect_page(n.keys().back());
+  chooser->expect_page(n.keys().back(), false);
   by_first_key_.prefetch(n.first_key);
   __builtin_prefetch(n.longer_keys.data());
   __builtin_prefetch(n.device.data());
@@ -141,14 +141,18 @@ void RadixTree::read_ahead(NodeId id) const {
 
 // Of a path's first node: the others are found by it.
 void RadixTree::expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const {
+  const auto expect_page = [this](const PageKey& page, bool is_sooner) {
+    for (const auto& chooser : policies_) {
+      if (chooser != nullptr) chooser->expect_page(page, is_sooner);
+    }
+  };
   if (!soon.empty()) {
     by_first_key_.prefetch(soon.front());
-    for (const auto& chooser : policies_) {
-      if (chooser != nullptr) chooser->expect_page(soon.front());
-    }
+    expect_page(soon.front(), false);
   }
   if (sooner.empty()) return;
-  if (const NodeId id = by_first_key_.guess(sooner.front()); id != NodeId::none) read_ahead(id);
+  if (const NodeId id = by_first_key_.guess(sooner.front()); id != NodeId::none) return read_ahead(id);
+  expect_page(sooner.front(), true);
 }
 
 void RadixTree::withdraw(NodeId id) {
@@ -257,7 +261,7 @@ PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
 void RadixTree::visit(const Visit& visit) {
   for (const auto& policy : policies_) {
     if (policy == nullptr) continue;
-    if (!visit.keys.empty()) policy->expect_page(visit.keys.back());
+    if (!visit.keys.empty()) policy->expect_page(visit.keys.back(), false);
     policy->visit(visit);
   }
 }

@@ -38,7 +38,7 @@ class TwoQueues final : public EvictionPolicy {
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
 
-  void expect_page(const PageKey& page) const override { out_.expect(page); }
+  void expect_page(const PageKey& page, bool sooner) const override { out_.expect(page, sooner); }
 
  private:
   static constexpr unsigned kIn = 0, kMain = 1;

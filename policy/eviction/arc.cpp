@@ -65,9 +65,9 @@ class Arc final : public EvictionPolicy {
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
 
-  void expect_page(const PageKey& page) const override {
-    once_.expect(page);
-    often_.expect(page);
+  void expect_page(const PageKey& page, bool sooner) const override {
+    once_.expect(page, sooner);
+    often_.expect(page, sooner);
   }
 
  private:

@@ -23,7 +23,7 @@ class Gdsf final : public LeafOrder {
   }
   Pages alike(std::span<const PageKey> keys) const override { return counts_.alike(keys); }
 
-  void expect_page(const PageKey& page) const override { counts_.expect(page); }
+  void expect_page(const PageKey& page, bool sooner) const override { counts_.expect(page, sooner); }
 
  private:
   // Marks: L when it was touched last, f. The rest is of the node's last page: the one that would go.

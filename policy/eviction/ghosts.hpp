@@ -98,7 +98,7 @@ class Ghosts {
     }
     prefetch(in_runs_ ? keys.subspan(first, 1) : keys.last(std::min<std::size_t>(kAhead, pages)));
     for (std::size_t i = keys.size(); i-- > first;) {
-      if (!in_runs_ && i >= first + kAhead) expect(keys[i - kAhead]);
+      if (!in_runs_ && i >= first + kAhead) expect(keys[i - kAhead], false);
       if (size() == most_) forget_oldest();
       line_.push({page_of(keys[i]), value}, [this](const Entry& entry, auto before, auto now) {
         if (entry.head) at(place_of_head(entry.page, before)).number = now;
@@ -106,7 +106,7 @@ class Ghosts {
       if (!in_runs_ || i == first) name_head(line_.back());
     }
     before_last_ = first == 0 ? 0 : page_of(keys[first - 1]);
-    if (first > 0) expect(keys[first - 1]);  // who goes next, most often
+    if (first > 0) expect(keys[first - 1], false);  // who goes next, most often
   }
   // How many of the first ones have the first one's number, or are not remembered if it isn't.
   Pages alike(std::span<const PageKey> keys) const {
@@ -134,7 +134,15 @@ class Ghosts {
     }
     return false;
   }
-  [[gnu::always_inline]] void expect(const PageKey& page) const { prefetch({&page, 1}); }
+  // It will be looked for soon: its place in the table is read ahead, or, if it is sooner, what that leads to.
+  [[gnu::always_inline]] void expect(const PageKey& page, bool sooner) const {
+    if (!sooner) return prefetch({&page, 1});
+    if (size() == 0) return;
+    const std::uint32_t hash = hash_of(page_of(page));
+    std::size_t place = home_of(hash);
+    while (at(place).hash != 0 && at(place).hash != hash) place = after(place);
+    __builtin_prefetch(&line_.at(at(place).number));
+  }
   // To be called for each page i in turn, before it is looked for.
   [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
     if (i == 0) prefetch(keys.first(std::min(kAhead, keys.size())));

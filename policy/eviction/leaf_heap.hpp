@@ -32,34 +32,23 @@ struct RankedLeaf {
   NodeId node = NodeId::none;
 };
 
-// The smallest of those below a leaf in a heap of so many ways; its size if there is none.
-template <std::uint32_t kWays>
-std::uint32_t smallest_below(const std::pmr::vector<RankedLeaf>& heap, std::uint32_t at) {
-  const auto size = static_cast<std::uint32_t>(heap.size());
-  const std::uint32_t first = kWays * at + 1, end = std::min(size, first + kWays);
-  if (first >= size) return size;
-  std::uint32_t least = first;
-  for (std::uint32_t child = first + 1; child < end; ++child) {
-    if (heap[child].rank < heap[least].rank) least = child;
-  }
-  return least;
-}
-
-// In such a heap, puts the leaf of place `start` where its rank belongs; it is written once. placed(node, at) is told
+// In a binary heap, puts the leaf of place `start` where its rank belongs; it is written once. placed(node, at) is told
 // of each leaf that is elsewhere then.
-template <std::uint32_t kWays, typename Placed>
+template <typename Placed>
 void settle(std::pmr::vector<RankedLeaf>& heap, std::uint32_t start, const RankedLeaf& leaf, Placed placed) {
   const auto place = [&](std::uint32_t at, const RankedLeaf& one) {
     heap[at] = one;
     placed(one.node, at);
   };
   std::uint32_t at = start;
-  for (; at > 0 && leaf.rank < heap[(at - 1) / kWays].rank; at = (at - 1) / kWays) place(at, heap[(at - 1) / kWays]);
+  for (; at > 0 && leaf.rank < heap[(at - 1) / 2].rank; at = (at - 1) / 2) place(at, heap[(at - 1) / 2]);
   const bool rose = at != start;
   const auto size = static_cast<std::uint32_t>(heap.size());
   while (!rose) {
-    const std::uint32_t child = smallest_below<kWays>(heap, at);
-    if (child >= size || !(heap[child].rank < leaf.rank)) break;
+    std::uint32_t child = 2 * at + 1;
+    if (child >= size) break;
+    if (child + 1 < size && heap[child + 1].rank < heap[child].rank) ++child;
+    if (!(heap[child].rank < leaf.rank)) break;
     place(at, heap[child]);
     at = child;
   }
@@ -111,8 +100,8 @@ class LeafHeap {
   static constexpr std::uint32_t kAbsent = ~std::uint32_t{0};
 
   void settle(std::uint32_t at, const RankedLeaf& leaf) {
-    kvtwin::settle<2>(heap_, at, leaf,
-                      [this](NodeId node, std::uint32_t now) { positions_[static_cast<std::size_t>(node)] = now; });
+    kvtwin::settle(heap_, at, leaf,
+                   [this](NodeId node, std::uint32_t now) { positions_[static_cast<std::size_t>(node)] = now; });
   }
 
   std::pmr::vector<RankedLeaf> heap_;

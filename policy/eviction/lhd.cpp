@@ -106,7 +106,7 @@ class HitDensity final : public EvictionPolicy {
           break;
         }
         leaves_.set(leaves_.smallest(bucket), bucket - span + now, rank);
-        static_cast<void>(leaves_.soon(bucket, 8));  // reads its place ahead
+        leaves_.expect(leaves_.soon(bucket, 8));
       }
     }
   }

@@ -2,8 +2,8 @@
 //
 // Ranks mostly grow from one offer to the next, as stamps do, be it within each of a few classes: a leaf joins the end
 // of one of its list's sorted runs where that is possible, in O(1), or comes back to where it was, as one does that was
-// withdrawn while a request held it. Only the others make up a heap. (In a heap of millions each level is a cache miss.
-// So is what is kept of a leaf; its place in a run is written unread.)
+// withdrawn while a request held it. Of the others a heap has the smallest, a few thousand at most, and blocks the
+// rest. (What is kept of a leaf is a cache miss; its place in a run or block is written unread.)
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "policy/eviction.hpp"
+#include "policy/eviction/leaf_blocks.hpp"
 #include "policy/eviction/leaf_heap.hpp"
 #include "policy/eviction/line.hpp"
 
@@ -25,7 +26,7 @@ class LeafLists {
 
   // At most 256 lists, of 1 to kMostRuns runs each.
   explicit LeafLists(std::size_t lists, std::size_t runs_each = kMostRuns) : lists_(lists) {
-    for (List& list : lists_) list.runs.resize(runs_each);
+    for (List& list : lists_) list.runs.resize(kFront + 1 + runs_each);
   }
 
   // Into that list, out of any other.
@@ -49,11 +50,9 @@ class LeafLists {
     const std::uint8_t before = place.run;
     place.run = static_cast<std::uint8_t>(before + kGone);
     if (before == kHeap) return leave_heap(list, place.at, node);
-    Run& run = list.runs[before];
-    run.line.take(place.at);
-    if (run.line.size() > 0) return;
-    run.line.shrink();
-    while (list.runs_used > 0 && list.runs[list.runs_used - 1U].line.size() == 0) --list.runs_used;
+    if (before == kBlocks) return list.blocks.remove(place.at, place.rank, placing(kBlocks));
+    take(list, before, place.at);
+    if (before == kFront) fill_front(list);
   }
 
   NodeId smallest(std::size_t list) const {
@@ -74,12 +73,10 @@ class LeafLists {
   std::size_t size(std::size_t list) const { return lists_[list].size; }
   std::size_t size() const { return size_; }
   // Of the list's runs of more than so many the one whose front goes first, and there the leaf that is as many behind
-  // it; but from the heap one of those two that go first, if they do; none if there is neither. Its place is read
-  // ahead.
+  // it; none if there is no such run. Its place is read ahead.
   NodeId soon(std::size_t list, std::uint32_t others) const {
-    const auto& heap = lists_[list].heap;
     const Run* next = nullptr;
-    const LeafRank* least = heap.empty() ? nullptr : &heap.front().rank;
+    const LeafRank* least = nullptr;
     for (const Run& run : lists_[list].used()) {
       if (run.line.size() <= others) continue;
       const LeafRank& rank = rank_of(run.line.at(run.line.front()).node);
@@ -87,13 +84,9 @@ class LeafLists {
       next = &run;
       least = &rank;
     }
-    NodeId node = NodeId::none;
-    if (next != nullptr) {
-      node = next->line.behind(others).node;
-    } else if (const std::uint32_t at = others > 4 ? smallest_below<kWays>(heap, 0) : 0; at < heap.size()) {
-      node = heap[at].node;
-    }
-    if (node != NodeId::none) expect(node);
+    if (next == nullptr) return NodeId::none;
+    const NodeId node = next->line.behind(others).node;
+    expect(node);
     return node;
   }
   // It will be asked for. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
@@ -106,8 +99,8 @@ class LeafLists {
   }
 
  private:
-  static constexpr std::uint8_t kHeap = kMostRuns, kGone = 16;
-  static constexpr std::uint32_t kWays = 8;  // of heaps: those below a leaf are next to each other
+  static constexpr std::uint8_t kFront = 0, kHeap = kMostRuns + 1, kBlocks = kHeap + 1, kGone = 16;
+  static constexpr std::size_t kMostInHeap = LeafBlocks::kPlaces;
   static constexpr std::uint16_t kAnyNumbering = 0xffff;
   struct Entry {
     NodeId node = NodeId::none;
@@ -120,15 +113,16 @@ class LeafLists {
   };
   struct List {
     std::vector<Run> runs;
-    std::uint8_t runs_used = 0;  // the others are empty
-    std::pmr::vector<RankedLeaf> heap;
+    std::uint8_t runs_used = 0;         // the others are empty
+    std::pmr::vector<RankedLeaf> heap;  // isn't empty unless the blocks are; all in these are larger
+    LeafBlocks blocks;
     std::size_t size = 0;
 
     std::span<const Run> used() const { return std::span(runs).first(runs_used); }
   };
   struct Place {
     LeafRank rank;
-    std::uint32_t at = 0;         // in its run or heap
+    std::uint32_t at = 0;         // in its run, heap or blocks
     std::uint16_t numbering = 0;  // its run's, as long as it is there
     std::uint8_t list = 0;
     std::uint8_t run = kHeap + kGone;  // kGone more if it is on offer no longer
@@ -149,7 +143,7 @@ class LeafLists {
   // were.
   bool comes_back(NodeId node, Place& place, std::size_t list, const LeafRank& rank) {
     const auto before = static_cast<std::uint8_t>(place.run - kGone);
-    if (before == kHeap || place.list != list || rank != place.rank) return false;
+    if (before >= kHeap || place.list != list || rank != place.rank) return false;
     Run& run = lists_[list].runs[before];
     if (place.numbering != run.numbering || run.numbering == kAnyNumbering) return false;
     if (!run.line.put_back(place.at, {node})) return false;
@@ -161,29 +155,16 @@ class LeafLists {
     List& to = lists_[list];
     place.rank = rank;
     place.list = static_cast<std::uint8_t>(list);
-    place.run = run_for(to, rank);
-    if (place.run == kHeap) {
-      place.at = static_cast<std::uint32_t>(to.heap.size());
-      to.heap.push_back({rank, node});
-      return settle(to, place.at, {rank, node});
-    }
-    Run& run = to.runs[place.run];
-    to.runs_used = std::max<std::uint8_t>(to.runs_used, static_cast<std::uint8_t>(place.run + 1));
-    run.last = rank;
-    const auto renumbered = static_cast<std::uint16_t>(std::min<unsigned>(run.numbering + 1U, kAnyNumbering));
-    place.at = run.line.push({node}, [&](const Entry& entry, auto, auto now) {
-      Place& moved = places_[static_cast<std::size_t>(entry.node)];
-      moved.at = now;
-      moved.numbering = run.numbering = renumbered;
-    });
-    place.numbering = run.numbering;
+    if (const std::uint8_t run = run_for(to, rank); run != kHeap) return push(to, run, {rank, node});
+    if (to.blocks.reaches_below(rank)) return to.blocks.add({rank, node}, placing(kBlocks));
+    join_heap(to, {rank, node});
   }
 
   // The run whose last is nearest below, else an empty one.
   static std::uint8_t run_for(const List& list, const LeafRank& rank) {
     std::uint8_t best = kHeap;
     const std::size_t some = std::min<std::size_t>(list.runs.size(), list.runs_used + 1U);
-    for (std::uint8_t i = 0; i < some; ++i) {
+    for (std::uint8_t i = kFront + 1; i < some; ++i) {
       const Run& run = list.runs[i];
       const bool empty = run.line.size() == 0;
       if (!empty && rank < run.last) continue;
@@ -192,18 +173,81 @@ class LeafLists {
     return best;
   }
 
+  // To the end of a run.
+  void push(List& list, std::uint8_t to, const RankedLeaf& leaf) {
+    Run& run = list.runs[to];
+    list.runs_used = std::max<std::uint8_t>(list.runs_used, static_cast<std::uint8_t>(to + 1));
+    run.last = leaf.rank;
+    const auto renumbered = static_cast<std::uint16_t>(std::min<unsigned>(run.numbering + 1U, kAnyNumbering));
+    Place& place = place_of(leaf.node);
+    place.run = to;
+    place.at = run.line.push({leaf.node}, [&](const Entry& entry, auto, auto now) {
+      Place& moved = place_of(entry.node);
+      moved.at = now;
+      moved.numbering = run.numbering = renumbered;
+    });
+    place.numbering = run.numbering;
+  }
+  static void take(List& list, std::uint8_t from, std::uint32_t at) {
+    Run& run = list.runs[from];
+    run.line.take(at);
+    if (run.line.size() > 0) return;
+    run.line.shrink();
+    while (list.runs_used > kFront + 1 && list.runs[list.runs_used - 1U].line.size() == 0) --list.runs_used;
+  }
+
+  void join_heap(List& list, const RankedLeaf& leaf) {
+    const auto at = static_cast<std::uint32_t>(list.heap.size());
+    list.heap.push_back(leaf);
+    placing(kHeap)(leaf.node, at);
+    settle(list, at, leaf);
+    if (list.heap.size() > kMostInHeap) empty_heap(list);
+  }
   void leave_heap(List& list, std::uint32_t at, NodeId node) {
     const RankedLeaf last = list.heap.back();
     list.heap.pop_back();
-    if (last.node == node) return;
-    list.heap[at] = last;
-    places_[static_cast<std::size_t>(last.node)].at = at;
-    settle(list, at, last);
+    if (last.node != node) {
+      list.heap[at] = last;
+      place_of(last.node).at = at;
+      settle(list, at, last);
+    }
+    fill_front(list);
+  }
+  // A new front is made of the smallest of it and of the old one, blocks of the rest.
+  void empty_heap(List& list) {
+    std::vector<RankedLeaf> leaves(list.heap.begin(), list.heap.end());
+    list.heap.clear();
+    for (const Line<Entry>& line = list.runs[kFront].line; line.size() > 0;) {
+      const NodeId node = line.at(line.front()).node;
+      leaves.push_back({rank_of(node), node});
+      take(list, kFront, line.front());
+    }
+    std::ranges::sort(leaves, {}, &RankedLeaf::rank);
+    constexpr std::size_t kSome = LeafBlocks::kPlaces / 2;
+    for (; leaves.size() > kSome; leaves.resize(leaves.size() - std::min(kSome, leaves.size() - kSome))) {
+      list.blocks.add_first(std::span(leaves).last(std::min(kSome, leaves.size() - kSome)), placing(kBlocks));
+    }
+    for (const RankedLeaf& leaf : leaves) push(list, kFront, leaf);
+  }
+  void fill_front(List& list) {
+    if (list.blocks.empty() || !list.heap.empty() || list.runs[kFront].line.size() > 0) return;
+    for (const RankedLeaf& leaf : list.blocks.take_first()) push(list, kFront, leaf);
   }
   void settle(List& list, std::uint32_t at, const RankedLeaf& leaf) {
-    kvtwin::settle<kWays>(list.heap, at, leaf,
-                          [this](NodeId node, std::uint32_t now) { places_[static_cast<std::size_t>(node)].at = now; });
+    kvtwin::settle(list.heap, at, leaf, placing(kHeap));
   }
+  // Told of where leaves have got to: in the heap, or in the blocks.
+  struct Placing {
+    LeafLists& of;
+    std::uint8_t run;
+    void operator()(NodeId node, std::uint32_t now) const {
+      Place& place = of.place_of(node);
+      place.at = now;
+      place.run = run;
+    }
+  };
+  Placing placing(std::uint8_t run) { return {*this, run}; }
+  Place& place_of(NodeId node) { return places_[static_cast<std::size_t>(node)]; }
 
   std::vector<List> lists_;
   std::pmr::vector<Place> places_;  // by NodeId

@@ -75,7 +75,7 @@ class Tide final : public EvictionPolicy {
   void evicted(const PolicyNode& node, Pages pages) override;
   Pages alike(std::span<const PageKey> keys) const override;
 
-  void expect_page(const PageKey& page) const override { gone_.expect(page); }
+  void expect_page(const PageKey& page, bool sooner) const override { gone_.expect(page, sooner); }
 
   void hint(const Hint& hint, TimeNs time) override;
   bool looks_ahead() const override { return true; }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "policy/eviction/ghosts.hpp"
+#include "policy/eviction/leaf_blocks.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
@@ -265,6 +266,93 @@ TEST(LeafLists, AgreeWithSets) {
         }
       }
     }
+  }
+}
+
+// Enough leaves of no order for the blocks behind the heap, drawn off from the front or taken from anywhere.
+TEST(LeafLists, AgreeWithASetWhenThereAreMany) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    test::Splitmix random(seed);
+    LeafLists leaves(1, 1);
+    std::set<std::pair<LeafRank, NodeId>> model;
+    std::map<NodeId, LeafRank> known;
+    const auto remove = [&](NodeId node) {
+      model.erase({known[node], node});
+      known.erase(node);
+      leaves.remove(node);
+    };
+    const std::uint64_t nodes = 30'000, distinct = random.chance(50) ? 20 : 1'000'000;
+    const std::int64_t drift = static_cast<std::int64_t>(random.below(3)) - 1;  // ranks rise, fall, or neither
+    std::uint64_t leave = 20, from_front = random.below(100);
+    for (std::uint64_t step = 1; step < 150'000; ++step) {
+      if (step % 25'000 == 0) leave = 100 - leave;
+      if (!random.chance(leave)) {
+        const auto node = static_cast<NodeId>(random.below(nodes));
+        const std::uint64_t first = random.below(distinct) + 10'000'000 + static_cast<std::uint64_t>(drift) * step * 20;
+        if (known.contains(node)) model.erase({known[node], node});
+        known[node] = {first, step, 0};
+        model.emplace(known[node], node);
+        leaves.set(node, 0, known[node]);
+      } else if (random.chance(from_front)) {
+        if (!model.empty()) remove(model.begin()->second);
+      } else if (const auto node = static_cast<NodeId>(random.below(nodes)); known.contains(node)) {
+        remove(node);
+      }
+      ASSERT_EQ(leaves.size(), known.size());
+      ASSERT_EQ(leaves.smallest(0), model.empty() ? NodeId::none : model.begin()->second);
+    }
+    while (!model.empty()) {
+      ASSERT_EQ(leaves.smallest(0), model.begin()->second);
+      remove(model.begin()->second);
+    }
+    ASSERT_EQ(leaves.smallest(0), NodeId::none);
+  }
+}
+
+// What is told of where leaves have got to is true, and what has few leaves has few blocks.
+TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    test::Splitmix random(seed);
+    LeafBlocks blocks;
+    std::vector<RankedLeaf> there, smaller;  // than all that are there, for when they are enough
+    std::map<NodeId, std::uint32_t> at;
+    const auto placed = [&](NodeId node, std::uint32_t now) { at[node] = now; };
+    std::uint64_t made = 0, leave = 10;
+    const std::uint64_t spread = random.chance(50) ? 100 : 10'000'000, rise = random.below(200);
+    for (std::uint64_t step = 1; step < 60'000; ++step) {
+      if (step % 20'000 == 0) leave = 100 - leave;
+      if (there.empty() || !random.chance(leave)) {
+        const auto node = static_cast<NodeId>(made++);
+        const RankedLeaf leaf{{random.below(spread) + step * rise, made, 0}, node};
+        if (blocks.reaches_below(leaf.rank)) {
+          blocks.add(leaf, placed);
+          there.push_back(leaf);
+        } else {
+          smaller.push_back(leaf);
+        }
+        if (smaller.size() == LeafBlocks::kPlaces / 2) {
+          blocks.add_first(smaller, placed);
+          there.insert(there.end(), smaller.begin(), smaller.end());
+          smaller.clear();
+        }
+      } else {
+        std::swap(there[random.below(there.size())], there.back());
+        blocks.remove(at.at(there.back().node), there.back().rank, placed);
+        at.erase(there.back().node);
+        there.pop_back();
+      }
+      ASSERT_EQ(blocks.empty(), there.empty());
+      ASSERT_LE(blocks.blocks() * LeafBlocks::kPlaces, 6 * there.size() + 2 * LeafBlocks::kPlaces) << step;
+    }
+    std::set<std::uint32_t> different;
+    for (const RankedLeaf& leaf : there) different.insert(at.at(leaf.node));
+    EXPECT_EQ(different.size(), there.size());
+    // From the smallest on, a block at a time.
+    std::ranges::sort(there, {}, &RankedLeaf::rank);
+    for (auto next = there.begin(); next != there.end();) {
+      for (const RankedLeaf& leaf : blocks.take_first()) ASSERT_EQ(leaf.node, (next++)->node);
+    }
+    EXPECT_TRUE(blocks.empty());
   }
 }
 
