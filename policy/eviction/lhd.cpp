@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/quarter_octaves.hpp"
@@ -17,7 +18,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kClasses = 4, kAges = 96, kSpans = 16;
+constexpr std::size_t kClasses = 4, kAges = 96, kSpans = 16, kBuckets = kClasses * kSpans;
 
 std::size_t bin_of(std::uint64_t age) { return std::min(kAges - 1, quarter_octave_of(age)); }
 
@@ -30,7 +31,7 @@ std::uint64_t end_of(std::size_t span) { return std::uint64_t{1} << 2 * span; }
 class HitDensity final : public EvictionPolicy {
  public:
   explicit HitDensity(const EvictionSetup& setup)
-      : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kClasses * kSpans, 1) {
+      : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kBuckets, 1) {
     for (std::size_t bin = 0; bin < kAges; ++bin) {  // until there are data: as lru
       for (Class& one : classes_) one.density[bin] = (std::uint64_t{1} << 32) / (quarter_octave_start(bin) + 1);
     }
@@ -49,26 +50,25 @@ class HitDensity final : public EvictionPolicy {
   void evicted(const PolicyNode& node, Pages pages) override { count(node, false, pages); }
 
   void offer(const PolicyNode& node) override {
-    const std::size_t span = span_of(now_ - node.marks.first);
-    leaves_.set(node.id, class_of(node) * kSpans + span, {node.marks.first, node.facts.inserted, 0});
-    if (span + 1 < kSpans) next_move_ = std::min(next_move_, node.marks.first + end_of(span));
+    look_again(node.id);
+    const std::size_t span = span_of(now_ - node.marks.first), bucket = class_of(node) * kSpans + span;
+    leaves_.set(node.id, bucket, {node.marks.first, node.facts.inserted, 0});
+    has_joined(bucket, node.id, {node.marks.first, node.facts.inserted, 0});
   }
-  void withdraw(NodeId node) override { leaves_.remove(node); }
+  void withdraw(NodeId node) override {
+    look_again(node);
+    leaves_.remove(node);
+  }
   NodeId victim() override {
     if (leaves_.size() == 0) return NodeId::none;
-    grow_older();
-    NodeId best = NodeId::none;
-    LeafRank least;
-    for (std::size_t bucket = 0; bucket < kClasses * kSpans; ++bucket) {
-      if (leaves_.size(bucket) == 0) continue;
-      const LeafRank& oldest = leaves_.smallest_rank(bucket);
-      const LeafRank rank{density(bucket / kSpans, oldest.first), oldest.first, oldest.second};
-      if (best != NodeId::none && least < rank) continue;
-      least = rank;
-      best = leaves_.smallest(bucket);
-      gives_ = bucket;
+    for (std::size_t bucket = kBuckets; bucket-- > 0;) {  // the oldest move on first
+      if (until_[bucket] <= now_) look_at(bucket);
     }
-    return best;
+    gives_ = 0;
+    for (std::size_t bucket = 1; bucket < kBuckets; ++bucket) {
+      if (goes_before(bucket, gives_)) gives_ = bucket;
+    }
+    return oldest_[gives_].node;
   }
   NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives_, others); }
   void expect(NodeId node) const override { leaves_.expect(node); }
@@ -81,33 +81,49 @@ class HitDensity final : public EvictionPolicy {
     std::array<std::uint64_t, kAges> density{};            // hits for a page and request, in 1/2^32
   };
 
+  struct Oldest {
+    NodeId node = NodeId::none;
+    std::uint64_t used = ~std::uint64_t{0}, inserted = ~std::uint64_t{0};
+  };
+
   // Marks: the request that used it last, how many have.
   static std::size_t class_of(const PolicyNode& node) {
     const auto uses = std::max<std::uint64_t>(1, node.marks.second);
     return std::min<std::size_t>(kClasses, static_cast<std::size_t>(std::bit_width(uses))) - 1;
   }
-  // Of a leaf that was used last by that request.
-  std::uint64_t density(std::size_t of_class, std::uint64_t used) const {
-    return classes_[of_class].density[bin_of(now_ - used)];
+  bool goes_before(std::size_t a, std::size_t b) const {
+    if (density_[a] != density_[b]) return density_[a] < density_[b];
+    return std::pair(oldest_[a].used, oldest_[a].inserted) < std::pair(oldest_[b].used, oldest_[b].inserted);
   }
 
-  // Leaves whose age has left their bucket's span move on.
-  void grow_older() {
-    if (now_ < next_move_) return;
-    next_move_ = ~std::uint64_t{0};
-    for (std::size_t bucket = 0; bucket < kClasses * kSpans; ++bucket) {
-      const std::size_t span = bucket % kSpans;
-      if (span + 1 == kSpans) continue;
-      while (leaves_.size(bucket) > 0) {
-        const LeafRank rank = leaves_.smallest_rank(bucket);
-        const std::size_t now = span_of(now_ - rank.first);
-        if (now == span) {
-          next_move_ = std::min(next_move_, rank.first + end_of(span));
-          break;
-        }
-        leaves_.set(leaves_.smallest(bucket), bucket - span + now, rank);
-        leaves_.expect(leaves_.soon(bucket, 8));
-      }
+  // If it is its bucket's oldest, that isn't known any more.
+  void look_again(NodeId node) {
+    if (const auto bucket = leaves_.list_of(node); bucket && oldest_[*bucket].node == node) until_[*bucket] = 0;
+  }
+  void has_joined(std::size_t bucket, NodeId node, const LeafRank& rank) {
+    const Oldest& oldest = oldest_[bucket];
+    if (until_[bucket] == 0 || std::pair(oldest.used, oldest.inserted) < std::pair(rank.first, rank.second)) return;
+    is_oldest(bucket, node, rank);
+  }
+  void is_oldest(std::size_t bucket, NodeId node, const LeafRank& rank) {
+    const std::size_t bin = bin_of(now_ - rank.first);
+    oldest_[bucket] = {node, rank.first, rank.second};
+    density_[bucket] = classes_[bucket / kSpans].density[bin];
+    until_[bucket] = rank.first + (bin + 1 < kAges ? quarter_octave_start(bin + 1) : end_of(bucket % kSpans));
+  }
+  // Who is its oldest, after those whose age has left the bucket's span have moved on?
+  void look_at(std::size_t bucket) {
+    oldest_[bucket] = {};
+    density_[bucket] = ~std::uint64_t{0};
+    until_[bucket] = ~std::uint64_t{0};
+    while (leaves_.size(bucket) > 0) {
+      const NodeId node = leaves_.smallest(bucket);
+      const LeafRank rank = leaves_.smallest_rank(bucket);
+      const std::size_t to = bucket - bucket % kSpans + span_of(now_ - rank.first);
+      if (to == bucket) return is_oldest(bucket, node, rank);
+      leaves_.set(node, to, rank);
+      has_joined(to, node, rank);
+      leaves_.expect(leaves_.soon(bucket, 8));
     }
   }
 
@@ -118,6 +134,7 @@ class HitDensity final : public EvictionPolicy {
     if (events_ < round_) return;
     events_ = 0;
     for (Class& each : classes_) learn(each);
+    until_ = {};
   }
 
   // From the oldest age down: what will still be hit, and the room times the time it will take until all are gone. What
@@ -140,9 +157,11 @@ class HitDensity final : public EvictionPolicy {
   const Pages round_;  // events from one learning to the next
   std::array<Class, kClasses> classes_;
   LeafLists leaves_;
-  std::size_t gives_ = 0;  // the last victim's list
+  // Of each bucket its oldest leaf, or none, and how dense that is: true before a request, if nothing happens to it.
+  std::array<Oldest, kBuckets> oldest_;
+  std::array<std::uint64_t, kBuckets> density_{}, until_{};
+  std::size_t gives_ = 0;  // the last victim's bucket
   std::uint64_t now_ = 0, events_ = 0;
-  std::uint64_t next_move_ = ~std::uint64_t{0};  // no leaf outgrows its bucket before
   bool further_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -93,6 +94,9 @@ class LeafLists {
   [[gnu::always_inline]] void expect(NodeId node) const {
     if (static_cast<std::size_t>(node) < places_.size()) __builtin_prefetch(&places_[static_cast<std::size_t>(node)]);
   }
+  std::optional<std::size_t> list_of(NodeId node) const {
+    return contains(node) ? std::optional<std::size_t>(places_[static_cast<std::size_t>(node)].list) : std::nullopt;
+  }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
     return index < places_.size() && places_[index].run < kGone;
@@ -112,10 +116,10 @@ class LeafLists {
     std::uint16_t numbering = 0;  // how often the line has been closed up; at most kAnyNumbering
   };
   struct List {
-    std::vector<Run> runs;
-    std::uint8_t runs_used = 0;         // the others are empty
-    std::pmr::vector<RankedLeaf> heap;  // isn't empty unless the blocks are; all in these are larger
-    LeafBlocks blocks;
+    std::vector<Run> runs;       // kFront is the first one
+    std::uint8_t runs_used = 1;  // the others are empty
+    std::pmr::vector<RankedLeaf> heap;
+    LeafBlocks blocks;  // larger than all in the front and the heap, of which one isn't empty unless these are
     std::size_t size = 0;
 
     std::span<const Run> used() const { return std::span(runs).first(runs_used); }
