@@ -3,31 +3,27 @@
 // 2^24 remembered pages are taken for each other with a chance of 2^-16, and then share a history.
 //
 // Pages leave from their paths' ends on. A line has them in that order, so a path's pages are neighbours there, from
-// the last one to the first: a run. A flat table with linear probing tells where the runs' first pages, their heads,
-// are in the line. A page is found if it is a head, or comes behind the page found before it (Walk). Nothing is missed
-// so where a path's pages come back from the first one on; what is left of a run then gets its own head. In other tiers
-// each page is a run. Both grow with what is remembered, the line to 16 or 32 bytes a page, the table to 20 to 58 a
-// run.
+// the last one to the first: a run. A flat table tells where the runs' first pages, their heads, are in the line. A
+// page is found if it is a head, or comes behind the page found before it (Walk). Nothing is missed so where a path's
+// pages come back from the first one on; what is left of a run then gets its own head. In other tiers each page is a
+// run. Both grow with what is remembered, the line to 16 or 32 bytes a page, the table to 20 to 58 a run.
 //
 // Where runs are short the table is far larger than any cache, and what a run costs is a miss in it. It is asked for
-// some pages ahead; so that this is all, probing begins where a cache line does, and half of the places are empty. The
-// line is read only where 32 bits of the page's hash agree. The oldest is forgotten by the line alone: what the table
+// some pages ahead, and half of the places are empty, so that this is all. The line is read only where 32 bits of the
+// page's hash agree. The oldest is forgotten by the line alone: what the table
 // has of it is stale, as its number in the line says, and goes when the next page comes by; about one place in each
 // cache line is.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
 #include <optional>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "policy/eviction.hpp"
 #include "policy/eviction/line.hpp"
+#include "policy/flat_table.hpp"
 #include "policy/types.hpp"
 
 namespace kvtwin {
@@ -101,7 +97,7 @@ class Ghosts {
       if (!in_runs_ && i >= first + kAhead) expect(keys[i - kAhead], false);
       if (size() == most_) forget_oldest();
       line_.push({page_of(keys[i]), value}, [this](const Entry& entry, auto before, auto now) {
-        if (entry.head) at(place_of_head(entry.page, before)).number = now;
+        if (entry.head) table_.at(place_of_head(entry.page, before)).number = now;
       });
       if (!in_runs_ || i == first) name_head(line_.back());
     }
@@ -139,9 +135,8 @@ class Ghosts {
     if (!sooner) return prefetch({&page, 1});
     if (size() == 0) return;
     const std::uint32_t hash = hash_of(page_of(page));
-    std::size_t place = home_of(hash);
-    while (at(place).hash != 0 && at(place).hash != hash) place = after(place);
-    __builtin_prefetch(&line_.at(at(place).number));
+    const std::size_t place = table_.find(hash, [&](const Place& at) { return at.hash == hash; });
+    __builtin_prefetch(&line_.at(table_.at(place).number));
   }
   // To be called for each page i in turn, before it is looked for.
   [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
@@ -160,11 +155,10 @@ class Ghosts {
     bool is_gap() const { return page == 0; }
   };
   struct Place {
-    std::uint32_t hash = 0, number = 0;  // hash 0: it is empty
-  };
-  static constexpr std::size_t kLine = 8;
-  struct alignas(64) CacheLine {
-    std::array<Place, kLine> places{};
+    std::uint32_t hash = 0, number = 0;
+
+    bool is_empty() const { return hash == 0; }
+    std::uint32_t spread() const { return hash; }
   };
   static constexpr Pages kMost = 1U << 31;
   static constexpr std::size_t kAhead = 32;
@@ -173,18 +167,10 @@ class Ghosts {
   static std::uint32_t hash_of(std::uint64_t page) {
     return std::max<std::uint32_t>(1, static_cast<std::uint32_t>((page * 0x9e3779b97f4a7c15ULL) >> 32));
   }
-  Place& at(std::size_t place) { return table_[place / kLine].places[place % kLine]; }
-  const Place& at(std::size_t place) const { return table_[place / kLine].places[place % kLine]; }
-  std::size_t home_of(std::uint32_t hash) const { return kLine * static_cast<std::size_t>(hash * table_.size() >> 32); }
-  std::size_t after(std::size_t place) const { return place + 1 < kLine * table_.size() ? place + 1 : 0; }
-  std::size_t distance(std::size_t from, std::size_t to) const {
-    return to >= from ? to - from : to + kLine * table_.size() - from;
-  }
 
-  // Inlined whatever it takes: to GCC functions that do nothing else have no effect, and it drops the calls.
+  // Inlined, as what it calls is.
   [[gnu::always_inline]] void prefetch(std::span<const PageKey> keys) const {
-    if (table_.empty()) return;
-    for (const PageKey& key : keys) __builtin_prefetch(&at(home_of(hash_of(page_of(key)))));
+    for (const PageKey& key : keys) table_.prefetch(hash_of(page_of(key)));
   }
 
   // Is it remembered, and where?
@@ -193,40 +179,34 @@ class Ghosts {
       walk.number = next;
       return true;
     }
-    const Place& place = at(place_of(page));
+    const Place& place = table_.at(place_of(page));
     walk.number = place.number;
-    return place.hash != 0;
+    return !place.is_empty();
   }
 
   // Where a head of that page is, or the empty place where it would be.
   std::size_t place_of(std::uint64_t page) const {
     const std::uint32_t hash = hash_of(page);
-    std::size_t place = home_of(hash);
-    for (; at(place).hash != 0; place = after(place)) {
-      const std::uint32_t number = at(place).number;
-      if (at(place).hash == hash && line_.reaches(number) && line_.at(number).page == page) break;
-    }
-    return place;
+    return table_.find(hash, [&](const Place& at) {
+      return at.hash == hash && line_.reaches(at.number) && line_.at(at.number).page == page;
+    });
   }
-
   std::size_t place_of_head(std::uint64_t page, std::uint32_t number) const {
     const std::uint32_t hash = hash_of(page);
-    std::size_t place = home_of(hash);
-    while (at(place).number != number || at(place).hash != hash) place = after(place);
-    return place;
+    return table_.find(hash, [&](const Place& at) { return at.number == number && at.hash == hash; });
   }
 
   void name_head(std::uint32_t number) {
-    if (const std::size_t places = kLine * table_.size(); 10 * (heads_ + 1) > 4 * places) {
-      rebuild(std::max<std::size_t>(2, std::min<std::size_t>(2 * table_.size(), most_ / 3 + 1)));
+    if (const std::size_t places = table_.places(); 10 * (heads_ + 1) > 4 * places) {
+      rebuild(std::max<std::size_t>(2, std::min<std::size_t>(2 * table_.lines(), most_ / 3 + 1)));
     } else if (10 * (used_ + 1) > 7 * places) {
-      rebuild(table_.size());
+      rebuild(table_.lines());
     }
     Entry& entry = line_.at(number);
     entry.head = true;
     ++heads_;
     const std::uint32_t hash = hash_of(entry.page);
-    at(make_place(hash)) = {hash, number};
+    table_.at(make_place(hash)) = {hash, number};
     ++used_;
   }
 
@@ -235,58 +215,41 @@ class Ghosts {
     line_.take(number);
   }
 
-  // Without what is stale. Places are in the order of hashes, about, so both tables are gone through from one end to
-  // the other.
+  // Without what is stale.
   void rebuild(std::size_t lines) {
-    const std::pmr::vector<CacheLine> before = std::exchange(table_, std::pmr::vector<CacheLine>(lines));
-    used_ = 0;
-    for (const CacheLine& line : before) {
-      for (const Place& known : line.places) {
-        if (known.hash == 0 || !line_.reaches(known.number)) continue;
-        std::size_t place = home_of(known.hash);
-        while (at(place).hash != 0) place = after(place);
-        at(place) = known;
-        ++used_;
-      }
-    }
+    used_ = table_.rebuild(lines, [this](const Place& known) { return line_.reaches(known.number); });
   }
 
   // An empty place for a head. Of what is stale on the way there, one gives its place; the rest goes.
   std::size_t make_place(std::uint32_t hash) {
     constexpr std::size_t kNone = ~std::size_t{0};
     std::size_t made = kNone;
-    std::size_t place = home_of(hash);
-    for (; at(place).hash != 0;) {
-      if (line_.reaches(at(place).number)) {
-        place = after(place);
+    std::size_t place = table_.home_of(hash);
+    while (!table_.at(place).is_empty()) {
+      if (line_.reaches(table_.at(place).number)) {
+        place = table_.after(place);
       } else if (made == kNone) {
         made = place;
-        place = after(place);
+        place = table_.after(place);
       } else {
         clear(place);  // and what moves up is looked at in turn
       }
     }
     if (made == kNone) return place;
-    at(made) = {};
+    table_.at(made) = {};
     --used_;
     return made;
   }
 
   void clear(std::size_t place) {
-    // Whatever came to lie behind the gap because its own place was taken moves up.
-    for (std::size_t next = after(place); at(next).hash != 0; next = after(next)) {
-      if (distance(home_of(at(next).hash), next) < distance(place, next)) continue;
-      at(place) = at(next);
-      place = next;
-    }
-    at(place) = {};
+    table_.take_out(place);
     --used_;
   }
 
   const Pages most_;
   const bool in_runs_;  // else each page is a head
   Line<Entry> line_;
-  std::pmr::vector<CacheLine> table_;
+  FlatTable<Place> table_;
   std::size_t used_ = 0;  // of its places, by heads or what is stale
   std::size_t heads_ = 0;
   std::uint64_t before_last_ = 0;  // the page that comes before the one that left last, on its path; 0: isn't known
