@@ -473,7 +473,7 @@ class WaModel : public TimedModel {
   }
   Wide decay(Wide x) const { return x < decay_.size() ? decay_[static_cast<std::size_t>(x)] >> 31 : 0; }
   Wide chance_of(int later) {
-    const Kind& kind = kinds_[later];
+    const Kind& kind = kinds_[static_cast<std::size_t>(later)];
     std::uint64_t oldest = ~std::uint64_t{0};
     for (const auto& [page, facts] : resident_) {
       if (last_[page].later == (later == 1)) oldest = std::min(oldest, last_[page].time);
