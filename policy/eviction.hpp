@@ -79,8 +79,8 @@ class EvictionPolicy {
     return NodeId::none;
   }
 
-  // The node has been found on a request's path, the page may come or go soon, or sooner, which may have been told
-  // before: what the policy keeps of them can be read meanwhile. Changes nothing.
+  // The node has been found on a request's path, the page may come or go soon (`sooner`: it comes nearer now, mostly
+  // told without before): what the policy keeps of them can be read meanwhile. Changes nothing.
   virtual void expect(NodeId node) const { static_cast<void>(node); }
   virtual void expect_page(const PageKey& page, bool sooner) const {
     static_cast<void>(page), static_cast<void>(sooner);

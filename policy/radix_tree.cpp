@@ -152,7 +152,7 @@ void RadixTree::expect(std::span<const PageKey> soon, std::span<const PageKey> s
   }
   if (sooner.empty()) return;
   if (const NodeId id = by_first_key_.guess(sooner.front()); id != NodeId::none) return read_ahead(id);
-  expect_page(sooner.front(), true);
+  expect_page(sooner.front(), true);  // it isn't here; a policy may remember it
 }
 
 void RadixTree::withdraw(NodeId id) {

@@ -10,9 +10,8 @@
 //
 // Where runs are short the table is far larger than any cache, and what a run costs is a miss in it. It is asked for
 // some pages ahead, and half of the places are empty, so that this is all. The line is read only where 32 bits of the
-// page's hash agree. The oldest is forgotten by the line alone: what the table
-// has of it is stale, as its number in the line says, and goes when the next page comes by; about one place in each
-// cache line is.
+// page's hash agree. The oldest is forgotten by the line alone: what the table has of it is stale, as its number in the
+// line says, and goes when the next page comes by; about one place in each cache line is.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include <optional>
 #include <span>
 
+#include "policy/check.hpp"
 #include "policy/eviction.hpp"
 #include "policy/eviction/line.hpp"
 #include "policy/flat_table.hpp"
@@ -193,7 +193,10 @@ class Ghosts {
   }
   std::size_t place_of_head(std::uint64_t page, std::uint32_t number) const {
     const std::uint32_t hash = hash_of(page);
-    return table_.find(hash, [&](const Place& at) { return at.number == number && at.hash == hash; });
+    const std::size_t place =
+        table_.find(hash, [&](const Place& at) { return at.number == number && at.hash == hash; });
+    KV_CHECK(!table_.at(place).is_empty(), "a head is found in the table");
+    return place;
   }
 
   void name_head(std::uint32_t number) {

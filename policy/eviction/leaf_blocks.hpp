@@ -1,7 +1,7 @@
 // Leaves by rank, for ranks that come in no order, as far as they aren't among the next to go: in blocks, each of which
 // has smaller ranks than the one before it, in no order themselves. Joining is a search among the blocks and a write,
 // leaving a write: in a heap of millions both are a cache miss a level. A block that is full is closed up or halved,
-// one that empties joins its neighbour: of 32 bytes a place at least a sixth are in use, two thirds mostly.
+// one that empties joins its neighbour: of its places, of 32 bytes, at least an eighth are in use, two thirds mostly.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class LeafBlocks {
  public:
   static constexpr std::uint32_t kPlaces = 1024;  // of a block
 
-  // Has it leaves that may be smaller than one of that rank?
+  // May it hold leaves that are smaller than that rank? Then a leaf of that rank belongs here.
   bool reaches_below(const LeafRank& rank) const { return !order_.empty() && !(rank < order_.back().least); }
 
   // A leaf that it reaches below. placed(node, at) is told where leaves have got to, here and in what follows.
@@ -36,18 +36,21 @@ class LeafBlocks {
   // Those, kPlaces at most, are smaller than all that are there.
   template <typename Placed>
   void add_first(std::span<const RankedLeaf> leaves, Placed placed) {
-    KV_CHECK(!leaves.empty() && leaves.size() <= kPlaces, "they are a block");
+    KV_CHECK(!leaves.empty() && leaves.size() <= kPlaces, "what is added fits into a block");
     const auto least = std::ranges::min_element(leaves, {}, &RankedLeaf::rank);
     order_.push_back({least->rank, new_block()});
     fill(order_.back().block, leaves, placed);
   }
-  // The leaf of that rank, which is there.
+  // The leaf of that rank, which is at that place.
   template <typename Placed>
   void remove(std::uint32_t at, const LeafRank& rank, Placed placed) {
     places_[at] = {};
     Block& block = blocks_[at / kPlaces];
     --block.leaves;
-    if (block.leaves % (kPlaces / 16) == 0 && block.leaves <= kPlaces / 4) join_neighbour(index_of(rank), placed);
+    if (block.leaves % (kPlaces / 16) != 0 || block.leaves > kPlaces / 4) return;
+    const std::size_t i = index_of(rank);
+    KV_CHECK(order_[i].block == at / kPlaces, "no two leaves have the same rank");
+    join_neighbour(i, placed);
   }
   // The smallest ones leave, a block of them, of which there is one. In order, and borrowed until the next change.
   std::span<const RankedLeaf> take_first() {

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <utility>
+#include <memory>
 
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/quarter_octaves.hpp"
@@ -62,13 +62,13 @@ class HitDensity final : public EvictionPolicy {
   NodeId victim() override {
     if (leaves_.size() == 0) return NodeId::none;
     for (std::size_t bucket = kBuckets; bucket-- > 0;) {  // the oldest move on first
-      if (until_[bucket] <= now_) look_at(bucket);
+      if (buckets_[bucket].until <= now_) look_at(bucket);
     }
     gives_ = 0;
     for (std::size_t bucket = 1; bucket < kBuckets; ++bucket) {
-      if (goes_before(bucket, gives_)) gives_ = bucket;
+      if (buckets_[bucket].rank < buckets_[gives_].rank) gives_ = bucket;
     }
-    return oldest_[gives_].node;
+    return buckets_[gives_].oldest;
   }
   NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives_, others); }
   void expect(NodeId node) const override { leaves_.expect(node); }
@@ -81,9 +81,11 @@ class HitDensity final : public EvictionPolicy {
     std::array<std::uint64_t, kAges> density{};            // hits for a page and request, in 1/2^32
   };
 
-  struct Oldest {
-    NodeId node = NodeId::none;
-    std::uint64_t used = ~std::uint64_t{0}, inserted = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  struct Bucket {
+    NodeId oldest = NodeId::none;
+    LeafRank rank{kNever, kNever, kNever};  // of that: how dense it is, when it was used last, when inserted
+    std::uint64_t until = 0;  // before which request that holds, if nothing happens to it; 0: not even now
   };
 
   // Marks: the request that used it last, how many have.
@@ -91,31 +93,28 @@ class HitDensity final : public EvictionPolicy {
     const auto uses = std::max<std::uint64_t>(1, node.marks.second);
     return std::min<std::size_t>(kClasses, static_cast<std::size_t>(std::bit_width(uses))) - 1;
   }
-  bool goes_before(std::size_t a, std::size_t b) const {
-    if (density_[a] != density_[b]) return density_[a] < density_[b];
-    return std::pair(oldest_[a].used, oldest_[a].inserted) < std::pair(oldest_[b].used, oldest_[b].inserted);
-  }
-
   // If it is its bucket's oldest, that isn't known any more.
   void look_again(NodeId node) {
-    if (const auto bucket = leaves_.list_of(node); bucket && oldest_[*bucket].node == node) until_[*bucket] = 0;
+    if (const auto bucket = leaves_.list_of(node); bucket && buckets_[*bucket].oldest == node) {
+      buckets_[*bucket].until = 0;
+    }
   }
   void has_joined(std::size_t bucket, NodeId node, const LeafRank& rank) {
-    const Oldest& oldest = oldest_[bucket];
-    if (until_[bucket] == 0 || std::pair(oldest.used, oldest.inserted) < std::pair(rank.first, rank.second)) return;
+    const Bucket& of = buckets_[bucket];
+    if (of.until == 0 || LeafRank{of.rank.second, of.rank.third, 0} < rank) return;
     is_oldest(bucket, node, rank);
   }
+  // Until its age gets to the next bin. The last one has no end, but spans go on; all others' ends are those of bins.
   void is_oldest(std::size_t bucket, NodeId node, const LeafRank& rank) {
     const std::size_t bin = bin_of(now_ - rank.first);
-    oldest_[bucket] = {node, rank.first, rank.second};
-    density_[bucket] = classes_[bucket / kSpans].density[bin];
-    until_[bucket] = rank.first + (bin + 1 < kAges ? quarter_octave_start(bin + 1) : end_of(bucket % kSpans));
+    const std::uint64_t age = bin + 1 < kAges ? quarter_octave_start(bin + 1) : end_of(bucket % kSpans);
+    const std::uint64_t density = classes_[bucket / kSpans].density[bin];
+    buckets_[bucket] = {node, {density, rank.first, rank.second}, rank.first + age};
   }
   // Who is its oldest, after those whose age has left the bucket's span have moved on?
   void look_at(std::size_t bucket) {
-    oldest_[bucket] = {};
-    density_[bucket] = ~std::uint64_t{0};
-    until_[bucket] = ~std::uint64_t{0};
+    buckets_[bucket] = {};
+    buckets_[bucket].until = kNever;
     while (leaves_.size(bucket) > 0) {
       const NodeId node = leaves_.smallest(bucket);
       const LeafRank rank = leaves_.smallest_rank(bucket);
@@ -134,7 +133,7 @@ class HitDensity final : public EvictionPolicy {
     if (events_ < round_) return;
     events_ = 0;
     for (Class& each : classes_) learn(each);
-    until_ = {};
+    for (Bucket& each : buckets_) each.until = 0;
   }
 
   // From the oldest age down: what will still be hit, and the room times the time it will take until all are gone. What
@@ -157,10 +156,8 @@ class HitDensity final : public EvictionPolicy {
   const Pages round_;  // events from one learning to the next
   std::array<Class, kClasses> classes_;
   LeafLists leaves_;
-  // Of each bucket its oldest leaf, or none, and how dense that is: true before a request, if nothing happens to it.
-  std::array<Oldest, kBuckets> oldest_;
-  std::array<std::uint64_t, kBuckets> density_{}, until_{};
-  std::size_t gives_ = 0;  // the last victim's bucket
+  std::array<Bucket, kBuckets> buckets_;  // leaves_' lists, by class and span
+  std::size_t gives_ = 0;                 // the last victim's bucket
   std::uint64_t now_ = 0, events_ = 0;
   bool further_ = false;
 };

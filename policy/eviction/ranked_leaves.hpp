@@ -2,8 +2,10 @@
 //
 // Ranks mostly grow from one offer to the next, as stamps do, be it within each of a few classes: a leaf joins the end
 // of one of its list's sorted runs where that is possible, in O(1), or comes back to where it was, as one does that was
-// withdrawn while a request held it. Of the others a heap has the smallest, a few thousand at most, and blocks the
-// rest. (What is kept of a leaf is a cache miss; its place in a run or block is written unread.)
+// withdrawn while a request held it. Of the others the smallest, two thousand at most, are in a heap and in one more
+// sorted run, the front; the rest lie in blocks (leaf_blocks.hpp). When both are empty, the block of the smallest is
+// sorted and becomes the front; when the heap is full, the smaller part of both becomes the front, and the rest blocks.
+// (What is kept of a leaf is a cache miss; its place in a run or block is written unread.)
 #pragma once
 
 #include <algorithm>
@@ -119,7 +121,7 @@ class LeafLists {
     std::vector<Run> runs;       // kFront is the first one
     std::uint8_t runs_used = 1;  // the others are empty
     std::pmr::vector<RankedLeaf> heap;
-    LeafBlocks blocks;  // larger than all in the front and the heap, of which one isn't empty unless these are
+    LeafBlocks blocks;  // all larger than those in the front and the heap, which aren't both empty unless these are
     std::size_t size = 0;
 
     std::span<const Run> used() const { return std::span(runs).first(runs_used); }
@@ -205,7 +207,7 @@ class LeafLists {
     list.heap.push_back(leaf);
     placing(kHeap)(leaf.node, at);
     settle(list, at, leaf);
-    if (list.heap.size() > kMostInHeap) empty_heap(list);
+    if (list.heap.size() == kMostInHeap) empty_heap(list);
   }
   void leave_heap(List& list, std::uint32_t at, NodeId node) {
     const RankedLeaf last = list.heap.back();
@@ -228,8 +230,10 @@ class LeafLists {
     }
     std::ranges::sort(leaves, {}, &RankedLeaf::rank);
     constexpr std::size_t kSome = LeafBlocks::kPlaces / 2;
-    for (; leaves.size() > kSome; leaves.resize(leaves.size() - std::min(kSome, leaves.size() - kSome))) {
-      list.blocks.add_first(std::span(leaves).last(std::min(kSome, leaves.size() - kSome)), placing(kBlocks));
+    while (leaves.size() > kSome) {
+      const std::size_t some = std::min(kSome, leaves.size() - kSome);
+      list.blocks.add_first(std::span(leaves).last(some), placing(kBlocks));
+      leaves.resize(leaves.size() - some);
     }
     for (const RankedLeaf& leaf : leaves) push(list, kFront, leaf);
   }

@@ -85,6 +85,12 @@ class Tide final : public EvictionPolicy {
   void offer(const PolicyNode& node) override;
   void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override;
+  // By turns one of those three, or two, levels below the least.
+  NodeId soon(std::uint32_t others) const override {
+    const std::size_t level = others > 4 ? 8 : 4, place = level - 1 + evictions_ % level;
+    return place < leaves_.size() ? leaves_.node_at(place) : NodeId::none;
+  }
+  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
@@ -142,6 +148,7 @@ class Tide final : public EvictionPolicy {
   LeafHeap leaves_;
   std::size_t turn_ = 0;  // whose turn it is to be asked
   std::uint32_t due_ = 1;
+  std::uint64_t evictions_ = 0;
   std::vector<std::pair<NodeId, LeafRank>> all_;
   std::vector<std::pair<RecordId, Pages>> users_;  // of pages that come back, in order: the record of their last use
 
@@ -333,6 +340,7 @@ void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
 void Tide::evicted(const PolicyNode& node, Pages pages) {
   const Mark mark = Mark::of(node.marks);
   gone_.put_tail(node.keys, pages, mark.record << 8 | mark.ways);
+  ++evictions_;
   due_ += kAskAgain * static_cast<std::uint32_t>(std::min<Pages>(pages, 1024));
 }
 

@@ -303,6 +303,9 @@ class FullTier {
     tree_.remove_tail(victim, pages, released_, released_);
     evicted_ += pages;
   }
+  void make_room(Pages pages) {
+    while (resident_ - tree_.device_pages() < pages) evict(1);
+  }
   void fill() {
     while (resident_ - tree_.device_pages() >= 256) request();
   }
@@ -345,6 +348,22 @@ void eviction_requests(benchmark::State& state, std::string_view policy, Pages r
   count_pages(state, pages);
 }
 
+// The same of single pages, but for the room: it is made unmeasured, for some hundred requests each time.
+void eviction_requests_in_room(benchmark::State& state, std::string_view policy, Pages resident) {
+  constexpr Pages kRequests = 256;
+  FullTier& tier = full_tier(policy, resident, false);
+  Pages pages = 0;
+  for (auto _ : state) {
+    if (pages % kRequests == 0) {
+      state.PauseTiming();
+      tier.make_room(kRequests);
+      state.ResumeTiming();
+    }
+    pages += tier.request();
+  }
+  count_pages(state, pages);
+}
+
 // Nothing but evictions, page by page; the tier fills up again unmeasured.
 void eviction_evict(benchmark::State& state, std::string_view policy, Pages resident, bool paths) {
   FullTier& tier = full_tier(policy, resident, paths);
@@ -364,6 +383,12 @@ void add_evictions(Pages resident) {
                                    [=](benchmark::State& state) { eviction_requests(state, name, resident, paths); })
           ->Iterations(paths ? 10'000 : 500'000)
           ->Repetitions(kTimes);
+      if (!paths) {
+        benchmark::RegisterBenchmark((prefix + "/serve_in_room").c_str(),
+                                     [=](benchmark::State& state) { eviction_requests_in_room(state, name, resident); })
+            ->Iterations(500'000)
+            ->Repetitions(kTimes);
+      }
       benchmark::RegisterBenchmark((prefix + "/evict_a_page").c_str(),
                                    [=](benchmark::State& state) { eviction_evict(state, name, resident, paths); })
           ->Iterations(evictions)

@@ -269,43 +269,67 @@ TEST(LeafLists, AgreeWithSets) {
   }
 }
 
-// Enough leaves of no order for the blocks behind the heap, drawn off from the front or taken from anywhere.
-TEST(LeafLists, AgreeWithASetWhenThereAreMany) {
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+// Enough leaves of no order for the blocks behind the heap, drawn off from the front or taken from anywhere; some come
+// back as they were, some of those that go next fall.
+TEST(LeafLists, AgreeWithSetsWhenThereAreMany) {
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
     test::Splitmix random(seed);
-    LeafLists leaves(1, 1);
-    std::set<std::pair<LeafRank, NodeId>> model;
-    std::map<NodeId, LeafRank> known;
+    const std::uint64_t lists = random.between(1, 2);
+    LeafLists leaves(lists, random.between(1, 3));
+    struct Known {
+      std::size_t list;
+      LeafRank rank;
+    };
+    std::vector<std::set<std::pair<LeafRank, NodeId>>> model(lists);
+    std::map<NodeId, Known> known, withdrawn;
+    std::vector<NodeId> last;  // withdrawn
     const auto remove = [&](NodeId node) {
-      model.erase({known[node], node});
+      model[known[node].list].erase({known[node].rank, node});
+      withdrawn[node] = known[node];
       known.erase(node);
+      last.push_back(node);
       leaves.remove(node);
     };
-    const std::uint64_t nodes = 30'000, distinct = random.chance(50) ? 20 : 1'000'000;
+    const auto set = [&](NodeId node, const Known& now) {
+      if (known.contains(node)) model[known[node].list].erase({known[node].rank, node});
+      known[node] = now;
+      model[now.list].emplace(now.rank, node);
+      leaves.set(node, now.list, now.rank);
+    };
+    const std::uint64_t nodes = 20'000, distinct = random.chance(50) ? 20 : 1'000'000;
     const std::int64_t drift = static_cast<std::int64_t>(random.below(3)) - 1;  // ranks rise, fall, or neither
     std::uint64_t leave = 20, from_front = random.below(100);
-    for (std::uint64_t step = 1; step < 150'000; ++step) {
-      if (step % 25'000 == 0) leave = 100 - leave;
-      if (!random.chance(leave)) {
-        const auto node = static_cast<NodeId>(random.below(nodes));
+    for (std::uint64_t step = 1; step < 120'000; ++step) {
+      if (step % 20'000 == 0) leave = 100 - leave;
+      const std::size_t list = random.below(lists);
+      const auto node = static_cast<NodeId>(random.below(nodes));
+      if (random.chance(10) && !last.empty()) {
+        const NodeId back = last[last.size() - 1 - random.below(std::min<std::size_t>(last.size(), 100))];
+        if (!known.contains(back)) set(back, withdrawn[back]);
+      } else if (random.chance(5) && !model[list].empty()) {
+        const auto [rank, first] = *model[list].begin();
+        set(first, {list, {rank.first - random.below(2), rank.second, rank.third}});
+      } else if (!random.chance(leave)) {
         const std::uint64_t first = random.below(distinct) + 10'000'000 + static_cast<std::uint64_t>(drift) * step * 20;
-        if (known.contains(node)) model.erase({known[node], node});
-        known[node] = {first, step, 0};
-        model.emplace(known[node], node);
-        leaves.set(node, 0, known[node]);
+        set(node, {list, {first, step, 0}});
       } else if (random.chance(from_front)) {
-        if (!model.empty()) remove(model.begin()->second);
-      } else if (const auto node = static_cast<NodeId>(random.below(nodes)); known.contains(node)) {
+        if (!model[list].empty()) remove(model[list].begin()->second);
+      } else if (known.contains(node)) {
         remove(node);
       }
       ASSERT_EQ(leaves.size(), known.size());
-      ASSERT_EQ(leaves.smallest(0), model.empty() ? NodeId::none : model.begin()->second);
+      for (std::size_t i = 0; i < lists; ++i) {
+        ASSERT_EQ(leaves.size(i), model[i].size());
+        ASSERT_EQ(leaves.smallest(i), model[i].empty() ? NodeId::none : model[i].begin()->second);
+      }
     }
-    while (!model.empty()) {
-      ASSERT_EQ(leaves.smallest(0), model.begin()->second);
-      remove(model.begin()->second);
+    for (std::size_t i = 0; i < lists; ++i) {
+      while (!model[i].empty()) {
+        ASSERT_EQ(leaves.smallest(i), model[i].begin()->second);
+        remove(model[i].begin()->second);
+      }
+      ASSERT_EQ(leaves.smallest(i), NodeId::none);
     }
-    ASSERT_EQ(leaves.smallest(0), NodeId::none);
   }
 }
 
@@ -342,7 +366,7 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
         there.pop_back();
       }
       ASSERT_EQ(blocks.empty(), there.empty());
-      ASSERT_LE(blocks.blocks() * LeafBlocks::kPlaces, 6 * there.size() + 2 * LeafBlocks::kPlaces) << step;
+      ASSERT_LE(blocks.blocks() * LeafBlocks::kPlaces, 8 * there.size() + 2 * LeafBlocks::kPlaces) << step;
     }
     std::set<std::uint32_t> different;
     for (const RankedLeaf& leaf : there) different.insert(at.at(leaf.node));
@@ -354,6 +378,29 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
     }
     EXPECT_TRUE(blocks.empty());
   }
+}
+
+// Blocks of half as many as fit and of one by turns, thinned as far as they can be before they join.
+TEST(LeafBlocks, KeepAnEighthOfTheirPlacesInUse) {
+  LeafBlocks blocks;
+  std::map<NodeId, std::uint32_t> at;
+  const auto placed = [&](NodeId node, std::uint32_t now) { at[node] = now; };
+  std::uint64_t rank = 1'000'000'000, leaves = 0, made = 0;
+  std::vector<RankedLeaf> to_go;
+  for (int turn = 0; turn < 200; ++turn) {
+    for (const std::size_t some : {std::size_t{LeafBlocks::kPlaces / 2}, std::size_t{1}}) {
+      std::vector<RankedLeaf> added;
+      for (std::size_t i = 0; i < some; ++i) added.push_back({{--rank, 0, 0}, static_cast<NodeId>(made++)});
+      blocks.add_first(added, placed);
+      leaves += some;
+      if (some > 1) to_go.insert(to_go.end(), added.begin() + LeafBlocks::kPlaces / 4 + 1, added.end());
+    }
+  }
+  for (const RankedLeaf& leaf : to_go) {
+    blocks.remove(at.at(leaf.node), leaf.rank, placed);
+    --leaves;
+  }
+  EXPECT_LE(blocks.blocks() * LeafBlocks::kPlaces, 8 * leaves + 2 * LeafBlocks::kPlaces);
 }
 
 // ---- where every page is a leaf ------------------------------------------------------------------------
