@@ -97,6 +97,14 @@ class LeafHeap {
       __builtin_prefetch(&positions_[static_cast<std::size_t>(node)]);
     }
   }
+  // And that it leaves or moves: what lies around it. (Of one that is there.)
+  [[gnu::always_inline]] void expect_move(NodeId node) const {
+    if (!contains(node)) return;
+    const std::size_t at = positions_[static_cast<std::size_t>(node)];
+    __builtin_prefetch(&heap_[at]);
+    __builtin_prefetch(&heap_[at / 2]);
+    if (2 * at + 2 < heap_.size()) __builtin_prefetch(&heap_[2 * at + 2]);
+  }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
     return index < positions_.size() && positions_[index] != kAbsent;

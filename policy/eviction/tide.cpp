@@ -269,6 +269,7 @@ void Tide::use(const PolicyNode& node, Mark mark) {
 }
 
 void Tide::touched(const PolicyNode& node) {
+  leaves_.expect_move(node.id);
   Mark mark = Mark::of(node.marks);
   if (!on_path(node)) {  // read ahead of the visit that it is for
     mark.time = static_cast<std::uint64_t>(now_) >> 20;
