@@ -127,8 +127,9 @@ void Metrics::on_event(const Event& event) {
     case EventKind::aborted: ++aborted; break;
     case EventKind::backup_done: tier(Tier::host).written += event.pages; break;
     case EventKind::backup_dropped: tier(Tier::host).dropped[name_of(event.reason)] += event.pages; break;
-    case EventKind::load_done: loaded_pages += event.pages; break;
-    case EventKind::load_failed: load_failed_pages += event.pages; break;
+    case EventKind::load_done: loads.done += event.pages; break;
+    case EventKind::load_failed: loads.failed += event.pages; break;
+    case EventKind::load_declined: loads.declined[name_of(event.reason)] += event.pages; break;
     case EventKind::backup_retried: backups_retried += event.pages; break;
     case EventKind::backup_awaited: ++backups_awaited; break;
     case EventKind::evicted: evicted(event); break;

@@ -69,7 +69,10 @@ class Metrics final : public Observer {
   std::map<std::string_view, Pages> fell_short;  // of storage operations, by cause
   Pages backups_retried = 0;
   std::uint64_t backups_awaited = 0;  // steps that found a request short of room until a write-back is done
-  Pages loaded_pages = 0, load_failed_pages = 0;
+  struct Loads {
+    Pages done = 0, failed = 0;
+    std::map<std::string_view, Pages> declined;
+  } loads;
   TimeNs last_finish = 0;
 
  private:

@@ -272,6 +272,8 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
     if (lane.name.ends_with(".d2h")) to_host += lane.bytes;
   }
   report["backups"] = {{"awaited", m.backups_awaited}, {"retried_pages", m.backups_retried}};
+  report["loads"] = {
+      {"pages", m.loads.done}, {"failed_pages", m.loads.failed}, {"declined_pages", counts_json(m.loads.declined)}};
   report["tiers"] = tiers_json(facts, m, to_host);
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   report["prefetch"] = prefetch_json(m);
@@ -332,7 +334,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     add("host       %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written, %" PRIu64
         " loaded back",
         facts.tier(Tier::host).used_max, facts.tier(Tier::host).capacity, m.tier(Tier::host).evicted,
-        m.tier(Tier::host).written, m.loaded_pages);
+        m.tier(Tier::host).written, m.loads.done);
   }
   for (const Tier tier : {Tier::disk, Tier::remote}) {
     if (facts.tier(tier).capacity == 0) continue;
@@ -419,7 +421,7 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   }
   counter("evicted_tokens_total", "Tokens evicted from the device.", m.tier(Tier::device).evicted * page);
   if (!host) return out.str();
-  counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loaded_pages * page);
+  counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loads.done * page);
   counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
   counter("hicache_backup_tokens_total", "Tokens written from the device to the host.",
           m.tier(Tier::host).written * page);

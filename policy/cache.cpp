@@ -285,7 +285,10 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   path_.clear();
   for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) path_.push_back(id);
   decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys().front(), pages, request);
-  if (refused != Reason::none) return refused;
+  if (refused != Reason::none) {
+    note(EventKind::load_declined, Tier::device, pages, refused);
+    return refused;
+  }
 
   // The leases come first: making room must not take what is about to be read or extended.
   if (!KV_MUTANT(4)) tree_.lease_host(match.end);
@@ -320,7 +323,10 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
   if (pages == 0) return Reason::none;
   const bool room = pages <= obtainable_pages();
   decide(DecisionKind::load_direct, room ? Reason::none : Reason::capacity, keys[runs.front().first], pages, request);
-  if (!room) return Reason::capacity;
+  if (!room) {
+    note(EventKind::load_declined, Tier::device, pages, Reason::capacity);
+    return Reason::capacity;
+  }
   std::vector<SlotId> slots;
   allocate(pages, slots);
   const std::uint64_t stamp = tree_.next_stamp();

@@ -45,6 +45,7 @@ enum class EventKind : std::uint8_t {
   backup_retried,  // tier host; pages
   backup_awaited,  // tier device; pages that a request lacks until a write-back is done
   load_queued,
+  load_declined,  // tier device; pages found on L2 or past it that are computed again, reason
   load_done,
   load_failed,         // tier device; pages
   load_direct_done,    // tier device; pages of one get, reason: transfer_failed or none

@@ -261,43 +261,15 @@ class Watcher final : public Observer {
 
   void on_event(const Event& event) override {
     world_.on_event(event);
-    static constexpr std::array kNames = {"arrived",
-                                          "admitted",
-                                          "first token",
-                                          "finished",
-                                          "rejected",
-                                          "retracted",
-                                          "aborted",
-                                          "backup queued",
-                                          "backup done",
-                                          "backup dropped",
-                                          "backup retried",
-                                          "backup awaited",
-                                          "load queued",
-                                          "load done",
-                                          "load failed",
-                                          "load direct done",
-                                          "transfer submitted",
-                                          "store queued",
-                                          "store done",
-                                          "store retried",
-                                          "store dropped",
-                                          "storage fell short",
-                                          "prefetch issued",
-                                          "prefetch declined",
-                                          "prefetch revoked",
-                                          "prefetch hit",
-                                          "prefetch shortened",
-                                          "prefetch started",
-                                          "prefetch stopped",
-                                          "prefetch done",
-                                          "prefetch used",
-                                          "prefetch wasted",
-                                          "evicted",
-                                          "slots allocated",
-                                          "slots released",
-                                          "prefill started",
-                                          "pass done"};
+    static constexpr std::array kNames = {
+        "arrived",          "admitted",         "first token",        "finished",         "rejected",
+        "retracted",        "aborted",          "backup queued",      "backup done",      "backup dropped",
+        "backup retried",   "backup awaited",   "load queued",        "load declined",    "load done",
+        "load failed",      "load direct done", "transfer submitted", "store queued",     "store done",
+        "store retried",    "store dropped",    "storage fell short", "prefetch issued",  "prefetch declined",
+        "prefetch revoked", "prefetch hit",     "prefetch shortened", "prefetch started", "prefetch stopped",
+        "prefetch done",    "prefetch used",    "prefetch wasted",    "evicted",          "slots allocated",
+        "slots released",   "prefill started",  "pass done"};
     static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];

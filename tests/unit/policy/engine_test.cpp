@@ -108,6 +108,7 @@ TEST(Engine, a_host_hit_below_the_threshold_is_computed_again) {
   EXPECT_TRUE(rig.world.transfers.empty());
   rig.drain();
   EXPECT_EQ(rig.events.records.at(2).hit_host, 0U);
+  EXPECT_EQ(rig.events.page_count(EventKind::load_declined), 3U);
   EXPECT_TRUE(rig.engine.idle()) << "un-evict: the computed pages became the device copies";
 }
 

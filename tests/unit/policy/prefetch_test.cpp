@@ -257,6 +257,7 @@ TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
     rig.arrive(2, chain(1, 8), 49, 1);  // 32 tokens on the host, 17 to compute
     expect_rest(rig);
     EXPECT_EQ(last(rig).hit_host > 0, !slow);
+    EXPECT_EQ(rig.events.page_count(EventKind::load_declined), slow ? 8U : 0U);
   }
 }
 
