@@ -85,9 +85,9 @@ class Tide final : public EvictionPolicy {
   void offer(const PolicyNode& node) override;
   void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override;
-  // By turns one of those three, or two, levels below the least.
+  // One by turns of the eight leaves three levels below the least, or of the four two levels below.
   NodeId soon(std::uint32_t others) const override {
-    const std::size_t level = others > 4 ? 8 : 4, place = level - 1 + evictions_ % level;
+    const std::size_t leaves = others > 4 ? 8 : 4, place = leaves - 1 + evictions_ % leaves;
     return place < leaves_.size() ? leaves_.node_at(place) : NodeId::none;
   }
   void expect(NodeId node) const override { leaves_.expect(node); }
@@ -148,7 +148,7 @@ class Tide final : public EvictionPolicy {
   LeafHeap leaves_;
   std::size_t turn_ = 0;  // whose turn it is to be asked
   std::uint32_t due_ = 1;
-  std::uint64_t evictions_ = 0;
+  std::uint64_t evictions_ = 0;  // whose turn it is to be read ahead
   std::vector<std::pair<NodeId, LeafRank>> all_;
   std::vector<std::pair<RecordId, Pages>> users_;  // of pages that come back, in order: the record of their last use
 

@@ -75,19 +75,6 @@ TEST(MetricsFile, IsTakenAndTellsWhatTheReportTells) {
   EXPECT_EQ(metrics.types.at("sglang:hicache_host_used_tokens"), "gauge");
 }
 
-TEST(Report, TellsWhyPagesOnTheHostWereComputedAgain) {
-  const Folder folder;
-  const Settings settings = conversations({.requests = 60, .gap_ms = 40}, 1).save(folder) + tight();
-  const Json loads = simulate_to(folder, "loads", settings, false).at("loads");
-  EXPECT_GT(loads.at("pages"), 0U);
-  EXPECT_FALSE(loads.at("declined_pages").contains("below_threshold"));
-  const Json report = simulate_to(folder, "computes", settings + Settings{"cache.load_back_min_tokens=1000000"}, false);
-  EXPECT_EQ(report.at("tokens").at("hit_host"), 0U);
-  EXPECT_EQ(report.at("loads").at("pages"), 0U);
-  EXPECT_EQ(report.at("loads").at("failed_pages"), 0U);
-  EXPECT_GT(report.at("loads").at("declined_pages").at("below_threshold"), 0U);
-}
-
 TEST(MetricsFile, SaysNothingOfATierThatIsNotThere) {
   const Folder folder;
   simulate_to(folder, "run", conversations({.requests = 20}, 1).save(folder), false);

@@ -261,7 +261,7 @@ TEST_F(Validate, ReadsWhatBenchServingWrote) {
   refused({"--bench-serving", folder_ / "bad.jsonl", "--experiment", experiment}, {"bad.jsonl:1", "mean_ttft_ms"});
 }
 
-// What the target `validation` runs for half an hour is at least something that can be served.
+// What the target `validation` runs for more than half an hour is at least something that can be served.
 TEST_F(Validate, HeldOutExperimentsAreServed) {
   std::size_t count = 0;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(KVTWIN_SOURCE_DIR) / "tests/validation")) {
