@@ -1,13 +1,14 @@
 // SIEVE (Zhang et al., 2024): pages in order of insertion, a bit each that says whether it was used, and a hand that
 // goes from old to new and round again: a used page loses its bit, the first unused one is evicted. On the tree: the
 // hand passes over leaves only, each at its last page's place, and goes up a path: what lay above an evicted page comes
-// under the hand next, though its place is an earlier one. Otherwise a used page would never lose its bit as long as
-// there is any new leaf ahead, and a path would go a page a round.
-#include <set>
+// under the hand next, though its place is an earlier one; then the hand goes on from where it was. Otherwise a used
+// page would never lose its bit as long as there is any new leaf ahead, and a path would go a page a round.
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "policy/eviction.hpp"
+#include "policy/eviction/ranked_leaves.hpp"
 
 namespace kvtwin {
 namespace {
@@ -16,91 +17,91 @@ class Sieve final : public EvictionPolicy {
  public:
   explicit Sieve(const EvictionSetup&) {}
 
-  void visit(const Visit& visit) override {
-    further_ = visit.further;
-    leaving_ = 0;
-  }
-  void entered(const PolicyNode& node) override { state(node.id).used = false; }
+  void visit(const Visit& visit) override { further_ = visit.further; }
+  void entered(const PolicyNode& node) override { use(node.id, false); }
   void touched(const PolicyNode& node) override {
-    if (!further_) state(node.id).used = true;
+    if (!further_) use(node.id, true);
   }
-  void split(const PolicyNode& upper, const PolicyNode& lower) override {
-    const bool used = state(lower.id).used;
-    state(upper.id).used = used;
-    // What was just evicted is cut off before it leaves: the rest has a new name.
-    if (lower.id == under_hand_ && lower.facts.pages == leaving_) under_hand_ = upper.id;
-    leaving_ = 0;
-  }
+  void split(const PolicyNode& upper, const PolicyNode& lower) override { use(upper.id, is_used(lower.id)); }
   void evicted(const PolicyNode& node, Pages pages) override {
-    if (!is_offered(node.id)) return;
-    hand_ = line_.rbegin()->first == node.facts.inserted ? 0 : node.facts.inserted;
-    under_hand_ = pages < node.facts.pages ? node.id : NodeId::none;
-    leaving_ = pages;
-    parent_ = pages < node.facts.pages ? Parent::stays : Parent::after_it_left;
+    const auto list = leaves_.list_of(node.id);
+    if (!list) return;
+    if (list == ahead_ && leaves_.size(ahead_) == 1) go_round();
+    above_ = Above::after_it_left;
     gone_ = node.id;
-    above_ = node.facts.depth_pages - pages;
+    depth_above_ = node.facts.depth_pages - pages;
   }
 
   void offer(const PolicyNode& node) override {
-    State& known = state(node.id);
-    const Parent parent = std::exchange(parent_, Parent::stays);
-    if (known.place == node.facts.inserted) return;
-    if (known.place != 0) {
-      line_.erase({known.place, node.id});
-    } else if (parent == Parent::next && node.facts.depth_pages == above_) {
-      under_hand_ = node.id;
-    }
-    known.place = node.facts.inserted;
-    line_.emplace_hint(line_.end(), known.place, node.id);
+    const std::uint64_t place = node.facts.inserted;
+    if (is_next(node)) under_hand_ = node.id;
+    const bool under_hand = node.id == under_hand_;
+    leaves_.set(node.id, under_hand || place >= hand_ ? ahead_ : 1 - ahead_, {under_hand ? 0U : 1U, place});
   }
-  // When a node has left its parent is told next: offered, or withdrawn if it isn't a leaf that may go. The root isn't.
   void withdraw(NodeId node) override {
-    parent_ = parent_ == Parent::after_it_left && node == gone_ ? Parent::next : Parent::stays;
-    if (!is_offered(node)) return;
-    State& known = state(node);
-    line_.erase({known.place, node});
-    known.place = 0;
+    if (above_ != Above::after_it_left) above_ = Above::stays;
+    if (above_ == Above::after_it_left && node == gone_) above_ = Above::next;
+    if (node == under_hand_) under_hand_ = NodeId::none;
+    leaves_.remove(node);
   }
   NodeId victim() override {
-    if (line_.empty()) return NodeId::none;
-    parent_ = Parent::stays;
-    if (is_offered(under_hand_) && !std::exchange(state(under_hand_).used, false)) return under_hand_;
-    under_hand_ = NodeId::none;
-    for (auto at = line_.lower_bound({hand_, NodeId{0}});; ++at) {
-      if (at == line_.end()) at = line_.begin();
-      hand_ = at->first;
-      if (!std::exchange(state(at->second).used, false)) return at->second;
+    above_ = Above::stays;
+    if (leaves_.size() == 0) return NodeId::none;
+    for (;;) {
+      if (leaves_.size(ahead_) == 0) go_round();
+      const NodeId node = leaves_.smallest(ahead_);
+      const std::uint64_t place = leaves_.smallest_rank(ahead_).second;
+      if (node != under_hand_) hand_ = place;
+      if (!is_used(node)) return node;
+      use(node, false);
+      under_hand_ = NodeId::none;
+      leaves_.set(node, 1 - ahead_, {1, place});
+      leaves_.expect(leaves_.soon(ahead_, 8));
     }
   }
-  std::size_t offered() const override { return line_.size(); }
-  bool is_offered(NodeId node) const override {
-    const auto index = static_cast<std::size_t>(node);
-    return index < states_.size() && states_[index].place != 0;
-  }
+  NodeId soon(std::uint32_t others) const override { return leaves_.soon(ahead_, others); }
+  void expect(NodeId node) const override { leaves_.expect(node); }
+  std::size_t offered() const override { return leaves_.size(); }
+  bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
-  struct State {
-    std::uint64_t place = 0;  // in the line: its last page's insertion number; 0 = not offered
-    bool used = false;
-  };
+  // What the hand is to do about what lies above what was evicted.
+  enum class Above : std::uint8_t { stays, after_it_left, next };
 
-  State& state(NodeId node) {
-    const auto index = static_cast<std::size_t>(node);
-    if (index >= states_.size()) states_.resize(index + 1);
-    return states_[index];
+  // When a part of a leaf has left, the rest is told next: under its name, or, having been split off, as one that lies
+  // above. When all has left, what lies above is: offered, or withdrawn if it isn't a leaf that may go; the root isn't.
+  bool is_next(const PolicyNode& node) {
+    if (above_ == Above::stays) return false;
+    const bool at_the_depth = node.facts.depth_pages == depth_above_;
+    if (above_ == Above::after_it_left && (node.id != gone_ || !at_the_depth)) return false;
+    above_ = Above::stays;
+    return at_the_depth;
   }
 
-  // What the hand is to do about the parent of what was evicted.
-  enum class Parent : std::uint8_t { stays, after_it_left, next };
+  bool is_used(NodeId node) const {
+    const auto index = static_cast<std::size_t>(node);
+    return index < used_.size() && used_[index];
+  }
+  void use(NodeId node, bool used) {
+    const auto index = static_cast<std::size_t>(node);
+    if (index >= used_.size()) used_.resize(index + 1);
+    used_[index] = used;
+  }
+  void go_round() {
+    ahead_ = 1 - ahead_;
+    hand_ = 0;
+  }
 
-  std::vector<State> states_;
-  std::set<std::pair<std::uint64_t, NodeId>> line_;
-  std::uint64_t hand_ = 0;
+  std::vector<bool> used_;  // by NodeId
+  // Ahead of the hand and behind it, by place: the insertion number of the last page. What comes under the hand next is
+  // before all others.
+  LeafLists leaves_{2};
+  std::size_t ahead_ = 0;
+  std::uint64_t hand_ = 0;  // the least place ahead
   NodeId under_hand_ = NodeId::none;
-  Pages leaving_ = 0;  // of the node under the hand, evicted just now
   NodeId gone_ = NodeId::none;
-  Pages above_ = 0;  // its parent's depth
-  Parent parent_ = Parent::stays;
+  Pages depth_above_ = 0;
+  Above above_ = Above::stays;
   bool further_ = false;
 };
 
