@@ -71,12 +71,10 @@ std::uint32_t log2_of(std::uint64_t value) {
 
 }  // namespace
 
-Returns::Returns() {
-  static const Returns before_all(Tables::drawn);  // drawing takes a millisecond
+Returns::Returns() : densities_(kGapClasses * (kChances + 1)) {
   weights_[kHints + static_cast<std::uint32_t>(Said::ends)] = -kSaysPrior;
   weights_[kHints + static_cast<std::uint32_t>(Said::awaits_tool)] = kSaysPrior;
-  density_ = before_all.density_;
-  before_ = before_all.before_;
+  draw_tables();
 }
 
 // ---- records
@@ -233,12 +231,15 @@ void Returns::fit() {
 // ---- when
 
 std::uint64_t Returns::density(Outlook outlook, TimeNs age) const {
-  return density_[(outlook.gap_class * (kChances + 1) + outlook.chance) * kBins + bin_of(age)];
+  Density& density = densities_[outlook.gap_class * (kChances + 1) + outlook.chance];
+  if (density.tables != tables_) density = {tables_, density_row(outlook.gap_class, outlook.chance)};
+  return density.by_age[bin_of(age)];
 }
 
 void Returns::draw_tables() {
+  ++tables_;
   visits_to_tables_ = std::clamp<std::uint64_t>(visits_ / 16, 16, 4096);
-  std::array<std::uint64_t, kBins> base{};
+  Row base{};
   std::uint64_t all = kPriorReturns;
   for (auto& gaps : gaps_) {
     std::uint64_t sum = 0;
@@ -254,7 +255,7 @@ void Returns::draw_tables() {
   for (std::size_t gap_class = 0; gap_class < kGapClasses; ++gap_class) draw_class(gap_class, base);
 }
 
-void Returns::draw_class(std::size_t gap_class, const std::array<std::uint64_t, kBins>& base) {
+void Returns::draw_class(std::size_t gap_class, const Row& base) {
   const auto& gaps = gaps_[gap_class];
   std::uint64_t sum = kSharedReturns, before = 0;
   for (const std::uint64_t count : gaps) sum += count;
@@ -263,12 +264,11 @@ void Returns::draw_class(std::size_t gap_class, const std::array<std::uint64_t, 
     before += static_cast<std::uint64_t>(((Wide{gaps[k]} << 30) + Wide{kSharedReturns} * base[k]) / sum);
   }
   before_[gap_class][kBins] = 1U << 30;
-  for (std::uint32_t chance = 0; chance <= kChances; ++chance) draw_density(gap_class, chance);
 }
 
 // Over time held X against returns had Y, the index from an age is the steepest way to any later point: its tangent to
 // the upper hull of those.
-void Returns::draw_density(std::size_t gap_class, std::uint32_t chance) {
+Returns::Row Returns::density_row(std::size_t gap_class, std::uint32_t chance) const {
   struct Point {
     std::uint64_t x = 0, y = 0;  // ms and 1, each in 1/2^30
   };
@@ -286,7 +286,7 @@ void Returns::draw_density(std::size_t gap_class, std::uint32_t chance) {
   };
   std::array<Point, kBins + 1> hull{};  // the leftmost last
   std::size_t size = 0;
-  std::uint64_t* const row = &density_[(gap_class * (kChances + 1) + chance) * kBins];
+  Row row{};
   for (std::size_t k = kBins; k-- > 0;) {
     const Point& next = points[k + 1];
     while (size >= 2 && !steeper(next, hull[size - 1], hull[size - 2])) --size;
@@ -296,6 +296,7 @@ void Returns::draw_density(std::size_t gap_class, std::uint32_t chance) {
     while (best > 0 && !steeper(from, hull[best], hull[best - 1])) --best;
     row[k] = static_cast<std::uint64_t>((Wide{hull[best].y - from.y} << 54) / (hull[best].x - from.x));
   }
+  return row;
 }
 
 }  // namespace kvtwin

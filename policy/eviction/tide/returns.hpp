@@ -12,7 +12,8 @@
 // learnt like the rest.
 //
 // Memory: about 90 bytes for each of kRecords visits. A visit costs some work for each page it has, at most kWork
-// records' worth; tables are drawn up anew when a sixteenth more is known, or every 1,024 visits.
+// records' worth; tables are drawn up anew when a sixteenth more is known, or every 4,096 visits, row by row as they
+// are asked for.
 #pragma once
 
 #include <array>
@@ -83,9 +84,7 @@ class Returns {
     RecordId successor = kNoRecord;
   };
 
-  enum class Tables : std::uint8_t { drawn };
-  explicit Returns(Tables) : density_(kGapClasses * (kChances + 1) * kBins) { draw_tables(); }
-
+  using Row = std::array<std::uint64_t, kBins>;
   bool known(RecordId id) const { return id != kNoRecord && id <= last_ && last_ - id < kRecords; }
   Record& at(RecordId id) { return records_[id % kRecords]; }
   const Record& at(RecordId id) const { return records_[id % kRecords]; }
@@ -97,8 +96,8 @@ class Returns {
   void learn(std::uint32_t records);
   void fit();
   void draw_tables();
-  void draw_class(std::size_t gap_class, const std::array<std::uint64_t, kBins>& base);
-  void draw_density(std::size_t gap_class, std::uint32_t chance);
+  void draw_class(std::size_t gap_class, const Row& base);
+  Row density_row(std::size_t gap_class, std::uint32_t chance) const;
 
   std::vector<Record> records_{1};  // by id, modulo kRecords once there are as many
   RecordId last_ = 0, cursor_ = 1;
@@ -108,9 +107,15 @@ class Returns {
   // The regression: weights in 1/2^16; sums over one round of the records, in 1/2^16.
   std::int64_t bias_ = -0xB333, bias_slope_ = 0, bias_weight_ = 0;
   std::array<std::int64_t, kFeatures> weights_{}, slope_{}, weight_{};
-  std::array<std::array<std::uint64_t, kBins>, kGapClasses> gaps_{};        // returns by gap, each 256 times its share
+  std::array<Row, kGapClasses> gaps_{};                                     // returns by gap, each 256 times its share
   std::array<std::array<std::uint32_t, kBins + 1>, kGapClasses> before_{};  // F at the bins' starts, in 1/2^30
-  std::vector<std::uint64_t> density_;                                      // by class, chance, bin
+  // What density() tells, by class and chance: drawn when it is first asked for, by what the tables say then.
+  struct Density {
+    std::uint64_t tables = 0;  // which ones
+    Row by_age{};
+  };
+  mutable std::vector<Density> densities_;
+  std::uint64_t tables_ = 0;  // how often they have been drawn up
 };
 
 }  // namespace kvtwin
