@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "policy/check.hpp"
-#include "policy/eviction/leaf_heap.hpp"
+#include "policy/eviction/leaf_rank.hpp"
 
 namespace kvtwin {
 
@@ -61,6 +61,15 @@ class LeafBlocks {
     return spare_;
   }
 
+  template <typename Of>
+  void each(Of of) const {
+    for (const Bound& bound : order_) {
+      const std::size_t first = std::size_t{bound.block} * kPlaces;
+      for (std::size_t at = first; at < first + blocks_[bound.block].used; ++at) {
+        if (places_[at].node != NodeId::none) of(places_[at].node);
+      }
+    }
+  }
   bool empty() const { return order_.empty(); }
   std::size_t blocks() const { return order_.size(); }
 

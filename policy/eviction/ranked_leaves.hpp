@@ -18,7 +18,7 @@
 
 #include "policy/eviction.hpp"
 #include "policy/eviction/leaf_blocks.hpp"
-#include "policy/eviction/leaf_heap.hpp"
+#include "policy/eviction/leaf_rank.hpp"
 #include "policy/eviction/line.hpp"
 
 namespace kvtwin {
@@ -73,6 +73,21 @@ class LeafLists {
     return node;
   }
   const LeafRank& smallest_rank(std::size_t list) const { return rank_of(smallest(list)); }  // not of none
+  const LeafRank& rank_of(NodeId node) const {
+    return places_[static_cast<std::size_t>(node)].rank;
+  }                                                     // of one in a list
+  std::size_t nodes() const { return places_.size(); }  // whose numbers are smaller: all that are there, and others
+  // Of the leaves in a list, in no order of use.
+  template <typename Of>
+  void each(std::size_t list, Of of) const {
+    for (const Run& run : lists_[list].used()) {
+      for (std::uint32_t i = run.line.front(); run.line.reaches(i); ++i) {
+        if (!run.line.at(i).is_gap()) of(run.line.at(i).node);
+      }
+    }
+    for (const RankedLeaf& leaf : lists_[list].heap) of(leaf.node);
+    lists_[list].blocks.each(of);
+  }
   std::size_t size(std::size_t list) const { return lists_[list].size; }
   std::size_t size() const { return size_; }
   // Of the list's runs of more than so many the one whose front goes first, and there the leaf that is as many behind
@@ -89,7 +104,7 @@ class LeafLists {
     }
     if (next == nullptr) return NodeId::none;
     const NodeId node = next->line.behind(others).node;
-    expect(node);
+    if (node != NodeId::none) expect(node);
     return node;
   }
   // It will be asked for. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
@@ -134,13 +149,12 @@ class LeafLists {
     std::uint8_t run = kHeap + kGone;  // kGone more if it is on offer no longer
   };
 
-  const LeafRank& rank_of(NodeId node) const { return places_[static_cast<std::size_t>(node)].rank; }
-
   // Takes the new rank where it is? In a run only its front may fall, as it does when a tail is evicted.
   bool stays(Place& place, std::size_t list, const LeafRank& rank) {
-    if (place.run >= kHeap || place.list != list) return false;
-    const Run& run = lists_[list].runs[place.run];
-    if (rank != place.rank && (place.at != run.line.front() || place.rank < rank)) return false;
+    if (place.run >= kGone || place.list != list) return false;
+    if (rank == place.rank) return true;
+    if (place.run >= kHeap) return false;
+    if (place.at != lists_[list].runs[place.run].line.front() || place.rank < rank) return false;
     place.rank = rank;
     return true;
   }
@@ -241,8 +255,26 @@ class LeafLists {
     if (list.blocks.empty() || !list.heap.empty() || list.runs[kFront].line.size() > 0) return;
     for (const RankedLeaf& leaf : list.blocks.take_first()) push(list, kFront, leaf);
   }
-  void settle(List& list, std::uint32_t at, const RankedLeaf& leaf) {
-    kvtwin::settle(list.heap, at, leaf, placing(kHeap));
+  // In the heap, a binary one, puts the leaf of place `start` where its rank belongs; it is written once.
+  void settle(List& list, std::uint32_t start, const RankedLeaf& leaf) {
+    auto& heap = list.heap;
+    const auto place = [&](std::uint32_t at, const RankedLeaf& one) {
+      heap[at] = one;
+      place_of(one.node).at = at;
+    };
+    std::uint32_t at = start;
+    for (; at > 0 && leaf.rank < heap[(at - 1) / 2].rank; at = (at - 1) / 2) place(at, heap[(at - 1) / 2]);
+    const bool rose = at != start;
+    const auto size = static_cast<std::uint32_t>(heap.size());
+    while (!rose) {
+      std::uint32_t child = 2 * at + 1;
+      if (child >= size) break;
+      if (child + 1 < size && heap[child + 1].rank < heap[child].rank) ++child;
+      if (!(heap[child].rank < leaf.rank)) break;
+      place(at, heap[child]);
+      at = child;
+    }
+    if (at != start) place(at, leaf);
   }
   // Told of where leaves have got to: in the heap, or in the blocks.
   struct Placing {

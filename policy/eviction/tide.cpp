@@ -2,9 +2,10 @@
 // times the rate at which its conversation is expected to come back for it (tide/returns.hpp). The least goes first;
 // a last page that isn't full can't be used again and goes at once.
 //
-// A leaf's worth changes as it ages. All leaves lie in a heap by the worth they had when it was last asked for, and
-// for each page evicted the next few in turn are asked again; what looks least is asked again before it goes. So of
-// many leaves some are taken for what they were worth when as many pages ago as there are leaves to each asked.
+// A leaf's worth changes as it ages. Leaves are ordered by what they were worth when they were last asked, and for each
+// page evicted the next few in turn, by their nodes' numbers, are asked again; those near to going, now or before, take
+// their new place. What looks least is asked again before it goes. So of many leaves some are taken for what they were
+// worth when as many pages ago as there are leaves to each asked.
 // Who waits for a page is known to come for it, and about when: by its place in the queue and the pace of requests.
 // Hints (session end, tool call) are learnt from like everything else; pins are kept until they end, a fifth of the
 // tier at most, unless there is nothing else.
@@ -21,7 +22,7 @@
 #include <vector>
 
 #include "policy/eviction/ghosts.hpp"
-#include "policy/eviction/leaf_heap.hpp"
+#include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/tide/lru_shadow.hpp"
 #include "policy/eviction/tide/returns.hpp"
 #include "policy/eviction/wanted.hpp"
@@ -36,7 +37,11 @@ constexpr std::uint32_t kAskAll = 64;  // where there are no more leaves, all ar
 constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
 constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
 constexpr Pages kPinned = 5;                      // pins get a fifth of the tier
-constexpr std::uint32_t kAskAgain = 8;            // leaves, for each page that goes
+// Leaves to ask again for each page that goes, at most so many at a time, and so many nodes are gone through for each.
+constexpr std::uint64_t kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
+constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
+// Leaves that change over to another order: when it is taken, then whenever one goes.
+constexpr std::size_t kMoveAtOnce = 4096, kMove = 8;
 
 // Of the duel, in visits: what it remembers, how long an order is kept at least, how long LRU's at most.
 constexpr std::uint16_t kMemory = 8192;
@@ -85,11 +90,7 @@ class Tide final : public EvictionPolicy {
   void offer(const PolicyNode& node) override;
   void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override;
-  // One by turns of the eight leaves three levels below the least, or of the four two levels below.
-  NodeId soon(std::uint32_t others) const override {
-    const std::size_t leaves = others > 4 ? 8 : 4, place = leaves - 1 + evictions_ % leaves;
-    return place < leaves_.size() ? leaves_.node_at(place) : NodeId::none;
-  }
+  NodeId soon(std::uint32_t others) const override { return leaves_.soon(order(), others); }
   void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
@@ -133,23 +134,24 @@ class Tide final : public EvictionPolicy {
   std::uint64_t worth(NodeId node, std::uint64_t about) const;
   std::uint64_t density_in(std::uint64_t requests) const;
   void ask_all();
-  LeafRank asked(NodeId node, const LeafRank& rank) const { return {worth(node, rank.third), rank.second, rank.third}; }
-  void ask_again(std::size_t place) {
-    const LeafRank now = asked(leaves_.node_at(place), leaves_.rank_at(place));
-    if (now != leaves_.rank_at(place)) leaves_.set_at(place, now);  // most are worth what they were
+  LeafRank asked(NodeId node, const LeafRank& rank) const {
+    return {worth(node, rank.second), rank.second, rank.third};
   }
+  void ask_again(NodeId node) { leaves_.set(node, order(), asked(node, leaves_.rank_of(node))); }
+  void ask_in_turn();
   std::uint64_t saved(Pages pages) const;
   void judge();
   void take_order(bool as_lru);
+  std::size_t order() const { return as_lru_ ? 1 : 0; }
+  void move_over(std::size_t leaves);
 
   EvictionSetup setup_;
   Returns returns_;
-  Ghosts gone_;  // 256 times who used it last, plus the ways
-  LeafHeap leaves_;
+  Ghosts gone_;           // 256 times who used it last, plus the ways
+  LeafLists leaves_{2};   // by their worth, and in LRU's order
   std::size_t turn_ = 0;  // whose turn it is to be asked
-  std::uint32_t due_ = 1;
-  std::uint64_t evictions_ = 0;  // whose turn it is to be read ahead
-  std::vector<std::pair<NodeId, LeafRank>> all_;
+  std::uint64_t due_ = 1;
+  std::vector<NodeId> all_;
   std::vector<std::pair<RecordId, Pages>> users_;  // of pages that come back, in order: the record of their last use
 
   // The visit at work.
@@ -269,8 +271,8 @@ void Tide::use(const PolicyNode& node, Mark mark) {
 }
 
 void Tide::touched(const PolicyNode& node) {
-  leaves_.expect_move(node.id);
   Mark mark = Mark::of(node.marks);
+  lru_.expect(mark.record);
   if (!on_path(node)) {  // read ahead of the visit that it is for
     mark.time = static_cast<std::uint64_t>(now_) >> 20;
     node.marks = mark.packed();
@@ -341,8 +343,7 @@ void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
 void Tide::evicted(const PolicyNode& node, Pages pages) {
   const Mark mark = Mark::of(node.marks);
   gone_.put_tail(node.keys, pages, mark.record << 8 | mark.ways);
-  ++evictions_;
-  due_ += kAskAgain * static_cast<std::uint32_t>(std::min<Pages>(pages, 1024));
+  due_ = std::min(due_ + kAskAgain * pages, kMostAtATime);
 }
 
 // A last page that isn't full becomes a node of its own.
@@ -412,16 +413,16 @@ void Tide::renew(const Session& session) {
   if (session.tail == NodeId::none || !leaves_.contains(session.tail) || !returns_.knows(session.record)) return;
   const LeafRank& rank = leaves_.rank_of(session.tail);
   // Another may have taken it over since.
-  if (rank.third >> 24 != static_cast<std::uint64_t>(returns_.time_of(session.record)) >> 20) return;
+  if (rank.second >> 24 != static_cast<std::uint64_t>(returns_.time_of(session.record)) >> 20) return;
   const Outlook outlook = returns_.outlook(session.record);
-  const std::uint64_t about = (rank.third & ~(std::uint64_t{0x3ff} << 14)) | std::uint64_t{outlook.chance} << 18 |
+  const std::uint64_t about = (rank.second & ~(std::uint64_t{0x3ff} << 14)) | std::uint64_t{outlook.chance} << 18 |
                               std::uint64_t{outlook.gap_class} << 14;
   if (!claims_.empty()) {
     const auto node = static_cast<std::size_t>(session.tail);
     if (node >= claims_.size()) claims_.resize(node + 1);
     claims_[node].pinned_as = session.record;
   }
-  leaves_.set(session.tail, {worth(session.tail, about), rank.second, about});
+  leaves_.set(session.tail, order(), {worth(session.tail, about), about, rank.third});
 }
 
 void Tide::queued(RequestId request, std::span<const PageKey> keys) {
@@ -458,7 +459,7 @@ void Tide::offer(const PolicyNode& node) {
     if (id >= claims_.size()) claims_.resize(id + 1);
     claims_[id] = {wanted_.first(node.keys.back()), mark.record};
   }
-  leaves_.set(node.id, {worth(node.id, about), node.facts.inserted, about});
+  leaves_.set(node.id, order(), {worth(node.id, about), about, node.facts.inserted});
 }
 
 // Of what somebody waits for it is known when it will be used: about as many requests from now as wait before that one.
@@ -496,29 +497,43 @@ std::uint64_t Tide::density_in(std::uint64_t requests) const {
   return std::min(kMost, (std::uint64_t{1} << 54) / (1 + us / 1'000));
 }
 
-// Who is asked may go on to another place in the heap: a few are asked from a list of all.
 void Tide::ask_all() {
   all_.clear();
-  for (std::size_t i = 0; i < leaves_.size(); ++i) all_.emplace_back(leaves_.node_at(i), leaves_.rank_at(i));
-  for (const auto& [node, rank] : all_) leaves_.set(node, asked(node, rank));
+  for (const std::size_t list : {0, 1}) leaves_.each(list, [this](NodeId node) { all_.push_back(node); });
+  for (const NodeId node : all_) ask_again(node);
+}
+
+void Tide::ask_in_turn() {
+  const std::uint64_t least = leaves_.smallest_rank(order()).first;
+  if (least == 0) return;  // last pages that aren't full: who comes behind them is asked when they have gone
+  for (std::uint64_t nodes = kNodesEach * due_; due_ > 0 && nodes > 0; --nodes) {
+    turn_ = turn_ + 1 < leaves_.nodes() ? turn_ + 1 : 0;
+    const auto node = static_cast<NodeId>(turn_);
+    if (!leaves_.contains(node)) continue;
+    --due_;
+    const LeafRank& before = leaves_.rank_of(node);
+    const LeafRank now = asked(node, before);
+    const bool near = std::min(before.first, now.first) / kNear <= least;
+    if (near || leaves_.list_of(node) != order()) leaves_.set(node, order(), now);
+  }
+  due_ = 0;
 }
 
 NodeId Tide::victim() {
   if (leaves_.size() <= kAskAll) {
     if (due_ > 0) ask_all();
     due_ = 0;
-    return leaves_.smallest();
+    return leaves_.smallest(order());
   }
-  for (; due_ > 0; --due_) {
-    turn_ = turn_ + 1 < leaves_.size() ? turn_ + 1 : 0;
-    ask_again(turn_);
+  move_over(kMove);
+  ask_in_turn();
+  NodeId least = leaves_.smallest(order()), before = NodeId::none;
+  for (int tries = 0; tries < 16 && least != before; ++tries) {
+    ask_again(least);
+    before = least;
+    least = leaves_.smallest(order());
   }
-  for (int tries = 0; tries < 16; ++tries) {
-    const NodeId least = leaves_.smallest();
-    ask_again(0);
-    if (leaves_.smallest() == least) break;
-  }
-  return leaves_.smallest();
+  return least;
 }
 
 // ---- duel
@@ -550,13 +565,22 @@ void Tide::judge() {
   take_order(true);
 }
 
-// The other order, for all leaves: their worth is another number now.
+// The other order. Their worth is another number now: if there are many leaves, those that would have gone first by the
+// old order get theirs in the new one first, and go by it.
 void Tide::take_order(bool as_lru) {
   as_lru_ = as_lru;
   judged_ = 0;
   won_ = 0;
   squares_ = 0;
-  ask_all();
+  move_over(kMoveAtOnce);
+}
+
+void Tide::move_over(std::size_t leaves) {
+  const std::size_t from = 1 - order();
+  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) {
+    ask_again(leaves_.smallest(from));
+    leaves_.expect(leaves_.soon(from, 8));
+  }
 }
 
 }  // namespace

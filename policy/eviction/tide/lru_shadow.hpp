@@ -3,8 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory_resource>
+#include <utility>
+#include <vector>
 
 #include "policy/types.hpp"
 
@@ -16,33 +19,43 @@ class LruShadow {
 
   // Visits are numbered from 1, without a gap.
   void begin_visit() {
-    used_.push_back(0);
-    for (; used_.size() > 1 && used_.front() == 0; ++gone_) used_.pop_front();  // nothing hangs on it any more
+    if (last_ - gone_ == used_.size()) grow();
+    used_of(++last_) = 0;
+    while (gone_ + 1 < last_ && used_of(gone_ + 1) == 0) ++gone_;  // nothing hangs on it any more
   }
   // Would pages that were last used by that visit still be there?
   bool holds(std::uint64_t visit) const { return visit > gone_; }
+  // Its pages will be moved. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
+  [[gnu::always_inline]] void expect(std::uint64_t visit) const {
+    if (!used_.empty()) __builtin_prefetch(&used_[visit & (used_.size() - 1)]);
+  }
   // Pages that visit `from` was the last to use (0: nobody yet) are used by visit `to`, which has begun.
   void move(Pages pages, std::uint64_t from, std::uint64_t to) {
     if (holds(from)) {
-      Pages& left = used_[static_cast<std::size_t>(from - gone_) - 1];
-      const Pages taken = std::min(left, pages);  // fewer, where two pages were taken for each other
+      std::uint32_t& left = used_of(from);
+      // Fewer, where two pages were taken for each other.
+      const auto taken = static_cast<std::uint32_t>(std::min<Pages>(left, pages));
       left -= taken;
       sum_ -= taken;
     }
     if (!holds(to)) return;
-    used_[static_cast<std::size_t>(to - gone_) - 1] += pages;
+    used_of(to) += static_cast<std::uint32_t>(pages);
     sum_ += pages;
-    while (sum_ - used_.front() / 2 > capacity_ && used_.size() > 1) {  // a half-gone one counts as there
-      sum_ -= used_.front();
-      used_.pop_front();
-      ++gone_;
-    }
+    // A half-gone one counts as there.
+    while (sum_ - used_of(gone_ + 1) / 2 > capacity_ && gone_ + 1 < last_) sum_ -= used_of(++gone_);
   }
 
  private:
+  std::uint32_t& used_of(std::uint64_t visit) { return used_[visit & (used_.size() - 1)]; }
+  void grow() {
+    std::pmr::vector<std::uint32_t> used(std::max<std::size_t>(64, 2 * used_.size()));
+    for (std::uint64_t visit = gone_ + 1; visit <= last_; ++visit) used[visit & (used.size() - 1)] = used_of(visit);
+    used_ = std::move(used);
+  }
+
   Pages capacity_, sum_ = 0;
-  std::uint64_t gone_ = 0;  // visits before used_
-  std::deque<Pages> used_;
+  std::uint64_t gone_ = 0, last_ = 0;     // visits: before the oldest that is held; the one that began last
+  std::pmr::vector<std::uint32_t> used_;  // a ring of 2^k: pages that a visit was the last to use
 };
 
 }  // namespace kvtwin

@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -654,7 +655,11 @@ class TideModel final : public PageModel {
   void begin() override { judge(); }
   void hit(std::uint64_t page) override { use(page, true); }
   std::uint64_t choose() override {
-    return least([this](std::uint64_t page) { return std::pair(worth(pages_[page]), resident_[page].inserted); });
+    return least([this](std::uint64_t page) {
+      const Page& of = pages_[page];
+      return std::tuple(worth(of), of.time, of.outlook.chance, of.outlook.gap_class, !of.partial,
+                        resident_[page].inserted);
+    });
   }
   void leave(std::uint64_t page) override { gone_.put(page, pages_[page].record); }
   void enter(std::uint64_t page) override { use(page, false); }

@@ -321,6 +321,11 @@ TEST(LeafLists, AgreeWithSetsWhenThereAreMany) {
       for (std::size_t i = 0; i < lists; ++i) {
         ASSERT_EQ(leaves.size(i), model[i].size());
         ASSERT_EQ(leaves.smallest(i), model[i].empty() ? NodeId::none : model[i].begin()->second);
+        if (step % 10'000 != 0) continue;
+        std::set<NodeId> each;
+        leaves.each(i, [&](NodeId leaf) { ASSERT_TRUE(each.insert(leaf).second); });
+        ASSERT_EQ(each.size(), model[i].size());
+        for (const auto& [rank, leaf] : model[i]) ASSERT_TRUE(each.contains(leaf));
       }
     }
     for (std::size_t i = 0; i < lists; ++i) {

@@ -268,5 +268,25 @@ TEST(Tide, LearnsAsWellFromRequestsThatAreAtWorkAtOnce) {
   EXPECT_GT(many, alone * 9 / 10);
 }
 
+// Pages that come back soon or never, whatever their requests look like: there is nothing to be learnt, and time and
+// again LRU's order is taken, and left, by more leaves than change over at once.
+TEST(Tide, KeepsUpWithLruWhereItTakesItsOrderAmongManyLeaves) {
+  constexpr Pages kCapacity = 20'000;
+  const auto hits_of = [](std::string_view eviction) {
+    Engine engine(eviction, kCapacity);
+    test::Splitmix random(9);
+    std::uint64_t hits = 0;
+    for (std::uint64_t request = 0; request < 300'000; ++request) {
+      const std::uint64_t back = random.below(random.chance(70) ? kCapacity : 4 * kCapacity);
+      const std::vector<PageKey> keys = test::chain({std::max(back, request) - back});
+      const auto time = static_cast<TimeNs>(request) * kNsPerSecond / 10;
+      hits += engine.admit(request, time, keys);
+      engine.publish(request, time, keys);
+    }
+    return hits;
+  };
+  EXPECT_GT(hits_of("tide"), hits_of("lru") * 98 / 100);
+}
+
 }  // namespace
 }  // namespace kvtwin
