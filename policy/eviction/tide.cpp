@@ -499,7 +499,7 @@ std::uint64_t Tide::density_in(std::uint64_t requests) const {
 
 void Tide::ask_all() {
   all_.clear();
-  for (const std::size_t list : {0, 1}) leaves_.each(list, [this](NodeId node) { all_.push_back(node); });
+  for (const std::size_t list : {0U, 1U}) leaves_.each(list, [this](NodeId node) { all_.push_back(node); });
   for (const NodeId node : all_) ask_again(node);
 }
 
