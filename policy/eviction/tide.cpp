@@ -41,7 +41,7 @@ constexpr Pages kPinned = 5;                      // pins get a fifth of the tie
 constexpr std::uint64_t kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
 constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
 // Leaves that change over to another order: when it is taken, then whenever one goes.
-constexpr std::size_t kMoveAtOnce = 4096, kMove = 8;
+constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
 
 // Of the duel, in visits: what it remembers, how long an order is kept at least, how long LRU's at most.
 constexpr std::uint16_t kMemory = 8192;
@@ -506,15 +506,15 @@ void Tide::ask_all() {
 void Tide::ask_in_turn() {
   const std::uint64_t least = leaves_.smallest_rank(order()).first;
   if (least == 0) return;  // last pages that aren't full: who comes behind them is asked when they have gone
+  if (as_lru_ && claims_.empty()) due_ = 0;  // nobody's worth changes
   for (std::uint64_t nodes = kNodesEach * due_; due_ > 0 && nodes > 0; --nodes) {
     turn_ = turn_ + 1 < leaves_.nodes() ? turn_ + 1 : 0;
     const auto node = static_cast<NodeId>(turn_);
-    if (!leaves_.contains(node)) continue;
+    if (leaves_.list_of(node) != order()) continue;
     --due_;
     const LeafRank& before = leaves_.rank_of(node);
     const LeafRank now = asked(node, before);
-    const bool near = std::min(before.first, now.first) / kNear <= least;
-    if (near || leaves_.list_of(node) != order()) leaves_.set(node, order(), now);
+    if (std::min(before.first, now.first) / kNear <= least) leaves_.set(node, order(), now);
   }
   due_ = 0;
 }
