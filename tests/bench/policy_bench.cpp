@@ -262,14 +262,16 @@ class Traffic {
 };
 
 // A full tier under one policy, served as Cache does: room is made a victim at a time, as many of its pages as are
-// needed. It has let go of eight times its pages already, so that what policies remember is full too.
+// needed. It has let go of four times its pages already, eight times with tide, so that what policies remember is full
+// too.
 class FullTier {
  public:
   FullTier(std::string_view policy, Pages resident, bool paths)
       : resident_(resident),
         traffic_(resident, paths),
         tree_(make_eviction(policy, {resident, 512, 53'000, true}), nullptr) {
-    while (evicted_ < 8 * resident_) request();
+    const Pages remembered = (policy == "tide" ? 8 : 4) * resident_;
+    while (evicted_ < remembered) request();
   }
 
   // How many pages it had.
