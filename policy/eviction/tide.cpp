@@ -1,6 +1,6 @@
 // Seconds saved by a byte-second: what keeping a leaf will save (computing its chain again, deeper tokens costing more)
 // times the rate at which its conversation is expected to come back for it (tide/returns.hpp). The least goes first;
-// a last page that isn't full can't be used again and goes at once.
+// a last page that isn't full goes at once, unless such pages turn out to be used again as they are.
 //
 // A leaf's worth changes as it ages. Leaves are ordered by what they were worth when they were last asked, and for each
 // page evicted the next few in turn, by their nodes' numbers, are asked again; those near to going, now or before, take
@@ -11,8 +11,10 @@
 // tier at most, unless there is nothing else.
 //
 // Duel: what LRU would have saved of each visit is known from when its pages were last used (tide/lru_shadow.hpp).
-// While LRU saves more, by more than chance explains, or nearly all that is remembered, leaves go in its order; after a
-// while, each time a longer one, it is tried again.
+// Leaves go in its order at first, and again once it has saved more than this one by as much as the two differ by in a
+// few visits, or where it saves nearly all that is remembered. What was lost by then is owed, and paid off by a small
+// share of what LRU misses of all that is remembered; then it is tried again. So what is lost stays small beside what
+// there was to win.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -37,17 +39,19 @@ constexpr std::uint32_t kAskAll = 64;  // where there are no more leaves, all ar
 constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
 constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
 constexpr Pages kPinned = 5;                      // pins get a fifth of the tier
+constexpr std::uint64_t kSomeReturns = 64;        // of conversations, before it counts whether last pages came back
 // Leaves to ask again for each page that goes, at most so many at a time, and so many nodes are gone through for each.
 constexpr std::uint64_t kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
 constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
 // Leaves that change over to another order: when it is taken, then whenever one goes.
 constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
 
-// Of the duel, in visits: what it remembers, how long an order is kept at least, how long LRU's at most.
-constexpr std::uint16_t kMemory = 8192;
-constexpr std::uint64_t kTrial = 256, kMostPatience = 1 << 20;
-// Where all that is remembered would save but a 64th more than LRU does, there is more to lose than to win.
-constexpr std::uint64_t kLittle = 64;
+// Of the duel, in visits: what it remembers, how long LRU's order is kept at least, how many of those in which the two
+// differ may be lost.
+constexpr std::int64_t kMemory = 8192, kLeast = 64, kLoss = 3;
+// The share of what LRU misses that pays off what is owed; and where all that is remembered would save but such a share
+// more than LRU does, there is more to lose than to win.
+constexpr std::int64_t kPays = 128, kLittle = 64;
 
 // What is kept of a node: who used it last, how it is expected to go on, how many ways lead on from it.
 struct Mark {
@@ -113,6 +117,12 @@ class Tide final : public EvictionPolicy {
     RecordId pinned_as = kNoRecord;  // if that still is a pin's
   };
 
+  // Of the last first visits: how many there were, how many of them went on from another, how many had a last page that
+  // wasn't full, and used again one that hadn't been.
+  struct Ends {
+    std::uint64_t visits = 0, returns = 0, partial = 0, reused = 0;
+  };
+
   bool on_path(const PolicyNode& node) const;
   void settle() {
     if (!resolved_) resolve(0, {});
@@ -131,6 +141,7 @@ class Tide final : public EvictionPolicy {
   Session& session_of(std::uint64_t session) { return sessions_[session % sessions_.size()]; }
 
   Outlook outlook_of(const Mark& mark) const;
+  std::uint64_t cost_of(const PolicyNode& node, bool partial) const;
   std::uint64_t worth(NodeId node, std::uint64_t about) const;
   std::uint64_t density_in(std::uint64_t requests) const;
   void ask_all();
@@ -139,7 +150,7 @@ class Tide final : public EvictionPolicy {
   }
   void ask_again(NodeId node) { leaves_.set(node, order(), asked(node, leaves_.rank_of(node))); }
   void ask_in_turn();
-  std::uint64_t saved(Pages pages) const;
+  std::int64_t saved(Pages pages) const;
   void judge();
   void take_order(bool as_lru);
   std::size_t order() const { return as_lru_ ? 1 : 0; }
@@ -147,7 +158,7 @@ class Tide final : public EvictionPolicy {
 
   EvictionSetup setup_;
   Returns returns_;
-  Ghosts gone_;           // 256 times who used it last, plus the ways
+  Ghosts gone_;           // 256 times who used it last, plus the ways; no ways: of a page that wasn't full
   LeafLists leaves_{2};   // by their worth, and in LRU's order
   std::size_t turn_ = 0;  // whose turn it is to be asked
   std::uint64_t due_ = 1;
@@ -161,8 +172,10 @@ class Tide final : public EvictionPolicy {
   std::vector<PageKey> path_;
   Pages full_ = 0;
   std::unordered_set<NodeId> brought_, brought_for_;  // entered off a path since the last visit; just before this one
-  bool resolved_ = true, partial_ = false, counted_ = true;
-  Mark mark_;  // for what it uses
+  bool first_ = false, resolved_ = true, partial_ = false, counted_ = true;
+  Ends ends_;
+  std::uint64_t partial_worth_ = 0;  // of a page that isn't full, in 1/16 of what a full one is worth
+  Mark mark_;                        // for what it uses
   std::uint64_t session_ = 0;
   // Requests are at work by turns: the record of each one's last visit, where another hasn't taken its place.
   std::array<std::pair<RequestId, RecordId>, 4096> requests_{};
@@ -178,18 +191,23 @@ class Tide final : public EvictionPolicy {
   std::vector<Claim> claims_;          // by NodeId, once there may be any
 
   LruShadow lru_;
-  Pages lru_pages_ = 0, own_pages_ = 0;            // that it hits
-  std::uint64_t lru_saved_ = 0, known_saved_ = 0;  // by the last visits
-  Wide won_ = 0, squares_ = 0;                     // over LRU; of what each won or lost
-  std::uint64_t judged_ = 0, patience_ = 1024;
-  bool as_lru_ = false;
+  Pages known_pages_ = 0, lru_pages_ = 0, own_pages_ = 0;  // that have been here, that LRU hits, that are hit
+  std::int64_t lru_saved_ = 0, known_saved_ = 0;           // by the last visits
+  // Over LRU, in this order: what was won; the squares of what each visit won; how many won or lost, in 1/256.
+  Wide won_ = 0, squares_ = 0, differing_ = 0;
+  Wide owed_ = 0;
+  std::int64_t judged_ = 0;  // visits, in this order
+  bool as_lru_ = true;
 };
 
 // ---- visits
 
 void Tide::visit(const Visit& visit) {
   settle();
-  if (!counted_) judge();
+  if (!counted_) {
+    judge();
+    returns_.learn();
+  }
   now_ = visit.time;
   ++due_;
   path_.assign(visit.keys.begin(), visit.keys.end());
@@ -200,6 +218,7 @@ void Tide::visit(const Visit& visit) {
   request_ = visit.request;
   session_ = visit.session;
   lru_pages_ = own_pages_ = 0;
+  first_ = !visit.further;
   resolved_ = visit.further;
   brought_for_.swap(brought_);
   brought_.clear();
@@ -210,6 +229,13 @@ void Tide::visit(const Visit& visit) {
   } else {
     if (last_visit_ >= 0) pace_ += (std::min(now_ - last_visit_, kSlowest) - pace_) / 64;
     last_visit_ = now_;
+    if (++ends_.visits == kMemory) {
+      for (std::uint64_t* const count : {&ends_.visits, &ends_.returns, &ends_.partial, &ends_.reused}) *count /= 2;
+    }
+    ends_.partial += partial_ ? 1 : 0;
+    const std::uint64_t expected = (ends_.returns + kSomeReturns) * ends_.partial;  // times ends_.visits
+    partial_worth_ =
+        std::min<std::uint64_t>(16, 16 * ends_.reused * ends_.visits / std::max<std::uint64_t>(1, expected));
   }
 }
 
@@ -233,12 +259,19 @@ void Tide::resolve(Pages resident, const Mark& last) {
     ways = *ghost & 0xff;
     if (lru_.holds(before)) lru_pages_ = known + 1;
   }
+  known_pages_ = known;
+  if (known == full_ && partial_) {
+    const std::uint64_t* const ghost = gone_.find(path_.back(), walk);
+    if (ghost != nullptr) known_pages_ = path_.size();
+    if (ghost != nullptr && lru_.holds(*ghost >> 8)) lru_pages_ = path_.size();
+  }
   before = returns_.latest(before);
   facts_.known = known;
   facts_.known_tokens = known * setup_.page_tokens;
   // What many share tells nothing of where one has been, unless it is all that was there.
   const bool goes_on = known > 0 && (ways < 2 || known + 1 >= returns_.pages_of(before));
   if (goes_on) facts_.previous = before;
+  ends_.returns += goes_on ? 1 : 0;
   start(returns_.begin(facts_));
   counted_ = false;
 }
@@ -282,6 +315,7 @@ void Tide::touched(const PolicyNode& node) {
   // What was loaded for it wasn't there.
   if (!brought_for_.contains(node.id)) own_pages_ = std::max<Pages>(own_pages_, node.facts.depth_pages);
   if (mark.record != record_) {
+    ends_.reused += first_ && mark.partial ? 1 : 0;
     if (lru_.holds(mark.record)) lru_pages_ = std::max<Pages>(lru_pages_, node.facts.depth_pages);
     lru_.move(node.keys.size(), mark.record, record_);
   }
@@ -300,6 +334,7 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
   gone_.recall_each(node.keys, [&](auto, std::uint64_t value) {
     last = value >> 8;
     ways = value & 0xff;
+    ends_.reused += first_ && used && ways == 0 ? 1 : 0;
     ++remembered;
     if (users_.empty() || users_.back().first != last) users_.emplace_back(last, 0);
     ++users_.back().second;
@@ -341,8 +376,16 @@ void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
 }
 
 void Tide::evicted(const PolicyNode& node, Pages pages) {
-  const Mark mark = Mark::of(node.marks);
-  gone_.put_tail(node.keys, pages, mark.record << 8 | mark.ways);
+  Mark mark = Mark::of(node.marks);
+  std::span<const PageKey> full = node.keys;
+  if (mark.partial) {
+    gone_.put_tail(full, 1, mark.record << 8);
+    full = full.first(full.size() - 1);
+    mark.partial = false;  // what is left of it
+    node.marks = mark.packed();
+  }
+  gone_.put_tail(full, pages - (node.keys.size() - full.size()),
+                 mark.record << 8 | std::max<std::uint64_t>(1, mark.ways));
   due_ = std::min(due_ + kAskAgain * pages, kMostAtATime);
 }
 
@@ -448,18 +491,23 @@ Outlook Tide::outlook_of(const Mark& mark) const {
 void Tide::offer(const PolicyNode& node) {
   const Mark mark = Mark::of(node.marks);
   const Outlook outlook = outlook_of(mark);
-  // From the root to here, on average: who evicts a chain loses all of it in the end, and its end first.
-  const Tokens depth = node.facts.depth_pages * setup_.page_tokens;
-  const std::uint64_t cost =
-      mark.partial ? 0 : std::min<std::uint64_t>(16383, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
-  const std::uint64_t about =
-      mark.time << 24 | std::uint64_t{outlook.chance} << 18 | std::uint64_t{outlook.gap_class} << 14 | cost;
+  const std::uint64_t about = mark.time << 24 | std::uint64_t{outlook.chance} << 18 |
+                              std::uint64_t{outlook.gap_class} << 14 | cost_of(node, mark.partial);
   if (!claims_.empty()) {
     const auto id = static_cast<std::size_t>(node.id);
     if (id >= claims_.size()) claims_.resize(id + 1);
     claims_[id] = {wanted_.first(node.keys.back()), mark.record};
   }
   leaves_.set(node.id, order(), {worth(node.id, about), about, node.facts.inserted});
+}
+
+// From the root to here, on average: who evicts a chain loses all of it in the end, and its end first. A page that
+// isn't full counts for as much as such pages are used again while conversations go on, nothing below a sixteenth.
+std::uint64_t Tide::cost_of(const PolicyNode& node, bool partial) const {
+  const Tokens depth = node.facts.depth_pages * setup_.page_tokens;
+  const std::uint64_t cost =
+      std::min<std::uint64_t>(16383, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
+  return partial ? cost * partial_worth_ / 16 : cost;
 }
 
 // Of what somebody waits for it is known when it will be used: about as many requests from now as wait before that one.
@@ -538,40 +586,40 @@ NodeId Tide::victim() {
 
 // ---- duel
 
-std::uint64_t Tide::saved(Pages pages) const {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 50;  // so that sums of squares fit
+std::int64_t Tide::saved(Pages pages) const {
+  constexpr Tokens kMost = Tokens{1} << 36;  // so that what is made of it fits
   const Tokens tokens = std::min<Tokens>(pages * setup_.page_tokens, Tokens{1} << 31);
-  return std::min(kMost, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens)));
+  return static_cast<std::int64_t>(
+      std::min(kMost, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens))));
 }
 
 void Tide::judge() {
+  constexpr std::int64_t kOne = 256;
   counted_ = true;
   ++judged_;
-  const std::uint64_t own = saved(own_pages_), lru = saved(lru_pages_);
+  const std::int64_t lru = saved(lru_pages_), known = saved(known_pages_), won = saved(own_pages_) - lru;
   lru_saved_ += lru - lru_saved_ / kMemory;
-  known_saved_ += saved(facts_.known) - known_saved_ / kMemory;
+  known_saved_ += known - known_saved_ / kMemory;
   const bool little = known_saved_ < lru_saved_ + lru_saved_ / kLittle;
-  if (as_lru_) {
-    if (little || judged_ < patience_) return;
-    return take_order(false);
+  if (as_lru_) {  // what is there isn't what LRU would have at once
+    owed_ -= won + (known - lru) / kPays;
+    if (!little && judged_ >= kLeast && owed_ <= 0) take_order(false);
+    return;
   }
-  const auto won = static_cast<Wide>(own) - static_cast<Wide>(lru);
   won_ += won - won_ / kMemory;
-  squares_ += won * won - squares_ / kMemory;
-  // A loss of one and a half deviations is rarely chance alone; whoever waits for two loses more by waiting.
-  const bool loses = won_ < 0 && won_ * won_ > squares_ * 9 / 4 && judged_ >= kTrial;
-  if (!loses && !little) return;
-  patience_ = loses ? std::min(8 * patience_, kMostPatience) : kTrial;
-  take_order(true);
+  squares_ += Wide{won} * won - squares_ / kMemory;
+  differing_ += (won != 0 ? kOne : 0) - differing_ / kMemory;
+  const bool loses = won_ < 0 && won_ * won_ * differing_ > kLoss * kLoss * kOne * squares_;
+  if (loses || little) take_order(true);
 }
 
 // The other order. Their worth is another number now: if there are many leaves, those that would have gone first by the
 // old order get theirs in the new one first, and go by it.
 void Tide::take_order(bool as_lru) {
   as_lru_ = as_lru;
+  owed_ = std::max<Wide>(0, -won_);
+  won_ = squares_ = differing_ = 0;
   judged_ = 0;
-  won_ = 0;
-  squares_ = 0;
   move_over(kMoveAtOnce);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace kvtwin {
 namespace {
@@ -35,7 +36,7 @@ constexpr std::array<std::uint16_t, kBins> kPrior{
     0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0};
 constexpr std::uint64_t kPriorReturns = 10 * 256;
 // Of all classes together in each class' own table.
-constexpr std::uint64_t kSharedReturns = 60 * 256;
+constexpr std::uint64_t kSharedReturns = 25 * 256;
 constexpr std::uint64_t kMostReturns = 16384 * 256;  // of a class; then the older ones fade
 
 // ---- the logistic function
@@ -94,10 +95,14 @@ RecordId Returns::begin(const Facts& facts) {
   }
   record.known = facts.known_tokens;
   extend(at(append(record)), facts);
-  ++visits_;
-  learn(static_cast<std::uint32_t>(std::min<Pages>(kWork, 2 + facts.pages)));
-  if (--visits_to_tables_ == 0) draw_tables();
+  to_learn_ = static_cast<std::uint32_t>(std::min<Pages>(kWork, 2 + facts.pages));
   return last_;
+}
+
+void Returns::learn() {
+  ++visits_;
+  learn_from(std::exchange(to_learn_, 0));
+  if (--visits_to_tables_ == 0) draw_tables();
 }
 
 RecordId Returns::again(RecordId id, const Facts& facts) {
@@ -188,7 +193,7 @@ Outlook Returns::outlook(RecordId id) const {
 }
 
 // The next records in turn; a round of all is a step of the fit.
-void Returns::learn(std::uint32_t records) {
+void Returns::learn_from(std::uint32_t records) {
   const RecordId first = last_ < kRecords ? 1 : last_ - kRecords + 1;
   for (; records > 0; --records) {
     cursor_ = std::max(cursor_, first);

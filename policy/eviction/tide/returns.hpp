@@ -36,7 +36,7 @@ enum class Said : std::uint8_t { nothing, ends, awaits_tool };
 
 class Returns {
  public:
-  static constexpr std::uint32_t kChances = 50;
+  static constexpr std::uint32_t kChances = 63;
 
   struct Facts {
     TimeNs time = 0;
@@ -54,6 +54,9 @@ class Returns {
   // old one leads to it. A forgotten one begins anew.
   RecordId again(RecordId id, const Facts& facts);
   RecordId latest(RecordId id) const;  // of the same request
+  // From what the last first visit showed. Apart from this, and from what is said of it, nothing changes what is
+  // expected of a record: to be called between visits.
+  void learn();
   void say(RecordId id, Said said);
   Outlook outlook(RecordId id) const;
   // In 1/2^54 a millisecond, about: comparable among all.
@@ -93,7 +96,7 @@ class Returns {
   void describe(Record& record) const;
   void note_return(Record& record, TimeNs gap, std::uint32_t share);
   std::uint32_t chance(const Record& record) const;  // in 1/2^16
-  void learn(std::uint32_t records);
+  void learn_from(std::uint32_t records);
   void fit();
   void draw_tables();
   void draw_class(std::size_t gap_class, const Row& base);
@@ -103,6 +106,7 @@ class Returns {
   RecordId last_ = 0, cursor_ = 1;
   TimeNs now_ = 0;
   std::uint64_t visits_ = 0, visits_to_tables_ = 16;
+  std::uint32_t to_learn_ = 0;
   bool hinted_ = false;  // who is said nothing of may have been passed over
   // The regression: weights in 1/2^16; sums over one round of the records, in 1/2^16.
   std::int64_t bias_ = -0xB333, bias_slope_ = 0, bias_weight_ = 0;

@@ -652,23 +652,32 @@ class TideModel final : public PageModel {
   explicit TideModel(std::uint64_t capacity) : PageModel(capacity), gone_(8 * capacity) {}
 
  protected:
-  void begin() override { judge(); }
+  void begin() override {
+    if (visits_ > 0) judge();
+    if (visits_ > 0) returns_.learn();
+    if (++visits_ == 8192) {
+      for (std::uint64_t* const count : {&visits_, &ends_, &partial_, &reused_}) *count /= 2;
+    }
+    partial_ += request_.prompt_tokens < kModelPageTokens ? 1 : 0;
+    const std::uint64_t expected = std::max<std::uint64_t>(1, (ends_ + 64) * partial_);
+    partial_cost_ = kCost * std::min<std::uint64_t>(16, 16 * reused_ * visits_ / expected) / 16;
+  }
   void hit(std::uint64_t page) override { use(page, true); }
   std::uint64_t choose() override {
     return least([this](std::uint64_t page) {
       const Page& of = pages_[page];
-      return std::tuple(worth(of), of.time, of.outlook.chance, of.outlook.gap_class, !of.partial,
-                        resident_[page].inserted);
+      return std::tuple(worth(of), of.time, of.outlook.chance, of.outlook.gap_class, of.cost, resident_[page].inserted);
     });
   }
   void leave(std::uint64_t page) override { gone_.put(page, pages_[page].record); }
   void enter(std::uint64_t page) override { use(page, false); }
 
  private:
+  static constexpr std::uint64_t kCost = 64 + 32 * kModelPageTokens / kModelDoubling;
   struct Page {
     RecordId record = kNoRecord;
     Outlook outlook;
-    std::uint64_t time = 0;
+    std::uint64_t time = 0, cost = 0;
     bool partial = false;
   };
 
@@ -677,58 +686,61 @@ class TideModel final : public PageModel {
     const bool remembered = !there && gone_.knows(page);
     const RecordId before = there ? pages_[page].record : gone_.take(page);
     own_ = there;
-    known_ = there || (full && remembered);
-    lru_hit_ = (there || (full && remembered)) && std::ranges::find(lru_, page) != lru_.end();
-    counted_ = false;
+    const bool goes_on = there || (full && remembered);
+    known_ = there || remembered;
+    lru_hit_ = known_ != 0 && std::ranges::find(lru_, page) != lru_.end();
+    if (known_ != 0 && pages_[page].partial) ++reused_;  // as it was when it left, too
+    if (goes_on) ++ends_;
     const RecordId record = returns_.begin(
         {static_cast<TimeNs>(request_.time), request_.prompt_tokens, request_.output_tokens, static_cast<Pages>(full),
-         static_cast<Pages>(known_), static_cast<Tokens>(known_) * kModelPageTokens, known_ != 0 ? before : kNoRecord});
-    pages_[page] = {record, returns_.outlook(record), request_.time >> 20, !full};
+         static_cast<Pages>(goes_on), static_cast<Tokens>(goes_on) * kModelPageTokens, goes_on ? before : kNoRecord});
+    pages_[page] = {record, returns_.outlook(record), request_.time >> 20, full ? kCost : partial_cost_, !full};
     lru_.remove(page);
     lru_.push_front(page);
     if (lru_.size() > capacity_) lru_.pop_back();
   }
   std::uint64_t worth(const Page& page) const {
-    if (page.partial) return 0;
+    if (page.cost == 0) return 0;
     if (as_lru_) return page.time;
     const TimeNs age = static_cast<TimeNs>(request_.time) - static_cast<TimeNs>(page.time << 20);
-    return returns_.density(page.outlook, age) * (64 + 32 * kModelPageTokens / kModelDoubling);
+    return returns_.density(page.outlook, age) * page.cost;
   }
 
   void judge() {
-    if (counted_) return;
-    counted_ = true;
     ++judged_;
     __extension__ using Wide = __int128;
     constexpr std::int64_t kMemory = 8192;
     constexpr std::int64_t saves = kModelPageTokens + kModelPageTokens * kModelPageTokens / (2 * kModelDoubling);
+    const std::int64_t won = (own_ - lru_hit_) * saves;
     lru_saved_ += lru_hit_ * saves - lru_saved_ / kMemory;
     known_saved_ += known_ * saves - known_saved_ / kMemory;
     const bool little = known_saved_ < lru_saved_ + lru_saved_ / 64;
     if (as_lru_) {
-      if (little || judged_ < patience_) return;
+      owed_ -= won + (known_ - lru_hit_) * saves / 128;
+      if (little || judged_ < 64 || owed_ > 0) return;
       as_lru_ = false;
     } else {
-      const Wide won = (own_ - lru_hit_) * saves;
       won_ += won - won_ / kMemory;
-      squares_ += won * won - squares_ / kMemory;
-      const bool loses = won_ < 0 && won_ * won_ > squares_ * 9 / 4 && judged_ >= 256;
+      squares_ += Wide{won} * won - squares_ / kMemory;
+      differing_ += (won == 0 ? 0 : 256) - differing_ / kMemory;
+      const bool loses = won_ < 0 && won_ * won_ * differing_ > 9 * 256 * squares_;
       if (!loses && !little) return;
-      patience_ = loses ? std::min<std::int64_t>(8 * patience_, 1 << 20) : 256;
       as_lru_ = true;
     }
+    owed_ = std::max<Wide>(0, -won_);
     judged_ = 0;
-    won_ = squares_ = 0;
+    won_ = squares_ = differing_ = 0;
   }
 
   Returns returns_;
   PageMemory gone_;
   std::map<std::uint64_t, Page> pages_;
   std::list<std::uint64_t> lru_;
-  bool counted_ = true, as_lru_ = false;
+  bool as_lru_ = true;
   int own_ = 0, known_ = 0, lru_hit_ = 0;
-  std::int64_t judged_ = 0, patience_ = 1024, lru_saved_ = 0, known_saved_ = 0;
-  __extension__ __int128 won_ = 0, squares_ = 0;
+  std::uint64_t visits_ = 0, ends_ = 0, partial_ = 0, reused_ = 0, partial_cost_ = 0;
+  std::int64_t judged_ = 0, lru_saved_ = 0, known_saved_ = 0;
+  __extension__ __int128 won_ = 0, squares_ = 0, differing_ = 0, owed_ = 0;
 };
 
 inline std::unique_ptr<PageModel> make_model(std::string_view eviction, std::uint64_t capacity) {
