@@ -5,7 +5,6 @@
 // page would never lose its bit as long as there is any new leaf ahead, and a path would go a page a round.
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "policy/eviction/ranked_leaves.hpp"
@@ -42,6 +41,9 @@ class Sieve final : public EvictionPolicy {
     if (above_ != Above::after_it_left) above_ = Above::stays;
     if (above_ == Above::after_it_left && node == gone_) above_ = Above::next;
     if (node == under_hand_) under_hand_ = NodeId::none;
+    // Who is to leave may be withdrawn before it does; what enters then comes behind the hand, which goes round.
+    if (node == chosen_ && leaves_.size(ahead_) == 1 && leaves_.list_of(node) == ahead_) go_round();
+    if (node == chosen_) chosen_ = NodeId::none;
     leaves_.remove(node);
   }
   NodeId victim() override {
@@ -52,7 +54,7 @@ class Sieve final : public EvictionPolicy {
       const NodeId node = leaves_.smallest(ahead_);
       const std::uint64_t place = leaves_.smallest_rank(ahead_).second;
       if (node != under_hand_) hand_ = place;
-      if (!is_used(node)) return node;
+      if (!is_used(node)) return chosen_ = node;
       use(node, false);
       under_hand_ = NodeId::none;
       leaves_.set(node, 1 - ahead_, {1, place});
@@ -72,7 +74,7 @@ class Sieve final : public EvictionPolicy {
   // above. When all has left, what lies above is: offered, or withdrawn if it isn't a leaf that may go; the root isn't.
   bool is_next(const PolicyNode& node) {
     if (above_ == Above::stays) return false;
-    const bool at_the_depth = node.facts.depth_pages == depth_above_;
+    const bool at_the_depth = depth_above_ > 0 && node.facts.depth_pages == depth_above_;  // 0: it isn't known
     if (above_ == Above::after_it_left && (node.id != gone_ || !at_the_depth)) return false;
     above_ = Above::stays;
     return at_the_depth;
@@ -97,9 +99,9 @@ class Sieve final : public EvictionPolicy {
   // before all others.
   LeafLists leaves_{2};
   std::size_t ahead_ = 0;
-  std::uint64_t hand_ = 0;  // the least place ahead
+  std::uint64_t hand_ = 0;  // places ahead are no smaller, but for the one under the hand
   NodeId under_hand_ = NodeId::none;
-  NodeId gone_ = NodeId::none;
+  NodeId chosen_ = NodeId::none, gone_ = NodeId::none;
   Pages depth_above_ = 0;
   Above above_ = Above::stays;
   bool further_ = false;

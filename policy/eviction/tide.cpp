@@ -43,7 +43,7 @@ constexpr std::uint64_t kSomeReturns = 64;        // of conversations, before it
 // Leaves to ask again for each page that goes, at most so many at a time, and so many nodes are gone through for each.
 constexpr std::uint64_t kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
 constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
-// Leaves that change over to another order: when it is taken, then whenever one goes.
+// Leaves that change over to another order: when it is taken, then whenever one is chosen.
 constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
 
 // Of the duel, in visits: what it remembers, how long LRU's order is kept at least, how many of those in which the two
@@ -209,7 +209,7 @@ void Tide::visit(const Visit& visit) {
     returns_.learn();
   }
   now_ = visit.time;
-  ++due_;
+  due_ = std::min(due_ + 1, kMostAtATime);
   path_.assign(visit.keys.begin(), visit.keys.end());
   full_ = std::min<Pages>(path_.size(), (visit.prompt_tokens + visit.output_tokens) / setup_.page_tokens);
   if (!visit.further) full_ = std::min<Pages>(path_.size(), visit.prompt_tokens / setup_.page_tokens);
@@ -553,8 +553,8 @@ void Tide::ask_all() {
 
 void Tide::ask_in_turn() {
   const std::uint64_t least = leaves_.smallest_rank(order()).first;
-  if (least == 0) return;  // last pages that aren't full: who comes behind them is asked when they have gone
-  if (as_lru_ && claims_.empty()) due_ = 0;  // nobody's worth changes
+  if (least == 0) return;                    // who is worth nothing goes first, as last pages do that aren't full
+  if (as_lru_ && claims_.empty()) due_ = 0;  // nobody was ever waited for or pinned: nobody's worth changes
   for (std::uint64_t nodes = kNodesEach * due_; due_ > 0 && nodes > 0; --nodes) {
     turn_ = turn_ + 1 < leaves_.nodes() ? turn_ + 1 : 0;
     const auto node = static_cast<NodeId>(turn_);
@@ -569,7 +569,7 @@ void Tide::ask_in_turn() {
 
 NodeId Tide::victim() {
   if (leaves_.size() <= kAskAll) {
-    if (due_ > 0) ask_all();
+    if (due_ > 0 || leaves_.size(1 - order()) > 0) ask_all();
     due_ = 0;
     return leaves_.smallest(order());
   }
