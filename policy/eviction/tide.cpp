@@ -40,8 +40,10 @@ constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
 constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
 constexpr Pages kPinned = 5;                      // pins get a fifth of the tier
 constexpr std::uint64_t kSomeReturns = 64;        // of conversations, before it counts whether last pages came back
-// Leaves to ask again for each page that goes, at most so many at a time, and so many nodes are gone through for each.
-constexpr std::uint64_t kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
+// How often each leaf is asked again while as many pages go as the tier holds; leaves to ask for each of them, and at a
+// time, at most; so many nodes are gone through for each.
+constexpr std::uint64_t kRounds = 256, kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
+constexpr std::uint64_t kDue = 64;  // what is due is counted in such parts of a leaf
 constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
 // Leaves that change over to another order: when it is taken, then whenever one is chosen.
 constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
@@ -158,10 +160,10 @@ class Tide final : public EvictionPolicy {
 
   EvictionSetup setup_;
   Returns returns_;
-  Ghosts gone_;           // 256 times who used it last, plus the ways; no ways: of a page that wasn't full
-  LeafLists leaves_{2};   // by their worth, and in LRU's order
-  std::size_t turn_ = 0;  // whose turn it is to be asked
-  std::uint64_t due_ = 1;
+  Ghosts gone_;               // 256 times who used it last, plus the ways; no ways: of a page that wasn't full
+  LeafLists leaves_{2};       // by their worth, and in LRU's order
+  std::size_t turn_ = 0;      // whose turn it is to be asked
+  std::uint64_t due_ = kDue;  // in 1/kDue of a leaf
   std::vector<NodeId> all_;
   std::vector<std::pair<RecordId, Pages>> users_;  // of pages that come back, in order: the record of their last use
 
@@ -209,7 +211,7 @@ void Tide::visit(const Visit& visit) {
     returns_.learn();
   }
   now_ = visit.time;
-  due_ = std::min(due_ + 1, kMostAtATime);
+  due_ = std::min(due_ + kDue, kDue * kMostAtATime);
   path_.assign(visit.keys.begin(), visit.keys.end());
   full_ = std::min<Pages>(path_.size(), (visit.prompt_tokens + visit.output_tokens) / setup_.page_tokens);
   if (!visit.further) full_ = std::min<Pages>(path_.size(), visit.prompt_tokens / setup_.page_tokens);
@@ -386,7 +388,8 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
   }
   gone_.put_tail(full, pages - (node.keys.size() - full.size()),
                  mark.record << 8 | std::max<std::uint64_t>(1, mark.ways));
-  due_ = std::min(due_ + kAskAgain * pages, kMostAtATime);
+  const std::uint64_t each = kDue * kRounds * leaves_.size() / std::max<Pages>(1, setup_.capacity);
+  due_ = std::min(due_ + std::min(each, kDue * kAskAgain) * pages, kDue * kMostAtATime);
 }
 
 // A last page that isn't full becomes a node of its own.
@@ -555,16 +558,17 @@ void Tide::ask_in_turn() {
   const std::uint64_t least = leaves_.smallest_rank(order()).first;
   if (least == 0) return;                    // who is worth nothing goes first, as last pages do that aren't full
   if (as_lru_ && claims_.empty()) due_ = 0;  // nobody was ever waited for or pinned: nobody's worth changes
-  for (std::uint64_t nodes = kNodesEach * due_; due_ > 0 && nodes > 0; --nodes) {
+  std::uint64_t asks = due_ / kDue;
+  for (std::uint64_t nodes = kNodesEach * asks; asks > 0 && nodes > 0; --nodes) {
     turn_ = turn_ + 1 < leaves_.nodes() ? turn_ + 1 : 0;
     const auto node = static_cast<NodeId>(turn_);
     if (leaves_.list_of(node) != order()) continue;
-    --due_;
+    --asks;
     const LeafRank& before = leaves_.rank_of(node);
     const LeafRank now = asked(node, before);
     if (std::min(before.first, now.first) / kNear <= least) leaves_.set(node, order(), now);
   }
-  due_ = 0;
+  due_ %= kDue;
 }
 
 NodeId Tide::victim() {
