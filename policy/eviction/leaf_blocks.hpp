@@ -18,7 +18,7 @@ namespace kvtwin {
 
 class LeafBlocks {
  public:
-  static constexpr std::uint32_t kPlaces = 1024;  // of a block
+  static constexpr std::uint32_t kPlaces = 4096;  // of a block
 
   // May it hold leaves that are smaller than that rank? Then a leaf of that rank belongs here.
   bool reaches_below(const LeafRank& rank) const { return !order_.empty() && !(rank < order_.back().least); }

@@ -279,11 +279,11 @@ class FullTier {
     const std::span<const PageKey> keys = traffic_.next();
     tree_.expect(traffic_.waiting(7), traffic_.waiting(3));
     const PrefixMatch match = tree_.match(keys);
+    tree_.lease_device(match.end);
     const std::uint64_t stamp = tree_.next_stamp();
     time_ += kNsPerSecond / 1000;
     tree_.visit({requests_++, time_, 0, keys.size() * 512, 200, keys, false});
     tree_.touch(match.end, stamp);
-    tree_.lease_device(match.end);
     const auto missing = keys.subspan(match.device_pages);
     while (resident_ - tree_.device_pages() < missing.size()) {
       evict(missing.size() - (resident_ - tree_.device_pages()));
