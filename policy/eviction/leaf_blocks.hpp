@@ -48,8 +48,8 @@ class LeafBlocks {
     Block& block = blocks_[at / kPlaces];
     --block.leaves;
     if (block.leaves % (kPlaces / 16) != 0 || block.leaves > kPlaces / 4) return;
-    const std::size_t i = index_of(rank);
-    KV_CHECK(order_[i].block == at / kPlaces, "no two leaves have the same rank");
+    std::size_t i = index_of(rank);
+    while (order_[i].block != at / kPlaces) ++i;  // those of one rank may lie in more than one block
     join_neighbour(i, placed);
   }
   // The smallest ones leave, a block of them, of which there is one. In order, and borrowed until the next change.

@@ -40,17 +40,20 @@ constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
 constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
 constexpr Pages kPinned = 5;                      // pins get a fifth of the tier
 constexpr std::uint64_t kSomeReturns = 64;        // of conversations, before it counts whether last pages came back
+constexpr std::uint64_t kFew =
+    128;  // one in so many visits uses such a page again: too few for LRU's order to keep any
 // How often each leaf is asked again while as many pages go as the tier holds; leaves to ask for each of them, and at a
 // time, at most; so many nodes are gone through for each.
 constexpr std::uint64_t kRounds = 256, kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
 constexpr std::uint64_t kDue = 64;  // what is due is counted in such parts of a leaf
+constexpr std::uint64_t kPartial = 1U << 13, kCosts = kPartial - 1;
 constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
 // Leaves that change over to another order: when it is taken, then whenever one is chosen.
 constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
 
 // Of the duel, in visits: what it remembers, how long LRU's order is kept at least, how many of those in which the two
-// differ may be lost.
-constexpr std::int64_t kMemory = 8192, kLeast = 64, kLoss = 3;
+// differ may be lost, and how many that were won before may be lost again.
+constexpr std::int64_t kMemory = 8192, kLeast = 64, kLoss = 3, kCredit = 32;
 // The share of what LRU misses that pays off what is owed; and where all that is remembered would save but such a share
 // more than LRU does, there is more to lose than to win.
 constexpr std::int64_t kPays = 128, kLittle = 64;
@@ -143,13 +146,11 @@ class Tide final : public EvictionPolicy {
   Session& session_of(std::uint64_t session) { return sessions_[session % sessions_.size()]; }
 
   Outlook outlook_of(const Mark& mark) const;
-  std::uint64_t cost_of(const PolicyNode& node, bool partial) const;
-  std::uint64_t worth(NodeId node, std::uint64_t about) const;
+  std::uint64_t cost_of(const PolicyNode& node) const;
+  std::uint64_t worth(NodeId node, const LeafRank& rank) const;
   std::uint64_t density_in(std::uint64_t requests) const;
   void ask_all();
-  LeafRank asked(NodeId node, const LeafRank& rank) const {
-    return {worth(node, rank.second), rank.second, rank.third};
-  }
+  LeafRank asked(NodeId node, const LeafRank& rank) const { return {worth(node, rank), rank.second, rank.third}; }
   void ask_again(NodeId node) { leaves_.set(node, order(), asked(node, leaves_.rank_of(node))); }
   void ask_in_turn();
   std::int64_t saved(Pages pages) const;
@@ -177,6 +178,7 @@ class Tide final : public EvictionPolicy {
   bool first_ = false, resolved_ = true, partial_ = false, counted_ = true;
   Ends ends_;
   std::uint64_t partial_worth_ = 0;  // of a page that isn't full, in 1/16 of what a full one is worth
+  bool partial_counts_ = false;      // like any other in LRU's order
   Mark mark_;                        // for what it uses
   std::uint64_t session_ = 0;
   // Requests are at work by turns: the record of each one's last visit, where another hasn't taken its place.
@@ -197,7 +199,7 @@ class Tide final : public EvictionPolicy {
   std::int64_t lru_saved_ = 0, known_saved_ = 0;           // by the last visits
   // Over LRU, in this order: what was won; the squares of what each visit won; how many won or lost, in 1/256.
   Wide won_ = 0, squares_ = 0, differing_ = 0;
-  Wide owed_ = 0;
+  Wide owed_ = 0;            // in 1/kPays
   std::int64_t judged_ = 0;  // visits, in this order
   bool as_lru_ = true;
 };
@@ -225,6 +227,7 @@ void Tide::visit(const Visit& visit) {
   brought_for_.swap(brought_);
   brought_.clear();
   if (now_ >= next_expiry_) expire_pins();
+  lru_.resize(setup_.capacity - pinned_pages_);
   if (visit.further) {
     const auto& [request, record] = requests_[visit.request % requests_.size()];
     start(returns_.again(request == visit.request ? record : kNoRecord, facts_));
@@ -238,6 +241,7 @@ void Tide::visit(const Visit& visit) {
     const std::uint64_t expected = (ends_.returns + kSomeReturns) * ends_.partial;  // times ends_.visits
     partial_worth_ =
         std::min<std::uint64_t>(16, 16 * ends_.reused * ends_.visits / std::max<std::uint64_t>(1, expected));
+    partial_counts_ = ends_.reused * kFew > ends_.visits;
   }
 }
 
@@ -383,8 +387,8 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
   if (mark.partial) {
     gone_.put_tail(full, 1, mark.record << 8);
     full = full.first(full.size() - 1);
-    mark.partial = false;  // what is left of it
-    node.marks = mark.packed();
+    mark.partial = false;
+    if (pages < node.keys.size()) node.marks = mark.packed();  // of what is left of it
   }
   gone_.put_tail(full, pages - (node.keys.size() - full.size()),
                  mark.record << 8 | std::max<std::uint64_t>(1, mark.ways));
@@ -468,7 +472,7 @@ void Tide::renew(const Session& session) {
     if (node >= claims_.size()) claims_.resize(node + 1);
     claims_[node].pinned_as = session.record;
   }
-  leaves_.set(session.tail, order(), {worth(session.tail, about), about, rank.third});
+  leaves_.set(session.tail, order(), asked(session.tail, {0, about, rank.third}));
 }
 
 void Tide::queued(RequestId request, std::span<const PageKey> keys) {
@@ -490,48 +494,46 @@ Outlook Tide::outlook_of(const Mark& mark) const {
   return outlook;
 }
 
-// About a leaf: the time of its last use (40 bits), chance, class and cost (6, 4 and 14 bits).
+// A leaf's rank: its worth; the time of its last use (40 bits), chance, class, is it partial, cost (6, 4, 1 and 13
+// bits); which access was its last (44 bits) and which insertion its own: where one access is the last of two leaves.
 void Tide::offer(const PolicyNode& node) {
   const Mark mark = Mark::of(node.marks);
   const Outlook outlook = outlook_of(mark);
   const std::uint64_t about = mark.time << 24 | std::uint64_t{outlook.chance} << 18 |
-                              std::uint64_t{outlook.gap_class} << 14 | cost_of(node, mark.partial);
+                              std::uint64_t{outlook.gap_class} << 14 | (mark.partial ? kPartial : 0) | cost_of(node);
   if (!claims_.empty()) {
     const auto id = static_cast<std::size_t>(node.id);
     if (id >= claims_.size()) claims_.resize(id + 1);
     claims_[id] = {wanted_.first(node.keys.back()), mark.record};
   }
-  leaves_.set(node.id, order(), {worth(node.id, about), about, node.facts.inserted});
+  leaves_.set(node.id, order(),
+              asked(node.id, {0, about, node.facts.last_access << 20 | (node.facts.inserted & 0xfffff)}));
 }
 
-// From the root to here, on average: who evicts a chain loses all of it in the end, and its end first. A page that
-// isn't full counts for as much as such pages are used again while conversations go on, nothing below a sixteenth.
-std::uint64_t Tide::cost_of(const PolicyNode& node, bool partial) const {
+// From the root to here, on average: who evicts a chain loses all of it in the end, and its end first.
+std::uint64_t Tide::cost_of(const PolicyNode& node) const {
   const Tokens depth = node.facts.depth_pages * setup_.page_tokens;
-  const std::uint64_t cost =
-      std::min<std::uint64_t>(16383, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
-  return partial ? cost * partial_worth_ / 16 : cost;
+  return std::min<std::uint64_t>(kCosts, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
 }
 
-// Of what somebody waits for it is known when it will be used: about as many requests from now as wait before that one.
-// And what nobody waits for won't be before all that wait have been served.
-std::uint64_t Tide::worth(NodeId node, std::uint64_t about) const {
+// A page that isn't full counts for as much as such pages are used again while conversations go on.
+// Of what somebody waits for it is known when it will be used, as it is: about as many requests from now as wait before
+// that one. And what nobody waits for won't be before all that wait have been served.
+std::uint64_t Tide::worth(NodeId node, const LeafRank& rank) const {
   constexpr std::uint64_t kPinnedWorth = std::uint64_t{1} << 63, kWantedWorth = std::uint64_t{1} << 62;
-  const std::uint64_t cost = about & 0x3fff;
+  const std::uint64_t about = rank.second, if_wanted = about & kCosts;
+  const std::uint64_t cost = (about & kPartial) != 0 ? if_wanted * partial_worth_ / 16 : if_wanted;
   const Outlook outlook{static_cast<std::uint8_t>(about >> 18 & 0x3f), static_cast<std::uint8_t>(about >> 14 & 0xf)};
   const TimeNs age = now_ - static_cast<TimeNs>((about >> 24) << 20);
-  if (cost == 0) return 0;
   const auto id = static_cast<std::size_t>(node);
-  if (id >= claims_.size()) return as_lru_ ? about >> 24 : returns_.density(outlook, age) * cost;
-  const Claim& claim = claims_[id];
+  const Claim claim = id < claims_.size() ? claims_[id] : Claim{};
   const RequestId first = wanted_.first_waiting(), last = wanted_.last_waiting();
-  const bool wanted = claim.by != kNoRequest && first <= claim.by && claim.by <= last;
   std::uint64_t worth = 0;
-  if (as_lru_) {
-    worth = wanted ? kWantedWorth - (claim.by - first) : about >> 24;
-  } else if (wanted) {
-    worth = density_in(claim.by - first) * cost;
-  } else {
+  if (claim.by != kNoRequest && first <= claim.by && claim.by <= last) {
+    worth = as_lru_ ? kWantedWorth - (claim.by - first) : density_in(claim.by - first) * if_wanted;
+  } else if (as_lru_ && (cost > 0 || partial_counts_)) {
+    worth = rank.third;
+  } else if (cost > 0) {
     std::uint64_t density = returns_.density(outlook, age);
     if (wanted_.any()) density = std::min(density, density_in(last - first + 1));
     worth = density * cost;
@@ -606,11 +608,12 @@ void Tide::judge() {
   known_saved_ += known - known_saved_ / kMemory;
   const bool little = known_saved_ < lru_saved_ + lru_saved_ / kLittle;
   if (as_lru_) {  // what is there isn't what LRU would have at once
-    owed_ -= won + (known - lru) / kPays;
+    owed_ -= kPays * Wide{won} + (known - lru);
     if (!little && judged_ >= kLeast && owed_ <= 0) take_order(false);
     return;
   }
-  won_ += won - won_ / kMemory;
+  const bool ahead = won_ > 0 && won_ * won_ * differing_ > kCredit * kCredit * kOne * squares_;
+  won_ += (ahead ? std::min<std::int64_t>(0, won) : won) - won_ / kMemory;
   squares_ += Wide{won} * won - squares_ / kMemory;
   differing_ += (won != 0 ? kOne : 0) - differing_ / kMemory;
   const bool loses = won_ < 0 && won_ * won_ * differing_ > kLoss * kLoss * kOne * squares_;
@@ -621,7 +624,7 @@ void Tide::judge() {
 // old order get theirs in the new one first, and go by it.
 void Tide::take_order(bool as_lru) {
   as_lru_ = as_lru;
-  owed_ = std::max<Wide>(0, -won_);
+  owed_ = kPays * std::max<Wide>(0, -won_);
   won_ = squares_ = differing_ = 0;
   judged_ = 0;
   move_over(kMoveAtOnce);

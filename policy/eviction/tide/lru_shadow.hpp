@@ -17,6 +17,8 @@ class LruShadow {
  public:
   explicit LruShadow(Pages capacity) : capacity_(capacity) {}
 
+  // From the next move on.
+  void resize(Pages capacity) { capacity_ = capacity; }
   // Visits are numbered from 1, without a gap.
   void begin_visit() {
     if (last_ - gone_ == used_.size()) grow();

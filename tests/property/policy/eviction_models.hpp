@@ -661,12 +661,13 @@ class TideModel final : public PageModel {
     partial_ += request_.prompt_tokens < kModelPageTokens ? 1 : 0;
     const std::uint64_t expected = std::max<std::uint64_t>(1, (ends_ + 64) * partial_);
     partial_cost_ = kCost * std::min<std::uint64_t>(16, 16 * reused_ * visits_ / expected) / 16;
+    partial_counts_ = 128 * reused_ > visits_;
   }
   void hit(std::uint64_t page) override { use(page, true); }
   std::uint64_t choose() override {
     return least([this](std::uint64_t page) {
       const Page& of = pages_[page];
-      return std::tuple(worth(of), of.time, of.outlook.chance, of.outlook.gap_class, of.cost, resident_[page].inserted);
+      return std::tuple(worth(page), of.time, of.outlook.chance, of.outlook.gap_class, of.partial);
     });
   }
   void leave(std::uint64_t page) override { gone_.put(page, pages_[page].record); }
@@ -677,7 +678,7 @@ class TideModel final : public PageModel {
   struct Page {
     RecordId record = kNoRecord;
     Outlook outlook;
-    std::uint64_t time = 0, cost = 0;
+    std::uint64_t time = 0;
     bool partial = false;
   };
 
@@ -694,16 +695,16 @@ class TideModel final : public PageModel {
     const RecordId record = returns_.begin(
         {static_cast<TimeNs>(request_.time), request_.prompt_tokens, request_.output_tokens, static_cast<Pages>(full),
          static_cast<Pages>(goes_on), static_cast<Tokens>(goes_on) * kModelPageTokens, goes_on ? before : kNoRecord});
-    pages_[page] = {record, returns_.outlook(record), request_.time >> 20, full ? kCost : partial_cost_, !full};
+    pages_[page] = {record, returns_.outlook(record), request_.time >> 20, !full};
     lru_.remove(page);
     lru_.push_front(page);
     if (lru_.size() > capacity_) lru_.pop_back();
   }
-  std::uint64_t worth(const Page& page) const {
-    if (page.cost == 0) return 0;
-    if (as_lru_) return page.time;
-    const TimeNs age = static_cast<TimeNs>(request_.time) - static_cast<TimeNs>(page.time << 20);
-    return returns_.density(page.outlook, age) * page.cost;
+  std::uint64_t worth(std::uint64_t page) const {
+    const Page& of = pages_.at(page);
+    if (as_lru_) return of.partial && partial_cost_ == 0 && !partial_counts_ ? 0 : resident_.at(page).last;
+    const TimeNs age = static_cast<TimeNs>(request_.time) - static_cast<TimeNs>(of.time << 20);
+    return returns_.density(of.outlook, age) * (of.partial ? partial_cost_ : kCost);
   }
 
   void judge() {
@@ -716,18 +717,19 @@ class TideModel final : public PageModel {
     known_saved_ += known_ * saves - known_saved_ / kMemory;
     const bool little = known_saved_ < lru_saved_ + lru_saved_ / 64;
     if (as_lru_) {
-      owed_ -= won + (known_ - lru_hit_) * saves / 128;
+      owed_ -= 128 * won + (known_ - lru_hit_) * saves;
       if (little || judged_ < 64 || owed_ > 0) return;
       as_lru_ = false;
     } else {
-      won_ += won - won_ / kMemory;
+      const bool ahead = won_ > 0 && won_ * won_ * differing_ > 32 * 32 * 256 * squares_;
+      won_ += (ahead && won > 0 ? 0 : won) - won_ / kMemory;
       squares_ += Wide{won} * won - squares_ / kMemory;
       differing_ += (won == 0 ? 0 : 256) - differing_ / kMemory;
       const bool loses = won_ < 0 && won_ * won_ * differing_ > 9 * 256 * squares_;
       if (!loses && !little) return;
       as_lru_ = true;
     }
-    owed_ = std::max<Wide>(0, -won_);
+    owed_ = 128 * std::max<Wide>(0, -won_);
     judged_ = 0;
     won_ = squares_ = differing_ = 0;
   }
@@ -739,6 +741,7 @@ class TideModel final : public PageModel {
   bool as_lru_ = true;
   int own_ = 0, known_ = 0, lru_hit_ = 0;
   std::uint64_t visits_ = 0, ends_ = 0, partial_ = 0, reused_ = 0, partial_cost_ = 0;
+  bool partial_counts_ = false;
   std::int64_t judged_ = 0, lru_saved_ = 0, known_saved_ = 0;
   __extension__ __int128 won_ = 0, squares_ = 0, differing_ = 0, owed_ = 0;
 };
