@@ -23,9 +23,7 @@ class Sieve final : public EvictionPolicy {
   }
   void split(const PolicyNode& upper, const PolicyNode& lower) override { use(upper.id, is_used(lower.id)); }
   void evicted(const PolicyNode& node, Pages pages) override {
-    const auto list = leaves_.list_of(node.id);
-    if (!list) return;
-    if (list == ahead_ && leaves_.size(ahead_) == 1) go_round();
+    if (!leaves_.contains(node.id)) return;  // withdrawn since it was chosen: the hand has gone on
     above_ = Above::after_it_left;
     gone_ = node.id;
     depth_above_ = node.facts.depth_pages - pages;

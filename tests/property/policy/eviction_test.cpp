@@ -338,7 +338,8 @@ TEST(LeafLists, AgreeWithSetsWhenThereAreMany) {
   }
 }
 
-// What is told of where leaves have got to is true, and what has few leaves has few blocks.
+// What is told of where leaves have got to is true, and what has few leaves has few blocks. Also where many have one
+// rank, more than fit into a block.
 TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     test::Splitmix random(seed);
@@ -347,12 +348,14 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
     std::map<NodeId, std::uint32_t> at;
     const auto placed = [&](NodeId node, std::uint32_t now) { at[node] = now; };
     std::uint64_t made = 0, leave = 10;
-    const std::uint64_t spread = random.chance(50) ? 100 : 10'000'000, rise = random.below(200);
+    const std::uint64_t spread = random.chance(50) ? 100 : 10'000'000;
+    const bool ties = seed % 4 == 0;
+    const std::uint64_t rise = ties ? 0 : random.below(200);
     for (std::uint64_t step = 1; step < 60'000; ++step) {
       if (step % 20'000 == 0) leave = 100 - leave;
       if (there.empty() || !random.chance(leave)) {
         const auto node = static_cast<NodeId>(made++);
-        const RankedLeaf leaf{{random.below(spread) + step * rise, made, 0}, node};
+        const RankedLeaf leaf{{random.below(ties ? 7 : spread) + step * rise, ties ? 0 : made, 0}, node};
         if (blocks.reaches_below(leaf.rank)) {
           blocks.add(leaf, placed);
           there.push_back(leaf);
@@ -378,8 +381,12 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
     EXPECT_EQ(different.size(), there.size());
     // From the smallest on, a block at a time.
     std::ranges::sort(there, {}, &RankedLeaf::rank);
+    std::set<NodeId> left;
     for (auto next = there.begin(); next != there.end();) {
-      for (const RankedLeaf& leaf : blocks.take_first()) ASSERT_EQ(leaf.node, (next++)->node);
+      for (const RankedLeaf& leaf : blocks.take_first()) {
+        ASSERT_EQ(leaf.rank, (next++)->rank);
+        ASSERT_TRUE(left.insert(leaf.node).second);
+      }
     }
     EXPECT_TRUE(blocks.empty());
   }

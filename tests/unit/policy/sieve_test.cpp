@@ -135,5 +135,29 @@ TEST(Sieve, ComesRoundWhenTheLastOneAheadIsChosen) {
   EXPECT_EQ(leaves.victim(), 1);
 }
 
+// The hand may have gone on by the time that it leaves: it doesn't come back for what lies above.
+TEST(Sieve, GoesOnWhileWhatIsToGoIsWritten) {
+  Leaves leaves = with_a_path();
+  ASSERT_EQ(leaves.victim(), 2);
+  leaves.withdraw(2);
+  ASSERT_EQ(leaves.victim(), 4);
+  leaves.evict(2);
+  leaves.offer(1);
+  EXPECT_EQ(leaves.victim(), 4);
+}
+
+// Depth 0: of storage pages it may not be known. They lie above nothing.
+TEST(Sieve, TakesNoLeafOfUnknownDepthForWhatLiesAbove) {
+  Leaves leaves;
+  leaves.enter(1, 1, 1);
+  leaves.enter(2, 2, 1);
+  leaves.enter(3, 3, 0);
+  for (const int leaf : {1, 2, 3}) leaves.offer(leaf);
+  ASSERT_EQ(leaves.victim(), 1);
+  leaves.evict(1);
+  leaves.offer(3);
+  EXPECT_EQ(leaves.victim(), 2);
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -195,6 +195,23 @@ TEST(LruShadow, HoldsWhatLruHolds) {
   }
 }
 
+// Another tier may be a visit ahead, and tell of what it used.
+TEST(LruShadow, BearsVisitsThatHaveNotBegun) {
+  LruShadow shadow(2);
+  shadow.move(1, 0, 1);
+  shadow.begin_visit();
+  shadow.move(1, 0, 1);
+  shadow.move(1, 1, 70);
+  EXPECT_FALSE(shadow.holds(70));
+  for (std::uint64_t visit = 2; visit <= 70; ++visit) {
+    shadow.begin_visit();
+    shadow.move(1, 0, visit);
+  }
+  EXPECT_TRUE(shadow.holds(70));
+  EXPECT_TRUE(shadow.holds(69));
+  EXPECT_FALSE(shadow.holds(68));
+}
+
 // ---- the whole of it -----------------------------------------------------------------------------------------------
 
 // A tier as an engine uses it: a request is seen at its admission, and again when it has added its pages; in between
@@ -298,25 +315,33 @@ TEST(Tide, KeepsUpWithLruWhereItTakesItsOrderAmongManyLeaves) {
   EXPECT_GT(hits_of("tide"), hits_of("lru") * 98 / 100);
 }
 
-// Hits of a tier that serves requests one after another, every tenth of a second.
+// A tier that serves requests one after another.
 struct Served {
   std::vector<PageKey> keys;
   Tokens tokens = 0;
+  std::uint64_t session = 0;
+  bool pinned = false;
 };
-Pages hits_of(std::string_view eviction, Pages capacity, std::span<const Served> requests) {
-  RadixTree tree(make_eviction(eviction, {capacity, 512, 53'000}), nullptr);
+struct Tier {
+  Pages capacity = 0;
+  Tokens page_tokens = 512;
+  TimeNs pace = kNsPerSecond / 10;  // from one request to the next
+};
+// Hits of all requests from that one on.
+Pages hits_of(std::string_view eviction, const Tier& tier, std::span<const Served> requests, RequestId from = 0) {
+  RadixTree tree(make_eviction(eviction, {tier.capacity, tier.page_tokens, 53'000}), nullptr);
   Pages hits = 0;
-  RequestId id = 0;
-  for (const auto& [keys, tokens] : requests) {
+  for (RequestId id = 0; id < requests.size(); ++id) {
+    const auto& [keys, tokens, session, pinned] = requests[id];
     const PrefixMatch match = tree.match(keys);
     const std::uint64_t stamp = tree.next_stamp();
-    tree.visit({id, static_cast<TimeNs>(id) * kNsPerSecond / 10, 0, tokens, 100, keys, false});
-    ++id;
-    hits += match.device_pages;
+    const TimeNs time = static_cast<TimeNs>(id) * tier.pace;
+    tree.visit({id, time, session, tokens, 100, keys, false});
+    hits += id >= from ? match.device_pages : 0;
     tree.touch(match.end, stamp);
     tree.lease_device(match.end);
     std::vector<SlotId> released;
-    while (capacity - tree.device_pages() < keys.size() - match.device_pages) {
+    while (tier.capacity - tree.device_pages() < keys.size() - match.device_pages) {
       const NodeId victim = tree.device_victim();
       tree.tell_evicted(PolicyRole::device, victim, 1);
       tree.remove_tail(victim, 1, released, released);
@@ -328,8 +353,15 @@ Pages hits_of(std::string_view eviction, Pages capacity, std::span<const Served>
       at += pages;
     }
     tree.release_device(match.end);
+    if (pinned) tree.hint({HintKind::pin, session, 0}, time);
   }
   return hits;
+}
+
+Served path(std::uint64_t name, std::size_t pages, Tokens page_tokens = 512) {
+  std::vector<std::uint64_t> tokens(pages);
+  for (std::size_t i = 0; i < pages; ++i) tokens[i] = 100 * name + i;
+  return {test::chain(tokens), pages * page_tokens};
 }
 
 // Paths that are used again as they are among the last hundred, each with a last page that isn't full.
@@ -341,46 +373,165 @@ std::vector<Served> repeated(std::size_t requests, Tokens short_of) {
       served.push_back(served[i - random.between(1, 100)]);
       continue;
     }
-    std::vector<std::uint64_t> tokens(random.between(1, 8));
-    for (std::uint64_t& token : tokens) token = 100 * i + static_cast<std::uint64_t>(&token - tokens.data());
-    served.push_back({test::chain(tokens), tokens.size() * 512 - short_of});
+    served.push_back(path(i, random.between(1, 8)));
+    served.back().tokens -= short_of;
   }
   return served;
 }
 
 TEST(Tide, KeepsLastPagesThatAreNotFullWhereTheyAreUsedAgain) {
-  const Pages full = hits_of("tide", 300, repeated(8'000, 0)), partial = hits_of("tide", 300, repeated(8'000, 100));
+  const Pages full = hits_of("tide", {300}, repeated(8'000, 0)), partial = hits_of("tide", {300}, repeated(8'000, 100));
   EXPECT_GT(partial, full * 97 / 100);
 }
 
-// Who comes back does so soon, at an ever lower rate, whatever it looks like: nothing beats LRU by much. What is lost
-// to it by trying is a few requests' worth.
+// Who comes back does so soon, at an ever lower rate, whatever it looks like: nothing beats LRU by much.
+std::vector<Served> soon_or_never(std::uint64_t seed, std::size_t requests, Tokens page_tokens = 512) {
+  test::Splitmix random(seed);
+  std::vector<Served> served, recent;
+  for (std::uint64_t i = 0; i < requests; ++i) {
+    Served next;
+    if (!recent.empty() && random.chance(75)) {  // at a distance of d or more with a probability of d^-1/2
+      const double draw = (1.0 + static_cast<double>(random.below(1 << 20))) / (1 << 20);
+      const auto back = static_cast<std::size_t>(std::min(1 / (draw * draw), static_cast<double>(recent.size())));
+      next = recent[recent.size() - back];
+      recent.erase(recent.end() - static_cast<std::ptrdiff_t>(back));
+    } else {
+      next = path(i, random.between(1, 30), page_tokens);
+    }
+    recent.push_back(next);
+    served.push_back(next);
+  }
+  return served;
+}
+Pages pages_of(std::span<const Served> requests) {
+  Pages all = 0;
+  for (const Served& request : requests) all += request.keys.size();
+  return all;
+}
+
+// What is lost to it by trying is a few requests' worth, also where the clock stands still.
 TEST(Tide, LosesLittleWhereLruIsBest) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    test::Splitmix random(seed);
-    std::vector<Served> requests, recent;
-    Pages all = 0;
-    for (std::uint64_t i = 0; i < 6'000; ++i) {
-      Served next;
-      if (!recent.empty() && random.chance(75)) {  // at a distance of d or more with a probability of d^-1/2
-        const double draw = (1.0 + static_cast<double>(random.below(1 << 20))) / (1 << 20);
-        const auto back = static_cast<std::size_t>(std::min(1 / (draw * draw), static_cast<double>(recent.size())));
-        next = recent[recent.size() - back];
-        recent.erase(recent.end() - static_cast<std::ptrdiff_t>(back));
-      } else {
-        std::vector<std::uint64_t> tokens(random.between(1, 30));
-        for (std::uint64_t& token : tokens) token = 100 * i + static_cast<std::uint64_t>(&token - tokens.data());
-        next = {test::chain(tokens), tokens.size() * 512};
-      }
-      recent.push_back(next);
-      requests.push_back(next);
-      all += next.keys.size();
-    }
+    const std::vector<Served> requests = soon_or_never(seed, 6'000);
+    const Pages all = pages_of(requests);
     for (const Pages capacity : {400U, 1'000U, 2'500U, 6'000U}) {
-      const Pages lru = hits_of("lru", capacity, requests), tide = hits_of("tide", capacity, requests);
-      EXPECT_GT(tide + all * 15 / 10'000, lru) << "seed " << seed << ", " << capacity << " pages, of " << all;
+      for (const TimeNs pace : {kNsPerSecond / 10, TimeNs{0}}) {
+        const Tier tier{capacity, 512, pace};
+        const Pages lru = hits_of("lru", tier, requests), tide = hits_of("tide", tier, requests);
+        EXPECT_GT(tide + all * 15 / 10'000, lru) << "seed " << seed << ", " << capacity << " pages, of " << all;
+      }
     }
   }
+}
+
+// Short paths that are used again and again, among long ones that never are: LRU keeps what it shouldn't.
+std::vector<Served> popular(std::uint64_t seed, std::size_t requests, Tokens page_tokens = 512) {
+  test::Splitmix random(seed);
+  std::vector<Served> served;
+  for (std::uint64_t i = 0; i < requests; ++i) {
+    const std::uint64_t which = random.below(1 + random.below(600));
+    const bool once = random.chance(40);
+    served.push_back(once ? path(1'000'000 + i, 10 + i % 10, page_tokens)
+                          : path(2'000'000 + which, 1 + which % 5, page_tokens));
+  }
+  return served;
+}
+
+// What LRU would have hit is asked of a tier of its own size, but for what is pinned: else pins would be laid to the
+// account of the order that they are kept in, whichever that is.
+TEST(Tide, IsNotMisledByPins) {
+  std::vector<Served> requests = popular(1, 8'000);
+  const Pages lru = hits_of("lru", {1'000}, requests);
+  for (std::uint64_t i = 0; i < 20; ++i) {  // for ever, a fifth of the tier, never used again
+    requests.insert(requests.begin(), path(i, 10));
+    requests.front().session = 1 + i;
+    requests.front().pinned = true;
+  }
+  EXPECT_GT(hits_of("tide", {1'000}, requests), lru * 115 / 100) << lru;
+}
+
+// Payments are of less than a token's worth each.
+TEST(Tide, PaysOffWhatItOwesHoweverSmallItsPages) {
+  for (const Tokens page_tokens : {1U, 512U}) {
+    std::vector<Served> requests = soon_or_never(3, 6'000, page_tokens);
+    const std::size_t before = requests.size();
+    for (Served& request : popular(2, 12'000, page_tokens)) requests.push_back(std::move(request));
+    const Tier tier{1'000, page_tokens};
+    const Pages lru = hits_of("lru", tier, requests, before), tide = hits_of("tide", tier, requests, before);
+    EXPECT_GT(tide, lru * 115 / 100) << page_tokens << " tokens a page";
+  }
+}
+
+// However much was won by then.
+TEST(Tide, LosesLittleWhereLruHasBecomeBest) {
+  std::vector<Served> requests = popular(4, 8'000);
+  const std::size_t before = requests.size();
+  for (Served& request : soon_or_never(4, 8'000)) requests.push_back(std::move(request));
+  const Pages lru = hits_of("lru", {1'000}, requests, before), tide = hits_of("tide", {1'000}, requests, before);
+  EXPECT_GT(tide, lru * 985 / 1'000);
+}
+
+// A node on offer, straight to the policy.
+struct Node {
+  NodeId id;
+  Served is;
+  NodeFacts facts;
+  PolicyMarks marks;
+
+  Node(int number, std::size_t pages, Tokens tokens)
+      : id(static_cast<NodeId>(number)), is(path(static_cast<std::uint64_t>(number), pages)) {
+    is.tokens = tokens;
+    const auto nth = static_cast<std::uint64_t>(number + 1);
+    facts = {nth, nth, 1, 0, static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(pages)};
+  }
+  PolicyNode seen() { return {id, facts, is.keys, marks}; }
+  void enter(EvictionPolicy& policy) {
+    policy.visit({facts.last_access, static_cast<TimeNs>(facts.last_access) * kNsPerSecond, 0, is.tokens, 0, is.keys});
+    policy.entered(seen());
+    policy.offer(seen());
+  }
+};
+
+// Last pages that aren't full go first as long as none was used again, on the tier to which they go then, too.
+TEST(Tide, KnowsALastPageThatIsNotFullByWhatItWasOnTheTierBefore) {
+  const EvictionSetup setup{10, 512, 53'000};
+  const auto upper = make_eviction("tide", setup), lower = make_eviction("tide", setup);
+  std::vector<Node> nodes{{0, 1, 512}, {1, 1, 500}, {2, 1, 512}};
+  for (Node& node : nodes) {
+    node.enter(*upper);
+    upper->evicted(node.seen(), 1);
+    const PolicyMarks there = std::exchange(node.marks, {});
+    lower->copied(node.seen(), there);
+    lower->offer(node.seen());
+  }
+  EXPECT_EQ(lower->victim(), nodes[1].id);
+}
+
+// What is left of a node whose last page wasn't full is full.
+TEST(Tide, TakesWhatIsLeftForFull) {
+  const auto policy = make_eviction("tide", {10, 512, 53'000});
+  Node part(0, 2, 1'000), full(1, 1, 512), other(2, 1, 512);
+  for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+  ASSERT_EQ(policy->victim(), part.id);
+  policy->evicted(part.seen(), 1);
+  part.is.keys.pop_back();
+  part.facts.pages = part.facts.depth_pages = 1;
+  part.facts.last_access = part.facts.inserted = 3;
+  policy->offer(part.seen());
+  full.facts.last_access = 2;
+  policy->offer(full.seen());
+  EXPECT_EQ(policy->victim(), full.id);
+}
+
+// Somebody waits for it as it is.
+TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForIt) {
+  const auto policy = make_eviction("tide", {10, 512, 53'000});
+  Node full(0, 1, 512), part(1, 1, 500), other(2, 1, 512);
+  for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+  ASSERT_EQ(policy->victim(), part.id);
+  policy->queued(7, part.is.keys);
+  policy->offer(part.seen());
+  EXPECT_EQ(policy->victim(), full.id);
 }
 
 }  // namespace
