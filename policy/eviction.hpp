@@ -58,6 +58,7 @@ struct EvictionSetup {
   Tokens page_tokens = 512;         // a last page may hold fewer
   Tokens doubling_tokens = 53'000;  // depth at which computing a token costs twice what the first one does
   bool prefix_closed = false;       // whatever is in the tier, all above it is: paths come from their first page on
+  bool follows_visits = true;       // what a visit uses is told behind it; of storage before and after it, as it moves
 };
 
 class EvictionPolicy {

@@ -14,7 +14,8 @@
 // Leaves go in its order at first, and again once it has saved more than this one by as much as the two differ by in a
 // few visits, or where it saves nearly all that is remembered. What was lost by then is owed, and paid off by a small
 // share of what LRU misses of all that is remembered; then it is tried again. So what is lost stays small beside what
-// there was to win.
+// there was to win. Where it isn't told what visits use, as of storage, there is nothing to judge by, nor to learn
+// from: LRU's order stays.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -123,7 +124,7 @@ class Tide final : public EvictionPolicy {
   };
 
   // Of the last first visits: how many there were, how many of them went on from another, how many had a last page that
-  // wasn't full, and used again one that hadn't been.
+  // wasn't full; and how many pages that hadn't been they used again.
   struct Ends {
     std::uint64_t visits = 0, returns = 0, partial = 0, reused = 0;
   };
@@ -609,7 +610,7 @@ void Tide::judge() {
   const bool little = known_saved_ < lru_saved_ + lru_saved_ / kLittle;
   if (as_lru_) {  // what is there isn't what LRU would have at once
     owed_ -= kPays * Wide{won} + (known - lru);
-    if (!little && judged_ >= kLeast && owed_ <= 0) take_order(false);
+    if (!little && judged_ >= kLeast && owed_ <= 0 && setup_.follows_visits) take_order(false);
     return;
   }
   const bool ahead = won_ > 0 && won_ * won_ * differing_ > kCredit * kCredit * kOne * squares_;

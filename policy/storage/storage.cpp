@@ -16,7 +16,10 @@ Pages catalog_pages(const StorageTierConfig& tier) {
 }
 
 EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tier) {
-  return {catalog_pages(tier), config.shape.page_tokens, config.cost_doubling_tokens};
+  return {.capacity = catalog_pages(tier),
+          .page_tokens = config.shape.page_tokens,
+          .doubling_tokens = config.cost_doubling_tokens,
+          .follows_visits = false};
 }
 
 }  // namespace

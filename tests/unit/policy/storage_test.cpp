@@ -64,6 +64,27 @@ TEST(Storage, a_look_up_corrects_what_was_believed) {
   EXPECT_TRUE(store_of(rig).contains(chain(1, 3)[1])) << "it was written again";
 }
 
+// What it learns from visits it can't learn of storage, where pages come and go before and after them.
+TEST(Storage, goes_by_lru_where_tide_is_asked_for) {
+  std::set<PageKey> stored[2];
+  for (const bool tide : {false, true}) {
+    EngineConfig config = stored_config(4'000, 4'000);
+    config.eviction = tide ? "tide" : "lru";
+    config.cost_doubling_tokens = kPage;  // so that depth matters to it
+    config.storage[0].pages = 60;
+    config.storage_write_share = 1024;
+    EngineRig rig(config);
+    for (RequestId r = 0; r < 300; ++r) {
+      const std::size_t pages = 2 + r * r % 11;
+      rig.arrive(r, chain(r, pages), pages * kPage + 1, 1);
+      rig.drain();
+    }
+    stored[tide] = store_of(rig);
+  }
+  EXPECT_GT(stored[0].size(), 50U);
+  EXPECT_EQ(stored[0], stored[1]);
+}
+
 TEST(Storage, completions_that_come_twice_change_nothing) {
   EngineConfig config = stored_config(16, 32);
   config.storage_retries = 1;
