@@ -481,12 +481,14 @@ struct Node {
   Node(int number, std::size_t pages, Tokens tokens)
       : id(static_cast<NodeId>(number)), is(path(static_cast<std::uint64_t>(number), pages)) {
     is.tokens = tokens;
+    is.session = static_cast<std::uint64_t>(number + 1);
     const auto nth = static_cast<std::uint64_t>(number + 1);
     facts = {nth, nth, 1, 0, static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(pages)};
   }
   PolicyNode seen() { return {id, facts, is.keys, marks}; }
   void enter(EvictionPolicy& policy) {
-    policy.visit({facts.last_access, static_cast<TimeNs>(facts.last_access) * kNsPerSecond, 0, is.tokens, 0, is.keys});
+    const TimeNs time = static_cast<TimeNs>(facts.last_access) * kNsPerSecond;
+    policy.visit({facts.last_access, time, is.session, is.tokens, 0, is.keys});
     policy.entered(seen());
     policy.offer(seen());
   }
@@ -523,15 +525,63 @@ TEST(Tide, TakesWhatIsLeftForFull) {
   EXPECT_EQ(policy->victim(), full.id);
 }
 
-// Somebody waits for it as it is.
-TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForIt) {
+// Somebody waits for it as it is, or has pinned it: in LRU's order, and in its own, which it tries after a while.
+TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForItOrPinnedIt) {
+  for (const int before : {0, 100}) {
+    for (const bool pinned : {false, true}) {
+      const auto policy = make_eviction("tide", {1'000, 512, 53'000});
+      int number = 0;
+      for (; number < before; ++number) Node(number, 1, 512).enter(*policy);
+      for (int gone = 0; gone < number; ++gone) policy->withdraw(static_cast<NodeId>(gone));
+      Node full(number, 1, 512), part(number + 1, 2, 1'000), other(number + 2, 1, 512);
+      for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+      ASSERT_EQ(policy->victim(), part.id);
+      if (pinned) {
+        policy->hint({HintKind::pin, part.is.session, 0}, 0);
+      } else {
+        policy->queued(1'000, part.is.keys);
+      }
+      policy->offer(part.seen());
+      EXPECT_NE(policy->victim(), part.id) << before << " before, " << (pinned ? "pinned" : "waited for");
+    }
+  }
+}
+
+// What was read ahead of a request and has gone before that came isn't taken for a page that wasn't full.
+TEST(Tide, TellsWhatCameAheadFromALastPageThatIsNotFull) {
   const auto policy = make_eviction("tide", {10, 512, 53'000});
-  Node full(0, 1, 512), part(1, 1, 500), other(2, 1, 512);
-  for (Node* const node : {&full, &part, &other}) node->enter(*policy);
-  ASSERT_EQ(policy->victim(), part.id);
-  policy->queued(7, part.is.keys);
-  policy->offer(part.seen());
-  EXPECT_EQ(policy->victim(), full.id);
+  Node ahead(0, 1, 512), full(1, 1, 512), part(2, 1, 500), other(3, 1, 512);
+  policy->entered(ahead.seen());
+  policy->evicted(ahead.seen(), 1);
+  ahead.marks = {};
+  for (Node* const node : {&ahead, &full, &part, &other}) node->enter(*policy);
+  EXPECT_EQ(policy->victim(), part.id);
+}
+
+// A thousand were used again as they were, and none of the next forty thousand.
+TEST(Tide, ForgetsThatLastPagesThatAreNotFullWereUsedAgain) {
+  const auto policy = make_eviction("tide", {1'000'000, 512, 53'000});
+  const auto goes_first = [&](int number) {
+    Node full(number, 1, 512), part(number + 1, 1, 500), other(number + 2, 1, 512);
+    for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+    const NodeId victim = policy->victim();
+    for (const Node* const node : {&full, &part, &other}) policy->withdraw(node->id);
+    return victim == part.id;
+  };
+  for (int number = 0; number < 1'000; ++number) {
+    Node part(number, 1, 500);
+    part.enter(*policy);
+    policy->withdraw(part.id);
+    policy->visit({static_cast<RequestId>(number), 0, 0, 500, 0, part.is.keys});
+    policy->touched(part.seen());
+  }
+  EXPECT_FALSE(goes_first(1'000));
+  for (int number = 2'000; number < 42'000; ++number) {
+    Node part(number, 1, 500);
+    part.enter(*policy);
+    policy->withdraw(part.id);
+  }
+  EXPECT_TRUE(goes_first(50'000));
 }
 
 }  // namespace
