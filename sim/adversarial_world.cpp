@@ -176,7 +176,10 @@ struct StorageManners {
     most_ns = 1;
     for (std::uint64_t i = chance.below(8); i > 0; --i) most_ns *= 10;
     if (!with_faults) return;
-    for (std::uint64_t& share : faults) share = chance.in(1, 3) ? chance.below(100) : 0;
+    for (std::size_t fault = 0; fault < faults.size(); ++fault) {
+      const bool reads = fault >= static_cast<std::size_t>(MediumFault::read_error);  // rarer than writes by far
+      faults[fault] = chance.in(1, 3) ? chance.below(reads ? 300 : 100) : 0;
+    }
     slow = chance.in(1, 2) ? chance.below(100) : 0;
     outages = chance.in(1, 3) ? chance.below(100) : 0;
   }

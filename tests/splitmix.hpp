@@ -14,7 +14,8 @@ constexpr std::uint64_t mix(std::uint64_t x) {
 
 class Splitmix {
  public:
-  explicit Splitmix(std::uint64_t seed) : state_(seed) {}
+  // Mixed, or neighbouring seeds would give one stream, a number apart.
+  explicit Splitmix(std::uint64_t seed) : state_(mix(seed)) {}
   std::uint64_t next() { return mix(state_++); }
   // 0 .. bound - 1. The bias of the remainder is of no matter to a test.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }

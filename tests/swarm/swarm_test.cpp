@@ -39,7 +39,7 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 320;
+constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 512;
 // At least, for each seed; storage tiers need longer until something has left the nearer ones.
 std::uint64_t inputs_of(bool storage) { return storage ? 3000 : 1000; }
 

@@ -25,6 +25,14 @@ void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ra
   }
 }
 
+// But for conversations that have outgrown the device.
+void expect_all_served(const Json& report, std::uint64_t requests) {
+  const Json& are = report.at("requests");
+  EXPECT_EQ(are.at("total"), requests);
+  EXPECT_EQ(are.at("completed").get<std::uint64_t>() + are.at("rejected_reasons").value("too_long", 0U), requests);
+  EXPECT_GT(are.at("completed"), requests * 3 / 4);
+}
+
 TEST(MpiRanks, DecideAlikeAndRankZeroTellsIt) {
   const Folder folder;
   const Outcome outcome = run_ranks(folder, busy_ranks(folder, 1));
@@ -32,7 +40,7 @@ TEST(MpiRanks, DecideAlikeAndRankZeroTellsIt) {
   const Simulated real = read_run(outcome, folder.path() / "run");
   expect_equal_ranks(folder, real.report, 2);
   EXPECT_EQ(real.report.at("world"), "real");
-  EXPECT_EQ(real.requests("completed"), 80U);
+  expect_all_served(real.report, 80);
   EXPECT_EQ(Table(real.requests_csv).size(), 80U);
   EXPECT_GT(real.tokens("hit_device"), 0U);
   EXPECT_GT(real.tokens("hit_host"), 0U);
@@ -55,7 +63,7 @@ TEST(MpiRanks, DecideAlikeThoughOneIsSlower) {
     const Settings slow{"real.slow_factor=50", std::string("real.slow_rank=") + rank, "parallel.rank_model=lockstep"};
     const Json report = run_ranks(folder, busy_ranks(folder, 2) + slow).json();
     expect_equal_ranks(folder, report, 2);
-    EXPECT_EQ(report.at("requests").at("completed"), 80);
+    expect_all_served(report, 80);
     EXPECT_EQ(report.at("real").at("verified").at("wrong_reads"), 0);
   }
 }

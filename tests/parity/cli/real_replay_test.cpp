@@ -85,7 +85,7 @@ TEST(RealReplay, DecidesWhatTheRunDecided) {
 TEST(RealReplay, NamesTheFirstDecisionThatAnotherPolicyTakes) {
   const Folder folder;
   run_for_real(folder, draw(3, folder) + Settings{"cache.eviction=lru", "tiers.device.tokens=600"});
-  const Outcome outcome = run({"replay", folder / "run", "--set", "cache.eviction=fifo", "--json"});
+  const Outcome outcome = run({"replay", folder / "run", "--set", "cache.eviction=mru", "--json"});
   EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
   EXPECT_NE(Json::parse(outcome.out).at("verdict"), "equal");
 }

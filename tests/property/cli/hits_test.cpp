@@ -3,10 +3,12 @@
 //
 // For one request alone on the machine that is exact. Under load it is not true of every request: batches form
 // differently, and a hit may push another request into the next pass (Graham's scheduling anomalies). There it
-// is claimed for the mean, within 1 %.
+// is claimed for the mean of a few runs.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -123,24 +125,28 @@ TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
 
 // Load at which requests queue, and a host tier of growing size. Sizes above the device's only: backups hold their
 // pages on the device until they are through, so a host tier that is smaller still may cost more hits than it gives.
+// The mean of all seeds: who is served before whom changes with what is hit, and may by itself raise the mean of one.
 TEST(Hits, MoreHitsUnderLoadDontRaiseTheMean) {
+  constexpr std::array kHosts = {"0", "40000", "80000", "160000"};
   for (const char* order : {"fcfs", "longest_prefix"}) {
-    for (const std::uint64_t seed : {1, 2, 3}) {
+    std::map<std::string, double> ttft;  // by host, of all seeds
+    for (const std::uint64_t seed : {1, 2, 3, 4}) {
       const Folder folder;
       const Settings base = conversations({.requests = 500, .gap_ms = 150}, seed).save(folder) +
                             Settings{std::string("scheduler.order=") + order, "tiers.device.tokens=20032"};
       std::uint64_t hits_before = 0;
-      double ttft_before = 0;
-      for (const char* host : {"0", "40000", "80000", "160000"}) {
+      for (const char* host : kHosts) {
         const Simulated run = simulate(base + Settings{std::string("tiers.host.tokens=") + host});
         const std::uint64_t hits = run.tokens("hit_device") + run.tokens("hit_host");
         if (hits_before != 0) {
           EXPECT_GT(hits, hits_before) << host;
-          EXPECT_LT(run.mean_ttft(), 1.01 * ttft_before) << order << " host " << host;
         }
         hits_before = hits;
-        ttft_before = run.mean_ttft();
+        ttft[host] += run.mean_ttft();
       }
+    }
+    for (std::size_t i = 1; i < kHosts.size(); ++i) {
+      EXPECT_LT(ttft[kHosts[i]], ttft[kHosts[i - 1]]) << order << " host " << kHosts[i];
     }
   }
 }

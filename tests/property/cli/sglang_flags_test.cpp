@@ -195,7 +195,7 @@ TEST(SglangInput, NoFlagLineIsFatal) {
       "python -m sglang.launch_server --model-path 'Qwen/Qwen3-32B' --max-total-tokens 20k --port 1 --pp-size 2",
       R"(--enable-hierarchical-cache --hicache-storage-backend file --hicache-storage-backend-extra-config '{"prefetch_threshold": 3, "a": {}}')"};
   const std::size_t taken = survive(
-      seeds, 1500, [](Experiment& experiment, const std::string& text) { apply_sglang_flags(experiment, text); });
+      seeds, 3000, [](Experiment& experiment, const std::string& text) { apply_sglang_flags(experiment, text); });
   EXPECT_GT(taken, 100U);
 }
 

@@ -141,8 +141,9 @@ TEST(Instances, RanksWhoseStoresDifferTakeWhatAllOfThemHave) {
 }
 
 // Ranks of equal speed see what lockstep sees, but for the time that reductions take. Where that changes no order they
-// decide the same: one request at a time, all that it leads to has ended before the next one comes, and nothing is
-// written back, for what is hangs on the step at which a burst is cut.
+// decide the same: one request at a time, all that it leads to has ended before the next one comes, nothing is written
+// back, for what is hangs on the step at which a burst is cut, nothing that a request writes to storage is too much
+// while what it wrote before is on its way, and no store evicts by itself, in the order in which writes end.
 TEST(Instances, RanksOfEqualSpeedDecideAsLockstepDoes) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Splitmix rng(mix(seed));
@@ -151,6 +152,8 @@ TEST(Instances, RanksOfEqualSpeedDecideAsLockstepDoes) {
     run.engine.prefetch_policy = PrefetchPolicy::wait_complete;
     run.engine.write_policy = WritePolicy::write_through;
     run.engine.tiering = Tiering::inclusive;
+    run.engine.storage_write_share = 8192;
+    for (StorageTierConfig& tier : run.engine.storage) tier.pages = tier.owned ? tier.pages : 4'000;
     run.reduce_ns = 1'000;
     run.seed = seed;
     run.requests = 40;
