@@ -222,13 +222,20 @@ std::vector<SegmentIndex::Move> SegmentIndex::claimed_of(const Segment& segment)
   return moves;
 }
 
-void SegmentIndex::copied(const PageName& name, const Place& place) {
+void SegmentIndex::copied(Move& move, const Place& place) {
   const std::lock_guard lock(mutex_);
-  place.segment->order_.emplace_back(place.slot, name);
+  Segment& segment = *place.segment;
+  segment.order_.emplace_back(place.slot, move.name);
+  move.to = place;
+  move.until = segment.order_.size();
+  move.losses = segment.losses_;
 }
 
-void SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vector<Move>& moves) {
+bool SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vector<Move>& moves) {
   const std::lock_guard lock(mutex_);
+  for (const auto& [name, from, to, until, losses] : moves) {
+    if (to.segment && (losses != to.segment->losses_ || until > to.segment->durable_)) return false;
+  }
   for (const Move& move : moves) {
     const auto at = entries_.find(move.name);
     if (!move.to.segment || at == entries_.end() || !lies_at(at->second, *victim, move.from)) continue;
@@ -249,6 +256,7 @@ void SegmentIndex::retire(const std::shared_ptr<Segment>& victim, const std::vec
   }
   slots_ -= victim->slots;
   segments_.erase(victim->number);
+  return true;
 }
 
 SegmentIndex::Totals SegmentIndex::totals() const {
@@ -266,6 +274,8 @@ void SegmentIndex::check_invariants() const {
     const auto at = segments_.find(entry.segment->number);
     KV_CHECK(at != segments_.end() && at->second.get() == entry.segment, "a page lies in a segment that is there");
     KV_CHECK(entry.slot < entry.segment->slots, "a page lies in one of its segment's slots");
+    KV_CHECK(std::ranges::count(entry.segment->order_, std::pair(entry.slot, name)) == 1,
+             "a segment knows what lies in it");
     if (entry.claimed) ++claimed[entry.segment], ++all;
   }
   KV_CHECK(all == claimed_, "claimed pages are counted");

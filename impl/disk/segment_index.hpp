@@ -108,12 +108,16 @@ class SegmentIndex {
     PageName name;
     std::uint32_t from = 0;
     Place to;  // none: it couldn't be moved
+    // Its copy is the last of so many that were written there; how often the segment had given up the rest by then.
+    std::size_t until = 0;
+    std::uint64_t losses = 0;
   };
   std::vector<Move> claimed_of(const Segment& segment) const;
   // A copy was written that doesn't count yet.
-  void copied(const PageName& name, const Place& place);
-  // The copies count, if their page still lies in the victim; whatever else lay there is gone, and so is it.
-  void retire(const std::shared_ptr<Segment>& victim, const std::vector<Move>& moves);
+  void copied(Move& move, const Place& place);
+  // The copies count, if their page still lies in the victim; whatever else lay there is gone, and so is it. False,
+  // and nothing has changed: some copy may not survive the power.
+  bool retire(const std::shared_ptr<Segment>& victim, const std::vector<Move>& moves);
 
   struct Totals {
     Pages claimed = 0, unclaimed = 0, reserved = 0;

@@ -304,7 +304,7 @@ bool SegmentWriter::reclaim(const std::shared_ptr<Segment>& victim) {
     targets.push_back(core_.index.unsynced_of(move.to.segment));
   }
   if (!sync_segments(core_, targets)) return false;
-  core_.index.retire(victim, moves_);
+  if (!core_.index.retire(victim, moves_)) return false;  // a sync failed while they were on their way
   for (const SegmentIndex::Move& move : moves_) core_.counters.pages_moved += move.to.segment ? 1U : 0U;
   unlink(victim);
   return true;
@@ -348,8 +348,7 @@ void SegmentWriter::end_move_read(Flight flight, std::uint32_t buffer, std::int6
 
 void SegmentWriter::end_move_write(const Flight& flight, std::int64_t result) {
   if (whole(result)) {
-    core_.index.copied(flight.name, flight.place);
-    moves_[flight.move].to = flight.place;
+    core_.index.copied(moves_[flight.move], flight.place);
   } else {
     move_failed_ = true;
   }

@@ -228,7 +228,7 @@ TEST(DiskErrors, WritesThatFindNoRoomAreFullAndOthersAreErrors) {
 
 // Each kind of step fails now and then: no page is ever wrong, each task ends, and the store recovers.
 TEST(DiskErrors, ADiskThatFailsNowAndThenLosesPagesOnly) {
-  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
     const auto files = std::make_shared<PowerLossFiles>(seed);
     Splitmix rng(mix(seed));
     SegmentStoreConfig config;
