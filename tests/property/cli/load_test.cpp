@@ -12,9 +12,9 @@
 namespace kvtwin::test {
 namespace {
 
-// About a third of what the machine can do, so that hardly anybody queues.
+// About a quarter of what the machine can do, so that hardly anybody queues.
 Settings sustainable(const Folder& folder, std::uint64_t seed) {
-  return conversations({.requests = 600, .output = 120, .gap_ms = 400}, seed).save(folder) +
+  return conversations({.requests = 600, .output = 120, .gap_ms = 600}, seed).save(folder) +
          Settings{"tiers.device.tokens=20032", "tiers.host.tokens=60032"};
 }
 
