@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "policy/decorators.hpp"
@@ -38,6 +40,7 @@ struct InstancesRun {
   std::vector<std::optional<FaultShares>> faults;  // by rank; absent = none
   std::uint64_t seed = 0, requests = 60;
   bool instances = true;
+  TimeNs late_ns = 0;  // without instances: reductions, which are answered at once, take that
 };
 
 struct RankResult {
@@ -49,13 +52,45 @@ struct RankResult {
   std::string left;
 };
 
+// For an engine that speaks for all its ranks: its reductions take as long as theirs, by timers.
+class LateReductions final : public Substrate, public InputHandler {
+ public:
+  LateReductions(Substrate& world, TimeNs late_ns) : world_(world), late_ns_(late_ns) {}
+  void connect(InputHandler& handler) { handler_ = &handler; }
+
+  TimeNs now() const override { return world_.now(); }
+  OperationId submit(const Operation& operation) override { return world_.submit(operation); }
+  OperationId call_at(TimeNs time) override { return world_.call_at(time); }
+  OperationId reduce_min(const ReduceVector& values) override {
+    const OperationId id = world_.call_at(now() + late_ns_);
+    entered_.push_back({id, values});
+    return id;
+  }
+  void cancel(OperationId id) override { world_.cancel(id); }
+  void handle(const Input& input) override {
+    const auto* timer = std::get_if<TimerFired>(&input.what);
+    if (timer == nullptr || entered_.empty() || timer->id != entered_.front().id) return handler_->handle(input);
+    const Reduction answer = entered_.front();
+    entered_.pop_front();
+    handler_->handle(Input{input.now, answer});
+  }
+
+ private:
+  Substrate& world_;
+  TimeNs late_ns_;
+  InputHandler* handler_ = nullptr;
+  std::deque<Reduction> entered_;  // they are answered in order
+};
+
 // One rank: engine, and what stands between it and its seat.
 class Rank final : public InputHandler, public Observer {
  public:
-  Rank(Substrate& seat, const EngineConfig& config, const std::optional<FaultShares>& faults, std::uint64_t seed) {
+  Rank(Substrate& seat, const EngineConfig& config, const std::optional<FaultShares>& faults, std::uint64_t seed,
+       TimeNs late_ns) {
     ContractTerms terms{config.shape.page_tokens};
     terms.bursts_end_early = true;  // another rank may have cancelled it
     Substrate* below = &seat;
+    if (late_ns != 0) below = &late_.emplace(seat, late_ns);
     if (faults) {
       below = &faulty_.emplace(*below, *faults, seed);
       terms.cancels_unasked = terms.duplicates = true;
@@ -64,8 +99,9 @@ class Rank final : public InputHandler, public Observer {
     engine_.emplace(config, *checking_, decisions_, this);
     checking_->connect(*this);
     if (faults) faulty_->connect(*checking_);
+    if (late_) late_->connect(first_of_policy());
   }
-  InputHandler& first() { return faulty_ ? static_cast<InputHandler&>(*faulty_) : *checking_; }
+  InputHandler& first() { return late_ ? static_cast<InputHandler&>(*late_) : first_of_policy(); }
 
   void handle(const Input& input) override {
     if (std::holds_alternative<Reduction>(input.what)) ++result_.reductions;
@@ -91,8 +127,11 @@ class Rank final : public InputHandler, public Observer {
   }
 
  private:
+  InputHandler& first_of_policy() { return faulty_ ? static_cast<InputHandler&>(*faulty_) : *checking_; }
+
   RankResult result_;
   DecisionLog decisions_;
+  std::optional<LateReductions> late_;
   std::optional<Faulty> faulty_;
   std::optional<Checking> checking_;
   std::optional<Engine> engine_;
@@ -122,7 +161,7 @@ inline std::vector<RankResult> run_instances(const InstancesRun& run, InputSourc
     EngineConfig own = run.engine;
     own.storage_space = storage_space({.model = "m", .tp = own.ranks, .rank = static_cast<std::uint32_t>(seat)});
     const auto faults = seat < run.faults.size() ? run.faults[seat] : std::nullopt;
-    ranks.push_back(std::make_unique<Rank>(world->substrate_of(seat), own, faults, mix(run.seed + seat)));
+    ranks.push_back(std::make_unique<Rank>(world->substrate_of(seat), own, faults, mix(run.seed + seat), run.late_ns));
     handlers.push_back(&ranks.back()->first());
   }
   world->run_seats(source, handlers, nullptr);
