@@ -293,6 +293,7 @@ void RadixTree::reoffer_path(NodeId end) {
 }
 
 Pages RadixTree::alike(std::span<const PageKey> keys) const {
+  if (keys.size() == 1) return 1;
   Pages pages = policy(PolicyRole::device)->alike(keys);
   if (leaves_by_choice()) pages = std::min(pages, policy(PolicyRole::candidates)->alike(keys));
   return pages;

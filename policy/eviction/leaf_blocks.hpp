@@ -88,8 +88,18 @@ class LeafBlocks {
   }
   // Which block a leaf of that rank is in, or belongs in.
   std::size_t index_of(const LeafRank& rank) const {
-    const auto at = std::ranges::partition_point(order_, [&](const Bound& bound) { return rank < bound.least; });
-    return static_cast<std::size_t>(at - order_.begin());
+    // Which half can't be foreseen, so it isn't branched on.
+    std::size_t first = 0;
+    for (std::size_t left = order_.size(); left > 0;) {
+      const std::size_t half = (left + 1) / 2;
+      const LeafRank& least = order_[first + half - 1].least;
+      bool smaller = rank.first < least.first;
+      if (rank.first == least.first) [[unlikely]]
+        smaller = rank < least;
+      first += smaller ? half : 0;
+      left -= half;
+    }
+    return first;
   }
 
   std::uint32_t new_block() {
