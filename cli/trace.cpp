@@ -97,6 +97,17 @@ void write_trace(TraceSource& source, std::uint64_t limit, const std::string& ou
   std::fprintf(stderr, "%llu requests written to %s\n", static_cast<unsigned long long>(requests), out.c_str());
 }
 
+// Mooncake's lines don't say it.
+void tell_blocks(Tokens block) {
+  const auto tokens = static_cast<unsigned long long>(block);
+  std::fprintf(stderr, "its blocks are of %llu tokens", tokens);
+  if (tokens != 512) {
+    std::fprintf(stderr, ", which whoever reads it must tell (--trace-block-tokens %llu, workload.block_tokens)",
+                 tokens);
+  }
+  std::fputc('\n', stderr);
+}
+
 void refuse_existing(const std::string& out, bool force, const char* what) {
   if (std::filesystem::exists(out) && !force) {
     throw InputError(std::string(what) + out + ": exists; give another name, or --force to replace it");
@@ -129,15 +140,15 @@ void generate(const GenerateArguments& arguments) {
              : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
                                  arguments.sessions_per_second, arguments.requests_per_second);
   write_trace(*made, groups ? arguments.requests : 0, arguments.out);
-  std::fprintf(stderr, "its blocks are of %llu tokens\n", static_cast<unsigned long long>(made->block_tokens()));
+  tell_blocks(made->block_tokens());
 }
 
 void convert(const ConvertArguments& arguments) {
   refuse_existing(arguments.out, arguments.force, "");
   TraceReader reader(arguments.in, arguments.how.chosen());
   write_trace(reader, arguments.limit, arguments.out);
-  std::fprintf(stderr, "from %s; its blocks are of %llu tokens\n", std::string(name_of(reader.format())).c_str(),
-               static_cast<unsigned long long>(reader.block_tokens()));
+  std::fprintf(stderr, "from %s; ", std::string(name_of(reader.format())).c_str());
+  tell_blocks(reader.block_tokens());
   print_notes(reader);
 }
 

@@ -156,7 +156,8 @@ void MooncakeReader::check_request(TraceRequest& request) {
   if (request.blocks.size() != blocks) {
     lines_.fail("hash_ids", "holds " + std::to_string(request.blocks.size()) + " ids, but input_length " +
                                 std::to_string(request.input) + " needs " + std::to_string(blocks) + " blocks of " +
-                                std::to_string(block_tokens_) + " tokens");
+                                std::to_string(block_tokens_) +
+                                " tokens (the file doesn't say their size; another one must be told)");
   }
 }
 

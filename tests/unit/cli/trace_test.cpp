@@ -191,6 +191,11 @@ TEST(TraceGenerate, MakesEveryKind) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     const Tokens block = kind == "agentic" ? 64 : 512;
     EXPECT_NE(outcome.err.find("its blocks are of " + std::to_string(block)), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("--trace-block-tokens 64") != std::string::npos, block == 64) << outcome.err;
+    const std::vector<std::string> as_it_is = {"hitrate", "--trace", out, "--capacity", "10"};
+    const Outcome read = run(as_it_is);
+    EXPECT_EQ(read.exit_code, block == 512 ? 0 : 2) << read.err;
+    EXPECT_EQ(read.err.find("another one must be told") != std::string::npos, block != 512) << read.err;
     EXPECT_EQ(all_of(out, block).size(), 300U);
     EXPECT_EQ(run(arguments).exit_code, 2) << "it exists";
   }
