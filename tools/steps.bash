@@ -7,27 +7,35 @@ cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 jobs=$(nproc)
 export jobs
 step_times=()
+step_status=0
 keep_going=no
 failed_steps=()
 
-# step NAME COMMAND...: runs it under a heading and keeps its seconds. If it fails, that ends the script with its
-# exit code, or is remembered in failed_steps when keep_going=yes. Never call it in a condition: that switches -e off.
-step() {
+# optional_step NAME COMMAND...: runs it under a heading, keeps its seconds, and leaves its exit code in step_status.
+# Never call it in a condition: that switches -e off.
+optional_step() {
   local name=$1 begin=$EPOCHREALTIME status outcome=""
   shift
   printf '\n== %s\n' "$name" >&2
   set +e
   (set -e; "$@")
   status=$?
+  step_status=$status
   set -e
   [ $status -eq 0 ] || outcome=", failed ($status)"
   local tenths=$(((${EPOCHREALTIME/[.,]/} - ${begin/[.,]/}) / 100000))
   local seconds=$((tenths / 10)).$((tenths % 10))
   step_times+=("$(printf '%8s s  %s%s' $seconds "$name" "$outcome")")
   printf '== %s: %s s%s\n' "$name" $seconds "$outcome" >&2
-  if [ $status -ne 0 ]; then
-    failed_steps+=("$name")
-    [ $keep_going = yes ] || exit $status
+}
+
+# step NAME COMMAND...: likewise. A failure ends the script with its exit code, or is remembered in failed_steps when
+# keep_going=yes.
+step() {
+  optional_step "$@"
+  if [ $step_status -ne 0 ]; then
+    failed_steps+=("$1")
+    [ $keep_going = yes ] || exit $step_status
   fi
 }
 
@@ -46,7 +54,8 @@ packages() {
   fi
 }
 
-# The figures' Python: .venv with what notebooks/requirements.txt pins. The copy in it says what it was made from.
+# The figures' Python: .venv with what notebooks/requirements.txt pins. The copy in it says what it was made from. If it
+# can't be made whole, none is left.
 figures_python() {
   local wanted=notebooks/requirements.txt made=.venv/requirements.txt
   if cmp -s "$wanted" "$made"; then
@@ -54,7 +63,9 @@ figures_python() {
     return
   fi
   rm -rf .venv
+  trap 'rm -rf .venv' ERR
   /usr/bin/python3 -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$wanted"
   cp "$wanted" "$made"
+  trap - ERR
 }

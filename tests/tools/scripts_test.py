@@ -1,0 +1,94 @@
+"""tools/quickstart and tools/test without a package index: all but the figures is done, and what is left out is named.
+Shell scripts stand in for what they build and run; the virtual environment is made, and pip fails, for real."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KVTWIN = """echo "$@" >>said
+"""
+CTEST = """case "$*" in
+*--show-only*) echo "  Test #1: figures"; echo "  Test #23: measured"; echo; echo "Total Tests: 2" ;;
+*notebooks*) echo "100% tests passed, 0 tests failed out of 40" ;;
+*release*) echo "100% tests passed, 0 tests failed out of 42" ;;
+*) echo "100% tests passed, 0 tests failed out of 7" ;;
+esac
+"""
+PROGRAM = 'printf "[  PASSED  ] 1 test.\\n"\n'
+NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_NO_INDEX": "0"}
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.tree = Path(scratch.name, "tree")
+        for file in ("tools/quickstart", "tools/test", "tools/steps.bash", "notebooks/requirements.txt"):
+            (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, self.tree / file)
+        self.program("tools/packages", "")
+        self.program("bin/cmake", "")
+        self.program("bin/ctest", CTEST)
+        self.program("build/kvtwin", KVTWIN)
+        for name in ("unit_impl", "property_impl", "conformance_impl"):
+            self.program(f"build-tsan/tests/{name}", PROGRAM)
+        self.program("build-fuzz/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
+
+    def program(self, name, text):
+        (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.tree / name).write_text("#!/bin/sh\n" + text)
+        (self.tree / name).chmod(0o755)
+
+    def run_script(self, name, **environment):
+        environment = {**os.environ, "PATH": f"{self.tree}/bin:{os.environ['PATH']}", **environment}
+        return subprocess.run([self.tree / "tools" / name], env=environment, capture_output=True, text=True)
+
+    def made_python(self):
+        """A .venv that is as wanted already."""
+        (self.tree / ".venv").mkdir()
+        shutil.copy(self.tree / "notebooks/requirements.txt", self.tree / ".venv/requirements.txt")
+
+    def test_quickstart_leaves_out_the_figures_where_pip_fails(self):
+        run = self.run_script("quickstart", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("The figures are left out: pip could not install", run.stdout)
+        self.assertIn("PIP_INDEX_URL", run.stdout)
+        self.assertNotIn("side_by_side.png", run.stdout)
+        said = (self.tree / "said").read_text()
+        self.assertIn("replay out/quickstart-run", said)
+        self.assertNotIn("figures", said)
+        self.assertFalse((self.tree / ".venv").exists(), "half an environment is left")
+
+    def test_quickstart_draws_the_figures_where_python_is_there(self):
+        self.made_python()
+        run = self.run_script("quickstart", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("figures out/quickstart-simulated out/quickstart-run", (self.tree / "said").read_text())
+        self.assertIn("side_by_side.png", run.stdout)
+        self.assertNotIn("left out", run.stdout)
+
+    def test_quickstart_fails_where_the_work_fails(self):
+        self.program("build/kvtwin", '[ "$1" != replay ]\n')
+        self.assertEqual(self.run_script("quickstart", **NO_INDEX).returncode, 1)
+
+    def test_test_names_what_it_does_not_run_where_pip_fails(self):
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        lines = run.stdout.splitlines()
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 2 not run")
+        self.assertEqual(lines[-2], "not run, as pip could not install notebooks/requirements.txt into .venv: figures measured")
+
+    def test_test_runs_all_where_python_is_there(self):
+        self.made_python()
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed")
+        self.assertNotIn("not run", run.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
