@@ -24,7 +24,7 @@ constexpr std::size_t kCutModes = 5;
 
 class PowerLossFiles final : public Files {
  public:
-  enum class Step : std::uint8_t { create, remove, read, write, sync, sync_folder };
+  enum class Step : std::uint8_t { create, open, remove, read, write, sync, sync_folder };
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
   explicit PowerLossFiles(std::uint64_t seed = 0) : rng_(mix(seed)) {}
@@ -154,6 +154,7 @@ inline OpenedFile PowerLossFiles::open(FileNumber number) {
   const std::lock_guard lock(mutex_);
   const auto at = images_.find(number);
   if (at == images_.end() || at->second->removed) return {nullptr, 0, -ENOENT};
+  if (const int error = fault(Step::open); error != 0) return {nullptr, 0, error};
   return {std::make_shared<OpenImage>(at->second), at->second->now.size(), 0};
 }
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <latch>
 #include <thread>
 
 #include "impl/remote/redis_backend.hpp"
@@ -230,6 +231,29 @@ TEST(Redis, back_offs_double_up_to_ten_seconds) {
   std::vector<TimeNs> waits;
   for (std::size_t i = 1; i < times.size(); ++i) waits.push_back((times[i] - times[i - 1]) / kMs);
   EXPECT_EQ(waits, (std::vector<TimeNs>{100, 200, 400, 800, 1600, 3200, 6400, 10'000, 10'000, 10'000}));
+}
+
+// A look-up and a get dial at the same moment and both fail: the server failed once.
+TEST(Redis, attempts_that_fail_together_count_once_in_the_back_off) {
+  Setting setting({1});
+  std::latch both(2);
+  std::atomic<int> dialled = 0;
+  setting.config.dial = [&](const RedisServer&) {
+    if (++dialled <= 2) both.arrive_and_wait();
+    return -1;
+  };
+  StoreRig rig(setting.open());
+  const OperationId look_up = rig.begin(StorageVerb::look_up, keys_of(1)),
+                    get = rig.begin(StorageVerb::get, keys_of(1));
+  expect_cause(rig.answer(look_up), Cause::unreachable);
+  expect_cause(rig.answer(get), Cause::unreachable);
+  ASSERT_EQ(dialled, 2);
+  setting.pass(setting.config.first_back_off - 1);
+  expect_cause(rig.get(keys_of(1)), Cause::unreachable);
+  EXPECT_EQ(dialled, 2) << "in the back-off";
+  setting.pass(1);
+  expect_cause(rig.get(keys_of(1)), Cause::unreachable);
+  EXPECT_EQ(dialled, 3) << "after one back-off's time, not two";
 }
 
 TEST(Redis, a_restarted_server_that_was_not_missed_is_no_failure) {
@@ -469,6 +493,49 @@ TEST(Redis, a_connection_out_of_step_is_given_up) {
   StoreRig rig(setting.open());
   EXPECT_EQ(rig.look_up(keys_of(1)), 0u);
   EXPECT_EQ(rig.counter("unreachable_garbled"), 1u);
+}
+
+TEST(Redis, a_value_of_another_length_is_no_hit) {
+  for (const auto& [length, pages] : {std::pair("287", 0U), std::pair("288", 1U), std::pair("289", 0U)}) {
+    const FakeRedis fake(":" + std::string(length) + "\r\n", true);
+    const Setting setting({fake.port()});
+    StoreRig rig(setting.open());
+    EXPECT_EQ(rig.look_up(keys_of(1)), pages) << length;
+  }
+}
+
+TEST(Redis, a_value_longer_than_a_page_is_corrupt) {
+  const FakeRedis fake("$289\r\n" + std::string(289, 'x') + "\r\n", true);
+  const Setting setting({fake.port()});
+  StoreRig rig(setting.open());
+  expect_cause(rig.get(keys_of(1)), Cause::corrupt);
+}
+
+// Half a million bytes, one at a time: there is always another one, and no byte ends the reply.
+TEST(Redis, a_server_that_drips_is_slow) {
+  constexpr int kBytes = 500'000;
+  const PageForm form{{4, 2, 4, 128, 256}, Layout::page_first};  // 1 MiB
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  std::thread server([descriptor = ends[1]] {
+    char asked[4096];
+    if (::recv(descriptor, asked, sizeof asked, 0) > 0) {
+      const std::string length = "$1048576\r\n";
+      bool taken = ::send(descriptor, length.data(), length.size(), MSG_NOSIGNAL) > 0;
+      for (int i = 0; i < kBytes && taken; ++i) taken = ::send(descriptor, "x", 1, MSG_NOSIGNAL) == 1;
+    }
+    ::close(descriptor);
+  });
+  Setting setting({1});
+  setting.config.command_timeout = 20 * kMs;
+  setting.config.dial = [&](const RedisServer&) { return std::exchange(ends[0], -1); };
+  {
+    StoreRig rig(setting.open(form), form);
+    expect_cause(rig.get(keys_of(1)), Cause::unreachable);
+    EXPECT_EQ(rig.counter("unreachable_slow"), 1U);
+    EXPECT_EQ(rig.counter("unreachable_closed"), 0U);
+  }
+  server.join();
 }
 
 }  // namespace

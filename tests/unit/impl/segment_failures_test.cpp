@@ -226,6 +226,31 @@ TEST(DiskErrors, WritesThatFindNoRoomAreFullAndOthersAreErrors) {
   store.check_invariants();
 }
 
+// The limit of open files or of memory is a setting to mend: the store isn't opened, and no segment is lost.
+TEST(DiskErrors, ALimitOfOpenFilesOrMemoryDropsNoSegment) {
+  for (const int limit : {-EMFILE, -ENFILE, -ENOMEM}) {
+    const auto files = std::make_shared<PowerLossFiles>();
+    SegmentStoreConfig config;
+    config.capacity_pages = 12;
+    config.form = kForm;
+    config.segment_bytes = 4 * 8192;
+    config.files = files;
+    {
+      SegmentStore store(config);
+      for (std::uint64_t i = 0; i < 12; ++i) ASSERT_EQ(set_page(store, kForm, i), Cause::none);
+      store.finish();
+    }
+    int opened = 0;
+    files->fault = [&](PowerLossFiles::Step step) {
+      return step == PowerLossFiles::Step::open && ++opened == 2 ? limit : 0;
+    };
+    EXPECT_THROW(SegmentStore{config}, std::system_error) << limit;
+    files->fault = [](PowerLossFiles::Step) { return 0; };
+    SegmentStore store(config);
+    for (std::uint64_t i = 0; i < 12; ++i) EXPECT_EQ(get_page(store, kForm, i), Cause::none) << i;
+  }
+}
+
 // Each kind of step fails now and then: no page is ever wrong, each task ends, and the store recovers.
 TEST(DiskErrors, ADiskThatFailsNowAndThenLosesPagesOnly) {
   for (std::uint64_t seed = 0; seed < 1'000; ++seed) {

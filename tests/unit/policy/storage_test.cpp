@@ -1,6 +1,7 @@
 // Writes to the storage tiers, and what they hold, one completion at a time. Pages have four tokens.
 #include <gtest/gtest.h>
 
+#include "policy/storage/storage.hpp"
 #include "stored_rig.hpp"
 
 namespace kvtwin {
@@ -121,6 +122,52 @@ TEST(Storage, what_write_back_sends_to_the_host_goes_on_to_storage) {
   for (std::size_t i = 1; i < 4; ++i) EXPECT_TRUE(store_of(rig).contains(chain(1, 4)[i]));
 }
 
+// Chain 1 has been written to L2, and its last three pages are being written from there to storage.
+void begin_storage_write(EngineRig& rig) {
+  rig.arrive(0, chain(1, 4), 17, 1);
+  rig.drain();
+  rig.arrive(1, chain(2, 4), 17, 1);
+  rig.complete_stored(kLookUp, 0);
+  rig.complete_transfer();
+  rig.complete_pass();
+  ASSERT_EQ(in_flight(rig, kSet), 1U);
+  ASSERT_EQ(oldest(rig, kSet).pages.size(), 3U);
+}
+
+EngineConfig exclusive_config() {
+  EngineConfig config = write_back_config(6, 16);
+  config.tiering = Tiering::exclusive;
+  config.storage_write_share = 1024;
+  return config;
+}
+
+TEST(Storage, exclusive_tiers_keep_a_loaded_page_on_the_host_while_a_storage_write_reads_it) {
+  EngineRig rig(exclusive_config());
+  begin_storage_write(rig);
+  rig.arrive(2, chain(1, 4), 17, 1);
+  while (!rig.world.transfers.empty()) rig.complete_transfer();
+  rig.complete_pass();
+  ASSERT_EQ(rig.events.page_count(EventKind::load_done), 3U);
+  ASSERT_EQ(oldest(rig, kSet).pages[0].key, chain(1, 2)[1]);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit_host, 12U);
+}
+
+TEST(Storage, exclusive_tiers_keep_a_recomputed_page_on_the_host_while_a_storage_write_reads_it) {
+  EngineConfig config = exclusive_config();
+  config.load_back_min_tokens = 1000;  // no load: the request computes its pages again
+  EngineRig rig(config);
+  begin_storage_write(rig);
+  rig.arrive(2, chain(1, 4), 17, 1);
+  while (!rig.world.transfers.empty()) rig.complete_transfer();
+  rig.complete_pass();
+  ASSERT_EQ(last(rig).request, 2U);
+  EXPECT_EQ(last(rig).hit_host, 0U);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
+  expect_rest(rig);
+}
+
 TEST(Storage, a_page_that_only_the_device_has_stays_while_those_below_it_are_being_written) {
   EngineConfig config = write_back_config(6, 3);
   config.storage_write_share = 1024;
@@ -138,6 +185,139 @@ TEST(Storage, a_page_that_only_the_device_has_stays_while_those_below_it_are_bei
   rig.arrive(3, chain(4, 6), 25, 1);
   expect_rest(rig);
   EXPECT_EQ(rig.events.records.size(), 4U);
+}
+
+// ---- the module alone ------------------------------------------------------------------------------------
+
+// One tier and one rank: its answer is the agreed one.
+class StorageRig {
+ public:
+  explicit StorageRig(Pages capacity, bool owned = true) : config_(config_of(capacity, owned)) {}
+
+  std::uint32_t write(const std::vector<PageKey>& keys, std::size_t first, std::size_t count) {
+    std::vector<SlotId> slots;
+    for (std::size_t i = 0; i < count; ++i) slots.push_back(static_cast<SlotId>(i));
+    const PageKey* prior = first == 0 ? nullptr : &keys[first - 1];
+    return storage.write(1, prior, std::span(keys).subspan(first, count), slots, Tier::host, 1);
+  }
+  StorageAnswer get(const std::vector<PageKey>& keys) {
+    std::vector<SlotId> slots;
+    for (std::size_t i = 0; i < keys.size(); ++i) slots.push_back(static_cast<SlotId>(i));
+    return storage.get(0, 0, keys, 0, slots, Tier::host);
+  }
+  // The oldest operation of that verb ends.
+  void answer(StorageVerb verb, Pages pages, Status status = Status::done) {
+    const auto at = std::ranges::find(world.stored, verb, [](const auto& o) { return o.work.verb; });
+    ASSERT_NE(at, world.stored.end());
+    Completion completion;
+    completion.id = at->id;
+    completion.pages = pages;
+    completion.status = status;
+    world.stored.erase(at);
+    EXPECT_TRUE(storage.complete(completion));
+    EXPECT_TRUE(storage.take(storage.heads()));
+    storage.check_invariants();
+  }
+  // The keys of the removes that are in flight.
+  std::vector<PageKey> leaving() const {
+    std::vector<PageKey> keys;
+    for (const ManualWorld::Stored& operation : world.stored) {
+      if (operation.work.verb != kRemove) continue;
+      for (const StoragePage& page : operation.pages) keys.push_back(page.key);
+    }
+    return keys;
+  }
+  bool knows(const PageKey& key) const { return storage.catalog(0).knows(key); }
+
+ private:
+  static EngineConfig config_of(Pages capacity, bool owned) {
+    EngineConfig config = stored_config(64, 64);
+    config.storage = {{Tier::disk, capacity, owned}};
+    config.storage_write_share = 1024;
+    config.storage_retries = 0;
+    return config;
+  }
+  EngineConfig config_;
+  DecisionLog decisions_;
+
+ public:
+  ManualWorld world;
+  EventCounter events;
+  Storage storage{config_, world, decisions_, &events};
+};
+
+// A part of the rest may have been stored: the tier would hold pages that take up room and that no catalog counts.
+TEST(StorageModule, a_set_that_failed_for_good_removes_the_rest_from_an_owned_tier) {
+  for (const bool owned : {true, false}) {
+    StorageRig rig(8, owned);
+    const std::vector<PageKey> keys = chain(1, 4);
+    ASSERT_EQ(rig.write(keys, 0, 4), 1U);
+    rig.answer(kSet, 1, Status::failed);
+    EXPECT_TRUE(rig.knows(keys[0]));
+    for (std::size_t i = 1; i < 4; ++i) EXPECT_FALSE(rig.knows(keys[i])) << i;
+    EXPECT_EQ(rig.leaving(), owned ? std::vector<PageKey>(keys.begin() + 1, keys.end()) : std::vector<PageKey>());
+    EXPECT_EQ(rig.storage.ended().size(), 1U);
+  }
+}
+
+// The store answers a look-up before it carries out a remove that was submitted meanwhile.
+TEST(StorageModule, a_look_up_does_not_adopt_a_page_that_is_being_removed) {
+  StorageRig rig(4);
+  const std::vector<PageKey> keys = chain(1, 4);
+  rig.write(keys, 0, 4);
+  rig.answer(kSet, 4);
+  rig.storage.look_up(0, 0, keys, 0);
+  rig.get(keys);
+  rig.answer(kGet, 3, Status::failed);
+  ASSERT_EQ(rig.leaving(), std::vector{keys[3]});
+  rig.answer(kLookUp, 4);
+  EXPECT_TRUE(rig.knows(keys[2]));
+  EXPECT_FALSE(rig.knows(keys[3]));
+  EXPECT_EQ(rig.storage.answers().front().pages, 4U) << "the request is told what the store said";
+  rig.answer(kRemove, 1);
+  rig.storage.look_up(0, 0, keys, 0);
+  rig.answer(kLookUp, 4);
+  EXPECT_TRUE(rig.knows(keys[3])) << "the remove is over: another engine has written the pages since";
+}
+
+TEST(StorageModule, a_cancelled_get_forgets_no_page_and_one_that_fell_short_does) {
+  for (const bool cancelled : {true, false}) {
+    StorageRig rig(8);
+    const std::vector<PageKey> keys = chain(1, 4);
+    rig.write(keys, 0, 4);
+    rig.answer(kSet, 4);
+    const StorageAnswer get = rig.get(keys);
+    if (cancelled) rig.storage.cancel(get);
+    rig.answer(kGet, 2, cancelled ? Status::cancelled : Status::failed);
+    EXPECT_EQ(rig.knows(keys[2]), cancelled);
+    EXPECT_EQ(rig.leaving(), cancelled ? std::vector<PageKey>() : std::vector{keys[2]});
+    EXPECT_TRUE(rig.knows(keys[3]));
+  }
+}
+
+TEST(StorageModule, making_room_does_not_evict_the_parent_of_what_is_about_to_be_written) {
+  StorageRig rig(3);
+  const std::vector<PageKey> keys = chain(1, 4);
+  rig.write(keys, 0, 3);
+  rig.answer(kSet, 3);
+  EXPECT_EQ(rig.write(keys, 3, 1), 0U) << "all that could go is above it";
+  EXPECT_TRUE(rig.leaving().empty());
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(rig.knows(keys[i])) << i;
+  EXPECT_EQ(rig.events.page_count(EventKind::store_dropped), 1U);
+  rig.storage.check_invariants();
+}
+
+// As many pages as there is room for, written or seen.
+TEST(StorageModule, a_tier_takes_its_capacity_and_no_page_more) {
+  const std::vector<PageKey> keys = chain(1, 4);
+  StorageRig written(3);
+  written.write(keys, 0, 4);
+  EXPECT_EQ(written.storage.catalog(0).used(), 3U);
+  EXPECT_EQ(written.events.page_count(EventKind::store_dropped), 1U);
+  StorageRig seen(3);
+  seen.storage.look_up(0, 0, keys, 0);
+  seen.answer(kLookUp, 4);
+  EXPECT_EQ(seen.storage.catalog(0).used(), 3U);
 }
 
 }  // namespace
