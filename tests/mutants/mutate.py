@@ -139,8 +139,10 @@ def check(root=ROOT, here=HERE):
 
 def masked(text):
     """The text with blanks for comments, strings, characters and preprocessor lines; of the same length."""
-    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*',
-                         re.DOTALL | re.MULTILINE)
+    pattern = re.compile(r"//[^\n]*|/\*.*?\*/"
+                         r'|"(?:\\.|[^"\\\n])*"'
+                         r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"  # not in 1'000
+                         r"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL | re.MULTILINE)
     return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
 
 
@@ -173,7 +175,7 @@ SWAPS = {" < ": " <= ", " <= ": " < ", " > ": " >= ", " >= ": " > ", " == ": " !
 TOKENS = re.compile("|".join(re.escape(token) for token in sorted(SWAPS, key=len, reverse=True)))
 NUMBER = re.compile(r"(?<![\w.'])(0|[1-9][0-9]*)(?=[uUlL]*\b)(?![\w.']*[.'x])")
 STATEMENT = re.compile(r"\s*(?:[\w:.\[\]*()-]|->)+(?:\(.*\)| [-+|&^*/%]?= .*);")
-KEYWORDS = re.compile(r"\s*(return|break|continue|throw|using|case|default|goto|static_assert|else|if|for|while|do|co_\w+)\b")
+KEYWORDS = re.compile(r"\s*(return|break|continue|throw|using|case|default|static_assert|else|if|for|while|do)\b")
 CONDITION = re.compile(r"\b(if|while) \(")
 
 
@@ -184,7 +186,7 @@ def sites_in(file, text):
     result = []
     for number, (line, mask) in enumerate(zip(lines, masks)):
         after = []
-        declares = re.match(r"\s*(template|using|friend|enum|struct|class|static_assert|namespace|virtual|default:)", mask)
+        declares = re.match(r"\s*(template|using|friend|enum|struct|class|static_assert|namespace|virtual)\b", mask)
         if file.endswith(".hpp"):  # a member's first value
             declares = declares or re.fullmatch(r"  [\w:<>, ]+ = -?[\w:.]+(, \w+ = -?[\w:.]+)*;\s*", mask)
         if mask.strip() and not declares:
@@ -281,8 +283,8 @@ class Copy:
     def command(self, words, patience):
         """True: exit code 0 within its time. All that it starts ends with it, and what it leaves goes."""
         with open(self.log, "w") as log, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-            process = subprocess.Popen([str(word) for word in words], cwd=self.root, stdin=subprocess.DEVNULL, stdout=log,
-                                       stderr=subprocess.STDOUT, env=ENVIRONMENT | {"TMPDIR": scratch},
+            process = subprocess.Popen([str(word) for word in words], cwd=self.root, stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=subprocess.STDOUT, env=ENVIRONMENT | {"TMPDIR": scratch},
                                        start_new_session=True)
             try:
                 return process.wait(timeout=patience) == 0
@@ -299,9 +301,9 @@ class Copy:
         return self.command(["ninja", "-C", self.build, "-j1", *programs], 3600)
 
     def run(self, program, *arguments):
-        words = [self.build / ("tests/mutants" if program == "swarm_of_mutants" else "tests") / program, "--gtest_brief=1",
-                 "--gtest_fail_fast", *ARGUMENTS.get(program, []), *arguments]
-        return self.command(words, self.patience.get(program, 600))
+        folder = self.build / ("tests/mutants" if program == "swarm_of_mutants" else "tests")
+        options = ["--gtest_brief=1", "--gtest_fail_fast", *ARGUMENTS.get(program, []), *arguments]
+        return self.command([folder / program, *options], self.patience.get(program, 600))
 
     def prove(self, programs):
         """Builds and runs without a bug, and learns how long that takes."""
@@ -342,7 +344,8 @@ class Planted:
 
 def run_planted(arguments):
     check()
-    bugs = [bug for bug in read_list(HERE / "planted.txt") if arguments.only in f"{bug.comment} {bug.file} {bug.verdict}"]
+    bugs = read_list(HERE / "planted.txt")
+    bugs = [bug for bug in bugs if arguments.only in f"{bug.comment} {bug.file} {bug.verdict}"]
     copy = Copy(arguments.out / "copy-0")
     copy.root.mkdir(parents=True, exist_ok=True)
     copy.refresh()
@@ -459,7 +462,7 @@ def report(arguments, folders, results, known):
         all_killed += killed
         all_counted += killed + survived
     share = all_killed / all_counted if all_counted else 0
-    print(f"{all_killed} of {all_counted} sampled bugs killed ({100 * share:.1f} %; {100 * LEAST_KILLED:.0f} % wanted), "
+    print(f"{all_killed} of {all_counted} bugs killed ({100 * share:.1f} %; {100 * LEAST_KILLED:.0f} % wanted), "
           f"{sum(equivalent.values())} equivalent ones left out. Survivors: {arguments.out / 'survivors.txt'}")
     return 0 if share >= LEAST_KILLED else 1
 
@@ -467,12 +470,12 @@ def report(arguments, folders, results, known):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["planted", "sample", "check"])
-    parser.add_argument("--only", default="", metavar="WORD", help="planted bugs whose comment, file or test has the word")
+    parser.add_argument("--only", default="", metavar="WORD", help="planted: those whose comment, file or test has it")
     parser.add_argument("--count", type=int, default=300, help="bugs that count, at most (default: 300)")
     parser.add_argument("--seed", type=int, default=1, help="the sample's (default: 1)")
     parser.add_argument("--minutes", type=float, default=1e6, help="draw no more after so many (default: no limit)")
     parser.add_argument("--under", action="append", metavar="FOLDER", help=f"default: {' '.join(FOLDERS)}")
-    parser.add_argument("--jobs", type=int, default=1, help="copies of the tree, each with its builds and tests (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that build and test (default: 1)")
     parser.add_argument("--out", type=Path, default=ROOT / "out/mutation", help="default: out/mutation")
     arguments = parser.parse_args()
     arguments.out = arguments.out.resolve()
