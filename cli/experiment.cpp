@@ -119,8 +119,8 @@ const std::vector<Key>& table() {
       {"cache.eviction", text_value("lru"), 0, 0, "a policy: see kvtwin presets"},
       {"cache.evict_unit", text_value("page"), 0, 0, "page (just enough, from a leaf's tail) or node (whole leaves)"},
       {"cache.write_policy", text_value("write_through"), 0, 0,
-       "write_through, write_through_selective or write_back: to the host at a prefix's first complete insert, its "
-       "second, or when it leaves the device"},
+       "write_through, write_through_selective or write_back: to the host when a first request has inserted a prefix, "
+       "when a second one has, or when it leaves the device"},
       {"cache.tiering", text_value("inclusive"), 0, 0,
        "inclusive, or exclusive (with write_back): what was loaded back leaves the host"},
       {"cache.reclaim_shadowed", false, 0, 0,
@@ -129,7 +129,7 @@ const std::vector<Key>& table() {
       {"cache.clean_reserve", 0.1, 0, 1,
        "write_back: share of the device kept free or ready to be evicted, by writing ahead of need"},
       {"cache.write_threshold", integer_value(0), 0, 1e9,
-       "complete inserts of a prefix before it is backed up; 0 = 1, or 2 for write_through_selective"},
+       "requests that insert a prefix before it is backed up; 0 = 1, or 2 for write_through_selective"},
       {"cache.prefetch_policy", text_value("timeout"), 0, 0,
        "best_effort, wait_complete, timeout, or cost_stop: as long as it is faster than computing; for storage tiers"},
       {"cache.prefetch_admission", text_value("threshold"), 0, 0,

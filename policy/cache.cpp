@@ -330,13 +330,15 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
   std::vector<SlotId> slots;
   allocate(pages, slots);
   const std::uint64_t stamp = tree_.next_stamp();
+  const std::int32_t priority = tree_.node(end).facts.priority;
+  storage_.raise_priority(keys.subspan(runs.front().first, pages), priority);
   std::span<const SlotId> rest = slots;
   for (const FetchedRun& run : runs) {
     for (Pages at = run.first; at < run.first + run.pages;) {
       const Pages count = std::min(run.first + run.pages - at, config_.storage_batch_pages);
       const std::span<const SlotId> part = rest.first(count);
       DirectLoad load;
-      load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, 0);
+      load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, priority);
       load.mark = OperationId{++direct_marks_};
       tree_.set_load(load.node, load.mark);
       if (!config_.draft_restored) tree_.set_lacks_draft(load.node);
@@ -477,7 +479,9 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   if (!keep) return adoption;
   const std::span<const SlotId> kept = slots.subspan(skipped);
   adoption.pages = kept.size();
-  adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), 0);
+  const std::int32_t priority = tree_.node(found.end).facts.priority;
+  adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), priority);
+  storage_.raise_priority(keys.subspan(present), priority);
   return adoption;
 }
 
@@ -498,7 +502,7 @@ void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to
   const std::uint64_t store = ++last_store_;
   const std::uint32_t jobs =
       storage_.write(store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
-                     config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to);
+                     config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to, node.facts.priority);
   if (jobs == 0) {
     unhold(held);
   } else {
@@ -523,7 +527,7 @@ void Cache::end_store(std::uint64_t hold) {
 
 // ---- insert and backup -------------------------------------------------------------------------------
 
-NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
+NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked, Pages counted,
                      std::int32_t priority) {
   const std::uint64_t stamp = tree_.next_stamp();
   const PrefixMatch found = tree_.match(keys);
@@ -554,6 +558,8 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
 
   NodeId end = found.end;
   const Pages present = found.device_pages + found.host_pages;
+  const Pages raised = tree_.raise_priority(end, priority);
+  storage_.raise_priority(keys.subspan(present - raised), priority);
   for (Pages at = present; at < keys.size();) {
     const Pages pages = tree_.alike(keys.subspan(at));
     const auto part = slots.subspan(at, pages);
@@ -561,8 +567,8 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     at += pages;
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
-  if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end);
-  if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end);
+  if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end, counted);
+  if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end, counted);
   return end;
 }
 
@@ -571,12 +577,12 @@ std::uint32_t Cache::write_threshold() const {
   return config_.write_policy == WritePolicy::write_through_selective ? 2 : 1;
 }
 
-// HiCache's hit rule: every complete insert counts one hit on the nodes of its path; from the threshold on
-// a node is backed up, its ancestors first so that the host's copies stay prefix-closed.
-void Cache::back_up_path(NodeId end) {
+// HiCache's hit rule: a request counts one hit on each node of its path, at the first complete insert that covers the
+// node; from the threshold on a node is backed up, its ancestors first so that the host's copies stay prefix-closed.
+void Cache::back_up_path(NodeId end, Pages counted) {
   path_.clear();
   for (NodeId id = end; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) {
-    tree_.count_backup_hit(id);
+    if (tree_.node(id).facts.depth_pages > counted) tree_.count_backup_hit(id);
     path_.push_back(id);
   }
   std::size_t deepest = path_.size();  // path_ runs upwards
@@ -592,9 +598,9 @@ void Cache::back_up_path(NodeId end) {
 }
 
 // The same rule where there is no L2: from the threshold on, once, a node is written straight to the storage tiers.
-void Cache::store_by_hits(NodeId end) {
+void Cache::store_by_hits(NodeId end, Pages counted) {
   path_.clear();
-  for (NodeId id = end; id != tree_.root() && tree_.node(id).backup_hits < write_threshold();
+  for (NodeId id = end; tree_.node(id).facts.depth_pages > counted && tree_.node(id).backup_hits < write_threshold();
        id = tree_.node(id).parent) {
     tree_.count_backup_hit(id);
     if (tree_.node(id).backup_hits == write_threshold()) path_.push_back(id);

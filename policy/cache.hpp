@@ -110,8 +110,9 @@ class Cache {
 
   // Gives a request's computed pages to the index. slots[0, shared) are the index's already, the rest the
   // request's; afterwards all of slots[0, keys.size()) are the index's, duplicates freed and replaced.
-  // `chunked`: more of this prompt follows, no backup yet. Returns the end node.
-  NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
+  // `chunked`: more of this prompt follows, no backup yet. `counted`: the request's earlier complete inserts ended
+  // here; the nodes up to there have had its hit. Returns the end node.
+  NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked, Pages counted,
                 std::int32_t priority);
 
   // ---- for prefetches: pages that come to L2 from a storage tier ----
@@ -129,7 +130,8 @@ class Cache {
     Reason refused = Reason::none;  // why the others didn't
     NodeId end = NodeId::none;      // of those that did
   };
-  // Takes over slots with the chain's pages from `first` on, the last of `keys`; those it doesn't keep are freed.
+  // Takes over slots with the chain's pages from `first` on, the last of `keys`; those it doesn't keep are freed. Their
+  // priority is that of the page above them, until the request inserts them (HiCache's rule).
   Adoption adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots);
   // Writes pages [from, to) of the chain, as far as they are in the node `end`, to the first `tiers_to` tiers.
   void store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to);
@@ -214,7 +216,7 @@ class Cache {
   Pages reclaim_shadowed(Pages pages);
   void shed_copy(NodeId id);
   std::uint32_t write_threshold() const;
-  void back_up_path(NodeId end);
+  void back_up_path(NodeId end, Pages counted);
   bool queue_backup(NodeId id);
   void store(NodeId id);
   void queue_transfer(NodeId id);
@@ -223,7 +225,7 @@ class Cache {
   void check_copies_reachable() const;
   void drop_host_copies(NodeId top);
   void store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to);
-  void store_by_hits(NodeId end);
+  void store_by_hits(NodeId end, Pages counted);
   void settle_directs();
   void drop_device_below(NodeId top);
   void drop_direct(NodeId id);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "policy/check.hpp"
@@ -93,7 +94,9 @@ RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<Evi
     : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
   KV_CHECK(policy(PolicyRole::device) != nullptr, "the device tier needs an eviction policy");
   for (const auto& chooser : policies_) looks_ahead_ |= chooser != nullptr && chooser->looks_ahead();
-  nodes_.emplace_back().alive = true;  // the root: no pages, on every tier in spirit, never offered
+  Node& top = nodes_.emplace_back();  // the root: no pages, on every tier in spirit, never offered
+  top.alive = true;
+  top.facts.priority = std::numeric_limits<std::int32_t>::min();
 }
 
 // ---- nodes -------------------------------------------------------------------------------------------
@@ -399,6 +402,7 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span
   if (leaf.on_device()) device_pages_ += keys.size();
   if (leaf.on_host()) host_pages_ += keys.size();
   link_child(parent, id);
+  raise_priority(parent, priority);
   if (leaf.on_device()) tell_entered(id, true);
   if (leaf.on_host()) tell_entered(id, false);
   refresh(id);
@@ -584,11 +588,14 @@ void RadixTree::set_leaving(NodeId id) {
   refresh(id);
 }
 
-void RadixTree::raise_priority(NodeId id, std::int32_t priority) {
-  Node& target = mutable_node(id);
-  if (priority <= target.facts.priority) return;
-  target.facts.priority = priority;
-  refresh(id);
+Pages RadixTree::raise_priority(NodeId end, std::int32_t priority) {
+  Pages raised = 0;
+  for (NodeId at = end; at != NodeId::none && node(at).facts.priority < priority; at = node(at).parent) {
+    mutable_node(at).facts.priority = priority;
+    raised += node(at).facts.pages;
+    if (at != root()) reoffer(at);
+  }
+  return raised;
 }
 
 // ---- leases ------------------------------------------------------------------------------------------
@@ -643,6 +650,7 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(!n.on_device() || n.device.size() == n.facts.pages, "one device slot a page");
   KV_CHECK(!n.on_host() || n.host.size() == n.facts.pages, "one host slot a page");
   KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
+  KV_CHECK(n.facts.priority <= parent.facts.priority, "a node matters no less than its child");
   const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
   KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "what is settled is closed downwards");
   KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),

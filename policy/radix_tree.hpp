@@ -23,6 +23,7 @@
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
 // key in one table, and the point where a request leaves a node by binary search.
+// A node's priority is the highest of the requests that inserted it or a node below it.
 // match and insert cost O(nodes on the path * log pages); the rest O(pages touched) or O(path).
 #pragma once
 
@@ -51,7 +52,7 @@ struct alignas(64) Node {
   std::uint32_t children = 0, device_children = 0, host_children = 0;
   std::uint32_t settled_children = 0, evictable_children = 0;
   std::uint32_t device_leases = 0, host_leases = 0;
-  std::uint32_t backup_hits = 0;      // HiCache's hit_count: non-chunked inserts; copied on split
+  std::uint32_t backup_hits = 0;      // HiCache's hit_count: requests that inserted it whole; copied on split
   std::uint32_t backup_failures = 0;  // since the last copy that arrived
   bool lacks_draft = false;           // on L1 without the draft model's KV, having come from where it isn't kept
   bool leaving = false;               // chosen to leave L1; until it is touched
@@ -142,7 +143,10 @@ class RadixTree {
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
   void set_leaving(NodeId id);
-  void raise_priority(NodeId id, std::int32_t priority);
+  // Raises every node of the path to at least this. An insert does that to the nodes above it (HiCache's rule), so that
+  // no node's priority is below its child's. Returns the pages that were raised: the path's last ones. Cost: O(nodes
+  // raised).
+  Pages raise_priority(NodeId end, std::int32_t priority);
 
   // Removes the last `pages` pages of a childless, unleased node from every tier (the node, if all);
   // released slots are appended.

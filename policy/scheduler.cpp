@@ -444,6 +444,7 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   request.slots.clear();
   request.shared = 0;
   request.lease = NodeId::none;
+  request.counted = 0;
   request.without_draft = 0;
   request.kv_tokens = 0;
   request.prefill_target = request.record.prompt_tokens + request.generated;
@@ -515,7 +516,8 @@ void Scheduler::publish(Request& request, bool chunked) {
   if (pages == 0) return;
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
-                                   request.shared, chunked, request.priority);
+                                   request.shared, chunked, request.counted, request.priority);
+  if (!chunked) request.counted = std::max(request.counted, pages);
   cache_.lease(end);
   cache_.release(request.lease);
   request.lease = end;

@@ -40,6 +40,7 @@ struct Request {
   Tokens prefill_target = 0;     // prompt, and after a retraction the output so far
   Tokens generated = 0;          // output tokens
   std::uint64_t part_x1024 = 0;  // of its next token, that decode steps have yielded so far: < 1024
+  Pages counted = 0;             // of its path, that have had its hit (write_threshold); anew after a retraction
   Pages without_draft = 0;       // pages that it reuses and that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;

@@ -64,6 +64,7 @@ class TierReplay final : public Replay {
     const PrefixMatch match = tree_.match(arrival.keys);
     const std::uint64_t stamp = tree_.next_stamp();
     tree_.visit(visit);
+    tree_.raise_priority(match.end, arrival.priority);
     tree_.touch(match.end, stamp);
     const Pages missing = arrival.keys.size() - match.device_pages;
     const Pages room = make_room(match.end, missing);
@@ -124,6 +125,7 @@ class ExclusiveReplay final : public Replay {
     const PrefixMatch match = tree_.match(arrival.keys);
     const std::uint64_t stamp = tree_.next_stamp();
     tree_.visit(visit);
+    tree_.raise_priority(match.end, arrival.priority);
     tree_.touch(match.end, stamp);
     tree_.lease_device(match.end);
     const Pages hit = match.device_pages + match.host_pages;

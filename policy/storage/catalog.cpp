@@ -82,6 +82,7 @@ NodeFacts Catalog::facts(const Entry& entry) {
   facts.last_access = entry.last_access;
   facts.inserted = entry.inserted;
   facts.hits = entry.hits;
+  facts.priority = entry.priority;
   facts.pages = 1;
   facts.depth_pages = entry.depth;
   return facts;
@@ -118,7 +119,7 @@ Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
   return std::min(pages, capacity_ - used_);
 }
 
-void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys) {
+void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority) {
   KV_CHECK(keys.size() <= capacity_ - used_, "room was made before");
   std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
   ++stamp_;
@@ -130,6 +131,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys) {
     entry.last_access = stamp_;
     entry.inserted = ++insertions_;
     entry.hits = 1;
+    entry.priority = priority;
     entry.marks = {};
     entry.depth = depth_below(parent);
     attach(id, parent);
@@ -168,6 +170,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       entry.last_access = stamp_;
       entry.inserted = ++insertions_;
       entry.hits = 1;
+      entry.priority = 0;
       entry.marks = {};
       entry.depth = depth_below(parent);
       ++used_;
@@ -178,6 +181,15 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
     prior = &key;
   }
   used_max_ = std::max(used_max_, used_);
+}
+
+void Catalog::raise_priority(std::span<const PageKey> keys, std::int32_t priority) {
+  for (const PageKey& key : keys) {
+    const std::uint32_t id = find(key);
+    if (id == kNone || entries_[id].state == State::named || entries_[id].priority >= priority) continue;
+    entries_[id].priority = priority;
+    refresh(id);
+  }
 }
 
 void Catalog::touch(std::span<const PageKey> keys) {

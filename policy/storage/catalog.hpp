@@ -40,16 +40,19 @@ class Catalog {
 
   // Consecutive pages of a chain, none of them known; there is room. `prior`: the page before them, null at the
   // chain's start.
-  void begin_write(const PageKey* prior, std::span<const PageKey> keys);
+  void begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority);
   // The first `stored` are there now, the others absent again.
   void end_write(std::span<const PageKey> keys, Pages stored);
-  // Seen there, by a look-up: those that aren't known yet, as far as there is room.
+  // Seen there, by a look-up: those that aren't known yet, as far as there is room. Of priority 0: whose they
+  // were isn't known.
   void adopt(const PageKey* prior, std::span<const PageKey> keys);
 
   void visit(const Visit& visit) { policy_->visit(visit); }
   void hint(const Hint& hint, TimeNs time) { policy_->hint(hint, time); }
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
+  // Of those that are known, to at least this: as for the nodes of the index.
+  void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
   // Pages that have been read, by one request.
   void touch(std::span<const PageKey> keys);
   // A pinned page, and so what lies above it, isn't a victim. Counted.
@@ -72,6 +75,7 @@ class Catalog {
     std::uint32_t pins = 0;
     std::uint32_t hits = 0;
     std::uint32_t depth = 0;  // pages from its chain's start; 0 if what lies above isn't known
+    std::int32_t priority = 0;
     State state = State::named;
     PolicyMarks marks{};
   };

@@ -117,7 +117,7 @@ void Storage::cancel(const StorageAnswer& get) {
 }
 
 std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                             std::span<const SlotId> slots, Tier memory, std::size_t tiers_to) {
+                             std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority) {
   std::uint32_t jobs = 0;
   for (std::size_t tier = 0; tier < tiers_to; ++tier) {
     const Catalog& catalog = tiers_[tier].catalog;
@@ -127,18 +127,21 @@ std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span
       const bool known = catalog.knows(keys[at]);
       while (at < keys.size() && catalog.knows(keys[at]) == known) ++at;
       if (known) {
+        tiers_[tier].catalog.raise_priority(keys.subspan(first, at - first), priority);
         tiers_[tier].catalog.touch(keys.subspan(first, at - first));
         continue;
       }
       const PageKey* before = first == 0 ? prior : &keys[first - 1];
-      jobs += write_to(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory);
+      jobs += write_to(tier, hold, before, keys.subspan(first, at - first), slots.subspan(first, at - first), memory,
+                       priority);
     }
   }
   return jobs;
 }
 
 std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior,
-                                std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory) {
+                                std::span<const PageKey> keys, std::span<const SlotId> slots, Tier memory,
+                                std::int32_t priority) {
   std::uint32_t jobs = 0;
   while (!keys.empty()) {
     const Pages wanted = std::min<Pages>(keys.size(), config_.storage_batch_pages);
@@ -156,7 +159,8 @@ std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const Page
       job.keys.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(room));
       job.slots.assign(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(room));
       job.hold = hold;
-      tiers_[tier].catalog.begin_write(prior, keys.first(room));
+      tiers_[tier].catalog.begin_write(prior, keys.first(room), priority);
+      job.priority = priority;
       writing_ += room;
       decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room);
       note(EventKind::store_queued, tier, room);
@@ -172,6 +176,11 @@ std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const Page
     slots = slots.subspan(wanted);
   }
   return jobs;
+}
+
+void Storage::raise_priority(std::span<const PageKey> keys, std::int32_t priority) {
+  if (keys.empty()) return;
+  for (auto& tier : tiers_) tier.catalog.raise_priority(keys, priority);
 }
 
 // In a tier of ours, by removing what goes first; of what a shared store holds we only forget.
@@ -344,7 +353,8 @@ void Storage::take_set(Job& job) {
   next.slots.assign(job.slots.begin() + static_cast<std::ptrdiff_t>(stored), job.slots.end());
   next.hold = job.hold;
   next.attempts = job.attempts + 1;
-  tiers_[tier].catalog.begin_write(prior, rest);
+  next.priority = job.priority;
+  tiers_[tier].catalog.begin_write(prior, rest, next.priority);
   writing_ += rest.size();
   const std::vector<SlotId> slots = next.slots;
   submit(tier, std::move(next), rest, slots);

@@ -76,9 +76,12 @@ class Storage {
   void cancel(const StorageAnswer& get);
 
   // Writes the pages that a tier doesn't know yet to it, to every tier below `tiers_to`; `prior` is the key of the
-  // page before them, or null. Returns the number of operations that will name `hold` in `ended`.
+  // page before them, or null. Raises the priority of all of them. Returns the number of operations that will name
+  // `hold` in `ended`.
   std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                      std::span<const SlotId> slots, Tier memory, std::size_t tiers_to);
+                      std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority);
+  // Of those pages that a tier has.
+  void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
 
   // True if the completion was one of ours.
   bool complete(const Completion& completion);
@@ -103,6 +106,7 @@ class Storage {
     std::uint64_t hold = 0;
     std::uint64_t mark = 0;  // look-ups: the catalog's
     std::uint32_t attempts = 0;
+    std::int32_t priority = 0;  // sets
   };
   struct TierState {
     Catalog catalog;
@@ -113,7 +117,7 @@ class Storage {
   static std::size_t queue_of(StorageVerb verb, Tier memory);
   OperationId submit(std::size_t tier, Job job, std::span<const PageKey> keys, std::span<const SlotId> slots);
   std::uint32_t write_to(std::size_t tier, std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
-                         std::span<const SlotId> slots, Tier memory);
+                         std::span<const SlotId> slots, Tier memory, std::int32_t priority);
   Pages make_room(std::size_t tier, const PageKey* prior, Pages pages);
   void take(Job& job);
   void take_look_up(Job& job);

@@ -171,7 +171,7 @@ class Twin {
     if (drawn.prior != nullptr) pin_both(*drawn.prior, -1);
     if (room == 0) return;
     drawn.keys = drawn.keys.first(room);
-    catalog_.begin_write(drawn.prior, drawn.keys);
+    catalog_.begin_write(drawn.prior, drawn.keys, 0);
     model_.put(drawn.keys, Place::coming);
     writes_.push_back({{drawn.keys.begin(), drawn.keys.end()}});
   }
@@ -257,11 +257,26 @@ TEST(CatalogProperty, AgreesWithAMapOfPages) {
   }
 }
 
+// As in the index: what a request of a higher priority has inserted again stays longer.
+TEST(Catalog, ranks_pages_by_the_priority_they_have_been_raised_to) {
+  Catalog catalog(3, make_eviction("priority"));
+  const std::vector<PageKey> keys{{{1}}, {{2}}, {{3}}};
+  for (std::size_t i = 0; i < 3; ++i) {
+    catalog.begin_write(nullptr, std::span(keys).subspan(i, 1), static_cast<std::int32_t>(3 - i));
+    catalog.end_write(std::span(keys).subspan(i, 1), 1);
+  }
+  catalog.raise_priority(std::span(keys).subspan(2, 1), 9);
+  catalog.raise_priority(keys, 1);  // they have more
+  std::vector<PageKey> victims;
+  EXPECT_EQ(catalog.take_victims(3, victims), 3U);
+  EXPECT_EQ(victims, (std::vector<PageKey>{keys[1], keys[0], keys[2]}));
+}
+
 // A look-up that misses what was stored after it had been asked says nothing about it.
 TEST(Catalog, a_mark_tells_what_has_been_there_since_before_it) {
   Catalog catalog(4, make_eviction("lru"));
   const std::vector<PageKey> keys{{{1}}, {{2}}, {{3}}};
-  catalog.begin_write(nullptr, keys);
+  catalog.begin_write(nullptr, keys, 0);
   const std::uint64_t while_coming = catalog.mark();
   EXPECT_FALSE(catalog.has_had(keys[0], while_coming)) << "it is only on its way";
   catalog.end_write(keys, 2);

@@ -42,6 +42,7 @@ class OneTier {
     const PrefixMatch match = tree_.match(request.keys);
     const std::uint64_t stamp = tree_.next_stamp();
     tree_.visit({requests_++, request.time, 0, request.prompt_tokens, request.output_tokens, request.keys, false});
+    tree_.raise_priority(match.end, request.priority);
     tree_.touch(match.end, stamp);
     const Pages missing = request.keys.size() - match.device_pages;
     tree_.lease_device(match.end);
@@ -496,7 +497,10 @@ class PagesOnATree {
   std::size_t serve(const Request& request) {
     ++stamp_;
     std::size_t hit = 0;
-    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) use(pages_[request.keys[hit]].page);
+    for (; hit < request.keys.size() && pages_.contains(request.keys[hit]); ++hit) {
+      use(pages_[request.keys[hit]].page);
+      inserted_again(pages_[request.keys[hit]].page, request);
+    }
     const std::set<PageKey> path(request.keys.begin(), request.keys.end());
     while (capacity_ - pages_.size() < request.keys.size() - hit && evict_off(path)) {
     }
@@ -509,6 +513,7 @@ class PagesOnATree {
  protected:
   using Rank = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
   virtual void use(Page& page) const = 0;
+  virtual void inserted_again(Page&, const Request&) const {}
   virtual Page enter(const Request& request, std::size_t i) = 0;
   virtual Rank rank(const Page& page) const = 0;
   virtual void leave(const PageKey&, const Page&) {}
@@ -550,6 +555,9 @@ class PagesByStrategy final : public PagesOnATree<PageFacts> {
   void use(PageFacts& page) const override {
     page.last = stamp_;
     ++page.touches;
+  }
+  void inserted_again(PageFacts& page, const Request& request) const override {
+    page.priority = std::max<std::int64_t>(page.priority, request.priority);
   }
   PageFacts enter(const Request& request, std::size_t) override { return {stamp_, ++inserted_, 1, request.priority}; }
   Rank rank(const PageFacts& page) const override {

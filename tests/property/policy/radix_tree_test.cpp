@@ -303,8 +303,9 @@ class Twin {
     std::vector<SlotId> device, host;
     if (match.host_pages == 0 && random_.chance(85)) device = fresh_slots(keys.size());
     if (device.empty() || random_.chance(10)) host = fresh_slots(keys.size());
-    const auto priority = static_cast<std::int32_t>(random_.below(3));
+    const auto priority = static_cast<std::int32_t>(random_.below(5)) - 2;
     PageKey parent = last_key(match.end);
+    for_path(parent, [&](Page& page) { page.priority = std::max(page.priority, priority); });
     std::uint64_t depth = tree_.node(match.end).facts.depth_pages;
     for (std::size_t i = 0; i < keys.size(); ++i) {
       Page page;
@@ -473,8 +474,12 @@ class Twin {
       for (const PageKey& key : node.keys()) ++model_.at(key).backup_hits;
     } else if (random_.chance(50)) {
       const auto priority = static_cast<std::int32_t>(random_.below(6));
-      tree_.raise_priority(id, priority);
-      for (const PageKey& key : node.keys()) model_.at(key).priority = std::max(model_.at(key).priority, priority);
+      Pages raised = 0;
+      for_path(last_key(id), [&](Page& page) {
+        raised += page.priority < priority;
+        page.priority = std::max(page.priority, priority);
+      });
+      ASSERT_EQ(tree_.raise_priority(id, priority), raised);
     } else if (node.on_device() && node.on_host() && node.host_leases == 0 && node.backup == OperationId::none) {
       const std::vector<SlotId> slots = tree_.clear_host(id);
       for (std::size_t i = 0; i < slots.size(); ++i) {

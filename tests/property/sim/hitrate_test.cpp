@@ -42,6 +42,7 @@ class SlowCache {
     while (hit < path.size() && present_.contains(head(path, hit + 1))) {
       Facts& facts = present_[head(path, ++hit)];
       facts.access = stamp_;
+      facts.priority = std::max<std::int64_t>(facts.priority, priority);
       ++facts.touches;
     }
     for (std::size_t n = hit + 1; n <= path.size(); ++n) {

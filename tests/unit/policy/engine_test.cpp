@@ -64,7 +64,7 @@ TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back
   EXPECT_TRUE(rig.engine.idle());
 }
 
-TEST(Engine, write_through_selective_backs_up_at_the_second_complete_insert) {
+TEST(Engine, write_through_selective_backs_up_what_a_second_request_inserts) {
   EngineConfig config = small_config(16, 16);
   config.write_policy = WritePolicy::write_through_selective;
   EngineRig rig(config);
@@ -77,12 +77,72 @@ TEST(Engine, write_through_selective_backs_up_at_the_second_complete_insert) {
   EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
   EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
   rig.drain();
-  rig.arrive(2, document({11, 12, 13, 14}), 17, 2);  // prefill's end and the request's
-  rig.complete_pass();
-  EXPECT_TRUE(rig.world.transfers.empty());
-  rig.complete_pass();
-  EXPECT_EQ(rig.world.transfers.size(), 1U);
-  rig.drain();
+}
+
+// Prefill's end and the request's are two inserts, and more passes of a chunked prompt are more: they count once.
+TEST(Engine, write_through_selective_counts_a_node_once_a_request) {
+  for (const Pages host : {16U, 0U}) {
+    for (const Tokens chunk : {64U, 8U}) {
+      SCOPED_TRACE(std::to_string(host) + " host pages, chunks of " + std::to_string(chunk));
+      EngineConfig config = small_config(16, host);
+      config.write_policy = WritePolicy::write_through_selective;
+      config.chunk_tokens = chunk;
+      if (host == 0) config.storage = {{Tier::disk, 1000, true}};
+      if (host == 0) config.path = CachePath::direct;
+      EngineRig rig(config);
+      const EventKind written = host == 0 ? EventKind::store_done : EventKind::backup_done;
+      rig.arrive(0, document({1, 2, 3, 4}), 17, 9);  // a page of output more
+      rig.drain();
+      EXPECT_EQ(rig.events.page_count(written), 0U);
+      rig.arrive(1, document({1, 2, 3, 4}), 17, 9);  // the prompt's pages a second time, the output's are its own
+      rig.drain();
+      EXPECT_EQ(rig.events.page_count(written), 4U);
+      rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
+      rig.drain();
+      EXPECT_EQ(rig.events.page_count(written), 4U);
+    }
+  }
+}
+
+// Prefix [1,2] is used at priority 0 and again at 9: it stays, and what came at 5 leaves.
+TEST(Engine, priority_rises_to_that_of_each_request_that_inserts) {
+  EngineConfig config = small_config(5, 0);  // four pages of prompts, one for the token that is computed
+  config.eviction = "priority";
+  EngineRig rig(config);
+  const std::vector<PageKey> a = document({1, 2}), b = document({3, 4}), c = document({5, 6});
+  RequestId request = 0;
+  for (const auto& [keys, priority] : {std::pair{a, 0}, {a, 9}, {b, 5}, {c, 5}, {a, 0}}) {
+    rig.arrive(request++, keys, 9, 1, priority);
+    rig.drain();
+  }
+  Tokens hits = 0;
+  for (const RequestRecord& record : rig.events.records) hits += record.hit_device;
+  EXPECT_EQ(hits, 4U * 4);
+}
+
+// The host and the disk rank by the same priority. Both have room for two of three: `a` is raised when it comes back,
+// and stays.
+TEST(Engine, priority_rises_on_further_tiers_too) {
+  for (const bool disk : {false, true}) {
+    SCOPED_TRACE(disk ? "disk" : "host");
+    EngineConfig config = small_config(3, disk ? 0 : 4);
+    config.eviction = "priority";
+    if (disk) config.storage = {{Tier::disk, 4, true}};
+    if (disk) config.path = CachePath::direct;
+    config.prefetch_min_tokens = 1;
+    config.prefetch_policy = PrefetchPolicy::wait_complete;
+    config.prefetch_host_share = 1024;
+    config.storage_write_share = 8192;
+    EngineRig rig(config);
+    const std::vector<PageKey> a = document({1, 2}), b = document({3, 4}), c = document({5, 6});
+    RequestId request = 0;
+    for (const auto& [keys, priority] : {std::pair{a, 0}, {b, 0}, {a, 9}, {c, 5}, {b, 5}, {a, 0}}) {
+      rig.arrive(request++, keys, 9, 1, priority);
+      rig.drain();
+    }
+    const RequestRecord& last = rig.events.records.back();
+    EXPECT_EQ(last.hit_device + last.hit_host + last.hit_disk, 8U);
+  }
 }
 
 TEST(Engine, a_write_threshold_wins_over_the_policys_own) {

@@ -89,15 +89,18 @@ struct EventCounter final : Observer {
   void on_event(const Event& event) override {
     ++counts[static_cast<std::size_t>(event.kind)];
     pages[static_cast<std::size_t>(event.kind)] += event.pages;
+    ++by_reason[{event.kind, event.reason}];
     if (event.kind == EventKind::load_direct_done) failed_loads += event.reason != Reason::none;
     if (event.kind == EventKind::evicted) evicted[static_cast<std::size_t>(event.tier)][event.reason] += event.pages;
     if (event.kind == EventKind::finished || event.kind == EventKind::rejected) records.push_back(*event.record);
   }
   std::uint64_t count(EventKind kind) const { return counts[static_cast<std::size_t>(kind)]; }
+  std::uint64_t count(EventKind kind, Reason reason) { return by_reason[{kind, reason}]; }
   std::uint64_t page_count(EventKind kind) const { return pages[static_cast<std::size_t>(kind)]; }
   Pages evicted_pages(Tier tier, Reason reason) { return evicted[static_cast<std::size_t>(tier)][reason]; }
   std::array<std::uint64_t, 64> counts{}, pages{};
   std::array<std::map<Reason, Pages>, kTiers> evicted;
+  std::map<std::pair<EventKind, Reason>, std::uint64_t> by_reason;
   std::vector<RequestRecord> records;
   std::uint64_t failed_loads = 0;  // straight from storage
 };
@@ -118,8 +121,10 @@ class EngineRig {
  public:
   explicit EngineRig(const EngineConfig& config) : engine(config, world, decisions, &events) {}
 
-  void arrive(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
-    give_arrival(request, std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4)), prompt, output);
+  void arrive(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output,
+              std::int32_t priority = 0) {
+    give_arrival(request, std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4)), prompt, output,
+                 priority);
   }
   // The trace names the output's pages too.
   void arrive_knowing_output(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
@@ -218,8 +223,10 @@ class EngineRig {
   Engine engine;
 
  private:
-  void give_arrival(RequestId request, std::span<const PageKey> keys, Tokens prompt, Tokens output) {
+  void give_arrival(RequestId request, std::span<const PageKey> keys, Tokens prompt, Tokens output,
+                    std::int32_t priority = 0) {
     Arrival arrival;
+    arrival.priority = priority;
     arrival.request = request;
     arrival.prompt_tokens = prompt;
     arrival.output_tokens = output;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/program.hpp"
 #include "tests/trace_files.hpp"
 #include "traces/paging.hpp"
 
@@ -44,6 +45,7 @@ class ListSource final : public InputSource {
   struct Request {
     std::vector<std::uint64_t> blocks;
     Tokens tokens;
+    std::int32_t priority = 0;
   };
   ListSource(std::vector<Request> requests, Tokens block_tokens)
       : requests_(std::move(requests)), pager_(block_tokens, block_tokens, LastPage::partial) {}
@@ -54,6 +56,7 @@ class ListSource final : public InputSource {
     arrival.request = at_;
     arrival.prompt_tokens = requests_[at_].tokens;
     arrival.output_tokens = 1;
+    arrival.priority = requests_[at_].priority;
     arrival.keys = pager_.keys(requests_[at_].blocks, arrival.prompt_tokens, nullptr);
     input.what = arrival;
     ++at_;
@@ -130,6 +133,29 @@ TEST(HitRate, NothingIsInsertedThatHasNoPlace) {
     const auto rates = replay_hit_rates(source, config);
     for (const HitRate& rate : rates) EXPECT_EQ(rate.hit_blocks, 2 * rate.capacity_blocks) << eviction;
   }
+}
+
+// Prefix [1,2] is used at priority 0 and again at 9: it stays, and what came at 5 leaves.
+TEST(HitRate, PriorityRisesToThatOfEachRequest) {
+  const std::vector<ListSource::Request> requests = {
+      {{1, 2}, 2, 0}, {{1, 2}, 2, 9}, {{3, 4}, 2, 5}, {{5, 6}, 2, 5}, {{1, 2}, 2, 0}};
+  ListSource source(requests, 1);
+  HitRateConfig config = config_of({"priority"}, {4});
+  config.block_tokens = 1;
+  EXPECT_EQ(replay_hit_rates(source, config).front().hit_blocks, 4U);
+}
+
+// The same as a file.
+TEST(HitRate, TakesPrioritiesFromTraces) {
+  const test::Folder folder;
+  std::string lines;
+  for (const auto& [first, priority] : {std::pair{1, 0}, {1, 9}, {3, 5}, {5, 5}, {1, 0}}) {
+    lines += "{\"timestamp\": 0, \"input_length\": 1024, \"output_length\": 1, \"hash_ids\": [" +
+             std::to_string(first) + ", " + std::to_string(first + 1) + "], \"priority\": " + std::to_string(priority) +
+             "}\n";
+  }
+  test::write_text(folder / "trace.jsonl", lines);
+  EXPECT_EQ(replay(folder / "trace.jsonl", config_of({"priority"}, {4})).front().hit_blocks, 4U);
 }
 
 TEST(HitRate, RefusesWhatItDoesNotKnow) {
