@@ -186,14 +186,7 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments) {
   command.add_option("experiment", arguments.experiment, "Experiment file (TOML)");
   command.add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")
       ->allow_extra_args(false);
-  CLI::Option* flags =
-      command.add_option("--from-sglang-flags", arguments.sglang,
-                         "SGLang's server flags, e.g. \"--tp 1 --enable-hierarchical-cache --hicache-ratio 2\"; they "
-                         "override the file, --set overrides them");
-  command
-      .add_option("--from-sglang-server-info", arguments.sglang_info,
-                  "What /get_server_info of an SGLang server said, as a JSON file")
-      ->excludes(flags);
+  add_sglang_options(command, arguments.sglang);
   command.add_flag("--to-sglang-flags", arguments.to_sglang,
                    "Print the experiment as SGLang's server flags, and run nothing");
   command.add_option("--out", arguments.out, "Run folder to write")->check([](const std::string& path) {
@@ -224,8 +217,7 @@ Experiment read_experiment(const ServeArguments& arguments, const char* command)
     throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
   }
   Experiment experiment = Experiment::from_file(arguments.experiment);
-  if (arguments.sglang) apply_sglang_flags(experiment, *arguments.sglang);
-  if (arguments.sglang_info) apply_sglang_server_info(experiment, *arguments.sglang_info);
+  apply_sglang(arguments.sglang, arguments.sets, experiment);
   for (const std::string& assignment : arguments.sets) experiment.set(assignment);
   return experiment;
 }
@@ -244,7 +236,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
   if (leads) {
-    print_notes(experiment.notes());
+    if (!terms.notes_said) print_notes(experiment.notes());
     print_notes(terms.notes);
   }
   const std::string resolved = experiment.resolved();

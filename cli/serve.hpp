@@ -11,6 +11,7 @@
 #include "cli/real_ranks.hpp"
 #include "cli/run_folder.hpp"
 #include "cli/setup.hpp"
+#include "cli/sglang_options.hpp"
 #include "policy/event.hpp"
 #include "policy/world.hpp"
 
@@ -18,7 +19,7 @@ namespace kvtwin {
 
 struct ServeArguments {
   std::string experiment, out;
-  std::optional<std::string> sglang, sglang_info;  // flags; a file
+  SglangArguments sglang;
   std::vector<std::string> sets;
   bool json = false, force = false, help_keys = false;
   bool to_sglang = false;                  // only say the experiment as SGLang's flags
@@ -39,6 +40,7 @@ struct ServeTerms {
   const char* device = "";  // model, host, cuda
   bool at_once = false;     // the run folder grows in place, for who is killed; else it appears when whole
   bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
+  bool notes_said = false;  // the caller has printed the experiment's notes
   std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
   Observer* rows = nullptr;                  // told of each event where there is no run folder; may be null
   std::vector<std::string> notes;            // for the report, beside the experiment's

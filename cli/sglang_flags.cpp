@@ -26,6 +26,8 @@ constexpr std::string_view kFlagsOption = "--from-sglang-flags";
 constexpr std::string_view kInfoOption = "--from-sglang-server-info";
 constexpr std::size_t kMostText = std::size_t{1} << 20;
 constexpr int kMostDepth = 64;
+constexpr std::size_t kMaxTypoEdits = 2;
+constexpr int kTlruTokens = 4096;  // threshold of policy/eviction/tlru.cpp
 
 // Of a storage tier whose size no flag says.
 constexpr double kUnboundedGib = 1e9;
@@ -149,7 +151,21 @@ std::string shell_word(const std::string& word) {
 
 // ---- reading -----------------------------------------------------------------------------------------
 
+// The known name that `name` is a misspelling of; empty: none, so that `name` may be a later version's.
+std::string misspelt(std::string_view name, std::span<const std::string> known) {
+  std::string nearest;
+  std::size_t fewest = kMaxTypoEdits + 1;
+  for (const std::string& candidate : known) {
+    const std::size_t edits = edit_distance(name.substr(0, 100), candidate);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
 std::string read_file(const std::string& path, const std::string& where) {
+  if (path.empty()) throw InputError(where + " is empty; give the path of a JSON file");
   std::error_code error;
   std::ifstream in;
   if (std::filesystem::is_regular_file(path, error)) in.open(path, std::ios::binary);
@@ -207,13 +223,16 @@ std::string preset_of(std::string_view path) {
 
 class SglangReader {
  public:
-  // `option`: for sentences and origins.
-  SglangReader(Experiment& experiment, std::string_view option) : experiment_(experiment), option_(option) {}
+  // `source`: the option and its file, for sentences and origins.
+  SglangReader(Experiment& experiment, std::string source, KeyList set_later)
+      : experiment_(experiment), source_(std::move(source)), set_later_(set_later) {}
 
   // `said`: the flag or field as the user wrote it.
   void give(const SglangFlag& flag, std::string value, std::string said) {
     given_[flag.field] = {std::move(value), std::move(said)};
   }
+  // Of a flag that SGLang's known versions don't have.
+  void give_unknown(std::string said) { unknown_.push_back(std::move(said)); }
 
   void apply() {
     for (const SglangFlag& flag : sglang_flags()) {
@@ -221,18 +240,14 @@ class SglangReader {
     }
     hierarchical_ = is_given("enable_hierarchical_cache");
     apply_model();
+    apply_eviction_config();
     for (const SglangFlag& flag : sglang_flags()) {
-      if (!flag.key.empty()) apply_key(flag);
+      if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
-    // HiCache evicts whole nodes; there is no flag for it.
-    if (experiment_.origin("cache.evict_unit") == "default") {
-      experiment_.set("cache.evict_unit=node", "as SGLang evicts");
-      assumed_.emplace_back("cache.evict_unit = node");
-    }
-    if (experiment_.text("cache.write_policy") == "write_back" &&
-        experiment_.origin("cache.reclaim_shadowed") == "default") {
-      experiment_.set("cache.reclaim_shadowed=true", "as SGLang does under write_back");
-      assumed_.emplace_back("cache.reclaim_shadowed = true");
+    set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
+    set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
+    if (experiment_.text("cache.write_policy") == "write_back") {
+      set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
     }
     apply_roles();
     apply_host_tier();
@@ -247,33 +262,39 @@ class SglangReader {
   };
 
   bool is_given(std::string_view field) const { return given_.contains(field); }
+  bool is_set_later(std::string_view keys) const {
+    return !keys.empty() &&
+           std::ranges::any_of(set_later_, [&](const std::string& key) { return key.starts_with(keys); });
+  }
   const std::string& value(std::string_view field) const { return given_.find(field)->second.value; }
   std::string where(std::string_view field) const {
     const auto found = given_.find(field);
-    if (found != given_.end()) return std::string(option_) + " " + found->second.said;
+    if (found != given_.end()) return source_ + " " + found->second.said;
     return "SGLang's default of " + find_sglang_field(field)->name;
   }
-  void note(const std::string& sentence) { experiment_.note(std::string(option_) + ": " + sentence); }
+  void note(const std::string& sentence) { experiment_.note(source_ + ": " + sentence); }
+  // A sentence on the value of a key, or of the keys that begin so.
+  void note_on(std::string_view keys, const std::string& sentence) {
+    if (!is_set_later(keys)) note(sentence);
+  }
+  std::string as_given(std::string_view field) const {
+    const Given& given = given_.find(field)->second;
+    return given.said + (given.value.empty() ? "" : " " + given.value);
+  }
 
   [[noreturn]] void refuse(const Given& given, const std::string& right) const {
-    throw InputError(std::string(option_) + ": " + given.said + " is " +
-                     (given.value.empty() ? "empty" : short_text(given.value)) + "; it must be " + right);
+    throw InputError(source_ + ": " + given.said + " is " + (given.value.empty() ? "empty" : short_text(given.value)) +
+                     "; it must be " + right);
   }
 
   // Is the value one that SGLang takes? Counts of tokens are written out.
-  void check(const SglangFlag& flag, Given& given) const {
-    if (flag.takes == Takes::word) {
-      const std::vector<std::string> known = words_of(flag.words);
-      if (std::ranges::find(known, given.value) == known.end()) {
-        throw InputError(std::string(option_) + ": " + given.said + ": " +
-                         unknown_name("value", short_text(given.value), known));
-      }
-    }
+  void check(const SglangFlag& flag, Given& given) {
+    if (flag.takes == Takes::word) check_word(flag, given);
     if (flag.takes == Takes::tokens) given.value = written_out(given);
     if (flag.takes == Takes::integer || flag.takes == Takes::tokens) {
       const auto number = number_of<std::int64_t>(given.value);
       const bool unchunked = flag.field == "chunked_prefill_size" && number == -1;
-      const bool zero = flag.field == "hicache_size" || flag.field == "hicache_storage_prefetch_retry_poll_interval";
+      const bool zero = flag.field == "hicache_size" || flag.field.starts_with("hicache_storage_prefetch_retry_");
       const std::int64_t least = zero ? 0 : 1;
       if (!number || (*number < least && !unchunked)) refuse(given, "an integer of at least " + std::to_string(least));
     }
@@ -284,10 +305,24 @@ class SglangReader {
     if (flag.takes == Takes::text && flag.is == Is::modelled && given.value.empty()) refuse(given, "some text");
   }
 
-  // 20k, 2m, 1g are thousands; Ki, Mi, Gi are 1024. What a lone K is differs between servers: that isn't guessed.
+  // A value far from all that SGLang takes may be a later version's: its default stands for it.
+  void check_word(const SglangFlag& flag, Given& given) {
+    const std::vector<std::string> known = words_of(flag.words);
+    if (std::ranges::find(known, given.value) != known.end()) return;
+    if (given.value.empty() || !misspelt(given.value, known).empty()) {
+      throw InputError(source_ + ": " + given.said + ": " + unknown_name("value", short_text(given.value), known));
+    }
+    if (flag.preset.empty()) return;  // a storage back end: one model stands for most of the known ones, too
+    note_on(flag.key, given.said + " " + short_text(given.value) + ": SGLang " + std::string(kSglangVersion) +
+                          " has no such value; " + flag.preset + ", its default, stands for it");
+    given.value = flag.preset;
+  }
+
+  // 20k, 2M, 1G are thousands; Ki, Mi, Gi are 1024. What a lone K is differs between servers: that isn't guessed.
   static std::string written_out(const Given& given) {
     static constexpr std::pair<std::string_view, std::int64_t> kUnits[] = {
-        {"k", 1'000}, {"m", 1'000'000}, {"g", 1'000'000'000}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}};
+        {"k", 1'000},         {"m", 1'000'000}, {"M", 1'000'000}, {"g", 1'000'000'000},
+        {"G", 1'000'000'000}, {"Ki", 1 << 10},  {"Mi", 1 << 20},  {"Gi", 1 << 30}};
     for (const auto& [unit, factor] : kUnits) {
       if (!given.value.ends_with(unit)) continue;
       const auto number = number_of<double>(std::string_view(given.value).substr(0, given.value.size() - unit.size()));
@@ -315,11 +350,14 @@ class SglangReader {
       note("the model " + short_text(path) + " is taken as the preset " + preset);
   }
 
-  static std::string ours(std::string_view field, std::string_view word) {
-    for (const SglangWord& pair : sglang_words()) {
-      if (pair.field == field && pair.theirs == word) return std::string(pair.ours);
+  static SglangWord word_of(std::string_view field, std::string_view theirs) {
+    for (const SglangWord& word : sglang_words()) {
+      if (word.field == field && word.theirs == theirs) return word;
     }
-    return std::string(word);
+    return {field, theirs, theirs};
+  }
+  static std::string ours(std::string_view field, std::string_view theirs) {
+    return std::string(word_of(field, theirs).ours);
   }
 
   void apply_key(const SglangFlag& flag) {
@@ -327,8 +365,14 @@ class SglangReader {
     if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
     const std::string key(flag.key);
     if (is_given(flag.field)) {
-      std::string text = ours(flag.field, value(flag.field));
+      const SglangWord word = word_of(flag.field, value(flag.field));
+      std::string text(word.ours);
+      if (!word.unlike.empty()) {
+        note_on(key, "not modelled: " + as_given(flag.field) + "; " + key + " = " + text + " stands for it (" +
+                         std::string(word.unlike) + ")");
+      }
       if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
+      if (key == "cache.prefetch_attempts" && text == "0") text = "1";  // the first one, which SGLang doesn't count
       experiment_.set(key + "=" + text, where(flag.field));
       return;
     }
@@ -336,6 +380,59 @@ class SglangReader {
     const std::string before = experiment_.as_toml(key);
     experiment_.set(key + "=" + ours(flag.field, flag.preset), where(flag.field));
     if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + flag.preset);
+  }
+
+  // What an SGLang server does and no flag says. It overrides the experiment.
+  void set_as_sglang(const std::string& key, const std::string& value, const std::string& why) {
+    const std::string before = experiment_.as_toml(key), origin = experiment_.origin(key);
+    experiment_.set(key + "=" + value, "as SGLang, for which there is no flag");
+    if (experiment_.as_toml(key) == before || is_set_later(key)) return;
+    if (origin == "default") {
+      assumed_.push_back(key + " = " + value);
+    } else {
+      note(key + " = " + value + ", not " + before + " (" + origin + "): " + why + ", and no flag changes it");
+    }
+  }
+
+  // slru and tlru take parameters: here they are constants.
+  void apply_eviction_config() {
+    const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
+    double threshold = 0, estimate = 0, protect = 2;
+    std::vector<std::string> others;
+    if (is_given("radix_eviction_policy_config")) {
+      const std::string from = where("radix_eviction_policy_config");
+      const Json config = read_object(value("radix_eviction_policy_config"), from);
+      for (const auto& [field, setting] : config.items()) {
+        double* const known = policy == "tlru" && field == "threshold"              ? &threshold
+                              : policy == "tlru" && field == "next_prompt_estimate" ? &estimate
+                              : policy == "slru" && field == "protected_threshold"  ? &protect
+                                                                                    : nullptr;
+        if (known == nullptr) {
+          others.push_back(field);
+        } else if (setting.is_number_integer()) {
+          *known = setting.get<double>();
+        } else {
+          throw InputError(from + ": " + field + " must be an integer");
+        }
+      }
+    }
+    if (!others.empty()) note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined(others));
+    if (policy == "slru" && protect != 2) {
+      note_on("cache.eviction", "not modelled: protected_threshold " + number_text(protect) +
+                                    "; slru protects here what was touched once after its insert, SGLang's 2");
+    }
+    if (policy != "tlru") return;
+    if (threshold <= estimate) {
+      given_.at("radix_eviction_policy").value = "lru";
+      note_on("cache.eviction",
+              given_.at("radix_eviction_policy").said +
+                  " tlru: cache.eviction = lru, as no tail may go first unless --radix-eviction-policy-config gives a "
+                  "threshold above next_prompt_estimate (both are 0 by default)");
+    } else {
+      note_on("cache.eviction", "not modelled: threshold " + number_text(threshold) + " and next_prompt_estimate " +
+                                    number_text(estimate) + "; tlru takes " + std::to_string(kTlruTokens) +
+                                    " here, and learns how long the next prompt is");
+    }
   }
 
   // Without chunks SGLang takes requests into a pass up to --max-prefill-tokens, and a longer one alone and whole.
@@ -349,8 +446,9 @@ class SglangReader {
 
   void apply_roles() {
     if (!is_given("disaggregation_mode")) return;
-    const std::string& mode = value("disaggregation_mode");
-    if (mode != "null") experiment_.set("cluster." + mode + "=1", where("disaggregation_mode"));
+    if (value("disaggregation_mode") == "null") return;
+    note("not modelled: " + as_given("disaggregation_mode") +
+         "; an engine that prefills and decodes stands for it, as separate roles aren't served yet");
   }
 
   void remove_tier(const std::string& tier, const std::string& origin) {
@@ -360,13 +458,13 @@ class SglangReader {
       return;
     }
     experiment_.set(prefix + "tokens=0", origin);
-    note("the experiment's " + tier + " tier is left out");
+    note_on(prefix, "the experiment's " + tier + " tier is left out");
   }
 
   void apply_host_tier() {
     if (!hierarchical_) {
-      note("without --enable-hierarchical-cache there is no host tier");
-      remove_tier("host", std::string(option_) + " without --enable-hierarchical-cache");
+      note_on("tiers.host.", "without --enable-hierarchical-cache there is no host tier");
+      remove_tier("host", source_ + " without --enable-hierarchical-cache");
       return;
     }
     const double gigabytes = is_given("hicache_size") ? number_of<double>(value("hicache_size")).value_or(0) : 0;
@@ -379,24 +477,35 @@ class SglangReader {
     if (!is_given("hicache_ratio")) assumed_.push_back("--hicache-ratio " + preset);
     experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
                     where("hicache_ratio"));
+    // A server's account says the ratio in any case, and the fraction where it bounds it.
+    if (is_given("hicache_ratio") && !is_given("hicache_host_memory_fraction")) return;
+    note_on("tiers.host.",
+            "not modelled: SGLang cuts a host tier that neither --hicache-ratio nor --hicache-size "
+            "sizes to --hicache-host-memory-fraction (0.8 by default) of the host's free memory less 10 GiB");
   }
 
   void apply_storage() {
     if (!hierarchical_ || !is_given("hicache_storage_backend")) {
       for (const char* tier : {"disk", "remote"}) {
-        remove_tier(tier, std::string(option_) + " without --hicache-storage-backend");
+        remove_tier(tier, source_ + " without --hicache-storage-backend");
       }
       return;
     }
     // One back end: a disk of the engine's own, or a store beyond it that evicts by itself.
     const std::string& backend = value("hicache_storage_backend");
-    const bool disk = backend == "file" || backend == "nixl";
+    const bool disk = backend == "file";
+    if (!disk) {
+      note_on("tiers.remote.", as_given("hicache_storage_backend") +
+                                   ": one model of a remote store (tiers.remote.*, hardware.remote_gbps, "
+                                   "hardware.remote_object_us) stands for mooncake, aibrix, eic, simm, dynamic, nixl, "
+                                   "hf3fs and all others but file");
+    }
     remove_tier(disk ? "remote" : "disk", where("hicache_storage_backend"));
     if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
     const std::string prefix = disk ? "tiers.disk." : "tiers.remote.";
     if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
       experiment_.set(prefix + "gib=" + number_text(kUnboundedGib), where("hicache_storage_backend"));
-      note("no flag says how much " + backend + " holds: " + prefix + "gib is without bound");
+      note_on(prefix, "no flag says how much " + short_text(backend) + " holds: " + prefix + "gib is without bound");
     }
   }
 
@@ -453,8 +562,8 @@ class SglangReader {
   void rewrite_layout() {
     if (!hierarchical_ || (!is_given("hicache_io_backend") && !is_given("hicache_mem_layout"))) return;
     const auto rewrite = [&](const std::string& key, const std::string& text, const char* why) {
-      note(key + " becomes " + text + ", as SGLang rewrites it: " + why);
-      experiment_.set(key + "=" + text, std::string(option_) + ", rewritten as by SGLang");
+      note_on(key, key + " becomes " + text + ", as SGLang rewrites it: " + why);
+      experiment_.set(key + "=" + text, source_ + ", rewritten as by SGLang");
     };
     if (experiment_.text("cache.layout") == "page_first_direct" && experiment_.text("cache.io") == "kernel")
       rewrite("cache.io", "direct", "the copy kernel doesn't read page_first_direct");
@@ -479,19 +588,23 @@ class SglangReader {
     std::vector<std::string> idle, without_effect;
     for (const SglangFlag& flag : sglang_flags()) {
       if (!is_given(flag.field)) continue;
-      const std::string said = given_.at(flag.field).said + (value(flag.field).empty() ? "" : " " + value(flag.field));
       if (flag.is == Is::without_effect) without_effect.push_back(given_.at(flag.field).said);
-      if (flag.is == Is::not_modelled && !is_preset(flag)) not_modelled[flag.why].push_back(said);
-      if (flag.hierarchical && !hierarchical_ && !is_preset(flag)) idle.push_back(said);
+      const bool stands_in = !flag.key.empty() && (experiment_.origin(flag.key) != "default" || is_set_later(flag.key));
+      if (flag.is == Is::not_modelled && !is_preset(flag) && !stands_in) {
+        not_modelled[flag.why].push_back(as_given(flag.field));
+      }
+      if (flag.hierarchical && !hierarchical_ && !is_preset(flag)) idle.push_back(as_given(flag.field));
+    }
+    if (!unknown_.empty()) {
+      note("SGLang " + std::string(kSglangVersion) + " has no such flags, so without effect here: " + joined(unknown_));
     }
     if (!idle.empty()) note(joined(idle) + ": without effect, as --enable-hierarchical-cache isn't given");
     for (const auto& [why, list] : not_modelled) note("not modelled: " + joined(list) + " (" + std::string(why) + ")");
-    if (is_given("mem_fraction_static") && is_given("max_total_tokens") && option_ == kFlagsOption) {
+    if (is_given("mem_fraction_static") && is_given("max_total_tokens") && from_flags()) {
       note(given_.at("mem_fraction_static").said + " is left out, as " + given_.at("max_total_tokens").said +
            " says the device tier's size");
     }
-    if (option_ == kFlagsOption && !without_effect.empty())
-      note("without effect on the cache: " + joined(without_effect));
+    if (from_flags() && !without_effect.empty()) note("without effect on the cache: " + joined(without_effect));
     std::vector<std::string> by_gpu;
     for (const char* field : {"mem_fraction_static", "chunked_prefill_size", "max_running_requests"}) {
       const bool sized = field == std::string_view("mem_fraction_static") && is_given("max_total_tokens");
@@ -503,9 +616,13 @@ class SglangReader {
       note("not given, so SGLang's default (" + std::string(kSglangVersion) + "): " + joined(assumed_));
   }
 
+  bool from_flags() const { return source_ == kFlagsOption; }
+
   Experiment& experiment_;
-  std::string_view option_;
+  std::string source_;
+  KeyList set_later_;
   std::map<std::string, Given, std::less<>> given_;
+  std::vector<std::string> unknown_;
   std::vector<std::string> assumed_;
   bool hierarchical_ = false;
 };
@@ -520,24 +637,25 @@ std::size_t first_flag(const std::vector<std::string>& words) {
   return sglang ? first : 0;
 }
 
-const SglangFlag& known_flag(const std::string& name) {
+// Null: a flag that no known version has.
+const SglangFlag* known_flag(const std::string& name) {
   const SglangFlag* flag = find_sglang_flag(name);
-  if (flag != nullptr) return *flag;
+  if (flag != nullptr) return flag;
   if (!name.starts_with("--")) {
     throw InputError(std::string(kFlagsOption) + ": \"" + short_text(name) + "\" is no flag, and belongs to none");
   }
-  const std::string nearest = nearest_name(name.substr(0, 100), sglang_flag_names());
-  throw InputError(std::string(kFlagsOption) + ": unknown flag \"" + short_text(name) + "\"" +
-                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?") + " Known are SGLang's flags " +
-                   std::string(kSglangVersion));
+  const std::string nearest = misspelt(name, sglang_flag_names());
+  if (nearest.empty()) return nullptr;
+  throw InputError(std::string(kFlagsOption) + ": unknown flag \"" + short_text(name) + "\"; did you mean \"" +
+                   nearest + "\"? Known are the flags of SGLang " + std::string(kSglangVersion));
 }
 
 }  // namespace
 
-void apply_sglang_flags(Experiment& experiment, std::string_view flags) {
+void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later) {
   if (flags.size() > kMostText)
     throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
-  SglangReader reader(experiment, kFlagsOption);
+  SglangReader reader(experiment, std::string(kFlagsOption), set_later);
   const std::vector<std::string> words = split_line(flags);
   for (std::size_t i = first_flag(words); i < words.size(); ++i) {
     std::string name = words[i];
@@ -546,26 +664,38 @@ void apply_sglang_flags(Experiment& experiment, std::string_view flags) {
       value = name.substr(equals + 1);
       name.resize(equals);
     }
-    const SglangFlag& flag = known_flag(name);
+    const SglangFlag* flag = known_flag(name);
     const auto value_follows = [&] { return i + 1 < words.size() && !words[i + 1].starts_with("--"); };
-    if (flag.takes == Takes::nothing) {
+    if (flag == nullptr) {
+      // With as many values as stand behind it: how many it takes isn't known.
+      std::string said = words[i];
+      while (!value && value_follows()) said += " " + words[++i];
+      reader.give_unknown(std::move(said));
+      continue;
+    }
+    if (flag->takes == Takes::nothing) {
       if (value)
         throw InputError(std::string(kFlagsOption) + ": " + name + " takes no value, and is given " +
                          short_text(*value));
-    } else if (flag.takes == Takes::list) {
+    } else if (flag->takes == Takes::list) {
       while (!value && value_follows()) ++i;
     } else if (!value) {
       if (!value_follows()) throw InputError(std::string(kFlagsOption) + ": " + name + " needs a value");
       value = words[++i];
     }
-    reader.give(flag, value.value_or(""), name);
+    reader.give(*flag, value.value_or(""), name);
   }
   reader.apply();
 }
 
-void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name) {
-  const Json info = read_object(text, std::string(kInfoOption) + ": " + name);
-  SglangReader reader(experiment, kInfoOption);
+void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
+                                   KeyList set_later) {
+  std::string source = std::string(kInfoOption) + ": " + name;
+  const Json info = read_object(text, source);
+  // It becomes part of an origin, which stands in a TOML comment.
+  std::ranges::replace_if(
+      source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
+  SglangReader reader(experiment, source, set_later);
   std::vector<std::string> unknown;
   const auto give = [&](const SglangFlag& flag, const std::string& field, const Json& setting) {
     const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
@@ -576,8 +706,7 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
                                 : setting.is_string() || setting.is_number() ||
                                       (setting.is_object() && flag.field == "hicache_storage_backend_extra_config");
     if (!fits && flag.is == Is::modelled) {
-      throw InputError(std::string(kInfoOption) + ": " + name + ": " + field + " must be " +
-                       (is_switch ? "true or false" : "a number or a string"));
+      throw InputError(source + ": " + field + " must be " + (is_switch ? "true or false" : "a number or a string"));
     }
     std::string value = setting.is_string() ? setting.get<std::string>() : setting.dump();
     if (setting.is_string() && value.empty() && flag.is != Is::modelled) return;
@@ -595,11 +724,12 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
     give(*find_sglang_field("max_total_tokens"), "max_total_num_tokens", *tokens);
   }
   reader.apply();
-  if (!unknown.empty()) experiment.note(std::string(kInfoOption) + ": unknown fields: " + joined(unknown));
+  if (!unknown.empty()) experiment.note(source + ": unknown fields: " + joined(unknown));
 }
 
-void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file) {
-  apply_sglang_server_info_text(experiment, read_file(file.string(), std::string(kInfoOption)), file.string());
+void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later) {
+  apply_sglang_server_info_text(experiment, read_file(file.string(), std::string(kInfoOption)), file.string(),
+                                set_later);
 }
 
 // ---- writing -----------------------------------------------------------------------------------------
@@ -626,6 +756,8 @@ class SglangWriter {
         say_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
         say_extra_config();
+      } else if (flag.field == "radix_eviction_policy_config") {
+        say_eviction_config();
       } else if (!flag.key.empty()) {
         say_key(flag);
       }
@@ -726,6 +858,12 @@ class SglangWriter {
     if (!config.empty()) say("--hicache-storage-backend-extra-config", config.dump());
   }
 
+  void say_eviction_config() {
+    if (e_.text("cache.eviction") != "tlru") return;
+    say("--radix-eviction-policy-config", R"({"threshold":)" + std::to_string(kTlruTokens) + "}");
+    note("cache.eviction = tlru: it learns how long the next prompt is, and next_prompt_estimate is a constant");
+  }
+
   void say_key(const SglangFlag& flag) {
     const std::string key(flag.key);
     if (flag.takes == Takes::number) {
@@ -735,13 +873,14 @@ class SglangWriter {
     if (flag.takes != Takes::word) {
       const std::int64_t number = e_.integer(key);
       const bool one_engine = flag.field == "dp_size" && number == 1;
-      const bool preset = flag.field.starts_with("hicache_storage_") && std::to_string(number) == flag.preset;
-      if (number != 0 && !one_engine && !preset) say(flag.name, std::to_string(number));
+      const bool retries = flag.field.starts_with("hicache_storage_");
+      const bool differs = retries ? std::to_string(number) != flag.preset : number != 0;
+      if (differs && !one_engine) say(flag.name, std::to_string(number));
       return;
     }
     std::string word = e_.text(key);
     for (const SglangWord& pair : sglang_words()) {
-      if (pair.field == flag.field && pair.ours == word) {
+      if (pair.field == flag.field && pair.ours == word && pair.unlike.empty()) {
         word = pair.theirs;
         break;
       }
@@ -774,6 +913,9 @@ class SglangWriter {
         {"cluster.prefill", "0"},
         {"cluster.decode", "0"}};
     const bool reclaims = e_.text("cache.write_policy") == "write_back";
+    if (reclaims && e_.number("cache.clean_reserve") != 0) {
+      note("cache.clean_reserve = " + e_.as_toml("cache.clean_reserve") + ": there is no flag for it");
+    }
     if (e_.flag("cache.reclaim_shadowed") != reclaims) {
       note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
     }

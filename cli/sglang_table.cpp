@@ -29,8 +29,10 @@ constexpr Modelled kModelled[] = {
     {"chunked_prefill_size", Takes::integer, "", "", "scheduler.chunk_tokens"},
     {"max_running_requests", Takes::integer, "", "", "scheduler.max_running"},
     {"max_queued_requests", Takes::integer, "", "", "scheduler.max_waiting"},
-    {"schedule_policy", Takes::word, "fcfs", "lpm random fcfs dfs-weight lof priority routing-key", "scheduler.order"},
-    {"radix_eviction_policy", Takes::word, "lru", "lru lfu slru priority", "cache.eviction"},
+    {"schedule_policy", Takes::word, "fcfs",
+     "lpm random fcfs dfs-weight lof priority routing-key hrrn shortest-prefill-first", "scheduler.order"},
+    {"radix_eviction_policy", Takes::word, "lru", "lru lfu slru priority tlru", "cache.eviction"},
+    {"radix_eviction_policy_config", Takes::text, "", "", ""},
     {"enable_hierarchical_cache", Takes::nothing, "", "", ""},
     {"hicache_ratio", Takes::number, "2", "", "", true},
     {"hicache_size", Takes::integer, "0", "", "", true},
@@ -40,17 +42,17 @@ constexpr Modelled kModelled[] = {
     {"hicache_mem_layout", Takes::word, "page_first",
      "layer_first page_first page_first_direct page_first_kv_split page_head", "cache.layout", true},
     {"hicache_storage_backend", Takes::word, "",
-     "file sim mooncake hf3fs nixl aibrix dynamic eic simm mori shm kvcc npu_memcache", "", true},
+     "file sim mooncake hf3fs nixl aibrix dynamic eic simm mori shm kvcc npu_memcache seaweedfs tensorcast", "", true},
     {"hicache_storage_prefetch_policy", Takes::word, "timeout", "best_effort wait_complete timeout",
      "cache.prefetch_policy", true},
-    {"hicache_storage_prefetch_retry_poll_interval", Takes::integer, "0", "", "cache.prefetch_retry_steps", true},
-    {"hicache_storage_prefetch_max_attempts", Takes::integer, "4", "", "cache.prefetch_attempts", true},
+    {"hicache_storage_prefetch_retry_poll_interval", Takes::integer, "8", "", "cache.prefetch_retry_steps", true},
+    {"hicache_storage_prefetch_retry_max_attempts", Takes::integer, "8", "", "cache.prefetch_attempts", true},
     {"hicache_storage_backend_extra_config", Takes::text, "", "", "", true},
 };
 
 // Lists of fields. A field takes one value; behind it, "!" says none and "*" several; "=x" is its default.
 struct NotModelled {
-  std::string_view why, fields;
+  std::string_view why, fields, key = "";
 };
 
 constexpr NotModelled kNotModelled[] = {
@@ -58,7 +60,8 @@ constexpr NotModelled kNotModelled[] = {
      "disable_radix_cache! prefill_only_disable_kv_cache! is_embedding! strip_thinking_cache!"},
     {"of parallelism, tensor ranks and engines are modelled",
      "pp_size=1 dcp_size=1 attn_cp_size=1 ep_size=1 moe_dp_size=1 dwdp_size=1 nnodes=1 enable_dp_attention! "
-     "enable_prefill_cp! enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size"},
+     "enable_prefill_cp! enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size attn_dp_size=1 "
+     "shared_experts_tp_size enable_kv_cache_sharding!"},
     {"requests go to the one engine", "load_balance_method=auto"},
     {"weights are stored as the model's preset or config.json says",
      "dtype=auto quantization modelopt_quant quantize_and_serve! cpu_offload_gb=0 json_model_override_args={}"},
@@ -67,6 +70,7 @@ constexpr NotModelled kNotModelled[] = {
      "max_prefill_tokens=16384 prefill_max_requests enable_dynamic_chunking!"},
     {"the scheduler works as without it",
      "enable_mixed_chunk! schedule_conservativeness=1.0 num_continuous_decode_steps=1 prefill_decode_interval=0 "
+     "prefill_decode_interval_min_bs=0 "
      "enable_priority_scheduling! disable_priority_preemption! default_priority_value "
      "schedule_low_priority_values_first! priority_scheduling_preemption_threshold=10 retraction_policy=length "
      "enable_prefill_delayer! min_free_slots_delay disable_overlap_schedule! enable_pdmux! "
@@ -75,19 +79,24 @@ constexpr NotModelled kNotModelled[] = {
     {"window and state layers are counted by formula",
      "swa_full_tokens_ratio=0.8 disable_hybrid_swa_memory! enable_unified_memory! enable_page_major_kv_layout! "
      "max_mamba_cache_size mamba_ssm_dtype mamba_full_memory_ratio=0.9 mamba_radix_cache_strategy=auto "
-     "mamba_max_states_per_path=-1 enable_int8_mamba_checkpoint! int8_mamba_ckpt_size"},
-    {"a draft model is given by model.draft.*, and adapters aren't served yet",
+     "mamba_max_states_per_path=-1 enable_int8_mamba_checkpoint! int8_mamba_ckpt_size swa_prefix_tails "
+     "enable_encoder_swa_bounded_replay! enable_decoder_swa_bounded_replay!"},
+    {"speculative decoding and its draft model are left out of this plan; model.draft.kind, model.draft.config and "
+     "model.draft.accept_length add them",
      "speculative_algorithm speculative_draft_model_path speculative_num_steps speculative_eagle_topk "
-     "speculative_num_draft_tokens speculative_draft_kv_cache_dtype enable_lora! lora_paths*"},
+     "speculative_num_draft_tokens speculative_draft_kv_cache_dtype uno_lora_path",
+     "model.draft.kind"},
+    {"adapters aren't served yet", "enable_lora! lora_paths*"},
     {"host memory is a cache tier, sized by --hicache-ratio or --hicache-size",
-     "hicache_host_memory_mode=cache hicache_host_memory_fraction"},
+     "hicache_host_memory_mode=cache hicache_host_memory_fraction=0.8"},
     {"kvtwin's tiers stand for HiCache's own only",
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "
-     "hisparse_config enable_unified_cache_external_linker! unified_cache_external_linker_backend "
-     "enable_session_radix_cache! enable_streaming_session!"},
+     "hisparse_config enable_unified_cache_external_linker! unified_cache_external_linker_backend=mooncake "
+     "unified_cache_external_linker_config enable_session_radix_cache! enable_streaming_session!"},
     {"separate roles aren't served yet",
      "disaggregation_decode_enable_radix_cache! disaggregation_decode_enable_offload_kvcache! "
-     "disaggregation_decode_retraction_backup disaggregation_decode_host_receive_threshold=0"},
+     "disaggregation_decode_retraction_backup disaggregation_decode_host_receive_threshold=1.0 "
+     "disaggregation_decode_allocation_policy=early enable_pd_role_switch!"},
     {"that file isn't read: give what it says as flags", "config"},
 };
 
@@ -97,7 +106,7 @@ constexpr std::string_view kWithoutEffect =
     "tokenizer_path tokenizer_mode tokenizer_backend tokenizer_worker_num detokenizer_worker_num skip_tokenizer_init! "
     "load_format model_loader_extra_config trust_remote_code! enable_multimodal! revision model_impl "
     "model_config_parser quantization_param_path enable_fp32_lm_head! modelopt_checkpoint_restore_path "
-    "modelopt_checkpoint_save_path modelopt_export_path rl_quant_profile enable_tf32_matmul! "
+    "modelopt_checkpoint_save_path modelopt_export_path rl_quant_profile enable_tf32_matmul! no_enable_tf32_matmul! "
     // scheduling
     "c128_page_size abort_on_priority_when_disabled! disable_chunked_prefix_cache! scheduler_recv_interval "
     "prefill_delayer_max_delay_passes prefill_delayer_token_usage_low_watermark prefill_delayer_queue_min_ratio "
@@ -107,7 +116,8 @@ constexpr std::string_view kWithoutEffect =
     "dcp_comm_backend dcp_replicate_q_proj! no_dcp_replicate_q_proj! cp_strategy "
     "enable_dp_attention_local_control_broadcast! enable_dp_lm_head! enable_tp_lm_head_all_to_all! "
     "no_enable_tp_lm_head_all_to_all! enable_attn_tp_input_scattered! enable_shared_experts_attn_tp! "
-    "enable_dense_mlp_attn_tp! disable_attn_tp_gather! enable_p2p_check! prefill_round_robin_balance! "
+    "enable_dense_mlp_attn_tp! disable_attn_tp_gather! enable_p2p_check! boundary_reduction enable_layernorm_sp! "
+    "enable_megamoe_for_layernorm_sp! "
     // device and server
     "device base_gpu_id gpu_id_step random_seed mlx_enable_sampling! watchdog_timeout soft_watchdog_timeout "
     "sleep_on_idle! use_ray! numa_node* gc_threshold* host port fastapi_root_path smg_grpc_mode! grpc_mode! grpc_port "
@@ -116,7 +126,10 @@ constexpr std::string_view kWithoutEffect =
     "weight_version chat_template hf_chat_template_name completion_template file_storage_path enable_cache_report! "
     "reasoning_parser default_chat_template_kwargs enable_strict_thinking! tool_call_parser tool_server "
     "sampling_defaults asr_max_buffer_seconds asr_max_concurrent_sessions preferred_sampling_params stream_interval "
-    "batch_notify_size stream_response_default_include_usage! incremental_streaming_output! stream_output! "
+    "batch_notify_size stream_response_default_include_usage! incremental_streaming_output! "
+    "enable_http_worker_reuseport! enable_response_store! enable_watermark! watermark_config "
+    "grpc_response_timeout_secs http2_initial_connection_window_size return_input_ids! return_output_ids! "
+    "sampling_mask_max_tokens trust_request_chat_template! "
     // logs and metrics
     "log_level log_level_http log_requests! log_requests_level log_requests_format log_requests_target* "
     "uvicorn_access_log_exclude_prefixes* crash_dump_folder show_time_cost! enable_metrics! smg_http_sidecar_port "
@@ -127,20 +140,24 @@ constexpr std::string_view kWithoutEffect =
     "kv_events_config enable_forward_pass_metrics! forward_pass_metrics_worker_id forward_pass_metrics_ipc_name "
     "enable_trace! trace_modules otlp_traces_endpoint export_metrics_to_file! export_metrics_to_file_dir "
     "constrained_json_whitespace_pattern constrained_json_disable_any_whitespace! "
+    "constrained_json_max_whitespace_cnt load_publish_endpoint otlp_service_name "
     // kernels and graphs
     "attention_backend decode_attention_backend prefill_attention_backend sampling_backend grammar_backend "
-    "mm_attention_backend fp8_gemm_backend fp4_gemm_backend bf16_gemm_backend fp8_gemm_runner_backend "
-    "fp4_gemm_runner_backend dsa_prefill_backend dsv4_prefill_backend dsa_decode_backend dsa_paged_mqa_logits_backend "
-    "dsa_topk_backend nsa_prefill_backend nsa_decode_backend disable_flashinfer_autotune! "
+    "mm_attention_backend fp8_gemm_runner_backend fp4_gemm_runner_backend bf16_gemm_backend dsa_prefill_backend "
+    "dsv4_prefill_backend dsa_decode_backend dsa_paged_mqa_logits_backend "
+    "dsa_topk_backend dsa_triton_union dsv4_attn_backend enable_dsa_fused_indexer! no_enable_dsa_fused_indexer! "
+    "qsa_indexer_dtype prefill_kv_cache_dequant_dtype enable_lean_attention! enable_nvidia_megakernel! "
+    "enable_amd_monokernel! monokernel_backend disable_flashinfer_autotune! "
     "flashinfer_autotune_skip_ops* mamba_backend cuda_graph_config cuda_graph_backend_decode "
     "cuda_graph_backend_prefill cuda_graph_max_bs_decode cuda_graph_max_bs_prefill cuda_graph_bs_decode* "
-    "cuda_graph_bs_prefill* cuda_graph_tc_compiler disable_prefill_cuda_graph! disable_decode_cuda_graph! "
-    "disable_cuda_graph! cuda_graph_max_bs cuda_graph_bs* disable_cuda_graph_padding! enable_profile_cuda_graph! "
-    "enable_cudagraph_gc! debug_cuda_graph! enable_piecewise_cuda_graph! disable_piecewise_cuda_graph! "
-    "piecewise_cuda_graph_max_tokens piecewise_cuda_graph_tokens* piecewise_cuda_graph_compiler "
-    "enable_layerwise_nvtx_marker! enable_nccl_nvls! enable_symm_mem! triton_attention_reduce_in_fp32! "
+    "cuda_graph_bs_prefill* cuda_graph_max_seq_len_prefill cuda_graph_prefill_max_context "
+    "disable_prefill_cuda_graph! disable_decode_cuda_graph! disable_cuda_graph! disable_cuda_graph_padding! "
+    "enable_profile_cuda_graph! enable_cudagraph_gc! debug_cuda_graph! enable_layerwise_nvtx_marker! enable_nccl_nvls! "
+    "enable_symm_mem! triton_attention_reduce_in_fp32! "
     "triton_attention_num_kv_splits triton_attention_split_tile_size flashinfer_mla_disable_ragged! "
-    "enable_fused_qk_norm_rope! enable_precise_embedding_interpolation! enable_fused_moe_sum_all_reduce! "
+    "enable_fused_qk_norm_rope! no_enable_fused_qk_norm_rope! disable_aiter_allreduce_fusion_in_decode! "
+    "disable_aiter_allreduce_fusion_in_prefill! enable_precise_embedding_interpolation! "
+    "enable_fused_moe_sum_all_reduce! "
     "enable_deepseek_v4_fp4_indexer! disable_custom_all_reduce! enable_mscclpp! enable_torch_symm_mem! "
     "enable_scattered_sconv! pre_warm_nccl! enable_quant_communications! enable_flashinfer_allreduce_fusion! "
     "enforce_disable_flashinfer_allreduce_fusion! flashinfer_allreduce_fusion_backend enable_aiter_allreduce_fusion! "
@@ -152,7 +169,9 @@ constexpr std::string_view kWithoutEffect =
     "speculative_accept_threshold_acc speculative_use_rejection_sampling! speculative_token_map "
     "speculative_attention_mode speculative_draft_attention_backend speculative_dsa_topk_backend "
     "speculative_draft_window_size speculative_moe_runner_backend speculative_moe_a2a_backend "
-    "speculative_draft_model_quantization speculative_skip_dp_mlp_sync! enable_multi_layer_eagle! "
+    "speculative_draft_model_quantization speculative_domino_candidate_pool_size speculative_draft_sink_size "
+    "speculative_enable_w4a4_mxfp4_megamoe! no_speculative_enable_w4a4_mxfp4_megamoe! "
+    "speculative_use_block_verification! enable_multi_layer_eagle! "
     "speculative_adaptive! speculative_adaptive_config decoupled_spec_bind_endpoint decoupled_spec_connect_endpoints "
     "decoupled_spec_rank decoupled_spec_role spec_trace_dir speculative_ngram_min_bfs_breadth "
     "speculative_ngram_max_bfs_breadth speculative_ngram_match_type speculative_ngram_max_trie_depth "
@@ -163,33 +182,36 @@ constexpr std::string_view kWithoutEffect =
     "deepep_mode fuseep_mode deepep_dispatcher_output_dtype ep_num_redundant_experts ep_dispatch_algorithm "
     "init_expert_location enable_eplb! eplb_algorithm eplb_rebalance_num_iterations eplb_rebalance_layers_per_chunk "
     "eplb_min_rebalancing_utilization_threshold expert_distribution_recorder_mode "
-    "expert_distribution_recorder_buffer_size enable_expert_distribution_metrics! expert_balancedness_report_mode "
+    "expert_distribution_recorder_buffer_size expert_balancedness_report_mode flashinfer_a2a_dispatch_type "
+    "enable_paged_experts! paged_experts_num_resident "
     "deepep_config elastic_ep_backend enable_elastic_expert_backup! mooncake_ib_device enable_waterfill! "
     "elastic_ep_join_mode elastic_ep_join_rank_offset elastic_ep_initial_size max_ep_size elastic_ep_scale_timeout "
-    "elastic_ep_rejoin! disable_flashinfer_cutlass_moe_fp4_allgather! disable_shared_experts_fusion! "
-    "enforce_shared_experts_fusion! enable_ep_moe! enable_deepep_moe! kt_weight_path kt_method kt_cpuinfer "
+    "disable_flashinfer_cutlass_moe_fp4_allgather! disable_shared_experts_fusion! "
+    "enforce_shared_experts_fusion! kt_weight_path kt_method kt_cpuinfer "
     "kt_threadpool_count kt_num_gpu_experts kt_max_deferred_experts_per_token "
     // state layers' kernels
     "enable_mamba_cache_stochastic_rounding! mamba_cache_philox_rounds mamba_track_interval linear_attn_backend "
     "linear_attn_decode_backend linear_attn_prefill_backend linear_attn_verify_backend enable_linear_replayssm! "
     "linear_replayssm_cache_len enable_linear_replayssm_spec! "
     // HiCache beside what is modelled
-    "disable_hicache_numa_detect! enable_linker_mla_dedup! mooncake_store_contributor! "
+    "enable_linker_mla_dedup! no_enable_decoder_swa_bounded_replay! "
     // several kinds of input
-    "enable_broadcast_mm_inputs_process! enable_prefix_mm_cache! mm_enable_dp_encoder! mm_process_config "
+    "enable_broadcast_mm_inputs_process! enable_prefix_mm_cache! mm_enable_dp_encoder! no_mm_enable_dp_encoder! "
+    "mm_process_config "
     "mm_processor_worker_num mm_io_worker_num allowed_media_domains* media_url_max_file_size_mb "
     "mm_preprocess_cache_size_mb trust_mm_content_hashes! limit_mm_data_per_request enable_mm_global_cache! "
     "image_processor_backend mm_global_cache_backend disable_fast_image_processor! mm_feature_transport "
-    "keep_mm_feature_on_device! mm_max_concurrent_calls mm_per_request_timeout "
     // adapters, beside what names them
     "enable_lora_overlap_loading! max_lora_rank lora_target_modules* max_loaded_loras max_loras_per_batch "
     "lora_eviction_policy lora_backend max_lora_chunk_size experts_shared_outer_loras! no_experts_shared_outer_loras! "
     "lora_use_virtual_experts! lora_strict_loading! no_lora_strict_loading! lora_drain_wait_threshold "
     // overlap, offloading, diffusion, roles
     "enable_two_batch_overlap! enable_single_batch_overlap! tbo_token_distribution_threshold offload_group_size "
-    "offload_num_in_group offload_prefetch_step offload_mode dllm_algorithm dllm_algorithm_config dllm_fdfo! "
+    "offload_num_in_group offload_prefetch_step offload_mode ple_offload_embedding! no_ple_offload_embedding! "
+    "ple_offload_backend ple_offload_dir dllm_algorithm dllm_algorithm_config dllm_fdfo! "
     "no_dllm_fdfo! disaggregation_transfer_backend disaggregation_bootstrap_port disaggregation_ib_device "
-    "disaggregation_decode_extra_slots disaggregation_decode_polling_interval encoder_only! language_only! "
+    "disaggregation_enable_kv_checksum! disaggregation_decode_extra_slots disaggregation_decode_polling_interval "
+    "encoder_only! language_only! "
     "language_model_only! encoder_transfer_backend encoder_urls* encoder_bootstrap_port encoder_register_urls* "
     "enable_adaptive_dispatch_to_encoder! pdmux_config_path sm_group_num "
     // weights on disk
@@ -207,7 +229,15 @@ constexpr std::string_view kWithoutEffect =
     "debug_tensor_dump_layers* debug_tensor_dump_input_file enable_memory_saver! enable_weights_cpu_backup! "
     "enable_draft_weights_cpu_backup! enable_custom_logit_processor! enable_return_hidden_states! "
     "return_hidden_states_mode enable_return_routed_experts! enable_return_indexer_topk! "
-    "disable_outlines_disk_cache! enable_mis! forward_hooks msprobe_dump_config";
+    "enable_return_aux_hidden_states! return_aux_hidden_state_layer_ids* "
+    "disable_outlines_disk_cache! enable_mis! forward_hooks msprobe_dump_config "
+    // of earlier versions
+    "prefill_round_robin_balance! stream_output! fp8_gemm_backend fp4_gemm_backend nsa_prefill_backend "
+    "nsa_decode_backend cuda_graph_tc_compiler cuda_graph_max_bs cuda_graph_bs* enable_piecewise_cuda_graph! "
+    "disable_piecewise_cuda_graph! piecewise_cuda_graph_max_tokens piecewise_cuda_graph_tokens* "
+    "piecewise_cuda_graph_compiler speculative_skip_dp_mlp_sync! enable_expert_distribution_metrics! "
+    "elastic_ep_rejoin! enable_ep_moe! enable_deepep_moe! disable_hicache_numa_detect! mooncake_store_contributor! "
+    "keep_mm_feature_on_device! mm_max_concurrent_calls mm_per_request_timeout";
 
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"--model", "model_path"},
@@ -224,6 +254,10 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"--dp", "dp_size"},
     {"--pp", "pp_size"},
     {"--speculative-draft-model", "speculative_draft_model_path"},
+    {"--enable-hicache", "enable_hierarchical_cache"},
+    {"--hicache-storage-prefetch-max-attempts", "hicache_storage_prefetch_retry_max_attempts"},  // its earlier name
+    {"--attention-data-parallel-size", "attn_dp_size"},
+    {"--context-bucket", "cuda_graph_prefill_max_context"},
     {"--hierarchical-sparse-attention-extra-config", "hisparse_config"},
     {"--grpc-http-sidecar-port", "smg_http_sidecar_port"},
 };
@@ -243,13 +277,42 @@ constexpr std::string_view kServerInfoFields[] = {"max_total_num_tokens",
                                                   "enable_prefill_context_parallel",
                                                   "prefill_cp_mode",
                                                   "enable_dsa_prefill_context_parallel",
-                                                  "dsa_prefill_cp_mode"};
+                                                  "dsa_prefill_cp_mode",
+                                                  "launch_command",
+                                                  "startup_time",
+                                                  "grpc_worker_threads",
+                                                  "speculative_boundary_reduction",
+                                                  "enable_cp_tp_group_sharing",
+                                                  "aux_hidden_state_capture",
+                                                  "watermark_key",
+                                                  "watermark_key_b",
+                                                  "watermark_context_window",
+                                                  "watermark_mixing_probability",
+                                                  "watermark_max_probability",
+                                                  "watermark_default_enabled",
+                                                  "watermark_enforce_all",
+                                                  "_speculative_draft_quantization_explicitly_set",
+                                                  "_radix_eviction_policy_explicitly_set",
+                                                  "_swa_full_tokens_ratio_explicitly_set"};
 
 constexpr SglangWord kWords[] = {
     {"schedule_policy", "lpm", "longest_prefix"},
     {"kv_cache_dtype", "fp8_e4m3", "fp8"},
     {"kv_cache_dtype", "fp8_e5m2", "fp8"},
     {"kv_cache_dtype", "bfloat16", "bf16"},
+    {"kv_cache_dtype", "mxfp8", "fp8", "its pages hold a scale more for every 32 numbers"},
+    {"kv_cache_dtype", "nvfp4", "fp8", "its pages are a little more than half as large"},
+    {"kv_cache_dtype", "fp4_mx_block16", "fp8", "its pages are a little more than half as large"},
+    {"kv_cache_dtype", "fp4_e2m1", "fp8", "its pages are a little more than half as large"},
+    {"schedule_policy", "dfs-weight", "longest_prefix", "it orders by the tree's weight"},
+    {"schedule_policy", "random", "fcfs", "its order is drawn"},
+    {"schedule_policy", "lof", "fcfs", "it takes the longest output first"},
+    {"schedule_policy", "priority", "fcfs", "it orders by the requests' priority"},
+    {"schedule_policy", "routing-key", "fcfs", "it orders by the requests' routing key"},
+    {"schedule_policy", "hrrn", "fcfs", "it takes the highest response ratio first"},
+    {"schedule_policy", "shortest-prefill-first", "fcfs", "it takes the shortest prefill first"},
+    {"hicache_io_backend", "kernel_ascend", "kernel", "it is the NPU's copy kernel"},
+    {"hicache_mem_layout", "page_first_kv_split", "page_first", "it keeps K and V in pools of their own"},
 };
 
 constexpr std::pair<std::string_view, std::string_view> kModels[] = {
@@ -272,12 +335,14 @@ std::string flag_of(std::string_view field) {
   return name;
 }
 
-void add_listed(std::vector<SglangFlag>& flags, std::string_view fields, Is is, std::string_view why) {
+void add_listed(std::vector<SglangFlag>& flags, std::string_view fields, Is is, std::string_view why = "",
+                std::string_view key = "") {
   std::istringstream words{std::string(fields)};
   for (std::string word; words >> word;) {
     SglangFlag flag;
     flag.is = is;
     flag.why = why;
+    flag.key = key;
     if (const std::size_t equals = word.find('='); equals != std::string::npos) {
       flag.preset = word.substr(equals + 1);
       word.resize(equals);
@@ -304,8 +369,10 @@ std::vector<SglangFlag> make_flags() {
                      .why = "",
                      .hierarchical = row.hierarchical});
   }
-  for (const NotModelled& group : kNotModelled) add_listed(flags, group.fields, Is::not_modelled, group.why);
-  add_listed(flags, kWithoutEffect, Is::without_effect, "");
+  for (const NotModelled& group : kNotModelled) {
+    add_listed(flags, group.fields, Is::not_modelled, group.why, group.key);
+  }
+  add_listed(flags, kWithoutEffect, Is::without_effect);
   return flags;
 }
 
@@ -318,7 +385,11 @@ std::span<const SglangFlag> sglang_flags() {
 
 const SglangFlag* find_sglang_field(std::string_view field) {
   const auto found = std::ranges::find(sglang_flags(), field, &SglangFlag::field);
-  return found == sglang_flags().end() ? nullptr : &*found;
+  if (found != sglang_flags().end()) return &*found;
+  for (const auto& [alias, of_field] : kAliases) {
+    if (alias == flag_of(field)) return find_sglang_field(of_field);
+  }
+  return nullptr;
 }
 
 const SglangFlag* find_sglang_flag(std::string_view name) {

@@ -46,6 +46,7 @@ Experiment drawn(Splitmix& random) {
   set("parallel.tp", ranks);
   set("cache.page_tokens", any(random, kPages));
   set("cache.evict_unit", "node");
+  set("cache.clean_reserve", "0");
   set("cache.eviction", "lru");
   set("scheduler.order", any(random, {"fcfs", "longest_prefix"}));
   set("scheduler.chunk_tokens", between(1, 100'000));
@@ -72,6 +73,8 @@ Experiment drawn(Splitmix& random) {
     set("cache.io", io);
     set("cache.layout", layout);
     set("cache.prefetch_policy", any(random, {"best_effort", "wait_complete", "timeout"}));
+    set("cache.prefetch_retry_steps", between(0, 20));
+    set("cache.prefetch_attempts", between(1, 20));
   }
   return x;
 }

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,9 +91,12 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--model-path Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "model.name", "'qwen3-coder-30b-a3b'"},
            {"--model-path openai/gpt-oss-120b", "model.name", "'gpt-oss-120b'"},
            {"--model-path Qwen/Qwen3-3B", "model.name", "'Qwen/Qwen3-3B'"},
-           {"--disaggregation-mode prefill", "cluster.prefill", "1"},
-           {"--disaggregation-mode decode", "cluster.decode", "1"},
-           {"--disaggregation-mode null", "cluster.decode", "0"},
+           {"--max-total-tokens 1.5M", "tiers.device.tokens", "1500000"},
+           {"--radix-eviction-policy tlru --radix-eviction-policy-config '{\"threshold\": 4096}'", "cache.eviction",
+            "'tlru'"},
+           {"--enable-hicache --hicache-ratio 3", "tiers.host.ratio", "3.0"},
+           {kHost + "--hicache-storage-prefetch-retry-max-attempts 3", "cache.prefetch_attempts", "3"},
+           {kHost + "--hicache-storage-prefetch-retry-max-attempts 0", "cache.prefetch_attempts", "1"},
            {kHost + "--hicache-ratio 1.5", "tiers.host.ratio", "1.5"},
            {kHost + "--hicache-write-policy write_back", "cache.write_policy", "'write_back'"},
            {kHost + "--hicache-write-policy write_through_selective", "cache.write_policy",
@@ -101,6 +106,7 @@ TEST(SglangFlags, EachSetsItsKey) {
            {kHost + "--hicache-storage-prefetch-policy best_effort", "cache.prefetch_policy", "'best_effort'"},
            {kHost + "--hicache-storage-backend file", "tiers.disk.gib", "1000000000.0"},
            {kHost + "--hicache-storage-backend mooncake", "tiers.remote.gib", "1000000000.0"},
+           {kHost + "--hicache-storage-backend nixl", "tiers.remote.gib", "1000000000.0"},
        }) {
     const Experiment experiment = from_flags(c.flags);
     EXPECT_EQ(experiment.as_toml(c.key), c.value) << c.flags;
@@ -129,9 +135,14 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(plain.text("cache.io"), "kernel");
   EXPECT_EQ(plain.text("cache.layout"), "page_first");
   EXPECT_EQ(plain.text("cache.evict_unit"), "node");
+  EXPECT_EQ(plain.number("cache.clean_reserve"), 0);
+  EXPECT_EQ(plain.integer("cache.prefetch_retry_steps"), 8);
+  EXPECT_EQ(plain.integer("cache.prefetch_attempts"), 8);
   EXPECT_EQ(plain.number("tiers.host.ratio"), 2);
-  for (const char* part : {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel",
-                           "cache.evict_unit = node", "--mem-fraction-static", "--max-running-requests"}) {
+  for (const char* part :
+       {"--page-size 1", "--hicache-ratio 2", "--hicache-io-backend kernel", "cache.evict_unit = node",
+        "cache.clean_reserve = 0", "--hicache-storage-prefetch-retry-max-attempts 8", "--mem-fraction-static",
+        "--max-running-requests", "SGLang cuts a host tier"}) {
     EXPECT_NE(notes_of(plain).find(part), std::string::npos) << notes_of(plain);
   }
   const Experiment said = from_flags(
@@ -139,9 +150,39 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(said.integer("cache.page_tokens"), 16);
   EXPECT_EQ(said.origin("cache.page_tokens"), "file.toml:2");
   EXPECT_EQ(said.text("cache.io"), "auto");
-  EXPECT_EQ(said.text("cache.evict_unit"), "page");
   EXPECT_EQ(said.integer("tiers.host.tokens"), 0);  // how large the host tier is, the flags say alone
   EXPECT_EQ(said.number("tiers.host.ratio"), 2);
+}
+
+// No flag changes how SGLang evicts: the file has no say, and a note tells what it said.
+TEST(SglangFlags, FixedBehaviourOverridesTheFile) {
+  const std::string file =
+      "[cache]\nevict_unit = \"page\"\nclean_reserve = 0.25\nwrite_policy = \"write_back\"\nreclaim_shadowed = false\n";
+  const Experiment experiment = from_flags(kHost, file);
+  EXPECT_EQ(experiment.text("cache.evict_unit"), "node");
+  EXPECT_EQ(experiment.number("cache.clean_reserve"), 0);
+  EXPECT_TRUE(experiment.flag("cache.reclaim_shadowed"));
+  for (const char* part :
+       {"cache.evict_unit = node, not 'page' (file.toml:2)", "cache.clean_reserve = 0, not 0.25 (file.toml:3)",
+        "cache.reclaim_shadowed = true, not false (file.toml:5)"}) {
+    EXPECT_NE(notes_of(experiment).find(part), std::string::npos) << part << "\n" << notes_of(experiment);
+  }
+  const Experiment same = from_flags(kHost, "[cache]\nevict_unit = \"node\"\nclean_reserve = 0\n");
+  EXPECT_EQ(notes_of(same).find("evict_unit"), std::string::npos) << notes_of(same);
+}
+
+// A caller that sets a key afterwards needs no note on the value that the flags gave it.
+TEST(SglangFlags, NoNoteOnWhatIsSetLater) {
+  Experiment experiment = Experiment::from_text("[cache]\nevict_unit = \"page\"\n", "file.toml");
+  const std::vector<std::string> later = {"cache.evict_unit", "tiers.host.tokens", "model.draft.kind",
+                                          "cache.eviction"};
+  apply_sglang_flags(experiment, "--speculative-algorithm EAGLE3 --schedule-policy lof --radix-eviction-policy tlru",
+                     later);
+  const std::string notes = notes_of(experiment);
+  for (const char* quiet : {"evict_unit", "host tier", "EAGLE3", "tlru"}) {
+    EXPECT_EQ(notes.find(quiet), std::string::npos) << notes;
+  }
+  EXPECT_NE(notes.find("--schedule-policy lof"), std::string::npos) << notes;
 }
 
 TEST(SglangFlags, NoHostTierWithoutTheSwitch) {
@@ -299,7 +340,8 @@ TEST(SglangFlags, WhatIsNotModelledIsNamed) {
 TEST(SglangFlags, Refusals) {
   expect_flags_refused("--page_size 64", {"\"--page_size\"", "\"--page-size\"?"});
   expect_flags_refused("--hicache-rato 2", {"\"--hicache-rato\"", "\"--hicache-ratio\"?"});
-  expect_flags_refused("--hicache 2", {"\"--hicache\""});  // begins several
+  expect_flags_refused("--page-sizes=64", {"\"--page-sizes\"", "\"--page-size\"?", "SGLang 0.5.23"});
+  expect_flags_refused("--Page-Size 64", {"\"--page-size\"?"});
   expect_flags_refused("-p 2", {"\"-p\""});
   expect_flags_refused("64", {"\"64\"", "no flag"});
   expect_flags_refused("--page-size 64 65", {"\"65\"", "no flag"});
@@ -315,6 +357,11 @@ TEST(SglangFlags, Refusals) {
   expect_flags_refused("--mem-fraction-static nan", {"--mem-fraction-static is nan", "number"});
   expect_flags_refused("--mem-fraction-static 1.5", {"--mem-fraction-static", "at most 1"});
   expect_flags_refused("--schedule-policy fcf", {"--schedule-policy", "\"fcf\"", "\"fcfs\"?", "lpm"});
+  expect_flags_refused("--schedule-policy ''", {"--schedule-policy", "lpm"});
+  expect_flags_refused("--radix-eviction-policy tlru --radix-eviction-policy-config '[1]'",
+                       {"policy-config", "object"});
+  expect_flags_refused("--radix-eviction-policy tlru --radix-eviction-policy-config '{\"threshold\": \"x\"}'",
+                       {"threshold must be an integer"});
   expect_flags_refused("--enable-hierarchical-cache true", {"\"true\"", "no flag"});
   expect_flags_refused("--enable-hierarchical-cache=true", {"--enable-hierarchical-cache takes no value", "true"});
   expect_flags_refused("--hicache-ratio 0", {"--hicache-ratio is 0", "greater than 0"});
@@ -323,21 +370,191 @@ TEST(SglangFlags, Refusals) {
   expect_flags_refused("--model-path ''", {"--model-path is empty"});
   expect_flags_refused("--model-path 'x", {"closing '"});
   expect_flags_refused(std::string(2 << 20, ' '), {"1 MiB"});
-  expect_flags_refused("--" + std::string(100'000, 'x'), {"unknown flag"});
 }
 
-// Legal in SGLang and not served here: the key's own refusal, which names the flag.
-TEST(SglangFlags, WhatIsNotServedIsRefusedByItsKey) {
-  for (const auto& [flags, part] : std::vector<std::pair<std::string, std::string>>{
-           {kHost + "--hicache-mem-layout page_first_kv_split",
-            "cache.layout (--from-sglang-flags --hicache-mem-layout)"},
-           {kHost + "--hicache-io-backend kernel_ascend", "cache.io (--from-sglang-flags --hicache-io-backend)"},
-           {"--schedule-policy lof", "scheduler.order (--from-sglang-flags --schedule-policy)"},
-           {"--kv-cache-dtype nvfp4", "model.kv_dtype (--from-sglang-flags --kv-cache-dtype)"},
-           {"--disaggregation-mode decode", "cluster.decode (--from-sglang-flags --disaggregation-mode)"},
-           {"--model-path mistralai/Mistral-7B", "model.name (--from-sglang-flags --model-path)"}}) {
-    expect_refused([&] { make_setup(from_flags(flags)); }, {part});
+// A later version may have such a flag, with a value or several, or without.
+TEST(SglangFlags, UnknownOnesFarFromKnownOnesAreNamed) {
+  for (const char* unknown : {"--warp-drive", "--warp-drive 9", "--warp-drive=9", "--warp-drive -1",
+                              "--warp-drive 1 2 3", "--warp-drive '{\"a\": 1}'", "--hicache 2"}) {
+    for (const std::string& flags :
+         {std::string(unknown) + " --page-size 32", "--page-size 32 " + std::string(unknown)}) {
+      const Experiment experiment = from_flags(flags);
+      EXPECT_EQ(experiment.integer("cache.page_tokens"), 32) << flags;
+      const std::string notes = notes_of(experiment), name = std::string(unknown).substr(0, 9);
+      EXPECT_NE(notes.find("SGLang 0.5.23 has no such flags, so without effect here: " + name), std::string::npos)
+          << notes;
+    }
   }
+  EXPECT_NE(notes_of(from_flags("--" + std::string(100'000, 'x'))).find("has no such flags"), std::string::npos);
+  // A value of a later version.
+  const Experiment policy = from_flags("--schedule-policy by-the-stars", "[scheduler]\norder = \"longest_prefix\"\n");
+  EXPECT_EQ(policy.text("scheduler.order"), "fcfs");
+  EXPECT_NE(notes_of(policy).find("--schedule-policy by-the-stars: SGLang 0.5.23 has no such value; fcfs"),
+            std::string::npos)
+      << notes_of(policy);
+  const Experiment store = from_flags(kHost + "--hicache-storage-backend cupboard");
+  EXPECT_EQ(store.number("tiers.remote.gib"), 1e9);
+  EXPECT_NE(notes_of(store).find("--hicache-storage-backend cupboard: one model"), std::string::npos);
+}
+
+// Legal in SGLang and not modelled here: what stands for it is served, and said.
+TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
+  struct Case {
+    std::string flags, part, key, value;
+  };
+  for (const Case& c : {
+           Case{kHost + "--hicache-mem-layout page_first_kv_split",
+                "--hicache-mem-layout page_first_kv_split; cache.layout = page_first stands for it", "cache.layout",
+                "'page_first'"},
+           {kHost + "--hicache-io-backend kernel_ascend", "kernel_ascend; cache.io = kernel stands", "cache.io",
+            "'kernel'"},
+           {"--schedule-policy lof", "--schedule-policy lof; scheduler.order = fcfs stands", "scheduler.order",
+            "'fcfs'"},
+           {"--schedule-policy dfs-weight", "scheduler.order = longest_prefix stands", "scheduler.order",
+            "'longest_prefix'"},
+           {"--kv-cache-dtype nvfp4", "--kv-cache-dtype nvfp4; model.kv_dtype = fp8 stands for it (its pages",
+            "model.kv_dtype", "'fp8'"},
+           {"--disaggregation-mode decode", "not modelled: --disaggregation-mode decode; an engine that",
+            "cluster.decode", "0"},
+           {"--radix-eviction-policy tlru", "tlru: cache.eviction = lru, as no tail", "cache.eviction", "'lru'"},
+           {"--radix-eviction-policy tlru "
+            "--radix-eviction-policy-config={\"threshold\":9000,\"next_prompt_estimate\":50}",
+            "threshold 9000 and next_prompt_estimate 50; tlru takes 4096", "cache.eviction", "'tlru'"},
+           {"--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}",
+            "protected_threshold 4", "cache.eviction", "'slru'"},
+           {"--radix-eviction-policy lru --radix-eviction-policy-config {\"speed\":4}",
+            "policy-config {\"speed\":4}, speed", "cache.eviction", "'lru'"},
+       }) {
+    const Experiment experiment = from_flags(c.flags);
+    EXPECT_NE(notes_of(experiment).find(c.part), std::string::npos) << c.flags << "\n" << notes_of(experiment);
+    EXPECT_EQ(experiment.as_toml(c.key), c.value) << c.flags;
+    EXPECT_NO_THROW(make_setup(experiment)) << c.flags;
+  }
+  const Experiment exact =
+      from_flags("--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":2}");
+  EXPECT_EQ(notes_of(exact).find("not modelled"), std::string::npos) << notes_of(exact);
+  expect_refused([] { make_setup(from_flags("--model-path mistralai/Mistral-7B")); },
+                 {"model.name (--from-sglang-flags --model-path)"});
+}
+
+TEST(SglangFlags, OneRemoteModelStandsForManyStores) {
+  for (const char* backend : {"mooncake", "aibrix", "eic", "simm", "dynamic", "nixl", "hf3fs"}) {
+    const Experiment experiment = from_flags(kHost + "--hicache-storage-backend " + backend);
+    EXPECT_EQ(experiment.number("tiers.remote.gib"), 1e9) << backend;
+    EXPECT_EQ(experiment.number("tiers.disk.gib"), 0) << backend;
+    const std::string sentence = "--hicache-storage-backend " + std::string(backend) + ": one model of a remote store";
+    EXPECT_NE(notes_of(experiment).find(sentence), std::string::npos) << notes_of(experiment);
+  }
+  const Experiment file = from_flags(kHost + "--hicache-storage-backend file");
+  EXPECT_EQ(notes_of(file).find("remote store"), std::string::npos);
+}
+
+TEST(SglangFlags, ADraftThatIsLeftOutIsSaid) {
+  const std::string flags = "--speculative-algorithm EAGLE3 --speculative-draft-model-path some/draft";
+  const std::string notes = notes_of(from_flags(flags));
+  EXPECT_NE(
+      notes.find("--speculative-algorithm EAGLE3, --speculative-draft-model-path some/draft (speculative decoding "
+                 "and its draft model are left out of this plan"),
+      std::string::npos)
+      << notes;
+  const std::string planned = notes_of(from_flags(flags, "[model.draft]\nkind = \"side_pool\"\n"));
+  EXPECT_EQ(planned.find("left out"), std::string::npos) << planned;
+}
+
+// Every flag of the real server, as its own parser listed it.
+struct ListedFlag {
+  std::string field;
+  std::vector<std::string> flags;
+  std::string takes, type, preset;
+  std::vector<std::string> choices;
+
+  bool switches() const { return takes == "nothing"; }
+  std::string unquoted_preset() const { return preset[0] == '"' ? preset.substr(1, preset.size() - 2) : preset; }
+  std::string legal_value() const {
+    if (switches()) return "";
+    if (field == "model_path") return " Qwen/Qwen3-32B";
+    if (!choices.empty()) return " " + choices.front();
+    if (preset != "null" && preset != "\"\"" && std::string("[{").find(preset[0]) == std::string::npos) {
+      return " " + unquoted_preset();
+    }
+    if (type == "int") return " 1";
+    if (type == "human_readable_int") return " 1k";
+    if (type == "float") return " 0.5";
+    return type == "loads" ? " {}" : " x";
+  }
+};
+
+std::vector<ListedFlag> listed_flags() {
+  std::istringstream lines(text_of(KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/server_flags.tsv"));
+  std::vector<ListedFlag> list;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#")) continue;
+    std::vector<std::string> cells(1);
+    for (const char c : line) {
+      if (c == '\t') {
+        cells.emplace_back();
+      } else {
+        cells.back() += c;
+      }
+    }
+    EXPECT_EQ(cells.size(), 6U) << line;
+    if (cells.size() != 6) continue;
+    const auto words = [](const std::string& text) {
+      std::istringstream in(text);
+      return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+    };
+    list.push_back({cells[0], words(cells[1]), cells[2], cells[3], cells[4], words(cells[5])});
+  }
+  return list;
+}
+
+TEST(SglangServer, TheTableKnowsEveryFlagAsTheServerDoes) {
+  const std::vector<ListedFlag> list = listed_flags();
+  EXPECT_EQ(list.size(), 531U);
+  const std::vector<std::string>& names = sglang_flag_names();
+  for (const ListedFlag& listed : list) {
+    EXPECT_TRUE(find_sglang_field(listed.field) != nullptr || is_server_info_field(listed.field)) << listed.field;
+    for (const std::string& name : listed.flags) {
+      EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
+      const SglangFlag* flag = find_sglang_flag(name);
+      if (flag == nullptr) continue;
+      using Takes = SglangFlag::Takes;
+      EXPECT_EQ(flag->takes == Takes::nothing, listed.switches()) << name;
+      EXPECT_EQ(flag->takes == Takes::list, listed.takes == "list") << name;
+      if (flag->is == SglangFlag::Is::without_effect) continue;
+      if (listed.preset != "null" && listed.preset != "false") {
+        EXPECT_EQ(flag->preset, listed.unquoted_preset()) << name;
+      }
+      std::istringstream words{std::string(flag->words)};
+      const std::vector<std::string> known(std::istream_iterator<std::string>(words), {});
+      for (const std::string& choice : listed.choices) {
+        if (flag->takes != Takes::word) break;
+        EXPECT_NE(std::ranges::find(known, choice), known.end()) << name << " " << choice;
+      }
+    }
+  }
+}
+
+TEST(SglangServer, EveryFlagAndEveryValueIsTaken) {
+  std::size_t taken = 0;
+  const auto take = [&](const std::string& flags) {
+    SCOPED_TRACE(flags);
+    Experiment experiment = Experiment::from_text("", "");
+    ASSERT_NO_THROW(apply_sglang_flags(experiment, flags));
+    EXPECT_EQ(notes_of(experiment).find("has no such"), std::string::npos) << notes_of(experiment);
+    EXPECT_NO_THROW(make_setup(experiment));
+    ++taken;
+  };
+  for (const ListedFlag& listed : listed_flags()) {
+    for (const std::string& name : listed.flags) {
+      take(kHost + name + listed.legal_value());
+      const SglangFlag* flag = find_sglang_flag(name);
+      ASSERT_NE(flag, nullptr) << name;
+      if (flag->is != SglangFlag::Is::modelled) continue;
+      for (const std::string& choice : listed.choices) take(kHost + name + "=" + choice);
+    }
+  }
+  EXPECT_GT(taken, 600U);
 }
 
 TEST(SglangFlags, EveryPresetHasARepositoryThatNamesIt) {
@@ -376,7 +593,7 @@ TEST(SglangServerInfo, FieldsSetTheKeys) {
   EXPECT_EQ(experiment.integer("parallel.tp"), 4);
   EXPECT_EQ(experiment.text("model.kv_dtype"), "fp8");
   EXPECT_EQ(experiment.integer("tiers.device.tokens"), 512000);
-  EXPECT_EQ(experiment.origin("tiers.device.tokens"), "--from-sglang-server-info max_total_num_tokens");
+  EXPECT_EQ(experiment.origin("tiers.device.tokens"), "--from-sglang-server-info: info.json max_total_num_tokens");
   EXPECT_EQ(experiment.number("tiers.device.memory_fraction"), 0);
   EXPECT_DOUBLE_EQ(experiment.number("tiers.host.gib"), 4 * 30e9 / 1073741824.0);
   EXPECT_EQ(experiment.text("cache.io"), "direct");
@@ -405,11 +622,12 @@ TEST(SglangServerInfo, Refusals) {
   refused("{\"page_size\": }", {"info.json", "byte"});
   refused("{\"page_size\": 1e999}", {"info.json", "bounds"});
   refused("{\"page_size\": [64]}", {"info.json", "page_size", "a number or a string"});
-  refused("{\"page_size\": 64.5}", {"page_size is 64.5", "integer"});
-  refused("{\"page_size\": true}", {"page_size"});
-  refused("{\"schedule_policy\": \"lmp\"}", {"schedule_policy", "lpm"});
-  refused("{\"enable_hierarchical_cache\": 1}", {"enable_hierarchical_cache", "true or false"});
-  refused("{\"max_total_num_tokens\": \"x\"}", {"max_total_num_tokens is x", "integer"});
+  refused("{\"page_size\": 64.5}", {"info.json", "page_size is 64.5", "integer"});
+  refused("{\"page_size\": 9999999}", {"info.json", "page_size", "cache.page_tokens", "at most"});
+  refused("{\"page_size\": true}", {"info.json", "page_size"});
+  refused("{\"schedule_policy\": \"lmp\"}", {"info.json", "schedule_policy", "lpm"});
+  refused("{\"enable_hierarchical_cache\": 1}", {"info.json", "enable_hierarchical_cache", "true or false"});
+  refused("{\"max_total_num_tokens\": \"x\"}", {"info.json", "max_total_num_tokens is x", "integer"});
   std::string deep = "{\"a\": ";
   for (int i = 0; i < 200'000; ++i) deep += '[';
   refused(deep, {"deeper than 64"});
@@ -473,7 +691,7 @@ TEST(SglangLines, StorageComesBack) {
   for (const char* storage :
        {"--hicache-storage-backend file --hicache-storage-prefetch-policy timeout",
         "--hicache-storage-backend mooncake --hicache-storage-prefetch-policy best_effort "
-        "--hicache-storage-prefetch-retry-poll-interval 4 --hicache-storage-prefetch-max-attempts 3",
+        "--hicache-storage-prefetch-retry-poll-interval 4 --hicache-storage-prefetch-retry-max-attempts 3",
         "--hicache-storage-backend mooncake --hicache-storage-prefetch-policy timeout "
         "--hicache-storage-backend-extra-config '{\"global_segment_size\":\"4gb\",\"prefetch_threshold\":512}'"}) {
     EXPECT_EQ(canonical(common + storage), common + storage);
@@ -560,7 +778,7 @@ TEST_F(SglangProgram, ServerInfo) {
   for (const auto& [more, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--from-sglang-server-info", "nowhere.json"}, "nowhere.json"},
            {{"--from-sglang-server-info", "."}, "can't be read"},
-           {{"--from-sglang-server-info", ""}, "can't be read"},
+           {{"--from-sglang-server-info", ""}, "is empty; give the path"},
            {{"--from-sglang-server-info", "info.json", "--from-sglang-flags", "--tp 1"}, "--from-sglang-flags"}}) {
     const Outcome refused = simulate(more);
     EXPECT_EQ(refused.exit_code, 2);
