@@ -426,6 +426,8 @@ void add_compare(CLI::App& program) {
   command->footer(
       "Example: kvtwin compare experiments/quickstart.toml --vary cache.eviction=lru,slru,tide --vary "
       "tiers.host.tokens=50000,100000 --out out/compare && kvtwin figures out/compare\n"
+      "         kvtwin compare experiments/quickstart.toml --from-sglang-flags \"--page-size 32 "
+      "--enable-hierarchical-cache\" --vary cache.write_policy=write_through,write_back\n"
       "         kvtwin simulate experiments/quickstart.toml --out out/lru\n"
       "         kvtwin simulate experiments/quickstart.toml --set cache.eviction=fifo --out out/fifo\n"
       "         kvtwin compare out/lru out/fifo\n"

@@ -37,6 +37,7 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
             {"seeds", repeats.seeds},   {"eviction", base.text("cache.eviction")},
             {"axes", Json::array()}};
   if (repeats.draws != 0) json["draws"] = repeats.draws;
+  if (!base.notes().empty()) json["notes"] = base.notes();
   for (std::size_t a = 0; a < comparison.is_choice.size(); ++a) {
     const SweepAxis& axis = plan.axes[a];
     Json values = Json::array();
@@ -72,9 +73,9 @@ Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) 
 }  // namespace
 
 void compare_settings(const CompareSettingsArguments& arguments) {
-  Experiment base = sweep_base(arguments);
+  Experiment base = Experiment::from_file(arguments.experiment);
   SweepPlan plan;  // the file's [sweep] asks another question
-  finish_plan(arguments, plan);
+  finish_plan(arguments, plan, base);
   if (base.origin("report.bounds") == "default") base.set("report.bounds=true", "kvtwin compare");
   if (!base.flag("report.bounds")) {
     std::fprintf(stderr, "kvtwin: note: %s: is false, so that nothing is known of the distance to optimal\n",

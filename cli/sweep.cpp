@@ -72,10 +72,10 @@ Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::
 }
 
 void sweep(const Arguments& arguments) {
-  const Experiment base = sweep_base(arguments);  // first, for its sentences about what isn't an experiment
+  Experiment base = Experiment::from_file(arguments.experiment);  // first: its sentences say what isn't an experiment
   SweepPlan plan = SweepPlan::from_file(arguments.experiment);
   if (!arguments.cases.empty()) plan.only_cases(arguments.cases);
-  finish_plan(arguments, plan);
+  finish_plan(arguments, plan, base);
   SweptRows swept = run_sweep(arguments, plan, base);
   std::string text;
   if (swept.shard) {
@@ -84,7 +84,8 @@ void sweep(const Arguments& arguments) {
     check_show(plan, swept.rows.front());
     const std::vector<Crossover> crossovers = crossovers_of(plan, swept.rows);
     const std::string sentence = sweep_sentence(plan, crossovers);
-    const Json summary = summary_json(arguments, plan, crossovers, sentence, swept.rows.size());
+    Json summary = summary_json(arguments, plan, crossovers, sentence, swept.rows.size());
+    if (!base.notes().empty()) summary["notes"] = base.notes();
     if (swept.folder) {
       swept.folder->write_rows(swept.rows);
       swept.folder->write("sweep.json", summary.dump(2) + "\n");
@@ -107,6 +108,8 @@ void add_sweep(CLI::App& program) {
       "         kvtwin figures out/termination\n"
       "         kvtwin sweep experiments/quickstart.toml --vary cache.eviction=lru,fifo --vary "
       "tiers.host.tokens=50000,100000\n"
+      "         kvtwin sweep experiments/quickstart.toml --from-sglang-flags \"--page-size 32 "
+      "--enable-hierarchical-cache\" --vary tiers.host.ratio=1,2,4\n"
       "Folder:  sweep.csv and sweep.jsonl (a row a cell), sweep.json (what varied, crossovers). A sweep that was ended "
       "goes on where it was. Shards write sweep.shard-i-of-n.jsonl; those of other machines are copied here.");
   command->add_option("experiment", arguments.experiment, "Experiment file (TOML)")->required();

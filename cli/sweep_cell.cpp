@@ -129,6 +129,7 @@ constexpr char kBetween = '\x1e';  // the report and what is told beside it
     ServeTerms terms;
     terms.world = experiment.text("sim.world").c_str();
     terms.device = "model";
+    terms.notes_said = true;
     terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
     Times times;
     terms.rows = &times;

@@ -97,6 +97,7 @@ SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
     return option;
   };
   add(command.add_option("--set", arguments.sets, "key=value for all cells; may be repeated")->allow_extra_args(false));
+  for (CLI::Option* option : add_sglang_options(command, arguments.sglang)) add(option);
   options.vary = command
                      .add_option("--vary", arguments.lists,
                                  "key=a,b,c: values to run with; key+key=a,b,c gives several keys the same value; may "
@@ -117,14 +118,7 @@ SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
   return options;
 }
 
-Experiment sweep_base(const SweepArguments& arguments) {
-  Experiment base = Experiment::from_file(arguments.experiment);
-  for (const std::string& set : arguments.sets) base.set(set);
-  if (!arguments.world.empty()) base.set("sim.world=" + arguments.world, "--world");
-  return base;
-}
-
-void finish_plan(const SweepArguments& arguments, SweepPlan& plan) {
+void finish_plan(const SweepArguments& arguments, SweepPlan& plan, Experiment& base) {
   for (const std::string& list : arguments.lists) plan.vary(list);
   plan.check();
   for (const std::string& set : arguments.sets) {
@@ -136,6 +130,12 @@ void finish_plan(const SweepArguments& arguments, SweepPlan& plan) {
       }
     }
   }
+  std::vector<std::string> set_later = arguments.sets;
+  for (const SweepAxis& axis : plan.axes) set_later.insert(set_later.end(), axis.keys.begin(), axis.keys.end());
+  apply_sglang(arguments.sglang, set_later, base);
+  for (const std::string& set : arguments.sets) base.set(set);
+  if (!arguments.world.empty()) base.set("sim.world=" + arguments.world, "--world");
+  for (const std::string& note : base.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
 }
 
 SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, const Experiment& base) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/experiment.hpp"
+#include "cli/sglang_options.hpp"
 #include "cli/sweep_folder.hpp"
 #include "cli/sweep_plan.hpp"
 #include "cli/sweep_words.hpp"
@@ -17,6 +18,7 @@ namespace kvtwin {
 struct SweepArguments {
   std::string experiment, out, world, shard;
   std::vector<std::string> sets, lists;
+  SglangArguments sglang;
   int jobs = 0;  // 0 = as many as there are cores
   bool force = false, json = false;
 };
@@ -28,10 +30,9 @@ struct SweepOptions {
 };
 SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments);
 
-// The experiment that all cells share.
-Experiment sweep_base(const SweepArguments& arguments);
-// --vary into the plan; then nothing is left to be said, and it is checked, against --set too.
-void finish_plan(const SweepArguments& arguments, SweepPlan& plan);
+// Adds --vary to the plan and checks it, against --set too; applies the options to `base`, the experiment that all
+// cells share, and prints its notes.
+void finish_plan(const SweepArguments& arguments, SweepPlan& plan, Experiment& base);
 
 struct SweptRows {
   SweepRows rows;  // of all cells; of a shard its own, the others null

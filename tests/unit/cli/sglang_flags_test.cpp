@@ -798,6 +798,61 @@ TEST_F(SglangProgram, ToFlagsRunsNothing) {
   }
 }
 
+// The flags hold for every cell; --vary and --set win over them; a row of other flags is another row.
+TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
+  write_text(folder_ / "good.toml",
+             "[workload]\ntrace = \"trace.jsonl\"\n[cache]\nevict_unit = \"page\"\n[tiers.device]\ntokens = 6400\n");
+  write_text(folder_ / "info.json", R"({"page_size": 16, "schedule_policy": "lof", "max_total_num_tokens": 3200})");
+  for (const char* command : {"sweep", "compare"}) {
+    SCOPED_TRACE(command);
+    const auto cells = [&](std::vector<std::string> more, const std::string& out) {
+      more.insert(more.begin(), {command, "good.toml", "--world", kAnyWorld, "--out", out});
+      const Outcome outcome = run(more, around_);
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+      return outcome;
+    };
+    const std::string flags = "--page-size 16 --schedule-policy lof --warp-drive 9";
+    const std::string out = std::string(command) + "_flags";
+    const Outcome first = cells(
+        {"--from-sglang-flags", flags, "--vary", "cache.eviction=lru,fifo", "--set", "scheduler.max_running=3"}, out);
+    for (const char* part : {"--warp-drive 9", "--schedule-policy lof", "cache.evict_unit = node, not 'page'"}) {
+      const std::size_t at = first.err.find(part);
+      EXPECT_NE(at, std::string::npos) << first.err;
+      EXPECT_EQ(first.err.find(part, at + 1), std::string::npos) << "said once, not for every cell: " << first.err;
+      EXPECT_NE(text_of(folder_ / (out + "/" + command + ".json")).find(part), std::string::npos);
+    }
+    // What the flags stand for gives the same decisions, and other flags give other rows.
+    const auto digests = [&](const std::string& of) {
+      std::vector<std::string> list;
+      std::istringstream rows(text_of(folder_ / (of + "/sweep.jsonl")));
+      for (std::string row; std::getline(rows, row);) list.push_back(Json::parse(row).at("decisions_digest"));
+      return list;
+    };
+    cells({"--set", "cache.page_tokens=16", "--set", "cache.evict_unit=node", "--set", "cache.clean_reserve=0",
+           "--vary", "cache.eviction=lru,fifo", "--set", "scheduler.max_running=3"},
+          std::string(command) + "_keys");
+    EXPECT_EQ(digests(out), digests(std::string(command) + "_keys"));
+    const Outcome again = cells(
+        {"--from-sglang-flags", flags, "--vary", "cache.eviction=lru,fifo", "--set", "scheduler.max_running=3"}, out);
+    EXPECT_NE(again.err.find("2 of 2 cells are there already"), std::string::npos) << again.err;
+    const Outcome other =
+        run({command, "good.toml", "--world", kAnyWorld, "--out", out, "--from-sglang-flags", "--page-size 32",
+             "--vary", "cache.eviction=lru,fifo", "--set", "scheduler.max_running=3"},
+            around_);
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_NE(other.err.find("cells that aren't of this sweep"), std::string::npos) << other.err;
+    // --vary wins, and no note speaks of the value that it replaced.
+    const std::string varied = std::string(command) + "_varied";
+    const Outcome wins = cells({"--from-sglang-server-info", "info.json", "--vary", "cache.page_tokens=16,32", "--vary",
+                                "cache.evict_unit=page,node"},
+                               varied);
+    EXPECT_EQ(wins.err.find("evict_unit"), std::string::npos) << wins.err;
+    EXPECT_NE(digests(varied).front(), digests(varied).back());
+  }
+  const Outcome refused = run({"compare", "a", "b", "--from-sglang-flags", "--page-size 16"}, around_);
+  EXPECT_EQ(refused.exit_code, 2);
+}
+
 // As the help says it.
 TEST(SglangHelp, ExamplesRun) {
   Surroundings around;
