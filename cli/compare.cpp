@@ -242,6 +242,9 @@ std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_
   };
   static constexpr Row kRows[] = {{"requests completed", "/requests/completed", 0},
                                   {"requests rejected", "/requests/rejected", 0},
+                                  {"requests failed", "/requests/failed", 0},
+                                  {"share rejected", "/requests/rejected_share", 4},
+                                  {"share failed", "/requests/failed_share", 4},
                                   {"retractions", "/requests/retractions", 0},
                                   {"prompt tokens", "/tokens/prompt", 0},
                                   {"hit on the device", "/tokens/hit_device", 0},

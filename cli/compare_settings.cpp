@@ -35,7 +35,7 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
   Json json{{"schema_version", 1},      {"kvtwin_version", kVersion},
             {"git_commit", kGitCommit}, {"experiment", arguments.experiment},
             {"seeds", repeats.seeds},   {"eviction", base.text("cache.eviction")},
-            {"axes", Json::array()}};
+            {"axes", Json::array()},    {"min_served_percent", arguments.min_served}};
   if (repeats.draws != 0) json["draws"] = repeats.draws;
   if (!base.notes().empty()) json["notes"] = base.notes();
   for (std::size_t a = 0; a < comparison.is_choice.size(); ++a) {
@@ -103,7 +103,8 @@ void compare_settings(const CompareSettingsArguments& arguments) {
   if (swept.shard) {
     text = shard_text(arguments, swept);
   } else {
-    const Comparison comparison = compare_rows(plan, swept.rows, repeats, goal);
+    const double min_served = arguments.min_served / 100;
+    const Comparison comparison = compare_rows(plan, swept.rows, repeats, goal, min_served);
     const SweepRows rows = comparison_rows(plan, comparison, repeats, goal);
     Json about_it = about(arguments, plan, comparison, base, repeats);
     if (goal) about_it["goal"] = goal_json(plan, *goal, goal_lines(plan, comparison));
@@ -114,7 +115,7 @@ void compare_settings(const CompareSettingsArguments& arguments) {
       swept.folder->write("compare.json", about_it.dump(2) + "\n");
       std::fprintf(stderr, "compare folder: %s\n", arguments.out.c_str());
     }
-    text = arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn);
+    text = arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn, goal, min_served);
     if (goal && !arguments.json) text += goal_text(plan, *goal, goal_lines(plan, comparison), repeats);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -48,12 +49,10 @@ std::optional<double> number(const Json& row, const char* name) {
 
 // A figure of one run; none if it has none.
 std::optional<double> figure_of(const Json& row, std::size_t figure) {
-  const std::string_view name = kFigures[figure].name;
-  if (name.starts_with("ttft") && row.at("completed") == 0) return std::nullopt;  // nobody has seen a token
-  const double prompt = std::max(1.0, row.at("prompt_tokens").get<double>());
+  const double prompt = row.at("prompt_tokens");
   const auto ratio = [&](const char* hits) -> std::optional<double> {
     const auto tokens = number(row, hits);
-    return tokens ? std::optional(*tokens / prompt) : std::nullopt;
+    return tokens && prompt > 0 ? std::optional(*tokens / prompt) : std::nullopt;
   };
   switch (figure) {
     case kOptHitRatio: return ratio("hit_opt");
@@ -117,21 +116,52 @@ void mark_best(const SweepRows& rows, const Repeats& repeats, std::size_t figure
   if (better == Better::neither || group.size() < 2) return;
   std::optional<std::size_t> best;
   for (const std::size_t i : group) {
+    if (!settings[i].serves_enough) continue;
     const auto& own = settings[i].figures[figure];
     if (!own) return;
     const double ahead = best ? own->mean - settings[*best].figures[figure]->mean : 1;
     if (!best || (better == Better::more ? ahead > 0 : ahead < 0)) best = i;
   }
+  if (!best) return;
   const std::vector<double> of_best = values_of(rows, *best, repeats.runs(), figure);
+  bool told_apart = false;
   for (const std::size_t i : group) {
-    if (i != *best && includes_zero(values_of(rows, i, repeats.runs(), figure), of_best, repeats)) {
+    if (i == *best) continue;
+    if (settings[i].serves_enough && includes_zero(values_of(rows, i, repeats.runs(), figure), of_best, repeats)) {
       settings[i].standing[figure] = Standing::equal;
+    } else {
+      told_apart = true;
     }
   }
-  settings[*best].standing[figure] = Standing::best;
+  settings[*best].standing[figure] = told_apart ? Standing::best : Standing::equal;
 }
 
-// Who sends requests away meets none: `served`, by run.
+// Of the runs that a setting is judged by: all; with draws, the machine itself.
+void tell_served(const SweepRows& rows, std::size_t setting, const Repeats& repeats, ComparedSetting& told) {
+  double requests = 0, completed = 0, rejected = 0, failed = 0;
+  for (std::size_t run = 0; run < (repeats.draws == 0 ? repeats.seeds : 1); ++run) {
+    const Json& row = rows[setting * repeats.runs() + run];
+    requests += row.at("requests").get<double>();
+    completed += row.at("completed").get<double>();
+    rejected += row.at("rejected").get<double>();
+    failed += row.at("failed").get<double>();
+  }
+  if (requests == 0) return;
+  told.served_share = completed / requests;
+  told.rejected_share = rejected / requests;
+  told.failed_share = failed / requests;
+}
+
+void tell_who_serves_enough(const std::vector<std::size_t>& group, double min_served,
+                            std::vector<ComparedSetting>& settings) {
+  double most = 0;
+  for (const std::size_t i : group) most = std::max(most, settings[i].served_share);
+  for (const std::size_t i : group) {
+    settings[i].serves_enough = settings[i].served_share > 0 && settings[i].served_share >= min_served * most;
+  }
+}
+
+// `served`: which runs complete enough requests.
 void tell_goal(const Goal& goal, const std::vector<double>& values, const std::vector<bool>& served,
                const Repeats& repeats, ComparedSetting& setting) {
   const std::size_t first = repeats.draws == 0 ? 0 : 1;
@@ -139,32 +169,62 @@ void tell_goal(const Goal& goal, const std::vector<double>& values, const std::v
   for (std::size_t run = first; run < values.size(); ++run) met += goal.met_by(values[run]) && served[run] ? 1 : 0;
   setting.goal_share = static_cast<double>(met) / static_cast<double>(values.size() - first);
   const bool all_served = repeats.draws == 0 ? std::ranges::find(served, false) == served.end() : served.front();
-  setting.meets_goal = goal.met_by(setting.figures[goal.figure]->mean) && all_served;
+  const bool figure_meets = goal.met_by(setting.figures[goal.figure]->mean);
+  setting.meets_goal = figure_meets && all_served;
+  setting.only_figure_meets = figure_meets && !all_served;
 }
 
-std::string short_number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
+// As many digits as it takes to read the same number back.
+std::string exact_number(double value) {
+  std::array<char, 40> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
 // ---- the table ---------------------------------------------------------------------------------------
 
-// As many digits for all of a column: four of its largest, or what a hundredth takes.
-int decimals_of(const Comparison& comparison, std::size_t figure) {
+std::string decimal(double value, int decimals) {
+  char text[400];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+// Whoever reads the printed figures judges as the figures themselves were judged: on the right side of the goal, and
+// apart from the best one's where they have another mark.
+bool printed_tells(const Comparison& comparison, std::size_t figure, int decimals, const std::optional<Goal>& goal) {
+  const double scale = kFigures[figure].scale;
+  const auto printed = [&](const ComparedSetting& setting) {
+    return decimal(setting.figures[figure]->mean * scale, decimals);
+  };
+  for (const std::vector<std::size_t>& group : comparison.groups) {
+    const ComparedSetting* best = nullptr;
+    for (const std::size_t i : group) {
+      if (comparison.settings[i].standing[figure] == Standing::best) best = &comparison.settings[i];
+    }
+    for (const std::size_t i : group) {
+      const ComparedSetting& setting = comparison.settings[i];
+      if (!setting.figures[figure]) continue;
+      const double mean = setting.figures[figure]->mean;
+      const double read = std::strtod(printed(setting).c_str(), nullptr) / scale;
+      if (goal && goal->figure == figure && goal->met_by(read) != goal->met_by(mean)) return false;
+      const bool marked_apart = best != nullptr && setting.serves_enough && setting.standing[figure] == Standing::none;
+      if (marked_apart && mean != best->figures[figure]->mean && printed(setting) == printed(*best)) return false;
+    }
+  }
+  return true;
+}
+
+// As many digits for all of a column: four of its largest, or what a hundredth takes; more where they tell more.
+int decimals_of(const Comparison& comparison, std::size_t figure, const std::optional<Goal>& goal) {
+  constexpr int kMaxDecimals = 17;
   double most = 0;
   for (const ComparedSetting& setting : comparison.settings) {
     if (setting.figures[figure])
       most = std::max(most, std::abs(setting.figures[figure]->mean) * kFigures[figure].scale);
   }
-  if (figure == 0 || figure == 2) return 2;
-  return most >= 100 ? 1 : most >= 10 ? 2 : most >= 1 ? 3 : 4;
-}
-
-std::string decimal(double value, int decimals) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
+  int decimals = most >= 100 ? 1 : most >= 10 ? 2 : most >= 1 ? 3 : 4;
+  if (figure == 0 || figure == 2) decimals = 2;
+  while (decimals < kMaxDecimals && !printed_tells(comparison, figure, decimals, goal)) ++decimals;
+  return decimals;
 }
 
 using Line = std::vector<std::string>;
@@ -229,11 +289,23 @@ std::string setting_name(const SweepPlan& plan, const Comparison& comparison, st
   return name;
 }
 
+// What the marks mean where some settings send requests away; empty where none does.
+std::string served_legend(const Comparison& comparison, double min_served) {
+  const auto sends_away = [](const ComparedSetting& setting) { return setting.served_share < 1; };
+  if (!std::ranges::any_of(comparison.settings, sends_away)) return "";
+  std::string text =
+      "Some of these reject or fail requests, which all other figures leave out. A setting that completes less than " +
+      exact_number(100 * min_served) + " % of what the setting that completes most does is not marked";
+  const auto few = std::ranges::count(comparison.settings, false, &ComparedSetting::serves_enough);
+  return text + ": " + std::to_string(few) + " of " + std::to_string(comparison.settings.size()) + ".\n";
+}
+
 std::string legend(const Comparison& comparison, const Repeats& repeats, bool drawn) {
   const std::size_t seeds = repeats.seeds;
   std::string text = "* the best";
   const bool circumstances = comparison.groups.size() > 1;
   if (circumstances) text += " under equal circumstances";
+  text += " (none where all are alike)";
   if (repeats.draws != 0) {
     return text +
            "; = as good: its differences from the best, machine by machine, include 0; in brackets where 95 % of " +
@@ -265,7 +337,7 @@ Estimate estimate(std::span<const double> values) {
 }
 
 Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repeats& repeats,
-                        const std::optional<Goal>& goal) {
+                        const std::optional<Goal>& goal, double min_served) {
   Comparison comparison;
   const std::size_t runs = repeats.runs();
   const std::size_t axes = plan.axes.size() - (runs > 1 ? 1 : 0);
@@ -274,12 +346,9 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   for (std::size_t i = 0; i * runs < rows.size(); ++i) {
     ComparedSetting setting;
     setting.place = cells[i * runs];
+    tell_served(rows, i, repeats, setting);
     std::vector<bool> served;
-    for (std::size_t run = 0; run < runs; ++run) {
-      const Json& row = rows[i * runs + run];
-      served.push_back(row.at("completed") == row.at("requests"));
-      comparison.all_served = comparison.all_served && served.back();
-    }
+    for (std::size_t run = 0; run < runs; ++run) served.push_back(served_share(rows[i * runs + run]) >= min_served);
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       const std::vector<double> values = values_of(rows, i, runs, figure);
       if (values.empty()) continue;
@@ -294,6 +363,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   }
   comparison.groups = groups_of(comparison);
   for (const std::vector<std::size_t>& group : comparison.groups) {
+    tell_who_serves_enough(group, min_served, comparison.settings);
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       mark_best(rows, repeats, figure, group, comparison.settings);
     }
@@ -343,6 +413,8 @@ bool Goal::met_by(double figure_value) const {
 
 GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
   GoalLines found;
+  found.only_figure_meets =
+      static_cast<std::size_t>(std::ranges::count(comparison.settings, true, &ComparedSetting::only_figure_meets));
   for (std::size_t axis = 0; axis < comparison.is_choice.size(); ++axis) {
     const std::size_t values = plan.axes[axis].values.size();
     if (values < 2 || !is_capacity(plan.axes[axis])) continue;
@@ -382,7 +454,7 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
 std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats) {
   const ComparedFigure& figure = kFigures[goal.figure];
   std::string text = "goal: " + std::string(figure.name) +
-                     (figure.better == Better::less ? " at most " : " at least ") + short_number(goal.value) +
+                     (figure.better == Better::less ? " at most " : " at least ") + exact_number(goal.value) +
                      (lines.along ? ", by " + plan.axes[*lines.along].name : "") + "\n";
   for (const GoalLine& line : lines.lines) {
     std::string words;
@@ -401,6 +473,10 @@ std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& 
     }
     text += "\n";
   }
+  if (lines.only_figure_meets != 0) {
+    text += "  of " + std::to_string(lines.only_figure_meets) +
+            " settings the figure would do, but they complete too few of the requests (--min-served)\n";
+  }
   return text;
 }
 
@@ -415,6 +491,8 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, c
     }
     row["seeds"] = repeats.seeds;
     if (repeats.draws != 0) row["draws"] = repeats.draws;
+    row["rejected_share"] = setting.rejected_share;
+    row["failed_share"] = setting.failed_share;
     if (goal) {
       row["meets_goal"] = setting.meets_goal;
       row["goal_share"] = setting.goal_share;
@@ -442,16 +520,17 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, c
   return rows;
 }
 
-std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats, bool drawn) {
+std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats, bool drawn,
+                            const std::optional<Goal>& goal, double min_served) {
   const std::vector<std::size_t> axes = shown_axes(comparison, comparison.is_choice.size());
   std::vector<Line> lines(1);
   for (const std::size_t axis : axes) lines[0].push_back(plan.axes[axis].name);
   std::array<int, kShownFigures> decimals{};
   for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
-    decimals[figure] = decimals_of(comparison, figure);
+    decimals[figure] = decimals_of(comparison, figure, goal);
     lines[0].push_back(std::string(kFigures[figure].heading) + "  ");
   }
-  lines[0].emplace_back();
+  lines[0].insert(lines[0].end(), {"rejected %", "failed %", ""});
   bool optimal = false;
   for (const std::vector<std::size_t>& group : comparison.groups) {
     double opt_ratio = -1, opt_saved = 0;
@@ -462,6 +541,8 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
       for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
         line.push_back(cell_text(setting, figure, decimals[figure], repeats.runs() > 1 && comparison.has_noise));
       }
+      line.push_back(decimal(100 * setting.rejected_share, 2));
+      line.push_back(decimal(100 * setting.failed_share, 2));
       line.push_back(setting.same_decisions
                          ? "decided as " + setting_name(plan, comparison, *setting.same_decisions) + " did"
                          : "");
@@ -484,11 +565,7 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
     line.push_back(decimal(1, decimals[2]) + "  ");
     lines.push_back(std::move(line));
   }
-  const char* const rejects =
-      comparison.all_served
-          ? ""
-          : "Some of these reject or fail requests (`completed` in the rows), which their TTFT leaves out.\n";
-  return laid_out(lines, axes.size()) + legend(comparison, repeats, drawn) + rejects +
+  return laid_out(lines, axes.size()) + legend(comparison, repeats, drawn) + served_legend(comparison, min_served) +
          (optimal ? "(optimal): the most that can be hit in one cache of all tiers, and what those hits save\n" : "");
 }
 

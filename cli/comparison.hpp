@@ -36,7 +36,8 @@ struct Estimate {
 Estimate estimate(std::span<const double> values);
 
 // Beside the best one's: `equal` is one whose differences from it, seed by seed or draw by draw, have an interval that
-// includes 0; of a single run, the very same figure.
+// includes 0; of a single run, the very same figure. Where that is so of all settings, none is the best: all are equal.
+// A setting that completes less than `min_served` of what the setting that completes most does has no standing.
 enum class Standing : std::uint8_t { none, best, equal };
 
 struct ComparedFigure {
@@ -54,9 +55,13 @@ struct ComparedSetting {
   SweepCell place;                                                // the first run's
   std::array<std::optional<Estimate>, kComparedFigures> figures;  // none: not of every run
   std::array<Standing, kComparedFigures> standing{};
+  // Of the requests of all runs; with draws, of the machine itself.
+  double served_share = 0, rejected_share = 0, failed_share = 0;
+  bool serves_enough = true;                  // to have a standing
   std::vector<std::string> digests;           // of its decisions, by run
   double goal_share = 0;                      // of its runs (draws: without the machine itself) that meet the goal
-  bool meets_goal = false;                    // its figure does
+  bool meets_goal = false;                    // its figure does, and enough requests are completed
+  bool only_figure_meets = false;             // its figure does, but too few requests are completed
   std::optional<std::size_t> same_decisions;  // the first setting under these circumstances that decided the same
 };
 
@@ -64,11 +69,10 @@ struct Comparison {
   std::vector<bool> is_choice;                   // by axis of the plan; the seeds' is neither
   std::vector<ComparedSetting> settings;         // in the plan's order
   std::vector<std::vector<std::size_t>> groups;  // settings under equal circumstances
-  bool all_served = true;                        // no run rejected or failed a request
   bool has_noise = false;                        // any figure of any setting differs between its runs
 };
 
-// A figure that shall be no worse than this, without sending requests away.
+// A figure that shall be no worse than this, with at least `min_served` of all requests completed.
 struct Goal {
   std::size_t figure = 0;  // of compared_figures()
   double value = 0;
@@ -79,7 +83,7 @@ struct Goal {
 
 // `rows` of all cells; so many of them at a time are of one setting, the plan's last axis if there is more than one.
 Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repeats& repeats,
-                        const std::optional<Goal>& goal = {});
+                        const std::optional<Goal>& goal = {}, double min_served = kMinServedShare);
 
 // A key of a tier's size, whose values are numbers.
 bool is_capacity(const SweepAxis& axis);
@@ -93,6 +97,8 @@ struct GoalLine {
 struct GoalLines {
   std::optional<std::size_t> along;  // the capacity's axis; none: no capacity varies, and a line is a setting
   std::vector<GoalLine> lines;
+  std::size_t only_figure_meets =
+      0;  // settings that complete too few requests to meet the goal that their figure meets
 };
 GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison);
 std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats);
@@ -102,7 +108,9 @@ std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& 
 SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats,
                           const std::optional<Goal>& goal = {});
 // A line a setting, those under equal circumstances together, and below them what optimal would hit; then what the
-// marks mean. `drawn`: something in the work is drawn, so that other seeds would give other figures.
-std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats, bool drawn);
+// marks mean. `drawn`: something in the work is drawn, so that other seeds would give other figures. A column has so
+// many digits that each of its figures is on the same side of the goal, and of the best one's, as it is printed.
+std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats, bool drawn,
+                            const std::optional<Goal>& goal = {}, double min_served = kMinServedShare);
 
 }  // namespace kvtwin

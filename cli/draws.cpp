@@ -23,10 +23,19 @@ SweepRows rows_of(const Experiment& experiment, SweepPlan& plan, int jobs) {
   return run_sweep(arguments, plan, experiment).rows;
 }
 
+std::optional<double> figure_of(const Json& row, const std::string& name) {
+  const Json& figure = row.at(name);
+  return figure.is_null() ? std::nullopt : std::optional(figure.get<double>());
+}
+
 Draws::Figure drawn_figure(const std::string& name, const SweepRows& rows) {
-  Draws::Figure figure{name, rows.front().at(name), 0, 0, 0};
+  Draws::Figure figure{name, figure_of(rows.front(), name), {}, {}, {}};
   std::vector<double> values;
-  for (std::size_t i = 1; i < rows.size(); ++i) values.push_back(rows[i].at(name));
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    const std::optional<double> value = figure_of(rows[i], name);
+    if (!value) return figure;
+    values.push_back(*value);
+  }
   std::ranges::sort(values);
   figure.low = quantile_of(values, 0.025);
   figure.median = quantile_of(values, 0.5);
@@ -46,9 +55,9 @@ std::vector<Draws::Cause> causes_of(const Experiment& experiment, const std::vec
   std::vector<Draws::Cause> causes;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const UncertainNumber& number = numbers[i];
-    const Draws::Cause cause{number.key, number.low / number.value, number.high / number.value,
-                             rows[2 * i].at("ttft_mean_s"), rows[2 * i + 1].at("ttft_mean_s")};
-    if (cause.at_low != cause.at_high) causes.push_back(cause);
+    const auto at_low = figure_of(rows[2 * i], "ttft_mean_s"), at_high = figure_of(rows[2 * i + 1], "ttft_mean_s");
+    if (!at_low || !at_high || *at_low == *at_high) continue;
+    causes.push_back({number.key, number.low / number.value, number.high / number.value, *at_low, *at_high});
   }
   std::ranges::stable_sort(causes, std::greater<>(),
                            [](const Draws::Cause& cause) { return std::abs(cause.at_high - cause.at_low); });
@@ -91,9 +100,13 @@ std::string draws_text(const Draws& draws) {
   const char* const shown[][2] = {{"ttft_mean_s", "mean TTFT"}, {"ttft_p90_s", "p90"}, {"ttft_p99_s", "p99"}};
   for (const auto& [name, words] : shown) {
     const auto figure = std::ranges::find(draws.figures, name, &Draws::Figure::name);
-    std::snprintf(line, sizeof line, "%s %s %.4g to %.4g s", text.ends_with("have") ? " a" : ",", words, figure->low,
-                  figure->high);
-    text += line;
+    text += std::string(text.ends_with("have") ? " a " : ", ") + words;
+    if (figure->low) {
+      std::snprintf(line, sizeof line, " %.4g to %.4g s", *figure->low, *figure->high);
+      text += line;
+    } else {
+      text += " -";
+    }
   }
   text += "\n";
   if (draws.hangs_on.empty()) return text + "hangs on   none of them, as far as the mean TTFT goes\n";

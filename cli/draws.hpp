@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,9 @@ namespace kvtwin {
 
 struct Draws {
   struct Figure {
-    std::string name;                      // of a sweep's rows
-    double value = 0;                      // as the machine is
-    double low = 0, median = 0, high = 0;  // 95 % of the draws lie between
+    std::string name;                         // of a sweep's rows
+    std::optional<double> value;              // as the machine is; nothing where no request completed
+    std::optional<double> low, median, high;  // 95 % of the draws lie between; nothing if a draw has no figure
   };
   struct Cause {
     std::string number;

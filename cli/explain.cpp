@@ -477,8 +477,9 @@ Json life_json(const RequestLife& life, const Setup& setup) {
   }
   if (r.finished >= 0) {
     json["finished_s"] = seconds(r.finished);
-    json["tpot_s"] =
-        r.output_tokens > 1 ? seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1) : 0;
+    if (r.output_tokens > 1) {
+      json["tpot_s"] = seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1);
+    }
     json["e2e_s"] = seconds(r.finished - r.arrival);
     json["pages_left"] = life.pages_left.value_or(0);
   }

@@ -38,23 +38,31 @@ void DurationHistogram::add(TimeNs duration) {
   if (sum_[0] < before) ++sum_[1];
 }
 
-double DurationHistogram::mean_seconds() const {
-  if (count_ == 0) return 0;
+std::optional<double> DurationHistogram::mean_seconds() const {
+  if (count_ == 0) return std::nullopt;
   const double sum = static_cast<double>(sum_[1]) * 18446744073709551616.0 + static_cast<double>(sum_[0]);
   return seconds(sum / static_cast<double>(count_));
 }
 
-double DurationHistogram::quantile_seconds(std::uint64_t per_mille) const {
+std::optional<double> DurationHistogram::quantile_seconds(std::uint64_t per_mille) const {
   const std::uint64_t wanted = std::max<std::uint64_t>(1, (count_ * per_mille + 999) / 1000);
   std::uint64_t seen = 0;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     seen += buckets_[bucket];
     if (seen >= wanted) return seconds(static_cast<double>(low_end(bucket)));
   }
-  return 0;
+  return std::nullopt;
 }
 
-double DurationHistogram::max_seconds() const { return seconds(static_cast<double>(max_)); }
+std::optional<double> DurationHistogram::max_seconds() const {
+  if (count_ == 0) return std::nullopt;
+  return seconds(static_cast<double>(max_));
+}
+
+std::optional<double> Metrics::share_of_arrived(std::uint64_t requests) const {
+  if (arrived == 0) return std::nullopt;
+  return static_cast<double>(requests) / static_cast<double>(arrived);
+}
 
 void Metrics::finished(const RequestRecord& r) {
   ++completed;

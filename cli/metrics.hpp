@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -18,10 +19,11 @@ class DurationHistogram {
  public:
   void add(TimeNs duration);
   std::uint64_t count() const { return count_; }
-  double mean_seconds() const;
+  // Without a recorded duration these three return nothing.
+  std::optional<double> mean_seconds() const;
   // The smallest recorded value (rounded down to its bucket) that at least `per_mille` of them don't exceed.
-  double quantile_seconds(std::uint64_t per_mille) const;
-  double max_seconds() const;
+  std::optional<double> quantile_seconds(std::uint64_t per_mille) const;
+  std::optional<double> max_seconds() const;
 
  private:
   std::vector<std::uint64_t> buckets_;
@@ -46,6 +48,9 @@ class Metrics final : public Observer {
   std::uint64_t arrived = 0, completed = 0;
   std::map<std::string_view, std::uint64_t> rejected;
   std::uint64_t rejected_total = 0;
+  std::uint64_t failed() const { return arrived - completed - rejected_total; }
+  // `requests` as a share of all that arrived; nothing if none arrived.
+  std::optional<double> share_of_arrived(std::uint64_t requests) const;
   // Ledger, summed over admitted requests.
   Tokens prompt = 0, hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
   Tokens reused_without_draft = 0;  // of the hits

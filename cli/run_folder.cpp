@@ -23,9 +23,16 @@ namespace fs = std::filesystem;
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
 Json quantiles(const DurationHistogram& h) {
-  return {{"mean", h.mean_seconds()},       {"p50", h.quantile_seconds(500)}, {"p90", h.quantile_seconds(900)},
-          {"p95", h.quantile_seconds(950)}, {"p99", h.quantile_seconds(990)}, {"max", h.max_seconds()}};
+  const auto quantile = [&](std::uint64_t per_mille) { return or_null(h.quantile_seconds(per_mille)); };
+  return {{"mean", or_null(h.mean_seconds())},
+          {"p50", quantile(500)},
+          {"p90", quantile(900)},
+          {"p95", quantile(950)},
+          {"p99", quantile(990)},
+          {"max", or_null(h.max_seconds())}};
 }
 
 double busy_fraction(const LaneUse& lane, TimeNs total) {
@@ -67,7 +74,10 @@ Json stops_json(const PrefetchBounds::Found& stops) {
 Json draws_json(const Draws& draws) {
   Json json{{"count", draws.count}, {"spread_percent", draws.spread_percent}, {"numbers", draws.numbers}};
   for (const Draws::Figure& it : draws.figures) {
-    json["figures"][it.name] = {{"value", it.value}, {"low", it.low}, {"median", it.median}, {"high", it.high}};
+    json["figures"][it.name] = {{"value", or_null(it.value)},
+                                {"low", or_null(it.low)},
+                                {"median", or_null(it.median)},
+                                {"high", or_null(it.high)}};
   }
   json["hangs_on"] = Json::array();
   for (const Draws::Cause& it : draws.hangs_on) {
@@ -178,7 +188,19 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-double per_second(std::uint64_t count, TimeNs ns) { return ns == 0 ? 0 : static_cast<double>(count) / seconds(ns); }
+// Of the completed requests; nothing if there is none.
+std::optional<double> throughput(const RunFacts& facts, const Metrics& m, std::uint64_t count) {
+  if (m.completed == 0 || facts.simulated_ns == 0) return std::nullopt;
+  return static_cast<double>(count) / seconds(facts.simulated_ns);
+}
+
+// "-" where there is no figure.
+std::string decimal(const std::optional<double>& value, int decimals) {
+  if (!value) return "-";
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f", decimals, *value);
+  return text;
+}
 
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -243,10 +265,15 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["notes"] = facts.notes;
-  report["requests"] = {{"total", m.arrived},           {"completed", m.completed},
-                        {"rejected", m.rejected_total}, {"failed", m.arrived - m.completed - m.rejected_total},
-                        {"rejected_reasons", rejected}, {"failed_reasons", failed},
-                        {"retractions", m.retractions}};
+  report["requests"] = {{"total", m.arrived},
+                        {"completed", m.completed},
+                        {"rejected", m.rejected_total},
+                        {"failed", m.failed()},
+                        {"rejected_reasons", rejected},
+                        {"failed_reasons", failed},
+                        {"retractions", m.retractions},
+                        {"rejected_share", or_null(m.share_of_arrived(m.rejected_total))},
+                        {"failed_share", or_null(m.share_of_arrived(m.failed()))}};
   report["tokens"] = {
       {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
       {"hit_disk", m.hit_disk}, {"hit_remote", m.hit_remote}, {"recomputed_after_stop", m.recomputed_after_stop},
@@ -255,13 +282,13 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["ttft_seconds"] = quantiles(m.ttft);
   report["tpot_seconds"] = quantiles(m.tpot);
   report["e2e_seconds"] = quantiles(m.e2e);
-  report["ttft_parts_seconds"] = {{"queue", m.queue.mean_seconds()},
-                                  {"prefetch_wait", m.prefetch_wait.mean_seconds()},
-                                  {"load_wait", m.load_wait.mean_seconds()},
-                                  {"compute", m.compute.mean_seconds()}};
-  report["throughput"] = {{"requests_per_second", per_second(m.completed, facts.simulated_ns)},
-                          {"prompt_tokens_per_second", per_second(m.prompt, facts.simulated_ns)},
-                          {"output_tokens_per_second", per_second(m.output, facts.simulated_ns)}};
+  report["ttft_parts_seconds"] = {{"queue", or_null(m.queue.mean_seconds())},
+                                  {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
+                                  {"load_wait", or_null(m.load_wait.mean_seconds())},
+                                  {"compute", or_null(m.compute.mean_seconds())}};
+  report["throughput"] = {{"requests_per_second", or_null(throughput(facts, m, m.completed))},
+                          {"prompt_tokens_per_second", or_null(throughput(facts, m, m.prompt))},
+                          {"output_tokens_per_second", or_null(throughput(facts, m, m.output))}};
   report["passes"] = {{"prefill", m.prefill_passes},
                       {"prefill_tokens", m.prefill_tokens},
                       {"decode_bursts", m.decode_passes},
@@ -303,31 +330,40 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     out += line;
     out += '\n';
   };
+  // Of the completed prompts' tokens, in %.
   const auto share = [&](Tokens tokens) {
-    return m.prompt == 0 ? 0.0 : 100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt);
+    if (m.prompt == 0) return std::string("-");
+    return decimal(100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt), 1);
   };
-  add("requests   %" PRIu64 " completed, %" PRIu64 " rejected, %" PRIu64 " retractions; %.2f/s over %.1f s%s",
-      m.completed, m.rejected_total, m.retractions, per_second(m.completed, facts.simulated_ns),
-      seconds(facts.simulated_ns), facts.real ? "" : " simulated");
+  const auto of_arrived = [&](std::uint64_t requests) {
+    const auto part = m.share_of_arrived(requests);
+    return part ? decimal(100 * *part, 2) : std::string("-");
+  };
+  add("requests   %" PRIu64 " completed, %" PRIu64 " rejected (%s %%), %" PRIu64 " failed (%s %%), %" PRIu64
+      " retractions; %s/s over %.1f s%s",
+      m.completed, m.rejected_total, of_arrived(m.rejected_total).c_str(), m.failed(), of_arrived(m.failed()).c_str(),
+      m.retractions, decimal(throughput(facts, m, m.completed), 2).c_str(), seconds(facts.simulated_ns),
+      facts.real ? "" : " simulated");
   if (facts.stores()) {
-    add("prompt     %" PRIu64
-        " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% in storage, %.1f %% computed",
-        m.prompt, share(m.hit_device), share(m.hit_host), share(m.hit_disk + m.hit_remote),
-        share(m.miss + m.recomputed_after_stop));
+    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% in storage, %s %% computed",
+        m.prompt, share(m.hit_device).c_str(), share(m.hit_host).c_str(), share(m.hit_disk + m.hit_remote).c_str(),
+        share(m.miss + m.recomputed_after_stop).c_str());
   } else {
-    add("prompt     %" PRIu64 " tokens: %.1f %% hit on the device, %.1f %% on the host, %.1f %% computed", m.prompt,
-        share(m.hit_device), share(m.hit_host), share(m.miss));
+    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% computed", m.prompt,
+        share(m.hit_device).c_str(), share(m.hit_host).c_str(), share(m.miss).c_str());
   }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
   const auto times = [&](const char* name, const DurationHistogram& h) {
-    add("%-10s mean %.4f s   p50 %.4f   p90 %.4f   p99 %.4f   max %.4f", name, h.mean_seconds(),
-        h.quantile_seconds(500), h.quantile_seconds(900), h.quantile_seconds(990), h.max_seconds());
+    const auto quantile = [&](std::uint64_t per_mille) { return decimal(h.quantile_seconds(per_mille), 4); };
+    add("%-10s mean %s s   p50 %s   p90 %s   p99 %s   max %s", name, decimal(h.mean_seconds(), 4).c_str(),
+        quantile(500).c_str(), quantile(900).c_str(), quantile(990).c_str(), decimal(h.max_seconds(), 4).c_str());
   };
   times("TTFT", m.ttft);
   times("TPOT", m.tpot);
   times("end to end", m.e2e);
-  add("mean TTFT  = queue %.4f + prefetch wait %.4f + load wait %.4f + compute %.4f s", m.queue.mean_seconds(),
-      m.prefetch_wait.mean_seconds(), m.load_wait.mean_seconds(), m.compute.mean_seconds());
+  add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s s",
+      decimal(m.queue.mean_seconds(), 4).c_str(), decimal(m.prefetch_wait.mean_seconds(), 4).c_str(),
+      decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str());
   add("device     %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted",
       facts.tier(Tier::device).used_max, facts.tier(Tier::device).capacity, m.tier(Tier::device).evicted);
   if (facts.tier(Tier::host).capacity != 0) {
@@ -338,15 +374,15 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   }
   for (const Tier tier : {Tier::disk, Tier::remote}) {
     if (facts.tier(tier).capacity == 0) continue;
-    add("%-10s %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written; %.1f %% hit",
+    add("%-10s %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written; %s %% hit",
         tier == Tier::disk ? "disk" : "remote", facts.tier(tier).used_max, facts.tier(tier).capacity,
-        m.tier(tier).evicted, m.tier(tier).written, share(tier == Tier::disk ? m.hit_disk : m.hit_remote));
+        m.tier(tier).evicted, m.tier(tier).written, share(tier == Tier::disk ? m.hit_disk : m.hit_remote).c_str());
   }
   if (facts.stores()) {
     const Metrics::Prefetches& p = m.prefetches;
     add("prefetch   %" PRIu64 " issued, %" PRIu64 " completed, %" PRIu64 " stopped, %" PRIu64 " revoked; %" PRIu64
-        " pages used of %" PRIu64 ", %.1f %% of the prompt computed after a stop",
-        p.issued, p.completed, p.stopped, p.revoked, p.used, p.arrived, share(m.recomputed_after_stop));
+        " pages used of %" PRIu64 ", %s %% of the prompt computed after a stop",
+        p.issued, p.completed, p.stopped, p.revoked, p.used, p.arrived, share(m.recomputed_after_stop).c_str());
   }
   if (!m.fell_short.empty()) {
     std::string causes;
@@ -533,12 +569,16 @@ void RunFolder::on_event(const Event& event) {
                            r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens,
                            std::string(name_of(r.rejected)).c_str());
   } else {
-    const double tpot =
-        r.output_tokens > 1 ? seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1) : 0;
+    // A request of one token has no time between tokens: its cell is empty.
+    char tpot[32] = "";
+    if (r.output_tokens > 1) {
+      std::snprintf(tpot, sizeof tpot, "%.9f",
+                    seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1));
+    }
     length =
         std::snprintf(line, sizeof line,
                       "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                      ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%.9f,%u,completed\n",
+                      ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed\n",
                       r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, r.hit_device, r.hit_host,
                       r.hit_disk, r.hit_remote, r.miss, r.recomputed_after_stop, r.retracted_recompute,
                       seconds(r.queue_ns), seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),

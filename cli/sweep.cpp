@@ -25,7 +25,7 @@ struct Arguments : SweepArguments {
 void check_show(const SweepPlan& plan, const Json& row) {
   std::vector<std::string> names;
   for (const auto& [name, value] : row.items()) {
-    if (value.is_number()) names.push_back(name);
+    if (value.is_number() || value.is_null()) names.push_back(name);  // null: a figure that this cell doesn't have
   }
   for (const std::string& figure : plan.show) {
     if (std::ranges::find(names, figure) == names.end()) {
@@ -37,11 +37,17 @@ void check_show(const SweepPlan& plan, const Json& row) {
 // For whoever draws it.
 Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
                   const std::string& sentence, std::size_t cells) {
-  Json json{{"schema_version", 1},         {"kvtwin_version", kVersion},
-            {"git_commit", kGitCommit},    {"experiment", arguments.experiment},
-            {"title", plan.title},         {"along", plan.along},
-            {"unit", unit_of(plan.along)}, {"show", plan.show},
-            {"warm_up", plan.warm_up},     {"cells", cells}};
+  Json json{{"schema_version", 1},
+            {"kvtwin_version", kVersion},
+            {"git_commit", kGitCommit},
+            {"experiment", arguments.experiment},
+            {"title", plan.title},
+            {"along", plan.along},
+            {"unit", unit_of(plan.along)},
+            {"show", plan.show},
+            {"warm_up", plan.warm_up},
+            {"cells", cells},
+            {"min_served_percent", arguments.min_served}};
   json["axes"] = json["cases"] = json["pairs"] = json["crossovers"] = Json::array();
   for (const SweepAxis& axis : plan.axes) {
     Json values = Json::array();
@@ -57,15 +63,17 @@ Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::
       const SweepValue& value = plan.axes[a].values[*one.settings[a]];
       settings[plan.axes[a].name] = value.number ? Json(*value.number) : Json(value.text);
     }
-    static constexpr const char* kWhere[] = {"nowhere", "everywhere", "below", "above"};
+    static constexpr const char* kWhere[] = {"nowhere", "everywhere", "below", "above", "not compared"};
+    const bool compared = one.slower != Slower::not_compared;
     const bool bounded = one.slower == Slower::below || one.slower == Slower::above;
     json["crossovers"].push_back({{"slower", plan.pairs[one.pair].first},
                                   {"than", plan.pairs[one.pair].second},
                                   {"settings", settings},
                                   {"where", kWhere[static_cast<std::size_t>(one.slower)]},
                                   {"at", bounded ? Json(one.at) : Json()},
-                                  {"ratio_first", one.first_ratio},
-                                  {"ratio_last", one.last_ratio}});
+                                  {"ratio_first", compared ? Json(one.first_ratio) : Json()},
+                                  {"ratio_last", compared ? Json(one.last_ratio) : Json()},
+                                  {"not_compared", one.left_out}});
   }
   json["sentence"] = sentence;
   return json;
@@ -82,8 +90,8 @@ void sweep(const Arguments& arguments) {
     text = shard_text(arguments, swept);
   } else {
     check_show(plan, swept.rows.front());
-    const std::vector<Crossover> crossovers = crossovers_of(plan, swept.rows);
-    const std::string sentence = sweep_sentence(plan, crossovers);
+    const std::vector<Crossover> crossovers = crossovers_of(plan, swept.rows, arguments.min_served / 100);
+    const std::string sentence = sweep_sentence(plan, crossovers, arguments.min_served / 100);
     Json summary = summary_json(arguments, plan, crossovers, sentence, swept.rows.size());
     if (!base.notes().empty()) summary["notes"] = base.notes();
     if (swept.folder) {

@@ -32,7 +32,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "3";  // of what a row holds
+constexpr std::string_view kRowVersion = "4";  // of what a row holds
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
@@ -95,16 +95,24 @@ class Times final : public Observer {
         parts[part++] += static_cast<double>(ns) / 1e9;
       }
     }
-    const double count = std::max(1.0, static_cast<double>(ttft.size()));
     std::ranges::sort(ttft);
-    const auto quantile = [&](std::size_t per_cent) {
-      return ttft.empty() ? 0 : ttft[(ttft.size() * per_cent + 99) / 100 - 1];
+    // null where no request completed
+    const auto quantile = [&](std::size_t per_cent) -> Json {
+      if (ttft.empty()) return nullptr;
+      return ttft[(ttft.size() * per_cent + 99) / 100 - 1];
     };
-    const double sum = parts[0] + parts[1] + parts[2] + parts[3];
-    return {{"ttft_mean_s", sum / count},           {"ttft_p50_s", quantile(50)},
-            {"ttft_p90_s", quantile(90)},           {"ttft_p99_s", quantile(99)},
-            {"ttft_queue_s", parts[0] / count},     {"ttft_prefetch_wait_s", parts[1] / count},
-            {"ttft_load_wait_s", parts[2] / count}, {"ttft_compute_s", parts[3] / count}};
+    const auto mean = [&](double sum) -> Json {
+      if (ttft.empty()) return nullptr;
+      return sum / static_cast<double>(ttft.size());
+    };
+    return {{"ttft_mean_s", mean(parts[0] + parts[1] + parts[2] + parts[3])},
+            {"ttft_p50_s", quantile(50)},
+            {"ttft_p90_s", quantile(90)},
+            {"ttft_p99_s", quantile(99)},
+            {"ttft_queue_s", mean(parts[0])},
+            {"ttft_prefetch_wait_s", mean(parts[1])},
+            {"ttft_load_wait_s", mean(parts[2])},
+            {"ttft_compute_s", mean(parts[3])}};
   }
 
  private:
@@ -154,8 +162,11 @@ constexpr char kBetween = '\x1e';  // the report and what is told beside it
 // A row's figures, of its report.
 Json figures_of(const Json& report, const CellRun& cell) {
   Json row;
-  row["requests"] = report.at("requests").at("total");
-  row["completed"] = report.at("requests").at("completed");
+  const Json& requests = report.at("requests");
+  row["requests"] = requests.at("total");
+  for (const char* name : {"completed", "rejected", "failed", "rejected_share", "failed_share"}) {
+    row[name] = requests.at(name);
+  }
   row.update(report.at("times"));
   row["tpot_mean_s"] = report.at("tpot_seconds").at("mean");
   const Json& tokens = report.at("tokens");
@@ -165,7 +176,8 @@ Json figures_of(const Json& report, const CellRun& cell) {
   }
   double hits = 0;
   for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += tokens.at(name).get<double>();
-  row["hit_ratio"] = hits / std::max(1.0, tokens.at("prompt").get<double>());
+  const double prompt = tokens.at("prompt");
+  row["hit_ratio"] = prompt > 0 ? Json(hits / prompt) : Json();
   const Json bounds = report.value("bounds", Json::object());  // with report.bounds only; a column in any case
   row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
   row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
@@ -191,7 +203,7 @@ Json figures_of(const Json& report, const CellRun& cell) {
   }
   row["l3_read_bytes"] = static_cast<std::uint64_t>(bytes);
   row["l3_read_busy_s"] = busy;
-  row["l3_read_gbps"] = busy > 0 ? bytes / busy / 1e9 : 0.0;  // while it reads
+  row["l3_read_gbps"] = busy > 0 ? Json(bytes / busy / 1e9) : Json();  // while it reads
   row["objects_a_page"] = cell.objects_a_page;
   const double pages = cell.page_bytes == 0 ? 0 : bytes / static_cast<double>(cell.page_bytes);
   row["objects_read"] = static_cast<std::uint64_t>(pages * static_cast<double>(cell.objects_a_page) + 0.5);

@@ -113,6 +113,12 @@ SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments) {
                       "the shards have, and makes the rest")
           ->needs(out));
   add(command.add_flag("--force", arguments.force, "Begin anew, whatever the folder holds of an earlier sweep"));
+  add(command
+          .add_option("--min-served", arguments.min_served,
+                      "A setting that completes less than this % of what the setting that completes most does is not "
+                      "called the best, as good, faster or slower; --goal wants this % of all requests completed")
+          ->check(CLI::Range(0.0, 100.0))
+          ->capture_default_str());
   add(command.add_option("--world", arguments.world, "simgrid or events; sets sim.world")
           ->check(CLI::IsMember({"simgrid", "events"})));
   return options;

@@ -19,7 +19,8 @@ struct SweepArguments {
   std::string experiment, out, world, shard;
   std::vector<std::string> sets, lists;
   SglangArguments sglang;
-  int jobs = 0;  // 0 = as many as there are cores
+  int jobs = 0;                               // 0 = as many as there are cores
+  double min_served = 100 * kMinServedShare;  // %
   bool force = false, json = false;
 };
 

@@ -3,16 +3,30 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 namespace kvtwin {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr double kEqual = 1.01;  // times as long is still equal
 
 std::string short_number(double value) {
   char text[40];
   std::snprintf(text, sizeof text, value >= 100 ? "%.0f" : "%.2g", value);
+  return text;
+}
+
+// So many digits that the text is on the same side of kEqual as the number.
+std::string ratio_text(double ratio) {
+  std::string text = short_number(ratio);
+  for (int digits = 3; (std::strtod(text.c_str(), nullptr) > kEqual) != (ratio > kEqual); ++digits) {
+    char longer[40];
+    std::snprintf(longer, sizeof longer, "%.*g", digits, ratio);
+    text = longer;
+  }
   return text;
 }
 
@@ -56,7 +70,22 @@ class Index {
   std::vector<std::size_t> first_;  // cell of each case
 };
 
-double mean_ttft(const SweepRows& rows, std::size_t cell) { return rows[cell].value("ttft_mean_s", 0.0); }
+// Of the two cells' mean TTFTs; nothing where they are not compared.
+std::optional<double> ttft_ratio(const SweepRows& rows, std::size_t a, std::size_t b, double min_served) {
+  const double share_a = served_share(rows[a]), share_b = served_share(rows[b]);
+  const Json &ttft_a = rows[a].at("ttft_mean_s"), &ttft_b = rows[b].at("ttft_mean_s");
+  if (ttft_a.is_null() || ttft_b.is_null() || std::min(share_a, share_b) < min_served * std::max(share_a, share_b)) {
+    return std::nullopt;
+  }
+  const double base = ttft_b;
+  return base > 0 ? ttft_a.get<double>() / base : 1;
+}
+
+std::string percent_text(double share) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.4g %%", 100 * share);
+  return text;
+}
 
 // Where log(ratio) crosses log(kEqual) on the line between two points of (log x, log ratio).
 double crossing(double x0, double ratio0, double x1, double ratio1) {
@@ -65,13 +94,26 @@ double crossing(double x0, double ratio0, double x1, double ratio1) {
   return std::exp(std::log(x0) + (std::log(x1) - std::log(x0)) * a / (a - b));
 }
 
-std::string figure_text(const nlohmann::ordered_json& row, const std::string& name) {
+std::string figure_text(const Json& row, const std::string& name) {
   if (!row.contains(name) || !row.at(name).is_number()) return "-";
   const double value = row.at(name).get<double>();
   char text[40];
   const bool whole = row.at(name).is_number_integer();
   std::snprintf(text, sizeof text, whole ? "%.0f" : value >= 100 ? "%.1f" : "%.4f", value);
   return text;
+}
+
+// Shares of the requests that a cell's figures leave out, as they stand beside each of them.
+constexpr std::pair<const char*, const char*> kLeftOut[] = {{"rejected_share", " rejected"},
+                                                            {"failed_share", " failed"}};
+
+std::string left_out_text(const Json& row) {
+  std::string text;
+  for (const auto& [share, words] : kLeftOut) {
+    if (!row.at(share).is_number() || row.at(share) == 0) continue;
+    text += (text.empty() ? " (" : ", ") + percent_text(row.at(share)) + words;
+  }
+  return text.empty() ? "" : text + ")";
 }
 
 std::string padded(std::string text, std::size_t width) {
@@ -82,17 +124,26 @@ std::string padded(std::string text, std::size_t width) {
 std::string cases_table(const SweepPlan& plan, const SweepRows& rows, const Index& index, const std::string& figure,
                         std::vector<std::optional<std::size_t>> combination) {
   const std::size_t along = *plan.along_axis();
-  std::string text = padded(plan.along, 0);
+  const std::size_t values = plan.axes[along].values.size();
+  std::vector<std::vector<std::string>> columns;
+  for (std::size_t c = 0; c < plan.cases.size(); ++c) {
+    std::vector<std::string>& column = columns.emplace_back(1, plan.cases[c].name);
+    for (std::size_t value = 0; value < values; ++value) {
+      combination[along] = value;
+      const Json& row = rows[index.at(c, combination)];
+      column.push_back(figure_text(row, figure) + left_out_text(row));
+    }
+  }
   const std::size_t first = std::max<std::size_t>(plan.along.size(), 8);
-  text.resize(first, ' ');
-  for (const SweepCase& one : plan.cases) text += "  " + padded(one.name, 10);
-  text += "\n";
-  for (std::size_t value = 0; value < plan.axes[along].values.size(); ++value) {
-    combination[along] = value;
-    text += padded(plan.axes[along].values[value].text, first);
-    for (std::size_t c = 0; c < plan.cases.size(); ++c) {
-      text += "  " + padded(figure_text(rows[index.at(c, combination)], figure),
-                            std::max<std::size_t>(10, plan.cases[c].name.size()));
+  std::string text;
+  for (std::size_t line = 0; line <= values; ++line) {
+    std::string head = line == 0 ? plan.along : padded(plan.axes[along].values[line - 1].text, first);
+    head.resize(first, ' ');
+    text += head;
+    for (const std::vector<std::string>& column : columns) {
+      std::size_t width = 10;
+      for (const std::string& cell : column) width = std::max(width, cell.size());
+      text += "  " + padded(column[line], width);
     }
     text += "\n";
   }
@@ -104,14 +155,18 @@ std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
   const std::vector<SweepCell> cells = plan.cells();
   std::size_t width = 10;
   for (const SweepCell& cell : cells) width = std::max(width, plan.name_of(cell).size());
+  std::vector<std::string> figures = plan.show;
+  for (const auto& [share, words] : kLeftOut) {
+    if (std::ranges::find(figures, share) == figures.end()) figures.emplace_back(share);
+  }
   std::string text(width, ' ');
-  for (const std::string& figure : plan.show) text += "  " + padded(figure, 12);
+  for (const std::string& figure : figures) text += "  " + padded(figure, 12);
   text += "\n";
   for (std::size_t i = 0; i < cells.size() && i < kMostLines; ++i) {
     std::string name = plan.name_of(cells[i]);
     name.resize(width, ' ');
     text += name;
-    for (const std::string& figure : plan.show) {
+    for (const std::string& figure : figures) {
       text += "  " + padded(figure_text(rows[i], figure), std::max<std::size_t>(12, figure.size()));
     }
     text += "\n";
@@ -152,6 +207,11 @@ std::string short_name(std::string name) {
 
 }  // namespace
 
+double served_share(const Json& row) {
+  const double requests = row.at("requests");
+  return requests == 0 ? 0 : row.at("completed").get<double>() / requests;
+}
+
 std::string unit_of(std::string_view key) {
   key = key.substr(0, key.find('+'));
   for (const auto& [end, unit] : {std::pair{"_gbps", "GB/s"},
@@ -165,7 +225,7 @@ std::string unit_of(std::string_view key) {
   return "";
 }
 
-std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& rows) {
+std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& rows, double min_served) {
   std::vector<Crossover> list;
   const auto along = plan.along_axis();
   if (!along) return list;
@@ -182,21 +242,27 @@ std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& row
       one.settings.resize(plan.axes.size());
       for (const std::size_t axis : others) one.settings[axis] = combination[axis];
       const std::vector<SweepValue>& values = plan.axes[*along].values;
-      std::vector<double> ratios;
+      std::vector<std::pair<double, double>> ratios;  // by the x axis' value, where the two are compared
       for (std::size_t value = 0; value < values.size(); ++value) {
         combination[*along] = value;
-        const double base = mean_ttft(rows, index.at(b, combination));
-        ratios.push_back(base > 0 ? mean_ttft(rows, index.at(a, combination)) / base : 1);
+        const auto ratio = ttft_ratio(rows, index.at(a, combination), index.at(b, combination), min_served);
+        if (ratio) ratios.emplace_back(*values[value].number, *ratio);
       }
-      one.first_ratio = ratios.front();
-      one.last_ratio = ratios.back();
+      one.left_out = values.size() - ratios.size();
+      if (ratios.empty()) {
+        one.slower = Slower::not_compared;
+        list.push_back(std::move(one));
+        continue;
+      }
+      one.first_ratio = ratios.front().second;
+      one.last_ratio = ratios.back().second;
       // From the top down, the last change counts.
-      const bool slower_last = ratios.back() > kEqual;
+      const bool slower_last = ratios.back().second > kEqual;
       one.slower = slower_last ? Slower::everywhere : Slower::nowhere;
-      for (std::size_t value = values.size() - 1; value-- > 0;) {
-        if ((ratios[value] > kEqual) == slower_last) continue;
+      for (std::size_t i = ratios.size() - 1; i-- > 0;) {
+        if ((ratios[i].second > kEqual) == slower_last) continue;
         one.slower = slower_last ? Slower::above : Slower::below;
-        one.at = crossing(*values[value].number, ratios[value], *values[value + 1].number, ratios[value + 1]);
+        one.at = crossing(ratios[i].first, ratios[i].second, ratios[i + 1].first, ratios[i + 1].second);
         break;
       }
       list.push_back(std::move(one));
@@ -228,19 +294,31 @@ std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
       text += heading + "\n" + cases_table(plan, rows, index, figure, combination) + "\n";
     }
   }
+  const bool all_served = std::ranges::all_of(rows, [](const Json& row) { return left_out_text(row).empty(); });
+  if (all_served) text += "No cell rejects or fails a request.\n";
   return all ? text : text + "All figures of all cells are in sweep.csv.\n\n";
 }
 
 // By the first of the axes that tell crossovers of a pair apart; over the others it gives the range.
-std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& crossovers) {
+std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& crossovers, double min_served) {
   std::string sentence;
   for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
     std::vector<const Crossover*> all;
+    std::size_t found = 0, left_out = 0;
     for (const Crossover& one : crossovers) {
-      if (one.pair == pair) all.push_back(&one);
+      if (one.pair != pair) continue;
+      ++found;
+      left_out += one.left_out;
+      if (one.slower != Slower::not_compared) all.push_back(&one);
     }
-    if (all.empty()) continue;
+    if (found == 0) continue;
     const auto& [a, b] = plan.pairs[pair];
+    const std::string why = "one completes less than " + percent_text(min_served) + " of what the other completes";
+    if (all.empty()) {
+      sentence += (sentence.empty() ? "" : "; ") + a + " and " + b + " are not compared: in each cell " + why +
+                  ", or neither completes a request";
+      continue;
+    }
     std::size_t axis = 0;
     while (axis < plan.axes.size() && !all.front()->settings[axis]) ++axis;
     const std::string whole = range_text(all, plan);
@@ -251,8 +329,8 @@ std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& 
         least = std::min({least, one->first_ratio, one->last_ratio});
         most = std::max({most, one->first_ratio, one->last_ratio});
       }
-      words = a + " is " + whole + " slower than " + b + " (its mean TTFT is " + short_number(least) + " to " +
-              short_number(most) + " times the other's)";
+      words = a + " is " + whole + " slower than " + b + " (its mean TTFT is " + ratio_text(least) + " to " +
+              ratio_text(most) + " times the other's)";
     } else if (axis < plan.axes.size() && plan.axes[axis].values.size() > 1) {
       words += " (" + short_name(plan.axes[axis].name);
       for (std::size_t value = 0; value < plan.axes[axis].values.size(); ++value) {
@@ -266,9 +344,15 @@ std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& 
           const bool only = whole.starts_with(begin) && whole.find(" or ") == std::string::npos;
           if (only && range.starts_with(begin)) range.erase(0, begin.size());
         }
-        words += (value == 0 ? " " : ", ") + plan.axes[axis].values[value].text + ": " + range;
+        words += (value == 0 ? " " : ", ") + plan.axes[axis].values[value].text + ": " +
+                 (group.empty() ? "not compared" : range);
       }
       words += ")";
+    }
+    if (left_out != 0) {
+      const std::size_t cells = found * plan.axes[*plan.along_axis()].values.size();
+      words += " (" + std::to_string(left_out) + " of " + std::to_string(cells) +
+               " pairs of cells are not compared: " + why + ", or neither completes a request)";
     }
     sentence += (sentence.empty() ? "" : "; ") + words;
   }

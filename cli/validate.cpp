@@ -359,18 +359,37 @@ std::vector<ValidationCell> cells_of(const Arguments& arguments, const Place& pl
   return cells_of_folders(place, arguments.runs, settings);
 }
 
-// The cells whose mean TTFT is further off than the bound, and than twice the spread allows.
+// With so many digits that the error is printed as the larger one.
+std::string bound_text(double error, double bound) {
+  char of_error[400], of_bound[400];
+  int decimals = 2;
+  do {
+    std::snprintf(of_error, sizeof of_error, "%.*f", decimals, error);
+    std::snprintf(of_bound, sizeof of_bound, "%.*f", decimals, bound);
+  } while (std::strtod(of_error, nullptr) <= std::strtod(of_bound, nullptr) && ++decimals < 20);
+  return std::string(" by ") + of_error + " %, bound " + of_bound + " %";
+}
+
+bool completes_none(const RunFigures& run) { return !run.folder.empty() && !run.figures.contains("ttft_mean_s"); }
+
+// The cells whose mean TTFT is further off than the bound, and than twice the spread allows; and those of which one
+// side only completes requests, so that there is nothing to hold a TTFT against.
 void refuse_errors(const std::vector<ValidatedCell>& cells, double max_error) {
   std::string sentence;
+  const auto add = [&](const ValidatedCell& cell, const std::string& words) {
+    sentence += (sentence.empty() ? "" : "; ") + cell.cell.name + words;
+  };
   for (const ValidatedCell& cell : cells) {
+    const bool none_measured = std::ranges::all_of(cell.cell.measured, completes_none);
+    if (none_measured != completes_none(cell.cell.predicted)) {
+      add(cell, none_measured ? " completes no request as measured, and some as predicted"
+                              : " completes no request as predicted, and some as measured");
+    }
     const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
     if (ttft == nullptr || !ttft->error) continue;
     const double bound = std::max(max_error, 100 * 2 * ttft->spread.value_or(0));
     const double error = std::abs(*ttft->error) * 100;
-    if (error <= bound) continue;
-    char text[80];
-    std::snprintf(text, sizeof text, " by %.2f %%, bound %.2f %%", error, bound);
-    sentence += (sentence.empty() ? "" : "; ") + cell.cell.name + text;
+    if (error > bound) add(cell, bound_text(error, bound));
   }
   if (sentence.empty()) return;
   say("mean TTFT is off: " + sentence);

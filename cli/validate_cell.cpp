@@ -30,6 +30,8 @@ constexpr FigureKind kKinds[] = {
     {"requests_per_second", "requests/s", "/throughput/requests_per_second", false},
     {"prompt_tokens_per_second", "prompt tokens/s", "/throughput/prompt_tokens_per_second", false},
     {"output_tokens_per_second", "output tokens/s", "/throughput/output_tokens_per_second", false},
+    {"rejected_share", "rejected, %", "/requests/rejected", true},
+    {"failed_share", "failed, %", "/requests/failed", true},
     {"hit_device", "hit on the device, %", "/tokens/hit_device", true},
     {"hit_host", "hit on the host, %", "/tokens/hit_host", true},
     {"hit_disk", "hit on disk, %", "/tokens/hit_disk", true},
@@ -44,15 +46,21 @@ std::string text_of(const fs::path& path) {
   return text;
 }
 
+// A figure that this run doesn't have (null, or a share of nothing) stays absent.
 void take_figures(const Json& report, RunFigures& run) {
-  const double prompt = report.at("tokens").at("prompt");
+  const double prompt = report.at("tokens").at("prompt"), requests = report.at("requests").at("total");
   double hits = 0;
   for (const FigureKind& kind : kKinds) {
-    const std::string_view pointer = kind.report;
-    double value = pointer.empty() ? hits : report.at(Json::json_pointer(kind.report)).get<double>();
-    if (kind.share && !pointer.empty()) hits += value;
-    if (kind.share) value = prompt == 0 ? 0 : value / prompt;
-    run.figures[kind.name] = value;
+    const Json value = kind.is_hits() ? Json(hits) : report.at(Json::json_pointer(kind.report));
+    if (value.is_null()) continue;
+    double figure = value.get<double>();
+    if (kind.of_prompt() && !kind.is_hits()) hits += figure;
+    if (kind.share) {
+      const double all = kind.of_prompt() ? prompt : requests;
+      if (all == 0) continue;
+      figure /= all;
+    }
+    run.figures[kind.name] = figure;
   }
 }
 

@@ -19,8 +19,10 @@ namespace kvtwin {
 struct FigureKind {
   const char* name;
   const char* label;   // for people, with the unit
-  const char* report;  // JSON pointer into report.json; of shares, to the tokens; "" = the sum of all hits
-  bool share;          // of the prompt's tokens, 0 .. 1: errors are points, not relative
+  const char* report;  // JSON pointer into report.json; of shares, to what is counted; "" = the sum of all hits
+  bool share;          // of the prompt's tokens, or of the requests, 0 .. 1: errors are points, not relative
+  bool is_hits() const { return *report == '\0'; }
+  bool of_prompt() const { return share && (is_hits() || std::string_view(report).starts_with("/tokens/")); }
 };
 std::span<const FigureKind> figure_kinds();
 // Null if there is none of that name.
@@ -30,7 +32,7 @@ struct LaneTime {
   double bytes = 0, operations = 0, busy_s = 0;
 };
 
-// One run's figures; what its source doesn't tell is absent.
+// One run's figures; what its source doesn't tell is absent, and so is what no completed request gave a figure to.
 struct RunFigures {
   struct Request {
     std::uint64_t prompt_tokens = 0;

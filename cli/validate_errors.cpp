@@ -6,6 +6,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "cli/comparison.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -120,6 +122,51 @@ void add_lanes(const ValidationCell& cell, CellErrors& errors) {
                            [](const LaneError& lane) { return std::max(lane.ratio, 1 / lane.ratio); });
 }
 
+// Those that complete enough, measured and predicted, to be held against each other.
+std::vector<std::size_t> those_that_serve(std::span<const Ranked> ranked, const std::vector<std::size_t>& cells) {
+  double most_measured = 0, most_predicted = 0;
+  for (const std::size_t cell : cells) {
+    most_measured = std::max(most_measured, ranked[cell].measured_served);
+    most_predicted = std::max(most_predicted, ranked[cell].predicted_served);
+  }
+  std::vector<std::size_t> serving;
+  for (const std::size_t cell : cells) {
+    if (ranked[cell].measured_served >= kMinServedShare * most_measured &&
+        ranked[cell].predicted_served >= kMinServedShare * most_predicted) {
+      serving.push_back(cell);
+    }
+  }
+  return serving;
+}
+
+// By an interval of the difference that is a little wider than Welch's.
+bool told_apart(const Ranked& a, const Ranked& b) {
+  const double half_a = estimate(a.measured).half.value_or(0), half_b = estimate(b.measured).half.value_or(0);
+  return std::abs(a.mean() - b.mean()) > std::hypot(half_a, half_b);
+}
+
+Choice choice_of(std::span<const Ranked> ranked, const std::vector<std::size_t>& cells) {
+  Choice choice;
+  choice.cells = cells;
+  const std::size_t best = *std::ranges::min_element(cells, {}, [&](std::size_t cell) { return ranked[cell].mean(); });
+  choice.best.push_back(best);
+  std::vector<std::pair<double, double>> pairs;
+  for (const std::size_t cell : cells) {
+    pairs.emplace_back(ranked[cell].mean(), ranked[cell].predicted);
+    choice.has_repeats = choice.has_repeats || ranked[cell].measured.size() > 1;
+    if (cell != best && !told_apart(ranked[cell], ranked[best])) choice.best.push_back(cell);
+  }
+  if (choice.best.size() == cells.size()) return choice;
+  choice.tau = kendall_tau(pairs);
+  choice.chosen = *std::ranges::min_element(cells, {}, [&](std::size_t cell) { return ranked[cell].predicted; });
+  const bool among_best = std::ranges::find(choice.best, *choice.chosen) != choice.best.end();
+  if (!among_best || choice.best.size() == 1) {
+    const double least = ranked[best].mean();
+    choice.regret = least == 0 ? 0 : ranked[*choice.chosen].mean() / least - 1;
+  }
+  return choice;
+}
+
 }  // namespace
 
 std::pair<double, std::optional<double>> mean_and_spread(std::span<const double> values, bool share) {
@@ -172,22 +219,15 @@ std::optional<double> kendall_tau(std::span<const std::pair<double, double>> pai
          std::sqrt(static_cast<double>(first_differs) * static_cast<double>(second_differs));
 }
 
-std::vector<Choice> choices_of(std::span<const std::string> works, std::span<const std::pair<double, double>> pairs) {
+double Ranked::mean() const { return mean_and_spread(measured, false).first; }
+
+std::vector<Choice> choices_of(std::span<const Ranked> ranked) {
   std::map<std::string_view, std::vector<std::size_t>> by_work;
-  for (std::size_t cell = 0; cell < works.size(); ++cell) by_work[works[cell]].push_back(cell);
+  for (std::size_t cell = 0; cell < ranked.size(); ++cell) by_work[ranked[cell].work].push_back(cell);
   std::vector<Choice> choices;
-  for (auto& [work, cells] : by_work) {
-    if (cells.size() < 2) continue;
-    Choice choice;
-    std::vector<std::pair<double, double>> own;
-    for (const std::size_t cell : cells) own.push_back(pairs[cell]);
-    choice.best = *std::ranges::min_element(cells, {}, [&](std::size_t cell) { return pairs[cell].first; });
-    choice.chosen = *std::ranges::min_element(cells, {}, [&](std::size_t cell) { return pairs[cell].second; });
-    const double best = pairs[choice.best].first;
-    choice.regret = best == 0 ? 0 : pairs[choice.chosen].first / best - 1;
-    choice.tau = kendall_tau(own);
-    choice.cells = std::move(cells);
-    choices.push_back(std::move(choice));
+  for (const auto& entry : by_work) {
+    const std::vector<std::size_t> cells = those_that_serve(ranked, entry.second);
+    if (cells.size() > 1) choices.push_back(choice_of(ranked, cells));
   }
   std::ranges::sort(choices, {}, [](const Choice& choice) { return choice.cells.front(); });
   return choices;

@@ -64,14 +64,28 @@ std::pair<double, std::optional<double>> mean_and_spread(std::span<const double>
 // Kendall's tau-b of pairs (measured, predicted), which allows for ties: -1 .. 1; none if one side is all ties.
 std::optional<double> kendall_tau(std::span<const std::pair<double, double>> pairs);
 
-// Cells of the same work, by mean TTFT: which one the simulator would have chosen, and what that costs.
+// A cell among those of the same work, by mean TTFT.
+struct Ranked {
+  std::string work;
+  std::vector<double> measured;  // mean TTFTs, a run each
+  double predicted = 0;
+  double measured_served = 1, predicted_served = 1;  // completed requests as a share of all
+  double mean() const;
+};
+
+// Cells of the same work: which one the simulator would have chosen, and what that costs. Cells that complete less than
+// kMinServedShare of what the cell that completes most does, measured or predicted, are left out.
 struct Choice {
   std::vector<std::size_t> cells;
-  std::size_t chosen = 0, best = 0;  // the first of equals
-  double regret = 0;                 // measured mean TTFT of the chosen / of the best - 1
-  std::optional<double> tau;
+  std::vector<std::size_t> best;      // the best measured one first, then those that its repeats don't tell from it
+  std::optional<std::size_t> chosen;  // the first of equals; nothing where the repeats tell no cell from another
+  std::optional<double> regret;       // measured mean TTFT of the chosen / of the best - 1, where repeats tell the two
+                                      // apart, or there is one best, which is chosen
+  std::optional<double> tau;          // nothing without `chosen`
+  bool has_repeats = false;           // else a difference may be noise
 };
-// Of each work that two cells or more share. `pairs`: of each cell, measured and predicted mean TTFT.
-std::vector<Choice> choices_of(std::span<const std::string> works, std::span<const std::pair<double, double>> pairs);
+// Of each work that two cells or more share. Repeats don't tell two cells apart if the 95 % interval (Student's t) of
+// the difference of their means includes 0; without repeats, if the two figures are the same.
+std::vector<Choice> choices_of(std::span<const Ranked> cells);
 
 }  // namespace kvtwin

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -95,7 +96,7 @@ std::string cell_text(const ValidatedCell& validated) {
                      (cell.source.empty() ? "" : "; " + cell.source) + ")\n";
   text += formatted("  %-22s %12s %-15s %12s %s\n", "", "measured", "       spread", "predicted", "    error");
   for (const FigureError& figure : validated.errors.figures) {
-    if (figure.kind->share && figure.measured == 0 && figure.predicted == 0) continue;
+    if (figure.kind->of_prompt() && figure.measured == 0 && figure.predicted == 0) continue;  // a tier that isn't there
     text += figure_line(figure);
   }
   if (validated.errors.requests) text += requests_text(*validated.errors.requests);
@@ -111,23 +112,60 @@ std::string cell_text(const ValidatedCell& validated) {
   return text;
 }
 
-// A line a configuration: mean TTFT, and hits in all.
+std::string rejected_and_failed(const CellErrors& errors, double FigureError::*side) {
+  const FigureError *rejected = errors.figure("rejected_share"), *failed = errors.figure("failed_share");
+  if (rejected == nullptr || failed == nullptr) return "-";
+  return formatted("%.2f", 100 * (rejected->*side + failed->*side));
+}
+
+// A line a configuration: mean TTFT, hits in all, and the share of the requests that these leave out.
 std::string overview_text(const std::vector<ValidatedCell>& cells) {
   std::size_t width = 13;
   for (const ValidatedCell& it : cells) width = std::max(width, it.cell.name.size());
-  std::string text = formatted("%-*s %10s %8s %10s %9s   %s\n", static_cast<int>(width), "configuration", "mean TTFT",
-                               "spread", "predicted", "error", "hits, points");
+  std::string text = formatted("%-*s %10s %8s %10s %9s %13s %10s %10s\n", static_cast<int>(width), "configuration",
+                               "mean TTFT", "spread", "predicted", "error", "hits, points", "unserved %", "predicted");
   for (const ValidatedCell& it : cells) {
     const FigureError* const ttft = it.errors.figure("ttft_mean_s");
     const FigureError* const hits = it.errors.figure("hit_ratio");
-    if (ttft == nullptr || !ttft->error) continue;
     text += it.cell.name + std::string(width - it.cell.name.size(), ' ');
-    text += formatted(" %10.4f %8s %10.4f %+8.1f%%", ttft->measured,
-                      ttft->spread ? formatted("%.1f%%", *ttft->spread * 100).c_str() : "-", ttft->predicted,
-                      *ttft->error * 100);
-    text += hits != nullptr && hits->error ? formatted("   %+.2f\n", *hits->error * 100) : "\n";
+    if (ttft != nullptr && ttft->error) {
+      text += formatted(" %10.4f %8s %10.4f %+8.1f%%", ttft->measured,
+                        ttft->spread ? formatted("%.1f%%", *ttft->spread * 100).c_str() : "-", ttft->predicted,
+                        *ttft->error * 100);
+    } else {
+      text += formatted(" %10s %8s %10s %9s", "-", "-", "-", "-");
+    }
+    text += formatted(" %13s", hits != nullptr && hits->error ? formatted("%+.2f", *hits->error * 100).c_str() : "-");
+    text += formatted(" %10s %10s\n", rejected_and_failed(it.errors, &FigureError::measured).c_str(),
+                      rejected_and_failed(it.errors, &FigureError::predicted).c_str());
   }
   return text;
+}
+
+// "0.25", with more digits where it takes them to see that it isn't 0.
+std::string regret_text(double regret) {
+  std::string text = formatted("%.2f", regret * 100);
+  for (int decimals = 3; regret != 0 && std::strtod(text.c_str(), nullptr) == 0 && decimals < 20; ++decimals) {
+    text = formatted("%.*f", decimals, regret * 100);
+  }
+  return text;
+}
+
+std::string choice_sentence(const std::vector<ValidatedCell>& cells, const Choice& choice) {
+  std::string text = "choice     of " + std::to_string(choice.cells.size()) + " for the same work: ";
+  if (!choice.chosen) {
+    return text + (choice.has_repeats ? "none, the repeats don't tell their mean TTFTs apart"
+                                      : "none, all have the same mean TTFT");
+  }
+  text += cells[*choice.chosen].cell.name;
+  if (!choice.regret) {
+    text += ", as good as the best: repeats don't tell " + std::to_string(choice.best.size()) + " apart";
+  } else {
+    text += ", " + regret_text(*choice.regret) + " % above the best";
+    if (*choice.chosen != choice.best.front()) text += " (" + cells[choice.best.front()].cell.name + ")";
+  }
+  if (choice.tau) text += formatted("; Kendall's tau %.3f", *choice.tau);
+  return text + (choice.has_repeats ? "" : "; a run each, so a difference may be noise");
 }
 
 // ---- for machines ------------------------------------------------------------------------------------
@@ -186,21 +224,33 @@ Json cell_json(const ValidatedCell& validated) {
 }  // namespace
 
 Ranking ranking_of(const std::vector<ValidatedCell>& cells) {
-  std::vector<std::string> works;
+  std::vector<Ranked> ranked;
   std::vector<std::pair<double, double>> pairs;
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    const FigureError* const ttft = cells[i].errors.figure("ttft_mean_s");
+    const CellErrors& errors = cells[i].errors;
+    const FigureError* const ttft = errors.figure("ttft_mean_s");
     if (ttft == nullptr) continue;
-    works.push_back(cells[i].cell.work);
+    Ranked one{cells[i].cell.work, {}, ttft->predicted};
+    for (const RunFigures& run : cells[i].cell.measured) {
+      const auto at = run.figures.find("ttft_mean_s");
+      if (at != run.figures.end()) one.measured.push_back(at->second);
+    }
+    for (const char* share : {"rejected_share", "failed_share"}) {
+      const FigureError* const unserved = errors.figure(share);
+      if (unserved == nullptr) continue;  // published figures don't tell it
+      one.measured_served -= unserved->measured;
+      one.predicted_served -= unserved->predicted;
+    }
+    ranked.push_back(std::move(one));
     pairs.emplace_back(ttft->measured, ttft->predicted);
     numbers.push_back(i);
   }
-  Ranking ranking{kendall_tau(pairs), choices_of(works, pairs)};
+  Ranking ranking{kendall_tau(pairs), choices_of(ranked)};
   for (Choice& choice : ranking.choices) {
     for (std::size_t& cell : choice.cells) cell = numbers[cell];
-    choice.chosen = numbers[choice.chosen];
-    choice.best = numbers[choice.best];
+    for (std::size_t& cell : choice.best) cell = numbers[cell];
+    if (choice.chosen) choice.chosen = numbers[*choice.chosen];
   }
   return ranking;
 }
@@ -229,12 +279,15 @@ Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ran
   json["kendall_tau"] = or_null(ranking.tau);
   json["choices"] = Json::array();
   for (const Choice& choice : ranking.choices) {
-    Json names = Json::array();
-    for (const std::size_t cell : choice.cells) names.push_back(cells[cell].cell.name);
+    const auto name = [&](std::size_t cell) { return cells[cell].cell.name; };
+    Json names = Json::array(), best = Json::array();
+    for (const std::size_t cell : choice.cells) names.push_back(name(cell));
+    for (const std::size_t cell : choice.best) best.push_back(name(cell));
     json["choices"].push_back({{"cells", names},
-                               {"chosen", cells[choice.chosen].cell.name},
-                               {"best", cells[choice.best].cell.name},
-                               {"regret", choice.regret},
+                               {"chosen", choice.chosen ? Json(name(*choice.chosen)) : Json()},
+                               {"best", choice.best.size() == 1 ? best.front() : Json()},
+                               {"not_told_apart_from_best", best},
+                               {"regret", or_null(choice.regret)},
                                {"kendall_tau", or_null(choice.tau)}});
   }
   return json;
@@ -253,13 +306,7 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
     text +=
         formatted("ranking    Kendall's tau %.3f over %zu configurations, by mean TTFT\n", *ranking.tau, cells.size());
   }
-  for (const Choice& choice : ranking.choices) {
-    text += "choice     of " + std::to_string(choice.cells.size()) +
-            " for the same work: " + cells[choice.chosen].cell.name +
-            formatted(", %.2f %% above the best", choice.regret * 100) +
-            (choice.chosen == choice.best ? "" : " (" + cells[choice.best].cell.name + ")") +
-            (choice.tau ? formatted("; Kendall's tau %.3f", *choice.tau) : "") + "\n";
-  }
+  for (const Choice& choice : ranking.choices) text += choice_sentence(cells, choice) + "\n";
   if (few != 0) {
     text += "note       " + std::to_string(few) + " of " + std::to_string(cells.size()) +
             " configurations have fewer than 5 runs: their spread says little\n";

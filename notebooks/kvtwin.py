@@ -269,13 +269,19 @@ PARTS = [("queue", "in the queue", "#999999"), ("prefetch_wait", "waiting for pr
 
 
 def stacked_bars(axes, names, parts, values):
-    """One bar a run; `values` maps a part's key to one height a run."""
-    left = np.zeros(len(names))
+    """One bar a run; `values` maps a part's key to one height a run. A run without figures (None) has no bar, and a dash."""
+    left, known = np.zeros(len(names)), np.ones(len(names), dtype=bool)
     for key, label, colour in parts:
         width = np.array(values[key], dtype=float)
+        known &= np.isfinite(width)
+        width = np.nan_to_num(width)
         if width.any():
-            axes.barh(names, width, left=left, color=colour, label=label, height=0.6)
+            axes.barh(np.arange(len(names)), width, left=left, color=colour, label=label, height=0.6)
         left += width
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.set_ylim(-0.5, len(names) - 0.5)
+    for place in np.flatnonzero(~known):
+        axes.annotate("– no request completed", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8, color=INK)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, max(left.max(), 1e-30) * 1.02)
@@ -308,8 +314,8 @@ def draw_side_by_side(runs):
         else:
             note(cumulative, "no request reached its first token")
         tokens = [run.report["tokens"] for run in runs]
-        totals = [max(1, sum(t[key] for key, _, _ in SOURCES)) for t in tokens]
-        stacked_bars(sources, names, SOURCES, {key: [t[key] / n for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
+        totals = [sum(t[key] for key, _, _ in SOURCES) for t in tokens]
+        stacked_bars(sources, names, SOURCES, {key: [t[key] / n if n else None for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
         sources.set_xlabel("share of prompt tokens")
         sources.xaxis.set_major_formatter(PercentFormatter(1))
         stacked_bars(parts, names, PARTS, {key: [run.report["ttft_parts_seconds"][key] for run in runs] for key, _, _ in PARTS})
@@ -391,39 +397,42 @@ def tidy_setting(setting):
 
 
 def draw_panel(axes, sweep, setting, figure):
-    """One line a case along the sweep's axis; a case that the axis doesn't touch is a level line."""
+    """One line a case along the sweep's axis; a case that the axis doesn't touch is a level line. A cell without that figure
+    (no request completed) has no point."""
     plan = sweep.plan
     along = next(axis for axis in plan["axes"] if axis["name"] == plan["along"])
     positions = along["values"]
-    low = high = None
+    low, high = np.inf, 0.0
     coloured = 0
     for case in plan["cases"] or [None]:
         rows = sweep.select(case, **setting)
-        points = [(row[plan["along"]], row[figure]) for row in rows if row.get(plan["along"]) is not None]
-        level = [row[figure] for row in rows if row.get(plan["along"]) is None]
-        if level:
-            x, y = [positions[0], positions[-1]], [level[0]] * 2
-            axes.plot(x, y, color=INK, linestyle="--", linewidth=1.6, label=case)
+        rows.sort(key=lambda row: row.get(plan["along"]) or 0)
+        y = values_of(rows, figure)
+        if rows[0].get(plan["along"]) is None:
+            y = [y[0]] * 2
+            axes.plot([positions[0], positions[-1]], y, color=INK, linestyle="--", linewidth=1.6, label=case)
         else:
-            x, y = zip(*sorted(points))
+            x = [row[plan["along"]] for row in rows]
             colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
             # Where lines lie upon each other, all of them show.
             thin = min(coloured, 6)
             axes.plot(x, y, color=colour, marker=marker, markersize=6.5 - 0.6 * thin, linewidth=2.2 - 0.2 * thin, label=case)
             coloured += 1
-        low = min([*y, low if low is not None else y[0]])
-        high = max([*y, high if high is not None else y[0]])
+        known = [value for value in y if np.isfinite(value)]
+        low, high = min([low, *known]), max([high, *known])
     ascending = min(positions) > 0
     axes.set_xscale("log" if ascending else "linear")
     axes.set_xlim(positions[0], positions[-1])
     axes.set_xticks(positions, [f"{value:g}" for value in positions])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="x", which="minor", length=0)
-    if low > 0:
+    if low == np.inf:
+        axes.annotate("no request completed", (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", fontsize=8, color=INK)
+    elif low > 0:
         axes.set_yscale("log")
     name, formatter = FIGURE_NAMES.get(figure, (figure, lambda value: f"{value:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatter(value)))
-    few_decades = low > 0 and high / low < 30
+    few_decades = 0 < low and high < 30 * low
     axes.yaxis.set_minor_formatter(
         FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in "25" else "") if few_decades else NullFormatter()
     )
@@ -546,6 +555,12 @@ def values_of(rows, key):
     return np.array([np.nan if row[key] is None else row[key] for row in rows], dtype=float)
 
 
+def left_out_text(row):
+    """The shares of the requests that a row's figures leave out; empty if none."""
+    shares = [(row.get(f"{name}_share") or 0, name) for name in ("rejected", "failed")]
+    return ", ".join(f"{100 * share:.3g}% {name}" for share, name in shares if share)
+
+
 def whiskers_of(rows, key):
     """How far below and above its figure each row's interval reaches: of the mean over seeds, or of the machines drawn."""
     if rows and f"{key}_low" in rows[0]:
@@ -560,7 +575,7 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
     key, of_opt, of_lru, _, _ = panel
     has_lru, low, high = False, np.inf, 0.0
     choices = combinations(compared.axes(choice=True))
-    noisy = bool(np.sum(whiskers_of(compared.rows, key)))
+    noisy = bool(np.nansum(whiskers_of(compared.rows, key)))
     coloured = 0
     best_of_all = {}
     for index, choice in enumerate(choices):
@@ -596,6 +611,8 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
             axes.plot(x, y, color=colour, linestyle=line, linewidth=1.4, label=label, zorder=2)
             low, high = min(low, *y), max(high, *y)
     scale_capacity(axes, along)
+    if low == np.inf:  # no setting here completes a request
+        low = 0.0
     margin = 0.06 * (high - low or high or 1)
     axes.set_ylim(0 if low < 0.6 * high else low - margin, high + margin)
 
@@ -629,6 +646,7 @@ def draw_compared_bars(axes, compared, circumstance, panel):
     rows = compared.select(circumstance)
     shown = choices or compared.plan["axes"]
     names = [label_of(compared, {axis["name"]: row[axis["name"]] for axis in shown}) for row in rows]
+    away = [left_out_text(row) for row in rows]
     y, (below, above) = values_of(rows, key), whiskers_of(rows, key)
     good = [row[f"{key}_standing"] is not None or not choices for row in rows]
     places = np.arange(len(rows))
@@ -645,7 +663,7 @@ def draw_compared_bars(axes, compared, circumstance, panel):
                 axes.axvline(np.nanmax(values_of(rows, of_lru)), color=GREY, linestyle=":", linewidth=1.4, label="LRU in one cache")
         else:
             axes.plot(optimal, places, color=INK, marker="|", markersize=13, markeredgewidth=1.4, linestyle="none", label="optimal")
-    axes.set_yticks(places, names)
+    axes.set_yticks(places, [f"{name}\n{text}" if text else name for name, text in zip(names, away)])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.set_xlim(0, 1.06 * np.nanmax([*(y + above), *optimal, 1e-30]))
@@ -762,8 +780,8 @@ def draw_goal(compared):
                 axes.set_title(setting_text(tidy_setting(fixed)), fontsize=9, loc="left")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
             axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        highest = np.nanmax(values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1])
-        grid[0][0].set_ylim(0, 1.05 * max(highest, goal["value"], 1e-30))  # moved aside, they don't count by themselves
+        tops = values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1]
+        grid[0][0].set_ylim(0, 1.05 * max(goal["value"], 1e-30, *tops[np.isfinite(tops)]))  # moved aside, they don't count by themselves
         for axes in grid[-1]:
             axes.set_xlabel(tier_label(along))
         for line in grid:
@@ -940,7 +958,8 @@ def summary(folder):
     shares = ", ".join(f"{label} {tokens[key] / total:.1%}" for key, label, _ in SOURCES if total and tokens[key])
     return [
         f"{folder} ({report['world']} world)",
-        f"requests       {requests['completed']} of {requests['total']} completed, in {seconds(report.get('simulated_seconds'))}",
+        f"requests       {requests['completed']} of {requests['total']} completed, {requests['rejected']} rejected, "
+        f"{requests['failed']} failed, in {seconds(report.get('simulated_seconds'))}",
         f"prompt tokens  {count(tokens['prompt'])}: {shares}",
         "TTFT           " + ", ".join(f"{name} {seconds(ttft.get(name))}" for name in ("mean", "p50", "p99")),
     ]

@@ -99,7 +99,7 @@ def draw_interference(table):
         windows = sorted({row["window_bytes"] for row in rows})
         paths = [path for path in PATHS if any(row["path"] == path for row in rows)]
         for index, window in enumerate(windows):
-            heights = [next((100 * (row["slowdown"] - 1) for row in rows if row["path"] == path and row["window_bytes"] == window), 0) for path in paths]
+            heights = [next((100 * (row["slowdown"] - 1) for row in rows if row["path"] == path and row["window_bytes"] == window), float("nan")) for path in paths]
             places = [place + (index - (len(windows) - 1) / 2) * 0.8 / len(windows) for place in range(len(paths))]
             axes.bar(places, heights, 0.8 / len(windows), color=OTHERS[index], label=f"{window / 2**20:g} MiB outstanding")
         axes.set_xticks(range(len(paths)), [PATHS[path][0] for path in paths], rotation=30, ha="right", fontsize=7)

@@ -65,7 +65,9 @@ class Figures(unittest.TestCase):
                 csv.writer(file).writerow(columns)
         report = json.loads((none / "report.json").read_text())
         report["tokens"] = dict.fromkeys(report["tokens"], 0)
-        report["ttft_seconds"] = dict.fromkeys(report["ttft_seconds"])
+        report["requests"] = dict(total=1, completed=0, rejected=1, failed=0)
+        for key in ("ttft_seconds", "ttft_parts_seconds"):
+            report[key] = dict.fromkeys(report[key])
         (none / "report.json").write_text(json.dumps(report))
         for folder in (one, many, none):
             for command in ("figures", "summary"):
@@ -84,7 +86,16 @@ class Figures(unittest.TestCase):
             synthetic_run.write(folder, requests=requests)
         report = json.loads((folders[2] / "report.json").read_text())
         report["tokens"] = dict.fromkeys(report["tokens"], 0)
+        for key in ("ttft_seconds", "ttft_parts_seconds"):
+            report[key] = dict.fromkeys(report[key])
         (folders[2] / "report.json").write_text(json.dumps(report))
+        rows = (folders[2] / "requests.csv").read_text().splitlines()
+        (folders[2] / "requests.csv").write_text(rows[0] + "\n")
+        bars = kvtwin.draw_side_by_side([kvtwin.load_run(folder) for folder in folders]).axes[1:]
+        for axes in bars:
+            drawn = {round(bar.get_y() + bar.get_height() / 2) for bar in axes.patches if bar.get_width() > 0}
+            self.assertEqual(drawn, {0, 1}, "the run that served nobody has no bar")
+            self.assertEqual([text.get_text() for text in axes.texts], ["– no request completed"])
         images = []
         for _ in range(2):
             code, lines, errors = self.program("figures", *folders)
@@ -130,6 +141,21 @@ class Figures(unittest.TestCase):
                 images.append((folder / "figures" / "sweep.png").read_bytes())
             self.assertEqual(*images)
         self.assertEqual(len(kvtwin.load_sweep(small).select("computes", seed=1)), 3)
+        # Cells that serve nobody have no point; a sweep of such cells only is drawn too.
+        for name, gone in (("some", 2), ("none", 10**6)):
+            self.sweep(self.run_dir / name, {}, ["waits", "stops"])
+            rows = [json.loads(line) for line in (self.run_dir / name / "sweep.jsonl").read_text().splitlines()]
+            for row in rows[:gone]:
+                row.update(ttft_mean_s=None, ttft_p99_s=None)
+            (self.run_dir / name / "sweep.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            code, _, errors = self.program("figures", self.run_dir / name)
+            self.assertEqual((code, errors), (0, ""))
+        axes = kvtwin.draw_sweep(kvtwin.load_sweep(self.run_dir / "some")).axes[0]
+        waits = axes.get_lines()[0].get_ydata()
+        self.assertEqual([bool(kvtwin.np.isfinite(value)) for value in waits], [False, False, True])
+        self.assertGreater(axes.get_ylim()[0], 0)
+        for axes in kvtwin.draw_sweep(kvtwin.load_sweep(self.run_dir / "none")).axes:
+            self.assertIn("no request completed", [text.get_text() for text in axes.texts])
         (small / "sweep.jsonl").unlink()
         code, _, errors = self.program("figures", small)
         self.assertEqual(code, 2)
@@ -187,6 +213,18 @@ class Figures(unittest.TestCase):
             row.update({key: None for key in row if key.startswith(("opt_", "lru_"))})
         (self.run_dir / "lines/compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.assertEqual(self.program("figures", self.run_dir / "lines")[0], 0)
+        # Settings that serve nobody, some or all of them.
+        for folder in ("lines", "bars", "bare"):
+            for share in (2, 1):
+                rows = [json.loads(line) for line in (self.run_dir / folder / "compare.jsonl").read_text().splitlines()]
+                for row in rows[::share]:
+                    row.update({key: None for key in row if key.startswith(("hit_ratio", "saved_s", "opt_", "lru_"))})
+                    row.update(rejected_share=1.0, failed_share=0.0)
+                (self.run_dir / folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+                self.assertEqual(self.program("figures", self.run_dir / folder)[0], 0)
+        bars = kvtwin.draw_compare(kvtwin.load_compare(self.run_dir / "bars")).axes[0]
+        self.assertEqual([label.get_text() for label in bars.get_yticklabels()],
+                         ["lru\n100% rejected", "tide\n100% rejected", "slru\n100% rejected"])
         (self.run_dir / "bars/compare.jsonl").write_text("{")
         code, _, errors = self.program("figures", self.run_dir / "bars")
         self.assertEqual(code, 2)
@@ -217,6 +255,17 @@ class Figures(unittest.TestCase):
         self.assertEqual(len(panels[0].containers), 2, "whiskers of both disks")
         goal_line = panels[0].lines[-1]
         self.assertEqual(list(goal_line.get_ydata()), [60.0, 60.0])
+        # Nobody is served, so nothing meets it.
+        plan = json.loads((folder / "compare.json").read_text())
+        for line in plan["goal"]["lines"]:
+            line.update({"from": None, "surely_from": None})
+        (folder / "compare.json").write_text(json.dumps(plan))
+        rows = [json.loads(line) for line in (folder / "compare.jsonl").read_text().splitlines()]
+        for row in rows:
+            row.update({key: None for key in row if key.startswith("ttft")})
+        (folder / "compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        code, _, errors = self.program("figures", folder)
+        self.assertEqual((code, errors), (0, ""))
 
     def test_validations_are_drawn(self):
         self.run_dir.mkdir()

@@ -13,6 +13,17 @@ Event pass(Pages steps, Tokens tokens) {
   return event;
 }
 
+TEST(DurationHistogram, HasNoFigureWithoutADuration) {
+  DurationHistogram histogram;
+  EXPECT_FALSE(histogram.mean_seconds());
+  EXPECT_FALSE(histogram.quantile_seconds(500));
+  EXPECT_FALSE(histogram.max_seconds());
+  histogram.add(0);
+  EXPECT_EQ(histogram.mean_seconds(), 0.0) << "a duration of 0 is one";
+  EXPECT_EQ(histogram.quantile_seconds(500), 0.0);
+  EXPECT_EQ(histogram.max_seconds(), 0.0);
+}
+
 // A burst that was cancelled before its first step, or a prefill that failed, is neither.
 TEST(Metrics, CountsPassesThatDidSomething) {
   Metrics metrics;

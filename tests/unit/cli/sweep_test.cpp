@@ -97,28 +97,72 @@ TEST(SweepPlan, RefusesWhatMakesNoSense) {
   refused("[sweep.case]\na = 1", {}, "must be a table of settings");
 }
 
+nlohmann::ordered_json served_row(double ttft, int completed = 100) {
+  return {{"requests", 100},
+          {"completed", completed},
+          {"rejected_share", 1 - completed / 100.0},
+          {"failed_share", 0.0},
+          {"ttft_mean_s", completed == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ttft)}};
+}
+
 // Mean TTFTs that cross at 10, where on logarithmic axes the ratio goes from 4 at 1 through 1.01 to less at 100.
 TEST(SweepWords, CrossoversAreInterpolated) {
   SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
   plan.vary("hardware.disk_read_gbps=1,100");
   SweepRows rows;
-  for (const double ttft : {1.01 * 4, 1.01 / 4, 0.5, 0.4, 1.0, 1.0}) rows.push_back({{"ttft_mean_s", ttft}});
-  const std::vector<Crossover> found = crossovers_of(plan, rows);
+  for (const double ttft : {1.01 * 4, 1.01 / 4, 0.5, 0.4, 1.0, 1.0}) rows.push_back(served_row(ttft));
+  const std::vector<Crossover> found = crossovers_of(plan, rows, kMinServedShare);
   ASSERT_EQ(found.size(), 2U);  // a seed each
   EXPECT_EQ(found[0].slower, Slower::below);
   EXPECT_NEAR(found[0].at, 10, 1e-6);
   EXPECT_EQ(found[1].slower, Slower::nowhere);
-  EXPECT_EQ(sweep_sentence(plan, found),
+  EXPECT_EQ(sweep_sentence(plan, found, kMinServedShare),
             "below about 10 GB/s or nowhere waits is slower than none (seed 1: below about 10 GB/s, 2: nowhere)");
   std::swap(rows[0], rows[1]);
   rows[2]["ttft_mean_s"] = rows[3]["ttft_mean_s"] = 2.0;
-  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows)),
+  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows, kMinServedShare), kMinServedShare),
             "above about 10 GB/s or everywhere waits is slower than none (seed 1: above about 10 GB/s, 2: everywhere)");
   plan.vary("seed=1");
-  rows = {{{"ttft_mean_s", 0.5}}, {{"ttft_mean_s", 0.25}}, {{"ttft_mean_s", 1.0}}};
-  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows)),
+  rows = {served_row(0.5), served_row(0.25), served_row(1.0)};
+  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows, kMinServedShare), kMinServedShare),
             "waits is nowhere slower than none (its mean TTFT is 0.25 to 0.5 times the other's)");
   EXPECT_NE(sweep_tables(plan, rows).find("ttft_mean_s, seed=1"), std::string::npos);
+  EXPECT_NE(sweep_tables(plan, rows).find("No cell rejects or fails a request.\n"), std::string::npos);
+  // 1.0123 is slower than equal (1.01), and is printed so.
+  rows = {served_row(1.0123), served_row(1.0123), served_row(1.0)};
+  EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows, kMinServedShare), kMinServedShare),
+            "waits is everywhere slower than none (its mean TTFT is 1.012 to 1.012 times the other's)");
+}
+
+// Whoever rejects most requests is quick to serve the others.
+TEST(SweepWords, CellsThatServeFewAreNotCompared) {
+  SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
+  plan.vary("hardware.disk_read_gbps=1,100");
+  plan.vary("seed=1");
+  // At 1 `waits` is slower; at 100 it rejects 2 %, and isn't found to be faster.
+  SweepRows rows{served_row(2), served_row(0.1, 98), served_row(1)};
+  std::vector<Crossover> found = crossovers_of(plan, rows, kMinServedShare);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].slower, Slower::everywhere);
+  EXPECT_EQ(found[0].left_out, 1U);
+  EXPECT_EQ(
+      sweep_sentence(plan, found, kMinServedShare),
+      "waits is everywhere slower than none (its mean TTFT is 2 to 2 times the other's) (1 of 2 pairs of cells are "
+      "not compared: one completes less than 99 % of what the other completes, or neither completes a request)");
+  EXPECT_EQ(crossovers_of(plan, rows, 0.98)[0].slower, Slower::below);
+  const std::string table = sweep_tables(plan, rows);
+  EXPECT_NE(table.find("     100  0.1000 (2 % rejected)      1.0000\n"), std::string::npos) << table;
+  EXPECT_EQ(table.find("No cell rejects"), std::string::npos) << table;
+  // Nobody is served by one, or by both.
+  for (const int others : {100, 0}) {
+    rows = {served_row(0, 0), served_row(0, 0), served_row(1, others)};
+    found = crossovers_of(plan, rows, kMinServedShare);
+    EXPECT_EQ(found[0].slower, Slower::not_compared);
+    EXPECT_EQ(sweep_sentence(plan, found, kMinServedShare),
+              "waits and none are not compared: in each cell one completes less than 99 % of what the other completes, "
+              "or neither completes a request");
+    EXPECT_NE(sweep_tables(plan, rows).find("- (100 % rejected)"), std::string::npos) << sweep_tables(plan, rows);
+  }
 }
 
 // ---- the program ---------------------------------------------------------------------------------------

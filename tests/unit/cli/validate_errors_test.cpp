@@ -62,15 +62,45 @@ TEST(KendallTau, IsTheTextbooks) {
 
 TEST(Choices, TellWhatTheSimulatorsPickCosts) {
   // Of work "a" the simulator takes the first, which is 25 % worse than the third; "b" has one cell.
-  const std::vector<std::string> works{"a", "b", "a", "a"};
-  const Pairs pairs{{5, 1}, {1, 1}, {6, 3}, {4, 2}};
-  const std::vector<Choice> choices = choices_of(works, pairs);
+  const std::vector<Ranked> cells{{"a", {5}, 1}, {"b", {1}, 1}, {"a", {6}, 3}, {"a", {4}, 2}};
+  const std::vector<Choice> choices = choices_of(cells);
   ASSERT_EQ(choices.size(), 1U);
   EXPECT_EQ(choices[0].cells, (std::vector<std::size_t>{0, 2, 3}));
   EXPECT_EQ(choices[0].chosen, 0U);
-  EXPECT_EQ(choices[0].best, 3U);
-  EXPECT_DOUBLE_EQ(choices[0].regret, 0.25);
+  EXPECT_EQ(choices[0].best, (std::vector<std::size_t>{3}));
+  EXPECT_DOUBLE_EQ(*choices[0].regret, 0.25);
   EXPECT_DOUBLE_EQ(*choices[0].tau, 1.0 / 3);
+  EXPECT_FALSE(choices[0].has_repeats);
+}
+
+// Half of a mean's 95 % interval of three runs is 4.303 / sqrt(3) of their standard deviation.
+TEST(Choices, SayNothingThatRepeatsDoNotTell) {
+  const Ranked one{"a", {1.0, 1.1, 1.2}, 3}, like_it{"a", {1.1, 1.2, 1.3}, 1}, far{"a", {9, 9.1, 9.2}, 2};
+  const Choice alike = choices_of(std::vector{one, like_it})[0];
+  EXPECT_FALSE(alike.chosen);
+  EXPECT_FALSE(alike.regret);
+  EXPECT_FALSE(alike.tau);
+  EXPECT_EQ(alike.best, (std::vector<std::size_t>{0, 1}));
+  // The chosen one is told from the worst, but not from the best.
+  const Choice good = choices_of(std::vector{one, like_it, far})[0];
+  EXPECT_EQ(good.chosen, 1U);
+  EXPECT_FALSE(good.regret);
+  EXPECT_EQ(good.best, (std::vector<std::size_t>{0, 1}));
+  Ranked hoped = far;
+  hoped.predicted = 0.5;
+  const Choice bad = choices_of(std::vector{one, like_it, hoped})[0];
+  EXPECT_EQ(bad.chosen, 2U);
+  EXPECT_NEAR(*bad.regret, 9.1 / 1.1 - 1, 1e-12);
+}
+
+TEST(Choices, LeaveOutWhoServesFew) {
+  const Ranked honest{"a", {2}, 2}, other{"a", {3}, 3};
+  const Ranked rejects{"a", {0.1}, 0.1, 0.9, 1}, would_reject{"a", {0.1}, 0.1, 1, 0.9};
+  const Choice choice = choices_of(std::vector{rejects, honest, would_reject, other})[0];
+  EXPECT_EQ(choice.cells, (std::vector<std::size_t>{1, 3}));
+  EXPECT_EQ(choice.chosen, 1U);
+  EXPECT_EQ(choice.regret, 0.0);
+  EXPECT_TRUE(choices_of(std::vector{rejects, honest}).empty());
 }
 
 TEST(MeanAndSpread, AreTheSamples) {
