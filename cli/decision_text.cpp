@@ -21,6 +21,12 @@ std::string seconds_text(TimeNs time) {
   return text;
 }
 
+std::string grouped(std::uint64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 std::string decision_text(const Decision& decision) {
   std::string text(name_of(decision.kind));
   if (decision.request != kNoRequest) text += " request " + std::to_string(decision.request) + ",";

@@ -14,6 +14,8 @@ namespace kvtwin {
 std::string digest_text(std::uint64_t digest);
 // Seconds with all their nanoseconds: "12.345678901".
 std::string seconds_text(TimeNs time);
+// 8192 -> "8,192"
+std::string grouped(std::uint64_t number);
 // "evict_device 3 pages from key 0123456789abcdef on, demoted"
 std::string decision_text(const Decision& decision);
 

@@ -9,6 +9,7 @@
 #include "cli/commands.hpp"
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
+#include "cli/names.hpp"
 #include "cli/past_run.hpp"
 #include "cli/request_life.hpp"
 #include "cli/setup.hpp"
@@ -280,17 +281,10 @@ class Story {
       return ": what was still to come would have taken longer than computing it";
     return ": the request could be admitted";
   }
-  std::string policy() const {
-    static constexpr const char* kNames[] = {"best_effort", "wait_complete", "timeout", "cost_stop"};
-    return kNames[static_cast<std::size_t>(engine_.prefetch_policy)];
-  }
+  std::string policy() const { return std::string(kvtwin::name_of(engine_.prefetch_policy)); }
   std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }
   // 8192 -> "8,192 tokens"
-  static std::string tokens_text(Tokens number) {
-    std::string text = std::to_string(number);
-    for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, ",");
-    return text + (number == 1 ? " token" : " tokens");
-  }
+  static std::string tokens_text(Tokens number) { return grouped(number) + (number == 1 ? " token" : " tokens"); }
   static std::string short_seconds(double time) {
     char text[40];
     std::snprintf(text, sizeof text, time >= 1 ? "%.2f s" : "%.3g s", time);
@@ -428,7 +422,7 @@ Json moments_json(const RequestLife& life) {
 Json prefetch_json(const RequestLife::Prefetch& prefetch) {
   Json found = Json::array();
   for (const auto& [tier, pages] : prefetch.found) {
-    found.push_back({{"tier", tier == Tier::disk ? "disk" : "remote"}, {"pages", pages}});
+    found.push_back({{"tier", name_of(tier)}, {"pages", pages}});
   }
   return {{"issued_s", seconds(prefetch.issued)},
           {"asked_pages", prefetch.asked},

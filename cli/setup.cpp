@@ -370,10 +370,6 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
       throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
                        " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
     }
-    for (const char* later : {"lfu", "mru", "filo", "priority", "slru"}) {
-      if (engine.eviction == later)
-        throw InputError(e.where("cache.eviction") + ": " + later + " isn't served yet; see kvtwin presets");
-    }
     throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
   }
   engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});

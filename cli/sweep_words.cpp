@@ -225,6 +225,17 @@ std::string unit_of(std::string_view key) {
   return "";
 }
 
+std::string_view name_of(Slower slower) {
+  switch (slower) {
+    case Slower::nowhere: return "nowhere";
+    case Slower::everywhere: return "everywhere";
+    case Slower::below: return "below";
+    case Slower::above: return "above";
+    case Slower::not_compared: return "not_compared";
+  }
+  return "unknown";
+}
+
 std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& rows, double min_served) {
   std::vector<Crossover> list;
   const auto along = plan.along_axis();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/sweep_plan.hpp"
@@ -26,6 +27,7 @@ double served_share(const nlohmann::ordered_json& row);
 // 1 %; what is less is called equal. Interpolated on logarithmic axes between the two cells around it. Two cells of
 // which one completes less than `min_served` of what the other completes are not compared.
 enum class Slower : std::uint8_t { nowhere, everywhere, below, above, not_compared };
+std::string_view name_of(Slower slower);
 struct Crossover {
   std::size_t pair = 0;                              // of SweepPlan::pairs
   std::vector<std::optional<std::size_t>> settings;  // of the axes: those that neither is pinned to, but `along`

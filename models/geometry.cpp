@@ -388,8 +388,15 @@ KvDtype kv_dtype_from_name(std::string_view name) {
 }
 
 std::string_view name_of(AttentionKind kind) {
-  static constexpr std::array<std::string_view, 6> kNames{"none", "full", "window", "latent", "sparse_latent", "state"};
-  return kNames[static_cast<std::size_t>(kind)];
+  switch (kind) {
+    case AttentionKind::none: return "none";
+    case AttentionKind::full: return "full";
+    case AttentionKind::window: return "window";
+    case AttentionKind::latent: return "latent";
+    case AttentionKind::sparse_latent: return "sparse_latent";
+    case AttentionKind::state: return "state";
+  }
+  return "unknown";
 }
 
 ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtype kv) {

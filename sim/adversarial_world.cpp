@@ -186,10 +186,19 @@ struct StorageManners {
 };
 
 constexpr std::string_view name_of(Lane lane) {
-  constexpr std::array<std::string_view, kLanes> names = {"compute",      "h2d",         "d2h",          "disk_read",
-                                                          "disk_write",   "remote_read", "remote_write", "direct_read",
-                                                          "direct_write", "peer"};
-  return names[static_cast<std::size_t>(lane)];
+  switch (lane) {
+    case Lane::compute: return "compute";
+    case Lane::h2d: return "h2d";
+    case Lane::d2h: return "d2h";
+    case Lane::disk_read: return "disk_read";
+    case Lane::disk_write: return "disk_write";
+    case Lane::remote_read: return "remote_read";
+    case Lane::remote_write: return "remote_write";
+    case Lane::direct_read: return "direct_read";
+    case Lane::direct_write: return "direct_write";
+    case Lane::peer: return "peer";
+  }
+  return "unknown";
 }
 
 std::string hex(std::uint64_t value) {

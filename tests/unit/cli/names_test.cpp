@@ -1,0 +1,48 @@
+// Names of enumerators: every one has its own, and a value beyond them is never read from behind an array.
+#include "cli/names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "cli/setup.hpp"
+#include "cli/sweep_words.hpp"
+#include "models/geometry.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Of all values that the type can have.
+template <typename Enum>
+std::set<std::string> names_of(std::size_t count) {
+  std::set<std::string> names;
+  for (std::size_t value = 0; value < 256; ++value) {
+    const std::string name(name_of(static_cast<Enum>(value)));
+    EXPECT_EQ(name == "unknown", value >= count) << value << " " << name;
+    if (value < count) {
+      EXPECT_TRUE(names.insert(name).second) << name;
+    }
+  }
+  return names;
+}
+
+TEST(Names, EveryEnumeratorHasOne) {
+  EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "remote"}));
+  EXPECT_EQ(names_of<PrefetchPolicy>(4),
+            (std::set<std::string>{"best_effort", "wait_complete", "timeout", "cost_stop"}));
+  EXPECT_EQ(names_of<Slower>(4), (std::set<std::string>{"nowhere", "everywhere", "below", "above"}));
+  EXPECT_EQ(names_of<AttentionKind>(6),
+            (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));
+}
+
+TEST(Names, OfAPrefetchPolicyAreThoseThatTheKeyTakes) {
+  for (const std::string& name : names_of<PrefetchPolicy>(4)) {
+    Experiment experiment = Experiment::from_text("", "x.toml");
+    experiment.set("cache.prefetch_policy=" + name);
+    EXPECT_EQ(name_of(make_setup(experiment).engine.prefetch_policy), name);
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin
