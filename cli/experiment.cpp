@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -109,13 +110,17 @@ const std::vector<Key>& table() {
        "instances"},
       {"cluster.engines", integer_value(1), 1, 1024,
        "engines, each with a machine of its own; a remote tier is shared"},
-      {"cluster.prefill", integer_value(0), 0, 1024, "engines that only prefill"},
-      {"cluster.decode", integer_value(0), 0, 1024, "engines that only decode"},
+      {"cluster.prefill", integer_value(0), 0, 1024,
+       "engines that only prefill; not served yet: anything but 0 is refused"},
+      {"cluster.decode", integer_value(0), 0, 1024,
+       "engines that only decode; not served yet: anything but 0 is refused"},
       {"cluster.route", text_value("round_robin"), 0, 0,
        "how requests find their engine: round_robin or prefix_affinity"},
       {"cache.page_tokens", integer_value(64), 1, 1e6, "tokens of a page"},
       {"cache.layout", text_value("page_first"), 0, 0,
-       "of the host pool: layer_first, page_first, page_first_direct, page_head"},
+       "of the host pool: layer_first, page_first, page_first_direct, page_head; simulated storage tiers hold a page "
+       "in "
+       "as many objects as it has pieces there, kvtwin run in one"},
       {"cache.eviction", text_value("lru"), 0, 0, "a policy: see kvtwin presets"},
       {"cache.evict_unit", text_value("page"), 0, 0, "page (just enough, from a leaf's tail) or node (whole leaves)"},
       {"cache.write_policy", text_value("write_through"), 0, 0,
@@ -145,7 +150,8 @@ const std::vector<Key>& table() {
       {"cache.prefetch_attempts", integer_value(4), 1, 1e6, "tries of a prefetch in all"},
       {"cache.storage_batch_pages", integer_value(128), 1, 1e6, "most pages of one storage operation"},
       {"cache.storage_retries", integer_value(0), 0, 1000, "tries more for pages that a storage tier didn't take"},
-      {"cache.split_kv", false, 0, 0, "a page is stored as an object for K and one for V"},
+      {"cache.split_kv", false, 0, 0,
+       "a page is stored as an object for K and one for V; simulated only: kvtwin run stores one object a page"},
       {"cache.namespace", text_value(""), 0, 0, "partition of the storage tiers; another's pages are never found"},
       {"cache.io", text_value("auto"), 0, 0, "kernel, direct or auto"},
       {"cache.path", text_value("via_host"), 0, 0,
@@ -211,7 +217,8 @@ const std::vector<Key>& table() {
 }
 
 const char* type_name(const Value& value) {
-  static constexpr const char* kNames[] = {"a string", "an integer", "a number", "true or false"};
+  static constexpr std::array kNames{"a string", "an integer", "a number", "true or false"};
+  static_assert(kNames.size() == std::variant_size_v<Value>);
   return kNames[value.index()];
 }
 

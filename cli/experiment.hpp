@@ -42,10 +42,12 @@ class Experiment {
   std::int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
+  const Value& value(std::string_view key) const { return entry(key).value; }
   // Its value as TOML.
   std::string as_toml(std::string_view key) const;
   // "experiments/quickstart.toml:12", "--set", "default", ...
   const std::string& origin(std::string_view key) const;
+  bool is_from_file(std::string_view key) const { return entry(key).from_file; }
   // "cache.layout (experiments/x.toml:12)", for error sentences.
   std::string where(std::string_view key) const;
   // A path relative to the experiment file's folder unless it came from the command line.

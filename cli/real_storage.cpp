@@ -119,6 +119,15 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
 
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor) {
   RealStorage storage;
+  // A rank's part of a page is one object or record here, whatever these keys say; simulations charge their count.
+  if (setup.has_storage() && setup.engine.storage_objects != 1) {
+    storage.notes.push_back("Storage tiers: cache.layout = " + experiment.text("cache.layout") +
+                            " and cache.split_kv = " + experiment.as_toml("cache.split_kv") +
+                            " change nothing in real storage, which stores a page as one object; kvtwin simulate "
+                            "charges " +
+                            std::to_string(setup.engine.storage_objects) + " objects a page" +
+                            (setup.engine.ranks == 1 ? "" : " and rank"));
+  }
   for (const StorageTierConfig& tier : setup.engine.storage) {
     // Pages that are the same on all ranks are one rank's to write where all of them read: not so in segments.
     const bool alone = tier.tier == Tier::disk && !setup.hardware.file_a_page;
