@@ -63,13 +63,12 @@ Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::
       const SweepValue& value = plan.axes[a].values[*one.settings[a]];
       settings[plan.axes[a].name] = value.number ? Json(*value.number) : Json(value.text);
     }
-    static constexpr const char* kWhere[] = {"nowhere", "everywhere", "below", "above", "not compared"};
     const bool compared = one.slower != Slower::not_compared;
     const bool bounded = one.slower == Slower::below || one.slower == Slower::above;
     json["crossovers"].push_back({{"slower", plan.pairs[one.pair].first},
                                   {"than", plan.pairs[one.pair].second},
                                   {"settings", settings},
-                                  {"where", kWhere[static_cast<std::size_t>(one.slower)]},
+                                  {"where", std::string(name_of(one.slower))},
                                   {"at", bounded ? Json(one.at) : Json()},
                                   {"ratio_first", compared ? Json(one.first_ratio) : Json()},
                                   {"ratio_last", compared ? Json(one.last_ratio) : Json()},

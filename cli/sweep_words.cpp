@@ -231,7 +231,7 @@ std::string_view name_of(Slower slower) {
     case Slower::everywhere: return "everywhere";
     case Slower::below: return "below";
     case Slower::above: return "above";
-    case Slower::not_compared: return "not_compared";
+    case Slower::not_compared: return "not compared";
   }
   return "unknown";
 }
