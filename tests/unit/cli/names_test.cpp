@@ -31,7 +31,7 @@ TEST(Names, EveryEnumeratorHasOne) {
   EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "remote"}));
   EXPECT_EQ(names_of<PrefetchPolicy>(4),
             (std::set<std::string>{"best_effort", "wait_complete", "timeout", "cost_stop"}));
-  EXPECT_EQ(names_of<Slower>(4), (std::set<std::string>{"nowhere", "everywhere", "below", "above"}));
+  EXPECT_EQ(names_of<Slower>(5), (std::set<std::string>{"nowhere", "everywhere", "below", "above", "not compared"}));
   EXPECT_EQ(names_of<AttentionKind>(6),
             (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));
 }
