@@ -283,6 +283,7 @@ class Copy:
     def command(self, words, patience):
         """True: exit code 0 within its time. All that it starts ends with it, and what it leaves goes."""
         with open(self.log, "w") as log, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            os.chmod(scratch, 0o755)  # some tests go on as another user
             process = subprocess.Popen([str(word) for word in words], cwd=self.root, stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=subprocess.STDOUT, env=ENVIRONMENT | {"TMPDIR": scratch},
                                        start_new_session=True)
