@@ -83,6 +83,17 @@ std::uint64_t host_load_ps(const ModelGeometry& model, const RooflineCost& cost)
   return rate == 0 ? 0 : static_cast<std::uint64_t>(Wide128{model.kv_bytes_per_token} * 1'000'000'000'000 / rate);
 }
 
+// A ratio of nothing is no ratio.
+nlohmann::ordered_json ratio_json(double ratio, std::uint64_t of) {
+  return of == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ratio);
+}
+
+std::string ratio_text(double ratio, bool known) {
+  char text[32] = "-";
+  if (known) std::snprintf(text, sizeof text, "%.4f", ratio);
+  return text;
+}
+
 void print_json(const HitRate& r) {
   nlohmann::ordered_json line = {{"eviction", r.eviction},
                                  {"capacity_blocks", r.capacity_blocks},
@@ -92,10 +103,10 @@ void print_json(const HitRate& r) {
                                  {"hit_blocks", r.hit_blocks},
                                  {"device_hit_blocks", r.device_hit_blocks},
                                  {"host_hit_blocks", r.host_hit_blocks},
-                                 {"block_hit_ratio", r.block_hit_ratio},
+                                 {"block_hit_ratio", ratio_json(r.block_hit_ratio, r.lookup_blocks)},
                                  {"lookup_tokens", r.lookup_tokens},
                                  {"hit_tokens", r.hit_tokens},
-                                 {"token_hit_ratio", r.token_hit_ratio},
+                                 {"token_hit_ratio", ratio_json(r.token_hit_ratio, r.lookup_tokens)},
                                  {"saved_cost", r.saved_cost},
                                  {"total_cost", r.total_cost},
                                  {"net_saved_cost", r.net_saved_cost}};
@@ -106,12 +117,15 @@ void print_table(const std::vector<HitRate>& results) {
   std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits",
               "blocks", "tokens", "cost", "net");
   for (const HitRate& r : results) {
-    const double total = r.total_cost > 0 ? r.total_cost : 1;
-    std::printf("%-13s %12llu %12llu %12llu %12llu %9.4f %9.4f %9.4f %9.4f\n", r.eviction.c_str(),
+    const bool costs = r.total_cost > 0;
+    std::printf("%-13s %12llu %12llu %12llu %12llu %9s %9s %9s %9s\n", r.eviction.c_str(),
                 static_cast<unsigned long long>(r.capacity_blocks),
                 static_cast<unsigned long long>(r.host_capacity_blocks),
                 static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),
-                r.block_hit_ratio, r.token_hit_ratio, r.saved_cost / total, r.net_saved_cost / total);
+                ratio_text(r.block_hit_ratio, r.lookup_blocks != 0).c_str(),
+                ratio_text(r.token_hit_ratio, r.lookup_tokens != 0).c_str(),
+                ratio_text(r.saved_cost / r.total_cost, costs).c_str(),
+                ratio_text(r.net_saved_cost / r.total_cost, costs).c_str());
   }
 }
 

@@ -207,9 +207,11 @@ double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 Json real_json(const RealFacts& real) {
   const LoopReport& loop = real.loop;
   const Verification& v = real.verification;
-  const auto share = [&](TimeNs ns) {
-    return loop.run_ns == 0 ? 0 : static_cast<double>(ns) / static_cast<double>(loop.run_ns);
+  const auto ratio = [](double sum, std::uint64_t count) -> Json {
+    if (count == 0) return nullptr;
+    return sum / static_cast<double>(count);
   };
+  const auto share = [&](TimeNs ns) { return ratio(static_cast<double>(ns), static_cast<std::uint64_t>(loop.run_ns)); };
   Json wrong = Json::array();
   for (const WrongPage& page : v.wrong) wrong.push_back(wrong_page_sentence(page));
   Json storage = Json::object();
@@ -217,23 +219,22 @@ Json real_json(const RealFacts& real) {
     Json& counters = storage[tier.tier == Tier::disk ? "disk" : "remote"];
     for (const auto& [name, count] : tier.counters) counters[name] = count;
   }
-  return {
-      {"inputs", loop.inputs},
-      {"storage", storage},
-      {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
-      {"submit_us_mean", loop.calls == 0 ? 0 : microseconds(loop.calls_ns) / static_cast<double>(loop.calls)},
-      {"loop_share", share(loop.loop_ns)},
-      {"policy_share", share(loop.policy_ns)},
-      {"arrivals_late_us",
-       {{"mean", loop.arrivals == 0 ? 0 : microseconds(loop.arrival_late_sum_ns) / static_cast<double>(loop.arrivals)},
-        {"max", microseconds(loop.arrival_late_max_ns)}}},
-      {"verified",
-       {{"pages_read", v.pages_read},
-        {"bytes_read", v.bytes_read},
-        {"pages_audited", v.pages_audited},
-        {"bytes_audited", v.bytes_audited},
-        {"wrong_reads", v.wrong_reads},
-        {"wrong", wrong}}}};
+  return {{"inputs", loop.inputs},
+          {"storage", storage},
+          {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
+          {"submit_us_mean", ratio(microseconds(loop.calls_ns), loop.calls)},
+          {"loop_share", share(loop.loop_ns)},
+          {"policy_share", share(loop.policy_ns)},
+          {"arrivals_late_us",
+           {{"mean", ratio(microseconds(loop.arrival_late_sum_ns), loop.arrivals)},
+            {"max", microseconds(loop.arrival_late_max_ns)}}},
+          {"verified",
+           {{"pages_read", v.pages_read},
+            {"bytes_read", v.bytes_read},
+            {"pages_audited", v.pages_audited},
+            {"bytes_audited", v.bytes_audited},
+            {"wrong_reads", v.wrong_reads},
+            {"wrong", wrong}}}};
 }
 
 }  // namespace

@@ -181,6 +181,21 @@ TEST_F(Unserved, ValidationFailsWhereOneSideServesNobody) {
   EXPECT_NE(both.out.find("\nnone                   -        -          -         -"), std::string::npos) << both.out;
 }
 
+TEST_F(Unserved, AReplayOfNothingHasNoHitRatio) {
+  write_text(folder_ / "empty.jsonl", "");
+  const std::vector<std::string> words{"hitrate",    "--trace", folder_ / "empty.jsonl", "--format", "mooncake",
+                                       "--capacity", "10"};
+  const Outcome table = run(words);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find(" 0         -         -         -         -\n"), std::string::npos) << table.out;
+  std::vector<std::string> json = words;
+  json.emplace_back("--json");
+  const Json row = run(json).json();
+  EXPECT_TRUE(row.at("block_hit_ratio").is_null());
+  EXPECT_TRUE(row.at("token_hit_ratio").is_null());
+  EXPECT_EQ(row.at("total_cost"), 0);
+}
+
 TEST_F(Unserved, DrawsOfNobodyHaveNoFigures) {
   const std::vector<std::string> drawn{"--set", kNobody, "--set", "hardware.spread_percent=10", "--draws", "2"};
   const Outcome summary = program("simulate", drawn);
