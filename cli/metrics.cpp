@@ -103,24 +103,40 @@ void Metrics::count_storage(const Event& event) {
     case EventKind::store_dropped: tier(event.tier).dropped[name_of(event.reason)] += event.pages; break;
     case EventKind::store_retried: stores_retried += event.pages; break;
     case EventKind::storage_fell_short: fell_short[name_of(event.cause)] += event.pages; break;
-    case EventKind::prefetch_issued: ++prefetches.issued; break;
+    default: count_prefetch(event); break;
+  }
+}
+
+void Metrics::count_prefetch(const Event& event) {
+  const bool aborted_one = event.reason == Reason::aborted;
+  switch (event.kind) {
+    case EventKind::prefetch_issued:
+      ++prefetches.issued;
+      prefetches.open.insert(event.request);
+      break;
     case EventKind::prefetch_declined: ++prefetches.declined[name_of(event.reason)]; break;
     case EventKind::prefetch_revoked:
-      ++prefetches.revoked;
-      ++prefetches.revoked_reasons[name_of(event.reason)];
+      end_prefetch(event, aborted_one ? prefetches.aborted : prefetches.revoked);
+      if (!aborted_one) ++prefetches.revoked_reasons[name_of(event.reason)];
       break;
     case EventKind::prefetch_shortened:
       if (event.reason == Reason::capacity) prefetches.shortened += event.pages;
       break;
-    case EventKind::prefetch_stopped: ++prefetches.stopped; break;
+    case EventKind::prefetch_stopped: end_prefetch(event, aborted_one ? prefetches.aborted : prefetches.stopped); break;
     case EventKind::prefetch_done:
-      if (event.reason == Reason::none) ++prefetches.completed;
+      if (event.reason == Reason::none) end_prefetch(event, prefetches.completed);
+      if (event.reason == Reason::transfer_failed) end_prefetch(event, prefetches.failed);
       prefetches.arrived += event.pages;
       break;
     case EventKind::prefetch_used: prefetches.used += event.pages; break;
     case EventKind::prefetch_wasted: prefetches.wasted[name_of(event.reason)] += event.pages; break;
     default: break;  // of no figure in the report
   }
+}
+
+void Metrics::end_prefetch(const Event& event, std::uint64_t& way) {
+  ++way;
+  prefetches.open.erase(event.request);
 }
 
 void Metrics::on_event(const Event& event) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -65,7 +66,10 @@ class Metrics final : public Observer {
   const TierUse& tier(Tier which) const { return tiers[static_cast<std::size_t>(which)]; }
   std::uint64_t aborted = 0;
   struct Prefetches {
-    std::uint64_t issued = 0, completed = 0, stopped = 0, revoked = 0;
+    // Each one that is issued ends in one of these ways, or is open yet (policy/prefetch/prefetch.hpp).
+    std::uint64_t issued = 0, completed = 0, failed = 0, stopped = 0, revoked = 0, aborted = 0;
+    std::set<RequestId> open;
+    bool add_up() const { return issued == completed + failed + stopped + revoked + aborted + open.size(); }
     std::map<std::string_view, std::uint64_t> declined, revoked_reasons;
     Pages arrived = 0, used = 0, shortened = 0;
     std::map<std::string_view, Pages> wasted;  // arrived, and not kept
@@ -84,6 +88,8 @@ class Metrics final : public Observer {
   void finished(const RequestRecord& record);
   void evicted(const Event& event);
   void count_storage(const Event& event);
+  void count_prefetch(const Event& event);
+  void end_prefetch(const Event& event, std::uint64_t& way);
 
   Observer* next_;
   const CostModel* cost_;

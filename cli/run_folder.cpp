@@ -14,6 +14,7 @@
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
 #include "kvtwin_version.hpp"
+#include "policy/check.hpp"
 
 namespace kvtwin {
 namespace {
@@ -147,10 +148,14 @@ Json counts_json(const Counts& counts) {
 
 Json prefetch_json(const Metrics& m) {
   const Metrics::Prefetches& p = m.prefetches;
+  KV_CHECK(p.add_up(), "every prefetch that was issued has ended in one way, or is open");
   return {{"issued", p.issued},
           {"completed", p.completed},
+          {"failed", p.failed},
           {"stopped", p.stopped},
           {"revoked", p.revoked},
+          {"aborted", p.aborted},
+          {"open", p.open.size()},
           {"declined", counts_json(p.declined)},
           {"revoked_reasons", counts_json(p.revoked_reasons)},
           {"pages_arrived", p.arrived},
@@ -381,9 +386,11 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   }
   if (facts.stores()) {
     const Metrics::Prefetches& p = m.prefetches;
-    add("prefetch   %" PRIu64 " issued, %" PRIu64 " completed, %" PRIu64 " stopped, %" PRIu64 " revoked; %" PRIu64
-        " pages used of %" PRIu64 ", %s %% of the prompt computed after a stop",
-        p.issued, p.completed, p.stopped, p.revoked, p.used, p.arrived, share(m.recomputed_after_stop).c_str());
+    add("prefetch   %" PRIu64 " issued: %" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " stopped, %" PRIu64
+        " revoked, %" PRIu64 " aborted, %zu open; %" PRIu64 " pages used of %" PRIu64
+        ", %s %% of the prompt computed after a stop",
+        p.issued, p.completed, p.failed, p.stopped, p.revoked, p.aborted, p.open.size(), p.used, p.arrived,
+        share(m.recomputed_after_stop).c_str());
   }
   if (!m.fell_short.empty()) {
     std::string causes;

@@ -90,6 +90,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   }
   storage_.look_up(0, request, prefetch.keys, first);
   prefetches_.emplace(request, std::move(prefetch));
+  ++looking_up_;
   note(EventKind::prefetch_issued, request, asked);
   return Reason::none;
 }
@@ -139,7 +140,7 @@ void Prefetcher::decide_on(Entry entry, RequestId head) {
   if (direct) {
     occupy(prefetch, 0);
     cache_.unhold(std::exchange(prefetch.hold, Hold{}));
-    prefetch.state = State::ready;
+    enter(entry, State::ready);
     pin_found(prefetch, true);
   } else if (!fetch(entry)) {
     revoke(entry, Reason::capacity);
@@ -193,8 +194,10 @@ bool Prefetcher::fetch(Entry entry) {
       at += pages;
     }
   }
-  prefetch.state = State::fetching;
-  if (prefetch.pieces.empty()) land(entry);
+  enter(entry, State::fetching);
+  if (!prefetch.pieces.empty()) return true;
+  tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::duplicate);
+  land(entry);
   return true;
 }
 
@@ -254,22 +257,25 @@ void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
   commit(prefetch, entry->first);
   cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
-  if (!prefetch.pieces.empty()) {
-    note(EventKind::prefetch_done, entry->first, prefetch.arrived,
-         prefetch.stopped  ? Reason::stopped
-         : prefetch.failed ? Reason::transfer_failed
-                           : Reason::none);
+  if (!prefetch.pieces.empty() && prefetch.stopped) {
+    note(EventKind::prefetch_done, entry->first, prefetch.arrived, Reason::stopped);
+  } else if (!prefetch.pieces.empty()) {
+    tell_end(entry, EventKind::prefetch_done, prefetch.arrived,
+             prefetch.failed ? Reason::transfer_failed : Reason::none);
   }
   occupy(prefetch, 0);
   cache_.unhold(std::exchange(prefetch.hold, Hold{}));
-  prefetch.state = State::landed;
-  prefetch.slots.clear();
-  if (prefetch.gone) prefetches_.erase(entry);
+  enter(entry, State::landed);
+  // Its request may wait for long: only what finish() tells is kept.
+  prefetch.slots = {};
+  prefetch.keys = {};
+  prefetch.pieces = {};
+  if (prefetch.gone) forget(entry);
 }
 
 void Prefetcher::revoke(Entry entry, Reason reason) {
   decide(DecisionKind::revoke, reason, entry->first, entry->second, entry->second.hit);
-  note(EventKind::prefetch_revoked, entry->first, entry->second.hit, reason);
+  tell_end(entry, EventKind::prefetch_revoked, entry->second.hit, reason);
   land(entry);
 }
 
@@ -278,10 +284,10 @@ void Prefetcher::stop(Entry entry, Reason reason) {
   Prefetch& prefetch = entry->second;
   if (prefetch.state == State::looking_up) {
     decide(DecisionKind::revoke, reason, entry->first, prefetch, prefetch.hit);
-    note(EventKind::prefetch_revoked, entry->first, prefetch.hit, reason);
+    tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, reason);
   } else {
     decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
-    note(EventKind::prefetch_stopped, entry->first, prefetch.slots.size() - prefetch.arrived, reason);
+    tell_end(entry, EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
     cut(entry);
     if (KV_MUTANT(5)) {
@@ -290,21 +296,41 @@ void Prefetcher::stop(Entry entry, Reason reason) {
     }
   }
   prefetch.stopped = true;
-  prefetch.state = State::draining;
+  enter(entry, State::draining);
+}
+
+void Prefetcher::enter(Entry entry, State state) {
+  const auto count = [this](State which) -> std::size_t* {
+    return which == State::looking_up ? &looking_up_ : which == State::fetching ? &fetching_ : nullptr;
+  };
+  if (std::size_t* const before = count(entry->second.state)) --*before;
+  if (std::size_t* const now = count(state)) ++*now;
+  entry->second.state = state;
+  if (!is_waited_for(entry->second)) held_.erase(entry->first);
+}
+
+void Prefetcher::tell_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier) {
+  KV_CHECK(!std::exchange(entry->second.end_told, true), "a prefetch ends once");
+  note(kind, entry->first, pages, reason, tier);
+}
+
+void Prefetcher::forget(Entry entry) {
+  KV_CHECK(entry->second.end_told, "every prefetch that is issued ends in a way that is told");
+  prefetches_.erase(entry);
 }
 
 bool Prefetcher::waits(RequestId request) const {
   const auto entry = prefetches_.find(request);
-  return entry != prefetches_.end() &&
-         (entry->second.state == State::looking_up || entry->second.state == State::fetching);
+  return entry != prefetches_.end() && is_waited_for(entry->second);
 }
 
 bool Prefetcher::holds(RequestId request, TimeNs step_time) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return false;
   Prefetch& prefetch = entry->second;
-  if (prefetch.state != State::looking_up && prefetch.state != State::fetching) return false;
+  if (!is_waited_for(prefetch)) return false;
   if (prefetch.held_since < 0) prefetch.held_since = step_time;
+  held_.insert(request);
   if (step_time < stop_at(entry->first, prefetch)) return true;
   prefetch.ended = step_time;
   stop(entry, Reason::stopped);
@@ -327,10 +353,8 @@ TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
 // Whose time is over and who is held no more, but by others before it, waits for those.
 TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   TimeNs next = kNoStop;
-  for (const auto& [request, prefetch] : prefetches_) {
-    const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
-    if (!waits || prefetch.held_since < 0) continue;
-    const TimeNs stop = stop_at(request, prefetch);
+  for (const RequestId request : held_) {
+    const TimeNs stop = stop_at(request, prefetches_.find(request)->second);
     if (stop > step_time) next = std::min(next, stop);
   }
   return next;
@@ -366,11 +390,11 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   if (ready) {
     pin_found(prefetch, false);
     const Pages pages = to > from ? to - from : 0;  // all are used, as they come
-    note(EventKind::prefetch_done, request, pages, Reason::none, Tier::device);
+    tell_end(entry, EventKind::prefetch_done, pages, Reason::none, Tier::device);
     note(EventKind::prefetch_used, request, pages, Reason::none, Tier::device);
   }
   prefetch.gone = true;
-  if (prefetch.state == State::landed || ready) prefetches_.erase(entry);
+  if (prefetch.state == State::landed || ready) forget(entry);
   return outcome;
 }
 
@@ -379,12 +403,12 @@ void Prefetcher::abort(RequestId request) {
   if (entry == prefetches_.end()) return;
   Prefetch& prefetch = entry->second;
   prefetch.gone = true;
-  if (prefetch.state == State::looking_up || prefetch.state == State::fetching) stop(entry, Reason::aborted);
+  if (is_waited_for(prefetch)) stop(entry, Reason::aborted);
   if (prefetch.state == State::ready) {
     pin_found(prefetch, false);
-    note(EventKind::prefetch_revoked, request, prefetch.hit, Reason::aborted, Tier::device);
+    tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::aborted, Tier::device);
   }
-  if (prefetch.state != State::draining) prefetches_.erase(entry);
+  if (prefetch.state != State::draining) forget(entry);
 }
 
 // ---- accounts --------------------------------------------------------------------------------------------
@@ -399,7 +423,7 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
 // Reading is free until the request would start anyway; computing makes others wait too.
 bool Prefetcher::pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const {
   if (config_.prefetch_admission == AdmissionBy::threshold) return true;
-  const TimeNs saves = config_.prefill_ns(tokens(first), tokens(first + pages)) * bearers(others(kNoRequest));
+  const TimeNs saves = config_.prefill_ns(tokens(first), tokens(first + pages)) * bearers(others(nullptr));
   return saves > takes - std::max<TimeNs>(0, starts - step_time_);
 }
 
@@ -417,13 +441,9 @@ TimeNs Prefetcher::soonest_ns(Pages pages) const {
 }
 
 // Whom its computing would delay: those that wait for the GPU alone, and those that will once they have been fetched.
-std::size_t Prefetcher::others(RequestId request) const {
-  std::size_t held = 0, fetching = 0;
-  for (const auto& [id, other] : prefetches_) {
-    if (other.gone || (other.state != State::looking_up && other.state != State::fetching)) continue;
-    ++held;
-    fetching += id != request && other.state == State::fetching ? 1 : 0;
-  }
+std::size_t Prefetcher::others(const Prefetch* own) const {
+  const std::size_t held = looking_up_ + fetching_;
+  const std::size_t fetching = fetching_ - (own != nullptr && own->state == State::fetching ? 1 : 0);
   return waiting_ - std::min(waiting_, held) + fetching;
 }
 
@@ -533,7 +553,7 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
   facts.now = step_time_;
   facts.progress = prefetch.progress;
   const TimeNs saves = config_.prefill_ns(tokens(from), tokens(std::max(from, to)));
-  facts.saves_ns = saves * bearers(others(request));
+  facts.saves_ns = saves * bearers(others(&prefetch));
   const auto next = std::ranges::find(prefetch.pieces, false, &Piece::answered);
   if (!fetching) facts.rest_ns = soonest_ns(to - from);
   if (!fetching || next == prefetch.pieces.end()) return facts;
@@ -603,13 +623,22 @@ void Prefetcher::decide(DecisionKind kind, Reason reason, RequestId request, con
 
 void Prefetcher::check_invariants() const {
   Pages occupied = 0;
+  std::size_t looking_up = 0, fetching = 0, held = 0;
   for (const auto& [request, prefetch] : prefetches_) {
     occupied += prefetch.occupied;
-    const bool waits = prefetch.state == State::looking_up || prefetch.state == State::fetching;
+    const bool waits = is_waited_for(prefetch);
+    looking_up += prefetch.state == State::looking_up;
+    fetching += prefetch.state == State::fetching;
+    held += waits && prefetch.held_since >= 0;
+    KV_CHECK(!waits || !prefetch.gone, "a prefetch that is waited for has its request");
+    KV_CHECK(waits || prefetch.state == State::ready || prefetch.end_told, "a prefetch that is over was told to end");
+    KV_CHECK(!prefetch.end_told || !waits, "a prefetch that was told to end is waited for no more");
+    KV_CHECK(prefetch.held_since < 0 || !waits || held_.contains(request), "held requests are known");
     KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0, "who is done takes up nothing");
     KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "who has landed owns no slots");
     KV_CHECK(prefetch.committed <= prefetch.arrived, "only what has arrived is committed");
   }
+  KV_CHECK(looking_up == looking_up_ && fetching == fetching_ && held == held_.size(), "prefetches are counted");
   KV_CHECK(occupied == occupied_, "what prefetches take up of L2 is summed up");
 }
 

@@ -12,6 +12,12 @@
 // one operation, and belong to the prefetch until they are committed: the leading ones that have arrived enter the
 // index below what was matched, the slots of the others are freed. A batch that falls short ends the prefetch
 // there, and cancels those after it. A stop commits what has arrived and cancels the rest.
+//
+// Each one that is issued is told to end once, in one of these ways (event, reason):
+//   completed: prefetch_done none; failed: prefetch_done transfer_failed (a batch fell short);
+//   stopped: prefetch_stopped stopped; revoked, that is before a page was asked for: prefetch_revoked, any but aborted;
+//   aborted: prefetch_stopped or prefetch_revoked, aborted.
+// What arrives after a stop is told by a prefetch_done for the reason `stopped`, which is no end.
 // Who waits how long is the Termination policy's; nothing here waits.
 #pragma once
 
@@ -20,6 +26,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -96,6 +103,7 @@ class Prefetcher {
     bool stopped = false;
     bool failed = false;  // a look-up, or a get that fell short by itself
     bool gone = false;    // the request
+    bool end_told = false;
     TimeNs issued = 0, held_since = -1, progress = 0;
     TimeNs starts = 0;
     TimeNs ended = 0;  // its last answer came, or it was stopped; for accounts only
@@ -122,6 +130,9 @@ class Prefetcher {
     Tokens tokens = 0;  // that have come since then
   };
   using Entry = std::map<RequestId, Prefetch>::iterator;
+  static bool is_waited_for(const Prefetch& prefetch) {
+    return prefetch.state == State::looking_up || prefetch.state == State::fetching;
+  }
 
   void take_look_up(Entry entry, const StorageAnswer& answer, RequestId head);
   void decide_on(Entry entry, RequestId head);
@@ -133,11 +144,14 @@ class Prefetcher {
   void commit(Prefetch& prefetch, RequestId request);
   void land(Entry entry);
   void revoke(Entry entry, Reason reason);
+  void enter(Entry entry, State state);
+  void tell_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier = Tier::host);
+  void forget(Entry entry);
   void occupy(Prefetch& prefetch, Pages pages);
   bool pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const;
   bool can_pay(Pages first, Pages pages, TimeNs starts) const;
   TimeNs soonest_ns(Pages pages) const;
-  std::size_t others(RequestId request) const;
+  std::size_t others(const Prefetch* own) const;
   Pages most_in_flight() const;
   void doubt_rates();
   void forget_rate(std::size_t tier);
@@ -165,6 +179,9 @@ class Prefetcher {
   std::size_t waiting_ = 0;
   std::uint32_t refused_in_a_row_ = 0;        // as too slow
   std::map<RequestId, Prefetch> prefetches_;  // those whose request has gone end with their last answer
+  // So that a step looks at those that requests are held for, however many others wait.
+  std::size_t looking_up_ = 0, fetching_ = 0;
+  std::set<RequestId> held_;  // whom holds() said yes to, as long as the prefetch is waited for
   Pages occupied_ = 0;
 };
 

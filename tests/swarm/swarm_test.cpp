@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -283,6 +284,7 @@ class Watcher final : public Observer {
     }
     if (event.kind == EventKind::prefetch_revoked && event.tier == Tier::device)
       ++marks_["aborted before a direct load"];
+    follow_prefetch(event);
     if (event.kind == EventKind::storage_fell_short) ++marks_["fell short: " + std::string(name_of(event.cause))];
     if (event.kind == EventKind::evicted && event.tier == Tier::disk) ++marks_["evicted from the disk"];
     if (event.kind == EventKind::load_direct_done)
@@ -300,8 +302,23 @@ class Watcher final : public Observer {
 
   std::uint64_t ended = 0;  // finished, rejected or aborted
   Pages hit = 0, shortened = 0, started = 0;
+  std::uint64_t prefetches_issued = 0, prefetches_ended = 0;
 
  private:
+  // Each one that is issued ends once, in one way (policy/prefetch/prefetch.hpp).
+  void follow_prefetch(const Event& event) {
+    if (event.kind == EventKind::prefetch_issued) {
+      ++prefetches_issued;
+      EXPECT_TRUE(prefetching_.insert(event.request).second) << "a request has one prefetch at a time";
+    }
+    const bool after_a_stop = event.kind == EventKind::prefetch_done && event.reason == Reason::stopped;
+    const bool end = event.kind == EventKind::prefetch_done || event.kind == EventKind::prefetch_stopped ||
+                     event.kind == EventKind::prefetch_revoked;
+    if (!end || after_a_stop) return;
+    ++prefetches_ended;
+    EXPECT_EQ(prefetching_.erase(event.request), 1U) << "a prefetch ends once";
+  }
+
   void check(const RequestRecord& r) {
     ++ended;
     EXPECT_EQ(r.prompt_tokens,
@@ -321,6 +338,7 @@ class Watcher final : public Observer {
 
   Observer& world_;
   Marks& marks_;
+  std::set<RequestId> prefetching_;
 };
 
 class Inspector final : public InputHandler {
@@ -379,6 +397,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   EXPECT_EQ(watcher.ended, workload.requests()) << "every request ends";
   EXPECT_GE(inputs, inputs_of(!scenario.engine.storage.empty()));
   EXPECT_EQ(world->violation_count(), 0U);
+  EXPECT_EQ(watcher.prefetches_issued, watcher.prefetches_ended) << "every prefetch that is issued ends";
   EXPECT_EQ(watcher.hit, watcher.shortened + watcher.started) << "what isn't fetched of a hit has a reason";
   for (const std::string& violation : world->violations()) ADD_FAILURE() << violation;
   for (const auto& [name, count] : world->coverage()) marks["world: " + std::string(name)] += count;
@@ -412,10 +431,11 @@ void expect_every_end_of_a_prefetch(Marks& marks) {
       EXPECT_GT(count, 0U) << mark << " never happened";
     }
   }
-  for (const char* mark : {"prefetch hit", "prefetch revoked: aborted", "prefetch revoked: transfer_failed",
-                           "prefetch revoked: stopped", "prefetch done: none", "prefetch stopped: aborted",
-                           "prefetch done: transfer_failed", "prefetch stopped: stopped", "prefetch done: stopped",
-                           "direct load", "aborted before a direct load", "failed direct load"}) {
+  for (const char* mark :
+       {"prefetch hit", "prefetch revoked: aborted", "prefetch revoked: transfer_failed", "prefetch revoked: stopped",
+        "prefetch revoked: duplicate", "prefetch done: none", "prefetch stopped: aborted",
+        "prefetch done: transfer_failed", "prefetch stopped: stopped", "prefetch done: stopped", "direct load",
+        "aborted before a direct load", "failed direct load"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
 }

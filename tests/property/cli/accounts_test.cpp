@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -112,6 +113,41 @@ TEST(Accounts, TiersSumToTheTotalForEveryRequest) {
     EXPECT_GT(host_hits, 0U);
     EXPECT_EQ(host_hits, run.counter("sglang:cached_tokens_total{cache_source=\"host\"}"));
   }
+}
+
+// Each prefetch that is issued ends in one way, whatever ends it.
+TEST(Accounts, PrefetchesEndInOneWayEach) {
+  std::map<std::string, std::uint64_t> happened;
+  for (const char* policy : {"best_effort", "wait_complete", "timeout", "cost_stop"}) {
+    // A host that is too small, one that isn't, a disk that loses what look-ups have found, and another tier behind it.
+    for (const Settings& tiers :
+         {Settings{"tiers.host.tokens=8192", "tiers.disk.tokens=120000"},
+          Settings{"tiers.host.tokens=60032", "tiers.disk.tokens=120000"},
+          Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=30000"},
+          Settings{"tiers.host.tokens=30032", "tiers.disk.tokens=60000", "tiers.remote.tokens=120000"}}) {
+      SCOPED_TRACE(std::string(policy) + ", " + tiers.back());
+      const Folder folder;
+      const Simulated run =
+          simulate(busy(folder, 3) + tiers +
+                   Settings{"hardware.disk_read_gbps=1", std::string("cache.prefetch_policy=") + policy,
+                            "cache.prefetch_timeout_base_s=0.05"});
+      const Json& prefetch = run.report.at("prefetch");
+      const auto count = [&](const char* name) { return prefetch.at(name).get<std::uint64_t>(); };
+      std::uint64_t ends = 0, revoked = 0;
+      for (const char* way : {"completed", "failed", "stopped", "revoked", "aborted", "open"}) {
+        ends += count(way);
+        happened[way] += count(way);
+      }
+      EXPECT_EQ(count("issued"), ends);
+      EXPECT_EQ(count("open"), 0U) << "the run went to its end";
+      for (const auto& [reason, times] : prefetch.at("revoked_reasons").items()) {
+        revoked += times.get<std::uint64_t>();
+        happened[reason] += times.get<std::uint64_t>();
+      }
+      EXPECT_EQ(count("revoked"), revoked) << "each for a reason";
+    }
+  }
+  for (const char* way : {"completed", "failed", "stopped", "miss"}) EXPECT_GT(happened[way], 0U) << way;
 }
 
 // An infinite cache misses what is compulsory and nothing else: a page's tokens are told by the blocks up to its end.

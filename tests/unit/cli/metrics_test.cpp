@@ -68,5 +68,44 @@ TEST(Metrics, WeighsWhatHitsSaved) {
   EXPECT_FALSE(Metrics().weighs_hits());
 }
 
+Event of_prefetch(EventKind kind, RequestId request, Reason reason = Reason::none) {
+  Event event;
+  event.kind = kind;
+  event.request = request;
+  event.reason = reason;
+  event.pages = 3;
+  return event;
+}
+
+// What arrives after a stop isn't another end; an abort is no stop and no refusal.
+TEST(Metrics, EveryPrefetchEndsInOneWay) {
+  Metrics metrics;
+  for (RequestId request = 0; request < 9; ++request) {
+    metrics.on_event(of_prefetch(EventKind::prefetch_issued, request));
+  }
+  metrics.on_event(of_prefetch(EventKind::prefetch_done, 0));
+  metrics.on_event(of_prefetch(EventKind::prefetch_done, 1, Reason::transfer_failed));
+  metrics.on_event(of_prefetch(EventKind::prefetch_stopped, 2, Reason::stopped));
+  metrics.on_event(of_prefetch(EventKind::prefetch_done, 2, Reason::stopped));
+  metrics.on_event(of_prefetch(EventKind::prefetch_stopped, 3, Reason::aborted));
+  metrics.on_event(of_prefetch(EventKind::prefetch_done, 3, Reason::stopped));
+  metrics.on_event(of_prefetch(EventKind::prefetch_revoked, 4, Reason::aborted));
+  metrics.on_event(of_prefetch(EventKind::prefetch_revoked, 5, Reason::miss));
+  metrics.on_event(of_prefetch(EventKind::prefetch_revoked, 6, Reason::duplicate));
+  metrics.on_event(of_prefetch(EventKind::prefetch_declined, 9, Reason::too_short));
+  const Metrics::Prefetches& p = metrics.prefetches;
+  EXPECT_EQ(p.issued, 9U);
+  EXPECT_EQ(p.completed, 1U);
+  EXPECT_EQ(p.failed, 1U);
+  EXPECT_EQ(p.stopped, 1U);
+  EXPECT_EQ(p.revoked, 2U);
+  EXPECT_EQ(p.aborted, 2U);
+  EXPECT_EQ(p.open, (std::set<RequestId>{7, 8}));
+  EXPECT_TRUE(p.add_up());
+  EXPECT_EQ(p.revoked_reasons.size(), 2U) << "of what was revoked, and nothing else";
+  metrics.on_event(of_prefetch(EventKind::prefetch_done, 0));
+  EXPECT_FALSE(p.add_up()) << "it had ended before";
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -411,6 +411,62 @@ TEST(Prefetch, tried_again_once_there_is_room_it_is_issued) {
   EXPECT_EQ(last(rig).hit_disk, 16U);
 }
 
+TEST(Prefetch, what_another_prefetch_has_brought_meanwhile_is_revoked_as_a_duplicate) {
+  EngineConfig config = stored_config(32, 32);
+  config.max_running = 1;
+  config.burst_steps = 1;
+  EngineRig rig(config);
+  rig.arrive(0, chain(9, 1), 5, 40);  // runs while the others look up
+  put(rig, chain(1, 4));
+  rig.arrive(1, chain(1, 4), 17, 1);
+  rig.arrive(2, chain(1, 4), 17, 1);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_pass();
+  rig.complete_stored(kGet, 4);
+  rig.complete_pass();
+  rig.complete_stored(kLookUp, 4);
+  rig.complete_pass();
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 2U);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_done, Reason::none), 1U);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked, Reason::duplicate), 1U);
+  expect_rest(rig);
+  EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked), 1U);
+}
+
+// In each state, by an answer, a failure, a stop or an abort: one end each, and what comes after it is none.
+TEST(Prefetch, each_one_is_told_to_end_once) {
+  for (int way = 0; way < 7; ++way) {
+    SCOPED_TRACE(way);
+    EngineConfig config = stored_config(64, 64, PrefetchPolicy::timeout);
+    if (way == 6) config.host_pages = 0;
+    if (way == 6) config.path = CachePath::direct;
+    EngineRig rig(config);
+    put(rig, chain(1, 8));
+    rig.arrive(0, chain(1, 8), 33, 1);
+    if (way == 1) rig.complete_stored(kLookUp, 0);
+    if (way == 2) rig.fire(2 * kNsPerSecond);
+    if (way == 3) rig.hint(HintKind::abort, 0);
+    if (way == 4) {
+      rig.complete_stored();
+      rig.complete_stored(kGet, 3);
+    }
+    if (way == 5) {
+      rig.complete_stored();
+      rig.fire(2 * kNsPerSecond);
+      rig.hint(HintKind::abort, 0);
+    }
+    expect_rest(rig);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1U);
+    const bool stopped = way == 5;
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_done, Reason::none), way == 0 || way == 6 ? 1U : 0U);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_done, Reason::transfer_failed), way == 4 ? 1U : 0U);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_done, Reason::stopped), stopped ? 1U : 0U);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_stopped), stopped ? 1U : 0U);
+    EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked), 1 <= way && way <= 3 ? 1U : 0U);
+  }
+}
+
 TEST(Prefetch, what_another_request_computed_meanwhile_is_not_kept_twice) {
   EngineConfig config = stored_config(32, 32);
   config.max_running = 1;
