@@ -104,15 +104,19 @@ void Scheduler::retry_prefetches(TimeNs now) {
   while (!retries_.empty() && retries_.front().first <= steps_) {
     const RequestId id = retries_.front().second;
     retries_.pop_front();
-    const auto waits = std::ranges::lower_bound(waiting_, id, {}, [](const Request* r) { return r->record.request; });
-    if (waits != waiting_.end() && (*waits)->record.request == id) prefetch(**waits, now);
+    if (const auto waits = find_waiting(id); waits != waiting_.end()) prefetch(**waits, now);
   }
+}
+
+std::deque<Request*>::iterator Scheduler::find_waiting(RequestId id) {
+  const auto at = std::ranges::lower_bound(waiting_, id, {}, [](const Request* r) { return r->record.request; });
+  return at != waiting_.end() && (*at)->record.request == id ? at : waiting_.end();
 }
 
 void Scheduler::abort(RequestId id, TimeNs now) {
   const auto is_it = [id](const Request* request) { return request->record.request == id; };
   Request* request = nullptr;
-  if (const auto waits = std::ranges::find_if(waiting_, is_it); waits != waiting_.end()) {
+  if (const auto waits = find_waiting(id); waits != waiting_.end()) {
     request = *waits;
     waiting_.erase(waits);
     cache_.unqueue(id, reusable(*request));

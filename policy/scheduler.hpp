@@ -12,7 +12,8 @@
 // Nothing starves: waiting requests are kept in order of arrival, the head is never passed over more than
 // overtake_limit times, and what is retracted is the youngest and goes back to its place. Nothing deadlocks:
 // a request that passed the length check fits an otherwise empty L1.
-// A step costs O(batch), or O(order_window) look-ups for longest_prefix; it doesn't grow with the queue.
+// A step costs O(batch), or O(order_window) look-ups for longest_prefix and for requests that are held for their
+// prefetches; it doesn't grow with the queue. A waiting request takes its Request and the keys of its prompt's pages.
 #pragma once
 
 #include <algorithm>
@@ -109,6 +110,7 @@ class Scheduler {
   Pages first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const;
   void reuse(Request& request, const PrefixMatch& match, bool first);
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
+  std::deque<Request*>::iterator find_waiting(RequestId id);
   void prefetch(Request& request, TimeNs now);
   TimeNs ahead_ns(Request& request);
   Tokens tail(const Request& request, Pages pages) const;

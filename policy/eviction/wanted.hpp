@@ -61,19 +61,32 @@ class Wanted {
   }
 
  private:
-  // In order. Mostly it is one.
+  // In order. Mostly it is one. Requests come at the end and leave at the front, but for a few: both cost O(1), however
+  // many wait for a page that all of them share.
   struct Requests {
     RequestId first = kNoRequest;
+    std::uint32_t gone = 0;  // of `later`, from its front on
     std::vector<RequestId> later;
 
     void add(RequestId request) {
       if (request < first) std::swap(request, first);
-      if (request != kNoRequest) later.insert(std::ranges::lower_bound(later, request), request);
+      if (request != kNoRequest) later.insert(place_of(request), request);
     }
-    bool is_last(RequestId request) const { return first == request && later.empty(); }
+    bool is_last(RequestId request) const { return first == request && gone == later.size(); }
     void remove(RequestId request) {
-      if (request == first) request = first = later.front();
-      later.erase(std::ranges::lower_bound(later, request));
+      if (request != first) {
+        later.erase(place_of(request));
+        return;
+      }
+      first = later[gone++];
+      if (2 * std::size_t{gone} < later.size()) return;
+      later.erase(later.begin(), later.begin() + gone);
+      gone = 0;
+    }
+
+   private:
+    std::vector<RequestId>::iterator place_of(RequestId request) {
+      return std::lower_bound(later.begin() + gone, later.end(), request);
     }
   };
 

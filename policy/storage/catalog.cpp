@@ -122,6 +122,7 @@ Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
 void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, std::int32_t priority) {
   KV_CHECK(keys.size() <= capacity_ - used_, "room was made before");
   std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
+  least_priority_ = std::min(least_priority_, priority);
   ++stamp_;
   for (const PageKey& key : keys) {
     const std::uint32_t id = name(key);
@@ -184,6 +185,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
 }
 
 void Catalog::raise_priority(std::span<const PageKey> keys, std::int32_t priority) {
+  if (priority <= least_priority_) return;
   for (const PageKey& key : keys) {
     const std::uint32_t id = find(key);
     if (id == kNone || entries_[id].state == State::named || entries_[id].priority >= priority) continue;

@@ -99,6 +99,7 @@ class Catalog {
   std::vector<std::uint32_t> free_;
   std::unordered_map<PageKey, std::uint32_t, PageKeyHash> by_key_;
   std::uint64_t stamp_ = 0, insertions_ = 0, arrivals_ = 0;
+  std::int32_t least_priority_ = 0;  // no entry's is below it; 0 is that of adopted ones
   Pages used_ = 0, used_max_ = 0;
 };
 
