@@ -96,7 +96,7 @@ def places_of(lines, before):
 
 
 def planted_text(root, bug):
-    """The file's text with the bug. Indentation does not matter; the number of lines stays, for messages' sake."""
+    """The file's text with the bug. Indentation does not matter."""
     path = root / bug.file
     if not path.is_file():
         raise BadInput(f"There is no {bug.file}.")

@@ -251,6 +251,44 @@ TEST(DiskErrors, ALimitOfOpenFilesOrMemoryDropsNoSegment) {
   }
 }
 
+// Reclaim rewrites claimed pages before it unlinks their segment; every other time the first of those writes fails.
+TEST(DiskErrors, APageThatCannotBeMovedStaysWhereItIs) {
+  const auto files = std::make_shared<PowerLossFiles>();
+  SegmentStoreConfig config;
+  config.capacity_pages = 8;
+  config.form = kForm;
+  config.segment_bytes = 2 * 8192;
+  config.files = files;
+  SegmentStore store(config);
+  bool setting = false, moving = false;
+  int moves = 0, failed = 0;
+  files->fault = [&](PowerLossFiles::Step step) {
+    if (setting && step == PowerLossFiles::Step::read) moving = true;  // a set of a new page reads to move others
+    if (!moving || step != PowerLossFiles::Step::write) return 0;
+    moving = false;
+    if (++moves % 2 == 0) return 0;
+    ++failed;
+    return -EIO;
+  };
+  Splitmix rng(5);
+  std::set<std::uint64_t> there;
+  for (std::uint64_t page = 0; page < 200; ++page) {
+    if (there.size() == 8) {
+      const auto victim = std::next(there.begin(), static_cast<std::ptrdiff_t>(rng.below(8)));
+      ASSERT_EQ(remove_page(store, kForm, *victim), Cause::none);
+      there.erase(victim);
+    }
+    setting = true;
+    const Cause cause = set_page(store, kForm, page);
+    setting = moving = false;
+    if (cause == Cause::none) there.insert(page);
+    for (const std::uint64_t it : there) ASSERT_EQ(get_page(store, kForm, it), Cause::none) << it << " after " << page;
+    store.check_invariants();
+  }
+  EXPECT_GT(failed, 10);
+  EXPECT_GT(counter(store, "pages_moved"), 10U);
+}
+
 // Each kind of step fails now and then: no page is ever wrong, each task ends, and the store recovers.
 TEST(DiskErrors, ADiskThatFailsNowAndThenLosesPagesOnly) {
   for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
