@@ -9,6 +9,7 @@
 #include "cli/comparison.hpp"
 #include "cli/error.hpp"
 #include "cli/trace_options.hpp"
+#include "cli/warnings.hpp"
 #include "kvtwin_version.hpp"
 #include "traces/trace.hpp"
 
@@ -70,6 +71,22 @@ Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) 
   return json;
 }
 
+// Of each setting, those of all its runs.
+std::vector<std::string> warnings_of_settings(const SweepRows& rows, std::size_t runs) {
+  std::vector<std::string> settings;
+  for (std::size_t first = 0; first < rows.size(); first += runs) {
+    std::string all;
+    for (std::size_t run = 0; run < runs; ++run) all += " " + rows[first + run].at("warnings").get<std::string>() + " ";
+    std::string names;
+    for (const WarningKind kind : kWarningKinds) {
+      const std::string name(name_of(kind));
+      if (all.find(" " + name + " ") != std::string::npos) names += (names.empty() ? "" : " ") + name;
+    }
+    settings.push_back(names);
+  }
+  return settings;
+}
+
 }  // namespace
 
 void compare_settings(const CompareSettingsArguments& arguments) {
@@ -105,7 +122,9 @@ void compare_settings(const CompareSettingsArguments& arguments) {
   } else {
     const double min_served = arguments.min_served / 100;
     const Comparison comparison = compare_rows(plan, swept.rows, repeats, goal, min_served);
-    const SweepRows rows = comparison_rows(plan, comparison, repeats, goal);
+    SweepRows rows = comparison_rows(plan, comparison, repeats, goal);
+    const std::vector<std::string> warnings = warnings_of_settings(swept.rows, repeats.runs());
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i]["warnings"] = warnings[i];
     Json about_it = about(arguments, plan, comparison, base, repeats);
     if (goal) about_it["goal"] = goal_json(plan, *goal, goal_lines(plan, comparison));
     if (swept.folder) {
@@ -117,6 +136,7 @@ void compare_settings(const CompareSettingsArguments& arguments) {
     }
     text = arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn, goal, min_served);
     if (goal && !arguments.json) text += goal_text(plan, *goal, goal_lines(plan, comparison), repeats);
+    if (!arguments.json) text += warnings_text(warnings);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
 }

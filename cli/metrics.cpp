@@ -64,6 +64,44 @@ std::optional<double> Metrics::share_of_arrived(std::uint64_t requests) const {
   return static_cast<double>(requests) / static_cast<double>(arrived);
 }
 
+void WaitTrend::add(RequestId request, TimeNs wait) {
+  while (request / width_ >= kMaxGroups) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      Group& half = groups_[i / 2];
+      const Group whole = groups_[i];
+      if (i % 2 == 0) {
+        half = whole;
+      } else {
+        half.count += whole.count;
+        half.wait_s += whole.wait_s;
+      }
+    }
+    groups_.resize((groups_.size() + 1) / 2);
+    width_ *= 2;
+  }
+  const auto at = static_cast<std::size_t>(request / width_);
+  if (at >= groups_.size()) groups_.resize(at + 1);
+  ++groups_[at].count;
+  groups_[at].wait_s += seconds(static_cast<double>(wait));
+  ++count_;
+}
+
+std::optional<WaitTrend::Thirds> WaitTrend::thirds() const {
+  const auto mean = [&](std::size_t from, std::size_t to) -> std::optional<double> {
+    Group sum;
+    for (std::size_t i = from; i < to; ++i) {
+      sum.count += groups_[i].count;
+      sum.wait_s += groups_[i].wait_s;
+    }
+    if (sum.count == 0) return std::nullopt;
+    return sum.wait_s / static_cast<double>(sum.count);
+  };
+  const std::size_t third = groups_.size() / 3;
+  const std::optional<double> first = mean(0, third), last = mean(groups_.size() - third, groups_.size());
+  if (!first || !last) return std::nullopt;
+  return Thirds{*first, *last};
+}
+
 void Metrics::finished(const RequestRecord& r) {
   ++completed;
   prompt += r.prompt_tokens;
@@ -86,6 +124,7 @@ void Metrics::finished(const RequestRecord& r) {
   compute.add(r.compute_ns);
   e2e.add(r.finished - r.arrival);
   if (r.output_tokens > 1) tpot.add((r.finished - r.first_token) / static_cast<TimeNs>(r.output_tokens - 1));
+  waits.add(r.request, r.first_token - r.arrival - r.compute_ns);
   last_finish = std::max(last_finish, r.finished);
 }
 
@@ -141,7 +180,10 @@ void Metrics::end_prefetch(const Event& event, std::uint64_t& way) {
 
 void Metrics::on_event(const Event& event) {
   switch (event.kind) {
-    case EventKind::arrived: ++arrived; break;
+    case EventKind::arrived:
+      if (arrived++ == 0) first_arrival = event.time;
+      last_arrival = std::max(last_arrival, event.time);
+      break;
     case EventKind::finished: finished(*event.record); break;
     case EventKind::rejected:
       ++rejected[name_of(event.reason)];

@@ -33,6 +33,28 @@ class DurationHistogram {
   std::array<std::uint64_t, 2> sum_{};  // 128 bits, low word first
 };
 
+// How long requests wait for their first token, besides computing it, in the course of a run: by the number in which
+// they arrived, in at most kMaxGroups groups of equally many, merged by twos when there are more.
+class WaitTrend {
+ public:
+  static constexpr std::size_t kMaxGroups = 768;
+  void add(RequestId request, TimeNs wait);
+  std::uint64_t count() const { return count_; }
+  struct Thirds {
+    double first_s = 0, last_s = 0;  // mean waits of the first and the last third of the requests
+  };
+  // None if either has no request.
+  std::optional<Thirds> thirds() const;
+
+ private:
+  struct Group {
+    std::uint64_t count = 0;
+    double wait_s = 0;  // in all
+  };
+  std::vector<Group> groups_;
+  std::uint64_t width_ = 1, count_ = 0;
+};
+
 class Metrics final : public Observer {
  public:
   // Each finished or rejected request's record goes to `next` too (requests.csv), if there is one. With `cost`, hits
@@ -83,6 +105,8 @@ class Metrics final : public Observer {
     std::map<std::string_view, Pages> declined;
   } loads;
   TimeNs last_finish = 0;
+  TimeNs first_arrival = 0, last_arrival = 0;
+  WaitTrend waits;
 
  private:
   void finished(const RequestRecord& record);

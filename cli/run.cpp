@@ -3,10 +3,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
+#include "cli/machine.hpp"
 #include "cli/rank_report.hpp"
 #include "cli/real_ranks.hpp"
 #include "cli/real_storage.hpp"
@@ -106,7 +108,8 @@ void run_rank(const Arguments& arguments, const Experiment& experiment, RealRank
     for (std::string& note : world->notes()) facts.notes.push_back(std::move(note));
     seen = ranks == nullptr ? world->verification() : gather_verification(*ranks, world->verification());
     facts.real =
-        RealFacts{world->loop(), seen, ranks == nullptr ? world->storage() : gather_counters(*ranks, world->storage())};
+        RealFacts{world->loop(), seen, ranks == nullptr ? world->storage() : gather_counters(*ranks, world->storage()),
+                  this_machine(std::string_view(chosen.name) == "cuda")};
   };
   serve(experiment, setup, *world, with_journal, terms);
   if (ranks == nullptr || ranks->leads()) refuse_what_went_wrong(experiment, chosen.config, seen);

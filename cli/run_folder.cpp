@@ -13,6 +13,7 @@
 
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
+#include "cli/names.hpp"
 #include "kvtwin_version.hpp"
 #include "policy/check.hpp"
 
@@ -115,7 +116,7 @@ Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
   return list;
 }
 
-Json tier_json(const char* name, Pages capacity, Pages used_max, const Metrics::TierUse& use, Bytes written) {
+Json tier_json(std::string_view name, Pages capacity, Pages used_max, const Metrics::TierUse& use, Bytes written) {
   Json dropped = Json::object();
   for (const auto& [reason, pages] : use.dropped) dropped[std::string(reason)] = pages;
   return {{"name", name},
@@ -128,13 +129,13 @@ Json tier_json(const char* name, Pages capacity, Pages used_max, const Metrics::
 
 // L1 and L2 always, the storage tiers that there are.
 Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
-  static constexpr const char* kNames[] = {"device", "host", "disk", "remote"};
   Json list = Json::array();
   for (std::size_t i = 0; i < kTiers; ++i) {
     const bool storage = i >= 2;
     if (storage && facts.tiers[i].capacity == 0) continue;
     const Bytes written = storage ? m.tiers[i].written * facts.stored_page_bytes : i == 1 ? to_host : 0;
-    list.push_back(tier_json(kNames[i], facts.tiers[i].capacity, facts.tiers[i].used_max, m.tiers[i], written));
+    list.push_back(tier_json(name_of(static_cast<Tier>(i)), facts.tiers[i].capacity, facts.tiers[i].used_max,
+                             m.tiers[i], written));
   }
   return list;
 }
@@ -221,10 +222,13 @@ Json real_json(const RealFacts& real) {
   for (const WrongPage& page : v.wrong) wrong.push_back(wrong_page_sentence(page));
   Json storage = Json::object();
   for (const StorageCounters& tier : real.storage) {
-    Json& counters = storage[tier.tier == Tier::disk ? "disk" : "remote"];
+    Json& counters = storage[std::string(name_of(tier.tier))];
     for (const auto& [name, count] : tier.counters) counters[name] = count;
   }
-  return {{"inputs", loop.inputs},
+  const MeasuredMachine& machine = real.machine;
+  return {{"machine",
+           {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
+          {"inputs", loop.inputs},
           {"storage", storage},
           {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
           {"submit_us_mean", ratio(microseconds(loop.calls_ns), loop.calls)},
@@ -245,14 +249,13 @@ Json real_json(const RealFacts& real) {
 }  // namespace
 
 std::string wrong_page_sentence(const WrongPage& page) {
-  static constexpr const char* kNames[] = {"device", "host", "disk", "remote"};
   char text[320];
   std::snprintf(text, sizeof text,
                 "page %016" PRIx64 "%016" PRIx64
                 " in the %s tier (slot %u): layer %u, plane %u, token %u, byte %u is "
                 "0x%02x, not 0x%02x; ",
-                page.key.words[0], page.key.words[1], kNames[static_cast<std::size_t>(page.tier)], page.slot,
-                page.layer, page.plane, page.token, page.byte, page.got, page.expected);
+                page.key.words[0], page.key.words[1], name_of(page.tier).data(), page.slot, page.layer, page.plane,
+                page.token, page.byte, page.got, page.expected);
   return text + page.found;
 }
 
@@ -271,6 +274,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["seed"] = facts.seed;
   report["model_kv"] = facts.kv_formula;
   report["notes"] = facts.notes;
+  if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
   report["requests"] = {{"total", m.arrived},
                         {"completed", m.completed},
                         {"rejected", m.rejected_total},

@@ -17,6 +17,7 @@
 #include "cli/metrics.hpp"
 #include "cli/prefetch_bounds.hpp"
 #include "impl/world.hpp"
+#include "models/calibration_samples.hpp"
 #include "policy/journal.hpp"
 
 namespace kvtwin {
@@ -26,6 +27,7 @@ struct RealFacts {
   LoopReport loop;
   Verification verification;
   std::vector<StorageCounters> storage;  // of all ranks
+  MeasuredMachine machine;
 };
 
 // What a report needs besides the metrics.
@@ -51,7 +53,8 @@ struct RunFacts {
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;
-  std::vector<std::string> notes;  // approximations that the reader must know
+  std::vector<std::string> notes;     // approximations that the reader must know, and warnings
+  std::vector<std::string> warnings;  // their short names (cli/warnings.hpp)
   std::optional<RealFacts> real;
   struct RankFacts {
     std::uint64_t digest = 0, reductions = 0;

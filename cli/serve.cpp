@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "cli/environment.hpp"
 #include "cli/error.hpp"
 #include "cli/hit_bounds.hpp"
+#include "cli/idle_keys.hpp"
 #include "cli/journal_file.hpp"
 #include "cli/lane_meter.hpp"
 #include "cli/metrics.hpp"
@@ -20,6 +22,7 @@
 #include "cli/rank_report.hpp"
 #include "cli/sglang_flags.hpp"
 #include "cli/timeline.hpp"
+#include "cli/warnings.hpp"
 
 namespace kvtwin {
 namespace {
@@ -87,6 +90,14 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.notes = setup.notes;
   facts.notes.insert(facts.notes.end(), terms.notes.begin(), terms.notes.end());
   return facts;
+}
+
+// What the run shows to be wrong with its sizes.
+void add_warnings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts) {
+  for (Warning& warning : warnings_of(setup, outcome)) {
+    facts.warnings.emplace_back(name_of(warning.kind));
+    facts.notes.push_back(std::move(warning.sentence));
+  }
 }
 
 void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
@@ -235,8 +246,12 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   refuse_arguments(arguments, setup);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
-  if (leads) {
-    if (!terms.notes_said) print_notes(experiment.notes());
+  const bool says = leads && !terms.notes_said;
+  std::vector<std::string> idle;
+  for (IdleKey& key : idle_keys(experiment)) idle.push_back(std::move(key.sentence));
+  if (says) {
+    print_notes(experiment.notes());
+    print_notes(idle);
     print_notes(terms.notes);
   }
   const std::string resolved = experiment.resolved();
@@ -281,9 +296,10 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   }
 
   RunFacts facts = facts_of(experiment, setup, terms);
+  std::ranges::move(idle, std::back_inserter(facts.notes));
   add_outcome(cluster, setup, facts);
   for (std::string& note : workload->notes()) {
-    if (leads) print_notes({note});
+    if (says) print_notes({note});
     facts.notes.push_back(std::move(note));
   }
   facts.simulated_ns = world.now();
@@ -292,6 +308,7 @@ void serve(const Experiment& experiment, const Setup& setup, World& world, const
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return;
+  add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.is_closed_loop()}, facts);
   if (bounds) bounds->add_to(facts);
   if (timeline) timeline->finish();
   const std::string report = report_json(facts, metrics, cluster.decisions(), lanes);

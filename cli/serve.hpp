@@ -40,7 +40,7 @@ struct ServeTerms {
   const char* device = "";  // model, host, cuda
   bool at_once = false;     // the run folder grows in place, for who is killed; else it appears when whole
   bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
-  bool notes_said = false;  // the caller has printed the experiment's notes
+  bool notes_said = false;  // the caller prints notes, as of a sweep's cells; they still stand in the report
   std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
   Observer* rows = nullptr;                  // told of each event where there is no run folder; may be null
   std::vector<std::string> notes;            // for the report, beside the experiment's

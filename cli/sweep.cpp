@@ -10,6 +10,7 @@
 #include "cli/error.hpp"
 #include "cli/sweep_run.hpp"
 #include "cli/sweep_words.hpp"
+#include "cli/warnings.hpp"
 #include "kvtwin_version.hpp"
 #include "models/names.hpp"
 
@@ -98,8 +99,11 @@ void sweep(const Arguments& arguments) {
       swept.folder->write("sweep.json", summary.dump(2) + "\n");
       std::fprintf(stderr, "sweep folder: %s\n", arguments.out.c_str());
     }
-    text = arguments.json ? json_lines(swept.rows) + summary.dump() + "\n"
-                          : sweep_tables(plan, swept.rows) + (sentence.empty() ? "" : sentence + "\n");
+    std::vector<std::string> names;
+    for (const Json& row : swept.rows) names.push_back(row.at("warnings"));
+    text = arguments.json
+               ? json_lines(swept.rows) + summary.dump() + "\n"
+               : sweep_tables(plan, swept.rows) + warnings_text(names) + (sentence.empty() ? "" : sentence + "\n");
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
 }

@@ -32,7 +32,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "4";  // of what a row holds
+constexpr std::string_view kRowVersion = "5";  // of what a row holds
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
@@ -210,6 +210,11 @@ Json figures_of(const Json& report, const CellRun& cell) {
   row["prompt_tokens_per_second"] = report.at("throughput").at("prompt_tokens_per_second");
   row["output_tokens_per_second"] = report.at("throughput").at("output_tokens_per_second");
   row["simulated_s"] = simulated;
+  std::string warnings;
+  for (const Json& name : report.value("warnings", Json::array())) {
+    warnings += (warnings.empty() ? "" : " ") + name.get<std::string>();
+  }
+  row["warnings"] = warnings;
   row["decisions_digest"] = report.at("decisions").at("digest");
   return row;
 }
@@ -251,7 +256,7 @@ Json report_of(const std::string& text, const std::string& cell) {
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
   std::vector<CellRun> cells;
   for (const SweepCell& place : plan.cells()) {
-    CellRun cell{place, 0, 0, {}};
+    CellRun cell{place, 0, 0, {}, {}};
     const Experiment experiment = plan.experiment(base, place);
     try {
       const Setup setup = make_setup(experiment);
@@ -263,9 +268,20 @@ std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
       throw InputError(plan.name_of(place) + ": " + error.what());
     }
     cell.identity = identity_of(experiment, plan.warm_up);
+    cell.idle_keys = idle_keys(experiment);
     cells.push_back(std::move(cell));
   }
   return cells;
+}
+
+std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {
+  std::vector<IdleKey> idle = cells.empty() ? std::vector<IdleKey>() : cells.front().idle_keys;
+  std::erase_if(idle, [&](const IdleKey& key) {
+    return !std::ranges::all_of(cells, [&](const CellRun& cell) {
+      return std::ranges::find(cell.idle_keys, key.key, &IdleKey::key) != cell.idle_keys.end();
+    });
+  });
+  return idle;
 }
 
 Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const std::string& said) {

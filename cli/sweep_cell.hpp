@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/experiment.hpp"
+#include "cli/idle_keys.hpp"
 #include "cli/sweep_plan.hpp"
 #include "policy/types.hpp"
 
@@ -21,7 +22,10 @@ struct CellRun {
   std::uint64_t objects_a_page = 0;  // of all ranks
   Bytes page_bytes = 0;              // likewise
   std::string identity;              // of everything that its row depends on, wherever its files lie
+  std::vector<IdleKey> idle_keys;
 };
+// Keys that have no effect in any of the cells.
+std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 
 // Everything that can be refused before the first cell runs is: InputError.
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base);

@@ -148,6 +148,7 @@ SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, cons
   SweptRows swept;
   if (!arguments.shard.empty()) swept.shard = Shard::from_text(arguments.shard);
   const std::vector<CellRun> cells = cell_runs(plan, base);
+  for (const IdleKey& key : idle_in_all(cells)) std::fprintf(stderr, "kvtwin: note: %s\n", key.sentence.c_str());
   swept.rows.resize(cells.size());
   if (!arguments.out.empty()) {
     swept.folder.emplace(arguments.out, swept.shard, arguments.force);

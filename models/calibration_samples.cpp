@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -229,10 +230,24 @@ Measurement read_one(const Line& line, const Measurements& all) {
   return one;
 }
 
+std::optional<MachineLoad> read_load(const Line& line) {
+  const auto averages = line.json().find("load_average"), steal = line.json().find("steal_share");
+  if (averages == line.json().end() && steal == line.json().end()) return std::nullopt;
+  const auto is_number = [](const Json& number) { return number.is_number() && number.get<double>() >= 0; };
+  const bool pair = averages != line.json().end() && averages->is_array() && averages->size() == 2 &&
+                    is_number((*averages)[0]) && is_number((*averages)[1]);
+  if (!pair) line.fail("load_average", "two numbers, before and after");
+  if (steal == line.json().end() || !is_number(*steal) || steal->get<double>() > 1) {
+    line.fail("steal_share", "a share from 0 to 1");
+  }
+  return MachineLoad{(*averages)[0], (*averages)[1], *steal};
+}
+
 void read_line(const Line& line, Measurements& all) {
   const std::string what = line.text("what");
   if (what == "machine") {
     MeasuredMachine machine{line.text("cpu"), line.text("kernel"), line.whole("cores"), line.text("device")};
+    machine.load = read_load(line);
     if (all.machine && !all.machine->same_as(machine)) line.fail("what", "the same machine in all lines");
     all.machine = std::move(machine);
   } else if (what == "model") {
@@ -252,6 +267,25 @@ void read_line(const Line& line, Measurements& all) {
 
 std::string MeasuredMachine::text() const {
   return cpu + ", " + std::to_string(cores) + " cores" + (kernel.empty() ? "" : ", " + kernel) + ", device " + device;
+}
+
+std::string MeasuredMachine::load_sentence() const {
+  if (!load) return "";
+  const bool loaded = load->before >= 0.5 * static_cast<double>(cores), stolen = load->steal_share >= 0.01;
+  if (!loaded && !stolen) return "";
+  char text[200];
+  std::string sentence = "Other work slowed what was measured: ";
+  if (loaded) {
+    std::snprintf(text, sizeof text, "the load average was %.1f on %llu cores before it began", load->before,
+                  static_cast<unsigned long long>(cores));
+    sentence += text;
+  }
+  if (stolen) {
+    std::snprintf(text, sizeof text, "%s%.1f %% of the processors' time was stolen by other virtual machines",
+                  loaded ? ", and " : "", 100 * load->steal_share);
+    sentence += text;
+  }
+  return sentence + "; measure again on an idle machine";
 }
 
 std::size_t Measurements::add_model(const std::string& name, const std::string& config) {
@@ -282,11 +316,16 @@ std::string to_jsonl(const Measurements& all) {
   const auto dump = [](const Json& line) { return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; };
   std::string text;
   if (all.machine) {
-    text += dump({{"what", "machine"},
-                  {"cpu", all.machine->cpu},
-                  {"cores", all.machine->cores},
-                  {"kernel", all.machine->kernel},
-                  {"device", all.machine->device}});
+    Json line{{"what", "machine"},
+              {"cpu", all.machine->cpu},
+              {"cores", all.machine->cores},
+              {"kernel", all.machine->kernel},
+              {"device", all.machine->device}};
+    if (const auto& load = all.machine->load) {
+      line["load_average"] = {load->before, load->after};
+      line["steal_share"] = load->steal_share;
+    }
+    text += dump(line);
   }
   for (const MeasuredModel& model : all.models) {
     text += dump({{"what", "model"}, {"name", model.name}, {"config", Json::parse(model.config)}});

@@ -1,7 +1,8 @@
 // What was measured on a machine, one measurement a line of JSON (measurements.jsonl), so that fitting is a matter of
 // its own:
 //
-//   {"what":"machine","cpu":"...","cores":2,"kernel":"...","device":"host"}           the first line, if it is known
+//   {"what":"machine","cpu":"...","cores":2,"kernel":"...","device":"host",            the first line, if it is known
+//    "load_average":[before, after],"steal_share":..}                                 both optional
 //   {"what":"model","name":"tiny","config":{...}}                                      a config.json; passes name it
 //   {"what":"transfer","path":"kernel","direction":"h2d","bytes":..,"descriptors":..,...,"seconds":..}
 //   {"what":"both",...}            as transfer; "bytes" each way at once, for as long as both moved
@@ -26,15 +27,25 @@
 
 namespace kvtwin {
 
+// What else a machine did while it was measured.
+struct MachineLoad {
+  double before = 0, after = 0;  // load averages of a minute
+  double steal_share = 0;        // of the processors' time: what a hypervisor gave to others
+};
+
 struct MeasuredMachine {
   std::string cpu, kernel;
   std::uint64_t cores = 0;
   std::string device;  // host, or the GPU's name
+  std::optional<MachineLoad> load = {};
   // By processor, cores and device; a kernel may be renewed.
   bool same_as(const MeasuredMachine& other) const {
     return cpu == other.cpu && cores == other.cores && device == other.device;
   }
   std::string text() const;  // for people
+  // That other work disturbed what was measured: a load of half the cores before it began, or 1 % of stolen time.
+  // Empty if neither is known.
+  std::string load_sentence() const;
 };
 
 struct MeasuredModel {
