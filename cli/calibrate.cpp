@@ -1,8 +1,4 @@
 // kvtwin calibrate: measures this machine, or takes what was measured before, and fits a hardware file to it.
-#include <sys/utsname.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +15,7 @@
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
+#include "cli/machine.hpp"
 #include "kvtwin_version.hpp"
 #include "models/calibration.hpp"
 #include "models/presets.hpp"
@@ -109,38 +106,6 @@ Source read_sources(const std::vector<std::string>& from) {
 
 // ---- this machine ----------------------------------------------------------------------------------------
 
-// "" if there is no such file, or line.
-[[maybe_unused]] std::string line_after(const fs::path& path, const std::string& key) {
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t colon = line.find(':');
-    if (!line.starts_with(key) || colon == std::string::npos) continue;
-    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
-
-[[maybe_unused]] std::string gpu_name() {
-  std::error_code error;
-  for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    const std::string name = line_after(gpu.path() / "information", "Model");
-    if (!name.empty()) return name;
-  }
-  return "cuda";
-}
-
-[[maybe_unused]] MeasuredMachine this_machine(bool cuda) {
-  MeasuredMachine machine;
-  machine.cpu = line_after("/proc/cpuinfo", "model name");
-  if (machine.cpu.empty()) machine.cpu = "unknown processor";
-  utsname names{};
-  if (uname(&names) == 0) machine.kernel = std::string(names.sysname) + " " + names.release;
-  machine.cores = static_cast<std::uint64_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-  machine.device = cuda ? gpu_name() : "host";
-  return machine;
-}
-
 #if KVTWIN_HAVE_REAL
 
 Measurements measure(const Arguments& arguments) {
@@ -150,8 +115,10 @@ Measurements measure(const Arguments& arguments) {
   terms.remote = arguments.remote;
   terms.models = arguments.models;
   terms.seconds = arguments.quick ? kQuickSeconds : kSeconds;
+  const LoadWatch watch;
   Measurements found = measure_machine(terms);
   found.machine = this_machine(arguments.device != "host" && cuda_at_hand().gpus > 0);
+  found.machine->load = watch.load();
   return found;
 }
 

@@ -22,11 +22,13 @@
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
 #include "cli/experiment.hpp"
+#include "cli/machine.hpp"
 #include "cli/own_program.hpp"
 #include "cli/setup.hpp"
 #include "cli/sweep_plan.hpp"
 #include "cli/validate_cell.hpp"
 #include "cli/validate_errors.hpp"
+#include "cli/validate_notes.hpp"
 #include "cli/validate_report.hpp"
 #include "models/error.hpp"
 
@@ -396,21 +398,36 @@ void refuse_errors(const std::vector<ValidatedCell>& cells, double max_error) {
   throw AlreadySaid(3);
 }
 
+// The one that just ran them.
+MeasuredMachine machine_here(const std::vector<ValidatedCell>& cells) {
+  return cells.front().cell.measured.front().machine.value_or(this_machine(false));
+}
+
 void validate(const Arguments& arguments) {
   const Place place(arguments.out, arguments.force);
+  const LoadWatch watch;
   std::vector<ValidatedCell> cells;
+  std::vector<PredictedBy> by;
   for (ValidationCell& cell : cells_of(arguments, place)) {
     CellErrors errors = errors_of(cell);
     DecisionCheck decisions = check_decisions(cell);
+    by.push_back(predicted_by(Experiment::from_file(cell.predicted.folder / kResolved)));
     cells.push_back({std::move(cell), std::move(errors), std::move(decisions)});
   }
+  ValidationTerms terms;
+  if (!arguments.experiments.empty()) {
+    terms.here = machine_here(cells);
+    terms.here->load = watch.load();
+  }
+  terms.notes = validation_notes(cells, by, terms.here);
   const Ranking ranking = ranking_of(cells);
-  const std::string json = validation_json(cells, ranking).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string json =
+      validation_json(cells, ranking, terms).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (place.kept()) {
     place.write("validate.csv", validation_csv(cells));
     place.write("validate.json", json);
   }
-  const std::string text = arguments.json ? json : validation_text(cells, ranking);
+  const std::string text = arguments.json ? json : validation_text(cells, ranking, terms);
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (arguments.max_error) refuse_errors(cells, *arguments.max_error);
 }

@@ -78,6 +78,14 @@ void take_lanes(const Json& report, RunFigures& run) {
   std::erase_if(run.lanes, [](const auto& entry) { return entry.second.operations == 0; });
 }
 
+// None of runs that didn't tell theirs.
+std::optional<MeasuredMachine> machine_of(const Json& report) {
+  const Json::json_pointer where("/real/machine");
+  if (!report.contains(where)) return std::nullopt;
+  const Json& machine = report.at(where);
+  return MeasuredMachine{machine.at("cpu"), machine.at("kernel"), machine.at("cores"), machine.at("device")};
+}
+
 std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
   for (;;) {
@@ -168,6 +176,8 @@ RunFigures read_run_folder(const fs::path& folder) {
     take_lanes(report, run);
     run.completed = report.at("requests").at("completed");
     run.digest = report.at("decisions").at("digest");
+    run.simulated = report.value("device", "") == "model";
+    run.machine = machine_of(report);
   } catch (const Json::exception& wrong) {
     throw InputError(path.string() + ": isn't one that kvtwin wrote: " + wrong.what());
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/experiment.hpp"
+#include "models/calibration_samples.hpp"
 
 namespace kvtwin {
 
@@ -42,8 +43,10 @@ struct RunFigures {
   std::map<std::uint64_t, Request> requests;  // completed ones by their number
   std::map<std::string, LaneTime> lanes;      // "h2d", ... of all GPUs together; compute without stalls
   double completed = 0;
-  std::string digest;            // of the decisions
-  std::filesystem::path folder;  // empty: it isn't from one
+  std::string digest;                      // of the decisions
+  std::filesystem::path folder;            // empty: it isn't from one
+  bool simulated = false;                  // a simulation's
+  std::optional<MeasuredMachine> machine;  // of a real run that tells
 };
 
 struct ValidationCell {

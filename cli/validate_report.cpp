@@ -271,8 +271,17 @@ std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells)
   return sentences;
 }
 
-Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking) {
+Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking, const ValidationTerms& terms) {
   Json json{{"schema_version", 1}};
+  json["notes"] = terms.notes;
+  if (terms.here) {
+    const MeasuredMachine& here = *terms.here;
+    json["machine"] = {{"cpu", here.cpu}, {"cores", here.cores}, {"kernel", here.kernel}, {"device", here.device}};
+    if (here.load) {
+      json["machine"]["load_average"] = {here.load->before, here.load->after};
+      json["machine"]["steal_share"] = here.load->steal_share;
+    }
+  }
   json["cells"] = json["lanes_off"] = Json::array();
   for (const ValidatedCell& cell : cells) json["cells"].push_back(cell_json(cell));
   for (const std::string& sentence : lane_sentences(cells)) json["lanes_off"].push_back(sentence);
@@ -293,7 +302,8 @@ Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ran
   return json;
 }
 
-std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranking& ranking) {
+std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranking& ranking,
+                            const ValidationTerms& terms) {
   std::string text;
   std::size_t few = 0;
   for (const ValidatedCell& cell : cells) {
@@ -311,6 +321,15 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
     text += "note       " + std::to_string(few) + " of " + std::to_string(cells.size()) +
             " configurations have fewer than 5 runs: their spread says little\n";
   }
+  if (terms.here) {
+    text += "machine    " + terms.here->text();
+    if (const auto& load = terms.here->load) {
+      text += formatted("; load average %.2f before and %.2f after, %.1f %% of the time stolen", load->before,
+                        load->after, 100 * load->steal_share);
+    }
+    text += "\n";
+  }
+  for (const std::string& note : terms.notes) text += "note       " + note + "\n";
   return text;
 }
 

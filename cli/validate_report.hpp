@@ -38,8 +38,17 @@ Ranking ranking_of(const std::vector<ValidatedCell>& cells);
 // it is furthest off.
 std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells);
 
-nlohmann::ordered_json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking);
-std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranking& ranking);
+// What is said besides the cells: how far they can be trusted (validate_notes.hpp), and by which machine they were
+// measured just now.
+struct ValidationTerms {
+  std::vector<std::string> notes;
+  std::optional<MeasuredMachine> here;
+};
+
+nlohmann::ordered_json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ranking,
+                                       const ValidationTerms& terms);
+std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranking& ranking,
+                            const ValidationTerms& terms);
 // A row a figure: cell, figure, runs, measured, spread, predicted, error.
 std::string validation_csv(const std::vector<ValidatedCell>& cells);
 

@@ -180,13 +180,13 @@ struct Sample {
 };
 
 // One for equal work, in the order of their first; the median of its times.
-std::vector<Sample> distinct_work(const Measurements& all, const Group& group, std::size_t& count) {
+std::vector<Sample> distinct_work(const Measurements& all, const Group& group, CalibratedGroup& found) {
   std::vector<Sample> samples;
   std::vector<std::vector<double>> times;
   std::map<std::string, std::size_t, std::less<>> known;
   for (const Measurement& one : all.list) {
     if (!group.has(one)) continue;
-    ++count;
+    ++found.measurements;
     const auto [at, fresh] = known.try_emplace(features_of(all, one), samples.size());
     if (fresh) {
       samples.push_back({&one, 0});
@@ -194,10 +194,16 @@ std::vector<Sample> distinct_work(const Measurements& all, const Group& group, s
     }
     times[at->second].push_back(one.seconds);
   }
+  constexpr std::size_t kMinRepeats = 4;  // fewer have no quartiles
+  std::vector<double> spreads;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     std::ranges::sort(times[i]);
     samples[i].seconds = quantile_of(times[i], 0.5);
+    if (times[i].size() < kMinRepeats) continue;
+    spreads.push_back((quantile_of(times[i], 0.75) - quantile_of(times[i], 0.25)) / samples[i].seconds);
   }
+  std::ranges::sort(spreads);
+  if (!spreads.empty()) found.repeat_spread = quantile_of(spreads, 0.5);
   if (samples.size() <= kMostSamples) return samples;
   std::vector<Sample> fewer;
   for (std::size_t i = 0; i < kMostSamples; ++i) fewer.push_back(samples[i * samples.size() / kMostSamples]);
@@ -228,8 +234,9 @@ void note_derived(Calibration& c, const HardwareSpec& before, std::string_view g
 }
 
 void fit_group(const Measurements& all, const Group& group, Calibration& c) {
-  CalibratedGroup found{std::string(group.name), 0, 0, {}};
-  const std::vector<Sample> samples = distinct_work(all, group, found.measurements);
+  CalibratedGroup found;
+  found.name = group.name;
+  const std::vector<Sample> samples = distinct_work(all, group, found);
   found.distinct = samples.size();
   if (samples.empty()) return;
   std::vector<const Knob*> knobs;
@@ -429,6 +436,10 @@ Json calibration_json(const Calibration& c, const Measurements& all, const Calib
                        {"cores", all.machine->cores},
                        {"kernel", all.machine->kernel},
                        {"device", all.machine->device}};
+    if (const auto& load = all.machine->load) {
+      json["machine"]["load_average"] = {load->before, load->after};
+      json["machine"]["steal_share"] = rounded(load->steal_share);
+    }
   }
   json["date"] = terms.date;
   json["kvtwin_version"] = terms.version;
@@ -440,8 +451,10 @@ Json calibration_json(const Calibration& c, const Measurements& all, const Calib
                                 {"distinct", group.distinct},
                                 {"error_median", rounded(quantile_of(group.errors, 0.5))},
                                 {"error_p90", rounded(quantile_of(group.errors, 0.9))},
+                                {"repeat_spread", rounded(group.repeat_spread)},
                                 {"level", rounded(group.level)}};
   }
+  if (!c.notes.empty()) json["notes"] = c.notes;
   json["not_measured"] = c.not_measured;
   json["ranges"] = Json::object();
   for (const auto& [lane, quantities] : c.ranges.lanes()) {
@@ -452,6 +465,23 @@ Json calibration_json(const Calibration& c, const Measurements& all, const Calib
         {{"lane", it.lane}, {"beside", it.beside}, {"factor", rounded(it.factor)}, {"measurements", it.measurements}});
   }
   return json;
+}
+
+// Whether something came between what was measured.
+void add_notes(const Measurements& all, Calibration& c) {
+  constexpr double kMostSpread = 0.2;
+  if (all.machine) {
+    if (std::string sentence = all.machine->load_sentence(); !sentence.empty()) c.notes.push_back(std::move(sentence));
+  }
+  for (const CalibratedGroup& group : c.groups) {
+    if (group.repeat_spread <= kMostSpread) continue;
+    char text[200];
+    std::snprintf(text, sizeof text,
+                  "Repeats of equal work disagree (%s): the middle half of their times spans %.0f %% of the median, so "
+                  "its figures are no surer than that; measure again on an idle machine",
+                  group.name.c_str(), 100 * group.repeat_spread);
+    c.notes.emplace_back(text);
+  }
 }
 
 }  // namespace
@@ -476,6 +506,7 @@ Calibration calibrate(const Measurements& measurements, const CalibrationTerms& 
   }
   add_ranges(measurements, c.ranges);
   add_interference(measurements, c);
+  add_notes(measurements, c);
   return c;
 }
 
@@ -535,7 +566,9 @@ std::string calibration_text(const Calibration& c, const CalibrationTerms& terms
   }
   text += "not measured, as of " + terms.base + ":";
   for (const std::string& key : c.not_measured) text += " " + key;
-  return text + "\n";
+  text += "\n";
+  for (const std::string& note : c.notes) text += "note       " + note + "\n";
+  return text;
 }
 
 }  // namespace kvtwin

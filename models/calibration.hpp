@@ -41,7 +41,8 @@ struct CalibratedGroup {
   std::string name;
   std::size_t measurements = 0, distinct = 0;  // of the latter one each counts
   std::vector<double> errors;                  // |predicted - measured| / measured, ascending
-  double level = 1;                            // of recorded runs: how many times as long as the fit says, in all
+  double repeat_spread = 0;  // of equal work's times: its quartiles' distance / median; the median of all such work
+  double level = 1;          // of recorded runs: how many times as long as the fit says, in all
 };
 
 struct Calibration {
@@ -56,6 +57,7 @@ struct Calibration {
     std::size_t measurements = 0;
   };
   std::vector<Interference> interference;
+  std::vector<std::string> notes;  // why not to trust it
 };
 
 // What the cost model of this machine says that it takes; in seconds. Not of interference.

@@ -66,6 +66,30 @@ TEST(Calibrate, SimulationsSayWhatTheyExtrapolate) {
       << report.at("notes").dump(2);
 }
 
+// Load and steal go with what was measured, and repeats that disagree are said.
+TEST(Calibrate, SaysWhyNotToTrustIt) {
+  const Folder folder;
+  std::string text = disk_measurements();
+  text.replace(text.find("}\n"), 1, ",\"load_average\":[8.5,9],\"steal_share\":0.05}");
+  const std::string work = R"({"what":"disk","verb":"get","memory":"host","pages":2,"page_bytes":65536,"seconds":)";
+  for (const char* seconds : {"0.0002", "0.0003", "0.0004", "0.0006"}) text += work + seconds + "}\n";
+  write_text(folder / "measured.jsonl", text);
+  const Outcome words = run({"calibrate", "--out", folder / "words", "--from", folder / "measured.jsonl"});
+  const Json file = Json::parse(text_of(folder / "words/hardware.json"));
+  EXPECT_EQ(file.at("calibration").at("machine").at("load_average"), Json::parse("[8.5, 9.0]"));
+  EXPECT_EQ(file.at("calibration").at("machine").at("steal_share"), 0.05);
+  EXPECT_GT(file.at("calibration").at("fits").at("disk").at("repeat_spread"), 0.2);
+  for (const char* part : {"the load average was 8.5 on 2 cores", "Repeats of equal work disagree (disk)"}) {
+    EXPECT_NE(words.out.find(part), std::string::npos) << words.out;
+    EXPECT_NE(file.at("calibration").at("notes").dump().find(part), std::string::npos) << file.at("calibration");
+  }
+  // It stays with the measurements.
+  EXPECT_EQ(calibrate(folder, {folder / "words"}).json().at("calibration").at("notes"),
+            file.at("calibration").at("notes"));
+  write_text(folder / "measured.jsonl", disk_measurements());
+  EXPECT_FALSE(calibrate(folder, {folder / "measured.jsonl"}, "quiet").json().at("calibration").contains("notes"));
+}
+
 TEST(Calibrate, RefusesBadInputInOneSentence) {
   const Folder folder;
   write_text(folder / "measured.jsonl", disk_measurements());
@@ -119,6 +143,8 @@ TEST(Calibrate, MeasuresThisMachineForSimulations) {
     EXPECT_GT(file.at("calibration").at("fits").at(group).at("measurements"), 0) << group;
   }
   EXPECT_EQ(file.at("calibration").at("machine").at("device"), "host");
+  EXPECT_EQ(file.at("calibration").at("machine").at("load_average").size(), 2U);
+  EXPECT_GE(file.at("calibration").at("machine").at("steal_share"), 0);
   EXPECT_FALSE(std::filesystem::exists(folder / "out/measured-disk"));
   write_text(folder / "experiment.toml", "");
   EXPECT_EQ(run({"simulate", folder / "experiment.toml", "--set", "sim.world=events", "--set", "model.name=tiny",
@@ -146,7 +172,11 @@ concurrency = 1
   const Outcome validated = run({"validate", "--experiments", held_out, "--repeats", "2", "--device", "host",
                                  "--hardware", folder / "out/hardware.json", "--json"});
   ASSERT_EQ(validated.exit_code, 0) << validated.err;
-  const Json figures = Json::parse(validated.out).at("cells").at(0).at("figures");
+  const Json validation = Json::parse(validated.out);
+  EXPECT_EQ(validation.at("machine").at("load_average").size(), 2U);
+  EXPECT_EQ(validation.at("machine").at("cpu"), file.at("calibration").at("machine").at("cpu"));
+  EXPECT_EQ(validation.at("notes").dump().find("never calibrated"), std::string::npos) << validation.at("notes");
+  const Json figures = validation.at("cells").at(0).at("figures");
   const auto error_of = [&](const char* name) {
     const auto found =
         std::ranges::find(figures, name, [](const Json& it) { return it.at("figure").get<std::string>(); });
