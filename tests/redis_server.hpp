@@ -45,13 +45,18 @@ class FreePort {
   int number_ = 0;
 };
 
+// Throws unless `program`, as CMake found it, can be run.
+inline void require_redis_server(const char* program) {
+  if (::access(program, X_OK) == 0) return;
+  throw std::runtime_error(
+      "redis-server is not installed: apt-get install redis-server, then configure the build again");
+}
+
 class RedisProcess {
  public:
   // `options`: as on its command line, e.g. {"--maxmemory", "4mb"}. Returns when it accepts connections.
   explicit RedisProcess(std::vector<std::string> options = {}) : options_(std::move(options)) {
-    if (std::string_view(KVTWIN_REDIS_SERVER).empty()) {
-      throw std::runtime_error("This test needs a Redis server: install Debian's package redis-server.");
-    }
+    require_redis_server(KVTWIN_REDIS_SERVER);
     // Somebody else may take the port between our look and the server's.
     for (int attempt = 0; attempt < 20; ++attempt) {
       port_ = FreePort().number();

@@ -538,6 +538,18 @@ TEST(Redis, a_server_that_drips_is_slow) {
   server.join();
 }
 
+// As CMake says what it didn't find.
+TEST(Redis, a_test_without_a_server_names_the_package) {
+  for (const char* program : {"", "KVTWIN_REDIS_SERVER-NOTFOUND", "/nowhere/redis-server"}) {
+    try {
+      require_redis_server(program);
+      ADD_FAILURE() << "'" << program << "' passes for a server";
+    } catch (const std::runtime_error& missing) {
+      EXPECT_NE(std::string(missing.what()).find("apt-get install redis-server"), std::string::npos);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvtwin::test
 #endif
