@@ -5,7 +5,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "kvtwin_version.hpp"
 #include "models/calibration.hpp"
 #include "models/presets.hpp"
+#include "models/text_file.hpp"
 
 #if KVTWIN_HAVE_REAL
 #include "cli/calibrate_measure.hpp"
@@ -40,13 +40,6 @@ struct Arguments {
   bool quick = false, no_disk = false, force = false, json = false;
 };
 
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw InputError(path.string() + ": can't be read");
-  return text;
-}
-
 void write_text(const fs::path& path, const std::string& text) {
   std::ofstream out(path, std::ios::binary);
   out << text;
@@ -65,7 +58,7 @@ struct Source {
 void add_file(const fs::path& path, Source& source) {
   const std::string name = path.string();
   if (path.extension() == ".kvj") return source.measurements.add(measurements_of_run(path), name);
-  const std::string text = text_of(path);
+  const std::string text = read_text_file(path, "give what kvtwin calibrate or tools/gpu-check wrote");
   if (path.extension() == ".csv") {
     source.measurements.add(measurements_of_table(text, name), name);
     if (text.find("r_median") == std::string::npos) return;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "cli/journal_file.hpp"
 #include "cli/past_run.hpp"
 #include "models/presets.hpp"
+#include "models/text_file.hpp"
 #include "policy/engine.hpp"
 #include "policy/journal.hpp"
 
@@ -104,8 +103,7 @@ class TimedPast final : public Substrate {
 
 std::string config_of(const Experiment& experiment) {
   if (experiment.text("model.config").empty()) return std::string(model_preset_text(experiment.text("model.name")));
-  std::ifstream in(experiment.path("model.config"), std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return read_text_file(experiment.path("model.config"), "give a config.json (JSON)");
 }
 
 [[noreturn]] void refuse_other_decisions(const std::filesystem::path& path) {

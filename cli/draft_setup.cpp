@@ -31,7 +31,11 @@ ModelGeometry draft_model(const Experiment& e, KvDtype dtype) {
   }
   const std::vector<std::string> presets = model_preset_names();
   if (std::ranges::find(presets, name) != presets.end()) return model_preset(name, dtype);
-  return model_from_file(e.path("model.draft.config").string(), dtype);
+  try {
+    return model_from_file(e.path("model.draft.config").string(), dtype);
+  } catch (const ModelError& error) {
+    throw InputError(e.where("model.draft.config") + ": " + error.what());
+  }
 }
 
 void check_shape(const Experiment& e, const ModelGeometry& model, const KvShape& target, const DraftSetup& draft) {

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <sstream>
 
 #include "cli/error.hpp"
 #include "models/names.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -23,6 +22,7 @@ Value text_value(const char* text) { return std::string(text); }
 Value integer_value(std::int64_t number) { return number; }
 
 constexpr double kMost = 9.2e18;
+constexpr double kLeastGbps = 1e-3;  // 1 MB/s: slower than any device that serves pages
 
 const std::vector<Key>& table() {
   static const std::vector<Key> keys = {
@@ -51,13 +51,14 @@ const std::vector<Key>& table() {
        "% (95 % confidence) that a rate, time or share without an interval of its own may be off, for hardware.draw "
        "and hardware.end"},
       {"hardware.end", text_value(""), 0, 0, "NUMBER:low or NUMBER:high: one figure at an end of its interval"},
-      {"hardware.disk_read_gbps", 0.0, 0, 2000, "GB/s that all drives read together; 0 = the machine's"},
-      {"hardware.disk_write_gbps", 0.0, 0, 2000, "GB/s that all drives write together; 0 = the machine's"},
-      {"hardware.remote_gbps", 0.0, 0, 10000, "GB/s to and from the remote pool, each way; 0 = the machine's"},
+      {"hardware.disk_read_gbps", 0.0, 0, 2000, "GB/s that all drives read together; 0 = the machine's", kLeastGbps},
+      {"hardware.disk_write_gbps", 0.0, 0, 2000, "GB/s that all drives write together; 0 = the machine's", kLeastGbps},
+      {"hardware.remote_gbps", 0.0, 0, 10000, "GB/s to and from the remote pool, each way; 0 = the machine's",
+       kLeastGbps},
       {"hardware.remote_object_us", 0.0, 0, 1e5,
        "us that one NIC takes for an object of the remote pool, whatever its size; 0 = the machine's"},
       {"hardware.host_link_gbps", 0.0, 0, 1000,
-       "GB/s of a GPU's link to the host, each way, copy kernels in proportion; 0 = the machine's"},
+       "GB/s of a GPU's link to the host, each way, copy kernels in proportion; 0 = the machine's", kLeastGbps},
       {"workload.trace", text_value(""), 0, 0, "path of a trace, in any format that kvtwin trace info reads"},
       {"workload.format", text_value("auto"), 0, 0,
        "of the trace: auto (told from its first line), mooncake, qwen, agentic, azure, burstgpt, token_ids or sglang"},
@@ -75,7 +76,8 @@ const std::vector<Key>& table() {
       {"workload.generate.duration_s", 3600.0, 0, 1e9, "chat, agentic, tools: seconds of traffic to generate"},
       {"workload.generate.sessions_per_second", 0.0, 0, 1e6,
        "chat, agentic: new sessions a second; 0 = the measured 2.08 of chat (about 3.4 requests a second), or 1/30 of "
-       "agentic"},
+       "agentic",
+       1e-6},
       {"workload.generate.requests_per_second", 6.67, 1e-3, 1e6, "tools, groups: requests a second"},
       {"workload.generate.prompt_tokens", integer_value(8192), 1, 1e9, "returning: tokens of every prompt"},
       {"workload.generate.question_tokens", integer_value(64), 0, 1e9,
@@ -102,7 +104,7 @@ const std::vector<Key>& table() {
        "closed, where the trace has no think times: seconds of a session's gaps that are service"},
       {"workload.shrink", integer_value(1), 1, 1e6,
        "divides all lengths in tokens, those of blocks too: the same traffic for a small machine"},
-      {"workload.time_scale", 1.0, 1e-9, 1e9, "2.0 = arrivals twice as far apart"},
+      {"workload.time_scale", 1.0, 1e-9, 999'999'999, "2.0 = arrivals twice as far apart"},
       {"parallel.tp", integer_value(1), 1, 64,
        "tensor-parallel ranks of the engine; for real a process each: mpirun -np N kvtwin run"},
       {"parallel.rank_model", text_value("lockstep"), 0, 0,
@@ -282,16 +284,6 @@ void check_depth(std::string_view text, const std::string& name) {
   }
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path)) {
-    throw InputError(path.string() + ": can't be read; give the path of an experiment file (TOML)");
-  }
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (text.size() > (1U << 20)) throw InputError(path.string() + ": longer than 1 MiB; that is no experiment file");
-  return text;
-}
-
 }  // namespace
 
 std::span<const Experiment::Key> Experiment::keys() { return table(); }
@@ -301,7 +293,7 @@ Experiment::Experiment() {
 }
 
 Experiment Experiment::from_file(const std::filesystem::path& path) {
-  Experiment experiment = from_text(read_file(path), path.string());
+  Experiment experiment = from_text(read_text_file(path, kWantedExperiment, kMaxExperimentBytes), path.string());
   experiment.folder_ = path.parent_path();
   return experiment;
 }
@@ -372,9 +364,12 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
                      std::string(key.help) + ")");
   }
   const auto check = [&](double number) {
-    if (!(number >= key.least && number <= key.most)) {
+    const double least = key.least_but_0 > 0 && number != 0 ? key.least_but_0 : key.least;
+    if (!(number >= least && number <= key.most)) {
       std::ostringstream range;
-      range << where << " is " << shown(value) << "; it must be at least " << key.least;
+      range << where << " is " << shown(value) << "; it must be ";
+      if (key.least_but_0 > 0) range << "0, or ";
+      range << "at least " << least;
       if (key.most < kMost) range << " and at most " << key.most;
       throw InputError(range.str() + " (" + std::string(key.help) + ")");
     }

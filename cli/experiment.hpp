@@ -3,6 +3,7 @@
 // range are InputErrors that name the place and the nearest known key.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -15,6 +16,9 @@
 
 namespace kvtwin {
 
+constexpr std::size_t kMaxExperimentBytes = std::size_t{1} << 20;
+constexpr std::string_view kWantedExperiment = "give the path of an experiment file (TOML)";
+
 class Experiment {
  public:
   using Value = std::variant<std::string, std::int64_t, double, bool>;
@@ -24,7 +28,8 @@ class Experiment {
     Value fallback;    // its type is the key's type; a double takes integers too
     double least = 0;  // of numbers
     double most = 9.2e18;
-    std::string_view help;  // one line, with the unit
+    std::string_view help;   // one line, with the unit
+    double least_but_0 = 0;  // where 0 stands for something else than a quantity: the least quantity
   };
   // In the order of the resolved file.
   static std::span<const Key> keys();

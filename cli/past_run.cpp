@@ -3,8 +3,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,6 +12,7 @@
 #include "cli/journal_file.hpp"
 #include "cli/setup.hpp"
 #include "models/error.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -25,13 +24,6 @@ constexpr const char* kResolved = "experiment.resolved.toml";
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
-}
-
-std::string read_text(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw InputError(path.string() + ": can't be read");
-  return text;
 }
 
 }  // namespace
@@ -56,7 +48,7 @@ PastRun::PastRun(fs::path path) : path_(std::move(path)) {
 void PastRun::read_report() {
   const fs::path path = path_ / "report.json";
   if (!is_file(path)) return;
-  report_ = read_text(path);
+  report_ = read_text_file(path, "give a run folder that kvtwin wrote");
   try {
     const auto report = nlohmann::json::parse(report_);
     const auto decisions = report.at("decisions");

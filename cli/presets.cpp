@@ -1,9 +1,7 @@
 // kvtwin presets: models, machines and policies known by name, each number with its source; and a machine's file with
 // the planner's limits that were measured.
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
 #include "cli/commands.hpp"
@@ -12,6 +10,7 @@
 #include "models/hardware.hpp"
 #include "models/path_matrix.hpp"
 #include "models/presets.hpp"
+#include "models/text_file.hpp"
 #include "policy/eviction.hpp"
 #include "sim/hitrate.hpp"
 
@@ -56,12 +55,10 @@ void print_text() {
 }
 
 std::string read_matrix(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    throw InputError(path + ": can't be read, or is empty; give the path of a matrix.csv that gpu_bench wrote");
-  }
-  return text.str();
+  constexpr const char* kWanted = "give the path of a matrix.csv that gpu_bench wrote";
+  std::string text = read_text_file(path, kWanted);
+  if (text.empty()) throw InputError(path + ": is empty; " + kWanted);
+  return text;
 }
 
 // What a table's head says, e.g. of its date: "# date: ...". Empty if nothing.

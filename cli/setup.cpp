@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -13,15 +11,27 @@
 #include "cli/trace_options.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
+#include "models/text_file.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
 #include "sim/hitrate.hpp"
+#include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
 #include "traces/returning.hpp"
 #include "traces/shrink.hpp"
 
 namespace kvtwin {
 namespace {
+
+// What `read` returns. Its ModelErrors become InputErrors that name the key.
+template <typename Read>
+auto said_of(const Experiment& e, std::string_view key, const Read& read) {
+  try {
+    return read();
+  } catch (const ModelError& error) {
+    throw InputError(e.where(key) + ": " + error.what());
+  }
+}
 
 template <typename T>
 T choose(const Experiment& experiment, std::string_view key, std::initializer_list<std::pair<const char*, T>> known) {
@@ -78,9 +88,14 @@ void size_tiers(const Experiment& e, Setup& setup) {
   if (engine.device_pages == 0) {
     // SGLang's fraction leaves the activations to the rest of the memory.
     const double fraction = e.number("tiers.device.memory_fraction");
-    const Bytes room =
-        device_kv_bytes(setup.hardware, setup.model, engine.ranks, fraction == 0 ? kMemFraction : fraction,
-                        fraction == 0 ? engine.chunk_tokens : 0);
+    Bytes room = 0;
+    try {
+      room = device_kv_bytes(setup.hardware, setup.model, engine.ranks, fraction == 0 ? kMemFraction : fraction,
+                             fraction == 0 ? engine.chunk_tokens : 0);
+    } catch (const ModelError& error) {
+      const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
+      throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
+    }
     const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / engine.ranks : 0;
     engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page);
     if (engine.device_pages == 0) {
@@ -135,8 +150,7 @@ void check_storage(const Experiment& e, const Setup& setup) {
 // What tells a model's pages from another's. A config file goes by what is in it: where it lies says nothing.
 std::string name_of_weights(const Experiment& e, const ModelGeometry& model) {
   if (e.text("model.config").empty()) return model.name;
-  std::ifstream in(e.path("model.config"), std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return read_text_file(e.path("model.config"), "give a config.json (JSON)");
 }
 
 // A page in a store is there once, whatever the ranks.
@@ -396,12 +410,17 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
 }
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
-  if (!e.text("model.config").empty()) return model_from_file(e.path("model.config").string(), dtype);
-  try {
-    return model_preset(e.text("model.name"), dtype);
-  } catch (const ModelError& error) {
-    throw InputError(e.where("model.name") + ": " + error.what());
+  if (e.text("model.config").empty()) {
+    return said_of(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype); });
   }
+  return said_of(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype); });
+}
+
+HardwareSpec hardware_of(const Experiment& e) {
+  if (e.text("hardware.file").empty()) {
+    return said_of(e, "hardware.name", [&] { return hardware_preset(e.text("hardware.name")); });
+  }
+  return said_of(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
 }
 
 void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
@@ -428,7 +447,11 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
 }
 
-std::uint64_t rate(double bytes_per_second) { return static_cast<std::uint64_t>(bytes_per_second + 0.5); }
+// In whole bytes/s. 0 stands for a device that the machine lacks, and for nothing that is slow.
+std::uint64_t rate(double bytes_per_second) {
+  if (bytes_per_second == 0) return 0;
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes_per_second + 0.5));
+}
 
 void configure_world(const Experiment& e, Setup& setup) {
   const HardwareSpec& hw = setup.hardware;
@@ -498,16 +521,10 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
 Setup make_setup(const Experiment& e) {
   refuse_what_is_missing(e);
   Setup setup;
-  KvDtype dtype = KvDtype::automatic;
-  try {
-    dtype = kv_dtype_from_name(e.text("model.kv_dtype"));
-  } catch (const ModelError& error) {
-    throw InputError(e.where("model.kv_dtype") + ": " + error.what());
-  }
+  const KvDtype dtype = said_of(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
   check_kv_bytes(e, setup.model);
-  setup.hardware = e.text("hardware.file").empty() ? hardware_preset(e.text("hardware.name"))
-                                                   : hardware_from_file(e.path("hardware.file").string());
+  setup.hardware = hardware_of(e);
   override_hardware(e, setup);
   draw_hardware(e, setup);  // what is set may be off as much as what it replaces
   setup.hardware.file_a_page = choose<bool>(e, "tiers.disk.format", {{"segments", false}, {"hicache_files", true}});
@@ -558,8 +575,19 @@ std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
   }
   const auto working_set = static_cast<std::uint64_t>(e.integer("workload.generate.working_set_tokens"));
   config.contexts = std::max<std::uint64_t>(1, working_set / config.prompt_tokens);
+  if (config.contexts > ReturningGenerator::kMaxContexts) {
+    throw InputError(e.where("workload.generate.working_set_tokens") + ": is " + std::to_string(working_set) +
+                     ", which is " + std::to_string(config.contexts) + " contexts of " +
+                     std::to_string(config.prompt_tokens) + " tokens (" + e.where("workload.generate.prompt_tokens") +
+                     "); it must be at most " + std::to_string(ReturningGenerator::kMaxContexts) + " of them");
+  }
   const double prompt = static_cast<double>(config.prompt_tokens);
   config.requests_per_second = e.number("workload.generate.prompt_tokens_per_second") / prompt;
+  if (!(config.requests_per_second >= 1e-6 && config.requests_per_second <= 1e6)) {
+    throw InputError(e.where("workload.generate.prompt_tokens_per_second") + ": prompts of " +
+                     std::to_string(config.prompt_tokens) + " tokens (" + e.where("workload.generate.prompt_tokens") +
+                     ") must arrive at 0.000001 to 1000000 a second");
+  }
   config.at_once = static_cast<std::uint64_t>(e.integer("workload.generate.at_once"));
   config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
   if (config.requests == 0) {
@@ -587,24 +615,24 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
                      ": clients wait for their answers in a closed loop only, and " + e.where("workload.loop") +
                      " is " + e.text("workload.loop") + "; set that to closed, or this to 0");
   }
+  return std::make_unique<GroupsGenerator>(config);
+}
+
+std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
+  TraceOptions options;
+  options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
+  options.block_tokens = block;
+  options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
+  options.session_gap_seconds = e.number("workload.session_gap_s");
+  options.seed = static_cast<std::uint64_t>(e.integer("seed"));
   try {
-    return std::make_unique<GroupsGenerator>(config);
+    return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   } catch (const TraceError& error) {
-    throw InputError(e.where("workload.generate.groups") + ": " + error.what());
+    throw InputError(e.where("workload.trace") + ": " + error.what());
   }
 }
 
-std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
-  const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
-  if (!e.text("workload.trace").empty()) {
-    TraceOptions options;
-    options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
-    options.block_tokens = block;
-    options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
-    options.session_gap_seconds = e.number("workload.session_gap_s");
-    options.seed = static_cast<std::uint64_t>(e.integer("seed"));
-    return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
-  }
+std::unique_ptr<TraceSource> generated_workload(const Experiment& e, Tokens block) {
   if (block != 0 && block != 512)
     throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
   const std::string& kind = e.text("workload.generate.kind");
@@ -619,6 +647,16 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
   }
   return generated_traffic(kind, seed, requests, duration, e.number("workload.generate.sessions_per_second"),
                            e.number("workload.generate.requests_per_second"));
+}
+
+std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
+  const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
+  if (!e.text("workload.trace").empty()) return trace_workload(e, block);
+  try {
+    return generated_workload(e, block);
+  } catch (const FigureError& error) {
+    throw InputError(e.where("workload.generate." + error.figure()) + ": " + error.range());
+  }
 }
 
 }  // namespace
@@ -637,7 +675,11 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
 TraceInputOptions input_options(const Experiment& e) {
   TraceInputOptions options;
   options.page_tokens = static_cast<Tokens>(e.integer("cache.page_tokens"));
-  options.time_scale = time_scale_of(e.number("workload.time_scale"));
+  try {  // more digits than it keeps, say
+    options.time_scale = time_scale_of(e.number("workload.time_scale"));
+  } catch (const TraceError& error) {
+    throw InputError(e.where("workload.time_scale") + ": " + error.what());
+  }
   options.limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
   return options;
 }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +12,7 @@
 #include "cli/error.hpp"
 #include "cli/sglang_table.hpp"
 #include "models/names.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -166,14 +165,11 @@ std::string misspelt(std::string_view name, std::span<const std::string> known) 
 
 std::string read_file(const std::string& path, const std::string& where) {
   if (path.empty()) throw InputError(where + " is empty; give the path of a JSON file");
-  std::error_code error;
-  std::ifstream in;
-  if (std::filesystem::is_regular_file(path, error)) in.open(path, std::ios::binary);
-  if (!in.is_open()) throw InputError(where + ": " + path + " can't be read; give the path of a JSON file");
-  if (std::filesystem::file_size(path, error) > kMostText) {
-    throw InputError(where + ": " + path + " is longer than 1 MiB; that is no server's settings");
+  try {
+    return read_text_file(path, "give the path of a JSON file", kMostText);
+  } catch (const ModelError& error) {
+    throw InputError(where + ": " + error.what());
   }
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 Json read_object(std::string_view text, const std::string& where) {

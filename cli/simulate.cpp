@@ -1,6 +1,4 @@
 // kvtwin simulate: an experiment in a simulated world.
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "cli/serve.hpp"
 #include "cli/setup.hpp"
 #include "models/calibration_ranges.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -23,8 +22,7 @@ struct Arguments : ServeArguments {
 WorkRanges ranges_of(const Experiment& experiment) {
   if (experiment.text("hardware.file").empty()) return {};
   const std::string path = experiment.path("hardware.file").string();
-  std::ifstream in(path, std::ios::binary);
-  return measured_ranges(std::string{std::istreambuf_iterator<char>(in), {}}, path);
+  return measured_ranges(read_text_file(path, "give a hardware description (JSON)"), path);
 }
 
 void simulate(const Arguments& arguments) {

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 
 #include "cli/error.hpp"
 #include "models/names.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -101,9 +100,7 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const toml::node& node
 }  // namespace
 
 SweepPlan SweepPlan::from_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return from_text(text, path.string());
+  return from_text(read_text_file(path, kWantedExperiment, kMaxExperimentBytes), path.string());
 }
 
 SweepPlan SweepPlan::from_text(std::string_view text, const std::string& name) {

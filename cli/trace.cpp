@@ -1,4 +1,5 @@
 // kvtwin trace: what a trace holds; make one; read any format, write Mooncake's.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 #include "cli/error.hpp"
 #include "cli/generated.hpp"
 #include "cli/trace_options.hpp"
+#include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
 #include "traces/info.hpp"
 #include "traces/trace.hpp"
@@ -118,11 +120,7 @@ std::unique_ptr<TraceSource> groups_of(const GenerateArguments& arguments) {
   GroupsConfig config = arguments.groups;
   config.seed = arguments.seed;
   config.requests_per_second = arguments.requests_per_second;
-  try {
-    return std::make_unique<GroupsGenerator>(config);
-  } catch (const TraceError& error) {
-    throw InputError(std::string("--kind groups: ") + error.what());
-  }
+  return std::make_unique<GroupsGenerator>(config);
 }
 
 void generate(const GenerateArguments& arguments) {
@@ -135,10 +133,17 @@ void generate(const GenerateArguments& arguments) {
     throw InputError("--duration: is 0, as --requests is: that is a trace without an end; set one of them");
   }
   const bool groups = arguments.kind == "groups";
-  const std::unique_ptr<TraceSource> made =
-      groups ? groups_of(arguments)
-             : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
-                                 arguments.sessions_per_second, arguments.requests_per_second);
+  const std::unique_ptr<TraceSource> made = [&] {
+    try {
+      return groups ? groups_of(arguments)
+                    : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
+                                        arguments.sessions_per_second, arguments.requests_per_second);
+    } catch (const FigureError& error) {
+      std::string option = "--" + error.figure();
+      std::ranges::replace(option, '_', '-');
+      throw InputError(option + ": " + error.range());
+    }
+  }();
   write_trace(*made, groups ? arguments.requests : 0, arguments.out);
   tell_blocks(made->block_tokens());
 }

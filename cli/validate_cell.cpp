@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/error.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
@@ -39,12 +38,7 @@ constexpr FigureKind kKinds[] = {
     {"hit_ratio", "hit in all, %", "", true},
 };
 
-std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw InputError(path.string() + ": can't be read");
-  return text;
-}
+constexpr const char* kWantedRun = "give a run folder that kvtwin run wrote";
 
 // A figure that this run doesn't have (null, or a share of nothing) stays absent.
 void take_figures(const Json& report, RunFigures& run) {
@@ -108,7 +102,7 @@ Number number_in(std::string_view text, const std::string& where) {
 
 // requests.csv, whose columns go by their names.
 void take_requests(const fs::path& path, RunFigures& run) {
-  const std::string text = text_of(path);
+  const std::string text = read_text_file(path, kWantedRun, kMaxRowsBytes);
   std::string_view rest = text;
   std::size_t line_number = 0;
   std::vector<std::string_view> header;
@@ -171,7 +165,7 @@ RunFigures read_run_folder(const fs::path& folder) {
   RunFigures run;
   run.folder = folder;
   try {
-    const Json report = Json::parse(text_of(path));
+    const Json report = Json::parse(read_text_file(path, kWantedRun));
     take_figures(report, run);
     take_lanes(report, run);
     run.completed = report.at("requests").at("completed");

@@ -1,8 +1,6 @@
 // Measurements of others: a JSON table of published figures, and what sglang.bench_serving wrote.
 #include <algorithm>
-#include <fstream>
 #include <initializer_list>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -10,19 +8,13 @@
 #include "cli/validate_cell.hpp"
 #include "cli/validate_errors.hpp"
 #include "models/names.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-std::string read_all(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw InputError(path.string() + ": can't be read");
-  return text;
-}
 
 // ---- a table of published measurements ---------------------------------------------------------------
 
@@ -239,7 +231,7 @@ RunFigures bench_run(const std::string& text, const std::string& where) {
 }  // namespace
 
 std::vector<PublishedEntry> read_published(const fs::path& file) {
-  const Json table = Json::parse(read_all(file), nullptr, false);
+  const Json table = Json::parse(read_text_file(file, "give a JSON list of measurements"), nullptr, false);
   if (!table.is_array() || table.empty()) {
     throw InputError(file.string() + ": must be a JSON list of measurements, one or more");
   }
@@ -257,7 +249,7 @@ std::vector<PublishedEntry> read_published(const fs::path& file) {
 
 std::vector<RunFigures> read_bench_serving(const fs::path& file) {
   std::vector<RunFigures> runs;
-  const std::string text = read_all(file);
+  const std::string text = read_text_file(file, "give what bench_serving --output-file wrote", kMaxRowsBytes);
   std::size_t begin = 0;
   for (std::size_t line = 1; begin < text.size(); ++line) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());

@@ -1,8 +1,5 @@
 #include "models/config_reader.hpp"
 
-#include <fstream>
-#include <sstream>
-
 #include "models/error.hpp"
 
 namespace kvtwin {
@@ -77,15 +74,6 @@ nlohmann::json parse_object(std::string_view text, const std::string& file) {
   } catch (const nlohmann::json::exception&) {
     throw ModelError(file + ": this holds a number beyond all bounds; it must be one JSON object.");
   }
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    throw ModelError(path + ": the file can't be read; it must be a readable, non-empty JSON file.");
-  }
-  return text.str();
 }
 
 }  // namespace kvtwin

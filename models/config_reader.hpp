@@ -36,6 +36,5 @@ class ConfigReader {
 
 // The text as an object, or ModelError with the place of the mistake.
 nlohmann::json parse_object(std::string_view text, const std::string& file);
-std::string read_text(const std::string& path);
 
 }  // namespace kvtwin

@@ -6,6 +6,7 @@
 #include "models/config_reader.hpp"
 #include "models/geometry_layers.hpp"
 #include "models/presets.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 
@@ -440,7 +441,9 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
   return m;
 }
 
-ModelGeometry model_from_file(const std::string& path, KvDtype kv) { return parse_model(read_text(path), path, kv); }
+ModelGeometry model_from_file(const std::string& path, KvDtype kv) {
+  return parse_model(read_text_file(path, "give a config.json (JSON)"), path, kv);
+}
 
 ModelGeometry model_preset(std::string_view name, KvDtype kv) {
   ModelGeometry m = parse_model(model_preset_text(name), std::string(name), kv);

@@ -8,6 +8,7 @@
 #include "models/config_reader.hpp"
 #include "models/names.hpp"
 #include "models/presets.hpp"
+#include "models/text_file.hpp"
 
 namespace kvtwin {
 
@@ -144,14 +145,37 @@ double factor_of(const ConfigReader& number, const Field& field) {
   number.fail("unit", "one of " + units_of(field.dimension));
 }
 
+// What no machine falls short of. Less would round to 0 where costs are counted in whole bytes, nanoseconds or
+// requests.
+struct Least {
+  double si;
+  std::string_view text;
+};
+Least least_of(Dimension dimension) {
+  switch (dimension) {
+    case Dimension::bytes: return {1, "1 B"};
+    case Dimension::rate: return {1e3, "1000 B/s"};
+    case Dimension::flops: return {1e6, "1000000 FLOP/s"};
+    case Dimension::time: return {1e-15, "0.000001 ns"};
+    case Dimension::fraction: return {1e-6, "0.000001"};
+    case Dimension::count: return {1, "1"};
+    case Dimension::frequency: return {1, "1 IOPS"};
+  }
+  return {0, ""};
+}
+
 HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohmann::json& object,
                            const std::string& file) {
   const ConfigReader number(object, file + ": " + std::string(field.key));
   const nlohmann::json* value = number.find("value");
   if (value == nullptr || !value->is_number()) number.fail("value", "a number");
   const double si = value->get<double>() * factor_of(number, field);
+  const Least least = least_of(field.dimension);
+  const std::string at_least = "at least " + std::string(least.text);
   // Written so that a NaN fails as well.
-  if (!(si > 0)) number.fail("value", "above 0; leave the key out where the machine has no such thing");
+  if (!(si >= least.si)) {
+    number.fail("value", at_least + "; leave the key out where the machine has no such thing");
+  }
   if (!(si <= field.most)) {
     number.fail("value", "at most " + std::string(field.most_text) + ", which no machine of today exceeds");
   }
@@ -160,10 +184,13 @@ HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohman
                       number.text("source", file), number.text("date", "")};
   const nlohmann::json *const low = number.find("low"), *const high = number.find("high");
   if (low == nullptr && high == nullptr) return read;
-  if (low == nullptr || !low->is_number() || !(low->get<double>() > 0 && low->get<double>() <= value->get<double>())) {
-    number.fail("low", "a number above 0 and at most the value, as there is a high");
+  const double factor = factor_of(number, field);
+  if (low == nullptr || !low->is_number() ||
+      !(low->get<double>() * factor >= least.si && low->get<double>() <= value->get<double>())) {
+    number.fail("low", "a number of " + at_least + " and at most the value, as there is a high");
   }
-  if (high == nullptr || !high->is_number() || !(high->get<double>() >= value->get<double>())) {
+  if (high == nullptr || !high->is_number() ||
+      !(high->get<double>() >= value->get<double>() && high->get<double>() < 1e300)) {
     number.fail("high", "a number of at least the value, as there is a low");
   }
   read.low = low->get<double>();
@@ -248,7 +275,9 @@ PlannerLimits planner_limits(const HardwareSpec& hardware) {
   return limits;
 }
 
-HardwareSpec hardware_from_file(const std::string& path) { return parse_hardware(read_text(path), path); }
+HardwareSpec hardware_from_file(const std::string& path) {
+  return parse_hardware(read_text_file(path, "give a hardware description (JSON)"), path);
+}
 
 HardwareSpec hardware_preset(std::string_view name) {
   return parse_hardware(hardware_preset_text(name), std::string(name));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "traces/figure_error.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -67,9 +69,9 @@ AgentsGenerator::AgentsGenerator(const AgentsConfig& config)
       arrivals_(mix64(config.seed ^ 0x6167656e7473ULL)),
       next_block_((kVariants + kHelperVariants) * kVariantBlocks) {
   if (!(config_.sessions_per_second >= 1e-6 && config_.sessions_per_second <= 1e6)) {
-    throw TraceError("sessions_per_second must be from 0.000001 to 1000000.");
+    throw FigureError("sessions_per_second", "must be from 0.000001 to 1000000.");
   }
-  if (config_.duration < 0) throw TraceError("duration must be 0 (no limit) or more.");
+  if (config_.duration < 0) throw FigureError("duration", "must be 0 (no limit) or more.");
   // Of 710 sessions the first variants then have about 29, 23, 19 ..., and 350 are met at all: as measured.
   double sum = 0;
   for (std::size_t i = 0; i < kVariants; ++i) variants_.push_back(sum += 1.0 / static_cast<double>(i + 4));

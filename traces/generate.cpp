@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "traces/figure_error.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -62,10 +64,10 @@ TimeNs seconds(double s) {
 
 ChatGenerator::ChatGenerator(const ChatConfig& config) : config_(config), arrivals_(mix64(config.seed)) {
   if (!(config_.sessions_per_second >= 1e-6 && config_.sessions_per_second <= 1e6)) {
-    throw TraceError("sessions_per_second must be from 0.000001 to 1000000.");
+    throw FigureError("sessions_per_second", "must be from 0.000001 to 1000000.");
   }
-  if (config_.timestamp_step < 1) throw TraceError("timestamp_step must be at least 1 ns.");
-  if (config_.duration < 0) throw TraceError("duration must be 0 (no limit) or more.");
+  if (config_.timestamp_step < 1) throw FigureError("timestamp_step", "must be at least 1 ns.");
+  if (config_.duration < 0) throw FigureError("duration", "must be 0 (no limit) or more.");
   draw_arrival();
 }
 

@@ -1,7 +1,10 @@
 #include "traces/groups.hpp"
 
 #include <numeric>
+#include <string>
 #include <utility>
+
+#include "traces/figure_error.hpp"
 
 namespace kvtwin {
 namespace {
@@ -9,19 +12,22 @@ namespace {
 constexpr std::uint64_t kMostRequests = 10'000'000;
 
 void check(const GroupsConfig& config) {
-  if (config.groups < 1 || config.prompts_per_group < 1 || config.groups > kMostRequests ||
-      config.prompts_per_group > kMostRequests / config.groups) {
-    throw TraceError("groups and prompts_per_group must be 1 or more, and their product at most 10000000.");
+  if (config.groups < 1 || config.groups > kMostRequests) {
+    throw FigureError("groups", "must be from 1 to 10000000.");
   }
-  if (config.question_tokens < 1 || config.question_tokens > kMaxTraceTokens / 2 ||
-      config.prefix_tokens > kMaxTraceTokens / 2) {
-    throw TraceError("question_tokens must be from 1 to 500000000, and prefix_tokens at most that.");
+  if (config.prompts_per_group < 1 || config.prompts_per_group > kMostRequests / config.groups) {
+    throw FigureError("prompts_per_group", "must be from 1 to " + std::to_string(kMostRequests / config.groups) +
+                                               ", as groups is " + std::to_string(config.groups) + ".");
   }
+  if (config.question_tokens < 1 || config.question_tokens > kMaxTraceTokens / 2) {
+    throw FigureError("question_tokens", "must be from 1 to 500000000.");
+  }
+  if (config.prefix_tokens > kMaxTraceTokens / 2) throw FigureError("prefix_tokens", "must be at most 500000000.");
   if (config.output_tokens < 1 || config.output_tokens > kMaxTraceTokens) {
-    throw TraceError("output_tokens must be from 1 to 1000000000.");
+    throw FigureError("output_tokens", "must be from 1 to 1000000000.");
   }
   if (!(config.requests_per_second >= 1e-3 && config.requests_per_second <= 1e6)) {
-    throw TraceError("requests_per_second must be from 0.001 to 1000000.");
+    throw FigureError("requests_per_second", "must be from 0.001 to 1000000.");
   }
 }
 

@@ -31,7 +31,7 @@ class GroupsGenerator final : public TraceSource {
   // Of blocks: what of a prefix is less than a whole one isn't shared.
   static constexpr Tokens kBlockTokens = 16;
 
-  // TraceError on a figure out of range; at most 10 million requests.
+  // FigureError on a figure out of range; at most 10 million requests.
   explicit GroupsGenerator(const GroupsConfig& config);
 
   bool next(TraceRequest& request) override;

@@ -107,7 +107,7 @@ TimeNs scaled(TimeNs time, TimeScale scale) {
   using Wide = unsigned __int128;
   const Wide result = static_cast<Wide>(time) * scale.numerator / scale.denominator;
   if (result > static_cast<Wide>(std::numeric_limits<TimeNs>::max())) {
-    throw TraceError("time_scale puts an arrival after 292 years; a smaller one is right.");
+    throw TraceError("workload.time_scale puts an arrival after 292 years; a smaller one is right.");
   }
   return static_cast<TimeNs>(result);
 }

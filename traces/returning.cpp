@@ -1,23 +1,25 @@
 #include "traces/returning.hpp"
 
+#include "traces/figure_error.hpp"
+
 namespace kvtwin {
 
 ReturningGenerator::ReturningGenerator(const ReturningConfig& config) : config_(config), random_(mix64(config.seed)) {
-  constexpr std::uint64_t kMostContexts = 10'000'000;
-  if (config.contexts < 1 || config.contexts > kMostContexts) {
-    throw TraceError("contexts must be from 1 to 10000000.");
+  if (config.contexts < 1 || config.contexts > kMaxContexts) {
+    throw FigureError("contexts", "must be from 1 to " + std::to_string(kMaxContexts) + ".");
   }
   if (config.prompt_tokens < 1 || config.prompt_tokens > kMaxTraceTokens) {
-    throw TraceError("prompt_tokens must be from 1 to 1000000000.");
+    throw FigureError("prompt_tokens", "must be from 1 to 1000000000.");
   }
-  if (config.question_tokens >= config.prompt_tokens) throw TraceError("question_tokens must be below prompt_tokens.");
+  if (config.question_tokens >= config.prompt_tokens)
+    throw FigureError("question_tokens", "must be below prompt_tokens.");
   if (config.output_tokens < 1 || config.output_tokens > kMaxTraceTokens) {
-    throw TraceError("output_tokens must be from 1 to 1000000000.");
+    throw FigureError("output_tokens", "must be from 1 to 1000000000.");
   }
   if (!(config.requests_per_second >= 1e-6 && config.requests_per_second <= 1e6)) {
-    throw TraceError("requests_per_second must be from 0.000001 to 1000000.");
+    throw FigureError("requests_per_second", "must be from 0.000001 to 1000000.");
   }
-  if (config.at_once < 1) throw TraceError("at_once must be 1 or more.");
+  if (config.at_once < 1) throw FigureError("at_once", "must be 1 or more.");
   shared_blocks_ = (config.prompt_tokens - config.question_tokens) / kBlockTokens;
   visits_.resize(config.contexts);
   next_block_ = config.contexts * shared_blocks_;

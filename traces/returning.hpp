@@ -29,8 +29,9 @@ class ReturningGenerator final : public TraceSource {
  public:
   // Of blocks: what of a context is less than a whole one isn't shared.
   static constexpr Tokens kBlockTokens = 64;
+  static constexpr std::uint64_t kMaxContexts = 10'000'000;
 
-  // TraceError on a figure out of range.
+  // FigureError on a figure out of range.
   explicit ReturningGenerator(const ReturningConfig& config);
 
   // Requests whose session is their context, and turn their visit to it; both from 1.

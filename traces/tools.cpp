@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "traces/figure_error.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -22,7 +24,7 @@ constexpr std::uint64_t kChats = 64;
 
 ChatConfig chats_of(const ToolsConfig& config) {
   if (!(config.requests_per_second >= 1e-3 && config.requests_per_second <= 1e6)) {
-    throw TraceError("requests_per_second must be from 0.001 to 1000000.");
+    throw FigureError("requests_per_second", "must be from 0.001 to 1000000.");
   }
   ChatConfig chats;
   chats.seed = config.seed;

@@ -132,6 +132,64 @@ TEST_F(BadInput, ExperimentFile) {
   refused_file(deep + " = 1\n", {"bad.toml:2", "dots"});
 }
 
+// A device may have no end. A longer file is given up at its bound.
+TEST_F(BadInput, WhatHasNoEndIsNotRead) {
+  refused({"simulate", "/dev/zero"}, {"/dev/zero: can't be read, as it is no regular file", "experiment file"});
+  refused({"sweep", "/dev/zero"}, {"/dev/zero: can't be read"});
+  refused({"compare", "/dev/zero", "--vary", "seed=1,2"}, {"/dev/zero: can't be read"});
+  for (const char* key : {"model.config", "model.draft.config", "hardware.file"}) {
+    std::vector<std::string> words{"simulate", "good.toml", "--set", std::string(key) + "=/dev/zero"};
+    if (std::string_view(key) == "model.draft.config") {
+      words.insert(words.end(), {"--set", "model.draft.kind=side_pool", "--set", "model.draft.accept_length=2"});
+    }
+    refused(words, {std::string(key) + " (--set): /dev/zero: can't be read"});
+  }
+  refused({"simulate", "good.toml", "--from-sglang-server-info", "/dev/zero"},
+          {"--from-sglang-server-info: /dev/zero: can't be read"});
+  refused({"presets", "--hardware", "h200-pcie5", "--limits", "/dev/zero"}, {"/dev/zero: can't be read"});
+  // Its blocks are never read: it has none.
+  write_text(folder_ / "huge.json", "{");
+  fs::resize_file(folder_ / "huge.json", std::uintmax_t{1} << 40);
+  refused_set("hardware.file=huge.json", {"hardware.file (--set): huge.json: is longer than 16 MiB"});
+  refused_set("model.config=huge.json", {"model.config (--set): huge.json: is longer than 16 MiB"});
+  refused({"simulate", "huge.json"}, {"huge.json: is longer than 1 MiB"});
+  fs::remove(folder_ / "huge.json");
+}
+
+TEST_F(BadInput, WorkloadSentencesNameTheKey) {
+  const std::string generate = "workload.generate.";
+  const auto refused_kind = [&](const std::string& kind, const std::vector<std::string>& settings,
+                                const std::vector<std::string>& parts) {
+    std::vector<std::string> words{"simulate",        "good.toml", "--set",
+                                   "workload.trace=", "--set",     generate + "kind=" + kind};
+    for (const std::string& setting : settings) words.insert(words.end(), {"--set", generate + setting});
+    refused(words, parts);
+  };
+  refused_kind("returning", {"working_set_tokens=1000000000000000"},
+               {generate + "working_set_tokens (--set): is 1000000000000000, which is 122070312500 contexts of 8192 "
+                           "tokens (workload.generate.prompt_tokens (default))",
+                "at most 10000000"});
+  refused_kind("returning", {"prompt_tokens=1000000000", "prompt_tokens_per_second=1"},
+               {generate + "prompt_tokens_per_second (--set)", generate + "prompt_tokens (--set)", "0.000001"});
+  refused_kind("groups", {"groups=10000000"}, {generate + "prompts_per_group (default): must be from 1 to 1"});
+  refused_kind("groups", {"question_tokens=0"}, {generate + "question_tokens (--set): must be from 1"});
+  refused_kind("chat", {"sessions_per_second=1e-9"},
+               {generate + "sessions_per_second is 1.0", "0, or at least 1e-06 and at most 1e+06"});
+  refused_set("workload.time_scale=0.12345678912", {"workload.time_scale (--set)", "9 digits"});
+  refused_set("workload.trace=/nowhere", {"workload.trace (--set)", "/nowhere"});
+  refused({"trace", "generate", "--out", "x.jsonl", "--sessions-per-second", "1e-9"},
+          {"--sessions-per-second: must be from 0.000001"});
+  refused({"trace", "generate", "--out", "x.jsonl", "--kind", "tools", "--requests-per-second", "0"},
+          {"--requests-per-second: must be from 0.001"});
+}
+
+TEST_F(BadInput, RatesThatRoundToNothing) {
+  for (const char* key :
+       {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "hardware.remote_gbps", "hardware.host_link_gbps"}) {
+    refused_set(std::string(key) + "=1e-10", {key, "it must be 0, or at least 0.001"});
+  }
+}
+
 TEST_F(BadInput, TypesAndRanges) {
   refused_file("[cache]\npage_tokens = \"64\"\n", {"bad.toml:2", "cache.page_tokens", "an integer"});
   refused_file("[cache]\npage_tokens = 64.0\n", {"bad.toml:2", "cache.page_tokens", "an integer"});
