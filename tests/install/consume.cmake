@@ -24,3 +24,7 @@ run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${work}/build -G $
   -DCMAKE_PREFIX_PATH=${work}/prefix -DALL_HEADERS=${work})
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/consumer)
+
+# The installed program: hardened, and without a library path that leads to the current folder.
+run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
+run(${work}/prefix/bin/kvtwin --version)
