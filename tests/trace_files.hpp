@@ -9,6 +9,11 @@ namespace kvtwin::test {
 
 inline std::string bundled_trace() { return std::string(KVTWIN_SOURCE_DIR) + "/traces/chat_small.jsonl.zst"; }
 
+// What SGLang itself wrote.
+inline std::string sglang_fixture(const std::string& name) {
+  return std::string(KVTWIN_SOURCE_DIR) + "/tests/fixtures/sglang/" + name;
+}
+
 inline std::optional<std::string> shared_trace(const std::string& name) {
   const std::string path = std::string(KVTWIN_SOURCE_DIR) + "/../shared/traces/" + name;
   if (!std::filesystem::exists(path)) return std::nullopt;

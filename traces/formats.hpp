@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "traces/lines.hpp"
@@ -29,6 +30,10 @@ std::unique_ptr<FormatReader> make_azure_reader(TraceLines& lines, const TraceOp
 std::unique_ptr<FormatReader> make_burstgpt_reader(TraceLines& lines, const TraceOptions& options);
 std::unique_ptr<FormatReader> make_token_ids_reader(TraceLines& lines, const TraceOptions& options);
 std::unique_ptr<FormatReader> make_sglang_reader(TraceLines& lines, const TraceOptions& options);
+
+// The message of a line that one of SGLang's loggers wrote: what follows `[2026-11-24 04:42:12] `, or
+// `[2026-11-24 04:42:12 TP0] `. The whole line if it has no such prefix.
+std::string_view past_log_prefix(std::string_view line);
 
 constexpr Tokens kMooncakeBlockTokens = 512;
 constexpr Tokens kLargestBlock = Tokens{1} << 31;

@@ -64,8 +64,6 @@ class LengthsReader final : public FormatReader {
   Tokens largest_;
   std::vector<std::string_view> fields_;
   std::size_t width_ = 0, time_at_ = 0, input_at_ = 0, output_at_ = 0, session_at_ = kAbsent, type_at_ = kAbsent;
-  TimeNs start_ = 0;
-  bool started_ = false;
   std::uint64_t passed_over_ = 0, next_private_ = kPrivateBlocks;
 };
 
@@ -104,11 +102,7 @@ bool LengthsReader::next(TraceRequest& request) {
       lines_.fail("has " + std::to_string(fields_.size()) + " fields, and the header names " + std::to_string(width_));
     }
     request.clear();
-    const TimeNs now = time(fields_[time_at_]);
-    if (!started_) start_ = now;
-    started_ = true;
-    if (now < start_) lines_.fail(columns_.time, "is earlier than the first line's; a trace is sorted by time");
-    request.arrival = now - start_;
+    request.arrival = time(fields_[time_at_]);
     request.input = tokens(columns_.input, fields_[input_at_]);
     request.output = tokens(columns_.output, fields_[output_at_]);
     if (request.input == 0 || request.output == 0) {

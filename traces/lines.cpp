@@ -30,6 +30,10 @@ void TraceLines::fail(std::string_view key, std::string_view what) const {
   fail("key \"" + std::string(key) + "\" " + std::string(what));
 }
 
+void TraceLines::fail_whole(std::string_view what) const {
+  throw TraceError("trace \"" + name_ + "\" " + std::string(what) + ".");
+}
+
 bool TraceLines::peek(std::string_view& text) {
   if (!has_peeked_) {
     if (!next(peeked_)) return false;

@@ -26,6 +26,8 @@ class TraceLines {
 
   [[noreturn]] void fail(std::string_view what) const;
   [[noreturn]] void fail(std::string_view key, std::string_view what) const;
+  // The same of the whole file.
+  [[noreturn]] void fail_whole(std::string_view what) const;
 
  private:
   enum class Result : std::uint8_t { line, end, too_long };

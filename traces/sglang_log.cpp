@@ -1,17 +1,23 @@
-// SGLang's request log (--log-requests --log-requests-level 3 --log-requests-format json), one event a line:
-//   {"timestamp": ISO date, "event": "request.received", "rid": R, "obj": {...}}
-//   {"timestamp": ISO date, "event": "request.finished", "rid": R, "obj": {...}, "out": {"meta_info": {...}}}
-// A request is what has finished: obj.input_ids is its prompt, meta_info.completion_tokens its answer. It arrived when
-// it was received, or where the log doesn't say so, meta_info.e2e_latency before it finished. obj.session_params.id is
-// its session; extra_key or lora_path, under which a server shares nothing with others, its tenant. Other events, and
-// lines that aren't JSON (a server's standard output), are passed over.
+// SGLang's request log (--log-requests --log-requests-level 3 --log-requests-format json), one event a line, to
+// standard output or to the files of --log-requests-target:
+//   [2026-11-24 04:42:12] {"timestamp": ISO date, "event": "request.received", "rid": R, "obj": {...}}
+//   [2026-11-24 04:42:12] {"timestamp": ISO date, "event": "request.finished", "rid": R, "obj": {...},
+//                          "out": {"meta_info": {...}}}
+// The prefix may be absent, and may name a rank. A finished event makes a request: obj.input_ids is the prompt,
+// meta_info.completion_tokens the length of the answer. The request arrived at its received event; if the log has no
+// such event, meta_info.e2e_latency before it finished. The session is obj.session_params.id, session_id or
+// conversation_id, the first that is there. extra_key, cache_salt, lora_path and lora_id make up the tenant: SGLang
+// shares no page between requests that differ in one of them. Other events, and lines that hold no JSON object (a
+// server's standard output), are passed over.
 //
+// Errors: TraceError at the end of a file without a finished event, too.
 // Events come in the order of their ends, so requests are sorted within a window of kWindow. Memory: those requests'
 // hashes and rids.
 #include <algorithm>
 #include <deque>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -31,6 +37,16 @@ struct LoggedRequest {
   TraceRequest request;
 };
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Another logger may print a dictionary as Python does: {'key': 1}.
+bool is_json_object(std::string_view text) {
+  const std::size_t brace = text.find_first_not_of(" \t");
+  if (brace == std::string_view::npos || text[brace] != '{') return false;
+  const std::size_t next = text.find_first_not_of(" \t", brace + 1);
+  return next == std::string_view::npos || text[next] != '\'';
+}
+
 bool later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr<LoggedRequest>& b) {
   return a->request.arrival != b->request.arrival ? a->request.arrival > b->request.arrival : a->order > b->order;
 }
@@ -46,6 +62,7 @@ class SglangReader final : public FormatReader {
 
  private:
   void read_line(std::string_view text);
+  void require_a_request() const;
   void received(const std::string& rid, TimeNs now);
   void finished(const std::string& rid, TimeNs now, const JsonObject& line);
   LoggedRequest& arrived_before(const std::string& rid, TimeNs now, const JsonObject& meta);
@@ -58,7 +75,7 @@ class SglangReader final : public FormatReader {
   TokenBlocks blocks_;
   simdjson::dom::parser parser_;
   bool ended_ = false, emitted_ = false;
-  TimeNs first_ = 0, last_ = 0;  // of the requests given out
+  TimeNs last_ = 0;  // of the requests given out
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // the earliest on top
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // those not finished; looked up only
@@ -77,7 +94,10 @@ bool SglangReader::next(TraceRequest& request) {
       ended_ = !lines_.next(text);
       if (!ended_) read_line(text);
     }
-    if (heap_.empty()) return false;
+    if (heap_.empty()) {
+      require_a_request();
+      return false;
+    }
     std::pop_heap(heap_.begin(), heap_.end(), later);
     const std::unique_ptr<LoggedRequest> logged = std::move(heap_.back());
     heap_.pop_back();
@@ -88,16 +108,27 @@ bool SglangReader::next(TraceRequest& request) {
       continue;
     }
     std::swap(request, logged->request);
-    if (!emitted_) first_ = request.arrival;
     emitted_ = true;
     last_ = request.arrival;
-    request.arrival -= first_;
     return true;
   }
 }
 
+void SglangReader::require_a_request() const {
+  if (emitted_) return;
+  if (never_finished_ > 0) {
+    lines_.fail_whole("holds " + std::to_string(never_finished_) +
+                      " requests that were received, and none that finished; take a log that goes on until requests "
+                      "have finished");
+  }
+  lines_.fail_whole("holds no request: none of its " + std::to_string(other_lines_) +
+                    " lines is an event of SGLang's request log; log with --log-requests --log-requests-level 3 "
+                    "--log-requests-format json");
+}
+
 void SglangReader::read_line(std::string_view text) {
-  if (text[text.find_first_not_of(" \t")] != '{') {
+  text = past_log_prefix(text);
+  if (!is_json_object(text)) {
     ++other_lines_;
     return;
   }
@@ -198,14 +229,14 @@ void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const
   JsonValue value;
   JsonObject session;
   std::string_view text;
-  if (obj.at_key("session_params").get(session) == simdjson::SUCCESS &&
-      session.at_key("id").get(text) == simdjson::SUCCESS) {
-    request.session = string_id(text);
-  }
-  std::string space;
-  for (const char* key : {"extra_key", "lora_path"}) {
-    if (obj.at_key(key).get(text) == simdjson::SUCCESS && !text.empty())
-      space.append(key).append("=").append(text).append("\n");
+  const auto has_text = [&text](const JsonObject& object, const char* key) {
+    return object.at_key(key).get(text) == simdjson::SUCCESS && !text.empty();
+  };
+  const bool in_params = obj.at_key("session_params").get(session) == simdjson::SUCCESS && has_text(session, "id");
+  if (in_params || has_text(obj, "session_id") || has_text(obj, "conversation_id")) request.session = string_id(text);
+  std::string space;  // each part with its length, so that no two spaces are spelled alike
+  for (const char* key : {"extra_key", "cache_salt", "lora_path", "lora_id"}) {
+    if (has_text(obj, key)) space.append(key).append(" ").append(std::to_string(text.size())).append(" ").append(text);
   }
   if (!space.empty()) request.tenant = string_id(space);
   if (obj.at_key("priority").get(value) == simdjson::SUCCESS && !value.is_null()) {
@@ -230,6 +261,17 @@ void SglangReader::add_notes(std::vector<std::string>& notes) const {
 }
 
 }  // namespace
+
+std::string_view past_log_prefix(std::string_view line) {
+  constexpr std::string_view kBegin = "[0000-00-00 00:00:00";
+  constexpr std::size_t kLongest = 128;  // with the names of ranks
+  if (line.size() < kBegin.size()) return line;
+  for (std::size_t i = 0; i < kBegin.size(); ++i) {
+    if (kBegin[i] == '0' ? !is_digit(line[i]) : line[i] != kBegin[i]) return line;
+  }
+  const std::size_t end = line.substr(0, kLongest).find("] ", kBegin.size());
+  return end == std::string_view::npos ? line : line.substr(end + 2);
+}
 
 std::unique_ptr<FormatReader> make_sglang_reader(TraceLines& lines, const TraceOptions& options) {
   return std::make_unique<SglangReader>(lines, options);

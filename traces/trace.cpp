@@ -28,6 +28,7 @@ TraceFormat format_of_keys(const JsonObject& object) {
 TraceFormat format_of(TraceLines& lines, const TraceOptions& options) {
   std::string_view line;
   if (!lines.peek(line)) return TraceFormat::mooncake;
+  if (past_log_prefix(line).size() != line.size()) return TraceFormat::sglang;
   if (line[line.find_first_not_of(" \t\r")] == '{') {
     simdjson::dom::parser parser(options.max_line_bytes + 1);
     return format_of_keys(json_line(lines, parser, line));
@@ -36,8 +37,8 @@ TraceFormat format_of(TraceLines& lines, const TraceOptions& options) {
   if (line.find("Request tokens") != std::string_view::npos) return TraceFormat::burstgpt;
   lines.fail(
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
-      "token ids, SGLang's log) or with the header of Azure's or BurstGPT's CSV; a format that can't be told can "
-      "be given");
+      "token ids, SGLang's log), with the date of SGLang's log ([2026-11-24 04:42:12]) or with the header of Azure's "
+      "or BurstGPT's CSV; a format that can't be told can be given");
 }
 
 std::unique_ptr<FormatReader> reader_of(TraceFormat format, TraceLines& lines, const TraceOptions& options) {
@@ -125,12 +126,15 @@ struct TraceReader::State {
 
   bool next(TraceRequest& request) {
     if (!reader->next(request)) return false;
+    if (!begun) first_arrival = last_arrival = request.arrival;
+    begun = true;
     if (request.arrival < last_arrival) {
       lines.fail("timestamp",
                  "is earlier than the line's before; a trace is sorted by time (sort the file, for example by jq or "
                  "pandas)");
     }
     last_arrival = request.arrival;
+    request.arrival -= first_arrival;
     if (request.is_hint) return true;
     if (request.output == 0) request.output = 1;
     if (joined > 1) group(request.blocks, static_cast<std::size_t>(joined));
@@ -141,7 +145,8 @@ struct TraceReader::State {
   TraceFormat format;
   std::unique_ptr<FormatReader> reader;
   Tokens joined = 1;  // of the file's blocks
-  TimeNs last_arrival = 0;
+  bool begun = false;
+  TimeNs first_arrival = 0, last_arrival = 0;  // by the file's clock
 };
 
 TraceReader::TraceReader(const std::string& path, const TraceOptions& options)

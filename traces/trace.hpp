@@ -9,9 +9,11 @@
 //   burstgpt    BurstGPT's: times and lengths, prefixes made up; traces/lengths.cpp
 //   token_ids   JSON lines with the prompts' token ids, of which salted hashes are kept; traces/token_ids.cpp
 //   sglang      SGLang's request log, level 3, in JSON; the same; traces/sglang_log.cpp
+// A file's times may count from any moment (1970, say): a reader returns times that count from the file's first
+// request, or from a hint before it.
 //
 // A line of Mooncake's holds
-//   timestamp       ms since the start, integer or decimal (a decimal is read as an IEEE double and rounded to
+//   timestamp       ms, integer or decimal (a decimal is read as an IEEE double and rounded to
 //                   the nearest ns), never less than the line before
 //   input_length    tokens, >= 1
 //   output_length   tokens; 0 is served as 1, because a request always makes one token
@@ -53,7 +55,7 @@ constexpr Tokens kMaxTraceTokens = 1'000'000'000;  // of one request's input or 
 
 // A request, or a hint if is_hint: then only arrival and hint hold anything.
 struct TraceRequest {
-  TimeNs arrival = 0;
+  TimeNs arrival = 0;                 // since the trace's first request
   Tokens input = 0;                   // >= 1
   Tokens output = 0;                  // >= 1
   std::vector<std::uint64_t> blocks;  // ids of the input's blocks, the last one maybe in part

@@ -26,7 +26,8 @@ class CheckedReader final : public TraceSource {
 
   bool next(TraceRequest& request) override {
     if (!reader_.next(request)) return false;
-    require(request.arrival >= last_);
+    require(begun_ ? request.arrival >= last_ : request.arrival == 0);
+    begun_ = true;
     last_ = request.arrival;
     if (request.is_hint) {
       require(request.hint.subject != 0 && request.blocks.empty());
@@ -40,6 +41,7 @@ class CheckedReader final : public TraceSource {
 
  private:
   TraceReader reader_;
+  bool begun_ = false;
   TimeNs last_ = 0;
 };
 

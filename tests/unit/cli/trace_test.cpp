@@ -156,6 +156,49 @@ TEST(TraceConvert, SaltsPrompts) {
   EXPECT_NE(blocks({"--salt", "a"}), blocks({}));
 }
 
+TEST(SglangLog, EveryCommandReadsIt) {
+  const Folder folder;
+  for (const std::string name : {"request_log.jsonl", "server_output.log"}) {
+    SCOPED_TRACE(name);
+    const std::string log = sglang_fixture(name);
+    const Json info = run({"trace", "info", log, "--json"}).json();
+    EXPECT_EQ(info.at("requests"), 11);
+    EXPECT_EQ(info.at("tenants"), 5);
+    const Json rates = run({"hitrate", "--trace", log, "--capacity", "1000", "--json"}).json();
+    EXPECT_EQ(rates.at("requests"), 11);
+    EXPECT_EQ(rates.at("hit_blocks"), info.at("ideal_hit_blocks"));
+    const Settings settings{"workload.trace=" + log, "cache.page_tokens=64"};
+    const Simulated simulated = simulate(settings);
+    EXPECT_EQ(simulated.requests("completed"), 11U);
+    ASSERT_EQ(run({"trace", "convert", log, folder / (name + ".gz")}).exit_code, 0);
+    const Json converted = run({"trace", "info", folder / (name + ".gz"), "--block-tokens", "64", "--json"}).json();
+    for (const char* key : {"requests", "tenants", "sessions", "ideal_hit_blocks", "unique_blocks"}) {
+      EXPECT_EQ(converted.at(key), info.at(key)) << key;
+    }
+  }
+  // Rotated and packed.
+  const Outcome packed = run({"trace", "info", sglang_fixture("request_log.jsonl"), "--json"});
+  write_text(folder / "host_0.log.2026-11-24_04", text_of(sglang_fixture("request_log.jsonl")));
+  EXPECT_EQ(run({"trace", "info", folder / "host_0.log.2026-11-24_04", "--json"}).out, packed.out);
+}
+
+TEST(SglangLog, WithoutARequestIsBadInput) {
+  const Folder folder;
+  write_text(folder / "log", "[2026-11-24 04:42:12] Receive: obj=GenerateReqInput(rid='a')\n");
+  write_text(folder / "experiment.toml", "");
+  const std::vector<std::vector<std::string>> commands = {
+      {"trace", "info", folder / "log"},
+      {"trace", "convert", folder / "log", folder / "out"},
+      {"hitrate", "--trace", folder / "log", "--capacity", "10"},
+      {"simulate", folder / "experiment.toml", "--set", "workload.trace=" + folder / "log", "--world", kAnyWorld}};
+  for (const std::vector<std::string>& command : commands) {
+    const Outcome outcome = run(command);
+    EXPECT_EQ(outcome.exit_code, 2) << command[0];
+    EXPECT_NE(outcome.err.find("holds no request: none of its 1 lines"), std::string::npos) << outcome.err;
+  }
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
 // A slow machine, two sessions: the second turn of one waits for the answer, of the other for its time.
 TEST(ClosedLoop, IsServed) {
   const Folder folder;

@@ -92,8 +92,8 @@ TEST(QwenTrace, SessionsAreChainsOfChats) {
   EXPECT_EQ(read.format, TraceFormat::qwen);
   EXPECT_EQ(read.block_tokens, 16U);
   ASSERT_EQ(read.requests.size(), 6U);
-  EXPECT_EQ(read.requests[0].arrival, 500'000'000);
-  EXPECT_EQ(read.requests[2].arrival, 2'250'000'000);
+  EXPECT_EQ(read.requests[0].arrival, 0);
+  EXPECT_EQ(read.requests[2].arrival, 1'750'000'000) << "since the first";
   EXPECT_EQ(read.requests[0].session, 3U);
   EXPECT_EQ(read.requests[1].session, kSessionZero);
   EXPECT_EQ(read.requests[2].session, 3U);
@@ -177,7 +177,7 @@ TEST(AzureTrace, RefusesWhatIsWrong) {
                            "2023-11-16 18:15:46.", "2023-11-16 18:15:46 UTC", "1969-01-01 00:00:00", ""}) {
     expect_error(head + date + ",5,5\n", {"line 3", "\"TIMESTAMP\"", "like 2023-11-16 18:15:46.6805900"});
   }
-  expect_error(head + "2023-11-16 18:15:46,5,5\n", {"line 3", "\"TIMESTAMP\"", "earlier"});
+  expect_error(head + "2023-11-16 18:15:46,5,5\n", {"line 3", "\"timestamp\"", "earlier"});
   expect_error(head + "2023-11-16 18:15:47,5\n", {"line 3", "2 fields", "3"});
   expect_error(head + "2023-11-16 18:15:47,x,5\n", {"line 3", "\"ContextTokens\"", "integer"});
   expect_error(head + "2023-11-16 18:15:47,5,1.5\n", {"line 3", "\"GeneratedTokens\"", "integer"});
@@ -322,8 +322,8 @@ TEST(TokenIdTrace, KeepsHashesOfPrefixes) {
   EXPECT_EQ(read.format, TraceFormat::token_ids);
   ASSERT_EQ(read.requests.size(), 3U);
   const TraceRequest &a = read.requests[0], &b = read.requests[1], &c = read.requests[2];
-  EXPECT_EQ(a.arrival, 5'000'000);
-  EXPECT_EQ(b.arrival, 6'500'000);
+  EXPECT_EQ(a.arrival, 0);
+  EXPECT_EQ(b.arrival, 1'500'000);
   EXPECT_EQ(a.input, 9U);
   EXPECT_EQ(b.output, 2U);
   EXPECT_EQ(c.output, 1U);
@@ -423,6 +423,73 @@ TEST(SglangLog, RefusesWhatItCantRead) {
   expect_error(with("\"completion_tokens\": 12, ", ""), {"line 2", "completion_tokens", "missing"});
   expect_error(with("\"e2e_latency\": 0.5", "\"e2e_latency\": -1"), {"line 2", "e2e_latency"});
   expect_error(with("2026-01-02T", "yesterday "), {"line 2", "\"timestamp\"", "date"});
+}
+
+// request_log.jsonl and server_output.log hold the same requests, written by SGLang (make_request_logs.py beside them).
+TEST(SglangLog, IsReadAsSglangWritesIt) {
+  for (const std::string name : {"request_log.jsonl", "server_output.log"}) {
+    SCOPED_TRACE(name);
+    TraceReader reader(test::sglang_fixture(name));
+    EXPECT_EQ(reader.format(), TraceFormat::sglang);
+    std::vector<TraceRequest> all(11);
+    for (TraceRequest& request : all) ASSERT_TRUE(reader.next(request));
+    TraceRequest more;
+    EXPECT_FALSE(reader.next(more));
+    const TraceRequest &plain = all[0], &turn1 = all[1], &turn2 = all[2], &talk1 = all[3], &talk2 = all[4],
+                       &params = all[5], &alice1 = all[6], &alice2 = all[7], &bob = all[8], &extra = all[9],
+                       &adapter = all[10];
+    EXPECT_EQ(plain.input, 300U);
+    EXPECT_EQ(plain.output, 5U);
+    EXPECT_EQ(turn2.input, 385U);
+    EXPECT_EQ(turn2.blocks[3], turn1.blocks[3]);
+    EXPECT_EQ(talk2.priority, 3);
+    EXPECT_EQ(plain.session, 0U);
+    EXPECT_NE(turn1.session, 0U);
+    EXPECT_EQ(turn2.session, turn1.session);
+    EXPECT_EQ(talk2.session, talk1.session);
+    EXPECT_EQ((std::set<std::uint64_t>{turn1.session, talk1.session, params.session, 0}).size(), 4U);
+    EXPECT_EQ(turn1.tenant, 0U);
+    EXPECT_EQ(alice1.tenant, alice2.tenant);
+    EXPECT_EQ((std::set<std::uint64_t>{0, alice1.tenant, bob.tenant, extra.tenant, adapter.tenant}).size(), 5U);
+    EXPECT_EQ(bob.blocks, plain.blocks) << "the same prompt, in another namespace";
+    TimeNs last = 0;
+    for (const TraceRequest& request : all) {
+      EXPECT_GE(request.arrival, last);
+      last = request.arrival;
+    }
+    EXPECT_EQ(plain.arrival, 0);
+    std::string notes;
+    for (const std::string& note : reader.notes()) notes += note + "; ";
+    EXPECT_NE(notes.find("1 requests that the log doesn't say to have finished"), std::string::npos) << notes;
+    EXPECT_NE(notes.find(name == "request_log.jsonl" ? "trace: 1 lines that" : "trace: 14 lines that"),
+              std::string::npos)
+        << notes;
+  }
+}
+
+TEST(SglangLog, LoggersWriteAPrefix) {
+  const std::string line = finished(900, "a", "[1]", 0.5);
+  for (const std::string prefix : {"", "[2026-11-24 04:42:12] ", "[2026-11-24 04:42:12.345 DP0 TP1] "}) {
+    const Read read = read_all(prefix + line + prefix + "{'a': 1}\n" + prefix + "\n[INFO] {\n");
+    EXPECT_EQ(read.format, TraceFormat::sglang) << prefix;
+    EXPECT_EQ(read.requests.size(), 1U) << prefix;
+  }
+  EXPECT_EQ(read_all("[2026-11-24 04:42:12] server_args=ServerArgs(...)\n" + line).requests.size(), 1U);
+  expect_error("[2026-11-24 04:42:12] " + line.substr(0, 80) + "\n", {"line 1", "not one whole JSON"});
+  for (const std::string prefix : {"[2026-11-24 04:42] ", "2026-11-24 04:42:12 ", "[2026-11-24 04:42:12"}) {
+    expect_error(prefix + line, {"line 1", "no trace that kvtwin knows", "[2026-11-24 04:42:12]"});
+  }
+}
+
+TEST(SglangLog, WithoutARequestIsRefused) {
+  TraceOptions options;
+  options.format = TraceFormat::sglang;
+  expect_error("", {"\"t\" holds no request", "--log-requests-format json"}, options);
+  expect_error("INFO: a\nb\n", {"\"t\" holds no request", "none of its 2 lines", "--log-requests-level 3"}, options);
+  expect_error("[2026-11-24 04:42:12] Receive: obj=GenerateReqInput(...)\n",
+               {"holds no request", "none of its 1 lines"});
+  expect_error(received(0, "a", "[1]") + received(1, "b", "[1]"),
+               {"2 requests that were received", "none that finished"});
 }
 
 TEST(SglangLog, IsSortedWithinAWindow) {

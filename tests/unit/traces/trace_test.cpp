@@ -108,13 +108,28 @@ TEST(TraceReader, ReadsAllFields) {
 }
 
 TEST(TraceReader, ReadsDecimalTimesToTheNanosecond) {
-  const auto all = read_all(line("0.000001") + line("1.5") + line("2.0000004") + line("1e3") + line("86400000.123456"));
-  ASSERT_EQ(all.size(), 5U);
-  EXPECT_EQ(all[0].arrival, 1);
-  EXPECT_EQ(all[1].arrival, 1'500'000);
-  EXPECT_EQ(all[2].arrival, 2'000'000);
-  EXPECT_EQ(all[3].arrival, 1'000'000'000);
-  EXPECT_EQ(all[4].arrival, 86'400'000'123'456);
+  const auto all =
+      read_all(line("0") + line("0.000001") + line("1.5") + line("2.0000004") + line("1e3") + line("86400000.123456"));
+  ASSERT_EQ(all.size(), 6U);
+  EXPECT_EQ(all[1].arrival, 1);
+  EXPECT_EQ(all[2].arrival, 1'500'000);
+  EXPECT_EQ(all[3].arrival, 2'000'000);
+  EXPECT_EQ(all[4].arrival, 1'000'000'000);
+  EXPECT_EQ(all[5].arrival, 86'400'000'123'456);
+}
+
+TEST(TraceReader, CountsTimesFromTheFirstRequest) {
+  const auto since_1970 = read_all(line("1763959332000") + line("1763959332001") + line("1764961572000"));
+  ASSERT_EQ(since_1970.size(), 3U);
+  EXPECT_EQ(since_1970[0].arrival, 0);
+  EXPECT_EQ(since_1970[1].arrival, 1'000'000);
+  EXPECT_EQ(since_1970[2].arrival, 1'002'240 * kNsPerSecond) << "11.6 days";
+  const auto hint_first = read_all(R"({"timestamp": 1763959332000, "hint": "pin", "session": 1})"
+                                   "\n" +
+                                   line("1763959332001"));
+  ASSERT_EQ(hint_first.size(), 2U);
+  EXPECT_EQ(hint_first[0].arrival, 0);
+  EXPECT_EQ(hint_first[1].arrival, 1'000'000);
 }
 
 TEST(TraceReader, ReadsNames) {
@@ -145,7 +160,7 @@ TEST(TraceReader, ReadsHints) {
   ASSERT_EQ(all.size(), 6U);
   EXPECT_FALSE(all[0].is_hint);
   EXPECT_TRUE(all[1].is_hint);
-  EXPECT_EQ(all[1].arrival, 2'000'000);
+  EXPECT_EQ(all[1].arrival, 1'000'000);
   EXPECT_EQ(all[1].hint.kind, HintKind::tool_call_pending);
   EXPECT_EQ(all[1].hint.subject, 4U);
   EXPECT_EQ(all[1].hint.value, -30);
