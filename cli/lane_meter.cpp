@@ -70,14 +70,10 @@ void LaneMeter::busy_by_rate(std::uint64_t bytes_per_second) {
 }
 
 LaneUse LaneMeter::use(std::string name, TimeNs end) const {
-  LaneUse copy = use_;
-  copy.name = std::move(name);
-  const auto windows = static_cast<std::size_t>((end + copy.window_ns - 1) / copy.window_ns);
-  if (windows > copy.window_busy_ns.size()) {
-    copy.window_busy_ns.resize(windows);
-    copy.window_bytes.resize(windows);
-  }
-  return copy;
+  LaneMeter copy = *this;
+  if (end > 0) copy.reach(end - 1);
+  copy.use_.name = std::move(name);
+  return std::move(copy.use_);
 }
 
 void LaneMeters::on_lane(const LaneSpan& span) {

@@ -43,7 +43,7 @@ class LaneMeter {
   // Busy as long as its bytes take at that rate.
   void busy_by_rate(std::uint64_t bytes_per_second);
 
-  // With idle windows up to `end`.
+  // With idle windows up to `end`, kMaxWindows windows at most.
   LaneUse use(std::string name, TimeNs end = 0) const;
 
  private:

@@ -610,12 +610,18 @@ void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
   std::ostringstream out;
   out << "lane,window_start_s,window_s,busy_fraction,bytes\n";
   for (const LaneUse& lane : lanes) {
-    for (std::size_t i = 0; i < lane.window_busy_ns.size(); ++i) {
+    const std::size_t windows = lane.window_busy_ns.size();
+    const auto is_idle = [&lane](std::size_t i) { return lane.window_busy_ns[i] == 0 && lane.window_bytes[i] == 0; };
+    for (std::size_t first = 0, next = 0; first < windows; first = next) {
+      // One row for an idle stretch: the file's size follows the work, not the time that the trace spans.
+      next = first + 1;
+      while (is_idle(first) && next < windows && is_idle(next)) ++next;
       char line[160];
       std::snprintf(line, sizeof line, "%s,%.3f,%.3f,%.6f,%" PRIu64 "\n", lane.name.c_str(),
-                    seconds(lane.window_ns) * static_cast<double>(i), seconds(lane.window_ns),
-                    static_cast<double>(lane.window_busy_ns[i]) / static_cast<double>(lane.window_ns),
-                    lane.window_bytes[i]);
+                    seconds(lane.window_ns) * static_cast<double>(first),
+                    seconds(lane.window_ns) * static_cast<double>(next - first),
+                    static_cast<double>(lane.window_busy_ns[first]) / static_cast<double>(lane.window_ns),
+                    lane.window_bytes[first]);
       out << line;
     }
   }

@@ -34,6 +34,22 @@ TEST(LaneMeter, StaysBoundedAndLosesNothing) {
   for (const TimeNs busy : use.window_busy_ns) EXPECT_LE(busy, use.window_ns);
 }
 
+TEST(LaneMeter, IdleTimeStaysBoundedToo) {
+  constexpr TimeNs kDays = 1'000'000 * kNsPerSecond;  // 11.6
+  const LaneMeter unused;
+  LaneMeter early;
+  early.add_busy(0, kNsPerSecond / 2);
+  early.add_bytes(0, kNsPerSecond / 2, 9);
+  for (const LaneMeter* meter : {&unused, static_cast<const LaneMeter*>(&early)}) {
+    const LaneUse use = meter->use("lane", kDays);
+    EXPECT_EQ(use.window_ns, 256 * kNsPerSecond);
+    EXPECT_EQ(use.window_busy_ns.size(), 3'907U) << "they cover the whole time";
+    EXPECT_EQ(use.window_bytes.size(), 3'907U);
+    EXPECT_EQ(use.window_busy_ns[0], use.busy_ns);
+    EXPECT_EQ(use.window_bytes[0], use.bytes);
+  }
+}
+
 TEST(LaneMeters, BookWhatALaneHeld) {
   LaneMeters meters(2);
   meters.on_lane({.lane = Lane::h2d, .begin = 0, .end = kNsPerSecond, .flowing = kNsPerSecond / 2, .bytes = 10});

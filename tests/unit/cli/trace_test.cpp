@@ -199,6 +199,39 @@ TEST(SglangLog, WithoutARequestIsBadInput) {
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
+// Two requests, `days` apart by a clock that counts from 1970.
+Simulated days_apart(const Folder& folder, double days) {
+  const auto request = [](double ms, int block) {
+    return R"({"timestamp": )" + std::to_string(static_cast<std::int64_t>(ms)) +
+           R"(, "input_length": 512, "output_length": 5, "hash_ids": [)" + std::to_string(block) + "]}\n";
+  };
+  constexpr double kNow = 1'763'959'332'000;
+  write_text(folder / "trace", request(kNow, 1) + request(kNow + days * 86'400'000, 2));
+  return simulate({"workload.trace=" + folder / "trace"});
+}
+
+TEST(IdleTime, CostsNeitherMemoryNorFiles) {
+  const Folder folder;
+  const Simulated close = days_apart(folder, 1e-4), far = days_apart(folder, 11.6);
+  EXPECT_EQ(far.requests("completed"), 2U);
+  EXPECT_NEAR(far.report.at("simulated_seconds").get<double>(), 11.6 * 86'400, 60);
+  EXPECT_EQ(far.mean_ttft(), close.mean_ttft());
+  EXPECT_EQ(far.tokens("miss"), close.tokens("miss"));
+  EXPECT_LT(far.lanes_csv.size(), 4'096U);
+  const auto rss = [](const Simulated& run) { return run.report.at("peak_rss_bytes").get<std::uint64_t>(); };
+  EXPECT_LT(rss(far), rss(close) + (std::uint64_t{8} << 20));
+  // The rows of each lane still cover the whole time.
+  const Table rows(far.lanes_csv);
+  std::map<std::string, double> ends;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    double& end = ends[rows.text(row, "lane")];
+    EXPECT_DOUBLE_EQ(rows.number(row, "window_start_s"), end);
+    end += rows.number(row, "window_s");
+  }
+  EXPECT_EQ(ends.size(), far.report.at("lanes").size());
+  for (const auto& [lane, end] : ends) EXPECT_GE(end, far.report.at("simulated_seconds").get<double>() - 1e-3) << lane;
+}
+
 // A slow machine, two sessions: the second turn of one waits for the answer, of the other for its time.
 TEST(ClosedLoop, IsServed) {
   const Folder folder;
