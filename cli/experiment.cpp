@@ -68,6 +68,10 @@ const std::vector<Key>& table() {
        "azure, burstgpt: tokens that all prompts begin with; the files don't say"},
       {"workload.session_gap_s", 30.0, 1e-6, 1e6,
        "agentic: mean seconds between the starts of sessions, which are drawn"},
+      {"workload.salt_file", text_value(""), 0, 0,
+       "path of a file with a secret, 16 to 4,096 bytes, that goes into every page key, so that a guessed prompt's "
+       "pages "
+       "can't be told from the keys; no run folder holds the secret"},
       {"workload.generate.kind", text_value("chat"), 0, 0,
        "what to generate where no trace is given: chat, agentic (coding), tools (applications' calls), returning "
        "(contexts of one size that come back), or groups (prompts that share a prefix)"},
@@ -449,7 +453,8 @@ std::string Experiment::resolved() const {
   for (const Key& key : table()) {
     const Entry& e = entry(key.name);
     const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file" ||
-                         key.name == "tiers.disk.path" || key.name == "tiers.remote.tls_ca";
+                         key.name == "tiers.disk.path" || key.name == "tiers.remote.tls_ca" ||
+                         key.name == "workload.salt_file";
     Value value = e.value;
     if (is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();

@@ -561,6 +561,27 @@ std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& se
 
 namespace {
 
+// The content of workload.salt_file up to the end of its last line; empty if the key is. InputError.
+std::string page_salt(const Experiment& e) {
+  constexpr std::size_t kMinBytes = 16, kMaxBytes = 4096;
+  if (e.text("workload.salt_file").empty()) return {};
+  const std::filesystem::path path = e.path("workload.salt_file");
+  const std::string where = e.where("workload.salt_file") + ": " + path.string();
+  std::error_code error;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(path, error)) in.open(path, std::ios::binary);
+  if (!in.is_open()) throw InputError(where + ": is no file that can be read; give one with a secret of your own");
+  std::string salt(kMaxBytes + 2, '\0');
+  in.read(salt.data(), static_cast<std::streamsize>(salt.size()));
+  salt.resize(static_cast<std::size_t>(in.gcount()));
+  while (salt.ends_with('\n') || salt.ends_with('\r')) salt.pop_back();
+  if (salt.size() < kMinBytes || salt.size() > kMaxBytes) {
+    throw InputError(where + ": holds " + (salt.size() > kMaxBytes ? "more than 4096" : std::to_string(salt.size())) +
+                     " bytes; a salt has from 16 to 4096, say what head -c 32 /dev/urandom | base64 prints");
+  }
+  return salt;
+}
+
 // Its load and its size are told in tokens, so that prompts of another length come as so many tokens again.
 std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
   ReturningConfig config;
@@ -625,6 +646,7 @@ std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
   options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
   options.session_gap_seconds = e.number("workload.session_gap_s");
   options.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  options.salt = page_salt(e);
   try {
     return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
   } catch (const TraceError& error) {
@@ -681,6 +703,7 @@ TraceInputOptions input_options(const Experiment& e) {
     throw InputError(e.where("workload.time_scale") + ": " + error.what());
   }
   options.limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
+  options.salt = page_salt(e);
   return options;
 }
 

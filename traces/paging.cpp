@@ -113,7 +113,7 @@ TimeNs scaled(TimeNs time, TimeScale scale) {
 }
 
 ArrivalMaker::ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options)
-    : pager_(block_tokens, options.page_tokens, options.last_page) {}
+    : pager_(block_tokens, options.page_tokens, options.last_page), salt_(options.salt), seed_(make_seed(0)) {}
 
 void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& input) {
   if (request.is_hint) {
@@ -131,12 +131,17 @@ void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& i
 }
 
 const PageKey* ArrivalMaker::seed_of(std::uint64_t tenant) {
-  if (tenant == 0) return nullptr;
   if (tenant != seeded_tenant_) {
-    seed_ = *namespace_seed(std::nullopt, std::to_string(tenant));
+    seed_ = make_seed(tenant);
     seeded_tenant_ = tenant;
   }
-  return &seed_;
+  return seed_ ? &*seed_ : nullptr;
+}
+
+std::optional<PageKey> ArrivalMaker::make_seed(std::uint64_t tenant) const {
+  const std::string decimal = std::to_string(tenant);
+  return namespace_seed(salt_.empty() ? std::nullopt : std::optional<std::string_view>(salt_),
+                        tenant == 0 ? std::nullopt : std::optional<std::string_view>(decimal));
 }
 
 TraceInputSource::TraceInputSource(TraceSource& trace, const TraceInputOptions& options)

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -61,10 +63,13 @@ struct TraceInputOptions {
   TimeScale time_scale;     // 2: arrivals twice as far apart
   std::uint64_t limit = 0;  // requests; 0 = all. Hints after the last one are dropped
   LastPage last_page = LastPage::full_only;
+  // A secret that goes into every page key, so that nobody without the secret can compute the keys of a prompt. Empty:
+  // none.
+  std::string salt;
 };
 
-// Requests as arrivals, hints as hints. Tenants other than 0 get a namespace each, seeded with the tenant's decimal as
-// salt.
+// Requests as arrivals, hints as hints. Tenants other than 0 get a namespace each: its seed (namespace_seed) has the
+// options' salt as extra_key and the tenant's decimal as salt, each absent where there is none.
 class ArrivalMaker {
  public:
   ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options);
@@ -74,10 +79,12 @@ class ArrivalMaker {
 
  private:
   const PageKey* seed_of(std::uint64_t tenant);
+  std::optional<PageKey> make_seed(std::uint64_t tenant) const;
 
   Pager pager_;
+  std::string salt_;
   std::uint64_t seeded_tenant_ = 0;  // whose seed is in seed_
-  PageKey seed_;
+  std::optional<PageKey> seed_;
 };
 
 // The trace as arrivals (ordinals from 0) and hints, at its times. Errors: the trace's.

@@ -3,9 +3,15 @@
 #include <sys/stat.h>
 
 #include <map>
+#include <set>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "policy/journal.hpp"
 #include "tests/simulation.hpp"
 #include "tests/trace_files.hpp"
 #include "traces/trace.hpp"
@@ -230,6 +236,82 @@ TEST(IdleTime, CostsNeitherMemoryNorFiles) {
   }
   EXPECT_EQ(ends.size(), far.report.at("lanes").size());
   for (const auto& [lane, end] : ends) EXPECT_GE(end, far.report.at("simulated_seconds").get<double>() - 1e-3) << lane;
+}
+
+// Of a journal's first request.
+PageKey first_key(const std::string& journal) {
+  JournalReader reader(std::as_bytes(std::span(journal)));
+  JournalRecord record;
+  while (reader.next(record) == JournalStatus::record) {
+    const auto* const arrival = std::get_if<Arrival>(&record.input.what);
+    if (arrival != nullptr && !arrival->keys.empty()) return arrival->keys[0];
+  }
+  throw std::runtime_error("no request with a page in the journal");
+}
+
+TEST(Salt, IsInThePageKeysAndNowhereElse) {
+  const Folder folder;
+  const std::vector<std::string> secrets = {"", "correct horse battery staple", "another secret of mine"};
+  std::set<PageKey> keys;
+  Json tokens;
+  for (const std::string& secret : secrets) {
+    SCOPED_TRACE(secret);
+    Settings settings{"workload.trace=" + sglang_fixture("request_log.jsonl")};
+    if (!secret.empty()) {
+      write_text(folder / "salt", secret + "\n");
+      settings.push_back("workload.salt_file=" + folder / "salt");
+    }
+    write_text(folder / "experiment.toml", "");
+    std::vector<std::string> arguments =
+        simulate_arguments(folder / "experiment.toml", settings, folder / "run", kAnyWorld);
+    arguments.insert(arguments.end(), {"--journal", "--force"});
+    const Outcome outcome = run(arguments);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    keys.insert(first_key(text_of(folder / "run/journal.kvj")));
+    // The namespaces stay, and so do the hits.
+    if (tokens.is_null()) tokens = outcome.json().at("tokens");
+    EXPECT_EQ(outcome.json().at("tokens"), tokens);
+    const std::string notes = outcome.json().at("notes").dump();
+    EXPECT_EQ(notes.find("default salt") == std::string::npos, !secret.empty()) << notes;
+    if (secret.empty()) continue;
+    EXPECT_EQ((outcome.out + outcome.err).find(secret), std::string::npos);
+    std::size_t files = 0;
+    for (const auto& entry : fs::directory_iterator(folder / "run")) {
+      EXPECT_EQ(text_of(entry.path()).find(secret), std::string::npos) << entry.path();
+      ++files;
+    }
+    EXPECT_EQ(files, 6U);
+    EXPECT_NE(text_of(folder / "run/experiment.resolved.toml").find(folder / "salt"), std::string::npos);
+    // The run can be made again from what its folder names.
+    fs::remove(folder / "run/journal.kvj");
+    const Outcome explained = run({"explain", folder / "run", "--request", "0"});
+    EXPECT_EQ(explained.exit_code, 0) << explained.err;
+  }
+  EXPECT_EQ(keys.size(), 3U);
+}
+
+TEST(Salt, FileIsChecked) {
+  const Folder folder;
+  write_text(folder / "short", "15 bytes here..\n\n");
+  write_text(folder / "long", std::string(4'097, 'x'));
+  write_text(folder / "longest", std::string(4'096, 'x') + "\n");
+  write_text(folder / "experiment.toml", "");
+  const auto outcome = [&](const std::string& path) {
+    return run({"simulate", folder / "experiment.toml", "--world", kAnyWorld, "--set", "workload.salt_file=" + path,
+                "--set", "workload.generate.requests=1"});
+  };
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {folder / "short", "holds 15 bytes"}, {folder / "long", "more than 4096 bytes"},
+      {folder / "none", "is no file that"}, {folder.path().string(), "is no file that"},
+      {"/dev/zero", "is no file that"},
+  };
+  for (const auto& [path, part] : wrong) {
+    const Outcome refused = outcome(path);
+    EXPECT_EQ(refused.exit_code, 2) << path;
+    EXPECT_NE(refused.err.find("workload.salt_file"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find(part), std::string::npos) << refused.err;
+  }
+  EXPECT_EQ(outcome(folder / "longest").exit_code, 0);
 }
 
 // A slow machine, two sessions: the second turn of one waits for the answer, of the other for its time.

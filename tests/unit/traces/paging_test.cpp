@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -131,6 +132,33 @@ TEST(TraceInputSource, TurnsLinesIntoInputs) {
   EXPECT_NE(tenants[0], tenants[1]);
   EXPECT_EQ(tenants[0], tenants[2]);
   EXPECT_FALSE(source.next(input)) << "four requests were asked for";
+}
+
+TEST(TraceInputSource, SaltsEveryPageKey) {
+  const std::string text = R"({"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[1]})"
+                           "\n"
+                           R"({"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[1],"tenant":6})"
+                           "\n";
+  std::vector<PageKey> keys;
+  for (const char* salt : {"", "one secret", "another"}) {
+    TraceReader reader("t", text);
+    TraceInputOptions options;
+    options.page_tokens = 256;
+    options.salt = salt;
+    TraceInputSource source(reader, options);
+    Input input;
+    while (source.next(input)) {
+      for (const PageKey& key : std::get<Arrival>(input.what).keys) keys.push_back(key);
+    }
+  }
+  ASSERT_EQ(keys.size(), 12U);
+  EXPECT_EQ(std::set<PageKey>(keys.begin(), keys.end()).size(), 12U);
+  // What contract.hpp and other programs compute: the salt takes the place of extra_key.
+  const std::vector<std::uint64_t> block = {1};
+  Pager pager(512, 256, LastPage::full_only);
+  const PageKey salted = *namespace_seed("one secret", std::nullopt), tenant = *namespace_seed("one secret", "6");
+  EXPECT_EQ(keys[4], pager.keys(block, 512, &salted)[0]);
+  EXPECT_EQ(keys[6], pager.keys(block, 512, &tenant)[0]);
 }
 
 TEST(TraceInputSource, PagesWholeTraces) {
