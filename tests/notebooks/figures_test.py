@@ -54,6 +54,21 @@ class Figures(unittest.TestCase):
         self.assertEqual(subprocess.run(command, capture_output=True, text=True, check=True).stdout, lines)
         self.assertEqual([path.read_bytes() for path in paths], before)
 
+    def test_an_idle_stretch_is_one_row(self):
+        synthetic_run.write(self.run_dir)
+        (self.run_dir / "lanes.csv").write_text(
+            "lane,window_start_s,window_s,busy_fraction,bytes\n"
+            "compute,0.000,256.000,0.500000,0\ncompute,256.000,999680.000,0.000000,0\ncompute,999936.000,256.000,1.000000,0\n"
+            "gpu0.h2d,0.000,1000192.000,0.000000,0\n")
+        figure = kvtwin.draw_lanes(kvtwin.load_run(self.run_dir))
+        strips = figure.axes
+        self.assertEqual([axes.get_ylabel() for axes in strips], ["compute", "gpu0.h2d"])
+        self.assertEqual([axes.get_xlim() for axes in strips], [(0, 1000192)] * 2)
+        # The mean weighs each row by its width; the drawn steps stand where the rows say.
+        self.assertEqual(strips[0].texts[0].get_text(), "0% busy")
+        drawn = strips[0].collections[-1].get_paths()[0].vertices
+        self.assertTrue({256.0, 999936.0} <= set(drawn[:, 0]))
+
     def test_odd_runs_are_drawn(self):
         one, many = self.run_dir / "one", self.run_dir / "many"
         synthetic_run.write(one, requests=1)
