@@ -198,7 +198,7 @@ class StorageRig {
     std::vector<SlotId> slots;
     for (std::size_t i = 0; i < count; ++i) slots.push_back(static_cast<SlotId>(i));
     const PageKey* prior = first == 0 ? nullptr : &keys[first - 1];
-    return storage.write(1, prior, std::span(keys).subspan(first, count), slots, Tier::host, 1);
+    return storage.write(1, prior, std::span(keys).subspan(first, count), slots, Tier::host, 1, 0);
   }
   StorageAnswer get(const std::vector<PageKey>& keys) {
     std::vector<SlotId> slots;
