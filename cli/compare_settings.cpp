@@ -76,7 +76,7 @@ std::vector<std::string> warnings_of_settings(const SweepRows& rows, std::size_t
   std::vector<std::string> settings;
   for (std::size_t first = 0; first < rows.size(); first += runs) {
     std::string all;
-    for (std::size_t run = 0; run < runs; ++run) all += " " + rows[first + run].at("warnings").get<std::string>() + " ";
+    for (std::size_t run = 0; run < runs; ++run) all += " " + rows[first + run].value("warnings", "") + " ";
     std::string names;
     for (const WarningKind kind : kWarningKinds) {
       const std::string name(name_of(kind));
@@ -139,6 +139,7 @@ void compare_settings(const CompareSettingsArguments& arguments) {
     if (!arguments.json) text += warnings_text(warnings);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
+  end_with_failures(plan, swept);
 }
 
 }  // namespace kvtwin

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cli/error.hpp"
+#include "cli/sweep_cell.hpp"
 #include "models/calibration_fit.hpp"
 #include "models/names.hpp"
 
@@ -49,6 +50,7 @@ std::optional<double> number(const Json& row, const char* name) {
 
 // A figure of one run; none if it has none.
 std::optional<double> figure_of(const Json& row, std::size_t figure) {
+  if (has_failed(row)) return std::nullopt;
   const double prompt = row.at("prompt_tokens");
   const auto ratio = [&](const char* hits) -> std::optional<double> {
     const auto tokens = number(row, hits);
@@ -141,6 +143,7 @@ void tell_served(const SweepRows& rows, std::size_t setting, const Repeats& repe
   double requests = 0, completed = 0, rejected = 0, failed = 0;
   for (std::size_t run = 0; run < (repeats.draws == 0 ? repeats.seeds : 1); ++run) {
     const Json& row = rows[setting * repeats.runs() + run];
+    if (has_failed(row)) return;
     requests += row.at("requests").get<double>();
     completed += row.at("completed").get<double>();
     rejected += row.at("rejected").get<double>();
@@ -291,7 +294,9 @@ std::string setting_name(const SweepPlan& plan, const Comparison& comparison, st
 
 // What the marks mean where some settings send requests away; empty where none does.
 std::string served_legend(const Comparison& comparison, double min_served) {
-  const auto sends_away = [](const ComparedSetting& setting) { return setting.served_share < 1; };
+  const auto sends_away = [](const ComparedSetting& setting) {
+    return setting.failure.empty() && setting.served_share < 1;
+  };
   if (!std::ranges::any_of(comparison.settings, sends_away)) return "";
   std::string text =
       "Some of these reject or fail requests, which all other figures leave out. A setting that completes less than " +
@@ -348,7 +353,11 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
     setting.place = cells[i * runs];
     tell_served(rows, i, repeats, setting);
     std::vector<bool> served;
-    for (std::size_t run = 0; run < runs; ++run) served.push_back(served_share(rows[i * runs + run]) >= min_served);
+    for (std::size_t run = 0; run < runs; ++run) {
+      const Json& row = rows[i * runs + run];
+      if (has_failed(row) && setting.failure.empty()) setting.failure = row.at("failure").get<std::string>();
+      served.push_back(served_share(row) >= min_served);
+    }
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       const std::vector<double> values = values_of(rows, i, runs, figure);
       if (values.empty()) continue;
@@ -356,7 +365,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
       if (goal && goal->figure == figure) tell_goal(*goal, values, served, repeats, setting);
       comparison.has_noise |= std::ranges::adjacent_find(values, std::ranges::not_equal_to{}) != values.end();
     }
-    for (std::size_t run = 0; run < runs; ++run) {
+    for (std::size_t run = 0; run < runs && setting.failure.empty(); ++run) {
       setting.digests.push_back(rows[i * runs + run].at("decisions_digest"));
     }
     comparison.settings.push_back(std::move(setting));
@@ -368,6 +377,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
       mark_best(rows, repeats, figure, group, comparison.settings);
     }
     for (const std::size_t i : group) {
+      if (!comparison.settings[i].failure.empty()) continue;
       const auto first = std::ranges::find(group, comparison.settings[i].digests,
                                            [&](std::size_t other) { return comparison.settings[other].digests; });
       if (*first != i) comparison.settings[i].same_decisions = *first;
@@ -515,6 +525,7 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, c
     }
     row["same_decisions_as"] =
         setting.same_decisions ? Json(setting_name(plan, comparison, *setting.same_decisions)) : Json();
+    if (!setting.failure.empty()) row["failure"] = setting.failure;
     rows.push_back(std::move(row));
   }
   return rows;
@@ -541,11 +552,12 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
       for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
         line.push_back(cell_text(setting, figure, decimals[figure], repeats.runs() > 1 && comparison.has_noise));
       }
-      line.push_back(decimal(100 * setting.rejected_share, 2));
-      line.push_back(decimal(100 * setting.failed_share, 2));
+      for (const double share : {setting.rejected_share, setting.failed_share}) {
+        line.push_back(setting.failure.empty() ? decimal(100 * share, 2) : "-");
+      }
       line.push_back(setting.same_decisions
                          ? "decided as " + setting_name(plan, comparison, *setting.same_decisions) + " did"
-                         : "");
+                         : (setting.failure.empty() ? "" : "failed"));
       lines.push_back(std::move(line));
       if (setting.figures[kOptHitRatio]) opt_ratio = std::max(opt_ratio, setting.figures[kOptHitRatio]->mean);
       if (setting.figures[kOptSaved]) opt_saved = std::max(opt_saved, setting.figures[kOptSaved]->mean);

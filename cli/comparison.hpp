@@ -58,6 +58,7 @@ struct ComparedSetting {
   // Of the requests of all runs; with draws, of the machine itself.
   double served_share = 0, rejected_share = 0, failed_share = 0;
   bool serves_enough = true;                  // to have a standing
+  std::string failure;                        // why a run of it failed; empty = none did
   std::vector<std::string> digests;           // of its decisions, by run
   double goal_share = 0;                      // of its runs (draws: without the machine itself) that meet the goal
   bool meets_goal = false;                    // its figure does, and enough requests are completed

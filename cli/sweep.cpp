@@ -8,6 +8,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/error.hpp"
+#include "cli/sweep_cell.hpp"
 #include "cli/sweep_run.hpp"
 #include "cli/sweep_words.hpp"
 #include "cli/warnings.hpp"
@@ -89,7 +90,7 @@ void sweep(const Arguments& arguments) {
   if (swept.shard) {
     text = shard_text(arguments, swept);
   } else {
-    check_show(plan, swept.rows.front());
+    check_show(plan, *std::ranges::find_if_not(swept.rows, has_failed));
     const std::vector<Crossover> crossovers = crossovers_of(plan, swept.rows, arguments.min_served / 100);
     const std::string sentence = sweep_sentence(plan, crossovers, arguments.min_served / 100);
     Json summary = summary_json(arguments, plan, crossovers, sentence, swept.rows.size());
@@ -100,12 +101,13 @@ void sweep(const Arguments& arguments) {
       std::fprintf(stderr, "sweep folder: %s\n", arguments.out.c_str());
     }
     std::vector<std::string> names;
-    for (const Json& row : swept.rows) names.push_back(row.at("warnings"));
+    for (const Json& row : swept.rows) names.push_back(row.value("warnings", ""));
     text = arguments.json
                ? json_lines(swept.rows) + summary.dump() + "\n"
                : sweep_tables(plan, swept.rows) + warnings_text(names) + (sentence.empty() ? "" : sentence + "\n");
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
+  end_with_failures(plan, swept);
 }
 
 }  // namespace
@@ -122,7 +124,10 @@ void add_sweep(CLI::App& program) {
       "         kvtwin sweep experiments/quickstart.toml --from-sglang-flags \"--page-size 32 "
       "--enable-hierarchical-cache\" --vary tiers.host.ratio=1,2,4\n"
       "Folder:  sweep.csv and sweep.jsonl (a row a cell), sweep.json (what varied, crossovers). A sweep that was ended "
-      "goes on where it was. Shards write sweep.shard-i-of-n.jsonl; those of other machines are copied here.");
+      "goes on where it was. A cell that fails is marked (failure: why) and leaves the others as they are; exit code "
+      "1, "
+      "and the same command runs it again. Shards write sweep.shard-i-of-n.jsonl; those of other machines are copied "
+      "here.");
   command->add_option("experiment", arguments.experiment, "Experiment file (TOML)")->required();
   command->add_option("--case", arguments.cases, "Only this case of the file's [sweep]; may be repeated")
       ->allow_extra_args(false);

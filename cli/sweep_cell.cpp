@@ -159,6 +159,7 @@ constexpr char kBetween = '\x1e';  // the report and what is told beside it
   std::fflush(stdout);
   _exit(0);
 }
+
 // A row's figures, of its report.
 Json figures_of(const Json& report, const CellRun& cell) {
   Json row;
@@ -238,16 +239,21 @@ Json placed_row(const SweepPlan& plan, const CellRun& cell, std::size_t number, 
   row["identity"] = cell.identity;
   return row;
 }
-Json report_of(const std::string& text, const std::string& cell) {
-  const std::size_t between = text.find(kBetween);
-  Json said = Json::parse(text.substr(0, between), nullptr, false);
-  if (said.is_object() && said.contains("sentence")) {
-    const std::string sentence = cell + ": " + said.at("sentence").get<std::string>();
-    if (said.at("exit") == 2) throw InputError(sentence);
-    throw WorkError(sentence);
+
+// Its report, or why there is none: `sentence` and `exit`.
+Json report_of(const CellEnd& end) {
+  const std::size_t between = end.said.find(kBetween);
+  Json said = Json::parse(end.said.substr(0, between), nullptr, false);
+  if (said.is_object() && said.contains("sentence")) return said;
+  Json times = between == std::string::npos ? Json() : Json::parse(end.said.substr(between + 1), nullptr, false);
+  if (!said.is_object() || !times.is_object() || end.status != 0) {
+    std::string sentence = "its process broke off";
+    if (WIFSIGNALED(end.status)) {
+      const int signal = WTERMSIG(end.status);
+      sentence = "its process was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+    }
+    return {{"exit", 1}, {"sentence", sentence}};
   }
-  Json times = between == std::string::npos ? Json() : Json::parse(text.substr(between + 1), nullptr, false);
-  if (!said.is_object() || !times.is_object()) throw WorkError(cell + ": its process broke off");
   said["times"] = std::move(times);
   return said;
 }
@@ -284,9 +290,13 @@ std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {
   return idle;
 }
 
-Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const std::string& said) {
-  return placed_row(plan, cell, number, figures_of(report_of(said, plan.name_of(cell.place)), cell));
+Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const CellEnd& end) {
+  const Json report = report_of(end);
+  if (!report.contains("sentence")) return placed_row(plan, cell, number, figures_of(report, cell));
+  return placed_row(plan, cell, number, {{"failure", report.at("sentence")}, {"exit", report.at("exit")}});
 }
+
+bool has_failed(const Json& row) { return row.contains("failure"); }
 
 Json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number, const Json& earlier) {
   Json figures;
@@ -319,7 +329,7 @@ void CellProcesses::start(const Experiment& experiment, double warm_up, std::siz
   list_.push_back({id, ends[0], cell, {}});
 }
 
-std::pair<std::size_t, std::string> CellProcesses::wait() {
+CellEnd CellProcesses::wait() {
   for (;;) {
     std::vector<pollfd> polls;
     for (const Child& child : list_) polls.push_back({child.pipe, POLLIN, 0});
@@ -335,18 +345,19 @@ std::pair<std::size_t, std::string> CellProcesses::wait() {
       } else if (got == 0 || errno != EINTR) {
         Child done = std::move(list_[i]);
         list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(i));
-        end(done);
-        return {done.cell, std::move(done.text)};
+        const int status = end(done);
+        return {done.cell, std::move(done.text), status};
       }
     }
   }
 }
 
-void CellProcesses::end(Child& child) {
+int CellProcesses::end(Child& child) {
   close(child.pipe);
   int status = 0;
   while (waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
   }
+  return status;
 }
 
 }  // namespace kvtwin

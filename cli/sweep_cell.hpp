@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/experiment.hpp"
@@ -30,8 +29,17 @@ std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 // Everything that can be refused before the first cell runs is: InputError.
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base);
 
-// A cell's row, of what its process said: place, figures, settings, identity. InputError or WorkError if it failed.
-nlohmann::ordered_json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const std::string& said);
+// How a cell's process ended.
+struct CellEnd {
+  std::size_t cell = 0;
+  std::string said;
+  int status = 0;  // as waitpid gives it
+};
+
+// A cell's row: place, figures, settings, identity. If the cell failed, `failure` (why) and `exit` (the exit code that
+// the failure has) stand in the figures' place.
+nlohmann::ordered_json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const CellEnd& end);
+bool has_failed(const nlohmann::ordered_json& row);
 // An earlier row of the same identity, whose place may have been another.
 nlohmann::ordered_json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number,
                                  const nlohmann::ordered_json& earlier);
@@ -46,8 +54,8 @@ class CellProcesses {
 
   std::size_t size() const { return list_.size(); }
   void start(const Experiment& experiment, double warm_up, std::size_t cell);
-  // The next one that has ended: its cell and what it said.
-  std::pair<std::size_t, std::string> wait();
+  // The next one that has ended.
+  CellEnd wait();
 
  private:
   struct Child {
@@ -56,7 +64,7 @@ class CellProcesses {
     std::size_t cell = 0;
     std::string text;
   };
-  static void end(Child& child);
+  static int end(Child& child);  // its status
   std::vector<Child> list_;
 };
 

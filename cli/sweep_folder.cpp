@@ -85,6 +85,7 @@ std::map<std::string, Json> SweepFolder::earlier() const {
     for (std::string line; std::getline(in, line);) {
       Json row = Json::parse(line, nullptr, false);
       if (!row.is_object() || !row.contains("identity") || !row["identity"].is_string()) continue;  // cut short
+      if (row.contains("failure")) continue;
       const std::string identity = row["identity"];
       rows[identity] = std::move(row);
     }
@@ -126,16 +127,23 @@ std::string json_lines(const std::vector<Json>& rows) {
 }
 
 std::string csv_of(const std::vector<Json>& rows) {
-  std::string text;
+  std::vector<std::string> columns;  // those of a failed cell are few, and some of them its own
   for (const Json& row : rows) {
-    std::string heading, line;
     for (const auto& [name, value] : row.items()) {
-      if (value.is_array() || name == "identity") continue;
-      heading += (heading.empty() ? "" : ",") + csv_cell(Json(name));
-      line += (line.empty() ? "" : ",") + csv_cell(value);
+      const bool shown = !value.is_array() && name != "identity";
+      if (shown && std::ranges::find(columns, name) == columns.end()) columns.push_back(name);
     }
-    if (text.empty()) text = heading + "\n";
-    text += line + "\n";
+  }
+  const auto line_of = [&](const auto& cell) {
+    std::string line;
+    for (const std::string& column : columns) {
+      line += (&column == columns.data() ? "" : ",") + csv_cell(cell(column));
+    }
+    return line + "\n";
+  };
+  std::string text = line_of([](const std::string& column) { return Json(column); });
+  for (const Json& row : rows) {
+    text += line_of([&](const std::string& column) { return row.value(column, Json()); });
   }
   return text;
 }

@@ -81,9 +81,9 @@ void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<
       processes.start(plan.experiment(base, cells[left[next]].place), plan.warm_up, left[next]);
       ++next;
     }
-    const auto [cell, said] = processes.wait();
-    rows[cell] = row_of(plan, cells[cell], cell, said);
-    if (folder != nullptr) folder->keep(rows[cell]);
+    const CellEnd end = processes.wait();
+    Json& row = rows[end.cell] = row_of(plan, cells[end.cell], end.cell, end);
+    if (folder != nullptr && !has_failed(row)) folder->keep(row);  // who goes on runs a failed one again
     progress.done(++done);
   }
 }
@@ -159,7 +159,29 @@ SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, cons
     if (!swept.shard || swept.shard->holds(cell)) wanted.push_back(cell);
   }
   run_cells(plan, base, cells, wanted, jobs_of(arguments), swept.folder ? &*swept.folder : nullptr, swept.rows);
+  if (std::ranges::all_of(wanted, [&](std::size_t cell) { return has_failed(swept.rows[cell]); }) && !wanted.empty()) {
+    const Json& row = swept.rows[wanted.front()];
+    const std::string sentence = plan.name_of(cells[wanted.front()].place) + ": " + row.at("failure").get<std::string>();
+    if (row.at("exit") == 2) throw InputError(sentence);
+    throw WorkError(sentence);
+  }
   return swept;
+}
+
+void end_with_failures(const SweepPlan& plan, const SweptRows& swept) {
+  const std::vector<SweepCell> cells = plan.cells();
+  std::size_t made = 0, failed = 0;
+  std::string first;
+  for (std::size_t cell = 0; cell < swept.rows.size(); ++cell) {
+    const Json& row = swept.rows[cell];
+    if (row.is_null()) continue;
+    ++made;
+    if (has_failed(row) && failed++ == 0)
+      first = plan.name_of(cells[cell]) + ": " + row.at("failure").get<std::string>();
+  }
+  if (failed == 0) return;
+  throw WorkError(std::to_string(failed) + " of " + std::to_string(made) + " cells failed, the first of them " + first +
+                  "; the same command " + (swept.folder ? "runs what failed again" : "runs all again"));
 }
 
 std::string shard_text(const SweepArguments& arguments, const SweptRows& swept) {

@@ -40,8 +40,11 @@ struct SweptRows {
   std::optional<Shard> shard;
   std::optional<SweepFolder> folder;
 };
-// Runs what isn't in --out yet. Of a shard it says the last word itself.
+// Runs what isn't in --out yet. A cell that fails has a row that says why, and the others go on. InputError or
+// WorkError if all fail.
 SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, const Experiment& base);
+// Last of all: WorkError if a cell has failed.
+void end_with_failures(const SweepPlan& plan, const SweptRows& swept);
 // What a shard has to say instead of a result.
 std::string shard_text(const SweepArguments& arguments, const SweptRows& swept);
 

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "cli/sweep_cell.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -72,6 +74,7 @@ class Index {
 
 // Of the two cells' mean TTFTs; nothing where they are not compared.
 std::optional<double> ttft_ratio(const SweepRows& rows, std::size_t a, std::size_t b, double min_served) {
+  if (has_failed(rows[a]) || has_failed(rows[b])) return std::nullopt;
   const double share_a = served_share(rows[a]), share_b = served_share(rows[b]);
   const Json &ttft_a = rows[a].at("ttft_mean_s"), &ttft_b = rows[b].at("ttft_mean_s");
   if (ttft_a.is_null() || ttft_b.is_null() || std::min(share_a, share_b) < min_served * std::max(share_a, share_b)) {
@@ -95,6 +98,7 @@ double crossing(double x0, double ratio0, double x1, double ratio1) {
 }
 
 std::string figure_text(const Json& row, const std::string& name) {
+  if (has_failed(row)) return "failed";
   if (!row.contains(name) || !row.at(name).is_number()) return "-";
   const double value = row.at(name).get<double>();
   char text[40];
@@ -110,7 +114,7 @@ constexpr std::pair<const char*, const char*> kLeftOut[] = {{"rejected_share", "
 std::string left_out_text(const Json& row) {
   std::string text;
   for (const auto& [share, words] : kLeftOut) {
-    if (!row.at(share).is_number() || row.at(share) == 0) continue;
+    if (has_failed(row) || !row.at(share).is_number() || row.at(share) == 0) continue;
     text += (text.empty() ? " (" : ", ") + percent_text(row.at(share)) + words;
   }
   return text.empty() ? "" : text + ")";
@@ -208,6 +212,7 @@ std::string short_name(std::string name) {
 }  // namespace
 
 double served_share(const Json& row) {
+  if (has_failed(row)) return 0;
   const double requests = row.at("requests");
   return requests == 0 ? 0 : row.at("completed").get<double>() / requests;
 }
@@ -305,7 +310,8 @@ std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
       text += heading + "\n" + cases_table(plan, rows, index, figure, combination) + "\n";
     }
   }
-  const bool all_served = std::ranges::all_of(rows, [](const Json& row) { return left_out_text(row).empty(); });
+  const bool all_served =
+      std::ranges::all_of(rows, [](const Json& row) { return !has_failed(row) && left_out_text(row).empty(); });
   if (all_served) text += "No cell rejects or fails a request.\n";
   return all ? text : text + "All figures of all cells are in sweep.csv.\n\n";
 }

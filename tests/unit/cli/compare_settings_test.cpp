@@ -74,6 +74,29 @@ TEST_F(CompareSettings, RowsAreWhatSimulateReports) {
   }
 }
 
+// A setting of which a run failed has no figures and no star; the others are compared.
+TEST_F(CompareSettings, AFailedSettingIsNotCompared) {
+  // A question as long as its prompt.
+  const std::vector<std::string> more{"--vary", "workload.generate.question_tokens=64,512"};
+  const Outcome text = compare(more);
+  EXPECT_EQ(text.exit_code, 1) << text.err;
+  EXPECT_NE(text.err.find("3 of 6 cells failed"), std::string::npos) << text.err;
+  EXPECT_NE(text.out.find("failed\n"), std::string::npos) << text.out;
+  const Outcome json = compare(more + std::vector<std::string>{"--json"});
+  EXPECT_EQ(json.exit_code, 1);
+  std::istringstream lines(json.out);
+  std::size_t failed = 0, best = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    const bool bad = row.contains("failure");
+    failed += bad ? 1 : 0;
+    EXPECT_EQ(row.at("hit_ratio").is_null(), bad) << row;
+    if (row.at("hit_ratio_standing") == "best") best += bad ? 100 : 1;
+  }
+  EXPECT_EQ(failed, 3U);
+  EXPECT_EQ(best, 1U);
+}
+
 TEST_F(CompareSettings, BoundsCanBeLeftOut) {
   const Outcome outcome = compare({"--set", "report.bounds=false", "--json"});
   EXPECT_NE(outcome.err.find("nothing is known of the distance to optimal"), std::string::npos) << outcome.err;

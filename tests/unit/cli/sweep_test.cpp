@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -204,6 +205,14 @@ cache.eviction = "fifo"
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
   }
+  std::vector<Json> rows_of(const std::string& name) const {
+    std::vector<Json> rows;
+    std::istringstream lines(text_of(folder_ / (name + "/sweep.jsonl")));
+    for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+    return rows;
+  }
+  // Settings that name a small trace.
+  Settings ids_trace() const { return conversations({.requests = 20}, 1).save(folder_); }
   const Folder folder_;
 };
 
@@ -266,6 +275,49 @@ TEST_F(Sweep, GoesOnWhereItWas) {
   const Outcome json = sweep({"--out", folder_ / "part", "--json"});
   EXPECT_TRUE(json.out.starts_with(lines)) << json.out;
   EXPECT_EQ(Json::parse(json.out.substr(lines.size())).at("cells"), 4);
+}
+
+// The others' rows are there, the failed one says why, and the same command makes it when it can.
+TEST_F(Sweep, AFailedCellIsMarkedAndRunAgain) {
+  const Settings good = ids_trace();
+  const std::string absent = folder_ / "later.jsonl", there = folder_ / "trace.jsonl";
+  const std::vector<std::string> words{"--out", folder_ / "out", "--vary", "workload.trace=" + there + "," + absent,
+                                       "--set", good[1]};
+  const Outcome outcome = sweep(words);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("4 of 8 cells failed, the first of them case lru"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("cannot be opened"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("runs what failed again"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.out.find("failed"), std::string::npos) << outcome.out;
+  const std::vector<Json> rows = rows_of("out");
+  ASSERT_EQ(rows.size(), 8U);
+  std::size_t failed = 0;
+  for (const Json& row : rows) {
+    const bool bad = row.at("workload.trace") == absent;
+    EXPECT_EQ(row.contains("failure"), bad) << row;
+    EXPECT_EQ(row.contains("ttft_mean_s"), !bad) << row;
+    failed += bad ? 1 : 0;
+  }
+  EXPECT_EQ(failed, 4U);
+  EXPECT_NE(text_of(folder_ / "out/sweep.csv").find("cannot be opened"), std::string::npos);
+  write_text(absent, conversations({.requests = 20}, 2).text());
+  const Outcome again = sweep(words);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_NE(again.err.find("4 of 8 cells are there already"), std::string::npos) << again.err;
+  for (const Json& row : rows_of("out")) EXPECT_FALSE(row.contains("failure")) << row;
+}
+
+// The limit ends the one cell that has a million visits to a context.
+TEST_F(Sweep, ACellThatIsKilledEndsNoOther) {
+  Surroundings around;
+  around.wrapper = {"sh", "-c", "ulimit -t 5; exec \"$@\"", "sh"};
+  const Outcome outcome = test::run({"sweep", folder_ / "x.toml", "--world", "events", "--case", "lru", "--vary",
+                                     "tiers.host.tokens=4096", "--vary", "workload.generate.visits=3,1000000"},
+                                    around);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("1 of 2 cells failed"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("was ended by signal"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.out.find("failed"), std::string::npos) << outcome.out;
 }
 
 TEST_F(Sweep, RefusesBeforeAnythingRuns) {
