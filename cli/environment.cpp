@@ -14,7 +14,8 @@ namespace kvtwin {
 namespace {
 
 const std::vector<std::string>& known() {
-  static const std::vector<std::string> names{"KVTWIN_PYTHON", "KVTWIN_PROGRESS", "KVTWIN_REDIS_PASSWORD"};
+  static const std::vector<std::string> names{"KVTWIN_PYTHON", "KVTWIN_PROGRESS", "KVTWIN_REDIS_PASSWORD",
+                                              "KVTWIN_PAGE_KEY"};
   return names;
 }
 
@@ -51,12 +52,17 @@ std::string environment_help() {
   return "Environment:\n"
          "  KVTWIN_PYTHON    Python with matplotlib that `figures` runs (default: .venv of the source folder)\n"
          "  KVTWIN_PROGRESS  false, 0 or off: no progress on a terminal\n"
-         "  KVTWIN_REDIS_PASSWORD  of the servers in tiers.remote.url; it isn't written anywhere";
+         "  KVTWIN_REDIS_PASSWORD  of the servers in tiers.remote.url; it isn't written anywhere\n"
+         "  KVTWIN_PAGE_KEY  secret of 16 characters or more; pages that `run` stores on disks and servers carry a "
+         "check\n"
+         "                   that takes it, and pages with another check are misses; it isn't written anywhere";
 }
 
 std::string environment_python() { return value_of("KVTWIN_PYTHON"); }
 
 std::string environment_redis_password() { return value_of("KVTWIN_REDIS_PASSWORD"); }
+
+std::string environment_page_key() { return value_of("KVTWIN_PAGE_KEY"); }
 
 bool environment_progress() {
   const std::string text = value_of("KVTWIN_PROGRESS");

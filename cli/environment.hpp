@@ -13,6 +13,8 @@ std::string environment_help();
 std::string environment_python();
 // KVTWIN_REDIS_PASSWORD: of the remote tier's servers; empty = none.
 std::string environment_redis_password();
+// KVTWIN_PAGE_KEY: the secret of stored pages' checks (impl/storage/page_seal.hpp); empty = none.
+std::string environment_page_key();
 // KVTWIN_PROGRESS: false/0/off silence progress on a terminal.
 bool environment_progress();
 

@@ -40,13 +40,17 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
 }
 
 std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
-                                          PageMemory& memory, bool stores, std::vector<std::string>& notes) {
+                                          PageMemory& memory, bool stores, const PageSeal* seal) {
   const PageForm form = memory.form();
+  if (seal != nullptr && setup.hardware.file_a_page) {
+    throw InputError(
+        experiment.where("tiers.disk.format") +
+        ": hicache_files has no place for the check that KVTWIN_PAGE_KEY asks for; take segments, or leave "
+        "KVTWIN_PAGE_KEY out");
+  }
   const std::filesystem::path folder = disk_folder(experiment, setup);
   try {
     if (setup.hardware.file_a_page) {
-      notes.push_back("Disk tier: a file a page in " + folder.string() +
-                      ", as HiCache's; nothing vouches for their contents");
       HiCacheFilesConfig files;
       files.folder = folder;
       const std::filesystem::path config = experiment.text("model.config");
@@ -63,10 +67,9 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
     segments.capacity_pages = pages;
     segments.form = form;
     segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kStagingMost / form.bytes(), 4, segments.depth));
-    segments.direct = memory.direct();
-    auto store = std::make_unique<SegmentStore>(segments);
-    notes.push_back(store->description());
-    return store;
+    segments.direct = seal == nullptr ? memory.direct() : nullptr;
+    segments.seal = seal;
+    return std::make_unique<SegmentStore>(segments);
   } catch (const std::runtime_error& error) {  // what the system says, too
     throw InputError(experiment.where("tiers.disk.path") + ": " + error.what());
   }
@@ -74,7 +77,7 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
 
 #if KVTWIN_HAVE_REDIS
 
-std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm& form,
+std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm& form, const PageSeal* seal,
                                             std::vector<std::string>& notes) {
   const std::string where = experiment.where("tiers.remote.url");
   const std::string& url = experiment.text("tiers.remote.url");
@@ -87,6 +90,7 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
   if (const auto* wrong = std::get_if<std::string>(&parsed)) throw InputError(where + ": " + *wrong);
   auto config = std::get<RedisConfig>(std::move(parsed));
   config.password = environment_redis_password();
+  config.seal = seal;
   if (!experiment.text("tiers.remote.tls_ca").empty()) {
     if (!config.tls) {
       throw InputError(experiment.where("tiers.remote.tls_ca") + ": is for TLS, and " + where +
@@ -108,7 +112,8 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
 
 #else
 
-std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm&, std::vector<std::string>&) {
+std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm&, const PageSeal*,
+                                            std::vector<std::string>&) {
   throw InputError(experiment.where("tiers.remote.url") +
                    ": this build is without Redis (KVTWIN_REDIS=OFF); leave the remote tier out");
 }
@@ -128,13 +133,27 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
                             std::to_string(setup.engine.storage_objects) + " objects a page" +
                             (setup.engine.ranks == 1 ? "" : " and rank"));
   }
+  const std::string secret = environment_page_key();
+  if (!secret.empty()) {
+    try {
+      storage.seal = std::make_unique<PageSeal>(secret);
+    } catch (const std::runtime_error& error) {
+      throw InputError(std::string("KVTWIN_PAGE_KEY: ") + error.what());
+    }
+  }
+  const PageSeal* seal = storage.seal.get();
   for (const StorageTierConfig& tier : setup.engine.storage) {
     // Pages that are the same on all ranks are one rank's to write where all of them read: not so in segments.
     const bool alone = tier.tier == Tier::disk && !setup.hardware.file_a_page;
     const bool stores = alone || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
-    std::unique_ptr<StorageBackend> backend =
-        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory, stores, storage.notes)
-                                : open_remote(experiment, memory.form(), storage.notes);
+    std::unique_ptr<StorageBackend> backend = tier.tier == Tier::disk
+                                                  ? open_disk(experiment, setup, tier.pages, memory, stores, seal)
+                                                  : open_remote(experiment, memory.form(), seal, storage.notes);
+    const std::string description = backend->description();
+    if (!description.empty()) storage.notes.push_back(description);
+    if (seal != nullptr && tier.tier == Tier::disk && memory.direct() != nullptr) {
+      storage.notes.push_back("Disk tier: pages go through host memory, as no GPU makes the check of KVTWIN_PAGE_KEY.");
+    }
     storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));
   }
   return storage;

@@ -12,8 +12,9 @@
 namespace kvtwin {
 
 struct RealStorage {
+  std::unique_ptr<PageSeal> seal;  // null: without KVTWIN_PAGE_KEY
   std::vector<std::unique_ptr<TierQueues>> tiers;
-  std::vector<std::string> notes;  // how each reads and writes, and whether it answers
+  std::vector<std::string> notes;  // how each reads and writes, what it found, and whether it answers
 };
 
 // InputError for what can't be served or opened. `memory` outlives the tiers. `slow_factor`: this rank's.

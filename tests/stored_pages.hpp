@@ -40,7 +40,7 @@ inline bool holds_bytes_of(const PageKey& key, std::span<const std::byte> page) 
 // Tasks in a list; what became of each. Counts wrong bytes that got past the headers, which must never be.
 class ListedWork final : public PageWork {
  public:
-  explicit ListedWork(const PageForm& form) : PageWork(form) {}
+  explicit ListedWork(const PageForm& form, const PageSeal* seal = nullptr) : PageWork(form, seal) {}
 
   std::size_t add(StorageVerb verb, const PageKey& key, const PageKey& space = some_space()) {
     tasks_.push_back({verb, space, key, tasks_.size(), memory, static_cast<SlotId>(tasks_.size())});
@@ -83,7 +83,7 @@ class ListedWork final : public PageWork {
 
 // One page at a time.
 inline Cause set_page(StorageBackend& store, const PageForm& form, std::uint64_t page) {
-  ListedWork work(form);
+  ListedWork work(form, store.seal());
   work.add(StorageVerb::set, numbered_key(page));
   store.write(work);
   return work.cause(0);
@@ -96,7 +96,7 @@ inline Cause remove_page(StorageBackend& store, const PageForm& form, std::uint6
 }
 // Aborts on wrong bytes.
 inline Cause get_page(StorageBackend& store, const PageForm& form, std::uint64_t page) {
-  ListedWork work(form);
+  ListedWork work(form, store.seal());
   work.add(StorageVerb::get, numbered_key(page));
   store.read(work);
   KV_CHECK(work.wrong_bytes == 0, "no wrong bytes are ever given");

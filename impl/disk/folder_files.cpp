@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <dirent.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -16,6 +15,7 @@
 
 #include "impl/disk/files.hpp"
 #include "impl/disk/folder_file.hpp"
+#include "impl/disk/own_folder.hpp"
 #include "impl/disk/thread_queue.hpp"
 #include "policy/byte_order.hpp"
 #if KVTWIN_HAVE_URING
@@ -26,10 +26,14 @@ namespace kvtwin {
 namespace {
 
 constexpr std::size_t kNameDigits = 16;
-// Holds the lock, and the largest number given out: else a file removed before a crash could lend its number to one
-// created after it.
+// The ledger marks the folder as a disk tier's, holds the lock, and the largest number given out: else a file removed
+// before a crash could lend its number to one created after it.
 constexpr FileNumber kLedger = 0;
 constexpr std::uint64_t kLedgerMagic = 0x72656764656C766Bu;  // "kvledger"
+// The ledger may lag behind by the numbers that a crash or a full disk kept from it. A file further ahead is not ours:
+// its number counts for nothing, so no file that somebody puts there can use the numbers up.
+constexpr FileNumber kMaxNumbersNotNoted = FileNumber{1} << 20;
+constexpr FileNumber kMaxNumber = FileNumber{1} << 62;
 
 std::string name_of(FileNumber number) {
   std::string name(kNameDigits, '0');
@@ -48,20 +52,6 @@ bool number_of(std::string_view name, FileNumber& number) {
   }
   return true;
 }
-
-struct Descriptor {
-  int value = -1;
-  explicit Descriptor(int v = -1) : value(v) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-  void replace(int v) {
-    if (value >= 0) ::close(value);
-    value = v;
-  }
-};
 
 template <typename Call>
 auto uninterrupted(Call call) {
@@ -85,9 +75,12 @@ class FolderFiles final : public Files {
  public:
   FolderFiles(const std::filesystem::path& folder, const FolderOptions& options) : options_(options) {
     if (!options_.before) options_.before = [](const char*) {};
-    open_folder(folder);
+    options_.before("folder");
+    folder_ = std::make_unique<FolderFile>(open_own_folder(folder).release(), true);
+    read_ledger(folder);  // refuses a folder before anything is made there
     lock(folder);
-    try_direct(folder);
+    try_direct(folder, read_ledger(folder));
+    refuse_shared_files(folder);
   }
 
   std::vector<FileNumber> list(int& error) override;
@@ -121,9 +114,10 @@ class FolderFiles final : public Files {
   std::string description() const override { return direct_ ? "direct" : "buffered (the file system takes no direct)"; }
 
  private:
-  void open_folder(const std::filesystem::path& folder);
+  bool read_ledger(const std::filesystem::path& folder);
   void lock(const std::filesystem::path& folder);
-  void try_direct(const std::filesystem::path& folder);
+  void try_direct(const std::filesystem::path& folder, bool marked);
+  void refuse_shared_files(const std::filesystem::path& folder);
   int write_ledger() const;
   int open_at(FileNumber number, int flags) const {
     const int direct = direct_ ? O_DIRECT : 0;
@@ -137,7 +131,8 @@ class FolderFiles final : public Files {
   Descriptor lock_, ledger_;
   bool direct_ = false;
   std::mutex mutex_;
-  FileNumber largest_ = kLedger;  // given out
+  FileNumber largest_ = kLedger;           // given out
+  FileNumber most_ = kMaxNumbersNotNoted;  // a larger one is no file of ours
 };
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const char* what) {
@@ -145,44 +140,62 @@ class FolderFiles final : public Files {
                           std::string(what) + " the disk tier's folder " + folder.string());
 }
 
-void FolderFiles::open_folder(const std::filesystem::path& folder) {
-  options_.before("folder");
-  if (::mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) refuse(folder, "making");
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) refuse(folder, "opening");
-  folder_ = std::make_unique<FolderFile>(descriptor, true);
-  struct stat status {};
-  if (::fstat(descriptor, &status) < 0) refuse(folder, "opening");
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    throw std::runtime_error("The disk tier's folder " + folder.string() +
-                             " may be written to by others, who could put pages there; chmod go-w it.");
+std::vector<FileNumber> FolderFiles::list(int& error) {
+  std::vector<FileNumber> numbers;
+  for (const std::string& name : names_in(folder_->descriptor(), error)) {
+    FileNumber number = 0;
+    if (number_of(name, number) && number != kLedger && number <= most_) numbers.push_back(number);
   }
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+// True: the folder is marked as ours. False: it is new. Throws for a folder with content of others.
+bool FolderFiles::read_ledger(const std::filesystem::path& folder) {
+  options_.before("mark");
+  int error = 0;
+  std::vector<std::string> names = names_in(folder_->descriptor(), error);
+  if (error != 0) {
+    errno = -error;
+    refuse(folder, "listing");
+  }
+  const Descriptor ledger(
+      ::openat(folder_->descriptor(), name_of(kLedger).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (ledger.get() < 0 && errno != ENOENT && errno != ELOOP) refuse(folder, "opening the ledger of");
+  AlignedBlock block;
+  const ssize_t got = ledger.get() < 0 ? -1 : ::pread(ledger.get(), block.bytes.data(), kBlockBytes, 0);
+  const std::byte* at = block.bytes.data();
+  if (got == static_cast<ssize_t>(kBlockBytes) && load_le64(at) == kLedgerMagic &&
+      load_le64(at + 16) == XXH3_64bits(at, 16) && load_le64(at + 8) <= kMaxNumber) {
+    largest_ = load_le64(at + 8);
+    return true;
+  }
+  // Who was killed at the very start leaves a ledger that was never written, and nothing else.
+  const bool never_written =
+      got >= 0 && std::ranges::all_of(block.bytes, [](std::byte b) { return b == std::byte{0}; });
+  std::erase_if(names, [&](const std::string& name) { return never_written && name == name_of(kLedger); });
+  if (names.empty()) return false;
+  throw std::runtime_error("The folder " + folder.string() + " holds files (" + *std::ranges::min_element(names) +
+                           (names.size() > 1 ? ", ..." : "") +
+                           ") and is not marked as a disk tier's, which would remove files there; name an empty or a "
+                           "new folder, such as " +
+                           (folder / "kvtwin").string() + ".");
 }
 
 void FolderFiles::lock(const std::filesystem::path& folder) {
   options_.before("lock");
-  lock_.replace(open_at(kLedger, O_CREAT));
-  if (lock_.value < 0) refuse(folder, "locking");
-  if (uninterrupted([this] { return ::flock(lock_.value, LOCK_EX | LOCK_NB); }) == 0) return;
+  lock_ = Descriptor(open_at(kLedger, O_CREAT));
+  if (lock_.get() < 0) refuse(folder, "locking");
+  if (uninterrupted([this] { return ::flock(lock_.get(), LOCK_EX | LOCK_NB); }) == 0) return;
   if (errno != EWOULDBLOCK) refuse(folder, "locking");
   throw std::runtime_error("The disk tier's folder " + folder.string() + " is in use by another run.");
 }
 
-// Reads the ledger and writes it back, directly if the file system does that. (Some refuse the flag, some the I/O.)
-void FolderFiles::try_direct(const std::filesystem::path& folder) {
+// Writes the ledger, directly if the file system does that. (Some refuse the flag, some the I/O.) A folder's first one
+// survives the power before any segment does.
+void FolderFiles::try_direct(const std::filesystem::path& folder, bool marked) {
   options_.before("ledger");
-  AlignedBlock block;
-  if (::pread(lock_.value, block.bytes.data(), kBlockBytes, 0) == static_cast<ssize_t>(kBlockBytes)) {
-    const std::byte* at = block.bytes.data();
-    if (load_le64(at) == kLedgerMagic && load_le64(at + 16) == XXH3_64bits(at, 16)) largest_ = load_le64(at + 8);
-  }
-  direct_ = !options_.force_buffered;
-  ledger_.replace(open_at(kLedger, 0));
-  if (direct_ && (ledger_.value < 0 || write_ledger() == -EINVAL)) {
-    direct_ = false;
-    ledger_.replace(open_at(kLedger, 0));
-  }
-  if (ledger_.value < 0) refuse(folder, "opening the ledger of");
+  most_ = largest_ + kMaxNumbersNotNoted;
   int error = 0;
   const std::vector<FileNumber> there = list(error);
   if (error != 0) {
@@ -190,6 +203,40 @@ void FolderFiles::try_direct(const std::filesystem::path& folder) {
     refuse(folder, "listing");
   }
   if (!there.empty()) largest_ = std::max(largest_, there.back());
+  direct_ = !options_.force_buffered;
+  const auto write_anew = [this] {
+    ledger_ = Descriptor(open_at(kLedger, 0));
+    return ledger_.get() < 0 ? -errno : write_ledger();
+  };
+  error = write_anew();
+  if (direct_ && error == -EINVAL) {
+    direct_ = false;
+    error = write_anew();
+  }
+  // A full disk keeps no ledger from being used that is there already.
+  if (ledger_.get() < 0 || (error != 0 && !marked)) {
+    errno = -error;
+    refuse(folder, "writing the ledger of");
+  }
+  if (marked) return;
+  ::fdatasync(ledger_.get());
+  sync_folder();
+}
+
+// Files that another folder has too (cp -al) are written to, cut and emptied here, and so would be there.
+void FolderFiles::refuse_shared_files(const std::filesystem::path& folder) {
+  int error = 0;
+  std::vector<FileNumber> numbers = list(error);
+  numbers.push_back(kLedger);
+  for (const FileNumber number : numbers) {
+    struct stat facts {};
+    const std::string name = name_of(number);
+    if (::fstatat(folder_->descriptor(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!S_ISREG(facts.st_mode) || facts.st_nlink < 2) continue;
+    throw std::runtime_error("The disk tier's file " + (folder / name).string() +
+                             " has another hard link, as cp -al makes them, whose content would change with it; make "
+                             "copies with cp -a, or name another folder.");
+  }
 }
 
 // Not synced: a number is reused then only if the power goes after the youngest file was removed, and a new file's
@@ -201,29 +248,7 @@ int FolderFiles::write_ledger() const {
   store_le64(at, kLedgerMagic);
   store_le64(at + 8, largest_);
   store_le64(at + 16, XXH3_64bits(at, 16));
-  return write_block(ledger_.value, block);
-}
-
-std::vector<FileNumber> FolderFiles::list(int& error) {
-  std::vector<FileNumber> numbers;
-  error = 0;
-  const int copy = ::openat(folder_->descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (entries == nullptr) {
-    error = -errno;
-    if (copy >= 0) ::close(copy);
-    return numbers;
-  }
-  errno = 0;
-  while (const dirent* entry = ::readdir(entries)) {
-    FileNumber number = 0;
-    if (number_of(entry->d_name, number) && number != kLedger) numbers.push_back(number);
-    errno = 0;
-  }
-  error = -errno;
-  ::closedir(entries);
-  std::ranges::sort(numbers);
-  return numbers;
+  return write_block(ledger_.get(), block);
 }
 
 FileNumber FolderFiles::next_number() {
@@ -276,8 +301,10 @@ FolderFile::FolderFile(int descriptor, bool is_folder)
 
 FolderFile::~FolderFile() {
   registration.reset();
-  // A ring's table of files may hold on to it for as long as the ring lives: its room must come back now.
-  if (removed_) [[maybe_unused]]
+  // A ring's table of files may hold on to it for as long as the ring lives: its room must come back now. Unless
+  // somebody has linked it meanwhile: then it is theirs.
+  struct stat facts {};
+  if (removed_ && ::fstat(descriptor_, &facts) == 0 && facts.st_nlink == 0) [[maybe_unused]]
     const int ignored = ::ftruncate(descriptor_, 0);
   ::close(descriptor_);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "impl/disk/own_folder.hpp"
 #include "policy/byte_order.hpp"
 
 namespace kvtwin {
@@ -25,6 +27,7 @@ constexpr std::size_t kHexDigits = 64;
 constexpr std::size_t kLongestModel = 128;  // a file's name has 255 characters at most
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr std::string_view kUnfinished = ".kvtwin_tmp";
+constexpr std::string_view kDigits = "0123456789abcdef";
 
 // All of a file's name after the key's digits.
 std::string suffix_of(const HiCacheFilesConfig& config, const PageForm& form) {
@@ -41,7 +44,6 @@ std::string suffix_of(const HiCacheFilesConfig& config, const PageForm& form) {
 }
 
 std::string digits_of(const PageKey& key) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string digits;
   for (const std::uint64_t word : key.words) {
     std::byte bytes[8];
@@ -54,49 +56,66 @@ std::string digits_of(const PageKey& key) {
   return digits;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
-
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-int open_folder(const std::filesystem::path& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail("making the folder " + folder.string());
-  const int number = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (number < 0) fail("opening the folder " + folder.string());
-  return number;
+// 0, or errno.
+int put(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return 0;
 }
 
-// Which files there are, by name: claimed ones were stored in this life, the others found.
+// Of the list of pages. It begins a line, so that one which a full disk cut short does not spoil the next.
+std::string line_of(const std::string& digits) { return "\n" + digits; }
+
+// HiCache's folders have no mark, but all names in them begin with a page's key.
+bool may_be_hicaches(const std::string& name) {
+  return name.starts_with(".kvtwin") || (name.size() > kHexDigits && name.find_first_not_of(kDigits) == kHexDigits);
+}
+
+// Where nothing looks like HiCache's files or ours, the folder's name is a slip.
+Descriptor open_folder(const std::filesystem::path& folder) {
+  Descriptor opened = open_own_folder(folder);
+  int error = 0;
+  const std::vector<std::string> names = names_in(opened.get(), error);
+  if (error != 0) {
+    errno = -error;
+    fail("listing the folder " + folder.string());
+  }
+  if (names.empty() || std::ranges::any_of(names, may_be_hicaches)) return opened;
+  throw std::runtime_error(
+      "The folder " + folder.string() + " holds files (" + *std::ranges::min_element(names) +
+      (names.size() > 1 ? ", ..." : "") +
+      ") and none of HiCache's or kvtwin's; name one of theirs, an empty or a new folder, such as " +
+      (folder / "kvtwin").string() + ".");
+}
+
+// The files that were stored by us, in this life or an earlier one, and those of HiCache that a set relies on.
 class FileIndex {
  public:
   using Age = std::tuple<std::int64_t, std::int64_t, std::string>;  // seconds, nanoseconds, name
 
+  // Stored by us in an earlier life.
   void find(Age age) {
     const std::string name = std::get<2>(age);
     found_.insert(age);
-    files_.insert_or_assign(name, std::move(age));
+    files_.insert_or_assign(name, Entry{std::move(age), true});
   }
-  void claim(const std::string& name) {
+  // A set in this life relies on it. `ours`: we have stored it.
+  void claim(const std::string& name, bool ours) {
     forget(name);
-    files_.emplace(name, std::nullopt);
+    files_.emplace(name, Entry{std::nullopt, ours});
     ++claimed_;
   }
   void forget(const std::string& name) {
     const auto at = files_.find(name);
     if (at == files_.end()) return;
-    if (at->second) {
-      found_.erase(*at->second);
+    if (at->second.age) {
+      found_.erase(*at->second.age);
     } else {
       --claimed_;
     }
@@ -104,7 +123,11 @@ class FileIndex {
   }
   bool is_claimed(const std::string& name) const {
     const auto at = files_.find(name);
-    return at != files_.end() && !at->second;
+    return at != files_.end() && !at->second.age;
+  }
+  bool is_ours(const std::string& name) const {
+    const auto at = files_.find(name);
+    return at != files_.end() && at->second.ours;
   }
   Pages size() const { return files_.size(); }
   Pages claimed() const { return claimed_; }
@@ -114,7 +137,11 @@ class FileIndex {
   }
 
  private:
-  std::unordered_map<std::string, std::optional<Age>> files_;
+  struct Entry {
+    std::optional<Age> age;  // none: claimed
+    bool ours = false;
+  };
+  std::unordered_map<std::string, Entry> files_;
   std::set<Age> found_;
   Pages claimed_ = 0;
 };
@@ -135,14 +162,21 @@ class HiCacheFiles final : public StorageBackend {
             {"corrupt_pages", corrupt_},
             {"full_pages", full_},
             {"found_pages", found_},
-            {"found_pages_removed", cleared_}};
+            {"found_pages_removed", cleared_},
+            {"others_pages", others_},
+            {"others_pages_kept", kept_},
+            {"too_many_open_files", file_limit_}};
   }
+  std::string description() const override;
 
  private:
   std::string name_of_page(const PageKey& key) const { return digits_of(key) + suffix_; }
-  int open_lock() const;
+  std::string list_name() const { return ".kvtwin" + suffix_ + ".pages"; }
+  Descriptor open_lock() const;
   void scan();
   void refuse_another_space() const;
+  std::set<std::string> read_list() const;
+  void write_list(const std::set<std::string>& digits);
   bool is_there(const std::string& name) const;
   bool make_room();
   Cause get(const PageTask& task, PageWork& work);
@@ -150,15 +184,18 @@ class HiCacheFiles final : public StorageBackend {
   Cause remove(const PageTask& task);
   Cause store(const std::string& name);
   Cause discard(const std::string& name);
+  bool unlink_ours(const std::string& name);
 
   const HiCacheFilesConfig config_;
   const PageForm form_;
   const std::string suffix_;
   const Descriptor folder_, lock_;
+  Descriptor list_;
   std::mutex mutex_;  // index_, and changes of the folder that it must agree with
   FileIndex index_;
   std::vector<std::byte> read_page_, written_page_;  // of one thread each
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, cleared_ = 0;
+  std::atomic<std::uint64_t> others_ = 0, kept_ = 0, file_limit_ = 0;
 };
 
 HiCacheFiles::HiCacheFiles(const HiCacheFilesConfig& config, const PageForm& form)
@@ -172,30 +209,93 @@ HiCacheFiles::HiCacheFiles(const HiCacheFilesConfig& config, const PageForm& for
   if (config_.stores) scan();
 }
 
-int HiCacheFiles::open_lock() const {
-  if (!config_.stores) return -1;
+Descriptor HiCacheFiles::open_lock() const {
+  if (!config_.stores) return Descriptor();
   const std::string name = ".kvtwin" + suffix_ + ".lock";
-  const int number = ::openat(folder_.get(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (number < 0) fail("opening a lock in " + config_.folder.string());
-  if (::flock(number, LOCK_EX | LOCK_NB) == 0) return number;
-  ::close(number);
+  Descriptor lock(::openat(folder_.get(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  struct stat facts {};
+  if (lock.get() < 0 || ::fstat(lock.get(), &facts) != 0) fail("opening a lock in " + config_.folder.string());
+  if (facts.st_nlink > 1) {
+    throw std::runtime_error("The file " + (config_.folder / name).string() +
+                             " has another hard link, as cp -al makes them, whose content would change with it; make "
+                             "copies with cp -a, or name another folder.");
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
   throw std::runtime_error("Another process stores pages of this rank in " + config_.folder.string() + ".");
+}
+
+// The list: a line a page that we have stored, its key's digits. A line comes before its page, so that after a crash
+// no page of ours is taken for HiCache's. Anew at each start, as some of them will have gone.
+std::set<std::string> HiCacheFiles::read_list() const {
+  const std::string name = list_name();
+  const Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  std::set<std::string> digits;
+  if (file.get() < 0) {
+    if (errno != ENOENT) fail("opening " + (config_.folder / name).string());
+    return digits;
+  }
+  std::string line;
+  std::array<char, 1 << 16> piece;
+  for (ssize_t got = 0; (got = ::read(file.get(), piece.data(), piece.size())) != 0;) {
+    if (got < 0 && errno != EINTR) fail("reading " + (config_.folder / name).string());
+    for (ssize_t i = 0; i < got; ++i) {
+      if (piece[static_cast<std::size_t>(i)] != '\n') {
+        line += piece[static_cast<std::size_t>(i)];
+        continue;
+      }
+      if (line.size() == kHexDigits) digits.insert(line);
+      line.clear();
+    }
+  }
+  if (line.size() == kHexDigits) digits.insert(line);
+  return digits;
+}
+
+// Where there is no room for another one, the old list goes on: it names pages that have gone, which does no harm.
+void HiCacheFiles::write_list(const std::set<std::string>& digits) {
+  const std::string name = list_name(), unfinished = name + std::string(kUnfinished);
+  std::string text;
+  for (const std::string& one : digits) text += line_of(one);
+  ::unlinkat(folder_.get(), unfinished.c_str(), 0);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  list_ = Descriptor(::openat(folder_.get(), unfinished.c_str(), kFlags | O_EXCL, 0600));
+  if (list_.get() >= 0 && put(list_.get(), std::as_bytes(std::span(text))) == 0 &&
+      ::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) == 0) {
+    return;
+  }
+  ::unlinkat(folder_.get(), unfinished.c_str(), 0);
+  list_ = Descriptor(::openat(folder_.get(), name.c_str(), kFlags, 0600));
+  if (list_.get() < 0) fail("opening " + (config_.folder / name).string());
 }
 
 // What is there of this model and rank. Whatever goes wrong with a file: it isn't there.
 void HiCacheFiles::scan() {
-  for (const auto& entry : std::filesystem::directory_iterator(config_.folder)) {
-    const std::string name = entry.path().filename().string();
+  int error = 0;
+  const std::vector<std::string> names = names_in(folder_.get(), error);
+  if (error != 0) {
+    errno = -error;
+    fail("listing the folder " + config_.folder.string());
+  }
+  const std::set<std::string> listed = read_list();
+  std::set<std::string> stored;
+  for (const std::string& name : names) {
     if (name.size() < kHexDigits) continue;
     const std::string_view rest = std::string_view(name).substr(kHexDigits);
-    const bool of_a_page = name.find_first_not_of("0123456789abcdef") == kHexDigits && rest.starts_with(suffix_);
+    const bool of_a_page = name.find_first_not_of(kDigits) == kHexDigits && rest.starts_with(suffix_);
     if (of_a_page && rest == suffix_ + std::string(kUnfinished)) ::unlinkat(folder_.get(), name.c_str(), 0);
     struct stat facts;
     if (!of_a_page || rest != suffix_) continue;
     if (::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode)) continue;
+    const std::string digits = name.substr(0, kHexDigits);
+    if (!listed.contains(digits)) {
+      ++others_;
+      continue;
+    }
+    stored.insert(digits);
     index_.find({facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec, name});
   }
   refuse_another_space();
+  write_list(stored);
   found_ = index_.size();
   while (index_.size() > config_.capacity) {
     if (!make_room()) break;
@@ -210,7 +310,7 @@ void HiCacheFiles::refuse_another_space() const {
   if (got < 0) fail("reading the lock in " + config_.folder.string());
   stored.resize(static_cast<std::size_t>(got));
   if (stored == ours) return;
-  if (!stored.empty() && index_.size() > 0) {
+  if (!stored.empty() && index_.size() + others_ > 0) {
     throw std::runtime_error("The pages in " + config_.folder.string() +
                              " are of another revision, type, page size, layout, rank or namespace, which their names "
                              "don't tell; take another folder, or empty this one.");
@@ -261,6 +361,7 @@ Cause HiCacheFiles::get(const PageTask& task, PageWork& work) {
   // O_NONBLOCK: whatever has that name, opening it doesn't wait.
   const Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
+    if (is_file_limit(errno)) ++file_limit_;
     if (errno != ENOENT) return Cause::io_error;
     const std::lock_guard lock(mutex_);
     if (!is_there(name)) index_.forget(name);
@@ -279,14 +380,11 @@ Cause HiCacheFiles::get(const PageTask& task, PageWork& work) {
   return work.give_bare(task, read_page_);
 }
 
-// A file that is no page; unless a right one has taken its place since.
+// A file that is no page; unless a right one has taken its place since. Only what we have stored is removed.
 Cause HiCacheFiles::discard(const std::string& name) {
   const std::lock_guard lock(mutex_);
   ++corrupt_;
-  if (config_.stores && !is_there(name)) {
-    ::unlinkat(folder_.get(), name.c_str(), 0);
-    index_.forget(name);
-  }
+  if (!is_there(name)) unlink_ours(name);
   return Cause::corrupt;
 }
 
@@ -299,6 +397,17 @@ void HiCacheFiles::write(PageWork& work) {
   }
 }
 
+// True: nothing has that name now. False: it is another's and stays, or could not be removed.
+bool HiCacheFiles::unlink_ours(const std::string& name) {
+  const bool ours = index_.is_ours(name);
+  struct stat facts;
+  const bool there = ::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
+  if (there && ours && ::unlinkat(folder_.get(), name.c_str(), 0) != 0 && errno != ENOENT) return false;
+  index_.forget(name);
+  if (there && !ours) ++kept_;
+  return !there || ours;
+}
+
 Cause HiCacheFiles::set(const PageTask& task, PageWork& work) {
   if (task.space != config_.space || !config_.stores) return Cause::io_error;
   const std::string name = name_of_page(task.key);
@@ -306,10 +415,10 @@ Cause HiCacheFiles::set(const PageTask& task, PageWork& work) {
     const std::lock_guard lock(mutex_);
     if (is_there(name)) {
       ++there_;
-      if (!index_.is_claimed(name) && index_.claimed() < config_.capacity) index_.claim(name);
+      if (!index_.is_claimed(name) && index_.claimed() < config_.capacity) index_.claim(name, index_.is_ours(name));
       return Cause::none;
     }
-    index_.forget(name);
+    if (!unlink_ours(name)) return Cause::io_error;
     if (index_.claimed() >= config_.capacity) return Cause::full;
     while (index_.size() >= config_.capacity) {
       if (!make_room()) break;
@@ -326,32 +435,38 @@ Cause HiCacheFiles::store(const std::string& name) {
   const std::string unfinished = name + std::string(kUnfinished);
   const auto give_up = [&](int error) {
     ::unlinkat(folder_.get(), unfinished.c_str(), 0);
-    return error == ENOSPC || error == EDQUOT ? Cause::full : Cause::io_error;
+    if (is_file_limit(error)) ++file_limit_;
+    return error == ENOSPC || error == EDQUOT || error == EFBIG ? Cause::full : Cause::io_error;
   };
   {
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     const Descriptor file(::openat(folder_.get(), unfinished.c_str(), flags, 0600));
     if (file.get() < 0) return give_up(errno);
-    for (std::size_t at = 0; at < written_page_.size();) {
-      const ssize_t put = ::write(file.get(), written_page_.data() + at, written_page_.size() - at);
-      if (put < 0 && errno == EINTR) continue;
-      if (put <= 0) return give_up(put == 0 ? ENOSPC : errno);
-      at += static_cast<std::size_t>(put);
-    }
+    if (const int error = put(file.get(), written_page_); error != 0) return give_up(error);
   }
+  const std::string line = line_of(name.substr(0, kHexDigits));
+  if (const int error = put(list_.get(), std::as_bytes(std::span(line))); error != 0) return give_up(error);
   const std::lock_guard lock(mutex_);
   if (::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) != 0) return give_up(errno);
-  index_.claim(name);
+  index_.claim(name, true);
   return Cause::none;
 }
 
 Cause HiCacheFiles::remove(const PageTask& task) {
-  if (task.space != config_.space) return Cause::none;
+  if (task.space != config_.space || !config_.stores) return Cause::none;
   const std::string name = name_of_page(task.key);
   const std::lock_guard lock(mutex_);
-  if (::unlinkat(folder_.get(), name.c_str(), 0) != 0 && errno != ENOENT) return Cause::io_error;
-  index_.forget(name);
-  return Cause::none;
+  const bool ours = index_.is_ours(name);
+  return unlink_ours(name) || !ours ? Cause::none : Cause::io_error;
+}
+
+std::string HiCacheFiles::description() const {
+  std::string text =
+      "Disk tier: a file a page in " + config_.folder.string() + ", as HiCache's; nothing vouches for their contents";
+  if (found_ > 0) text += "; " + std::to_string(found_) + " pages of earlier runs, which make room for new ones";
+  if (cleared_ > 0) text += " (" + std::to_string(cleared_) + " removed)";
+  if (others_ > 0) text += "; " + std::to_string(others_) + " pages that kvtwin didn't store are read and left alone";
+  return text;
 }
 
 }  // namespace

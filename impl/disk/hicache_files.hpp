@@ -3,13 +3,15 @@
 //
 //   {64 hex digits of the page key}_{model, '/' as '-'}_{tp rank}_{tp size}.bin       (MLA: without the tp part)
 //
-// which holds the page's bytes and nothing else. Nothing vouches for them: a file of another length is removed and
+// which holds the page's bytes and nothing else. Nothing vouches for them: a file of another length is a miss and
 // counted, but damaged bytes of the right length are served. The names don't say what the KV is KV of, so that a
 // folder is for one space: pages of any other are missing, and as long as there are pages, the lock beside them says of
 // which space (not so of those that HiCache alone has stored). Buffered I/O, page by page, as HiCache's.
 //
-// Pages stored in this life take room up to `capacity`. What was found at the start can be read, and is removed, oldest
-// first, where it is in their way. Files of other models and ranks are left alone.
+// Only pages that kvtwin has stored are ever removed or replaced; a list beside the lock names them. They take room up
+// to `capacity`: those of earlier lives can be read, and go, oldest first, where those of this life want their room.
+// What HiCache stored of this model and rank is read, takes no room of the capacity, and stays, whatever it holds.
+// Files of other models and ranks are left alone, and so is a folder where nothing looks like HiCache's.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +34,9 @@ struct HiCacheFilesConfig {
 
 std::string hicache_file_name(const HiCacheFilesConfig& config, const PageForm& form, const PageKey& key);
 
-// std::runtime_error, std::system_error: a model whose name can't be part of a file's, a folder that can't be used, in
-// which somebody else stores the same rank's pages, or with pages of another space.
+// std::runtime_error, std::system_error: a model whose name can't be part of a file's, a folder that can't be used,
+// that others own or may write to, that holds other things, in which somebody else stores the same rank's pages, or
+// with pages of another space.
 std::unique_ptr<StorageBackend> make_hicache_files(const HiCacheFilesConfig& config, const PageForm& form);
 
 }  // namespace kvtwin

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "impl/disk/own_folder.hpp"
 #include "impl/disk/segment_core.hpp"
 
 namespace kvtwin {
@@ -16,7 +17,7 @@ class BlockScan {
   };
   BlockScan(BlockQueue& queue, std::uint32_t depth) : queue_(queue), depth_(depth) {}
 
-  // `read(i, block)`: of item i; an empty block if it couldn't be read.
+  // `read(i, bytes)`: of item i; fewer than a block if the file ends there, none if it couldn't be read.
   template <typename Read>
   void run(std::span<const Item> items, Read read) {
     std::vector<std::uint32_t> free;
@@ -34,9 +35,8 @@ class BlockScan {
       queue_.wait(ends);
       for (const BlockEnd& end : ends) {
         const auto buffer = static_cast<std::uint32_t>(end.tag);
-        const bool whole = end.result == static_cast<std::int64_t>(kBlockBytes);
-        read(item_of[buffer], whole ? std::span<const std::byte>(queue_.buffer(buffer).first(kBlockBytes))
-                                    : std::span<const std::byte>());
+        const auto got = static_cast<std::size_t>(std::clamp<std::int64_t>(end.result, 0, kBlockBytes));
+        read(item_of[buffer], std::span<const std::byte>(queue_.buffer(buffer).first(got)));
         free.push_back(buffer);
       }
     }
@@ -50,23 +50,26 @@ class BlockScan {
 struct FoundFile {
   FileNumber number = 0;
   OpenedFile opened;
-  SuperblockKind kind = SuperblockKind::foreign;  // unless its superblock says otherwise
+  SuperblockKind kind = SuperblockKind::stranger;  // unless its superblock says otherwise
   std::uint32_t slots = 0;
 };
 
 std::vector<FoundFile> open_files(SegmentCore& core) {
   int error = 0;
   std::vector<FoundFile> found;
-  for (const FileNumber number : core.files->list(error)) {
+  const std::vector<FileNumber> numbers = core.files->list(error);
+  if (error != 0) throw std::system_error(-error, std::generic_category(), "listing the disk tier's folder");
+  for (const FileNumber number : numbers) {
     OpenedFile opened = core.files->open(number);
-    // Too many open files is a setting to mend, not a reason to forget what is stored.
-    if (opened.error == -EMFILE || opened.error == -ENFILE || opened.error == -ENOMEM) {
-      throw std::system_error(-opened.error, std::generic_category(), "opening the disk tier's segments");
+    // A setting to mend, not a reason to forget what is stored.
+    if (is_file_limit(-opened.error) || opened.error == -ENOMEM) {
+      throw std::system_error(-opened.error, std::generic_category(),
+                              "opening the disk tier's " + std::to_string(numbers.size()) +
+                                  " segments, which stay open, where " + file_limit_sentence());
     }
     if (!opened.file) ++core.counters.io_errors;
-    found.push_back({number, std::move(opened), SuperblockKind::foreign, 0});
+    found.push_back({number, std::move(opened), SuperblockKind::stranger, 0});
   }
-  if (error != 0) throw std::system_error(-error, std::generic_category(), "listing the disk tier's folder");
   return found;
 }
 
@@ -75,7 +78,7 @@ void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> f
   std::vector<FoundFile*> files;
   for (FoundFile& file : found) {
     if (!file.opened.file) continue;
-    if (file.opened.bytes < kBlockBytes) {
+    if (file.opened.bytes == 0) {
       file.kind = SuperblockKind::damaged;
       continue;
     }
@@ -86,6 +89,10 @@ void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> f
     FoundFile& file = *files[i];
     if (block.empty()) {  // maybe it can be read another time
       ++core.counters.io_errors;
+      return;
+    }
+    if (block.size() < kBlockBytes) {
+      file.kind = kind_of_stump(file.number, block);
       return;
     }
     std::uint64_t slots = 0;
@@ -101,7 +108,7 @@ struct FoundSlot {
   std::uint32_t slot = 0;
   HeaderKind kind = HeaderKind::empty;
   PageName name;
-  bool summed = false;
+  bool summed = false, readable = false;  // by this life's secret
 };
 
 // All slots of our segments, file by file, in order.
@@ -111,20 +118,22 @@ std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::spa
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].kind != SuperblockKind::ours) continue;
     for (std::uint32_t slot = 0; slot < found[i].slots; ++slot) {
-      slots.push_back({i, slot, HeaderKind::empty, {}, false});
+      slots.push_back({i, slot, HeaderKind::empty, {}, false, false});
       items.push_back({found[i].opened.file.get(), slot_offset(core.form, slot)});
     }
   }
   scan.run(items, [&](std::size_t i, std::span<const std::byte> block) {
     FoundSlot& it = slots[i];
     PageClaim claim;
-    if (block.empty()) {
+    if (block.size() < kBlockBytes) {
       ++core.counters.io_errors;
       it.kind = HeaderKind::damaged;
       return;
     }
     it.kind = read_header_block(core.form, found[it.file].number, it.slot, block.first<kBlockBytes>(), claim);
     if (it.kind == HeaderKind::page) {
+      it.readable = claim.secret == id_of(core.seal);
+      if (!it.readable) ++core.counters.other_secret;
       it.name = page_name(claim.space, claim.key);
       it.summed = read_page_sum(block.first<kBlockBytes>()).has_value();
     }
@@ -149,7 +158,7 @@ void add_segment(SegmentCore& core, FoundFile& file, std::span<const FoundSlot> 
   const auto segment = std::make_shared<Segment>(file.number, file.opened.file, used);
   core.index.add_segment(segment);
   for (const FoundSlot& it : slots) {
-    if (it.kind == HeaderKind::page) core.index.add_found(it.name, {segment, it.slot, it.summed});
+    if (it.readable) core.index.add_found(it.name, {segment, it.slot, it.summed});
   }
 }
 
@@ -167,6 +176,8 @@ std::vector<ForeignFile> open_segments(SegmentCore& core, BlockQueue& queue) {
     if (file.kind == SuperblockKind::damaged) {
       ++core.counters.damaged_segments;
       remove_file(core, file);
+    } else if (file.kind == SuperblockKind::stranger) {
+      ++core.counters.strange_files;
     } else if (file.kind == SuperblockKind::foreign) {
       ++core.counters.foreign_segments;
       foreign.push_back({file.number, in_blocks(file.opened.bytes) / slot_bytes(core.form) + 1});

@@ -178,7 +178,8 @@ void SegmentReader::check_headers(std::span<const std::byte> blocks) {
 Cause SegmentReader::check_header(const Flight& flight, ConstBlockBytes block) const {
   PageClaim claim;
   const HeaderKind kind = read_header_block(core_.form, flight.place.segment->number, flight.place.slot, block, claim);
-  const bool ours = kind == HeaderKind::page && claim.space == flight.task.space && claim.key == flight.task.key;
+  const bool ours = kind == HeaderKind::page && claim.space == flight.task.space && claim.key == flight.task.key &&
+                    claim.secret == id_of(core_.seal);
   return ours ? Cause::none : Cause::corrupt;
 }
 

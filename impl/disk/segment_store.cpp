@@ -83,7 +83,7 @@ std::uint32_t segment_slots(const SegmentStoreConfig& config) {
 
 struct SegmentStore::State {
   State(const SegmentStoreConfig& config, std::shared_ptr<Files> files)
-      : core(config.form, std::move(files), config.capacity_pages, config.depth, config.direct != nullptr),
+      : core(config.form, std::move(files), config.capacity_pages, config.depth, config.direct != nullptr, config.seal),
         read_queue(core.files->queue(SegmentReader::buffers(config.depth), slot_bytes(config.form))),
         write_queue(core.files->queue(config.depth, slot_bytes(config.form))),
         direct_queue(config.direct == nullptr ? nullptr : config.direct->queue()),
@@ -106,6 +106,9 @@ struct SegmentStore::State {
 SegmentStore::SegmentStore(SegmentStoreConfig config) {
   if (config.depth == 0 || config.form.bytes() == 0) {
     throw std::runtime_error("The disk tier needs pages of some bytes, and a depth of one at least.");
+  }
+  if (config.direct != nullptr && config.seal != nullptr) {
+    throw std::runtime_error("Pages with a keyed check can't go from the disk into GPU memory without the CPU.");
   }
   std::shared_ptr<Files> files = config.files;
   if (!files) {
@@ -167,6 +170,9 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
           {"damaged_segments", c.damaged_segments},
           {"foreign_segments", c.foreign_segments},
           {"foreign_reclaimed", c.foreign_reclaimed},
+          {"strange_files", c.strange_files},
+          {"pages_of_another_secret", c.other_secret},
+          {"too_many_open_files", c.file_limit},
           {"corrupt_pages", c.corrupt},
           {"direct_pages", c.direct_pages},
           {"direct_unsummed", c.unsummed},
@@ -178,10 +184,21 @@ std::vector<std::pair<std::string, std::uint64_t>> SegmentStore::counters() cons
           {"failed_syncs", c.failed_syncs}};
 }
 
+const PageSeal* SegmentStore::seal() const { return state_->core.seal; }
+
 std::string SegmentStore::description() const {
-  const std::string direct = state_->direct_queue ? "; into GPU memory " + state_->direct_queue->description() : "";
-  return "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O" +
-         direct + ".";
+  const SegmentCounters& c = state_->core.counters;
+  std::string text =
+      "Disk tier: " + state_->read_queue->description() + ", " + state_->core.files->description() + " I/O";
+  if (state_->direct_queue) text += "; into GPU memory " + state_->direct_queue->description();
+  const auto add = [&text](std::uint64_t count, const char* what) {
+    if (count > 0) text += "; " + std::to_string(count) + " " + what;
+  };
+  add(c.damaged_segments, "damaged segments removed");
+  add(c.foreign_segments, "segments with pages of another form, removed when their room is wanted");
+  add(c.strange_files, "files that are no segments, left alone");
+  add(c.other_secret, "pages checked with another secret or none, which are misses");
+  return text + ".";
 }
 
 void SegmentStore::check_invariants() const { state_->core.index.check_invariants(); }

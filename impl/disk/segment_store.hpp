@@ -10,7 +10,9 @@
 // A failed sync loses what it should have saved, since the kernel may have dropped it.
 //
 // The capacity counts pages that were set in this life and not removed ("claimed"). Pages found at open are readable
-// and go, oldest first, when room is wanted. Files of other forms in the folder go before them. One life at a time.
+// and go, oldest first, when room is wanted. Segments of other forms in the folder go before them. Nothing else is
+// removed: a folder with content that no disk tier has marked is refused, and a file that is no segment stays. One life
+// at a time.
 // Threads: StorageBackend's; sync, description and counters are for any.
 #pragma once
 
@@ -35,6 +37,9 @@ struct SegmentStoreConfig {
   // Gets into L1 go this way where they can, and pages are written with what it takes (slot_format.hpp); null: through
   // host memory. Outlives the store.
   DirectPages* direct = nullptr;
+  // Pages are written with its check, and others are misses; null: with the one that takes no secret. Outlives the
+  // store. Not together with `direct`: a GPU can't check it.
+  const PageSeal* seal = nullptr;
   // For tests. Another disk than the folder; FolderOptions::before.
   std::shared_ptr<Files> files = {};
   std::function<void(const char* step)> before = {};
@@ -57,8 +62,8 @@ class SegmentStore final : public StorageBackend {
 
   // True: what was stored before the call survives the machine's power.
   bool sync();
-  // How it reads and writes, in one sentence.
-  std::string description() const;
+  const PageSeal* seal() const override;
+  std::string description() const override;
   // KV_CHECKs the index.
   void check_invariants() const;
 

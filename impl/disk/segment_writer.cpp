@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "impl/disk/own_folder.hpp"
 #include "policy/check.hpp"
 
 namespace kvtwin {
@@ -177,7 +178,7 @@ bool SegmentWriter::holds(std::uint32_t buffer, const PageName& name, const Plac
       read_header_block(core_.form, place.segment->number, place.slot, slot.first<kBlockBytes>(), claim);
   return kind == HeaderKind::page && page_name(claim.space, claim.key) == name &&
          holds_page(core_.form, claim.space, claim.key, slot.first<kPageHeaderBytes>(),
-                    slot.subspan(kBlockBytes, core_.form.bytes()));
+                    slot.subspan(kBlockBytes, core_.form.bytes()), core_.seal);
 }
 
 // ---- the head ----------------------------------------------------------------------------------------
@@ -257,6 +258,7 @@ Cause SegmentWriter::create_head() {
   std::array<std::byte, kBlockBytes> block;
   write_superblock(core_.form, number, segment_slots_, block);
   OpenedFile opened = core_.files->create(number, slot_offset(core_.form, segment_slots_), block);
+  if (is_file_limit(-opened.error)) ++core_.counters.file_limit;
   if (!opened.file) return cause_of(opened.error);
   const auto segment = std::make_shared<Segment>(number, std::move(opened.file), segment_slots_);
   core_.index.add_segment(segment);

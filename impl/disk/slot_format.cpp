@@ -15,6 +15,7 @@ constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kSlotsAt = 48, kNumberAt = 56, kCheckAt = kBlockBytes - 8;
 constexpr std::size_t kPlaceAt = kPageHeaderBytes, kSummedAt = kPlaceAt + 16;
 constexpr std::uint64_t kSummed = 1;
+constexpr std::size_t kSectorBytes = 512;
 
 void put_check(BlockBytes block) { store_le64(block.data() + kCheckAt, checksum(block.first(kCheckAt))); }
 bool check_holds(ConstBlockBytes block) {
@@ -38,9 +39,19 @@ void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slo
   put_check(block);
 }
 
+// A tear spares whole sectors, so the first is whole, or was never there. A flip hits the magic or the number, not
+// both.
+SuperblockKind kind_of_stump(FileNumber number, std::span<const std::byte> stump) {
+  const auto sector = stump.first(std::min<std::size_t>(stump.size(), kSectorBytes));
+  const bool never_written = std::ranges::all_of(sector, [](std::byte b) { return b == std::byte{0}; });
+  const bool magic = stump.size() >= 8 && load_le64(stump.data()) == kMagic;
+  const bool named = stump.size() >= kNumberAt + 8 && load_le64(stump.data() + kNumberAt) == number;
+  return never_written || magic || named ? SuperblockKind::damaged : SuperblockKind::stranger;
+}
+
 SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlockBytes block, std::uint64_t& slots) {
   const std::byte* at = block.data();
-  if (!check_holds(block) || load_le64(at) != kMagic) return SuperblockKind::damaged;
+  if (!check_holds(block) || load_le64(at) != kMagic) return kind_of_stump(number, block);
   if (load_le32(at + 8) != kVersion) return SuperblockKind::foreign;
   if (load_le64(at + kNumberAt) != number) return SuperblockKind::damaged;
   slots = load_le64(at + kSlotsAt);

@@ -32,9 +32,13 @@ constexpr Bytes in_blocks(Bytes bytes) { return (bytes + kBlockBytes - 1) / kBlo
 inline Bytes slot_bytes(const PageForm& form) { return kBlockBytes + in_blocks(form.bytes()); }
 inline Bytes slot_offset(const PageForm& form, Bytes slot) { return kBlockBytes + slot * slot_bytes(form); }
 
-enum class SuperblockKind : std::uint8_t { ours, foreign, damaged };  // foreign: whole, of another form or version
+// foreign: a segment of another form or version. damaged: the superblock of a segment that is torn, flipped, misplaced
+// or never written. stranger: no segment was ever made of this.
+enum class SuperblockKind : std::uint8_t { ours, foreign, damaged, stranger };
 
 void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slots, BlockBytes block);
+// Of what a file begins with that is shorter than a superblock, as a lost size leaves it.
+SuperblockKind kind_of_stump(FileNumber number, std::span<const std::byte> stump);
 // `slots` only if ours.
 SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlockBytes block, std::uint64_t& slots);
 

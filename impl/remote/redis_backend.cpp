@@ -90,6 +90,7 @@ class RedisBackend final : public StorageBackend {
   void write(PageWork& work) override;
   void finish() override;
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override;
+  const PageSeal* seal() const override { return config_.seal; }
 
  private:
   using Connections = std::vector<RedisConnection>;  // of one thread, one a server
@@ -128,7 +129,7 @@ RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form)
 
 Page RedisBackend::page_of(const PageTask& task) const {
   const PageKey stored_as = storage_page_key(task.space, task.key);
-  return {task, redis_name_of(stored_as), redis_server_of(config_.servers, stored_as)};
+  return {task, redis_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
 }
 
 // Pages of one verb, as many as may be in flight; none: there is none to begin.
@@ -367,9 +368,13 @@ std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageK
   return best;
 }
 
-std::string redis_name_of(const PageKey& stored_as) {
+std::string redis_name_of(const PageKey& stored_as, std::uint32_t secret) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string name = "kvtwin:";
+  if (secret != 0) {
+    for (int shift = 28; shift >= 0; shift -= 4) name += kDigits[secret >> shift & 15];
+    name += ':';
+  }
   for (const std::uint64_t word : {stored_as.words[0], stored_as.words[1]}) {
     for (int shift = 60; shift >= 0; shift -= 4) name += kDigits[word >> shift & 15];
   }

@@ -1,5 +1,6 @@
 // Pages on one or several Redis servers, each page as one value: PageHeader, then payload. Its name is "kvtwin:" and 32
-// hex digits of storage_page_key; nothing of a page's text shows in it.
+// hex digits of storage_page_key; nothing of a page's text shows in it. With a secret the secret's id stands between
+// the two, so that engines with different secrets, or none, do not see each other's pages.
 //
 // Which server has a page: rendezvous hashing over the servers' names, the same on every machine; with a server more
 // or less only its own pages move. Commands are pipelined, a batch of at most `bytes_in_flight` at a time, to all
@@ -40,6 +41,7 @@ struct RedisConfig {
   TimeNs connect_timeout = kNsPerSecond / 2, command_timeout = kNsPerSecond;
   TimeNs first_back_off = kNsPerSecond / 10, longest_back_off = 10 * kNsPerSecond;
   Bytes bytes_in_flight = Bytes{4} << 20;  // at least a page is
+  const PageSeal* seal = nullptr;          // pages carry its check; null: the one without a secret. Outlives the tier
 
   // For tests. The time that back-offs are measured in; and who makes connections (a socket, or -1), instead of us.
   std::function<TimeNs()> now;
@@ -52,7 +54,8 @@ std::variant<RedisConfig, std::string> parse_redis_url(std::string_view url);
 
 // The server's number that has this page (of storage_page_key).
 std::size_t redis_server_of(const std::vector<RedisServer>& servers, const PageKey& stored_as);
-std::string redis_name_of(const PageKey& stored_as);
+// `secret`: its id; 0: none.
+std::string redis_name_of(const PageKey& stored_as, std::uint32_t secret = 0);
 
 // Empty if every server answers, else a sentence about the first that doesn't.
 std::string check_redis_servers(const RedisConfig& config);

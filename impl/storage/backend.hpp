@@ -36,9 +36,11 @@ struct PageTask {
 // end are for the thread in which the back end was called; the others for any.
 class PageWork {
  public:
-  explicit PageWork(const PageForm& form) : form_(form) {}
+  // `seal`: stored pages carry the keyed check, and only such are taken; null: the one that needs no key. Outlives it.
+  explicit PageWork(const PageForm& form, const PageSeal* seal = nullptr) : form_(form), seal_(seal) {}
   virtual ~PageWork() = default;
   const PageForm& form() const { return form_; }
+  const PageSeal* seal() const { return seal_; }
   // The next page to begin with. False: none for now; while pages are under way, there may be one once another has
   // ended. (A set is never under way beside a remove.)
   virtual bool next(PageTask& task) = 0;
@@ -56,6 +58,7 @@ class PageWork {
 
  private:
   const PageForm form_;
+  const PageSeal* const seal_;
 };
 
 struct LookedUp {
@@ -75,6 +78,10 @@ class StorageBackend {
   virtual void finish() = 0;
   // What it counted, by name; after finish().
   virtual std::vector<std::pair<std::string, std::uint64_t>> counters() const = 0;
+  // The seal of the PageWork that drives it; null: none.
+  virtual const PageSeal* seal() const { return nullptr; }
+  // For the user: how it stores, what it found, and what it has removed to begin with. Empty: nothing to say.
+  virtual std::string description() const { return ""; }
 };
 
 }  // namespace kvtwin

@@ -1,5 +1,6 @@
 #include "impl/storage/page_header.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "impl/storage/checksum.hpp"
@@ -9,9 +10,9 @@ namespace kvtwin {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x67706E697774766B;  // the bytes "kvtwinpg"
-constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kSpaceAt = 16, kKeyAt = 48, kShapeAt = 80, kBytesAt = 104, kPayloadCheckAt = 112,
-                      kHeaderCheckAt = 120;
+constexpr std::uint32_t kVersion = 1, kVersionWithSecret = 2;
+constexpr std::size_t kSpaceAt = 16, kKeyAt = 48, kShapeAt = 80, kSecretAt = 100, kBytesAt = 104, kPayloadCheckAt = 112,
+                      kHeaderCheckAt = 120, kMacAt = kPayloadCheckAt;
 
 void put_key(const PageKey& key, std::byte* at) {
   for (std::size_t i = 0; i < key.words.size(); ++i) store_le64(at + 8 * i, key.words[i]);
@@ -22,18 +23,19 @@ PageKey get_key(const std::byte* at) {
   return key;
 }
 
-// All but the two checks.
-PageHeader unsigned_header(const PageForm& form, const PageKey& space, const PageKey& key) {
+// All but the checks.
+PageHeader unsigned_header(const PageForm& form, const PageKey& space, const PageKey& key, std::uint32_t secret) {
   PageHeader header{};
   std::byte* at = header.data();
   store_le64(at, kMagic);
-  store_le32(at + 8, kVersion);
+  store_le32(at + 8, secret == 0 ? kVersion : kVersionWithSecret);
   store_le32(at + 12, static_cast<std::uint32_t>(form.layout));
   put_key(space, at + kSpaceAt);
   put_key(key, at + kKeyAt);
   const KvShape& s = form.shape;
   const std::uint32_t shape[] = {s.layers, s.planes, s.heads, s.head_bytes, s.page_tokens};
   for (std::size_t i = 0; i < std::size(shape); ++i) store_le32(at + kShapeAt + 4 * i, shape[i]);
+  store_le32(at + kSecretAt, secret);
   store_le64(at + kBytesAt, form.bytes());
   return header;
 }
@@ -41,8 +43,12 @@ PageHeader unsigned_header(const PageForm& form, const PageKey& space, const Pag
 }  // namespace
 
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
-                            std::span<const std::byte> payload) {
-  PageHeader header = unsigned_header(form, space, key);
+                            std::span<const std::byte> payload, const PageSeal* seal) {
+  PageHeader header = unsigned_header(form, space, key, id_of(seal));
+  if (seal != nullptr) {
+    std::ranges::copy(seal->of(std::span(header).first(kMacAt), payload), header.begin() + kMacAt);
+    return header;
+  }
   store_le64(header.data() + kPayloadCheckAt, checksum(payload));
   store_le64(header.data() + kHeaderCheckAt, checksum(std::span(header).first(kHeaderCheckAt)));
   return header;
@@ -50,18 +56,22 @@ PageHeader make_page_header(const PageForm& form, const PageKey& space, const Pa
 
 std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header) {
   const std::byte* at = header.data();
-  if (load_le64(at + kHeaderCheckAt) != checksum(header.first(kHeaderCheckAt))) return std::nullopt;
-  const PageClaim claim{get_key(at + kSpaceAt), get_key(at + kKeyAt), load_le64(at + kBytesAt)};
-  const PageHeader expected = unsigned_header(form, claim.space, claim.key);
+  const std::uint32_t secret = load_le32(at + kSecretAt);
+  if (secret == 0 && load_le64(at + kHeaderCheckAt) != checksum(header.first(kHeaderCheckAt))) return std::nullopt;
+  const PageClaim claim{get_key(at + kSpaceAt), get_key(at + kKeyAt), load_le64(at + kBytesAt), secret};
+  const PageHeader expected = unsigned_header(form, claim.space, claim.key, secret);
   if (std::memcmp(at, expected.data(), kPayloadCheckAt) != 0) return std::nullopt;
   return claim;
 }
 
 bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
-                std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload) {
+                std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload,
+                const PageSeal* seal) {
   const std::optional<PageClaim> claim = read_page_header(form, header);
-  return claim && claim->space == space && claim->key == key && claim->payload_bytes == payload.size() &&
-         load_le64(header.data() + kPayloadCheckAt) == checksum(payload);
+  if (!claim || claim->space != space || claim->key != key || claim->payload_bytes != payload.size()) return false;
+  if (claim->secret != id_of(seal)) return false;
+  if (seal != nullptr) return same_mac(header.subspan<kMacAt>(), seal->of(header.first<kMacAt>(), payload));
+  return load_le64(header.data() + kPayloadCheckAt) == checksum(payload);
 }
 
 }  // namespace kvtwin

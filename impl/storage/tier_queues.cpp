@@ -86,8 +86,8 @@ class Slowness {
 // A queue of gets, or of sets and removes, and the thread that has the back end work it off.
 class PageQueue final : public PageWork {
  public:
-  PageQueue(PageMemory& memory, const Answers& answers, Slowness& slowness)
-      : PageWork(memory.form()), memory_(memory), answers_(answers), slowness_(slowness) {}
+  PageQueue(PageMemory& memory, const PageSeal* seal, const Answers& answers, Slowness& slowness)
+      : PageWork(memory.form(), seal), memory_(memory), answers_(answers), slowness_(slowness) {}
   ~PageQueue() override { stop(true); }
 
   void start(const char* what, std::function<void(PageWork&)> work) {
@@ -271,8 +271,8 @@ struct TierQueues::State {
         backend(std::move(b)),
         answers{which, nullptr, nullptr, {}},
         slowness(slow_factor),
-        gets(memory, answers, slowness),
-        writes(memory, answers, slowness) {}
+        gets(memory, backend->seal(), answers, slowness),
+        writes(memory, backend->seal(), answers, slowness) {}
 
   Tier tier;
   bool stores;

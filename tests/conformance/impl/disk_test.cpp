@@ -16,7 +16,8 @@ namespace {
 class SegmentsMedium final : public StorageMedium {
  public:
   // `direct`: gets go into L1, by another way; 0: into L2.
-  explicit SegmentsMedium(bool threads, std::uint32_t direct = 0) : threads_(threads), direct_(direct) {}
+  explicit SegmentsMedium(bool threads, std::uint32_t direct = 0, bool seals = false)
+      : threads_(threads), direct_(direct), seals_(seals) {}
 
   std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) override {
     form_ = form;
@@ -25,6 +26,7 @@ class SegmentsMedium final : public StorageMedium {
     config.capacity_pages = capacity;
     config.form = form;
     config.force_threads = threads_;
+    config.seal = seals_ ? &seal_ : nullptr;
     if (direct_ == 0) return std::make_unique<SegmentStore>(config);
     FolderOptions options;
     options.force_threads = threads_;
@@ -93,20 +95,23 @@ class SegmentsMedium final : public StorageMedium {
 
   const bool threads_;
   const std::uint32_t direct_;
+  const bool seals_;
+  const PageSeal seal_{"sixteen characters and more"};
   PageForm form_;
   Folder folder_;
   std::map<std::pair<PageKey, PageKey>, Spot> spots_;
 };
 
-BackendKind segments(const char* name, bool threads, std::uint32_t direct = 0) {
+BackendKind segments(const char* name, bool threads, std::uint32_t direct = 0, bool seals = false) {
   return {.name = name,
-          .medium = [threads, direct] { return std::make_unique<SegmentsMedium>(threads, direct); },
+          .medium = [=] { return std::make_unique<SegmentsMedium>(threads, direct, seals); },
           .persists = true,
           .exclusive = true};
 }
 
 KVTWIN_CONFORMS(Disk, segments("segments", false), segments("segments_by_threads", true),
-                segments("segments_into_l1", false, 6), segments("segments_into_l1_one_by_one", true, 1));
+                segments("segments_into_l1", false, 6), segments("segments_into_l1_one_by_one", true, 1),
+                segments("segments_with_a_secret", false, 0, true));
 
 }  // namespace
 }  // namespace kvtwin::test

@@ -14,7 +14,8 @@ namespace {
 // One or several servers, which are started when a test opens the medium.
 class RedisMedium final : public StorageMedium {
  public:
-  explicit RedisMedium(std::size_t servers) {
+  explicit RedisMedium(std::size_t servers, bool seals = false) {
+    config_.seal = seals ? &seal_ : nullptr;
     for (std::size_t i = 0; i < servers; ++i) {
       servers_.push_back(std::make_unique<RedisProcess>());
       config_.servers.push_back({"127.0.0.1", servers_.back()->port()});
@@ -48,7 +49,7 @@ class RedisMedium final : public StorageMedium {
   Reply ask(const PageKey& space, const PageKey& key, std::vector<std::string_view> words,
             std::optional<std::string_view> value = std::nullopt) {
     const PageKey stored_as = storage_page_key(space, key);
-    const std::string name = redis_name_of(stored_as);
+    const std::string name = redis_name_of(stored_as, id_of(config_.seal));
     words.push_back(name);
     if (value) words.push_back(*value);
     std::vector<const char*> starts;
@@ -64,17 +65,18 @@ class RedisMedium final : public StorageMedium {
   }
 
   std::vector<std::unique_ptr<RedisProcess>> servers_;
+  const PageSeal seal_{"sixteen characters and more"};
   RedisConfig config_;
 };
 
-BackendKind servers(const char* name, std::size_t count) {
+BackendKind servers(const char* name, std::size_t count, bool seals = false) {
   return {.name = name,
-          .medium = [count] { return std::make_unique<RedisMedium>(count); },
+          .medium = [=] { return std::make_unique<RedisMedium>(count, seals); },
           .bounded = false,  // by the server's memory, not by pages
           .persists = true};
 }
 
-KVTWIN_CONFORMS(Redis, servers("one_server", 1), servers("three_servers", 3));
+KVTWIN_CONFORMS(Redis, servers("one_server", 1), servers("three_servers", 3), servers("with_a_secret", 1, true));
 
 }  // namespace
 }  // namespace kvtwin::test

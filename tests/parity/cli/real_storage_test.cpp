@@ -170,6 +170,75 @@ TEST_F(RealStorage, RefusesWhatItCannotServe) {
   refused(disk(1600) + Settings{"real.flip=host"}, "real.flip (--set): would leave a wrong page in the disk tier");
 }
 
+// Nothing of a folder that holds other things is touched, in either format.
+TEST_F(RealStorage, FoldersOfOthersAreRefused) {
+  for (const char* format : {"segments", "hicache_files"}) {
+    SCOPED_TRACE(format);
+    fs::create_directory(folder_ / "disk");
+    fs::permissions(folder_ / "disk", fs::perms::owner_all);
+    write_text(folder_ / "disk/deadbeefdeadbeef", "mine");
+    const auto refused = [&](const std::string& part) {
+      const Outcome outcome = run(run_arguments(folder_, work(1) + disk(1600, format), "refused"));
+      EXPECT_EQ(outcome.exit_code, 2);
+      EXPECT_NE(outcome.err.find("tiers.disk.path (--set): "), std::string::npos) << outcome.err;
+      EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+      EXPECT_EQ(text_of(folder_ / "disk/deadbeefdeadbeef"), "mine");
+    };
+    refused("holds files (deadbeefdeadbeef)");
+    fs::permissions(folder_ / "disk", fs::perms::others_write, fs::perm_options::add);
+    refused("chmod go-w it");
+    fs::remove_all(folder_ / "disk");
+  }
+}
+
+// The secret stands nowhere; pages of another one, or of none, are misses and are counted.
+TEST_F(RealStorage, PagesTakeASecret) {
+  const RedisProcess server;
+  const Settings settings = work(53) + disk(100'000) + remote(server) + Settings{"cache.prefetch_policy=wait_complete"};
+  const std::string secret = "correct horse battery staple";
+  const auto serve_with = [&](const std::string& key, const std::string& out) {
+    Surroundings around;
+    if (!key.empty()) around.environment = {"KVTWIN_PAGE_KEY=" + key};
+    const Outcome outcome = run(run_arguments(folder_, settings, out), around);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ((outcome.out + outcome.err).find("horse"), std::string::npos);
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+      if (entry.is_regular_file() && !key.empty()) {
+        EXPECT_EQ(text_of(entry.path()).find(key), std::string::npos) << entry.path();
+      }
+    }
+    return outcome.exit_code == 0 ? outcome.json() : Json();
+  };
+  const auto hits = [](const Json& report) {
+    return report.at("tokens").at("hit_disk").get<std::uint64_t>() +
+           report.at("tokens").at("hit_remote").get<std::uint64_t>();
+  };
+  const auto strange = [](const Json& report) {
+    return report.at("real").at("storage").at("disk").at("pages_of_another_secret").get<std::uint64_t>();
+  };
+  const Json cold = serve_with(secret, "cold"), warm = serve_with(secret, "warm");
+  EXPECT_GT(hits(warm), hits(cold));
+  EXPECT_EQ(strange(warm), 0U);
+  for (const std::string& other : {std::string(), std::string("sixteen characters of another")}) {
+    const Json report = serve_with(other, "other" + std::to_string(other.size()));
+    EXPECT_LT(hits(report), hits(warm)) << other;
+    EXPECT_GT(strange(report), 0U) << other;
+    EXPECT_NE(report.at("notes").dump().find("checked with another secret or none"), std::string::npos);
+    fs::remove_all(folder_ / "disk");
+    serve_with(secret, "again" + std::to_string(other.size()));
+  }
+  const auto refused = [&](const std::string& key, const Settings& more, const std::string& part) {
+    Surroundings around;
+    around.environment = {"KVTWIN_PAGE_KEY=" + key};
+    const Outcome outcome = run(run_arguments(folder_, work(1) + more, "refused"), around);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  };
+  refused("fifteen charact", disk(1600), "KVTWIN_PAGE_KEY: must have 16 characters at least");
+  fs::remove_all(folder_ / "disk");
+  refused(secret, disk(1600, "hicache_files"), "tiers.disk.format (--set): hicache_files has no place for the check");
+}
+
 // Where the program runs, and what it makes there is for others to write to, too.
 class Elsewhere {
  public:

@@ -86,7 +86,7 @@ class FlakyBackend final : public StorageBackend {
   class Struck final : public PageWork {
    public:
     Struck(FlakyBackend& owner, PageWork& work, Splitmix& chance)
-        : PageWork(work.form()), owner_(owner), work_(work), chance_(chance) {}
+        : PageWork(work.form(), work.seal()), owner_(owner), work_(work), chance_(chance) {}
     bool next(PageTask& task) override {
       while (work_.next(task)) {
         const bool ended = task.verb == StorageVerb::get   ? owner_.ends_get(chance_, task, work_)

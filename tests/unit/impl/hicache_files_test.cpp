@@ -127,7 +127,9 @@ TEST_F(HiCacheFilesTest, a_file_of_another_length_is_removed) {
 // What was found makes room, the oldest first; what was stored never does.
 TEST_F(HiCacheFilesTest, found_pages_make_room_for_stored_ones) {
   const std::vector<PageKey> found = keys_of(6, 1), fresh = keys_of(6, 2);
-  fs::create_directory(config_.folder);
+  config_.capacity = 6;
+  { EXPECT_EQ(StoreRig(open()).set(found).status, Status::done); }
+  config_.capacity = 4;
   for (std::size_t i = 0; i < found.size(); ++i) leave(found[i], 100 - static_cast<int>(i));
   StoreRig rig(open());
   const auto left = [&] {
@@ -146,6 +148,70 @@ TEST_F(HiCacheFilesTest, found_pages_make_room_for_stored_ones) {
   rig.finish();
   EXPECT_EQ(rig.counter("found_pages"), 6u);
   EXPECT_EQ(rig.counter("found_pages_removed"), 5u);
+}
+
+// Whatever is wanted of them: room, a right length, their removal.
+TEST_F(HiCacheFilesTest, what_hicache_left_is_never_removed) {
+  const std::vector<PageKey> left = keys_of(6, 1), fresh = keys_of(5, 2);
+  fs::create_directory(config_.folder);
+  for (const PageKey& key : left) leave(key);
+  const std::vector<std::byte> half(80, std::byte{7});
+  write(file(left[5]), half);
+  for (int life = 0; life < 2; ++life) {
+    StoreRig rig(open());
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(rig.set({fresh[i]}).status, Status::done) << "they take no room";
+    EXPECT_EQ(rig.set({fresh[4]}).cause, Cause::full);
+    EXPECT_EQ(rig.get({left[0], left[1]}).status, Status::done);
+    EXPECT_EQ(rig.get({left[5]}).cause, Cause::corrupt);
+    EXPECT_EQ(rig.set({left[5]}).cause, Cause::io_error);
+    EXPECT_EQ(rig.remove({fresh[0], left[0], left[5]}).status, Status::done);
+    EXPECT_FALSE(fs::exists(file(fresh[0])));
+    EXPECT_EQ(rig.set({left[0]}).status, Status::done) << "there already, which takes room now";
+    EXPECT_EQ(rig.set({fresh[0]}).cause, Cause::full);
+    EXPECT_EQ(rig.remove({left[0]}).status, Status::done);
+    EXPECT_EQ(rig.set({fresh[0]}).status, Status::done);
+    rig.finish();
+    for (const PageKey& key : left) EXPECT_TRUE(fs::exists(file(key)));
+    EXPECT_EQ(fs::file_size(file(left[5])), 80u);
+    EXPECT_EQ(rig.counter("others_pages"), 6u);
+    EXPECT_EQ(rig.counter("found_pages"), life == 0 ? 0u : 4u);
+    EXPECT_EQ(rig.counter("others_pages_kept"), 5u);
+  }
+  // Not even where the tier becomes smaller than what is there.
+  config_.capacity = 1;
+  const auto backend = open();
+  for (const PageKey& key : left) EXPECT_TRUE(fs::exists(file(key)));
+  EXPECT_EQ(names().size(), left.size() + 1);
+  EXPECT_NE(backend->description().find("4 pages of earlier runs, which make room for new ones (3 removed); 6 pages "
+                                        "that kvtwin didn't store are read and left alone"),
+            std::string::npos)
+      << backend->description();
+}
+
+// A list that a full disk cut in the middle of a line, and one whose pages have gone.
+TEST_F(HiCacheFilesTest, the_list_of_stored_pages_may_be_cut_short) {
+  const std::vector<PageKey> keys = keys_of(3);
+  { EXPECT_EQ(StoreRig(open()).set(keys).status, Status::done); }
+  const fs::path list = config_.folder / ".kvtwin_org-model-1.5_1_2.bin.pages";
+  ASSERT_EQ(fs::file_size(list), 3u * 65);
+  fs::resize_file(list, 3 * 65 - 10);
+  fs::remove(file(keys[0]));
+  {
+    StoreRig rig(open());
+    EXPECT_EQ(rig.get({keys[1], keys[2]}).status, Status::done);
+    EXPECT_EQ(rig.remove({keys[1], keys[2]}).status, Status::done);
+    EXPECT_FALSE(fs::exists(file(keys[1])));
+    EXPECT_TRUE(fs::exists(file(keys[2]))) << "nothing says that it is ours";
+    EXPECT_EQ(rig.counter("others_pages"), 1u);
+  }
+  EXPECT_EQ(StoreRig(open()).counter("found_pages"), 0u);
+  EXPECT_EQ(fs::file_size(list), 0u);
+}
+
+TEST_F(HiCacheFilesTest, a_hard_linked_lock_is_refused) {
+  { EXPECT_EQ(StoreRig(open()).set(keys_of(1)).status, Status::done); }
+  fs::create_hard_link(config_.folder / ".kvtwin_org-model-1.5_1_2.bin.lock", folder_.path() / "link");
+  EXPECT_THROW(open(), std::runtime_error);
 }
 
 TEST_F(HiCacheFilesTest, other_files_are_left_alone) {
@@ -174,8 +240,11 @@ TEST_F(HiCacheFilesTest, what_has_a_pages_name_and_is_no_file_is_no_page) {
   EXPECT_EQ(rig.look_up({keys[1]}), 0u);
   EXPECT_EQ(rig.get({keys[1]}).pages, 0u);
   EXPECT_EQ(rig.get({keys[2]}).pages, 0u);
-  EXPECT_EQ(rig.set(keys).status, Status::done);
-  EXPECT_EQ(rig.get(keys).status, Status::done);
+  EXPECT_EQ(rig.set({keys[1]}).cause, Cause::io_error) << "they aren't ours to replace";
+  EXPECT_EQ(rig.set({keys[2]}).cause, Cause::io_error);
+  EXPECT_TRUE(fs::is_symlink(file(keys[1])));
+  EXPECT_TRUE(fs::is_fifo(file(keys[2])));
+  EXPECT_EQ(rig.get({keys[0]}).status, Status::done);
 }
 
 TEST_F(HiCacheFilesTest, a_folder_is_for_one_space) {

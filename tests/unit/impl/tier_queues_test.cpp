@@ -42,7 +42,7 @@ class TimedBackend final : public StorageBackend {
   class OnePage final : public PageWork {
    public:
     OnePage(PageWork& work, TimedBackend& owner, Side side)
-        : PageWork(work.form()), work_(work), owner_(owner), side_(side) {}
+        : PageWork(work.form(), work.seal()), work_(work), owner_(owner), side_(side) {}
     bool next(PageTask& task) override {
       if (!work_.next(task)) return false;
       begin_ = owner_.clock_.now();

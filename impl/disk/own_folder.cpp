@@ -1,0 +1,82 @@
+#include "impl/disk/own_folder.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace kvtwin {
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  const int number = other.release();
+  if (number_ >= 0) ::close(number_);
+  number_ = number;
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+int Descriptor::release() { return std::exchange(number_, -1); }
+
+Descriptor open_own_folder(const std::filesystem::path& folder) {
+  const std::string name = folder.string();
+  const auto fail = [&name](const char* what) {
+    throw std::system_error(errno, std::generic_category(), std::string(what) + " the disk tier's folder " + name);
+  };
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail("making");
+  Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened.get() < 0) fail("opening");
+  struct stat facts {};
+  if (::fstat(opened.get(), &facts) != 0) fail("opening");
+  if (facts.st_uid != ::geteuid()) {
+    const std::string us = std::to_string(::geteuid());
+    throw std::runtime_error("The disk tier's folder " + name + " belongs to user " + std::to_string(facts.st_uid) +
+                             ", who could put pages there, and this program runs as user " + us +
+                             "; name another folder, or chown -R " + us + " it.");
+  }
+  // An access list's write permissions show in the group's bit.
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    throw std::runtime_error("The disk tier's folder " + name +
+                             " may be written to by others, who could put pages there; chmod go-w it.");
+  }
+  return opened;
+}
+
+std::vector<std::string> names_in(int folder, int& error) {
+  std::vector<std::string> names;
+  error = 0;
+  const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* entries = copy < 0 ? nullptr : ::fdopendir(copy);
+  if (entries == nullptr) {
+    error = -errno;
+    if (copy >= 0) ::close(copy);
+    return names;
+  }
+  errno = 0;
+  while (const dirent* entry = ::readdir(entries)) {
+    std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(std::move(name));
+    errno = 0;
+  }
+  error = -errno;
+  ::closedir(entries);
+  return names;
+}
+
+bool is_file_limit(int error) { return error == EMFILE || error == ENFILE; }
+
+std::string file_limit_sentence() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return "a process may have " + std::to_string(limit.rlim_cur) + " files open here (ulimit -n)";
+}
+
+}  // namespace kvtwin

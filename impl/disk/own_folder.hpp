@@ -1,0 +1,42 @@
+// The folder of a disk tier, which nobody but this user may write to.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace kvtwin {
+
+// Owns an open file's number; -1: none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor();
+
+  int get() const { return number_; }
+  int release();
+
+ private:
+  int number_;
+};
+
+// Opens the folder; makes it with mode 0700 if it does not exist (its parent must).
+// Symbolic links on the way to the folder, and the folder's own, are followed. The checks look at the folder that was
+// opened, and all later work goes through the descriptor, so a link that changes afterwards has no effect.
+// Errors: std::system_error if the folder cannot be made or opened. std::runtime_error if it belongs to another user,
+// or if its mode or access list lets others write.
+Descriptor open_own_folder(const std::filesystem::path& folder);
+
+// The names in an open folder, without "." and "..", in no order. `error`: -errno if they cannot be read, else 0.
+std::vector<std::string> names_in(int folder, int& error);
+
+// Too many open files, in this process or on the machine: a setting, which says nothing about the disk.
+bool is_file_limit(int error);
+// "a process may have 1024 files open here (ulimit -n)".
+std::string file_limit_sentence();
+
+}  // namespace kvtwin
