@@ -1,5 +1,6 @@
 // kvtwin calibrate: measures this machine, or takes what was measured before, and fits a hardware file to it.
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -15,6 +16,7 @@
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
 #include "cli/machine.hpp"
+#include "cli/out_files.hpp"
 #include "kvtwin_version.hpp"
 #include "models/calibration.hpp"
 #include "models/presets.hpp"
@@ -23,6 +25,7 @@
 #if KVTWIN_HAVE_REAL
 #include "cli/calibrate_measure.hpp"
 #include "cli/cuda_devices.hpp"
+#include "cli/out_files.hpp"
 #endif
 
 namespace kvtwin {
@@ -41,10 +44,11 @@ struct Arguments {
 };
 
 void write_text(const fs::path& path, const std::string& text) {
+  errno = 0;
   std::ofstream out(path, std::ios::binary);
   out << text;
   out.close();
-  if (!out) throw WorkError(path.string() + ": can't be written; is the disk full?");
+  if (!out) throw cannot_write(path, errno);
 }
 
 // ---- what was measured before --------------------------------------------------------------------------
@@ -169,7 +173,7 @@ void make_folder(const Arguments& arguments) {
     throw InputError("--out " + arguments.out + ": is not empty; give another, or --force to write over its " +
                      kMeasurements + " and " + kHardware);
   }
-  fs::create_directories(arguments.out, error);
+  make_out_folder(arguments.out, error);
   if (error) throw InputError("--out " + arguments.out + ": " + error.message());
 }
 

@@ -9,15 +9,9 @@
 #include <utility>
 
 #include "cli/error.hpp"
+#include "cli/out_files.hpp"
 
 namespace kvtwin {
-namespace {
-
-WorkError cannot_write(const std::filesystem::path& path, int error) {
-  return WorkError(path.string() + ": can't be written: " + std::strerror(error));
-}
-
-}  // namespace
 
 JournalFile::JournalFile(std::filesystem::path path) : path_(std::move(path)) {
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

@@ -1,7 +1,9 @@
 // kvtwin: the one program. Picks a world, reads files, arguments and the environment; nothing else does.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -51,6 +53,15 @@ bool stdout_works() {
   return std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
 }
 
+// A disk tier keeps each of its segments open: more than the usual 1024 files.
+void raise_file_limit() {
+  constexpr rlim_t kMaxFiles = 1 << 20;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kMaxFiles) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kMaxFiles);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 // CLI11 asks for its help texts by exception.
 void parse(CLI::App& program, int argc, char** argv) {
   if (argc > 1) check_command(program, argv[1]);
@@ -67,6 +78,8 @@ void parse(CLI::App& program, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kvtwin;
   set_check_handler(print_failed_check);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of its write, as a full disk is
+  raise_file_limit();
   std::pmr::set_default_resource(large_pages());
 #if KVTWIN_SERVES_CUDA
   serve_cuda_devices({&cuda_presence, &cuda_device_bytes, &cuda_bytes_free, &make_cuda_device,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "cli/decision_text.hpp"
 #include "cli/error.hpp"
 #include "cli/names.hpp"
+#include "cli/out_files.hpp"
 #include "kvtwin_version.hpp"
 #include "policy/check.hpp"
 
@@ -524,15 +526,16 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
   // A folder that is there and empty may be a mount point: it is filled, not replaced.
   fill_ = fs::exists(target_, error) && !full;
   staging_ = !fill_ ? beside("partial") : appears_ == Appears::at_once ? target_ : target_ / ".partial";
-  fs::create_directories(staging_, error);
+  make_out_folder(staging_, error);
   if (error) throw WorkError("--out " + path_.string() + ": can't be written: " + error.message());
   try {
     if (appears_ == Appears::at_once && !fill_) {
       move_into_place();
       staging_ = target_;
     }
+    errno = 0;
     requests_.open(staging_ / "requests.csv");
-    if (!requests_) throw WorkError("--out " + path_.string() + ": can't be written");
+    if (!requests_) throw cannot_write("--out " + path_.string(), errno);
   } catch (...) {
     undo();
     throw;
@@ -600,10 +603,11 @@ void RunFolder::on_event(const Event& event) {
 }
 
 void RunFolder::write(const std::string& name, const std::string& content) {
+  errno = 0;
   std::ofstream out(staging_ / name, std::ios::binary);
   out << content;
   out.close();
-  if (!out) throw WorkError((path_ / name).string() + ": can't be written; is the disk full?");
+  if (!out) throw cannot_write(path_ / name, errno);
 }
 
 void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
@@ -649,8 +653,9 @@ void RunFolder::move_into_place() {
 }
 
 void RunFolder::commit() {
+  errno = 0;
   requests_.close();
-  if (!requests_) throw WorkError((path_ / "requests.csv").string() + ": can't be written; is the disk full?");
+  if (!requests_) throw cannot_write(path_ / "requests.csv", errno);
   if (appears_ == Appears::whole) move_into_place();
   committed_ = true;
   forget_replaced();

@@ -1,11 +1,13 @@
 #include "cli/sweep_folder.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <system_error>
 #include <utility>
 
 #include "cli/error.hpp"
+#include "cli/out_files.hpp"
 
 namespace kvtwin {
 namespace {
@@ -53,7 +55,7 @@ SweepFolder::SweepFolder(const std::string& path, std::optional<Shard> shard, bo
   if (there && row_files().empty()) {
     throw InputError("--out " + path + ": is not empty, and no sweep's; name another folder");
   }
-  fs::create_directories(path_, error);
+  make_out_folder(path_, error);
   if (!fs::is_directory(path_)) {
     throw WorkError("--out " + path + ": can't be made" + (error ? ": " + error.message() : ""));
   }
@@ -94,6 +96,7 @@ std::map<std::string, Json> SweepFolder::earlier() const {
 }
 
 void SweepFolder::keep(const Json& row) {
+  errno = 0;
   if (!log_.is_open()) {
     std::ifstream before(rows_, std::ios::binary | std::ios::ate);
     const bool cut_short = before && before.tellg() > 0 && before.seekg(-1, std::ios::end).get() != '\n';
@@ -101,7 +104,7 @@ void SweepFolder::keep(const Json& row) {
     if (cut_short) log_ << "\n";  // whoever wrote that row was ended in the middle of it
   }
   log_ << row.dump() << "\n" << std::flush;
-  if (!log_) throw WorkError(rows_.string() + ": can't be written; is the disk full?");
+  if (!log_) throw cannot_write(rows_, errno);
 }
 
 void SweepFolder::write_rows(const std::vector<Json>& rows) {
@@ -112,12 +115,14 @@ void SweepFolder::write_rows(const std::vector<Json>& rows) {
 void SweepFolder::write(const std::string& name, const std::string& content) {
   log_.close();
   const fs::path partial = path_ / ("." + name + ".partial");
+  errno = 0;
   std::ofstream out(partial, std::ios::binary);
   out << content;
   out.close();
+  if (!out) throw cannot_write(path_ / name, errno);
   std::error_code error;
-  if (out) fs::rename(partial, path_ / name, error);
-  if (!out || error) throw WorkError((path_ / name).string() + ": can't be written; is the disk full?");
+  fs::rename(partial, path_ / name, error);
+  if (error) throw cannot_write(path_ / name, error.value());
 }
 
 std::string json_lines(const std::vector<Json>& rows) {

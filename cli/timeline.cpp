@@ -1,6 +1,7 @@
 #include "cli/timeline.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "cli/error.hpp"
+#include "cli/out_files.hpp"
 
 namespace kvtwin {
 namespace {
@@ -46,7 +48,7 @@ std::string us(TimeNs time) {
 // Every name in the file is one of ours, in ASCII without quotes: nothing needs escaping.
 Timeline::Timeline(std::filesystem::path path, LaneObserver* lanes, Observer* events)
     : path_(std::move(path)), out_(path_.string() + ".partial", std::ios::binary), lanes_(lanes), events_(events) {
-  if (!out_) throw WorkError(path_.string() + ": can't be written; is the disk full?");
+  if (!out_) throw cannot_write(path_, errno);
   out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   for (const auto& [process, name] : {std::pair{kLaneProcess, "lanes"}, std::pair{kRequestProcess, "requests"}}) {
     add(R"({"ph":"M","pid":%d,"name":"process_name","args":{"name":"%s"}})", process, name);
@@ -150,11 +152,13 @@ void Timeline::add_instant(std::string_view name, const Event& event) {
 }
 
 void Timeline::finish() {
+  errno = 0;
   out_ << "\n]}\n";
   out_.close();
+  if (!out_) throw cannot_write(path_, errno);
   std::error_code error;
-  if (out_) std::filesystem::rename(path_.string() + ".partial", path_, error);
-  if (!out_ || error) throw WorkError(path_.string() + ": can't be written; is the disk full?");
+  std::filesystem::rename(path_.string() + ".partial", path_, error);
+  if (error) throw cannot_write(path_, error.value());
 }
 
 }  // namespace kvtwin

@@ -23,6 +23,7 @@
 #include "cli/error.hpp"
 #include "cli/experiment.hpp"
 #include "cli/machine.hpp"
+#include "cli/out_files.hpp"
 #include "cli/own_program.hpp"
 #include "cli/setup.hpp"
 #include "cli/sweep_plan.hpp"
@@ -74,7 +75,7 @@ class Place {
       }
       fs::remove_all(path_, error);
     }
-    fs::create_directories(path_, error);
+    make_out_folder(path_, error);
     if (error) throw WorkError("--out " + out + ": can't be written: " + error.message());
     write("validate.begun", "");
   }
@@ -88,10 +89,11 @@ class Place {
   bool kept() const { return kept_; }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   void write(const std::string& name, const std::string& content) const {
+    errno = 0;
     std::ofstream out(path_ / name, std::ios::binary);
     out << content;
     out.close();
-    if (!out) throw WorkError((path_ / name).string() + ": can't be written; is the disk full?");
+    if (!out) throw cannot_write(path_ / name, errno);
   }
   void remove(const std::string& name) const {
     std::error_code ignored;

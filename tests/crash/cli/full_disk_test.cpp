@@ -16,9 +16,7 @@ TEST(FullDisk, DropsPagesAndServesOn) {
   constexpr rlim_t kMost = 2 << 20;
   const Folder folder;
   const Settings disk{"tiers.disk.tokens=160000", "tiers.disk.path=" + (folder / "disk")};
-  Surroundings around;
-  around.wrapper = {"bash", "-c", "trap '' XFSZ && exec \"$@\"", "bash"};  // who goes beyond is told, not killed
-  FedRun real(folder, fed_settings(folder) + disk, "run", around);
+  FedRun real(folder, fed_settings(folder) + disk, "run");
   real.feed_and_see_progress();
   const std::uint64_t before = real.fed();
   const rlimit limit{kMost, kMost};
