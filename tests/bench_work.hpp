@@ -14,8 +14,8 @@ namespace kvtwin::test {
 
 class BenchWork final : public PageWork {
  public:
-  BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages)
-      : PageWork(form), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes()) {
+  BenchWork(const PageForm& form, StorageVerb verb, std::vector<std::uint64_t> pages, const PageSeal* seal = nullptr)
+      : PageWork(form, seal), verb_(verb), pages_(std::move(pages)), memory_(16 * form.bytes()) {
     std::memset(memory_.data(), 7, 16 * form.bytes());
   }
   bool next(PageTask& task) override {

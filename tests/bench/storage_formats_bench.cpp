@@ -1,7 +1,8 @@
 // The disk tier's segments against HiCache's file a page, on the same pages in the same run: pages a second, and the
 // processor's time a page. Written, then read back at random after the system's page cache was asked to let go of them
 // (the segments' reads go past it anyway), and once more for what it keeps. Counters: segments_pages_per_second,
-// files_pages_per_second, faster (the median of the ratios of neighbouring runs), the same of CPU time.
+// files_pages_per_second, faster (the median of the ratios of neighbouring runs), the same of CPU time. And segments
+// against segments whose pages carry the check that takes a secret (KVTWIN_PAGE_KEY): times_as_long, times_the_cpu.
 //   TMPDIR=/mnt/disk build/tests/storage_formats_bench
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -46,7 +48,7 @@ Took move_pages(StorageBackend& store, const PageForm& form, StorageVerb verb, s
   test::Splitmix rng(1);
   for (std::size_t i = pages.size(); verb == StorageVerb::get && i > 1; --i)
     std::swap(pages[i - 1], pages[rng.below(i)]);
-  test::BenchWork work(form, verb, std::move(pages));
+  test::BenchWork work(form, verb, std::move(pages), store.seal());
   const double cpu = cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
   verb == StorageVerb::get ? store.read(work) : store.write(work);
@@ -82,47 +84,88 @@ Took run_once(StorageBackend& store, const std::filesystem::path& folder, const 
   return act == kReadFromDisk ? first : move_pages(store, form, StorageVerb::get, failed);
 }
 
-void formats(benchmark::State& state) {
+using Open = std::function<std::unique_ptr<StorageBackend>(const std::filesystem::path& folder, const PageForm& form)>;
+
+std::unique_ptr<StorageBackend> open_segments(const std::filesystem::path& folder, const PageForm& form,
+                                              const PageSeal* seal) {
+  SegmentStoreConfig config;
+  config.folder = folder;
+  config.capacity_pages = 2 * kBytes / form.bytes();
+  config.form = form;
+  config.seal = seal;
+  return std::make_unique<SegmentStore>(config);
+}
+
+std::unique_ptr<StorageBackend> open_files(const std::filesystem::path& folder, const PageForm& form) {
+  HiCacheFilesConfig config;
+  config.folder = folder;
+  config.model = "bench";
+  config.capacity = 2 * kBytes / form.bytes();
+  return make_hicache_files(config, form);
+}
+
+// Of neighbouring runs, each of the two first as often as the other.
+struct Pairs {
+  std::vector<double> one_rate, other_rate, wall_ratio, cpu_ratio;  // of the other to the one
+};
+
+Pairs run_pairs(benchmark::State& state, const Open& one, const Open& other) {
   const auto page = static_cast<std::uint32_t>(state.range(0));
   const auto act = static_cast<Act>(state.range(1));
   const PageForm form{{1, 1, 1, page / 16, 16}, Layout::page_first};
   const double pages = static_cast<double>(kBytes / form.bytes());
-  std::vector<double> segments_rate, files_rate, faster, cheaper;
+  Pairs pairs;
   std::uint64_t failed = 0;
   for (auto _ : state) {
-    Took segments, files;
+    Took took, others;
     for (const bool first : {true, false}) {
       const test::Folder folder;
-      if (first == (faster.size() % 2 == 0)) {
-        SegmentStoreConfig config;
-        config.folder = folder / "segments";
-        config.capacity_pages = 2 * kBytes / form.bytes();
-        config.form = form;
-        SegmentStore store(config);
-        segments = run_once(store, config.folder, form, act, failed);
-      } else {
-        HiCacheFilesConfig config;
-        config.folder = folder / "files";
-        config.model = "bench";
-        config.capacity = 2 * kBytes / form.bytes();
-        files = run_once(*make_hicache_files(config, form), config.folder, form, act, failed);
-      }
+      const bool now = first == (pairs.one_rate.size() % 2 == 0);
+      const auto store = (now ? one : other)(folder / "tier", form);
+      (now ? took : others) = run_once(*store, folder / "tier", form, act, failed);
     }
-    if (failed > 0) return state.SkipWithError("pages were not stored or got");
-    segments_rate.push_back(pages / segments.wall);
-    files_rate.push_back(pages / files.wall);
-    faster.push_back(files.wall / segments.wall);
-    cheaper.push_back(files.cpu / segments.cpu);
-    state.SetIterationTime(segments.wall);
+    pairs.one_rate.push_back(pages / took.wall);
+    pairs.other_rate.push_back(pages / others.wall);
+    pairs.wall_ratio.push_back(others.wall / took.wall);
+    pairs.cpu_ratio.push_back(others.cpu / took.cpu);
+    state.SetIterationTime(took.wall);
   }
+  if (failed > 0) state.SkipWithError("pages were not stored or got");
   state.SetLabel(act == kWrite ? "write" : act == kReadFromDisk ? "read from disk" : "read again");
-  state.counters["segments_pages_per_second"] = median(segments_rate);
-  state.counters["files_pages_per_second"] = median(files_rate);
-  state.counters["faster"] = median(faster);
-  state.counters["less_cpu"] = median(cheaper);
+  return pairs;
+}
+
+void formats(benchmark::State& state) {
+  const auto segments = [](const std::filesystem::path& folder, const PageForm& form) {
+    return open_segments(folder, form, nullptr);
+  };
+  const Pairs pairs = run_pairs(state, segments, open_files);
+  state.counters["segments_pages_per_second"] = median(pairs.one_rate);
+  state.counters["files_pages_per_second"] = median(pairs.other_rate);
+  state.counters["faster"] = median(pairs.wall_ratio);
+  state.counters["less_cpu"] = median(pairs.cpu_ratio);
+}
+
+void secret(benchmark::State& state) {
+  const PageSeal seal("sixteen characters and more");
+  const auto opens = [](const PageSeal* with) {
+    return
+        [with](const std::filesystem::path& folder, const PageForm& form) { return open_segments(folder, form, with); };
+  };
+  const Pairs pairs = run_pairs(state, opens(nullptr), opens(&seal));
+  state.counters["plain_pages_per_second"] = median(pairs.one_rate);
+  state.counters["secret_pages_per_second"] = median(pairs.other_rate);
+  state.counters["times_as_long"] = median(pairs.wall_ratio);
+  state.counters["times_the_cpu"] = median(pairs.cpu_ratio);
 }
 
 BENCHMARK(formats)
+    ->ArgNames({"page", "act"})
+    ->ArgsProduct({{64 << 10, 1 << 20}, {kWrite, kReadFromDisk, kReadCached}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseManualTime()
+    ->Iterations(5);
+BENCHMARK(secret)
     ->ArgNames({"page", "act"})
     ->ArgsProduct({{64 << 10, 1 << 20}, {kWrite, kReadFromDisk, kReadCached}})
     ->Unit(benchmark::kMillisecond)
