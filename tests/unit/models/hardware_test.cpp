@@ -67,8 +67,9 @@ TEST(Hardware, LintRefusesWhatNoMachineReaches) {
   EXPECT_NE(error_with("memory_bandwidth", 20.1, "TB/s").find("20 TB/s"), std::string::npos);
   EXPECT_NE(error_with("peak_bf16", 11, "PFLOP/s").find("10 PFLOP/s"), std::string::npos);
   EXPECT_NE(error_with("memory_fraction", 1.01, "fraction").find("at most 1"), std::string::npos);
-  EXPECT_NE(error_with("memory_bytes", 0, "GB").find("above 0"), std::string::npos);
-  EXPECT_NE(error_with("copy_call", -3, "us").find("above 0"), std::string::npos);
+  EXPECT_NE(error_with("memory_bytes", 0, "GB").find("at least 1 B; leave the key out"), std::string::npos);
+  EXPECT_NE(error_with("host_to_device", 1e-10, "GB/s").find("at least 1000 B/s"), std::string::npos);
+  EXPECT_NE(error_with("copy_call", -3, "us").find("at least 0.000001 ns"), std::string::npos);
   EXPECT_EQ(error_with("host_to_device", 1000, "GB/s"), "no error");
 }
 
