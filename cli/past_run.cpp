@@ -11,7 +11,6 @@
 #include "cli/error.hpp"
 #include "cli/journal_file.hpp"
 #include "cli/setup.hpp"
-#include "models/error.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
@@ -95,15 +94,16 @@ void PastRun::read_experiment() {
   experiment_ = Experiment::from_text(reader.text(), name + " (its experiment)");
 }
 
-// A run names its model's and its machine's files; the journal doesn't hold them.
+// A run names its model's and its machine's files; the journal does not hold them.
 Setup setup_again(const Experiment& experiment) {
-  try {
-    return make_setup(experiment);
-  } catch (const ModelError& error) {
-    throw InputError(std::string(error.what()) +
-                     "; the run was made with that file: put it back, or name another place with kvtwin replay --set "
-                     "model.config=... or hardware.file=...");
+  for (const std::string key : {"model.config", "hardware.file"}) {
+    if (experiment.text(key).empty() || is_file(experiment.path(key))) continue;
+    throw InputError(experiment.where(key) + ": " + experiment.path(key).string() +
+                     ": can't be read; the run was made with that file: put it back, or name another place with kvtwin "
+                     "replay --set " +
+                     key + "=...");
   }
+  return make_setup(experiment);
 }
 
 // ---- deciding again ----------------------------------------------------------------------------------

@@ -102,13 +102,13 @@ TEST_F(Limits, WhatTheMatrixDoesNotTellStays) {
 
 TEST_F(Limits, BadInputIsOneSentence) {
   const std::string head = "path,direction,chunk_bytes,chunks,r_median\n";
-  refused({"--limits", "none.csv"}, "none.csv: can't be read, or is empty; give the path of a matrix.csv");
+  refused({"--limits", "none.csv"}, "none.csv: can't be read; give the path of a matrix.csv");
   refused({"--limits", "."}, ".: can't be read");
   refused({"--limits", "matrix.csv", "--hardware", "h200-pcie6"}, "did you mean \"h200-pcie5\"?");
   refused({"--limits", "matrix.csv", "--json"}, "--json");
   refused({"--hardware", "h200-pcie5"}, "--limits");
   refused({"--limits"}, "--limits");
-  refused_table("", "bad.csv: can't be read, or is empty");
+  refused_table("", "bad.csv: is empty; give the path of a matrix.csv");
   refused_table("# gpu: made up\npath,direction,chunk_bytes,chunks\n", "bad.csv:2: no column r_median");
   refused_table("{\"numbers\": {}}\n", "bad.csv:1: no column path; a matrix.csv of gpu_bench has path, direction");
   refused_table(head + "batch,h2d,4096,64\n", "bad.csv:2: 4 fields under 5 columns");
