@@ -221,12 +221,12 @@ sim.world = "events"
 )";
 constexpr const char* kOthers[] = {"workload.generate.kind=agentic", "workload.generate.kind=tools"};
 
-// Keys whose largest values are honest work of minutes: the tokens of a prompt, the time that arrivals span.
+// Keys whose largest values are honest work of minutes: the tokens of a prompt.
 struct Costly {
   std::string_view key;
   double most;  // that is tried
 };
-constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}, {"workload.time_scale", 1e3}};
+constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}};
 
 double most_of(const Experiment::Key& key) {
   const auto* costly = std::ranges::find(kCostly, key.name, &Costly::key);
