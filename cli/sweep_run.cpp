@@ -161,7 +161,8 @@ SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, cons
   run_cells(plan, base, cells, wanted, jobs_of(arguments), swept.folder ? &*swept.folder : nullptr, swept.rows);
   if (std::ranges::all_of(wanted, [&](std::size_t cell) { return has_failed(swept.rows[cell]); }) && !wanted.empty()) {
     const Json& row = swept.rows[wanted.front()];
-    const std::string sentence = plan.name_of(cells[wanted.front()].place) + ": " + row.at("failure").get<std::string>();
+    const std::string sentence =
+        plan.name_of(cells[wanted.front()].place) + ": " + row.at("failure").get<std::string>();
     if (row.at("exit") == 2) throw InputError(sentence);
     throw WorkError(sentence);
   }

@@ -68,8 +68,8 @@ TEST(Report, TellsWhyPagesOnTheHostWereComputedAgain) {
   const Json& loads = busy_hour().report.at("loads");
   EXPECT_GT(loads.at("pages"), 0U);
   EXPECT_FALSE(loads.at("declined_pages").contains("below_threshold"));
-  const Simulated computing = simulate_file(
-      kChatHour, {"tiers.device.gib=20", "tiers.host.gib=64", "cache.load_back_min_tokens=1000000"});
+  const Simulated computing =
+      simulate_file(kChatHour, {"tiers.device.gib=20", "tiers.host.gib=64", "cache.load_back_min_tokens=1000000"});
   EXPECT_EQ(computing.tokens("hit_host"), 0U);
   EXPECT_EQ(computing.report.at("loads").at("pages"), 0U);
   EXPECT_EQ(computing.report.at("loads").at("failed_pages"), 0U);

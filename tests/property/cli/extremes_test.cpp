@@ -31,7 +31,7 @@ namespace kvtwin::test {
 namespace {
 
 constexpr std::size_t kAtOnce = 4;          // children
-constexpr rlim_t kMostCpuSeconds = 60;      // of one simulation of a few requests: it takes milliseconds
+constexpr rlim_t kMostCpuSeconds = 20;      // of one simulation of a few requests: it takes milliseconds
 constexpr rlim_t kMostFileBytes = 1 << 26;  // that one may write
 
 // What one simulation came to.
