@@ -37,7 +37,7 @@ constexpr const char* kMeasurements = "measurements.jsonl";
 constexpr const char* kHardware = "hardware.json";
 constexpr double kSeconds = 110, kQuickSeconds = 15;  // of measuring; setting up and fitting take some more
 
-struct Arguments {
+struct CalibrateCommand {
   std::string device = "auto", out, remote, base;
   std::vector<std::string> from, models;
   bool quick = false, no_disk = false, force = false, json = false;
@@ -105,7 +105,7 @@ Source read_sources(const std::vector<std::string>& from) {
 
 #if KVTWIN_HAVE_REAL
 
-Measurements measure(const Arguments& arguments) {
+Measurements measure(const CalibrateCommand& arguments) {
   MeasureTerms terms;
   terms.device = arguments.device;
   terms.disk = arguments.no_disk ? "" : arguments.out;
@@ -121,7 +121,7 @@ Measurements measure(const Arguments& arguments) {
 
 #else
 
-Measurements measure(const Arguments&) {
+Measurements measure(const CalibrateCommand&) {
   throw InputError(
       "calibrate: this build is without the real world, so it measures nothing; build the preset release "
       "or real, or give --from");
@@ -132,7 +132,7 @@ Measurements measure(const Arguments&) {
 // ---- the command -----------------------------------------------------------------------------------------
 
 // The nearest preset by the device's name.
-std::string base_of(const Arguments& arguments, const Measurements& found) {
+std::string base_of(const CalibrateCommand& arguments, const Measurements& found) {
   if (!arguments.base.empty()) return arguments.base;
   const std::string device = found.machine ? found.machine->device : arguments.device;
   if (device == "host") return "cpu-host";
@@ -152,7 +152,7 @@ std::string today() {
   return text.data();
 }
 
-std::string command_of(const Arguments& arguments) {
+std::string command_of(const CalibrateCommand& arguments) {
   std::string command = "kvtwin calibrate";
   for (const std::string& from : arguments.from) command += " --from " + from;
   if (arguments.from.empty()) command += " --device " + arguments.device;
@@ -164,7 +164,7 @@ std::string command_of(const Arguments& arguments) {
   return command + " --out " + arguments.out;
 }
 
-void make_folder(const Arguments& arguments) {
+void make_folder(const CalibrateCommand& arguments) {
   std::error_code error;
   if (fs::exists(arguments.out, error) && !fs::is_directory(arguments.out, error)) {
     throw InputError("--out " + arguments.out + ": is no folder; give another");
@@ -177,7 +177,7 @@ void make_folder(const Arguments& arguments) {
   if (error) throw InputError("--out " + arguments.out + ": " + error.message());
 }
 
-void calibrate_command(const Arguments& arguments) {
+void calibrate_command(const CalibrateCommand& arguments) {
   if (!arguments.from.empty() && (!arguments.remote.empty() || !arguments.models.empty() || arguments.quick)) {
     throw InputError("--from fits what was measured before: leave --remote, --model and --quick out, or --from");
   }
@@ -207,7 +207,7 @@ void calibrate_command(const Arguments& arguments) {
 }  // namespace
 
 void add_calibrate(CLI::App& program) {
-  static Arguments arguments;
+  static CalibrateCommand arguments;
   CLI::App* command = program.add_subcommand("calibrate", "Measure this machine, and fit a hardware file to it");
   command->footer(
       "Example: kvtwin calibrate --device host --quick --out out/machine\n"

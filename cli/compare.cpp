@@ -38,7 +38,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments : CompareSettingsArguments {
+struct CompareCommand : CompareSettingsArguments {
   std::vector<std::string> runs;
 };
 
@@ -385,7 +385,7 @@ Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const S
   return json;
 }
 
-void compare_runs(const Arguments& arguments) {
+void compare_runs(const CompareCommand& arguments) {
   const PastRun run_a(arguments.runs[0]), run_b(arguments.runs[1]);
   Side a(run_a), b(run_b);
   const Compared compared = hold_against(a, b);
@@ -408,7 +408,7 @@ void compare_runs(const Arguments& arguments) {
   if (compared.parting) throw AlreadySaid(3);
 }
 
-void compare(Arguments& arguments) {
+void compare(CompareCommand& arguments) {
   if (arguments.lists.empty()) {
     if (arguments.runs.size() == 2) return compare_runs(arguments);
     throw InputError(
@@ -422,7 +422,7 @@ void compare(Arguments& arguments) {
 }  // namespace
 
 void add_compare(CLI::App& program) {
-  static Arguments arguments;
+  static CompareCommand arguments;
   CLI::App* command = program.add_subcommand(
       "compare",
       "The same work under several settings, with the distance to optimal; or two runs, decision by decision");

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct ExplainCommand {
   std::string run;
   std::int64_t request = 0;
   bool json = false;
@@ -516,7 +516,7 @@ Json life_json(const RequestLife& life, const Setup& setup) {
   return json;
 }
 
-void explain(const Arguments& arguments) {
+void explain(const ExplainCommand& arguments) {
   const PastRun run(arguments.run);
   const Setup setup = setup_again(run.experiment());
   const EngineConfig& engine = setup.engine;
@@ -550,7 +550,7 @@ void explain(const Arguments& arguments) {
 }  // namespace
 
 void add_explain(CLI::App& program) {
-  static Arguments arguments;
+  static ExplainCommand arguments;
   CLI::App* command = program.add_subcommand("explain", "Tell one request's life, by deciding its run again");
   command->footer(
       "Example: kvtwin simulate experiments/quickstart.toml --out out/quickstart\n"

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;  // what is beyond was a negative number
 constexpr double kHostLoad = 0.1;                        // first tokens; llama-3.1-8b's on an H100 take 0.07
 
-struct Arguments {
+struct HitRateCommand {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
   unsigned end_hints = 0;
@@ -54,7 +54,7 @@ Pages parse_capacity(const std::string& text) {
   return value;
 }
 
-HitRateConfig make_config(const Arguments& arguments, Tokens block_tokens) {
+HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) {
   HitRateConfig config;
   config.evictions = split_list(arguments.eviction, "--eviction");
   std::vector<std::string> known;
@@ -129,7 +129,7 @@ void print_table(const std::vector<HitRate>& results) {
   }
 }
 
-void hit_rates(const Arguments& arguments) {
+void hit_rates(const HitRateCommand& arguments) {
   TraceReader reader(arguments.trace, arguments.how.chosen());
   const Tokens block_tokens = arguments.block_tokens == 0 ? reader.block_tokens() : arguments.block_tokens;
   HitRateConfig config = make_config(arguments, block_tokens);
@@ -162,7 +162,7 @@ void hit_rates(const Arguments& arguments) {
 }  // namespace
 
 void add_hitrate(CLI::App& program) {
-  static Arguments arguments;
+  static HitRateCommand arguments;
   CLI::App* command =
       program.add_subcommand("hitrate", "Hit ratios by sequential replay, in which service takes no time");
   command->footer(

@@ -12,18 +12,18 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WrongPage, tier, key, slot, layer, plane, tok
 
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 }  // namespace
 
 std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ours) {
-  const Json told{{"count", ours.decisions.count},
-                  {"digest", ours.decisions.digest},
-                  {"reductions", ours.reductions},
-                  {"lanes", ours.lanes}};
+  const SortedJson told{{"count", ours.decisions.count},
+                        {"digest", ours.decisions.digest},
+                        {"reductions", ours.reductions},
+                        {"lanes", ours.lanes}};
   std::vector<RankOutcome> all;
   for (const std::string& text : ranks.gather(told.dump())) {
-    const Json json = Json::parse(text);
+    const SortedJson json = SortedJson::parse(text);
     RankOutcome& outcome = all.emplace_back();
     json.at("count").get_to(outcome.decisions.count);
     json.at("digest").get_to(outcome.decisions.digest);
@@ -34,15 +34,15 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
 }
 
 Verification gather_verification(RealRanks& ranks, const Verification& ours) {
-  const Json told{{"counts",
-                   {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
-                    ours.flipped ? 1 : 0}},
-                  {"wrong", ours.wrong}};
+  const SortedJson told{{"counts",
+                         {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
+                          ours.flipped ? 1 : 0}},
+                        {"wrong", ours.wrong}};
   const std::vector<std::string> texts = ranks.gather(told.dump());
   if (texts.empty()) return ours;
   Verification all;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    const Json json = Json::parse(texts[rank]);
+    const SortedJson json = SortedJson::parse(texts[rank]);
     const auto counts = json.at("counts").get<std::vector<std::uint64_t>>();
     all.pages_read += counts.at(0);
     all.bytes_read += counts.at(1);
@@ -59,12 +59,12 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
 }
 
 std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours) {
-  Json told = Json::array();
+  SortedJson told = SortedJson::array();
   for (const StorageCounters& tier : ours) told.push_back(tier.counters);
   std::vector<StorageCounters> sum = ours;
   const std::vector<std::string> texts = ranks.gather(told.dump());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
-    const Json json = Json::parse(texts[rank]);
+    const SortedJson json = SortedJson::parse(texts[rank]);
     for (std::size_t tier = 0; tier < sum.size(); ++tier) {
       for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {
         sum[tier].counters[i].second += json.at(tier).at(i).at(1).get<std::uint64_t>();

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments {
+struct ReplayCommand {
   std::string run;
   std::vector<std::string> sets;
   bool json = false;
@@ -91,7 +91,7 @@ Json report_json(const Again& again, const LastDecisions& last, double seconds) 
   return json;
 }
 
-void replay_run(const Arguments& arguments) {
+void replay_run(const ReplayCommand& arguments) {
   const PastRun run(arguments.run);
   if (!run.has_journal()) {
     throw InputError(arguments.run + ": holds no " + kJournalName +
@@ -119,7 +119,7 @@ void replay_run(const Arguments& arguments) {
 }  // namespace
 
 void add_replay(CLI::App& program) {
-  static Arguments arguments;
+  static ReplayCommand arguments;
   CLI::App* command = program.add_subcommand("replay", "Decide a recorded run again, without a world, and compare");
   command->footer(
       "Example: kvtwin simulate experiments/quickstart.toml --journal --out out/recorded\n"

@@ -26,7 +26,7 @@
 namespace kvtwin {
 namespace {
 
-struct Arguments : ServeArguments {
+struct RunCommand : ServeArguments {
   std::string device;
 };
 
@@ -78,7 +78,7 @@ void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& co
 }
 
 // This process's rank; `ranks` is null if there is one only.
-void run_rank(const Arguments& arguments, const Experiment& experiment, RealRanks* ranks) {
+void run_rank(const RunCommand& arguments, const Experiment& experiment, RealRanks* ranks) {
   Setup setup = make_setup(experiment);
   if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
   if (ranks != nullptr) setup.rank = ranks->rank();
@@ -128,7 +128,7 @@ void refuse_other_sizes(const Experiment& experiment, const RankGroup& group) {
       "than cores)");
 }
 
-void run_ranks(const Arguments& arguments, const Experiment& experiment) {
+void run_ranks(const RunCommand& arguments, const Experiment& experiment) {
   const std::unique_ptr<RankGroup> group = join_mpi_ranks();
   RealRanks ranks(*group);
   ranks.run([&] {
@@ -139,14 +139,14 @@ void run_ranks(const Arguments& arguments, const Experiment& experiment) {
 
 #else
 
-void run_ranks(const Arguments&, const Experiment& experiment) {
+void run_ranks(const RunCommand&, const Experiment& experiment) {
   throw InputError(experiment.where("parallel.tp") +
                    ": a real run has one process a rank, and this build is without MPI (KVTWIN_MPI=OFF); set it to 1");
 }
 
 #endif
 
-void run(const Arguments& arguments) {
+void run(const RunCommand& arguments) {
   if (arguments.help_keys) return list_keys();
   Experiment experiment = read_experiment(arguments, "run");
   if (!arguments.device.empty()) experiment.set("real.device=" + arguments.device, "--device");
@@ -159,7 +159,7 @@ void run(const Arguments& arguments) {
 
 #else
 
-void run(const Arguments&) {
+void run(const RunCommand&) {
   throw InputError("run: this build is without the real world; build the preset release or real");
 }
 
@@ -168,7 +168,7 @@ void run(const Arguments&) {
 }  // namespace
 
 void add_run(CLI::App& program) {
-  static Arguments arguments;
+  static RunCommand arguments;
   CLI::App* command = program.add_subcommand("run", "Serve an experiment's requests for real, on this machine");
   command->footer(
       "Every byte of every page that is read is checked. With --out, the run's inputs are recorded: see kvtwin "

@@ -19,7 +19,7 @@ namespace {
 
 using Takes = SglangFlag::Takes;
 using Is = SglangFlag::Is;
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 constexpr std::string_view kFlagsOption = "--from-sglang-flags";
 constexpr std::string_view kInfoOption = "--from-sglang-server-info";
@@ -172,19 +172,19 @@ std::string read_file(const std::string& path, const std::string& where) {
   }
 }
 
-Json read_object(std::string_view text, const std::string& where) {
-  const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+SortedJson read_object(std::string_view text, const std::string& where) {
+  const auto check_depth = [&](int depth, SortedJson::parse_event_t, const SortedJson&) {
     if (depth > kMostDepth)
       throw InputError(where + " is nested deeper than " + std::to_string(kMostDepth) + " levels");
     return true;
   };
   try {
-    Json object = Json::parse(text, check_depth);
+    SortedJson object = SortedJson::parse(text, check_depth);
     if (object.is_object()) return object;
-  } catch (const Json::parse_error& error) {
+  } catch (const SortedJson::parse_error& error) {
     throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +
                      "; it must be one object, { ... }");
-  } catch (const Json::exception&) {
+  } catch (const SortedJson::exception&) {
     throw InputError(where + " holds a number beyond all bounds");
   }
   throw InputError(where + " is no JSON object; it must be one, { ... }");
@@ -397,7 +397,7 @@ class SglangReader {
     std::vector<std::string> others;
     if (is_given("radix_eviction_policy_config")) {
       const std::string from = where("radix_eviction_policy_config");
-      const Json config = read_object(value("radix_eviction_policy_config"), from);
+      const SortedJson config = read_object(value("radix_eviction_policy_config"), from);
       for (const auto& [field, setting] : config.items()) {
         double* const known = policy == "tlru" && field == "threshold"              ? &threshold
                               : policy == "tlru" && field == "next_prompt_estimate" ? &estimate
@@ -506,7 +506,7 @@ class SglangReader {
   }
 
   // Mooncake's: what each rank gives to the pool, in bytes or as "4gb".
-  void apply_segment(const Json& setting, const std::string& from) {
+  void apply_segment(const SortedJson& setting, const std::string& from) {
     std::string text = setting.is_string() ? setting.get<std::string>() : setting.dump();
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
     double unit = 1;
@@ -535,7 +535,7 @@ class SglangReader {
       name += " " + text;
       text = read_file(text.substr(1), from);
     }
-    const Json config = read_object(text, name + " (YAML and TOML aren't read here)");
+    const SortedJson config = read_object(text, name + " (YAML and TOML aren't read here)");
     std::vector<std::string> others;
     for (const auto& [field, setting] : config.items()) {
       if (field == "global_segment_size" && value("hicache_storage_backend") == "mooncake") {
@@ -687,13 +687,13 @@ void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList 
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
                                    KeyList set_later) {
   std::string source = std::string(kInfoOption) + ": " + name;
-  const Json info = read_object(text, source);
+  const SortedJson info = read_object(text, source);
   // It becomes part of an origin, which stands in a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
   SglangReader reader(experiment, source, set_later);
   std::vector<std::string> unknown;
-  const auto give = [&](const SglangFlag& flag, const std::string& field, const Json& setting) {
+  const auto give = [&](const SglangFlag& flag, const std::string& field, const SortedJson& setting) {
     const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
                          (setting.is_structured() && setting.empty());
     if (nothing) return;  // as if not given

@@ -13,7 +13,7 @@
 namespace kvtwin {
 namespace {
 
-struct Arguments : ServeArguments {
+struct SimulateCommand : ServeArguments {
   std::string world;
   int draws = 0, jobs = 0;
 };
@@ -25,7 +25,7 @@ WorkRanges ranges_of(const Experiment& experiment) {
   return measured_ranges(read_text_file(path, "give a hardware description (JSON)"), path);
 }
 
-void simulate(const Arguments& arguments) {
+void simulate(const SimulateCommand& arguments) {
   if (arguments.help_keys) return list_keys();
   Experiment experiment = read_experiment(arguments, "simulate");
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
@@ -60,7 +60,7 @@ void simulate(const Arguments& arguments) {
 }  // namespace
 
 void add_simulate(CLI::App& program) {
-  static Arguments arguments;
+  static SimulateCommand arguments;
   CLI::App* command = program.add_subcommand("simulate", "Serve an experiment's requests in a simulated world");
   command->footer(
       "Example: kvtwin simulate experiments/quickstart.toml --set tiers.host.gib=64 --out out/host64\n"

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Arguments : SweepArguments {
+struct SweepCommand : SweepArguments {
   std::vector<std::string> cases;
 };
 
@@ -37,7 +37,7 @@ void check_show(const SweepPlan& plan, const Json& row) {
 }
 
 // For whoever draws it.
-Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
+Json summary_json(const SweepCommand& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
                   const std::string& sentence, std::size_t cells) {
   Json json{{"schema_version", 1},
             {"kvtwin_version", kVersion},
@@ -80,7 +80,7 @@ Json summary_json(const Arguments& arguments, const SweepPlan& plan, const std::
   return json;
 }
 
-void sweep(const Arguments& arguments) {
+void sweep(const SweepCommand& arguments) {
   Experiment base = Experiment::from_file(arguments.experiment);  // first: its sentences say what isn't an experiment
   SweepPlan plan = SweepPlan::from_file(arguments.experiment);
   if (!arguments.cases.empty()) plan.only_cases(arguments.cases);
@@ -113,7 +113,7 @@ void sweep(const Arguments& arguments) {
 }  // namespace
 
 void add_sweep(CLI::App& program) {
-  static Arguments arguments;
+  static SweepCommand arguments;
   CLI::App* command = program.add_subcommand(
       "sweep", "Simulate an experiment under many settings: its [sweep], or lists given here; a cell each");
   command->footer(

@@ -39,7 +39,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ValidateCommand {
   std::vector<std::string> runs, experiments, sets, lists;
   std::string hardware, out, published, bench_serving, experiment, device;
   std::optional<double> max_error;
@@ -121,7 +121,7 @@ std::string folder_name(std::size_t number, const std::string& name) {
 // ---- predicting --------------------------------------------------------------------------------------
 
 // --hardware and --set.
-std::vector<std::string> prediction_settings(const Arguments& arguments) {
+std::vector<std::string> prediction_settings(const ValidateCommand& arguments) {
   std::vector<std::string> settings;
   if (!arguments.hardware.empty()) {
     std::error_code error;
@@ -227,7 +227,8 @@ struct Configuration {
   bool disk = false, remote = false;
 };
 
-std::vector<Configuration> configurations_of(const Arguments& arguments, const std::vector<std::string>& settings) {
+std::vector<Configuration> configurations_of(const ValidateCommand& arguments,
+                                             const std::vector<std::string>& settings) {
   std::vector<Configuration> list;
   for (const std::string& file : arguments.experiments) {
     Experiment base = Experiment::from_file(file);
@@ -254,7 +255,7 @@ std::vector<Configuration> configurations_of(const Arguments& arguments, const s
 }
 
 // Runs it for real. Storage is its own and empty: a run that found the last one's pages would be another experiment.
-RunFigures measure(const Arguments& arguments, const Place& place, const Configuration& one, std::size_t number,
+RunFigures measure(const ValidateCommand& arguments, const Place& place, const Configuration& one, std::size_t number,
                    int repeat) {
   const std::string name = folder_name(number, one.name) + "." + std::to_string(repeat + 1);
   std::error_code error;
@@ -274,7 +275,7 @@ RunFigures measure(const Arguments& arguments, const Place& place, const Configu
   return read_run_folder(out);
 }
 
-std::vector<ValidationCell> cells_of_experiments(const Arguments& arguments, const Place& place,
+std::vector<ValidationCell> cells_of_experiments(const ValidateCommand& arguments, const Place& place,
                                                  const std::vector<std::string>& settings) {
   // What policies believe of the machine, and how they plan copies, is the same in both.
   const std::vector<Configuration> list = configurations_of(arguments, settings);
@@ -319,7 +320,7 @@ std::vector<ValidationCell> cells_of_table(const Place& place, const std::string
   return cells;
 }
 
-std::vector<ValidationCell> cells_of_bench_serving(const Arguments& arguments, const Place& place,
+std::vector<ValidationCell> cells_of_bench_serving(const ValidateCommand& arguments, const Place& place,
                                                    const std::vector<std::string>& settings) {
   if (arguments.experiment.empty()) {
     throw InputError("--bench-serving needs --experiment, the file that says what was served and by what");
@@ -344,7 +345,7 @@ std::vector<ValidationCell> cells_of_bench_serving(const Arguments& arguments, c
 
 // ---- the command -------------------------------------------------------------------------------------
 
-std::vector<ValidationCell> cells_of(const Arguments& arguments, const Place& place) {
+std::vector<ValidationCell> cells_of(const ValidateCommand& arguments, const Place& place) {
   const int sources = static_cast<int>(!arguments.runs.empty()) + static_cast<int>(!arguments.experiments.empty()) +
                       static_cast<int>(!arguments.published.empty()) +
                       static_cast<int>(!arguments.bench_serving.empty());
@@ -405,7 +406,7 @@ MeasuredMachine machine_here(const std::vector<ValidatedCell>& cells) {
   return cells.front().cell.measured.front().machine.value_or(this_machine(false));
 }
 
-void validate(const Arguments& arguments) {
+void validate(const ValidateCommand& arguments) {
   const Place place(arguments.out, arguments.force);
   const LoadWatch watch;
   std::vector<ValidatedCell> cells;
@@ -437,7 +438,7 @@ void validate(const Arguments& arguments) {
 }  // namespace
 
 void add_validate(CLI::App& program) {
-  static Arguments arguments;
+  static ValidateCommand arguments;
   CLI::App* command = program.add_subcommand("validate", "What was measured against what is predicted");
   command->footer(
       "Example: kvtwin run experiments/quickstart.toml --out out/run1\n"

@@ -9,19 +9,14 @@
 #include <set>
 #include <utility>
 
+#include "cli/formatted.hpp"
+
 namespace kvtwin {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr double kMostSpread = 0.1;  // of the mean TTFTs of a configuration's runs
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  char text[200];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 std::optional<MeasuredMachine> machine_of(const ValidationCell& cell) {
   for (const RunFigures& run : cell.measured) {

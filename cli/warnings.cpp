@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/decision_text.hpp"
+#include "cli/formatted.hpp"
 #include "cli/names.hpp"
 
 namespace kvtwin {
@@ -20,13 +21,6 @@ constexpr std::uint64_t kMinWaits = 30;       // requests of which a trend can b
 constexpr double kMinGrowth = 1.25;           // last third's mean wait / first third's
 constexpr double kMinGrowthOfSpan = 0.01;     // their difference / time over which requests arrive
 constexpr double kMinRejectedShare = 0.05;    // as the queue was full
-
-template <typename... Values>
-std::string formatted(const char* format, Values... values) {
-  char text[200];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 std::string percent(double share) { return formatted("%.0f %%", 100 * share); }
 std::string percent(std::uint64_t part, std::uint64_t all) {

@@ -23,7 +23,7 @@ const Names<TransferPath> kPaths{{"copy_engine", TransferPath::copy_engine},
                                  {"kernel", TransferPath::kernel},
                                  {"ring", TransferPath::ring},
                                  {"staged", TransferPath::staged}};
-const Names<Direction> kDirections{{"h2d", Direction::host_to_device}, {"d2h", Direction::device_to_host}};
+const Names<Direction> kDirectionNames{{"h2d", Direction::host_to_device}, {"d2h", Direction::device_to_host}};
 const Names<StorageVerb> kVerbs{{"look_up", StorageVerb::look_up},
                                 {"get", StorageVerb::get},
                                 {"set", StorageVerb::set},
@@ -98,7 +98,7 @@ class Line {
 
 void write_plan(Json& line, const Plan& plan) {
   line["path"] = name_in(kPaths, plan.path);
-  line["direction"] = name_in(kDirections, plan.direction);
+  line["direction"] = name_in(kDirectionNames, plan.direction);
   line["pages"] = plan.pages;
   line["bytes"] = plan.bytes;
   line["descriptors"] = plan.descriptors;
@@ -111,7 +111,7 @@ void write_plan(Json& line, const Plan& plan) {
 Plan read_plan(const Line& line) {
   Plan plan;
   plan.path = line.one_of("path", kPaths);
-  plan.direction = line.one_of("direction", kDirections);
+  plan.direction = line.one_of("direction", kDirectionNames);
   plan.pages = line.small("pages");
   plan.bytes = line.whole("bytes");
   plan.descriptors = line.whole("descriptors");

@@ -31,7 +31,7 @@ TimeNs to_ns(Wide fs) {
 }
 
 // Half up; own rounding, as libm's may differ in the last bit between machines.
-std::uint64_t rounded(double value) {
+std::uint64_t whole(double value) {
   constexpr double kMost = 9.0e18;
   if (!(value > 0)) return 0;
   return static_cast<std::uint64_t>(std::min(value, kMost) + 0.5);
@@ -39,7 +39,7 @@ std::uint64_t rounded(double value) {
 
 std::uint64_t fs(double work, double rate) {
   if (work <= 0 || rate <= 0) return 0;
-  return std::max<std::uint64_t>(1, rounded(work * 1e15 / rate));
+  return std::max<std::uint64_t>(1, whole(work * 1e15 / rate));
 }
 
 double number(std::uint64_t value) { return static_cast<double>(value); }
@@ -88,7 +88,7 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.prefill_context_fs = fs(number(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
   c.decode_query_fs = fs(number(m.full_attention.decode_token_flops), flops);
   c.decode_window_query_fs = fs(number(m.window_attention.decode_token_flops), flops);
-  c.serial_x2_32 = rounded(hw.attention_serial * 4294967296.0);
+  c.serial_x2_32 = whole(hw.attention_serial * 4294967296.0);
   const auto a_token = [&](std::uint64_t query, std::uint64_t read) {
     constexpr Wide kMost = std::numeric_limits<std::uint64_t>::max();
     return static_cast<std::uint64_t>(std::min(kMost, both(query, read, c.serial_x2_32)));
@@ -99,42 +99,42 @@ void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const Hardwa
   c.window_tokens = m.attention_window;
 }
 
-std::uint64_t whole_rate(double rate) { return std::max<std::uint64_t>(1, rounded(rate)); }
+std::uint64_t whole_rate(double rate) { return std::max<std::uint64_t>(1, whole(rate)); }
 
 TransferCoefficients transfer_coefficients(const HardwareSpec& hw, Direction direction) {
   const bool up = direction == Direction::host_to_device;
   TransferCoefficients t;
-  t.call_ns = rounded(hw.copy_call * 1e9);
-  t.gap_ps = rounded(hw.descriptor_gap * 1e12);
-  t.descriptor_ps = rounded((up ? hw.descriptor_h2d : hw.descriptor_d2h) * 1e12);
+  t.call_ns = whole(hw.copy_call * 1e9);
+  t.gap_ps = whole(hw.descriptor_gap * 1e12);
+  t.descriptor_ps = whole((up ? hw.descriptor_h2d : hw.descriptor_d2h) * 1e12);
   t.link_rate = whole_rate(up ? hw.host_to_device : hw.device_to_host);
   if (up && hw.inline_limit > 0) {
-    t.inline_limit = rounded(hw.inline_limit);
+    t.inline_limit = whole(hw.inline_limit);
     t.inline_rate = whole_rate(hw.inline_rate);
   }
-  t.box_row_ps = rounded(hw.box_row * 1e12);
-  t.launch_ns = rounded(hw.kernel_launch * 1e9);
+  t.box_row_ps = whole(hw.box_row * 1e12);
+  t.launch_ns = whole(hw.kernel_launch * 1e9);
   t.kernel_rate = whole_rate(std::min(hw.kernel_block_rate * hw.kernel_blocks, up ? hw.kernel_read : hw.kernel_write));
   t.ring_rate = hw.ring_rate > 0 ? whole_rate(hw.ring_rate) : t.kernel_rate;
   t.scatter_rate = whole_rate(hw.scatter_rate);
-  t.staging_bytes = rounded(hw.staging_bytes);
+  t.staging_bytes = whole(hw.staging_bytes);
   return t;
 }
 
 StorageTierCoefficients disk_coefficients(const HardwareSpec& hw) {
   StorageTierCoefficients tier;
   if (!hw.has_drives()) return tier;
-  tier.look_up_ns = rounded(hw.disk_look_up * 1e9);
-  tier.read.object_ns = rounded(hw.drive_read_latency * 1e9);
-  tier.write.object_ns = rounded(hw.drive_write_latency * 1e9);
-  tier.read.depth = tier.write.depth = std::max<std::uint64_t>(1, rounded(hw.drive_queue_depth * hw.drive_count));
+  tier.look_up_ns = whole(hw.disk_look_up * 1e9);
+  tier.read.object_ns = whole(hw.drive_read_latency * 1e9);
+  tier.write.object_ns = whole(hw.drive_write_latency * 1e9);
+  tier.read.depth = tier.write.depth = std::max<std::uint64_t>(1, whole(hw.drive_queue_depth * hw.drive_count));
   tier.read.object_fs = fs(1, hw.drive_read_iops * hw.drive_count);
   tier.write.object_fs = fs(1, hw.drive_write_iops * hw.drive_count);
   tier.read.rate = whole_rate(hw.drive_read_bandwidth * hw.drive_count);
   tier.write.rate = whole_rate(hw.drive_write_bandwidth * hw.drive_count);
   if (hw.file_a_page) {
-    tier.read.object_ns = rounded(hw.file_read_overhead * 1e9);
-    tier.write.object_ns = rounded(hw.file_write_overhead * 1e9);
+    tier.read.object_ns = whole(hw.file_read_overhead * 1e9);
+    tier.write.object_ns = whole(hw.file_write_overhead * 1e9);
     tier.read.stream_rate = whole_rate(hw.file_read_bandwidth);
     tier.write.stream_rate = whole_rate(hw.file_write_bandwidth);
   }
@@ -144,9 +144,9 @@ StorageTierCoefficients disk_coefficients(const HardwareSpec& hw) {
 StorageTierCoefficients remote_coefficients(const HardwareSpec& hw) {
   StorageTierCoefficients tier;
   if (!hw.has_pool()) return tier;
-  tier.look_up_ns = rounded(hw.pool_look_up * 1e9);
-  tier.read.request_ns = rounded(hw.pool_latency * 1e9);
-  tier.read.object_ns = rounded(hw.nic_latency * 1e9);
+  tier.look_up_ns = whole(hw.pool_look_up * 1e9);
+  tier.read.request_ns = whole(hw.pool_latency * 1e9);
+  tier.read.object_ns = whole(hw.nic_latency * 1e9);
   tier.read.object_fs = fs(hw.nic_object, hw.nic_count);
   tier.read.rate = whole_rate(std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth));
   tier.write = tier.read;

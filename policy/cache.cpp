@@ -5,6 +5,7 @@
 
 #include "policy/check.hpp"
 #include "policy/mutant.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
@@ -263,7 +264,6 @@ bool Cache::loading_pays(const PrefixMatch& match, Tokens beside) const {
   const Tokens from = match.device_pages * page, to = from + match.host_pages * page;
   Pages before = loads_.queued.pages;
   for (const Transfer& transfer : loads_.transfers) before += transfer.pages;  // all ranks have yet to see them done
-  __extension__ using Wide = __int128;
   const Wide load = Wide{before * page + (to - from)} * config_.load_token_ps / 1000;
   const Wide layers = std::max(1U, config_.shape.layers);
   const Wide hidden = std::min(load, Wide{config_.prefill_ns(to, to + beside)}) * (layers - 1) / layers;

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "policy/wide.hpp"
+
 namespace kvtwin {
 
 TransferCost one_after_another(const TransferCost& first, const TransferCost& second, std::uint64_t link_rate) {
-  __extension__ using Wide = unsigned __int128;
   TransferCost both;
   both.latency_ns = first.latency_ns + second.latency_ns;
   both.bytes = first.bytes + second.bytes;
@@ -19,11 +20,11 @@ TransferCost one_after_another(const TransferCost& first, const TransferCost& se
     return both;
   }
   const auto picoseconds = [&](const TransferCost& part) {
-    return Wide{part.bytes} * 1'000'000'000'000U / (free(part) ? link_rate : part.bytes_per_second);
+    return UnsignedWide{part.bytes} * 1'000'000'000'000U / (free(part) ? link_rate : part.bytes_per_second);
   };
-  const Wide rate = Wide{both.bytes} * 1'000'000'000'000U / (picoseconds(first) + picoseconds(second));
-  constexpr Wide most = std::numeric_limits<std::uint64_t>::max();
-  both.bytes_per_second = static_cast<std::uint64_t>(std::clamp<Wide>(rate, 1, most));
+  const UnsignedWide rate = UnsignedWide{both.bytes} * 1'000'000'000'000U / (picoseconds(first) + picoseconds(second));
+  constexpr UnsignedWide most = std::numeric_limits<std::uint64_t>::max();
+  both.bytes_per_second = static_cast<std::uint64_t>(std::clamp<UnsignedWide>(rate, 1, most));
   return both;
 }
 

@@ -159,7 +159,7 @@ OperationId Faulty::submit_pass(const ForwardOperation& pass) {
 }
 
 namespace {
-std::uint8_t order_of(const StorageWork& work) {
+std::uint8_t order_key(const StorageWork& work) {
   if (work.verb == StorageVerb::look_up) return 0;
   return static_cast<std::uint8_t>(1 + static_cast<int>(work.tier) * 4 + (work.verb == StorageVerb::get ? 0 : 2) +
                                    (work.memory == Tier::device ? 1 : 0));
@@ -176,7 +176,7 @@ PageKey name_of(const StorageOperation& operation, const StoragePage& page) {
 OperationId Faulty::submit_storage(const StorageOperation& operation) {
   Flight& flight = open(world_.submit(operation));
   flight.stores = true;
-  flight.order = order_of(operation.work);
+  flight.order = order_key(operation.work);
   if (operation.work.verb == StorageVerb::set) {
     for (const StoragePage& page : operation.pages) flight.names.push_back(name_of(operation, page));
   }

@@ -19,11 +19,11 @@
 #include "policy/check.hpp"
 #include "policy/prefetch/prefetch.hpp"
 #include "policy/scheduler.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 
 TimeNs EngineConfig::prefill_ns(Tokens from, Tokens to) const {
-  __extension__ using Wide = __int128;
   const Wide length = Wide{to} - Wide{from};
   const Wide work = length + length * (Wide{to} + Wide{from}) / (2 * Wide{cost_doubling_tokens});
   return static_cast<TimeNs>(std::min(work * Wide{cost_token_ps} / 1000, Wide{100'000} * kNsPerSecond));

@@ -18,15 +18,15 @@ struct Entry {
   std::unique_ptr<EvictionPolicy> (*make)(const EvictionSetup&);
 };
 
-constexpr Entry kPolicies[] = {
+constexpr Entry kEntries[] = {
 #define KV_EVICTION(name) Entry{#name, make_##name},
 #include "policy/eviction_policies.inc"
 #undef KV_EVICTION
 };
 
 constexpr auto kNames = [] {
-  std::array<std::string_view, std::size(kPolicies)> names;
-  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kPolicies[i].name;
+  std::array<std::string_view, std::size(kEntries)> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kEntries[i].name;
   return names;
 }();
 
@@ -35,7 +35,7 @@ constexpr auto kNames = [] {
 std::span<const std::string_view> eviction_names() { return kNames; }
 
 std::unique_ptr<EvictionPolicy> make_eviction(std::string_view name, const EvictionSetup& setup) {
-  for (const Entry& entry : kPolicies) {
+  for (const Entry& entry : kEntries) {
     if (entry.name == name) return entry.make(setup);
   }
   return nullptr;

@@ -19,7 +19,7 @@ constexpr std::array<std::byte, 8> kMagic = {std::byte{0x89}, std::byte{'k'}, st
 constexpr std::size_t kCheckBytes = 4;
 constexpr std::size_t kHeaderBytes = 48;      // up to its first check
 constexpr std::size_t kRecordHeadBytes = 16;  // likewise
-constexpr std::size_t kKeyBytes = 32;
+constexpr std::size_t kKeySize = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
 constexpr std::size_t kCommonBytes = 24;  // what every payload begins with
 // Payloads by kind; an arrival's grows by its keys.
@@ -209,7 +209,7 @@ void JournalWriter::append(const Input& input, const DecisionMark& after) {
   KV_CHECK(!finished_, "a finished journal takes no more inputs");
   KV_CHECK(in_range(input, after, last_now_, last_mark_), "an input keeps the seam's field ranges");
   std::size_t size = kPayloadBytes[input.what.index()];
-  if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeyBytes;
+  if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeySize;
   std::byte* const to = open(static_cast<std::uint32_t>(input.what.index() + 1), size, input.now, after);
   std::visit([to](const auto& what) { store(to, what); }, input.what);
   close();
@@ -321,7 +321,7 @@ JournalStatus JournalReader::parse_record(JournalRecord& record) {
   const bool ends = type == kEndType;
   const auto kind = static_cast<InputKind>(type - 1);
   const std::size_t least = ends ? kCommonBytes : kPayloadBytes[type - 1];
-  const std::size_t most = !ends && kind == InputKind::arrival ? least + kJournalKeysMost * kKeyBytes : least;
+  const std::size_t most = !ends && kind == InputKind::arrival ? least + kJournalKeysMost * kKeySize : least;
   if (size < least || size > most) return stop(JournalStatus::corrupt);
   if (left - kRecordHeadBytes < size + 2 * kCheckBytes) return JournalStatus::truncated;
 
@@ -374,7 +374,7 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
       arrival.session = words.u64();
       arrival.priority = static_cast<std::int32_t>(words.u32());
       const std::size_t keys = words.u32();
-      if (size != kPayloadBytes[0] + keys * kKeyBytes) return false;
+      if (size != kPayloadBytes[0] + keys * kKeySize) return false;
       keys_.resize(keys);  // no more than the bytes that are there
       for (PageKey& key : keys_) {
         for (std::uint64_t& word : key.words) word = words.u64();

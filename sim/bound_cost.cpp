@@ -6,11 +6,10 @@
 #include <algorithm>
 
 #include "policy/check.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Wide = unsigned __int128;
 
 // Blocks of one run that earn the same each.
 struct Step {
@@ -25,7 +24,8 @@ struct Point {
 
 // Whether `middle` lies on or below the line from `a` to `b`.
 bool below(const Point& a, const Point& middle, const Point& b) {
-  return Wide{middle.cost - a.cost} * (b.blocks - a.blocks) <= Wide{b.cost - a.cost} * (middle.blocks - a.blocks);
+  return UnsignedWide{middle.cost - a.cost} * (b.blocks - a.blocks) <=
+         UnsignedWide{b.cost - a.cost} * (middle.blocks - a.blocks);
 }
 
 // The concave hull of what a run's first blocks cost, in steps that earn less and less a block.
@@ -77,10 +77,10 @@ std::vector<std::uint32_t> dearest_flow(const Future& future, const std::vector<
 }
 
 // A cache that keeps what the flow does, as far as that hangs together: a block goes when its parent does.
-class Plan {
+class CostPlan {
  public:
   // `kept`: by run, so many of its first blocks.
-  Plan(const Future& future, const std::vector<std::uint32_t>& kept)
+  CostPlan(const Future& future, const std::vector<std::uint32_t>& kept)
       : future_(future), kept_(kept), back_(future.turns()), since_(future.turns()) {}
 
   std::vector<std::uint32_t> hits() {
@@ -130,10 +130,10 @@ CostBound opt_cost(const Future& future, Pages capacity, const PrefixCost& cost)
   const std::span<const Reuse> runs = future.reuses();
   std::vector<Step> steps;
   for (std::uint32_t run = 0; run < runs.size(); ++run) add_steps(future, run, cost, steps);
-  Wide all = 0;
+  UnsignedWide all = 0;
   Pages blocks = 0;
   for (const Step& step : steps) {
-    all += Wide{step.each} * step.blocks;
+    all += UnsignedWide{step.each} * step.blocks;
     blocks += step.blocks;
   }
   KV_CHECK(all >> 62 == 0, "all reuses together cost less than 2^62");
@@ -150,7 +150,7 @@ CostBound opt_cost(const Future& future, Pages capacity, const PrefixCost& cost)
     kept[steps[i].run] += flow[i];
     bound.kept[runs[steps[i].run].to] += flow[i];
   }
-  bound.plan_hits = Plan(future, kept).hits();
+  bound.plan_hits = CostPlan(future, kept).hits();
   return bound;
 }
 

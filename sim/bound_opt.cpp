@@ -49,7 +49,7 @@ std::uint32_t RequestLog::shared(std::uint32_t request, std::uint32_t other) con
 
 namespace {
 
-constexpr std::uint32_t kNever = ~std::uint32_t{0};
+constexpr std::uint32_t kNoTurn = ~std::uint32_t{0};
 
 std::vector<Turn> in_turn(std::span<const std::uint32_t> blocks) {
   std::vector<Turn> turns(blocks.size());
@@ -68,10 +68,10 @@ class NextUses {
     if (present_[turn] == 0) farthest_.push(turn);
     present_[turn] += blocks;
   }
-  // The last turn that has any; none: kNever.
+  // The last turn that has any; none: kNoTurn.
   std::uint32_t farthest() {
     while (!farthest_.empty() && present_[farthest_.top()] == 0) farthest_.pop();
-    return farthest_.empty() ? kNever : farthest_.top();
+    return farthest_.empty() ? kNoTurn : farthest_.top();
   }
   std::uint32_t drop(std::uint32_t turn, Pages most) {
     const auto dropped = static_cast<std::uint32_t>(std::min<Pages>(present_[turn], most));
@@ -100,8 +100,8 @@ Future::Future(RequestLog&& log) : Future(std::move(log), in_turn(log.blocks_)) 
 Future::Future(RequestLog&& log, std::span<const Turn> turns) : Future((log.nodes_ = {}, std::as_const(log)), turns) {}
 
 Future::Future(const RequestLog& log, std::span<const Turn> turns) : turns_(turns.size()) {
-  KV_CHECK(turns.size() < kNever, "turns have 32-bit numbers");
-  std::vector<std::uint32_t> next(log.parent_.size(), kNever);
+  KV_CHECK(turns.size() < kNoTurn, "turns have 32-bit numbers");
+  std::vector<std::uint32_t> next(log.parent_.size(), kNoTurn);
   for (std::size_t i = turns.size(); i-- > 0;) {  // from the last one on, and each from its deepest block on
     const auto turn = static_cast<std::uint32_t>(i);
     std::uint32_t depth = turns_[i].blocks = log.blocks_[turns[i].request];
@@ -110,7 +110,7 @@ Future::Future(const RequestLog& log, std::span<const Turn> turns) : turns_(turn
     for (std::uint32_t node = log.last_node_[turns[i].request]; node != RequestLog::kRoot; node = log.parent_[node]) {
       --depth;
       const std::uint32_t to = std::exchange(next[node], turn);
-      if (to == kNever) continue;
+      if (to == kNoTurn) continue;
       if (!reuses_.empty() && reuses_.back().from == turn && reuses_.back().to == to) {
         reuses_.back().first = depth;
       } else {
@@ -143,7 +143,7 @@ std::vector<std::uint32_t> opt_hits(const Future& future, Pages capacity) {
       const std::uint32_t wanted = above(future.counted(run.to), run);
       while (capacity - used < wanted) {  // what it already had is wanted first, and has room
         const std::uint32_t farthest = present.farthest();
-        if (farthest == kNever || farthest <= run.to) break;
+        if (farthest == kNoTurn || farthest <= run.to) break;
         used -= present.drop(farthest, wanted - (capacity - used));
       }
       const std::uint32_t kept = fitting(wanted, capacity - used);

@@ -14,6 +14,7 @@
 #include "policy/check.hpp"
 #include "policy/eviction.hpp"
 #include "policy/radix_tree.hpp"
+#include "policy/wide.hpp"
 #include "sim/bound_cost.hpp"
 #include "sim/bound_opt.hpp"
 #include "sim/bound_tiers.hpp"
@@ -195,15 +196,14 @@ class ExclusiveReplay final : public Replay {
 };
 
 // Of a prompt's first `tokens` tokens, in 1/53,000 of a token at depth 0 or in ns: sums stay exact.
-unsigned __int128 prefill_cost(const HitRateConfig& config, Tokens tokens) {
-  using Wide = unsigned __int128;
+UnsignedWide prefill_cost(const HitRateConfig& config, Tokens tokens) {
   if (tokens == 0) return 0;
-  if (config.cost == nullptr) return Wide{tokens} * kCostDepth + Wide{tokens} * (tokens - 1) / 2;
+  if (config.cost == nullptr) return UnsignedWide{tokens} * kCostDepth + UnsignedWide{tokens} * (tokens - 1) / 2;
   ForwardShape shape;
   shape.prefill_tokens = tokens;
   shape.prefill_pairs = tokens * (tokens + 1) / 2;
   shape.prefill_sequences = 1;
-  return static_cast<Wide>(config.cost->forward_ns(shape, 1));
+  return static_cast<UnsignedWide>(config.cost->forward_ns(shape, 1));
 }
 
 // Adds up one (eviction, capacity)'s result.
@@ -226,7 +226,7 @@ class Tally {
     saved_ += cost(hit_tokens);
     total_ += cost(tokens);
     load_milli_ +=
-        Wide{hit_tokens - std::min(hit_tokens, hits.device * config_.block_tokens)} * config_.host_load_milli;
+        UnsignedWide{hit_tokens - std::min(hit_tokens, hits.device * config_.block_tokens)} * config_.host_load_milli;
   }
 
   // A bound that knows more of what is saved than the hits tell.
@@ -247,17 +247,15 @@ class Tally {
   }
 
  private:
-  using Wide = unsigned __int128;
-
-  Wide cost(Tokens tokens) const { return prefill_cost(config_, tokens); }
+  UnsignedWide cost(Tokens tokens) const { return prefill_cost(config_, tokens); }
   static double ratio(std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
   }
 
   const HitRateConfig& config_;
   HitRate sum_;
-  Wide saved_ = 0, total_ = 0, load_milli_ = 0;
-  std::optional<Wide> net_saved_;  // of bounds that know it
+  UnsignedWide saved_ = 0, total_ = 0, load_milli_ = 0;
+  std::optional<UnsignedWide> net_saved_;  // of bounds that know it
 };
 
 // One line of the answer. Without a replay it is a bound.

@@ -103,7 +103,7 @@ void Seats::begin(InputSource& source, std::span<InputHandler* const> handlers, 
 TimeNs Seats::next_time() {
   due_ = kNever;
   for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
-    Turn& turn = turns_[seat];
+    SeatTurn& turn = turns_[seat];
     if (turn.stale) {
       turn.due = cores_[seat]->next_time();
       turn.stale = false;

@@ -80,7 +80,7 @@ class Seats final : private Collective {
   std::size_t engines_, ranks_;  // ranks that have seats
   TimeNs reduce_ns_;
   SharedTurn shared_;
-  std::vector<Turn> turns_;
+  std::vector<SeatTurn> turns_;
   std::vector<std::unique_ptr<CostModel>> slow_costs_;  // of ranks that are slower
   std::deque<StoreModel> stores_;
   std::vector<std::unique_ptr<WorldCore>> cores_;

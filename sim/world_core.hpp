@@ -57,7 +57,7 @@ struct SharedTurn {
 };
 
 // When a seat's next step is; stale = to be asked for again.
-struct Turn {
+struct SeatTurn {
   TimeNs due = kNever;
   bool stale = false;
 };
@@ -66,7 +66,7 @@ struct Turn {
 struct SeatPlace {
   std::uint32_t seat = 0;
   SharedTurn& shared;
-  Turn& turn;
+  SeatTurn& turn;
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
   std::array<StoreModel*, kTiers> stores{};
 };
@@ -227,7 +227,7 @@ class WorldCore final : public Substrate {
   const std::uint32_t seat_;
   SharedTurn& shared_;
   const TimeNs& now_;  // the shared one
-  Turn& turn_;
+  SeatTurn& turn_;
   Collective* collective_;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "traces/draws.hpp"
 #include "traces/figure_error.hpp"
 
 namespace kvtwin {
@@ -11,20 +12,14 @@ namespace {
 constexpr std::size_t kVariants = 1'500;         // of prefixes
 constexpr std::uint64_t kHelperVariants = 4;     // those of agents that others call come behind them
 constexpr std::uint64_t kVariantBlocks = 1'024;  // ids set aside for each
-constexpr Tokens kLongestInput = 900'000;
-constexpr Tokens kLongestOutput = 20'000;
-constexpr std::uint64_t kMostRequests = 1'000;  // of a session
-constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
+constexpr Tokens kLongestContext = 900'000;
+constexpr Tokens kLongestAnswer = 20'000;
+constexpr std::uint64_t kMostOfSession = 1'000;  // of a session
 
-// Log-normals are given as {mean, deviation} of the logarithm.
-struct LogNormal {
-  double mu, sigma;
-  double draw(Random& random) const { return random.lognormal(mu, sigma); }
-};
 constexpr LogNormal kRequests{3.67, 1.16};       // of a session: median 39
 constexpr LogNormal kFirstMessage{8.5, 1.0};     // tokens behind the prefix
 constexpr LogNormal kInstructions{7.937, 0.25};  // tokens of the prefix behind its tools: median 2,800
-constexpr LogNormal kAnswer{5.5, 0.9};           // tokens
+constexpr LogNormal kAgentAnswer{5.5, 0.9};      // tokens
 constexpr LogNormal kToolResult{5.84, 1.81};     // tokens
 constexpr LogNormal kUserMessage{5.2, 1.86};     // tokens
 constexpr LogNormal kService{1.81, 0.85};        // seconds: median 6.1, 90 % below 18
@@ -52,14 +47,8 @@ std::uint64_t draw_rounds(Random& random) {
   return static_cast<std::uint64_t>(rounds + 0.5);
 }
 
-Tokens tokens(double value, Tokens least, Tokens most) {
-  if (!(value > static_cast<double>(least))) return least;
-  return value >= static_cast<double>(most) ? most : static_cast<Tokens>(value);
-}
-
-TimeNs later_by(TimeNs time, double seconds) {
-  const double ns = seconds * static_cast<double>(kNsPerSecond);
-  return ns < static_cast<double>(kLatest - time) ? time + static_cast<TimeNs>(ns) : kLatest;
+TimeNs seconds_after(TimeNs time, double seconds) {
+  return later_by(time, seconds * static_cast<double>(kNsPerSecond));
 }
 
 }  // namespace
@@ -75,7 +64,7 @@ AgentsGenerator::AgentsGenerator(const AgentsConfig& config)
   // Of 710 sessions the first variants then have about 29, 23, 19 ..., and 350 are met at all: as measured.
   double sum = 0;
   for (std::size_t i = 0; i < kVariants; ++i) variants_.push_back(sum += 1.0 / static_cast<double>(i + 4));
-  next_session_time_ = later_by(0, arrivals_.exponential(1.0 / config_.sessions_per_second));
+  next_session_time_ = seconds_after(0, arrivals_.exponential(1.0 / config_.sessions_per_second));
 }
 
 double AgentsGenerator::fraction_read() const {
@@ -128,7 +117,7 @@ void AgentsGenerator::take_prefix(Session& session, std::uint64_t variant) const
   // Nine thousand tokens of tools, with few exceptions 12 to 13.
   const bool few = random.chance(0.2);
   const std::uint64_t tools = few ? random.integer(8'000, 10'600) : random.integer(11'900, 13'050);
-  const Tokens instructions = tokens(kInstructions.draw(random), 500, 8'000);
+  const Tokens instructions = clipped(kInstructions.draw(random), 500, 8'000);
   session.prefix = variant < kVariants ? tools + instructions : tools / 2 + instructions;
   for (std::uint64_t block = 0; block < session.prefix / kBlockTokens; ++block) {
     session.blocks.push_back(variant * kVariantBlocks + block);
@@ -141,7 +130,7 @@ void AgentsGenerator::start_session() {
   session->random = Random(mix64(config_.seed ^ mix64(session->number)));
   Random& random = session->random;
   session->time = next_session_time_;
-  session->requests = tokens(kRequests.draw(random), 1, kMostRequests);
+  session->requests = clipped(kRequests.draw(random), 1, kMostOfSession);
   session->rounds = draw_rounds(random);
   if (random.chance(0.03)) session->helper_at = random.integer(1, session->requests);
   const double drawn = random.uniform() * variants_.back();
@@ -149,10 +138,10 @@ void AgentsGenerator::start_session() {
   take_prefix(*session, static_cast<std::uint64_t>(variant));
   // A quarter of the sessions are seen from their middle on.
   session->input = random.chance(0.27) ? random.integer(60'000, 260'000)
-                                       : session->prefix + tokens(kFirstMessage.draw(random), 1, 200'000);
-  session->output = tokens(kAnswer.draw(random), 1, kLongestOutput);
+                                       : session->prefix + clipped(kFirstMessage.draw(random), 1, 200'000);
+  session->output = clipped(kAgentAnswer.draw(random), 1, kLongestAnswer);
   add(std::move(session));
-  next_session_time_ = later_by(next_session_time_, arrivals_.exponential(1.0 / config_.sessions_per_second));
+  next_session_time_ = seconds_after(next_session_time_, arrivals_.exponential(1.0 / config_.sessions_per_second));
 }
 
 // A session of its own, of tool calls only, that starts with the request that calls for it.
@@ -161,12 +150,12 @@ void AgentsGenerator::start_helper(const Session& of) {
   session->number = ++sessions_;
   session->random = Random(mix64(config_.seed ^ mix64(session->number)));
   Random& random = session->random;
-  session->time = later_by(of.time, kService.draw(random));
+  session->time = seconds_after(of.time, kService.draw(random));
   session->requests = random.integer(5, 17);
   session->rounds = session->requests;
   take_prefix(*session, kVariants + random.integer(0, kHelperVariants - 1));
-  session->input = session->prefix + tokens(random.lognormal(6.5, 1.0), 1, 20'000);
-  session->output = tokens(kAnswer.draw(random), 1, kLongestOutput);
+  session->input = session->prefix + clipped(random.lognormal(6.5, 1.0), 1, 20'000);
+  session->output = clipped(kAgentAnswer.draw(random), 1, kLongestAnswer);
   add(std::move(session));
 }
 
@@ -176,8 +165,8 @@ void AgentsGenerator::plan_next(Session& session) const {
   session.by_tool = session.rounds > 0;
   session.rounds = session.by_tool ? session.rounds - 1 : draw_rounds(random);
   const bool by_person = !session.by_tool && !random.chance(kByProgram);
-  const TimeNs answered = later_by(session.time, kService.draw(random));
-  session.time = later_by(answered, (by_person ? kUserTime : kToolTime).draw(random));
+  const TimeNs answered = seconds_after(session.time, kService.draw(random));
+  session.time = seconds_after(answered, (by_person ? kUserTime : kToolTime).draw(random));
   session.think = session.time - answered;
   const Tokens before = session.input;
   session.input += session.output;
@@ -185,11 +174,11 @@ void AgentsGenerator::plan_next(Session& session) const {
   if (session.by_tool && random.chance(0.1)) {
     session.input -= std::min<Tokens>(8, session.input - 1);
   } else {
-    session.input += tokens((session.by_tool ? kToolResult : kUserMessage).draw(random), 1, 200'000);
+    session.input += clipped((session.by_tool ? kToolResult : kUserMessage).draw(random), 1, 200'000);
   }
-  session.output = tokens(kAnswer.draw(random), 1, kLongestOutput);
+  session.output = clipped(kAgentAnswer.draw(random), 1, kLongestAnswer);
   session.blocks.resize(static_cast<std::size_t>(std::min(before, session.input) / kBlockTokens));
-  if (random.chance(0.005) || session.input > kLongestInput) cut_back(session);
+  if (random.chance(0.005) || session.input > kLongestContext) cut_back(session);
 }
 
 // The history is summed up: the prefix stays, the rest is written anew.

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "policy/check.hpp"
+#include "traces/draws.hpp"
 
 namespace kvtwin {
 namespace {
@@ -17,11 +18,6 @@ constexpr WeibullShape kWeibulls[] = {
     {.34868845875618065, 5.095314490690429}, {.3279645487536639, 6.383957205845409},
     {.3113407284243254, 7.878988063959012},
 };
-constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
-
-TimeNs later_by(TimeNs time, double gap) {
-  return gap < static_cast<double>(kLatest - time) ? time + static_cast<TimeNs>(gap) : kLatest;
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "traces/draws.hpp"
 #include "traces/figure_error.hpp"
 
 namespace kvtwin {
@@ -20,23 +21,12 @@ constexpr double kDrift = 0.1;  // the rate of each window is within this share 
 // long prompts 4 % longer than measured, an hour has the measured input length and share of reusable blocks.
 constexpr double kAnotherTurn[] = {.3337, .4365, .5529, .6402, .6693, .6693, .7760, .8051};
 
-// Log-normals are given as {mean, deviation} of the logarithm.
-struct LogNormal {
-  double mu, sigma;
-  double draw(Random& random) const { return random.lognormal(mu, sigma); }
-};
 constexpr LogNormal kLongPrompt{9.12, 0.96};   // tokens; 74 % of first inputs
 constexpr LogNormal kAnswer{5.75, 0.73};       // tokens; 88 % of outputs
 constexpr LogNormal kSmallGrowth{2.71, 1.75};  // tokens; a typed line: median 15, 90 % below 141
 constexpr LogNormal kAttachment{8.15, 0.99};   // tokens; a file or a search result
 constexpr LogNormal kKeptHead{1.79, 1.2};      // blocks that an edited history keeps: median 6, 90 % below 28
 constexpr LogNormal kThinkingTime{4.87, 1.0};  // seconds from a request to its follow-up: median 130
-
-Tokens clipped(double value, Tokens least, Tokens largest) {
-  if (!(value > static_cast<double>(least))) return least;
-  if (value >= static_cast<double>(largest)) return largest;
-  return static_cast<Tokens>(value);
-}
 
 Tokens first_input(Random& random) {
   if (random.chance(0.26)) return kSystemTokens + clipped(random.exponential(130.0), 0, kLongestInput);

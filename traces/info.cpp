@@ -183,7 +183,7 @@ void append_lengths(std::string& text, const char* title, const LengthStatistics
   text += '\n';
 }
 
-class JsonObject {
+class JsonText {
  public:
   void add(std::string_view key, std::uint64_t value) { raw(key, std::to_string(value)); }
   void add(std::string_view key, double value) {
@@ -201,7 +201,7 @@ class JsonObject {
 };
 
 std::string lengths_json(const LengthStatistics& s) {
-  JsonObject json;
+  JsonText json;
   json.add("mean", s.mean);
   const std::pair<const char*, Tokens> values[] = {{"min", s.min}, {"p1", s.p1},   {"p10", s.p10},    {"p25", s.p25},
                                                    {"p50", s.p50}, {"p75", s.p75}, {"p90", s.p90},    {"p95", s.p95},
@@ -247,7 +247,7 @@ std::string trace_info_text(const TraceInfo& info) {
 }
 
 std::string trace_info_json(const TraceInfo& info) {
-  JsonObject json;
+  JsonText json;
   json.add("requests", info.requests);
   json.add("hints", info.hints);
   json.raw("first_ns", std::to_string(info.first_ns));

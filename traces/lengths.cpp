@@ -13,7 +13,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kBlockTokens = 64;
+constexpr Tokens kLengthsBlockTokens = 64;
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
@@ -70,7 +70,7 @@ class LengthsReader final : public FormatReader {
 LengthsReader::LengthsReader(TraceLines& lines, const TraceOptions& options, const Columns& columns)
     : lines_(lines),
       columns_(columns),
-      block_tokens_(options.block_tokens == 0 ? kBlockTokens : options.block_tokens),
+      block_tokens_(options.block_tokens == 0 ? kLengthsBlockTokens : options.block_tokens),
       shared_blocks_(options.shared_tokens / block_tokens_),
       largest_(options.max_input_tokens) {
   std::string_view header;

@@ -14,7 +14,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kBlockTokens = 16;
+constexpr Tokens kQwenBlockTokens = 16;
 constexpr std::size_t kMostChats = std::size_t{1} << 20;
 
 class QwenReader final : public FormatReader {
@@ -22,7 +22,7 @@ class QwenReader final : public FormatReader {
   QwenReader(TraceLines& lines, const TraceOptions& options) : lines_(lines), parser_(options.max_line_bytes + 1) {}
 
   bool next(TraceRequest& request) override;
-  Tokens block_tokens() const override { return kBlockTokens; }
+  Tokens block_tokens() const override { return kQwenBlockTokens; }
   bool has_own_blocks() const override { return true; }
   void add_notes(std::vector<std::string>& notes) const override;
 
@@ -75,8 +75,8 @@ bool QwenReader::next(TraceRequest& request) {
 void QwenReader::read_blocks(const JsonObject& object, TraceRequest& request) {
   if (request.input == 0) lines_.fail("input_length", "is 0; a request has at least 1 input token");
   ids_field(lines_, "hash_ids", required(object, "hash_ids"), kPrivateBlocks - 1, request.blocks);
-  const Tokens full = request.input / kBlockTokens;
-  const Tokens started = (request.input - 1) / kBlockTokens + 1;
+  const Tokens full = request.input / kQwenBlockTokens;
+  const Tokens started = (request.input - 1) / kQwenBlockTokens + 1;
   if (request.blocks.size() != full && request.blocks.size() != started) {
     lines_.fail("hash_ids", "holds " + std::to_string(request.blocks.size()) + " ids, but input_length " +
                                 std::to_string(request.input) + " needs " + std::to_string(started) +

@@ -1,5 +1,6 @@
 #include "traces/returning.hpp"
 
+#include "traces/draws.hpp"
 #include "traces/figure_error.hpp"
 
 namespace kvtwin {
@@ -33,11 +34,8 @@ bool ReturningGenerator::next(TraceRequest& request) {
   if (config_.requests > 0 && emitted_ == config_.requests) return false;
   const std::uint64_t context = emitted_ < config_.contexts ? emitted_ : random_.integer(0, config_.contexts - 1);
   if (emitted_++ % config_.at_once == 0) {
-    // An arrival that no clock can tell any more is as late as it can.
-    constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
     const double ns = static_cast<double>(kNsPerSecond) * static_cast<double>(config_.at_once);
-    const double gap = random_.exponential(ns / config_.requests_per_second);
-    time_ = gap < static_cast<double>(kLatest - time_) ? time_ + static_cast<TimeNs>(gap) : kLatest;
+    time_ = later_by(time_, random_.exponential(ns / config_.requests_per_second));
   }
   request.clear();
   request.arrival = time_;

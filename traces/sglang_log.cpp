@@ -47,7 +47,7 @@ bool is_json_object(std::string_view text) {
   return next == std::string_view::npos || text[next] != '\'';
 }
 
-bool later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr<LoggedRequest>& b) {
+bool logged_later(const std::unique_ptr<LoggedRequest>& a, const std::unique_ptr<LoggedRequest>& b) {
   return a->request.arrival != b->request.arrival ? a->request.arrival > b->request.arrival : a->order > b->order;
 }
 
@@ -98,7 +98,7 @@ bool SglangReader::next(TraceRequest& request) {
       require_a_request();
       return false;
     }
-    std::pop_heap(heap_.begin(), heap_.end(), later);
+    std::pop_heap(heap_.begin(), heap_.end(), logged_later);
     const std::unique_ptr<LoggedRequest> logged = std::move(heap_.back());
     heap_.pop_back();
     if (!logged->finished) {
@@ -164,7 +164,7 @@ LoggedRequest& SglangReader::hold(const std::string& rid, TimeNs arrival) {
   logged->request.arrival = arrival;
   heap_.push_back(std::move(logged));
   LoggedRequest& held = *heap_.back();
-  std::push_heap(heap_.begin(), heap_.end(), later);
+  std::push_heap(heap_.begin(), heap_.end(), logged_later);
   return held;
 }
 

@@ -14,14 +14,14 @@ namespace kvtwin {
 
 namespace {
 
-constexpr Tokens kBlockTokens = 64;
+constexpr Tokens kIdsBlockTokens = 64;
 constexpr TimeNs kGap = kNsPerSecond;  // between requests without times
 constexpr std::string_view kDefaultSalt = "kvtwin";
 
 }  // namespace
 
 TokenBlocks::TokenBlocks(const TraceOptions& options)
-    : block_tokens_(options.block_tokens == 0 ? kBlockTokens : options.block_tokens),
+    : block_tokens_(options.block_tokens == 0 ? kIdsBlockTokens : options.block_tokens),
       seed_(*namespace_seed(std::nullopt, options.salt.empty() ? kDefaultSalt : std::string_view(options.salt))),
       salted_(!options.salt.empty()) {}
 

@@ -8,8 +8,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kBlockTokens = 512;
-constexpr Tokens kLongestInput = 126'000;
+constexpr Tokens kToolBlockTokens = 512;
+constexpr Tokens kLongestQuestion = 126'000;
 constexpr std::size_t kClients = 60;
 
 // Of an hour's requests 46 % chat. The published shares (.46, .39, .15) and heads (12, 5 and 1 blocks) fit the measured
@@ -79,11 +79,11 @@ void ToolsGenerator::single(TraceRequest& request) {
   const std::uint64_t head = long_head ? kLongHead : kShortHead;
   const bool document = random_.chance(0.015);
   const double own = document ? random_.lognormal(9.5, 0.8) : random_.lognormal(5.8, 1.0);
-  request.input = head * kBlockTokens + tokens(own, document ? 60'000 : kLongestInput);
+  request.input = head * kToolBlockTokens + tokens(own, document ? 60'000 : kLongestQuestion);
   request.output = random_.chance(0.35) ? 3 : tokens(random_.lognormal(2.7, 0.6), 2'000);
   request.type = long_head ? 2 : 3;
   for (std::uint64_t block = 0; block < head; ++block) request.blocks.push_back(long_head ? block : kLongHead + block);
-  const Tokens blocks = (request.input - 1) / kBlockTokens + 1;
+  const Tokens blocks = (request.input - 1) / kToolBlockTokens + 1;
   while (request.blocks.size() < blocks) request.blocks.push_back(kChats + 2 * next_private_++ + 1);
 }
 

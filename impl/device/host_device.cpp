@@ -19,7 +19,7 @@ namespace kvtwin {
 namespace {
 
 constexpr Bytes kStagingBytes = Bytes{1} << 20;
-constexpr std::size_t kWrongKept = 64;  // a step
+constexpr std::size_t kWrongOfStep = 64;  // a step
 
 std::uint64_t staging_pages(const KvShape& shape) { return std::max<Bytes>(1, kStagingBytes / shape.page_bytes()); }
 
@@ -189,7 +189,7 @@ void HostEngine::read_context(const PassJob& job, const PassJob::Sequence& seque
       const std::uint64_t wrong = check_pattern(block, seed, 0, bytes);
       if (wrong == bytes) continue;
       ++end_.wrong_reads;
-      if (end_.wrong.size() == kWrongKept) continue;
+      if (end_.wrong.size() == kWrongOfStep) continue;
       end_.wrong.push_back({page, layer, plane, wrong, static_cast<std::uint8_t>(block[wrong])});
     }
   }

@@ -10,8 +10,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x746E656D6765736Bu;  // "ksegment"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint64_t kSegmentMagic = 0x746E656D6765736Bu;  // "ksegment"
+constexpr std::uint32_t kSegmentVersion = 1;
 constexpr std::size_t kSlotsAt = 48, kNumberAt = 56, kCheckAt = kBlockBytes - 8;
 constexpr std::size_t kPlaceAt = kPageHeaderBytes, kSummedAt = kPlaceAt + 16;
 constexpr std::uint64_t kSummed = 1;
@@ -27,10 +27,10 @@ void zero_from(std::size_t at, BlockBytes block) { std::memset(block.data() + at
 
 void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slots, BlockBytes block) {
   zero_from(0, block);
-  std::byte* at = store_le64(block.data(), kMagic);
+  std::byte* at = store_le64(block.data(), kSegmentMagic);
   const KvShape& s = form.shape;
-  for (const std::uint32_t word : {kVersion, static_cast<std::uint32_t>(form.layout), s.layers, s.planes, s.heads,
-                                   s.head_bytes, s.page_tokens, std::uint32_t{0}}) {
+  for (const std::uint32_t word : {kSegmentVersion, static_cast<std::uint32_t>(form.layout), s.layers, s.planes,
+                                   s.heads, s.head_bytes, s.page_tokens, std::uint32_t{0}}) {
     at = store_le32(at, word);
   }
   store_le64(at, slot_bytes(form));
@@ -44,15 +44,15 @@ void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slo
 SuperblockKind kind_of_stump(FileNumber number, std::span<const std::byte> stump) {
   const auto sector = stump.first(std::min<std::size_t>(stump.size(), kSectorBytes));
   const bool never_written = std::ranges::all_of(sector, [](std::byte b) { return b == std::byte{0}; });
-  const bool magic = stump.size() >= 8 && load_le64(stump.data()) == kMagic;
+  const bool magic = stump.size() >= 8 && load_le64(stump.data()) == kSegmentMagic;
   const bool named = stump.size() >= kNumberAt + 8 && load_le64(stump.data() + kNumberAt) == number;
   return never_written || magic || named ? SuperblockKind::damaged : SuperblockKind::stranger;
 }
 
 SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlockBytes block, std::uint64_t& slots) {
   const std::byte* at = block.data();
-  if (!check_holds(block) || load_le64(at) != kMagic) return kind_of_stump(number, block);
-  if (load_le32(at + 8) != kVersion) return SuperblockKind::foreign;
+  if (!check_holds(block) || load_le64(at) != kSegmentMagic) return kind_of_stump(number, block);
+  if (load_le32(at + 8) != kSegmentVersion) return SuperblockKind::foreign;
   if (load_le64(at + kNumberAt) != number) return SuperblockKind::damaged;
   slots = load_le64(at + kSlotsAt);
   std::array<std::byte, kBlockBytes> expected;

@@ -16,9 +16,9 @@
 namespace kvtwin {
 namespace {
 
-constexpr unsigned kFileTable = 64;  // files registered at a time, the least recently used one makes room
-constexpr int kMostRetries = 1000;   // of an operation that was interrupted, or moved nothing
-constexpr unsigned kSyncs = 16;      // beside the operations with a buffer
+constexpr unsigned kFileTable = 64;     // files registered at a time, the least recently used one makes room
+constexpr int kMostRingRetries = 1000;  // of an operation that was interrupted, or moved nothing
+constexpr unsigned kSyncs = 16;         // beside the operations with a buffer
 // One thread submits and waits, and completions run when it waits: no interrupts of its copying. Needs Linux 6.1.
 constexpr unsigned kOneThread = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 
@@ -219,7 +219,7 @@ void UringQueue::prepare(std::uint32_t index) {
 
 // Hands the kernel what is prepared. What it doesn't take now it takes with the next wait.
 void UringQueue::flush() {
-  for (int i = 0; i < kMostRetries && io_uring_sq_ready(&ring_) > 0; ++i) {
+  for (int i = 0; i < kMostRingRetries && io_uring_sq_ready(&ring_) > 0; ++i) {
     const int taken = io_uring_submit(&ring_);
     if (taken < 0 && taken != -EINTR) return;
   }
@@ -261,7 +261,7 @@ bool UringQueue::ended(std::uint32_t index, std::int64_t result, BlockEnd& end) 
     // What came in part goes on at a whole block: direct I/O begins nowhere else.
     flight.done = again ? whole / kBlockBytes * kBlockBytes : whole;
   }
-  if (again && ++flight.retries < kMostRetries) {
+  if (again && ++flight.retries < kMostRingRetries) {
     prepare(index);
     return false;
   }

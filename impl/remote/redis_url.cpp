@@ -6,7 +6,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+constexpr std::string_view kHostCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr std::string_view kAddressCharacters = "0123456789abcdefABCDEF:.";
 
 bool is_of(std::string_view text, std::string_view characters) {
@@ -30,7 +30,7 @@ std::string read_server(std::string_view text, RedisServer& server) {
   } else {
     host = text.substr(0, text.find(':'));
     port = text.substr(host.size());
-    if (!is_of(host, kNameCharacters)) {
+    if (!is_of(host, kHostCharacters)) {
       return "A Redis URL is redis://[user@]host[:port][,host[:port]...][/database], its hosts names or addresses.";
     }
   }
@@ -61,7 +61,7 @@ std::variant<RedisConfig, std::string> parse_redis_url(std::string_view url) {
       return "A password doesn't belong into a Redis URL, which is written into run folders, but into the environment "
              "variable KVTWIN_REDIS_PASSWORD.";
     }
-    if (!is_of(user, kNameCharacters)) return "A Redis URL's user is made of letters, digits, '.', '_' and '-'.";
+    if (!is_of(user, kHostCharacters)) return "A Redis URL's user is made of letters, digits, '.', '_' and '-'.";
     config.user = user;
     url.remove_prefix(at + 1);
   }

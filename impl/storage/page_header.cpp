@@ -9,8 +9,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x67706E697774766B;  // the bytes "kvtwinpg"
-constexpr std::uint32_t kVersion = 1, kVersionWithSecret = 2;
+constexpr std::uint64_t kPageMagic = 0x67706E697774766B;  // the bytes "kvtwinpg"
+constexpr std::uint32_t kPageVersion = 1, kPageVersionWithSecret = 2;
 constexpr std::size_t kSpaceAt = 16, kKeyAt = 48, kShapeAt = 80, kSecretAt = 100, kBytesAt = 104, kPayloadCheckAt = 112,
                       kHeaderCheckAt = 120, kMacAt = kPayloadCheckAt;
 
@@ -27,8 +27,8 @@ PageKey get_key(const std::byte* at) {
 PageHeader unsigned_header(const PageForm& form, const PageKey& space, const PageKey& key, std::uint32_t secret) {
   PageHeader header{};
   std::byte* at = header.data();
-  store_le64(at, kMagic);
-  store_le32(at + 8, secret == 0 ? kVersion : kVersionWithSecret);
+  store_le64(at, kPageMagic);
+  store_le32(at + 8, secret == 0 ? kPageVersion : kPageVersionWithSecret);
   store_le32(at + 12, static_cast<std::uint32_t>(form.layout));
   put_key(space, at + kSpaceAt);
   put_key(key, at + kKeyAt);

@@ -17,7 +17,7 @@
 namespace kvtwin {
 namespace {
 
-struct Job {
+struct TierJob {
   OperationId id = OperationId::none;
   StorageWork work;
   PageKey space;
@@ -100,7 +100,7 @@ class PageQueue final : public PageWork {
   }
   // `done`: somebody else does it, so that it only takes its place in the order.
   void submit(OperationId id, const StorageOperation& operation, bool done = false) {
-    Job job;
+    TierJob job;
     job.id = id;
     job.work = operation.work;
     job.space = operation.space;
@@ -115,7 +115,7 @@ class PageQueue final : public PageWork {
   }
   bool cancel(OperationId id) {
     const std::lock_guard lock(mutex_);
-    const auto job = std::ranges::lower_bound(jobs_, id, {}, &Job::id);
+    const auto job = std::ranges::lower_bound(jobs_, id, {}, &TierJob::id);
     if (job == jobs_.end() || job->id != id) return false;
     job->cancelled = true;
     return true;
@@ -141,7 +141,9 @@ class PageQueue final : public PageWork {
   void settle();
   std::pair<Tier, SlotId> place_of(const PageTask& task);
   // A ticket has room for 32 bits of the serial: the difference is taken in as many.
-  Job& job_of(const PageTask& task) { return jobs_[static_cast<std::uint32_t>((task.ticket >> 32) - first_serial_)]; }
+  TierJob& job_of(const PageTask& task) {
+    return jobs_[static_cast<std::uint32_t>((task.ticket >> 32) - first_serial_)];
+  }
   static std::size_t page_of(const PageTask& task) { return task.ticket & 0xFFFFFFFF; }
 
   PageMemory& memory_;
@@ -150,7 +152,7 @@ class PageQueue final : public PageWork {
   std::function<void(PageWork&)> work_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> jobs_;
+  std::deque<TierJob> jobs_;
   std::uint64_t first_serial_ = 0;  // of jobs_.front()
   std::size_t cursor_ = 0;          // jobs before it have nothing to begin
   std::size_t open_ = 0;            // pages under way, all of verb_
@@ -186,7 +188,7 @@ void PageQueue::loop() {
 // Answers the jobs at the front that are through, in order.
 void PageQueue::settle() {
   while (!jobs_.empty() && !breaking_off_) {
-    Job& job = jobs_.front();
+    TierJob& job = jobs_.front();
     if (!job.nothing_to_begin() || job.open > 0) return;
     Completion completion{.id = job.id};
     completion.pages = static_cast<Pages>(std::ranges::find(job.done, false) - job.done.begin());
@@ -209,7 +211,7 @@ bool PageQueue::next(PageTask& task) {
   while (cursor_ < jobs_.size() && jobs_[cursor_].nothing_to_begin()) ++cursor_;
   settle();
   if (cursor_ == jobs_.size()) return false;
-  Job& job = jobs_[cursor_];
+  TierJob& job = jobs_[cursor_];
   if (open_ > 0 && job.work.verb != verb_) return false;
   verb_ = job.work.verb;
   if (open_ == 0 && slowness_.any()) busy_since_ = answers_.clock->now();
@@ -229,7 +231,7 @@ void PageQueue::end(const PageTask& task, Cause cause) {
     busy_since_ = answers_.clock->now();
   }
   const std::lock_guard lock(mutex_);
-  Job& job = job_of(task);
+  TierJob& job = job_of(task);
   const std::size_t page = page_of(task);
   --job.open;
   --open_;
@@ -244,7 +246,7 @@ void PageQueue::end(const PageTask& task, Cause cause) {
 
 std::pair<Tier, SlotId> PageQueue::place_of(const PageTask& task) {
   const std::lock_guard lock(mutex_);
-  const Job& job = job_of(task);
+  const TierJob& job = job_of(task);
   return {job.work.memory, job.pages[page_of(task)].slot};
 }
 

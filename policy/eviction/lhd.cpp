@@ -14,6 +14,7 @@
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/quarter_octaves.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
@@ -26,7 +27,7 @@ std::size_t bin_of(std::uint64_t age) { return std::min(kAges - 1, quarter_octav
 std::size_t span_of(std::uint64_t age) {
   return std::min<std::size_t>(kSpans - 1, (static_cast<std::size_t>(std::bit_width(age)) + 1) / 2);
 }
-std::uint64_t end_of(std::size_t span) { return std::uint64_t{1} << 2 * span; }
+std::uint64_t end_of_span(std::size_t span) { return std::uint64_t{1} << 2 * span; }
 
 class HitDensity final : public EvictionPolicy {
  public:
@@ -107,7 +108,7 @@ class HitDensity final : public EvictionPolicy {
   // Until its age gets to the next bin. The last one has no end, but spans go on; all others' ends are those of bins.
   void is_oldest(std::size_t bucket, NodeId node, const LeafRank& rank) {
     const std::size_t bin = bin_of(now_ - rank.first);
-    const std::uint64_t age = bin + 1 < kAges ? quarter_octave_start(bin + 1) : end_of(bucket % kSpans);
+    const std::uint64_t age = bin + 1 < kAges ? quarter_octave_start(bin + 1) : end_of_span(bucket % kSpans);
     const std::uint64_t density = classes_[bucket / kSpans].density[bin];
     buckets_[bucket] = {node, {density, rank.first, rank.second}, rank.first + age};
   }
@@ -139,12 +140,11 @@ class HitDensity final : public EvictionPolicy {
   // From the oldest age down: what will still be hit, and the room times the time it will take until all are gone. What
   // ends in a bin ends in its middle. Then all counts fade by an eighth.
   static void learn(Class& one) {
-    using Wide = WindowedMean::Wide;
-    Wide hits = 0, ends = 0, room = 0;
+    UnsignedWide hits = 0, ends = 0, room = 0;
     for (std::size_t bin = kAges; bin-- > 0;) {
       const std::uint64_t here = one.hits[bin] + one.evictions[bin];
       const std::uint64_t width = quarter_octave_start(bin + 1) - quarter_octave_start(bin);
-      room += ends * width + Wide{here} * width / 2;
+      room += ends * width + UnsignedWide{here} * width / 2;
       hits += one.hits[bin];
       ends += here;
       one.density[bin] = room == 0 ? 0 : static_cast<std::uint64_t>((hits << 32) / room);

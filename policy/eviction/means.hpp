@@ -5,29 +5,28 @@
 #include <cstdint>
 
 #include "policy/types.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 
 class WindowedMean {
  public:
-  __extension__ using Wide = unsigned __int128;
-
   explicit WindowedMean(std::uint64_t window) : window_(window) {}
 
   // `count` samples of one value.
   void add(std::uint64_t value, std::uint64_t count) {
-    now_.sum += Wide{value} * count;
+    now_.sum += UnsignedWide{value} * count;
     now_.count += count;
     if (now_.count < window_) return;
     before_ = now_;
     now_ = {};
   }
-  Wide sum() const { return now_.sum + before_.sum; }
+  UnsignedWide sum() const { return now_.sum + before_.sum; }
   std::uint64_t count() const { return now_.count + before_.count; }
 
  private:
   struct Part {
-    Wide sum = 0;
+    UnsignedWide sum = 0;
     std::uint64_t count = 0;
   };
   std::uint64_t window_;

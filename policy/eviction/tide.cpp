@@ -29,11 +29,10 @@
 #include "policy/eviction/tide/lru_shadow.hpp"
 #include "policy/eviction/tide/returns.hpp"
 #include "policy/eviction/wanted.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
-
-__extension__ using Wide = __int128;
 
 constexpr std::uint64_t kGhosts = 8;   // times the tier's pages
 constexpr std::uint32_t kAskAll = 64;  // where there are no more leaves, all are asked

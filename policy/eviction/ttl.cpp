@@ -11,19 +11,18 @@
 #include "policy/eviction/quarter_octaves.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/timed_visits.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Wide = WindowedMean::Wide;
-
 // Times in 1/16 of the first one that was seen, so that nothing depends on the unit of time, in quarter octaves.
-constexpr std::size_t kBins = 160;
-std::size_t bin_of(Wide time) {
-  constexpr Wide kMost = Wide{1} << 40;
+constexpr std::size_t kTimeBins = 160;
+std::size_t bin_of(UnsignedWide time) {
+  constexpr UnsignedWide kMost = UnsignedWide{1} << 40;
   return quarter_octave_of(static_cast<std::uint64_t>(std::min(time, kMost)));
 }
-std::uint64_t end_of(std::size_t bin) { return quarter_octave_start(bin + 1); }
+std::uint64_t end_of_bin(std::size_t bin) { return quarter_octave_start(bin + 1); }
 
 class TimeToLive final : public TimedVisits {
  public:
@@ -68,9 +67,9 @@ class TimeToLive final : public TimedVisits {
   static constexpr std::uint64_t kRound = 64;
   static constexpr std::size_t kExpired = 0, kPinned = 1;  // lists
   struct Kind {
-    std::array<std::uint64_t, kBins> returns{};  // pages, by the time it took them
-    std::uint64_t visits = 0;                    // pages
-    std::uint64_t pin = 0;                       // tau, in 1/16
+    std::array<std::uint64_t, kTimeBins> returns{};  // pages, by the time it took them
+    std::uint64_t visits = 0;                        // pages
+    std::uint64_t pin = 0;                           // tau, in 1/16
   };
 
   std::size_t gives() const { return leaves_.size(kExpired) > 0 ? kExpired : kPinned; }
@@ -86,7 +85,7 @@ class TimeToLive final : public TimedVisits {
   void returned(Last last, Pages pages, bool hit) override {
     const std::uint64_t time = now() - last.time();
     if (unit_ == 0) unit_ = time;
-    if (unit_ != 0) kinds_[last.kind()].returns[bin_of(Wide{time} * 16 / unit_)] += pages;
+    if (unit_ != 0) kinds_[last.kind()].returns[bin_of(UnsignedWide{time} * 16 / unit_)] += pages;
     if (hit) hits_ += pages;
   }
 
@@ -94,18 +93,18 @@ class TimeToLive final : public TimedVisits {
     if (unit_ == 0) return;
     for (Kind& kind : kinds_) {
       kind.pin = 0;
-      Wide best = 0, within = 0, spent = 0;
-      for (std::size_t bin = 0; bin < kBins; ++bin) {
-        const Wide pin = Wide{end_of(bin)} * unit_;
-        if (pin > Wide{now()} * 16) break;
+      UnsignedWide best = 0, within = 0, spent = 0;
+      for (std::size_t bin = 0; bin < kTimeBins; ++bin) {
+        const UnsignedWide pin = UnsignedWide{end_of_bin(bin)} * unit_;
+        if (pin > UnsignedWide{now()} * 16) break;
         within += kind.returns[bin];
         spent += pin * kind.returns[bin];
-        const Wide pinned = kind.visits - std::min<Wide>(kind.visits, within);  // to the end
+        const UnsignedWide pinned = kind.visits - std::min<UnsignedWide>(kind.visits, within);  // to the end
         // Both sides for all visits at once, in 1/1024 of a page.
-        const Wide rent = 1024 * (spent + pinned * pin) * hits_ / (Wide{now()} * 16 * capacity_);
+        const UnsignedWide rent = 1024 * (spent + pinned * pin) * hits_ / (UnsignedWide{now()} * 16 * capacity_);
         if (1024 * within <= rent || 1024 * within - rent <= best) continue;
         best = 1024 * within - rent;
-        kind.pin = end_of(bin);
+        kind.pin = end_of_bin(bin);
       }
       if (kind.visits < 64 * capacity_) continue;
       kind.visits /= 2;

@@ -10,11 +10,10 @@
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/timed_visits.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
-
-using Wide = WindowedMean::Wide;
 
 // e^(-i/64) in 1/2^31, by repeated multiplication in 1/2^62.
 constexpr auto kDecay = [] {
@@ -23,12 +22,12 @@ constexpr auto kDecay = [] {
   std::uint64_t value = std::uint64_t{1} << 62;
   for (std::uint32_t& entry : table) {
     entry = static_cast<std::uint32_t>(value >> 31);
-    value = static_cast<std::uint64_t>(Wide{value} * kStep >> 62);
+    value = static_cast<std::uint64_t>(UnsignedWide{value} * kStep >> 62);
   }
   return table;
 }();
 
-std::uint64_t decay(Wide x) { return x < kDecay.size() ? kDecay[static_cast<std::size_t>(x)] : 0; }
+std::uint64_t decay(UnsignedWide x) { return x < kDecay.size() ? kDecay[static_cast<std::size_t>(x)] : 0; }
 
 class WorkloadAware final : public TimedVisits {
  public:
@@ -68,22 +67,22 @@ class WorkloadAware final : public TimedVisits {
 
   std::size_t giving_kind() const {
     if (leaves_.size(0) == 0 || leaves_.size(1) == 0) return leaves_.size(0) == 0 ? 1 : 0;
-    const Wide if_first = chance(0), if_later = chance(1);
+    const UnsignedWide if_first = chance(0), if_later = chance(1);
     if (if_first != if_later) return if_first < if_later ? 0 : 1;
     return leaves_.smallest_rank(0) < leaves_.smallest_rank(1) ? 0 : 1;
   }
 
   // That the category's oldest leaf is used again while it would stay. The same for all ages before there are data.
-  Wide chance(std::size_t index) const {
+  UnsignedWide chance(std::size_t index) const {
     const Kind& kind = kinds_[index];
     if (kind.times.sum() == 0 || life_.sum() == 0) return 0;
-    const Wide per = 64 * Wide{kind.times.count()};  // ages are counted in 1/64 of the mean
-    const Wide age = (now() - leaves_.smallest_rank(index).first) * per / kind.times.sum();
-    const Wide life = life_.sum() * per / (kind.times.sum() * life_.count());
+    const UnsignedWide per = 64 * UnsignedWide{kind.times.count()};  // ages are counted in 1/64 of the mean
+    const UnsignedWide age = (now() - leaves_.smallest_rank(index).first) * per / kind.times.sum();
+    const UnsignedWide life = life_.sum() * per / (kind.times.sum() * life_.count());
     const std::uint64_t reused = static_cast<std::uint64_t>(kind.reuses.sum());
     const std::uint64_t made = std::max<std::uint64_t>(1, kind.reuses.count() - reused);
     const std::uint64_t share = std::min<std::uint64_t>(1 << 16, (reused << 16) / made);
-    return Wide{share} * decay(age) * (kDecay[0] - decay(life));
+    return UnsignedWide{share} * decay(age) * (kDecay[0] - decay(life));
   }
 
   WindowedMean life_;

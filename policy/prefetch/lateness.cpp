@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "policy/wide.hpp"
+
 namespace kvtwin {
 namespace {
-
-__extension__ using Wide = __int128;
 
 constexpr std::uint32_t kOne = 16;           // a batch, of which half counts once it is old
 constexpr std::uint32_t kRemembered = 256;   // batches

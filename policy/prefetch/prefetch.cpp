@@ -6,11 +6,10 @@
 
 #include "policy/check.hpp"
 #include "policy/mutant.hpp"
+#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
-
-__extension__ using Wide = __int128;
 
 // Each part by itself: its operation's end tells when it came.
 void note_started(Observer* observer, TimeNs now, Tier tier, RequestId request, const StorageAnswer& get) {

@@ -25,9 +25,9 @@ class Timeout final : public Termination {
 
   TimeNs stop_at(const PrefetchFacts& facts) const override {
     const auto kilo = static_cast<TimeNs>(facts.hit_tokens / 1024), rest = static_cast<TimeNs>(facts.hit_tokens % 1024);
-    constexpr TimeNs kLongest = kNoStop / 4;  // so that no sum wraps
-    TimeNs limit = kLongest;
-    if (per_ki_token_ == 0 || kilo < (kLongest - base_) / per_ki_token_ - 1) {
+    constexpr TimeNs kLongestWait = kNoStop / 4;  // so that no sum wraps
+    TimeNs limit = kLongestWait;
+    if (per_ki_token_ == 0 || kilo < (kLongestWait - base_) / per_ki_token_ - 1) {
       limit = base_ + kilo * per_ki_token_ + rest * (per_ki_token_ / 1024) + rest * (per_ki_token_ % 1024) / 1024;
     }
     if (most_ != 0) limit = std::min(limit, most_);

@@ -32,7 +32,7 @@ using Gemm = int (*)(void* handle, int op_a, int op_b, int m, int n, int k, cons
 using StatusText = const char* (*)(int status);
 
 // The linker's search path, then where the toolkit puts itself.
-std::vector<std::string> usual_places() {
+std::vector<std::string> blas_places() {
   const std::string name = "libcublas.so." + std::to_string(CUDART_VERSION / 1000);
   return {name, "/usr/local/cuda/lib64/" + name};
 }
@@ -66,7 +66,7 @@ Blas::Blas(std::unique_ptr<Library> library) : library_(std::move(library)) {}
 Blas::~Blas() = default;
 
 std::unique_ptr<Blas> Blas::load(const std::string& library) {
-  const auto places = library.empty() ? usual_places() : std::vector<std::string>{library};
+  const auto places = library.empty() ? blas_places() : std::vector<std::string>{library};
   return std::unique_ptr<Blas>(new Blas(std::make_unique<Library>(places)));
 }
 

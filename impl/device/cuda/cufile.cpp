@@ -44,7 +44,7 @@ struct DriverProperties {
 };
 constexpr int kByDescriptor = 1;           // CU_FILE_HANDLE_TYPE_OPAQUE_FD
 constexpr unsigned kP2pFeature = 1u << 4;  // CU_FILE_P2P_SUPPORTED, a bit's number
-constexpr int kMostRetries = 1000;         // of a read that was interrupted, or moved nothing
+constexpr int kMostReadRetries = 1000;     // of a read that was interrupted, or moved nothing
 constexpr Bytes kBlock = 4096;             // where a read that came in part goes on
 
 #ifdef KV_CUFILE_HEADER
@@ -62,7 +62,7 @@ using DeregisterBuffer = Error (*)(const void* start);
 using Read = ssize_t (*)(void* handle, void* start, std::size_t bytes, off_t offset, off_t at);
 using ErrorText = const char* (*)(int code);
 
-std::vector<std::string> usual_places() { return {"libcufile.so.0", "/usr/local/cuda/lib64/libcufile.so.0"}; }
+std::vector<std::string> cufile_places() { return {"libcufile.so.0", "/usr/local/cuda/lib64/libcufile.so.0"}; }
 
 // Later headers say _v2 where they say the name without.
 DriverCall driver_closer(const SharedLibrary& file) {
@@ -106,7 +106,7 @@ CuFile::CuFile(std::unique_ptr<Library> library) : library_(std::move(library)) 
 CuFile::~CuFile() = default;
 
 std::shared_ptr<CuFile> CuFile::load(const std::string& library, const std::filesystem::path& nvidia_fs) {
-  auto loaded = std::make_unique<Library>(library.empty() ? usual_places() : std::vector<std::string>{library});
+  auto loaded = std::make_unique<Library>(library.empty() ? cufile_places() : std::vector<std::string>{library});
   DriverProperties properties;
   loaded->must(loaded->properties(&properties), "cuFileDriverGetProperties");
   int version = 0;  // 1000 * major + 10 * minor
@@ -151,7 +151,7 @@ CuFile::Registered CuFile::register_buffer(std::byte* start, Bytes bytes) {
 
 std::int64_t CuFile::read(void* file, std::byte* start, Bytes at, Bytes bytes, Bytes offset) const {
   Bytes done = 0;
-  for (int retries = 0; retries < kMostRetries; ++retries) {
+  for (int retries = 0; retries < kMostReadRetries; ++retries) {
     errno = 0;
     const ssize_t result =
         library_->read(file, start, bytes - done, static_cast<off_t>(offset + done), static_cast<off_t>(at + done));

@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kBlock = 1024;                    // tokens a product
+constexpr Tokens kRows = 1024;                     // tokens a product
 constexpr std::uint64_t kPairs = 1024;             // pairs on a side of a product
 constexpr Bytes kElement = 2;                      // of bf16
 constexpr Bytes kBlasWorkspace = Bytes{64} << 20;  // about what cuBLAS takes for a handle
@@ -37,7 +37,7 @@ std::uint16_t bf16_of(float value) { return static_cast<std::uint16_t>(std::bit_
 
 }  // namespace
 
-Bytes Transformer::activation_bytes(const TransformerSizes& sizes) { return kBlock * widest(sizes) * kElement; }
+Bytes Transformer::activation_bytes(const TransformerSizes& sizes) { return kRows * widest(sizes) * kElement; }
 
 Bytes Transformer::gpu_bytes(const TransformerSizes& sizes, Bytes cache) {
   if (sizes.products.empty()) return 0;
@@ -94,8 +94,8 @@ void Transformer::fill(const GpuMemory& memory, float scale, std::uint64_t seed,
 
 void Transformer::layer(std::uint32_t number, Tokens tokens, std::uint64_t pairs, const CudaStream& stream) {
   const GpuMemory* weights = weights_.data() + number % copies_ * sizes_.products.size();
-  for (Tokens done = 0; done < tokens; done += kBlock) {
-    const int rows = static_cast<int>(std::min(kBlock, tokens - done));
+  for (Tokens done = 0; done < tokens; done += kRows) {
+    const int rows = static_cast<int>(std::min(kRows, tokens - done));
     const std::byte* in = input_.data();
     for (std::size_t i = 0; i < sizes_.products.size(); ++i) {
       // What comes out goes in again, so that they come one after the other as in a model; the last leaves its

@@ -4,10 +4,11 @@
 #include <bit>
 #include <utility>
 
+#include "policy/wide.hpp"
+
 namespace kvtwin {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
 constexpr std::size_t kBins = 72;
 
 // ---- ages
@@ -29,7 +30,7 @@ std::size_t bin_of(TimeNs age) {
 
 // What is believed before anything is seen, as much as ten returns: people come back after two minutes, log-normally
 // by a factor of e^1.2 (the chat traces of two vendors agree on it). In 1/2^16.
-constexpr std::array<std::uint16_t, kBins> kPrior{
+constexpr std::array<std::uint16_t, kBins> kPriorGaps{
     0,    0,    0,    0,    0,    1,    1,    4,    8,    17,   33,   63,   111,  189,  307,  480,  719,  1036,
     1435, 1914, 2459, 3041, 3623, 4158, 4599, 4901, 5030, 4980, 4749, 4365, 3866, 3300, 2714, 2152, 1644, 1211,
     859,  587,  387,  246,  151,  89,   50,   28,   15,   7,    4,    2,    1,    0,    0,    0,    0,    0,
@@ -255,7 +256,9 @@ void Returns::draw_tables() {
     for (std::size_t k = 0; k < kBins; ++k) base[k] += gaps[k], all += gaps[k];
   }
   for (std::size_t k = 0; k < kBins; ++k) {  // in 1/2^30
-    base[k] = static_cast<std::uint64_t>((Wide{base[k]} * 65536 + Wide{kPrior[k]} * kPriorReturns) << 14) / all;
+    base[k] = static_cast<std::uint64_t>((UnsignedWide{base[k]} * 65536 + UnsignedWide{kPriorGaps[k]} * kPriorReturns)
+                                         << 14) /
+              all;
   }
   for (std::size_t gap_class = 0; gap_class < kGapClasses; ++gap_class) draw_class(gap_class, base);
 }
@@ -266,7 +269,8 @@ void Returns::draw_class(std::size_t gap_class, const Row& base) {
   for (const std::uint64_t count : gaps) sum += count;
   for (std::size_t k = 0; k < kBins; ++k) {
     before_[gap_class][k] = static_cast<std::uint32_t>(std::min<std::uint64_t>(before, 1U << 30));
-    before += static_cast<std::uint64_t>(((Wide{gaps[k]} << 30) + Wide{kSharedReturns} * base[k]) / sum);
+    before +=
+        static_cast<std::uint64_t>(((UnsignedWide{gaps[k]} << 30) + UnsignedWide{kSharedReturns} * base[k]) / sum);
   }
   before_[gap_class][kBins] = 1U << 30;
 }
@@ -287,7 +291,7 @@ Returns::Row Returns::density_row(std::size_t gap_class, std::uint32_t chance) c
     points[k].x = points[k - 1].x + width * ((2 * kOne - points[k].y - points[k - 1].y) / 2);
   }
   const auto steeper = [](const Point& from, const Point& a, const Point& b) {  // from there to a than to b
-    return Wide{a.y - from.y} * (b.x - from.x) > Wide{b.y - from.y} * (a.x - from.x);
+    return UnsignedWide{a.y - from.y} * (b.x - from.x) > UnsignedWide{b.y - from.y} * (a.x - from.x);
   };
   std::array<Point, kBins + 1> hull{};  // the leftmost last
   std::size_t size = 0;
@@ -299,7 +303,7 @@ Returns::Row Returns::density_row(std::size_t gap_class, std::uint32_t chance) c
     const Point from{points[k].x + (next.x - points[k].x) / 2, points[k].y + (next.y - points[k].y) / 2};
     std::size_t best = size - 1;
     while (best > 0 && !steeper(from, hull[best], hull[best - 1])) --best;
-    row[k] = static_cast<std::uint64_t>((Wide{hull[best].y - from.y} << 54) / (hull[best].x - from.x));
+    row[k] = static_cast<std::uint64_t>((UnsignedWide{hull[best].y - from.y} << 54) / (hull[best].x - from.x));
   }
   return row;
 }

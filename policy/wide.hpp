@@ -1,0 +1,9 @@
+// Integers of 128 bits, for products that 64 do not hold.
+#pragma once
+
+namespace kvtwin {
+
+__extension__ using Wide = __int128;
+__extension__ using UnsignedWide = unsigned __int128;
+
+}  // namespace kvtwin
