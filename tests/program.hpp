@@ -1,6 +1,6 @@
 // Runs the program under test as a user would: arguments, environment and working folder in; exit code, stdout
-// and stderr out. KVTWIN_* names of the caller's environment are kept from it, because the program refuses names
-// that it doesn't know (the test tools set some).
+// and stderr out. The program is the one that the build made, or $KVTWIN_PROGRAM. KVTWIN_* names of the caller's
+// environment are kept from it, because the program refuses names that it doesn't know (the test tools set some).
 #pragma once
 
 #include <fcntl.h>
@@ -42,6 +42,11 @@ inline void write_text(const fs::path& path, std::string_view text) {
   if (!out) throw std::runtime_error(path.string() + ": can't be written");
 }
 
+inline std::string program() {
+  const char* other = std::getenv("KVTWIN_PROGRAM");
+  return other == nullptr ? KVTWIN_PROGRAM : other;
+}
+
 struct Outcome {
   int exit_code = -1;  // -1 = ended by `signal`
   int signal = 0;
@@ -65,7 +70,7 @@ class Process {
  public:
   explicit Process(const std::vector<std::string>& arguments, const Surroundings& around = {}) {
     std::vector<std::string> words = around.wrapper;
-    words.emplace_back(KVTWIN_PROGRAM);
+    words.push_back(program());
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> environment = around.environment;
     for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -20,8 +20,8 @@ inline Tokens clipped(double value, Tokens least, Tokens most) {
 
 // `time` and `gap` nanoseconds more. What no clock can tell any more is as late as it can.
 inline TimeNs later_by(TimeNs time, double gap) {
-  constexpr TimeNs kLatest = 9'000'000'000'000'000'000;
-  return gap < static_cast<double>(kLatest - time) ? time + static_cast<TimeNs>(gap) : kLatest;
+  constexpr TimeNs kEndOfTime = 9'000'000'000'000'000'000;
+  return gap < static_cast<double>(kEndOfTime - time) ? time + static_cast<TimeNs>(gap) : kEndOfTime;
 }
 
 }  // namespace kvtwin

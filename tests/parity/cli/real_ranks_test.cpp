@@ -142,7 +142,7 @@ std::size_t place_among_libraries(const std::string& text, const std::string& li
 }
 
 TEST(MpiRanks, TheRealMpiComesBeforeTheSimulatedOne) {
-  for (const std::string& program : {std::string(KVTWIN_PROGRAM), fs::read_symlink("/proc/self/exe").string()}) {
+  for (const std::string& program : {program(), fs::read_symlink("/proc/self/exe").string()}) {
     const Folder folder;
     const std::string command = "readelf -d '" + program + "' > '" + (folder / "libraries") + "'";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
