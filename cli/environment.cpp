@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/error.hpp"
+#include "lab/error.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {
@@ -60,9 +60,7 @@ std::string environment_help() {
 
 std::string environment_python() { return value_of("KVTWIN_PYTHON"); }
 
-std::string environment_redis_password() { return value_of("KVTWIN_REDIS_PASSWORD"); }
-
-std::string environment_page_key() { return value_of("KVTWIN_PAGE_KEY"); }
+StorageSecrets environment_secrets() { return {value_of("KVTWIN_REDIS_PASSWORD"), value_of("KVTWIN_PAGE_KEY")}; }
 
 bool environment_progress() {
   const std::string text = value_of("KVTWIN_PROGRESS");

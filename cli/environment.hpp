@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "lab/run/storage_secrets.hpp"
+
 namespace kvtwin {
 
 // InputError for a KVTWIN_* name that isn't known, or a value that isn't valid.
@@ -11,10 +13,8 @@ std::string environment_help();
 
 // KVTWIN_PYTHON: the Python with matplotlib that `figures` runs; empty = not set.
 std::string environment_python();
-// KVTWIN_REDIS_PASSWORD: of the remote tier's servers; empty = none.
-std::string environment_redis_password();
-// KVTWIN_PAGE_KEY: the secret of stored pages' checks (impl/storage/page_seal.hpp); empty = none.
-std::string environment_page_key();
+// KVTWIN_REDIS_PASSWORD and KVTWIN_PAGE_KEY.
+StorageSecrets environment_secrets();
 // KVTWIN_PROGRESS: false/0/off silence progress on a terminal.
 bool environment_progress();
 

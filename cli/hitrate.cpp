@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/error.hpp"
 #include "cli/trace_options.hpp"
+#include "lab/error.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/names.hpp"

@@ -14,14 +14,15 @@
 
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
-#include "cli/error.hpp"
 #include "cli/large_pages.hpp"
+#include "cli/say.hpp"
 #include "kvtwin_version.hpp"
+#include "lab/error.hpp"
 #include "models/names.hpp"
 #include "policy/check.hpp"
 
 #if KVTWIN_SERVES_CUDA
-#include "cli/cuda_devices.hpp"
+#include "lab/run/cuda_devices.hpp"
 #endif
 
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cli/error.hpp"
+#include "lab/error.hpp"
 
 namespace kvtwin {
 namespace {
@@ -46,15 +46,6 @@ class Caught {
 
 }  // namespace
 
-std::string Said::sentence() const {
-  constexpr std::string_view kName = "kvtwin: ";
-  std::string last = err;
-  while (!last.empty() && last.back() == '\n') last.pop_back();
-  last.erase(0, last.find_last_of('\n') + 1);  // npos + 1 is 0
-  if (last.starts_with(kName)) last.erase(0, kName.size());
-  return last;
-}
-
 Said run_own_program(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = arguments;
   words.insert(words.begin(), "kvtwin");
@@ -78,14 +69,6 @@ Said run_own_program(const std::vector<std::string>& arguments) {
     throw WorkError("kvtwin " + arguments.front() + ": was ended by signal " + std::to_string(WTERMSIG(status)));
   }
   return {WEXITSTATUS(status), out.text(), err.text()};
-}
-
-Said run_own_program(const std::vector<std::string>& arguments, const std::string& whose, int also) {
-  Said said = run_own_program(arguments);
-  if (said.exit_code == 0 || said.exit_code == also) return said;
-  const std::string sentence = whose + ": " + said.sentence();
-  if (said.exit_code == 2) throw InputError(sentence);
-  throw WorkError(sentence);
 }
 
 }  // namespace kvtwin

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
-#include "cli/error.hpp"
+#include "lab/error.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/path_matrix.hpp"

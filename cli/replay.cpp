@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/decision_text.hpp"
-#include "cli/error.hpp"
-#include "cli/journal_file.hpp"
-#include "cli/past_run.hpp"
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/past_run/past_run.hpp"
+#include "lab/run/journal_file.hpp"
 
 namespace kvtwin {
 namespace {

@@ -1,14 +1,11 @@
 // kvtwin simulate: an experiment in a simulated world.
-#include <memory>
+#include "lab/simulate.hpp"
+
 #include <string>
-#include <utility>
 
 #include "cli/commands.hpp"
-#include "cli/error.hpp"
-#include "cli/serve.hpp"
-#include "cli/setup.hpp"
-#include "models/calibration_ranges.hpp"
-#include "models/text_file.hpp"
+#include "cli/serve_options.hpp"
+#include "cli/terminal.hpp"
 
 namespace kvtwin {
 namespace {
@@ -18,43 +15,20 @@ struct SimulateCommand : ServeArguments {
   int draws = 0, jobs = 0;
 };
 
-// How far the machine's figures were measured; empty if they weren't.
-WorkRanges ranges_of(const Experiment& experiment) {
-  if (experiment.text("hardware.file").empty()) return {};
-  const std::string path = experiment.path("hardware.file").string();
-  return measured_ranges(read_text_file(path, "give a hardware description (JSON)"), path);
-}
-
-void simulate(const SimulateCommand& arguments) {
+void simulate_command(const SimulateCommand& arguments) {
   if (arguments.help_keys) return list_keys();
   Experiment experiment = read_experiment(arguments, "simulate");
   if (!arguments.world.empty()) experiment.set("sim.world=" + arguments.world, "--world");
-  Setup setup = make_setup(experiment);
-  if (arguments.to_sglang) return print_sglang_flags(experiment, setup);
-  std::optional<Draws> draws;
-  // First: SimGrid has one world a process, and those of the draws are made from this one.
-  if (arguments.draws != 0) {
-    if (!arguments.out.empty()) const RunFolder refused_now(arguments.out, arguments.force);  // not after all of them
-    draws = simulate_draws(experiment, static_cast<std::size_t>(arguments.draws), arguments.jobs);
-  }
-  const WorkRanges measured = ranges_of(experiment);
-  const RangedCost ranged(*setup.cost);
-  if (!measured.empty()) setup.world.cost = &ranged;
-  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-  if (!measured.empty() || draws) {
-    terms.add_facts = [&](RunFacts& facts) {
-      facts.draws = draws;
-      if (measured.empty()) return;
-      for (std::string& note : extrapolations(measured, ranged.asked(), setup.hardware.name)) {
-        facts.notes.push_back(std::move(note));
-      }
-    };
-  }
-  serve(experiment, setup, *world, arguments, terms);
+  if (arguments.to_sglang) return print_sglang_flags(experiment, make_setup(experiment));
+  Terminal terminal;
+  Observers observers;
+  observers.listener = terminal.listener();
+  observers.files = arguments;
+  observers.draws = arguments.draws;
+  observers.jobs = arguments.jobs;
+  const RunResult result = simulate(experiment, observers);
+  terminal.erase();
+  print_result(result, arguments.json);
 }
 
 }  // namespace
@@ -83,7 +57,7 @@ void add_simulate(CLI::App& program) {
       ->check(CLI::Range(1, 64))
       ->needs(draws);
   command->add_flag("--journal", arguments.journal, "Record the run's inputs too, for kvtwin replay");
-  command->callback([] { simulate(arguments); });
+  command->callback([] { simulate_command(arguments); });
 }
 
 }  // namespace kvtwin

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "cli/commands.hpp"
-#include "cli/error.hpp"
-#include "cli/generated.hpp"
 #include "cli/trace_options.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/generated.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
 #include "traces/info.hpp"

@@ -1,20 +1,8 @@
 #include "cli/trace_options.hpp"
 
-#include <vector>
-
-#include "cli/error.hpp"
-#include "models/names.hpp"
+#include "lab/experiment/trace_format.hpp"
 
 namespace kvtwin {
-
-TraceFormat trace_format_named(std::string_view name, const std::string& where) {
-  std::vector<std::string> names;
-  for (const std::string_view known : trace_format_names()) {
-    if (known == name) return static_cast<TraceFormat>(names.size());
-    names.emplace_back(known);
-  }
-  throw InputError(where + ": " + unknown_name("format", std::string(name), names));
-}
 
 TraceOptions TraceArguments::chosen() const {
   TraceOptions result = options;

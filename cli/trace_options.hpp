@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <string_view>
 
 #include "traces/trace.hpp"
 
@@ -18,8 +17,5 @@ struct TraceArguments {
 
 // `block_tokens`: the name of the option that says what a block is.
 void add_trace_options(CLI::App& command, TraceArguments& arguments, const std::string& block_tokens);
-
-// By its name, which stands at `where`; InputError.
-TraceFormat trace_format_named(std::string_view name, const std::string& where);
 
 }  // namespace kvtwin

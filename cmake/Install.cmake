@@ -1,4 +1,4 @@
-# bin/kvtwin, the policy library for other projects (find_package(kvtwin), then kvtwin::policy), and the data
+# bin/kvtwin, the libraries for other projects (find_package(kvtwin), then kvtwin::policy or kvtwin::lab), and the data
 # files under share/kvtwin in the same tree as here.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -12,10 +12,30 @@ add_library(kvtwin::policy ALIAS kvtwin_policy)
 install(TARGETS kvtwin_policy EXPORT kvtwin)
 install(DIRECTORY policy/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy FILES_MATCHING PATTERN "*.hpp")
 
+
+# The application library and what it stands on. Its headers name impl's types, whether or not that is built.
+set(lab_libraries kvtwin_lab kvtwin_models kvtwin_traces kvtwin_sim)
+if(KVTWIN_REAL)
+  list(APPEND lab_libraries kvtwin_impl kvtwin_kernels)
+endif()
+if(KVTWIN_SIMGRID)
+  list(APPEND lab_libraries kvtwin_simgrid)
+endif()
+foreach(library IN LISTS lab_libraries)
+  string(REPLACE kvtwin_ "" name ${library})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
+endforeach()
+install(TARGETS ${lab_libraries} EXPORT kvtwinLab)
+foreach(module lab models traces sim impl)
+  install(DIRECTORY ${module}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/${module} FILES_MATCHING PATTERN "*.hpp")
+endforeach()
+
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvtwin)
 install(EXPORT kvtwin NAMESPACE kvtwin:: FILE kvtwinTargets.cmake DESTINATION ${config_dir})
+install(EXPORT kvtwinLab NAMESPACE kvtwin:: FILE kvtwinLabTargets.cmake DESTINATION ${config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES cmake/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake DESTINATION ${config_dir})
+configure_file(cmake/kvtwinConfig.cmake.in kvtwinConfig.cmake @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/kvtwinConfig.cmake ${PROJECT_BINARY_DIR}/kvtwinConfigVersion.cmake DESTINATION ${config_dir})
 
 set(data_dir ${CMAKE_INSTALL_DATADIR}/kvtwin)
 file(GLOB_RECURSE data CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}

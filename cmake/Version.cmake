@@ -1,4 +1,4 @@
-# kvtwin_version: a header that only cli/ may use, #include "kvtwin_version.hpp". A new commit changes the
+# kvtwin_version: a header that only lab/ and cli/ may use, #include "kvtwin_version.hpp". A new commit changes the
 # header, so whoever includes it is compiled again: one small .cpp, please.
 # This file is also the script (cmake -P) that the target runs: it asks git and writes the header if it changed.
 if(CMAKE_SCRIPT_MODE_FILE)

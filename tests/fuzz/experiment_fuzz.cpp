@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "cli/error.hpp"
-#include "cli/experiment.hpp"
-#include "cli/sglang_flags.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 
 namespace {
 

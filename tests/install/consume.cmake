@@ -20,10 +20,15 @@ file(GLOB headers RELATIVE ${work}/prefix/include/kvtwin ${work}/prefix/include/
 list(TRANSFORM headers REPLACE ".+" "#include \"\\0\"\n")
 list(JOIN headers "" text)
 file(WRITE ${work}/all_headers.hpp ${text})
+file(GLOB_RECURSE headers RELATIVE ${work}/prefix/include/kvtwin ${work}/prefix/include/kvtwin/lab/*.hpp)
+list(TRANSFORM headers REPLACE ".+" "#include \"\\0\"\n")
+list(JOIN headers "" text)
+file(WRITE ${work}/all_lab_headers.hpp ${text})
 run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${work}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${CXX}
   -DCMAKE_PREFIX_PATH=${work}/prefix -DALL_HEADERS=${work})
 run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/consumer)
+run(${work}/build/simulation ${work}/prefix/share/kvtwin/experiments/quickstart.toml)
 
 # The installed program: hardened, and without a library path that leads to the current folder.
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)

@@ -19,6 +19,7 @@ MAY_INCLUDE = {
     "sim": rf"sim/|{PUBLIC_POLICY}|models/",
     "impl": rf"impl/|{PUBLIC_POLICY}|models/|kernels/",
     "kernels": r"kernels/|policy/(layout|boxes)\.hpp",
+    "lab": r"(?!cli/|tests/)",
     "cli": r"",
     "tests": r"",
 }
@@ -28,8 +29,9 @@ OWNED_HEADERS = [
     (r"cuda|cufile|cub/|cooperative_groups", r"impl/|kernels/|tests/gpu/|tests/cuda_twin/|tests/\w+/cuda/", "only impl/ and kernels/ include CUDA"),
     (r"liburing|hiredis|infiniband/|rdma/|ucp/|ucs/", r"impl/|tests/\w+/impl/", "only impl/ includes I/O libraries"),
     (r"mpi\.h", r"impl/mpi_ranks\.cpp", "only impl/mpi_ranks.cpp includes MPI"),
-    (r"CLI/|CLI11|toml\+\+", r"cli/|tests/\w+/cli/|models/", "only cli/ parses commands and experiments"),
-    (r"kvtwin_version\.hpp", r"cli/", "only cli/ knows its version"),
+    (r"CLI/|CLI11", r"cli/|tests/\w+/cli/", "only cli/ parses commands"),
+    (r"toml\+\+", r"lab/|tests/\w+/cli/|models/", "only lab/ parses experiments"),
+    (r"kvtwin_version\.hpp", r"lab/|cli/", "only lab/ and cli/ know the version"),
 ]
 POLICY_HEADERS = set(
     """algorithm array bit bitset charconv climits cmath compare concepts cstddef cstdint cstdlib cstring deque exception
@@ -52,7 +54,13 @@ WORDS = [
     ("policy models traces sim", r"__(DATE|TIME|TIMESTAMP)__", "same bytes from every build"),
     ("policy traces", TRANSCENDENTAL, "no libm function but sqrt"),
     ("policy models traces sim", r"\b\w+_distribution\b|\brandom_device\b|\bs?rand\s*\(", "no hidden or library-made chance"),
-    ("policy models traces sim impl kernels", r"\bgetenv\b|\benviron\b", "only cli/ reads the environment"),
+    ("policy models traces sim impl kernels lab", r"\b(secure_)?getenv\b|\b(set|put)env\b|\bisatty\b|\bargv\b|\benviron\b", "only cli/ reads the environment, arguments and terminals"),
+    (
+        "lab",
+        r"\b(v?f?d?printf|f?put[cs]|putchar|puts|perror)\s*\(|\bstd(out|err)\b|\bSTD(OUT|ERR)_FILENO\b|\bc(out|err|log)\b",
+        "lab/ prints nothing: it returns values, or tells a listener",
+    ),
+    ("lab", r"\b(exit|quick_exit|_Exit|abort)\s*\(", "lab/ ends no program (a forked child leaves by _exit)"),
     ("policy models traces", r"\bstd::chrono\b|\bclock_gettime\b|\bgettimeofday\b", "no clock"),
 ]
 # Unordered containers may be looked up in, not walked, where the order could reach a result.
@@ -90,7 +98,7 @@ def include_offence(module, path, quoted, target):
         return "no clock, thread or library-made chance"
     elif module == "sim" and target == "random":
         return "no library-made chance"
-    elif re.match(r"(policy|models|traces|sim|impl|kernels|cli)/", target):
+    elif re.match(r"(policy|models|traces|sim|impl|kernels|lab|cli)/", target):
         return "own headers are included in quotes"
     return None
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/journal_file.hpp"
+#include "lab/run/journal_file.hpp"
 #include "policy/journal.hpp"
 #include "tests/real_run.hpp"
 

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/error.hpp"
-#include "cli/experiment.hpp"
-#include "cli/serve.hpp"
-#include "cli/setup.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/simulate.hpp"
 #include "models/presets.hpp"
 #include "tests/program.hpp"
 #include "tests/splitmix.hpp"
@@ -96,19 +96,6 @@ class Child {
   int said_;
   pid_t id_ = -1;
 };
-
-// As kvtwin simulate does.
-void simulate(const Experiment& experiment) {
-  const Setup setup = make_setup(experiment);
-  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeArguments arguments;
-  arguments.json = true;
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-  serve(experiment, setup, *world, arguments, terms);
-}
 
 struct Case {
   std::string shown;

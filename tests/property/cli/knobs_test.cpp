@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/experiment.hpp"
+#include "lab/experiment/experiment.hpp"
 #include "tests/hardware_file.hpp"
 #include "tests/simulation.hpp"
 

@@ -1,6 +1,6 @@
 // Experiments that SGLang's flags can say, drawn by seed, come back from their flag line as they were; and whatever a
 // flag line or a server's account says, the answer is an experiment or an InputError.
-#include "cli/sglang_flags.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/error.hpp"
-#include "cli/experiment.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

@@ -1,5 +1,5 @@
 // kvtwin compare --vary: means and intervals, which setting is the best and which are as good, told by hand.
-#include "cli/comparison.hpp"
+#include "lab/sweep/comparison.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/error.hpp"
+#include "lab/error.hpp"
 
 namespace kvtwin {
 namespace {

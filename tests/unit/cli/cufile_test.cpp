@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "cli/error.hpp"
-#include "cli/setup.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
 #if KVTWIN_TEST_REAL
 
-#include "cli/cuda_devices.hpp"
-#include "cli/real_device.hpp"
+#include "lab/run/cuda_devices.hpp"
+#include "lab/run/real_device.hpp"
 
 namespace kvtwin::test {
 namespace {

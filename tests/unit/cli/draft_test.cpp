@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/error.hpp"
-#include "cli/setup.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
 #include "tests/program.hpp"
 
 namespace kvtwin::test {

@@ -1,4 +1,4 @@
-#include "cli/hit_bounds.hpp"
+#include "lab/report/hit_bounds.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Keys without effect are said: by a table of conditions, which simulations confirm.
-#include "cli/idle_keys.hpp"
+#include "lab/experiment/idle_keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/lane_meter.hpp"
+#include "lab/report/lane_meter.hpp"
 
 #include <gtest/gtest.h>
 

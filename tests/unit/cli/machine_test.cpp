@@ -1,5 +1,5 @@
 // What else a machine does meanwhile: read from the kernel's files, kept beside what was measured.
-#include "cli/machine.hpp"
+#include "lab/run/machine.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/metrics.hpp"
+#include "lab/report/metrics.hpp"
 
 #include <gtest/gtest.h>
 

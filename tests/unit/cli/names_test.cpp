@@ -1,13 +1,13 @@
 // Names of enumerators: every one has its own, and a value beyond them is never read from behind an array.
-#include "cli/names.hpp"
+#include "lab/names.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 
-#include "cli/setup.hpp"
-#include "cli/sweep_words.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/sweep/sweep_words.hpp"
 #include "models/geometry.hpp"
 
 namespace kvtwin {

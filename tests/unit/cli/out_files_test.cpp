@@ -1,5 +1,5 @@
 // What the program writes for its user: for whose eyes, and what it says where it can't.
-#include "cli/out_files.hpp"
+#include "lab/out_files.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "cli/prefetch_bounds.hpp"
+#include "lab/report/prefetch_bounds.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The processes of a real run of several ranks, played by threads: how they end together, and what they tell rank 0.
-#include "cli/real_ranks.hpp"
+#include "lab/run/real_ranks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "cli/cluster.hpp"
-#include "cli/rank_report.hpp"
+#include "cli/say.hpp"
+#include "lab/run/cluster.hpp"
+#include "lab/run/rank_report.hpp"
 #include "models/error.hpp"
 #include "tests/thread_ranks.hpp"
 #include "traces/trace.hpp"
@@ -32,7 +33,7 @@ Ended play(std::size_t size, const std::function<void(RealRanks&)>& work) {
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      RealRanks ranks(group.of(rank));
+      RealRanks ranks(group.of(rank), [](const std::string& sentence) { say(sentence); });
       try {
         ranks.run([&] { work(ranks); });
       } catch (const AlreadySaid& said) {

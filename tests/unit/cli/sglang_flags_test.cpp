@@ -1,5 +1,5 @@
 // SGLang's server flags: what each one sets, what is assumed where one isn't given, what is said and what refused.
-#include "cli/sglang_flags.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/error.hpp"
-#include "cli/sglang_table.hpp"
+#include "lab/error.hpp"
+#include "lab/sglang/sglang_table.hpp"
 #include "models/presets.hpp"
 #include "tests/simulation.hpp"
 

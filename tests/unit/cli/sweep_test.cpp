@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/error.hpp"
-#include "cli/sweep_plan.hpp"
-#include "cli/sweep_words.hpp"
+#include "lab/error.hpp"
+#include "lab/sweep/sweep_plan.hpp"
+#include "lab/sweep/sweep_words.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {

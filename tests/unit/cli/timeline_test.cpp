@@ -1,5 +1,5 @@
 // timeline.json is JSON that trace viewers take, and tells the same as the report and requests.csv.
-#include "cli/timeline.hpp"
+#include "lab/report/timeline.hpp"
 
 #include <gtest/gtest.h>
 

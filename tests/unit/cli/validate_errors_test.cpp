@@ -1,4 +1,4 @@
-#include "cli/validate_errors.hpp"
+#include "lab/validate/validate_errors.hpp"
 
 #include <gtest/gtest.h>
 

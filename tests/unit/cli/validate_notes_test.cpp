@@ -1,5 +1,5 @@
 // What is said of a validation's trust, of cells and hardware files that are made up.
-#include "cli/validate_notes.hpp"
+#include "lab/validate/validate_notes.hpp"
 
 #include <gtest/gtest.h>
 

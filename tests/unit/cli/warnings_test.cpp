@@ -1,6 +1,6 @@
 // Warnings: where a tier is too small for its task or a machine can't keep up, a run says so, why, and which size cures
 // it; where neither is so, it says nothing.
-#include "cli/warnings.hpp"
+#include "lab/report/warnings.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,59 @@
+#include "cli/serve_options.hpp"
+
+#include <cstdio>
+
+#include "cli/say.hpp"
+#include "cli/sglang_options.hpp"
+#include "cli/terminal.hpp"
+#include "lab/error.hpp"
+#include "lab/sglang/sglang_flags.hpp"
+
+namespace kvtwin {
+
+void add_serve_options(CLI::App& command, ServeArguments& arguments) {
+  command.add_option("experiment", arguments.experiment, "Experiment file (TOML)");
+  command.add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")
+      ->allow_extra_args(false);
+  add_sglang_options(command, arguments.sglang);
+  command.add_flag("--to-sglang-flags", arguments.to_sglang,
+                   "Print the experiment as SGLang's server flags, and run nothing");
+  command.add_option("--out", arguments.out, "Run folder to write")->check([](const std::string& path) {
+    return std::string(path.empty() ? "must name a folder" : "");
+  });
+  command.add_flag("--force", arguments.force, "Replace the run folder");
+  command.add_flag("--timeline", arguments.timeline,
+                   "Write timeline.json too: lanes and requests over time, for chrome://tracing and ui.perfetto.dev");
+  command.add_flag("--json", arguments.json, "Print report.json on stdout");
+  command.add_flag("--help-keys", arguments.help_keys, "List every experiment key");
+}
+
+void list_keys() {
+  for (const Experiment::Key& key : Experiment::keys()) {
+    std::printf("%-40s %s\n", std::string(key.name).c_str(), std::string(key.help).c_str());
+  }
+}
+
+void print_sglang_flags(const Experiment& experiment, const Setup& setup) {
+  const SglangLine line = to_sglang_flags(experiment, setup);
+  std::printf("%s\n", line.flags.c_str());
+  Terminal terminal;
+  for (const std::string& note : experiment.notes()) terminal.note(note);
+  for (const std::string& note : line.notes) terminal.note(note);
+}
+
+Experiment read_experiment(const ServeArguments& arguments, const char* command) {
+  if (arguments.experiment.empty()) {
+    throw InputError(std::string(command) + " needs an experiment file, e.g. experiments/quickstart.toml");
+  }
+  Experiment experiment = Experiment::from_file(arguments.experiment);
+  apply_sglang(arguments.sglang, arguments.sets, experiment);
+  for (const std::string& assignment : arguments.sets) experiment.set(assignment);
+  return experiment;
+}
+
+void print_result(const RunResult& result, bool json) {
+  print(json ? result.report : result.summary);
+  if (!result.folder.empty()) std::fprintf(stderr, "run folder: %s\n", result.folder.c_str());
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,231 @@
+#include "lab/experiment/idle_keys.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+#include <variant>
+
+namespace kvtwin {
+namespace {
+
+using Keys = std::initializer_list<std::string_view>;
+
+bool has_tier(const Experiment& e, const std::string& tier) {
+  const std::string prefix = "tiers." + tier;
+  return e.integer(prefix + ".tokens") != 0 || e.number(prefix + ".gib") != 0 ||
+         (tier == "host" && e.number("tiers.host.ratio") != 0);
+}
+
+struct Facts {
+  explicit Facts(const Experiment& experiment)
+      : e(experiment),
+        host(has_tier(e, "host")),
+        disk(has_tier(e, "disk")),
+        remote(has_tier(e, "remote")),
+        trace(!e.text("workload.trace").empty()),
+        kind(e.text("workload.generate.kind")) {}
+  bool stores() const { return disk || remote; }
+  bool is(const char* key, const char* value) const { return e.text(key) == value; }
+  bool is_format(Keys formats) const { return std::ranges::find(formats, e.text("workload.format")) != formats.end(); }
+
+  const Experiment& e;
+  bool host, disk, remote, trace;
+  const std::string& kind;
+};
+
+// Keys, when they have an effect, and else: why not, and what would give them one.
+struct Rule {
+  std::span<const std::string_view> keys;
+  bool (*has_effect)(const Facts&);
+  const char* otherwise;
+};
+
+constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
+                                         "model.draft.accept_length_without_kv", "model.draft.restore",
+                                         "model.draft.tokens"};
+constexpr std::string_view kOfDisk[] = {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "tiers.disk.path",
+                                        "tiers.disk.format", "real.cufile"};
+constexpr std::string_view kOfRemote[] = {"hardware.remote_gbps", "hardware.remote_object_us", "tiers.remote.url",
+                                          "tiers.remote.tls_ca", "tiers.remote.timeout_s"};
+constexpr std::string_view kOfTrace[] = {"workload.format", "workload.block_tokens"};
+constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
+constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
+constexpr std::string_view kOfClosedLoop[] = {"workload.service_s"};
+constexpr std::string_view kOfRoute[] = {"cluster.route"};
+constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.host_link_gbps"};
+constexpr std::string_view kOfHost[] = {"cache.tiering",
+                                        "cache.reclaim_shadowed",
+                                        "cache.backup_retries",
+                                        "cache.io",
+                                        "cache.load_back_admission",
+                                        "cache.load_back_min_tokens",
+                                        "cache.load_back_quota_tokens"};
+constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve"};
+constexpr std::string_view kOfThreshold[] = {"cache.write_threshold"};
+constexpr std::string_view kOfStorage[] = {"model.revision",
+                                           "cache.prefetch_policy",
+                                           "cache.prefetch_admission",
+                                           "cache.prefetch_min_tokens",
+                                           "cache.prefetch_retry_steps",
+                                           "cache.storage_batch_pages",
+                                           "cache.storage_retries",
+                                           "cache.namespace",
+                                           "cache.path",
+                                           "sim.storage_stall_share"};
+constexpr std::string_view kOfTimeout[] = {"cache.prefetch_timeout_base_s", "cache.prefetch_timeout_per_ki_token_s",
+                                           "cache.prefetch_timeout_most_s"};
+constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share"};
+constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
+constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
+constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};
+constexpr std::string_view kOfStalls[] = {"sim.storage_stall_factor"};
+constexpr std::string_view kOfInstances[] = {"sim.reduce_us"};
+constexpr std::string_view kOfStraggler[] = {"sim.straggler_rank"};
+constexpr std::string_view kOfSlowRank[] = {"real.slow_rank"};
+
+constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk or tiers.remote";
+
+const Rule kRules[] = {
+    {kOfDraft, [](const Facts& f) { return !f.is("model.draft.kind", "none"); },
+     "model.draft.kind is none; set that to packed or side_pool"},
+    {kOfDisk, [](const Facts& f) { return f.disk; }, "there is no disk tier; give tiers.disk"},
+    {kOfRemote, [](const Facts& f) { return f.remote; }, "there is no remote tier; give tiers.remote"},
+    {kOfTrace, [](const Facts& f) { return f.trace; }, "there is no trace; give workload.trace"},
+    {kOfSharedTokens,
+     [](const Facts& f) {
+       return f.trace && f.is_format({"auto", "azure", "burstgpt"});
+     },
+     "it is read for traces in the formats azure and burstgpt only; set that"},
+    {kOfSessions,
+     [](const Facts& f) {
+       return f.trace && f.is_format({"auto", "agentic"});
+     },
+     "it is read for traces in the format agentic only; set that"},
+    {kOfClosedLoop, [](const Facts& f) { return f.is("workload.loop", "closed"); },
+     "workload.loop is open; set that to closed"},
+    {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
+     "there is one engine; set cluster.engines to more"},
+    {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
+     "the device tier is the only one; give tiers.host, tiers.disk or tiers.remote"},
+    {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
+    {kOfWriteBack, [](const Facts& f) { return f.host && f.is("cache.write_policy", "write_back"); },
+     "it is read for a host tier under cache.write_policy = write_back only; set that"},
+    {kOfThreshold, [](const Facts& f) { return f.host ? !f.is("cache.write_policy", "write_back") : f.stores(); },
+     "it is read for cache.write_policy = write_through or write_through_selective, with a tier to write to only; set "
+     "that"},
+    {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},
+    {kOfTimeout, [](const Facts& f) { return f.stores() && f.is("cache.prefetch_policy", "timeout"); },
+     "it is read for storage tiers with cache.prefetch_policy = timeout only; set that"},
+    {kOfHostShare, [](const Facts& f) { return f.host && f.stores() && !f.is("cache.path", "direct"); },
+     "it is read for prefetches from a storage tier to a host tier only; set that"},
+    {kOfAttempts, [](const Facts& f) { return f.stores() && f.e.integer("cache.prefetch_retry_steps") != 0; },
+     "it is read for storage tiers with cache.prefetch_retry_steps above 0 only; set that"},
+    {kOfSplit, [](const Facts& f) { return f.stores() && !f.is("cache.layout", "layer_first"); },
+     "it is read for storage tiers and layouts other than layer_first only; set that"},
+    {kOfOvertaking, [](const Facts& f) { return f.is("scheduler.order", "longest_prefix"); },
+     "scheduler.order is fcfs; set that to longest_prefix"},
+    {kOfStalls, [](const Facts& f) { return f.stores() && f.e.number("sim.storage_stall_share") != 0; },
+     "it is read for storage tiers with sim.storage_stall_share above 0 only; set that"},
+    {kOfInstances, [](const Facts& f) { return f.is("parallel.rank_model", "instances"); },
+     "parallel.rank_model is lockstep; set that to instances"},
+    {kOfStraggler, [](const Facts& f) { return f.e.number("sim.straggler_factor") != 1; },
+     "sim.straggler_factor is 1; set that higher"},
+    {kOfSlowRank, [](const Facts& f) { return f.e.number("real.slow_factor") != 1; },
+     "real.slow_factor is 1; set that higher"},
+};
+
+// What each kind of generated traffic reads.
+struct Generated {
+  std::string_view key;  // after workload.generate.
+  std::string_view kinds[4];
+};
+constexpr Generated kGenerated[] = {
+    {"requests", {"chat", "agentic", "tools", "returning"}},
+    {"duration_s", {"chat", "agentic", "tools"}},
+    {"sessions_per_second", {"chat", "agentic"}},
+    {"requests_per_second", {"tools", "groups"}},
+    {"prompt_tokens", {"returning"}},
+    {"question_tokens", {"returning", "groups"}},
+    {"output_tokens", {"returning", "groups"}},
+    {"working_set_tokens", {"returning"}},
+    {"visits", {"returning"}},
+    {"prompt_tokens_per_second", {"returning"}},
+    {"groups", {"groups"}},
+    {"prompts_per_group", {"groups"}},
+    {"prefix_tokens", {"groups"}},
+    {"concurrency", {"groups"}},
+    {"at_once", {"returning"}},
+};
+
+// Why the generator doesn't read the key; empty if it does.
+std::string why_not_generated(const Facts& facts, std::string_view key) {
+  if (facts.trace) return "the requests come from workload.trace; set that to \"\" to generate them";
+  const auto known = std::ranges::find(kGenerated, key, &Generated::key);
+  if (known == std::end(kGenerated)) return "";  // kind
+  std::string kinds;
+  bool reads = false;
+  for (const std::string_view kind : known->kinds) {
+    if (kind.empty()) continue;
+    reads |= kind == facts.kind;
+    kinds += (kinds.empty() ? "" : " or ") + std::string(kind);
+  }
+  if (!reads) {
+    const bool lengths =
+        key.find("tokens") != std::string_view::npos && facts.kind != "groups" && facts.kind != "returning";
+    return "workload.generate.kind is " + facts.kind + (lengths ? ", which draws lengths of its own" : "") +
+           "; set that to " + kinds;
+  }
+  const bool counted = facts.e.integer("workload.generate.requests") != 0;
+  if (counted && (key == "duration_s" || key == "visits")) {
+    return "workload.generate.requests says how many requests are generated; set that to 0";
+  }
+  if (key == "requests_per_second" && facts.e.integer("workload.generate.concurrency") != 0) {
+    return "clients ask one question after the other; set workload.generate.concurrency to 0";
+  }
+  return "";
+}
+
+std::string why_idle(const Facts& facts, std::string_view key) {
+  constexpr std::string_view kGenerator = "workload.generate.";
+  if (key.starts_with(kGenerator)) return why_not_generated(facts, key.substr(kGenerator.size()));
+  for (const Rule& rule : kRules) {
+    if (std::ranges::find(rule.keys, key) != rule.keys.end() && !rule.has_effect(facts)) return rule.otherwise;
+  }
+  return "";
+}
+
+bool is_off(const Experiment::Value& value) {
+  return std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, value);
+}
+
+// A user gave it: neither a default of ours or SGLang's, nor one of the many fields that a server tells.
+bool is_given(const std::string& origin) {
+  for (const char* other : {"default", "SGLang's default", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
+    if (origin.starts_with(other)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<IdleKey> idle_keys(const Experiment& experiment) {
+  const Facts facts(experiment);
+  const auto given = std::ranges::count_if(
+      Experiment::keys(), [&](const Experiment::Key& key) { return experiment.origin(key.name) != "default"; });
+  const bool lists_all = static_cast<std::size_t>(given) > Experiment::keys().size() / 2;
+  std::vector<IdleKey> idle;
+  for (const Experiment::Key& key : Experiment::keys()) {
+    if (!is_given(experiment.origin(key.name))) continue;
+    const Experiment::Value& value = experiment.value(key.name);
+    if (value == key.fallback) {
+      const bool for_readers = facts.trace && key.name.starts_with("workload.generate.");
+      if (is_off(value) || (experiment.is_from_file(key.name) && (lists_all || for_readers))) continue;
+    }
+    const std::string why = why_idle(facts, key.name);
+    if (why.empty()) continue;
+    idle.push_back({key.name, experiment.where(key.name) + ": has no effect: " + why + ", or leave this out"});
+  }
+  return idle;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,727 @@
+#include "lab/experiment/setup.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/experiment/generated.hpp"
+#include "lab/experiment/trace_format.hpp"
+#include "models/hardware_draws.hpp"
+#include "models/names.hpp"
+#include "models/text_file.hpp"
+#include "policy/eviction.hpp"
+#include "policy/page_key.hpp"
+#include "sim/hitrate.hpp"
+#include "traces/figure_error.hpp"
+#include "traces/groups.hpp"
+#include "traces/returning.hpp"
+#include "traces/shrink.hpp"
+
+namespace kvtwin {
+namespace {
+
+// What `read` returns. Its ModelErrors become InputErrors that name the key.
+template <typename Read>
+auto said_of(const Experiment& e, std::string_view key, const Read& read) {
+  try {
+    return read();
+  } catch (const ModelError& error) {
+    throw InputError(e.where(key) + ": " + error.what());
+  }
+}
+
+template <typename T>
+T choose(const Experiment& experiment, std::string_view key, std::initializer_list<std::pair<const char*, T>> known) {
+  const std::string& name = experiment.text(key);
+  std::vector<std::string> names;
+  for (const auto& [candidate, value] : known) {
+    if (name == candidate) return value;
+    names.emplace_back(candidate);
+  }
+  throw InputError(experiment.where(key) + ": " + unknown_name("name", name, names));
+}
+
+// What later versions serve and this one doesn't: said, not ignored.
+void refuse_what_is_missing(const Experiment& e) {
+  for (const char* key : {"cluster.prefill", "cluster.decode"}) {
+    if (e.integer(key) != 0)
+      throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
+  }
+  choose<int>(e, "workload.generate.kind",
+              {{"chat", 0}, {"agentic", 0}, {"tools", 0}, {"returning", 0}, {"groups", 0}});
+}
+
+// Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
+Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_tokens, double bytes_per_token) {
+  const auto tokens = static_cast<Tokens>(e.integer("tiers." + tier + ".tokens"));
+  const double gib = e.number("tiers." + tier + ".gib");
+  const std::string key = "tiers." + tier + (tokens != 0 ? ".tokens" : ".gib");
+  const double wanted = tokens != 0 ? static_cast<double>(tokens) : std::floor(gib * 1073741824.0 / bytes_per_token);
+  if (tokens == 0 && gib == 0) return 0;
+  const double pages = std::floor(wanted / static_cast<double>(page_tokens));
+  if (pages < 1) {
+    throw InputError(e.where(key) + ": holds " + std::to_string(static_cast<Tokens>(wanted)) +
+                     " tokens, less than one page of " + std::to_string(page_tokens) + " (" +
+                     e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
+  }
+  // A store without a bound is said as a very large one.
+  const bool storage = tier == "disk" || tier == "remote";
+  if (pages > 4e9 && storage) return 4'000'000'000;
+  if (pages > 4e9)
+    throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
+  return static_cast<Pages>(pages);
+}
+
+void size_tiers(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const Tokens page = engine.shape.page_tokens;
+  // All ranks together: with an MLA latent or fewer KV heads than ranks the copies count.
+  // On the device with a draft's KV, also where it isn't restored.
+  const Bytes rank_bytes = setup.target.token_bytes() + (setup.draft ? setup.draft->shape.token_bytes() : 0);
+  const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
+  if (setup.target.token_bytes() == 0)
+    throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
+  engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
+  if (engine.device_pages == 0) {
+    // SGLang's fraction leaves the activations to the rest of the memory.
+    const double fraction = e.number("tiers.device.memory_fraction");
+    Bytes room = 0;
+    try {
+      room = device_kv_bytes(setup.hardware, setup.model, engine.ranks, fraction == 0 ? kMemFraction : fraction,
+                             fraction == 0 ? engine.chunk_tokens : 0);
+    } catch (const ModelError& error) {
+      const char* key = fraction == 0 ? "scheduler.chunk_tokens" : "tiers.device.memory_fraction";
+      throw InputError(std::string(error.what()) + " It depends on " + e.where(key) + " too.");
+    }
+    const Bytes draft_weights = setup.draft ? setup.draft->model.weight_bytes / engine.ranks : 0;
+    engine.device_pages = (room - std::min(room, draft_weights)) / (rank_bytes * page);
+    if (engine.device_pages == 0) {
+      throw InputError(e.where("cache.page_tokens") + ": a page of " + std::to_string(page) +
+                       " tokens is larger than the " + std::to_string(room) + " bytes that the device leaves for KV" +
+                       (setup.draft ? " and the draft model's weights" : "") + "; make it smaller");
+    }
+  }
+  engine.host_pages =
+      tier_pages(e, "host", page, static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks);
+  if (const double ratio = e.number("tiers.host.ratio"); ratio != 0) {
+    const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
+    if (pages < 1 || pages > 4e9) {
+      throw InputError(e.where("tiers.host.ratio") + ": of the " + std::to_string(engine.device_pages) +
+                       " pages of L1 that is " + (pages < 1 ? "less than a page" : "more than 4 billion pages") +
+                       "; make it " + (pages < 1 ? "larger" : "smaller"));
+    }
+    engine.host_pages = static_cast<Pages>(pages);
+  }
+}
+
+TimeNs nanoseconds(const Experiment& e, std::string_view key) { return static_cast<TimeNs>(e.number(key) * 1e9 + 0.5); }
+
+std::string place_of_tier(const Experiment& e, const std::string& tier) {
+  const std::string key = "tiers." + tier;
+  return e.where(key + (e.integer(key + ".tokens") != 0 ? ".tokens" : ".gib"));
+}
+
+void check_storage(const Experiment& e, const Setup& setup) {
+  const std::string machine = setup.hardware.name;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    if (tier.tier == Tier::disk && !setup.hardware.has_drives()) {
+      throw InputError(place_of_tier(e, "disk") + ": " + machine +
+                       " has no drives; give its drive_count, bandwidths, IOPS and latencies, or leave the tier out");
+    }
+    if (tier.tier == Tier::remote && !setup.hardware.has_pool()) {
+      throw InputError(place_of_tier(e, "remote") + ": " + machine +
+                       " has no NIC; give its nic_count, bandwidths and latencies, or leave the tier out");
+    }
+  }
+  if (!setup.has_storage()) return;
+  if (setup.engine.path == CachePath::via_host && setup.engine.host_pages == 0) {
+    throw InputError(e.where("cache.path") +
+                     ": is via_host, and there is no host tier; set cache.path=direct or give tiers.host");
+  }
+  if (setup.engine.path != CachePath::via_host && !setup.hardware.has_gpudirect()) {
+    throw InputError(e.where("cache.path") + ": " + machine +
+                     " has no GPUDirect; give its gpudirect_bandwidth and gpudirect_object, or set it to via_host");
+  }
+}
+
+// What tells a model's pages from another's. A config file goes by what is in it: where it lies says nothing.
+std::string name_of_weights(const Experiment& e, const ModelGeometry& model) {
+  if (e.text("model.config").empty()) return model.name;
+  return read_text_file(e.path("model.config"), "give a config.json (JSON)");
+}
+
+// A page in a store is there once, whatever the ranks.
+void configure_storage(const Experiment& e, Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  const KvShape& shape = engine.shape;
+  const KvShape& draft = engine.draft;
+  // An object holds a rank's part of both: one writer is enough where both are the same on all ranks.
+  engine.storage_writers = shape.planes == 1 && (draft.layers == 0 || draft.planes == 1) ? 1 : engine.ranks;
+  const double bytes_per_token =
+      static_cast<double>(shape.token_bytes() + draft.token_bytes()) * engine.storage_writers;
+  for (const auto& [name, tier] : {std::pair{"disk", Tier::disk}, std::pair{"remote", Tier::remote}}) {
+    const Pages pages = tier_pages(e, name, shape.page_tokens, bytes_per_token);
+    if (pages == 0) continue;
+    const bool owned = tier == Tier::disk;
+    engine.storage.push_back({tier, pages, owned});
+    setup.world.storage.push_back({tier, pages, !owned});
+  }
+  engine.path = choose<CachePath>(
+      e, "cache.path",
+      {{"via_host", CachePath::via_host}, {"direct", CachePath::direct}, {"auto", CachePath::automatic}});
+  check_storage(e, setup);
+  const bool split = e.flag("cache.split_kv");
+  const auto objects = [&](const KvShape& part) -> std::uint32_t {
+    if (part.layers == 0) return 0;
+    return engine.host_layout == Layout::layer_first ? part.layers * part.planes : split ? part.planes : 1;
+  };
+  engine.storage_objects = objects(shape) + objects(draft);
+  StorageIdentity identity;
+  // Pages with a draft's part are other pages than those without.
+  std::string pages_of = name_of_weights(e, setup.model);
+  if (setup.draft && setup.draft->restored) {
+    pages_of += (setup.draft->packed ? "+packed:" : "+") + setup.draft->model.name;
+  }
+  identity.model = pages_of;
+  identity.revision = e.text("model.revision");
+  identity.kv_dtype = setup.model.kv_dtype;
+  identity.page_tokens = shape.page_tokens;
+  identity.layout = e.text("cache.layout");
+  identity.tp = engine.ranks;
+  identity.name_space = e.text("cache.namespace");
+  engine.storage_space = storage_space(identity);
+  for (; setup.world.instances && identity.rank < engine.ranks; ++identity.rank) {
+    setup.rank_spaces.push_back(storage_space(identity));
+  }
+  engine.storage_batch_pages = static_cast<Pages>(e.integer("cache.storage_batch_pages"));
+  engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
+}
+
+// Of one rank; they load side by side. Neighbouring pages, as many as a prefill's.
+std::uint64_t load_token_ps(const Setup& setup) {
+  const EngineConfig& engine = setup.engine;
+  if (engine.host_pages == 0) return 0;
+  const PageRun run{0, 0,
+                    static_cast<std::uint32_t>(std::min<Pages>(128, std::min(engine.device_pages, engine.host_pages)))};
+  const PoolPair pools{engine.shape, engine.host_layout, engine.device_pages, engine.host_pages};
+  const Plan plan = plan_transfer(std::span(&run, 1), Direction::host_to_device, pools, engine.io, engine.planner);
+  const TransferCost cost = setup.cost->transfer(plan);
+  double rate = setup.hardware.host_to_device;
+  if (cost.bytes_per_second != 0) rate = std::min(rate, static_cast<double>(cost.bytes_per_second));
+  const double bytes = static_cast<double>(engine.shape.page_bytes() + engine.draft.page_bytes());
+  return static_cast<std::uint64_t>(bytes * 1e12 / rate / engine.shape.page_tokens + 0.5);
+}
+
+// What policies believe that computing and reading cost. Prefill is taken for linear and quadratic in the depth, as it
+// is between two lengths that no pass overhead blurs.
+void price(Setup& setup) {
+  EngineConfig& engine = setup.engine;
+  constexpr Tokens kStep = 4096, kNear = 4096, kFar = 65'536;
+  const auto slope_ps = [&](Tokens from) {
+    const auto prefill = [&](Tokens tokens) {
+      ForwardShape shape;
+      shape.prefill_tokens = tokens;
+      shape.prefill_pairs = tokens * (tokens + 1) / 2;
+      shape.prefill_sequences = 1;
+      return setup.cost->forward_ns(shape, 1);
+    };
+    return (prefill(from + kStep) - prefill(from)) * 1000 / static_cast<TimeNs>(kStep);
+  };
+  const TimeNs near = slope_ps(kNear), far = slope_ps(kFar);
+  const TimeNs first = std::max<TimeNs>(1, near - (far - near) * TimeNs{kNear + kStep / 2} / TimeNs{kFar - kNear});
+  constexpr Tokens kFlat = Tokens{1} << 40;  // computing costs the same at any depth
+  engine.cost_token_ps = static_cast<std::uint64_t>(first);
+  engine.cost_doubling_tokens =
+      far <= near ? kFlat : static_cast<Tokens>(std::max<TimeNs>(1, first * TimeNs{kFar - kNear} / (far - near)));
+  engine.load_token_ps = load_token_ps(setup);
+  for (StorageTierConfig& tier : engine.storage) {
+    StorageWork work;
+    work.verb = StorageVerb::get;
+    work.tier = tier.tier;
+    work.pages = engine.storage_batch_pages;
+    work.page_bytes = setup.page_bytes();
+    work.objects = engine.storage_objects;
+    work.ranks = engine.ranks;
+    const TransferCost cost = setup.cost->storage(work);
+    const double ps = static_cast<double>(cost.latency_ns) * 1e3 +
+                      (cost.bytes_per_second == 0
+                           ? 0.0
+                           : static_cast<double>(cost.bytes) * 1e12 / static_cast<double>(cost.bytes_per_second));
+    tier.read_token_ps =
+        static_cast<std::uint64_t>(ps / static_cast<double>(work.pages * engine.shape.page_tokens) + 0.5);
+  }
+}
+
+AdmissionBy admission(const Experiment& e, const char* key) {
+  return choose<AdmissionBy>(e, key, {{"threshold", AdmissionBy::threshold}, {"cost", AdmissionBy::cost}});
+}
+
+void configure_prefetch(const Experiment& e, EngineConfig& engine) {
+  engine.prefetch_policy = choose<PrefetchPolicy>(e, "cache.prefetch_policy",
+                                                  {{"best_effort", PrefetchPolicy::best_effort},
+                                                   {"wait_complete", PrefetchPolicy::wait_complete},
+                                                   {"timeout", PrefetchPolicy::timeout},
+                                                   {"cost_stop", PrefetchPolicy::cost_stop}});
+  engine.prefetch_timeout_base_ns = nanoseconds(e, "cache.prefetch_timeout_base_s");
+  engine.prefetch_timeout_per_ki_token_ns = nanoseconds(e, "cache.prefetch_timeout_per_ki_token_s");
+  engine.prefetch_timeout_most_ns = nanoseconds(e, "cache.prefetch_timeout_most_s");
+  engine.prefetch_admission = admission(e, "cache.prefetch_admission");
+  engine.prefetch_min_tokens = static_cast<Tokens>(e.integer("cache.prefetch_min_tokens"));
+  engine.prefetch_host_share = static_cast<std::uint32_t>(e.number("cache.prefetch_host_share") * 1024 + 0.5);
+  engine.prefetch_retry_steps = static_cast<std::uint32_t>(e.integer("cache.prefetch_retry_steps"));
+  engine.prefetch_attempts = static_cast<std::uint32_t>(e.integer("cache.prefetch_attempts"));
+}
+
+std::string gigabytes_a_second(double bytes_per_second) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%g GB/s", bytes_per_second / 1e9);
+  return text;
+}
+
+// Another machine that this one may be.
+void draw_hardware(const Experiment& e, Setup& setup) {
+  HardwareSpec& hw = setup.hardware;
+  const double spread = e.number("hardware.spread_percent") / 100;
+  const auto draw = static_cast<std::uint64_t>(e.integer("hardware.draw"));
+  const std::string& end = e.text("hardware.end");
+  if (draw != 0) {
+    const std::size_t count = uncertain_numbers(hw, spread).size();
+    if (count == 0) {
+      throw InputError(e.where("hardware.draw") + ": " + without_intervals(hw));
+    }
+    move_to_draw(hw, draw, spread);
+    setup.notes.push_back("hardware.draw: machine " + std::to_string(draw) + " of those that " + hw.name + " may be, " +
+                          std::to_string(count) + " of its figures moved");
+  }
+  if (end.empty()) return;
+  const std::size_t colon = end.find(':');
+  const std::string key = end.substr(0, colon), which = colon == std::string::npos ? "" : end.substr(colon + 1);
+  if (which != "low" && which != "high") {
+    throw InputError(e.where("hardware.end") + ": is \"" + end + "\"; it must be NUMBER:low or NUMBER:high");
+  }
+  const std::vector<UncertainNumber> numbers = uncertain_numbers(hw, spread);
+  if (numbers.empty()) throw InputError(e.where("hardware.end") + ": " + without_intervals(hw));
+  if (!move_to_end(hw, key, which == "high", spread)) {
+    std::vector<std::string> known;
+    for (const UncertainNumber& number : numbers) known.push_back(number.key);
+    throw InputError(e.where("hardware.end") + ": " + unknown_name("figure with an interval", key, known));
+  }
+  setup.notes.push_back("hardware.end: " + key + " of " + hw.name + " at its interval's " + which + " end");
+}
+
+// Figures that an experiment varies without a file of its own; said in the notes.
+void override_hardware(const Experiment& e, Setup& setup) {
+  HardwareSpec& hw = setup.hardware;
+  const auto change = [&](const char* key, bool has_one, const char* what, double before, auto apply) {
+    const double wanted = e.number(key) * 1e9;
+    if (wanted == 0) return;
+    if (!has_one)
+      throw InputError(e.where(key) + ": " + hw.name + " has no " + what + "; leave it out, or set it to 0");
+    apply(wanted);
+    setup.notes.push_back(std::string(key) + ": " + what + " at " + gigabytes_a_second(wanted) + " instead of " +
+                          gigabytes_a_second(before) + " as of " + hw.name);
+  };
+  change("hardware.disk_read_gbps", hw.has_drives(), "drives", hw.drive_read_bandwidth * hw.drive_count,
+         [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
+  change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
+         [&](double rate) { hw.drive_write_bandwidth = rate / hw.drive_count; });
+  change("hardware.remote_gbps", hw.has_pool(), "remote pool",
+         std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
+           hw.nic_bandwidth = rate / hw.nic_count;
+           hw.pool_bandwidth = rate;
+         });
+  if (const double wanted = e.number("hardware.remote_object_us"); wanted != 0) {
+    if (!hw.has_pool())
+      throw InputError(e.where("hardware.remote_object_us") + ": " + hw.name +
+                       " has no remote pool; leave it out, or set it to 0");
+    char text[120];
+    std::snprintf(text, sizeof text,
+                  "hardware.remote_object_us: a NIC's time an object at %g us instead of %g us as of ", wanted,
+                  hw.nic_object * 1e6);
+    hw.nic_object = wanted * 1e-6;
+    setup.notes.push_back(text + hw.name);
+  }
+  change("hardware.host_link_gbps", true, "GPU's host link", hw.host_to_device, [&](double rate) {
+    hw.kernel_read *= rate / hw.host_to_device;
+    hw.kernel_write *= rate / hw.device_to_host;
+    hw.kernel_block_rate *= rate / hw.host_to_device;
+    hw.host_to_device = hw.device_to_host = rate;
+  });
+}
+
+void configure_scheduler(const Experiment& e, EngineConfig& engine) {
+  engine.order = choose<RequestOrder>(e, "scheduler.order",
+                                      {{"fcfs", RequestOrder::fcfs}, {"longest_prefix", RequestOrder::longest_prefix}});
+  engine.order_window = static_cast<std::uint32_t>(e.integer("scheduler.order_window"));
+  engine.overtake_limit = static_cast<std::uint32_t>(e.integer("scheduler.overtake_limit"));
+  engine.max_running = static_cast<std::uint32_t>(e.integer("scheduler.max_running"));
+  engine.max_waiting = static_cast<std::uint64_t>(e.integer("scheduler.max_waiting"));
+  engine.chunk_tokens = static_cast<Tokens>(e.integer("scheduler.chunk_tokens"));
+  engine.burst_steps = static_cast<std::uint32_t>(e.integer("scheduler.burst_steps"));
+}
+
+void configure_cache(const Experiment& e, EngineConfig& engine) {
+  engine.host_layout = choose<Layout>(e, "cache.layout",
+                                      {{"layer_first", Layout::layer_first},
+                                       {"page_first", Layout::page_first},
+                                       {"page_first_direct", Layout::page_first_direct},
+                                       {"page_head", Layout::page_head}});
+  if ((engine.shape.planes == 1 || engine.draft.planes == 1) && engine.host_layout == Layout::page_head) {
+    throw InputError(e.where("cache.layout") +
+                     ": page_head splits a page by heads, and an MLA model's latent has none; "
+                     "take page_first or page_first_direct");
+  }
+  engine.io = choose<IoBackend>(
+      e, "cache.io", {{"kernel", IoBackend::kernel}, {"direct", IoBackend::direct}, {"auto", IoBackend::automatic}});
+  std::vector<std::string> evictions;
+  for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
+  engine.eviction = e.text("cache.eviction");
+  if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
+    if (std::ranges::find(hit_rate_bounds(), engine.eviction) != hit_rate_bounds().end()) {
+      throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
+                       " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
+    }
+    throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
+  }
+  engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});
+  engine.write_policy = choose<WritePolicy>(e, "cache.write_policy",
+                                            {{"write_through", WritePolicy::write_through},
+                                             {"write_through_selective", WritePolicy::write_through_selective},
+                                             {"write_back", WritePolicy::write_back}});
+  engine.tiering =
+      choose<Tiering>(e, "cache.tiering", {{"inclusive", Tiering::inclusive}, {"exclusive", Tiering::exclusive}});
+  if (engine.tiering == Tiering::exclusive && engine.write_policy != WritePolicy::write_back) {
+    throw InputError(e.where("cache.tiering") +
+                     ": exclusive is for pages that are written when they leave the device; " +
+                     "set cache.write_policy to write_back, not " + e.text("cache.write_policy"));
+  }
+  engine.reclaim_shadowed = e.flag("cache.reclaim_shadowed");
+  engine.backup_retries = static_cast<std::uint32_t>(e.integer("cache.backup_retries"));
+  engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
+  engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
+  engine.load_back_admission = admission(e, "cache.load_back_admission");
+  engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
+  const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));
+  engine.load_back_quota_pages = quota == 0 ? 0 : std::max<Pages>(1, quota / engine.shape.page_tokens);
+  engine.cache_output = e.flag("cache.output");
+}
+
+ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
+  if (e.text("model.config").empty()) {
+    return said_of(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype); });
+  }
+  return said_of(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype); });
+}
+
+HardwareSpec hardware_of(const Experiment& e) {
+  if (e.text("hardware.file").empty()) {
+    return said_of(e, "hardware.name", [&] { return hardware_preset(e.text("hardware.name")); });
+  }
+  return said_of(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
+}
+
+void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
+  const auto claimed = static_cast<Bytes>(e.integer("model.kv_bytes_per_token"));
+  if (claimed == 0 || claimed == model.kv_bytes_per_token) return;
+  throw InputError(e.where("model.kv_bytes_per_token") + ": is " + std::to_string(claimed) + ", and " + model.name +
+                   " has " + std::to_string(model.kv_bytes_per_token) + " (" + model.kv_formula +
+                   "); correct it, or the model, or model.kv_dtype");
+}
+
+void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
+  setup.draft = read_draft(e, dtype, setup.model, setup.target, setup.engine.ranks);
+  if (!setup.draft) return;
+  const DraftSetup& draft = *setup.draft;
+  EngineConfig& engine = setup.engine;
+  engine.draft_tokens = draft.tokens;
+  engine.accept_x1024 = draft.accept_x1024;
+  engine.accept_without_x1024 = draft.accept_without_x1024;
+  engine.draft_restored = draft.restored;
+  if (draft.restored && draft.packed) engine.shape.layers += draft.shape.layers;
+  if (draft.restored && !draft.packed) engine.draft = draft.shape;
+  setup.cost->set_draft(draft.model, setup.hardware, engine.ranks);
+  setup.notes.push_back("model.draft: how many tokens a decode step yields is given, the same for every request");
+  for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
+}
+
+// In whole bytes/s. 0 stands for a device that the machine lacks, and for nothing that is slow.
+std::uint64_t rate(double bytes_per_second) {
+  if (bytes_per_second == 0) return 0;
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes_per_second + 0.5));
+}
+
+void configure_world(const Experiment& e, Setup& setup) {
+  const HardwareSpec& hw = setup.hardware;
+  WorldConfig& world = setup.world;
+  world.ranks = setup.engine.ranks;
+  world.h2d_bytes_per_second = rate(hw.host_to_device);
+  world.d2h_bytes_per_second = rate(hw.device_to_host);
+  if (e.flag("sim.both_ways_shared"))
+    world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
+  if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
+  // Ranks beyond one socket's accelerators sit on further ones, each with its own root.
+  const double sockets = std::ceil(world.ranks / hw.accelerators_per_socket);
+  world.root_bytes_per_second = rate(hw.pcie_root_bandwidth * sockets);
+  world.disk_read_bytes_per_second = rate(hw.drive_read_bandwidth * hw.drive_count);
+  world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
+  world.nic_bytes_per_second = rate(hw.nic_bandwidth * hw.nic_count);
+  world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
+  world.storage_stall_share = e.number("sim.storage_stall_share");
+  world.storage_stall_factor = e.number("sim.storage_stall_factor");
+  world.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  world.cost = setup.cost.get();
+}
+
+// How many policies there are, and what they share.
+void configure_seats(const Experiment& e, Setup& setup) {
+  WorldConfig& world = setup.world;
+  setup.route = choose<RoutePolicy>(
+      e, "cluster.route",
+      {{"round_robin", RoutePolicy::round_robin}, {"prefix_affinity", RoutePolicy::prefix_affinity}});
+  world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines"));
+  world.instances = choose<bool>(e, "parallel.rank_model", {{"lockstep", false}, {"instances", true}});
+  world.reduce_ns = static_cast<TimeNs>(e.number("sim.reduce_us") * 1e3 + 0.5);
+  if (world.instances && world.engines > 1) {
+    throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
+                     e.where("cluster.engines") + " is " + std::to_string(world.engines) + "; set one of them back");
+  }
+  const double factor = e.number("sim.straggler_factor");
+  if (factor == 1) return;
+  if (!world.instances) {
+    throw InputError(e.where("sim.straggler_factor") +
+                     ": in lockstep all ranks move alike; set parallel.rank_model to instances, or this to 1");
+  }
+  const auto rank = static_cast<std::size_t>(e.integer("sim.straggler_rank"));
+  if (rank >= setup.engine.ranks) {
+    throw InputError(e.where("sim.straggler_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
+                     std::to_string(setup.engine.ranks - 1) + " (" + e.where("parallel.tp") + ")");
+  }
+  world.slower.assign(setup.engine.ranks, 1.0);
+  world.slower[rank] = factor;
+}
+
+}  // namespace
+
+std::string without_intervals(const HardwareSpec& hardware) {
+  return "no figure of " + hardware.name +
+         " has an interval; take a file of kvtwin calibrate (hardware.file), or set hardware.spread_percent to what "
+         "they "
+         "may be off";
+}
+
+EngineConfig Setup::engine_of(std::size_t seat) const {
+  EngineConfig own = engine;
+  if (!rank_spaces.empty()) own.storage_space = rank_spaces[rank + seat];
+  return own;
+}
+
+Setup make_setup(const Experiment& e) {
+  refuse_what_is_missing(e);
+  Setup setup;
+  const KvDtype dtype = said_of(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
+  setup.model = model_of(e, dtype);
+  check_kv_bytes(e, setup.model);
+  setup.hardware = hardware_of(e);
+  override_hardware(e, setup);
+  draw_hardware(e, setup);  // what is set may be off as much as what it replaces
+  setup.hardware.file_a_page = choose<bool>(e, "tiers.disk.format", {{"segments", false}, {"hicache_files", true}});
+  const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
+  const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
+  setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
+  setup.engine.shape = setup.target = setup.model.shape(tp, page);
+  setup.engine.ranks = tp;
+  configure_draft(e, dtype, setup);
+  configure_cache(e, setup.engine);
+  setup.engine.planner = planner_limits(setup.hardware);
+  configure_scheduler(e, setup.engine);
+  size_tiers(e, setup);
+  configure_seats(e, setup);
+  configure_storage(e, setup);
+  configure_prefetch(e, setup.engine);
+  price(setup);
+  configure_world(e, setup);
+  setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
+  setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
+  return setup;
+}
+
+std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& setup) {
+  enum class Kind : std::uint8_t { simgrid, events };
+  const Kind kind = choose<Kind>(e, "sim.world", {{"simgrid", Kind::simgrid}, {"events", Kind::events}});
+  std::unique_ptr<World> world = kind == Kind::events ? make_event_world(setup.world) : make_simgrid_world(setup.world);
+  if (world == nullptr) {
+    throw InputError(e.where("sim.world") +
+                     ": this build is without SimGrid; build the preset release or sim, or take --world events");
+  }
+  return world;
+}
+
+namespace {
+
+// The content of workload.salt_file up to the end of its last line; empty if the key is. InputError.
+std::string page_salt(const Experiment& e) {
+  constexpr std::size_t kMinBytes = 16, kMaxBytes = 4096;
+  if (e.text("workload.salt_file").empty()) return {};
+  const std::filesystem::path path = e.path("workload.salt_file");
+  const std::string where = e.where("workload.salt_file") + ": " + path.string();
+  std::error_code error;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(path, error)) in.open(path, std::ios::binary);
+  if (!in.is_open()) throw InputError(where + ": is no file that can be read; give one with a secret of your own");
+  std::string salt(kMaxBytes + 2, '\0');
+  in.read(salt.data(), static_cast<std::streamsize>(salt.size()));
+  salt.resize(static_cast<std::size_t>(in.gcount()));
+  while (salt.ends_with('\n') || salt.ends_with('\r')) salt.pop_back();
+  if (salt.size() < kMinBytes || salt.size() > kMaxBytes) {
+    throw InputError(where + ": holds " + (salt.size() > kMaxBytes ? "more than 4096" : std::to_string(salt.size())) +
+                     " bytes; a salt has from 16 to 4096, say what head -c 32 /dev/urandom | base64 prints");
+  }
+  return salt;
+}
+
+// Its load and its size are told in tokens, so that prompts of another length come as so many tokens again.
+std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
+  ReturningConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.prompt_tokens = static_cast<Tokens>(e.integer("workload.generate.prompt_tokens"));
+  config.question_tokens = static_cast<Tokens>(e.integer("workload.generate.question_tokens"));
+  config.output_tokens = static_cast<Tokens>(e.integer("workload.generate.output_tokens"));
+  if (config.question_tokens >= config.prompt_tokens) {
+    throw InputError(e.where("workload.generate.question_tokens") + ": is " + std::to_string(config.question_tokens) +
+                     ", and a prompt has " + std::to_string(config.prompt_tokens) + " tokens (" +
+                     e.where("workload.generate.prompt_tokens") + "); make it smaller than that");
+  }
+  const auto working_set = static_cast<std::uint64_t>(e.integer("workload.generate.working_set_tokens"));
+  config.contexts = std::max<std::uint64_t>(1, working_set / config.prompt_tokens);
+  if (config.contexts > ReturningGenerator::kMaxContexts) {
+    throw InputError(e.where("workload.generate.working_set_tokens") + ": is " + std::to_string(working_set) +
+                     ", which is " + std::to_string(config.contexts) + " contexts of " +
+                     std::to_string(config.prompt_tokens) + " tokens (" + e.where("workload.generate.prompt_tokens") +
+                     "); it must be at most " + std::to_string(ReturningGenerator::kMaxContexts) + " of them");
+  }
+  const double prompt = static_cast<double>(config.prompt_tokens);
+  config.requests_per_second = e.number("workload.generate.prompt_tokens_per_second") / prompt;
+  if (!(config.requests_per_second >= 1e-6 && config.requests_per_second <= 1e6)) {
+    throw InputError(e.where("workload.generate.prompt_tokens_per_second") + ": prompts of " +
+                     std::to_string(config.prompt_tokens) + " tokens (" + e.where("workload.generate.prompt_tokens") +
+                     ") must arrive at 0.000001 to 1000000 a second");
+  }
+  config.at_once = static_cast<std::uint64_t>(e.integer("workload.generate.at_once"));
+  config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  if (config.requests == 0) {
+    const double visits = static_cast<double>(config.contexts) * e.number("workload.generate.visits");
+    config.requests = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(visits + 0.5));
+  }
+  return std::make_unique<ReturningGenerator>(config);
+}
+
+std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
+  const auto figure = [&](const char* key) {
+    return static_cast<std::uint64_t>(e.integer(std::string("workload.generate.") + key));
+  };
+  GroupsConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.groups = figure("groups");
+  config.prompts_per_group = figure("prompts_per_group");
+  config.prefix_tokens = figure("prefix_tokens");
+  config.question_tokens = figure("question_tokens");
+  config.output_tokens = figure("output_tokens");
+  config.requests_per_second = e.number("workload.generate.requests_per_second");
+  config.clients = figure("concurrency");
+  if (config.clients != 0 && e.text("workload.loop") != "closed") {
+    throw InputError(e.where("workload.generate.concurrency") +
+                     ": clients wait for their answers in a closed loop only, and " + e.where("workload.loop") +
+                     " is " + e.text("workload.loop") + "; set that to closed, or this to 0");
+  }
+  return std::make_unique<GroupsGenerator>(config);
+}
+
+std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
+  TraceOptions options;
+  options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
+  options.block_tokens = block;
+  options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
+  options.session_gap_seconds = e.number("workload.session_gap_s");
+  options.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  options.salt = page_salt(e);
+  try {
+    return std::make_unique<TraceReader>(e.path("workload.trace").string(), options);
+  } catch (const TraceError& error) {
+    throw InputError(e.where("workload.trace") + ": " + error.what());
+  }
+}
+
+std::unique_ptr<TraceSource> generated_workload(const Experiment& e, Tokens block) {
+  if (block != 0 && block != 512)
+    throw InputError(e.where("workload.block_tokens") + ": generated traces have blocks of their own; leave it out");
+  const std::string& kind = e.text("workload.generate.kind");
+  if (kind == "returning") return returning_workload(e);
+  if (kind == "groups") return groups_workload(e);
+  const auto seed = static_cast<std::uint64_t>(e.integer("seed"));
+  const auto requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+  const TimeNs duration = requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  if (requests == 0 && duration == 0 && e.integer("workload.limit") == 0) {
+    throw InputError(e.where("workload.generate.duration_s") +
+                     ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");
+  }
+  return generated_traffic(kind, seed, requests, duration, e.number("workload.generate.sessions_per_second"),
+                           e.number("workload.generate.requests_per_second"));
+}
+
+std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
+  const auto block = static_cast<Tokens>(e.integer("workload.block_tokens"));
+  if (!e.text("workload.trace").empty()) return trace_workload(e, block);
+  try {
+    return generated_workload(e, block);
+  } catch (const FigureError& error) {
+    throw InputError(e.where("workload.generate." + error.figure()) + ": " + error.range());
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
+  std::unique_ptr<TraceSource> full_size = full_size_workload(e);
+  const auto factor = static_cast<Tokens>(e.integer("workload.shrink"));
+  if (factor == 1) return full_size;
+  if (full_size->block_tokens() % factor != 0) {
+    throw InputError(e.where("workload.shrink") + ": is " + std::to_string(factor) + ", which doesn't divide " +
+                     std::to_string(full_size->block_tokens()) + ", the tokens of a block; take a divisor");
+  }
+  return std::make_unique<ShrunkTrace>(std::move(full_size), factor);
+}
+
+TraceInputOptions input_options(const Experiment& e) {
+  TraceInputOptions options;
+  options.page_tokens = static_cast<Tokens>(e.integer("cache.page_tokens"));
+  try {  // more digits than it keeps, say
+    options.time_scale = time_scale_of(e.number("workload.time_scale"));
+  } catch (const TraceError& error) {
+    throw InputError(e.where("workload.time_scale") + ": " + error.what());
+  }
+  options.limit = static_cast<std::uint64_t>(e.integer("workload.limit"));
+  options.salt = page_salt(e);
+  return options;
+}
+
+WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload) {
+  if (choose<bool>(e, "workload.loop", {{"open", false}, {"closed", true}})) {
+    auto loop = std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s"));
+    loop_ = loop.get();
+    source_ = std::move(loop);
+  } else {
+    source_ = std::make_unique<TraceInputSource>(workload, input_options(e));
+  }
+}
+
+Observer* WorkloadInputs::observer(Observer* observer) {
+  if (loop_ == nullptr) return observer;
+  loop_->pass_events_to(observer);
+  return loop_;
+}
+
+}  // namespace kvtwin

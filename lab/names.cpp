@@ -1,0 +1,25 @@
+#include "lab/names.hpp"
+
+namespace kvtwin {
+
+std::string_view name_of(Tier tier) {
+  switch (tier) {
+    case Tier::device: return "device";
+    case Tier::host: return "host";
+    case Tier::disk: return "disk";
+    case Tier::remote: return "remote";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(PrefetchPolicy policy) {
+  switch (policy) {
+    case PrefetchPolicy::best_effort: return "best_effort";
+    case PrefetchPolicy::wait_complete: return "wait_complete";
+    case PrefetchPolicy::timeout: return "timeout";
+    case PrefetchPolicy::cost_stop: return "cost_stop";
+  }
+  return "unknown";
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,407 @@
+#include "lab/past_run/compare_runs.hpp"
+
+// Each run is decided again in a process of its own: SimGrid has one world a process, and both go on at once. The
+// decisions come back through pipes and are held against each other one by one, so memory doesn't grow with the runs.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/past_run/past_run.hpp"
+#include "lab/report/metrics.hpp"
+#include "lab/run/run_folder.hpp"
+#include "models/error.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// ---- what a child tells ------------------------------------------------------------------------------
+
+// Between two processes of one program: as it lies in memory. After the one without a decision: JSON.
+struct Told {
+  bool is_decision = false;
+  Decision decision;
+  TimeNs at = 0;
+};
+static_assert(std::is_trivially_copyable_v<Told>);
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, Close>;
+
+class Teller final : public Onlooker {
+ public:
+  explicit Teller(std::FILE* out) : out_(out) {}
+  void handle(const Input& input) override { now_ = input.now; }
+  void decided(const Decision& decision) override { tell({true, decision, now_}); }
+  void on_event(const Event& event) override { metrics.on_event(event); }
+  void finish(const Json& last) {
+    tell({});
+    const std::string text = last.dump();
+    std::fwrite(text.data(), 1, text.size(), out_);
+    std::fflush(out_);
+  }
+
+  Metrics metrics;
+
+ private:
+  void tell(const Told& told) {
+    // The other end is gone when the other run couldn't be read.
+    if (std::fwrite(&told, sizeof told, 1, out_) != 1) _exit(1);
+  }
+  std::FILE* out_;
+  TimeNs now_ = 0;
+};
+
+Json decide_again(const PastRun& run, Teller& teller) {
+  try {
+    const Again again(run, run.experiment(), &teller);
+    RunFacts facts;
+    facts.simulated_ns = again.result().now;
+    const Json figures = Json::parse(report_json(facts, teller.metrics, DecisionMark{}, {}));
+    const std::string sentence = again.verdict() == AgainVerdict::equal ? "" : again.sentence();
+    return {{"exit", again.exit_code()},
+            {"verdict", name_of(again.verdict())},
+            {"sentence", sentence},
+            {"report", figures}};
+  } catch (const InputError& error) {
+    return {{"exit", 2}, {"sentence", error.what()}};
+  } catch (const TraceError& error) {
+    return {{"exit", 2}, {"sentence", error.what()}};
+  } catch (const ModelError& error) {
+    return {{"exit", 2}, {"sentence", error.what()}};
+  } catch (const std::exception& error) {
+    return {{"exit", 1}, {"sentence", error.what()}};
+  }
+}
+
+// A run that is being decided again by a child.
+class Side {
+ public:
+  explicit Side(const PastRun& run) : run_(run) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("compare: no pipe: ") + std::strerror(errno));
+    child_ = fork();
+    if (child_ < 0) {
+      close(ends[0]);
+      close(ends[1]);
+      throw WorkError(std::string("compare: no process: ") + std::strerror(errno));
+    }
+    if (child_ == 0) {
+      close(ends[0]);
+      File out(fdopen(ends[1], "wb"));
+      Teller teller(out.get());
+      teller.finish(decide_again(run, teller));
+      _exit(0);
+    }
+    close(ends[1]);
+    in_.reset(fdopen(ends[0], "rb"));
+  }
+  ~Side() {
+    if (child_ <= 0) return;
+    in_.reset();
+    kill(child_, SIGKILL);  // it has nothing left that anybody wants
+    reap();
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+  // False at the end; then `last` is told.
+  bool next(Told& told) {
+    if (over_) return false;
+    if (std::fread(&told, sizeof told, 1, in_.get()) != 1) broke_off();
+    if (told.is_decision) {
+      ++decisions;
+      return true;
+    }
+    over_ = true;
+    std::string text;
+    std::array<char, 4096> piece{};
+    while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), in_.get())) text.append(piece.data(), got);
+    last = Json::parse(text, nullptr, false);
+    if (last.is_discarded()) broke_off();
+    reap();
+    if (last.contains("verdict")) return false;
+    const std::string sentence = last.at("sentence");
+    if (last.at("exit") == 2) throw InputError(sentence);
+    throw WorkError(run_.path().string() + ": " + sentence);
+  }
+
+  std::uint64_t decisions = 0;
+  Json last;
+
+ private:
+  [[noreturn]] void broke_off() { throw WorkError(run_.path().string() + ": deciding it again broke off"); }
+  void reap() {
+    int status = 0;
+    while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+    }
+    child_ = -1;
+  }
+
+  const PastRun& run_;
+  pid_t child_ = -1;
+  File in_;
+  bool over_ = false;
+};
+
+// ---- holding them against each other -----------------------------------------------------------------
+
+bool same(const Decision& a, const Decision& b) {
+  return a.kind == b.kind && a.reason == b.reason && a.request == b.request && a.key == b.key && a.pages == b.pages;
+}
+
+struct Parting {
+  std::uint64_t ordinal = 0;  // of the decision, from 1 on
+  std::optional<Told> a, b;   // none: that run had ended
+};
+
+struct Compared {
+  std::uint64_t equal = 0;
+  std::deque<std::pair<Told, Told>> before;  // the last equal ones
+  std::optional<Parting> parting;
+};
+
+Compared hold_against(Side& a, Side& b) {
+  constexpr std::size_t kContext = 2;
+  Compared compared;
+  Told of_a, of_b;
+  for (;;) {
+    const bool more_a = a.next(of_a), more_b = b.next(of_b);
+    if (!more_a && !more_b) return compared;
+    if (!compared.parting && more_a && more_b && same(of_a.decision, of_b.decision)) {
+      ++compared.equal;
+      compared.before.emplace_back(of_a, of_b);
+      if (compared.before.size() > kContext) compared.before.pop_front();
+    } else if (!compared.parting) {
+      compared.parting.emplace();
+      compared.parting->ordinal = compared.equal + 1;
+      if (more_a) compared.parting->a = of_a;
+      if (more_b) compared.parting->b = of_b;
+    }
+  }
+}
+
+bool cut(const Side& side) { return side.last.at("verdict") == name_of(AgainVerdict::truncated); }
+
+// Nothing differs but that a run cut short stops there.
+bool parts_by_cut(const Compared& compared, const Side& a, const Side& b) {
+  if (!compared.parting) return cut(a) || cut(b);
+  return (!compared.parting->a && cut(a)) || (!compared.parting->b && cut(b));
+}
+
+// ---- figures -----------------------------------------------------------------------------------------
+
+struct Figure {
+  std::string name;
+  std::optional<double> a, b;
+  int decimals = 0;
+};
+
+std::optional<double> number_at(const Json& report, const char* pointer) {
+  const Json::json_pointer where(pointer);
+  if (!report.contains(where) || !report.at(where).is_number()) return std::nullopt;
+  return report.at(where).get<double>();
+}
+
+std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_a, const PastRun& run_b) {
+  struct Row {
+    const char* name;
+    const char* pointer;
+    int decimals;
+    bool if_any = false;
+  };
+  static constexpr Row kRows[] = {{"requests completed", "/requests/completed", 0},
+                                  {"requests rejected", "/requests/rejected", 0},
+                                  {"requests failed", "/requests/failed", 0},
+                                  {"share rejected", "/requests/rejected_share", 4},
+                                  {"share failed", "/requests/failed_share", 4},
+                                  {"retractions", "/requests/retractions", 0},
+                                  {"prompt tokens", "/tokens/prompt", 0},
+                                  {"hit on the device", "/tokens/hit_device", 0},
+                                  {"hit on the host", "/tokens/hit_host", 0},
+                                  {"hit on disk", "/tokens/hit_disk", 0, true},
+                                  {"hit remotely", "/tokens/hit_remote", 0, true},
+                                  {"miss", "/tokens/miss", 0},
+                                  {"TTFT mean, s", "/ttft_seconds/mean", 4},
+                                  {"TTFT p50, s", "/ttft_seconds/p50", 4},
+                                  {"TTFT p99, s", "/ttft_seconds/p99", 4},
+                                  {"queue, s", "/ttft_parts_seconds/queue", 4},
+                                  {"prefetch wait, s", "/ttft_parts_seconds/prefetch_wait", 4, true},
+                                  {"load wait, s", "/ttft_parts_seconds/load_wait", 4},
+                                  {"compute, s", "/ttft_parts_seconds/compute", 4},
+                                  {"TPOT mean, s", "/tpot_seconds/mean", 4},
+                                  {"requests/s", "/throughput/requests_per_second", 2},
+                                  {"prompt tokens/s", "/throughput/prompt_tokens_per_second", 0},
+                                  {"output tokens/s", "/throughput/output_tokens_per_second", 0},
+                                  {"evicted from device", "/tiers/0/evicted_pages", 0},
+                                  {"evicted from host", "/tiers/1/evicted_pages", 0},
+                                  {"duration, s", "/simulated_seconds", 1}};
+  std::vector<Figure> figures;
+  for (const Row& row : kRows) {
+    Figure figure{row.name, number_at(a, row.pointer), number_at(b, row.pointer), row.decimals};
+    if (!row.if_any || figure.a.value_or(0) != 0 || figure.b.value_or(0) != 0) figures.push_back(figure);
+  }
+  // What moved on which lane only the run itself could tell.
+  const auto lanes = [](const PastRun& run) {
+    const Json report = Json::parse(run.report(), nullptr, false);
+    return report.is_object() ? report.value("lanes", Json::array()) : Json::array();
+  };
+  const auto add = [&](const Json& list, std::optional<double> Figure::*side) {
+    for (const Json& lane : list) {
+      const std::string name = lane.value("name", "") + ", bytes";
+      if (lane.value("bytes", 0.0) == 0) continue;
+      auto figure = std::ranges::find(figures, name, &Figure::name);
+      if (figure == figures.end()) figure = figures.insert(figures.end(), {name, std::nullopt, std::nullopt, 0});
+      (*figure).*side = lane.value("bytes", 0.0);
+    }
+  };
+  add(lanes(run_a), &Figure::a);
+  add(lanes(run_b), &Figure::b);
+  return figures;
+}
+
+struct KeyThatDiffers {
+  std::string_view key;
+  std::string a, b;
+};
+
+std::vector<KeyThatDiffers> differing_keys(const Experiment& a, const Experiment& b) {
+  std::vector<KeyThatDiffers> keys;
+  for (const Experiment::Key& key : Experiment::keys()) {
+    const std::string of_a = a.as_toml(key.name), of_b = b.as_toml(key.name);
+    if (of_a != of_b) keys.push_back({key.name, of_a, of_b});
+  }
+  return keys;
+}
+
+// ---- telling -----------------------------------------------------------------------------------------
+
+std::string cell(std::optional<double> value, int decimals) {
+  if (!value) return "-";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*f", decimals, *value);
+  return text;
+}
+
+std::string told_text(const std::optional<Told>& told) {
+  if (!told) return "has ended";
+  return decision_text(told->decision) + ", at " + seconds_text(told->at) + " s";
+}
+
+std::string text_of(const std::array<const PastRun*, 2>& runs, const std::array<const Side*, 2>& sides,
+                    const std::vector<KeyThatDiffers>& keys, const std::vector<Figure>& figures,
+                    const Compared& compared) {
+  std::string text = "a          " + runs[0]->path().string() + "\nb          " + runs[1]->path().string() + "\n";
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string sentence = sides[i]->last.at("sentence");
+    if (!sentence.empty()) text += "note       " + sentence + "\n";
+  }
+  for (const KeyThatDiffers& key : keys)
+    text += "key        " + std::string(key.key) + ": " + key.a + " | " + key.b + "\n";
+  char line[256];
+  std::snprintf(line, sizeof line, "%-22s %18s %18s %9s\n", "", "a", "b", "b/a");
+  text += line;
+  for (const Figure& figure : figures) {
+    const bool ratio = figure.a && figure.b && *figure.a != 0;
+    std::snprintf(line, sizeof line, "%-22s %18s %18s %9s\n", figure.name.c_str(),
+                  cell(figure.a, figure.decimals).c_str(), cell(figure.b, figure.decimals).c_str(),
+                  cell(ratio ? std::optional(*figure.b / *figure.a) : std::nullopt, 3).c_str());
+    text += line;
+  }
+  if (!compared.parting) return text + "decisions  equal (" + std::to_string(compared.equal) + ")\n";
+  if (parts_by_cut(compared, *sides[0], *sides[1])) {
+    return text + "decisions  equal (" + std::to_string(compared.equal) + ") up to where " +
+           (compared.parting->a ? "b" : "a") + " is cut\n";
+  }
+  text += "decisions  differ from the " + std::to_string(compared.parting->ordinal) + ". on, after " +
+          std::to_string(compared.equal) + " equal ones\n";
+  for (const auto& [a, b] : compared.before) text += "both       " + told_text(a) + " | " + seconds_text(b.at) + " s\n";
+  text += "a          " + told_text(compared.parting->a) + "\n";
+  return text + "b          " + told_text(compared.parting->b) + "\n";
+}
+
+Json told_json(const std::optional<Told>& told) {
+  if (!told) return {};
+  Json json = decision_json(told->decision);
+  json["at_s"] = static_cast<double>(told->at) / 1e9;
+  return json;
+}
+
+Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const Side*, 2>& sides,
+             const std::vector<KeyThatDiffers>& keys, const std::vector<Figure>& figures, const Compared& compared) {
+  Json json;
+  const char* names[] = {"a", "b"};
+  for (std::size_t i = 0; i < 2; ++i) {
+    json[names[i]] = {{"path", runs[i]->path().string()},
+                      {"from", runs[i]->has_journal() ? "journal" : "simulation"},
+                      {"verdict", sides[i]->last.at("verdict")},
+                      {"sentence", sides[i]->last.at("sentence")},
+                      {"decisions", sides[i]->decisions}};
+  }
+  json["keys"] = json["figures"] = Json::array();
+  for (const KeyThatDiffers& key : keys) json["keys"].push_back({{"key", key.key}, {"a", key.a}, {"b", key.b}});
+  for (const Figure& figure : figures) {
+    const auto value = [](std::optional<double> number) { return number ? Json(*number) : Json(); };
+    json["figures"].push_back({{"name", figure.name}, {"a", value(figure.a)}, {"b", value(figure.b)}});
+  }
+  json["equal_decisions"] = compared.equal;
+  json["equal"] = !compared.parting;
+  if (!compared.parting) return json;
+  json["first_difference"] = {{"ordinal", compared.parting->ordinal},
+                              {"a", told_json(compared.parting->a)},
+                              {"b", told_json(compared.parting->b)}};
+  json["before"] = Json::array();
+  for (const auto& [a, b] : compared.before) json["before"].push_back({{"a", told_json(a)}, {"b", told_json(b)}});
+  return json;
+}
+
+}  // namespace
+
+RunComparison compare_runs(const std::string& path_a, const std::string& path_b, bool json) {
+  const PastRun run_a(path_a), run_b(path_b);
+  Side a(run_a), b(run_b);
+  const Compared compared = hold_against(a, b);
+  const std::vector<KeyThatDiffers> keys = differing_keys(run_a.experiment(), run_b.experiment());
+  std::vector<Figure> figures;
+  try {
+    figures = figures_of(a.last.at("report"), b.last.at("report"), run_a, run_b);
+  } catch (const Json::exception& error) {
+    throw InputError(run_a.path().string() + " or " + run_b.path().string() +
+                     ": report.json isn't one that kvtwin wrote: " + error.what());
+  }
+  RunComparison result;
+  result.text = json ? json_of({&run_a, &run_b}, {&a, &b}, keys, figures, compared).dump(2) + "\n"
+                     : text_of({&run_a, &run_b}, {&a, &b}, keys, figures, compared);
+  // A run that isn't decided again as it was can't vouch for what was compared.
+  const bool vouched = a.last.at("exit") != 3 && b.last.at("exit") != 3;
+  if (vouched && parts_by_cut(compared, a, b)) {
+    result.cut = (cut(a) ? a : b).last.at("sentence").get<std::string>();
+  } else {
+    result.equal = vouched && !compared.parting;
+  }
+  return result;
+}
+
+}  // namespace kvtwin

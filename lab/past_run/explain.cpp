@@ -1,0 +1,546 @@
+#include "lab/past_run/explain.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/names.hpp"
+#include "lab/past_run/past_run.hpp"
+#include "lab/past_run/request_life.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double seconds(TimeNs time) { return static_cast<double>(time) / 1e9; }
+
+std::string count(std::uint64_t number, const std::string& what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+std::string outcome_of(const RequestRecord& r) {
+  if (r.rejected != Reason::none) return "rejected:" + std::string(name_of(r.rejected));
+  return r.finished >= 0 ? "completed" : "unfinished";
+}
+
+const char* status_text(Status status) {
+  switch (status) {
+    case Status::done: return "done";
+    case Status::cancelled: return "cancelled";
+    case Status::failed: return "failed";
+    case Status::gate_failed: return "a load failed under it";
+  }
+  return "unknown";
+}
+
+// ---- did L3 pay? ---------------------------------------------------------------------------------------
+
+struct StorageVerdict {
+  Tokens tokens = 0;                    // that came from L3
+  TimeNs took_ns = 0;                   // from the fetch's begin until they were on the device
+  TimeNs waited_ns = 0, loaded_ns = 0;  // by which the first token came later
+  TimeNs compute_ns = 0;                // about what computing them would have taken, in passes of their own
+};
+
+TimeNs computing_ns(const EngineConfig& engine, const CostModel& cost, Tokens context, Tokens tokens) {
+  TimeNs sum = 0;
+  while (tokens > 0) {
+    ForwardShape shape;
+    shape.prefill_tokens = std::min(tokens, engine.chunk_tokens);
+    shape.prefill_pairs = shape.prefill_tokens * context + shape.prefill_tokens * (shape.prefill_tokens + 1) / 2;
+    shape.prefill_context_tokens = context;
+    shape.prefill_sequences = 1;
+    sum += cost.forward_ns(shape, 1);
+    context += shape.prefill_tokens;
+    tokens -= shape.prefill_tokens;
+  }
+  return sum;
+}
+
+// None if L3 had nothing to do with it.
+std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const EngineConfig& engine,
+                                              const CostModel& cost) {
+  const RequestRecord& r = life.record;
+  StorageVerdict v;
+  v.tokens = r.hit_disk + r.hit_remote;
+  v.waited_ns = r.prefetch_wait_ns;
+  if (v.tokens == 0 && v.waited_ns == 0 && r.recomputed_after_stop == 0) return std::nullopt;
+  v.loaded_ns = v.tokens == 0 ? 0 : r.load_wait_ns;
+  v.took_ns = v.loaded_ns;
+  if (!life.prefetches.empty() && life.prefetches.back().begin >= 0) {
+    const RequestLife::Prefetch& last = life.prefetches.back();
+    const TimeNs end = last.stopped >= 0 ? last.stopped : last.end;
+    v.took_ns += std::max<TimeNs>(0, end - last.begin);
+  }
+  v.took_ns = std::max(v.took_ns, v.waited_ns + v.loaded_ns);
+  v.compute_ns = computing_ns(engine, cost, r.hit_device + r.hit_host, v.tokens);
+  return v;
+}
+
+// ---- in words ----------------------------------------------------------------------------------------
+
+class Story {
+ public:
+  Story(const RequestLife& life, const Setup& setup)
+      : life_(life), r_(life.record), engine_(setup.engine), cost_(*setup.cost) {}
+
+  std::string text() {
+    arrival();
+    if (r_.rejected != Reason::none) {
+      rejection();
+      return text_;
+    }
+    storage();
+    admission();
+    loads();
+    prefills();
+    first_token();
+    was_it_worth_it();
+    retractions();
+    end();
+    pages();
+    return text_;
+  }
+
+ private:
+  void add(const char* label, const std::string& words) {
+    std::string padded(label);
+    padded.resize(12, ' ');
+    text_ += padded + words + "\n";
+  }
+
+  void arrival() {
+    std::string words = "at " + seconds_text(r_.arrival) + " s: " + count(r_.prompt_tokens, "prompt token") + ", " +
+                        count(r_.output_tokens, "output token");
+    if (life_.session != 0) words += ", session " + std::to_string(life_.session);
+    add("arrived", words);
+    words = count(life_.found_running, "request") + " running, " + std::to_string(life_.found_waiting) + " waiting";
+    for (std::size_t i = 0; i < life_.ahead.size(); ++i) {
+      words += (i == 0 ? ": " : ", ") + std::to_string(life_.ahead[i]);
+    }
+    if (life_.found_waiting > life_.ahead.size()) words += ", ...";
+    add("found", words);
+  }
+
+  void rejection() {
+    if (r_.rejected == Reason::too_long) {
+      add("rejected", "too long: with its output it needs the KV of " +
+                          count(r_.prompt_tokens + r_.output_tokens - 1, "token") + ", and the device holds " +
+                          count(engine_.device_pages * engine_.shape.page_tokens, "token") +
+                          "; a larger tiers.device takes it");
+    } else {
+      add("rejected", "the queue was full: " + count(engine_.max_waiting, "request") +
+                          " waited, as many as scheduler.max_waiting lets");
+    }
+  }
+
+  void admission() {
+    if (r_.admitted < 0) return add("waits", "it was not admitted before the end of what is known");
+    std::string words =
+        "at " + seconds_text(r_.admitted) + " s, after " + seconds_text(r_.admitted - r_.arrival) + " s";
+    if (life_.admitted_meanwhile > 0) {
+      words += ", in which " + count(life_.admitted_meanwhile, "other") +
+               (life_.admitted_meanwhile == 1 ? " was" : " were") + " admitted";
+    }
+    add("admitted", words);
+    words = count(r_.hit_device, "token") + " hit on the device, " + std::to_string(r_.hit_host) + " on the host, ";
+    if (r_.hit_disk != 0) words += std::to_string(r_.hit_disk) + " on disk, ";
+    if (r_.hit_remote != 0) words += std::to_string(r_.hit_remote) + " remotely, ";
+    words += std::to_string(r_.miss + r_.recomputed_after_stop) + " to compute";
+    if (r_.recomputed_after_stop != 0) {
+      words += ", of which " + std::to_string(r_.recomputed_after_stop) + " are in L3 and the fetch was stopped";
+    }
+    add("prefix", words);
+  }
+
+  // What L3 did while the request waited.
+  void storage() {
+    for (const RequestLife::Prefetch& prefetch : life_.prefetches) {
+      const std::string asked = tokens(prefetch.asked) + " at " + seconds_text(prefetch.issued) + " s";
+      if (prefetch.declined != Reason::none) {
+        add("L3", "not asked for " + asked + ": " + why_declined(prefetch.declined));
+        continue;
+      }
+      add("L3", "asked for " + asked + ", which neither the device nor the host had");
+      if (prefetch.revoked >= 0) {
+        add("", found_nothing(prefetch));
+      } else {
+        fetch(prefetch);
+      }
+      stop(prefetch);
+    }
+    for (const RequestLife::DirectLoad& load : life_.direct_loads) {
+      add("", "found " + tokens(load.pages) +
+                  (load.refused == Reason::none ? "; loaded straight to the device from "
+                                                : "; not loaded: the device had no room, computed instead; at ") +
+                  seconds_text(load.queued) + " s" + (load.refused == Reason::none ? " on" : ""));
+    }
+  }
+
+  std::string why_declined(Reason reason) const {
+    switch (reason) {
+      case Reason::too_short:
+        return "fewer than cache.prefetch_min_tokens (" + std::to_string(engine_.prefetch_min_tokens) + ")";
+      case Reason::rate_limited:
+        return engine_.prefetch_admission == AdmissionBy::cost
+                   ? "other prefetches took cache.prefetch_host_share of the host, or two seconds of reading, already"
+                   : "other prefetches took cache.prefetch_host_share of the host already";
+      case Reason::too_slow: return "reading it would take longer than computing it (cache.prefetch_admission)";
+      case Reason::not_backed_up: return "what lies above it on the device isn't on the host";
+      default: return std::string(kvtwin::name_of(reason));
+    }
+  }
+
+  std::string found_nothing(const RequestLife::Prefetch& prefetch) const {
+    const std::string at = " at " + seconds_text(prefetch.revoked) + " s";
+    switch (prefetch.revoke_reason) {
+      case Reason::miss: return "found none of it" + at;
+      case Reason::too_short:
+        return "found " + tokens(prefetch.hit) + at + ", fewer than cache.prefetch_min_tokens: not fetched";
+      case Reason::too_slow:
+        return "found " + tokens(prefetch.hit) + at + "; reading it would take longer than computing it: not fetched";
+      case Reason::capacity: return "found " + tokens(prefetch.hit) + at + "; the host had no room: not fetched";
+      case Reason::stopped: return "no answer until" + at.substr(3) + ", when " + policy() + " let the request go on";
+      default: return "ended" + at + ": " + std::string(kvtwin::name_of(prefetch.revoke_reason));
+    }
+  }
+
+  void fetch(const RequestLife::Prefetch& prefetch) {
+    std::string words;
+    Pages pages = 0;
+    for (const auto& [tier, part] : prefetch.found) {
+      words += (words.empty() ? "found " : " and ") + tokens(part) + (tier == Tier::disk ? " on disk" : " remotely");
+      pages += part;
+    }
+    if (words.empty()) return;
+    if (prefetch.no_room != 0) words += ", and " + tokens(prefetch.no_room) + " more that the host had no room for";
+    add("", words + " at " + seconds_text(prefetch.begin) + " s");
+    if (prefetch.end < 0) return add("", "still being fetched at the end of what is known");
+    const double took = seconds(prefetch.end - prefetch.begin);
+    words = "fetched " + tokens(prefetch.arrived) + " to the host in " + short_seconds(took);
+    const double bytes = static_cast<double>(prefetch.arrived *
+                                             (engine_.shape.page_bytes() + engine_.draft.page_bytes()) * engine_.ranks);
+    char rate[40];
+    std::snprintf(rate, sizeof rate, ", %.3g GB/s", took > 0 ? bytes / took / 1e9 : 0);
+    if (prefetch.arrived != 0 && took > 0) words += rate;
+    const bool early = prefetch.stopped < 0 && prefetch.arrived < pages;
+    add("", words + (early ? "; the rest was not to be had" : ""));
+  }
+
+  void stop(const RequestLife::Prefetch& prefetch) {
+    if (prefetch.stopped < 0) return;
+    const std::string at =
+        "stopped at " + seconds_text(prefetch.stopped) + " s, with " + tokens(prefetch.arrived_at_stop) + " there, ";
+    if (prefetch.stop_reason == Reason::aborted) return add("", at + "as its client had gone");
+    add("", at + "by " + policy() + why_stopped());
+    if (r_.admitted >= 0)
+      add("", tokens_text(r_.recomputed_after_stop) + " of what L3 had were computed after the stop");
+  }
+
+  // One sentence: time lost against time won.
+  void was_it_worth_it() {
+    if (r_.first_token < 0 || (life_.prefetches.empty() && life_.direct_loads.empty())) return;
+    const std::optional<StorageVerdict> verdict = storage_verdict(life_, engine_, cost_);
+    if (!verdict) return;
+    const StorageVerdict& v = *verdict;
+    const std::string waited = short_seconds(seconds(v.waited_ns + v.loaded_ns));
+    if (v.tokens == 0) {
+      if (v.waited_ns == 0) return add("worth it?", "nothing was fetched in time, and the request didn't wait for it");
+      return add("worth it?", "the request waited " + waited + " for L3, and nothing came of it");
+    }
+    std::string words = "fetching " + tokens_text(v.tokens) + " took " + short_seconds(seconds(v.took_ns));
+    if (v.waited_ns + v.loaded_ns != v.took_ns) words += ", of which the request waited " + waited;
+    words += "; computing them would have taken about " + short_seconds(seconds(v.compute_ns)) + ": ";
+    if (v.waited_ns + v.loaded_ns > v.compute_ns) {
+      words += "this L3 is too slow for this model (see sglang issues 26305 and 12809)";
+    } else if (v.took_ns > v.compute_ns) {
+      words += "it paid, because the request queued meanwhile anyway";
+    } else {
+      words += "it paid";
+    }
+    add("worth it?", words);
+  }
+
+  const char* why_stopped() const {
+    if (engine_.prefetch_policy == PrefetchPolicy::timeout)
+      return ": it had taken longer than the prefetch_timeout keys allow";
+    if (engine_.prefetch_policy == PrefetchPolicy::cost_stop)
+      return ": what was still to come would have taken longer than computing it";
+    return ": the request could be admitted";
+  }
+  std::string policy() const { return std::string(kvtwin::name_of(engine_.prefetch_policy)); }
+  std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }
+  // 8192 -> "8,192 tokens"
+  static std::string tokens_text(Tokens number) { return grouped(number) + (number == 1 ? " token" : " tokens"); }
+  static std::string short_seconds(double time) {
+    char text[40];
+    std::snprintf(text, sizeof text, time >= 1 ? "%.2f s" : "%.3g s", time);
+    return text;
+  }
+
+  void loads() {
+    for (const RequestLife::Load& load : life_.loads) {
+      std::string words = count(load.pages, "page");
+      if (load.refused == Reason::below_threshold) {
+        words += " on the host not loaded: fewer than cache.load_back_min_tokens tokens, computed instead";
+      } else if (load.refused == Reason::quota) {
+        words += " on the host not loaded: more than cache.load_back_quota_tokens, computed instead";
+      } else if (load.refused == Reason::too_slow) {
+        words += " on the host not loaded: computing them takes less time (cache.load_back_admission)";
+      } else if (load.refused != Reason::none) {
+        words += " on the host not loaded: the device had no room, computed instead";
+      } else {
+        words += " queued at " + seconds_text(load.queued) + " s, ";
+        words += load.landed < 0 ? "not landed before the end of what is known"
+                                 : "landed at " + seconds_text(load.landed) + " s";
+        if (load.landed >= 0 && load.status != Status::done) words += std::string(": ") + status_text(load.status);
+      }
+      add("load-back", words);
+    }
+  }
+
+  void prefills() {
+    for (const RequestLife::Prefill& prefill : life_.prefills) {
+      std::string words = count(prefill.tokens, "token") + " in a pass from " + seconds_text(prefill.begin) + " s";
+      if (prefill.end < 0) {
+        words += ", under way at the end of what is known";
+      } else {
+        words += " to " + seconds_text(prefill.end) + " s, " + seconds_text(prefill.end - prefill.begin) + " s";
+        words += prefill.stalled == 0 ? "" : ", of which it stalled " + seconds_text(prefill.stalled) + " s for loads";
+        if (prefill.status != Status::done) words += std::string("; for nothing: ") + status_text(prefill.status);
+      }
+      add("prefill", words);
+    }
+  }
+
+  void first_token() {
+    if (r_.first_token < 0) return;
+    add("first token", "at " + seconds_text(r_.first_token) + " s");
+    add("TTFT", seconds_text(r_.first_token - r_.arrival) + " s = queue " + seconds_text(r_.queue_ns) +
+                    " + prefetch wait " + seconds_text(r_.prefetch_wait_ns) + " + load wait " +
+                    seconds_text(r_.load_wait_ns) + " + compute " + seconds_text(r_.compute_ns));
+  }
+
+  void retractions() {
+    for (std::size_t i = 0; i < life_.retractions.size(); ++i) {
+      const RequestLife::Retraction& retraction = life_.retractions[i];
+      std::string words = "at " + seconds_text(retraction.at) + " s: ";
+      words += retraction.reason == Reason::transfer_failed ? "a load failed that its pass built on"
+                                                            : "the device was full and it the youngest";
+      if (i + 1 < life_.admissions.size()) {
+        const RequestLife::Admission& again = life_.admissions[i + 1];
+        words += "; admitted again at " + seconds_text(again.at) + " s with " + count(again.reused, "page") + " reused";
+      }
+      add("retracted", words);
+    }
+    if (r_.retracted_recompute > 0) {
+      add("", count(r_.retracted_recompute, "token") + " computed again for it");
+    }
+  }
+
+  void end() {
+    if (r_.finished < 0) return add("unfinished", "at the end of what is known");
+    if (r_.output_tokens > 1) {
+      char each[40];
+      std::snprintf(each, sizeof each, "%.9f",
+                    seconds(r_.finished - r_.first_token) / static_cast<double>(r_.output_tokens - 1));
+      add("decode", count(r_.output_tokens - 1, "token") + " in " + seconds_text(r_.finished - r_.first_token) +
+                        " s, " + each + " s each");
+    }
+    add("finished", "at " + seconds_text(r_.finished) + " s, " + seconds_text(r_.finished - r_.arrival) +
+                        " s after its arrival, leaving " + count(life_.pages_left.value_or(0), "page") +
+                        " in the cache");
+  }
+
+  void pages() {
+    constexpr std::size_t kShown = 20;
+    for (std::size_t i = 0; i < life_.moments.size() && i < kShown; ++i) {
+      const RequestLife::PageMoment& moment = life_.moments[i];
+      const std::string which = moment.pages == 1 ? "page " + std::to_string(moment.first)
+                                                  : "pages " + std::to_string(moment.first) + " to " +
+                                                        std::to_string(moment.first + moment.pages - 1);
+      const std::string at = " at " + seconds_text(moment.at) + " s";
+      add("cache", which + " " + what_of(moment, at));
+    }
+    const std::uint64_t more = life_.moments_left_out + life_.moments.size() - std::min(kShown, life_.moments.size());
+    if (more > 0) add("", "and " + std::to_string(more) + " more such changes to its pages");
+  }
+
+  static std::string what_of(const RequestLife::PageMoment& moment, const std::string& at) {
+    if (moment.kind == DecisionKind::evict_host) {
+      return "evicted from the host" + at + (moment.reason == Reason::shadowed ? "; the device keeps its copy" : "");
+    }
+    if (moment.kind == DecisionKind::evict_device) {
+      return "evicted from the device" + at +
+             (moment.reason == Reason::demoted ? "; the host keeps a copy" : "; no copy is left");
+    }
+    if (moment.reason == Reason::capacity) return "not backed up" + at + ": the host had no room";
+    const std::string queued = (moment.reason == Reason::retry ? "queued for backup again" : "queued for backup") + at;
+    if (moment.done < 0) return queued;
+    if (moment.status != Status::done) return queued + "; " + status_text(moment.status);
+    return queued + ", on the host at " + seconds_text(moment.done) + " s";
+  }
+
+  const RequestLife& life_;
+  const RequestRecord& r_;
+  const EngineConfig& engine_;
+  const CostModel& cost_;
+  std::string text_;
+};
+
+// ---- in numbers --------------------------------------------------------------------------------------
+
+Json time_or_null(TimeNs time) { return time < 0 ? Json() : Json(seconds(time)); }
+
+Json moments_json(const RequestLife& life) {
+  Json list = Json::array();
+  for (const RequestLife::PageMoment& moment : life.moments) {
+    Json json{{"what", name_of(moment.kind)},
+              {"reason", name_of(moment.reason)},
+              {"first_page", moment.first},
+              {"pages", moment.pages},
+              {"at_s", seconds(moment.at)}};
+    if (moment.kind == DecisionKind::backup) json["done_s"] = time_or_null(moment.done);
+    list.push_back(json);
+  }
+  return list;
+}
+
+Json prefetch_json(const RequestLife::Prefetch& prefetch) {
+  Json found = Json::array();
+  for (const auto& [tier, pages] : prefetch.found) {
+    found.push_back({{"tier", name_of(tier)}, {"pages", pages}});
+  }
+  return {{"issued_s", seconds(prefetch.issued)},
+          {"asked_pages", prefetch.asked},
+          {"declined", name_of(prefetch.declined)},
+          {"found", found},
+          {"begin_s", time_or_null(prefetch.begin)},
+          {"end_s", time_or_null(prefetch.end)},
+          {"arrived_pages", prefetch.arrived},
+          {"revoked_s", time_or_null(prefetch.revoked)},
+          {"revoke_reason", name_of(prefetch.revoke_reason)},
+          {"stopped_s", time_or_null(prefetch.stopped)},
+          {"stop_reason", name_of(prefetch.stop_reason)},
+          {"arrived_pages_at_stop", prefetch.arrived_at_stop}};
+}
+
+// Keys as requests.csv has columns, and what else is known.
+Json life_json(const RequestLife& life, const Setup& setup) {
+  const RequestRecord& r = life.record;
+  Json json{{"request", r.request},
+            {"outcome", outcome_of(r)},
+            {"arrival_s", seconds(r.arrival)},
+            {"prompt_tokens", r.prompt_tokens},
+            {"output_tokens", r.output_tokens},
+            {"session", life.session},
+            {"priority", life.priority}};
+  json["found"] = {{"running", life.found_running}, {"waiting", life.found_waiting}, {"ahead", life.ahead}};
+  if (r.admitted >= 0) {
+    json["admitted_s"] = seconds(r.admitted);
+    json["admitted_meanwhile"] = life.admitted_meanwhile;
+    json["hit_device"] = r.hit_device;
+    json["hit_host"] = r.hit_host;
+    json["hit_disk"] = r.hit_disk;
+    json["hit_remote"] = r.hit_remote;
+    json["miss"] = r.miss;
+    json["recomputed_after_stop"] = r.recomputed_after_stop;
+    json["retracted_recompute"] = r.retracted_recompute;
+    json["retractions"] = r.retractions;
+  }
+  if (r.first_token >= 0) {
+    json["first_token_s"] = seconds(r.first_token);
+    json["queue_s"] = seconds(r.queue_ns);
+    json["prefetch_wait_s"] = seconds(r.prefetch_wait_ns);
+    json["load_wait_s"] = seconds(r.load_wait_ns);
+    json["compute_s"] = seconds(r.compute_ns);
+    json["ttft_s"] = seconds(r.first_token - r.arrival);
+  }
+  if (r.finished >= 0) {
+    json["finished_s"] = seconds(r.finished);
+    if (r.output_tokens > 1) {
+      json["tpot_s"] = seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1);
+    }
+    json["e2e_s"] = seconds(r.finished - r.arrival);
+    json["pages_left"] = life.pages_left.value_or(0);
+  }
+  json["admissions"] = json["loads"] = json["prefills"] = json["retracted"] = Json::array();
+  for (const RequestLife::Admission& admission : life.admissions) {
+    json["admissions"].push_back({{"at_s", seconds(admission.at)}, {"reused_pages", admission.reused}});
+  }
+  for (const RequestLife::Load& load : life.loads) {
+    json["loads"].push_back({{"queued_s", seconds(load.queued)},
+                             {"pages", load.pages},
+                             {"refused", name_of(load.refused)},
+                             {"landed_s", time_or_null(load.landed)},
+                             {"status", status_text(load.status)}});
+  }
+  for (const RequestLife::Prefill& prefill : life.prefills) {
+    json["prefills"].push_back({{"begin_s", seconds(prefill.begin)},
+                                {"end_s", time_or_null(prefill.end)},
+                                {"tokens", prefill.tokens},
+                                {"stalled_s", seconds(prefill.stalled)},
+                                {"status", status_text(prefill.status)}});
+  }
+  for (const RequestLife::Retraction& retraction : life.retractions) {
+    json["retracted"].push_back({{"at_s", seconds(retraction.at)}, {"reason", name_of(retraction.reason)}});
+  }
+  json["prefetches"] = json["direct_loads"] = Json::array();
+  for (const RequestLife::Prefetch& prefetch : life.prefetches) json["prefetches"].push_back(prefetch_json(prefetch));
+  for (const RequestLife::DirectLoad& load : life.direct_loads) {
+    json["direct_loads"].push_back(
+        {{"queued_s", seconds(load.queued)}, {"pages", load.pages}, {"refused", name_of(load.refused)}});
+  }
+  if (const auto verdict = storage_verdict(life, setup.engine, *setup.cost); verdict && r.first_token >= 0) {
+    json["storage_verdict"] = {{"tokens", verdict->tokens},
+                               {"took_s", seconds(verdict->took_ns)},
+                               {"waited_s", seconds(verdict->waited_ns)},
+                               {"loaded_s", seconds(verdict->loaded_ns)},
+                               {"compute_s", seconds(verdict->compute_ns)},
+                               {"paid", verdict->waited_ns + verdict->loaded_ns <= verdict->compute_ns}};
+  }
+  json["cache"] = moments_json(life);
+  return json;
+}
+
+}  // namespace
+
+Explanation explain(const std::string& path, std::int64_t request, bool as_json) {
+  const PastRun run(path);
+  const Setup setup = setup_again(run.experiment());
+  const EngineConfig& engine = setup.engine;
+  RequestLife life(static_cast<RequestId>(request), engine.shape.page_tokens);
+  const Again again(run, run.experiment(), &life);
+  const bool equal = again.verdict() == AgainVerdict::equal;
+  if (!life.arrived) {
+    std::string sentence = path + ": request " + std::to_string(request) + " is unknown; there " +
+                           (life.arrivals == 1 ? "is one, 0" : "are " + std::to_string(life.arrivals));
+    if (life.arrivals > 1) sentence += ", 0 to " + std::to_string(life.arrivals - 1);
+    if (!equal) sentence += ", as far as the run is decided again";
+    throw InputError(sentence);
+  }
+  Explanation told;
+  if (as_json) {
+    Json json = life_json(life, setup);
+    json["from"] = run.has_journal() ? "journal" : "simulation";
+    json["verdict"] = name_of(again.verdict());
+    if (!equal) json["sentence"] = again.sentence();
+    told.text = json.dump(2) + "\n";
+  } else {
+    told.text = "request     " + std::to_string(request) +
+                (run.has_journal() ? ", by the journal\n" : ", simulated again\n") + Story(life, setup).text();
+    if (!equal) told.text += "note        " + again.sentence() + "\n";
+  }
+  // What there is of a journal cut short is as good as a whole one's.
+  if (!equal && again.verdict() != AgainVerdict::truncated) told.exit_code = again.exit_code();
+  return told;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,199 @@
+#include "lab/past_run/past_run.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/run/cluster.hpp"
+#include "lab/run/journal_file.hpp"
+#include "models/text_file.hpp"
+
+namespace kvtwin {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kResolved = "experiment.resolved.toml";
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+}  // namespace
+
+PastRun::PastRun(fs::path path) : path_(std::move(path)) {
+  std::error_code error;
+  if (!fs::exists(path_, error)) {
+    throw InputError(path_.string() +
+                     ": is not there; give a run folder that `kvtwin simulate --out` or `kvtwin run` wrote");
+  }
+  const bool folder = fs::is_directory(path_, error);
+  if (!folder) {
+    journal_path_ = path_;
+  } else if (fs::exists(path_ / kJournalName, error)) {
+    journal_path_ = path_ / kJournalName;
+  }
+  if (has_journal()) journal_ = read_journal(journal_path_);
+  if (folder) read_report();
+  read_experiment();
+}
+
+void PastRun::read_report() {
+  const fs::path path = path_ / "report.json";
+  if (!is_file(path)) return;
+  report_ = read_text_file(path, "give a run folder that kvtwin wrote");
+  try {
+    const auto report = nlohmann::json::parse(report_);
+    const auto decisions = report.at("decisions");
+    real_ = report.value("world", "") == "real";
+    const auto digest = decisions.at("digest").get<std::string>();
+    char* end = nullptr;
+    reported_ = DecisionMark{decisions.at("count").get<std::uint64_t>(), std::strtoull(digest.c_str(), &end, 16)};
+    if (digest.size() == 16 && *end == '\0') return;
+  } catch (const nlohmann::json::exception&) {
+  }
+  throw InputError(path.string() + ": is no report; its decisions must have a count and a digest of 16 hex digits");
+}
+
+void PastRun::read_experiment() {
+  if (!has_journal()) {
+    const fs::path resolved = path_ / kResolved;
+    if (!is_file(resolved)) {
+      throw InputError(path_.string() + ": holds neither " + kJournalName + " nor " + kResolved +
+                       "; give a run folder that `kvtwin simulate --out` or `kvtwin run` wrote");
+    }
+    if (real_) {
+      throw InputError(path_.string() + ": a real run without its " + kJournalName +
+                       " can't be decided again; give a folder that has it, or a simulation's");
+    }
+    experiment_ = Experiment::from_file(resolved);
+    return;
+  }
+  JournalReader reader(journal_);
+  const std::string name = journal_path_.string();
+  switch (reader.header()) {
+    case JournalStatus::truncated:
+      throw InputError(name + ": is truncated within its header; the run was killed at its very start");
+    case JournalStatus::wrong_version:
+      throw InputError(name + ": is a journal of another version; this kvtwin reads version " +
+                       std::to_string(kJournalVersion));
+    case JournalStatus::corrupt:
+      throw InputError(name +
+                       ": is no journal, or its header is damaged; give one that `kvtwin run` or `kvtwin "
+                       "simulate --journal` wrote");
+    case JournalStatus::record:
+    case JournalStatus::end: break;
+  }
+  // Its lines are not the file's: the text is named as what it is.
+  experiment_ = Experiment::from_text(reader.text(), name + " (its experiment)");
+}
+
+// A run names its model's and its machine's files; the journal does not hold them.
+Setup setup_again(const Experiment& experiment) {
+  for (const std::string key : {"model.config", "hardware.file"}) {
+    if (experiment.text(key).empty() || is_file(experiment.path(key))) continue;
+    throw InputError(experiment.where(key) + ": " + experiment.path(key).string() +
+                     ": can't be read; the run was made with that file: put it back, or name another place with kvtwin "
+                     "replay --set " +
+                     key + "=...");
+  }
+  return make_setup(experiment);
+}
+
+// ---- deciding again ----------------------------------------------------------------------------------
+
+std::string_view name_of(AgainVerdict verdict) {
+  switch (verdict) {
+    case AgainVerdict::equal: return "equal";
+    case AgainVerdict::truncated: return "truncated";
+    case AgainVerdict::diverged: return "diverged";
+    case AgainVerdict::misfit: return "misfit";
+    case AgainVerdict::corrupt: return "corrupt";
+    case AgainVerdict::report_differs: return "report_differs";
+  }
+  return "unknown";
+}
+
+Again::Again(const PastRun& run, const Experiment& experiment, Onlooker* onlooker) : run_(run) {
+  run.has_journal() ? replay_journal(experiment, onlooker) : simulate(experiment, onlooker);
+  if (verdict_ == AgainVerdict::equal && run.reported() && *run.reported() != result_.got) {
+    verdict_ = AgainVerdict::report_differs;
+  }
+}
+
+void Again::replay_journal(const Experiment& experiment, Onlooker* onlooker) {
+  const Setup setup = setup_again(experiment);
+  JournalReader reader(run_.journal_);
+  result_ = replay(reader, setup.engine, {onlooker, onlooker, onlooker});
+  record_kind_ = reader.kind_here();
+  if (result_.verdict == ReplayVerdict::diverged) {
+    verdict_ = AgainVerdict::diverged;
+  } else if (result_.verdict == ReplayVerdict::misfit) {
+    verdict_ = AgainVerdict::misfit;
+  } else if (result_.journal == JournalStatus::truncated) {
+    verdict_ = AgainVerdict::truncated;
+  } else if (result_.journal != JournalStatus::end) {
+    verdict_ = AgainVerdict::corrupt;
+  }
+}
+
+void Again::simulate(const Experiment& experiment, Onlooker* onlooker) {
+  const Setup setup = setup_again(experiment);
+  if (setup.world.engines > 1) {
+    throw InputError(run_.path().string() + ": " + std::to_string(setup.world.engines) +
+                     " engines served it; only one engine's run is decided again, so simulate it with "
+                     "cluster.engines=1");
+  }
+  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
+  const std::unique_ptr<TraceSource> workload = open_workload(experiment);
+  WorkloadInputs inputs(experiment, *workload);
+  // Ranks decide alike: one of them is looked on at.
+  Cluster cluster(setup, *world, {{inputs.observer(onlooker), onlooker, onlooker, nullptr}}, false, {});
+  cluster.run(inputs.source());
+  result_.journal = JournalStatus::end;
+  result_.now = world->now();
+  result_.expected = result_.got = result_.agreed = cluster.decisions();
+}
+
+int Again::exit_code() const {
+  if (verdict_ == AgainVerdict::equal) return 0;
+  return verdict_ == AgainVerdict::truncated ? 2 : 3;
+}
+
+std::string Again::sentence() const {
+  const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  const bool vowel = record_kind_.starts_with('a') || record_kind_.starts_with('e');  // arrival, end
+  const std::string where = "record " + number(result_.place.number) + ", " +
+                            (record_kind_ == "unknown" ? "of unknown kind" : (vowel ? "an " : "a ") + record_kind_) +
+                            " at byte " + number(result_.place.offset);
+  const std::string before =
+      number(result_.inputs) + " inputs and " + number(result_.agreed.count) + " decisions are equal; then ";
+  switch (verdict_) {
+    case AgainVerdict::equal: return "every decision is equal";
+    case AgainVerdict::truncated:
+      return run_.journal_path().string() + ": is truncated: equal up to record " + number(result_.inputs) + " (" +
+             number(result_.agreed.count) + " decisions), then cut within or before record " +
+             number(result_.place.number) + ", which begins at byte " + number(result_.place.offset) +
+             "; the run was killed, or is still writing";
+    case AgainVerdict::diverged:
+      return before + where + " (" + seconds_text(result_.now) + " s), is decided differently";
+    case AgainVerdict::misfit:
+      return before + where + " (" + seconds_text(result_.now) +
+             " s), is nothing that a world could have told this engine: " + result_.misfit;
+    case AgainVerdict::corrupt:
+      return before + where + ", is corrupt: it was altered, moved or put there by another hand";
+    case AgainVerdict::report_differs:
+      return (run_.path() / "report.json").string() + " tells of " + number(run_.reported()->count) +
+             " decisions, digest " + digest_text(run_.reported()->digest) + ", but decided again they are " +
+             number(result_.got.count) + ", digest " + digest_text(result_.got.digest);
+  }
+  return {};
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,189 @@
+#include "lab/past_run/request_life.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "policy/page_key.hpp"
+
+namespace kvtwin {
+
+void RequestLife::handle(const Input& input) {
+  now_ = input.now;
+  backups_.clear();
+  if (const auto* arrival = std::get_if<Arrival>(&input.what)) take(*arrival);
+  if (const auto* completion = std::get_if<Completion>(&input.what)) take(*completion);
+}
+
+void RequestLife::take(const Arrival& arrival) {
+  ++arrivals;
+  if (arrival.request == request_) {
+    arrived = true;
+    record.request = request_;
+    record.arrival = now_;
+    record.prompt_tokens = arrival.prompt_tokens;
+    record.output_tokens = arrival.output_tokens;
+    session = arrival.session;
+    priority = arrival.priority;
+    found_waiting = waiting_.size();
+    found_running = running_;
+    for (auto id = waiting_.begin(); id != waiting_.end() && ahead.size() < kAheadShown; ++id) ahead.push_back(*id);
+    // The last token's KV is never computed. Keys beyond the trace's are made as the policy makes them.
+    const Pages pages = (arrival.prompt_tokens + arrival.output_tokens - 1) / page_tokens_;
+    std::vector<PageKey> keys(arrival.keys.begin(), arrival.keys.end());
+    while (keys.size() < pages) {
+      keys.push_back(private_page_key(keys.empty() ? nullptr : &keys.back(), request_, keys.size()));
+    }
+    for (Pages page = 0; page < keys.size(); ++page) pages_.emplace(keys[page], page);
+  }
+  waiting_.insert(arrival.request);
+}
+
+void RequestLife::take(const Completion& completion) {
+  for (Prefill& prefill : prefills) {
+    if (prefill.pass != completion.id) continue;
+    prefill.end = now_;
+    prefill.stalled = completion.stalled_ns;
+    prefill.status = completion.status;
+  }
+  for (Load& load : loads) {
+    if (load.operation != completion.id) continue;
+    load.landed = now_;
+    load.status = completion.status;
+  }
+  for (PageMoment& moment : moments) {
+    if (moment.kind != DecisionKind::backup || moment.operation != completion.id) continue;
+    moment.done = now_;
+    moment.status = completion.status;
+  }
+}
+
+void RequestLife::decided(const Decision& decision) {
+  follow_queue(decision);
+  follow_pages(decision);
+  if (decision.request != request_) return;
+  switch (decision.kind) {
+    case DecisionKind::admit: admissions.push_back({now_, decision.pages}); break;
+    case DecisionKind::load_back: {
+      Load load;
+      load.queued = now_;
+      load.pages = decision.pages;
+      load.refused = decision.reason;
+      loads.push_back(load);
+      break;
+    }
+    case DecisionKind::load_direct: direct_loads.push_back({now_, decision.pages, decision.reason}); break;
+    case DecisionKind::retract: retractions.push_back({now_, decision.reason}); break;
+    case DecisionKind::finish: pages_left = decision.pages; break;
+    default: follow_prefetch(decision); break;
+  }
+}
+
+void RequestLife::follow_prefetch(const Decision& decision) {
+  if (decision.kind == DecisionKind::prefetch) {
+    Prefetch prefetch;
+    prefetch.issued = now_;
+    prefetch.asked = decision.pages;
+    prefetch.declined = decision.reason;
+    prefetches.push_back(prefetch);
+  }
+  if (prefetches.empty()) return;
+  Prefetch& last = prefetches.back();
+  if (decision.kind == DecisionKind::revoke) {
+    last.revoked = now_;
+    last.revoke_reason = decision.reason;
+    last.hit = decision.pages;
+  } else if (decision.kind == DecisionKind::stop) {
+    last.stopped = now_;
+    last.stop_reason = decision.reason;
+    last.arrived_at_stop = decision.pages;
+  }
+}
+
+void RequestLife::follow_prefetch(const Event& event) {
+  if (event.request != request_ || prefetches.empty()) return;
+  Prefetch& last = prefetches.back();
+  if (event.kind == EventKind::prefetch_started) {
+    last.begin = event.time;
+    if (last.found.empty() || last.found.back().first != event.tier) last.found.emplace_back(event.tier, 0);
+    last.found.back().second += event.pages;
+  } else if (event.kind == EventKind::prefetch_shortened) {
+    if (event.reason == Reason::capacity) last.no_room = event.pages;
+  } else if (event.kind == EventKind::prefetch_done) {
+    last.end = event.time;
+    last.arrived = event.pages;
+  }
+}
+
+void RequestLife::follow_queue(const Decision& decision) {
+  switch (decision.kind) {
+    case DecisionKind::admit:
+      waiting_.erase(decision.request);
+      ++running_;
+      admitted_meanwhile += arrived && admissions.empty() && decision.request != request_;
+      break;
+    case DecisionKind::reject: waiting_.erase(decision.request); break;
+    case DecisionKind::retract:
+      waiting_.insert(decision.request);
+      --running_;
+      break;
+    case DecisionKind::finish: --running_; break;
+    default: break;
+  }
+}
+
+// A decision on pages names the first of a run that lies in one node, and the node of a page that is ours ends with
+// our pages or before them: once the prompt is the index's, the run is ours as a whole.
+void RequestLife::follow_pages(const Decision& decision) {
+  const bool backup = decision.kind == DecisionKind::backup;
+  if (!backup && decision.kind != DecisionKind::evict_device && decision.kind != DecisionKind::evict_host) return;
+  if (!published_) {
+    if (backup && arrived) backups_.push_back(decision);
+    return;
+  }
+  const auto page = pages_.find(decision.key);
+  if (page == pages_.end()) return;
+  if (moments.size() == kMomentsKept) {
+    ++moments_left_out;
+    return;
+  }
+  PageMoment moment;
+  moment.kind = decision.kind;
+  moment.reason = decision.reason;
+  moment.first = page->second;
+  moment.pages = std::min<Pages>(decision.pages, pages_.size() - page->second);
+  moment.at = now_;
+  moments.push_back(moment);
+}
+
+void RequestLife::on_event(const Event& event) {
+  if (event.kind == EventKind::transfer_submitted) {
+    // What was queued by this input goes in one transfer for each direction.
+    for (Load& load : loads) {
+      const bool queued = load.refused == Reason::none && load.operation == OperationId::none;
+      if (queued && event.tier == Tier::device) load.operation = event.operation;
+    }
+    for (PageMoment& moment : moments) {
+      const bool queued = moment.kind == DecisionKind::backup && moment.reason != Reason::capacity;
+      if (queued && moment.operation == OperationId::none && event.tier == Tier::host) {
+        moment.operation = event.operation;
+      }
+    }
+    return;
+  }
+  follow_prefetch(event);
+  if (event.record == nullptr || event.record->request != request_) return;
+  record = *event.record;
+  if (event.kind == EventKind::prefill_started) {
+    Prefill prefill;
+    prefill.begin = event.time;
+    prefill.tokens = event.tokens;
+    prefill.pass = event.operation;
+    prefills.push_back(prefill);
+  } else if (event.kind == EventKind::first_token) {
+    published_ = true;
+    for (const Decision& backup : backups_) follow_pages(backup);
+    backups_.clear();
+  }
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,162 @@
+#include "lab/report/hit_bounds.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "lab/report/saved_time.hpp"
+#include "policy/check.hpp"
+#include "sim/bound_tiers.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kPsPerSecond = 1'000'000'000'000;
+
+std::uint64_t token_ps(Bytes bytes, std::uint64_t rate, Tokens tokens) {
+  if (rate == 0) return 0;
+  return static_cast<std::uint64_t>(Wide128{bytes} * kPsPerSecond / rate / tokens);
+}
+
+// Past host memory: of a batch, as the cost model has it.
+std::uint64_t direct_ps(const Setup& setup, Tier tier) {
+  const EngineConfig& engine = setup.engine;
+  StorageWork work{StorageVerb::get,       tier,        Tier::device, engine.storage_batch_pages, setup.page_bytes(),
+                   engine.storage_objects, engine.ranks};
+  const TransferCost cost = setup.cost->storage(work);
+  const Tokens tokens = work.pages * engine.shape.page_tokens;
+  return static_cast<std::uint64_t>(cost.latency_ns) * 1000 / tokens +
+         token_ps(cost.bytes, cost.bytes_per_second, tokens);
+}
+
+}  // namespace
+
+std::vector<TierWorth> tier_worths(const Setup& setup) {
+  const EngineConfig& engine = setup.engine;
+  const Pages engines = setup.world.engines;
+  const std::uint64_t link =
+      token_ps(setup.page_bytes(), setup.cost->coefficients().host_to_device.link_rate, engine.shape.page_tokens);
+  std::vector<TierWorth> tiers{{Tier::device, engines * engine.device_pages, 0}};
+  if (engine.host_pages != 0) tiers.push_back({Tier::host, engines * engine.host_pages, link});
+  for (const StorageTierConfig& tier : engine.storage) {
+    std::uint64_t load = tier.read_token_ps + link;
+    if (engine.path == CachePath::direct) load = direct_ps(setup, tier.tier);
+    if (engine.path == CachePath::automatic) load = std::min(load, direct_ps(setup, tier.tier));
+    tiers.push_back({tier.tier, tier.tier == Tier::remote ? tier.pages : engines * tier.pages, load});
+  }
+  for (std::size_t i = tiers.size() - 1; i-- > 0;) tiers[i].load_ps = std::min(tiers[i].load_ps, tiers[i + 1].load_ps);
+  return tiers;
+}
+
+HitBounds::HitBounds(Tokens page_tokens, std::vector<TierWorth> tiers, const CostModel& cost, Observer* next)
+    : page_tokens_(page_tokens), tiers_(std::move(tiers)), cost_(cost), next_(next) {
+  KV_CHECK(!tiers_.empty(), "there is a device");
+}
+
+void HitBounds::handle(const Input& input) {
+  const auto* const arrival = std::get_if<Arrival>(&input.what);
+  if (arrival == nullptr) return;
+  if (arrival->request >= prompts_.size()) prompts_.resize(arrival->request + 1);
+  Prompt& prompt = prompts_[arrival->request];
+  const auto pages = arrival->keys.first(std::min<Pages>(arrival->keys.size(), arrival->prompt_tokens / page_tokens_));
+  if (!pages.empty()) {
+    prompt.has_pages = true;
+    prompt.logged = static_cast<std::uint32_t>(log_.requests());
+    prompt.countable =
+        static_cast<std::uint32_t>(std::min<Pages>(pages.size(), (arrival->prompt_tokens - 1) / page_tokens_));
+    log_.add(pages);
+    logged_tokens_.push_back(arrival->prompt_tokens);
+  }
+}
+
+void HitBounds::decided(const Decision& decision) {
+  switch (decision.kind) {
+    case DecisionKind::admit: return admitted(decision.request);
+    case DecisionKind::prefetch: {
+      Prompt& prompt = prompts_[decision.request];
+      prompt.prefetched_from =
+          prompt.countable - std::min(prompt.countable, static_cast<std::uint32_t>(decision.pages));
+      return;
+    }
+    case DecisionKind::commit:
+      if (decision.pages == 0) return;
+      if (prompts_[decision.request].admitted) {
+        near_turns_.push_back({prompts_[decision.request].logged, 0});
+      } else {
+        brought_for_.insert(decision.request);
+      }
+      return;
+    case DecisionKind::abort:
+      if (brought_for_.erase(decision.request) != 0) near_turns_.push_back({prompts_[decision.request].logged, 0});
+      return;
+    default: return;
+  }
+}
+
+void HitBounds::admitted(RequestId request) {
+  Prompt& prompt = prompts_[request];
+  brought_for_.erase(request);
+  if (prompt.has_pages) {
+    for (auto other = brought_for_.begin(); other != brought_for_.end();) {
+      const Prompt& waits = prompts_[*other];
+      const bool hit = log_.shared(waits.logged, prompt.logged) > waits.prefetched_from;
+      if (hit) near_turns_.push_back({waits.logged, 0});
+      other = hit ? brought_for_.erase(other) : std::next(other);
+    }
+    // After a retraction it is at work again, and what it finds then is no hit in the report.
+    turns_.push_back({prompt.logged, prompt.admitted ? 0 : prompt.countable});
+    near_turns_.push_back(turns_.back());
+  }
+  prompt.admitted = true;
+}
+
+void HitBounds::on_event(const Event& event) {
+  if (event.kind == EventKind::finished) {
+    const RequestRecord& r = *event.record;
+    const std::array<Tokens, kTiers> hits{r.hit_device, r.hit_host, r.hit_disk, r.hit_remote};
+    saved_ps_ += static_cast<__int128>(
+                     prefill_saved_ns(cost_, r.prompt_tokens, std::accumulate(hits.begin(), hits.end(), Tokens{0}))) *
+                 1000;
+    for (const TierWorth& tier : tiers_) {
+      saved_ps_ -= static_cast<__int128>(hits[static_cast<std::size_t>(tier.tier)]) * tier.load_ps;
+    }
+  }
+  if (next_ != nullptr) next_->on_event(event);
+}
+
+TimeNs HitBounds::saved_most(const Future& all) const {
+  const Future near(log_, near_turns_);
+  std::vector<TierLevel> levels;
+  Pages room = 0;
+  for (const TierWorth& tier : tiers_) {
+    room += tier.pages;
+    const bool between = !levels.empty() && levels.size() + 1 < tiers_.size();
+    levels.push_back({between ? &near : &all, room, tier.load_ps});
+  }
+  const auto tokens = [&](std::uint32_t, std::uint32_t blocks) { return blocks * page_tokens_; };
+  const auto computing = [&](std::uint32_t request, std::uint32_t blocks) {
+    return static_cast<std::uint64_t>(prefill_saved_ns(cost_, logged_tokens_[request], blocks * page_tokens_));
+  };
+  return static_cast<TimeNs>(opt_tiers(levels, computing, tokens).saved);
+}
+
+HitBounds::Found HitBounds::reckon() const {
+  const Future future(log_, turns_);
+  const auto add = [&](const std::vector<std::uint32_t>& hits, Tokens& tokens, TimeNs& saved) {
+    for (std::size_t turn = 0; turn < hits.size(); ++turn) {
+      tokens += hits[turn] * page_tokens_;
+      saved += prefill_saved_ns(cost_, logged_tokens_[turns_[turn].request], hits[turn] * page_tokens_);
+    }
+  };
+  Pages room = 0;
+  for (const TierWorth& tier : tiers_) room += tier.pages;
+  Found found;
+  add(opt_hits(future, room), found.opt, found.opt_saved);
+  add(lru_hits(future, room), found.lru, found.lru_saved);
+  found.saved = static_cast<TimeNs>(saved_ps_ / 1000);
+  if (turns_.size() <= kSavedMost) found.saved_most = saved_most(future);
+  return found;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,130 @@
+#include "lab/report/lane_meter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/world.hpp"
+
+namespace kvtwin {
+
+// After this, `time` is inside the windows.
+void LaneMeter::reach(TimeNs time) {
+  while (time / use_.window_ns >= static_cast<TimeNs>(kMaxWindows)) {
+    const std::size_t merged = (use_.window_busy_ns.size() + 1) / 2;
+    for (std::size_t i = 0; i < merged; ++i) {
+      const bool pair = 2 * i + 1 < use_.window_busy_ns.size();
+      use_.window_busy_ns[i] = use_.window_busy_ns[2 * i] + (pair ? use_.window_busy_ns[2 * i + 1] : 0);
+      use_.window_bytes[i] = use_.window_bytes[2 * i] + (pair ? use_.window_bytes[2 * i + 1] : 0);
+    }
+    use_.window_busy_ns.resize(merged);
+    use_.window_bytes.resize(merged);
+    use_.window_ns *= 2;
+  }
+  const auto needed = static_cast<std::size_t>(time / use_.window_ns) + 1;
+  if (needed > use_.window_busy_ns.size()) {
+    use_.window_busy_ns.resize(needed);
+    use_.window_bytes.resize(needed);
+  }
+}
+
+void LaneMeter::add_busy(TimeNs from, TimeNs to) {
+  if (to <= from) return;
+  use_.busy_ns += to - from;
+  reach(to - 1);
+  for (TimeNs at = from; at < to;) {
+    const TimeNs window = at / use_.window_ns;
+    const TimeNs stop = std::min(to, (window + 1) * use_.window_ns);
+    use_.window_busy_ns[static_cast<std::size_t>(window)] += stop - at;
+    at = stop;
+  }
+}
+
+void LaneMeter::add_bytes(TimeNs from, TimeNs to, Bytes bytes) {
+  use_.bytes += bytes;
+  reach(std::max(from, to - 1));
+  Bytes left = bytes;
+  TimeNs at = from;
+  while (left > 0) {
+    const TimeNs window = at / use_.window_ns;
+    const TimeNs stop = std::min(to, (window + 1) * use_.window_ns);
+    // The last window takes the rest, so that the windows sum to the total to the byte.
+    Bytes part = left;
+    if (stop < to) {
+      const double share = static_cast<double>(stop - at) / static_cast<double>(to - from);
+      part = std::min(left, static_cast<Bytes>(share * static_cast<double>(bytes)));
+    }
+    use_.window_bytes[static_cast<std::size_t>(window)] += part;
+    left -= part;
+    if (stop >= to) break;
+    at = stop;
+  }
+}
+
+void LaneMeter::busy_by_rate(std::uint64_t bytes_per_second) {
+  use_.busy_ns = 0;
+  for (std::size_t i = 0; i < use_.window_bytes.size(); ++i) {
+    const double busy = static_cast<double>(use_.window_bytes[i]) * 1e9 / static_cast<double>(bytes_per_second);
+    use_.window_busy_ns[i] = std::min(use_.window_ns, static_cast<TimeNs>(busy + 0.5));
+    use_.busy_ns += use_.window_busy_ns[i];
+  }
+}
+
+LaneUse LaneMeter::use(std::string name, TimeNs end) const {
+  LaneMeter copy = *this;
+  if (end > 0) copy.reach(end - 1);
+  copy.use_.name = std::move(name);
+  return std::move(copy.use_);
+}
+
+void LaneMeters::on_lane(const LaneSpan& span) {
+  LaneMeter& meter = meters_[static_cast<std::size_t>(span.lane)];
+  if (span.lane == Lane::compute) {
+    if (span.steps == 0) return;
+    // Where in between the stalls lay is not known; the busy time is booked at the pass's end.
+    meter.add_busy(span.begin + span.stalled_ns, span.end);
+    meter.count_transfer();
+    return;
+  }
+  meter.add_busy(span.begin, span.end);
+  meter.add_bytes(span.flowing, span.end, span.bytes);
+  if (const std::uint32_t crossings = dram_crossings(span.lane); crossings != 0 && dram_rate_ != 0) {
+    const bool one_rank = span.lane == Lane::h2d || span.lane == Lane::d2h;
+    dram_.add_bytes(span.flowing, span.end, span.bytes * crossings * (one_rank ? ranks_ : 1));
+    if (span.status == Status::done) dram_.count_transfer();
+  }
+  if (span.status == Status::done) meter.count_transfer();
+}
+
+std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
+  const auto use = [&](Lane lane, std::string name) {
+    return meters_[static_cast<std::size_t>(lane)].use(std::move(name), end);
+  };
+  std::vector<LaneUse> uses;
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    const std::string gpu = "gpu" + std::to_string(rank);
+    uses.push_back(use(Lane::h2d, gpu + ".h2d"));
+    uses.push_back(use(Lane::d2h, gpu + ".d2h"));
+  }
+  uses.push_back(use(Lane::compute, "compute"));
+  const auto has = [&](Tier tier) { return std::ranges::find(storage_, tier) != storage_.end(); };
+  if (has(Tier::disk)) {
+    uses.push_back(use(Lane::disk_read, "disk_read"));
+    uses.push_back(use(Lane::disk_write, "disk_write"));
+  }
+  if (has(Tier::remote)) {
+    uses.push_back(use(Lane::remote_read, "remote_read"));
+    uses.push_back(use(Lane::remote_write, "remote_write"));
+  }
+  if (!storage_.empty()) {
+    uses.push_back(use(Lane::direct_read, "direct_read"));
+    uses.push_back(use(Lane::direct_write, "direct_write"));
+  }
+  if (dram_rate_ != 0) {
+    LaneMeter dram = dram_;
+    dram.busy_by_rate(dram_rate_);
+    uses.push_back(dram.use(std::string(kDramLane), end));
+  }
+  return uses;
+}
+
+}  // namespace kvtwin

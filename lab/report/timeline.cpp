@@ -1,0 +1,164 @@
+#include "lab/report/timeline.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "lab/error.hpp"
+#include "lab/out_files.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr const char* kLaneNames[] = {"compute",     "h2d",          "d2h",         "disk_read",    "disk_write",
+                                      "remote_read", "remote_write", "direct_read", "direct_write", "peer"};
+static_assert(std::size(kLaneNames) == kLanes);
+constexpr int kLaneProcess = 1, kRequestProcess = 2;
+
+unsigned number_of(Lane lane) { return static_cast<unsigned>(lane); }
+
+const char* transfer_name(Lane lane) {
+  if (lane == Lane::h2d) return "load";
+  return lane == Lane::d2h ? "backup" : kLaneNames[number_of(lane)];
+}
+
+const char* status_name(Status status) {
+  switch (status) {
+    case Status::done: return "done";
+    case Status::cancelled: return "cancelled";
+    case Status::failed: return "failed";
+    case Status::gate_failed: return "gate_failed";
+  }
+  return "unknown";
+}
+
+// Microseconds with all their nanoseconds; what the format counts in.
+std::string us(TimeNs time) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%" PRId64 ".%03d", time / 1000, static_cast<int>(time % 1000));
+  return text;
+}
+
+}  // namespace
+
+// Every name in the file is one of ours, in ASCII without quotes: nothing needs escaping.
+Timeline::Timeline(std::filesystem::path path, LaneObserver* lanes, Observer* events)
+    : path_(std::move(path)), out_(path_.string() + ".partial", std::ios::binary), lanes_(lanes), events_(events) {
+  if (!out_) throw cannot_write(path_, errno);
+  out_ << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  for (const auto& [process, name] : {std::pair{kLaneProcess, "lanes"}, std::pair{kRequestProcess, "requests"}}) {
+    add(R"({"ph":"M","pid":%d,"name":"process_name","args":{"name":"%s"}})", process, name);
+  }
+  for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::compute}) name_lane(lane);
+}
+
+void Timeline::add(const char* format, ...) {
+  char line[512];
+  std::va_list values;
+  va_start(values, format);
+  const int length = std::vsnprintf(line, sizeof line, format, values);
+  va_end(values);
+  out_ << (std::exchange(first_, false) ? "\n" : ",\n");
+  out_.write(line, std::min<int>(length, sizeof line - 1));
+}
+
+void Timeline::name_lane(Lane lane) {
+  const std::uint32_t bit = 1U << number_of(lane);
+  if ((named_ & bit) != 0) return;
+  named_ |= bit;
+  add(R"({"ph":"M","pid":%d,"tid":%u,"name":"thread_name","args":{"name":"%s"}})", kLaneProcess, number_of(lane),
+      kLaneNames[number_of(lane)]);
+}
+
+void Timeline::on_lane(const LaneSpan& span) {
+  name_lane(span.lane);
+  const std::string begin = us(span.begin), duration = us(span.end - span.begin);
+  const auto id = static_cast<std::uint64_t>(span.id);
+  if (span.lane != Lane::compute) {
+    add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"transfer","name":"%s","args":{"operation":%)" PRIu64
+        R"(,"bytes":%)" PRIu64 R"(,"latency_us":%s,"status":"%s"}})",
+        kLaneProcess, number_of(span.lane), begin.c_str(), duration.c_str(), transfer_name(span.lane), id, span.bytes,
+        us(std::clamp(span.flowing, span.begin, span.end) - span.begin).c_str(), status_name(span.status));
+  } else {
+    const auto prefill = prefills_.find(span.id);
+    std::string more = "\"steps\":" + std::to_string(span.steps);
+    if (prefill != prefills_.end()) {
+      more += ",\"tokens\":" + std::to_string(prefill->second.tokens);
+      more += ",\"requests\":" + std::to_string(prefill->second.requests);
+    }
+    add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"pass","name":"%s","args":{"operation":%)" PRIu64
+        R"(,%s,"stalled_us":%s,"status":"%s"}})",
+        kLaneProcess, number_of(span.lane), begin.c_str(), duration.c_str(),
+        prefill != prefills_.end() ? "prefill" : "decode", id, more.c_str(), us(span.stalled_ns).c_str(),
+        status_name(span.status));
+    if (prefill != prefills_.end()) prefills_.erase(prefill);
+    if (span.stalled_ns > 0) {
+      add(R"({"ph":"X","pid":%d,"tid":%u,"ts":%s,"dur":%s,"cat":"stall","name":"stall","args":{"operation":%)" PRIu64
+          "}}",
+          kLaneProcess, number_of(span.lane), begin.c_str(),
+          us(std::min(span.stalled_ns, span.end - span.begin)).c_str(), id);
+    }
+  }
+  if (lanes_ != nullptr) lanes_->on_lane(span);
+}
+
+void Timeline::on_event(const Event& event) {
+  if (event.kind == EventKind::prefill_started) {
+    Prefill& prefill = prefills_[event.operation];
+    prefill.tokens += event.tokens;
+    ++prefill.requests;
+  } else if (event.kind == EventKind::finished) {
+    add_request(*event.record);
+  } else if (event.kind == EventKind::rejected || event.kind == EventKind::retracted) {
+    add_instant(event.kind == EventKind::rejected ? "rejected" : "retracted", event);
+  }
+  if (events_ != nullptr) events_->on_event(event);
+}
+
+void Timeline::add_request(const RequestRecord& r) {
+  add(R"({"ph":"b","pid":%d,"tid":0,"cat":"request","id":%)" PRIu64 R"(,"ts":%s,"name":"request %)" PRIu64
+      R"(","args":{"prompt_tokens":%)" PRIu64 R"(,"output_tokens":%)" PRIu64 R"(,"hit_device":%)" PRIu64
+      R"(,"hit_host":%)" PRIu64 R"(,"miss":%)" PRIu64 R"(,"ttft_us":%s,"retractions":%u}})",
+      kRequestProcess, r.request, us(r.arrival).c_str(), r.request, r.prompt_tokens, r.output_tokens, r.hit_device,
+      r.hit_host, r.miss, us(r.first_token - r.arrival).c_str(), r.retractions);
+  TimeNs at = r.arrival;
+  for (const auto& [name, duration] : {std::pair{"queue", r.queue_ns}, std::pair{"prefetch wait", r.prefetch_wait_ns},
+                                       std::pair{"load wait", r.load_wait_ns}, std::pair{"compute", r.compute_ns}}) {
+    add_part(r.request, name, at, at + duration);
+    at += duration;
+  }
+  add_part(r.request, "decode", r.first_token, r.finished);
+  add(R"({"ph":"e","pid":%d,"tid":0,"cat":"request","id":%)" PRIu64 R"(,"ts":%s,"name":"request %)" PRIu64 R"("})",
+      kRequestProcess, r.request, us(r.finished).c_str(), r.request);
+}
+
+void Timeline::add_part(RequestId request, std::string_view name, TimeNs begin, TimeNs end) {
+  if (end <= begin) return;
+  for (const auto& [phase, time] : {std::pair{"b", begin}, std::pair{"e", end}}) {
+    add(R"({"ph":"%s","pid":%d,"tid":0,"cat":"request","id":%)" PRIu64 R"(,"ts":%s,"name":"%s"})", phase,
+        kRequestProcess, request, us(time).c_str(), std::string(name).c_str());
+  }
+}
+
+void Timeline::add_instant(std::string_view name, const Event& event) {
+  add(R"({"ph":"i","s":"p","pid":%d,"tid":0,"ts":%s,"cat":"request","name":"%s","args":{"request":%)" PRIu64
+      R"(,"reason":"%s"}})",
+      kRequestProcess, us(event.time).c_str(), std::string(name).c_str(), event.record->request,
+      std::string(name_of(event.reason)).c_str());
+}
+
+void Timeline::finish() {
+  errno = 0;
+  out_ << "\n]}\n";
+  out_.close();
+  if (!out_) throw cannot_write(path_, errno);
+  std::error_code error;
+  std::filesystem::rename(path_.string() + ".partial", path_, error);
+  if (error) throw cannot_write(path_, error.value());
+}
+
+}  // namespace kvtwin

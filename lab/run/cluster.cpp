@@ -1,0 +1,174 @@
+#include "lab/run/cluster.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "policy/decorators.hpp"
+#include "policy/route/router.hpp"
+
+namespace kvtwin {
+
+// ---- who gets what -----------------------------------------------------------------------------------
+
+// Arrivals go where the router says, and what concerns a request goes after it.
+class Cluster::Route final : public InputRoute {
+ public:
+  Route(RoutePolicy policy, std::size_t engines) : router_(make_router(policy, engines)) {}
+
+  std::size_t engine_of(const Input& input) override {
+    if (const auto* arrival = std::get_if<Arrival>(&input.what)) {
+      return open_[arrival->request] = router_->route(*arrival);
+    }
+    const auto& hint = std::get<Hint>(input.what);
+    if (hint.kind != HintKind::abort) return kEveryEngine;  // of a session, whose turns may be anywhere
+    const auto at = open_.find(hint.subject);
+    return at == open_.end() ? 0 : at->second;  // it has ended; nobody heeds it
+  }
+
+  void ended(RequestId request) {
+    const auto at = open_.find(request);
+    if (at == open_.end()) return;
+    router_->ended(at->second);
+    open_.erase(at);
+  }
+
+ private:
+  std::unique_ptr<Router> router_;
+  std::unordered_map<RequestId, std::size_t> open_;  // never walked
+};
+
+// ---- one seat ----------------------------------------------------------------------------------------
+
+// What stands between the world and one policy: world -> Checking -> Recording -> this -> engine.
+class Cluster::Seat final : public InputHandler, public Observer {
+ public:
+  Seat(const EngineConfig& config, Substrate& seat, const SeatWatch& watch, Route* route, bool several_ranks,
+       bool checked, std::string_view text)
+      : watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
+    Substrate* substrate = &seat;
+    ContractTerms terms{config.shape.page_tokens};
+    terms.bursts_end_early = several_ranks;  // another rank may have cut them short
+    if (checked) substrate = &checking_.emplace(*substrate, terms);
+    engine_.emplace(config, *substrate, decisions_, route == nullptr ? watch.observer : this);
+    // An engine alone is told first-hand.
+    first_ = counts_reductions_ || watch.inputs != nullptr ? static_cast<InputHandler*>(this) : &*engine_;
+    if (watch.journal != nullptr) {
+      writer_.emplace(*watch.journal, text);
+      first_ = &recording_.emplace(*first_, decisions_, *writer_);
+    }
+    if (checked) {
+      checking_->connect(*first_);
+      first_ = &*checking_;
+    }
+  }
+
+  void handle(const Input& input) override {
+    if (counts_reductions_ && std::holds_alternative<Reduction>(input.what)) ++reductions_;
+    if (watch_.inputs != nullptr) watch_.inputs->handle(input);
+    engine_->handle(input);
+  }
+  void on_event(const Event& event) override {
+    const bool ends =
+        event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
+    if (ends) route_->ended(event.record->request);
+    if (watch_.observer != nullptr) watch_.observer->on_event(event);
+  }
+
+  void finish(TimeNs now) {
+    if (checking_) checking_->finish();
+    if (writer_) writer_->finish(now, mark());
+  }
+  InputHandler& first() { return *first_; }
+  const Engine& engine() const { return *engine_; }
+  DecisionMark mark() const { return {decisions_.count(), decisions_.digest()}; }
+  std::uint64_t reductions() const { return reductions_; }
+
+ private:
+  SeatWatch watch_;
+  Route* route_;
+  bool counts_reductions_;
+  std::uint64_t reductions_ = 0;
+  DecisionLog decisions_;
+  std::optional<Checking> checking_;
+  std::optional<Engine> engine_;
+  std::optional<JournalWriter> writer_;
+  std::optional<Recording> recording_;
+  InputHandler* first_ = nullptr;
+};
+
+// ---- all of them -------------------------------------------------------------------------------------
+
+Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
+                 std::string_view text)
+    : setup_(setup), world_(world) {
+  if (setup.world.engines > 1) route_ = std::make_unique<Route>(setup.route, setup.world.engines);
+  for (std::size_t seat = 0; seat < world.seats(); ++seat) {
+    const SeatWatch watch = seat < watches.size() ? watches[seat] : SeatWatch{};
+    seats_.push_back(std::make_unique<Seat>(setup.engine_of(seat), world.substrate_of(seat), watch, route_.get(),
+                                            setup.world.instances, checked, text));
+  }
+}
+
+Cluster::~Cluster() = default;
+
+void Cluster::run(InputSource& source) {
+  std::vector<InputHandler*> handlers;
+  for (const auto& seat : seats_) handlers.push_back(&seat->first());
+  world_.run_seats(source, handlers, route_.get());
+  for (std::size_t i = 0; i < seats_.size(); ++i) {
+    const Engine& engine = seats_[i]->engine();
+    const std::string who = seats_.size() == 1 ? "" : (route_ ? "engine " : "rank ") + std::to_string(i) + ": ";
+    if (!engine.idle()) throw WorkError("the run ended with work left: " + who + engine.state_summary());
+    seats_[i]->finish(world_.now());
+  }
+  if (!setup_.world.instances) return;
+  std::vector<DecisionMark> ranks;
+  for (std::size_t rank = 0; rank < seats_.size(); ++rank) ranks.push_back(decisions_of(rank));
+  refuse_disagreement(ranks);
+}
+
+void refuse_disagreement(const std::vector<DecisionMark>& ranks) {
+  const DecisionMark first = ranks.front();
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    const DecisionMark mark = ranks[rank];
+    if (mark == first) continue;
+    throw WorkError("rank " + std::to_string(rank) + " decided otherwise than rank 0: " + std::to_string(mark.count) +
+                    " decisions, digest " + digest_text(mark.digest) + ", not " + std::to_string(first.count) +
+                    ", digest " + digest_text(first.digest));
+  }
+}
+
+std::size_t Cluster::seats() const { return seats_.size(); }
+
+Pages Cluster::pages_used_max(Tier tier) const {
+  if (!route_) return seats_[0]->engine().pages_used_max(tier);
+  Pages used = 0;
+  for (const auto& seat : seats_) used += seat->engine().pages_used_max(tier);
+  if (tier != Tier::remote) return used;
+  for (const StorageTierConfig& storage : setup_.engine.storage) {
+    if (storage.tier == tier) used = std::min(used, storage.pages);
+  }
+  return used;
+}
+
+DecisionMark Cluster::decisions_of(std::size_t seat) const { return seats_[seat]->mark(); }
+std::uint64_t Cluster::reductions_of(std::size_t seat) const { return seats_[seat]->reductions(); }
+
+DecisionMark Cluster::decisions() const {
+  DecisionMark all = decisions_of(0);
+  if (!route_) return all;
+  for (std::size_t engine = 1; engine < seats_.size(); ++engine) {
+    const DecisionMark mark = decisions_of(engine);
+    all.count += mark.count;
+    std::uint64_t x = all.digest * 0xD1B54A32D192ED03u + mark.digest;  // in their order
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    all.digest = x ^ (x >> 31);
+  }
+  return all;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,77 @@
+#include "lab/run/rank_report.hpp"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace kvtwin {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaneUse, name, bytes, transfers, busy_ns, window_ns, window_busy_ns, window_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PageKey, words)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WrongPage, tier, key, slot, layer, plane, token, byte, expected, got, found)
+
+namespace {
+
+using SortedJson = nlohmann::json;
+
+}  // namespace
+
+std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ours) {
+  const SortedJson told{{"count", ours.decisions.count},
+                        {"digest", ours.decisions.digest},
+                        {"reductions", ours.reductions},
+                        {"lanes", ours.lanes}};
+  std::vector<RankOutcome> all;
+  for (const std::string& text : ranks.gather(told.dump())) {
+    const SortedJson json = SortedJson::parse(text);
+    RankOutcome& outcome = all.emplace_back();
+    json.at("count").get_to(outcome.decisions.count);
+    json.at("digest").get_to(outcome.decisions.digest);
+    json.at("reductions").get_to(outcome.reductions);
+    json.at("lanes").get_to(outcome.lanes);
+  }
+  return all;
+}
+
+Verification gather_verification(RealRanks& ranks, const Verification& ours) {
+  const SortedJson told{{"counts",
+                         {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
+                          ours.flipped ? 1 : 0}},
+                        {"wrong", ours.wrong}};
+  const std::vector<std::string> texts = ranks.gather(told.dump());
+  if (texts.empty()) return ours;
+  Verification all;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const SortedJson json = SortedJson::parse(texts[rank]);
+    const auto counts = json.at("counts").get<std::vector<std::uint64_t>>();
+    all.pages_read += counts.at(0);
+    all.bytes_read += counts.at(1);
+    all.pages_audited += counts.at(2);
+    all.bytes_audited += counts.at(3);
+    all.wrong_reads += counts.at(4);
+    all.flipped |= counts.at(5) != 0;
+    for (auto& page : json.at("wrong").get<std::vector<WrongPage>>()) {
+      page.found = "on rank " + std::to_string(rank) + ", " + page.found;
+      all.wrong.push_back(std::move(page));
+    }
+  }
+  return all;
+}
+
+std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours) {
+  SortedJson told = SortedJson::array();
+  for (const StorageCounters& tier : ours) told.push_back(tier.counters);
+  std::vector<StorageCounters> sum = ours;
+  const std::vector<std::string> texts = ranks.gather(told.dump());
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    const SortedJson json = SortedJson::parse(texts[rank]);
+    for (std::size_t tier = 0; tier < sum.size(); ++tier) {
+      for (std::size_t i = 0; i < sum[tier].counters.size(); ++i) {
+        sum[tier].counters[i].second += json.at(tier).at(i).at(1).get<std::uint64_t>();
+      }
+    }
+  }
+  return sum;
+}
+
+}  // namespace kvtwin

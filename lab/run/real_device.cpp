@@ -1,0 +1,200 @@
+#include "lab/run/real_device.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "impl/device/arena.hpp"
+#include "impl/device/host_device.hpp"
+#include "lab/error.hpp"
+#include "lab/run/cuda_devices.hpp"
+
+namespace kvtwin {
+namespace {
+
+// How much slower this rank is than the others.
+double slow_factor(const Experiment& experiment, const Setup& setup) {
+  const double factor = experiment.number("real.slow_factor");
+  const auto rank = static_cast<std::size_t>(experiment.integer("real.slow_rank"));
+  if (factor != 1 && rank >= setup.engine.ranks) {
+    throw InputError(experiment.where("real.slow_rank") + ": is " + std::to_string(rank) + ", and the ranks are 0 to " +
+                     std::to_string(setup.engine.ranks - 1) + " (" + experiment.where("parallel.tp") + ")");
+  }
+  return rank == setup.rank ? factor : 1;
+}
+
+DeviceConfig::Flip flip_of(const Experiment& experiment, const Setup& setup) {
+  const std::string& flip = experiment.text("real.flip");
+  if (flip == "none") return DeviceConfig::Flip::none;
+  if (flip != "device" && flip != "host") {
+    throw InputError(experiment.where("real.flip") + ": is \"" + flip + "\"; it must be none, device or host");
+  }
+  // It would be stored under a check of its own, and served to whoever comes after.
+  if (!setup.engine.storage.empty()) {
+    throw InputError(experiment.where("real.flip") + ": would leave a wrong page in the " +
+                     (setup.engine.storage.front().tier == Tier::disk ? "disk" : "remote") +
+                     " tier, where other runs find it; set it to none, or leave storage tiers out");
+  }
+  return flip == "device" ? DeviceConfig::Flip::device : DeviceConfig::Flip::host;
+}
+
+DeviceConfig common_config(const Experiment& experiment, const Setup& setup, RankGroup* ranks) {
+  DeviceConfig config;
+  config.ranks = ranks;
+  config.slow_factor = slow_factor(experiment, setup);
+  config.shape = setup.engine.shape;
+  config.host_layout = setup.engine.host_layout;
+  config.device_pages = setup.engine.device_pages;
+  config.host_pages = setup.engine.host_pages;
+  config.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
+  config.flip = flip_of(experiment, setup);
+  return config;
+}
+
+HostDeviceConfig host_config(const Setup& setup, const DeviceConfig& common) {
+  HostDeviceConfig config;
+  static_cast<DeviceConfig&>(config) = common;
+  // Products with as many multiply-adds a token and layer as the model has weights for.
+  const std::uint64_t head = setup.model.head_parameters;
+  const std::uint64_t linear = setup.model.active_parameters - std::min(head, setup.model.active_parameters);
+  config.hidden = setup.model.hidden;
+  config.width = static_cast<std::uint32_t>(
+      std::max<std::uint64_t>(1, linear / setup.model.layers.size() / std::max(1U, setup.model.hidden)));
+  // Multiply-adds a layer.
+  const auto of_a_layer = [&](std::uint64_t flops) { return flops / 2 / setup.model.layers.size(); };
+  config.pair_work = static_cast<std::uint32_t>(of_a_layer(setup.model.full_attention.prefill_pair_flops));
+  config.decode_work = of_a_layer(setup.model.full_attention.decode_token_flops);
+  config.context_work = of_a_layer(setup.model.context_projection_flops);
+  config.head_work = head;
+  return config;
+}
+
+// Which of this machine's GPUs is this rank's, and how many ranks share it.
+CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
+  CudaDeviceConfig config;
+  static_cast<DeviceConfig&>(config) = common;
+  config.ordinal = common.ranks == nullptr ? 0 : static_cast<int>(common.ranks->rank_here()) % gpus;
+  config.transformer = transformer_sizes(setup.model, static_cast<std::uint32_t>(setup.engine.ranks));
+  config.blas_library = experiment.text("real.cublas");
+  return config;
+}
+
+// So much GPU memory for pages on their way from the disk; a few must always find room.
+constexpr Bytes kDirectMost = Bytes{64} << 20;
+
+enum class UseCuFile : std::uint8_t { automatic, on, off };
+
+UseCuFile use_of_cufile(const Experiment& experiment, const Setup& setup) {
+  const std::string& use = experiment.text("real.cufile");
+  if (use != "auto" && use != "on" && use != "off") {
+    throw InputError(experiment.where("real.cufile") + ": is \"" + use + "\"; it must be auto, on or off");
+  }
+  const bool segments =
+      !setup.hardware.file_a_page &&
+      std::ranges::any_of(setup.engine.storage, [](const StorageTierConfig& it) { return it.tier == Tier::disk; });
+  if (use == "on" && !segments) {
+    throw InputError(experiment.where("real.cufile") +
+                     ": is on, and there is no disk tier in segments to read from; set it to auto, or give the "
+                     "experiment one (tiers.disk, with format segments)");
+  }
+  const bool past_host = setup.engine.path != CachePath::via_host;
+  if (use == "on" && !past_host) {
+    throw InputError(experiment.where("real.cufile") +
+                     ": is on, and all pages go through host memory; set it to auto, or cache.path to direct or auto");
+  }
+  return use == "off" || !segments || !past_host ? UseCuFile::off : use == "on" ? UseCuFile::on : UseCuFile::automatic;
+}
+
+void use_cufile(const Experiment& experiment, const Setup& setup, CudaDeviceConfig& config,
+                std::vector<std::string>& notes) {
+  const UseCuFile use = use_of_cufile(experiment, setup);
+  if (use == UseCuFile::off) return;
+  std::string why_not;
+  try {
+    config.cufile = cuda_devices().load_cufile(experiment.text("real.cufile_library"));
+    // The usual way through host memory is no longer than cuFile's, and needs no checksums of its own.
+    if (use == UseCuFile::automatic && config.cufile->mode() == CuFile::Mode::compatible) {
+      why_not = "there is " + config.cufile->description();
+      config.cufile.reset();
+    }
+  } catch (const std::runtime_error& error) {
+    if (use == UseCuFile::on) throw InputError(experiment.where("real.cufile") + ": is on, and " + error.what());
+    why_not = error.what();
+  }
+  if (!config.cufile) notes.push_back("Disk tier: its pages reach the GPU through host memory: " + why_not + ".");
+  config.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kDirectMost / config.shape.page_bytes(), 4, 16));
+}
+
+std::string gib(Bytes bytes) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / 1073741824.0);
+  return text;
+}
+
+// `ranks` of them share `available` bytes of `where`.
+[[noreturn]] void refuse_size(const Experiment& experiment, Bytes bytes, std::size_t ranks, Bytes available,
+                              const char* where, const std::vector<std::string>& tiers) {
+  const auto key = [&](const std::string& tier) {
+    const std::string name = "tiers." + tier;
+    if (tier == "host" && experiment.number("tiers.host.ratio") != 0) return experiment.where("tiers.host.ratio");
+    return experiment.where(name + (experiment.integer(name + ".tokens") != 0 ? ".tokens" : ".gib"));
+  };
+  std::string sizes;
+  for (const std::string& tier : tiers) sizes += (sizes.empty() ? "" : " or ") + key(tier);
+  throw InputError("this experiment takes " + gib(ranks * bytes) + " for " +
+                   (ranks == 1 ? "its" : "its " + std::to_string(ranks) + " ranks'") + " pools and weights, and " +
+                   where + " has " + gib(available) + " free; make " + sizes +
+                   " smaller, or take a smaller model, e.g. model.name = \"tiny\"");
+}
+
+// Of all ranks on this machine together: none of them has taken its memory yet.
+void refuse_what_host_memory_has_no_room_for(const Experiment& experiment, const DeviceConfig& config, Bytes bytes) {
+  const std::size_t ranks = config.ranks == nullptr ? 1 : config.ranks->size_here();
+  const std::optional<Bytes> available = memory_available();
+  if (!available || ranks * bytes <= *available / 10 * 9) return;
+  refuse_size(experiment, bytes, ranks, *available, "this machine", {"device", "host"});
+}
+
+RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
+  const HostDeviceConfig config = host_config(setup, common);
+  refuse_what_host_memory_has_no_room_for(experiment, common, host_device_bytes(config));
+  if (use_of_cufile(experiment, setup) == UseCuFile::on) {
+    throw InputError(experiment.where("real.cufile") +
+                     ": is on, and the host device has no GPU memory to read into; set it to auto, or take cuda");
+  }
+  return {"host", common, [config] { return make_host_device(config); }, {}};
+}
+
+RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
+  CudaDeviceConfig config = cuda_config(experiment, setup, common, gpus);
+  std::vector<std::string> notes;
+  use_cufile(experiment, setup, config, notes);
+  const CudaDeviceBytes bytes = cuda_devices().bytes(config);
+  refuse_what_host_memory_has_no_room_for(experiment, common, bytes.host);
+  const std::size_t here = common.ranks == nullptr ? 1 : common.ranks->size_here();
+  const std::size_t sharing = (here + static_cast<std::size_t>(gpus) - 1) / static_cast<std::size_t>(gpus);
+  const Bytes available = cuda_devices().bytes_free(config.ordinal);
+  if (sharing * bytes.gpu > available) refuse_size(experiment, bytes.gpu, sharing, available, "the GPU", {"device"});
+  return {"cuda", common, [config] { return cuda_devices().make(config); }, std::move(notes)};
+}
+
+}  // namespace
+
+RealDevice choose_device(const Experiment& experiment, const Setup& setup, RankGroup* ranks) {
+  const std::string& name = experiment.text("real.device");
+  if (name != "host" && name != "auto" && name != "cuda") {
+    throw InputError(experiment.where("real.device") + ": is \"" + name + "\"; it must be auto, host or cuda");
+  }
+  const DeviceConfig common = common_config(experiment, setup, ranks);
+  if (name == "host") return choose_host(experiment, setup, common);
+  const CudaPresence cuda = cuda_at_hand();
+  if (cuda.gpus > 0) return choose_cuda(experiment, setup, common, cuda.gpus);
+  if (name == "auto") return choose_host(experiment, setup, common);
+  throw InputError(experiment.where("real.device") + ": cuda can't be served: " + cuda.why_none +
+                   "; take host, or auto");
+}
+
+}  // namespace kvtwin

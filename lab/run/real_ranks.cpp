@@ -1,0 +1,48 @@
+#include "lab/run/real_ranks.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kvtwin {
+
+void RealRanks::run(const std::function<void()>& work) {
+  Ending ours;
+  try {
+    work();
+  } catch (const AlreadySaid&) {
+    throw;
+  } catch (...) {
+    ours = ending_of(std::current_exception());
+  }
+  settle(ours);
+}
+
+void RealRanks::serve(const std::function<void()>& work) {
+  meet();
+  try {
+    work();
+  } catch (const AlreadySaid&) {
+    throw;
+  } catch (...) {
+    const Ending ours = ending_of(std::current_exception());
+    say("rank " + std::to_string(rank()) + ": " + ours.sentence);
+    group_.leave(ours.code);
+    throw AlreadySaid(ours.code);
+  }
+}
+
+// Rank 0 speaks before anyone leaves: mpirun ends all as soon as one process has failed.
+void RealRanks::settle(const Ending& ours) {
+  std::int64_t worst = -ours.code;
+  if (!group_.minimum(RankChannel::run, std::span(&worst, 1))) throw AlreadySaid(1);
+  if (worst == 0) return;
+  const std::vector<std::string> said = group_.gather(ours.sentence);
+  const bool alike = std::ranges::all_of(said, [&](const std::string& one) { return one == said.front(); });
+  for (std::size_t i = 0; i < said.size() && !(alike && i > 0); ++i) {
+    if (!said[i].empty()) say(alike || i == 0 ? said[i] : "rank " + std::to_string(i) + ": " + said[i]);
+  }
+  group_.barrier();
+  throw AlreadySaid(static_cast<int>(-worst));
+}
+
+}  // namespace kvtwin

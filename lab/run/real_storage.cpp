@@ -1,0 +1,161 @@
+#include "lab/run/real_storage.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+#include <variant>
+
+#include "impl/disk/hicache_files.hpp"
+#include "impl/disk/segment_store.hpp"
+#include "lab/error.hpp"
+#if KVTWIN_HAVE_REDIS
+#include "impl/remote/redis_backend.hpp"
+#endif
+
+namespace kvtwin {
+namespace {
+
+// For pages on their way to or from the disk, each way; a few must always find room.
+constexpr Bytes kStagingMost = Bytes{64} << 20;
+
+// A rank's part of each page lies by itself. What the folder lies in is made here, the folder itself by who locks it.
+std::filesystem::path disk_folder(const Experiment& experiment, const Setup& setup) {
+  if (experiment.text("tiers.disk.path").empty()) {
+    throw InputError(experiment.where("tiers.disk.path") +
+                     ": is empty; a real run keeps its disk tier in a folder, e.g. --set tiers.disk.path=/nvme/kvtwin");
+  }
+  std::filesystem::path folder = experiment.path("tiers.disk.path").lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
+  // A file a page has its rank in its name.
+  if (setup.engine.ranks != 1 && !setup.hardware.file_a_page) folder /= "rank" + std::to_string(setup.rank);
+  const std::filesystem::path parent = folder.parent_path();
+  std::error_code error;
+  if (!parent.empty()) std::filesystem::create_directories(parent, error);
+  if (error) {
+    throw InputError(experiment.where("tiers.disk.path") + ": making the folder " + parent.string() + ": " +
+                     error.message());
+  }
+  return folder;
+}
+
+std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
+                                          PageMemory& memory, bool stores, const PageSeal* seal) {
+  const PageForm form = memory.form();
+  if (seal != nullptr && setup.hardware.file_a_page) {
+    throw InputError(
+        experiment.where("tiers.disk.format") +
+        ": hicache_files has no place for the check that KVTWIN_PAGE_KEY asks for; take segments, or leave "
+        "KVTWIN_PAGE_KEY out");
+  }
+  const std::filesystem::path folder = disk_folder(experiment, setup);
+  try {
+    if (setup.hardware.file_a_page) {
+      HiCacheFilesConfig files;
+      files.folder = folder;
+      const std::filesystem::path config = experiment.text("model.config");
+      files.model = config.empty() ? setup.model.name : config.stem().string();
+      files.tp_rank = static_cast<std::uint32_t>(setup.rank);
+      files.tp_size = setup.engine.ranks;
+      files.space = setup.engine_of(0).storage_space;
+      files.capacity = pages;
+      files.stores = stores;
+      return make_hicache_files(files, form);
+    }
+    SegmentStoreConfig segments;
+    segments.folder = folder;
+    segments.capacity_pages = pages;
+    segments.form = form;
+    segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kStagingMost / form.bytes(), 4, segments.depth));
+    segments.direct = seal == nullptr ? memory.direct() : nullptr;
+    segments.seal = seal;
+    return std::make_unique<SegmentStore>(segments);
+  } catch (const std::runtime_error& error) {  // what the system says, too
+    throw InputError(experiment.where("tiers.disk.path") + ": " + error.what());
+  }
+}
+
+#if KVTWIN_HAVE_REDIS
+
+std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm& form, const PageSeal* seal,
+                                            const std::string& password, std::vector<std::string>& notes) {
+  const std::string where = experiment.where("tiers.remote.url");
+  const std::string& url = experiment.text("tiers.remote.url");
+  if (url.empty()) {
+    throw InputError(where +
+                     ": is empty; a real run needs servers for its remote tier, e.g. --set "
+                     "tiers.remote.url=redis://127.0.0.1:6379");
+  }
+  auto parsed = parse_redis_url(url);
+  if (const auto* wrong = std::get_if<std::string>(&parsed)) throw InputError(where + ": " + *wrong);
+  auto config = std::get<RedisConfig>(std::move(parsed));
+  config.password = password;
+  config.seal = seal;
+  if (!experiment.text("tiers.remote.tls_ca").empty()) {
+    if (!config.tls) {
+      throw InputError(experiment.where("tiers.remote.tls_ca") + ": is for TLS, and " + where +
+                       " is without; begin that with rediss://, or leave this empty");
+    }
+    config.tls_ca_file = experiment.path("tiers.remote.tls_ca").string();
+  }
+  config.command_timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
+  config.connect_timeout = std::min(config.connect_timeout, config.command_timeout);
+  try {
+    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, form);
+    const std::string silent = check_redis_servers(config);
+    if (!silent.empty()) notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
+    return backend;
+  } catch (const std::runtime_error& error) {
+    throw InputError(where + ": " + error.what());
+  }
+}
+
+#else
+
+std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm&, const PageSeal*,
+                                            const std::string&, std::vector<std::string>&) {
+  throw InputError(experiment.where("tiers.remote.url") +
+                   ": this build is without Redis (KVTWIN_REDIS=OFF); leave the remote tier out");
+}
+
+#endif
+
+}  // namespace
+
+RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor,
+                         const StorageSecrets& secrets) {
+  RealStorage storage;
+  // A rank's part of a page is one object or record here, whatever these keys say; simulations charge their count.
+  if (setup.has_storage() && setup.engine.storage_objects != 1) {
+    storage.notes.push_back("Storage tiers: cache.layout = " + experiment.text("cache.layout") +
+                            " and cache.split_kv = " + experiment.as_toml("cache.split_kv") +
+                            " change nothing in real storage, which stores a page as one object; kvtwin simulate "
+                            "charges " +
+                            std::to_string(setup.engine.storage_objects) + " objects a page" +
+                            (setup.engine.ranks == 1 ? "" : " and rank"));
+  }
+  if (!secrets.page_key.empty()) {
+    try {
+      storage.seal = std::make_unique<PageSeal>(secrets.page_key);
+    } catch (const std::runtime_error& error) {
+      throw InputError(std::string("KVTWIN_PAGE_KEY: ") + error.what());
+    }
+  }
+  const PageSeal* seal = storage.seal.get();
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    // Pages that are the same on all ranks are one rank's to write where all of them read: not so in segments.
+    const bool alone = tier.tier == Tier::disk && !setup.hardware.file_a_page;
+    const bool stores = alone || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
+    std::unique_ptr<StorageBackend> backend =
+        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory, stores, seal)
+                                : open_remote(experiment, memory.form(), seal, secrets.redis_password, storage.notes);
+    const std::string description = backend->description();
+    if (!description.empty()) storage.notes.push_back(description);
+    if (seal != nullptr && tier.tier == Tier::disk && memory.direct() != nullptr) {
+      storage.notes.push_back("Disk tier: pages go through host memory, as no GPU makes the check of KVTWIN_PAGE_KEY.");
+    }
+    storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));
+  }
+  return storage;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,664 @@
+#include "lab/run/run_folder.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "kvtwin_version.hpp"
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/names.hpp"
+#include "lab/out_files.hpp"
+#include "policy/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+Json quantiles(const DurationHistogram& h) {
+  const auto quantile = [&](std::uint64_t per_mille) { return or_null(h.quantile_seconds(per_mille)); };
+  return {{"mean", or_null(h.mean_seconds())},
+          {"p50", quantile(500)},
+          {"p90", quantile(900)},
+          {"p95", quantile(950)},
+          {"p99", quantile(990)},
+          {"max", or_null(h.max_seconds())}};
+}
+
+double busy_fraction(const LaneUse& lane, TimeNs total) {
+  return total == 0 ? 0 : static_cast<double>(lane.busy_ns) / static_cast<double>(total);
+}
+
+// 99th percentile over the run's windows.
+double busy_p99(const LaneUse& lane) {
+  std::vector<TimeNs> windows = lane.window_busy_ns;
+  if (windows.empty() || lane.window_ns == 0) return 0;
+  const std::size_t index = (windows.size() * 99 + 99) / 100 - 1;
+  std::ranges::nth_element(windows, windows.begin() + static_cast<std::ptrdiff_t>(index));
+  return static_cast<double>(windows[index]) / static_cast<double>(lane.window_ns);
+}
+
+// Of what LRU leaves to be had, how much the run did; null where it leaves nothing.
+Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
+  if (bounds.opt == bounds.lru) return nullptr;
+  const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
+  const auto beyond_lru = [&](Tokens tokens) {
+    return static_cast<double>(static_cast<std::int64_t>(tokens - bounds.lru));
+  };
+  return beyond_lru(hits) / beyond_lru(bounds.opt);
+}
+
+// Means over the requests that waited, or could have; null where none could.
+Json stops_json(const PrefetchBounds::Found& stops) {
+  const auto mean = [&](TimeNs sum) -> Json {
+    if (stops.requests == 0) return nullptr;
+    return seconds(sum) / static_cast<double>(stops.requests);
+  };
+  return {{"requests", stops.requests},
+          {"wait_seconds", mean(stops.wait)},
+          {"wait_seconds_best_stop", mean(stops.wait_best)},
+          {"ttft_seconds", mean(stops.ttft)},
+          {"ttft_seconds_best_stop", mean(stops.ttft_best)}};
+}
+
+Json draws_json(const Draws& draws) {
+  Json json{{"count", draws.count}, {"spread_percent", draws.spread_percent}, {"numbers", draws.numbers}};
+  for (const Draws::Figure& it : draws.figures) {
+    json["figures"][it.name] = {{"value", or_null(it.value)},
+                                {"low", or_null(it.low)},
+                                {"median", or_null(it.median)},
+                                {"high", or_null(it.high)}};
+  }
+  json["hangs_on"] = Json::array();
+  for (const Draws::Cause& it : draws.hangs_on) {
+    json["hangs_on"].push_back({{"number", it.number},
+                                {"low", it.low},
+                                {"high", it.high},
+                                {"ttft_mean_s", {{"at_low", it.at_low}, {"at_high", it.at_high}}}});
+  }
+  return json;
+}
+
+Json bounds_json(const RunFacts& facts, const Metrics& m) {
+  const HitBounds::Found& hits = facts.bounds->hits;
+  Json json = {{"eviction_opt_hit_tokens", hits.opt},
+               {"lru_hit_tokens", hits.lru},
+               {"gap_closed", gap_closed(hits, m)},
+               {"eviction_opt_saved_seconds", seconds(hits.opt_saved)},
+               {"lru_saved_seconds", seconds(hits.lru_saved)},
+               {"net_saved_seconds", seconds(hits.saved)},
+               {"net_saved_seconds_max", hits.saved_most ? Json(seconds(*hits.saved_most)) : Json()}};
+  if (facts.stores()) json["prefetch"] = stops_json(facts.bounds->stops);
+  return json;
+}
+
+Json lanes_json(const std::vector<LaneUse>& lanes, TimeNs total) {
+  Json list = Json::array();
+  for (const LaneUse& lane : lanes) {
+    list.push_back({{"name", lane.name},
+                    {"bytes", lane.bytes},
+                    {"transfers", lane.transfers},
+                    {"busy_fraction", busy_fraction(lane, total)},
+                    {"busy_fraction_p99", busy_p99(lane)}});
+  }
+  return list;
+}
+
+Json tier_json(std::string_view name, Pages capacity, Pages used_max, const Metrics::TierUse& use, Bytes written) {
+  Json dropped = Json::object();
+  for (const auto& [reason, pages] : use.dropped) dropped[std::string(reason)] = pages;
+  return {{"name", name},
+          {"capacity_pages", capacity},
+          {"used_pages_max", used_max},
+          {"evicted_pages", use.evicted},
+          {"written_bytes", written},
+          {"dropped", dropped}};
+}
+
+// L1 and L2 always, the storage tiers that there are.
+Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < kTiers; ++i) {
+    const bool storage = i >= 2;
+    if (storage && facts.tiers[i].capacity == 0) continue;
+    const Bytes written = storage ? m.tiers[i].written * facts.stored_page_bytes : i == 1 ? to_host : 0;
+    list.push_back(tier_json(name_of(static_cast<Tier>(i)), facts.tiers[i].capacity, facts.tiers[i].used_max,
+                             m.tiers[i], written));
+  }
+  return list;
+}
+
+template <typename Counts>
+Json counts_json(const Counts& counts) {
+  Json json = Json::object();
+  for (const auto& [name, count] : counts) json[std::string(name)] = count;
+  return json;
+}
+
+Json prefetch_json(const Metrics& m) {
+  const Metrics::Prefetches& p = m.prefetches;
+  KV_CHECK(p.add_up(), "every prefetch that was issued has ended in one way, or is open");
+  return {{"issued", p.issued},
+          {"completed", p.completed},
+          {"failed", p.failed},
+          {"stopped", p.stopped},
+          {"revoked", p.revoked},
+          {"aborted", p.aborted},
+          {"open", p.open.size()},
+          {"declined", counts_json(p.declined)},
+          {"revoked_reasons", counts_json(p.revoked_reasons)},
+          {"pages_arrived", p.arrived},
+          {"pages_used", p.used},
+          {"pages_wasted", p.arrived > p.used ? p.arrived - p.used : 0},
+          {"pages_not_kept", counts_json(p.wasted)},
+          {"pages_shortened", p.shortened}};
+}
+
+// Bytes: of the pages that lanes moved. Dropped: pages that were reused without the draft's part.
+Json components_json(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
+  Bytes page = 0, moved = 0;
+  for (const RunFacts::Component& part : facts.components) page += part.page_bytes;
+  for (const LaneUse& lane : lanes) {
+    if (lane.name != "dram") moved += lane.bytes;
+  }
+  const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
+  Json list = Json::array();
+  for (const RunFacts::Component& part : facts.components) {
+    const bool draft = &part != &facts.components.front();
+    const Pages lost = draft ? m.reused_without_draft / facts.page_tokens : 0;
+    Json dropped = Json::object();
+    if (lost != 0) dropped["not_restored"] = lost;
+    list.push_back({{"name", part.name},
+                    {"bytes", moved / page * part.page_bytes},
+                    {"hit_pages", hits / facts.page_tokens - lost},
+                    {"dropped", dropped}});
+  }
+  return list;
+}
+
+std::uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+// Of the completed requests; nothing if there is none.
+std::optional<double> throughput(const RunFacts& facts, const Metrics& m, std::uint64_t count) {
+  if (m.completed == 0 || facts.simulated_ns == 0) return std::nullopt;
+  return static_cast<double>(count) / seconds(facts.simulated_ns);
+}
+
+// "-" where there is no figure.
+std::string decimal(const std::optional<double>& value, int decimals) {
+  if (!value) return "-";
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f", decimals, *value);
+  return text;
+}
+
+double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
+
+Json real_json(const RealFacts& real) {
+  const LoopReport& loop = real.loop;
+  const Verification& v = real.verification;
+  const auto ratio = [](double sum, std::uint64_t count) -> Json {
+    if (count == 0) return nullptr;
+    return sum / static_cast<double>(count);
+  };
+  const auto share = [&](TimeNs ns) { return ratio(static_cast<double>(ns), static_cast<std::uint64_t>(loop.run_ns)); };
+  Json wrong = Json::array();
+  for (const WrongPage& page : v.wrong) wrong.push_back(wrong_page_sentence(page));
+  Json storage = Json::object();
+  for (const StorageCounters& tier : real.storage) {
+    Json& counters = storage[std::string(name_of(tier.tier))];
+    for (const auto& [name, count] : tier.counters) counters[name] = count;
+  }
+  const MeasuredMachine& machine = real.machine;
+  return {{"machine",
+           {{"cpu", machine.cpu}, {"cores", machine.cores}, {"kernel", machine.kernel}, {"device", machine.device}}},
+          {"inputs", loop.inputs},
+          {"storage", storage},
+          {"loop_us_per_input", {{"p50", microseconds(loop.loop_median_ns)}, {"p99", microseconds(loop.loop_p99_ns)}}},
+          {"submit_us_mean", ratio(microseconds(loop.calls_ns), loop.calls)},
+          {"loop_share", share(loop.loop_ns)},
+          {"policy_share", share(loop.policy_ns)},
+          {"arrivals_late_us",
+           {{"mean", ratio(microseconds(loop.arrival_late_sum_ns), loop.arrivals)},
+            {"max", microseconds(loop.arrival_late_max_ns)}}},
+          {"verified",
+           {{"pages_read", v.pages_read},
+            {"bytes_read", v.bytes_read},
+            {"pages_audited", v.pages_audited},
+            {"bytes_audited", v.bytes_audited},
+            {"wrong_reads", v.wrong_reads},
+            {"wrong", wrong}}}};
+}
+
+}  // namespace
+
+std::string wrong_page_sentence(const WrongPage& page) {
+  char text[320];
+  std::snprintf(text, sizeof text,
+                "page %016" PRIx64 "%016" PRIx64
+                " in the %s tier (slot %u): layer %u, plane %u, token %u, byte %u is "
+                "0x%02x, not 0x%02x; ",
+                page.key.words[0], page.key.words[1], name_of(page.tier).data(), page.slot, page.layer, page.plane,
+                page.token, page.byte, page.got, page.expected);
+  return text + page.found;
+}
+
+std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
+                        const std::vector<LaneUse>& lanes) {
+  Json rejected = Json::object();
+  for (const auto& [reason, count] : m.rejected) rejected[std::string(reason)] = count;
+  Json failed = Json::object();
+  if (m.aborted != 0) failed["aborted"] = m.aborted;
+  Json report;
+  report["schema_version"] = 1;
+  report["kvtwin_version"] = kVersion;
+  report["git_commit"] = kGitCommit;
+  report["world"] = facts.world;
+  report["device"] = facts.device;
+  report["seed"] = facts.seed;
+  report["model_kv"] = facts.kv_formula;
+  report["notes"] = facts.notes;
+  if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
+  report["requests"] = {{"total", m.arrived},
+                        {"completed", m.completed},
+                        {"rejected", m.rejected_total},
+                        {"failed", m.failed()},
+                        {"rejected_reasons", rejected},
+                        {"failed_reasons", failed},
+                        {"retractions", m.retractions},
+                        {"rejected_share", or_null(m.share_of_arrived(m.rejected_total))},
+                        {"failed_share", or_null(m.share_of_arrived(m.failed()))}};
+  report["tokens"] = {
+      {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
+      {"hit_disk", m.hit_disk}, {"hit_remote", m.hit_remote}, {"recomputed_after_stop", m.recomputed_after_stop},
+      {"miss", m.miss},         {"output", m.output},         {"retracted_recompute", m.retracted_recompute}};
+  if (m.weighs_hits()) report["saved_seconds"] = seconds(m.saved_ns);
+  report["ttft_seconds"] = quantiles(m.ttft);
+  report["tpot_seconds"] = quantiles(m.tpot);
+  report["e2e_seconds"] = quantiles(m.e2e);
+  report["ttft_parts_seconds"] = {{"queue", or_null(m.queue.mean_seconds())},
+                                  {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
+                                  {"load_wait", or_null(m.load_wait.mean_seconds())},
+                                  {"compute", or_null(m.compute.mean_seconds())}};
+  report["throughput"] = {{"requests_per_second", or_null(throughput(facts, m, m.completed))},
+                          {"prompt_tokens_per_second", or_null(throughput(facts, m, m.prompt))},
+                          {"output_tokens_per_second", or_null(throughput(facts, m, m.output))}};
+  report["passes"] = {{"prefill", m.prefill_passes},
+                      {"prefill_tokens", m.prefill_tokens},
+                      {"decode_bursts", m.decode_passes},
+                      {"decode_steps", m.decode_steps}};
+  report["lanes"] = lanes_json(lanes, facts.simulated_ns);
+  Bytes to_host = 0;
+  for (const LaneUse& lane : lanes) {
+    if (lane.name.ends_with(".d2h")) to_host += lane.bytes;
+  }
+  report["backups"] = {{"awaited", m.backups_awaited}, {"retried_pages", m.backups_retried}};
+  report["loads"] = {
+      {"pages", m.loads.done}, {"failed_pages", m.loads.failed}, {"declined_pages", counts_json(m.loads.declined)}};
+  report["tiers"] = tiers_json(facts, m, to_host);
+  if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
+  report["prefetch"] = prefetch_json(m);
+  report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
+  if (facts.bounds) report["bounds"] = bounds_json(facts, m);
+  if (facts.draws) report["draws"] = draws_json(*facts.draws);
+  if (facts.real) report["real"] = real_json(*facts.real);
+  report["decisions"] = mark_json(decisions);
+  for (const RunFacts::RankFacts& rank : facts.ranks) {
+    report["ranks"].push_back({{"digest", digest_text(rank.digest)}, {"reductions", rank.reductions}});
+  }
+  for (const DecisionMark& engine : facts.engines) report["engines"].push_back({{"decisions", mark_json(engine)}});
+  report["simulated_seconds"] = seconds(facts.simulated_ns);
+  report["wall_seconds"] = facts.wall_seconds;
+  report["requests_per_wall_second"] =
+      facts.wall_seconds > 0 ? static_cast<double>(m.completed) / facts.wall_seconds : 0.0;
+  report["peak_rss_bytes"] = peak_rss_bytes();
+  return report.dump(2) + "\n";
+}
+
+std::string summary_text(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
+                         const std::vector<LaneUse>& lanes) {
+  std::string out;
+  char line[256];
+  const auto add = [&](const char* format, auto... values) {
+    std::snprintf(line, sizeof line, format, values...);
+    out += line;
+    out += '\n';
+  };
+  // Of the completed prompts' tokens, in %.
+  const auto share = [&](Tokens tokens) {
+    if (m.prompt == 0) return std::string("-");
+    return decimal(100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt), 1);
+  };
+  const auto of_arrived = [&](std::uint64_t requests) {
+    const auto part = m.share_of_arrived(requests);
+    return part ? decimal(100 * *part, 2) : std::string("-");
+  };
+  add("requests   %" PRIu64 " completed, %" PRIu64 " rejected (%s %%), %" PRIu64 " failed (%s %%), %" PRIu64
+      " retractions; %s/s over %.1f s%s",
+      m.completed, m.rejected_total, of_arrived(m.rejected_total).c_str(), m.failed(), of_arrived(m.failed()).c_str(),
+      m.retractions, decimal(throughput(facts, m, m.completed), 2).c_str(), seconds(facts.simulated_ns),
+      facts.real ? "" : " simulated");
+  if (facts.stores()) {
+    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% in storage, %s %% computed",
+        m.prompt, share(m.hit_device).c_str(), share(m.hit_host).c_str(), share(m.hit_disk + m.hit_remote).c_str(),
+        share(m.miss + m.recomputed_after_stop).c_str());
+  } else {
+    add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% computed", m.prompt,
+        share(m.hit_device).c_str(), share(m.hit_host).c_str(), share(m.miss).c_str());
+  }
+  add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
+  const auto times = [&](const char* name, const DurationHistogram& h) {
+    const auto quantile = [&](std::uint64_t per_mille) { return decimal(h.quantile_seconds(per_mille), 4); };
+    add("%-10s mean %s s   p50 %s   p90 %s   p99 %s   max %s", name, decimal(h.mean_seconds(), 4).c_str(),
+        quantile(500).c_str(), quantile(900).c_str(), quantile(990).c_str(), decimal(h.max_seconds(), 4).c_str());
+  };
+  times("TTFT", m.ttft);
+  times("TPOT", m.tpot);
+  times("end to end", m.e2e);
+  add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s s",
+      decimal(m.queue.mean_seconds(), 4).c_str(), decimal(m.prefetch_wait.mean_seconds(), 4).c_str(),
+      decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str());
+  add("device     %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted",
+      facts.tier(Tier::device).used_max, facts.tier(Tier::device).capacity, m.tier(Tier::device).evicted);
+  if (facts.tier(Tier::host).capacity != 0) {
+    add("host       %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written, %" PRIu64
+        " loaded back",
+        facts.tier(Tier::host).used_max, facts.tier(Tier::host).capacity, m.tier(Tier::host).evicted,
+        m.tier(Tier::host).written, m.loads.done);
+  }
+  for (const Tier tier : {Tier::disk, Tier::remote}) {
+    if (facts.tier(tier).capacity == 0) continue;
+    add("%-10s %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written; %s %% hit",
+        tier == Tier::disk ? "disk" : "remote", facts.tier(tier).used_max, facts.tier(tier).capacity,
+        m.tier(tier).evicted, m.tier(tier).written, share(tier == Tier::disk ? m.hit_disk : m.hit_remote).c_str());
+  }
+  if (facts.stores()) {
+    const Metrics::Prefetches& p = m.prefetches;
+    add("prefetch   %" PRIu64 " issued: %" PRIu64 " completed, %" PRIu64 " failed, %" PRIu64 " stopped, %" PRIu64
+        " revoked, %" PRIu64 " aborted, %zu open; %" PRIu64 " pages used of %" PRIu64
+        ", %s %% of the prompt computed after a stop",
+        p.issued, p.completed, p.failed, p.stopped, p.revoked, p.aborted, p.open.size(), p.used, p.arrived,
+        share(m.recomputed_after_stop).c_str());
+  }
+  if (!m.fell_short.empty()) {
+    std::string causes;
+    for (const auto& [cause, pages] : m.fell_short) {
+      causes += (causes.empty() ? "" : ", ") + std::to_string(pages) + " " + std::string(cause);
+    }
+    add("fell short %s (pages that storage didn't keep or bring)", causes.c_str());
+  }
+  for (const LaneUse& lane : lanes) {
+    add("lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers", lane.name.c_str(),
+        100 * busy_fraction(lane, facts.simulated_ns), 100 * busy_p99(lane), static_cast<double>(lane.bytes) / 1e9,
+        lane.transfers);
+  }
+  if (facts.real) {
+    const LoopReport& loop = facts.real->loop;
+    const Verification& v = facts.real->verification;
+    add("verified   %" PRIu64 " page reads (%.2f GB) and %" PRIu64 " pages at the end (%.2f GB): %" PRIu64 " wrong",
+        v.pages_read, static_cast<double>(v.bytes_read) / 1e9, v.pages_audited,
+        static_cast<double>(v.bytes_audited) / 1e9, v.wrong_reads);
+    add("loop       %" PRIu64
+        " inputs, %.2f us each (median), policy %.2f %% of the time, arrivals late by %.0f us at "
+        "most",
+        loop.inputs, microseconds(loop.loop_median_ns),
+        loop.run_ns == 0 ? 0.0 : 100.0 * static_cast<double>(loop.policy_ns) / static_cast<double>(loop.run_ns),
+        microseconds(loop.arrival_late_max_ns));
+  }
+  if (facts.draws) out += draws_text(*facts.draws);
+  for (const std::string& note : facts.notes) out += "note       " + note + "\n";
+  add("decisions  %" PRIu64 ", digest %s", decisions.count, digest_text(decisions.digest).c_str());
+  add("took       %.2f s, %.0f MiB", facts.wall_seconds, static_cast<double>(peak_rss_bytes()) / 1048576.0);
+  return out;
+}
+
+// One family after the other: its HELP, its TYPE, its samples. SGLang's names and meanings; what a dashboard adds up
+// over labels that we don't have (pool, model_name) it adds up here too.
+std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
+  std::ostringstream out;
+  std::string name;
+  const auto family = [&](const char* family_name, const char* type, const char* help) {
+    name = std::string("sglang:") + family_name;
+    out << "# HELP " << name << " " << help << "\n# TYPE " << name << " " << type << "\n";
+  };
+  const auto sample = [&](std::uint64_t value, const std::string& label = {}, std::string_view label_value = {}) {
+    out << name;
+    if (!label.empty()) out << "{" << label << "=\"" << label_value << "\"}";
+    out << " " << value << "\n";
+  };
+  const auto counter = [&](const char* family_name, const char* help, std::uint64_t value) {
+    family(family_name, "counter", help);
+    sample(value);
+  };
+  const auto moved = [&](std::string_view direction) {
+    Bytes bytes = 0;
+    for (const LaneUse& lane : lanes) bytes += lane.name.ends_with(direction) ? lane.bytes : 0;
+    return bytes;
+  };
+  const Tokens page = facts.page_tokens;
+  const bool host = facts.tier(Tier::host).capacity != 0;
+  counter("num_requests_total", "Requests that arrived.", m.arrived);
+  counter("num_retractions_total", "Retractions of running requests by a full device.", m.retractions);
+  counter("prompt_tokens_total", "Prompt tokens of completed requests.", m.prompt);
+  counter("generation_tokens_total", "Output tokens of completed requests.", m.output);
+  family("cached_tokens_total", "counter", "Prompt tokens found in the cache, by the tier that had them.");
+  sample(m.hit_device, "cache_source", "device");
+  if (host) sample(m.hit_host, "cache_source", "host");
+  if (facts.tier(Tier::disk).capacity != 0) sample(m.hit_disk, "cache_source", "storage_disk");
+  if (facts.tier(Tier::remote).capacity != 0) sample(m.hit_remote, "cache_source", "storage_remote");
+  if (facts.stores()) {
+    const Pages stored = m.tier(Tier::disk).written + m.tier(Tier::remote).written;
+    counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.", m.prefetches.arrived * page);
+    counter("backuped_tokens_total", "Tokens written to storage tiers.", stored * page);
+  }
+  counter("evicted_tokens_total", "Tokens evicted from the device.", m.tier(Tier::device).evicted * page);
+  if (!host) return out.str();
+  counter("load_back_tokens_total", "Tokens loaded from the host to the device.", m.loads.done * page);
+  counter("load_back_bytes_total", "Bytes moved from the host to the device, of all ranks.", moved(".h2d"));
+  counter("hicache_backup_tokens_total", "Tokens written from the device to the host.",
+          m.tier(Tier::host).written * page);
+  counter("hicache_backup_bytes_total", "Bytes moved from the device to the host, of all ranks.", moved(".d2h"));
+  if (!m.tier(Tier::device).dropped.empty()) {
+    family("hicache_dropped_tokens_total", "counter", "Tokens lost that were to be written back to the host.");
+    for (const auto& [reason, pages] : m.tier(Tier::device).dropped) sample(pages * page, "reason", reason);
+  }
+  if (!m.tier(Tier::host).dropped.empty()) {
+    family("hicache_backup_dropped_tokens_total", "counter", "Tokens that were to be written to the host and weren't.");
+    for (const auto& [reason, pages] : m.tier(Tier::host).dropped) sample(pages * page, "reason", reason);
+  }
+  family("hicache_host_used_tokens", "gauge", "Tokens that the host held at most at once.");
+  sample(facts.tier(Tier::host).used_max * page);
+  family("hicache_host_total_tokens", "gauge", "Tokens that the host can hold.");
+  sample(facts.tier(Tier::host).capacity * page);
+  return out.str();
+}
+
+// ---- files -------------------------------------------------------------------------------------------
+
+namespace {
+
+// The folder itself, whatever the user's way of naming it: a link, a slash at the end, dots. Its parent is where
+// it can be renamed.
+fs::path whole_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = fs::weakly_canonical(fs::absolute(path, error), error);
+  if (error) throw WorkError("--out " + path.string() + ": can't be written: " + error.message());
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, bool force, Appears appears)
+    : path_(std::move(path)), target_(whole_path(path_)), appears_(appears) {
+  std::error_code error;
+  if (fs::exists(target_, error) && !fs::is_directory(target_, error)) {
+    throw InputError("--out " + path_.string() + ": is a file; give a folder");
+  }
+  const bool full = fs::exists(target_, error) && !fs::is_empty(target_, error);
+  if (full && !force) {
+    throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
+  }
+  // What a run that was cut short leaves counts too.
+  const bool ours = std::ranges::any_of(std::array{"report.json", "experiment.resolved.toml"},
+                                        [&](const char* name) { return fs::exists(target_ / name, error); });
+  if (full && !ours) {
+    throw InputError("--out " + path_.string() +
+                     ": is not empty and holds no report.json; --force replaces run folders only");
+  }
+  // A folder that is there and empty may be a mount point: it is filled, not replaced.
+  fill_ = fs::exists(target_, error) && !full;
+  staging_ = !fill_ ? beside("partial") : appears_ == Appears::at_once ? target_ : target_ / ".partial";
+  make_out_folder(staging_, error);
+  if (error) throw WorkError("--out " + path_.string() + ": can't be written: " + error.message());
+  try {
+    if (appears_ == Appears::at_once && !fill_) {
+      move_into_place();
+      staging_ = target_;
+    }
+    errno = 0;
+    requests_.open(staging_ / "requests.csv");
+    if (!requests_) throw cannot_write("--out " + path_.string(), errno);
+  } catch (...) {
+    undo();
+    throw;
+  }
+  requests_ << "request,arrival_s,prompt_tokens,output_tokens,hit_device,hit_host,hit_disk,hit_remote,miss,"
+               "recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
+               "e2e_s,retractions,outcome\n";
+}
+
+RunFolder::~RunFolder() {
+  if (!committed_ && !recorded_) undo();
+}
+
+// As though we hadn't come.
+void RunFolder::undo() {
+  std::error_code ignored;
+  requests_.close();
+  if (staging_ == target_ && fill_) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(target_, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    return;
+  }
+  fs::remove_all(staging_, ignored);
+  if (!replaced_.empty()) fs::rename(replaced_, target_, ignored);
+}
+
+void RunFolder::forget_replaced() {
+  std::error_code ignored;
+  if (!replaced_.empty()) fs::remove_all(std::exchange(replaced_, {}), ignored);
+}
+
+// A hidden sibling of the folder, this process's own.
+fs::path RunFolder::beside(const char* what) const {
+  return target_.parent_path() / ("." + target_.filename().string() + "." + what + "." + std::to_string(getpid()));
+}
+
+void RunFolder::on_event(const Event& event) {
+  if (event.kind != EventKind::finished && event.kind != EventKind::rejected) return;
+  if (appears_ == Appears::at_once && !std::exchange(recorded_, true)) forget_replaced();
+  const RequestRecord& r = *event.record;
+  char line[512];
+  int length = 0;
+  if (event.kind == EventKind::rejected) {
+    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,,,,,,rejected:%s\n",
+                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens,
+                           std::string(name_of(r.rejected)).c_str());
+  } else {
+    // A request of one token has no time between tokens: its cell is empty.
+    char tpot[32] = "";
+    if (r.output_tokens > 1) {
+      std::snprintf(tpot, sizeof tpot, "%.9f",
+                    seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1));
+    }
+    length =
+        std::snprintf(line, sizeof line,
+                      "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                      ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed\n",
+                      r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, r.hit_device, r.hit_host,
+                      r.hit_disk, r.hit_remote, r.miss, r.recomputed_after_stop, r.retracted_recompute,
+                      seconds(r.queue_ns), seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),
+                      seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
+  }
+  requests_.write(line, length);
+}
+
+void RunFolder::write(const std::string& name, const std::string& content) {
+  errno = 0;
+  std::ofstream out(staging_ / name, std::ios::binary);
+  out << content;
+  out.close();
+  if (!out) throw cannot_write(path_ / name, errno);
+}
+
+void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
+  std::ostringstream out;
+  out << "lane,window_start_s,window_s,busy_fraction,bytes\n";
+  for (const LaneUse& lane : lanes) {
+    const std::size_t windows = lane.window_busy_ns.size();
+    const auto is_idle = [&lane](std::size_t i) { return lane.window_busy_ns[i] == 0 && lane.window_bytes[i] == 0; };
+    for (std::size_t first = 0, next = 0; first < windows; first = next) {
+      // One row for an idle stretch: the file's size follows the work, not the time that the trace spans.
+      next = first + 1;
+      while (is_idle(first) && next < windows && is_idle(next)) ++next;
+      char line[160];
+      std::snprintf(line, sizeof line, "%s,%.3f,%.3f,%.6f,%" PRIu64 "\n", lane.name.c_str(),
+                    seconds(lane.window_ns) * static_cast<double>(first),
+                    seconds(lane.window_ns) * static_cast<double>(next - first),
+                    static_cast<double>(lane.window_busy_ns[first]) / static_cast<double>(lane.window_ns),
+                    lane.window_bytes[first]);
+      out << line;
+    }
+  }
+  write("lanes.csv", out.str());
+}
+
+void RunFolder::move_into_place() {
+  std::error_code error, ignored;
+  if (fill_) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(staging_, error)) {
+      if (!error) fs::rename(entry.path(), target_ / entry.path().filename(), error);
+    }
+    if (!error) fs::remove(staging_, ignored);
+  } else {
+    // The run that was there moves aside first: what bears the name is always one run.
+    const fs::path aside = beside("replaced");
+    if (fs::exists(target_, error)) {
+      fs::rename(target_, aside, error);
+      if (!error) replaced_ = aside;
+    }
+    if (!error) fs::rename(staging_, target_, error);
+    if (error && !replaced_.empty()) fs::rename(std::exchange(replaced_, {}), target_, ignored);
+  }
+  if (error) throw WorkError("--out " + path_.string() + ": can't be moved into place: " + error.message());
+}
+
+void RunFolder::commit() {
+  errno = 0;
+  requests_.close();
+  if (!requests_) throw cannot_write(path_ / "requests.csv", errno);
+  if (appears_ == Appears::whole) move_into_place();
+  committed_ = true;
+  forget_replaced();
+}
+
+}  // namespace kvtwin

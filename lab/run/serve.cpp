@@ -1,0 +1,281 @@
+#include "lab/run/serve.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "lab/error.hpp"
+#include "lab/experiment/idle_keys.hpp"
+#include "lab/report/hit_bounds.hpp"
+#include "lab/report/lane_meter.hpp"
+#include "lab/report/metrics.hpp"
+#include "lab/report/prefetch_bounds.hpp"
+#include "lab/report/timeline.hpp"
+#include "lab/report/warnings.hpp"
+#include "lab/run/cluster.hpp"
+#include "lab/run/journal_file.hpp"
+#include "lab/run/rank_report.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Tells the listener how far the requests are, at most five times a second.
+class Progress {
+ public:
+  Progress(const TraceSource& source, const Metrics& metrics, std::uint64_t limit, const Listener& listener)
+      : source_(source), metrics_(metrics), limit_(limit), listener_(listener) {}
+  static void tick(void* self, TimeNs now) { static_cast<Progress*>(self)->tell(now); }
+
+ private:
+  void tell(TimeNs now) {
+    const auto wall = Clock::now();
+    if (wall - last_ < std::chrono::milliseconds(200)) return;
+    last_ = wall;
+    double read = source_.fraction_read();
+    if (limit_ != 0) read = std::max(read, static_cast<double>(metrics_.completed) / static_cast<double>(limit_));
+    listener_.requests({metrics_.completed, now, read, seconds_since(start_)});
+  }
+  const TraceSource& source_;
+  const Metrics& metrics_;
+  std::uint64_t limit_;
+  const Listener& listener_;
+  Clock::time_point start_ = Clock::now(), last_ = start_;
+};
+
+RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeTerms& terms) {
+  RunFacts facts;
+  facts.world = terms.world;
+  facts.device = terms.device;
+  facts.seed = static_cast<std::uint64_t>(experiment.integer("seed"));
+  const Pages engines = setup.world.engines;
+  facts.tier(Tier::device).capacity = engines * setup.engine.device_pages;
+  facts.tier(Tier::host).capacity = engines * setup.engine.host_pages;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    facts.tier(tier.tier).capacity = tier.tier == Tier::remote ? tier.pages : engines * tier.pages;
+  }
+  facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
+  if (setup.draft) {
+    const Bytes draft = setup.draft->restored ? setup.draft->shape.page_bytes() : 0;
+    facts.components = {{"target", setup.target.page_bytes()}, {"draft", draft}};
+  }
+  facts.page_tokens = setup.engine.shape.page_tokens;
+  facts.kv_formula = setup.model.kv_formula;
+  facts.notes = setup.notes;
+  facts.notes.insert(facts.notes.end(), terms.notes.begin(), terms.notes.end());
+  return facts;
+}
+
+// What the run shows to be wrong with its sizes.
+void add_warnings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts) {
+  for (Warning& warning : warnings_of(setup, outcome)) {
+    facts.warnings.emplace_back(name_of(warning.kind));
+    facts.notes.push_back(std::move(warning.sentence));
+  }
+}
+
+void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
+  const bool real = facts.world == "real";
+  for (std::size_t i = 0; i < kTiers; ++i) facts.tiers[i].used_max = cluster.pages_used_max(static_cast<Tier>(i));
+  for (std::size_t seat = 0; seat < cluster.seats(); ++seat) {
+    const DecisionMark mark = cluster.decisions_of(seat);
+    if (setup.world.instances && !real) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
+    if (setup.world.engines > 1) facts.engines.push_back(mark);
+  }
+}
+
+// Of every seat. Ranks that are policies of their own have a GPU each, and are alike in all else.
+std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setup& setup, TimeNs end) {
+  std::vector<LaneUse> uses = meters[0].uses(end);
+  if (setup.world.engines > 1) {
+    uses.clear();
+    for (std::size_t engine = 0; engine < meters.size(); ++engine) {
+      for (LaneUse& use : meters[engine].uses(end)) {
+        use.name.insert(0, "engine" + std::to_string(engine) + ".");
+        uses.push_back(std::move(use));
+      }
+    }
+  } else {
+    for (std::size_t rank = 1; rank < meters.size(); ++rank) {
+      std::vector<LaneUse> own = meters[rank].uses(end);
+      for (const std::size_t lane : {2 * rank, 2 * rank + 1}) uses[lane] = std::move(own[lane]);
+    }
+  }
+  return uses;
+}
+
+// Those that report.bounds asks for: each looks on, and hands on.
+struct Bounds {
+  Bounds(const Setup& setup, Observer* next)
+      : hits(setup.engine.shape.page_tokens, tier_worths(setup), *setup.cost, next),
+        stops(setup.engine.shape.page_tokens, *setup.cost, &hits) {}
+
+  void add_to(RunFacts& facts) const {
+    facts.bounds = RunFacts::BoundFacts{hits.reckon(), stops.found()};
+    if (!facts.bounds->hits.saved_most) {
+      facts.notes.push_back("bounds.net_saved_seconds_max: is reckoned for up to " +
+                            std::to_string(HitBounds::kSavedMost) + " admissions; lower workload.limit");
+    }
+  }
+
+  HitBounds hits;
+  PrefetchBounds stops;
+};
+
+// Each rank's digest and its GPU's lanes, on rank 0. WorkError there when they decided differently.
+void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::vector<LaneUse>& lanes) {
+  RankOutcome ours{cluster.decisions_of(0), cluster.reductions_of(0), {}};
+  const auto own = lanes.begin() + static_cast<std::ptrdiff_t>(2 * ranks.rank());
+  ours.lanes.assign(own, own + 2);
+  std::vector<RankOutcome> all = gather_outcomes(ranks, ours);
+  if (all.empty()) return;
+  std::vector<DecisionMark> marks;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    marks.push_back(all[rank].decisions);
+    facts.ranks.push_back({all[rank].decisions.digest, all[rank].reductions});
+    std::ranges::move(all[rank].lanes, lanes.begin() + static_cast<std::ptrdiff_t>(2 * rank));
+  }
+  refuse_disagreement(marks);
+}
+
+std::vector<LaneMeters> lane_meters(const World& world, const Setup& setup, const ServeTerms& terms) {
+  std::vector<Tier> storage;
+  for (const StorageTierConfig& tier : setup.engine.storage) storage.push_back(tier.tier);
+  return std::vector(world.seats(), LaneMeters(setup.engine.ranks, storage, terms.dram_bytes_per_second));
+}
+
+void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes,
+          const std::string& report) {
+  folder.write("metrics.prom", prometheus_text(facts, metrics, lanes));
+  folder.write_lanes(lanes);
+  folder.write("report.json", report);  // last: who finds it finds the others
+  folder.commit();
+}
+
+void refuse_files(const RunFiles& files, const Setup& setup) {
+  if (files.out.empty() && files.journal) throw InputError("--journal needs --out, the folder to write it to");
+  if (files.out.empty() && files.timeline) throw InputError("--timeline needs --out, the folder to write it to");
+  if (setup.world.engines == 1) return;
+  for (const auto& [given, name] : {std::pair{files.journal, "--journal"}, {files.timeline, "--timeline"}}) {
+    if (given) {
+      throw InputError(std::string(name) + ": is of one engine, and cluster.engines is " +
+                       std::to_string(setup.world.engines) + "; leave it out, or set cluster.engines to 1");
+    }
+  }
+}
+
+MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions) {
+  MainFigures figures;
+  figures.requests = metrics.arrived;
+  figures.completed = metrics.completed;
+  figures.rejected = metrics.rejected_total;
+  figures.failed = metrics.failed();
+  figures.prompt_tokens = metrics.prompt;
+  figures.hit_tokens = metrics.hit_device + metrics.hit_host + metrics.hit_disk + metrics.hit_remote;
+  figures.output_tokens = metrics.output;
+  figures.ttft_mean_s = metrics.ttft.mean_seconds();
+  figures.ttft_p50_s = metrics.ttft.quantile_seconds(500);
+  figures.ttft_p99_s = metrics.ttft.quantile_seconds(990);
+  figures.tpot_mean_s = metrics.tpot.mean_seconds();
+  figures.seconds = static_cast<double>(facts.simulated_ns) / 1e9;
+  figures.decisions = decisions;
+  return figures;
+}
+
+}  // namespace
+
+RunResult serve(const Experiment& experiment, const Setup& setup, World& world, const RunFiles& files,
+                const ServeTerms& terms, const Listener& listener) {
+  const auto start = Clock::now();
+  const std::unique_ptr<TraceSource> workload = open_workload(experiment);
+  WorkloadInputs inputs(experiment, *workload);
+  if (inputs.is_closed_loop() && terms.ranks != nullptr && setup.engine.ranks > 1) {
+    throw InputError(experiment.where("workload.loop") +
+                     ": is closed, and real ranks are told of answers at times of their own; set it to open, or take "
+                     "one rank");
+  }
+  refuse_files(files, setup);
+
+  const bool leads = terms.ranks == nullptr || terms.ranks->leads();
+  std::vector<std::string> idle;
+  for (IdleKey& key : idle_keys(experiment)) idle.push_back(std::move(key.sentence));
+  if (leads) {
+    for (const auto* notes : {&experiment.notes(), &std::as_const(idle), &terms.notes}) {
+      for (const std::string& note : *notes) listener.tell(note);
+    }
+  }
+  const std::string resolved = experiment.resolved();
+  std::optional<RunFolder> folder;
+  if (!files.out.empty() && leads) {
+    folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
+    folder->write("experiment.resolved.toml", resolved);
+  }
+  if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0's folder is there
+  std::deque<JournalFile> journals;                 // one a seat
+  for (std::size_t seat = 0; files.journal && seat < world.seats(); ++seat) {
+    const std::string name = journal_name(setup.rank + seat);
+    journals.emplace_back(folder ? folder->place(name) : std::filesystem::path(files.out) / name);
+  }
+  std::vector<LaneMeters> meters = lane_meters(world, setup, terms);
+  std::optional<Timeline> timeline;
+  if (files.timeline && leads) timeline.emplace(folder->place("timeline.json"), &meters[0], &*folder);
+  Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
+  std::optional<Bounds> bounds;
+  if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
+  Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get());
+  std::vector<SeatWatch> watches(world.seats());
+  for (std::size_t seat = 0; seat < watches.size(); ++seat) {
+    // Of ranks that decide alike one tells what happened to the requests.
+    if ((seat == 0 && leads) || !setup.world.instances) {
+      watches[seat].observer = inputs.observer(&metrics);
+      if (bounds) watches[seat].decisions = &bounds->hits;
+      if (bounds) watches[seat].inputs = bounds->stops.inputs_of(seat, &bounds->hits);
+    }
+    if (files.journal) watches[seat].journal = &journals[seat];
+    world.watch_lanes_of(seat, &meters[seat]);
+  }
+  if (timeline) world.watch_lanes_of(0, &*timeline);
+  Cluster cluster(setup, world, watches, terms.checked, resolved);
+  {
+    Progress progress(*workload, metrics, static_cast<std::uint64_t>(experiment.integer("workload.limit")), listener);
+    if (leads && listener.requests) world.set_progress(&Progress::tick, &progress);
+    const auto run = [&] { cluster.run(inputs.source()); };
+    terms.ranks != nullptr ? terms.ranks->serve(run) : run();
+    world.set_progress(nullptr, nullptr);
+  }
+
+  RunFacts facts = facts_of(experiment, setup, terms);
+  std::ranges::move(idle, std::back_inserter(facts.notes));
+  add_outcome(cluster, setup, facts);
+  for (std::string& note : workload->notes()) {
+    if (leads) listener.tell(note);
+    facts.notes.push_back(std::move(note));
+  }
+  facts.simulated_ns = world.now();
+  if (terms.add_facts) terms.add_facts(facts);
+  facts.wall_seconds = seconds_since(start);
+  std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
+  if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
+  if (!leads) return {};
+  add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.is_closed_loop()}, facts);
+  if (bounds) bounds->add_to(facts);
+  if (timeline) timeline->finish();
+  RunResult result;
+  const DecisionMark decisions = cluster.decisions();
+  result.figures = main_figures(facts, metrics, decisions);
+  result.report = report_json(facts, metrics, decisions, lanes);
+  result.summary = summary_text(facts, metrics, decisions, lanes);
+  if (folder) {
+    fill(*folder, facts, metrics, lanes, result.report);
+    result.folder = folder->path();
+  }
+  return result;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,944 @@
+#include "lab/sglang/sglang_flags.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+#include "lab/error.hpp"
+#include "lab/sglang/sglang_table.hpp"
+#include "models/names.hpp"
+#include "models/text_file.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Takes = SglangFlag::Takes;
+using Is = SglangFlag::Is;
+using SortedJson = nlohmann::json;
+
+constexpr std::string_view kFlagsOption = "--from-sglang-flags";
+constexpr std::string_view kInfoOption = "--from-sglang-server-info";
+constexpr std::size_t kMostText = std::size_t{1} << 20;
+constexpr int kMostDepth = 64;
+constexpr std::size_t kMaxTypoEdits = 2;
+constexpr int kTlruTokens = 4096;  // threshold of policy/eviction/tlru.cpp
+
+// Of a storage tier whose size no flag says.
+constexpr double kUnboundedGib = 1e9;
+
+// SGLang counts 10^9 bytes, and for each rank; here a tier is all ranks together.
+double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
+
+std::string short_text(std::string_view text) {
+  return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
+}
+
+// The fewest digits that read back as the same number.
+std::string number_text(double number) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, number);
+  return {text, end};
+}
+
+template <typename T>
+std::optional<T> number_of(std::string_view text) {
+  T number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::vector<std::string> words_of(std::string_view words) {
+  std::istringstream in{std::string(words)};
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+std::string joined(const std::vector<std::string>& list, std::size_t most = 40) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, list.size()); ++i) text += (i == 0 ? "" : ", ") + short_text(list[i]);
+  if (list.size() > most) text += " and " + std::to_string(list.size() - most) + " more";
+  return text;
+}
+
+// ---- the flag line -----------------------------------------------------------------------------------
+
+// The end of the JSON object that begins at `at`; npos if it has none. Braces within its strings don't count.
+std::size_t end_of_object(std::string_view text, std::size_t at) {
+  std::size_t open = 0;
+  bool in_string = false;
+  for (; at < text.size(); ++at) {
+    if (in_string) {
+      if (text[at] == '\\')
+        ++at;
+      else if (text[at] == '"')
+        in_string = false;
+    } else if (text[at] == '"') {
+      in_string = true;
+    } else if (text[at] == '{') {
+      ++open;
+    } else if (text[at] == '}' && --open == 0) {
+      return at + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+// As a shell splits a line without variables. Beyond that, a word or a value behind "=" that begins with { is taken
+// whole up to its }: who puts JSON between the quotes of --from-sglang-flags has none left.
+std::vector<std::string> split_line(std::string_view line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+      if (in_word) words.push_back(std::move(word));
+      word.clear();
+      in_word = false;
+      continue;
+    }
+    const bool value_begins = !in_word || (word.starts_with("--") && word.ends_with('='));
+    in_word = true;
+    if (c == '{' && value_begins) {
+      const std::size_t end = end_of_object(line, i);
+      if (end == std::string_view::npos) {
+        throw InputError(std::string(kFlagsOption) + ": " + short_text(line.substr(i)) + " has no closing }");
+      }
+      word += line.substr(i, end - i);
+      i = end - 1;
+    } else if (c == '\'' || c == '"') {
+      std::size_t end = i + 1;
+      for (; end < line.size() && line[end] != c; ++end) {
+        if (c == '"' && line[end] == '\\' && end + 1 < line.size() && (line[end + 1] == '"' || line[end + 1] == '\\'))
+          ++end;
+        word += line[end];
+      }
+      if (end >= line.size()) {
+        throw InputError(std::string(kFlagsOption) + ": " + short_text(line.substr(i)) + " has no closing " + c);
+      }
+      i = end;
+    } else if (c == '\\' && i + 1 < line.size()) {
+      ++i;
+      if (line[i] == '\n') {  // a line goes on
+        in_word = !word.empty();
+      } else {
+        word += line[i];
+      }
+    } else {
+      word += c;
+    }
+  }
+  if (in_word) words.push_back(std::move(word));
+  return words;
+}
+
+std::string shell_word(const std::string& word) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_./,:@%+=").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::ranges::all_of(word, plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+// ---- reading -----------------------------------------------------------------------------------------
+
+// The known name that `name` is a misspelling of; empty: none, so that `name` may be a later version's.
+std::string misspelt(std::string_view name, std::span<const std::string> known) {
+  std::string nearest;
+  std::size_t fewest = kMaxTypoEdits + 1;
+  for (const std::string& candidate : known) {
+    const std::size_t edits = edit_distance(name.substr(0, 100), candidate);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+std::string read_file(const std::string& path, const std::string& where) {
+  if (path.empty()) throw InputError(where + " is empty; give the path of a JSON file");
+  try {
+    return read_text_file(path, "give the path of a JSON file", kMostText);
+  } catch (const ModelError& error) {
+    throw InputError(where + ": " + error.what());
+  }
+}
+
+SortedJson read_object(std::string_view text, const std::string& where) {
+  const auto check_depth = [&](int depth, SortedJson::parse_event_t, const SortedJson&) {
+    if (depth > kMostDepth)
+      throw InputError(where + " is nested deeper than " + std::to_string(kMostDepth) + " levels");
+    return true;
+  };
+  try {
+    SortedJson object = SortedJson::parse(text, check_depth);
+    if (object.is_object()) return object;
+  } catch (const SortedJson::parse_error& error) {
+    throw InputError(where + " is no JSON near byte " + std::to_string(error.byte) +
+                     "; it must be one object, { ... }");
+  } catch (const SortedJson::exception&) {
+    throw InputError(where + " holds a number beyond all bounds");
+  }
+  throw InputError(where + " is no JSON object; it must be one, { ... }");
+}
+
+// The preset that a model's path names; empty if none.
+std::string preset_of(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  const auto base = [](std::string_view name) {
+    std::string text(name.substr(name.rfind('/') + 1));  // npos + 1 = 0
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    return text;
+  };
+  const std::string wanted = base(path);
+  std::string_view best_preset;
+  std::size_t best = 0;
+  const auto consider = [&](std::string_view preset, std::string known) {
+    if (known.ends_with("-instruct")) known.resize(known.size() - std::string_view("-instruct").size());
+    // Variants go by the same shape: -Instruct, -0324, -FP8.
+    if (known.size() > best && (wanted == known || wanted.starts_with(known + "-"))) {
+      best = known.size();
+      best_preset = preset;
+    }
+  };
+  for (const auto& [preset, repository] : sglang_models()) {
+    consider(preset, base(repository));
+    consider(preset, std::string(preset));
+  }
+  if (wanted == "tiny") return wanted;
+  return std::string(best_preset);
+}
+
+class SglangReader {
+ public:
+  // `source`: the option and its file, for sentences and origins.
+  SglangReader(Experiment& experiment, std::string source, KeyList set_later)
+      : experiment_(experiment), source_(std::move(source)), set_later_(set_later) {}
+
+  // `said`: the flag or field as the user wrote it.
+  void give(const SglangFlag& flag, std::string value, std::string said) {
+    given_[flag.field] = {std::move(value), std::move(said)};
+  }
+  // Of a flag that SGLang's known versions don't have.
+  void give_unknown(std::string said) { unknown_.push_back(std::move(said)); }
+
+  void apply() {
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (is_given(flag.field)) check(flag, given_.at(flag.field));
+    }
+    hierarchical_ = is_given("enable_hierarchical_cache");
+    apply_model();
+    apply_eviction_config();
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
+    }
+    set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
+    set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
+    if (experiment_.text("cache.write_policy") == "write_back") {
+      set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
+    }
+    apply_roles();
+    apply_host_tier();
+    apply_storage();
+    rewrite_layout();
+    add_notes();
+  }
+
+ private:
+  struct Given {
+    std::string value, said;
+  };
+
+  bool is_given(std::string_view field) const { return given_.contains(field); }
+  bool is_set_later(std::string_view keys) const {
+    return !keys.empty() &&
+           std::ranges::any_of(set_later_, [&](const std::string& key) { return key.starts_with(keys); });
+  }
+  const std::string& value(std::string_view field) const { return given_.find(field)->second.value; }
+  std::string where(std::string_view field) const {
+    const auto found = given_.find(field);
+    if (found != given_.end()) return source_ + " " + found->second.said;
+    return "SGLang's default of " + find_sglang_field(field)->name;
+  }
+  void note(const std::string& sentence) { experiment_.note(source_ + ": " + sentence); }
+  // A sentence on the value of a key, or of the keys that begin so.
+  void note_on(std::string_view keys, const std::string& sentence) {
+    if (!is_set_later(keys)) note(sentence);
+  }
+  std::string as_given(std::string_view field) const {
+    const Given& given = given_.find(field)->second;
+    return given.said + (given.value.empty() ? "" : " " + given.value);
+  }
+
+  [[noreturn]] void refuse(const Given& given, const std::string& right) const {
+    throw InputError(source_ + ": " + given.said + " is " + (given.value.empty() ? "empty" : short_text(given.value)) +
+                     "; it must be " + right);
+  }
+
+  // Is the value one that SGLang takes? Counts of tokens are written out.
+  void check(const SglangFlag& flag, Given& given) {
+    if (flag.takes == Takes::word) check_word(flag, given);
+    if (flag.takes == Takes::tokens) given.value = written_out(given);
+    if (flag.takes == Takes::integer || flag.takes == Takes::tokens) {
+      const auto number = number_of<std::int64_t>(given.value);
+      const bool unchunked = flag.field == "chunked_prefill_size" && number == -1;
+      const bool zero = flag.field == "hicache_size" || flag.field.starts_with("hicache_storage_prefetch_retry_");
+      const std::int64_t least = zero ? 0 : 1;
+      if (!number || (*number < least && !unchunked)) refuse(given, "an integer of at least " + std::to_string(least));
+    }
+    if (flag.takes == Takes::number) {
+      const auto number = number_of<double>(given.value);
+      if (!number || !std::isfinite(*number) || *number <= 0) refuse(given, "a number greater than 0");
+    }
+    if (flag.takes == Takes::text && flag.is == Is::modelled && given.value.empty()) refuse(given, "some text");
+  }
+
+  // A value far from all that SGLang takes may be a later version's: its default stands for it.
+  void check_word(const SglangFlag& flag, Given& given) {
+    const std::vector<std::string> known = words_of(flag.words);
+    if (std::ranges::find(known, given.value) != known.end()) return;
+    if (given.value.empty() || !misspelt(given.value, known).empty()) {
+      throw InputError(source_ + ": " + given.said + ": " + unknown_name("value", short_text(given.value), known));
+    }
+    if (flag.preset.empty()) return;  // a storage back end: one model stands for most of the known ones, too
+    note_on(flag.key, given.said + " " + short_text(given.value) + ": SGLang " + std::string(kSglangVersion) +
+                          " has no such value; " + flag.preset + ", its default, stands for it");
+    given.value = flag.preset;
+  }
+
+  // 20k, 2M, 1G are thousands; Ki, Mi, Gi are 1024. What a lone K is differs between servers: that isn't guessed.
+  static std::string written_out(const Given& given) {
+    static constexpr std::pair<std::string_view, std::int64_t> kUnits[] = {
+        {"k", 1'000},         {"m", 1'000'000}, {"M", 1'000'000}, {"g", 1'000'000'000},
+        {"G", 1'000'000'000}, {"Ki", 1 << 10},  {"Mi", 1 << 20},  {"Gi", 1 << 30}};
+    for (const auto& [unit, factor] : kUnits) {
+      if (!given.value.ends_with(unit)) continue;
+      const auto number = number_of<double>(std::string_view(given.value).substr(0, given.value.size() - unit.size()));
+      if (number && *number >= 0 && *number < 1e9) {
+        return std::to_string(static_cast<std::int64_t>(*number * static_cast<double>(factor)));
+      }
+    }
+    return given.value;
+  }
+
+  void apply_model() {
+    if (!is_given("model_path")) return;
+    const std::string& path = value("model_path");
+    std::error_code error;
+    const std::filesystem::path config = std::filesystem::path(path) / "config.json";
+    if (std::filesystem::is_regular_file(config, error)) {
+      experiment_.set("model.config=" + config.string(), where("model_path"));
+      return;
+    }
+    const std::string preset = preset_of(path);
+    // Without one the name is kept: the refusal of an unknown model lists those that are known.
+    experiment_.set("model.name=" + (preset.empty() ? path : preset), where("model_path"));
+    const auto same = [&](const auto& pair) { return pair.second == path; };
+    if (!preset.empty() && preset != path && std::ranges::none_of(sglang_models(), same))
+      note("the model " + short_text(path) + " is taken as the preset " + preset);
+  }
+
+  static SglangWord word_of(std::string_view field, std::string_view theirs) {
+    for (const SglangWord& word : sglang_words()) {
+      if (word.field == field && word.theirs == theirs) return word;
+    }
+    return {field, theirs, theirs};
+  }
+  static std::string ours(std::string_view field, std::string_view theirs) {
+    return std::string(word_of(field, theirs).ours);
+  }
+
+  void apply_key(const SglangFlag& flag) {
+    if (flag.hierarchical && !hierarchical_) return;
+    if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
+    const std::string key(flag.key);
+    if (is_given(flag.field)) {
+      const SglangWord word = word_of(flag.field, value(flag.field));
+      std::string text(word.ours);
+      if (!word.unlike.empty()) {
+        note_on(key, "not modelled: " + as_given(flag.field) + "; " + key + " = " + text + " stands for it (" +
+                         std::string(word.unlike) + ")");
+      }
+      if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
+      if (key == "cache.prefetch_attempts" && text == "0") text = "1";  // the first one, which SGLang doesn't count
+      experiment_.set(key + "=" + text, where(flag.field));
+      return;
+    }
+    if (flag.preset.empty() || experiment_.origin(key) != "default") return;
+    const std::string before = experiment_.as_toml(key);
+    experiment_.set(key + "=" + ours(flag.field, flag.preset), where(flag.field));
+    if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + flag.preset);
+  }
+
+  // What an SGLang server does and no flag says. It overrides the experiment.
+  void set_as_sglang(const std::string& key, const std::string& value, const std::string& why) {
+    const std::string before = experiment_.as_toml(key), origin = experiment_.origin(key);
+    experiment_.set(key + "=" + value, "as SGLang, for which there is no flag");
+    if (experiment_.as_toml(key) == before || is_set_later(key)) return;
+    if (origin == "default") {
+      assumed_.push_back(key + " = " + value);
+    } else {
+      note(key + " = " + value + ", not " + before + " (" + origin + "): " + why + ", and no flag changes it");
+    }
+  }
+
+  // slru and tlru take parameters: here they are constants.
+  void apply_eviction_config() {
+    const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
+    double threshold = 0, estimate = 0, protect = 2;
+    std::vector<std::string> others;
+    if (is_given("radix_eviction_policy_config")) {
+      const std::string from = where("radix_eviction_policy_config");
+      const SortedJson config = read_object(value("radix_eviction_policy_config"), from);
+      for (const auto& [field, setting] : config.items()) {
+        double* const known = policy == "tlru" && field == "threshold"              ? &threshold
+                              : policy == "tlru" && field == "next_prompt_estimate" ? &estimate
+                              : policy == "slru" && field == "protected_threshold"  ? &protect
+                                                                                    : nullptr;
+        if (known == nullptr) {
+          others.push_back(field);
+        } else if (setting.is_number_integer()) {
+          *known = setting.get<double>();
+        } else {
+          throw InputError(from + ": " + field + " must be an integer");
+        }
+      }
+    }
+    if (!others.empty()) note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined(others));
+    if (policy == "slru" && protect != 2) {
+      note_on("cache.eviction", "not modelled: protected_threshold " + number_text(protect) +
+                                    "; slru protects here what was touched once after its insert, SGLang's 2");
+    }
+    if (policy != "tlru") return;
+    if (threshold <= estimate) {
+      given_.at("radix_eviction_policy").value = "lru";
+      note_on("cache.eviction",
+              given_.at("radix_eviction_policy").said +
+                  " tlru: cache.eviction = lru, as no tail may go first unless --radix-eviction-policy-config gives a "
+                  "threshold above next_prompt_estimate (both are 0 by default)");
+    } else {
+      note_on("cache.eviction", "not modelled: threshold " + number_text(threshold) + " and next_prompt_estimate " +
+                                    number_text(estimate) + "; tlru takes " + std::to_string(kTlruTokens) +
+                                    " here, and learns how long the next prompt is");
+    }
+  }
+
+  // Without chunks SGLang takes requests into a pass up to --max-prefill-tokens, and a longer one alone and whole.
+  std::string unchunked_pass() {
+    const std::string tokens =
+        is_given("max_prefill_tokens") ? value("max_prefill_tokens") : find_sglang_field("max_prefill_tokens")->preset;
+    note(given_.at("chunked_prefill_size").said + " -1: longer prompts are still cut, into passes of " + tokens +
+         " tokens (--max-prefill-tokens)");
+    return tokens;
+  }
+
+  void apply_roles() {
+    if (!is_given("disaggregation_mode")) return;
+    if (value("disaggregation_mode") == "null") return;
+    note("not modelled: " + as_given("disaggregation_mode") +
+         "; an engine that prefills and decodes stands for it, as separate roles aren't served yet");
+  }
+
+  void remove_tier(const std::string& tier, const std::string& origin) {
+    const std::string prefix = "tiers." + tier + ".";
+    if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0 &&
+        (tier != "host" || experiment_.number(prefix + "ratio") == 0)) {
+      return;
+    }
+    experiment_.set(prefix + "tokens=0", origin);
+    note_on(prefix, "the experiment's " + tier + " tier is left out");
+  }
+
+  void apply_host_tier() {
+    if (!hierarchical_) {
+      note_on("tiers.host.", "without --enable-hierarchical-cache there is no host tier");
+      remove_tier("host", source_ + " without --enable-hierarchical-cache");
+      return;
+    }
+    const double gigabytes = is_given("hicache_size") ? number_of<double>(value("hicache_size")).value_or(0) : 0;
+    if (gigabytes > 0) {
+      const auto ranks = static_cast<double>(experiment_.integer("parallel.tp"));
+      experiment_.set("tiers.host.gib=" + number_text(gib_of(gigabytes, ranks)), where("hicache_size"));
+      return;
+    }
+    const std::string& preset = find_sglang_field("hicache_ratio")->preset;
+    if (!is_given("hicache_ratio")) assumed_.push_back("--hicache-ratio " + preset);
+    experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
+                    where("hicache_ratio"));
+    // A server's account says the ratio in any case, and the fraction where it bounds it.
+    if (is_given("hicache_ratio") && !is_given("hicache_host_memory_fraction")) return;
+    note_on("tiers.host.",
+            "not modelled: SGLang cuts a host tier that neither --hicache-ratio nor --hicache-size "
+            "sizes to --hicache-host-memory-fraction (0.8 by default) of the host's free memory less 10 GiB");
+  }
+
+  void apply_storage() {
+    if (!hierarchical_ || !is_given("hicache_storage_backend")) {
+      for (const char* tier : {"disk", "remote"}) {
+        remove_tier(tier, source_ + " without --hicache-storage-backend");
+      }
+      return;
+    }
+    // One back end: a disk of the engine's own, or a store beyond it that evicts by itself.
+    const std::string& backend = value("hicache_storage_backend");
+    const bool disk = backend == "file";
+    if (!disk) {
+      note_on("tiers.remote.", as_given("hicache_storage_backend") +
+                                   ": one model of a remote store (tiers.remote.*, hardware.remote_gbps, "
+                                   "hardware.remote_object_us) stands for mooncake, aibrix, eic, simm, dynamic, nixl, "
+                                   "hf3fs and all others but file");
+    }
+    remove_tier(disk ? "remote" : "disk", where("hicache_storage_backend"));
+    if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
+    const std::string prefix = disk ? "tiers.disk." : "tiers.remote.";
+    if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
+      experiment_.set(prefix + "gib=" + number_text(kUnboundedGib), where("hicache_storage_backend"));
+      note_on(prefix, "no flag says how much " + short_text(backend) + " holds: " + prefix + "gib is without bound");
+    }
+  }
+
+  // Mooncake's: what each rank gives to the pool, in bytes or as "4gb".
+  void apply_segment(const SortedJson& setting, const std::string& from) {
+    std::string text = setting.is_string() ? setting.get<std::string>() : setting.dump();
+    std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    double unit = 1;
+    for (const auto& [name, bytes] : {std::pair{"tb", 1099511627776.0}, {"gb", 1073741824.0}, {"mb", 1048576.0}}) {
+      if (!text.ends_with(name)) continue;
+      text.resize(text.size() - 2);
+      unit = bytes;
+    }
+    const auto number = number_of<double>(text);
+    if (!number || !std::isfinite(*number) || *number <= 0)
+      throw InputError(from + ": global_segment_size must be a number of bytes, or as 4gb");
+    const auto ranks = static_cast<double>(experiment_.integer("parallel.tp"));
+    experiment_.set("tiers.remote.gib=" + number_text(*number * unit / 1073741824.0 * ranks),
+                    from + " global_segment_size");
+  }
+
+  void apply_extra_config() {
+    static constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
+        {"prefetch_threshold", "cache.prefetch_min_tokens"},
+        {"prefetch_timeout_base", "cache.prefetch_timeout_base_s"},
+        {"prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s"}};
+    const std::string from = where("hicache_storage_backend_extra_config");
+    std::string text = value("hicache_storage_backend_extra_config");
+    std::string name = from;
+    if (text.starts_with('@')) {
+      name += " " + text;
+      text = read_file(text.substr(1), from);
+    }
+    const SortedJson config = read_object(text, name + " (YAML and TOML aren't read here)");
+    std::vector<std::string> others;
+    for (const auto& [field, setting] : config.items()) {
+      if (field == "global_segment_size" && value("hicache_storage_backend") == "mooncake") {
+        apply_segment(setting, from);
+        continue;
+      }
+      const auto* known =
+          std::ranges::find(kKeys, std::string_view(field), &std::pair<std::string_view, std::string_view>::first);
+      if (known == std::end(kKeys)) {
+        others.push_back(field);
+        continue;
+      }
+      if (!setting.is_number()) throw InputError(name + ": " + field + " must be a number");
+      experiment_.set(std::string(known->second) + "=" + setting.dump(), from + " " + field);
+    }
+    if (!others.empty()) note("of the extra configuration, not modelled: " + joined(others));
+  }
+
+  // hicache.md's rules of legal pairs, which SGLang applies at its start with a warning.
+  void rewrite_layout() {
+    if (!hierarchical_ || (!is_given("hicache_io_backend") && !is_given("hicache_mem_layout"))) return;
+    const auto rewrite = [&](const std::string& key, const std::string& text, const char* why) {
+      note_on(key, key + " becomes " + text + ", as SGLang rewrites it: " + why);
+      experiment_.set(key + "=" + text, source_ + ", rewritten as by SGLang");
+    };
+    if (experiment_.text("cache.layout") == "page_first_direct" && experiment_.text("cache.io") == "kernel")
+      rewrite("cache.io", "direct", "the copy kernel doesn't read page_first_direct");
+    if (experiment_.text("cache.layout") == "page_first" && experiment_.text("cache.io") == "direct")
+      rewrite("cache.layout", "page_first_direct", "direct copies don't read page_first");
+    if (!is_given("hicache_storage_backend") || experiment_.text("cache.layout") != "layer_first") return;
+    const std::string& backend = value("hicache_storage_backend");
+    if (backend != "mooncake" && backend != "npu_memcache") return;
+    rewrite("cache.layout", experiment_.text("cache.io") == "direct" ? "page_first_direct" : "page_first",
+            "the storage back end needs whole pages");
+  }
+
+  bool is_preset(const SglangFlag& flag) const {
+    const std::string& text = value(flag.field);
+    if (flag.preset.empty()) return false;
+    const auto a = number_of<double>(text), b = number_of<double>(flag.preset);
+    return text == flag.preset || (a && b && *a == *b);
+  }
+
+  void add_notes() {
+    std::map<std::string_view, std::vector<std::string>> not_modelled;
+    std::vector<std::string> idle, without_effect;
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (!is_given(flag.field)) continue;
+      if (flag.is == Is::without_effect) without_effect.push_back(given_.at(flag.field).said);
+      const bool stands_in = !flag.key.empty() && (experiment_.origin(flag.key) != "default" || is_set_later(flag.key));
+      if (flag.is == Is::not_modelled && !is_preset(flag) && !stands_in) {
+        not_modelled[flag.why].push_back(as_given(flag.field));
+      }
+      if (flag.hierarchical && !hierarchical_ && !is_preset(flag)) idle.push_back(as_given(flag.field));
+    }
+    if (!unknown_.empty()) {
+      note("SGLang " + std::string(kSglangVersion) + " has no such flags, so without effect here: " + joined(unknown_));
+    }
+    if (!idle.empty()) note(joined(idle) + ": without effect, as --enable-hierarchical-cache isn't given");
+    for (const auto& [why, list] : not_modelled) note("not modelled: " + joined(list) + " (" + std::string(why) + ")");
+    if (is_given("mem_fraction_static") && is_given("max_total_tokens") && from_flags()) {
+      note(given_.at("mem_fraction_static").said + " is left out, as " + given_.at("max_total_tokens").said +
+           " says the device tier's size");
+    }
+    if (from_flags() && !without_effect.empty()) note("without effect on the cache: " + joined(without_effect));
+    std::vector<std::string> by_gpu;
+    for (const char* field : {"mem_fraction_static", "chunked_prefill_size", "max_running_requests"}) {
+      const bool sized = field == std::string_view("mem_fraction_static") && is_given("max_total_tokens");
+      if (!is_given(field) && !sized) by_gpu.push_back(find_sglang_field(field)->name);
+    }
+    if (!by_gpu.empty())
+      note("not given, and found out from the GPU by SGLang, so as in the experiment: " + joined(by_gpu));
+    if (!assumed_.empty())
+      note("not given, so SGLang's default (" + std::string(kSglangVersion) + "): " + joined(assumed_));
+  }
+
+  bool from_flags() const { return source_ == kFlagsOption; }
+
+  Experiment& experiment_;
+  std::string source_;
+  KeyList set_later_;
+  std::map<std::string, Given, std::less<>> given_;
+  std::vector<std::string> unknown_;
+  std::vector<std::string> assumed_;
+  bool hierarchical_ = false;
+};
+
+// `python3 -m sglang.launch_server` and the like, and what is set before it.
+std::size_t first_flag(const std::vector<std::string>& words) {
+  std::size_t first = 0;
+  bool sglang = false;
+  for (; first < words.size() && !words[first].starts_with("--"); ++first) {
+    sglang = sglang || words[first].find("sglang") != std::string::npos;
+  }
+  return sglang ? first : 0;
+}
+
+// Null: a flag that no known version has.
+const SglangFlag* known_flag(const std::string& name) {
+  const SglangFlag* flag = find_sglang_flag(name);
+  if (flag != nullptr) return flag;
+  if (!name.starts_with("--")) {
+    throw InputError(std::string(kFlagsOption) + ": \"" + short_text(name) + "\" is no flag, and belongs to none");
+  }
+  const std::string nearest = misspelt(name, sglang_flag_names());
+  if (nearest.empty()) return nullptr;
+  throw InputError(std::string(kFlagsOption) + ": unknown flag \"" + short_text(name) + "\"; did you mean \"" +
+                   nearest + "\"? Known are the flags of SGLang " + std::string(kSglangVersion));
+}
+
+}  // namespace
+
+void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later) {
+  if (flags.size() > kMostText)
+    throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
+  SglangReader reader(experiment, std::string(kFlagsOption), set_later);
+  const std::vector<std::string> words = split_line(flags);
+  for (std::size_t i = first_flag(words); i < words.size(); ++i) {
+    std::string name = words[i];
+    std::optional<std::string> value;
+    if (const std::size_t equals = name.find('='); equals != std::string::npos) {
+      value = name.substr(equals + 1);
+      name.resize(equals);
+    }
+    const SglangFlag* flag = known_flag(name);
+    const auto value_follows = [&] { return i + 1 < words.size() && !words[i + 1].starts_with("--"); };
+    if (flag == nullptr) {
+      // With as many values as stand behind it: how many it takes isn't known.
+      std::string said = words[i];
+      while (!value && value_follows()) said += " " + words[++i];
+      reader.give_unknown(std::move(said));
+      continue;
+    }
+    if (flag->takes == Takes::nothing) {
+      if (value)
+        throw InputError(std::string(kFlagsOption) + ": " + name + " takes no value, and is given " +
+                         short_text(*value));
+    } else if (flag->takes == Takes::list) {
+      while (!value && value_follows()) ++i;
+    } else if (!value) {
+      if (!value_follows()) throw InputError(std::string(kFlagsOption) + ": " + name + " needs a value");
+      value = words[++i];
+    }
+    reader.give(*flag, value.value_or(""), name);
+  }
+  reader.apply();
+}
+
+void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
+                                   KeyList set_later) {
+  std::string source = std::string(kInfoOption) + ": " + name;
+  const SortedJson info = read_object(text, source);
+  // It becomes part of an origin, which stands in a TOML comment.
+  std::ranges::replace_if(
+      source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
+  SglangReader reader(experiment, source, set_later);
+  std::vector<std::string> unknown;
+  const auto give = [&](const SglangFlag& flag, const std::string& field, const SortedJson& setting) {
+    const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
+                         (setting.is_structured() && setting.empty());
+    if (nothing) return;  // as if not given
+    const bool is_switch = flag.takes == Takes::nothing;
+    const bool fits = is_switch ? setting.is_boolean()
+                                : setting.is_string() || setting.is_number() ||
+                                      (setting.is_object() && flag.field == "hicache_storage_backend_extra_config");
+    if (!fits && flag.is == Is::modelled) {
+      throw InputError(source + ": " + field + " must be " + (is_switch ? "true or false" : "a number or a string"));
+    }
+    std::string value = setting.is_string() ? setting.get<std::string>() : setting.dump();
+    if (setting.is_string() && value.empty() && flag.is != Is::modelled) return;
+    reader.give(flag, is_switch ? "" : std::move(value), field);
+  };
+  for (const auto& [field, setting] : info.items()) {
+    if (const SglangFlag* flag = find_sglang_field(field)) {
+      give(*flag, field, setting);
+    } else if (!is_server_info_field(field)) {
+      unknown.push_back(field);
+    }
+  }
+  // What the pool came to, whatever was asked for.
+  if (const auto tokens = info.find("max_total_num_tokens"); tokens != info.end()) {
+    give(*find_sglang_field("max_total_tokens"), "max_total_num_tokens", *tokens);
+  }
+  reader.apply();
+  if (!unknown.empty()) experiment.note(source + ": unknown fields: " + joined(unknown));
+}
+
+void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later) {
+  apply_sglang_server_info_text(experiment, read_file(file.string(), std::string(kInfoOption)), file.string(),
+                                set_later);
+}
+
+// ---- writing -----------------------------------------------------------------------------------------
+
+namespace {
+
+class SglangWriter {
+ public:
+  SglangWriter(const Experiment& experiment, const Setup& setup) : e_(experiment), setup_(setup) {}
+
+  SglangLine line() {
+    hierarchical_ = setup_.engine.host_pages != 0;
+    for (const SglangFlag& flag : sglang_flags()) {
+      if (flag.is != Is::modelled || (flag.hierarchical && !hierarchical_)) continue;
+      if (flag.field == "model_path") {
+        say_model();
+      } else if (flag.field == "enable_hierarchical_cache") {
+        if (hierarchical_) line_.flags += " " + flag.name;
+      } else if (flag.field == "hicache_ratio") {
+        say_host_tier();
+      } else if (flag.field == "max_total_tokens") {
+        say_device_tier();
+      } else if (flag.field == "hicache_storage_backend") {
+        say_storage();
+      } else if (flag.field == "hicache_storage_backend_extra_config") {
+        say_extra_config();
+      } else if (flag.field == "radix_eviction_policy_config") {
+        say_eviction_config();
+      } else if (!flag.key.empty()) {
+        say_key(flag);
+      }
+    }
+    note_what_is_left();
+    line_.flags.erase(0, 1);
+    return std::move(line_);
+  }
+
+ private:
+  void say(std::string_view flag, const std::string& value) {
+    line_.flags += " " + std::string(flag) + " " + shell_word(value);
+  }
+  void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
+
+  void say_model() {
+    if (const std::string& config = e_.text("model.config"); !config.empty()) {
+      const std::filesystem::path path = std::filesystem::absolute(e_.path("model.config")).lexically_normal();
+      if (path.filename() == "config.json") return say("--model-path", path.parent_path().string());
+      return note("model.config = " + config + ": --model-path takes a folder that holds a config.json");
+    }
+    for (const auto& [preset, repository] : sglang_models()) {
+      if (preset == e_.text("model.name")) return say("--model-path", std::string(repository));
+    }
+    note("model.name = " + e_.text("model.name") + ": no repository is known for it; add --model-path");
+  }
+
+  void say_device_tier() {
+    if (const std::int64_t tokens = e_.integer("tiers.device.tokens"); tokens != 0) {
+      say("--max-total-tokens", std::to_string(tokens));
+    } else if (e_.number("tiers.device.gib") != 0) {
+      const Tokens tokens_held = setup_.engine.device_pages * setup_.engine.shape.page_tokens;
+      say("--max-total-tokens", std::to_string(tokens_held));
+      note("tiers.device.gib = " + e_.as_toml("tiers.device.gib") + " is said in tokens");
+    }
+  }
+
+  void say_host_tier() {
+    if (const double ratio = e_.number("tiers.host.ratio"); ratio != 0)
+      return say("--hicache-ratio", number_text(ratio));
+    const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
+    const double gib = e_.number("tiers.host.gib");
+    const double gigabytes = std::round(gib / gib_of(1, ranks));
+    if (gib != 0 && gib_of(gigabytes, ranks) == gib) return say("--hicache-size", number_text(gigabytes));
+    say("--hicache-ratio", ratio_text());
+    note(std::string(gib != 0 ? "tiers.host.gib" : "tiers.host.tokens") +
+         " is said as a ratio: --hicache-size takes whole GB a rank");
+  }
+
+  // In as few digits as give the same pages.
+  std::string ratio_text() const {
+    const auto device = static_cast<double>(setup_.engine.device_pages),
+               host = static_cast<double>(setup_.engine.host_pages);
+    for (int digits = 1; digits < 17; ++digits) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%.*g", digits, host / device);
+      if (std::floor(device * number_of<double>(text).value_or(0)) == host) return text;
+    }
+    return number_text(std::nextafter(host / device, 2 * host));
+  }
+
+  bool has_tier(const std::string& tier) const {
+    return e_.integer("tiers." + tier + ".tokens") != 0 || e_.number("tiers." + tier + ".gib") != 0;
+  }
+
+  void say_storage() {
+    if (has_tier("disk") && has_tier("remote")) {
+      note("the disk and the remote tier: --hicache-storage-backend names one back end");
+    } else if (has_tier("disk")) {
+      say("--hicache-storage-backend", "file");
+      if (e_.number("tiers.disk.gib") != kUnboundedGib) note("the disk tier's size: there is no flag for it");
+    } else if (has_tier("remote")) {
+      say("--hicache-storage-backend", "mooncake");
+      if (e_.integer("tiers.remote.tokens") != 0) note("tiers.remote.tokens: a back end's size is said in bytes");
+    }
+  }
+
+  void say_extra_config() {
+    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    const double remote = e_.number("tiers.remote.gib");
+    if (remote != 0 && remote != kUnboundedGib && !has_tier("disk")) {
+      const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
+      config["global_segment_size"] = number_text(remote / ranks) + "gb";
+    }
+    const auto add = [&](const char* field, const char* key) {
+      for (const Experiment::Key& known : Experiment::keys()) {
+        if (known.name != key) continue;
+        if (const auto* fallback = std::get_if<double>(&known.fallback)) {
+          if (e_.number(key) != *fallback) config[field] = e_.number(key);
+        } else if (e_.integer(key) != std::get<std::int64_t>(known.fallback)) {
+          config[field] = e_.integer(key);
+        }
+      }
+    };
+    add("prefetch_threshold", "cache.prefetch_min_tokens");
+    add("prefetch_timeout_base", "cache.prefetch_timeout_base_s");
+    add("prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s");
+    if (!config.empty()) say("--hicache-storage-backend-extra-config", config.dump());
+  }
+
+  void say_eviction_config() {
+    if (e_.text("cache.eviction") != "tlru") return;
+    say("--radix-eviction-policy-config", R"({"threshold":)" + std::to_string(kTlruTokens) + "}");
+    note("cache.eviction = tlru: it learns how long the next prompt is, and next_prompt_estimate is a constant");
+  }
+
+  void say_key(const SglangFlag& flag) {
+    const std::string key(flag.key);
+    if (flag.takes == Takes::number) {
+      if (e_.number(key) != 0) say(flag.name, number_text(e_.number(key)));
+      return;
+    }
+    if (flag.takes != Takes::word) {
+      const std::int64_t number = e_.integer(key);
+      const bool one_engine = flag.field == "dp_size" && number == 1;
+      const bool retries = flag.field.starts_with("hicache_storage_");
+      const bool differs = retries ? std::to_string(number) != flag.preset : number != 0;
+      if (differs && !one_engine) say(flag.name, std::to_string(number));
+      return;
+    }
+    std::string word = e_.text(key);
+    for (const SglangWord& pair : sglang_words()) {
+      if (pair.field == flag.field && pair.ours == word && pair.unlike.empty()) {
+        word = pair.theirs;
+        break;
+      }
+    }
+    const std::vector<std::string> known = words_of(flag.words);
+    if (std::ranges::find(known, word) != known.end()) return say(flag.name, word);
+    note(key + " = " + word + ": " + flag.name + " knows " + joined(known));
+  }
+
+  void note_what_is_left() {
+    // What a server does and can't be told.
+    static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
+        {"cache.evict_unit", "node"},
+        {"cache.write_threshold", "0"},
+        {"cache.tiering", "inclusive"},
+        {"cache.backup_retries", "0"},
+        {"cache.path", "via_host"},
+        {"cache.prefetch_admission", "threshold"},
+        {"cache.load_back_admission", "threshold"},
+        {"cache.load_back_min_tokens", "10"},
+        {"cache.load_back_quota_tokens", "0"},
+        {"cache.output", "true"},
+        {"cache.prefetch_timeout_most_s", "0.0"},
+        {"cache.prefetch_host_share", "0.5"},
+        {"cache.storage_batch_pages", "128"},
+        {"cache.storage_retries", "0"},
+        {"cache.split_kv", "false"},
+        {"cache.namespace", ""},
+        {"cluster.route", "round_robin"},
+        {"cluster.prefill", "0"},
+        {"cluster.decode", "0"}};
+    const bool reclaims = e_.text("cache.write_policy") == "write_back";
+    if (reclaims && e_.number("cache.clean_reserve") != 0) {
+      note("cache.clean_reserve = " + e_.as_toml("cache.clean_reserve") + ": there is no flag for it");
+    }
+    if (e_.flag("cache.reclaim_shadowed") != reclaims) {
+      note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
+    }
+    for (const auto& [key, fixed] : kFixed) {
+      const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" ||
+                           key == "cluster.route" || key == "cache.namespace" || key.ends_with("_admission");
+      const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
+      if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
+    }
+    if (setup_.draft) note("model.draft: the server's flags name a draft model, and it measures what is accepted");
+    if (!hierarchical_ && setup_.has_storage()) note("storage tiers without a host tier: HiCache has none");
+    if (hierarchical_ && e_.text("cache.layout") == "page_first" && e_.text("cache.io") == "direct")
+      note("SGLang rewrites page_first to page_first_direct for direct copies");
+    if (hierarchical_ && e_.text("cache.layout") == "page_first_direct" && e_.text("cache.io") != "direct")
+      note("SGLang rewrites its io back end to direct for page_first_direct");
+  }
+
+  const Experiment& e_;
+  const Setup& setup_;
+  SglangLine line_;
+  bool hierarchical_ = false;
+};
+
+}  // namespace
+
+SglangLine to_sglang_flags(const Experiment& experiment, const Setup& setup) {
+  return SglangWriter(experiment, setup).line();
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,54 @@
+#include "lab/simulate.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lab/experiment/setup.hpp"
+#include "models/calibration_ranges.hpp"
+#include "models/text_file.hpp"
+
+namespace kvtwin {
+namespace {
+
+// How far the machine's figures were measured; empty if they weren't.
+WorkRanges ranges_of(const Experiment& experiment) {
+  if (experiment.text("hardware.file").empty()) return {};
+  const std::string path = experiment.path("hardware.file").string();
+  return measured_ranges(read_text_file(path, "give a hardware description (JSON)"), path);
+}
+
+}  // namespace
+
+RunResult simulate(const Experiment& experiment, const Observers& observers) {
+  Setup setup = make_setup(experiment);
+  const RunFiles& files = observers.files;
+  std::optional<Draws> draws;
+  // First: SimGrid has one world a process, and those of the draws are made from this one.
+  if (observers.draws != 0) {
+    if (!files.out.empty()) const RunFolder refused_now(files.out, files.force);  // not after all of them
+    draws = simulate_draws(experiment, static_cast<std::size_t>(observers.draws), observers.jobs, observers.listener);
+  }
+  const WorkRanges measured = ranges_of(experiment);
+  const RangedCost ranged(*setup.cost);
+  if (!measured.empty()) setup.world.cost = &ranged;
+  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
+  ServeTerms terms;
+  terms.world = experiment.text("sim.world").c_str();
+  terms.device = "model";
+  terms.rows = observers.events;
+  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  if (!measured.empty() || draws) {
+    terms.add_facts = [&](RunFacts& facts) {
+      facts.draws = draws;
+      if (measured.empty()) return;
+      for (std::string& note : extrapolations(measured, ranged.asked(), setup.hardware.name)) {
+        facts.notes.push_back(std::move(note));
+      }
+    };
+  }
+  return serve(experiment, setup, *world, files, terms, observers.listener);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,124 @@
+#include "lab/sweep/draws.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/sweep/sweep_run.hpp"
+#include "models/calibration_fit.hpp"
+#include "models/hardware_draws.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+SweepRows rows_of(const Experiment& experiment, SweepPlan& plan, int jobs, const Listener& listener) {
+  SweepArguments arguments;
+  arguments.jobs = jobs;
+  plan.check();
+  return run_sweep(arguments, plan, experiment, listener).rows;
+}
+
+std::optional<double> figure_of(const Json& row, const std::string& name) {
+  const Json& figure = row.at(name);
+  return figure.is_null() ? std::nullopt : std::optional(figure.get<double>());
+}
+
+Draws::Figure drawn_figure(const std::string& name, const SweepRows& rows) {
+  Draws::Figure figure{name, figure_of(rows.front(), name), {}, {}, {}};
+  std::vector<double> values;
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    const std::optional<double> value = figure_of(rows[i], name);
+    if (!value) return figure;
+    values.push_back(*value);
+  }
+  std::ranges::sort(values);
+  figure.low = quantile_of(values, 0.025);
+  figure.median = quantile_of(values, 0.5);
+  figure.high = quantile_of(values, 0.975);
+  return figure;
+}
+
+std::vector<Draws::Cause> causes_of(const Experiment& experiment, const std::vector<UncertainNumber>& numbers, int jobs,
+                                    const Listener& listener) {
+  SweepPlan plan;
+  std::string ends;
+  for (const UncertainNumber& number : numbers) {
+    ends += (ends.empty() ? "" : ",") + number.key + ":low," + number.key + ":high";
+  }
+  plan.vary("hardware.end=" + ends);
+  const SweepRows rows = rows_of(experiment, plan, jobs, listener);
+  std::vector<Draws::Cause> causes;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const UncertainNumber& number = numbers[i];
+    const auto at_low = figure_of(rows[2 * i], "ttft_mean_s"), at_high = figure_of(rows[2 * i + 1], "ttft_mean_s");
+    if (!at_low || !at_high || *at_low == *at_high) continue;
+    causes.push_back({number.key, number.low / number.value, number.high / number.value, *at_low, *at_high});
+  }
+  std::ranges::stable_sort(causes, std::greater<>(),
+                           [](const Draws::Cause& cause) { return std::abs(cause.at_high - cause.at_low); });
+  return causes;
+}
+
+}  // namespace
+
+Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs, const Listener& listener) {
+  for (const char* key : {"hardware.draw", "hardware.end"}) {
+    if (experiment.origin(key) == "default") continue;
+    throw InputError("--draws: " + experiment.where(key) + " is set; leave it out, --draws goes through all of them");
+  }
+  Draws found;
+  found.count = draws;
+  found.spread_percent = experiment.number("hardware.spread_percent");
+  const Setup setup = make_setup(experiment);
+  const std::vector<UncertainNumber> numbers = uncertain_numbers(setup.hardware, found.spread_percent / 100);
+  if (numbers.empty()) {
+    throw InputError("--draws " + std::to_string(draws) + ": " + without_intervals(setup.hardware));
+  }
+  found.numbers = numbers.size();
+  SweepPlan plan;
+  plan.repeat("hardware.draw", 0, draws + 1, "--draws");
+  const SweepRows rows = rows_of(experiment, plan, jobs, listener);
+  for (const char* name : {"ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "hit_ratio",
+                           "saved_s", "prompt_tokens_per_second", "output_tokens_per_second"}) {
+    found.figures.push_back(drawn_figure(name, rows));
+  }
+  found.hangs_on = causes_of(experiment, numbers, jobs, listener);
+  return found;
+}
+
+std::string draws_text(const Draws& draws) {
+  char line[256];
+  std::snprintf(line, sizeof line,
+                "draws      of %zu machines that this one may be (%zu of its figures moved) 95 %% have", draws.count,
+                draws.numbers);
+  std::string text = line;
+  const char* const shown[][2] = {{"ttft_mean_s", "mean TTFT"}, {"ttft_p90_s", "p90"}, {"ttft_p99_s", "p99"}};
+  for (const auto& [name, words] : shown) {
+    const auto figure = std::ranges::find(draws.figures, name, &Draws::Figure::name);
+    text += std::string(text.ends_with("have") ? " a " : ", ") + words;
+    if (figure->low) {
+      std::snprintf(line, sizeof line, " %.4g to %.4g s", *figure->low, *figure->high);
+      text += line;
+    } else {
+      text += " -";
+    }
+  }
+  text += "\n";
+  if (draws.hangs_on.empty()) return text + "hangs on   none of them, as far as the mean TTFT goes\n";
+  constexpr std::size_t kShown = 3;
+  text += "hangs on  ";
+  for (std::size_t i = 0; i < std::min(kShown, draws.hangs_on.size()); ++i) {
+    const Draws::Cause& cause = draws.hangs_on[i];
+    std::snprintf(line, sizeof line, "%s %s (%+.0f to %+.0f %%: mean TTFT %.4g to %.4g s)", i == 0 ? "" : ";",
+                  cause.number.c_str(), 100 * (cause.low - 1), 100 * (cause.high - 1), cause.at_low, cause.at_high);
+    text += line;
+  }
+  return text + "\n";
+}
+
+}  // namespace kvtwin

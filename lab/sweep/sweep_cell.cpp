@@ -1,0 +1,365 @@
+#include "lab/sweep/sweep_cell.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "kvtwin_version.hpp"
+#include "lab/decision_text.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/run/serve.hpp"
+#include "models/error.hpp"
+#include "traces/trace.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRowVersion = "5";  // of what a row holds
+constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
+
+void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+}
+
+// A file's bytes, wherever it lies: shards of a sweep may run on other machines.
+std::string content_mark(const fs::path& path) {
+  static std::map<fs::path, std::string> known;
+  const auto [at, fresh] = known.try_emplace(path);
+  if (!fresh) return at->second;
+  std::ifstream in(path, std::ios::binary);
+  std::uint64_t hash = kHashStart, size = 0;
+  std::vector<char> piece(1 << 20);
+  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
+    const auto got = static_cast<std::size_t>(in.gcount());
+    mix(hash, {piece.data(), got});
+    size += got;
+  }
+  return at->second = std::to_string(size) + " " + digest_text(hash);
+}
+
+std::string identity_of(const Experiment& experiment, double warm_up) {
+  std::uint64_t hash = kHashStart;
+  const auto add = [&](std::string_view text) {
+    mix(hash, text);
+    mix(hash, "\xFF");
+  };
+  add(kGitCommit);
+  add(kRowVersion);
+  add(Json(warm_up).dump());
+  for (const Experiment::Key& key : Experiment::keys()) {
+    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
+    std::error_code missing;
+    const bool is_file =
+        is_path && !experiment.text(key.name).empty() && fs::is_regular_file(experiment.path(key.name), missing);
+    add(key.name);
+    add(is_file ? content_mark(experiment.path(key.name)) : experiment.as_toml(key.name));
+  }
+  return digest_text(hash);
+}
+
+// What TTFT is made of, of each request.
+class Times final : public Observer {
+ public:
+  void on_event(const Event& event) override {
+    if (event.kind == EventKind::finished) records_.push_back(*event.record);
+  }
+  // Without the first ones.
+  Json figures(double warm_up) {
+    std::ranges::sort(records_, {}, &RequestRecord::request);
+    const auto first = static_cast<std::size_t>(warm_up * static_cast<double>(records_.size()) + 0.5);
+    std::vector<double> ttft;
+    std::array<double, 4> parts{};
+    for (std::size_t i = std::min(first, records_.size()); i < records_.size(); ++i) {
+      const RequestRecord& r = records_[i];
+      ttft.push_back(static_cast<double>(r.first_token - r.arrival) / 1e9);
+      std::size_t part = 0;
+      for (const TimeNs ns : {r.queue_ns, r.prefetch_wait_ns, r.load_wait_ns, r.compute_ns}) {
+        parts[part++] += static_cast<double>(ns) / 1e9;
+      }
+    }
+    std::ranges::sort(ttft);
+    // null where no request completed
+    const auto quantile = [&](std::size_t per_cent) -> Json {
+      if (ttft.empty()) return nullptr;
+      return ttft[(ttft.size() * per_cent + 99) / 100 - 1];
+    };
+    const auto mean = [&](double sum) -> Json {
+      if (ttft.empty()) return nullptr;
+      return sum / static_cast<double>(ttft.size());
+    };
+    return {{"ttft_mean_s", mean(parts[0] + parts[1] + parts[2] + parts[3])},
+            {"ttft_p50_s", quantile(50)},
+            {"ttft_p90_s", quantile(90)},
+            {"ttft_p99_s", quantile(99)},
+            {"ttft_queue_s", mean(parts[0])},
+            {"ttft_prefetch_wait_s", mean(parts[1])},
+            {"ttft_load_wait_s", mean(parts[2])},
+            {"ttft_compute_s", mean(parts[3])}};
+  }
+
+ private:
+  std::vector<RequestRecord> records_;
+};
+
+constexpr char kBetween = '\x1e';  // the report and what is told beside it
+
+// As far as the other end reads.
+void send(int pipe, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = write(pipe, text.data(), text.size());
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+}
+
+std::string simulated_cell(const Experiment& experiment, double warm_up) {
+  const Setup setup = make_setup(experiment);
+  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
+  ServeTerms terms;
+  terms.world = experiment.text("sim.world").c_str();
+  terms.device = "model";
+  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  Times times;
+  terms.rows = &times;
+  const RunResult result = serve(experiment, setup, *world, {}, terms, {});
+  return result.report + kBetween + times.figures(warm_up).dump();
+}
+
+// In the child: the report goes into the pipe; or what was wrong.
+[[noreturn]] void simulate_cell(const Experiment& experiment, double warm_up, int out) {
+  Json failure;
+  const auto failed = [&](int code, const std::exception& error) {
+    failure = {{"exit", code}, {"sentence", error.what()}};
+  };
+  try {
+    send(out, simulated_cell(experiment, warm_up));
+  } catch (const InputError& error) {
+    failed(2, error);
+  } catch (const TraceError& error) {
+    failed(2, error);
+  } catch (const ModelError& error) {
+    failed(2, error);
+  } catch (const std::exception& error) {
+    failed(1, error);
+  }
+  if (!failure.is_null()) send(out, failure.dump(-1, ' ', false, Json::error_handler_t::replace));
+  _exit(0);
+}
+
+// A row's figures, of its report.
+Json figures_of(const Json& report, const CellRun& cell) {
+  Json row;
+  const Json& requests = report.at("requests");
+  row["requests"] = requests.at("total");
+  for (const char* name : {"completed", "rejected", "failed", "rejected_share", "failed_share"}) {
+    row[name] = requests.at(name);
+  }
+  row.update(report.at("times"));
+  row["tpot_mean_s"] = report.at("tpot_seconds").at("mean");
+  const Json& tokens = report.at("tokens");
+  row["prompt_tokens"] = tokens.at("prompt");
+  for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote", "recomputed_after_stop", "miss"}) {
+    row[name] = tokens.at(name);
+  }
+  double hits = 0;
+  for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += tokens.at(name).get<double>();
+  const double prompt = tokens.at("prompt");
+  row["hit_ratio"] = prompt > 0 ? Json(hits / prompt) : Json();
+  const Json bounds = report.value("bounds", Json::object());  // with report.bounds only; a column in any case
+  row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
+  row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
+  row["gap_closed"] = bounds.value("gap_closed", Json());
+  row["saved_s"] = report.at("saved_seconds");
+  row["saved_opt_s"] = bounds.value("eviction_opt_saved_seconds", Json());
+  row["saved_lru_s"] = bounds.value("lru_saved_seconds", Json());
+  const Json& prefetch = report.at("prefetch");
+  for (const char* name : {"issued", "completed", "stopped", "revoked"}) {
+    row[std::string("prefetch_") + name] = prefetch.at(name);
+  }
+  std::uint64_t declined = 0;
+  for (const auto& [reason, count] : prefetch.at("declined").items()) declined += count.get<std::uint64_t>();
+  row["prefetch_declined"] = declined;
+  double bytes = 0, busy = 0;
+  const double simulated = report.at("simulated_seconds");
+  for (const Json& lane : report.at("lanes")) {
+    std::string name = lane.at("name");
+    name.erase(0, name.rfind('.') + 1);  // of one of several engines
+    if (name != "disk_read" && name != "remote_read" && name != "direct_read") continue;
+    bytes += lane.at("bytes").get<double>();
+    busy += lane.at("busy_fraction").get<double>() * simulated;
+  }
+  row["l3_read_bytes"] = static_cast<std::uint64_t>(bytes);
+  row["l3_read_busy_s"] = busy;
+  row["l3_read_gbps"] = busy > 0 ? Json(bytes / busy / 1e9) : Json();  // while it reads
+  row["objects_a_page"] = cell.objects_a_page;
+  const double pages = cell.page_bytes == 0 ? 0 : bytes / static_cast<double>(cell.page_bytes);
+  row["objects_read"] = static_cast<std::uint64_t>(pages * static_cast<double>(cell.objects_a_page) + 0.5);
+  row["prompt_tokens_per_second"] = report.at("throughput").at("prompt_tokens_per_second");
+  row["output_tokens_per_second"] = report.at("throughput").at("output_tokens_per_second");
+  row["simulated_s"] = simulated;
+  std::string warnings;
+  for (const Json& name : report.value("warnings", Json::array())) {
+    warnings += (warnings.empty() ? "" : " ") + name.get<std::string>();
+  }
+  row["warnings"] = warnings;
+  row["decisions_digest"] = report.at("decisions").at("digest");
+  return row;
+}
+
+Json placed_row(const SweepPlan& plan, const CellRun& cell, std::size_t number, const Json& figures) {
+  Json row{{"cell", number}};
+  if (!plan.cases.empty()) row["case"] = plan.cases[cell.place.of_case].name;
+  for (std::size_t a = 0; a < plan.axes.size(); ++a) {
+    const auto& index = cell.place.indices[a];
+    if (!index) {
+      row[plan.axes[a].name] = nullptr;  // the case sets it
+      continue;
+    }
+    const SweepValue& value = plan.axes[a].values[*index];
+    row[plan.axes[a].name] = value.number ? Json(*value.number) : Json(value.text);
+  }
+  row.update(figures);
+  Json settings = Json::array();
+  for (const auto& [key, value] : plan.settings(cell.place)) settings.push_back(key + "=" + value);
+  row["settings"] = settings;
+  row["identity"] = cell.identity;
+  return row;
+}
+
+// Its report, or why there is none: `sentence` and `exit`.
+Json report_of(const CellEnd& end) {
+  const std::size_t between = end.said.find(kBetween);
+  Json said = Json::parse(end.said.substr(0, between), nullptr, false);
+  if (said.is_object() && said.contains("sentence")) return said;
+  Json times = between == std::string::npos ? Json() : Json::parse(end.said.substr(between + 1), nullptr, false);
+  if (!said.is_object() || !times.is_object() || end.status != 0) {
+    std::string sentence = "its process broke off";
+    if (WIFSIGNALED(end.status)) {
+      const int signal = WTERMSIG(end.status);
+      sentence = "its process was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+    }
+    return {{"exit", 1}, {"sentence", sentence}};
+  }
+  said["times"] = std::move(times);
+  return said;
+}
+}  // namespace
+
+std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
+  std::vector<CellRun> cells;
+  for (const SweepCell& place : plan.cells()) {
+    CellRun cell{place, 0, 0, {}, {}};
+    const Experiment experiment = plan.experiment(base, place);
+    try {
+      const Setup setup = make_setup(experiment);
+      cell.objects_a_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
+      cell.page_bytes = setup.engine.shape.page_bytes() * setup.engine.ranks;
+    } catch (const InputError& error) {
+      throw InputError(plan.name_of(place) + ": " + error.what());
+    } catch (const ModelError& error) {
+      throw InputError(plan.name_of(place) + ": " + error.what());
+    }
+    cell.identity = identity_of(experiment, plan.warm_up);
+    cell.idle_keys = idle_keys(experiment);
+    cells.push_back(std::move(cell));
+  }
+  return cells;
+}
+
+std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {
+  std::vector<IdleKey> idle = cells.empty() ? std::vector<IdleKey>() : cells.front().idle_keys;
+  std::erase_if(idle, [&](const IdleKey& key) {
+    return !std::ranges::all_of(cells, [&](const CellRun& cell) {
+      return std::ranges::find(cell.idle_keys, key.key, &IdleKey::key) != cell.idle_keys.end();
+    });
+  });
+  return idle;
+}
+
+Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const CellEnd& end) {
+  const Json report = report_of(end);
+  if (!report.contains("sentence")) return placed_row(plan, cell, number, figures_of(report, cell));
+  return placed_row(plan, cell, number, {{"failure", report.at("sentence")}, {"exit", report.at("exit")}});
+}
+
+bool has_failed(const Json& row) { return row.contains("failure"); }
+
+Json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number, const Json& earlier) {
+  Json figures;
+  for (const auto& [name, value] : earlier.items()) {
+    const bool of_place = name == "case" || name == "cell" || name == "seed" || name.find('.') != std::string::npos;
+    if (!of_place) figures[name] = value;
+  }
+  return placed_row(plan, cell, number, figures);
+}
+
+CellProcesses::~CellProcesses() {
+  for (Child& child : list_) {
+    kill(child.id, SIGKILL);  // somebody else's cell went wrong
+    end(child);
+  }
+}
+
+void CellProcesses::start(const Experiment& experiment, double warm_up, std::size_t cell) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("sweep: no pipe: ") + std::strerror(errno));
+  const pid_t id = fork();
+  if (id < 0) {
+    close(ends[0]);
+    close(ends[1]);
+    throw WorkError(std::string("sweep: no process: ") + std::strerror(errno));
+  }
+  if (id == 0) simulate_cell(experiment, warm_up, ends[1]);
+  close(ends[1]);
+  list_.push_back({id, ends[0], cell, {}});
+}
+
+CellEnd CellProcesses::wait() {
+  for (;;) {
+    std::vector<pollfd> polls;
+    for (const Child& child : list_) polls.push_back({child.pipe, POLLIN, 0});
+    if (poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) {
+      throw WorkError(std::string("sweep: poll: ") + std::strerror(errno));
+    }
+    for (std::size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents == 0) continue;
+      std::array<char, 1 << 16> piece{};
+      const ssize_t got = read(list_[i].pipe, piece.data(), piece.size());
+      if (got > 0) {
+        list_[i].text.append(piece.data(), static_cast<std::size_t>(got));
+      } else if (got == 0 || errno != EINTR) {
+        Child done = std::move(list_[i]);
+        list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(i));
+        const int status = end(done);
+        return {done.cell, std::move(done.text), status};
+      }
+    }
+  }
+}
+
+int CellProcesses::end(Child& child) {
+  close(child.pipe);
+  int status = 0;
+  while (waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,156 @@
+#include "lab/sweep/sweep_folder.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include "lab/error.hpp"
+#include "lab/out_files.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// sweep.jsonl, or a shard's.
+bool is_row_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name == "sweep.jsonl" || (name.starts_with("sweep.shard-") && name.ends_with(".jsonl"));
+}
+
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  if (!value.is_string()) return value.dump();
+  std::string text = value.get<std::string>();
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
+  return '"' + text + '"';
+}
+
+}  // namespace
+
+Shard Shard::from_text(std::string_view text) {
+  Shard shard{0, 0};
+  const char* const end = text.data() + text.size();
+  const auto number = std::from_chars(text.data(), end, shard.number);
+  const bool slash = number.ec == std::errc() && number.ptr != end && *number.ptr == '/';
+  const auto of = slash ? std::from_chars(number.ptr + 1, end, shard.of) : number;
+  if (!slash || of.ec != std::errc() || of.ptr != end || shard.number == 0 || shard.number > shard.of ||
+      shard.of > 100'000) {
+    throw InputError("--shard " + std::string(text) + ": must be i/n, the i-th of n shares, e.g. 1/4");
+  }
+  return shard;
+}
+
+SweepFolder::SweepFolder(const std::string& path, std::optional<Shard> shard, bool force)
+    : path_(path), rows_(path_ / "sweep.jsonl") {
+  if (shard) {
+    rows_ = path_ / ("sweep.shard-" + std::to_string(shard->number) + "-of-" + std::to_string(shard->of) + ".jsonl");
+  }
+  std::error_code error;
+  const bool there = fs::exists(path_, error) && !fs::is_empty(path_, error);
+  if (there && row_files().empty()) {
+    throw InputError("--out " + path + ": is not empty, and no sweep's; name another folder");
+  }
+  make_out_folder(path_, error);
+  if (!fs::is_directory(path_)) {
+    throw WorkError("--out " + path + ": can't be made" + (error ? ": " + error.message() : ""));
+  }
+  if (!force) return;
+  if (shard) {
+    fs::remove(rows_, error);
+    return;
+  }
+  for (const fs::path& file : row_files()) fs::remove(file, error);
+  for (const char* name : {"sweep.csv", "sweep.json", "compare.csv", "compare.jsonl", "compare.json"}) {
+    fs::remove(path_ / name, error);
+  }
+}
+
+std::vector<fs::path> SweepFolder::row_files() const {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error)) {
+    if (is_row_file(entry.path())) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+std::map<std::string, Json> SweepFolder::earlier() const {
+  std::map<std::string, Json> rows;
+  for (const fs::path& file : row_files()) {
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+      Json row = Json::parse(line, nullptr, false);
+      if (!row.is_object() || !row.contains("identity") || !row["identity"].is_string()) continue;  // cut short
+      if (row.contains("failure")) continue;
+      const std::string identity = row["identity"];
+      rows[identity] = std::move(row);
+    }
+  }
+  return rows;
+}
+
+void SweepFolder::keep(const Json& row) {
+  errno = 0;
+  if (!log_.is_open()) {
+    std::ifstream before(rows_, std::ios::binary | std::ios::ate);
+    const bool cut_short = before && before.tellg() > 0 && before.seekg(-1, std::ios::end).get() != '\n';
+    log_.open(rows_, std::ios::app | std::ios::binary);
+    if (cut_short) log_ << "\n";  // whoever wrote that row was ended in the middle of it
+  }
+  log_ << row.dump() << "\n" << std::flush;
+  if (!log_) throw cannot_write(rows_, errno);
+}
+
+void SweepFolder::write_rows(const std::vector<Json>& rows) {
+  write("sweep.csv", csv_of(rows));
+  write("sweep.jsonl", json_lines(rows));
+}
+
+void SweepFolder::write(const std::string& name, const std::string& content) {
+  log_.close();
+  const fs::path partial = path_ / ("." + name + ".partial");
+  errno = 0;
+  std::ofstream out(partial, std::ios::binary);
+  out << content;
+  out.close();
+  if (!out) throw cannot_write(path_ / name, errno);
+  std::error_code error;
+  fs::rename(partial, path_ / name, error);
+  if (error) throw cannot_write(path_ / name, error.value());
+}
+
+std::string json_lines(const std::vector<Json>& rows) {
+  std::string lines;
+  for (const Json& row : rows) lines += row.dump() + "\n";
+  return lines;
+}
+
+std::string csv_of(const std::vector<Json>& rows) {
+  std::vector<std::string> columns;  // those of a failed cell are few, and some of them its own
+  for (const Json& row : rows) {
+    for (const auto& [name, value] : row.items()) {
+      const bool shown = !value.is_array() && name != "identity";
+      if (shown && std::ranges::find(columns, name) == columns.end()) columns.push_back(name);
+    }
+  }
+  const auto line_of = [&](const auto& cell) {
+    std::string line;
+    for (const std::string& column : columns) {
+      line += (&column == columns.data() ? "" : ",") + csv_cell(cell(column));
+    }
+    return line + "\n";
+  };
+  std::string text = line_of([](const std::string& column) { return Json(column); });
+  for (const Json& row : rows) {
+    text += line_of([&](const std::string& column) { return row.value(column, Json()); });
+  }
+  return text;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,434 @@
+#include "lab/validate/validate.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/out_files.hpp"
+#include "lab/run/machine.hpp"
+#include "lab/sweep/sweep_plan.hpp"
+#include "lab/validate/validate_cell.hpp"
+#include "lab/validate/validate_errors.hpp"
+#include "lab/validate/validate_notes.hpp"
+#include "lab/validate/validate_report.hpp"
+#include "models/error.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr const char* kResolved = "experiment.resolved.toml";
+
+// ---- where it is written -----------------------------------------------------------------------------
+
+// --out, or a folder that goes with us: in the system's own place for such, as the environment isn't asked.
+class Place {
+ public:
+  Place(const std::string& out, bool force, const KvtwinProgram& program)
+      : path_(out), kept_(!out.empty()), program_(program) {
+    if (!kept_) {
+      std::string name = P_tmpdir "/kvtwin-validate-XXXXXX";
+      if (mkdtemp(name.data()) == nullptr) {
+        throw WorkError(name + ": can't be made: " + std::strerror(errno) + "; give --out DIR");
+      }
+      path_ = name;
+      return;
+    }
+    std::error_code error;
+    if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
+      throw InputError("--out " + out + ": is a file; give a folder");
+    }
+    if (fs::exists(path_, error) && !fs::is_empty(path_, error)) {
+      const bool ours = fs::exists(path_ / "validate.begun", error) || fs::exists(path_ / "validate.json", error);
+      if (!force || !ours) {
+        throw InputError("--out " + out + ": is not empty; give another folder" +
+                         (ours ? ", or --force to replace it" : ": --force replaces what validate wrote only"));
+      }
+      fs::remove_all(path_, error);
+    }
+    make_out_folder(path_, error);
+    if (error) throw WorkError("--out " + out + ": can't be written: " + error.message());
+    write("validate.begun", "");
+  }
+  ~Place() {
+    std::error_code ignored;
+    if (!kept_) fs::remove_all(path_, ignored);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  bool kept() const { return kept_; }
+  const KvtwinProgram& program() const { return program_; }  // that runs and simulates there
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  void write(const std::string& name, const std::string& content) const {
+    errno = 0;
+    std::ofstream out(path_ / name, std::ios::binary);
+    out << content;
+    out.close();
+    if (!out) throw cannot_write(path_ / name, errno);
+  }
+  void remove(const std::string& name) const {
+    std::error_code ignored;
+    fs::remove_all(path_ / name, ignored);
+  }
+
+ private:
+  fs::path path_;
+  bool kept_;
+  const KvtwinProgram& program_;
+};
+
+// A folder's name of any cell's: 003-name, so that no two are alike.
+std::string folder_name(std::size_t number, const std::string& name) {
+  char head[16];
+  std::snprintf(head, sizeof head, "%03zu", number + 1);
+  std::string folder = std::string(head) + "-";
+  for (const char c : name.substr(0, 80)) {
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_';
+    folder += plain ? c : '-';
+  }
+  return folder;
+}
+
+// ---- predicting --------------------------------------------------------------------------------------
+
+// --hardware and --set.
+std::vector<std::string> prediction_settings(const ValidateArguments& arguments) {
+  std::vector<std::string> settings;
+  if (!arguments.hardware.empty()) {
+    std::error_code error;
+    if (fs::is_regular_file(arguments.hardware, error)) {
+      settings.push_back("hardware.file=" + Json(fs::absolute(arguments.hardware).string()).dump());
+    } else if (arguments.hardware.find('/') != std::string::npos || arguments.hardware.ends_with(".json")) {
+      throw InputError("--hardware " + arguments.hardware + ": is not there; give a hardware file, or a preset's name");
+    } else {
+      settings.push_back("hardware.name=" + Json(arguments.hardware).dump());
+      settings.emplace_back("hardware.file=\"\"");
+    }
+  }
+  settings.insert(settings.end(), arguments.sets.begin(), arguments.sets.end());
+  return settings;
+}
+
+void with_settings(std::vector<std::string>& words, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    words.emplace_back("--set");
+    words.push_back(setting);
+  }
+}
+
+RunFigures predict(const Place& place, const std::string& experiment, const std::vector<std::string>& settings,
+                   std::size_t number, const std::string& name) {
+  const std::string out = place / ("predicted/" + folder_name(number, name));
+  std::error_code error;
+  fs::create_directories(place / "predicted", error);
+  std::vector<std::string> words{"simulate", experiment, "--out", out};
+  with_settings(words, settings);
+  run_to_its_end(place.program(), words, name);
+  return read_run_folder(out);
+}
+
+// ---- decisions ---------------------------------------------------------------------------------------
+
+void find_first_difference(const Place& place, const RunFigures& measured, const RunFigures& predicted,
+                           DecisionCheck& check) {
+  const Said said = place.program()({"compare", measured.folder.string(), predicted.folder.string(), "--json"});
+  const Json told = Json::parse(said.out, nullptr, false);
+  if (!told.is_object() || !told.contains("equal_decisions")) {
+    check.sentence = "they can't be compared one by one: " + said.sentence();
+    return;
+  }
+  check.equal = told.at("equal_decisions");
+  if (!told.contains("first_difference")) {
+    check.sentence = "decided again they are equal: " + said.sentence();
+    return;
+  }
+  const Json& at = told.at("first_difference");
+  check.at = {{"ordinal", at.at("ordinal")}, {"measured", at.at("a")}, {"predicted", at.at("b")}};
+}
+
+DecisionCheck check_decisions(const Place& place, const ValidationCell& cell) {
+  DecisionCheck check;
+  std::set<std::string> digests;
+  const RunFigures* other = nullptr;
+  for (const RunFigures& run : cell.measured) {
+    if (run.digest.empty() || run.folder.empty()) return check;
+    digests.insert(run.digest);
+    if (run.digest == cell.predicted.digest) {
+      ++check.alike;
+    } else if (other == nullptr) {
+      other = &run;
+    }
+  }
+  check.known = true;
+  check.kinds = digests.size();
+  if (other != nullptr) find_first_difference(place, *other, cell.predicted, check);
+  return check;
+}
+
+// ---- cells -------------------------------------------------------------------------------------------
+
+std::vector<ValidationCell> cells_of_folders(const Place& place, const std::vector<std::string>& runs,
+                                             const std::vector<std::string>& settings) {
+  std::vector<ValidationCell> cells;
+  std::map<std::string, std::size_t> by_identity;
+  std::set<fs::path> seen;
+  for (const std::string& run : runs) {
+    RunFigures figures = read_run_folder(run);
+    if (!seen.insert(fs::weakly_canonical(run)).second) {
+      throw InputError(run + ": is given twice; each run is measured once");
+    }
+    const Experiment experiment = Experiment::from_file(figures.folder / kResolved);
+    const auto [at, fresh] = by_identity.try_emplace(identity_of_run(experiment), cells.size());
+    if (fresh) {
+      const fs::path whole = fs::weakly_canonical(run);
+      const fs::path name = whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+      cells.push_back({name.string(), work_of(experiment), "", {}, {}});
+    }
+    cells[at->second].measured.push_back(std::move(figures));
+  }
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const fs::path experiment = cells[i].measured.front().folder / kResolved;
+    cells[i].predicted = predict(place, experiment.string(), settings, i, cells[i].name);
+  }
+  return cells;
+}
+
+struct Configuration {
+  std::string file, name;
+  std::vector<std::string> settings;
+  bool disk = false, remote = false;
+};
+
+std::vector<Configuration> configurations_of(const ValidateArguments& arguments,
+                                             const std::vector<std::string>& settings) {
+  std::vector<Configuration> list;
+  for (const std::string& file : arguments.experiments) {
+    Experiment base = Experiment::from_file(file);
+    for (const std::string& set : settings) base.set(set);
+    SweepPlan plan;
+    for (const std::string& values : arguments.lists) plan.vary(values);
+    if (!arguments.lists.empty()) plan.check();
+    for (const SweepCell& cell : plan.cells()) {
+      Configuration one{file, fs::path(file).stem().string(), settings, false, false};
+      if (!arguments.lists.empty()) one.name += " " + plan.name_of(cell);
+      for (const auto& [key, value] : plan.settings(cell)) one.settings.push_back(key + "=" + value);
+      const Experiment experiment = plan.experiment(base, cell);
+      try {
+        for (const StorageTierConfig& tier : make_setup(experiment).engine.storage) {
+          (tier.tier == Tier::disk ? one.disk : one.remote) = true;
+        }
+      } catch (const std::runtime_error& error) {
+        throw InputError(one.name + ": " + error.what());
+      }
+      list.push_back(std::move(one));
+    }
+  }
+  return list;
+}
+
+// Runs it for real. Storage is its own and empty: a run that found the last one's pages would be another experiment.
+RunFigures measure(const ValidateArguments& arguments, const Place& place, const Configuration& one, std::size_t number,
+                   int repeat) {
+  const std::string name = folder_name(number, one.name) + "." + std::to_string(repeat + 1);
+  std::error_code error;
+  fs::create_directories(place / "measured", error);
+  const std::string out = place / ("measured/" + name);
+  std::vector<std::string> words{"run", one.file, "--out", out};
+  if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
+  with_settings(words, one.settings);
+  const std::string disk = "disk-" + name;
+  if (one.disk) with_settings(words, {"tiers.disk.path=" + Json(fs::absolute(place / disk).string()).dump()});
+  if (one.remote) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    with_settings(words, {"cache.namespace=\"validate-" + std::to_string(now) + "\""});
+  }
+  run_to_its_end(place.program(), words, one.name);
+  place.remove(disk);
+  return read_run_folder(out);
+}
+
+std::vector<ValidationCell> cells_of_experiments(const ValidateArguments& arguments, const Place& place,
+                                                 const std::vector<std::string>& settings, const Listener& listener) {
+  // What policies believe of the machine, and how they plan copies, is the same in both.
+  const std::vector<Configuration> list = configurations_of(arguments, settings);
+  std::vector<ValidationCell> cells(list.size());
+  // Round by round: what changes on the machine meanwhile meets all alike, and shows in the spread.
+  for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      listener.begin("round " + std::to_string(repeat + 1) + " of " + std::to_string(arguments.repeats) + ": " +
+                     list[i].name);
+      cells[i].measured.push_back(measure(arguments, place, list[i], i, repeat));
+    }
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const fs::path experiment = cells[i].measured.front().folder / kResolved;
+    cells[i].name = list[i].name;
+    cells[i].work = work_of(Experiment::from_file(experiment));
+    cells[i].predicted = predict(place, experiment.string(), {}, i, cells[i].name);
+  }
+  return cells;
+}
+
+std::vector<ValidationCell> cells_of_table(const Place& place, const std::string& file,
+                                           const std::vector<std::string>& settings) {
+  std::vector<ValidationCell> cells;
+  std::vector<PublishedEntry> entries = read_published(file);
+  // All are looked at before the first is simulated.
+  for (PublishedEntry& entry : entries) {
+    Experiment experiment = Experiment::from_text("", file);
+    entry.settings.insert(entry.settings.end(), settings.begin(), settings.end());
+    try {
+      for (const std::string& setting : entry.settings) experiment.set(setting, entry.name);
+      make_setup(experiment);
+      open_workload(experiment);
+    } catch (const std::runtime_error& error) {
+      throw InputError(file + ": " + entry.name + ": " + error.what());
+    }
+    cells.push_back({entry.name, work_of(experiment), entry.source, std::move(entry.measured), {}});
+  }
+  place.write("empty.toml", "# All is set.\n");
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    cells[i].predicted = predict(place, place / "empty.toml", entries[i].settings, i, cells[i].name);
+  }
+  return cells;
+}
+
+std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& arguments, const Place& place,
+                                                   const std::vector<std::string>& settings) {
+  if (arguments.experiment.empty()) {
+    throw InputError("--bench-serving needs --experiment, the file that says what was served and by what");
+  }
+  Experiment experiment = Experiment::from_file(arguments.experiment);
+  for (const std::string& set : settings) experiment.set(set);
+  ValidationCell cell{fs::path(arguments.bench_serving).stem().string(), work_of(experiment), "", {}, {}};
+  cell.measured = read_bench_serving(arguments.bench_serving);
+  cell.predicted = predict(place, arguments.experiment, settings, 0, cell.name);
+  for (std::size_t i = 0; i < cell.measured.size(); ++i) {
+    const std::size_t told = cell.measured[i].requests.size();
+    if (told > cell.predicted.requests.size()) {
+      throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " served " + std::to_string(told) +
+                       " requests, and " + arguments.experiment + " " + std::to_string(cell.predicted.requests.size()) +
+                       "; give the experiment whose workload is what bench_serving sent");
+    }
+  }
+  std::vector<ValidationCell> cells;
+  cells.push_back(std::move(cell));
+  return cells;
+}
+
+// ---- the command -------------------------------------------------------------------------------------
+
+std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const Place& place, const Listener& listener) {
+  const int sources = static_cast<int>(!arguments.runs.empty()) + static_cast<int>(!arguments.experiments.empty()) +
+                      static_cast<int>(!arguments.published.empty()) +
+                      static_cast<int>(!arguments.bench_serving.empty());
+  if (sources != 1) {
+    throw InputError(
+        "validate needs what was measured: run folders, or --experiments, --published or --bench-serving; one of them");
+  }
+  const bool runs_itself = !arguments.experiments.empty();
+  if (!runs_itself && !(arguments.lists.empty() && arguments.device.empty())) {
+    throw InputError("--vary and --device are of --experiments; leave them out");
+  }
+  const std::vector<std::string> settings = prediction_settings(arguments);
+  if (runs_itself) return cells_of_experiments(arguments, place, settings, listener);
+  if (!arguments.published.empty()) return cells_of_table(place, arguments.published, settings);
+  if (!arguments.bench_serving.empty()) return cells_of_bench_serving(arguments, place, settings);
+  return cells_of_folders(place, arguments.runs, settings);
+}
+
+// With so many digits that the error is printed as the larger one.
+std::string bound_text(double error, double bound) {
+  char of_error[400], of_bound[400];
+  int decimals = 2;
+  do {
+    std::snprintf(of_error, sizeof of_error, "%.*f", decimals, error);
+    std::snprintf(of_bound, sizeof of_bound, "%.*f", decimals, bound);
+  } while (std::strtod(of_error, nullptr) <= std::strtod(of_bound, nullptr) && ++decimals < 20);
+  return std::string(" by ") + of_error + " %, bound " + of_bound + " %";
+}
+
+bool completes_none(const RunFigures& run) { return !run.folder.empty() && !run.figures.contains("ttft_mean_s"); }
+
+// The cells whose mean TTFT is further off than the bound, and than twice the spread allows; and those of which one
+// side only completes requests, so that there is nothing to hold a TTFT against.
+std::string too_far_off(const std::vector<ValidatedCell>& cells, double max_error) {
+  std::string sentence;
+  const auto add = [&](const ValidatedCell& cell, const std::string& words) {
+    sentence += (sentence.empty() ? "" : "; ") + cell.cell.name + words;
+  };
+  for (const ValidatedCell& cell : cells) {
+    const bool none_measured = std::ranges::all_of(cell.cell.measured, completes_none);
+    if (none_measured != completes_none(cell.cell.predicted)) {
+      add(cell, none_measured ? " completes no request as measured, and some as predicted"
+                              : " completes no request as predicted, and some as measured");
+    }
+    const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
+    if (ttft == nullptr || !ttft->error) continue;
+    const double bound = std::max(max_error, 100 * 2 * ttft->spread.value_or(0));
+    const double error = std::abs(*ttft->error) * 100;
+    if (error > bound) add(cell, bound_text(error, bound));
+  }
+  return sentence.empty() ? "" : "mean TTFT is off: " + sentence;
+}
+
+// The one that just ran them.
+MeasuredMachine machine_here(const std::vector<ValidatedCell>& cells) {
+  return cells.front().cell.measured.front().machine.value_or(this_machine(false));
+}
+
+}  // namespace
+
+Validation validate(const ValidateArguments& arguments, const KvtwinProgram& program, const Listener& listener) {
+  const Place place(arguments.out, arguments.force, program);
+  const LoadWatch watch;
+  std::vector<ValidatedCell> cells;
+  std::vector<PredictedBy> by;
+  for (ValidationCell& cell : cells_of(arguments, place, listener)) {
+    CellErrors errors = errors_of(cell);
+    DecisionCheck decisions = check_decisions(place, cell);
+    by.push_back(predicted_by(Experiment::from_file(cell.predicted.folder / kResolved)));
+    cells.push_back({std::move(cell), std::move(errors), std::move(decisions)});
+  }
+  ValidationTerms terms;
+  if (!arguments.experiments.empty()) {
+    terms.here = machine_here(cells);
+    terms.here->load = watch.load();
+  }
+  terms.notes = validation_notes(cells, by, terms.here);
+  const Ranking ranking = ranking_of(cells);
+  const std::string json =
+      validation_json(cells, ranking, terms).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (place.kept()) {
+    place.write("validate.csv", validation_csv(cells));
+    place.write("validate.json", json);
+  }
+  Validation result;
+  result.text = arguments.json ? json : validation_text(cells, ranking, terms);
+  if (arguments.max_error) result.too_far_off = too_far_off(cells, *arguments.max_error);
+  return result;
+}
+
+}  // namespace kvtwin

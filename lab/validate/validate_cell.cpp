@@ -1,0 +1,195 @@
+#include "lab/validate/validate_cell.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "lab/error.hpp"
+#include "models/text_file.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr FigureKind kKinds[] = {
+    {"ttft_mean_s", "TTFT mean, s", "/ttft_seconds/mean", false},
+    {"ttft_p50_s", "TTFT p50, s", "/ttft_seconds/p50", false},
+    {"ttft_p90_s", "TTFT p90, s", "/ttft_seconds/p90", false},
+    {"ttft_p95_s", "TTFT p95, s", "/ttft_seconds/p95", false},
+    {"ttft_p99_s", "TTFT p99, s", "/ttft_seconds/p99", false},
+    {"tpot_mean_s", "TPOT mean, s", "/tpot_seconds/mean", false},
+    {"tpot_p50_s", "TPOT p50, s", "/tpot_seconds/p50", false},
+    {"tpot_p99_s", "TPOT p99, s", "/tpot_seconds/p99", false},
+    {"e2e_mean_s", "end to end mean, s", "/e2e_seconds/mean", false},
+    {"e2e_p50_s", "end to end p50, s", "/e2e_seconds/p50", false},
+    {"e2e_p90_s", "end to end p90, s", "/e2e_seconds/p90", false},
+    {"e2e_p99_s", "end to end p99, s", "/e2e_seconds/p99", false},
+    {"requests_per_second", "requests/s", "/throughput/requests_per_second", false},
+    {"prompt_tokens_per_second", "prompt tokens/s", "/throughput/prompt_tokens_per_second", false},
+    {"output_tokens_per_second", "output tokens/s", "/throughput/output_tokens_per_second", false},
+    {"rejected_share", "rejected, %", "/requests/rejected", true},
+    {"failed_share", "failed, %", "/requests/failed", true},
+    {"hit_device", "hit on the device, %", "/tokens/hit_device", true},
+    {"hit_host", "hit on the host, %", "/tokens/hit_host", true},
+    {"hit_disk", "hit on disk, %", "/tokens/hit_disk", true},
+    {"hit_remote", "hit remotely, %", "/tokens/hit_remote", true},
+    {"hit_ratio", "hit in all, %", "", true},
+};
+
+constexpr const char* kWantedRun = "give a run folder that kvtwin run wrote";
+
+// A figure that this run doesn't have (null, or a share of nothing) stays absent.
+void take_figures(const Json& report, RunFigures& run) {
+  const double prompt = report.at("tokens").at("prompt"), requests = report.at("requests").at("total");
+  double hits = 0;
+  for (const FigureKind& kind : kKinds) {
+    const Json value = kind.is_hits() ? Json(hits) : report.at(Json::json_pointer(kind.report));
+    if (value.is_null()) continue;
+    double figure = value.get<double>();
+    if (kind.of_prompt() && !kind.is_hits()) hits += figure;
+    if (kind.share) {
+      const double all = kind.of_prompt() ? prompt : requests;
+      if (all == 0) continue;
+      figure /= all;
+    }
+    run.figures[kind.name] = figure;
+  }
+}
+
+void take_lanes(const Json& report, RunFigures& run) {
+  const double duration = report.at("simulated_seconds");
+  for (const Json& lane : report.at("lanes")) {
+    std::string name = lane.at("name");
+    name.erase(0, name.rfind('.') + 1);  // "gpu0.h2d": one of several that are alike
+    if (name == "dram") continue;        // a simulated host's only
+    LaneTime& time = run.lanes[name];
+    time.bytes += lane.at("bytes").get<double>();
+    time.operations += lane.at("transfers").get<double>();
+    time.busy_s += lane.at("busy_fraction").get<double>() * duration;
+  }
+  std::erase_if(run.lanes, [](const auto& entry) { return entry.second.operations == 0; });
+}
+
+// None of runs that didn't tell theirs.
+std::optional<MeasuredMachine> machine_of(const Json& report) {
+  const Json::json_pointer where("/real/machine");
+  if (!report.contains(where)) return std::nullopt;
+  const Json& machine = report.at(where);
+  return MeasuredMachine{machine.at("cpu"), machine.at("kernel"), machine.at("cores"), machine.at("device")};
+}
+
+std::vector<std::string_view> fields_of(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (;;) {
+    const std::size_t comma = line.find(',');
+    fields.push_back(line.substr(0, comma));
+    if (comma == std::string_view::npos) return fields;
+    line.remove_prefix(comma + 1);
+  }
+}
+
+template <typename Number>
+Number number_in(std::string_view text, const std::string& where) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw InputError(where + ": '" + std::string(text.substr(0, 40)) + "' is no number; give a file that kvtwin wrote");
+  }
+  return value;
+}
+
+// requests.csv, whose columns go by their names.
+void take_requests(const fs::path& path, RunFigures& run) {
+  const std::string text = read_text_file(path, kWantedRun, kMaxRowsBytes);
+  std::string_view rest = text;
+  std::size_t line_number = 0;
+  std::vector<std::string_view> header;
+  const auto column = [&](const char* name) {
+    const auto at = std::ranges::find(header, name);
+    if (at == header.end()) {
+      throw InputError(path.string() + ":1: has no column " + name + "; give a file that kvtwin wrote");
+    }
+    return static_cast<std::size_t>(at - header.begin());
+  };
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const std::vector<std::string_view> fields = fields_of(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    ++line_number;
+    const std::string where = path.string() + ":" + std::to_string(line_number);
+    if (header.empty()) {
+      header = fields;
+      continue;
+    }
+    if (fields.size() != header.size()) {
+      throw InputError(where + ": has " + std::to_string(fields.size()) + " columns and its header " +
+                       std::to_string(header.size()) + "; give a file that kvtwin wrote");
+    }
+    if (fields[column("outcome")] != "completed") continue;
+    run.requests[number_in<std::uint64_t>(fields[column("request")], where)] = {
+        number_in<std::uint64_t>(fields[column("prompt_tokens")], where),
+        number_in<double>(fields[column("ttft_s")], where)};
+  }
+}
+
+std::string keys_but(const Experiment& experiment, bool (*leave_out)(std::string_view)) {
+  std::string text;
+  for (const Experiment::Key& key : Experiment::keys()) {
+    if (!leave_out(key.name)) text += std::string(key.name) + "=" + experiment.as_toml(key.name) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::span<const FigureKind> figure_kinds() { return kKinds; }
+
+const FigureKind* figure_kind(std::string_view name) {
+  const auto* const at = std::ranges::find(kKinds, name, &FigureKind::name);
+  return at == std::end(kKinds) ? nullptr : at;
+}
+
+RunFigures read_run_folder(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw InputError(folder.string() + ": is no folder; give run folders that `kvtwin run --out` wrote");
+  }
+  const fs::path path = folder / "report.json";
+  if (!fs::is_regular_file(path, error)) {
+    throw InputError(folder.string() +
+                     ": holds no report.json: the run was cut short, or it is no run folder; give one that `kvtwin "
+                     "run --out` finished");
+  }
+  RunFigures run;
+  run.folder = folder;
+  try {
+    const Json report = Json::parse(read_text_file(path, kWantedRun));
+    take_figures(report, run);
+    take_lanes(report, run);
+    run.completed = report.at("requests").at("completed");
+    run.digest = report.at("decisions").at("digest");
+    run.simulated = report.value("device", "") == "model";
+    run.machine = machine_of(report);
+  } catch (const Json::exception& wrong) {
+    throw InputError(path.string() + ": isn't one that kvtwin wrote: " + wrong.what());
+  }
+  take_requests(folder / "requests.csv", run);
+  return run;
+}
+
+std::string work_of(const Experiment& experiment) {
+  return keys_but(experiment, [](std::string_view key) {
+    return !key.starts_with("workload.") && !key.starts_with("model.") && key != "seed";
+  });
+}
+
+// Repeats have a folder or a namespace of their own where pages would be found again.
+std::string identity_of_run(const Experiment& experiment) {
+  return keys_but(experiment, [](std::string_view key) {
+    return key.starts_with("real.") || key == "tiers.disk.path" || key == "cache.namespace";
+  });
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,265 @@
+// Measurements of others: a JSON table of published figures, and what sglang.bench_serving wrote.
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lab/error.hpp"
+#include "lab/validate/validate_cell.hpp"
+#include "lab/validate/validate_errors.hpp"
+#include "models/names.hpp"
+#include "models/text_file.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// ---- a table of published measurements ---------------------------------------------------------------
+
+// Its names for what an experiment calls otherwise.
+struct WorkloadKey {
+  const char* name;
+  const char* key;
+};
+constexpr WorkloadKey kWorkloadKeys[] = {{"groups", "workload.generate.groups"},
+                                         {"prompts_per_group", "workload.generate.prompts_per_group"},
+                                         {"prefix_tokens", "workload.generate.prefix_tokens"},
+                                         {"question_tokens", "workload.generate.question_tokens"},
+                                         {"output_tokens", "workload.generate.output_tokens"},
+                                         {"rate", "workload.generate.requests_per_second"},
+                                         {"concurrency", "workload.generate.concurrency"},
+                                         {"seed", "seed"},
+                                         {"trace", "workload.trace"},
+                                         {"time_scale", "workload.time_scale"},
+                                         {"limit", "workload.limit"}};
+constexpr const char* kSections[] = {"parallel", "cache", "tiers", "scheduler", "cluster"};
+
+class EntryReader {
+ public:
+  EntryReader(const fs::path& file, const Json& entry, std::size_t number)
+      : folder_(fs::absolute(file).parent_path()),
+        entry_(entry),
+        where_(file.string() + ": entry " + std::to_string(number)) {
+    if (!entry.is_object()) refuse("", "must be an object");
+  }
+
+  PublishedEntry read() {
+    PublishedEntry result;
+    result.name = text("name");
+    if (result.name.empty()) refuse("name", "must not be empty");
+    where_ += " (" + result.name + ")";
+    result.source = text("source");
+    check_keys();
+    settings_.push_back(machine("model", "model.config", "model.name"));
+    settings_.push_back(machine("hardware", "hardware.file", "hardware.name"));
+    for (const char* section : kSections) {
+      if (entry_.contains(section)) flatten(section, entry_.at(section));
+    }
+    read_workload();
+    if (entry_.contains("set")) {
+      const Json& set = entry_.at("set");
+      if (!set.is_object()) refuse("set", "must be an object of experiment keys, e.g. {\"model.kv_dtype\": \"fp8\"}");
+      for (const auto& [key, value] : set.items()) add(key, value);
+    }
+    read_measured(result);
+    result.settings = std::move(settings_);
+    return result;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& sentence) const {
+    throw InputError(where_ + (key.empty() ? "" : ": " + key) + ": " + sentence);
+  }
+
+  std::string text(const char* key) const {
+    if (!entry_.contains(key) || !entry_.at(key).is_string()) refuse(key, "must be given, as a string");
+    return entry_.at(key);
+  }
+
+  void check_names(const std::string& within, const Json& object, const std::vector<std::string>& known) const {
+    for (const auto& [key, value] : object.items()) {
+      if (std::ranges::find(known, key) == known.end()) {
+        throw InputError(where_ + ": " + (within.empty() ? "" : within + ": ") + unknown_name("key", key, known));
+      }
+    }
+  }
+
+  void check_keys() const {
+    std::vector<std::string> known{"name", "source", "model", "hardware", "workload", "measured", "set"};
+    known.insert(known.end(), std::begin(kSections), std::end(kSections));
+    check_names("", entry_, known);
+    for (const char* key : {"workload", "measured"}) {
+      if (!entry_.contains(key) || !entry_.at(key).is_object()) refuse(key, "must be given, as an object");
+    }
+  }
+
+  void add(const std::string& key, const Json& value) {
+    if (!value.is_primitive() || value.is_null()) refuse(key, "must be a number, a string, true or false");
+    settings_.push_back(key + "=" + value.dump());  // a JSON value is a TOML value
+  }
+
+  // A preset's name, or a file beside the table.
+  std::string machine(const char* key, const char* as_file, const char* as_name) const {
+    const std::string name = text(key);
+    std::error_code error;
+    const fs::path file = folder_ / name;
+    const bool is_file = fs::is_regular_file(file, error);
+    return std::string(is_file ? as_file : as_name) + "=" + Json(is_file ? file.string() : name).dump();
+  }
+
+  // {"host": {"gib": 100}} of tiers: tiers.host.gib.
+  void flatten(const std::string& prefix, const Json& value) {
+    if (!value.is_object()) return add(prefix, value);
+    for (const auto& [key, inner] : value.items()) flatten(prefix + "." + key, inner);
+  }
+
+  void read_workload() {
+    const Json& workload = entry_.at("workload");
+    std::vector<std::string> known;
+    for (const WorkloadKey& key : kWorkloadKeys) known.emplace_back(key.name);
+    check_names("workload", workload, known);
+    const bool groups = workload.contains("groups"), trace = workload.contains("trace");
+    if (groups == trace) refuse("workload", "must have either groups or trace");
+    if (groups && workload.contains("rate") == workload.contains("concurrency")) {
+      refuse("workload", "must have either rate (requests a second) or concurrency (clients)");
+    }
+    if (groups) settings_.emplace_back("workload.generate.kind=\"groups\"");
+    if (workload.contains("concurrency")) settings_.emplace_back("workload.loop=\"closed\"");
+    for (const WorkloadKey& key : kWorkloadKeys) {
+      if (!workload.contains(key.name)) continue;
+      Json value = workload.at(key.name);
+      const bool all_at_once = std::string_view(key.name) == "rate" && value == "inf";
+      if (all_at_once) value = 1e6;
+      if (std::string_view(key.name) == "trace" && value.is_string()) {
+        value = (folder_ / value.get<std::string>()).string();
+      }
+      add(key.key, value);
+    }
+  }
+
+  void read_measured(PublishedEntry& result) const {
+    const Json& measured = entry_.at("measured");
+    if (measured.empty()) refuse("measured", "must hold a figure or more, e.g. ttft_mean_s");
+    std::vector<std::string> known;
+    for (const FigureKind& kind : figure_kinds()) known.emplace_back(kind.name);
+    check_names("measured", measured, known);
+    for (const auto& [key, value] : measured.items()) {
+      const Json repeats = value.is_array() ? value : Json::array({value});
+      if (repeats.empty()) refuse("measured: " + key, "must be a number, or a list of those of repeats");
+      for (std::size_t i = 0; i < repeats.size(); ++i) {
+        if (!repeats[i].is_number()) refuse("measured: " + key, "must be a number, or a list of those of repeats");
+        const double figure = repeats[i];
+        const bool share = figure_kind(key)->share;
+        if (figure < 0 || (share && figure > 1)) {
+          refuse("measured: " + key, share ? "is a share, from 0 to 1" : "must not be negative");
+        }
+        if (result.measured.size() <= i) result.measured.emplace_back();
+        result.measured[i].figures[key] = figure;
+      }
+    }
+  }
+
+  fs::path folder_;
+  const Json& entry_;
+  std::string where_;
+  std::vector<std::string> settings_;
+};
+
+// ---- sglang.bench_serving ----------------------------------------------------------------------------
+
+struct BenchKey {
+  const char* key;
+  const char* figure;
+  double factor;
+};
+constexpr BenchKey kBenchKeys[] = {{"mean_ttft_ms", "ttft_mean_s", 1e-3},
+                                   {"median_ttft_ms", "ttft_p50_s", 1e-3},
+                                   {"p90_ttft_ms", "ttft_p90_s", 1e-3},
+                                   {"p95_ttft_ms", "ttft_p95_s", 1e-3},
+                                   {"p99_ttft_ms", "ttft_p99_s", 1e-3},
+                                   {"mean_tpot_ms", "tpot_mean_s", 1e-3},
+                                   {"median_tpot_ms", "tpot_p50_s", 1e-3},
+                                   {"p99_tpot_ms", "tpot_p99_s", 1e-3},
+                                   {"mean_e2e_latency_ms", "e2e_mean_s", 1e-3},
+                                   {"median_e2e_latency_ms", "e2e_p50_s", 1e-3},
+                                   {"p90_e2e_latency_ms", "e2e_p90_s", 1e-3},
+                                   {"p99_e2e_latency_ms", "e2e_p99_s", 1e-3},
+                                   {"request_throughput", "requests_per_second", 1},
+                                   {"input_throughput", "prompt_tokens_per_second", 1},
+                                   {"output_throughput", "output_tokens_per_second", 1}};
+
+// The lists of --output-details: a request each, in the order in which they were sent.
+void take_lists(const Json& line, const std::string& where, RunFigures& run) {
+  if (!line.contains("ttfts") || !line.contains("input_lens")) return;
+  const Json &ttfts = line.at("ttfts"), &lengths = line.at("input_lens");
+  const Json errors = line.value("errors", Json::array());
+  if (!ttfts.is_array() || !lengths.is_array() || ttfts.size() != lengths.size()) {
+    throw InputError(where + ": ttfts and input_lens: must be lists of one length; give what bench_serving wrote");
+  }
+  std::vector<double> good;
+  for (std::size_t i = 0; i < ttfts.size(); ++i) {
+    if (!ttfts[i].is_number() || !lengths[i].is_number_unsigned()) {
+      throw InputError(where + ": ttfts and input_lens: must hold numbers; give what bench_serving wrote");
+    }
+    const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
+    if (failed) continue;  // its time is 0
+    run.requests[i] = {lengths[i], ttfts[i]};
+    good.push_back(ttfts[i]);
+  }
+  const Quantiles quantiles = quantiles_of(good);
+  if (!good.empty()) run.figures.try_emplace("ttft_p90_s", quantiles.p90);
+}
+
+RunFigures bench_run(const std::string& text, const std::string& where) {
+  const Json line = Json::parse(text, nullptr, false);
+  if (!line.is_object()) throw InputError(where + ": is no JSON object; give what bench_serving --output-file wrote");
+  RunFigures run;
+  for (const BenchKey& key : kBenchKeys) {
+    if (!line.contains(key.key) || line.at(key.key).is_null()) continue;
+    if (!line.at(key.key).is_number()) throw InputError(where + ": " + key.key + ": must be a number");
+    run.figures[key.figure] = line.at(key.key).get<double>() * key.factor;
+  }
+  if (!run.figures.contains("ttft_mean_s")) {
+    throw InputError(where + ": mean_ttft_ms: is missing; give what bench_serving --output-file wrote");
+  }
+  take_lists(line, where, run);
+  return run;
+}
+
+}  // namespace
+
+std::vector<PublishedEntry> read_published(const fs::path& file) {
+  const Json table = Json::parse(read_text_file(file, "give a JSON list of measurements"), nullptr, false);
+  if (!table.is_array() || table.empty()) {
+    throw InputError(file.string() + ": must be a JSON list of measurements, one or more");
+  }
+  std::vector<PublishedEntry> entries;
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    entries.push_back(EntryReader(file, table[i], i + 1).read());
+    if (!names.insert(entries.back().name).second) {
+      throw InputError(file.string() + ": entry " + std::to_string(i + 1) + ": name: " + entries.back().name +
+                       " is another entry's; give each its own");
+    }
+  }
+  return entries;
+}
+
+std::vector<RunFigures> read_bench_serving(const fs::path& file) {
+  std::vector<RunFigures> runs;
+  const std::string text = read_text_file(file, "give what bench_serving --output-file wrote", kMaxRowsBytes);
+  std::size_t begin = 0;
+  for (std::size_t line = 1; begin < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string one = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (one.find_first_not_of(" \t\r") == std::string::npos) continue;
+    runs.push_back(bench_run(one, file.string() + ":" + std::to_string(line)));
+  }
+  if (runs.empty()) throw InputError(file.string() + ": is empty; give what bench_serving --output-file wrote");
+  return runs;
+}
+
+}  // namespace kvtwin
