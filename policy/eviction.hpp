@@ -73,19 +73,6 @@ class EvictionPolicy {
   // Number of leaves on offer (for invariant checks).
   virtual std::size_t offered() const = 0;
   virtual bool is_offered(NodeId node) const = 0;
-  // A leaf on offer that goes after about as many others, so that the index can read it meanwhile; none if that isn't
-  // known at a glance. A guess: nothing is decided by it.
-  virtual NodeId soon(std::uint32_t others) const {
-    static_cast<void>(others);
-    return NodeId::none;
-  }
-
-  // The node has been found on a request's path, the page may come or go soon (`sooner`: it comes nearer now, mostly
-  // told without before): what the policy keeps of them can be read meanwhile. Changes nothing.
-  virtual void expect(NodeId node) const { static_cast<void>(node); }
-  virtual void expect_page(const PageKey& page, bool sooner) const {
-    static_cast<void>(page), static_cast<void>(sooner);
-  }
 
   // ---- what happens, leaf or not, each before the offer it leads to; for policies that remember
   // What follows, up to the next one, is this request's doing, or makes room for it.

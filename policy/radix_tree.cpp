@@ -29,13 +29,6 @@ std::size_t shared_pages(std::span<const PageKey> a, std::span<const PageKey> b)
   return equal;
 }
 
-// All of its cache lines will be needed. Inlined whatever it takes: to GCC a function that does nothing else has no
-// effect.
-[[gnu::always_inline]] inline void read_whole(const Node& node) {
-  const auto* const bytes = reinterpret_cast<const std::byte*>(&node);
-  for (std::size_t at = 0; at < sizeof(Node); at += alignof(Node)) __builtin_prefetch(bytes + at);
-}
-
 void take_tail(PageList<SlotId>& whole, std::size_t count, std::vector<SlotId>& taken) {
   if (whole.empty()) return;
   taken.insert(taken.end(), whole.end() - count, whole.end());
@@ -116,48 +109,6 @@ NodeId RadixTree::new_node() {
   return id;
 }
 
-// In a large index each part of a node that goes is a cache miss or two: the node, its place in the table, its buffers,
-// its siblings. While others go, those who go soon are read, and of those who go sooner what hangs on them.
-void RadixTree::read_ahead(PolicyRole role) const {
-  constexpr std::uint32_t kSoon = 8, kSooner = 4;
-  const EvictionPolicy* const chooser = policy(role);
-  if (chooser == nullptr) return;
-  if (const NodeId soon = chooser->soon(kSoon); soon != NodeId::none) read_whole(node(soon));
-  const NodeId sooner = chooser->soon(kSooner);
-  if (sooner == NodeId::none) return;
-  const Node& n = node(sooner);
-  chooser->expect_page(n.keys().back(), false);
-  by_first_key_.prefetch(n.first_key);
-  __builtin_prefetch(n.longer_keys.data());
-  __builtin_prefetch(n.device.data());
-  __builtin_prefetch(n.host.data());
-  if (n.previous_sibling != NodeId::none) __builtin_prefetch(&node(n.previous_sibling));
-  if (n.next_sibling != NodeId::none) __builtin_prefetch(&node(n.next_sibling));
-}
-
-void RadixTree::read_ahead(NodeId id) const {
-  read_whole(node(id));
-  for (const auto& chooser : policies_) {
-    if (chooser != nullptr) chooser->expect(id);
-  }
-}
-
-// Of a path's first node: the others are found by it.
-void RadixTree::expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const {
-  const auto expect_page = [this](const PageKey& page, bool is_sooner) {
-    for (const auto& chooser : policies_) {
-      if (chooser != nullptr) chooser->expect_page(page, is_sooner);
-    }
-  };
-  if (!soon.empty()) {
-    by_first_key_.prefetch(soon.front());
-    expect_page(soon.front(), false);
-  }
-  if (sooner.empty()) return;
-  if (const NodeId id = by_first_key_.guess(sooner.front()); id != NodeId::none) return read_ahead(id);
-  expect_page(sooner.front(), true);  // it isn't here; a policy may remember it
-}
-
 void RadixTree::withdraw(NodeId id) {
   for (const auto& policy : policies_) {
     if (policy != nullptr) policy->withdraw(id);
@@ -202,10 +153,7 @@ void RadixTree::unlink_child(NodeId child) {
 }
 
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
-  const NodeId found = by_first_key_.find(first, [this](NodeId id) -> const PageKey& {
-    read_ahead(id);  // it is the one, most likely
-    return node(id).first_key;
-  });
+  const NodeId found = by_first_key_.find(first, first_key());
   KV_CHECK(found == NodeId::none || node(found).parent == parent, "two equal keys name two equal prefixes");
   return found;
 }
@@ -263,9 +211,7 @@ PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
 
 void RadixTree::visit(const Visit& visit) {
   for (const auto& policy : policies_) {
-    if (policy == nullptr) continue;
-    if (!visit.keys.empty()) policy->expect_page(visit.keys.back(), false);
-    policy->visit(visit);
+    if (policy != nullptr) policy->visit(visit);
   }
 }
 
@@ -498,7 +444,6 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
     device.insert(device.end(), leaf.device.begin(), leaf.device.end());
     host.insert(host.end(), leaf.host.begin(), leaf.host.end());
     const NodeId parent = leaf.parent;
-    read_ahead(leaf.on_device() ? PolicyRole::device : PolicyRole::host);
     by_first_key_.erase(leaf.first_key, id);
     unlink_child(id);
     withdraw(id);

@@ -101,9 +101,6 @@ class RadixTree {
   // The same, after splitting the last node where `keys` leaves it, so that a match ends at a node's end.
   PrefixMatch match(std::span<const PageKey> keys);
 
-  // Paths that will be looked up, one soon and one sooner: what that takes is read meanwhile. Changes nothing.
-  void expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const;
-
   // A request goes to work: tells the policies.
   void visit(const Visit& visit);
   // Of what is still to come: tells those that want to know.
@@ -185,8 +182,6 @@ class RadixTree {
   auto first_key() const {
     return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
   }
-  void read_ahead(PolicyRole role) const;
-  void read_ahead(NodeId id) const;
   NodeId child_of(NodeId parent, const PageKey& first) const;
   bool classify(NodeId id);  // into settled and evictable; true if that changed
   void refresh(NodeId id);   // classifies it, offers or withdraws it; and those above as far as that changes them

@@ -33,12 +33,8 @@ class TwoQueues final : public EvictionPolicy {
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
   NodeId victim() override { return lists_.first(gives()); }
-  NodeId soon(std::uint32_t others) const override { return lists_.soon(gives(), others); }
-  void expect(NodeId node) const override { lists_.expect(node); }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { out_.expect(page, sooner); }
 
  private:
   static constexpr unsigned kIn = 0, kMain = 1;

@@ -23,8 +23,6 @@ class Gdsf final : public LeafOrder {
   }
   Pages alike(std::span<const PageKey> keys) const override { return counts_.alike(keys); }
 
-  void expect_page(const PageKey& page, bool sooner) const override { counts_.expect(page, sooner); }
-
  private:
   // Marks: L when it was touched last, f. The rest is of the node's last page: the one that would go.
   std::uint64_t worth(const PolicyNode& node) const {

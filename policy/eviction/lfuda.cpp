@@ -21,8 +21,6 @@ class Lfuda final : public LeafOrder {
   }
   Pages alike(std::span<const PageKey> keys) const override { return counts_.alike(keys); }
 
-  void expect_page(const PageKey& page, bool sooner) const override { counts_.expect(page, sooner); }
-
  private:
   LeafRank rank(const PolicyNode& node) const override {
     return {node.marks.first, node.facts.last_access, node.facts.inserted};

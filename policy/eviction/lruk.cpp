@@ -24,8 +24,6 @@ class Lruk final : public LeafOrder {
   void evicted(const PolicyNode& node, Pages pages) override { uses_.put_tail(node.keys, pages, node.marks.first); }
   Pages alike(std::span<const PageKey> keys) const override { return uses_.alike(keys); }
 
-  void expect_page(const PageKey& page, bool sooner) const override { uses_.expect(page, sooner); }
-
  private:
   // Marks: the last use, the one before (0 if there was none).
   LeafRank rank(const PolicyNode& node) const override {

@@ -50,8 +50,6 @@ class Pgdsf final : public LeafOrder {
   }
   Pages alike(std::span<const PageKey> keys) const override { return known_.alike(keys); }
 
-  void expect_page(const PageKey& page, bool sooner) const override { known_.expect(page, sooner); }
-
  private:
   static constexpr std::uint64_t kMost = 0xFFFF;
 

@@ -65,19 +65,8 @@ class S3Fifo final : public EvictionPolicy {
       line_up(next, known);
     }
   }
-  NodeId soon(std::uint32_t others) const override {
-    const NodeId node = lists_.soon(gives(), others);
-    if (node != NodeId::none) expect(node);
-    return node;
-  }
-  void expect(NodeId node) const override {
-    lists_.expect(node);
-    if (static_cast<std::size_t>(node) < states_.size()) __builtin_prefetch(&states_[static_cast<std::size_t>(node)]);
-  }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { out_.expect(page, sooner); }
 
  private:
   static constexpr std::uint8_t kSmall = 0, kMain = 1;

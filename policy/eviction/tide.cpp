@@ -89,8 +89,6 @@ class Tide final : public EvictionPolicy {
   void evicted(const PolicyNode& node, Pages pages) override;
   Pages alike(std::span<const PageKey> keys) const override;
 
-  void expect_page(const PageKey& page, bool sooner) const override { gone_.expect(page, sooner); }
-
   void hint(const Hint& hint, TimeNs time) override;
   bool looks_ahead() const override { return true; }
   void queued(RequestId request, std::span<const PageKey> keys) override;
@@ -99,8 +97,6 @@ class Tide final : public EvictionPolicy {
   void offer(const PolicyNode& node) override;
   void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override;
-  NodeId soon(std::uint32_t others) const override { return leaves_.soon(order(), others); }
-  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
@@ -257,8 +253,7 @@ void Tide::resolve(Pages resident, const Mark& last) {
   std::uint64_t ways = last.ways;
   Pages known = resident;
   Ghosts::Walk walk;
-  for (const std::span<const PageKey> rest = std::span(path_).subspan(resident); known < full_; ++known) {
-    gone_.look_ahead(rest, known - resident);
+  for (; known < full_; ++known) {
     const std::uint64_t* const ghost = gone_.find(path_[known], walk);
     if (ghost == nullptr) break;
     before = *ghost >> 8;
@@ -311,7 +306,6 @@ void Tide::use(const PolicyNode& node, Mark mark) {
 
 void Tide::touched(const PolicyNode& node) {
   Mark mark = Mark::of(node.marks);
-  lru_.expect(mark.record);
   if (!on_path(node)) {  // read ahead of the visit that it is for
     mark.time = static_cast<std::uint64_t>(now_) >> 20;
     node.marks = mark.packed();
@@ -632,10 +626,7 @@ void Tide::take_order(bool as_lru) {
 
 void Tide::move_over(std::size_t leaves) {
   const std::size_t from = 1 - order();
-  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) {
-    ask_again(leaves_.smallest(from));
-    leaves_.expect(leaves_.soon(from, 8));
-  }
+  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) ask_again(leaves_.smallest(from));
 }
 
 }  // namespace

@@ -34,8 +34,6 @@ class TimedVisits : public EvictionPolicy {
     gone_.put_tail(node.keys, pages, node.marks.first);
   }
 
-  void expect_page(const PageKey& page, bool sooner) const final { gone_.expect(page, sooner); }
-
  protected:
   explicit TimedVisits(const EvictionSetup& setup) : gone_(4 * setup.capacity, setup) {}
 
