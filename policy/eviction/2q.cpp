@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-class TwoQueues final : public EvictionPolicy {
+class TwoQueues final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit TwoQueues(const EvictionSetup& setup)
       : share_(std::max<Pages>(1, setup.capacity / 4)),
@@ -25,7 +25,7 @@ class TwoQueues final : public EvictionPolicy {
     lists_.leave(list_of(node), pages);
     if (list_of(node) == kIn) out_.put_tail(node.keys, pages, 1);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return out_.alike(keys); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override { return out_.shared_history_prefix(keys); }
 
   void offer(const PolicyNode& node) override {
     const unsigned list = list_of(node);

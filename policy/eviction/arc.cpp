@@ -10,7 +10,7 @@
 namespace kvtwin {
 namespace {
 
-class Arc final : public EvictionPolicy {
+class Arc final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit Arc(const EvictionSetup& setup)
       : capacity_(setup.capacity),
@@ -40,7 +40,7 @@ class Arc final : public EvictionPolicy {
     (list_of(node) == kOnce ? once_ : often_).put_tail(node.keys, pages, 0);
     trim();
   }
-  Pages alike(std::span<const PageKey> keys) const override {
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
     Walks walks;
     const bool first = is_known(keys.front(), walks);
     Pages pages = 1;

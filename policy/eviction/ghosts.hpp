@@ -101,7 +101,7 @@ class Ghosts {
     before_last_ = first == 0 ? 0 : page_of(keys[first - 1]);
   }
   // How many of the first ones have the first one's number, or are not remembered if it isn't.
-  Pages alike(std::span<const PageKey> keys) const {
+  Pages shared_history_prefix(std::span<const PageKey> keys) const {
     if (size() == 0) return keys.size();
     Walk walk;
     const std::uint64_t* const first = find(keys.front(), walk);

@@ -29,7 +29,7 @@ std::size_t span_of(std::uint64_t age) {
 }
 std::uint64_t end_of_span(std::size_t span) { return std::uint64_t{1} << 2 * span; }
 
-class HitDensity final : public EvictionPolicy {
+class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit HitDensity(const EvictionSetup& setup)
       : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kBuckets, 1) {

@@ -22,7 +22,9 @@ class Lruk final : public LeafOrder {
     node.marks = {node.facts.last_access, node.marks.first};
   }
   void evicted(const PolicyNode& node, Pages pages) override { uses_.put_tail(node.keys, pages, node.marks.first); }
-  Pages alike(std::span<const PageKey> keys) const override { return uses_.alike(keys); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return uses_.shared_history_prefix(keys);
+  }
 
  private:
   // Marks: the last use, the one before (0 if there was none).

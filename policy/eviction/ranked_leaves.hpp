@@ -273,8 +273,8 @@ class LeafLists {
   std::size_t size_ = 0;
 };
 
-// Policies that are an order, for ranks that rest on what the policy keeps with its nodes.
-class LeafOrder : public EvictionPolicy {
+// Base of policies that are an order of leaves by a rank, where the rank also depends on what the policy learned.
+class LeafOrder : public EvictionPolicy, public LearnsFromVisits {
  public:
   void offer(const PolicyNode& node) final { leaves_.set(node.id, 0, rank(node)); }
   void withdraw(NodeId node) final { leaves_.remove(node); }

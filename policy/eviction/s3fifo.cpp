@@ -13,7 +13,7 @@
 namespace kvtwin {
 namespace {
 
-class S3Fifo final : public EvictionPolicy {
+class S3Fifo final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit S3Fifo(const EvictionSetup& setup)
       : share_(std::max<Pages>(1, setup.capacity / 10)),
@@ -39,7 +39,7 @@ class S3Fifo final : public EvictionPolicy {
     lists_.leave(list, pages);
     if (list == kSmall) out_.put_tail(node.keys, pages, 1);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return out_.alike(keys); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override { return out_.shared_history_prefix(keys); }
 
   void offer(const PolicyNode& node) override {
     State& known = state(node.id);

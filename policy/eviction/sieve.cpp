@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-class Sieve final : public EvictionPolicy {
+class Sieve final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit Sieve(const EvictionSetup&) {}
 

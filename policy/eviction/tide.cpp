@@ -76,7 +76,7 @@ struct Mark {
   }
 };
 
-class Tide final : public EvictionPolicy {
+class Tide final : public EvictionPolicy, public LearnsFromVisits, public LooksAhead, public TakesHints {
  public:
   explicit Tide(const EvictionSetup& setup)
       : setup_(setup), gone_(kGhosts * setup.capacity, setup), lru_(setup.capacity) {}
@@ -87,10 +87,9 @@ class Tide final : public EvictionPolicy {
   void touched(const PolicyNode& node) override;
   void split(const PolicyNode& upper, const PolicyNode& lower) override;
   void evicted(const PolicyNode& node, Pages pages) override;
-  Pages alike(std::span<const PageKey> keys) const override;
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override;
 
   void hint(const Hint& hint, TimeNs time) override;
-  bool looks_ahead() const override { return true; }
   void queued(RequestId request, std::span<const PageKey> keys) override;
   void unqueued(RequestId request) override { wanted_.unqueued(request); }
 
@@ -391,9 +390,9 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
 }
 
 // A last page that isn't full becomes a node of its own.
-Pages Tide::alike(std::span<const PageKey> keys) const {
+Pages Tide::shared_history_prefix(std::span<const PageKey> keys) const {
   const bool ends = partial_ && keys.back() == path_.back();
-  return wanted_.alike(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
+  return wanted_.equally_wanted_prefix(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
 }
 
 // ---- what is said

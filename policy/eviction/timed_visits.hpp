@@ -11,7 +11,7 @@
 
 namespace kvtwin {
 
-class TimedVisits : public EvictionPolicy {
+class TimedVisits : public EvictionPolicy, public LearnsFromVisits {
  public:
   void visit(const Visit& visit) final {
     further_ = visit.further;

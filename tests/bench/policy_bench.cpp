@@ -281,7 +281,7 @@ class FullTier {
     }
     NodeId end = match.end;
     for (std::size_t at = 0; at < missing.size();) {
-      const Pages pages = tree_.alike(missing.subspan(at));
+      const Pages pages = tree_.shared_history_prefix(missing.subspan(at));
       end = tree_.insert(end, missing.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
@@ -291,7 +291,7 @@ class FullTier {
   void evict(Pages most) {
     const NodeId victim = tree_.device_victim();
     const Pages pages = std::min<Pages>(most, tree_.node(victim).facts.pages);
-    tree_.tell_evicted(PolicyRole::device, victim, pages);
+    tree_.notify_evicted(PolicyRole::device, victim, pages);
     released_.clear();
     tree_.remove_tail(victim, pages, released_, released_);
     evicted_ += pages;
