@@ -140,7 +140,7 @@ Pages Cache::evict_device(Pages pages) {
     const bool demote = node.on_host();
     const Reason reason = demote ? Reason::demoted : loss_of(node);
     decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
-    tree_.tell_evicted(PolicyRole::device, victim, take);
+    tree_.notify_evicted(PolicyRole::device, victim, take);
     freed_device_.clear();
     if (demote) {
       if (take < all) tree_.split(victim, all - take);
@@ -223,7 +223,7 @@ Pages Cache::evict_host(Pages pages) {
     const Pages all = node.facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
-    tree_.tell_evicted(PolicyRole::host, victim, take);
+    tree_.notify_evicted(PolicyRole::host, victim, take);
     freed_device_.clear();
     freed_host_.clear();
     tree_.remove_tail(victim, take, freed_device_, freed_host_);
@@ -561,7 +561,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   const Pages raised = tree_.raise_priority(end, priority);
   storage_.raise_priority(keys.subspan(present - raised), priority);
   for (Pages at = present; at < keys.size();) {
-    const Pages pages = tree_.alike(keys.subspan(at));
+    const Pages pages = tree_.shared_history_prefix(keys.subspan(at));
     const auto part = slots.subspan(at, pages);
     end = tree_.insert(end, keys.subspan(at, pages), part, {}, stamp, priority);
     at += pages;

@@ -61,8 +61,6 @@ class Cache {
   Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, DecisionLog& decisions, Observer* observer);
 
   PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
-  // Paths that will be looked up, one soon and one sooner: what that takes is read meanwhile. Changes nothing.
-  void expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const { tree_.expect(soon, sooner); }
   // Longest prefix on any tier; ends at a node's end, so that it can be leased.
   PrefixMatch match(std::span<const PageKey> keys) { return tree_.match(keys); }
   // Counts one access of the path.

@@ -1,16 +1,17 @@
-// Which page of a tier goes next. The index keeps, per tier, one EvictionPolicy and tells it which leaves
-// may be evicted and what happens to nodes; the policy answers with a victim. A policy is one file,
-// policy/eviction/NAME.cpp, that defines std::unique_ptr<EvictionPolicy> make_NAME(const EvictionSetup&); the build
-// finds it by its name.
+// Which page of a tier is evicted next. The index keeps one EvictionPolicy per tier and offers it the leaves that may
+// be evicted; the policy returns a victim. A policy is one file, policy/eviction/NAME.cpp, that defines
+// std::unique_ptr<EvictionPolicy> make_NAME(const EvictionSetup&); the build finds the file by its name.
 //
-// Only the tail of a leaf is ever evicted, so a policy never needs to know the tree. Most are a rank over what is
-// offered (policy/eviction/ranked_leaves.hpp); those that learn take part in what happens to nodes that are no leaves.
+// Only the tail of a leaf is ever evicted, so a policy never needs to know the tree. Most policies are a rank over the
+// leaves on offer (policy/eviction/ranked_leaves.hpp). A policy that learns (LearnsFromVisits), looks ahead at the
+// queue (LooksAhead) or takes hints (TakesHints) also implements that interface.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "policy/hint.hpp"
 #include "policy/types.hpp"
@@ -58,66 +59,87 @@ struct EvictionSetup {
   Tokens page_tokens = 512;         // a last page may hold fewer
   Tokens doubling_tokens = 53'000;  // depth at which computing a token costs twice what the first one does
   bool prefix_closed = false;       // whatever is in the tier, all above it is: paths come from their first page on
-  bool follows_visits = true;       // what a visit uses is told behind it; of storage before and after it, as it moves
+  // True for the device and host tiers: touched() is called after the visit() it belongs to. False for storage tiers,
+  // where pages move before and after the visit.
+  bool follows_visits = true;
 };
 
+// What every policy implements. A policy that needs more also derives from one or more of the interfaces below; the
+// index finds out when the policy is installed (InstalledPolicy), and makes no call that the policy doesn't implement.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
   // The node has become a leaf that may be evicted, or is one and its facts or marks changed.
   virtual void offer(const PolicyNode& node) = 0;
-  // It no longer may be: leased, got a child, left the tier. Unknown nodes are ignored.
+  // The node may no longer be evicted: it is leased, got a child, or left the tier. Unknown nodes are ignored.
   virtual void withdraw(NodeId node) = 0;
-  // The leaf whose tail goes next; none when nothing is on offer. Doesn't change the offer.
+  // Returns the leaf whose tail is evicted next; none if no leaf is on offer. Doesn't change the offer.
   virtual NodeId victim() = 0;
-  // Number of leaves on offer (for invariant checks).
+  // Returns the number of leaves on offer (for invariant checks).
   virtual std::size_t offered() const = 0;
   virtual bool is_offered(NodeId node) const = 0;
-  // A leaf on offer that goes after about as many others, so that the index can read it meanwhile; none if that isn't
-  // known at a glance. A guess: nothing is decided by it.
-  virtual NodeId soon(std::uint32_t others) const {
-    static_cast<void>(others);
-    return NodeId::none;
-  }
+};
 
-  // The node has been found on a request's path, the page may come or go soon (`sooner`: it comes nearer now, mostly
-  // told without before): what the policy keeps of them can be read meanwhile. Changes nothing.
-  virtual void expect(NodeId node) const { static_cast<void>(node); }
-  virtual void expect_page(const PageKey& page, bool sooner) const {
-    static_cast<void>(page), static_cast<void>(sooner);
-  }
-
-  // ---- what happens, leaf or not, each before the offer it leads to; for policies that remember
-  // What follows, up to the next one, is this request's doing, or makes room for it.
+// Optional: the policy learns from what happens to nodes, leaves or not. Each call comes before the offer() that it
+// leads to.
+class LearnsFromVisits {
+ public:
+  virtual ~LearnsFromVisits() = default;
+  // The calls that follow, up to the next visit(), are caused by this request or make room for it.
   virtual void visit(const Visit& visit) { static_cast<void>(visit); }
-  // All of the node's pages are in the tier now. Facts as of then, marks zero.
+  // All of the node's pages are in the tier now. The facts are of this moment, the marks are zero.
   virtual void entered(const PolicyNode& node) { static_cast<void>(node); }
-  // The same, of a node that is on another tier too, where the same policy keeps `elsewhere` with it.
+  // The same, of a node that is also on another tier, where the same policy keeps the marks `elsewhere` with it.
   virtual void copied(const PolicyNode& node, const PolicyMarks& elsewhere) {
     static_cast<void>(elsewhere), entered(node);
   }
-  // The request's path leads through it, or ends there. Of a path the last node is told first.
+  // The request's path leads through the node, or ends there. The calls for a path begin with its last node.
   virtual void touched(const PolicyNode& node) { static_cast<void>(node); }
   // The first `upper` pages have become a node of their own, above the rest, which kept the id.
   virtual void split(const PolicyNode& upper, const PolicyNode& lower) {
     static_cast<void>(upper), static_cast<void>(lower);
   }
-  // Its last `pages` pages are about to be evicted; it was the victim.
+  // The node's last `pages` pages are about to be evicted; the node was the victim.
   virtual void evicted(const PolicyNode& node, Pages pages) { static_cast<void>(node), static_cast<void>(pages); }
-  // Pages that are about to enter as one node: how many of the first ones share a history, and so may. >= 1.
-  virtual Pages alike(std::span<const PageKey> keys) const { return keys.size(); }
+  // Returns how many of the first pages may become one node, because the policy knows the same of each. Requires at
+  // least one page, which are about to enter. Returns at least 1.
+  virtual Pages shared_history_prefix(std::span<const PageKey> keys) const { return keys.size(); }
+};
 
-  // ---- what is still to come, as far as somebody knows
-  // Of a session (Visit::session); never an abort.
-  virtual void hint(const Hint& hint, TimeNs time) { static_cast<void>(hint), static_cast<void>(time); }
-  // Does it want to know who waits? If so, of each request that begins to wait the pages that it could reuse, after
-  // which what the tier has of them is offered again, whole nodes of it; and when it no longer waits, because its visit
-  // comes next or its client has gone. Those with smaller numbers are served first, mostly.
-  virtual bool looks_ahead() const { return false; }
-  virtual void queued(RequestId request, std::span<const PageKey> keys) {
-    static_cast<void>(request), static_cast<void>(keys);
-  }
-  virtual void unqueued(RequestId request) { static_cast<void>(request); }
+// Optional: the policy looks ahead at the queue. Requests with smaller numbers are mostly served first.
+class LooksAhead {
+ public:
+  virtual ~LooksAhead() = default;
+  // The request begins to wait and could reuse these pages. Afterwards the pages that the tier holds of them are
+  // offered again, as whole nodes.
+  virtual void queued(RequestId request, std::span<const PageKey> keys) = 0;
+  // The request no longer waits: its visit comes next, or its client has gone.
+  virtual void unqueued(RequestId request) = 0;
+};
+
+// Optional: the policy takes hints about sessions (Visit::session).
+class TakesHints {
+ public:
+  virtual ~TakesHints() = default;
+  // Never an abort.
+  virtual void hint(const Hint& hint, TimeNs time) = 0;
+};
+
+// A policy together with the optional interfaces that it implements; a pointer is null if it doesn't.
+struct InstalledPolicy {
+  InstalledPolicy(std::unique_ptr<EvictionPolicy> installed)
+      : policy(std::move(installed)),
+        learner(dynamic_cast<LearnsFromVisits*>(policy.get())),
+        looks_ahead(dynamic_cast<LooksAhead*>(policy.get())),
+        takes_hints(dynamic_cast<TakesHints*>(policy.get())) {}
+
+  explicit operator bool() const { return policy != nullptr; }
+  EvictionPolicy* operator->() const { return policy.get(); }
+
+  std::unique_ptr<EvictionPolicy> policy;
+  LearnsFromVisits* learner;
+  LooksAhead* looks_ahead;
+  TakesHints* takes_hints;
 };
 
 // Known names, in alphabetical order.

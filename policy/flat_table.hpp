@@ -33,10 +33,6 @@ class FlatTable {
     while (!at(place).is_empty() && !is_it(at(place))) place = after(place);
     return place;
   }
-  // Inlined whatever it takes: to GCC functions that do nothing else have no effect, and it drops the calls.
-  [[gnu::always_inline]] void prefetch(std::uint32_t spread) const {
-    if (!lines_.empty()) __builtin_prefetch(&at(home_of(spread)));
-  }
 
   void take_out(std::size_t place) {
     // Whatever came to lie behind the gap because its own place was taken moves up.

@@ -32,11 +32,6 @@ class NodeTable {
     return part.table.at(part.find(wanted, [&](NodeId node) { return key_of(node) == key; })).node;
   }
 
-  // The same, most likely: by 32 bits of the page's hash alone. Reads no node.
-  NodeId guess(const PageKey& key) const {
-    return find(key, [&](NodeId) -> const PageKey& { return key; });
-  }
-
   // False, and nothing changes, if another node begins with it.
   template <typename KeyOf>
   [[nodiscard]] bool insert(const PageKey& key, NodeId node, KeyOf key_of) {
@@ -68,12 +63,6 @@ class NodeTable {
   }
 
   std::size_t size() const { return size_; }
-
-  // The page will be looked for. Inlined, as what it calls is.
-  [[gnu::always_inline]] void prefetch(const PageKey& key) const {
-    const Place wanted = place_for(key);
-    part_of(wanted).table.prefetch(wanted.spread());
-  }
 
  private:
   static constexpr std::size_t kPartBits = 5, kPartShift = 32 - kPartBits;

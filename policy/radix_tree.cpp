@@ -29,13 +29,6 @@ std::size_t shared_pages(std::span<const PageKey> a, std::span<const PageKey> b)
   return equal;
 }
 
-// All of its cache lines will be needed. Inlined whatever it takes: to GCC a function that does nothing else has no
-// effect.
-[[gnu::always_inline]] inline void read_whole(const Node& node) {
-  const auto* const bytes = reinterpret_cast<const std::byte*>(&node);
-  for (std::size_t at = 0; at < sizeof(Node); at += alignof(Node)) __builtin_prefetch(bytes + at);
-}
-
 void take_tail(PageList<SlotId>& whole, std::size_t count, std::vector<SlotId>& taken) {
   if (whole.empty()) return;
   taken.insert(taken.end(), whole.end() - count, whole.end());
@@ -92,8 +85,8 @@ bool lies(const Node& node, std::size_t role) {
 RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
                      std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
     : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
-  KV_CHECK(policy(PolicyRole::device) != nullptr, "the device tier needs an eviction policy");
-  for (const auto& chooser : policies_) looks_ahead_ |= chooser != nullptr && chooser->looks_ahead();
+  KV_CHECK(static_cast<bool>(policy(PolicyRole::device)), "the device tier needs an eviction policy");
+  for (const auto& installed : policies_) looks_ahead_ |= installed.looks_ahead != nullptr;
   Node& top = nodes_.emplace_back();  // the root: no pages, on every tier in spirit, never offered
   top.alive = true;
   top.facts.priority = std::numeric_limits<std::int32_t>::min();
@@ -116,51 +109,9 @@ NodeId RadixTree::new_node() {
   return id;
 }
 
-// In a large index each part of a node that goes is a cache miss or two: the node, its place in the table, its buffers,
-// its siblings. While others go, those who go soon are read, and of those who go sooner what hangs on them.
-void RadixTree::read_ahead(PolicyRole role) const {
-  constexpr std::uint32_t kSoon = 8, kSooner = 4;
-  const EvictionPolicy* const chooser = policy(role);
-  if (chooser == nullptr) return;
-  if (const NodeId soon = chooser->soon(kSoon); soon != NodeId::none) read_whole(node(soon));
-  const NodeId sooner = chooser->soon(kSooner);
-  if (sooner == NodeId::none) return;
-  const Node& n = node(sooner);
-  chooser->expect_page(n.keys().back(), false);
-  by_first_key_.prefetch(n.first_key);
-  __builtin_prefetch(n.longer_keys.data());
-  __builtin_prefetch(n.device.data());
-  __builtin_prefetch(n.host.data());
-  if (n.previous_sibling != NodeId::none) __builtin_prefetch(&node(n.previous_sibling));
-  if (n.next_sibling != NodeId::none) __builtin_prefetch(&node(n.next_sibling));
-}
-
-void RadixTree::read_ahead(NodeId id) const {
-  read_whole(node(id));
-  for (const auto& chooser : policies_) {
-    if (chooser != nullptr) chooser->expect(id);
-  }
-}
-
-// Of a path's first node: the others are found by it.
-void RadixTree::expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const {
-  const auto expect_page = [this](const PageKey& page, bool is_sooner) {
-    for (const auto& chooser : policies_) {
-      if (chooser != nullptr) chooser->expect_page(page, is_sooner);
-    }
-  };
-  if (!soon.empty()) {
-    by_first_key_.prefetch(soon.front());
-    expect_page(soon.front(), false);
-  }
-  if (sooner.empty()) return;
-  if (const NodeId id = by_first_key_.guess(sooner.front()); id != NodeId::none) return read_ahead(id);
-  expect_page(sooner.front(), true);  // it isn't here; a policy may remember it
-}
-
 void RadixTree::withdraw(NodeId id) {
   for (const auto& policy : policies_) {
-    if (policy != nullptr) policy->withdraw(id);
+    if (policy) policy->withdraw(id);
   }
 }
 
@@ -202,10 +153,7 @@ void RadixTree::unlink_child(NodeId child) {
 }
 
 NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
-  const NodeId found = by_first_key_.find(first, [this](NodeId id) -> const PageKey& {
-    read_ahead(id);  // it is the one, most likely
-    return node(id).first_key;
-  });
+  const NodeId found = by_first_key_.find(first, first_key());
   KV_CHECK(found == NodeId::none || node(found).parent == parent, "two equal keys name two equal prefixes");
   return found;
 }
@@ -234,8 +182,8 @@ void RadixTree::refresh(NodeId id) {
     const bool changed = classify(id);
     const Node& n = node(id);
     for (std::size_t role = 0; role < kPolicies; ++role) {
-      EvictionPolicy* const policy = policies_[role].get();
-      if (policy == nullptr) continue;
+      const InstalledPolicy& policy = policies_[role];
+      if (!policy) continue;
       if (belongs(n, static_cast<PolicyRole>(role))) {
         policy->offer(seen(id, role));
       } else {
@@ -249,7 +197,7 @@ void RadixTree::refresh(NodeId id) {
 // Its facts changed, its state didn't.
 void RadixTree::reoffer(NodeId id) {
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    if (policies_[role] == nullptr || !belongs(node(id), static_cast<PolicyRole>(role))) continue;
+    if (!policies_[role] || !belongs(node(id), static_cast<PolicyRole>(role))) continue;
     policies_[role]->offer(seen(id, role));
   }
 }
@@ -263,22 +211,20 @@ PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
 
 void RadixTree::visit(const Visit& visit) {
   for (const auto& policy : policies_) {
-    if (policy == nullptr) continue;
-    if (!visit.keys.empty()) policy->expect_page(visit.keys.back(), false);
-    policy->visit(visit);
+    if (policy.learner != nullptr) policy.learner->visit(visit);
   }
 }
 
 void RadixTree::hint(const Hint& hint, TimeNs time) {
   for (const auto& policy : policies_) {
-    if (policy != nullptr) policy->hint(hint, time);
+    if (policy.takes_hints != nullptr) policy.takes_hints->hint(hint, time);
   }
 }
 
 void RadixTree::queue(RequestId request, std::span<const PageKey> keys) {
   if (!looks_ahead_) return;
   for (const auto& policy : policies_) {
-    if (policy != nullptr) policy->queued(request, keys);
+    if (policy.looks_ahead != nullptr) policy.looks_ahead->queued(request, keys);
   }
   reoffer_path(match(keys).end);
 }
@@ -286,7 +232,7 @@ void RadixTree::queue(RequestId request, std::span<const PageKey> keys) {
 void RadixTree::unqueue(RequestId request, std::span<const PageKey> keys) {
   if (!looks_ahead_) return;
   for (const auto& policy : policies_) {
-    if (policy != nullptr) policy->unqueued(request);
+    if (policy.looks_ahead != nullptr) policy.looks_ahead->unqueued(request);
   }
   reoffer_path(peek(keys).end);
 }
@@ -295,33 +241,39 @@ void RadixTree::reoffer_path(NodeId end) {
   for (NodeId at = end; at != root(); at = node(at).parent) reoffer(at);
 }
 
-Pages RadixTree::alike(std::span<const PageKey> keys) const {
+Pages RadixTree::shared_history_prefix(std::span<const PageKey> keys) const {
   if (keys.size() == 1) return 1;
-  Pages pages = policy(PolicyRole::device)->alike(keys);
-  if (leaves_by_choice()) pages = std::min(pages, policy(PolicyRole::candidates)->alike(keys));
+  Pages pages = keys.size();
+  for (const PolicyRole role : {PolicyRole::device, PolicyRole::candidates}) {
+    const LearnsFromVisits* const learner = policy(role).learner;
+    if (learner != nullptr) pages = std::min(pages, learner->shared_history_prefix(keys));
+  }
   return pages;
 }
 
-void RadixTree::tell_evicted(PolicyRole role, NodeId id, Pages pages) {
-  policy(role)->evicted(seen(id, static_cast<std::size_t>(role)), pages);
-  // Those who choose what leaves L1 learn from what has left it.
-  if (role == PolicyRole::device && leaves_by_choice()) {
-    constexpr auto kChooser = static_cast<std::size_t>(PolicyRole::candidates);
-    policies_[kChooser]->evicted(seen(id, kChooser), pages);
-  }
+void RadixTree::notify_evicted(PolicyRole role, NodeId id, Pages pages) {
+  const auto notify = [&](PolicyRole to) {
+    if (policy(to).learner == nullptr) return;
+    policy(to).learner->evicted(seen(id, static_cast<std::size_t>(to)), pages);
+  };
+  notify(role);
+  // The policy that chooses which pages leave L1 learns from each page that left.
+  if (role == PolicyRole::device) notify(PolicyRole::candidates);
 }
 
-void RadixTree::tell_entered(NodeId id, bool device) {
+void RadixTree::notify_entered(NodeId id, bool device) {
   const Node& n = node(id);
   const std::size_t other = static_cast<std::size_t>(device ? PolicyRole::host : PolicyRole::device);
-  const bool there = policies_[other] != nullptr && (device ? n.on_host() : n.on_device());
+  const bool there = policies_[other] && (device ? n.on_host() : n.on_device());
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    if (policies_[role] == nullptr || (static_cast<PolicyRole>(role) == PolicyRole::host) == device) continue;
+    if ((static_cast<PolicyRole>(role) == PolicyRole::host) == device) continue;
     mutable_node(id).marks[role] = {};
+    LearnsFromVisits* const learner = policies_[role].learner;
+    if (learner == nullptr) continue;
     if (there) {
-      policies_[role]->copied(seen(id, role), n.marks[other]);
+      learner->copied(seen(id, role), n.marks[other]);
     } else {
-      policies_[role]->entered(seen(id, role));
+      learner->entered(seen(id, role));
     }
   }
 }
@@ -365,7 +317,8 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
     touched.facts.last_access = stamp;
     if (kind == Touch::access) ++touched.facts.hits;
     for (std::size_t role = 0; role < kPolicies; ++role) {
-      if (policies_[role] != nullptr && lies(touched, role)) policies_[role]->touched(seen(at, role));
+      LearnsFromVisits* const learner = policies_[role].learner;
+      if (learner != nullptr && lies(touched, role)) learner->touched(seen(at, role));
     }
     if (std::exchange(touched.leaving, false)) {
       refresh(at);
@@ -403,8 +356,8 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span
   if (leaf.on_host()) host_pages_ += keys.size();
   link_child(parent, id);
   raise_priority(parent, priority);
-  if (leaf.on_device()) tell_entered(id, true);
-  if (leaf.on_host()) tell_entered(id, false);
+  if (leaf.on_device()) notify_entered(id, true);
+  if (leaf.on_host()) notify_entered(id, false);
   refresh(id);
   refresh(parent);
   return id;
@@ -448,7 +401,8 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   link_child(parent, upper_id);
   link_child(upper_id, id);
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    if (policies_[role] != nullptr && lies(upper, role)) policies_[role]->split(seen(upper_id, role), seen(id, role));
+    LearnsFromVisits* const learner = policies_[role].learner;
+    if (learner != nullptr && lies(upper, role)) learner->split(seen(upper_id, role), seen(id, role));
   }
   refresh(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
   return upper_id;
@@ -498,7 +452,6 @@ void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device,
     device.insert(device.end(), leaf.device.begin(), leaf.device.end());
     host.insert(host.end(), leaf.host.begin(), leaf.host.end());
     const NodeId parent = leaf.parent;
-    read_ahead(leaf.on_device() ? PolicyRole::device : PolicyRole::host);
     by_first_key_.erase(leaf.first_key, id);
     unlink_child(id);
     withdraw(id);
@@ -526,7 +479,7 @@ void RadixTree::set_device(NodeId id, std::span<const SlotId> slots) {
   device_pages_ += target.facts.pages;
   if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
   ++mutable_node(target.parent).device_children;
-  tell_entered(id, true);
+  notify_entered(id, true);
   refresh(id);
   refresh(target.parent);
 }
@@ -538,7 +491,7 @@ void RadixTree::set_host(NodeId id, std::span<const SlotId> slots) {
   target.host = PageList<SlotId>(slots);
   host_pages_ += target.facts.pages;
   ++mutable_node(target.parent).host_children;
-  tell_entered(id, false);
+  notify_entered(id, false);
   refresh(id);
   refresh(target.parent);
 }
@@ -658,7 +611,7 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
   KV_CHECK(!n.lacks_draft || n.on_device(), "what lacks the draft's KV is on L1");
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    if (policies_[role] == nullptr) continue;
+    if (!policies_[role]) continue;
     KV_CHECK(policies_[role]->is_offered(id) == belongs(n, static_cast<PolicyRole>(role)), "what may go is on offer");
   }
 }
@@ -713,7 +666,7 @@ void RadixTree::check_invariants() const {
   KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "what may leave L1 is counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    KV_CHECK(policies_[role] == nullptr || policies_[role]->offered() == offered[role], "nothing else is on offer");
+    KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "nothing else is on offer");
   }
 }
 

@@ -101,17 +101,14 @@ class RadixTree {
   // The same, after splitting the last node where `keys` leaves it, so that a match ends at a node's end.
   PrefixMatch match(std::span<const PageKey> keys);
 
-  // Paths that will be looked up, one soon and one sooner: what that takes is read meanwhile. Changes nothing.
-  void expect(std::span<const PageKey> soon, std::span<const PageKey> sooner) const;
-
   // A request goes to work: tells the policies.
   void visit(const Visit& visit);
   // Of what is still to come: tells those that want to know.
   void hint(const Hint& hint, TimeNs time);
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
-  // Pages that the device tier is about to get as one node: how many of the first ones share a history there.
-  Pages alike(std::span<const PageKey> keys) const;
+  // Of pages that are about to enter the device tier: how many of the first ones may become one node.
+  Pages shared_history_prefix(std::span<const PageKey> keys) const;
 
   // A new stamp for one request's accesses.
   std::uint64_t next_stamp() { return ++stamp_; }
@@ -160,11 +157,11 @@ class RadixTree {
   // Victims, by the tier's policy; none if nothing may be evicted.
   NodeId device_victim() { return victim(PolicyRole::device); }
   NodeId host_victim() { return victim(PolicyRole::host); }
-  bool leaves_by_choice() const { return policy(PolicyRole::candidates) != nullptr; }
+  bool leaves_by_choice() const { return static_cast<bool>(policy(PolicyRole::candidates)); }
   NodeId shadowed_victim() { return victim(PolicyRole::shadowed); }
   NodeId candidate() { return victim(PolicyRole::candidates); }
   // Call it before the last `pages` pages of such a victim leave that tier.
-  void tell_evicted(PolicyRole role, NodeId id, Pages pages);
+  void notify_evicted(PolicyRole role, NodeId id, Pages pages);
 
   Pages device_pages() const { return device_pages_; }  // on L1
   Pages host_pages() const { return host_pages_; }      // on L2 (with or without a device copy)
@@ -185,8 +182,6 @@ class RadixTree {
   auto first_key() const {
     return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
   }
-  void read_ahead(PolicyRole role) const;
-  void read_ahead(NodeId id) const;
   NodeId child_of(NodeId parent, const PageKey& first) const;
   bool classify(NodeId id);  // into settled and evictable; true if that changed
   void refresh(NodeId id);   // classifies it, offers or withdraws it; and those above as far as that changes them
@@ -194,17 +189,17 @@ class RadixTree {
   void withdraw(NodeId id);
   void join_only_child(NodeId id);
   void reoffer_path(NodeId end);
-  EvictionPolicy* policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)].get(); }
-  NodeId victim(PolicyRole role) { return policy(role) == nullptr ? NodeId::none : policy(role)->victim(); }
+  const InstalledPolicy& policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)]; }
+  NodeId victim(PolicyRole role) { return policy(role) ? policy(role)->victim() : NodeId::none; }
   PolicyNode seen(NodeId id, std::size_t role);
-  void tell_entered(NodeId id, bool device);
+  void notify_entered(NodeId id, bool device);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
 
   std::pmr::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   NodeTable by_first_key_;
-  std::array<std::unique_ptr<EvictionPolicy>, kPolicies> policies_;  // null: no such role
+  std::array<InstalledPolicy, kPolicies> policies_;  // a null policy: no such role
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;

@@ -167,10 +167,8 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
   }
   order_window();
   RequestId youngest = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+  for (Request* const request : candidates_) {
     if (budget == 0 || chunked_ != nullptr) break;
-    read_ahead(i, 1);
-    Request* const request = candidates_[i];
     const bool full = running_.size() + pass.requests.size() >= config_.max_running;
     const Admission admission = full ? Admission::no_room : admit(*request, step_time, budget);
     if (admission == Admission::held) {
@@ -198,23 +196,13 @@ void Scheduler::order_window() {
   candidates_.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(window));
   if (config_.order == RequestOrder::fcfs) return;
   ranked_.clear();
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    read_ahead(i, 4);
-    Request* const request = candidates_[i];
+  for (Request* const request : candidates_) {
     const PrefixMatch found = cache_.peek(request->keys);
     const bool overdue = request->overtaken >= config_.overtake_limit;
     ranked_.emplace_back(overdue ? ~Pages{0} : found.device_pages + found.host_pages, request);
   }
   std::ranges::stable_sort(ranked_, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::ranges::transform(ranked_, candidates_.begin(), [](const auto& pair) { return pair.second; });
-}
-
-// While one of the candidates is looked up: what those so many, and twice as many, behind it will need.
-void Scheduler::read_ahead(std::size_t looked_up, std::size_t others) const {
-  const auto keys_of = [&](std::size_t at) {
-    return at < candidates_.size() ? std::span<const PageKey>(candidates_[at]->keys) : std::span<const PageKey>();
-  };
-  cache_.expect(keys_of(looked_up + 2 * others), keys_of(looked_up + others));
 }
 
 // Share of the running requests' outstanding output that is kept free for them.

@@ -103,7 +103,6 @@ class Scheduler {
   bool form_prefill(TimeNs step_time, Pass& pass);
   bool form_decode(TimeNs step_time, Pass& pass);
   void order_window();
-  void read_ahead(std::size_t looked_up, std::size_t others) const;
   enum class Admission : std::uint8_t { admitted, held, no_room };
   Admission admit(Request& request, TimeNs step_time, Tokens budget);
   std::span<const PageKey> reusable(const Request& request) const;

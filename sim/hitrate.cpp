@@ -43,7 +43,7 @@ class Replay {
 // The blocks [first, first + blocks) of a request, below the node that ends before them.
 void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first, Pages blocks, std::uint64_t stamp) {
   while (blocks > 0) {
-    const Pages pages = tree.alike(arrival.keys.subspan(first, blocks));
+    const Pages pages = tree.shared_history_prefix(arrival.keys.subspan(first, blocks));
     parent = tree.insert(parent, arrival.keys.subspan(first, pages), std::vector<SlotId>(pages, SlotId{0}), {}, stamp,
                          arrival.priority);
     first += pages;
@@ -82,7 +82,7 @@ class TierReplay final : public Replay {
     while (capacity_ - tree_.device_pages() < wanted) {
       const NodeId victim = tree_.device_victim();
       if (victim == NodeId::none) break;
-      tree_.tell_evicted(PolicyRole::device, victim, 1);
+      tree_.notify_evicted(PolicyRole::device, victim, 1);
       released_.clear();
       tree_.remove_tail(victim, 1, released_, released_);
     }
@@ -169,7 +169,7 @@ class ExclusiveReplay final : public Replay {
   bool demote_one(Pages leaving) {
     NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) return false;
-    tree_.tell_evicted(PolicyRole::device, victim, 1);
+    tree_.notify_evicted(PolicyRole::device, victim, 1);
     released_.clear();
     if (host_capacity_ == 0) {
       tree_.remove_tail(victim, 1, released_, released_);
@@ -178,7 +178,7 @@ class ExclusiveReplay final : public Replay {
     if (tree_.host_pages() == host_capacity_ + leaving) {
       const NodeId dropped = tree_.host_victim();
       KV_CHECK(dropped != NodeId::none, "a host without the path's blocks has a leaf");
-      tree_.tell_evicted(PolicyRole::host, dropped, 1);
+      tree_.notify_evicted(PolicyRole::host, dropped, 1);
       tree_.remove_tail(dropped, 1, released_, released_);
     }
     const Pages pages = tree_.node(victim).facts.pages;

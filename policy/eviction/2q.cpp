@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-class TwoQueues final : public EvictionPolicy {
+class TwoQueues final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit TwoQueues(const EvictionSetup& setup)
       : share_(std::max<Pages>(1, setup.capacity / 4)),
@@ -25,7 +25,7 @@ class TwoQueues final : public EvictionPolicy {
     lists_.leave(list_of(node), pages);
     if (list_of(node) == kIn) out_.put_tail(node.keys, pages, 1);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return out_.alike(keys); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override { return out_.shared_history_prefix(keys); }
 
   void offer(const PolicyNode& node) override {
     const unsigned list = list_of(node);
@@ -33,12 +33,8 @@ class TwoQueues final : public EvictionPolicy {
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
   NodeId victim() override { return lists_.first(gives()); }
-  NodeId soon(std::uint32_t others) const override { return lists_.soon(gives(), others); }
-  void expect(NodeId node) const override { lists_.expect(node); }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { out_.expect(page, sooner); }
 
  private:
   static constexpr unsigned kIn = 0, kMain = 1;

@@ -10,7 +10,7 @@
 namespace kvtwin {
 namespace {
 
-class Arc final : public EvictionPolicy {
+class Arc final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit Arc(const EvictionSetup& setup)
       : capacity_(setup.capacity),
@@ -22,10 +22,7 @@ class Arc final : public EvictionPolicy {
   void entered(const PolicyNode& node) override {
     Walks walks;
     bool known = false;
-    for (std::size_t i = 0; i < node.keys.size(); ++i) {
-      look_ahead(node.keys, i);
-      known = returns(node.keys[i], walks);  // the last one decides
-    }
+    for (const PageKey& key : node.keys) known = returns(key, walks);  // the last one decides
     once_.leave(walks.once);
     often_.leave(walks.often);
     node.marks.first = known ? kOften : kOnce;
@@ -43,15 +40,11 @@ class Arc final : public EvictionPolicy {
     (list_of(node) == kOnce ? once_ : often_).put_tail(node.keys, pages, 0);
     trim();
   }
-  Pages alike(std::span<const PageKey> keys) const override {
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
     Walks walks;
-    look_ahead(keys, 0);
     const bool first = is_known(keys.front(), walks);
     Pages pages = 1;
-    for (; pages < keys.size(); ++pages) {
-      look_ahead(keys, pages);
-      if (is_known(keys[pages], walks) != first) break;
-    }
+    while (pages < keys.size() && is_known(keys[pages], walks) == first) ++pages;
     return pages;
   }
 
@@ -60,15 +53,8 @@ class Arc final : public EvictionPolicy {
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
   NodeId victim() override { return lists_.first(gives()); }
-  NodeId soon(std::uint32_t others) const override { return lists_.soon(gives(), others); }
-  void expect(NodeId node) const override { lists_.expect(node); }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
-
-  void expect_page(const PageKey& page, bool sooner) const override {
-    once_.expect(page, sooner);
-    often_.expect(page, sooner);
-  }
 
  private:
   static constexpr unsigned kOnce = 0, kOften = 1;
@@ -81,11 +67,6 @@ class Arc final : public EvictionPolicy {
   bool is_known(const PageKey& key, Walks& walks) const {
     const bool once = once_.find(key, walks.once) != nullptr, often = often_.find(key, walks.often) != nullptr;
     return once || often;
-  }
-
-  [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
-    once_.look_ahead(keys, i);
-    often_.look_ahead(keys, i);
   }
 
   bool returns(const PageKey& key, Walks& walks) {

@@ -21,9 +21,9 @@ class Gdsf final : public LeafOrder {
     age_ = std::max(age_, worth(node));
     counts_.put_tail(node.keys, pages, node.marks.second);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return counts_.alike(keys); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { counts_.expect(page, sooner); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return counts_.shared_history_prefix(keys);
+  }
 
  private:
   // Marks: L when it was touched last, f. The rest is of the node's last page: the one that would go.

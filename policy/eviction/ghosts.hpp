@@ -8,10 +8,10 @@
 // pages come back from the first one on; what is left of a run then gets its own head. In other tiers each page is a
 // run. Both grow with what is remembered, the line to 16 or 32 bytes a page, the table to 20 to 58 a run.
 //
-// Where runs are short the table is far larger than any cache, and what a run costs is a miss in it. It is asked for
-// some pages ahead, and half of the places are empty, so that this is all. The line is read only where 32 bits of the
-// page's hash agree. The oldest is forgotten by the line alone: what the table has of it is stale, as its number in the
-// line says, and goes when the next page comes by; about one place in each cache line is.
+// Where runs are short the table is far larger than any cache, and a run costs one cache miss in it: half of the places
+// are empty. The line is read only where 32 bits of the page's hash agree. The oldest is forgotten by the line alone:
+// what the table has of it is stale, as its number in the line says, and goes when the next page comes by; about one
+// place in each cache line is.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,6 @@ class Ghosts {
   void recall_each(std::span<const PageKey> keys, Each each) {
     Walk walk;
     for (std::size_t i = 0; i < keys.size() && size() > 0; ++i) {
-      look_ahead(keys, i);
       if (const auto value = take(keys[i], walk)) each(i, *value);
     }
     leave(walk);
@@ -92,9 +91,7 @@ class Ghosts {
       last.head = false;
       --heads_;
     }
-    prefetch(in_runs_ ? keys.subspan(first, 1) : keys.last(std::min<std::size_t>(kAhead, pages)));
     for (std::size_t i = keys.size(); i-- > first;) {
-      if (!in_runs_ && i >= first + kAhead) expect(keys[i - kAhead], false);
       if (size() == most_) forget_oldest();
       line_.push({page_of(keys[i]), value}, [this](const Entry& entry, auto before, auto now) {
         if (entry.head) table_.at(place_of_head(entry.page, before)).number = now;
@@ -102,17 +99,14 @@ class Ghosts {
       if (!in_runs_ || i == first) name_head(line_.back());
     }
     before_last_ = first == 0 ? 0 : page_of(keys[first - 1]);
-    if (first > 0) expect(keys[first - 1], false);  // who goes next, most often
   }
   // How many of the first ones have the first one's number, or are not remembered if it isn't.
-  Pages alike(std::span<const PageKey> keys) const {
+  Pages shared_history_prefix(std::span<const PageKey> keys) const {
     if (size() == 0) return keys.size();
     Walk walk;
-    look_ahead(keys, 0);
     const std::uint64_t* const first = find(keys.front(), walk);
     std::size_t pages = 1;
     for (; pages < keys.size(); ++pages) {
-      look_ahead(keys, pages);
       const std::uint64_t* const other = find(keys[pages], walk);
       if ((first == nullptr) != (other == nullptr) || (first != nullptr && *first != *other)) break;
     }
@@ -122,26 +116,12 @@ class Ghosts {
   bool remembers_last(std::span<const PageKey> keys) const {
     if (size() == 0) return false;
     for (std::size_t behind = 0; behind < (in_runs_ ? keys.size() : 1); ++behind) {
-      if (behind % kAhead == 0) prefetch(keys.first(keys.size() - behind).last(std::min(kAhead, keys.size() - behind)));
       Walk walk;
       if (find(keys[keys.size() - 1 - behind], walk) == nullptr) continue;
       const std::uint32_t number = walk.number - static_cast<std::uint32_t>(behind);
       return line_.reaches(number) && line_.at(number).page == page_of(keys.back());
     }
     return false;
-  }
-  // It will be looked for soon: its place in the table is read ahead, or, if it is sooner, what that leads to.
-  [[gnu::always_inline]] void expect(const PageKey& page, bool sooner) const {
-    if (!sooner) return prefetch({&page, 1});
-    if (size() == 0) return;
-    const std::uint32_t hash = hash_of(page_of(page));
-    const std::size_t place = table_.find(hash, [&](const Place& at) { return at.hash == hash; });
-    __builtin_prefetch(&line_.at(table_.at(place).number));
-  }
-  // To be called for each page i in turn, before it is looked for.
-  [[gnu::always_inline]] void look_ahead(std::span<const PageKey> keys, std::size_t i) const {
-    if (i == 0) prefetch(keys.first(std::min(kAhead, keys.size())));
-    if (i + kAhead < keys.size()) prefetch(keys.subspan(i + kAhead, 1));
   }
 
  private:
@@ -161,16 +141,10 @@ class Ghosts {
     std::uint32_t spread() const { return hash; }
   };
   static constexpr Pages kMost = 1U << 31;
-  static constexpr std::size_t kAhead = 32;
 
   static std::uint64_t page_of(const PageKey& key) { return std::max<std::uint64_t>(1, key.words[0] >> 1); }
   static std::uint32_t hash_of(std::uint64_t page) {
     return std::max<std::uint32_t>(1, static_cast<std::uint32_t>((page * 0x9e3779b97f4a7c15ULL) >> 32));
-  }
-
-  // Inlined, as what it calls is.
-  [[gnu::always_inline]] void prefetch(std::span<const PageKey> keys) const {
-    for (const PageKey& key : keys) table_.prefetch(hash_of(page_of(key)));
   }
 
   // Is it remembered, and where?

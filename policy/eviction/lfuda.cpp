@@ -19,9 +19,9 @@ class Lfuda final : public LeafOrder {
     age_ = std::max(age_, node.marks.first);
     counts_.put_tail(node.keys, pages, node.marks.second);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return counts_.alike(keys); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { counts_.expect(page, sooner); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return counts_.shared_history_prefix(keys);
+  }
 
  private:
   LeafRank rank(const PolicyNode& node) const override {

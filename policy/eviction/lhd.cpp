@@ -29,7 +29,7 @@ std::size_t span_of(std::uint64_t age) {
 }
 std::uint64_t end_of_span(std::size_t span) { return std::uint64_t{1} << 2 * span; }
 
-class HitDensity final : public EvictionPolicy {
+class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit HitDensity(const EvictionSetup& setup)
       : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kBuckets, 1) {
@@ -71,8 +71,6 @@ class HitDensity final : public EvictionPolicy {
     }
     return buckets_[gives_].oldest;
   }
-  NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives_, others); }
-  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
@@ -123,7 +121,6 @@ class HitDensity final : public EvictionPolicy {
       if (to == bucket) return is_oldest(bucket, node, rank);
       leaves_.set(node, to, rank);
       has_joined(to, node, rank);
-      leaves_.expect(leaves_.soon(bucket, 8));
     }
   }
 

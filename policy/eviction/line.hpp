@@ -22,15 +22,6 @@ class Line {
   std::uint32_t back() const { return end_ - 1; }  // of what was pushed last, which may be a gap now
   // Was it pushed no earlier than what is the front now? Then it is still there, or a gap.
   bool reaches(std::uint32_t number) const { return number - first_ < end_ - first_; }
-  // Of a line of more than so many: who is at the front after they have been taken from there. A gap where there are
-  // many gaps before that.
-  const T& behind(std::uint32_t others) const {
-    std::uint32_t number = first_;
-    for (std::uint32_t passed = 0; passed < others && number - first_ < 8 * others;) {
-      passed += at(++number).is_gap() ? 0 : 1;
-    }
-    return at(number);
-  }
 
   // If it must be closed up for that, moved(entry, before, now) tells each one's new number.
   template <typename Moved>

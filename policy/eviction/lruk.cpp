@@ -22,9 +22,9 @@ class Lruk final : public LeafOrder {
     node.marks = {node.facts.last_access, node.marks.first};
   }
   void evicted(const PolicyNode& node, Pages pages) override { uses_.put_tail(node.keys, pages, node.marks.first); }
-  Pages alike(std::span<const PageKey> keys) const override { return uses_.alike(keys); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { uses_.expect(page, sooner); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return uses_.shared_history_prefix(keys);
+  }
 
  private:
   // Marks: the last use, the one before (0 if there was none).

@@ -48,9 +48,9 @@ class Pgdsf final : public LeafOrder {
     clock_ = std::max(clock_, priority(node));
     known_.put_tail(node.keys, pages, node.marks.second);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return known_.alike(keys); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { known_.expect(page, sooner); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return known_.shared_history_prefix(keys);
+  }
 
  private:
   static constexpr std::uint64_t kMost = 0xFFFF;

@@ -7,12 +7,13 @@
 namespace kvtwin {
 namespace {
 
-class Queue final : public LeafOrder {
+class Queue final : public LeafOrder, public LooksAhead {
  public:
-  bool looks_ahead() const override { return true; }
   void queued(RequestId request, std::span<const PageKey> keys) override { wanted_.queued(request, keys); }
   void unqueued(RequestId request) override { wanted_.unqueued(request); }
-  Pages alike(std::span<const PageKey> keys) const override { return wanted_.alike(keys); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return wanted_.equally_wanted_prefix(keys);
+  }
 
  private:
   LeafRank rank(const PolicyNode& node) const override {

@@ -90,27 +90,6 @@ class LeafLists {
   }
   std::size_t size(std::size_t list) const { return lists_[list].size; }
   std::size_t size() const { return size_; }
-  // Of the list's runs of more than so many the one whose front goes first, and there the leaf that is as many behind
-  // it; none if there is no such run. Its place is read ahead.
-  NodeId soon(std::size_t list, std::uint32_t others) const {
-    const Run* next = nullptr;
-    const LeafRank* least = nullptr;
-    for (const Run& run : lists_[list].used()) {
-      if (run.line.size() <= others) continue;
-      const LeafRank& rank = rank_of(run.line.at(run.line.front()).node);
-      if (least != nullptr && *least < rank) continue;
-      next = &run;
-      least = &rank;
-    }
-    if (next == nullptr) return NodeId::none;
-    const NodeId node = next->line.behind(others).node;
-    if (node != NodeId::none) expect(node);
-    return node;
-  }
-  // It will be asked for. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
-  [[gnu::always_inline]] void expect(NodeId node) const {
-    if (static_cast<std::size_t>(node) < places_.size()) __builtin_prefetch(&places_[static_cast<std::size_t>(node)]);
-  }
   std::optional<std::size_t> list_of(NodeId node) const {
     return contains(node) ? std::optional<std::size_t>(places_[static_cast<std::size_t>(node)].list) : std::nullopt;
   }
@@ -294,16 +273,14 @@ class LeafLists {
   std::size_t size_ = 0;
 };
 
-// Policies that are an order, for ranks that rest on what the policy keeps with its nodes.
-class LeafOrder : public EvictionPolicy {
+// Base of policies that are an order of leaves by a rank, where the rank also depends on what the policy learned.
+class LeafOrder : public EvictionPolicy, public LearnsFromVisits {
  public:
   void offer(const PolicyNode& node) final { leaves_.set(node.id, 0, rank(node)); }
   void withdraw(NodeId node) final { leaves_.remove(node); }
   NodeId victim() final { return leaves_.smallest(0); }
   std::size_t offered() const final { return leaves_.size(); }
   bool is_offered(NodeId node) const final { return leaves_.contains(node); }
-  NodeId soon(std::uint32_t others) const final { return leaves_.soon(0, others); }
-  void expect(NodeId node) const final { leaves_.expect(node); }
 
  private:
   virtual LeafRank rank(const PolicyNode& node) const = 0;
@@ -319,8 +296,6 @@ class RankedPolicy final : public EvictionPolicy {
   NodeId victim() override { return leaves_.smallest(0); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
-  NodeId soon(std::uint32_t others) const override { return leaves_.soon(0, others); }
-  void expect(NodeId node) const override { leaves_.expect(node); }
 
  private:
   LeafLists leaves_{1};

@@ -13,7 +13,7 @@
 namespace kvtwin {
 namespace {
 
-class S3Fifo final : public EvictionPolicy {
+class S3Fifo final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit S3Fifo(const EvictionSetup& setup)
       : share_(std::max<Pages>(1, setup.capacity / 10)),
@@ -39,7 +39,7 @@ class S3Fifo final : public EvictionPolicy {
     lists_.leave(list, pages);
     if (list == kSmall) out_.put_tail(node.keys, pages, 1);
   }
-  Pages alike(std::span<const PageKey> keys) const override { return out_.alike(keys); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override { return out_.shared_history_prefix(keys); }
 
   void offer(const PolicyNode& node) override {
     State& known = state(node.id);
@@ -65,19 +65,8 @@ class S3Fifo final : public EvictionPolicy {
       line_up(next, known);
     }
   }
-  NodeId soon(std::uint32_t others) const override {
-    const NodeId node = lists_.soon(gives(), others);
-    if (node != NodeId::none) expect(node);
-    return node;
-  }
-  void expect(NodeId node) const override {
-    lists_.expect(node);
-    if (static_cast<std::size_t>(node) < states_.size()) __builtin_prefetch(&states_[static_cast<std::size_t>(node)]);
-  }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
-
-  void expect_page(const PageKey& page, bool sooner) const override { out_.expect(page, sooner); }
 
  private:
   static constexpr std::uint8_t kSmall = 0, kMain = 1;

@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-class Sieve final : public EvictionPolicy {
+class Sieve final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit Sieve(const EvictionSetup&) {}
 
@@ -56,11 +56,8 @@ class Sieve final : public EvictionPolicy {
       use(node, false);
       under_hand_ = NodeId::none;
       leaves_.set(node, 1 - ahead_, {1, place});
-      leaves_.expect(leaves_.soon(ahead_, 8));
     }
   }
-  NodeId soon(std::uint32_t others) const override { return leaves_.soon(ahead_, others); }
-  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 

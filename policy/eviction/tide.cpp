@@ -18,27 +18,25 @@
 // from: LRU's order stays.
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
+#include "policy/eviction/tide/duel.hpp"
 #include "policy/eviction/tide/lru_shadow.hpp"
+#include "policy/eviction/tide/mark.hpp"
+#include "policy/eviction/tide/pins.hpp"
 #include "policy/eviction/tide/returns.hpp"
 #include "policy/eviction/wanted.hpp"
-#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kGhosts = 8;   // times the tier's pages
-constexpr std::uint32_t kAskAll = 64;  // where there are no more leaves, all are asked
-constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
+constexpr std::uint64_t kGhosts = 8;              // times the tier's pages
+constexpr std::uint32_t kAskAll = 64;             // where there are no more leaves, all are asked
 constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
-constexpr Pages kPinned = 5;                      // pins get a fifth of the tier
 constexpr std::uint64_t kSomeReturns = 64;        // of conversations, before it counts whether last pages came back
 constexpr std::uint64_t kFew =
     128;  // one in so many visits uses such a page again: too few for LRU's order to keep any
@@ -51,35 +49,10 @@ constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more 
 // Leaves that change over to another order: when it is taken, then whenever one is chosen.
 constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
 
-// Of the duel, in visits: what it remembers, how long LRU's order is kept at least, how many of those in which the two
-// differ may be lost, and how many that were won before may be lost again.
-constexpr std::int64_t kMemory = 8192, kLeast = 64, kLoss = 3, kCredit = 32;
-// The share of what LRU misses that pays off what is owed; and where all that is remembered would save but such a share
-// more than LRU does, there is more to lose than to win.
-constexpr std::int64_t kPays = 128, kLittle = 64;
-
-// What is kept of a node: who used it last, how it is expected to go on, how many ways lead on from it.
-struct Mark {
-  std::uint64_t record = 0;  // 40 bits
-  std::uint64_t next = 0;    // 24 bits of the page behind it on the last path that went on
-  std::uint64_t time = 0;    // of its last use, in 2^20 ns; 40 bits
-  std::uint64_t ways = 0;    // 8 bits
-  std::uint64_t chance = 0, gap_class = 0;
-  bool partial = false;
-
-  static Mark of(const PolicyMarks& marks) {
-    return {marks.first >> 24,        marks.first & 0xffffff, marks.second >> 24,        marks.second >> 16 & 0xff,
-            marks.second >> 8 & 0x3f, marks.second & 0xf,     (marks.second & 0x10) != 0};
-  }
-  PolicyMarks packed() const {
-    return {record << 24 | next, time << 24 | ways << 16 | chance << 8 | (partial ? 0x10U : 0U) | gap_class};
-  }
-};
-
-class Tide final : public EvictionPolicy {
+class Tide final : public EvictionPolicy, public LearnsFromVisits, public LooksAhead, public TakesHints {
  public:
   explicit Tide(const EvictionSetup& setup)
-      : setup_(setup), gone_(kGhosts * setup.capacity, setup), lru_(setup.capacity) {}
+      : setup_(setup), gone_(kGhosts * setup.capacity, setup), lru_(setup.capacity), pins_(setup.capacity) {}
 
   void visit(const Visit& visit) override;
   void entered(const PolicyNode& node) override { enter(node, nullptr); }
@@ -87,20 +60,15 @@ class Tide final : public EvictionPolicy {
   void touched(const PolicyNode& node) override;
   void split(const PolicyNode& upper, const PolicyNode& lower) override;
   void evicted(const PolicyNode& node, Pages pages) override;
-  Pages alike(std::span<const PageKey> keys) const override;
-
-  void expect_page(const PageKey& page, bool sooner) const override { gone_.expect(page, sooner); }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override;
 
   void hint(const Hint& hint, TimeNs time) override;
-  bool looks_ahead() const override { return true; }
   void queued(RequestId request, std::span<const PageKey> keys) override;
   void unqueued(RequestId request) override { wanted_.unqueued(request); }
 
   void offer(const PolicyNode& node) override;
   void withdraw(NodeId node) override { leaves_.remove(node); }
   NodeId victim() override;
-  NodeId soon(std::uint32_t others) const override { return leaves_.soon(order(), others); }
-  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
@@ -110,11 +78,6 @@ class Tide final : public EvictionPolicy {
     std::uint64_t session = 0;
     RecordId record = kNoRecord;
     NodeId tail = NodeId::none;  // the end of its path
-  };
-  struct Pin {
-    RecordId record = kNoRecord;
-    TimeNs until = 0;
-    Pages pages = 0;
   };
   // What is known of a leaf beyond its marks.
   struct Claim {
@@ -132,20 +95,17 @@ class Tide final : public EvictionPolicy {
   void settle() {
     if (!resolved_) resolve(0, {});
   }
-  void resolve(Pages resident, const Mark& last);
+  void resolve(Pages resident, const TideMark& last);
   void start(RecordId record);
   void enter(const PolicyNode& node, const PolicyMarks* elsewhere);
-  Mark arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const;
-  void use(const PolicyNode& node, Mark mark);
+  TideMark arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const;
+  void use(const PolicyNode& node, TideMark mark);
 
   void pin(const Session& session, const Hint& hint, TimeNs time);
-  void expire_pins();
-  void drop_pin(std::map<std::uint64_t, Pin>::iterator pin);
-  void move_pin(std::map<std::uint64_t, Pin>::iterator pin, RecordId record);
   void renew(const Session& session);
   Session& session_of(std::uint64_t session) { return sessions_[session % sessions_.size()]; }
 
-  Outlook outlook_of(const Mark& mark) const;
+  Outlook outlook_of(const TideMark& mark) const;
   std::uint64_t cost_of(const PolicyNode& node) const;
   std::uint64_t worth(NodeId node, const LeafRank& rank) const;
   std::uint64_t density_in(std::uint64_t requests) const;
@@ -155,8 +115,7 @@ class Tide final : public EvictionPolicy {
   void ask_in_turn();
   std::int64_t saved(Pages pages) const;
   void judge();
-  void take_order(bool as_lru);
-  std::size_t order() const { return as_lru_ ? 1 : 0; }
+  std::size_t order() const { return duel_.as_lru() ? 1 : 0; }
   void move_over(std::size_t leaves);
 
   EvictionSetup setup_;
@@ -179,29 +138,21 @@ class Tide final : public EvictionPolicy {
   Ends ends_;
   std::uint64_t partial_worth_ = 0;  // of a page that isn't full, in 1/16 of what a full one is worth
   bool partial_counts_ = false;      // like any other in LRU's order
-  Mark mark_;                        // for what it uses
+  TideMark mark_;                    // for what it uses
   std::uint64_t session_ = 0;
   // Requests are at work by turns: the record of each one's last visit, where another hasn't taken its place.
   std::array<std::pair<RequestId, RecordId>, 4096> requests_{};
   RequestId request_ = kNoRequest;
 
   std::array<Session, 4096> sessions_{};
-  std::map<std::uint64_t, Pin> pins_;        // by session; each has pages
-  std::map<RecordId, TimeNs> pinned_until_;  // the same by record
-  Pages pinned_pages_ = 0;
-  TimeNs next_expiry_ = kForever;
   Wanted wanted_;
   TimeNs last_visit_ = -1, pace_ = 0;  // from one request to the next
   std::vector<Claim> claims_;          // by NodeId, once there may be any
 
   LruShadow lru_;
+  TidePins pins_;
+  TideDuel duel_;
   Pages known_pages_ = 0, lru_pages_ = 0, own_pages_ = 0;  // that have been here, that LRU hits, that are hit
-  std::int64_t lru_saved_ = 0, known_saved_ = 0;           // by the last visits
-  // Over LRU, in this order: what was won; the squares of what each visit won; how many won or lost, in 1/256.
-  Wide won_ = 0, squares_ = 0, differing_ = 0;
-  Wide owed_ = 0;            // in 1/kPays
-  std::int64_t judged_ = 0;  // visits, in this order
-  bool as_lru_ = true;
 };
 
 // ---- visits
@@ -226,15 +177,15 @@ void Tide::visit(const Visit& visit) {
   resolved_ = visit.further;
   brought_for_.swap(brought_);
   brought_.clear();
-  if (now_ >= next_expiry_) expire_pins();
-  lru_.resize(setup_.capacity - pinned_pages_);
+  pins_.expire(now_);
+  lru_.resize(setup_.capacity - pins_.pages());
   if (visit.further) {
     const auto& [request, record] = requests_[visit.request % requests_.size()];
     start(returns_.again(request == visit.request ? record : kNoRecord, facts_));
   } else {
     if (last_visit_ >= 0) pace_ += (std::min(now_ - last_visit_, kSlowest) - pace_) / 64;
     last_visit_ = now_;
-    if (++ends_.visits == kMemory) {
+    if (++ends_.visits == TideDuel::kMemory) {
       for (std::uint64_t* const count : {&ends_.visits, &ends_.returns, &ends_.partial, &ends_.reused}) *count /= 2;
     }
     ends_.partial += partial_ ? 1 : 0;
@@ -251,14 +202,13 @@ bool Tide::on_path(const PolicyNode& node) const {
 }
 
 // Now it is known how much of the path is there, and who used the last page of that before.
-void Tide::resolve(Pages resident, const Mark& last) {
+void Tide::resolve(Pages resident, const TideMark& last) {
   resolved_ = true;
   RecordId before = last.record;
   std::uint64_t ways = last.ways;
   Pages known = resident;
   Ghosts::Walk walk;
-  for (const std::span<const PageKey> rest = std::span(path_).subspan(resident); known < full_; ++known) {
-    gone_.look_ahead(rest, known - resident);
+  for (; known < full_; ++known) {
     const std::uint64_t* const ghost = gone_.find(path_[known], walk);
     if (ghost == nullptr) break;
     before = *ghost >> 8;
@@ -290,12 +240,12 @@ void Tide::start(RecordId record) {
   requests_[request_ % requests_.size()] = {request_, record_};
   if (session_ == 0) return;
   session_of(session_) = {session_, record_, NodeId::none};
-  if (const auto pin = pins_.find(session_); pin != pins_.end()) move_pin(pin, record_);
+  pins_.follow(session_, record_, returns_.pages_of(record_));
 }
 
 // The node is on the visit's path; `mark` is what was known of it.
-void Tide::use(const PolicyNode& node, Mark mark) {
-  Mark now = mark_;
+void Tide::use(const PolicyNode& node, TideMark mark) {
+  TideMark now = mark_;
   const Pages end = node.facts.depth_pages;
   now.next = mark.next;
   now.ways = std::max<std::uint64_t>(1, mark.ways);
@@ -310,8 +260,7 @@ void Tide::use(const PolicyNode& node, Mark mark) {
 }
 
 void Tide::touched(const PolicyNode& node) {
-  Mark mark = Mark::of(node.marks);
-  lru_.expect(mark.record);
+  TideMark mark = TideMark::of(node.marks);
   if (!on_path(node)) {  // read ahead of the visit that it is for
     mark.time = static_cast<std::uint64_t>(now_) >> 20;
     node.marks = mark.packed();
@@ -345,7 +294,7 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
     if (users_.empty() || users_.back().first != last) users_.emplace_back(last, 0);
     ++users_.back().second;
   });
-  const Mark mark = used && elsewhere == nullptr ? Mark{.ways = ways} : arrived(elsewhere, last, ways);
+  const TideMark mark = used && elsewhere == nullptr ? TideMark{.ways = ways} : arrived(elsewhere, last, ways);
   const RecordId user = used ? record_ : mark.record;
   lru_.move(node.keys.size() - remembered, kNoRecord, user);
   for (const auto& [before, pages] : users_) {
@@ -359,10 +308,10 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
   }
 }
 
-Mark Tide::arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const {
-  Mark mark;
+TideMark Tide::arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const {
+  TideMark mark;
   if (elsewhere != nullptr) {
-    mark = Mark::of(*elsewhere);
+    mark = TideMark::of(*elsewhere);
   } else if (returns_.knows(record)) {
     const Outlook outlook = returns_.outlook(record);
     mark = {record,           0, static_cast<std::uint64_t>(returns_.time_of(record)) >> 20, ways, outlook.chance,
@@ -374,7 +323,7 @@ Mark Tide::arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t 
 }
 
 void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
-  Mark mark = Mark::of(upper.marks);
+  TideMark mark = TideMark::of(upper.marks);
   mark.next = lower.keys.front().words[0] & 0xffffff;
   mark.ways = 1;
   mark.partial = false;
@@ -382,7 +331,7 @@ void Tide::split(const PolicyNode& upper, const PolicyNode& lower) {
 }
 
 void Tide::evicted(const PolicyNode& node, Pages pages) {
-  Mark mark = Mark::of(node.marks);
+  TideMark mark = TideMark::of(node.marks);
   std::span<const PageKey> full = node.keys;
   if (mark.partial) {
     gone_.put_tail(full, 1, mark.record << 8);
@@ -397,18 +346,16 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
 }
 
 // A last page that isn't full becomes a node of its own.
-Pages Tide::alike(std::span<const PageKey> keys) const {
+Pages Tide::shared_history_prefix(std::span<const PageKey> keys) const {
   const bool ends = partial_ && keys.back() == path_.back();
-  return wanted_.alike(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
+  return wanted_.equally_wanted_prefix(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
 }
 
 // ---- what is said
 
 void Tide::hint(const Hint& hint, TimeNs time) {
   if (hint.subject == 0 || hint.kind == HintKind::abort) return;
-  if (hint.kind == HintKind::unpin) {
-    if (const auto pin = pins_.find(hint.subject); pin != pins_.end()) drop_pin(pin);
-  }
+  if (hint.kind == HintKind::unpin) pins_.unpin(hint.subject);
   Session& session = session_of(hint.subject);
   if (session.session != hint.subject) return;
   if (hint.kind == HintKind::session_end) returns_.say(session.record, Said::ends);
@@ -417,45 +364,12 @@ void Tide::hint(const Hint& hint, TimeNs time) {
   renew(session);
 }
 
-// Pins may take up a fifth of the tier; what is beyond that isn't heeded.
 void Tide::pin(const Session& session, const Hint& hint, TimeNs time) {
-  if (const auto old = pins_.find(session.session); old != pins_.end()) drop_pin(old);
   constexpr TimeNs kMs = 1'000'000;
-  const bool bounded = hint.value > 0 && hint.value < (kForever - time) / kMs;
-  const TimeNs until = bounded ? time + hint.value * kMs : kForever;
-  next_expiry_ = std::min(next_expiry_, until);
+  const bool bounded = hint.value > 0 && hint.value < (TidePins::kForever - time) / kMs;
+  const TimeNs until = bounded ? time + hint.value * kMs : TidePins::kForever;
   claims_.resize(std::max<std::size_t>(1, claims_.size()));
-  move_pin(pins_.try_emplace(session.session, Pin{kNoRecord, until, 0}).first, session.record);
-}
-
-void Tide::drop_pin(std::map<std::uint64_t, Pin>::iterator pin) {
-  pinned_pages_ -= pin->second.pages;
-  pinned_until_.erase(pin->second.record);
-  pins_.erase(pin);
-}
-
-// Its session's path is another one now, of another length.
-void Tide::move_pin(std::map<std::uint64_t, Pin>::iterator pin, RecordId record) {
-  Pin& moved = pin->second;
-  pinned_until_.erase(moved.record);
-  pinned_pages_ -= moved.pages;
-  moved.record = record;
-  moved.pages = returns_.pages_of(record);
-  pinned_pages_ += moved.pages;
-  if (moved.pages == 0 || pinned_pages_ > setup_.capacity / kPinned) return drop_pin(pin);
-  pinned_until_[record] = moved.until;
-}
-
-void Tide::expire_pins() {
-  next_expiry_ = kForever;
-  for (auto pin = pins_.begin(); pin != pins_.end();) {
-    const auto at = pin++;
-    if (at->second.until <= now_) {
-      drop_pin(at);
-    } else {
-      next_expiry_ = std::min(next_expiry_, at->second.until);
-    }
-  }
+  pins_.pin(session.session, session.record, returns_.pages_of(session.record), until);
 }
 
 // The end of its path, if that is on offer.
@@ -483,7 +397,7 @@ void Tide::queued(RequestId request, std::span<const PageKey> keys) {
 // ---- worth
 
 // What many ways lead on from will be used again, by whomever.
-Outlook Tide::outlook_of(const Mark& mark) const {
+Outlook Tide::outlook_of(const TideMark& mark) const {
   Outlook outlook{static_cast<std::uint8_t>(mark.chance), static_cast<std::uint8_t>(mark.gap_class)};
   if (returns_.knows(mark.record)) outlook = returns_.outlook(mark.record);
   if (mark.ways >= 2) {
@@ -497,7 +411,7 @@ Outlook Tide::outlook_of(const Mark& mark) const {
 // A leaf's rank: its worth; the time of its last use (40 bits), chance, class, is it partial, cost (6, 4, 1 and 13
 // bits); which access was its last (44 bits) and which insertion its own: where one access is the last of two leaves.
 void Tide::offer(const PolicyNode& node) {
-  const Mark mark = Mark::of(node.marks);
+  const TideMark mark = TideMark::of(node.marks);
   const Outlook outlook = outlook_of(mark);
   const std::uint64_t about = mark.time << 24 | std::uint64_t{outlook.chance} << 18 |
                               std::uint64_t{outlook.gap_class} << 14 | (mark.partial ? kPartial : 0) | cost_of(node);
@@ -530,17 +444,15 @@ std::uint64_t Tide::worth(NodeId node, const LeafRank& rank) const {
   const RequestId first = wanted_.first_waiting(), last = wanted_.last_waiting();
   std::uint64_t worth = 0;
   if (claim.by != kNoRequest && first <= claim.by && claim.by <= last) {
-    worth = as_lru_ ? kWantedWorth - (claim.by - first) : density_in(claim.by - first) * if_wanted;
-  } else if (as_lru_ && (cost > 0 || partial_counts_)) {
+    worth = duel_.as_lru() ? kWantedWorth - (claim.by - first) : density_in(claim.by - first) * if_wanted;
+  } else if (duel_.as_lru() && (cost > 0 || partial_counts_)) {
     worth = rank.third;
   } else if (cost > 0) {
     std::uint64_t density = returns_.density(outlook, age);
     if (wanted_.any()) density = std::min(density, density_in(last - first + 1));
     worth = density * cost;
   }
-  if (pinned_until_.empty()) return worth;
-  const auto pin = pinned_until_.find(claim.pinned_as);
-  return pin != pinned_until_.end() && pin->second > now_ ? worth | kPinnedWorth : worth;
+  return pins_.holds(claim.pinned_as, now_) ? worth | kPinnedWorth : worth;
 }
 
 // Of what is used after so many requests.
@@ -558,8 +470,8 @@ void Tide::ask_all() {
 
 void Tide::ask_in_turn() {
   const std::uint64_t least = leaves_.smallest_rank(order()).first;
-  if (least == 0) return;                    // who is worth nothing goes first, as last pages do that aren't full
-  if (as_lru_ && claims_.empty()) due_ = 0;  // nobody was ever waited for or pinned: nobody's worth changes
+  if (least == 0) return;  // who is worth nothing goes first, as last pages do that aren't full
+  if (duel_.as_lru() && claims_.empty()) due_ = 0;  // nobody was ever waited for or pinned: nobody's worth changes
   std::uint64_t asks = due_ / kDue;
   for (std::uint64_t nodes = kNodesEach * asks; asks > 0 && nodes > 0; --nodes) {
     turn_ = turn_ + 1 < leaves_.nodes() ? turn_ + 1 : 0;
@@ -599,43 +511,18 @@ std::int64_t Tide::saved(Pages pages) const {
       std::min(kMost, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens))));
 }
 
+// When the other order is taken, each leaf's worth is another number: if there are many leaves, those that would have
+// gone first by the old order get theirs in the new one first, and go by it.
 void Tide::judge() {
-  constexpr std::int64_t kOne = 256;
   counted_ = true;
-  ++judged_;
-  const std::int64_t lru = saved(lru_pages_), known = saved(known_pages_), won = saved(own_pages_) - lru;
-  lru_saved_ += lru - lru_saved_ / kMemory;
-  known_saved_ += known - known_saved_ / kMemory;
-  const bool little = known_saved_ < lru_saved_ + lru_saved_ / kLittle;
-  if (as_lru_) {  // what is there isn't what LRU would have at once
-    owed_ -= kPays * Wide{won} + (known - lru);
-    if (!little && judged_ >= kLeast && owed_ <= 0 && setup_.follows_visits) take_order(false);
-    return;
+  if (duel_.judge({saved(lru_pages_), saved(known_pages_), saved(own_pages_)}, setup_.follows_visits)) {
+    move_over(kMoveAtOnce);
   }
-  const bool ahead = won_ > 0 && won_ * won_ * differing_ > kCredit * kCredit * kOne * squares_;
-  won_ += (ahead ? std::min<std::int64_t>(0, won) : won) - won_ / kMemory;
-  squares_ += Wide{won} * won - squares_ / kMemory;
-  differing_ += (won != 0 ? kOne : 0) - differing_ / kMemory;
-  const bool loses = won_ < 0 && won_ * won_ * differing_ > kLoss * kLoss * kOne * squares_;
-  if (loses || little) take_order(true);
-}
-
-// The other order. Their worth is another number now: if there are many leaves, those that would have gone first by the
-// old order get theirs in the new one first, and go by it.
-void Tide::take_order(bool as_lru) {
-  as_lru_ = as_lru;
-  owed_ = kPays * std::max<Wide>(0, -won_);
-  won_ = squares_ = differing_ = 0;
-  judged_ = 0;
-  move_over(kMoveAtOnce);
 }
 
 void Tide::move_over(std::size_t leaves) {
   const std::size_t from = 1 - order();
-  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) {
-    ask_again(leaves_.smallest(from));
-    leaves_.expect(leaves_.soon(from, 8));
-  }
+  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) ask_again(leaves_.smallest(from));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 namespace kvtwin {
 
-class TimedVisits : public EvictionPolicy {
+class TimedVisits : public EvictionPolicy, public LearnsFromVisits {
  public:
   void visit(const Visit& visit) final {
     further_ = visit.further;
@@ -33,8 +33,6 @@ class TimedVisits : public EvictionPolicy {
     left(last_visit(node), pages);
     gone_.put_tail(node.keys, pages, node.marks.first);
   }
-
-  void expect_page(const PageKey& page, bool sooner) const final { gone_.expect(page, sooner); }
 
  protected:
   explicit TimedVisits(const EvictionSetup& setup) : gone_(4 * setup.capacity, setup) {}

@@ -47,18 +47,8 @@ class TimeToLive final : public TimedVisits {
       const NodeId node = ends_.smallest(0);
       leaves_.set(node, kExpired, {ends_.smallest_rank(0).second, ends_.smallest_rank(0).third, 0});
       ends_.remove(node);
-      leaves_.expect(ends_.soon(0, 8));
     }
     return leaves_.smallest(gives());
-  }
-  NodeId soon(std::uint32_t others) const override {
-    const NodeId node = leaves_.soon(gives(), others);
-    ends_.expect(node);
-    return node;
-  }
-  void expect(NodeId node) const override {
-    leaves_.expect(node);
-    ends_.expect(node);
   }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }

@@ -37,10 +37,6 @@ class TwoLists {
     const NodeId wanted = leaves_.smallest(list);
     return wanted == NodeId::none ? leaves_.smallest(1 - list) : wanted;
   }
-  NodeId soon(unsigned list, std::uint32_t others) const {
-    return leaves_.soon(leaves_.size(list) > 0 ? list : 1 - list, others);
-  }
-  void expect(NodeId node) const { leaves_.expect(node); }
   std::size_t offered() const { return leaves_.size(); }
   bool is_offered(NodeId node) const { return leaves_.contains(node); }
 

@@ -45,8 +45,6 @@ class WorkloadAware final : public TimedVisits {
     gives_ = giving_kind();
     return leaves_.smallest(gives_);
   }
-  NodeId soon(std::uint32_t others) const override { return leaves_.soon(gives_, others); }
-  void expect(NodeId node) const override { leaves_.expect(node); }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 

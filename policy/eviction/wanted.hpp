@@ -54,7 +54,7 @@ class Wanted {
   RequestId last_waiting() const { return waiting_.empty() ? 0 : waiting_.rbegin()->first; }
 
   // How many of the first ones are wanted, or aren't if the first one isn't.
-  Pages alike(std::span<const PageKey> keys) const {
+  Pages equally_wanted_prefix(std::span<const PageKey> keys) const {
     const bool is = first(keys.front()) != kNoRequest;
     const auto other = std::ranges::find_if(keys, [&](const PageKey& key) { return (first(key) != kNoRequest) != is; });
     return static_cast<Pages>(other - keys.begin());

@@ -89,17 +89,23 @@ NodeFacts Catalog::facts(const Entry& entry) {
 }
 
 template <typename Call>
-void Catalog::tell(std::uint32_t id, Call call) {
+void Catalog::with_node(std::uint32_t id, Call call) {
   Entry& entry = entries_[id];
   const NodeFacts known = facts(entry);
   call(PolicyNode{NodeId{id}, known, {&entry.key, 1}, entry.marks});
+}
+
+template <typename Call>
+void Catalog::notify_learner(std::uint32_t id, Call call) {
+  if (policy_.learner == nullptr) return;
+  with_node(id, [&](const PolicyNode& node) { call(*policy_.learner, node); });
 }
 
 void Catalog::refresh(std::uint32_t id) {
   const Entry& entry = entries_[id];
   const bool leaf = entry.children == 0 || KV_MUTANT(8);
   if (entry.state == State::there && leaf && entry.pins == 0) {
-    tell(id, [this](const PolicyNode& node) { policy_->offer(node); });
+    with_node(id, [this](const PolicyNode& node) { policy_->offer(node); });
   } else {
     policy_->withdraw(NodeId{id});
   }
@@ -112,7 +118,7 @@ Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
     const NodeId victim = policy_->victim();
     if (victim == NodeId::none) break;
     const auto id = static_cast<std::uint32_t>(victim);
-    tell(id, [this](const PolicyNode& node) { policy_->evicted(node, 1); });
+    notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.evicted(node, 1); });
     victims.push_back(entries_[id].key);
     lose(id);
   }
@@ -136,7 +142,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
     entry.marks = {};
     entry.depth = depth_below(parent);
     attach(id, parent);
-    tell(id, [this](const PolicyNode& node) { policy_->entered(node); });
+    notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.entered(node); });
     parent = id;
   }
   used_ += keys.size();
@@ -176,7 +182,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
       entry.depth = depth_below(parent);
       ++used_;
       attach(id, parent);
-      tell(id, [this](const PolicyNode& node) { policy_->entered(node); });
+      notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.entered(node); });
       refresh(id);
     }
     prior = &key;
@@ -202,20 +208,20 @@ void Catalog::touch(std::span<const PageKey> keys) {
     entries_[id].last_access = stamp_;
     ++entries_[id].hits;
     entries_[id].depth = depth_below(entries_[id].parent);  // what lies above may have become known
-    tell(id, [this](const PolicyNode& node) { policy_->touched(node); });
+    notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.touched(node); });
     refresh(id);
   }
 }
 
 void Catalog::queue(RequestId request, std::span<const PageKey> keys) {
-  if (!policy_->looks_ahead()) return;
-  policy_->queued(request, keys);
+  if (policy_.looks_ahead == nullptr) return;
+  policy_.looks_ahead->queued(request, keys);
   reoffer(keys);
 }
 
 void Catalog::unqueue(RequestId request, std::span<const PageKey> keys) {
-  if (!policy_->looks_ahead()) return;
-  policy_->unqueued(request);
+  if (policy_.looks_ahead == nullptr) return;
+  policy_.looks_ahead->unqueued(request);
   reoffer(keys);
 }
 

@@ -47,8 +47,12 @@ class Catalog {
   // were isn't known.
   void adopt(const PageKey* prior, std::span<const PageKey> keys);
 
-  void visit(const Visit& visit) { policy_->visit(visit); }
-  void hint(const Hint& hint, TimeNs time) { policy_->hint(hint, time); }
+  void visit(const Visit& visit) {
+    if (policy_.learner != nullptr) policy_.learner->visit(visit);
+  }
+  void hint(const Hint& hint, TimeNs time) {
+    if (policy_.takes_hints != nullptr) policy_.takes_hints->hint(hint, time);
+  }
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
   // Of those that are known, to at least this: as for the nodes of the index.
@@ -89,12 +93,15 @@ class Catalog {
   void reoffer(std::span<const PageKey> keys);
   std::uint32_t depth_below(std::uint32_t parent) const;
   static NodeFacts facts(const Entry& entry);
-  // To the policy, of an entry: what has happened to it.
+  // Calls `call` with the entry as a policy sees it.
   template <typename Call>
-  void tell(std::uint32_t id, Call call);
+  void with_node(std::uint32_t id, Call call);
+  // The same, with the policy's LearnsFromVisits first; doesn't call if the policy has none.
+  template <typename Call>
+  void notify_learner(std::uint32_t id, Call call);
 
   const Pages capacity_;
-  std::unique_ptr<EvictionPolicy> policy_;
+  InstalledPolicy policy_;
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> free_;
   std::unordered_map<PageKey, std::uint32_t, PageKeyHash> by_key_;

@@ -219,19 +219,13 @@ void key_of_tokens(benchmark::State& state) {
 // shared within one of 1,000 groups: one that comes back goes on where it was, or leaves it halfway.
 class Traffic {
  public:
-  Traffic(Pages resident, bool paths) : paths_(paths), window_(std::max<Pages>(1, resident / (paths ? kMean : 1))) {
-    for (Keys& keys : waiting_) draw(keys);
-  }
+  Traffic(Pages resident, bool paths) : paths_(paths), window_(std::max<Pages>(1, resident / (paths ? kMean : 1))) {}
 
   // The next one. It lasts until the next call.
   std::span<const PageKey> next() {
-    std::swap(served_, waiting_[first_]);
-    draw(waiting_[first_]);
-    first_ = (first_ + 1) % waiting_.size();
+    draw(served_);
     return served_;
   }
-  // Requests that wait behind it, as they do under load: the nth.
-  std::span<const PageKey> waiting(std::size_t nth) const { return waiting_[(first_ + nth) % waiting_.size()]; }
 
  private:
   using Keys = std::vector<PageKey>;
@@ -257,8 +251,6 @@ class Traffic {
   test::Splitmix random_{3};
   std::uint64_t made_ = 0;
   Keys served_;
-  std::array<Keys, 8> waiting_;  // a ring
-  std::size_t first_ = 0;
 };
 
 // A full tier under one policy, served as Cache does: room is made a victim at a time, as many of its pages as are
@@ -277,7 +269,6 @@ class FullTier {
   // How many pages it had.
   Pages request() {
     const std::span<const PageKey> keys = traffic_.next();
-    tree_.expect(traffic_.waiting(7), traffic_.waiting(3));
     const PrefixMatch match = tree_.match(keys);
     tree_.lease_device(match.end);
     const std::uint64_t stamp = tree_.next_stamp();
@@ -290,7 +281,7 @@ class FullTier {
     }
     NodeId end = match.end;
     for (std::size_t at = 0; at < missing.size();) {
-      const Pages pages = tree_.alike(missing.subspan(at));
+      const Pages pages = tree_.shared_history_prefix(missing.subspan(at));
       end = tree_.insert(end, missing.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
@@ -300,7 +291,7 @@ class FullTier {
   void evict(Pages most) {
     const NodeId victim = tree_.device_victim();
     const Pages pages = std::min<Pages>(most, tree_.node(victim).facts.pages);
-    tree_.tell_evicted(PolicyRole::device, victim, pages);
+    tree_.notify_evicted(PolicyRole::device, victim, pages);
     released_.clear();
     tree_.remove_tail(victim, pages, released_, released_);
     evicted_ += pages;

@@ -28,10 +28,6 @@ class LruShadow {
   // Would pages that were last used by that visit still be there?
   // Of a visit that another tier has begun and this one hasn't: no.
   bool holds(std::uint64_t visit) const { return gone_ < visit && visit <= last_; }
-  // Its pages will be moved. Inlined whatever it takes: to GCC a function that does nothing else has no effect.
-  [[gnu::always_inline]] void expect(std::uint64_t visit) const {
-    if (!used_.empty()) __builtin_prefetch(&used_[visit & (used_.size() - 1)]);
-  }
   // Pages that visit `from` was the last to use (0: nobody yet) are used by visit `to`.
   void move(Pages pages, std::uint64_t from, std::uint64_t to) {
     if (holds(from)) {

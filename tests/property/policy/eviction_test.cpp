@@ -65,14 +65,14 @@ class OneTier {
   bool evict() {
     const NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) return false;
-    tree_.tell_evicted(PolicyRole::device, victim, 1);
+    tree_.notify_evicted(PolicyRole::device, victim, 1);
     tree_.remove_tail(victim, 1, released_, released_);
     return true;
   }
   void insert(const PrefixMatch& match, const Request& request, Pages pages, std::uint64_t stamp) {
     NodeId end = match.end;
     for (Pages at = match.device_pages; pages > 0;) {
-      const Pages now = tree_.alike(std::span(request.keys).subspan(at, pages));
+      const Pages now = tree_.shared_history_prefix(std::span(request.keys).subspan(at, pages));
       end = tree_.insert(end, std::span(request.keys).subspan(at, now), std::vector<SlotId>(now), {}, stamp,
                          request.priority);
       at += now;
@@ -149,7 +149,7 @@ TEST(Ghosts, RememberTheLastPages) {
           const auto others = std::span(path).subspan(i, end - i);
           const auto other = [&](std::uint64_t page) { return number(page) != number(others.front()); };
           const auto alike = static_cast<std::size_t>(std::ranges::find_if(others, other) - others.begin());
-          ASSERT_EQ(ghosts.alike(rest), alike);
+          ASSERT_EQ(ghosts.shared_history_prefix(rest), alike);
           const std::size_t part = random.chance(80) ? alike : random.between(1, rest.size());
           ASSERT_EQ(ghosts.recall(rest.first(part)), number(others[part - 1]).value_or(0));
           for (const std::uint64_t page : others.first(part)) {
@@ -659,7 +659,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, Histories, testing::Values("lfuda", "gdsf", "
 // ---- what holds for every policy -----------------------------------------------------------------------
 
 // Another policy, to which all nodes have other numbers, and to which leaves are offered late and in another order.
-class Renamed final : public EvictionPolicy {
+class Renamed final : public EvictionPolicy, public LearnsFromVisits {
  public:
   Renamed(std::unique_ptr<EvictionPolicy> policy, bool late) : policy_(std::move(policy)), late_(late) {}
 
@@ -681,18 +681,26 @@ class Renamed final : public EvictionPolicy {
 
   void visit(const Visit& visit) override {
     flush();
-    policy_->visit(visit);
+    if (policy_.learner != nullptr) policy_.learner->visit(visit);
   }
-  void entered(const PolicyNode& node) override { policy_->entered(renamed(node)); }
+  void entered(const PolicyNode& node) override {
+    if (policy_.learner != nullptr) policy_.learner->entered(renamed(node));
+  }
   void copied(const PolicyNode& node, const PolicyMarks& elsewhere) override {
-    policy_->copied(renamed(node), elsewhere);
+    if (policy_.learner != nullptr) policy_.learner->copied(renamed(node), elsewhere);
   }
-  void touched(const PolicyNode& node) override { policy_->touched(renamed(node)); }
+  void touched(const PolicyNode& node) override {
+    if (policy_.learner != nullptr) policy_.learner->touched(renamed(node));
+  }
   void split(const PolicyNode& upper, const PolicyNode& lower) override {
-    policy_->split(renamed(upper), renamed(lower));
+    if (policy_.learner != nullptr) policy_.learner->split(renamed(upper), renamed(lower));
   }
-  void evicted(const PolicyNode& node, Pages pages) override { policy_->evicted(renamed(node), pages); }
-  Pages alike(std::span<const PageKey> keys) const override { return policy_->alike(keys); }
+  void evicted(const PolicyNode& node, Pages pages) override {
+    if (policy_.learner != nullptr) policy_.learner->evicted(renamed(node), pages);
+  }
+  Pages shared_history_prefix(std::span<const PageKey> keys) const override {
+    return policy_.learner == nullptr ? keys.size() : policy_.learner->shared_history_prefix(keys);
+  }
 
  private:
   static constexpr std::uint32_t kNames = 4096, kThere = 1'365, kBack = 4'093;  // each other's inverse
@@ -712,7 +720,7 @@ class Renamed final : public EvictionPolicy {
     waiting_.clear();
   }
 
-  std::unique_ptr<EvictionPolicy> policy_;
+  InstalledPolicy policy_;
   bool late_;
   std::map<NodeId, Waiting> waiting_;
 };

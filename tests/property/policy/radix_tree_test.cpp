@@ -327,7 +327,7 @@ class Twin {
     const NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) return;
     const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
-    if (random_.chance(80)) tree_.tell_evicted(PolicyRole::device, victim, pages);  // pages may also just leave
+    if (random_.chance(80)) tree_.notify_evicted(PolicyRole::device, victim, pages);  // pages may also just leave
     if (!tree_.node(victim).on_host()) {
       // Below it may be host pages and it may be leased there: then a cache would back it up first.
       if (tree_.node(victim).children > 0 || tree_.node(victim).host_leases > 0) {
@@ -362,7 +362,7 @@ class Twin {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) return;
     const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
-    if (random_.chance(80)) tree_.tell_evicted(PolicyRole::host, victim, pages);
+    if (random_.chance(80)) tree_.notify_evicted(PolicyRole::host, victim, pages);
     remove_tail(victim, pages);
   }
 

@@ -19,20 +19,20 @@ class Leaves {
   void enter(int id, std::uint64_t nth, std::uint32_t depth, std::uint32_t pages = 1) {
     Known& known = known_[id];
     known = {{nth, nth, 1, 0, pages, depth}, test::chain({static_cast<std::uint64_t>(id)}), {}};
-    policy_->visit({});
-    policy_->entered(node(id));
+    policy_.learner->visit({});
+    policy_.learner->entered(node(id));
   }
-  void use(int id) { policy_->touched(node(id)); }
+  void use(int id) { policy_.learner->touched(node(id)); }
   void offer(int id) { policy_->offer(node(id)); }
   void withdraw(int id) { policy_->withdraw(static_cast<NodeId>(id)); }
   // It leaves, as a whole.
   void evict(int id) {
-    policy_->evicted(node(id), known_.at(id).facts.pages);
+    policy_.learner->evicted(node(id), known_.at(id).facts.pages);
     withdraw(id);
   }
   // Its last page leaves.
   void evict_tail(int id, std::uint64_t nth) {
-    policy_->evicted(node(id), 1);
+    policy_.learner->evicted(node(id), 1);
     NodeFacts& facts = known_.at(id).facts;
     --facts.pages;
     --facts.depth_pages;
@@ -41,14 +41,14 @@ class Leaves {
   }
   // The same, where the node keeps its last page, which is elsewhere too, and the others become the node `upper`.
   void split_tail_off(int id, int upper, std::uint64_t nth) {
-    policy_->evicted(node(id), 1);
+    policy_.learner->evicted(node(id), 1);
     known_[upper] = known_.at(id);
     NodeFacts& facts = known_.at(upper).facts;
     --facts.pages;
     --facts.depth_pages;
     facts.inserted = nth;
     known_.at(id).facts.pages = 1;
-    policy_->split(node(upper), node(id));
+    policy_.learner->split(node(upper), node(id));
     withdraw(id);
     offer(upper);
   }
@@ -65,7 +65,7 @@ class Leaves {
     return {static_cast<NodeId>(id), known.facts, known.keys, known.marks};
   }
 
-  std::unique_ptr<EvictionPolicy> policy_ = make_eviction("sieve");
+  InstalledPolicy policy_{make_eviction("sieve")};
   std::map<int, Known> known_;
 };
 

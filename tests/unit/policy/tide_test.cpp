@@ -234,14 +234,14 @@ class Engine {
     std::vector<SlotId> released;
     while (capacity_ - tree_.device_pages() < keys.size() - match.device_pages) {
       const NodeId victim = tree_.device_victim();
-      tree_.tell_evicted(PolicyRole::device, victim, 1);
+      tree_.notify_evicted(PolicyRole::device, victim, 1);
       tree_.remove_tail(victim, 1, released, released);
     }
     tree_.release_device(match.end);
     const std::uint64_t stamp = tree_.next_stamp();
     NodeId end = match.end;
     for (Pages at = match.device_pages; at < keys.size();) {
-      const Pages pages = tree_.alike(keys.subspan(at));
+      const Pages pages = tree_.shared_history_prefix(keys.subspan(at));
       end = tree_.insert(end, keys.subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
@@ -343,12 +343,12 @@ Pages hits_of(std::string_view eviction, const Tier& tier, std::span<const Serve
     std::vector<SlotId> released;
     while (tier.capacity - tree.device_pages() < keys.size() - match.device_pages) {
       const NodeId victim = tree.device_victim();
-      tree.tell_evicted(PolicyRole::device, victim, 1);
+      tree.notify_evicted(PolicyRole::device, victim, 1);
       tree.remove_tail(victim, 1, released, released);
     }
     NodeId end = match.end;
     for (Pages at = match.device_pages; at < keys.size();) {
-      const Pages pages = tree.alike(std::span(keys).subspan(at));
+      const Pages pages = tree.shared_history_prefix(std::span(keys).subspan(at));
       end = tree.insert(end, std::span(keys).subspan(at, pages), std::vector<SlotId>(pages), {}, stamp, 0);
       at += pages;
     }
@@ -486,24 +486,24 @@ struct Node {
     facts = {nth, nth, 1, 0, static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(pages)};
   }
   PolicyNode seen() { return {id, facts, is.keys, marks}; }
-  void enter(EvictionPolicy& policy) {
+  void enter(const InstalledPolicy& policy) {
     const TimeNs time = static_cast<TimeNs>(facts.last_access) * kNsPerSecond;
-    policy.visit({facts.last_access, time, is.session, is.tokens, 0, is.keys});
-    policy.entered(seen());
-    policy.offer(seen());
+    policy.learner->visit({facts.last_access, time, is.session, is.tokens, 0, is.keys});
+    policy.learner->entered(seen());
+    policy->offer(seen());
   }
 };
 
 // Last pages that aren't full go first as long as none was used again, on the tier to which they go then, too.
 TEST(Tide, KnowsALastPageThatIsNotFullByWhatItWasOnTheTierBefore) {
   const EvictionSetup setup{10, 512, 53'000};
-  const auto upper = make_eviction("tide", setup), lower = make_eviction("tide", setup);
+  const InstalledPolicy upper = make_eviction("tide", setup), lower = make_eviction("tide", setup);
   std::vector<Node> nodes{{0, 1, 512}, {1, 1, 500}, {2, 1, 512}};
   for (Node& node : nodes) {
-    node.enter(*upper);
-    upper->evicted(node.seen(), 1);
+    node.enter(upper);
+    upper.learner->evicted(node.seen(), 1);
     const PolicyMarks there = std::exchange(node.marks, {});
-    lower->copied(node.seen(), there);
+    lower.learner->copied(node.seen(), there);
     lower->offer(node.seen());
   }
   EXPECT_EQ(lower->victim(), nodes[1].id);
@@ -511,11 +511,11 @@ TEST(Tide, KnowsALastPageThatIsNotFullByWhatItWasOnTheTierBefore) {
 
 // What is left of a node whose last page wasn't full is full.
 TEST(Tide, TakesWhatIsLeftForFull) {
-  const auto policy = make_eviction("tide", {10, 512, 53'000});
+  const InstalledPolicy policy = make_eviction("tide", {10, 512, 53'000});
   Node part(0, 2, 1'000), full(1, 1, 512), other(2, 1, 512);
-  for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+  for (Node* const node : {&full, &part, &other}) node->enter(policy);
   ASSERT_EQ(policy->victim(), part.id);
-  policy->evicted(part.seen(), 1);
+  policy.learner->evicted(part.seen(), 1);
   part.is.keys.pop_back();
   part.facts.pages = part.facts.depth_pages = 1;
   part.facts.last_access = part.facts.inserted = 3;
@@ -529,17 +529,17 @@ TEST(Tide, TakesWhatIsLeftForFull) {
 TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForItOrPinnedIt) {
   for (const int before : {0, 100}) {
     for (const bool pinned : {false, true}) {
-      const auto policy = make_eviction("tide", {1'000, 512, 53'000});
+      const InstalledPolicy policy = make_eviction("tide", {1'000, 512, 53'000});
       int number = 0;
-      for (; number < before; ++number) Node(number, 1, 512).enter(*policy);
+      for (; number < before; ++number) Node(number, 1, 512).enter(policy);
       for (int gone = 0; gone < number; ++gone) policy->withdraw(static_cast<NodeId>(gone));
       Node full(number, 1, 512), part(number + 1, 2, 1'000), other(number + 2, 1, 512);
-      for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+      for (Node* const node : {&full, &part, &other}) node->enter(policy);
       ASSERT_EQ(policy->victim(), part.id);
       if (pinned) {
-        policy->hint({HintKind::pin, part.is.session, 0}, 0);
+        policy.takes_hints->hint({HintKind::pin, part.is.session, 0}, 0);
       } else {
-        policy->queued(1'000, part.is.keys);
+        policy.looks_ahead->queued(1'000, part.is.keys);
       }
       policy->offer(part.seen());
       EXPECT_NE(policy->victim(), part.id) << before << " before, " << (pinned ? "pinned" : "waited for");
@@ -549,36 +549,36 @@ TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForItOrPinnedIt) {
 
 // What was read ahead of a request and has gone before that came isn't taken for a page that wasn't full.
 TEST(Tide, TellsWhatCameAheadFromALastPageThatIsNotFull) {
-  const auto policy = make_eviction("tide", {10, 512, 53'000});
+  const InstalledPolicy policy = make_eviction("tide", {10, 512, 53'000});
   Node ahead(0, 1, 512), full(1, 1, 512), part(2, 1, 500), other(3, 1, 512);
-  policy->entered(ahead.seen());
-  policy->evicted(ahead.seen(), 1);
+  policy.learner->entered(ahead.seen());
+  policy.learner->evicted(ahead.seen(), 1);
   ahead.marks = {};
-  for (Node* const node : {&ahead, &full, &part, &other}) node->enter(*policy);
+  for (Node* const node : {&ahead, &full, &part, &other}) node->enter(policy);
   EXPECT_EQ(policy->victim(), part.id);
 }
 
 // A thousand were used again as they were, and none of the next forty thousand.
 TEST(Tide, ForgetsThatLastPagesThatAreNotFullWereUsedAgain) {
-  const auto policy = make_eviction("tide", {1'000'000, 512, 53'000});
+  const InstalledPolicy policy = make_eviction("tide", {1'000'000, 512, 53'000});
   const auto goes_first = [&](int number) {
     Node full(number, 1, 512), part(number + 1, 1, 500), other(number + 2, 1, 512);
-    for (Node* const node : {&full, &part, &other}) node->enter(*policy);
+    for (Node* const node : {&full, &part, &other}) node->enter(policy);
     const NodeId victim = policy->victim();
     for (const Node* const node : {&full, &part, &other}) policy->withdraw(node->id);
     return victim == part.id;
   };
   for (int number = 0; number < 1'000; ++number) {
     Node part(number, 1, 500);
-    part.enter(*policy);
+    part.enter(policy);
     policy->withdraw(part.id);
-    policy->visit({static_cast<RequestId>(number), 0, 0, 500, 0, part.is.keys});
-    policy->touched(part.seen());
+    policy.learner->visit({static_cast<RequestId>(number), 0, 0, 500, 0, part.is.keys});
+    policy.learner->touched(part.seen());
   }
   EXPECT_FALSE(goes_first(1'000));
   for (int number = 2'000; number < 42'000; ++number) {
     Node part(number, 1, 500);
-    part.enter(*policy);
+    part.enter(policy);
     policy->withdraw(part.id);
   }
   EXPECT_TRUE(goes_first(50'000));
