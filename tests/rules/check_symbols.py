@@ -17,7 +17,7 @@ PURE_C = re.compile(
     r"""(_?_?(mem(cpy|move|set|cmp|chr)|str(len|cmp|ncmp|chr))(_chk)?
       | malloc | calloc | realloc | free | abort | sqrtf?
       | __assert_fail | __stack_chk_fail | __dso_handle | _GLOBAL_OFFSET_TABLE_ | _Unwind_Resume
-      | __cxa_\w+ | __gxx_personality_v0
+      | __cxa_\w+ | __gxx_personality_v0 | __dynamic_cast
       | __u?divti3 | __u?modti3  # the compiler's division of 128-bit integers
       | (EVP|SHA256|OPENSSL|CRYPTO|OSSL|ERR)_\w+        # kept hash libraries
       | XXH(32|64|3|128|_)\w*

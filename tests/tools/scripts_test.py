@@ -18,7 +18,11 @@ CTEST = """case "$*" in
 *) echo "100% tests passed, 0 tests failed out of 7" ;;
 esac
 """
-PROGRAM = 'printf "[  PASSED  ] 1 test.\\n"\n'
+PROGRAM = 'printf "[==========] 1 test from 1 test suite ran. (5 ms total)\\n[  PASSED  ] 1 test.\\n"\n'
+FAILING = """printf '%s\\n' '[==========] 3 tests from 1 test suite ran. (5 ms total)' '[  PASSED  ] 1 test.' \\
+  '[  FAILED  ] 2 tests, listed below:' '[  FAILED  ] Suite.A' '[  FAILED  ] Suite.B'
+exit 1
+"""
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0", "PIP_NO_INDEX": "0"}
 
 
@@ -36,6 +40,8 @@ class Scripts(unittest.TestCase):
         self.program("build/kvtwin", KVTWIN)
         for name in ("unit_impl", "property_impl", "conformance_impl"):
             self.program(f"build-tsan/tests/{name}", PROGRAM)
+        for name in ("build/tests/unit_cli", "build/tests/golden_cli", "build-asan/tests/unit_policy"):
+            self.program(name, PROGRAM)
         self.program("build-fuzz/tests/trace_fuzz", "echo stat::number_of_executed_units: 5\n")
 
     def program(self, name, text):
@@ -79,15 +85,27 @@ class Scripts(unittest.TestCase):
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 2 not run")
+        self.assertEqual(lines[-1], "47 passed, 0 failed, 2 not run")
         self.assertEqual(lines[-2], "not run, as pip could not install notebooks/requirements.txt into .venv: figures measured")
 
     def test_test_runs_all_where_python_is_there(self):
         self.made_python()
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed")
+        self.assertEqual(run.stdout.splitlines()[-1], "49 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
+
+    def test_test_counts_what_fails_and_what_ends_early(self):
+        self.made_python()
+        self.program("build-asan/tests/unit_policy", FAILING)
+        self.program("build-asan/tests/swarm", "kill -9 $$\n")
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        lines = run.stdout.splitlines()
+        self.assertEqual(lines[-1], "49 passed, 3 failed")
+        self.assertIn("asan: 1 passed, 3 failed", lines)
+        self.assertIn("failed step: tests under asan, ubsan", lines)
+        self.assertTrue(any(line.startswith("swarm: ended early") for line in lines), run.stdout)
 
 
 if __name__ == "__main__":
