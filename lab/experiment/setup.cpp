@@ -15,6 +15,7 @@
 #include "models/text_file.hpp"
 #include "policy/eviction.hpp"
 #include "policy/page_key.hpp"
+#include "policy/wide.hpp"
 #include "sim/hitrate.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
@@ -202,6 +203,9 @@ void configure_storage(const Experiment& e, Setup& setup) {
 }
 
 // Of one rank; they load side by side. Neighbouring pages, as many as a prefill's.
+// Rounded to whole picoseconds. Times beyond 9e18 ps, which only absurd rates give, are 9e18 ps.
+std::uint64_t picoseconds(double ps) { return static_cast<std::uint64_t>(std::min(ps, 9.0e18) + 0.5); }
+
 std::uint64_t load_token_ps(const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   if (engine.host_pages == 0) return 0;
@@ -213,7 +217,7 @@ std::uint64_t load_token_ps(const Setup& setup) {
   double rate = setup.hardware.host_to_device;
   if (cost.bytes_per_second != 0) rate = std::min(rate, static_cast<double>(cost.bytes_per_second));
   const double bytes = static_cast<double>(engine.shape.page_bytes() + engine.draft.page_bytes());
-  return static_cast<std::uint64_t>(bytes * 1e12 / rate / engine.shape.page_tokens + 0.5);
+  return picoseconds(bytes * 1e12 / rate / engine.shape.page_tokens);
 }
 
 // What policies believe that computing and reading cost. Prefill is taken for linear and quadratic in the depth, as it
@@ -229,14 +233,14 @@ void price(Setup& setup) {
       shape.prefill_sequences = 1;
       return setup.cost->forward_ns(shape, 1);
     };
-    return (prefill(from + kStep) - prefill(from)) * 1000 / static_cast<TimeNs>(kStep);
+    return Wide{prefill(from + kStep) - prefill(from)} * 1000 / Wide{kStep};
   };
-  const TimeNs near = slope_ps(kNear), far = slope_ps(kFar);
-  const TimeNs first = std::max<TimeNs>(1, near - (far - near) * TimeNs{kNear + kStep / 2} / TimeNs{kFar - kNear});
+  const Wide near = slope_ps(kNear), far = slope_ps(kFar);
+  const Wide first = std::max<Wide>(1, near - (far - near) * Wide{kNear + kStep / 2} / Wide{kFar - kNear});
   constexpr Tokens kFlat = Tokens{1} << 40;  // computing costs the same at any depth
   engine.cost_token_ps = static_cast<std::uint64_t>(first);
   engine.cost_doubling_tokens =
-      far <= near ? kFlat : static_cast<Tokens>(std::max<TimeNs>(1, first * TimeNs{kFar - kNear} / (far - near)));
+      far <= near ? kFlat : static_cast<Tokens>(std::max<Wide>(1, first * Wide{kFar - kNear} / (far - near)));
   engine.load_token_ps = load_token_ps(setup);
   for (StorageTierConfig& tier : engine.storage) {
     StorageWork work;
@@ -251,8 +255,7 @@ void price(Setup& setup) {
                       (cost.bytes_per_second == 0
                            ? 0.0
                            : static_cast<double>(cost.bytes) * 1e12 / static_cast<double>(cost.bytes_per_second));
-    tier.read_token_ps =
-        static_cast<std::uint64_t>(ps / static_cast<double>(work.pages * engine.shape.page_tokens) + 0.5);
+    tier.read_token_ps = picoseconds(ps / static_cast<double>(work.pages * engine.shape.page_tokens));
   }
 }
 

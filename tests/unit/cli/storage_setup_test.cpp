@@ -31,6 +31,23 @@ void expect_refused(const Settings& settings, const Settings& parts) {
   ADD_FAILURE() << "not refused: " << parts.front();
 }
 
+// On the slower of these GPUs 4096 tokens take months: 1000 times that many nanoseconds are more than 64 bits hold.
+TEST(StorageSetup, PricesOfAnAbsurdlySlowMachineDoNotWrap) {
+  const Folder folder;
+  const auto token_ps = [&](double peak) {
+    Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
+    machine["numbers"]["peak_bf16"]["value"] = peak;
+    const std::string file = folder / "slow.json";
+    write_text(file, machine.dump());
+    return setup_of({"model.name=tiny", "hardware.file=" + file, "hardware.spread_percent=1000",
+                     "hardware.end=peak_bf16:low"})
+        .engine.cost_token_ps;
+  };
+  const std::uint64_t slow = token_ps(1e-3), slower = token_ps(1e-6);
+  EXPECT_GT(slower, 900 * slow);
+  EXPECT_LT(slower, 1100 * slow);
+}
+
 TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
   const kvtwin::Setup setup = setup_of({"tiers.disk.tokens=640000", "tiers.remote.gib=8"});
   ASSERT_EQ(setup.engine.storage.size(), 2U);
