@@ -41,7 +41,8 @@ constexpr const char* kResolved = "experiment.resolved.toml";
 
 // ---- where it is written -----------------------------------------------------------------------------
 
-// --out, or a folder that goes with us: in the system's own place for such, as the environment isn't asked.
+// --out, or a folder that is removed at the end. That one lies in P_tmpdir, the C library's folder for temporary files on
+// every machine; TMPDIR is not read, because this library does not read the environment.
 class Place {
  public:
   Place(const std::string& out, bool force, const KvtwinProgram& program)
