@@ -14,7 +14,7 @@
 #include "models/hardware.hpp"
 #include "models/names.hpp"
 #include "models/roofline.hpp"
-#include "sim/hitrate.hpp"
+#include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
 

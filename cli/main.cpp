@@ -19,7 +19,7 @@
 #include "kvtwin_version.hpp"
 #include "lab/error.hpp"
 #include "models/names.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 #if KVTWIN_SERVES_CUDA
 #include "lab/run/cuda_devices.hpp"

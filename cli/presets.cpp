@@ -12,7 +12,7 @@
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
 #include "policy/eviction.hpp"
-#include "sim/hitrate.hpp"
+#include "sim/bounds/hitrate.hpp"
 
 namespace kvtwin {
 namespace {

@@ -14,7 +14,7 @@ install(DIRECTORY policy/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy 
 
 
 # The application library and what it stands on. Its headers name impl's types, whether or not that is built.
-set(lab_libraries kvtwin_lab kvtwin_models kvtwin_traces kvtwin_sim)
+set(lab_libraries kvtwin_lab kvtwin_models kvtwin_traces kvtwin_bounds kvtwin_sim)
 if(KVTWIN_REAL)
   list(APPEND lab_libraries kvtwin_impl kvtwin_kernels)
 endif()

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "impl/device/worker.hpp"
-#include "policy/check.hpp"
-#include "policy/live_source.hpp"
+#include "impl/runtime/worker.hpp"
+#include "policy/base/check.hpp"
+#include "policy/seam/live_source.hpp"
 
 namespace kvtwin {
 namespace {

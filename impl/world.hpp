@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "impl/device/device.hpp"
-#include "impl/ranks.hpp"
+#include "impl/runtime/ranks.hpp"
 #include "impl/storage/tier_queues.hpp"
-#include "policy/world.hpp"
+#include "policy/seam/world.hpp"
 
 namespace kvtwin {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "kernels/page_pattern.hpp"
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

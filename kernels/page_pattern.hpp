@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

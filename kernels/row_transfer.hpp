@@ -1,13 +1,13 @@
 // What the copy kernels move, and how they cut it up: pages given by index arrays, between a layer_first device pool
-// and a host pool in any of the four layouts (policy/layout.hpp), a range of layers at a time. The arithmetic is the
-// same on the CPU and in a kernel, and move_rows is the kernel's body in both, so that a test without a GPU walks
-// every thread of it.
+// and a host pool in any of the four layouts (policy/transfer/layout.hpp), a range of layers at a time. The arithmetic
+// is the same on the CPU and in a kernel, and move_rows is the kernel's body in both, so that a test without a GPU
+// walks every thread of it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

@@ -1,15 +1,15 @@
 // Moves whole KV pages between a layer_first device pool and a host pool in any of the four layouts
-// (policy/layout.hpp states their shapes), a range of layers at a time. Four ways, each of
-// them a path of a Plan (policy/plan.hpp; the ring's bytes are copy_rows' too). Each leaves the same bytes. Nothing
-// here can fail: the caller keeps slots within their pools, and nobody else touches these pages meanwhile.
+// (policy/transfer/layout.hpp states their shapes), a range of layers at a time. Four ways, each of
+// them a path of a Plan (policy/transfer/plan.hpp; the ring's bytes are copy_rows' too). Each leaves the same bytes.
+// Nothing here can fail: the caller keeps slots within their pools, and nobody else touches these pages meanwhile.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "policy/boxes.hpp"
-#include "policy/layout.hpp"
+#include "policy/transfer/boxes.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "policy/decision.hpp"
-#include "policy/journal.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/journal.hpp"
 
 namespace kvtwin {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "policy/base/types.hpp"
 #include "policy/engine.hpp"
-#include "policy/types.hpp"
 
 namespace kvtwin {
 

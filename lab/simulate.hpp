@@ -8,7 +8,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/listener.hpp"
 #include "lab/run/serve.hpp"
-#include "policy/event.hpp"
+#include "policy/seam/event.hpp"
 
 namespace kvtwin {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/error.hpp"
-#include "policy/cost.hpp"
+#include "policy/seam/cost.hpp"
 
 namespace kvtwin {
 

@@ -23,7 +23,7 @@
 
 #include "models/error.hpp"
 #include "models/geometry.hpp"
-#include "policy/cost.hpp"
+#include "policy/seam/cost.hpp"
 
 namespace kvtwin {
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "models/error.hpp"
-#include "policy/layout.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

@@ -27,8 +27,8 @@
 
 #include "models/error.hpp"
 #include "models/geometry.hpp"
-#include "policy/plan.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/transfer/plan.hpp"
 
 namespace kvtwin {
 

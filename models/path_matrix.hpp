@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "models/error.hpp"
-#include "policy/plan.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/transfer/plan.hpp"
 
 namespace kvtwin {
 

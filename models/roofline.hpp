@@ -54,7 +54,7 @@
 
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
-#include "policy/cost.hpp"
+#include "policy/seam/cost.hpp"
 
 namespace kvtwin {
 

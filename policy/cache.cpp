@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "policy/check.hpp"
-#include "policy/mutant.hpp"
-#include "policy/wide.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 namespace {

@@ -34,13 +34,13 @@
 #include <span>
 #include <vector>
 
-#include "policy/decision.hpp"
-#include "policy/engine.hpp"
-#include "policy/event.hpp"
-#include "policy/page_pool.hpp"
-#include "policy/radix_tree.hpp"
+#include "policy/config.hpp"
+#include "policy/index/page_pool.hpp"
+#include "policy/index/radix_tree.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/substrate.hpp"
 #include "policy/storage/storage.hpp"
-#include "policy/substrate.hpp"
 
 namespace kvtwin {
 

@@ -15,11 +15,11 @@
 #include <limits>
 #include <utility>
 
+#include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
 #include "policy/cache.hpp"
-#include "policy/check.hpp"
 #include "policy/prefetch/prefetch.hpp"
 #include "policy/scheduler.hpp"
-#include "policy/wide.hpp"
 
 namespace kvtwin {
 

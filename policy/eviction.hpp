@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "policy/hint.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/seam/hint.hpp"
 
 namespace kvtwin {
 

@@ -1,6 +1,6 @@
 #include "policy/replay.hpp"
 
-#include "policy/contract.hpp"
+#include "policy/seam/contract.hpp"
 
 namespace kvtwin {
 namespace {

@@ -7,10 +7,10 @@
 
 #include <cstdint>
 
-#include "policy/decision.hpp"
 #include "policy/engine.hpp"
-#include "policy/event.hpp"
-#include "policy/journal.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/journal.hpp"
 
 namespace kvtwin {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "policy/check.hpp"
-#include "policy/mutant.hpp"
-#include "policy/page_key.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {

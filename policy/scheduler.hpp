@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "policy/cache.hpp"
-#include "policy/engine.hpp"
+#include "policy/config.hpp"
 #include "policy/prefetch/prefetch.hpp"
 
 namespace kvtwin {

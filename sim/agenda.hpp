@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

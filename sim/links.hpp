@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 #include "sim/world.hpp"
 
 namespace kvtwin {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

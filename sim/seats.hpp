@@ -17,8 +17,8 @@
 #include <span>
 #include <vector>
 
-#include "policy/live_source.hpp"
-#include "policy/world.hpp"
+#include "policy/seam/live_source.hpp"
+#include "policy/seam/world.hpp"
 #include "sim/store_model.hpp"
 #include "sim/world.hpp"
 #include "sim/world_core.hpp"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 #include "sim/links.hpp"
 #include "sim/seats.hpp"
 #include "sim/simgrid_compat.hpp"

@@ -1,6 +1,6 @@
 #include "sim/store_model.hpp"
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 

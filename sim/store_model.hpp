@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "policy/page_key.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 

@@ -1,6 +1,6 @@
-// The simulated worlds (policy/world.hpp says what a world is): operations are charged on modelled lanes. Two of them,
-// one interface: SimGrid (flows share links max-min fairly; for results) and an event heap of our own (no sharing; as a
-// cross-check). A third, for swarm tests, is in adversarial_world.hpp.
+// The simulated worlds (policy/seam/world.hpp says what a world is): operations are charged on modelled lanes. Two of
+// them, one interface: SimGrid (flows share links max-min fairly; for results) and an event heap of our own (no
+// sharing; as a cross-check). A third, for swarm tests, is in adversarial_world.hpp.
 //
 // What both do, and `WorldCore` in world_core.hpp implements once:
 // - One FIFO a lane. A transfer takes its cost's latency, then flows; the next one starts when it has ended.
@@ -24,8 +24,8 @@
 #include <memory>
 #include <vector>
 
-#include "policy/cost.hpp"
-#include "policy/world.hpp"
+#include "policy/seam/cost.hpp"
+#include "policy/seam/world.hpp"
 
 namespace kvtwin {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

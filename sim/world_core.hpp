@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 #include "sim/agenda.hpp"
 #include "sim/links.hpp"
 #include "sim/operation_table.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "impl/device/arena.hpp"
+#include "impl/runtime/arena.hpp"
 #include "impl/storage/backend.hpp"
 #include "tests/splitmix.hpp"
 

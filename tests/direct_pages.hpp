@@ -12,7 +12,7 @@
 
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/slot_format.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 #include "tests/store_rig.hpp"
 #include "tests/stored_pages.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "policy/engine.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 

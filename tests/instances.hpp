@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "policy/decorators.hpp"
 #include "policy/engine.hpp"
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/seam/decorators.hpp"
 #include "sim/world.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/splitmix.hpp"

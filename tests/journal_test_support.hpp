@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/byte_order.hpp"
-#include "policy/journal.hpp"
+#include "policy/base/byte_order.hpp"
+#include "policy/seam/journal.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin::test {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "policy/check.hpp"
-#include "policy/types.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/types.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/hitrate.hpp"
+#include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
 #include "traces/random.hpp"
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "policy/plan.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
+#include "policy/transfer/plan.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 

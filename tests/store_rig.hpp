@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "impl/storage/tier_queues.hpp"
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "impl/storage/backend.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

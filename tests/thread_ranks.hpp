@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "impl/ranks.hpp"
-#include "policy/check.hpp"
+#include "impl/runtime/ranks.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin::test {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/random.hpp"
 #include "traces/trace.hpp"
 

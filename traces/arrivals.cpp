@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 #include "traces/draws.hpp"
 
 namespace kvtwin {

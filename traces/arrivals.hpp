@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/random.hpp"
 
 namespace kvtwin {

@@ -15,8 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "policy/event.hpp"
-#include "policy/live_source.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/live_source.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
 

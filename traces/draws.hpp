@@ -1,7 +1,7 @@
 // What generators of workloads draw.
 #pragma once
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/random.hpp"
 
 namespace kvtwin {

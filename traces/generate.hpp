@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/random.hpp"
 #include "traces/trace.hpp"
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {

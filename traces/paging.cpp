@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

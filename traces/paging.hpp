@@ -2,7 +2,7 @@
 //
 // A trace names blocks of B tokens; kvtwin caches pages of P tokens, any P >= 1. Page i covers the tokens
 // i * P .. i * P + P - 1, that is one or more stretches of blocks, and its key is the block chain of
-// policy/page_key.hpp over those. So two requests share a page exactly when they name the same blocks, at the
+// policy/index/page_key.hpp over those. So two requests share a page exactly when they name the same blocks, at the
 // same places, up to its end. What the trace doesn't tell apart can't be shared: a partial last block has an id of
 // its own, hence pages in it match only requests that name the same id.
 #pragma once
@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/page_key.hpp"
-#include "policy/substrate.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/seam/substrate.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {

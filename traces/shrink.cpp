@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {

@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 #include "traces/formats.hpp"
 
 namespace kvtwin {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/fields.hpp"
 #include "traces/trace.hpp"
 

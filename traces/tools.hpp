@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/arrivals.hpp"
 #include "traces/generate.hpp"
 #include "traces/random.hpp"

@@ -41,8 +41,8 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/substrate.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

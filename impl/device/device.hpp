@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "impl/completion_queue.hpp"
+#include "impl/runtime/completion_queue.hpp"
 #include "impl/storage/page_memory.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -7,13 +7,13 @@
 #include <span>
 #include <utility>
 
-#include "impl/device/arena.hpp"
 #include "impl/device/dense_layer.hpp"
 #include "impl/device/ledger.hpp"
 #include "impl/device/paged_device.hpp"
+#include "impl/runtime/arena.hpp"
 #include "kernels/page_pattern.hpp"
 #include "kernels/transfer.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "impl/device/jobs.hpp"
-#include "impl/ranks.hpp"
+#include "impl/runtime/ranks.hpp"
 
 namespace kvtwin {
 

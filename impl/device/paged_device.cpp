@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "impl/device/ledger.hpp"
-#include "impl/device/worker.hpp"
 #include "impl/disk/direct_pages.hpp"
+#include "impl/runtime/worker.hpp"
 #include "kernels/page_pattern.hpp"
 #include "kernels/transfer.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "impl/disk/files.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -17,7 +17,7 @@
 #include "impl/disk/folder_file.hpp"
 #include "impl/disk/own_folder.hpp"
 #include "impl/disk/thread_queue.hpp"
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 #if KVTWIN_HAVE_URING
 #include "impl/disk/uring_queue.hpp"
 #endif

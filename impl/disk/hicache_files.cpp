@@ -18,7 +18,7 @@
 #include <unordered_map>
 
 #include "impl/disk/own_folder.hpp"
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 
 namespace kvtwin {
 namespace {

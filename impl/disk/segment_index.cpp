@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "policy/check.hpp"
-#include "policy/page_key.hpp"
+#include "policy/base/check.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "impl/disk/files.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

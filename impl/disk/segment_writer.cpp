@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "impl/disk/own_folder.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

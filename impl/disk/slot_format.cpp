@@ -5,7 +5,7 @@
 
 #include "impl/storage/checksum.hpp"
 #include "kernels/page_checksum.hpp"
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 
 namespace kvtwin {
 namespace {

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "impl/device/arena.hpp"
 #include "impl/disk/block_threads.hpp"
 #include "impl/disk/folder_file.hpp"
+#include "impl/runtime/arena.hpp"
 
 namespace kvtwin {
 namespace {

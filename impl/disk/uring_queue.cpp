@@ -10,8 +10,8 @@
 #include <chrono>
 #include <thread>
 
-#include "impl/device/arena.hpp"
 #include "impl/disk/folder_file.hpp"
+#include "impl/runtime/arena.hpp"
 
 namespace kvtwin {
 namespace {

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "impl/remote/redis_connection.hpp"
-#include "policy/byte_order.hpp"
-#include "policy/page_key.hpp"
+#include "policy/base/byte_order.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "impl/storage/page_header.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

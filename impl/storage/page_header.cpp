@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "impl/storage/checksum.hpp"
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 
 namespace kvtwin {
 namespace {

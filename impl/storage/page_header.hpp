@@ -17,8 +17,8 @@
 #include <span>
 
 #include "impl/storage/page_seal.hpp"
-#include "policy/layout.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

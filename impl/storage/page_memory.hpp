@@ -8,7 +8,7 @@
 #include <span>
 
 #include "impl/storage/page_header.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -9,7 +9,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 
 namespace kvtwin {
 namespace {

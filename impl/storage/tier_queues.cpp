@@ -11,8 +11,8 @@
 #include <system_error>
 #include <thread>
 
-#include "impl/device/worker.hpp"
-#include "policy/check.hpp"
+#include "impl/runtime/worker.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "impl/completion_queue.hpp"
+#include "impl/runtime/completion_queue.hpp"
 #include "impl/storage/backend.hpp"
 #include "impl/storage/page_memory.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -12,7 +12,7 @@
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
 #include "policy/engine.hpp"
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 
 namespace kvtwin {
 namespace {

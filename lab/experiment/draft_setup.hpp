@@ -6,7 +6,7 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "models/geometry.hpp"
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string_view>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {

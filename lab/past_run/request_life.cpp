@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin {
 

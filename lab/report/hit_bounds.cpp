@@ -6,8 +6,8 @@
 #include <variant>
 
 #include "lab/report/saved_time.hpp"
-#include "policy/check.hpp"
-#include "sim/bound_tiers.hpp"
+#include "policy/base/check.hpp"
+#include "sim/bounds/tiers.hpp"
 
 namespace kvtwin {
 namespace {

@@ -1,13 +1,13 @@
 // How far from optimal a run's hits are: it looks on while the run is served, and then reckons what could have been
 // hit of the same prompts, in the order in which they were admitted, and what that could have saved.
 //
-// The bound of hits is opt_hits (sim/bound_opt.hpp) for one cache of all tiers of all engines together, that holds a
+// The bound of hits is opt_hits (sim/bounds/opt.hpp) for one cache of all tiers of all engines together, that holds a
 // page once and needs no room for anything else: generated pages, copies, what is on its way. No run of the simulator
 // hits more. LRU is that of the same cache. Generated pages are private to their requests, so they are hit by none.
 //
 // What a hit saves is reckoned, not measured, so that a run and its bound are comparable: the time in which the cost
 // model computes the prompt alone, less that for what is left of it, less what loading the hits takes at their tier's
-// rate (TierWorth). The bound is opt_tiers (sim/bound_tiers.hpp) for the engines' tiers together. Prefetches bring
+// rate (TierWorth). The bound is opt_tiers (sim/bounds/tiers.hpp) for the engines' tiers together. Prefetches bring
 // pages nearer before their request is admitted, and others may hit them there: where one does, the prefetch counts as
 // a use of those pages.
 //
@@ -21,11 +21,11 @@
 #include <vector>
 
 #include "lab/experiment/setup.hpp"
-#include "policy/cost.hpp"
-#include "policy/decision.hpp"
-#include "policy/event.hpp"
-#include "policy/substrate.hpp"
-#include "sim/bound_opt.hpp"
+#include "policy/seam/cost.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/substrate.hpp"
+#include "sim/bounds/opt.hpp"
 
 namespace kvtwin {
 

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/types.hpp"
-#include "policy/world.hpp"
+#include "policy/base/types.hpp"
+#include "policy/seam/world.hpp"
 
 namespace kvtwin {
 

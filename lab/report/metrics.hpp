@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/cost.hpp"
-#include "policy/event.hpp"
+#include "policy/seam/cost.hpp"
+#include "policy/seam/event.hpp"
 
 namespace kvtwin {
 

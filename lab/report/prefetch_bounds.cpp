@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "lab/report/saved_time.hpp"
-#include "sim/bound_prefetch.hpp"
+#include "sim/bounds/prefetch.hpp"
 
 namespace kvtwin {
 

@@ -1,5 +1,5 @@
 // How far from the best a run's prefetches are stopped: it looks on while the run is served, notes when each part of
-// each prefetch came, and reckons for each request when it would best have stopped waiting (sim/bound_prefetch.hpp),
+// each prefetch came, and reckons for each request when it would best have stopped waiting (sim/bounds/prefetch.hpp),
 // knowing that, and all else being as it was: what others did, and when the request could be admitted.
 //
 // Of a request's time to the first token a stop decides two parts: the wait for the prefetch, as it was, and the
@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "policy/cost.hpp"
-#include "policy/event.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/cost.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -1,8 +1,8 @@
 // What hits are worth in time, by the experiment's own cost model.
 #pragma once
 
-#include "policy/cost.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
+#include "policy/seam/cost.hpp"
 
 namespace kvtwin {
 

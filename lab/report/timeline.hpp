@@ -13,8 +13,8 @@
 #include <map>
 #include <string_view>
 
-#include "policy/event.hpp"
-#include "policy/world.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/world.hpp"
 
 namespace kvtwin {
 

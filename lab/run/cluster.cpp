@@ -6,8 +6,8 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
-#include "policy/decorators.hpp"
 #include "policy/route/router.hpp"
+#include "policy/seam/decorators.hpp"
 
 namespace kvtwin {
 

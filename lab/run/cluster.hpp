@@ -10,8 +10,8 @@
 
 #include "lab/experiment/setup.hpp"
 #include "policy/engine.hpp"
-#include "policy/journal.hpp"
-#include "policy/world.hpp"
+#include "policy/seam/journal.hpp"
+#include "policy/seam/world.hpp"
 
 namespace kvtwin {
 

@@ -1,4 +1,4 @@
-// A journal on disk (policy/journal.hpp says what is in it). Every record is handed to the operating system
+// A journal on disk (policy/seam/journal.hpp says what is in it). Every record is handed to the operating system
 // before the next input is handled: a killed process loses none, a machine that loses power may.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 
 namespace kvtwin {
 

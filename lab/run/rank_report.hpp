@@ -8,7 +8,7 @@
 #include "impl/world.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/run/real_ranks.hpp"
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 
 namespace kvtwin {
 

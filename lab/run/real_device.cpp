@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "impl/device/arena.hpp"
 #include "impl/device/host_device.hpp"
+#include "impl/runtime/arena.hpp"
 #include "lab/error.hpp"
 #include "lab/run/cuda_devices.hpp"
 

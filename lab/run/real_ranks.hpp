@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "impl/ranks.hpp"
+#include "impl/runtime/ranks.hpp"
 #include "lab/error.hpp"
 
 namespace kvtwin {

@@ -16,7 +16,7 @@
 #include "lab/run/real_ranks.hpp"
 #include "lab/run/real_storage.hpp"
 #if KVTWIN_HAVE_MPI
-#include "impl/mpi_ranks.hpp"
+#include "impl/runtime/mpi_ranks.hpp"
 #endif
 #endif
 

@@ -17,7 +17,7 @@
 #include "lab/error.hpp"
 #include "lab/names.hpp"
 #include "lab/out_files.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

@@ -18,7 +18,7 @@
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 
 namespace kvtwin {
 

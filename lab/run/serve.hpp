@@ -13,9 +13,9 @@
 #include "lab/listener.hpp"
 #include "lab/run/real_ranks.hpp"
 #include "lab/run/run_folder.hpp"
-#include "policy/event.hpp"
-#include "policy/journal.hpp"
-#include "policy/world.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/journal.hpp"
+#include "policy/seam/world.hpp"
 
 namespace kvtwin {
 
@@ -47,7 +47,7 @@ struct ServeTerms {
   const char* world = "";   // simgrid, events, real
   const char* device = "";  // model, host, cuda
   bool at_once = false;     // the run folder grows in place, for who is killed; else it appears when whole
-  bool checked = false;     // the seam's contract is checked (policy/contract.hpp)
+  bool checked = false;     // the seam's contract is checked (policy/seam/contract.hpp)
   std::uint64_t dram_bytes_per_second = 0;   // a simulated host's; 0 = its memory's use isn't known
   Observer* rows = nullptr;                  // told of each event where there is no run folder; may be null
   std::vector<std::string> notes;            // for the report, beside the experiment's

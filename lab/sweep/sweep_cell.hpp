@@ -12,7 +12,7 @@
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/idle_keys.hpp"
 #include "lab/sweep/sweep_plan.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -20,11 +20,11 @@
 #include <optional>
 #include <span>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/flat_table.hpp"
+#include "policy/base/types.hpp"
 #include "policy/eviction.hpp"
 #include "policy/eviction/line.hpp"
-#include "policy/flat_table.hpp"
-#include "policy/types.hpp"
 
 namespace kvtwin {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 #include "policy/eviction/leaf_rank.hpp"
 
 namespace kvtwin {

@@ -11,10 +11,10 @@
 #include <bit>
 #include <memory>
 
+#include "policy/base/wide.hpp"
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/quarter_octaves.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
-#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {

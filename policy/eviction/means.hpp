@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "policy/types.hpp"
-#include "policy/wide.hpp"
+#include "policy/base/types.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 

@@ -7,11 +7,11 @@
 // child.
 #include <array>
 
+#include "policy/base/wide.hpp"
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/quarter_octaves.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/timed_visits.hpp"
-#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {

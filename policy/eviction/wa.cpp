@@ -7,10 +7,10 @@
 // child, so it goes no earlier unless its last visitor was a first turn; it then waits for the child.
 #include <array>
 
+#include "policy/base/wide.hpp"
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/timed_visits.hpp"
-#include "policy/wide.hpp"
 
 namespace kvtwin {
 namespace {

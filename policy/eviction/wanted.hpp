@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

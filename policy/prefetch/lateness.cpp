@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policy/wide.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 namespace {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -31,11 +31,11 @@
 #include <vector>
 
 #include "policy/cache.hpp"
-#include "policy/decision.hpp"
-#include "policy/engine.hpp"
-#include "policy/event.hpp"
+#include "policy/config.hpp"
 #include "policy/prefetch/lateness.hpp"
 #include "policy/prefetch/termination.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/event.hpp"
 #include "policy/storage/storage.hpp"
 
 namespace kvtwin {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <memory>
 
-#include "policy/engine.hpp"
+#include "policy/base/types.hpp"
+#include "policy/config.hpp"
 #include "policy/prefetch/lateness.hpp"
-#include "policy/types.hpp"
 
 namespace kvtwin {
 

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

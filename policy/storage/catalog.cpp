@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "policy/check.hpp"
-#include "policy/mutant.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
 
 namespace kvtwin {
 

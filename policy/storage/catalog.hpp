@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "policy/base/types.hpp"
 #include "policy/eviction.hpp"
-#include "policy/types.hpp"
 
 namespace kvtwin {
 

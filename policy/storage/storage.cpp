@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

@@ -19,11 +19,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "policy/decision.hpp"
-#include "policy/engine.hpp"
-#include "policy/event.hpp"
+#include "policy/config.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/substrate.hpp"
 #include "policy/storage/catalog.hpp"
-#include "policy/substrate.hpp"
 
 namespace kvtwin {
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "impl/device/arena.hpp"
 #include "impl/device/host_device.hpp"
+#include "impl/runtime/arena.hpp"
 #include "impl/world.hpp"
-#include "policy/plan.hpp"
+#include "policy/transfer/plan.hpp"
 
 namespace {
 

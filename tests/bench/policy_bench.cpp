@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "cli/large_pages.hpp"
-#include "policy/page_key.hpp"
-#include "policy/page_pool.hpp"
-#include "policy/radix_tree.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/index/page_pool.hpp"
+#include "policy/index/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin {

@@ -10,9 +10,9 @@
 #include <span>
 #include <unordered_map>
 
-#include "policy/substrate.hpp"
-#include "sim/adversarial_world.hpp"
+#include "policy/seam/substrate.hpp"
 #include "sim/world.hpp"
+#include "tests/adversary/adversarial_world.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "impl/remote/redis_backend.hpp"
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 #include "traces/info.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"

@@ -1,4 +1,5 @@
-// Each bug of policy/mutant.hpp, planted, is found by the swarm within so many seeds; without one it finds nothing.
+// Each bug of policy/base/mutant.hpp, planted, is found by the swarm within so many seeds; without one it finds
+// nothing.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -16,13 +16,13 @@
 #include <string>
 #include <vector>
 
-#include "policy/check.hpp"
-#include "policy/decorators.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
 #include "policy/engine.hpp"
 #include "policy/eviction.hpp"
-#include "policy/mutant.hpp"
-#include "policy/page_key.hpp"
-#include "sim/adversarial_world.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/seam/decorators.hpp"
+#include "tests/adversary/adversarial_world.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin {

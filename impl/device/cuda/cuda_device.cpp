@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "impl/device/arena.hpp"
 #include "impl/device/cuda/copies.hpp"
 #include "impl/device/cuda/direct_pages.hpp"
 #include "impl/device/cuda/handles.hpp"
 #include "impl/device/cuda/transformer.hpp"
 #include "impl/device/ledger.hpp"
 #include "impl/device/paged_device.hpp"
+#include "impl/runtime/arena.hpp"
 #include "kernels/context_kernels.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "impl/device/cuda/handles.hpp"
 #include "impl/disk/block_threads.hpp"
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 namespace kvtwin {
 namespace {

@@ -14,7 +14,7 @@
 #include "impl/device/cuda/handles.hpp"
 #include "impl/disk/direct_pages.hpp"
 #include "kernels/row_kernels.hpp"
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin {
 

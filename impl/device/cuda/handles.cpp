@@ -9,7 +9,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "impl/device/arena.hpp"
+#include "impl/runtime/arena.hpp"
 
 namespace kvtwin {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -16,7 +16,7 @@
 #include "impl/device/cuda/blas.hpp"
 #include "impl/device/cuda/handles.hpp"
 #include "impl/device/transformer_sizes.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

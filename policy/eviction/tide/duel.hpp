@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policy/wide.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 

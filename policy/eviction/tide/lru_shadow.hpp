@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -7,8 +7,8 @@
 #include <limits>
 #include <map>
 
+#include "policy/base/types.hpp"
 #include "policy/eviction/tide/returns.hpp"
-#include "policy/types.hpp"
 
 namespace kvtwin {
 

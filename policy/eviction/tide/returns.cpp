@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "policy/wide.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 namespace {

@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "impl/storage/backend.hpp"
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 
 namespace kvtwin::test {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "impl/remote/redis_backend.hpp"
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 #include "tests/conformance.hpp"
 #include "tests/redis_server.hpp"
 

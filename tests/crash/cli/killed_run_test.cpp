@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lab/run/journal_file.hpp"
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 #include "tests/real_run.hpp"
 
 #if KVTWIN_TEST_REAL

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 namespace kvtwin::test {
 

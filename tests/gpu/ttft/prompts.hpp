@@ -13,7 +13,7 @@
 #include "impl/device/cuda/cuda_device.hpp"
 #include "impl/storage/tier_queues.hpp"
 #include "models/geometry.hpp"
-#include "policy/plan.hpp"
+#include "policy/transfer/plan.hpp"
 
 namespace kvtwin {
 class SegmentStore;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "impl/world.hpp"
-#include "policy/decorators.hpp"
 #include "policy/engine.hpp"
+#include "policy/seam/decorators.hpp"
 #include "tests/device_under_test.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/policy_test_support.hpp"

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "impl/world.hpp"
-#include "policy/decorators.hpp"
 #include "policy/engine.hpp"
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/seam/decorators.hpp"
 #include "tests/conformance/impl/memory_backend.hpp"
 #include "tests/device_under_test.hpp"
 #include "tests/engine_traffic.hpp"

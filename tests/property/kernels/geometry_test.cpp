@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/transfer.hpp"
-#include "policy/plan.hpp"
+#include "policy/transfer/plan.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin::test {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "policy/plan.hpp"
+#include "policy/transfer/plan.hpp"
 #include "slow_transfer.hpp"
 #include "tests/splitmix.hpp"
 

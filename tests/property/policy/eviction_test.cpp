@@ -18,7 +18,7 @@
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/leaf_blocks.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
-#include "policy/radix_tree.hpp"
+#include "policy/index/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/property/policy/eviction_models.hpp"
 
@@ -32,7 +32,7 @@ struct Request {
   std::int32_t priority = 0;
 };
 
-// Serves requests one after another from one tier, as sim/hitrate.hpp says.
+// Serves requests one after another from one tier, as sim/bounds/hitrate.hpp says.
 class OneTier {
  public:
   OneTier(std::unique_ptr<EvictionPolicy> policy, Pages capacity)

@@ -1,5 +1,5 @@
 // Whatever inputs come, the journal gives them back; whatever happens to its bytes, no wrong record is taken.
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 
 #include <gtest/gtest.h>
 

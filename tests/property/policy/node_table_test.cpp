@@ -1,5 +1,5 @@
 // NodeTable against a std::unordered_map.
-#include "policy/node_table.hpp"
+#include "policy/index/node_table.hpp"
 
 #include <gtest/gtest.h>
 

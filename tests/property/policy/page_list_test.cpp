@@ -1,5 +1,5 @@
 // PageList against std::vector, through random histories of what the index does with it.
-#include "policy/page_list.hpp"
+#include "policy/base/page_list.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 #include "tests/splitmix.hpp"
 
 namespace kvtwin {

@@ -1,5 +1,5 @@
 // PagePool against a bitmap and a scan.
-#include "policy/page_pool.hpp"
+#include "policy/index/page_pool.hpp"
 
 #include <gtest/gtest.h>
 

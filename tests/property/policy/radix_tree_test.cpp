@@ -1,5 +1,5 @@
 // RadixTree against a slow model: a map of single pages, each with its own state, and no tree at all.
-#include "policy/radix_tree.hpp"
+#include "policy/index/radix_tree.hpp"
 
 #include <gtest/gtest.h>
 

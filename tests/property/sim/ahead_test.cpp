@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "policy/radix_tree.hpp"
-#include "sim/hitrate.hpp"
+#include "policy/index/radix_tree.hpp"
+#include "sim/bounds/hitrate.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 

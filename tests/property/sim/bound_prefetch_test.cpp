@@ -1,5 +1,5 @@
 // No way of ending prefetches is better than the best stop, on the same arrivals.
-#include "sim/bound_prefetch.hpp"
+#include "sim/bounds/prefetch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "policy/eviction.hpp"
-#include "sim/bound_cost.hpp"
-#include "sim/bound_opt.hpp"
-#include "sim/bound_tiers.hpp"
+#include "sim/bounds/cost.hpp"
+#include "sim/bounds/opt.hpp"
+#include "sim/bounds/tiers.hpp"
 #include "tests/small_traces.hpp"
 
 namespace kvtwin {

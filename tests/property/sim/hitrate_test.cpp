@@ -1,5 +1,5 @@
 // The replays against slow models that know nothing of radix trees, on many small random traces.
-#include "sim/hitrate.hpp"
+#include "sim/bounds/hitrate.hpp"
 
 #include <gtest/gtest.h>
 

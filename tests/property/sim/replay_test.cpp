@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "policy/decorators.hpp"
 #include "policy/engine.hpp"
 #include "policy/eviction.hpp"
+#include "policy/seam/decorators.hpp"
 #include "sim/world.hpp"
 #include "tests/journal_test_support.hpp"
 #include "tests/policy_test_support.hpp"

@@ -1,4 +1,4 @@
-// The contract of the seam (policy/contract.hpp), checked on both sides: an engine with random traffic in the
+// The contract of the seam (policy/seam/contract.hpp), checked on both sides: an engine with random traffic in the
 // adversarial world and on the event heap, and random storage operations in the adversarial world, which may have
 // `Faulty` above it. What the bytes say is swarm_test.cpp's business; of storage, this one's.
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "policy/decorators.hpp"
 #include "policy/engine.hpp"
-#include "sim/adversarial_world.hpp"
+#include "policy/seam/decorators.hpp"
 #include "sim/world.hpp"
+#include "tests/adversary/adversarial_world.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/listed_inputs.hpp"
 #include "tests/policy_test_support.hpp"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 #include "tests/instances.hpp"
 
 namespace kvtwin::test {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 #include "tests/simulation.hpp"
 #include "tests/trace_files.hpp"
 #include "traces/trace.hpp"

@@ -1,4 +1,4 @@
-#include "impl/device/arena.hpp"
+#include "impl/runtime/arena.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 #include "tests/folder.hpp"
 #include "tests/store_rig.hpp"
 

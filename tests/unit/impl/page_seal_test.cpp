@@ -10,7 +10,7 @@
 
 #include "impl/disk/segment_store.hpp"
 #include "impl/disk/slot_format.hpp"
-#include "policy/byte_order.hpp"
+#include "policy/base/byte_order.hpp"
 #include "tests/power_loss_files.hpp"
 #include "tests/stored_pages.hpp"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "impl/world.hpp"
-#include "policy/plan.hpp"
+#include "policy/transfer/plan.hpp"
 #include "tests/device_under_test.hpp"
 #include "tests/listed_inputs.hpp"
 #include "tests/policy_test_support.hpp"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "impl/remote/redis_backend.hpp"
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 #include "tests/redis_server.hpp"
 #include "tests/store_rig.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/page_pattern.hpp"
-#include "policy/types.hpp"
+#include "policy/base/types.hpp"
 
 namespace kvtwin {
 namespace {

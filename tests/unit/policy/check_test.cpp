@@ -1,4 +1,4 @@
-#include "policy/check.hpp"
+#include "policy/base/check.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "policy/decision.hpp"
+#include "policy/seam/decision.hpp"
 
 #include <gtest/gtest.h>
 #include <xxhash.h>

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "manual_world.hpp"
-#include "policy/decorators.hpp"
 #include "policy/replay.hpp"
+#include "policy/seam/decorators.hpp"
 #include "tests/journal_test_support.hpp"
 
 namespace kvtwin::test {

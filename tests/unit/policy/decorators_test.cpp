@@ -1,4 +1,4 @@
-#include "policy/decorators.hpp"
+#include "policy/seam/decorators.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // A draft model's KV moves with its target's: packed into its pages, or in a pool of its own. Pages have four tokens.
 #include <gtest/gtest.h>
 
-#include "policy/contract.hpp"
+#include "policy/seam/contract.hpp"
 #include "stored_rig.hpp"
 
 namespace kvtwin {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "policy/decorators.hpp"
+#include "policy/seam/decorators.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin::test {

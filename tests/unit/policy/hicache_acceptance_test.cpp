@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "policy/cache.hpp"
-#include "policy/page_pool.hpp"
+#include "policy/index/page_pool.hpp"
 #include "stored_rig.hpp"
 #include "tests/policy_test_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "policy/journal.hpp"
+#include "policy/seam/journal.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <limits>
 #include <string>
 
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 #include "tests/journal_test_support.hpp"
 #include "tests/policy_test_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "policy/layout.hpp"
+#include "policy/transfer/layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "policy/decision.hpp"
 #include "policy/engine.hpp"
-#include "policy/event.hpp"
-#include "policy/page_key.hpp"
-#include "policy/substrate.hpp"
+#include "policy/index/page_key.hpp"
+#include "policy/seam/decision.hpp"
+#include "policy/seam/event.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 

@@ -1,4 +1,4 @@
-#include "policy/page_key.hpp"
+#include "policy/index/page_key.hpp"
 
 #include <gtest/gtest.h>
 #include <openssl/sha.h>

@@ -1,4 +1,4 @@
-#include "policy/page_pool.hpp"
+#include "policy/index/page_pool.hpp"
 
 #include <gtest/gtest.h>
 

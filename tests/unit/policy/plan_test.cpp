@@ -1,4 +1,4 @@
-#include "policy/plan.hpp"
+#include "policy/transfer/plan.hpp"
 
 #include <gtest/gtest.h>
 

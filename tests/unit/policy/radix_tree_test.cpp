@@ -1,4 +1,4 @@
-#include "policy/radix_tree.hpp"
+#include "policy/index/radix_tree.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "policy/eviction/line.hpp"
-#include "policy/radix_tree.hpp"
+#include "policy/index/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
 
 namespace kvtwin {

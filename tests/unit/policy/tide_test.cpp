@@ -7,7 +7,7 @@
 
 #include "policy/eviction/tide/lru_shadow.hpp"
 #include "policy/eviction/tide/returns.hpp"
-#include "policy/radix_tree.hpp"
+#include "policy/index/radix_tree.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/adversarial_world.hpp"
+#include "tests/adversary/adversarial_world.hpp"
 #include "tests/listed_inputs.hpp"
 #include "tests/storage_traffic.hpp"
 

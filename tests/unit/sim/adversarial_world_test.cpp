@@ -1,6 +1,6 @@
 // The adversarial world sees wrong bytes, however they came about, and accuses nobody else. Each test plays a
 // policy by hand over many seeds: the careful one is never blamed, the careless one is in most seeds.
-#include "sim/adversarial_world.hpp"
+#include "tests/adversary/adversarial_world.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/page_arena.hpp"
+#include "tests/adversary/page_arena.hpp"
 #include "world_script.hpp"
 
 namespace kvtwin::test {

@@ -1,4 +1,4 @@
-#include "sim/bound_prefetch.hpp"
+#include "sim/bounds/prefetch.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sim/hitrate.hpp"
+#include "sim/bounds/hitrate.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A place of the medium may be damaged in every way: what is read is what was stored, or nothing.
-#include "sim/page_store.hpp"
+#include "tests/adversary/page_store.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "policy/cost.hpp"
-#include "policy/substrate.hpp"
+#include "policy/seam/cost.hpp"
+#include "policy/seam/substrate.hpp"
 #include "sim/world.hpp"
 #include "tests/listed_inputs.hpp"
 #include "tests/splitmix.hpp"

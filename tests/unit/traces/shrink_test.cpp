@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "policy/substrate.hpp"
+#include "policy/seam/substrate.hpp"
 #include "traces/generate.hpp"
 #include "traces/paging.hpp"
 

@@ -1,0 +1,146 @@
+#include "impl/runtime/mpi_ranks.hpp"
+
+#define OMPI_SKIP_MPICXX 1  // its C++ bindings
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+namespace kvtwin {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::uint64_t kSpins = 200;  // tests in a row, yielding in between; then naps
+constexpr std::chrono::microseconds kShortNap{20}, kLongNap{500};
+// Ranks wait for each other's copies and passes, not for arrivals: those come to all at once.
+constexpr std::chrono::minutes kPatience{10};
+
+class MpiRanks final : public RankGroup {
+ public:
+  MpiRanks();
+  ~MpiRanks() override;
+
+  std::size_t rank() const override { return static_cast<std::size_t>(rank_); }
+  std::size_t size() const override { return static_cast<std::size_t>(size_); }
+  std::size_t size_here() const override { return static_cast<std::size_t>(size_here_); }
+  std::size_t rank_here() const override { return static_cast<std::size_t>(rank_here_); }
+  bool minimum(RankChannel channel, std::span<std::int64_t> values) override;
+  std::vector<std::string> gather(const std::string& bytes) override;
+  void leave(int code) override;
+
+ private:
+  MPI_Comm comm(RankChannel channel) const { return comms_[static_cast<std::size_t>(channel)]; }
+  void must(int result, const char* what) const;
+  void wait(MPI_Request& request, const char* what) const;
+  [[noreturn]] void end_all(const std::string& sentence) const;
+
+  int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
+  std::array<MPI_Comm, kRankChannels> comms_{};
+};
+
+MpiRanks::MpiRanks() {
+  int threads = MPI_THREAD_SINGLE;
+  must(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &threads), "MPI_Init_thread");
+  if (threads != MPI_THREAD_MULTIPLE) {
+    MPI_Finalize();
+    throw std::runtime_error(
+        "this MPI doesn't serve several threads (MPI_THREAD_MULTIPLE), which a run of ranks needs");
+  }
+  must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  must(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  must(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  for (MPI_Comm& channel : comms_) must(MPI_Comm_dup(MPI_COMM_WORLD, &channel), "MPI_Comm_dup");
+  MPI_Comm here = MPI_COMM_NULL;
+  must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
+  must(MPI_Comm_size(here, &size_here_), "MPI_Comm_size");
+  must(MPI_Comm_rank(here, &rank_here_), "MPI_Comm_rank");
+  must(MPI_Comm_free(&here), "MPI_Comm_free");
+}
+
+MpiRanks::~MpiRanks() {
+  for (MPI_Comm& channel : comms_) MPI_Comm_free(&channel);
+  MPI_Finalize();
+}
+
+void MpiRanks::end_all(const std::string& sentence) const {
+  std::fprintf(stderr, "kvtwin: rank %d: %s\n", rank_, sentence.c_str());
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
+void MpiRanks::must(int result, const char* what) const {
+  if (result == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
+  int length = 0;
+  MPI_Error_string(result, text.data(), &length);
+  end_all(std::string(what) + " failed: " + text.data());
+}
+
+void MpiRanks::wait(MPI_Request& request, const char* what) const {
+  const Clock::time_point begin = Clock::now();
+  auto nap = kShortNap;
+  for (std::uint64_t tests = 1;; ++tests) {
+    int done = 0;
+    must(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+    if (done != 0) return;
+    if (tests < kSpins) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(nap);
+    nap = std::min(kLongNap, nap + nap / 4);
+    if (Clock::now() - begin > kPatience) {
+      end_all("waited " + std::to_string(std::chrono::seconds(kPatience).count()) + " s in " + what +
+              " for a rank that doesn't come; has it hung, or decided otherwise?");
+    }
+  }
+}
+
+bool MpiRanks::minimum(RankChannel channel, std::span<std::int64_t> values) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  must(MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, MPI_MIN, comm(channel),
+                      &request),
+       "MPI_Iallreduce");
+  wait(request, "MPI_Iallreduce");
+  return true;  // else we wouldn't be there any more
+}
+
+std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
+  if (bytes.size() > INT_MAX / size()) end_all("has too much to tell rank 0");
+  const int length = static_cast<int>(bytes.size());
+  std::vector<int> lengths(size()), places(size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  must(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, comm(RankChannel::run), &request),
+       "MPI_Igather");
+  wait(request, "MPI_Igather");
+  for (std::size_t i = 1; i < lengths.size(); ++i) places[i] = places[i - 1] + lengths[i - 1];
+  std::string all(static_cast<std::size_t>(places.back()) + static_cast<std::size_t>(lengths.back()), '\0');
+  must(MPI_Igatherv(bytes.data(), length, MPI_CHAR, all.data(), lengths.data(), places.data(), MPI_CHAR, 0,
+                    comm(RankChannel::run), &request),
+       "MPI_Igatherv");
+  wait(request, "MPI_Igatherv");
+  std::vector<std::string> list;
+  if (rank_ != 0) return list;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    list.push_back(all.substr(static_cast<std::size_t>(places[i]), static_cast<std::size_t>(lengths[i])));
+  }
+  return list;
+}
+
+void MpiRanks::leave(int code) {
+  MPI_Abort(MPI_COMM_WORLD, code);
+  std::abort();  // it doesn't return
+}
+
+}  // namespace
+
+std::unique_ptr<RankGroup> join_mpi_ranks() { return std::make_unique<MpiRanks>(); }
+
+}  // namespace kvtwin

@@ -1,0 +1,673 @@
+#include "policy/index/radix_tree.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Leading pages that both have in common; the first one is known to be. Chain hashes: where a page is
+// equal, so are all before it, hence one comparison if all are, and otherwise a binary search.
+std::size_t shared_pages(std::span<const PageKey> a, std::span<const PageKey> b) {
+  const std::size_t most = std::min(a.size(), b.size());
+  if (a[most - 1] == b[most - 1]) return most;
+  std::size_t equal = 1, different = most - 1;  // pages [0, equal) are equal, page `different` isn't
+  while (equal < different) {
+    const std::size_t middle = equal + (different - equal) / 2;
+    if (a[middle] == b[middle]) {
+      equal = middle + 1;
+    } else {
+      different = middle;
+    }
+  }
+  return equal;
+}
+
+void take_tail(PageList<SlotId>& whole, std::size_t count, std::vector<SlotId>& taken) {
+  if (whole.empty()) return;
+  taken.insert(taken.end(), whole.end() - count, whole.end());
+  whole.drop_tail(count);
+}
+
+// Are the two one node in two parts, that nobody can tell from one?
+bool is_one_node(const Node& upper, const Node& lower) {
+  const auto idle = [](const Node& node) {
+    return node.device_leases == 0 && node.host_leases == 0 && node.backup == OperationId::none &&
+           node.load == OperationId::none;
+  };
+  return upper.children == 1 && idle(upper) && idle(lower) && upper.on_device() == lower.on_device() &&
+         upper.on_host() == lower.on_host() && upper.lacks_draft == lower.lacks_draft &&
+         upper.backup_hits == lower.backup_hits && upper.backup_failures == lower.backup_failures &&
+         upper.facts.last_access == lower.facts.last_access && upper.facts.hits == lower.facts.hits &&
+         upper.facts.priority == lower.facts.priority &&
+         upper.facts.inserted + lower.facts.pages == lower.facts.inserted;
+}
+
+bool is_device_leaf(const Node& node) { return node.evictable && node.device_children == 0; }
+
+bool is_shadowed(const Node& node) {
+  return node.on_device() && node.on_host() && node.host_children == 0 && node.host_leases == 0 && !node.leaving &&
+         node.backup == OperationId::none;
+}
+
+bool is_candidate(const Node& node) {
+  return node.on_device() && node.device_leases == 0 && !node.leaving && node.settled_children == node.device_children;
+}
+
+bool is_host_leaf(const Node& node) {
+  return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0 && node.device_leases == 0;
+}
+
+// Is it on offer to that policy?
+bool belongs(const Node& node, PolicyRole role) {
+  switch (role) {
+    case PolicyRole::device: return is_device_leaf(node);
+    case PolicyRole::host: return is_host_leaf(node);
+    case PolicyRole::candidates: return is_candidate(node);
+    case PolicyRole::shadowed: return is_shadowed(node);
+  }
+  return false;
+}
+
+// Are its pages in the tier that the policy is about?
+bool lies(const Node& node, std::size_t role) {
+  return static_cast<PolicyRole>(role) == PolicyRole::host ? node.on_host() : node.on_device();
+}
+
+}  // namespace
+
+RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
+                     std::unique_ptr<EvictionPolicy> candidates, std::unique_ptr<EvictionPolicy> shadowed)
+    : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
+  KV_CHECK(static_cast<bool>(policy(PolicyRole::device)), "the device tier needs an eviction policy");
+  for (const auto& installed : policies_) looks_ahead_ |= installed.looks_ahead != nullptr;
+  Node& top = nodes_.emplace_back();  // the root: no pages, on every tier in spirit, never offered
+  top.alive = true;
+  top.facts.priority = std::numeric_limits<std::int32_t>::min();
+}
+
+// ---- nodes -------------------------------------------------------------------------------------------
+
+NodeId RadixTree::new_node() {
+  NodeId id{};
+  if (free_nodes_.empty()) {
+    KV_CHECK(nodes_.size() < static_cast<std::size_t>(NodeId::none), "the index has a number for every node");
+    id = static_cast<NodeId>(nodes_.size());
+    nodes_.emplace_back();
+  } else {
+    id = free_nodes_.back();
+    free_nodes_.pop_back();
+  }
+  mutable_node(id).alive = true;
+  ++live_;
+  return id;
+}
+
+void RadixTree::withdraw(NodeId id) {
+  for (const auto& policy : policies_) {
+    if (policy) policy->withdraw(id);
+  }
+}
+
+void RadixTree::free_node(NodeId id) {
+  mutable_node(id) = Node{};
+  free_nodes_.push_back(id);
+  --live_;
+}
+
+void RadixTree::link_child(NodeId parent, NodeId child) {
+  Node& above = mutable_node(parent);
+  Node& below = mutable_node(child);
+  below.parent = parent;
+  below.previous_sibling = NodeId::none;
+  below.next_sibling = above.first_child;
+  if (above.first_child != NodeId::none) mutable_node(above.first_child).previous_sibling = child;
+  above.first_child = child;
+  ++above.children;
+  above.device_children += below.on_device();
+  above.host_children += below.on_host();
+  above.settled_children += below.settled;
+  above.evictable_children += below.evictable;
+}
+
+void RadixTree::unlink_child(NodeId child) {
+  Node& below = mutable_node(child);
+  Node& above = mutable_node(below.parent);
+  if (below.previous_sibling == NodeId::none) {
+    above.first_child = below.next_sibling;
+  } else {
+    mutable_node(below.previous_sibling).next_sibling = below.next_sibling;
+  }
+  if (below.next_sibling != NodeId::none) mutable_node(below.next_sibling).previous_sibling = below.previous_sibling;
+  --above.children;
+  above.device_children -= below.on_device();
+  above.host_children -= below.on_host();
+  above.settled_children -= below.settled;
+  above.evictable_children -= below.evictable;
+}
+
+NodeId RadixTree::child_of(NodeId parent, const PageKey& first) const {
+  const NodeId found = by_first_key_.find(first, first_key());
+  KV_CHECK(found == NodeId::none || node(found).parent == parent, "two equal keys name two equal prefixes");
+  return found;
+}
+
+bool RadixTree::classify(NodeId id) {
+  Node& n = mutable_node(id);
+  Node& parent = mutable_node(n.parent);
+  const bool may_go = n.on_device() && (n.device_leases == 0 || KV_MUTANT(2)) && (n.leaving || !leaves_by_choice());
+  const bool settled = may_go && n.settled_children == n.device_children;
+  const bool evictable =
+      may_go && (n.backup == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device_children;
+  const bool changed = settled != n.settled || evictable != n.evictable;
+  const auto put = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
+    if (now == before) return;
+    before = now;
+    above = now ? above + 1 : above - 1;
+    sum = now ? sum + n.facts.pages : sum - n.facts.pages;
+  };
+  put(settled, n.settled, parent.settled_children, settled_pages_);
+  put(evictable, n.evictable, parent.evictable_children, evictable_pages_);
+  return changed;
+}
+
+void RadixTree::refresh(NodeId id) {
+  for (; id != root(); id = node(id).parent) {
+    const bool changed = classify(id);
+    const Node& n = node(id);
+    for (std::size_t role = 0; role < kPolicies; ++role) {
+      const InstalledPolicy& policy = policies_[role];
+      if (!policy) continue;
+      if (belongs(n, static_cast<PolicyRole>(role))) {
+        policy->offer(seen(id, role));
+      } else {
+        policy->withdraw(id);
+      }
+    }
+    if (!changed) return;
+  }
+}
+
+// Its facts changed, its state didn't.
+void RadixTree::reoffer(NodeId id) {
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if (!policies_[role] || !belongs(node(id), static_cast<PolicyRole>(role))) continue;
+    policies_[role]->offer(seen(id, role));
+  }
+}
+
+// ---- the policies ------------------------------------------------------------------------------------
+
+PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
+  Node& n = mutable_node(id);
+  return {id, n.facts, n.keys(), n.marks[role]};
+}
+
+void RadixTree::visit(const Visit& visit) {
+  for (const auto& policy : policies_) {
+    if (policy.learner != nullptr) policy.learner->visit(visit);
+  }
+}
+
+void RadixTree::hint(const Hint& hint, TimeNs time) {
+  for (const auto& policy : policies_) {
+    if (policy.takes_hints != nullptr) policy.takes_hints->hint(hint, time);
+  }
+}
+
+void RadixTree::queue(RequestId request, std::span<const PageKey> keys) {
+  if (!looks_ahead_) return;
+  for (const auto& policy : policies_) {
+    if (policy.looks_ahead != nullptr) policy.looks_ahead->queued(request, keys);
+  }
+  reoffer_path(match(keys).end);
+}
+
+void RadixTree::unqueue(RequestId request, std::span<const PageKey> keys) {
+  if (!looks_ahead_) return;
+  for (const auto& policy : policies_) {
+    if (policy.looks_ahead != nullptr) policy.looks_ahead->unqueued(request);
+  }
+  reoffer_path(peek(keys).end);
+}
+
+void RadixTree::reoffer_path(NodeId end) {
+  for (NodeId at = end; at != root(); at = node(at).parent) reoffer(at);
+}
+
+Pages RadixTree::shared_history_prefix(std::span<const PageKey> keys) const {
+  if (keys.size() == 1) return 1;
+  Pages pages = keys.size();
+  for (const PolicyRole role : {PolicyRole::device, PolicyRole::candidates}) {
+    const LearnsFromVisits* const learner = policy(role).learner;
+    if (learner != nullptr) pages = std::min(pages, learner->shared_history_prefix(keys));
+  }
+  return pages;
+}
+
+void RadixTree::notify_evicted(PolicyRole role, NodeId id, Pages pages) {
+  const auto notify = [&](PolicyRole to) {
+    if (policy(to).learner == nullptr) return;
+    policy(to).learner->evicted(seen(id, static_cast<std::size_t>(to)), pages);
+  };
+  notify(role);
+  // The policy that chooses which pages leave L1 learns from each page that left.
+  if (role == PolicyRole::device) notify(PolicyRole::candidates);
+}
+
+void RadixTree::notify_entered(NodeId id, bool device) {
+  const Node& n = node(id);
+  const std::size_t other = static_cast<std::size_t>(device ? PolicyRole::host : PolicyRole::device);
+  const bool there = policies_[other] && (device ? n.on_host() : n.on_device());
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if ((static_cast<PolicyRole>(role) == PolicyRole::host) == device) continue;
+    mutable_node(id).marks[role] = {};
+    LearnsFromVisits* const learner = policies_[role].learner;
+    if (learner == nullptr) continue;
+    if (there) {
+      learner->copied(seen(id, role), n.marks[other]);
+    } else {
+      learner->entered(seen(id, role));
+    }
+  }
+}
+
+// ---- looking up --------------------------------------------------------------------------------------
+
+PrefixMatch RadixTree::peek(std::span<const PageKey> keys) const {
+  PrefixMatch match{0, 0, root(), root()};
+  while (!keys.empty()) {
+    const NodeId id = child_of(match.end, keys.front());
+    if (id == NodeId::none) break;
+    const Node& child = node(id);
+    const std::size_t shared = shared_pages(child.keys(), keys);
+    match.end = id;
+    if (child.on_device()) {
+      match.device_end = id;
+      match.device_pages += shared;
+    } else {
+      match.host_pages += shared;
+    }
+    if (shared < child.facts.pages) break;
+    keys = keys.subspan(shared);
+  }
+  return match;
+}
+
+PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
+  PrefixMatch match = peek(keys);
+  const NodeFacts& last = node(match.end).facts;
+  const Pages beyond = last.depth_pages - (match.device_pages + match.host_pages);
+  if (beyond == 0) return match;
+  const NodeId upper = split(match.end, last.pages - beyond);
+  if (match.device_end == match.end) match.device_end = upper;
+  match.end = upper;
+  return match;
+}
+
+void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
+  for (NodeId at = end; at != root(); at = node(at).parent) {
+    Node& touched = mutable_node(at);
+    touched.facts.last_access = stamp;
+    if (kind == Touch::access) ++touched.facts.hits;
+    for (std::size_t role = 0; role < kPolicies; ++role) {
+      LearnsFromVisits* const learner = policies_[role].learner;
+      if (learner != nullptr && lies(touched, role)) learner->touched(seen(at, role));
+    }
+    if (std::exchange(touched.leaving, false)) {
+      refresh(at);
+    } else {
+      reoffer(at);
+    }
+  }
+}
+
+// ---- growing, splitting, shrinking -------------------------------------------------------------------
+
+NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span<const SlotId> device,
+                         std::span<const SlotId> host, std::uint64_t stamp, std::int32_t priority) {
+  KV_CHECK(!keys.empty() && node(parent).alive, "a new node has pages and a parent");
+  KV_CHECK(!device.empty() || !host.empty(), "every page is on a tier");
+  KV_CHECK(device.empty() || device.size() == keys.size(), "one device slot a page");
+  KV_CHECK(host.empty() || host.size() == keys.size(), "one host slot a page");
+  KV_CHECK(device.empty() || parent == root() || node(parent).on_device(), "the device set is prefix-closed");
+  const NodeId id = new_node();
+  KV_CHECK(by_first_key_.insert(keys.front(), id, first_key()), "a page is inserted once");
+  insertions_ += keys.size();
+
+  Node& leaf = mutable_node(id);
+  leaf.first_key = keys.front();
+  if (keys.size() > 1) leaf.longer_keys.append(keys);
+  leaf.device.append(device);
+  leaf.host.append(host);
+  leaf.facts.last_access = stamp;
+  leaf.facts.inserted = insertions_;
+  leaf.facts.hits = 1;
+  leaf.facts.priority = priority;
+  leaf.facts.pages = static_cast<std::uint32_t>(keys.size());
+  leaf.facts.depth_pages = node(parent).facts.depth_pages + leaf.facts.pages;
+  if (leaf.on_device()) device_pages_ += keys.size();
+  if (leaf.on_host()) host_pages_ += keys.size();
+  link_child(parent, id);
+  raise_priority(parent, priority);
+  if (leaf.on_device()) notify_entered(id, true);
+  if (leaf.on_host()) notify_entered(id, false);
+  refresh(id);
+  refresh(parent);
+  return id;
+}
+
+NodeId RadixTree::split(NodeId id, Pages upper_pages) {
+  KV_CHECK(id != root() && node(id).alive, "the root has nothing to split");
+  KV_CHECK(upper_pages > 0 && upper_pages < node(id).facts.pages, "both parts of a split have pages");
+  const NodeId upper_id = new_node();
+  Node& upper = mutable_node(upper_id);
+  Node& lower = mutable_node(id);
+  unlink_child(id);
+  const NodeId parent = lower.parent;
+  upper.longer_keys = lower.longer_keys.cut(upper_pages);
+  upper.device = lower.device.cut(upper_pages);
+  upper.host = lower.host.cut(upper_pages);
+  upper.first_key = std::exchange(lower.first_key, lower.longer_keys[0]);
+  const std::uint64_t lower_pages = lower.facts.pages - upper_pages;
+  if (upper_pages == 1) upper.longer_keys = {};
+  if (lower_pages == 1) lower.longer_keys = {};
+  by_first_key_.renumber(upper.first_key, id, upper_id);
+  KV_CHECK(by_first_key_.insert(lower.first_key, id, first_key()), "a page is inserted once");
+
+  upper.device_leases = lower.device_leases;
+  upper.host_leases = lower.host_leases;
+  upper.backup = lower.backup;
+  upper.load = lower.load;
+  upper.backup_hits = lower.backup_hits;
+  upper.backup_failures = lower.backup_failures;
+  upper.lacks_draft = lower.lacks_draft;
+  upper.leaving = lower.leaving;
+  upper.settled = lower.settled;  // the upper part's only child is the lower one
+  upper.evictable = lower.evictable;
+  upper.facts = lower.facts;
+  lower.facts.pages = static_cast<std::uint32_t>(lower_pages);
+  upper.facts.pages = static_cast<std::uint32_t>(upper_pages);
+  upper.facts.depth_pages -= lower.facts.pages;
+  upper.facts.inserted -= lower_pages;  // a node's pages were inserted one after the other
+  upper.marks = lower.marks;
+
+  link_child(parent, upper_id);
+  link_child(upper_id, id);
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    LearnsFromVisits* const learner = policies_[role].learner;
+    if (learner != nullptr && lies(upper, role)) learner->split(seen(upper_id, role), seen(id, role));
+  }
+  refresh(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
+  return upper_id;
+}
+
+// Undoes a split. A node that is demoted page by page would else leave a chain of single pages, which every
+// later match, load and eviction would have to walk.
+void RadixTree::join_only_child(NodeId id) {
+  constexpr std::uint32_t kMostGrandchildren = 16;  // each of them has to be told of its new parent
+  Node& upper = mutable_node(id);
+  const NodeId lower_id = upper.first_child;
+  if (looks_ahead_) return;  // one part may be wanted, the other not
+  if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;
+  Node& lower = mutable_node(lower_id);
+  if (lower.children > kMostGrandchildren) return;
+  withdraw(lower_id);
+  by_first_key_.erase(lower.first_key, lower_id);
+  unlink_child(lower_id);
+  while (lower.first_child != NodeId::none) {
+    const NodeId grandchild = lower.first_child;
+    unlink_child(grandchild);
+    link_child(id, grandchild);
+  }
+  if (upper.longer_keys.empty()) upper.longer_keys.append({&upper.first_key, 1});
+  if (lower.longer_keys.empty()) lower.longer_keys.append({&lower.first_key, 1});
+  upper.longer_keys.join(std::move(lower.longer_keys));
+  upper.device.join(std::move(lower.device));
+  upper.host.join(std::move(lower.host));
+  upper.facts.pages += lower.facts.pages;
+  upper.facts.depth_pages = lower.facts.depth_pages;
+  upper.facts.inserted = lower.facts.inserted;
+  upper.marks = lower.marks;  // what a policy knows of a node's end is that of the lower part's
+  free_node(lower_id);
+}
+
+void RadixTree::remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device, std::vector<SlotId>& host) {
+  Node& leaf = mutable_node(id);
+  KV_CHECK(id != root() && leaf.alive && pages > 0 && pages <= leaf.facts.pages, "the tail is part of a node");
+  KV_CHECK(leaf.children == 0, "only a leaf's tail is removed");
+  KV_CHECK(leaf.device_leases == 0 && leaf.host_leases == 0, "a leased page is not removed");
+  KV_CHECK(leaf.backup == OperationId::none && leaf.load == OperationId::none, "a page in transfer is not removed");
+  if (leaf.on_device()) device_pages_ -= pages;
+  if (leaf.on_host()) host_pages_ -= pages;
+  if (leaf.settled) settled_pages_ -= pages;
+  if (leaf.evictable) evictable_pages_ -= pages;
+  if (pages == leaf.facts.pages) {
+    device.insert(device.end(), leaf.device.begin(), leaf.device.end());
+    host.insert(host.end(), leaf.host.begin(), leaf.host.end());
+    const NodeId parent = leaf.parent;
+    by_first_key_.erase(leaf.first_key, id);
+    unlink_child(id);
+    withdraw(id);
+    free_node(id);
+    refresh(parent);
+    return;
+  }
+  take_tail(leaf.device, pages, device);
+  take_tail(leaf.host, pages, host);
+  leaf.facts.pages -= static_cast<std::uint32_t>(pages);
+  leaf.longer_keys.drop_tail(leaf.facts.pages == 1 ? leaf.longer_keys.size() : pages);
+  leaf.facts.depth_pages -= static_cast<std::uint32_t>(pages);
+  leaf.facts.inserted -= pages;
+  refresh(id);
+}
+
+// ---- residency ---------------------------------------------------------------------------------------
+
+void RadixTree::set_device(NodeId id, std::span<const SlotId> slots) {
+  Node& target = mutable_node(id);
+  KV_CHECK(id != root() && target.alive && !target.on_device(), "the node isn't on the device yet");
+  KV_CHECK(slots.size() == target.facts.pages, "one device slot a page");
+  KV_CHECK(target.parent == root() || node(target.parent).on_device(), "the device set is prefix-closed");
+  target.device = PageList<SlotId>(slots);
+  device_pages_ += target.facts.pages;
+  if (target.device_leases > 0) leased_device_pages_ += target.facts.pages;
+  ++mutable_node(target.parent).device_children;
+  notify_entered(id, true);
+  refresh(id);
+  refresh(target.parent);
+}
+
+void RadixTree::set_host(NodeId id, std::span<const SlotId> slots) {
+  Node& target = mutable_node(id);
+  KV_CHECK(id != root() && target.alive && !target.on_host(), "the node isn't on the host yet");
+  KV_CHECK(slots.size() == target.facts.pages, "one host slot a page");
+  target.host = PageList<SlotId>(slots);
+  host_pages_ += target.facts.pages;
+  ++mutable_node(target.parent).host_children;
+  notify_entered(id, false);
+  refresh(id);
+  refresh(target.parent);
+}
+
+std::vector<SlotId> RadixTree::clear_device(NodeId id) {
+  Node& target = mutable_node(id);
+  KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
+  KV_CHECK(target.device_children == 0, "the device set is prefix-closed");
+  KV_CHECK(target.device_leases == 0, "a leased page is not evicted");
+  KV_CHECK(target.backup == OperationId::none, "a page that is being written is not evicted");
+  std::vector<SlotId> slots(target.device.begin(), target.device.end());
+  target.device = {};
+  device_pages_ -= target.facts.pages;
+  --mutable_node(target.parent).device_children;
+  target.leaving = target.lacks_draft = false;
+  classify(id);  // before it grows
+  join_only_child(id);
+  refresh(id);
+  refresh(target.parent);
+  return slots;
+}
+
+std::vector<SlotId> RadixTree::clear_host(NodeId id) {
+  KV_CHECK(node(id).host_leases == 0, "a leased page is not evicted");
+  return discard_host(id);
+}
+
+std::vector<SlotId> RadixTree::discard_host(NodeId id) {
+  Node& target = mutable_node(id);
+  KV_CHECK(target.alive && target.on_device() && target.on_host(), "every page stays on a tier");
+  std::vector<SlotId> slots(target.host.begin(), target.host.end());
+  target.host = {};
+  host_pages_ -= target.facts.pages;
+  --mutable_node(target.parent).host_children;
+  refresh(id);
+  refresh(target.parent);
+  return slots;
+}
+
+void RadixTree::set_backup(NodeId id, OperationId operation) {
+  mutable_node(id).backup = operation;
+  refresh(id);
+}
+
+void RadixTree::set_leaving(NodeId id) {
+  mutable_node(id).leaving = true;
+  refresh(id);
+}
+
+Pages RadixTree::raise_priority(NodeId end, std::int32_t priority) {
+  Pages raised = 0;
+  for (NodeId at = end; at != NodeId::none && node(at).facts.priority < priority; at = node(at).parent) {
+    mutable_node(at).facts.priority = priority;
+    raised += node(at).facts.pages;
+    if (at != root()) reoffer(at);
+  }
+  return raised;
+}
+
+// ---- leases ------------------------------------------------------------------------------------------
+
+void RadixTree::lease_device(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive, "only what is cached is leased");
+    if (leased.device_leases++ > 0) continue;
+    if (leased.on_device()) leased_device_pages_ += leased.facts.pages;
+    refresh(at);
+  }
+}
+
+void RadixTree::release_device(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive && leased.device_leases > 0, "a lease is released once");
+    if (--leased.device_leases > 0) continue;
+    if (leased.on_device()) leased_device_pages_ -= leased.facts.pages;
+    refresh(at);
+  }
+}
+
+void RadixTree::lease_host(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive, "only what is cached is leased");
+    if (leased.host_leases++ == 0) refresh(at);
+  }
+}
+
+void RadixTree::release_host(NodeId end) {
+  for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
+    Node& leased = mutable_node(at);
+    KV_CHECK(leased.alive && leased.host_leases > 0, "a lease is released once");
+    if (--leased.host_leases == 0) refresh(at);
+  }
+}
+
+// ---- invariants --------------------------------------------------------------------------------------
+
+void RadixTree::check_node(NodeId id) const {
+  const Node& n = node(id);
+  const Node& parent = node(n.parent);
+  KV_CHECK(n.first_key == n.keys().front() && by_first_key_.find(n.first_key, first_key()) == id,
+           "a node is found by its first key");
+  KV_CHECK(n.facts.pages == n.keys().size() && n.facts.pages > 0, "a node knows its pages");
+  KV_CHECK(n.facts.depth_pages == parent.facts.depth_pages + n.facts.pages, "a node knows its depth");
+  KV_CHECK(n.facts.inserted >= n.facts.pages && n.facts.inserted <= insertions_, "pages are numbered as inserted");
+  KV_CHECK(n.on_device() || n.on_host(), "every page is on a tier");
+  KV_CHECK(!n.on_device() || n.device.size() == n.facts.pages, "one device slot a page");
+  KV_CHECK(!n.on_host() || n.host.size() == n.facts.pages, "one host slot a page");
+  KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
+  KV_CHECK(n.facts.priority <= parent.facts.priority, "a node matters no less than its child");
+  const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
+  KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "what is settled is closed downwards");
+  KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),
+           "what may be evicted is closed downwards");
+  KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
+  KV_CHECK(!n.lacks_draft || n.on_device(), "what lacks the draft's KV is on L1");
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    if (!policies_[role]) continue;
+    KV_CHECK(policies_[role]->is_offered(id) == belongs(n, static_cast<PolicyRole>(role)), "what may go is on offer");
+  }
+}
+
+void RadixTree::check_children(NodeId id) const {
+  const Node& n = node(id);
+  std::uint64_t children = 0, device_children = 0, device_leases = 0, host_leases = 0;
+  std::uint64_t host_children = 0, settled = 0, evictable = 0;
+  NodeId previous = NodeId::none;
+  for (NodeId at = n.first_child; at != NodeId::none; at = node(at).next_sibling) {
+    const Node& child = node(at);
+    KV_CHECK(child.alive && child.parent == id && child.previous_sibling == previous, "siblings are linked");
+    ++children;
+    if (child.on_device()) ++device_children;
+    host_children += child.on_host();
+    settled += child.settled;
+    evictable += child.evictable;
+    device_leases += child.device_leases;
+    host_leases += child.host_leases;
+    previous = at;
+  }
+  KV_CHECK(children == n.children && device_children == n.device_children && host_children == n.host_children,
+           "a node knows its children");
+  KV_CHECK(settled == n.settled_children && evictable == n.evictable_children, "a node knows which of them may go");
+  KV_CHECK(device_leases <= n.device_leases && host_leases <= n.host_leases, "a lease holds the whole path");
+}
+
+void RadixTree::check_invariants() const {
+  std::size_t live = 0, children = 0;
+  std::array<std::size_t, kPolicies> offered{};
+  Pages device_pages = 0, host_pages = 0, leased = 0, settled = 0, evictable = 0;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const auto id = static_cast<NodeId>(i);
+    const Node& n = nodes_[i];
+    if (!n.alive) continue;
+    check_children(id);
+    children += n.children;
+    if (id == root()) continue;
+    check_node(id);
+    ++live;
+    if (n.on_device()) device_pages += n.facts.pages;
+    if (n.on_host()) host_pages += n.facts.pages;
+    if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
+    if (n.settled) settled += n.facts.pages;
+    if (n.evictable) evictable += n.facts.pages;
+    for (std::size_t role = 0; role < kPolicies; ++role) offered[role] += belongs(n, static_cast<PolicyRole>(role));
+  }
+  // Every node has one place in one list of children, and depths grow downwards: so it is one tree.
+  KV_CHECK(children == live && live == live_ && by_first_key_.size() == live, "all nodes hang below the root");
+  KV_CHECK(nodes_.size() == live + free_nodes_.size() + 1, "a node is live or free");
+  KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
+  KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
+  KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "what may leave L1 is counted");
+  for (std::size_t role = 0; role < kPolicies; ++role) {
+    KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "nothing else is on offer");
+  }
+}
+
+}  // namespace kvtwin

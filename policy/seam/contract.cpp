@@ -1,0 +1,313 @@
+#include "policy/seam/contract.hpp"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+namespace kvtwin {
+namespace {
+
+std::uint8_t order_of(const StorageWork& work) {
+  if (work.verb == StorageVerb::look_up) return 0;
+  return static_cast<std::uint8_t>(1 + (work.tier == Tier::disk ? 0 : 4) + (work.verb == StorageVerb::get ? 0 : 2) +
+                                   (work.memory == Tier::device ? 1 : 0));
+}
+
+}  // namespace
+
+// ---- the policy's side -----------------------------------------------------------------------------------
+
+BrokenTerm SeamContract::judge(const Operation& operation) const {
+  return std::visit([this](const auto& what) { return judge(what); }, operation);
+}
+
+BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
+  const Plan& plan = transfer.plan;
+  if (transfer.lane == Lane::compute) return "a transfer doesn't take the compute lane";
+  const bool up = plan.direction == Direction::host_to_device;
+  if ((transfer.lane == Lane::h2d && !up) || (transfer.lane == Lane::d2h && up)) return "a plan goes its lane's way";
+  if (transfer.pages.empty()) return "a transfer moves at least one page";
+  if (plan.pages != transfer.pages.size()) return "a plan counts the pages it moves";
+  if (plan.bytes != plan.pages * plan.shape.page_bytes()) return "a plan counts the bytes of its pages";
+  if (const BrokenTerm broken = judge_path(plan); broken != nullptr) return broken;
+  if (const BrokenTerm broken = judge_side(transfer); broken != nullptr) return broken;
+  std::size_t at = 0;
+  for (const PageRun& run : plan.runs) {
+    if (run.pages == 0 || run.pages > transfer.pages.size() - at) return "a plan's runs are the page moves, in order";
+    const bool descends = transfer.pages[at].source != run.source_first;
+    for (std::uint32_t i = 0; i < run.pages; ++i, ++at) {
+      const PageMove& move = transfer.pages[at];
+      const std::uint32_t place = descends ? run.pages - 1 - i : i;
+      if (move.source == kNoSlot || move.target == kNoSlot) return "a page moves from a slot to a slot";
+      if (move.source != run.source_first + place || move.target != run.target_first + place) {
+        return "a plan's runs are the page moves, in order";
+      }
+    }
+  }
+  return at == transfer.pages.size() ? nullptr : "a plan's runs are the page moves, in order";
+}
+
+// What no executor could carry out, or only by writing to a page twice.
+BrokenTerm SeamContract::judge_path(const Plan& plan) {
+  if (plan.path == TransferPath::staged && plan.host_layout == Layout::layer_first) {
+    return "a staged plan's pages lie together on the host";
+  }
+  const Bytes piece = piece_grid(plan.host_layout, plan.shape, 1, 1).piece_bytes;
+  if (plan.path == TransferPath::ring && piece % kBulkCopyBytes != 0) return "bulk copies move multiples of 16 bytes";
+  const bool grouped = plan.layer_groups > 1;
+  if (plan.layer_groups == 0 || (grouped && plan.layer_groups > plan.shape.layers)) return "a layer group has layers";
+  if (grouped && plan.direction == Direction::device_to_host) return "only loads land by layers";
+  std::vector<PageRun> runs(plan.runs.begin(), plan.runs.end());
+  std::ranges::sort(runs, {}, &PageRun::target_first);
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    if (runs[i].target_first - runs[i - 1].target_first < runs[i - 1].pages) return "a slot takes one page";
+  }
+  return nullptr;
+}
+
+// Target and draft can't drift apart: the same pages, in the same slots.
+BrokenTerm SeamContract::judge_side(const TransferOperation& transfer) {
+  const Plan& plan = transfer.plan;
+  const Plan& side = transfer.side;
+  if (!transfer.has_side()) return side.bytes == 0 && side.pages == 0 ? nullptr : "no side plan moves nothing";
+  if (side.direction != plan.direction) return "a side plan goes the plan's way";
+  if (const BrokenTerm broken = judge_path(side); broken != nullptr) return broken;
+  if (side.pages != plan.pages || !std::ranges::equal(side.runs, plan.runs)) return "a side plan has the plan's pages";
+  return side.bytes == side.pages * side.shape.page_bytes() ? nullptr : "a side plan counts the bytes of its pages";
+}
+
+BrokenTerm SeamContract::judge(const StorageOperation& operation) const {
+  const StorageWork& work = operation.work;
+  if (work.tier != Tier::disk && work.tier != Tier::remote) return "a storage operation is one of a storage tier";
+  if (work.memory != Tier::host && work.memory != Tier::device) return "a storage operation's slots are L1's or L2's";
+  if (operation.pages.empty()) return "a storage operation has at least one page";
+  if (work.pages != operation.pages.size()) return "a storage operation counts its pages";
+  if (work.page_bytes == 0 || work.objects == 0 || work.ranks == 0) return "a storage operation weighs something";
+  const bool moves = work.verb == StorageVerb::get || work.verb == StorageVerb::set;
+  for (const StoragePage& page : operation.pages) {
+    if ((page.slot != kNoSlot) != moves) return "a page that moves has a slot, and no other";
+  }
+  return nullptr;
+}
+
+BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
+  if (pass.sequences.empty()) return "a pass has at least one sequence";
+  if (pass.steps == 0) return "a pass has at least one step";
+  const ForwardShape& shape = pass.shape;
+  if (shape.prefill_sequences > 0 && pass.steps != 1) return "prefill takes one step";
+  if (std::uint64_t{shape.prefill_sequences} + shape.decode_sequences != pass.sequences.size()) {
+    return "a pass's shape counts its sequences";
+  }
+  Tokens tokens = 0, context = 0, decoded = 0;
+  for (const SequenceWork& sequence : pass.sequences) {
+    const Tokens all = sequence.context_tokens + sequence.new_tokens;
+    if (sequence.new_tokens == 0) return "a sequence computes at least one token";
+    if (sequence.keys.size() != sequence.slots.size()) return "each page of a sequence has a slot and a key";
+    if (sequence.slots.size() * terms_.page_tokens < all) return "a sequence's spans cover context and new tokens";
+    if (std::ranges::find(sequence.slots, kNoSlot) != sequence.slots.end()) return "a sequence's pages lie in slots";
+    tokens += sequence.new_tokens;
+    if (shape.draft_tokens != 0 && shape.prefill_sequences == 0) {
+      decoded += sequence.new_tokens;
+      const Tokens most = pass.steps * (std::uint64_t{shape.draft_tokens} + 1);
+      if (sequence.new_tokens < pass.steps || sequence.new_tokens > most) return "a step yields what it verifies";
+    }
+    context += sequence.context_tokens;
+  }
+  if (shape.draft_tokens == 0) decoded = shape.decode_sequences * pass.steps;
+  if (tokens != shape.prefill_tokens + decoded) return "a pass's shape counts its tokens";
+  if (context != shape.prefill_context_tokens + shape.decode_context_tokens) return "a pass's shape counts its context";
+  for (const OperationId gate : pass.gates) {
+    const Open* load = find(gate);
+    if (load == nullptr || load->kind != Kind::load) return "a gate is a load into L1 in flight";
+  }
+  return nullptr;
+}
+
+BrokenTerm SeamContract::judge_cancel(OperationId id) const {
+  const auto number = static_cast<std::uint64_t>(id);
+  return number >= 1 && number <= last_id_ ? nullptr : "only a known operation is cancelled";
+}
+
+void SeamContract::cancelled(OperationId id) {
+  Open* const open = find(id);
+  if (open != nullptr) open->cancelled = true;
+}
+
+// ---- the world's answers to calls -------------------------------------------------------------------------
+
+BrokenTerm SeamContract::open(OperationId id, Kind kind, TimeNs since) {
+  if (static_cast<std::uint64_t>(id) != last_id_ + 1) return "operation ids are 1, 2, 3 ...";
+  ++last_id_;
+  Open& added = open_.emplace_back();
+  added.id = id;
+  added.kind = kind;
+  added.since = since;
+  return nullptr;
+}
+
+BrokenTerm SeamContract::submitted(const Operation& operation, OperationId id, TimeNs now) {
+  if (const auto* transfer = std::get_if<TransferOperation>(&operation)) {
+    return open(id, transfer->lane == Lane::h2d ? Kind::load : Kind::transfer, now);
+  }
+  if (const auto* storage = std::get_if<StorageOperation>(&operation)) {
+    const bool gates = storage->work.verb == StorageVerb::get && storage->work.memory == Tier::device;
+    const BrokenTerm broken = open(id, gates ? Kind::load : Kind::storage, now);
+    if (broken != nullptr) return broken;
+    open_.back().verb = storage->work.verb;
+    open_.back().pages = storage->work.pages;
+    open_.back().order = order_of(storage->work);
+    return nullptr;
+  }
+  const auto& pass = std::get<ForwardOperation>(operation);
+  const BrokenTerm broken = open(id, Kind::pass, now);
+  if (broken != nullptr) return broken;
+  open_.back().steps = pass.steps;
+  for (const OperationId gate : pass.gates) {
+    ++open_.back().gates;
+    if (find(gate) == nullptr) continue;  // answered already
+    ++open_.back().gates_open;
+    gates_.push_back({gate, id});
+  }
+  return nullptr;
+}
+
+BrokenTerm SeamContract::timer_set(TimeNs time, OperationId id) { return open(id, Kind::timer, time); }
+
+BrokenTerm SeamContract::reduction_entered(const ReduceVector& values, OperationId id) {
+  const BrokenTerm broken = open(id, Kind::reduction, 0);
+  if (broken == nullptr) open_.back().values = values;
+  return broken;
+}
+
+// ---- the world's inputs -----------------------------------------------------------------------------------
+
+const SeamContract::Open* SeamContract::find(OperationId id) const {
+  const auto at = std::ranges::lower_bound(open_, id, {}, &Open::id);
+  return at != open_.end() && at->id == id ? &*at : nullptr;
+}
+
+void SeamContract::close(OperationId id) {
+  const auto at = std::ranges::lower_bound(open_, id, {}, &Open::id);
+  open_.erase(at);
+}
+
+BrokenTerm SeamContract::take(const Input& input) {
+  if (input.now < last_now_) return "time never goes back";
+  last_now_ = input.now;
+  return std::visit([&](const auto& what) { return take(what, input.now); }, input.what);
+}
+
+BrokenTerm SeamContract::take(const Arrival& arrival, TimeNs) {
+  if (arrival.request < next_request_ || arrival.request == kNoRequest) return "arrivals come in order";
+  next_request_ = arrival.request + 1;
+  if (arrival.prompt_tokens == 0 || arrival.output_tokens == 0) return "a request has a prompt and an output";
+  if (arrival.keys.size() > arrival.prompt_tokens + arrival.output_tokens) return "a key names at least one token";
+  PageKey prior;  // all zero before the first page
+  for (const PageKey& key : arrival.keys) {
+    if (priors_.emplace(key, prior).first->second != prior) return "a key names one chain of pages";
+    prior = key;
+  }
+  return nullptr;
+}
+
+BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
+  const Open* const open = find(completion.id);
+  if (open == nullptr && answered_.contains(static_cast<std::uint64_t>(completion.id))) return nullptr;
+  if (open == nullptr) return "a completion answers an operation in flight, once";
+  switch (open->kind) {
+    case Kind::transfer:
+    case Kind::load:
+    case Kind::storage:
+      if (completion.status == Status::gate_failed) return "only a pass has gates";
+      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unasked) {
+        return "only what was cancelled ends cancelled";
+      }
+      if (const BrokenTerm broken = take_pages(*open, completion); broken != nullptr) return broken;
+      if (open->kind == Kind::load) open_gates(*open, completion.status);
+      if (open->pages > 0 && terms_.duplicates) answered_.insert(static_cast<std::uint64_t>(completion.id));
+      break;
+    case Kind::pass: {
+      const BrokenTerm broken = take_pass(*open, completion, now);
+      if (broken != nullptr) return broken;
+      break;
+    }
+    case Kind::timer: return "a timer is answered by its firing";
+    case Kind::reduction: return "a reduction is answered by its result";
+  }
+  close(completion.id);
+  return nullptr;
+}
+
+BrokenTerm SeamContract::take_pages(const Open& open, const Completion& completion) const {
+  if (completion.pages > open.pages) return "no more pages are counted than were given";
+  if (open.pages == 0) return nullptr;
+  const bool all = completion.pages == open.pages;
+  if (completion.status == Status::done && !all && open.verb != StorageVerb::look_up) {
+    return "a storage operation that is done counts all its pages";
+  }
+  if (completion.status != Status::done && all) return "a storage operation that counts all its pages is done";
+  for (const Open& earlier : open_) {
+    if (earlier.id >= open.id) break;
+    if (open.order != 0 && earlier.order == open.order) return "storage operations of one verb and tier end in order";
+  }
+  return nullptr;
+}
+
+BrokenTerm SeamContract::take_pass(const Open& pass, const Completion& completion, TimeNs now) const {
+  if (completion.stalled_ns > now - pass.since) return "a pass stalls no longer than it takes";
+  if (completion.steps > pass.steps) return "a pass does no more steps than were submitted";
+  switch (completion.status) {
+    case Status::done:
+      if (completion.steps != pass.steps) return "a pass that is done did all its steps";
+      break;
+    case Status::cancelled:
+      if (!pass.cancelled && !(terms_.bursts_end_early && pass.steps > 1)) {
+        return "only what was cancelled ends cancelled";
+      }
+      break;
+    case Status::failed:
+    case Status::gate_failed:
+      if (completion.steps != 0) return "a pass that failed did no step";
+      if (completion.status == Status::gate_failed && pass.gates == 0) return "only a pass with gates fails by one";
+      break;
+  }
+  if (completion.steps == 0) return nullptr;
+  if (pass.gate_lost) return "a pass whose gate failed did no step";
+  return pass.gates_open == 0 ? nullptr : "a pass is answered after its gates";
+}
+
+BrokenTerm SeamContract::take(const TimerFired& timer, TimeNs now) {
+  const Open* const open = find(timer.id);
+  if (open == nullptr || open->kind != Kind::timer) return "a firing answers a timer that is set, once";
+  if (now < open->since && !open->cancelled) return "a timer isn't early";
+  close(timer.id);
+  return nullptr;
+}
+
+BrokenTerm SeamContract::take(const Reduction& reduction, TimeNs) {
+  const Open* const open = find(reduction.id);
+  if (open == nullptr || open->kind != Kind::reduction) return "a result answers a reduction that was entered, once";
+  for (std::size_t i = 0; i < kReduceWidth; ++i) {
+    const std::int64_t ours = open->values[i];
+    if (reduction.values[i] > ours) return "a minimum isn't above our own value";
+    // Ranks agree on times and totals; one below zero could only come from a damaged world.
+    if (reduction.values[i] < 0 && ours >= 0) return "a minimum of times and totals isn't negative";
+  }
+  close(reduction.id);
+  return nullptr;
+}
+
+// A load has been answered: for the passes it gates, one gate fewer.
+void SeamContract::open_gates(const Open& load, Status status) {
+  std::erase_if(gates_, [&](const Gate& gate) {
+    if (gate.load != load.id) return false;
+    Open* const pass = find(gate.pass);
+    if (pass != nullptr) {
+      --pass->gates_open;
+      pass->gate_lost |= status != Status::done;
+    }
+    return true;
+  });
+}
+
+}  // namespace kvtwin

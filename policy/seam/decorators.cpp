@@ -1,0 +1,383 @@
+#include "policy/seam/decorators.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "policy/base/check.hpp"
+#include "policy/index/page_key.hpp"
+
+namespace kvtwin {
+
+// ---- Recording --------------------------------------------------------------------------------------------
+
+void Recording::handle(const Input& input) {
+  inner_.handle(input);
+  journal_.append(input, {decisions_.count(), decisions_.digest()});
+}
+
+// ---- Checking ---------------------------------------------------------------------------------------------
+
+namespace {
+void keep(BrokenTerm broken) { KV_CHECK(broken == nullptr, broken); }
+}  // namespace
+
+// One call into the world.
+class Checking::Call {
+ public:
+  explicit Call(Checking& checking) : checking_(checking) {
+    KV_CHECK(checking.handling_, "the policy acts only on an input");
+    KV_CHECK(!checking.calling_, "a call into the world doesn't lead to another");
+    checking.now();
+    checking.calling_ = true;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { checking_.calling_ = false; }
+
+ private:
+  Checking& checking_;
+};
+
+TimeNs Checking::now() const {
+  const TimeNs now = world_.now();
+  KV_CHECK(!handling_ || now == now_, "the clock stands still while an input is handled");
+  return now;
+}
+
+OperationId Checking::submit(const Operation& operation) {
+  keep(contract_.judge(operation));
+  const Call call(*this);
+  const OperationId id = world_.submit(operation);
+  keep(contract_.submitted(operation, id, now_));
+  return id;
+}
+
+OperationId Checking::call_at(TimeNs time) {
+  const Call call(*this);
+  const OperationId id = world_.call_at(time);
+  keep(contract_.timer_set(time, id));
+  return id;
+}
+
+OperationId Checking::reduce_min(const ReduceVector& values) {
+  const Call call(*this);
+  const OperationId id = world_.reduce_min(values);
+  keep(contract_.reduction_entered(values, id));
+  return id;
+}
+
+void Checking::cancel(OperationId id) {
+  keep(contract_.judge_cancel(id));
+  const Call call(*this);
+  contract_.cancelled(id);
+  world_.cancel(id);
+}
+
+void Checking::handle(const Input& input) {
+  KV_CHECK(handler_ != nullptr, "the handler is connected before the first input");
+  KV_CHECK(!calling_, "no input comes during a call into the world");
+  KV_CHECK(!handling_, "no input comes while another is handled");
+  KV_CHECK(world_.now() == input.now, "an input carries the time that it comes at");
+  keep(contract_.take(input));
+  now_ = input.now;
+  handling_ = true;
+  handler_->handle(input);
+  now();
+  handling_ = false;
+}
+
+void Checking::finish() const { KV_CHECK(outstanding() == 0, "at the end everything has been answered"); }
+
+// ---- Faulty -----------------------------------------------------------------------------------------------
+
+// splitmix64: policy/ has no library-made chance, and equal seeds must mean equal faults everywhere.
+std::uint64_t Faulty::draw() {
+  std::uint64_t z = (random_ += 0x9E3779B97F4A7C15U);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+  return z ^ (z >> 31);
+}
+
+Faulty::Flight& Faulty::open(OperationId theirs) {
+  Flight& flight = flights_.emplace_back();
+  flight.ours = OperationId{++last_id_};
+  flight.theirs = theirs;
+  flight.since = world_.now();
+  return flight;
+}
+
+Faulty::Flight* Faulty::find(OperationId ours) {
+  const auto at = std::ranges::find(flights_, ours, &Flight::ours);
+  return at == flights_.end() ? nullptr : &*at;
+}
+
+OperationId Faulty::call_at(TimeNs time) { return open(world_.call_at(time)).ours; }
+OperationId Faulty::reduce_min(const ReduceVector& values) { return open(world_.reduce_min(values)).ours; }
+
+// What the world has answered, but the engine hasn't heard of yet, can't be cancelled any more.
+void Faulty::cancel(OperationId id) {
+  if (const Flight* const flight = find(id); flight != nullptr) world_.cancel(flight->theirs);
+}
+
+// Fates are drawn here, not at the completion, so that a pass is known to lose its gate whichever comes first.
+OperationId Faulty::submit(const Operation& operation) {
+  if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
+  if (const auto* pass = std::get_if<ForwardOperation>(&operation)) return submit_pass(*pass);
+  Flight& flight = open(world_.submit(operation));
+  flight.doomed = drawn(shares_.failed_transfers);
+  draw_times(flight);
+  return flight.ours;
+}
+
+OperationId Faulty::submit_pass(const ForwardOperation& pass) {
+  std::vector<OperationId> gates;  // theirs; those that it has answered are no gates to the world
+  bool doomed = false, lost = false;
+  for (const OperationId gate : pass.gates) {
+    if (const Flight* const load = find(gate); load != nullptr) {
+      gates.push_back(load->theirs);
+      doomed |= load->doomed;
+    } else if (const Held* const answered = held(gate); answered != nullptr) {
+      lost |= answered->completion.status != Status::done;
+    }
+  }
+  ForwardOperation below = pass;
+  below.gates = gates;
+  // The world would not know that it must not run.
+  Flight& flight = open(lost ? world_.call_at(world_.now()) : world_.submit(below));
+  flight.doomed = doomed || lost;
+  flight.stand_in = lost;
+  flight.gates.assign(pass.gates.begin(), pass.gates.end());
+  if (!flight.doomed && pass.steps > 1 && drawn(shares_.cut_bursts)) {
+    if (draw() % 2 == 0) {
+      ++counts_.cut_bursts;
+      world_.cancel(flight.theirs);
+    } else {
+      bursts_to_cut_.push_back(flight.ours);
+    }
+  }
+  return flight.ours;
+}
+
+namespace {
+std::uint8_t order_key(const StorageWork& work) {
+  if (work.verb == StorageVerb::look_up) return 0;
+  return static_cast<std::uint8_t>(1 + static_cast<int>(work.tier) * 4 + (work.verb == StorageVerb::get ? 0 : 2) +
+                                   (work.memory == Tier::device ? 1 : 0));
+}
+
+// What a page is called in this tier and no other.
+PageKey name_of(const StorageOperation& operation, const StoragePage& page) {
+  PageKey name = storage_page_key(operation.space, page.key);
+  name.words[3] = static_cast<std::uint64_t>(operation.work.tier);
+  return name;
+}
+}  // namespace
+
+OperationId Faulty::submit_storage(const StorageOperation& operation) {
+  Flight& flight = open(world_.submit(operation));
+  flight.stores = true;
+  flight.order = order_key(operation.work);
+  if (operation.work.verb == StorageVerb::set) {
+    for (const StoragePage& page : operation.pages) flight.names.push_back(name_of(operation, page));
+  }
+  draw_fate(flight, operation);
+  draw_times(flight);
+  return flight.ours;
+}
+
+void Faulty::draw_times(Flight& flight) {
+  constexpr std::uint64_t most_slow = 99, most_late = 1'000'000;
+  const auto up_to = [this](std::uint64_t most) { return static_cast<TimeNs>(1 + draw() % most); };
+  if (flight.stores && drawn(shares_.slow)) flight.fate.slow = up_to(most_slow);
+  if (drawn(shares_.late)) flight.fate.late = up_to(most_late);
+  if (flight.stores && drawn(shares_.duplicates)) flight.fate.again = up_to(most_late);
+  if (drawn(shares_.cancels)) to_cancel_.push_back(flight.ours);
+}
+
+void Faulty::draw_fate(Flight& flight, const StorageOperation& operation) {
+  Fate& fate = flight.fate;
+  const Pages pages = operation.pages.size();
+  const StorageVerb verb = operation.work.verb;
+  if (verb == StorageVerb::get || verb == StorageVerb::look_up) find_lost(fate, operation);
+  if (verb == StorageVerb::get) {
+    draw_end(fate, &FaultCounts::read_errors, shares_.read_errors, Cause::io_error, pages);
+    draw_end(fate, &FaultCounts::short_reads, shares_.short_reads, Cause::io_error, pages);
+    draw_end(fate, &FaultCounts::corrupt_pages, shares_.corrupt_pages, Cause::corrupt, pages);
+  }
+  if (verb == StorageVerb::set) {
+    draw_end(fate, &FaultCounts::write_errors, shares_.write_errors, Cause::io_error, pages);
+    draw_end(fate, &FaultCounts::full, shares_.full, Cause::full, 1);
+    fate.loses = drawn(shares_.lost_writes);
+    if (fate.loses) fate.lost_from = draw() % pages;
+  }
+  if (operation.work.tier == Tier::remote) draw_unreachable(fate);
+  flight.doomed = fate.ends_by != nullptr && verb == StorageVerb::get && operation.work.memory == Tier::device;
+}
+
+// The one that ends it first.
+void Faulty::draw_end(Fate& fate, Count count, std::uint32_t share, Cause cause, Pages pages) {
+  if (!drawn(share)) return;
+  const Pages page = draw() % pages;
+  if (fate.ends_by != nullptr && fate.page <= page) return;
+  fate.ends_by = count;
+  fate.cause = cause;
+  fate.page = page;
+}
+
+void Faulty::draw_unreachable(Fate& fate) {
+  node_dead_ |= drawn(shares_.dead_node);
+  if (operations_down_ == 0 && drawn(shares_.link_down)) operations_down_ = 1 + draw() % 16;
+  const bool down = operations_down_ > 0;
+  if (down) --operations_down_;
+  if (!node_dead_ && !down) return;
+  fate.ends_by = node_dead_ ? &FaultCounts::dead_node : &FaultCounts::link_down;
+  fate.cause = Cause::unreachable;
+  fate.page = 0;
+}
+
+void Faulty::find_lost(Fate& fate, const StorageOperation& operation) {
+  if (lost_.empty()) return;
+  const auto is_lost = [&](const StoragePage& page) { return lost_.contains(name_of(operation, page)); };
+  const auto first = std::ranges::find_if(operation.pages, is_lost);
+  if (first == operation.pages.end()) return;
+  fate.ends_by = &FaultCounts::lost_found;
+  fate.cause = Cause::missing;
+  fate.page = static_cast<Pages>(first - operation.pages.begin());
+}
+
+void Faulty::handle(const Input& input) {
+  KV_CHECK(handler_ != nullptr, "the handler is connected before the first input");
+  const auto theirs = [&input] {
+    if (const auto* completion = std::get_if<Completion>(&input.what)) return completion->id;
+    if (const auto* timer = std::get_if<TimerFired>(&input.what)) return timer->id;
+    if (const auto* reduction = std::get_if<Reduction>(&input.what)) return reduction->id;
+    return OperationId::none;
+  }();
+  const auto at = std::ranges::find(flights_, theirs, &Flight::theirs);
+  const OperationId ours = at == flights_.end() ? OperationId::none : at->ours;
+  cancel_some(ours);
+  if (const auto* completion = std::get_if<Completion>(&input.what)) {
+    take(*completion);
+    give_due();
+  } else if (at != flights_.end() && at->stand_in) {
+    take(Completion{.id = theirs});
+    give_due();
+  } else if (const auto mine = std::ranges::find(held_, theirs, &Held::timer);
+             theirs != OperationId::none && mine != held_.end()) {
+    mine->timer = OperationId::none;
+    give_due();
+  } else {
+    if (at != flights_.end()) flights_.erase(at);
+    Input told = input;
+    if (std::holds_alternative<TimerFired>(input.what)) told.what = TimerFired{ours};
+    if (const auto* reduction = std::get_if<Reduction>(&input.what)) told.what = Reduction{ours, reduction->values};
+    handler_->handle(told);
+  }
+}
+
+// A burst that is to be cut goes on until something happens beside it; other operations may go on for longer.
+void Faulty::cancel_some(OperationId completing) {
+  std::erase(bursts_to_cut_, completing);
+  for (const OperationId burst : bursts_to_cut_) {
+    ++counts_.cut_bursts;
+    cancel(burst);
+  }
+  bursts_to_cut_.clear();
+  std::erase_if(to_cancel_, [&](OperationId id) {
+    if (id == completing || find(id) == nullptr) return true;
+    if (draw() % 4 != 0) return false;
+    ++counts_.cancels;
+    cancel(id);
+    return true;
+  });
+}
+
+void Faulty::take(const Completion& completion) {
+  const auto at = std::ranges::find(flights_, completion.id, &Flight::theirs);
+  KV_CHECK(at != flights_.end(), "a completion answers an operation in flight, once");
+  const Flight flight = std::move(*at);
+  flights_.erase(at);
+  Held& next = held_.emplace_back();
+  next.completion = distorted(flight, completion);
+  next.order = flight.order;
+  next.again = flight.fate.again;
+  next.gates = flight.gates;
+  if (flight.fate.slow == 0 && flight.fate.late == 0) return;
+  counts_.slow += flight.fate.slow > 0 ? 1 : 0;
+  counts_.late += flight.fate.late > 0 ? 1 : 0;
+  const TimeNs now = world_.now();
+  next.timer = world_.call_at(now + (now - flight.since) * flight.fate.slow + flight.fate.late);
+}
+
+Completion Faulty::distorted(const Flight& flight, const Completion& completion) {
+  Completion told = completion;
+  told.id = flight.ours;
+  if (flight.stores) {
+    const Fate& fate = flight.fate;
+    const bool unreachable = fate.cause == Cause::unreachable;
+    if (fate.ends_by != nullptr && (unreachable || told.pages > fate.page)) end_early(fate, flight.order == 0, told);
+    lose_pages(flight, told);
+  } else if (flight.gates.empty()) {
+    if (!flight.doomed || completion.status != Status::done) return told;
+    told.status = Status::failed;
+    told.bytes = 0;
+    ++counts_.failed_transfers;
+  } else if (flight.doomed && completion.status != Status::gate_failed) {
+    told.status = Status::gate_failed;
+    told.steps = 0;
+    ++counts_.failed_gates;
+  }
+  return told;
+}
+
+// A look-up that misses has answered; all else that ends early has failed.
+void Faulty::end_early(const Fate& fate, bool look_up, Completion& told) {
+  ++(counts_.*fate.ends_by);
+  told.bytes = told.pages == 0 ? 0 : told.bytes / told.pages * fate.page;
+  told.pages = fate.page;
+  told.status = look_up && fate.cause == Cause::missing ? Status::done : Status::failed;
+  told.cause = fate.cause;
+}
+
+// What a set has stored is found again, whatever was lost before; unless it is lost now.
+void Faulty::lose_pages(const Flight& flight, const Completion& told) {
+  const std::size_t stored = std::min<std::size_t>(flight.names.size(), told.pages);
+  const std::size_t kept = flight.fate.loses ? std::min<std::size_t>(stored, flight.fate.lost_from) : stored;
+  for (std::size_t i = 0; i < kept; ++i) lost_.erase(flight.names[i]);
+  for (std::size_t i = kept; i < stored; ++i) lost_.insert(flight.names[i]);
+  if (kept < stored) ++counts_.lost_writes;
+}
+
+const Faulty::Held* Faulty::held(OperationId ours) const {
+  const auto is_it = [ours](const Held& held) { return held.completion.id == ours && !held.duplicate; };
+  const auto at = std::ranges::find_if(held_, is_it);
+  return at == held_.end() ? nullptr : &*at;
+}
+
+bool Faulty::due(std::size_t at) const {
+  const Held& next = held_[at];
+  if (next.timer != OperationId::none) return false;
+  for (std::size_t i = 0; i < at && next.order != 0; ++i) {
+    if (held_[i].order == next.order) return false;
+  }
+  return std::ranges::none_of(next.gates, [this](OperationId gate) { return held(gate) != nullptr; });
+}
+
+void Faulty::give_due() {
+  for (std::size_t i = 0; i < held_.size(); ++i) {
+    if (!due(i)) continue;
+    const Held next = std::move(held_[i]);
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (next.again > 0) {
+      ++counts_.duplicates;
+      Held& again = held_.emplace_back();  // of no order: whoever hears it has heard it before
+      again.completion = next.completion;
+      again.timer = world_.call_at(world_.now() + next.again);
+      again.duplicate = true;
+    }
+    handler_->handle({world_.now(), next.completion});
+    i = ~std::size_t{0};  // what waited for it may be due
+  }
+}
+
+}  // namespace kvtwin

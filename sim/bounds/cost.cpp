@@ -1,0 +1,157 @@
+#include "sim/bounds/cost.hpp"
+
+#include <lemon/network_simplex.h>
+#include <lemon/smart_graph.h>
+
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Blocks of one run that earn the same each.
+struct Step {
+  std::uint32_t run = 0, blocks = 0;
+  std::uint64_t each = 0;
+};
+
+struct Point {
+  std::uint32_t blocks = 0;
+  std::uint64_t cost = 0;
+};
+
+// Whether `middle` lies on or below the line from `a` to `b`.
+bool below(const Point& a, const Point& middle, const Point& b) {
+  return UnsignedWide{middle.cost - a.cost} * (b.blocks - a.blocks) <=
+         UnsignedWide{b.cost - a.cost} * (middle.blocks - a.blocks);
+}
+
+// The concave hull of what a run's first blocks cost, in steps that earn less and less a block.
+void add_steps(const Future& future, std::uint32_t run, const PrefixCost& cost, std::vector<Step>& steps) {
+  const Reuse& reuse = future.reuses()[run];
+  const std::uint32_t end = std::min(reuse.end, future.counted(reuse.to));
+  if (end <= reuse.first) return;
+  const std::uint64_t base = cost(reuse.to, reuse.first);
+  std::vector<Point> hull{{0, 0}};
+  for (std::uint32_t depth = reuse.first + 1; depth <= end; ++depth) {
+    const Point next{depth - reuse.first, cost(reuse.to, depth) - base};
+    while (hull.size() > 1 && below(hull[hull.size() - 2], hull.back(), next)) hull.pop_back();
+    hull.push_back(next);
+  }
+  for (std::size_t i = 1; i < hull.size(); ++i) {
+    const std::uint32_t blocks = hull[i].blocks - hull[i - 1].blocks;
+    const std::uint64_t earned = hull[i].cost - hull[i - 1].cost;
+    steps.push_back({run, blocks, earned / blocks + (earned % blocks != 0 ? 1 : 0)});
+  }
+}
+
+// How many blocks of each step the dearest flow keeps.
+std::vector<std::uint32_t> dearest_flow(const Future& future, const std::vector<Step>& steps, std::int64_t capacity) {
+  using Graph = lemon::SmartDigraph;
+  Graph graph;
+  graph.reserveNode(static_cast<int>(future.turns()));
+  graph.reserveArc(static_cast<int>(future.turns() + steps.size()));
+  std::vector<Graph::Node> turns;
+  for (std::size_t turn = 0; turn < future.turns(); ++turn) turns.push_back(graph.addNode());
+  Graph::ArcMap<std::int64_t> most(graph), price(graph);
+  const auto add = [&](std::size_t from, std::size_t to, std::int64_t blocks, std::int64_t earned) {
+    const Graph::Arc arc = graph.addArc(turns[from], turns[to]);
+    most[arc] = blocks;
+    price[arc] = -earned;
+    return arc;
+  };
+  for (std::size_t turn = 1; turn < turns.size(); ++turn) add(turn - 1, turn, capacity, 0);  // room left free
+  std::vector<Graph::Arc> arcs;
+  for (const Step& step : steps) {
+    const Reuse& run = future.reuses()[step.run];
+    arcs.push_back(add(run.from, run.to, step.blocks, static_cast<std::int64_t>(step.each)));
+  }
+  lemon::NetworkSimplex<Graph, std::int64_t, std::int64_t> simplex(graph);
+  simplex.upperMap(most).costMap(price).stSupply(turns.front(), turns.back(), capacity);
+  KV_CHECK(simplex.run() == decltype(simplex)::OPTIMAL, "keeping nothing is a flow");
+  std::vector<std::uint32_t> kept;
+  for (const Graph::Arc arc : arcs) kept.push_back(static_cast<std::uint32_t>(simplex.flow(arc)));
+  return kept;
+}
+
+// A cache that keeps what the flow does, as far as that hangs together: a block goes when its parent does.
+class CostPlan {
+ public:
+  // `kept`: by run, so many of its first blocks.
+  CostPlan(const Future& future, const std::vector<std::uint32_t>& kept)
+      : future_(future), kept_(kept), back_(future.turns()), since_(future.turns()) {}
+
+  std::vector<std::uint32_t> hits() {
+    std::vector<std::uint32_t> hits;
+    std::uint32_t run = 0;
+    for (std::uint32_t turn = 0; turn < future_.turns(); ++turn) {
+      hits.push_back(serve(turn));
+      for (const Reuse& reuse : future_.reuses_of(turn)) back_[reuse.to].push_back(run++);
+    }
+    return hits;
+  }
+
+ private:
+  // Neighbours on a path, up to a depth, that have been present since a turn: the deeper, the later.
+  struct Stay {
+    std::uint32_t end = 0, since = 0;
+  };
+
+  std::uint32_t serve(std::uint32_t turn) {
+    std::vector<Stay>& stays = since_[turn];
+    std::uint32_t hit = 0;
+    for (std::size_t i = back_[turn].size(); i-- > 0;) {  // the last user's blocks come first on the path
+      const Reuse& run = future_.reuses()[back_[turn][i]];
+      const bool stayed = stays.empty() || stays.back().since <= run.from;
+      if (run.first != hit || !stayed) break;
+      hit += kept_[back_[turn][i]];
+      for (const Stay& stay : since_[run.from]) {
+        if (stay.end > run.first && (stays.empty() ? 0 : stays.back().end) < hit) {
+          stays.push_back({std::min(stay.end, hit), stay.since});
+        }
+      }
+    }
+    back_[turn] = {};
+    stays.push_back({future_.blocks(turn), turn});
+    return hit;
+  }
+
+  const Future& future_;
+  const std::vector<std::uint32_t>& kept_;
+  std::vector<std::vector<std::uint32_t>> back_;  // by turn: the runs that end in it, in the order of their beginnings
+  std::vector<std::vector<Stay>> since_;          // by turn, after it
+};
+
+}  // namespace
+
+CostBound opt_cost(const Future& future, Pages capacity, const PrefixCost& cost) {
+  const std::span<const Reuse> runs = future.reuses();
+  std::vector<Step> steps;
+  for (std::uint32_t run = 0; run < runs.size(); ++run) add_steps(future, run, cost, steps);
+  UnsignedWide all = 0;
+  Pages blocks = 0;
+  for (const Step& step : steps) {
+    all += UnsignedWide{step.each} * step.blocks;
+    blocks += step.blocks;
+  }
+  KV_CHECK(all >> 62 == 0, "all reuses together cost less than 2^62");
+  CostBound bound;
+  bound.kept.resize(future.turns());
+  if (steps.empty()) {
+    bound.plan_hits = bound.kept;
+    return bound;
+  }
+  const auto flow = dearest_flow(future, steps, static_cast<std::int64_t>(std::min(capacity, blocks)));
+  std::vector<std::uint32_t> kept(runs.size(), 0);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    bound.saved += steps[i].each * flow[i];
+    kept[steps[i].run] += flow[i];
+    bound.kept[runs[steps[i].run].to] += flow[i];
+  }
+  bound.plan_hits = CostPlan(future, kept).hits();
+  return bound;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,526 @@
+#include "sim/bounds/hitrate.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
+#include "policy/eviction.hpp"
+#include "policy/index/radix_tree.hpp"
+#include "sim/bounds/cost.hpp"
+#include "sim/bounds/opt.hpp"
+#include "sim/bounds/tiers.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::uint64_t kCostDepth = 53'000;  // tokens of depth that double a token's cost
+
+constexpr std::string_view kBounds[] = {"opt",           "opt-no-bypass", "opt-bit", "opt-cost",
+                                        "opt-cost-plan", "opt-tiers",     "infinite"};
+
+struct BlockHits {
+  Pages device = 0, host = 0;
+};
+
+// A cache that serves a request at a time.
+class Replay {
+ public:
+  virtual ~Replay() = default;
+  virtual BlockHits serve(const Arrival& arrival, const Visit& visit) = 0;
+  // To each of its indexes.
+  virtual void tell(const std::function<void(RadixTree&)>& what) = 0;
+};
+
+// The blocks [first, first + blocks) of a request, below the node that ends before them.
+void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first, Pages blocks, std::uint64_t stamp) {
+  while (blocks > 0) {
+    const Pages pages = tree.shared_history_prefix(arrival.keys.subspan(first, blocks));
+    parent = tree.insert(parent, arrival.keys.subspan(first, pages), std::vector<SlotId>(pages, SlotId{0}), {}, stamp,
+                         arrival.priority);
+    first += pages;
+    blocks -= pages;
+  }
+}
+
+EvictionSetup setup_for(const HitRateConfig& config, Pages capacity, bool prefix_closed) {
+  return {capacity, config.block_tokens, kCostDepth, prefix_closed};
+}
+
+// One tier.
+class TierReplay final : public Replay {
+ public:
+  TierReplay(std::string_view eviction, Pages capacity, const HitRateConfig& config)
+      : tree_(make_eviction(eviction, setup_for(config, capacity, true)), nullptr), capacity_(capacity) {}
+
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    const PrefixMatch match = tree_.match(arrival.keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.visit(visit);
+    tree_.raise_priority(match.end, arrival.priority);
+    tree_.touch(match.end, stamp);
+    const Pages missing = arrival.keys.size() - match.device_pages;
+    const Pages room = make_room(match.end, missing);
+    insert(tree_, match.end, arrival, match.device_pages, room, stamp);
+    return {match.device_pages, 0};
+  }
+  void tell(const std::function<void(RadixTree&)>& what) override { what(tree_); }
+
+ private:
+  // Evicts until `wanted` blocks are free or nothing off the path that ends at `end` is left; how many of them are.
+  Pages make_room(NodeId end, Pages wanted) {
+    if (capacity_ - tree_.device_pages() >= wanted) return wanted;
+    tree_.lease_device(end);
+    while (capacity_ - tree_.device_pages() < wanted) {
+      const NodeId victim = tree_.device_victim();
+      if (victim == NodeId::none) break;
+      tree_.notify_evicted(PolicyRole::device, victim, 1);
+      released_.clear();
+      tree_.remove_tail(victim, 1, released_, released_);
+    }
+    tree_.release_device(end);
+    return std::min(wanted, capacity_ - tree_.device_pages());
+  }
+
+  RadixTree tree_;
+  Pages capacity_;
+  std::vector<SlotId> released_;  // blocks have no real slots here
+};
+
+class InclusiveReplay final : public Replay {
+ public:
+  InclusiveReplay(std::string_view eviction, Pages device, const HitRateConfig& config)
+      : device_(eviction, device, config), host_(eviction, config.host_capacity, config) {}
+
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    const Pages device = device_.serve(arrival, visit).device;
+    const Pages host = host_.serve(arrival, visit).device;
+    return {device, host > device ? host - device : 0};
+  }
+  void tell(const std::function<void(RadixTree&)>& what) override {
+    device_.tell(what);
+    host_.tell(what);
+  }
+
+ private:
+  TierReplay device_, host_;
+};
+
+class ExclusiveReplay final : public Replay {
+ public:
+  ExclusiveReplay(std::string_view eviction, Pages device, const HitRateConfig& config)
+      : tree_(make_eviction(eviction, setup_for(config, device, true)),
+              make_eviction(eviction, setup_for(config, config.host_capacity, false))),
+        device_capacity_(device),
+        host_capacity_(config.host_capacity) {}
+
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    const PrefixMatch match = tree_.match(arrival.keys);
+    const std::uint64_t stamp = tree_.next_stamp();
+    tree_.visit(visit);
+    tree_.raise_priority(match.end, arrival.priority);
+    tree_.touch(match.end, stamp);
+    tree_.lease_device(match.end);
+    const Pages hit = match.device_pages + match.host_pages;
+    if (promote(match)) {
+      const Pages room = make_room(arrival.keys.size() - hit, 0);
+      tree_.release_device(match.end);
+      insert(tree_, match.end, arrival, hit, room, stamp);
+    } else {
+      tree_.release_device(match.end);
+    }
+    return {match.device_pages, match.host_pages};
+  }
+  void tell(const std::function<void(RadixTree&)>& what) override { what(tree_); }
+
+ private:
+  // Moves the path's host blocks up, the first ones first; false if the device can't take them all.
+  bool promote(const PrefixMatch& match) {
+    path_.clear();
+    for (NodeId at = match.end; at != match.device_end; at = tree_.node(at).parent) path_.push_back(at);
+    for (std::size_t i = path_.size(); i-- > 0;) {
+      const Pages pages = tree_.node(path_[i]).facts.pages;
+      const Pages room = make_room(pages, pages);
+      if (room == 0) return false;
+      const NodeId moved = room < pages ? tree_.split(path_[i], room) : path_[i];
+      tree_.set_device(moved, std::vector<SlotId>(room, SlotId{0}));
+      tree_.clear_host(moved);
+      if (room < pages) return false;
+    }
+    return true;
+  }
+
+  // Frees device places by moving blocks down, each into a place of the host. `leaving` blocks are about to leave the
+  // host, so that they don't count there; they are at least as many as come down meanwhile.
+  Pages make_room(Pages wanted, Pages leaving) {
+    while (device_capacity_ - tree_.device_pages() < wanted && demote_one(leaving)) {
+    }
+    return std::min(wanted, device_capacity_ - tree_.device_pages());
+  }
+
+  bool demote_one(Pages leaving) {
+    NodeId victim = tree_.device_victim();
+    if (victim == NodeId::none) return false;
+    tree_.notify_evicted(PolicyRole::device, victim, 1);
+    released_.clear();
+    if (host_capacity_ == 0) {
+      tree_.remove_tail(victim, 1, released_, released_);
+      return true;
+    }
+    if (tree_.host_pages() == host_capacity_ + leaving) {
+      const NodeId dropped = tree_.host_victim();
+      KV_CHECK(dropped != NodeId::none, "a host without the path's blocks has a leaf");
+      tree_.notify_evicted(PolicyRole::host, dropped, 1);
+      tree_.remove_tail(dropped, 1, released_, released_);
+    }
+    const Pages pages = tree_.node(victim).facts.pages;
+    if (pages > 1) tree_.split(victim, pages - 1);  // the lower part keeps the name
+    constexpr SlotId kAny = 0;
+    tree_.set_host(victim, {&kAny, 1});
+    tree_.clear_device(victim);
+    return true;
+  }
+
+  RadixTree tree_;
+  Pages device_capacity_, host_capacity_;
+  std::vector<NodeId> path_;
+  std::vector<SlotId> released_;
+};
+
+// Of a prompt's first `tokens` tokens, in 1/53,000 of a token at depth 0 or in ns: sums stay exact.
+UnsignedWide prefill_cost(const HitRateConfig& config, Tokens tokens) {
+  if (tokens == 0) return 0;
+  if (config.cost == nullptr) return UnsignedWide{tokens} * kCostDepth + UnsignedWide{tokens} * (tokens - 1) / 2;
+  ForwardShape shape;
+  shape.prefill_tokens = tokens;
+  shape.prefill_pairs = tokens * (tokens + 1) / 2;
+  shape.prefill_sequences = 1;
+  return static_cast<UnsignedWide>(config.cost->forward_ns(shape, 1));
+}
+
+// Adds up one (eviction, capacity)'s result.
+class Tally {
+ public:
+  Tally(const HitRateConfig& config, std::string eviction, Pages capacity) : config_(config) {
+    sum_.eviction = std::move(eviction);
+    sum_.capacity_blocks = capacity;
+    sum_.host_capacity_blocks = config.host_capacity;
+  }
+
+  void add(Pages blocks, Tokens tokens, BlockHits hits) {
+    ++sum_.requests;
+    sum_.lookup_blocks += blocks;
+    sum_.lookup_tokens += tokens;
+    sum_.device_hit_blocks += hits.device;
+    sum_.host_hit_blocks += hits.host;
+    const Tokens hit_tokens = std::min(tokens, (hits.device + hits.host) * config_.block_tokens);
+    sum_.hit_tokens += hit_tokens;
+    saved_ += cost(hit_tokens);
+    total_ += cost(tokens);
+    load_milli_ +=
+        UnsignedWide{hit_tokens - std::min(hit_tokens, hits.device * config_.block_tokens)} * config_.host_load_milli;
+  }
+
+  // A bound that knows more of what is saved than the hits tell.
+  void replace_saved(std::uint64_t saved) { saved_ = saved; }
+  void set_net_saved(std::uint64_t saved) { net_saved_ = saved; }
+
+  HitRate result() {
+    sum_.hit_blocks = sum_.device_hit_blocks + sum_.host_hit_blocks;
+    sum_.block_hit_ratio = ratio(sum_.hit_blocks, sum_.lookup_blocks);
+    sum_.token_hit_ratio = ratio(sum_.hit_tokens, sum_.lookup_tokens);
+    const double unit = config_.cost == nullptr ? static_cast<double>(kCostDepth) : static_cast<double>(kNsPerSecond);
+    sum_.saved_cost = static_cast<double>(saved_) / unit;
+    sum_.total_cost = static_cast<double>(total_) / unit;
+    const auto saved_milli = static_cast<__int128>(net_saved_ ? *net_saved_ : saved_) * 1000;
+    const auto net = net_saved_ ? saved_milli : saved_milli - static_cast<__int128>(load_milli_);
+    sum_.net_saved_cost = static_cast<double>(net) / (unit * 1000.0);
+    return sum_;
+  }
+
+ private:
+  UnsignedWide cost(Tokens tokens) const { return prefill_cost(config_, tokens); }
+  static double ratio(std::uint64_t part, std::uint64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  }
+
+  const HitRateConfig& config_;
+  HitRate sum_;
+  UnsignedWide saved_ = 0, total_ = 0, load_milli_ = 0;
+  std::optional<UnsignedWide> net_saved_;  // of bounds that know it
+};
+
+// One line of the answer. Without a replay it is a bound.
+struct Run {
+  Tally tally;
+  std::unique_ptr<Replay> replay;
+};
+
+std::unique_ptr<Replay> make_replay(std::string_view eviction, Pages capacity, const HitRateConfig& config) {
+  if (config.host_capacity == 0) return std::make_unique<TierReplay>(eviction, capacity, config);
+  if (config.exclusive) return std::make_unique<ExclusiveReplay>(eviction, capacity, config);
+  return std::make_unique<InclusiveReplay>(eviction, capacity, config);
+}
+
+void check(const HitRateConfig& config) {
+  const std::vector<std::string_view> known = hit_rate_evictions();
+  for (const std::string& eviction : config.evictions) {
+    if (std::find(known.begin(), known.end(), eviction) == known.end()) {
+      std::string names;
+      for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
+      throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");
+    }
+    if (eviction == "opt-tiers") {
+      if (config.host_capacity == 0)
+        throw HitRateError("eviction \"opt-tiers\" needs a host; ask for opt-cost instead.");
+      continue;
+    }
+    if (eviction.starts_with("opt") && config.exclusive) {
+      throw HitRateError("eviction \"" + eviction +
+                         "\" knows no exclusive tiers; ask for the sum of both capacities instead.");
+    }
+    if (eviction.starts_with("opt-cost") && config.host_capacity > 0) {
+      throw HitRateError("eviction \"" + eviction + "\" knows one tier; ask for the larger capacity alone instead.");
+    }
+  }
+  if (config.exclusive && config.host_capacity == 0) {
+    throw HitRateError("exclusive needs a host capacity above 0.");
+  }
+}
+
+// What the bounds remember of the stream.
+struct History {
+  RequestLog log;
+  std::vector<std::uint32_t> blocks, known;  // by request: started blocks; infinite cache's hits
+  std::vector<Tokens> tokens;
+
+  void add(const Arrival& arrival) {
+    known.push_back(static_cast<std::uint32_t>(log.add(arrival.keys)));
+    blocks.push_back(static_cast<std::uint32_t>(arrival.keys.size()));
+    tokens.push_back(arrival.prompt_tokens);
+  }
+};
+
+// The bounds' lines, once the whole stream is known.
+class Bounds {
+ public:
+  Bounds(const HitRateConfig& config, History& history)
+      : config_(config), history_(history), future_(std::move(history.log)) {}
+
+  void fill(std::string_view bound, Pages capacity, Tally& tally) {
+    if (bound == "opt-cost" || bound == "opt-cost-plan") {
+      const CostBound& cost = cost_bound(capacity);
+      add(tally, bound == "opt-cost" ? cost.kept : cost.plan_hits, {});
+      if (bound == "opt-cost") tally.replace_saved(cost.saved);
+    } else if (bound == "opt-tiers") {
+      fill_tiers(capacity, tally);
+    } else if (bound == "infinite") {
+      add(tally, history_.known, {});
+    } else {
+      auto* hits = opt_hits;
+      if (bound == "opt-no-bypass") hits = opt_no_bypass_hits;
+      if (bound == "opt-bit") hits = opt_bit_hits;
+      add(tally, hits(future_, capacity),
+          config_.host_capacity == 0 ? std::vector<std::uint32_t>{} : hits(future_, config_.host_capacity));
+    }
+  }
+
+ private:
+  // `device` and `host`: prefixes of each request; an empty `host` is none.
+  void add(Tally& tally, const std::vector<std::uint32_t>& device, const std::vector<std::uint32_t>& host) const {
+    for (std::size_t r = 0; r < device.size(); ++r) {
+      const Pages more = host.empty() || host[r] <= device[r] ? 0 : host[r] - device[r];
+      tally.add(history_.blocks[r], history_.tokens[r], {device[r], more});
+    }
+  }
+
+  Tokens tokens(std::size_t request, std::uint32_t blocks) const {
+    return std::min(history_.tokens[request], blocks * config_.block_tokens);
+  }
+
+  std::uint64_t cost(std::size_t request, std::uint32_t blocks) const {
+    return static_cast<std::uint64_t>(prefill_cost(config_, tokens(request, blocks)));
+  }
+
+  const CostBound& cost_bound(Pages capacity) {
+    const auto [at, fresh] = cost_bounds_.try_emplace(capacity);
+    if (fresh) {
+      at->second = opt_cost(future_, capacity, [&](std::size_t r, std::uint32_t blocks) { return cost(r, blocks); });
+    }
+    return at->second;
+  }
+
+  void fill_tiers(Pages device, Tally& tally) const {
+    const TierLevel levels[] = {{&future_, device, 0},
+                                {&future_, device + config_.host_capacity, config_.host_load_milli}};
+    const TierBound bound = opt_tiers(
+        levels, [&](std::uint32_t r, std::uint32_t blocks) { return cost(r, blocks); },
+        [&](std::uint32_t r, std::uint32_t blocks) { return tokens(r, blocks); });
+    add(tally, opt_hits(future_, device), bound.kept);
+    tally.set_net_saved(bound.saved);
+  }
+
+  const HitRateConfig& config_;
+  const History& history_;
+  Future future_;
+  std::map<Pages, CostBound> cost_bounds_;  // by capacity; two lines are made of each
+};
+
+// All caches that are replayed, in step.
+class Replays {
+ public:
+  Replays(std::vector<Run>& runs, const HitRateConfig& config) : runs_(runs), config_(config) {}
+
+  void serve(const Input& input, const Arrival& arrival, std::uint64_t session) {
+    KV_CHECK(arrival.prompt_tokens > 0 && arrival.keys.size() == (arrival.prompt_tokens - 1) / config_.block_tokens + 1,
+             "an arrival has a key for every started block");
+    const Visit visit{arrival.request,       input.now,    session, arrival.prompt_tokens,
+                      arrival.output_tokens, arrival.keys, false};
+    for (Run& run : runs_) {
+      if (run.replay == nullptr) continue;
+      run.tally.add(arrival.keys.size(), arrival.prompt_tokens, run.replay->serve(arrival, visit));
+    }
+  }
+  void tell(const std::function<void(RadixTree&)>& what) {
+    for (Run& run : runs_) {
+      if (run.replay != nullptr) run.replay->tell(what);
+    }
+  }
+  void hint(const Hint& hint, TimeNs time) {
+    if (hint.kind == HintKind::abort) return;
+    tell([&](RadixTree& tree) { tree.hint(hint, time); });
+  }
+
+ private:
+  std::vector<Run>& runs_;
+  const HitRateConfig& config_;
+};
+
+// A source that is known to its end.
+class Known {
+ public:
+  explicit Known(InputSource& source) {
+    for (Input input; source.next(input);) {
+      auto* const arrival = std::get_if<Arrival>(&input.what);
+      keys_.emplace_back();
+      if (arrival != nullptr) {
+        keys_.back().assign(arrival->keys.begin(), arrival->keys.end());
+        arrival->keys = keys_.back();
+        requests_.push_back(inputs_.size());
+      }
+      inputs_.push_back(input);
+    }
+  }
+
+  void replay(Replays& replays, const HitRateConfig& config, const std::function<void(const Arrival&)>& remember) {
+    const std::vector<bool> ends = config.end_hints == 0 ? std::vector<bool>{} : said_to_end(config);
+    std::size_t served = 0, waiting = 0;
+    for (const Input& input : inputs_) {
+      if (const auto* const hint = std::get_if<Hint>(&input.what)) {
+        if (ends.empty()) replays.hint(*hint, input.now);
+        continue;
+      }
+      const Arrival& arrival = request(served);
+      remember(arrival);
+      for (; waiting < requests_.size() && waiting <= served + config.queue_view; ++waiting) {
+        const Arrival& next = request(waiting);
+        if (waiting > served) replays.tell([&](RadixTree& tree) { tree.queue(next.request, next.keys); });
+      }
+      replays.tell([&](RadixTree& tree) { tree.unqueue(arrival.request, arrival.keys); });
+      replays.serve(input, arrival, ends.empty() ? arrival.session : served + 1);
+      if (!ends.empty() && ends[served]) replays.hint({HintKind::session_end, served + 1, 0}, input.now);
+      ++served;
+    }
+  }
+
+ private:
+  const Arrival& request(std::size_t ordinal) const { return std::get<Arrival>(inputs_[requests_[ordinal]].what); }
+
+  std::vector<bool> said_to_end(const HitRateConfig& config) const {
+    std::vector<bool> said(requests_.size());
+    std::unordered_set<std::uint64_t> later;  // first words of keys
+    for (std::size_t i = requests_.size(); i-- > 0;) {
+      const Arrival& arrival = request(i);
+      const Pages full = arrival.prompt_tokens / config.block_tokens;
+      const bool ends = full == 0 || !later.contains(arrival.keys[full - 1].words[0]);
+      said[i] = (mixed(i) % 100 < config.end_hints) == ends;
+      for (const PageKey& key : arrival.keys) later.insert(key.words[0]);
+    }
+    return said;
+  }
+  // SplitMix64's finalizer (Steele, Lea, Flood 2014).
+  static std::uint64_t mixed(std::uint64_t x) {
+    x = (x + 1) * 0x9e3779b97f4a7c15ULL;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebULL;
+    return x ^ x >> 31;
+  }
+
+  std::deque<std::vector<PageKey>> keys_;
+  std::vector<Input> inputs_;
+  std::vector<std::size_t> requests_;  // which of them are
+};
+
+}  // namespace
+
+std::span<const std::string_view> hit_rate_bounds() { return kBounds; }
+
+std::vector<std::string_view> hit_rate_evictions() {
+  const auto names = eviction_names();
+  std::vector<std::string_view> all(names.begin(), names.end());
+  all.insert(all.end(), std::begin(kBounds), std::end(kBounds));
+  return all;
+}
+
+std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config) {
+  check(config);
+  std::vector<Run> runs;
+  bool bounds = false;
+  for (const std::string& eviction : config.evictions) {
+    const bool is_bound = std::ranges::find(kBounds, eviction) != std::end(kBounds);
+    bounds = bounds || is_bound;
+    for (const Pages capacity : config.capacities) {
+      runs.push_back({Tally(config, eviction, capacity), is_bound ? nullptr : make_replay(eviction, capacity, config)});
+    }
+  }
+  History history;
+  Replays replays(runs, config);
+  const auto remember = [&](const Arrival& arrival) {
+    if (bounds) history.add(arrival);
+  };
+  if (config.queue_view > 0 || config.end_hints > 0) {
+    Known known(source);
+    known.replay(replays, config, remember);
+  } else {
+    for (Input input; source.next(input);) {
+      const auto* const arrival = std::get_if<Arrival>(&input.what);
+      if (arrival == nullptr) {
+        replays.hint(std::get<Hint>(input.what), input.now);
+        continue;
+      }
+      remember(*arrival);
+      replays.serve(input, *arrival, arrival->session);
+    }
+  }
+  std::optional<Bounds> known;
+  if (bounds) known.emplace(config, history);
+  std::vector<HitRate> results;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].replay == nullptr) {
+      const std::size_t per_eviction = config.capacities.size();
+      known->fill(config.evictions[i / per_eviction], config.capacities[i % per_eviction], runs[i].tally);
+    }
+    results.push_back(runs[i].tally.result());
+  }
+  return results;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,21 @@
+#include "sim/bounds/prefetch.hpp"
+
+namespace kvtwin {
+
+// Between arrivals waiting only costs, so the best is to stop at once or just when something has come.
+BestStop best_stop(TimeNs ready, std::span<const PagesArrived> arrivals, const RestTime& rest) {
+  Pages there = 0;
+  while (!arrivals.empty() && arrivals.front().time <= ready) {
+    there = arrivals.front().pages;
+    arrivals = arrivals.subspan(1);
+  }
+  BestStop best{0, rest(there)};
+  for (const PagesArrived& arrived : arrivals) {
+    const TimeNs wait = arrived.time - ready;
+    const TimeNs total = wait + rest(arrived.pages);
+    if (total < best.total) best = {wait, total};
+  }
+  return best;
+}
+
+}  // namespace kvtwin

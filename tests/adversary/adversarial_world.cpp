@@ -1,0 +1,1138 @@
+#include "tests/adversary/adversarial_world.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <span>
+#include <utility>
+
+#include "policy/base/check.hpp"
+#include "policy/seam/live_source.hpp"
+#include "policy/seam/substrate.hpp"
+#include "sim/agenda.hpp"
+#include "sim/operation_table.hpp"
+#include "tests/adversary/page_arena.hpp"
+#include "tests/adversary/page_store.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::size_t kPieces = 4;  // of a page, in a transfer
+constexpr std::size_t kMaxViolations = 100;
+
+enum class Happening : std::uint8_t {
+  load_done,
+  load_failed,
+  load_cancelled,
+  load_partly_moved,
+  backup_done,
+  backup_failed,
+  backup_cancelled,
+  backup_partly_moved,
+  cancel_too_late,
+  lane_overtaken,
+  completion_delayed,
+  pass_done,
+  pass_waited_for_gate,
+  pass_waited_for_pass,
+  gate_had_landed,
+  gate_failed,
+  burst_done,
+  burst_cut,
+  queued_pass_cancelled,
+  timer_cancelled,
+  reduction_delayed,
+  slot_poisoned,
+  // storage; the medium's faults first, in their order
+  write_error,
+  torn_write,
+  misdirected_write,
+  lost_write,
+  flipped_payload,
+  flipped_header,
+  flipped_key,
+  no_room,
+  read_error,
+  short_read,
+  misdirected_read,
+  device_slow,
+  node_dead,
+  node_back_empty,
+  look_up_whole,
+  look_up_short,
+  get_done,
+  get_short,
+  get_missing,
+  get_cancelled,
+  get_partly_moved,
+  set_done,
+  set_short,
+  set_was_there,
+  set_cancelled,
+  remove_done,
+  remove_short,
+  store_full,
+  store_evicted,
+  page_quarantined,
+  storage_cancel_too_late,
+  storage_waited_for_turn,
+  get_gated,
+  count
+};
+constexpr auto kFirstOfStorage = static_cast<std::size_t>(Happening::write_error);
+constexpr std::array<std::string_view, static_cast<std::size_t>(Happening::count)> kHappeningNames = {
+    "load_done",
+    "load_failed",
+    "load_cancelled",
+    "load_partly_moved",
+    "backup_done",
+    "backup_failed",
+    "backup_cancelled",
+    "backup_partly_moved",
+    "cancel_too_late",
+    "lane_overtaken",
+    "completion_delayed",
+    "pass_done",
+    "pass_waited_for_gate",
+    "pass_waited_for_pass",
+    "gate_had_landed",
+    "gate_failed",
+    "burst_done",
+    "burst_cut",
+    "queued_pass_cancelled",
+    "timer_cancelled",
+    "reduction_delayed",
+    "slot_poisoned",
+    "write_error",
+    "torn_write",
+    "misdirected_write",
+    "lost_write",
+    "flipped_payload",
+    "flipped_header",
+    "flipped_key",
+    "no_room",
+    "read_error",
+    "short_read",
+    "misdirected_read",
+    "device_slow",
+    "node_dead",
+    "node_back_empty",
+    "look_up_whole",
+    "look_up_short",
+    "get_done",
+    "get_short",
+    "get_missing",
+    "get_cancelled",
+    "get_partly_moved",
+    "set_done",
+    "set_short",
+    "set_was_there",
+    "set_cancelled",
+    "remove_done",
+    "remove_short",
+    "store_full",
+    "store_evicted",
+    "page_quarantined",
+    "storage_cancel_too_late",
+    "storage_waited_for_turn",
+    "get_gated"};
+
+// What this seed's world is like.
+struct Manners {
+  std::uint64_t transfer_ns = 0, pass_ns = 0, step_ns = 0;  // upper ends
+  std::uint64_t completion_delay_ns = 0, reduction_delay_ns = 0, timer_delay_ns = 0;
+  std::uint64_t most_pieces = 1;
+  std::uint64_t load_failures = 0, backup_failures = 0;  // of 1,000
+  std::array<bool, kLanes> fifo{};
+
+  Manners(Chance& chance, bool faults) {
+    const auto scale = [&chance](std::uint64_t decades) {  // log-uniform, or nothing at all
+      std::uint64_t most = 1;
+      for (std::uint64_t i = chance.below(decades + 1); i > 0; --i) most *= 10;
+      return most == 1 ? 0 : most;
+    };
+    transfer_ns = scale(6);
+    pass_ns = scale(6);
+    step_ns = scale(5);
+    completion_delay_ns = chance.in(1, 2) ? scale(5) : 0;
+    reduction_delay_ns = chance.in(1, 2) ? scale(4) : 0;
+    timer_delay_ns = chance.in(1, 2) ? scale(4) : 0;
+    most_pieces = 1 + chance.below(kPieces);
+    const bool loads_fail = chance.in(1, 2), backups_fail = chance.in(1, 2);
+    if (faults && loads_fail) load_failures = chance.below(300);
+    if (faults && backups_fail) backup_failures = chance.below(300);
+    for (bool& lane : fifo) lane = chance.in(1, 2);
+  }
+};
+
+// How the storage tiers are; drawn apart, so that they change nothing for who has none.
+struct StorageManners {
+  std::uint64_t most_ns = 0;                                                         // upper end of an operation's time
+  std::array<std::uint64_t, static_cast<std::size_t>(MediumFault::count)> faults{};  // of 1,000, a page
+  std::uint64_t slow = 0, outages = 0;                                               // of 1,000, an operation
+
+  StorageManners(Chance chance, bool with_faults) {
+    most_ns = 1;
+    for (std::uint64_t i = chance.below(8); i > 0; --i) most_ns *= 10;
+    if (!with_faults) return;
+    for (std::size_t fault = 0; fault < faults.size(); ++fault) {
+      const bool reads = fault >= static_cast<std::size_t>(MediumFault::read_error);  // rarer than writes by far
+      faults[fault] = chance.in(1, 3) ? chance.below(reads ? 300 : 100) : 0;
+    }
+    slow = chance.in(1, 2) ? chance.below(100) : 0;
+    outages = chance.in(1, 3) ? chance.below(100) : 0;
+  }
+};
+
+constexpr std::string_view name_of(Lane lane) {
+  switch (lane) {
+    case Lane::compute: return "compute";
+    case Lane::h2d: return "h2d";
+    case Lane::d2h: return "d2h";
+    case Lane::disk_read: return "disk_read";
+    case Lane::disk_write: return "disk_write";
+    case Lane::remote_read: return "remote_read";
+    case Lane::remote_write: return "remote_write";
+    case Lane::direct_read: return "direct_read";
+    case Lane::direct_write: return "direct_write";
+    case Lane::peer: return "peer";
+  }
+  return "unknown";
+}
+
+std::string hex(std::uint64_t value) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text(16, '0');
+  for (std::size_t i = 16; i > 0; --i, value >>= 4) text[i - 1] = digits[value & 15];
+  return text;
+}
+
+class Adversary final : public AdversarialWorld, private Substrate {
+ public:
+  explicit Adversary(const AdversarialConfig& config)
+      : config_(config),
+        chance_(Chance::mix(config.seed + 1)),
+        manners_(chance_, config.faults),
+        storage_(Chance(Chance::mix(config.seed + 2)), config.faults),
+        device_(config.device_pages),
+        host_(config.host_pages),
+        sites_{Site(config.disk), Site(config.remote)} {
+    KV_CHECK(config.page_tokens > 0, "a page holds at least one token");
+    if (!config.verifies_storage) {
+      for (Site& site : sites_) site.pages.trust_the_medium();
+    }
+  }
+
+  // World
+  Substrate& substrate() override { return *this; }
+  TimeNs now() const override { return now_; }
+  void watch_lanes(LaneObserver*) override {}  // its times mean nothing
+  void set_progress(void (*tick)(void* context, TimeNs now), void* context) override {
+    tick_ = tick;
+    tick_context_ = context;
+  }
+  void run(InputSource& source, InputHandler& handler) override;
+
+  // AdversarialWorld
+  void on_event(const Event& event) override;
+  const std::vector<std::string>& violations() const override { return violations_; }
+  std::uint64_t violation_count() const override { return violation_count_; }
+  std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const override;
+
+ private:
+  enum class Kind : std::uint8_t { transfer, storage, forward, timer, reduction };
+  enum class Stage : std::uint8_t { moving, landed, queued, gated, running, ending };
+
+  struct Sequence {
+    RequestId request = kNoRequest;
+    Tokens context = 0, fresh = 0;
+    std::size_t first = 0, pages = 0;  // in slots and keys of the record
+  };
+  struct Waiter {
+    std::uint32_t pass = 0;
+    OperationId id = OperationId::none;
+  };
+  struct Record {
+    OperationId id = OperationId::none;
+    Kind kind = Kind::timer;
+    Stage stage = Stage::ending;
+    Lane lane = Lane::compute;
+    std::uint32_t ticket = 0;
+    bool cancelled = false;
+    Completion completion;
+    ReduceVector values{};
+    TimeNs ready = 0;  // passes, storage: the completion's time, unless others have to come first
+    // transfers and storage
+    std::vector<PageMove> moves;
+    Bytes page_bytes = 0;
+    TimeNs landing = 0;
+    std::uint64_t pieces = 1, piece = 0, order = 0;  // `order`: which part of which page moves when
+    std::vector<Waiter> waiters;                     // the passes that it gates
+    // storage
+    StorageWork work;
+    PageKey space;
+    std::vector<StoragePage> pages;
+    std::vector<PageImage> staged;  // on their way
+    TimeNs begins = 0;              // what it does, it does from then on
+    Pages counted = 0;
+    bool cut = false;
+    // passes
+    std::vector<Sequence> sequences;
+    std::vector<SlotId> slots;
+    std::vector<PageKey> keys;
+    std::uint64_t steps = 1;
+    std::uint32_t open_gates = 0, unanswered_gates = 0;
+    bool gate_failed = false, awaits_answers = false;
+    TimeNs started = 0, ends = 0;  // holds the lane, writes its last token
+  };
+  struct LaneEnds {
+    TimeNs landing = 0, completion = 0;
+  };
+  struct Site {
+    explicit Site(const AdversarialStore& store) : pages(store.pages, store.evicts) {}
+    PageStore pages;
+    TimeNs dead_from = 0, dead_until = 0;
+    bool comes_back_empty = false;
+  };
+  // Storage operations that end in the order of their submission: gets, or sets and removes, of a tier, by either way.
+  static constexpr std::size_t kOrders = 8;
+
+  // Substrate
+  OperationId submit(const Operation& operation) override;
+  OperationId call_at(TimeNs time) override;
+  OperationId reduce_min(const ReduceVector& values) override;
+  void cancel(OperationId id) override;
+
+  std::uint32_t new_record(Kind kind, Stage stage);
+  void schedule(std::uint32_t slot, TimeNs time);
+  TimeNs later(std::uint64_t most) { return now_ + static_cast<TimeNs>(chance_.below(most + 1)); }
+  TimeNs between(TimeNs from, TimeNs to) {
+    return from + static_cast<TimeNs>(chance_.below(static_cast<std::uint64_t>(to - from) + 1));
+  }
+  void note(Happening what) { ++happened_[static_cast<std::size_t>(what)]; }
+  void violation(const Record& record, const PageKey& key, SlotId slot, std::string_view what);
+  void check_slot(const Record& record, const PageArena& arena, const PageKey& key, SlotId slot);
+
+  OperationId submit_transfer(const TransferOperation& operation);
+  OperationId submit_forward(const ForwardOperation& operation);
+  PageArena& source_of(const Record& record) { return record.lane == Lane::h2d ? host_ : device_; }
+  PageArena& target_of(const Record& record) { return record.lane == Lane::h2d ? device_ : host_; }
+  void move_piece(std::uint32_t slot);
+  void copy_parts(Record& record, std::uint64_t piece, std::size_t pages);
+  void land(std::uint32_t slot);
+  void cut_transfer(Record& record);
+  void tell_waiters(std::uint32_t slot, bool landed);
+  void tell_answered(const Record& load);
+
+  OperationId submit_storage(const StorageOperation& operation);
+  void plan_storage(Record& record);
+  void go_on_with_storage(std::uint32_t slot);
+  void do_storage_piece(Record& record, std::uint64_t piece, std::size_t pages);
+  void cut_storage(Record& record);
+  void fetch(Record& record, std::size_t page);
+  void store_for_strangers(Site& site, const PageKey& key);
+  void commit(Record& record, std::size_t page);
+  void look_up(Record& record);
+  void stop(Record& record, Cause cause);
+  bool reachable(Site& site);
+  MediumFault draw_fault(MediumFault first, MediumFault last);
+  void land_storage(std::uint32_t slot);
+  void note_storage_end(const Record& record);
+  void settle_slots(Record& record);
+  void take_turn(std::size_t order);
+  Site& site_of(const Record& record) { return sites_[record.work.tier == Tier::disk ? 0 : 1]; }
+  PageArena& memory_of(const Record& record) { return record.work.memory == Tier::device ? device_ : host_; }
+  static bool moves_pages(const Record& record) {
+    return record.work.verb == StorageVerb::get || record.work.verb == StorageVerb::set;
+  }
+  static std::size_t order_of(const StorageWork& work) {
+    return (work.tier == Tier::disk ? 0U : 4U) + (work.verb == StorageVerb::get ? 0U : 2U) +
+           (work.memory == Tier::device ? 1U : 0U);
+  }
+  static std::uint64_t turn_of(const Record& record, std::size_t page) {
+    return page * record.pieces / record.pages.size();
+  }
+
+  void enter_lane(std::uint32_t slot);
+  void start_pass(std::uint32_t slot);
+  void fail_pass(std::uint32_t slot);
+  void run_pass(std::uint32_t slot);
+  void end_pass(std::uint32_t slot);
+  Tokens fresh_by(const Record& record, const Sequence& sequence, std::uint64_t pieces) const;
+  void check_context(const Record& record, std::uint64_t steps);
+  void write_range(const Record& record, const Sequence& sequence, Tokens from, Tokens to);
+
+  void handle_entry(const AgendaEntry& entry);
+  void finish(std::uint32_t slot);
+  void deliver(const Input& input);
+
+  AdversarialConfig config_;
+  Chance chance_;
+  Manners manners_;
+  StorageManners storage_;
+  PageArena device_, host_;
+  std::array<Site, 2> sites_;  // disk, remote
+  TimeNs now_ = 0;
+  std::uint64_t last_id_ = 0, delivered_ = 0;
+  std::vector<Record> records_;
+  std::vector<std::uint32_t> free_;
+  OperationTable table_;
+  Agenda agenda_;
+  std::array<LaneEnds, kLanes> ends_{};
+  std::array<std::deque<std::uint32_t>, kOrders> turns_;
+  std::deque<std::uint32_t> passes_;  // the compute lane; the first one holds it
+  InputHandler* handler_ = nullptr;
+  Input arrival_;
+  void (*tick_)(void*, TimeNs) = nullptr;
+  void* tick_context_ = nullptr;
+  std::vector<std::string> violations_;
+  std::uint64_t violation_count_ = 0;
+  std::array<std::uint64_t, static_cast<std::size_t>(Happening::count)> happened_{};
+};
+
+// ---- records -------------------------------------------------------------------------------------------
+
+std::uint32_t Adversary::new_record(Kind kind, Stage stage) {
+  std::uint32_t slot = static_cast<std::uint32_t>(records_.size());
+  if (free_.empty()) {
+    records_.emplace_back();
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+  }
+  Record& record = records_[slot];  // its vectors keep their capacity
+  record.id = OperationId{++last_id_};
+  record.kind = kind;
+  record.stage = stage;
+  record.lane = Lane::compute;
+  record.cancelled = record.gate_failed = record.awaits_answers = false;
+  record.completion = Completion{.id = record.id};
+  record.open_gates = record.unanswered_gates = 0;
+  record.waiters.clear();
+  record.piece = 0;
+  record.pieces = 1 + chance_.below(manners_.most_pieces);
+  table_.insert(record.id, slot);
+  return slot;
+}
+
+void Adversary::schedule(std::uint32_t slot, TimeNs time) {
+  agenda_.push(AgendaEntry{std::max(time, now_), records_[slot].id, slot, ++records_[slot].ticket});
+}
+
+void Adversary::violation(const Record& record, const PageKey& key, SlotId slot, std::string_view what) {
+  ++violation_count_;
+  if (violations_.size() == kMaxViolations) return;
+  violations_.push_back("at " + std::to_string(now_) + " ns, operation " +
+                        std::to_string(static_cast<std::uint64_t>(record.id)) + " on lane " +
+                        std::string(name_of(record.lane)) + ", page " + hex(key.words[0]) + " in slot " +
+                        std::to_string(slot) + ": " + std::string(what));
+}
+
+void Adversary::check_slot(const Record& record, const PageArena& arena, const PageKey& key, SlotId slot) {
+  if (config_.tracks_slots && !arena.allocated(slot)) violation(record, key, slot, "uses a slot that was released");
+}
+
+void Adversary::on_event(const Event& event) {
+  const bool allocated = event.kind == EventKind::slots_allocated;
+  if (!allocated && event.kind != EventKind::slots_released) return;
+  PageArena& arena = event.tier == Tier::device ? device_ : host_;
+  for (const SlotId slot : event.slots) {
+    KV_CHECK(arena.contains(slot), "a slot lies inside its pool");
+    arena.set_allocated(slot, allocated);
+    arena.poison(slot);
+    if (!allocated) note(Happening::slot_poisoned);
+  }
+}
+
+std::vector<std::pair<std::string_view, std::uint64_t>> Adversary::coverage() const {
+  std::vector<std::pair<std::string_view, std::uint64_t>> result;
+  const bool stores = sites_[0].pages.capacity() + sites_[1].pages.capacity() > 0;
+  const std::size_t listed = stores ? happened_.size() : kFirstOfStorage;
+  for (std::size_t i = 0; i < listed; ++i) result.emplace_back(kHappeningNames[i], happened_[i]);
+  return result;
+}
+
+// ---- the substrate -------------------------------------------------------------------------------------
+
+OperationId Adversary::submit(const Operation& operation) {
+  if (const auto* transfer = std::get_if<TransferOperation>(&operation)) return submit_transfer(*transfer);
+  if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
+  return submit_forward(std::get<ForwardOperation>(operation));
+}
+
+OperationId Adversary::call_at(TimeNs time) {
+  const std::uint32_t slot = new_record(Kind::timer, Stage::ending);
+  schedule(slot, std::max(time, now_) + static_cast<TimeNs>(chance_.below(manners_.timer_delay_ns + 1)));
+  return records_[slot].id;
+}
+
+OperationId Adversary::reduce_min(const ReduceVector& values) {
+  const std::uint32_t slot = new_record(Kind::reduction, Stage::ending);
+  records_[slot].values = values;
+  const TimeNs time = later(manners_.reduction_delay_ns);
+  if (time > now_) note(Happening::reduction_delayed);
+  schedule(slot, time);
+  return records_[slot].id;
+}
+
+void Adversary::cancel(OperationId id) {
+  const std::uint32_t slot = table_.find(id);
+  if (slot == kNoSlotIndex) return;
+  Record& record = records_[slot];
+  if (record.kind == Kind::timer) {
+    note(Happening::timer_cancelled);
+    schedule(slot, now_);
+    return;
+  }
+  if (record.kind == Kind::reduction || record.cancelled) return;
+  if (record.stage == Stage::ending || record.stage == Stage::landed || chance_.in(1, 8)) {
+    note(record.kind == Kind::storage ? Happening::storage_cancel_too_late : Happening::cancel_too_late);
+    return;
+  }
+  record.cancelled = true;
+  if (record.kind == Kind::transfer || record.kind == Kind::storage) {
+    schedule(slot, between(now_, std::max(now_, record.landing)));
+  } else if (record.stage == Stage::queued) {
+    note(Happening::queued_pass_cancelled);
+    std::erase(passes_, slot);
+    record.stage = Stage::ending;
+    record.completion.status = Status::cancelled;
+    schedule(slot, later(manners_.completion_delay_ns));
+  } else if (record.stage == Stage::running && record.steps > 1) {
+    record.ends = between(now_, std::max(now_, record.ends));
+    if (record.piece > 0) schedule(slot, record.ends);  // else its start, due now, goes on from here
+  }
+}
+
+// ---- transfers -----------------------------------------------------------------------------------------
+
+OperationId Adversary::submit_transfer(const TransferOperation& operation) {
+  KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "this world has no such lane");
+  const std::uint32_t slot = new_record(Kind::transfer, Stage::moving);
+  Record& record = records_[slot];
+  record.lane = operation.lane;
+  record.moves.assign(operation.pages.begin(), operation.pages.end());
+  record.page_bytes = operation.plan.pages == 0 ? 0 : operation.bytes() / operation.plan.pages;
+  record.order = chance_.next();
+  for (const PageMove& move : record.moves) {
+    KV_CHECK(source_of(record).contains(move.source) && target_of(record).contains(move.target),
+             "a page moves between slots of the pools");
+    check_slot(record, source_of(record), move.key, move.source);
+    check_slot(record, target_of(record), move.key, move.target);
+    target_of(record).poison(move.target);
+  }
+  LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
+  record.landing = later(manners_.transfer_ns);
+  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
+  if (record.landing < lane.landing) note(Happening::lane_overtaken);
+  lane.landing = std::max(lane.landing, record.landing);
+  const std::uint64_t failures = record.lane == Lane::h2d ? manners_.load_failures : manners_.backup_failures;
+  if (chance_.in(failures, 1000)) record.completion.status = Status::failed;
+  schedule(slot, record.pieces == 1 ? record.landing : between(now_, record.landing));
+  return record.id;
+}
+
+void Adversary::move_piece(std::uint32_t slot) {
+  Record& record = records_[slot];
+  if (record.cancelled) {
+    cut_transfer(record);
+    land(slot);
+    return;
+  }
+  copy_parts(record, record.piece, record.moves.size());
+  if (++record.piece == record.pieces) {
+    land(slot);
+    return;
+  }
+  schedule(slot, record.piece + 1 == record.pieces ? record.landing : between(now_, record.landing));
+}
+
+// Copies what belongs to this piece, and looks at it: a source that changed under the transfer shows here.
+void Adversary::copy_parts(Record& record, std::uint64_t piece, std::size_t pages) {
+  PageArena& from = source_of(record);
+  PageArena& to = target_of(record);
+  constexpr std::size_t part = kPageBytes / kPieces;
+  for (std::size_t page = 0; page < pages; ++page) {
+    const PageMove& move = record.moves[page];
+    if (record.completion.status == Status::failed) {
+      to.scribble(move.target, chance_);
+      continue;
+    }
+    std::uint64_t draw = Chance::mix(record.order + page);
+    const PageImage right = image_of(move.key);
+    bool wrong = false;
+    for (std::size_t i = 0; i < kPieces; ++i, draw >>= 8) {
+      if ((draw & 0xFF) % record.pieces != piece) continue;
+      const std::byte* source = from.at(move.source) + i * part;
+      wrong |= std::memcmp(source, right.data() + i * part, part) != 0;
+      std::memcpy(to.at(move.target) + i * part, source, part);
+    }
+    if (wrong) violation(record, move.key, move.source, "the source doesn't hold this page's bytes");
+  }
+}
+
+// A cancel: the first pages are whole, the others hold nothing.
+void Adversary::cut_transfer(Record& record) {
+  const std::size_t whole = chance_.below(record.moves.size() + 1);
+  if (record.completion.status != Status::failed) {
+    for (std::uint64_t piece = record.piece; piece < record.pieces; ++piece) copy_parts(record, piece, whole);
+    for (std::size_t i = whole; i < record.moves.size(); ++i) target_of(record).poison(record.moves[i].target);
+    record.completion.status = Status::cancelled;
+  }
+  record.completion.bytes = whole * record.page_bytes * config_.ranks;
+  if (whole > 0) note(record.lane == Lane::h2d ? Happening::load_partly_moved : Happening::backup_partly_moved);
+}
+
+void Adversary::land(std::uint32_t slot) {
+  Record& record = records_[slot];
+  const Status status = record.completion.status;
+  record.stage = Stage::ending;
+  if (status == Status::done) record.completion.bytes = record.moves.size() * record.page_bytes * config_.ranks;
+  const bool load = record.lane == Lane::h2d;
+  note(status == Status::done     ? (load ? Happening::load_done : Happening::backup_done)
+       : status == Status::failed ? (load ? Happening::load_failed : Happening::backup_failed)
+                                  : (load ? Happening::load_cancelled : Happening::backup_cancelled));
+  LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
+  TimeNs completion = later(manners_.completion_delay_ns);
+  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) completion = std::max(completion, lane.completion);
+  lane.completion = std::max(lane.completion, completion);
+  if (completion > now_) note(Happening::completion_delayed);
+  schedule(slot, completion);
+  tell_waiters(slot, status == Status::done);
+}
+
+void Adversary::tell_waiters(std::uint32_t slot, bool landed) {
+  for (std::size_t i = 0; i < records_[slot].waiters.size(); ++i) {
+    const Waiter waiter = records_[slot].waiters[i];
+    Record& pass = records_[waiter.pass];
+    if (pass.id != waiter.id || pass.stage == Stage::ending) continue;
+    --pass.open_gates;
+    pass.gate_failed |= !landed;
+    if (pass.stage == Stage::gated) start_pass(waiter.pass);
+  }
+}
+
+// A pass that counts is answered after its gates.
+void Adversary::tell_answered(const Record& load) {
+  for (const Waiter& waiter : load.waiters) {
+    Record& pass = records_[waiter.pass];
+    if (pass.id != waiter.id) continue;
+    if (--pass.unanswered_gates == 0 && pass.awaits_answers) schedule(waiter.pass, pass.ready);
+  }
+}
+
+// ---- storage -------------------------------------------------------------------------------------------
+
+OperationId Adversary::submit_storage(const StorageOperation& operation) {
+  const std::uint32_t slot = new_record(Kind::storage, Stage::moving);
+  Record& record = records_[slot];
+  record.work = operation.work;
+  record.lane = lane_of(operation.work);
+  record.space = operation.space;
+  record.pages.assign(operation.pages.begin(), operation.pages.end());
+  record.staged.resize(record.pages.size());
+  record.order = chance_.next();
+  record.counted = 0;
+  record.cut = false;
+  KV_CHECK(site_of(record).pages.capacity() > 0, "this world has no such tier");
+  for (const StoragePage& page : record.pages) {
+    if (!moves_pages(record)) break;
+    KV_CHECK(memory_of(record).contains(page.slot), "a page moves between a store and a slot of the pools");
+    check_slot(record, memory_of(record), page.key, page.slot);
+    if (record.work.verb == StorageVerb::get) memory_of(record).poison(page.slot);
+  }
+  plan_storage(record);
+  if (record.work.verb != StorageVerb::look_up) turns_[order_of(record.work)].push_back(slot);
+  schedule(slot, between(record.begins, record.landing));
+  return record.id;
+}
+
+// When it happens, whatever else does. What is done to a page is done in its order: the later set or remove waits.
+void Adversary::plan_storage(Record& record) {
+  Site& site = site_of(record);
+  if (now_ >= site.dead_until && chance_.in(storage_.outages, 1000)) {
+    site.dead_from = later(storage_.most_ns);
+    site.dead_until = site.dead_from + 1 + static_cast<TimeNs>(chance_.below(10 * storage_.most_ns));
+    site.comes_back_empty = chance_.in(1, 2);
+  }
+  record.begins = now_;
+  const StorageVerb verb = record.work.verb;
+  if (verb == StorageVerb::look_up) record.pieces = 1;
+  for (const std::size_t way : {0U, 1U}) {
+    if (verb != StorageVerb::set && verb != StorageVerb::remove) break;
+    for (const std::uint32_t earlier : turns_[(order_of(record.work) & ~std::size_t{1}) + way]) {
+      const auto touched = [&](const StoragePage& page) {
+        return std::ranges::find(record.pages, page.key, &StoragePage::key) != record.pages.end();
+      };
+      if (records_[earlier].stage != Stage::moving || !std::ranges::any_of(records_[earlier].pages, touched)) continue;
+      record.begins = std::max(record.begins, records_[earlier].landing);
+    }
+  }
+  std::uint64_t span = chance_.below(storage_.most_ns + 1);
+  if (chance_.in(storage_.slow, 1000)) {
+    span *= 100;
+    note(Happening::device_slow);
+  }
+  LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
+  record.landing = record.begins + static_cast<TimeNs>(span);
+  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
+  if (record.landing < lane.landing) note(Happening::lane_overtaken);
+  lane.landing = std::max(lane.landing, record.landing);
+}
+
+// Comes at every piece, then once to land; earlier if it was cancelled.
+void Adversary::go_on_with_storage(std::uint32_t slot) {
+  Record& record = records_[slot];
+  if (record.piece == record.pieces) {
+    land_storage(slot);
+    return;
+  }
+  if (record.cancelled) {
+    cut_storage(record);
+    land_storage(slot);
+    return;
+  }
+  do_storage_piece(record, record.piece, record.pages.size());
+  ++record.piece;
+  schedule(slot, record.piece == record.pieces ? record.landing : between(now_, record.landing));
+}
+
+// Page by page in their order; the parts of a page that are due at this piece, in memory. A get's parts follow what
+// the store gave, a set's come before it.
+void Adversary::do_storage_piece(Record& record, std::uint64_t piece, std::size_t pages) {
+  if (record.work.verb == StorageVerb::look_up) {
+    look_up(record);
+    return;
+  }
+  const bool get = record.work.verb == StorageVerb::get;
+  constexpr std::size_t part = kPageBytes / kPieces;
+  for (std::size_t page = 0; page < pages; ++page) {
+    const std::uint64_t turn = turn_of(record, page);
+    const StoragePage& moved = record.pages[page];
+    if (get && turn == piece) fetch(record, page);
+    std::uint64_t draw = Chance::mix(record.order + page);
+    const PageImage right = image_of(moved.key);
+    bool wrong = false;
+    for (std::size_t i = 0; i < kPieces && moves_pages(record); ++i, draw >>= 8) {
+      const std::uint64_t due = get ? turn + (draw & 0xFF) % (record.pieces - turn) : (draw & 0xFF) % (turn + 1);
+      if (due != piece || (get && page > record.counted)) continue;
+      std::byte* const staged = record.staged[page].data() + i * part;
+      std::byte* const held = memory_of(record).at(moved.slot) + i * part;
+      wrong |= !get && std::memcmp(held, right.data() + i * part, part) != 0;
+      get ? std::memcpy(held, staged, part) : std::memcpy(staged, held, part);
+    }
+    if (wrong) violation(record, moved.key, moved.slot, "the source doesn't hold this page's bytes");
+    if (!get && turn == piece) commit(record, page);
+  }
+}
+
+// A cancel: the first pages are done with, the others hardly begun.
+void Adversary::cut_storage(Record& record) {
+  record.cut = true;
+  if (record.work.verb == StorageVerb::look_up || now_ < record.begins) return;
+  std::size_t begun = 0;
+  while (begun < record.pages.size() && turn_of(record, begun) < record.piece) ++begun;
+  const std::size_t whole = begun + chance_.below(record.pages.size() - begun + 1);
+  for (; record.piece < record.pieces; ++record.piece) do_storage_piece(record, record.piece, whole);
+}
+
+void Adversary::fetch(Record& record, std::size_t page) {
+  if (record.completion.cause != Cause::none) return;
+  Site& site = site_of(record);
+  if (!reachable(site)) {
+    stop(record, Cause::unreachable);
+    return;
+  }
+  const PageKey& key = record.pages[page].key;
+  const bool there = site.pages.contains(record.space, key);
+  const MediumFault fault = there ? draw_fault(MediumFault::read_error, MediumFault::misdirected_read) : MediumFault{};
+  const Cause cause = site.pages.get(record.space, key, fault, chance_, record.staged[page]);
+  if (cause == Cause::corrupt) note(Happening::page_quarantined);
+  if (cause == Cause::missing) note(Happening::get_missing);
+  stop(record, cause);
+}
+
+void Adversary::store_for_strangers(Site& site, const PageKey& key) {
+  for (const PageKey& space : config_.strangers) {
+    PageKey theirs = key;
+    theirs.words[3] ^= space.words[0] | 1;
+    if (!site.pages.contains(space, key)) site.pages.put(space, key, image_of(theirs), MediumFault::none, chance_);
+  }
+}
+
+void Adversary::commit(Record& record, std::size_t page) {
+  if (record.completion.cause != Cause::none) return;
+  Site& site = site_of(record);
+  const PageKey& key = record.pages[page].key;
+  if (!reachable(site)) {
+    stop(record, Cause::unreachable);
+    return;
+  }
+  if (record.work.verb == StorageVerb::remove) {
+    site.pages.remove(record.space, key);
+    stop(record, Cause::none);
+    return;
+  }
+  if (record.work.tier == Tier::remote) store_for_strangers(site, key);
+  const bool there = site.pages.contains(record.space, key);
+  if (there) note(Happening::set_was_there);
+  const MediumFault fault = there ? MediumFault{} : draw_fault(MediumFault::write_error, MediumFault::no_room);
+  const std::uint64_t evicted = site.pages.evicted();
+  const Cause cause = site.pages.put(record.space, key, record.staged[page], fault, chance_);
+  if (site.pages.evicted() > evicted) note(Happening::store_evicted);
+  if (cause == Cause::full && fault != MediumFault::no_room) note(Happening::store_full);
+  stop(record, cause);
+}
+
+void Adversary::look_up(Record& record) {
+  Site& site = site_of(record);
+  if (!reachable(site)) {
+    stop(record, Cause::unreachable);
+    return;
+  }
+  const auto missing = [&](const StoragePage& page) { return !site.pages.contains(record.space, page.key); };
+  const auto first = std::ranges::find_if(record.pages, missing);
+  record.counted = static_cast<Pages>(first - record.pages.begin());
+  if (first != record.pages.end()) stop(record, Cause::missing);
+}
+
+// By this cause, or not at all: one page more.
+void Adversary::stop(Record& record, Cause cause) {
+  record.completion.cause = cause;
+  if (cause == Cause::none) ++record.counted;
+}
+
+bool Adversary::reachable(Site& site) {
+  if (now_ < site.dead_from || site.dead_until == 0) return true;
+  if (now_ < site.dead_until) {
+    note(Happening::node_dead);
+    return false;
+  }
+  if (std::exchange(site.comes_back_empty, false)) {
+    site.pages.clear();
+    note(Happening::node_back_empty);
+  }
+  return true;
+}
+
+MediumFault Adversary::draw_fault(MediumFault first, MediumFault last) {
+  for (auto fault = static_cast<std::size_t>(first); fault <= static_cast<std::size_t>(last); ++fault) {
+    if (!chance_.in(storage_.faults[fault], 1000)) continue;
+    ++happened_[kFirstOfStorage + fault - 1];
+    return static_cast<MediumFault>(fault);
+  }
+  return MediumFault::none;
+}
+
+void Adversary::land_storage(std::uint32_t slot) {
+  Record& record = records_[slot];
+  Completion& completion = record.completion;
+  completion.pages = record.counted;
+  if (record.counted < record.pages.size()) {
+    const bool answered = record.work.verb == StorageVerb::look_up && completion.cause == Cause::missing;
+    completion.status = answered                                        ? Status::done
+                        : record.cut && completion.cause == Cause::none ? Status::cancelled
+                                                                        : Status::failed;
+  }
+  if (moves_pages(record)) {
+    completion.bytes = record.counted * record.work.page_bytes * record.work.ranks;
+    settle_slots(record);
+  }
+  note_storage_end(record);
+  record.ready = later(manners_.completion_delay_ns);
+  if (record.ready > now_) note(Happening::completion_delayed);
+  record.stage = Stage::landed;
+  if (record.work.verb == StorageVerb::look_up) {
+    record.stage = Stage::ending;
+    schedule(slot, record.ready);
+  } else if (turns_[order_of(record.work)].front() == slot) {
+    take_turn(order_of(record.work));
+  } else {
+    note(Happening::storage_waited_for_turn);
+  }
+  tell_waiters(slot, completion.status == Status::done);
+}
+
+// The world keeps its own promise: what a get counts is what belongs under the key.
+void Adversary::settle_slots(Record& record) {
+  PageArena& memory = memory_of(record);
+  for (std::size_t i = 0; i < record.pages.size(); ++i) {
+    const StoragePage& page = record.pages[i];
+    check_slot(record, memory, page.key, page.slot);
+    if (record.work.verb == StorageVerb::set) continue;
+    if (i >= record.counted) {
+      chance_.in(1, 2) ? memory.scribble(page.slot, chance_) : memory.poison(page.slot);
+      continue;
+    }
+    const PageImage right = image_of(page.key);
+    if (std::memcmp(memory.at(page.slot), right.data(), kPageBytes) != 0) {
+      violation(record, page.key, page.slot, "a page that is counted isn't what belongs under its key");
+    }
+  }
+}
+
+void Adversary::note_storage_end(const Record& record) {
+  const bool all = record.counted == record.pages.size();
+  const bool cancelled = record.completion.status == Status::cancelled;
+  switch (record.work.verb) {
+    case StorageVerb::look_up: note(all ? Happening::look_up_whole : Happening::look_up_short); break;
+    case StorageVerb::get:
+      note(all ? Happening::get_done : cancelled ? Happening::get_cancelled : Happening::get_short);
+      if (!all && record.counted > 0) note(Happening::get_partly_moved);
+      break;
+    case StorageVerb::set:
+      note(all ? Happening::set_done : cancelled ? Happening::set_cancelled : Happening::set_short);
+      break;
+    case StorageVerb::remove: note(all ? Happening::remove_done : Happening::remove_short); break;
+  }
+}
+
+// The first of an order may end, once it has landed.
+void Adversary::take_turn(std::size_t order) {
+  if (turns_[order].empty()) return;
+  const std::uint32_t slot = turns_[order].front();
+  if (records_[slot].stage != Stage::landed) return;
+  records_[slot].stage = Stage::ending;
+  schedule(slot, records_[slot].ready);
+}
+
+// ---- passes --------------------------------------------------------------------------------------------
+
+OperationId Adversary::submit_forward(const ForwardOperation& operation) {
+  KV_CHECK(operation.steps > 0, "a forward pass has at least one step");
+  KV_CHECK(operation.shape.draft_tokens == 0, "this world decodes without a draft model");
+  const std::uint32_t slot = new_record(Kind::forward, Stage::queued);
+  Record& record = records_[slot];
+  record.steps = operation.steps;
+  record.sequences.clear();
+  record.slots.clear();
+  record.keys.clear();
+  for (const SequenceWork& work : operation.sequences) {
+    const std::size_t pages = std::min(work.slots.size(), work.keys.size());
+    record.sequences.push_back({work.request, work.context_tokens, work.new_tokens, record.slots.size(), pages});
+    record.slots.insert(record.slots.end(), work.slots.begin(),
+                        work.slots.begin() + static_cast<std::ptrdiff_t>(pages));
+    record.keys.insert(record.keys.end(), work.keys.begin(), work.keys.begin() + static_cast<std::ptrdiff_t>(pages));
+  }
+  for (const OperationId gate : operation.gates) {
+    const std::uint32_t load = table_.find(gate);
+    if (load == kNoSlotIndex) continue;
+    Record& gating = records_[load];
+    KV_CHECK(gating.kind == Kind::transfer || (gating.kind == Kind::storage && gating.lane == Lane::direct_read),
+             "only a load into L1 can gate a forward pass");
+    if (gating.kind == Kind::storage) note(Happening::get_gated);
+    gating.waiters.push_back({slot, record.id});
+    ++record.unanswered_gates;
+    if (gating.stage == Stage::ending || gating.stage == Stage::landed) {  // its completion is still to come
+      note(Happening::gate_had_landed);
+      record.gate_failed |= gating.completion.status != Status::done;
+    } else {
+      ++record.open_gates;
+    }
+  }
+  const OperationId id = record.id;
+  passes_.push_back(slot);
+  if (passes_.size() == 1) {
+    enter_lane(slot);
+  } else {
+    note(Happening::pass_waited_for_pass);
+  }
+  return id;
+}
+
+void Adversary::enter_lane(std::uint32_t slot) {
+  Record& record = records_[slot];
+  record.stage = Stage::gated;
+  record.started = now_;
+  if (record.open_gates > 0) note(Happening::pass_waited_for_gate);
+  start_pass(slot);
+}
+
+void Adversary::start_pass(std::uint32_t slot) {
+  Record& record = records_[slot];
+  if (record.gate_failed) {
+    fail_pass(slot);
+    return;
+  }
+  if (record.open_gates > 0) return;
+  record.stage = Stage::running;
+  record.completion.stalled_ns = now_ - record.started;
+  const auto span = static_cast<std::uint64_t>(chance_.below(manners_.pass_ns + 1)) +
+                    record.steps * chance_.below(manners_.step_ns + 1);
+  record.ends = now_ + static_cast<TimeNs>(span);
+  schedule(slot, now_);
+}
+
+// What it would have written holds anything.
+void Adversary::fail_pass(std::uint32_t slot) {
+  Record& record = records_[slot];
+  note(Happening::gate_failed);
+  for (const Sequence& sequence : record.sequences) {
+    const Tokens pages = (sequence.context + config_.page_tokens - 1) / config_.page_tokens;
+    for (std::size_t i = static_cast<std::size_t>(pages); i < sequence.pages; ++i) {
+      device_.scribble(record.slots[sequence.first + i], chance_);
+    }
+  }
+  record.stage = Stage::ending;
+  record.completion.status = Status::gate_failed;
+  record.completion.stalled_ns = now_ - record.started;
+  schedule(slot, later(manners_.completion_delay_ns));
+}
+
+// Comes once to check the context, then at every piece of the writing; a burst that was cut comes early.
+void Adversary::run_pass(std::uint32_t slot) {
+  Record& record = records_[slot];
+  const bool cut = record.cancelled && record.steps > 1;
+  if (record.piece == 0) {
+    check_context(record, 0);
+  } else if (cut || record.piece == record.pieces) {
+    end_pass(slot);
+    return;
+  } else {
+    for (const Sequence& sequence : record.sequences) {
+      write_range(record, sequence, fresh_by(record, sequence, record.piece - 1),
+                  fresh_by(record, sequence, record.piece));
+    }
+  }
+  ++record.piece;
+  const bool last = cut || record.piece == record.pieces;
+  schedule(slot, last ? record.ends : between(now_, std::max(now_, record.ends)));
+}
+
+void Adversary::end_pass(std::uint32_t slot) {
+  Record& record = records_[slot];
+  std::uint64_t steps = record.steps;
+  if (record.cancelled && steps > 1) {
+    const std::uint64_t least = std::max<std::uint64_t>(1, steps * (record.piece - 1) / record.pieces);
+    steps = least + chance_.below(steps - least + 1);
+  }
+  for (const Sequence& sequence : record.sequences) {
+    const Tokens all = record.steps > 1 ? std::min<Tokens>(sequence.fresh, steps) : sequence.fresh;
+    write_range(record, sequence, fresh_by(record, sequence, record.piece - 1), all);
+  }
+  check_context(record, steps);
+  record.completion.steps = steps;
+  if (steps < record.steps) record.completion.status = Status::cancelled;
+  note(record.steps == 1 ? Happening::pass_done : steps < record.steps ? Happening::burst_cut : Happening::burst_done);
+  record.stage = Stage::ending;
+  record.ready = later(manners_.completion_delay_ns);
+  record.awaits_answers = record.unanswered_gates > 0;
+  if (!record.awaits_answers) schedule(slot, record.ready);
+}
+
+// New tokens written after so many of the pass's pieces. A burst's pieces are whole steps.
+Tokens Adversary::fresh_by(const Record& record, const Sequence& sequence, std::uint64_t pieces) const {
+  if (record.steps > 1) return std::min<Tokens>(sequence.fresh, record.steps * pieces / record.pieces);
+  return sequence.fresh * pieces / record.pieces;
+}
+
+// The context and what `steps` steps have added to it.
+void Adversary::check_context(const Record& record, std::uint64_t steps) {
+  for (const Sequence& sequence : record.sequences) {
+    const Tokens fresh = record.steps > 1 ? std::min<Tokens>(sequence.fresh, steps) : (steps > 0 ? sequence.fresh : 0);
+    Tokens left = sequence.context + fresh;
+    for (std::size_t i = 0; i < sequence.pages && left > 0; ++i) {
+      const Tokens tokens = std::min<Tokens>(left, config_.page_tokens);
+      left -= tokens;
+      const SlotId slot = record.slots[sequence.first + i];
+      const PageKey& key = record.keys[sequence.first + i];
+      check_slot(record, device_, key, slot);
+      const PageImage right = image_of(key);
+      const std::size_t bytes = tokens * kPageBytes / config_.page_tokens;
+      if (std::memcmp(device_.at(slot), right.data(), bytes) != 0) {
+        violation(record, key, slot,
+                  "request " + std::to_string(sequence.request) + " would attend to wrong bytes in page " +
+                      std::to_string(i) + " of its context");
+      }
+    }
+  }
+}
+
+// New tokens [from, to) of the sequence.
+void Adversary::write_range(const Record& record, const Sequence& sequence, Tokens from, Tokens to) {
+  from += sequence.context;
+  to += sequence.context;
+  while (from < to) {
+    const auto page = static_cast<std::size_t>(from / config_.page_tokens);
+    if (page >= sequence.pages) return;
+    const Tokens page_start = page * config_.page_tokens;
+    const Tokens stop = std::min(to, page_start + config_.page_tokens);
+    const PageImage right = image_of(record.keys[sequence.first + page]);
+    const std::size_t first = (from - page_start) * kPageBytes / config_.page_tokens;
+    const std::size_t last = (stop - page_start) * kPageBytes / config_.page_tokens;
+    std::memcpy(device_.at(record.slots[sequence.first + page]) + first, right.data() + first, last - first);
+    from = stop;
+  }
+}
+
+// ---- the stream of inputs ------------------------------------------------------------------------------
+
+void Adversary::run(InputSource& source, InputHandler& handler) {
+  handler_ = &handler;
+  auto* const live = dynamic_cast<LiveSource*>(&source);
+  bool more = source.next(arrival_);
+  for (;;) {
+    while (!agenda_.empty() && records_[agenda_.top().slot].ticket != agenda_.top().ticket) agenda_.pop();
+    const TimeNs arrives = std::max(now_, arrival_.now);
+    if (!agenda_.empty() && (!more || agenda_.top().time <= arrives)) {
+      const AgendaEntry entry = agenda_.pop();
+      now_ = entry.time;
+      handle_entry(entry);
+      if (live != nullptr && live->overtake(arrival_, more)) more = true;
+    } else if (more) {
+      now_ = arrival_.now = arrives;
+      deliver(arrival_);
+      more = source.next(arrival_);
+    } else {
+      return;
+    }
+  }
+}
+
+void Adversary::handle_entry(const AgendaEntry& entry) {
+  const Record& record = records_[entry.slot];
+  switch (record.stage) {
+    case Stage::moving: record.kind == Kind::storage ? go_on_with_storage(entry.slot) : move_piece(entry.slot); break;
+    case Stage::running: run_pass(entry.slot); break;
+    case Stage::ending: finish(entry.slot); break;
+    case Stage::landed:
+    case Stage::queued:
+    case Stage::gated: KV_CHECK(false, "what waits for another has no time of its own"); break;
+  }
+}
+
+void Adversary::finish(std::uint32_t slot) {
+  Record& record = records_[slot];
+  ++record.ticket;
+  if (record.kind == Kind::forward && !passes_.empty() && passes_.front() == slot) {
+    passes_.pop_front();
+    if (!passes_.empty()) enter_lane(passes_.front());
+  }
+  if (record.kind == Kind::storage && record.work.verb != StorageVerb::look_up) {
+    const std::size_t order = order_of(record.work);
+    turns_[order].pop_front();
+    take_turn(order);
+  }
+  tell_answered(record);
+  table_.erase(record.id);
+  const OperationId id = std::exchange(record.id, OperationId::none);
+  Input input{now_, record.completion};
+  if (record.kind == Kind::timer) input.what = TimerFired{id};
+  if (record.kind == Kind::reduction) input.what = Reduction{id, record.values};
+  free_.push_back(slot);
+  deliver(input);
+}
+
+void Adversary::deliver(const Input& input) {
+  if (++delivered_ % 1000 == 0 && tick_ != nullptr) tick_(tick_context_, now_);
+  handler_->handle(input);
+}
+
+}  // namespace
+
+std::unique_ptr<AdversarialWorld> make_adversarial_world(const AdversarialConfig& config) {
+  return std::make_unique<Adversary>(config);
+}
+
+}  // namespace kvtwin
