@@ -22,13 +22,11 @@ EvictionSetup setup_for(const EngineConfig& config, Tier tier) {
 
 }  // namespace
 
-Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, DecisionLog& decisions,
-             Observer* observer)
+Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, const EventSink& sink)
     : config_(config),
       substrate_(substrate),
       storage_(storage),
-      decisions_(decisions),
-      observer_(observer),
+      sink_(sink),
       tree_(make_eviction(config.eviction, setup_for(config, Tier::device)),
             config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, Tier::host)),
             writes_back(config) ? make_eviction(config.eviction, setup_for(config, Tier::device)) : nullptr,
@@ -67,14 +65,14 @@ bool Cache::allocate(Pages pages, std::vector<SlotId>& slots) {
   const bool enough = device_.allocate(pages, slots);
   KV_CHECK(enough, "pages counted as evictable can be evicted");
   device_used_max_ = std::max(device_used_max_, device_.used());
-  note_slots(EventKind::slots_allocated, Tier::device, std::span(slots).subspan(before));
+  sink_.slots(EventKind::slots_allocated, Tier::device, std::span(slots).subspan(before));
   return true;
 }
 
 void Cache::free(std::span<const SlotId> slots) {
   if (slots.empty()) return;
   device_.release(slots);
-  note_slots(EventKind::slots_released, Tier::device, slots);
+  sink_.slots(EventKind::slots_released, Tier::device, slots);
 }
 
 void Cache::prepare(Pages pages) {
@@ -90,7 +88,7 @@ Room Cache::make_room(Pages pages, NodeId kept) {
   tree_.release_host(kept);
   if (pages <= obtainable_pages()) return Room::now;
   if (!writes_under_way()) return Room::never;  // held for a storage tier, and free when that has them
-  note(EventKind::backup_awaited, Tier::device, pages - obtainable_pages());
+  sink_.event({.kind = EventKind::backup_awaited, .tier = Tier::device, .pages = pages - obtainable_pages()});
   return Room::later;
 }
 
@@ -113,7 +111,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     }
     if (take < all) tree_.split(next, all - take);
     if (write) {
-      decide(DecisionKind::backup, Reason::none, tree_.node(next).keys().front(), take);
+      sink_.decide(DecisionKind::backup, Reason::none, tree_.node(next).keys().front(), take);
       store(next);
     }
     tree_.set_leaving(next);
@@ -139,7 +137,7 @@ Pages Cache::evict_device(Pages pages) {
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     const bool demote = node.on_host();
     const Reason reason = demote ? Reason::demoted : loss_of(node);
-    decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
+    sink_.decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
     tree_.notify_evicted(PolicyRole::device, victim, take);
     freed_device_.clear();
     if (demote) {
@@ -151,7 +149,7 @@ Pages Cache::evict_device(Pages pages) {
       tree_.remove_tail(victim, take, freed_device_, freed_host_);
     }
     free(freed_device_);
-    note(EventKind::evicted, Tier::device, take, reason);
+    sink_.event({.kind = EventKind::evicted, .tier = Tier::device, .reason = reason, .pages = take});
     evicted += take;
   }
   return evicted;
@@ -180,13 +178,13 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   const Node& node = tree_.node(id);
   const Pages pages = node.facts.pages;
   KV_CHECK(!node.on_device(), "below a device leaf there are only host pages");
-  decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
+  sink_.decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
   std::vector<SlotId> none;
   freed_host_.clear();
   tree_.remove_tail(id, pages, none, freed_host_);
   host_.release(freed_host_);
-  note_slots(EventKind::slots_released, Tier::host, freed_host_);
-  note(EventKind::evicted, Tier::host, pages, reason);
+  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});
 }
 
 // HiCache's order: first come, first reclaimed. Under write-back what is chosen to leave keeps its copy, or the
@@ -207,11 +205,12 @@ Pages Cache::reclaim_shadowed(Pages pages) {
 
 // L1 has the page too.
 void Cache::shed_copy(NodeId id) {
-  decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
+  sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
   freed_host_ = tree_.clear_host(id);
   host_.release(freed_host_);
-  note_slots(EventKind::slots_released, Tier::host, freed_host_);
-  note(EventKind::evicted, Tier::host, freed_host_.size(), Reason::shadowed);
+  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  sink_.event(
+      {.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::shadowed, .pages = freed_host_.size()});
 }
 
 Pages Cache::evict_host(Pages pages) {
@@ -222,14 +221,14 @@ Pages Cache::evict_host(Pages pages) {
     const Node& node = tree_.node(victim);
     const Pages all = node.facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
-    decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
+    sink_.decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
     tree_.notify_evicted(PolicyRole::host, victim, take);
     freed_device_.clear();
     freed_host_.clear();
     tree_.remove_tail(victim, take, freed_device_, freed_host_);
     host_.release(freed_host_);
-    note_slots(EventKind::slots_released, Tier::host, freed_host_);
-    note(EventKind::evicted, Tier::host, take, Reason::lost);
+    sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+    sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = take});
     evicted += take;
   }
   return evicted;
@@ -284,9 +283,9 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   }
   path_.clear();
   for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) path_.push_back(id);
-  decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys().front(), pages, request);
+  sink_.decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys().front(), pages, request);
   if (refused != Reason::none) {
-    note(EventKind::load_declined, Tier::device, pages, refused);
+    sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = refused, .pages = pages});
     return refused;
   }
 
@@ -310,7 +309,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   tree_.lease_device(match.end);
   loads_.queued.ends.push_back(match.end);
   loads_.queued.pages += pages;
-  note(EventKind::load_queued, Tier::device, pages);
+  sink_.event({.kind = EventKind::load_queued, .tier = Tier::device, .pages = pages});
   return Reason::none;
 }
 
@@ -322,9 +321,10 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
   for (const FetchedRun& run : runs) pages += run.pages;
   if (pages == 0) return Reason::none;
   const bool room = pages <= obtainable_pages();
-  decide(DecisionKind::load_direct, room ? Reason::none : Reason::capacity, keys[runs.front().first], pages, request);
+  sink_.decide(DecisionKind::load_direct, room ? Reason::none : Reason::capacity, keys[runs.front().first], pages,
+               request);
   if (!room) {
-    note(EventKind::load_declined, Tier::device, pages, Reason::capacity);
+    sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = Reason::capacity, .pages = pages});
     return Reason::capacity;
   }
   std::vector<SlotId> slots;
@@ -359,8 +359,11 @@ void Cache::take_direct(const StorageAnswer& answer) {
   KV_CHECK(load != directs_.end(), "a load belongs to a request's admission");
   load->get = answer;
   load->answered = true;
-  note(EventKind::load_direct_done, Tier::device, answer.asked, answer.done ? Reason::none : Reason::transfer_failed,
-       answer.id);
+  sink_.event({.kind = EventKind::load_direct_done,
+               .tier = Tier::device,
+               .reason = answer.done ? Reason::none : Reason::transfer_failed,
+               .pages = answer.asked,
+               .operation = answer.id});
   if (std::ranges::all_of(directs_, &DirectLoad::answered)) settle_directs();
 }
 
@@ -453,13 +456,13 @@ void Cache::allocate_host(Pages pages, std::vector<SlotId>& slots) {
   const bool room = host_.allocate(pages, slots);
   KV_CHECK(room, "the room was made before");
   host_used_max_ = std::max(host_used_max_, host_.used());
-  note_slots(EventKind::slots_allocated, Tier::host, std::span(slots).subspan(before));
+  sink_.slots(EventKind::slots_allocated, Tier::host, std::span(slots).subspan(before));
 }
 
 void Cache::free_host(std::span<const SlotId> slots) {
   if (slots.empty()) return;
   host_.release(slots);
-  note_slots(EventKind::slots_released, Tier::host, slots);
+  sink_.slots(EventKind::slots_released, Tier::host, slots);
 }
 
 Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots) {
@@ -618,9 +621,9 @@ bool Cache::queue_backup(NodeId id) {
     tree_.release_host(id);
   }
   const bool room = host_.available() >= pages;
-  decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys().front(), pages);
+  sink_.decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys().front(), pages);
   if (!room) {
-    note(EventKind::backup_dropped, Tier::host, pages, Reason::capacity);
+    sink_.event({.kind = EventKind::backup_dropped, .tier = Tier::host, .reason = Reason::capacity, .pages = pages});
     return false;
   }
   tree_.forget_backup_failures(id);
@@ -635,7 +638,7 @@ void Cache::store(NodeId id) {
   const bool room = host_.allocate(pages, targets_);
   KV_CHECK(room, "the room was made before");
   host_used_max_ = std::max(host_used_max_, host_.used());
-  note_slots(EventKind::slots_allocated, Tier::host, targets_);
+  sink_.slots(EventKind::slots_allocated, Tier::host, targets_);
   tree_.set_host(id, targets_);
   queue_transfer(id);
 }
@@ -648,7 +651,7 @@ void Cache::queue_transfer(NodeId id) {
   tree_.set_backup(id, mark_of(backups_));
   backups_.queued.ends.push_back(id);
   backups_.queued.pages += pages;
-  note(EventKind::backup_queued, Tier::host, pages);
+  sink_.event({.kind = EventKind::backup_queued, .tier = Tier::host, .pages = pages});
 }
 
 // ---- transfers ---------------------------------------------------------------------------------------
@@ -683,8 +686,10 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
   }
   operation.pages = lanes.moves;
   lanes.queued.id = substrate_.submit(operation);
-  note(EventKind::transfer_submitted, direction == Direction::host_to_device ? Tier::device : Tier::host,
-       lanes.queued.pages, Reason::none, lanes.queued.id);
+  sink_.event({.kind = EventKind::transfer_submitted,
+               .tier = direction == Direction::host_to_device ? Tier::device : Tier::host,
+               .pages = lanes.queued.pages,
+               .operation = lanes.queued.id});
   lanes.queued.mark = mark_of(lanes);
   ++lanes.marks;
   lanes.transfers.push_back(std::exchange(lanes.queued, Transfer{}));
@@ -764,7 +769,7 @@ void Cache::acknowledge_backup(Transfer& transfer) {
     tree_.count_backup_failure(id);
     if (can_retry(id)) {
       retried += pages;
-      decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys().front(), pages);
+      sink_.decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys().front(), pages);
       queue_transfer(id);
     } else {
       dropped += pages;
@@ -772,9 +777,20 @@ void Cache::acknowledge_backup(Transfer& transfer) {
     }
   }
   const Pages done = transfer.pages - dropped - retried;
-  if (done > 0) note(EventKind::backup_done, Tier::host, done, Reason::none, transfer.id);
-  if (retried > 0) note(EventKind::backup_retried, Tier::host, retried, Reason::transfer_failed, transfer.id);
-  if (dropped > 0) note(EventKind::backup_dropped, Tier::host, dropped, Reason::transfer_failed, transfer.id);
+  if (done > 0)
+    sink_.event({.kind = EventKind::backup_done, .tier = Tier::host, .pages = done, .operation = transfer.id});
+  if (retried > 0)
+    sink_.event({.kind = EventKind::backup_retried,
+                 .tier = Tier::host,
+                 .reason = Reason::transfer_failed,
+                 .pages = retried,
+                 .operation = transfer.id});
+  if (dropped > 0)
+    sink_.event({.kind = EventKind::backup_dropped,
+                 .tier = Tier::host,
+                 .reason = Reason::transfer_failed,
+                 .pages = dropped,
+                 .operation = transfer.id});
 }
 
 // Will a match find the copy once the device's is gone? Under write-back what is above is written later.
@@ -806,7 +822,7 @@ void Cache::drop_host_copies(NodeId top) {
   for (auto id = below.rbegin(); id != below.rend(); ++id) {
     const Node& node = tree_.node(*id);
     if (!node.on_host()) continue;
-    decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys().front(), node.facts.pages);
+    sink_.decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys().front(), node.facts.pages);
     freed_host_.clear();
     if (node.on_device()) {
       freed_host_ = tree_.discard_host(*id);
@@ -815,8 +831,10 @@ void Cache::drop_host_copies(NodeId top) {
       tree_.remove_tail(*id, node.facts.pages, freed_device_, freed_host_);
     }
     host_.release(freed_host_);
-    note_slots(EventKind::slots_released, Tier::host, freed_host_);
-    if (*id != top) note(EventKind::evicted, Tier::host, freed_host_.size(), Reason::lost);
+    sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+    if (*id != top)
+      sink_.event(
+          {.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = freed_host_.size()});
   }
 }
 
@@ -843,38 +861,14 @@ void Cache::acknowledge_load(Transfer& transfer) {
       if (tree_.node(id).host_leases == 0) shed_copy(id);
     }
   }
-  note(done ? EventKind::load_done : EventKind::load_failed, Tier::device, transfer.pages,
-       done ? Reason::none : Reason::transfer_failed, transfer.id);
+  sink_.event({.kind = done ? EventKind::load_done : EventKind::load_failed,
+               .tier = Tier::device,
+               .reason = done ? Reason::none : Reason::transfer_failed,
+               .pages = transfer.pages,
+               .operation = transfer.id});
 }
 
 // ---- accounts ----------------------------------------------------------------------------------------
-
-void Cache::note(EventKind kind, Tier tier, Pages pages, Reason reason, OperationId operation) {
-  if (observer_ == nullptr) return;
-  Event event;
-  event.kind = kind;
-  event.time = substrate_.now();
-  event.tier = tier;
-  event.pages = pages;
-  event.reason = reason;
-  event.operation = operation;
-  observer_->on_event(event);
-}
-
-void Cache::note_slots(EventKind kind, Tier tier, std::span<const SlotId> slots) {
-  if (observer_ == nullptr || slots.empty()) return;
-  Event event;
-  event.kind = kind;
-  event.time = substrate_.now();
-  event.tier = tier;
-  event.pages = slots.size();
-  event.slots = slots;
-  observer_->on_event(event);
-}
-
-void Cache::decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request) {
-  decisions_.add({kind, reason, request, key, pages});
-}
 
 // On L2, and not on its way there: so is what lies above it.
 void Cache::check_copies_reachable() const {

@@ -37,8 +37,7 @@
 #include "policy/config.hpp"
 #include "policy/index/page_pool.hpp"
 #include "policy/index/radix_tree.hpp"
-#include "policy/seam/decision.hpp"
-#include "policy/seam/event.hpp"
+#include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/storage/storage.hpp"
 
@@ -58,7 +57,7 @@ struct Hold {
 
 class Cache {
  public:
-  Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, DecisionLog& decisions, Observer* observer);
+  Cache(const EngineConfig& config, Substrate& substrate, Storage& storage, const EventSink& sink);
 
   PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
   // Longest prefix on any tier; ends at a node's end, so that it can be leased.
@@ -234,16 +233,11 @@ class Cache {
   static OperationId mark_of(const Lanes& lanes) { return OperationId{lanes.marks + 1}; }
   void submit(Lanes& lanes, Direction direction, bool busy);
   static std::uint64_t first_failure(const Lanes& lanes);
-  void note(EventKind kind, Tier tier, Pages pages, Reason reason = Reason::none,
-            OperationId operation = OperationId::none);
-  void note_slots(EventKind kind, Tier tier, std::span<const SlotId> slots);
-  void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages, RequestId request = kNoRequest);
 
   const EngineConfig& config_;
   Substrate& substrate_;
   Storage& storage_;
-  DecisionLog& decisions_;
-  Observer* observer_;
+  const EventSink& sink_;
   RadixTree tree_;
   PagePool device_, host_;
   const Pages reserve_pages_;

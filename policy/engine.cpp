@@ -48,11 +48,11 @@ struct Engine::State {
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
       : config(c),
         substrate(s),
-        observer(o),
-        storage(config, s, decisions, o),
-        cache(config, s, storage, decisions, o),
-        prefetcher(config, s, cache, storage, decisions, o),
-        scheduler(config, cache, prefetcher, decisions, o) {
+        sink(s, decisions, o),
+        storage(config, s, sink),
+        cache(config, s, storage, sink),
+        prefetcher(config, s, cache, storage, sink),
+        scheduler(config, cache, prefetcher, sink) {
     KV_CHECK(c.accept_x1024 >= 1024 && c.accept_without_x1024 >= 1024, "a decode step yields a token at least");
     const std::uint64_t most = 1024 * (std::uint64_t{c.draft_tokens} + 1);
     KV_CHECK(c.accept_x1024 <= most && c.accept_without_x1024 <= most, "a decode step yields what it verifies");
@@ -80,7 +80,7 @@ struct Engine::State {
 
   const EngineConfig config;
   Substrate& substrate;
-  Observer* observer;
+  const EventSink sink;
   Storage storage;
   Cache cache;
   Prefetcher prefetcher;
@@ -280,15 +280,12 @@ void Engine::State::submit_pass() {
 }
 
 void Engine::State::tell_prefills() {
-  if (observer == nullptr) return;
   for (std::size_t i = 0; i < pass.requests.size(); ++i) {
-    Event event;
-    event.kind = EventKind::prefill_started;
-    event.time = pass_start;
-    event.tokens = pass.new_tokens[i];
-    event.operation = pass_id;
-    event.record = &pass.requests[i]->record;
-    observer->on_event(event);
+    sink.event_at({.kind = EventKind::prefill_started,
+                   .time = pass_start,
+                   .tokens = pass.new_tokens[i],
+                   .operation = pass_id,
+                   .record = &pass.requests[i]->record});
   }
 }
 
@@ -314,15 +311,14 @@ void Engine::State::finish_pass(std::int64_t outcome) {
   }
   pass_complete = false;
   const OperationId done = std::exchange(pass_id, OperationId::none);
-  if (observer == nullptr) return;
-  Event event;
-  event.kind = EventKind::pass_done;
-  event.operation = done;
-  event.time = pass_end;
-  event.pages = pass.prefill ? 0 : steps;
-  event.tokens = !pass.prefill ? decoded : counts ? pass.shape.prefill_tokens : 0;
-  event.duration_ns = duration;
-  observer->on_event(event);
+  sink.event_at({.kind = EventKind::pass_done,
+                 .time = pass_end,
+                 .pages = pass.prefill ? 0 : steps,
+                 .tokens = !pass.prefill ? decoded
+                           : counts      ? pass.shape.prefill_tokens
+                                         : 0,
+                 .duration_ns = duration,
+                 .operation = done});
 }
 
 // ---- the public face ---------------------------------------------------------------------------------

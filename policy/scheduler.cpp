@@ -21,9 +21,8 @@ bool older(const Request* a, const Request* b) { return a->record.request < b->r
 
 }  // namespace
 
-Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, DecisionLog& decisions,
-                     Observer* observer)
-    : config_(config), cache_(cache), prefetcher_(prefetcher), decisions_(decisions), observer_(observer) {}
+Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink)
+    : config_(config), cache_(cache), prefetcher_(prefetcher), sink_(sink) {}
 
 Request& Scheduler::new_request() {
   if (spare_.empty()) {
@@ -591,18 +590,12 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
 }
 
 void Scheduler::tell(EventKind kind, const Request& request, TimeNs now) {
-  if (observer_ == nullptr) return;
-  Event event;
-  event.kind = kind;
-  event.time = now;
-  event.record = &request.record;
-  event.reason = request.record.rejected;
-  observer_->on_event(event);
+  sink_.event_at({.kind = kind, .time = now, .reason = request.record.rejected, .record = &request.record});
 }
 
 void Scheduler::decide(DecisionKind kind, Reason reason, const Request& request, Pages pages) {
-  decisions_.add(
-      {kind, reason, request.record.request, request.keys.empty() ? PageKey{} : request.keys.front(), pages});
+  const PageKey key = request.keys.empty() ? PageKey{} : request.keys.front();
+  sink_.decide(kind, reason, key, pages, request.record.request);
 }
 
 }  // namespace kvtwin

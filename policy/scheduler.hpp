@@ -62,8 +62,7 @@ struct Pass {
 
 class Scheduler {
  public:
-  Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, DecisionLog& decisions,
-            Observer* observer);
+  Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink);
 
   // A blank request to fill in and enqueue; the scheduler owns it until it has finished.
   Request& new_request();
@@ -133,8 +132,7 @@ class Scheduler {
   const EngineConfig& config_;
   Cache& cache_;
   Prefetcher& prefetcher_;
-  DecisionLog& decisions_;
-  Observer* observer_;
+  const EventSink& sink_;
   std::deque<Request*> waiting_;   // by ordinal
   std::vector<Request*> running_;  // in order of admission
   Request* chunked_ = nullptr;     // admitted, prompt not yet done; at most one

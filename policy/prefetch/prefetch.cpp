@@ -11,19 +11,6 @@
 namespace kvtwin {
 namespace {
 
-// Each part by itself: its operation's end tells when it came.
-void note_started(Observer* observer, TimeNs now, Tier tier, RequestId request, const StorageAnswer& get) {
-  if (observer == nullptr) return;
-  Event event;
-  event.kind = EventKind::prefetch_started;
-  event.time = now;
-  event.tier = tier;
-  event.pages = get.asked;
-  event.operation = get.id;
-  event.request = request;
-  observer->on_event(event);
-}
-
 constexpr Wide kLongest = Wide{100'000} * kNsPerSecond;
 
 // Who waits for something, and as many others as may wait with it.
@@ -35,13 +22,12 @@ std::int64_t bearers(std::size_t others) {
 }  // namespace
 
 Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
-                       DecisionLog& decisions, Observer* observer)
+                       const EventSink& sink)
     : config_(config),
       substrate_(substrate),
       cache_(cache),
       storage_(storage),
-      decisions_(decisions),
-      observer_(observer),
+      sink_(sink),
       termination_(make_termination(config)) {
   reads_.resize(config.storage.size());
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
@@ -72,10 +58,14 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   } else if (by_host && occupied_ >= most_in_flight()) {
     refused = Reason::rate_limited;
   }
-  decisions_.add({DecisionKind::prefetch, refused, request, keys[first], asked});
+  sink_.decide(DecisionKind::prefetch, refused, keys[first], asked, request);
   if (refused != Reason::none) {
     if (refused == Reason::too_slow) doubt_rates();
-    note(EventKind::prefetch_declined, request, asked, refused);
+    sink_.event({.kind = EventKind::prefetch_declined,
+                 .tier = Tier::host,
+                 .reason = refused,
+                 .pages = asked,
+                 .request = request});
     return refused;
   }
   Prefetch prefetch;
@@ -90,7 +80,7 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
   storage_.look_up(0, request, prefetch.keys, first);
   prefetches_.emplace(request, std::move(prefetch));
   ++looking_up_;
-  note(EventKind::prefetch_issued, request, asked);
+  sink_.event({.kind = EventKind::prefetch_issued, .tier = Tier::host, .pages = asked, .request = request});
   return Reason::none;
 }
 
@@ -170,15 +160,24 @@ bool Prefetcher::fetch(Entry entry) {
   const Pages room = cache_.make_host_room(wanted);
   const bool enough = room == wanted || tokens(room) >= config_.prefetch_min_tokens;
   const Pages fetched = enough ? room : 0;
-  note(EventKind::prefetch_hit, entry->first, prefetch.hit);
+  sink_.event({.kind = EventKind::prefetch_hit, .tier = Tier::host, .pages = prefetch.hit, .request = entry->first});
   if (prefetch.hit > wanted)
-    note(EventKind::prefetch_shortened, entry->first, prefetch.hit - wanted, Reason::duplicate);
+    sink_.event({.kind = EventKind::prefetch_shortened,
+                 .tier = Tier::host,
+                 .reason = Reason::duplicate,
+                 .pages = prefetch.hit - wanted,
+                 .request = entry->first});
   if (fetched < wanted && !KV_MUTANT(9))
-    note(EventKind::prefetch_shortened, entry->first, wanted - fetched, Reason::capacity);
+    sink_.event({.kind = EventKind::prefetch_shortened,
+                 .tier = Tier::host,
+                 .reason = Reason::capacity,
+                 .pages = wanted - fetched,
+                 .request = entry->first});
   if (!enough) return false;
   if (room > 0) cache_.allocate_host(room, prefetch.slots);
   occupy(prefetch, room);
-  decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, entry->first, prefetch, room);
+  sink_.decide(DecisionKind::fetch, room < wanted ? Reason::capacity : Reason::none, prefetch.keys[prefetch.first],
+               room, entry->first);
   const Pages fetch_end = prefetch.fetch_first + room;
   for (const FetchedRun& run : prefetch.found) {
     const Pages run_end = std::min(run.first + run.pages, fetch_end);
@@ -189,7 +188,12 @@ bool Prefetcher::fetch(Entry entry) {
       const StorageAnswer get = storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host);
       ask(run.tier, get);
       prefetch.pieces.push_back({get, at, false});
-      note_started(observer_, substrate_.now(), storage_.tier(run.tier), entry->first, get);
+      // Each part by itself: the end of its operation tells when it came.
+      sink_.event({.kind = EventKind::prefetch_started,
+                   .tier = storage_.tier(run.tier),
+                   .pages = get.asked,
+                   .operation = get.id,
+                   .request = entry->first});
       at += pages;
     }
   }
@@ -239,8 +243,13 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
   const Pages pages = prefetch.arrived - prefetch.committed;
   const Cache::Adoption adopted = cache_.adopt(std::span(prefetch.keys).first(first + pages), first,
                                                std::span(prefetch.slots).subspan(prefetch.committed, pages));
-  decide(DecisionKind::commit, adopted.refused, request, prefetch, adopted.pages);
-  if (adopted.pages < pages) note(EventKind::prefetch_wasted, request, pages - adopted.pages, adopted.refused);
+  sink_.decide(DecisionKind::commit, adopted.refused, prefetch.keys[prefetch.first], adopted.pages, request);
+  if (adopted.pages < pages)
+    sink_.event({.kind = EventKind::prefetch_wasted,
+                 .tier = Tier::host,
+                 .reason = adopted.refused,
+                 .pages = pages - adopted.pages,
+                 .request = request});
   prefetch.committed = prefetch.arrived;
   // Nearer tiers get what came from farther ones.
   for (const FetchedRun& run : prefetch.found) {
@@ -257,7 +266,11 @@ void Prefetcher::land(Entry entry) {
   commit(prefetch, entry->first);
   cache_.free_host(std::span(prefetch.slots).subspan(prefetch.committed));
   if (!prefetch.pieces.empty() && prefetch.stopped) {
-    note(EventKind::prefetch_done, entry->first, prefetch.arrived, Reason::stopped);
+    sink_.event({.kind = EventKind::prefetch_done,
+                 .tier = Tier::host,
+                 .reason = Reason::stopped,
+                 .pages = prefetch.arrived,
+                 .request = entry->first});
   } else if (!prefetch.pieces.empty()) {
     tell_end(entry, EventKind::prefetch_done, prefetch.arrived,
              prefetch.failed ? Reason::transfer_failed : Reason::none);
@@ -273,7 +286,7 @@ void Prefetcher::land(Entry entry) {
 }
 
 void Prefetcher::revoke(Entry entry, Reason reason) {
-  decide(DecisionKind::revoke, reason, entry->first, entry->second, entry->second.hit);
+  sink_.decide(DecisionKind::revoke, reason, entry->second.keys[entry->second.first], entry->second.hit, entry->first);
   tell_end(entry, EventKind::prefetch_revoked, entry->second.hit, reason);
   land(entry);
 }
@@ -282,10 +295,10 @@ void Prefetcher::revoke(Entry entry, Reason reason) {
 void Prefetcher::stop(Entry entry, Reason reason) {
   Prefetch& prefetch = entry->second;
   if (prefetch.state == State::looking_up) {
-    decide(DecisionKind::revoke, reason, entry->first, prefetch, prefetch.hit);
+    sink_.decide(DecisionKind::revoke, reason, prefetch.keys[prefetch.first], prefetch.hit, entry->first);
     tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, reason);
   } else {
-    decide(DecisionKind::stop, reason, entry->first, prefetch, prefetch.arrived);
+    sink_.decide(DecisionKind::stop, reason, prefetch.keys[prefetch.first], prefetch.arrived, entry->first);
     tell_end(entry, EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
     cut(entry);
@@ -310,7 +323,7 @@ void Prefetcher::enter(Entry entry, State state) {
 
 void Prefetcher::tell_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier) {
   KV_CHECK(!std::exchange(entry->second.end_told, true), "a prefetch ends once");
-  note(kind, entry->first, pages, reason, tier);
+  sink_.event({.kind = kind, .tier = tier, .reason = reason, .pages = pages, .request = entry->first});
 }
 
 void Prefetcher::forget(Entry entry) {
@@ -384,13 +397,16 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
     if (first < end) outcome.runs.push_back({run.tier, first, end - first});
   }
   if (!ready && to > from) {
-    note(EventKind::prefetch_used, request, std::min(to, std::max(from, matched)) - from);
+    sink_.event({.kind = EventKind::prefetch_used,
+                 .tier = Tier::host,
+                 .pages = std::min(to, std::max(from, matched)) - from,
+                 .request = request});
   }
   if (ready) {
     pin_found(prefetch, false);
     const Pages pages = to > from ? to - from : 0;  // all are used, as they come
     tell_end(entry, EventKind::prefetch_done, pages, Reason::none, Tier::device);
-    note(EventKind::prefetch_used, request, pages, Reason::none, Tier::device);
+    sink_.event({.kind = EventKind::prefetch_used, .tier = Tier::device, .pages = pages, .request = request});
   }
   prefetch.gone = true;
   if (prefetch.state == State::landed || ready) forget(entry);
@@ -602,22 +618,6 @@ Pages Prefetcher::owned_pages() const {
     if (!prefetch.slots.empty()) pages += prefetch.slots.size() - prefetch.committed;
   }
   return pages;
-}
-
-void Prefetcher::note(EventKind kind, RequestId request, Pages pages, Reason reason, Tier tier) {
-  if (observer_ == nullptr) return;
-  Event event;
-  event.kind = kind;
-  event.time = substrate_.now();
-  event.tier = tier;
-  event.pages = pages;
-  event.request = request;
-  event.reason = reason;
-  observer_->on_event(event);
-}
-
-void Prefetcher::decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages) {
-  decisions_.add({kind, reason, request, prefetch.keys[prefetch.first], pages});
 }
 
 void Prefetcher::check_invariants() const {

@@ -34,8 +34,7 @@
 #include "policy/config.hpp"
 #include "policy/prefetch/lateness.hpp"
 #include "policy/prefetch/termination.hpp"
-#include "policy/seam/decision.hpp"
-#include "policy/seam/event.hpp"
+#include "policy/seam/event_sink.hpp"
 #include "policy/storage/storage.hpp"
 
 namespace kvtwin {
@@ -50,8 +49,7 @@ struct PrefetchOutcome {
 
 class Prefetcher {
  public:
-  Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, DecisionLog& decisions,
-             Observer* observer);
+  Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, const EventSink& sink);
 
   // A step: answers that are taken, and who is held, are of this time; answers may have come at any time after
   // `unseen_since`. `waiting`: requests that do, for prefetches or for the GPU.
@@ -164,15 +162,12 @@ class Prefetcher {
   TimeNs unit_ns(std::size_t tier, Tokens tokens) const;
   TimeNs read_ns(std::size_t tier, Tokens tokens) const;
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
-  void note(EventKind kind, RequestId request, Pages pages, Reason reason = Reason::none, Tier tier = Tier::host);
-  void decide(DecisionKind kind, Reason reason, RequestId request, const Prefetch& prefetch, Pages pages);
 
   const EngineConfig& config_;
   Substrate& substrate_;
   Cache& cache_;
   Storage& storage_;
-  DecisionLog& decisions_;
-  Observer* observer_;
+  const EventSink& sink_;
   std::unique_ptr<Termination> termination_;
   std::vector<Reads> reads_;  // by tier
   TimeNs step_time_ = 0, unseen_since_ = 0;

@@ -84,7 +84,7 @@ struct Event {
   OperationId operation = OperationId::none;  // of passes and of transfers from their submission on
   RequestId request = kNoRequest;             // of prefetches; others that are about a request have its record
   const RequestRecord* record = nullptr;      // borrowed for the call
-  std::span<const SlotId> slots;              // borrowed for the call
+  std::span<const SlotId> slots{};            // borrowed for the call
 };
 
 class Observer {

@@ -24,8 +24,8 @@ EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tie
 
 }  // namespace
 
-Storage::Storage(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer)
-    : config_(config), substrate_(substrate), decisions_(decisions), observer_(observer) {
+Storage::Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink)
+    : config_(config), substrate_(substrate), sink_(sink) {
   KV_CHECK(config.storage.size() <= kStorageTiersMost, "there are a disk and a remote tier at most");
   for (const StorageTierConfig& tier : config.storage) {
     tiers_.push_back(
@@ -162,8 +162,8 @@ std::uint32_t Storage::write_to(std::size_t tier, std::uint64_t hold, const Page
       tiers_[tier].catalog.begin_write(prior, keys.first(room), priority);
       job.priority = priority;
       writing_ += room;
-      decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room);
-      note(EventKind::store_queued, tier, room);
+      sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::none, keys.front(), room);
+      sink_.event({.kind = EventKind::store_queued, .tier = config_.storage[tier].tier, .pages = room});
       submit(tier, std::move(job), keys.first(room), slots.first(room));
       ++jobs;
     }
@@ -191,8 +191,11 @@ Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages) {
   const Pages room = catalog.take_victims(pages, victims_);
   if (prior != nullptr) catalog.unpin(*prior);
   if (victims_.empty() || !config_.storage[tier].owned) return room;
-  decide(DecisionKind::evict_storage, Reason::lost, victims_.front(), victims_.size());
-  note(EventKind::evicted, tier, victims_.size(), Reason::lost);
+  sink_.decide(DecisionKind::evict_storage, Reason::lost, victims_.front(), victims_.size());
+  sink_.event({.kind = EventKind::evicted,
+               .tier = config_.storage[tier].tier,
+               .reason = Reason::lost,
+               .pages = victims_.size()});
   remove(tier, victims_);
   return room;
 }
@@ -218,8 +221,9 @@ void Storage::lost(std::size_t tier, std::span<const PageKey> keys) {
 }
 
 void Storage::drop(std::size_t tier, std::span<const PageKey> keys, Reason reason) {
-  decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, reason, keys.front(), keys.size());
-  note(EventKind::store_dropped, tier, keys.size(), reason);
+  sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, reason, keys.front(), keys.size());
+  sink_.event(
+      {.kind = EventKind::store_dropped, .tier = config_.storage[tier].tier, .reason = reason, .pages = keys.size()});
 }
 
 // ---- answers ---------------------------------------------------------------------------------------------
@@ -236,8 +240,11 @@ bool Storage::complete(const Completion& completion) {
       job->answer.pages = completion.pages;
       job->answer.answered = substrate_.now();
       if (completion.cause != Cause::none) {
-        note(EventKind::storage_fell_short, tier, job->answer.asked - completion.pages, Reason::none, completion.id,
-             completion.cause);
+        sink_.event({.kind = EventKind::storage_fell_short,
+                     .tier = config_.storage[tier].tier,
+                     .pages = job->answer.asked - completion.pages,
+                     .cause = completion.cause,
+                     .operation = completion.id});
       }
       return true;
     }
@@ -328,7 +335,11 @@ void Storage::take_set(Job& job) {
   const Pages stored = job.answer.pages;
   tiers_[tier].catalog.end_write(keys, stored);
   writing_ -= keys.size();
-  if (stored > 0) note(EventKind::store_done, tier, stored, Reason::none, job.answer.id);
+  if (stored > 0)
+    sink_.event({.kind = EventKind::store_done,
+                 .tier = config_.storage[tier].tier,
+                 .pages = stored,
+                 .operation = job.answer.id});
   if (stored == keys.size()) {
     ended_.push_back(job.hold);
     return;
@@ -343,8 +354,12 @@ void Storage::take_set(Job& job) {
     ended_.push_back(job.hold);
     return;
   }
-  decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::retry, rest.front(), rest.size());
-  note(EventKind::store_retried, tier, rest.size(), Reason::transfer_failed, job.answer.id);
+  sink_.decide(tier == 0 ? DecisionKind::store : DecisionKind::store_next, Reason::retry, rest.front(), rest.size());
+  sink_.event({.kind = EventKind::store_retried,
+               .tier = config_.storage[tier].tier,
+               .reason = Reason::transfer_failed,
+               .pages = rest.size(),
+               .operation = job.answer.id});
   Job next;
   next.answer.verb = StorageVerb::set;
   next.answer.memory = job.answer.memory;
@@ -361,23 +376,6 @@ void Storage::take_set(Job& job) {
 }
 
 // ---- accounts --------------------------------------------------------------------------------------------
-
-void Storage::note(EventKind kind, std::size_t tier, Pages pages, Reason reason, OperationId operation, Cause cause) {
-  if (observer_ == nullptr) return;
-  Event event;
-  event.kind = kind;
-  event.time = substrate_.now();
-  event.tier = config_.storage[tier].tier;
-  event.pages = pages;
-  event.reason = reason;
-  event.operation = operation;
-  event.cause = cause;
-  observer_->on_event(event);
-}
-
-void Storage::decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages) {
-  decisions_.add({kind, reason, kNoRequest, key, pages});
-}
 
 void Storage::check_invariants() const {
   std::uint64_t jobs = 0;

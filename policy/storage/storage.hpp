@@ -20,8 +20,7 @@
 #include <vector>
 
 #include "policy/config.hpp"
-#include "policy/seam/decision.hpp"
-#include "policy/seam/event.hpp"
+#include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/storage/catalog.hpp"
 
@@ -52,7 +51,7 @@ using StorageHeads = std::array<std::int64_t, kStorageTiersMost * kStorageQueues
 
 class Storage {
  public:
-  Storage(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer);
+  Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink);
 
   std::size_t tiers() const { return tiers_.size(); }
   Tier tier(std::size_t index) const { return config_.storage[index].tier; }
@@ -127,14 +126,10 @@ class Storage {
   void lost(std::size_t tier, std::span<const PageKey> keys);
   void remove(std::size_t tier, std::span<const PageKey> keys);
   void drop(std::size_t tier, std::span<const PageKey> keys, Reason reason);
-  void note(EventKind kind, std::size_t tier, Pages pages, Reason reason = Reason::none,
-            OperationId operation = OperationId::none, Cause cause = Cause::none);
-  void decide(DecisionKind kind, Reason reason, const PageKey& key, Pages pages);
 
   const EngineConfig& config_;
   Substrate& substrate_;
-  DecisionLog& decisions_;
-  Observer* observer_;
+  const EventSink& sink_;
   std::vector<TierState> tiers_;
   std::vector<StorageAnswer> answers_;
   std::vector<std::uint64_t> ended_;

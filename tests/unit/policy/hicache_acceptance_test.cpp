@@ -759,7 +759,8 @@ TEST(HiCache, check_12_a_slot_that_nobody_owns_is_found) {
   const EngineConfig config = stored_config(8, 8);
   ManualWorld world;
   DecisionLog decisions;
-  Storage storage(config, world, decisions, nullptr);
+  const EventSink sink(world, decisions, nullptr);
+  Storage storage(config, world, sink);
   Cache cache(config, world, storage, decisions, nullptr);
   std::vector<SlotId> device, host;
   ASSERT_TRUE(cache.allocate(3, device));

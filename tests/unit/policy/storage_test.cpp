@@ -243,7 +243,8 @@ class StorageRig {
  public:
   ManualWorld world;
   EventCounter events;
-  Storage storage{config_, world, decisions_, &events};
+  EventSink sink_{world, decisions_, &events};
+  Storage storage{config_, world, sink_};
 };
 
 // A part of the rest may have been stored: the tier would hold pages that take up room and that no catalog counts.
