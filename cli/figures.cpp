@@ -11,8 +11,8 @@
 
 #include "cli/commands.hpp"
 #include "cli/environment.hpp"
-#include "kvtwin_version.hpp"
 #include "lab/error.hpp"
+#include "lab/version.hpp"
 
 namespace kvtwin {
 namespace {

@@ -16,8 +16,8 @@
 #include "cli/environment.hpp"
 #include "cli/large_pages.hpp"
 #include "cli/say.hpp"
-#include "kvtwin_version.hpp"
 #include "lab/error.hpp"
+#include "lab/version.hpp"
 #include "models/names.hpp"
 #include "policy/base/check.hpp"
 

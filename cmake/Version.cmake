@@ -1,6 +1,5 @@
-# kvtwin_version: a header that only lab/ and cli/ may use, #include "kvtwin_version.hpp". A new commit changes the
-# header, so whoever includes it is compiled again: one small .cpp, please.
-# This file is also the script (cmake -P) that the target runs: it asks git and writes the header if it changed.
+# The source file that defines lab/version.hpp: ${KVTWIN_VERSION_SOURCE}, written by the target kvtwin_version.
+# This file is also the script (cmake -P) that the target runs: it asks git and writes the file if it changed.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(KVTWIN_GIT_COMMIT unknown)
   execute_process(COMMAND git -C ${KVTWIN_SOURCE_DIR} rev-parse --show-toplevel
@@ -16,16 +15,13 @@ if(CMAKE_SCRIPT_MODE_FILE)
       endif()
     endif()
   endif()
-  configure_file(${CMAKE_CURRENT_LIST_DIR}/kvtwin_version.hpp.in ${KVTWIN_HEADER} @ONLY)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/version.cpp.in ${KVTWIN_VERSION_SOURCE} @ONLY)
   return()
 endif()
 
-set(KVTWIN_HEADER ${PROJECT_BINARY_DIR}/generated/kvtwin_version.hpp)
-add_custom_target(kvtwin_version_header
-  COMMAND ${CMAKE_COMMAND} -DKVTWIN_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DKVTWIN_HEADER=${KVTWIN_HEADER}
-          -DKVTWIN_VERSION=${PROJECT_VERSION} -P ${CMAKE_CURRENT_LIST_DIR}/Version.cmake
-  BYPRODUCTS ${KVTWIN_HEADER}
+set(KVTWIN_VERSION_SOURCE ${PROJECT_BINARY_DIR}/generated/version.cpp)
+add_custom_target(kvtwin_version
+  COMMAND ${CMAKE_COMMAND} -DKVTWIN_SOURCE_DIR=${PROJECT_SOURCE_DIR} -DKVTWIN_VERSION_SOURCE=${KVTWIN_VERSION_SOURCE}
+          -DKVTWIN_VERSION=${PROJECT_VERSION} -P ${CMAKE_CURRENT_LIST_FILE}
+  BYPRODUCTS ${KVTWIN_VERSION_SOURCE}
   COMMENT "Asking git for the commit")
-add_library(kvtwin_version INTERFACE)
-add_dependencies(kvtwin_version kvtwin_version_header)
-target_include_directories(kvtwin_version INTERFACE ${PROJECT_BINARY_DIR}/generated)

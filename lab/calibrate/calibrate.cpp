@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "kvtwin_version.hpp"
 #include "lab/calibrate/calibrate_runs.hpp"
 #include "lab/calibrate/calibrate_tables.hpp"
 #include "lab/error.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/journal_file.hpp"
 #include "lab/run/machine.hpp"
+#include "lab/version.hpp"
 #include "models/calibration.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"

@@ -12,11 +12,11 @@
 #include <sstream>
 #include <utility>
 
-#include "kvtwin_version.hpp"
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/names.hpp"
 #include "lab/out_files.hpp"
+#include "lab/version.hpp"
 #include "policy/base/check.hpp"
 
 namespace kvtwin {

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "kvtwin_version.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/trace_format.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/comparison.hpp"
+#include "lab/version.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {

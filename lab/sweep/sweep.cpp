@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "kvtwin_version.hpp"
 #include "lab/error.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/sweep_cell.hpp"
 #include "lab/sweep/sweep_words.hpp"
+#include "lab/version.hpp"
 #include "models/names.hpp"
 
 namespace kvtwin {

@@ -16,11 +16,11 @@
 #include <memory>
 #include <string_view>
 
-#include "kvtwin_version.hpp"
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/run/serve.hpp"
+#include "lab/version.hpp"
 #include "models/error.hpp"
 #include "traces/trace.hpp"
 

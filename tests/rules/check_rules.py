@@ -31,7 +31,7 @@ OWNED_HEADERS = [
     (r"mpi\.h", r"impl/runtime/mpi_ranks\.cpp", "only impl/runtime/mpi_ranks.cpp includes MPI"),
     (r"CLI/|CLI11", r"cli/|tests/\w+/cli/", "only cli/ parses commands"),
     (r"toml\+\+", r"lab/|tests/\w+/cli/|models/", "only lab/ parses experiments"),
-    (r"kvtwin_version\.hpp", r"lab/|cli/", "only lab/ and cli/ know the version"),
+    (r"lab/version\.hpp", r"lab/|cli/", "only lab/ and cli/ know the version"),
 ]
 POLICY_HEADERS = set(
     """algorithm array bit bitset charconv climits cmath compare concepts cstddef cstdint cstdlib cstring deque exception
