@@ -1,6 +1,9 @@
 #include "cli/serve_options.hpp"
 
+#include <cstdint>
 #include <cstdio>
+#include <string>
+#include <variant>
 
 #include "cli/say.hpp"
 #include "cli/sglang_options.hpp"
@@ -28,8 +31,19 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments) {
 }
 
 void list_keys() {
-  for (const Experiment::Key& key : Experiment::keys()) {
-    std::printf("%-40s %s\n", std::string(key.name).c_str(), std::string(key.help).c_str());
+  const auto shown = [](const KeyValue& value) -> std::string {
+    if (const auto* text = std::get_if<std::string>(&value)) return *text;
+    if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+    if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+    char number[32];
+    std::snprintf(number, sizeof number, "%g", std::get<double>(value));
+    return number;
+  };
+  for (const ExperimentKey& key : experiment_keys()) {
+    std::string line(key.help);
+    if (const std::string range = key.range(); !range.empty()) line += " [" + range + "]";
+    if (const std::string fallback = shown(key.fallback); !fallback.empty()) line += "; default " + fallback;
+    std::printf("%-40s %s\n", std::string(key.name).c_str(), line.c_str());
   }
 }
 

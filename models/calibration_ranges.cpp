@@ -15,7 +15,7 @@ void WorkRanges::widen(const std::string& lane, const std::string& quantity, std
 }
 
 void WorkRanges::add(const Plan& plan) {
-  const std::string lane = plan.direction == Direction::host_to_device ? "h2d" : "d2h";
+  const std::string lane(name_of(plan.direction));
   widen(lane, "bytes", plan.bytes);
   widen(lane, "piece_bytes", plan.piece_bytes);
 }

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "models/config_reader.hpp"
 #include "models/names.hpp"
+#include "policy/base/names.hpp"
 
 namespace kvtwin {
 namespace {
@@ -18,16 +20,6 @@ using Json = nlohmann::ordered_json;
 template <typename T>
 using Names = std::vector<std::pair<std::string, T>>;
 
-const Names<TransferPath> kPaths{{"copy_engine", TransferPath::copy_engine},
-                                 {"boxes", TransferPath::boxes},
-                                 {"kernel", TransferPath::kernel},
-                                 {"ring", TransferPath::ring},
-                                 {"staged", TransferPath::staged}};
-const Names<Direction> kDirectionNames{{"h2d", Direction::host_to_device}, {"d2h", Direction::device_to_host}};
-const Names<StorageVerb> kVerbs{{"look_up", StorageVerb::look_up},
-                                {"get", StorageVerb::get},
-                                {"set", StorageVerb::set},
-                                {"remove", StorageVerb::remove}};
 const Names<Tier> kMemories{{"host", Tier::host}, {"device", Tier::device}};
 const Names<Measured> kKinds{{"transfer", Measured::transfer},        {"both", Measured::both},
                              {"forward", Measured::forward},          {"disk", Measured::storage},
@@ -78,6 +70,13 @@ class Line {
     }
     return found->get<double>();
   }
+  template <typename E>
+  E one_of(const char* key) const {
+    const std::string name = text(key);
+    if (const std::optional<E> value = value_named<E>(name)) return *value;
+    const std::vector<std::string> known(names_of<E>().begin(), names_of<E>().end());
+    throw ModelError(where_ + ": " + unknown_name(key, name, known));
+  }
   template <typename T>
   T one_of(const char* key, const Names<T>& names) const {
     const std::string name = text(key);
@@ -97,8 +96,8 @@ class Line {
 };
 
 void write_plan(Json& line, const Plan& plan) {
-  line["path"] = name_in(kPaths, plan.path);
-  line["direction"] = name_in(kDirectionNames, plan.direction);
+  line["path"] = name_of(plan.path);
+  line["direction"] = name_of(plan.direction);
   line["pages"] = plan.pages;
   line["bytes"] = plan.bytes;
   line["descriptors"] = plan.descriptors;
@@ -110,8 +109,8 @@ void write_plan(Json& line, const Plan& plan) {
 
 Plan read_plan(const Line& line) {
   Plan plan;
-  plan.path = line.one_of("path", kPaths);
-  plan.direction = line.one_of("direction", kDirectionNames);
+  plan.path = line.one_of<TransferPath>("path");
+  plan.direction = line.one_of<Direction>("direction");
   plan.pages = line.small("pages");
   plan.bytes = line.whole("bytes");
   plan.descriptors = line.whole("descriptors");
@@ -144,7 +143,7 @@ ForwardShape read_shape(const Line& line) {
 }
 
 void write_work(Json& line, const StorageWork& work) {
-  line["verb"] = name_in(kVerbs, work.verb);
+  line["verb"] = name_of(work.verb);
   line["memory"] = name_in(kMemories, work.memory);
   line["pages"] = work.pages;
   line["page_bytes"] = work.page_bytes;
@@ -155,7 +154,7 @@ void write_work(Json& line, const StorageWork& work) {
 StorageWork read_work(const Line& line, Tier tier) {
   StorageWork work;
   work.tier = tier;
-  work.verb = line.one_of("verb", kVerbs);
+  work.verb = line.one_of<StorageVerb>("verb");
   work.memory = line.one_of("memory", kMemories);
   work.pages = line.small("pages");
   work.page_bytes = line.whole("page_bytes");

@@ -7,6 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "policy/base/names.hpp"
+
 namespace kvtwin {
 namespace {
 
@@ -41,8 +43,7 @@ class Row {
   }
   Direction direction(std::size_t column) const {
     const std::string_view field = fields_[column];
-    if (field == "h2d") return Direction::host_to_device;
-    if (field == "d2h") return Direction::device_to_host;
+    if (const std::optional<Direction> value = value_named<Direction>(field)) return *value;
     throw ModelError(where_ + ": direction `" + std::string(field) + "`; there are h2d and d2h");
   }
 

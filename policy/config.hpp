@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policy/base/types.hpp"
@@ -18,9 +19,24 @@ enum class WritePolicy : std::uint8_t { write_through, write_through_selective, 
 // Exclusive (with write_back): what has been loaded back leaves L2, so that L2 holds what L1 doesn't; but for the
 // clean reserve, which is on both.
 enum class Tiering : std::uint8_t { inclusive, exclusive };
+constexpr std::string_view name_of(Tiering tiering) {
+  switch (tiering) {
+    case Tiering::inclusive: return "inclusive";
+    case Tiering::exclusive: return "exclusive";
+  }
+  return "";
+}
 // How a page of a storage tier comes to L1: by L2, straight (GPUDirect), or as is better for the request at hand:
 // by L2 while it has to queue, straight once nobody is before it.
 enum class CachePath : std::uint8_t { via_host, direct, automatic };
+constexpr std::string_view name_of(CachePath path) {
+  switch (path) {
+    case CachePath::via_host: return "via_host";
+    case CachePath::direct: return "direct";
+    case CachePath::automatic: return "auto";
+  }
+  return "";
+}
 // When a request stops waiting for its prefetch: at once, never before its end, after a time that grows with its
 // length, or when what is still to come takes longer than computing it.
 enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout, cost_stop };
@@ -28,6 +44,13 @@ enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout, 
 enum class AdmissionBy : std::uint8_t { threshold, cost };
 enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
+constexpr std::string_view name_of(EvictUnit unit) {
+  switch (unit) {
+    case EvictUnit::page: return "page";
+    case EvictUnit::node: return "node";
+  }
+  return "";
+}
 
 struct StorageTierConfig {
   Tier tier = Tier::disk;  // disk or remote

@@ -548,7 +548,7 @@ Step beside_step(Bench& bench, const PassWorld& made, const Passes& passes, bool
   step.told = [&bench, &alone, copies, counts, direction](std::span<const LaneSpan> spans) {
     if (!copies) alone = seconds_of(spans[0]);
     const bool covered = spans.back().end >= spans[0].end;  // copies went on as long as the pass did
-    const char* lane = direction == Direction::host_to_device ? "h2d" : "d2h";
+    const std::string lane(name_of(direction));
     if (copies && covered && counts) tell_interference(bench, "compute", lane, alone, seconds_of(spans[0]));
   };
   return step;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <vector>
+
+#include "policy/base/names.hpp"
 
 namespace kvtwin {
 namespace {
@@ -80,8 +83,7 @@ class Table {
     return value;
   }
   Direction direction() const {
-    if (text("direction") == "h2d") return Direction::host_to_device;
-    if (text("direction") == "d2h") return Direction::device_to_host;
+    if (const std::optional<Direction> value = value_named<Direction>(text("direction"))) return *value;
     fail("direction `" + std::string(text("direction")) + "`; there are h2d and d2h");
   }
 

@@ -77,10 +77,6 @@ std::optional<DraftSetup> read_draft(const Experiment& e, KvDtype dtype, const M
   refuse_keys_without_a_draft(e);
   const std::string& kind = e.text("model.draft.kind");
   if (kind == "none") return std::nullopt;
-  if (kind != "packed" && kind != "side_pool") {
-    const std::vector<std::string> known = {"none", "packed", "side_pool"};
-    throw InputError(e.where("model.draft.kind") + ": " + unknown_name("name", kind, known));
-  }
   DraftSetup draft;
   draft.packed = kind == "packed";
   draft.model = draft_model(e, dtype);

@@ -11,8 +11,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
+
+#include "lab/experiment/keys.hpp"
 
 namespace kvtwin {
 
@@ -21,18 +22,9 @@ constexpr std::string_view kWantedExperiment = "give the path of an experiment f
 
 class Experiment {
  public:
-  using Value = std::variant<std::string, std::int64_t, double, bool>;
-
-  struct Key {
-    std::string_view name;
-    Value fallback;    // its type is the key's type; a double takes integers too
-    double least = 0;  // of numbers
-    double most = 9.2e18;
-    std::string_view help;   // one line, with the unit
-    double least_but_0 = 0;  // where 0 stands for something else than a quantity: the least quantity
-  };
-  // In the order of the resolved file.
-  static std::span<const Key> keys();
+  using Value = KeyValue;
+  using Key = ExperimentKey;
+  static std::span<const Key> keys() { return experiment_keys(); }
 
   static Experiment from_file(const std::filesystem::path& path);
   static Experiment from_text(std::string_view text, const std::string& name);
@@ -57,6 +49,9 @@ class Experiment {
   std::string where(std::string_view key) const;
   // A path relative to the experiment file's folder unless it came from the command line.
   std::filesystem::path path(std::string_view key) const;
+
+  // Sets every member that a key sets.
+  void apply_keys(const Key::Configuration& to) const;
 
   // Every key, its value and where it came from, as TOML that gives the same experiment again.
   std::string resolved() const;

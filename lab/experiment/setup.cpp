@@ -52,8 +52,6 @@ void refuse_what_is_missing(const Experiment& e) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
-  choose<int>(e, "workload.generate.kind",
-              {{"chat", 0}, {"agentic", 0}, {"tools", 0}, {"returning", 0}, {"groups", 0}});
 }
 
 // Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
@@ -171,9 +169,6 @@ void configure_storage(const Experiment& e, Setup& setup) {
     engine.storage.push_back({tier, pages, owned});
     setup.world.storage.push_back({tier, pages, !owned});
   }
-  engine.path = choose<CachePath>(
-      e, "cache.path",
-      {{"via_host", CachePath::via_host}, {"direct", CachePath::direct}, {"auto", CachePath::automatic}});
   check_storage(e, setup);
   const bool split = e.flag("cache.split_kv");
   const auto objects = [&](const KvShape& part) -> std::uint32_t {
@@ -198,8 +193,6 @@ void configure_storage(const Experiment& e, Setup& setup) {
   for (; setup.world.instances && identity.rank < engine.ranks; ++identity.rank) {
     setup.rank_spaces.push_back(storage_space(identity));
   }
-  engine.storage_batch_pages = static_cast<Pages>(e.integer("cache.storage_batch_pages"));
-  engine.storage_retries = static_cast<std::uint32_t>(e.integer("cache.storage_retries"));
 }
 
 // Of one rank; they load side by side. Neighbouring pages, as many as a prefill's.
@@ -269,14 +262,7 @@ void configure_prefetch(const Experiment& e, EngineConfig& engine) {
                                                    {"wait_complete", PrefetchPolicy::wait_complete},
                                                    {"timeout", PrefetchPolicy::timeout},
                                                    {"cost_stop", PrefetchPolicy::cost_stop}});
-  engine.prefetch_timeout_base_ns = nanoseconds(e, "cache.prefetch_timeout_base_s");
-  engine.prefetch_timeout_per_ki_token_ns = nanoseconds(e, "cache.prefetch_timeout_per_ki_token_s");
-  engine.prefetch_timeout_most_ns = nanoseconds(e, "cache.prefetch_timeout_most_s");
   engine.prefetch_admission = admission(e, "cache.prefetch_admission");
-  engine.prefetch_min_tokens = static_cast<Tokens>(e.integer("cache.prefetch_min_tokens"));
-  engine.prefetch_host_share = static_cast<std::uint32_t>(e.number("cache.prefetch_host_share") * 1024 + 0.5);
-  engine.prefetch_retry_steps = static_cast<std::uint32_t>(e.integer("cache.prefetch_retry_steps"));
-  engine.prefetch_attempts = static_cast<std::uint32_t>(e.integer("cache.prefetch_attempts"));
 }
 
 std::string gigabytes_a_second(double bytes_per_second) {
@@ -359,27 +345,14 @@ void override_hardware(const Experiment& e, Setup& setup) {
 void configure_scheduler(const Experiment& e, EngineConfig& engine) {
   engine.order = choose<RequestOrder>(e, "scheduler.order",
                                       {{"fcfs", RequestOrder::fcfs}, {"longest_prefix", RequestOrder::longest_prefix}});
-  engine.order_window = static_cast<std::uint32_t>(e.integer("scheduler.order_window"));
-  engine.overtake_limit = static_cast<std::uint32_t>(e.integer("scheduler.overtake_limit"));
-  engine.max_running = static_cast<std::uint32_t>(e.integer("scheduler.max_running"));
-  engine.max_waiting = static_cast<std::uint64_t>(e.integer("scheduler.max_waiting"));
-  engine.chunk_tokens = static_cast<Tokens>(e.integer("scheduler.chunk_tokens"));
-  engine.burst_steps = static_cast<std::uint32_t>(e.integer("scheduler.burst_steps"));
 }
 
 void configure_cache(const Experiment& e, EngineConfig& engine) {
-  engine.host_layout = choose<Layout>(e, "cache.layout",
-                                      {{"layer_first", Layout::layer_first},
-                                       {"page_first", Layout::page_first},
-                                       {"page_first_direct", Layout::page_first_direct},
-                                       {"page_head", Layout::page_head}});
   if ((engine.shape.planes == 1 || engine.draft.planes == 1) && engine.host_layout == Layout::page_head) {
     throw InputError(e.where("cache.layout") +
                      ": page_head splits a page by heads, and an MLA model's latent has none; "
                      "take page_first or page_first_direct");
   }
-  engine.io = choose<IoBackend>(
-      e, "cache.io", {{"kernel", IoBackend::kernel}, {"direct", IoBackend::direct}, {"auto", IoBackend::automatic}});
   std::vector<std::string> evictions;
   for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
   engine.eviction = e.text("cache.eviction");
@@ -390,27 +363,18 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
     }
     throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
   }
-  engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});
   engine.write_policy = choose<WritePolicy>(e, "cache.write_policy",
                                             {{"write_through", WritePolicy::write_through},
                                              {"write_through_selective", WritePolicy::write_through_selective},
                                              {"write_back", WritePolicy::write_back}});
-  engine.tiering =
-      choose<Tiering>(e, "cache.tiering", {{"inclusive", Tiering::inclusive}, {"exclusive", Tiering::exclusive}});
   if (engine.tiering == Tiering::exclusive && engine.write_policy != WritePolicy::write_back) {
     throw InputError(e.where("cache.tiering") +
                      ": exclusive is for pages that are written when they leave the device; " +
                      "set cache.write_policy to write_back, not " + e.text("cache.write_policy"));
   }
-  engine.reclaim_shadowed = e.flag("cache.reclaim_shadowed");
-  engine.backup_retries = static_cast<std::uint32_t>(e.integer("cache.backup_retries"));
-  engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
-  engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
   engine.load_back_admission = admission(e, "cache.load_back_admission");
-  engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
   const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));
   engine.load_back_quota_pages = quota == 0 ? 0 : std::max<Pages>(1, quota / engine.shape.page_tokens);
-  engine.cache_output = e.flag("cache.output");
 }
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
@@ -473,9 +437,6 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
   world.nic_bytes_per_second = rate(hw.nic_bandwidth * hw.nic_count);
   world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
-  world.storage_stall_share = e.number("sim.storage_stall_share");
-  world.storage_stall_factor = e.number("sim.storage_stall_factor");
-  world.seed = static_cast<std::uint64_t>(e.integer("seed"));
   world.cost = setup.cost.get();
 }
 
@@ -485,9 +446,7 @@ void configure_seats(const Experiment& e, Setup& setup) {
   setup.route = choose<RoutePolicy>(
       e, "cluster.route",
       {{"round_robin", RoutePolicy::round_robin}, {"prefix_affinity", RoutePolicy::prefix_affinity}});
-  world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines"));
-  world.instances = choose<bool>(e, "parallel.rank_model", {{"lockstep", false}, {"instances", true}});
-  world.reduce_ns = static_cast<TimeNs>(e.number("sim.reduce_us") * 1e3 + 0.5);
+  world.instances = e.text("parallel.rank_model") == "instances";
   if (world.instances && world.engines > 1) {
     throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
                      e.where("cluster.engines") + " is " + std::to_string(world.engines) + "; set one of them back");
@@ -525,13 +484,14 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
 Setup make_setup(const Experiment& e) {
   refuse_what_is_missing(e);
   Setup setup;
+  e.apply_keys({setup.engine, setup.world});
   const KvDtype dtype = said_of(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
   check_kv_bytes(e, setup.model);
   setup.hardware = hardware_of(e);
   override_hardware(e, setup);
   draw_hardware(e, setup);  // what is set may be off as much as what it replaces
-  setup.hardware.file_a_page = choose<bool>(e, "tiers.disk.format", {{"segments", false}, {"hicache_files", true}});
+  setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
@@ -553,9 +513,8 @@ Setup make_setup(const Experiment& e) {
 }
 
 std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& setup) {
-  enum class Kind : std::uint8_t { simgrid, events };
-  const Kind kind = choose<Kind>(e, "sim.world", {{"simgrid", Kind::simgrid}, {"events", Kind::events}});
-  std::unique_ptr<World> world = kind == Kind::events ? make_event_world(setup.world) : make_simgrid_world(setup.world);
+  std::unique_ptr<World> world =
+      e.text("sim.world") == "events" ? make_event_world(setup.world) : make_simgrid_world(setup.world);
   if (world == nullptr) {
     throw InputError(e.where("sim.world") +
                      ": this build is without SimGrid; build the preset release or sim, or take --world events");
@@ -712,7 +671,7 @@ TraceInputOptions input_options(const Experiment& e) {
 }
 
 WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload) {
-  if (choose<bool>(e, "workload.loop", {{"open", false}, {"closed", true}})) {
+  if (e.text("workload.loop") == "closed") {
     auto loop = std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s"));
     loop_ = loop.get();
     source_ = std::move(loop);

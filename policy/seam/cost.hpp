@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "policy/base/types.hpp"
 #include "policy/transfer/plan.hpp"
@@ -38,6 +39,15 @@ struct TransferCost {
 TransferCost one_after_another(const TransferCost& first, const TransferCost& second, std::uint64_t link_rate);
 
 enum class StorageVerb : std::uint8_t { look_up, get, set, remove };
+constexpr std::string_view name_of(StorageVerb verb) {
+  switch (verb) {
+    case StorageVerb::look_up: return "look_up";
+    case StorageVerb::get: return "get";
+    case StorageVerb::set: return "set";
+    case StorageVerb::remove: return "remove";
+  }
+  return "";
+}
 
 // What a storage operation moves, and by which way.
 struct StorageWork {

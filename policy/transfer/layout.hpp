@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #if defined(__CUDACC__)
 #define KV_HD __host__ __device__
@@ -23,6 +24,15 @@
 namespace kvtwin {
 
 enum class Layout : std::uint8_t { layer_first, page_first, page_first_direct, page_head };
+constexpr std::string_view name_of(Layout layout) {
+  switch (layout) {
+    case Layout::layer_first: return "layer_first";
+    case Layout::page_first: return "page_first";
+    case Layout::page_first_direct: return "page_first_direct";
+    case Layout::page_head: return "page_head";
+  }
+  return "";
+}
 
 // One rank's KV of one token: layers * planes * heads * head_bytes bytes.
 struct KvShape {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "policy/base/types.hpp"
@@ -19,13 +20,38 @@ enum class TransferPath : std::uint8_t {
   ring,         // SMs by bulk copies through shared memory; pieces of 16-byte multiples
   staged,       // whole pages by DMA to or from a device buffer, relaid out by a kernel in device memory
 };
+constexpr std::string_view name_of(TransferPath path) {
+  switch (path) {
+    case TransferPath::copy_engine: return "copy_engine";
+    case TransferPath::boxes: return "boxes";
+    case TransferPath::kernel: return "kernel";
+    case TransferPath::ring: return "ring";
+    case TransferPath::staged: return "staged";
+  }
+  return "";
+}
 
 constexpr Bytes kBulkCopyBytes = 16;  // a GPU's bulk copies move multiples of it
 
 // cache.io: `direct` is copy_engine, `kernel` is kernel, `automatic` picks (see plan_transfer).
 enum class IoBackend : std::uint8_t { kernel, direct, automatic };
+constexpr std::string_view name_of(IoBackend io) {
+  switch (io) {
+    case IoBackend::kernel: return "kernel";
+    case IoBackend::direct: return "direct";
+    case IoBackend::automatic: return "auto";
+  }
+  return "";
+}
 
 enum class Direction : std::uint8_t { host_to_device, device_to_host };
+constexpr std::string_view name_of(Direction direction) {
+  switch (direction) {
+    case Direction::host_to_device: return "h2d";
+    case Direction::device_to_host: return "d2h";
+  }
+  return "";
+}
 
 // The pools that a transfer goes between, of one rank. The device side is layer_first.
 struct PoolPair {
