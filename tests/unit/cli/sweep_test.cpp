@@ -321,7 +321,7 @@ TEST_F(Sweep, ACellThatIsKilledEndsNoOther) {
 }
 
 TEST_F(Sweep, RefusesBeforeAnythingRuns) {
-  refused({"--vary", "cache.layout=page_first,page_frist"}, "cache.layout=page_frist");
+  refused({"--vary", "cache.layout=page_first,page_frist"}, "unknown name \"page_frist\"");
   refused({"--set", "tiers.host.tokens=1"}, "the sweep varies tiers.host.tokens; give --vary");
   refused({"--case", "mru"}, "--case mru");
   refused({"--jobs", "0"}, "--jobs");

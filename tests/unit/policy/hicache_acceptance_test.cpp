@@ -761,7 +761,7 @@ TEST(HiCache, check_12_a_slot_that_nobody_owns_is_found) {
   DecisionLog decisions;
   const EventSink sink(world, decisions, nullptr);
   Storage storage(config, world, sink);
-  Cache cache(config, world, storage, decisions, nullptr);
+  Cache cache(config, world, storage, sink);
   std::vector<SlotId> device, host;
   ASSERT_TRUE(cache.allocate(3, device));
   cache.allocate_host(2, host);
