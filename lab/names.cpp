@@ -12,14 +12,4 @@ std::string_view name_of(Tier tier) {
   return "unknown";
 }
 
-std::string_view name_of(PrefetchPolicy policy) {
-  switch (policy) {
-    case PrefetchPolicy::best_effort: return "best_effort";
-    case PrefetchPolicy::wait_complete: return "wait_complete";
-    case PrefetchPolicy::timeout: return "timeout";
-    case PrefetchPolicy::cost_stop: return "cost_stop";
-  }
-  return "unknown";
-}
-
 }  // namespace kvtwin

@@ -11,6 +11,5 @@ namespace kvtwin {
 
 // Returns "unknown" for a value that is no enumerator.
 std::string_view name_of(Tier tier);
-std::string_view name_of(PrefetchPolicy policy);
 
 }  // namespace kvtwin

@@ -31,16 +31,19 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "policy/config.hpp"
 #include "policy/index/page_pool.hpp"
 #include "policy/index/radix_tree.hpp"
+#include "policy/load_back_admission.hpp"
 #include "policy/seam/decision.hpp"
 #include "policy/seam/event.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/storage/storage.hpp"
+#include "policy/write.hpp"
 
 namespace kvtwin {
 
@@ -244,6 +247,8 @@ class Cache {
   Storage& storage_;
   DecisionLog& decisions_;
   Observer* observer_;
+  const std::unique_ptr<WritePolicy> write_;
+  const std::unique_ptr<LoadBackAdmission> load_back_admission_;
   RadixTree tree_;
   PagePool device_, host_;
   const Pages reserve_pages_;

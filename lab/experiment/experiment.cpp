@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <deque>
 #include <span>
 #include <sstream>
 
 #include "lab/error.hpp"
+#include "lab/experiment/choices.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
@@ -24,8 +26,18 @@ Value integer_value(std::int64_t number) { return number; }
 constexpr double kMost = 9.2e18;
 constexpr double kLeastGbps = 1e-3;  // 1 MB/s: slower than any device that serves pages
 
+// Adds to the help of keys that name a policy what the build has found besides.
+std::vector<Key> with_added_policies(std::vector<Key> keys) {
+  static std::deque<std::string> help;
+  for (const NamedChoice& choice : named_choices()) {
+    const auto key = std::ranges::find(keys, choice.key, &Key::name);
+    key->help = help.emplace_back(with_other_names(key->help, choice.names()));
+  }
+  return keys;
+}
+
 const std::vector<Key>& table() {
-  static const std::vector<Key> keys = {
+  static const std::vector<Key> keys = with_added_policies({
       {"seed", integer_value(1), 0, kMost, "of everything that is drawn"},
       {"model.name", text_value("llama-3.1-8b"), 0, 0, "a preset: see kvtwin presets"},
       {"model.config", text_value(""), 0, 0, "path of a Hugging Face config.json, instead of model.name"},
@@ -219,7 +231,7 @@ const std::vector<Key>& table() {
       {"sim.straggler_factor", 1.0, 1, 1e6, "instances: times as long take its transfers and storage operations"},
       {"sim.both_ways_shared", true, 0, 0, "loads and backups of a GPU share what its link carries both ways together"},
       {"sim.dram_shared", true, 0, 0, "all of a host's transfers share its DRAM bandwidth"},
-  };
+  });
   return keys;
 }
 

@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "lab/error.hpp"
+#include "lab/experiment/choices.hpp"
 #include "lab/experiment/generated.hpp"
-#include "lab/experiment/trace_format.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
@@ -44,6 +45,12 @@ T choose(const Experiment& experiment, std::string_view key, std::initializer_li
     names.emplace_back(candidate);
   }
   throw InputError(experiment.where(key) + ": " + unknown_name("name", name, names));
+}
+
+// The name that the key holds, of a policy or a trace format.
+std::string named(const Experiment& e, std::string_view key, std::string_view kind = "name") {
+  const auto choice = std::ranges::find(named_choices(), key, &NamedChoice::key);
+  return checked_name(kind, e.text(key), choice->names(), e.where(key));
 }
 
 // What later versions serve and this one doesn't: said, not ignored.
@@ -259,20 +266,12 @@ void price(Setup& setup) {
   }
 }
 
-AdmissionBy admission(const Experiment& e, const char* key) {
-  return choose<AdmissionBy>(e, key, {{"threshold", AdmissionBy::threshold}, {"cost", AdmissionBy::cost}});
-}
-
 void configure_prefetch(const Experiment& e, EngineConfig& engine) {
-  engine.prefetch_policy = choose<PrefetchPolicy>(e, "cache.prefetch_policy",
-                                                  {{"best_effort", PrefetchPolicy::best_effort},
-                                                   {"wait_complete", PrefetchPolicy::wait_complete},
-                                                   {"timeout", PrefetchPolicy::timeout},
-                                                   {"cost_stop", PrefetchPolicy::cost_stop}});
+  engine.prefetch_policy = named(e, "cache.prefetch_policy");
   engine.prefetch_timeout_base_ns = nanoseconds(e, "cache.prefetch_timeout_base_s");
   engine.prefetch_timeout_per_ki_token_ns = nanoseconds(e, "cache.prefetch_timeout_per_ki_token_s");
   engine.prefetch_timeout_most_ns = nanoseconds(e, "cache.prefetch_timeout_most_s");
-  engine.prefetch_admission = admission(e, "cache.prefetch_admission");
+  engine.prefetch_admission = named(e, "cache.prefetch_admission");
   engine.prefetch_min_tokens = static_cast<Tokens>(e.integer("cache.prefetch_min_tokens"));
   engine.prefetch_host_share = static_cast<std::uint32_t>(e.number("cache.prefetch_host_share") * 1024 + 0.5);
   engine.prefetch_retry_steps = static_cast<std::uint32_t>(e.integer("cache.prefetch_retry_steps"));
@@ -357,8 +356,7 @@ void override_hardware(const Experiment& e, Setup& setup) {
 }
 
 void configure_scheduler(const Experiment& e, EngineConfig& engine) {
-  engine.order = choose<RequestOrder>(e, "scheduler.order",
-                                      {{"fcfs", RequestOrder::fcfs}, {"longest_prefix", RequestOrder::longest_prefix}});
+  engine.order = named(e, "scheduler.order");
   engine.order_window = static_cast<std::uint32_t>(e.integer("scheduler.order_window"));
   engine.overtake_limit = static_cast<std::uint32_t>(e.integer("scheduler.overtake_limit"));
   engine.max_running = static_cast<std::uint32_t>(e.integer("scheduler.max_running"));
@@ -380,24 +378,17 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   }
   engine.io = choose<IoBackend>(
       e, "cache.io", {{"kernel", IoBackend::kernel}, {"direct", IoBackend::direct}, {"auto", IoBackend::automatic}});
-  std::vector<std::string> evictions;
-  for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
-  engine.eviction = e.text("cache.eviction");
-  if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
-    if (std::ranges::find(hit_rate_bounds(), engine.eviction) != hit_rate_bounds().end()) {
-      throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
-                       " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
-    }
-    throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
+  const std::string& eviction = e.text("cache.eviction");
+  if (std::ranges::find(hit_rate_bounds(), eviction) != hit_rate_bounds().end()) {
+    throw InputError(e.where("cache.eviction") + ": " + eviction +
+                     " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
   }
+  engine.eviction = checked_name("eviction", eviction, eviction_names(), e.where("cache.eviction"));
   engine.evict_unit = choose<EvictUnit>(e, "cache.evict_unit", {{"page", EvictUnit::page}, {"node", EvictUnit::node}});
-  engine.write_policy = choose<WritePolicy>(e, "cache.write_policy",
-                                            {{"write_through", WritePolicy::write_through},
-                                             {"write_through_selective", WritePolicy::write_through_selective},
-                                             {"write_back", WritePolicy::write_back}});
+  engine.write_policy = named(e, "cache.write_policy");
   engine.tiering =
       choose<Tiering>(e, "cache.tiering", {{"inclusive", Tiering::inclusive}, {"exclusive", Tiering::exclusive}});
-  if (engine.tiering == Tiering::exclusive && engine.write_policy != WritePolicy::write_back) {
+  if (engine.tiering == Tiering::exclusive && !make_write_policy(engine.write_policy)->writes_when_evicted()) {
     throw InputError(e.where("cache.tiering") +
                      ": exclusive is for pages that are written when they leave the device; " +
                      "set cache.write_policy to write_back, not " + e.text("cache.write_policy"));
@@ -406,7 +397,7 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
   engine.backup_retries = static_cast<std::uint32_t>(e.integer("cache.backup_retries"));
   engine.clean_reserve = static_cast<std::uint32_t>(e.number("cache.clean_reserve") * 1024 + 0.5);
   engine.write_threshold = static_cast<std::uint32_t>(e.integer("cache.write_threshold"));
-  engine.load_back_admission = admission(e, "cache.load_back_admission");
+  engine.load_back_admission = named(e, "cache.load_back_admission");
   engine.load_back_min_tokens = static_cast<Tokens>(e.integer("cache.load_back_min_tokens"));
   const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));
   engine.load_back_quota_pages = quota == 0 ? 0 : std::max<Pages>(1, quota / engine.shape.page_tokens);
@@ -482,9 +473,7 @@ void configure_world(const Experiment& e, Setup& setup) {
 // How many policies there are, and what they share.
 void configure_seats(const Experiment& e, Setup& setup) {
   WorldConfig& world = setup.world;
-  setup.route = choose<RoutePolicy>(
-      e, "cluster.route",
-      {{"round_robin", RoutePolicy::round_robin}, {"prefix_affinity", RoutePolicy::prefix_affinity}});
+  setup.route = named(e, "cluster.route");
   world.engines = static_cast<std::uint32_t>(e.integer("cluster.engines"));
   world.instances = choose<bool>(e, "parallel.rank_model", {{"lockstep", false}, {"instances", true}});
   world.reduce_ns = static_cast<TimeNs>(e.number("sim.reduce_us") * 1e3 + 0.5);
@@ -645,7 +634,7 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
 
 std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
   TraceOptions options;
-  options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
+  options.format = named(e, "workload.format", "format");
   options.block_tokens = block;
   options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
   options.session_gap_seconds = e.number("workload.session_gap_s");

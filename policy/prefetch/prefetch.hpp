@@ -33,10 +33,11 @@
 #include "policy/cache.hpp"
 #include "policy/config.hpp"
 #include "policy/prefetch/lateness.hpp"
-#include "policy/prefetch/termination.hpp"
+#include "policy/prefetch_admission.hpp"
 #include "policy/seam/decision.hpp"
 #include "policy/seam/event.hpp"
 #include "policy/storage/storage.hpp"
+#include "policy/termination.hpp"
 
 namespace kvtwin {
 
@@ -74,6 +75,8 @@ class Prefetcher {
   // Its client has gone.
   void abort(RequestId request);
 
+  // True if issue() reads `starts`.
+  bool weighs_costs() const { return admission_->weighs_costs(); }
   // Does the request wait for its prefetch, once it could be admitted?
   bool waits(RequestId request) const;
   bool any() const { return !prefetches_.empty(); }
@@ -173,7 +176,8 @@ class Prefetcher {
   Storage& storage_;
   DecisionLog& decisions_;
   Observer* observer_;
-  std::unique_ptr<Termination> termination_;
+  const std::unique_ptr<Termination> termination_;
+  const std::unique_ptr<PrefetchAdmission> admission_;
   std::vector<Reads> reads_;  // by tier
   TimeNs step_time_ = 0, unseen_since_ = 0;
   std::size_t waiting_ = 0;

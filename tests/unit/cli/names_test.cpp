@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
+#include "lab/experiment/choices.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/sweep/sweep_words.hpp"
 #include "models/geometry.hpp"
@@ -29,19 +31,28 @@ std::set<std::string> names_of(std::size_t count) {
 
 TEST(Names, EveryEnumeratorHasOne) {
   EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "remote"}));
-  EXPECT_EQ(names_of<PrefetchPolicy>(4),
-            (std::set<std::string>{"best_effort", "wait_complete", "timeout", "cost_stop"}));
   EXPECT_EQ(names_of<Slower>(5), (std::set<std::string>{"nowhere", "everywhere", "below", "above", "not compared"}));
   EXPECT_EQ(names_of<AttentionKind>(6),
             (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));
 }
 
-TEST(Names, OfAPrefetchPolicyAreThoseThatTheKeyTakes) {
-  for (const std::string& name : names_of<PrefetchPolicy>(4)) {
-    Experiment experiment = Experiment::from_text("", "x.toml");
-    experiment.set("cache.prefetch_policy=" + name);
-    EXPECT_EQ(name_of(make_setup(experiment).engine.prefetch_policy), name);
+// A key of a policy or a trace format takes every name of its folder, and its help names each once.
+TEST(Names, OfChoicesAreThoseThatTheirKeysTake) {
+  for (const NamedChoice& choice : named_choices()) {
+    const auto key = std::ranges::find(Experiment::keys(), choice.key, &Experiment::Key::name);
+    for (const std::string_view name : choice.names()) {
+      EXPECT_NE(key->help.find(name), std::string_view::npos) << key->name;
+      Experiment experiment = Experiment::from_text("", "x.toml");
+      experiment.set(std::string(choice.key) + "=" + std::string(name));
+      EXPECT_NO_THROW(make_setup(experiment)) << choice.key;
+    }
   }
+}
+
+TEST(Names, ThatAHelpDoesNotMentionAreAddedToIt) {
+  constexpr std::string_view kNames[] = {"write", "write_back", "back", "2q"};
+  EXPECT_EQ(with_other_names("write_back, or 2q: later", kNames), "write_back, or 2q: later; also write, back");
+  EXPECT_EQ(with_other_names("write, write_back, back or 2q", kNames), "write, write_back, back or 2q");
 }
 
 }  // namespace
