@@ -6,6 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/keys.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/path_matrix.hpp"
@@ -32,6 +33,9 @@ void print_json() {
   out["presets"] = rows;
   for (const std::string& name : model_preset_names()) out["kv_bytes_per_token"][name] = model_preset(name).kv_formula;
   for (const std::string_view name : eviction_names()) out["evictions"].push_back(name);
+  for (const ExperimentKey& key : experiment_keys()) {
+    if (key.chooses_file) out["names"][std::string(key.name)] = key.choices;
+  }
   std::printf("%s\n", out.dump(2).c_str());
 }
 
@@ -52,6 +56,12 @@ void print_text() {
   std::printf("; in hitrate also:");
   for (const std::string_view name : hit_rate_bounds()) std::printf(" %s", std::string(name).c_str());
   std::printf("\n");
+  for (const ExperimentKey& key : experiment_keys()) {
+    if (!key.chooses_file) continue;
+    std::printf("%s:", std::string(key.name).c_str());
+    for (const std::string_view name : key.choices) std::printf(" %s", std::string(name).c_str());
+    std::printf("\n");
+  }
 }
 
 std::string read_matrix(const std::string& path) {

@@ -69,7 +69,7 @@ void print_info(const InfoArguments& arguments) {
   if (arguments.json) {
     text = trace_info_json(info) + "\n";
   } else {
-    text = "format       " + std::string(name_of(reader.format())) + "\n" + trace_info_text(info);
+    text = "format       " + std::string(reader.format()) + "\n" + trace_info_text(info);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
   print_notes(reader);
@@ -152,7 +152,7 @@ void convert(const ConvertArguments& arguments) {
   refuse_existing(arguments.out, arguments.force, "");
   TraceReader reader(arguments.in, arguments.how.chosen());
   write_trace(reader, arguments.limit, arguments.out);
-  std::fprintf(stderr, "from %s; ", std::string(name_of(reader.format())).c_str());
+  std::fprintf(stderr, "from %s; ", std::string(reader.format()).c_str());
   tell_blocks(reader.block_tokens());
   print_notes(reader);
 }

@@ -1,12 +1,12 @@
 #include "cli/trace_options.hpp"
 
-#include "lab/experiment/trace_format.hpp"
+#include "lab/names.hpp"
 
 namespace kvtwin {
 
 TraceOptions TraceArguments::chosen() const {
   TraceOptions result = options;
-  result.format = trace_format_named(format, "--format");
+  result.format = checked_name("format", format, trace_format_names(), "--format");
   return result;
 }
 
@@ -14,7 +14,7 @@ void add_trace_options(CLI::App& command, TraceArguments& arguments, const std::
   TraceOptions& options = arguments.options;
   command
       .add_option("--format", arguments.format,
-                  "auto (told from the first line), mooncake, qwen, agentic, azure, burstgpt, token_ids or sglang")
+                  "Of the trace; auto: told from its first line [" + one_of(trace_format_names()) + "]")
       ->capture_default_str();
   command
       .add_option(block_tokens, options.block_tokens,

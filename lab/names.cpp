@@ -1,5 +1,11 @@
 #include "lab/names.hpp"
 
+#include <algorithm>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "models/names.hpp"
+
 namespace kvtwin {
 
 std::string_view name_of(Tier tier) {
@@ -12,14 +18,16 @@ std::string_view name_of(Tier tier) {
   return "unknown";
 }
 
-std::string_view name_of(PrefetchPolicy policy) {
-  switch (policy) {
-    case PrefetchPolicy::best_effort: return "best_effort";
-    case PrefetchPolicy::wait_complete: return "wait_complete";
-    case PrefetchPolicy::timeout: return "timeout";
-    case PrefetchPolicy::cost_stop: return "cost_stop";
-  }
-  return "unknown";
+std::string one_of(std::span<const std::string_view> names) {
+  std::string text;
+  for (const std::string_view name : names) text.append(text.empty() ? "one of " : ", ").append(name);
+  return text;
+}
+
+std::string checked_name(std::string_view kind, const std::string& name, std::span<const std::string_view> names,
+                         const std::string& where) {
+  if (std::ranges::find(names, name) != names.end()) return name;
+  throw InputError(where + ": " + unknown_name(kind, name, std::vector<std::string>(names.begin(), names.end())));
 }
 
 }  // namespace kvtwin

@@ -2,6 +2,8 @@
 // that the compiler (-Wswitch) points here when one is added.
 #pragma once
 
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "policy/base/types.hpp"
@@ -11,6 +13,11 @@ namespace kvtwin {
 
 // Returns "unknown" for a value that is no enumerator.
 std::string_view name_of(Tier tier);
-std::string_view name_of(PrefetchPolicy policy);
+
+// "one of A, B, C".
+std::string one_of(std::span<const std::string_view> names);
+// Returns `name` if it is one of `names`. Otherwise throws InputError: `where`, then the sentence of unknown_name().
+std::string checked_name(std::string_view kind, const std::string& name, std::span<const std::string_view> names,
+                         const std::string& where);
 
 }  // namespace kvtwin

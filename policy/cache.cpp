@@ -10,8 +10,11 @@
 namespace kvtwin {
 namespace {
 
-bool writes_back(const EngineConfig& config) {
-  return config.write_policy == WritePolicy::write_back && config.host_pages != 0;
+std::unique_ptr<WritePolicy> write_policy_of(const EngineConfig& config) {
+  std::unique_ptr<WritePolicy> policy = make_write_policy(config.write_policy);
+  KV_CHECK(policy != nullptr, "a write policy is known by its name");
+  KV_CHECK(policy->writes_after_inserts() > 0, "a page is inserted before it is written");
+  return policy;
 }
 
 EvictionSetup setup_for(const EngineConfig& config, Tier tier) {
@@ -27,13 +30,19 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       substrate_(substrate),
       storage_(storage),
       sink_(sink),
+      write_(write_policy_of(config)),
+      load_back_admission_(make_load_back_admission(config.load_back_admission)),
       tree_(make_eviction(config.eviction, setup_for(config, Tier::device)),
             config.host_pages == 0 ? nullptr : make_eviction(config.eviction, setup_for(config, Tier::host)),
-            writes_back(config) ? make_eviction(config.eviction, setup_for(config, Tier::device)) : nullptr,
+            write_->writes_when_evicted() && config.host_pages != 0
+                ? make_eviction(config.eviction, setup_for(config, Tier::device))
+                : nullptr,
             config.reclaim_shadowed && config.host_pages != 0 ? make_eviction("fifo") : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),
-      reserve_pages_(config.device_pages * config.clean_reserve / 1024) {}
+      reserve_pages_(config.device_pages * config.clean_reserve / 1024) {
+  KV_CHECK(load_back_admission_ != nullptr, "a load-back admission is known by its name");
+}
 
 void Cache::visit(const Visit& visit) {
   tree_.visit(visit);
@@ -255,18 +264,19 @@ Pages Cache::pages_without_draft(NodeId end) const {
 
 // ---- load-back ---------------------------------------------------------------------------------------
 
-// A pass computes layer by layer, and each waits for its own bytes only: what computing the rest takes hides all of the
-// loading but the first layers', and no more of it than that takes.
 bool Cache::loading_pays(const PrefixMatch& match, Tokens beside) const {
-  if (config_.load_back_admission == AdmissionBy::threshold) return true;
+  constexpr Wide kLongestLoad = Wide{1'000'000'000} * kNsPerSecond;  // so that no sum wraps
   const Tokens page = config_.shape.page_tokens;
   const Tokens from = match.device_pages * page, to = from + match.host_pages * page;
   Pages before = loads_.queued.pages;
   for (const Transfer& transfer : loads_.transfers) before += transfer.pages;  // all ranks have yet to see them done
   const Wide load = Wide{before * page + (to - from)} * config_.load_token_ps / 1000;
-  const Wide layers = std::max(1U, config_.shape.layers);
-  const Wide hidden = std::min(load, Wide{config_.prefill_ns(to, to + beside)}) * (layers - 1) / layers;
-  return load - hidden < config_.prefill_ns(from, to);
+  return load_back_admission_->admits({.from = from,
+                                       .to = to,
+                                       .load_ns = static_cast<TimeNs>(std::min(load, kLongestLoad)),
+                                       .compute_ns = config_.prefill_ns(from, to),
+                                       .beside_ns = config_.prefill_ns(to, to + beside),
+                                       .layers = std::max(1U, config_.shape.layers)});
 }
 
 Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens beside) {
@@ -577,7 +587,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
 
 std::uint32_t Cache::write_threshold() const {
   if (config_.write_threshold != 0) return config_.write_threshold;
-  return config_.write_policy == WritePolicy::write_through_selective ? 2 : 1;
+  return write_->writes_after_inserts();
 }
 
 // HiCache's hit rule: a request counts one hit on each node of its path, at the first complete insert that covers the

@@ -31,15 +31,18 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "policy/config.hpp"
 #include "policy/index/page_pool.hpp"
 #include "policy/index/radix_tree.hpp"
+#include "policy/load_back_admission.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/seam/substrate.hpp"
 #include "policy/storage/storage.hpp"
+#include "policy/write.hpp"
 
 namespace kvtwin {
 
@@ -238,6 +241,8 @@ class Cache {
   Substrate& substrate_;
   Storage& storage_;
   const EventSink& sink_;
+  const std::unique_ptr<WritePolicy> write_;
+  const std::unique_ptr<LoadBackAdmission> load_back_admission_;
   RadixTree tree_;
   PagePool device_, host_;
   const Pages reserve_pages_;

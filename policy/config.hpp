@@ -14,8 +14,6 @@
 
 namespace kvtwin {
 
-// When pages are written from L1 to L2: at their first complete insert, at their second, or when they leave L1.
-enum class WritePolicy : std::uint8_t { write_through, write_through_selective, write_back };
 // Exclusive (with write_back): what has been loaded back leaves L2, so that L2 holds what L1 doesn't; but for the
 // clean reserve, which is on both.
 enum class Tiering : std::uint8_t { inclusive, exclusive };
@@ -37,12 +35,6 @@ constexpr std::string_view name_of(CachePath path) {
   }
   return "";
 }
-// When a request stops waiting for its prefetch: at once, never before its end, after a time that grows with its
-// length, or when what is still to come takes longer than computing it.
-enum class PrefetchPolicy : std::uint8_t { best_effort, wait_complete, timeout, cost_stop };
-// What is worth reading: all but what is short, or what takes less time than computing it.
-enum class AdmissionBy : std::uint8_t { threshold, cost };
-enum class RequestOrder : std::uint8_t { fcfs, longest_prefix };
 enum class EvictUnit : std::uint8_t { page, node };
 constexpr std::string_view name_of(EvictUnit unit) {
   switch (unit) {
@@ -79,19 +71,20 @@ struct EngineConfig {
   EvictUnit evict_unit = EvictUnit::page;
   // Depth at which computing a token costs twice what the first one does, for evictions that weigh that.
   Tokens cost_doubling_tokens = 53'000;
-  std::uint64_t cost_token_ps = 0;  // of the first one
-  std::uint64_t load_token_ps = 0;  // loading one from L2 when nothing else is loaded
-  WritePolicy write_policy = WritePolicy::write_through;
-  // write_back: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing ahead of need.
+  std::uint64_t cost_token_ps = 0;             // of the first one
+  std::uint64_t load_token_ps = 0;             // loading one from L2 when nothing else is loaded
+  std::string write_policy = "write_through";  // a name of write_policy_names()
+  // If pages are written when evicted: the share of L1, in 1/1024, that is kept free or ready to be evicted, by writing
+  // ahead of need.
   std::uint32_t clean_reserve = 102;
   Tiering tiering = Tiering::inclusive;
-  bool reclaim_shadowed = false;      // L2 short of room first drops copies of what L1 holds too
-  std::uint32_t backup_retries = 0;   // of a copy that failed, before it is given up
-  std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = the policy's own
-  AdmissionBy load_back_admission = AdmissionBy::threshold;
-  Tokens load_back_min_tokens = 10;  // shorter host hits are computed again
-  Pages load_back_quota_pages = 0;   // most pages that one request loads back; 0 = no quota
-  bool cache_output = true;          // generated pages enter the index
+  bool reclaim_shadowed = false;                  // L2 short of room first drops copies of what L1 holds too
+  std::uint32_t backup_retries = 0;               // of a copy that failed, before it is given up
+  std::uint32_t write_threshold = 0;              // complete inserts before a node is backed up; 0 = the policy's own
+  std::string load_back_admission = "threshold";  // a name of load_back_admission_names()
+  Tokens load_back_min_tokens = 10;               // shorter host hits are computed again
+  Pages load_back_quota_pages = 0;                // most pages that one request loads back; 0 = no quota
+  bool cache_output = true;                       // generated pages enter the index
 
   // storage tiers (L3)
   std::vector<StorageTierConfig> storage;  // in the order in which they are asked; none = no L3
@@ -102,16 +95,16 @@ struct EngineConfig {
   Pages storage_batch_pages = 128;         // most of one operation
   // Of L2 (of L1 without one), in 1/1024, a page counted once a tier: what would be written beyond it is dropped.
   std::uint32_t storage_write_share = 512;
-  std::uint32_t storage_retries = 0;  // of pages that weren't stored, before they are given up
-  PrefetchPolicy prefetch_policy = PrefetchPolicy::timeout;
+  std::uint32_t storage_retries = 0;        // of pages that weren't stored, before they are given up
+  std::string prefetch_policy = "timeout";  // a name of termination_names()
   TimeNs prefetch_timeout_base_ns = kNsPerSecond;
   TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;
-  TimeNs prefetch_timeout_most_ns = 0;  // 0 = no limit
-  AdmissionBy prefetch_admission = AdmissionBy::threshold;
-  Tokens prefetch_min_tokens = 256;         // shorter ones aren't worth it
-  std::uint32_t prefetch_host_share = 512;  // of L2, in 1/1024: more in flight, and further ones are declined
-  std::uint32_t prefetch_retry_steps = 0;   // a request that was declined for lack of room is tried again after
-  std::uint32_t prefetch_attempts = 4;      // so many steps, so often in all; 0 steps = it isn't
+  TimeNs prefetch_timeout_most_ns = 0;           // 0 = no limit
+  std::string prefetch_admission = "threshold";  // a name of prefetch_admission_names()
+  Tokens prefetch_min_tokens = 256;              // shorter ones aren't worth it
+  std::uint32_t prefetch_host_share = 512;       // of L2, in 1/1024: more in flight, and further ones are declined
+  std::uint32_t prefetch_retry_steps = 0;        // a request that was declined for lack of room is tried again after
+  std::uint32_t prefetch_attempts = 4;           // so many steps, so often in all; 0 steps = it isn't
 
   // speculative decoding
   std::uint32_t draft_tokens = 0;             // that a decode step verifies beside its own; 0 = there is no draft
@@ -123,7 +116,7 @@ struct EngineConfig {
   TimeNs prefill_ns(Tokens from, Tokens to) const;
 
   // scheduler
-  RequestOrder order = RequestOrder::fcfs;
+  std::string order = "fcfs";          // a name of request_order_names()
   std::uint32_t order_window = 128;    // a step looks at that many waiting, in order of arrival
   std::uint32_t overtake_limit = 128;  // then a waiting request goes first: no starvation
   std::uint32_t max_running = 256;     // requests

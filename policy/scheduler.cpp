@@ -17,12 +17,17 @@ constexpr Tokens kOutputEstimateMax = 4096;
 // looked at again after so many steps.
 constexpr std::uint64_t kBlockedBurst = 8;
 
+// Of a request that others have overtaken too often: larger than an order's.
+constexpr std::uint64_t kOverdueRank = ~std::uint64_t{0};
+
 bool older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
 
 }  // namespace
 
 Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink)
-    : config_(config), cache_(cache), prefetcher_(prefetcher), sink_(sink) {}
+    : config_(config), cache_(cache), prefetcher_(prefetcher), sink_(sink), order_(make_request_order(config.order)) {
+  KV_CHECK(order_ != nullptr, "an order is known by its name");
+}
 
 Request& Scheduler::new_request() {
   if (spare_.empty()) {
@@ -75,7 +80,7 @@ std::span<const PageKey> Scheduler::reusable(const Request& request) const {
 
 void Scheduler::prefetch(Request& request, TimeNs now) {
   if (config_.storage.empty()) return;
-  const TimeNs starts = config_.prefetch_admission == AdmissionBy::cost ? now + ahead_ns(request) : now;
+  const TimeNs starts = prefetcher_.weighs_costs() ? now + ahead_ns(request) : now;
   const Reason refused = prefetcher_.issue(request.record.request, reusable(request), now, starts);
   ++request.prefetch_attempts;
   const bool later = refused == Reason::rate_limited && config_.prefetch_retry_steps != 0;
@@ -181,7 +186,7 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
     budget -= extend(*request, budget, pass);
     youngest = std::max(youngest, request->record.request);
   }
-  if (config_.order == RequestOrder::longest_prefix) {
+  if (order_->reorders()) {
     const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
     for (std::size_t i = 0; i < window && waiting_[i]->record.request < youngest; ++i) ++waiting_[i]->overtaken;
   }
@@ -193,12 +198,13 @@ void Scheduler::order_window() {
   candidates_.clear();
   const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
   candidates_.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(window));
-  if (config_.order == RequestOrder::fcfs) return;
+  if (!order_->reorders()) return;
   ranked_.clear();
   for (Request* const request : candidates_) {
     const PrefixMatch found = cache_.peek(request->keys);
     const bool overdue = request->overtaken >= config_.overtake_limit;
-    ranked_.emplace_back(overdue ? ~Pages{0} : found.device_pages + found.host_pages, request);
+    const WaitingRequest facts{request->record.prompt_tokens, found.device_pages, found.host_pages, request->priority};
+    ranked_.emplace_back(overdue ? kOverdueRank : std::min(order_->rank(facts), kOverdueRank - 1), request);
   }
   std::ranges::stable_sort(ranked_, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::ranges::transform(ranked_, candidates_.begin(), [](const auto& pair) { return pair.second; });
@@ -554,7 +560,7 @@ void Scheduler::ensure_keys(Request& request, Pages pages) {
 
 bool Scheduler::arrival_matters() const {
   if (!config_.storage.empty()) return true;  // its prefetch can begin
-  return waiting_.empty() || (config_.order == RequestOrder::longest_prefix && waiting_.size() < config_.order_window);
+  return waiting_.empty() || (order_->reorders() && waiting_.size() < config_.order_window);
 }
 
 Pages Scheduler::owned_pages() const {

@@ -12,8 +12,9 @@
 // Nothing starves: waiting requests are kept in order of arrival, the head is never passed over more than
 // overtake_limit times, and what is retracted is the youngest and goes back to its place. Nothing deadlocks:
 // a request that passed the length check fits an otherwise empty L1.
-// A step costs O(batch), or O(order_window) look-ups for longest_prefix and for requests that are held for their
-// prefetches; it doesn't grow with the queue. A waiting request takes its Request and the keys of its prompt's pages.
+// A step costs O(batch), or O(order_window) look-ups for an order that reorders and for requests that are held for
+// their prefetches; it doesn't grow with the queue. A waiting request takes its Request and the keys of its prompt's
+// pages.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 
 #include "policy/cache.hpp"
 #include "policy/config.hpp"
+#include "policy/order.hpp"
 #include "policy/prefetch/prefetch.hpp"
 
 namespace kvtwin {
@@ -45,7 +47,7 @@ struct Request {
   Pages without_draft = 0;       // pages that it reuses and that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;
-  TimeNs lacked_ns = 0;    // to compute what no near tier had when it came; for AdmissionBy::cost
+  TimeNs lacked_ns = 0;    // to compute what no near tier had when it came; if the prefetch admission weighs costs
   bool recompute = false;  // a load of its prefix failed: compute it instead
 
   Tokens output_left() const { return record.output_tokens - generated; }
@@ -133,11 +135,12 @@ class Scheduler {
   Cache& cache_;
   Prefetcher& prefetcher_;
   const EventSink& sink_;
+  const std::unique_ptr<RequestOrder> order_;
   std::deque<Request*> waiting_;   // by ordinal
   std::vector<Request*> running_;  // in order of admission
   Request* chunked_ = nullptr;     // admitted, prompt not yet done; at most one
   std::vector<Request*> candidates_;
-  std::vector<std::pair<Pages, Request*>> ranked_;
+  std::vector<std::pair<std::uint64_t, Request*>> ranked_;
   std::vector<std::unique_ptr<Request>> requests_;  // all there ever were at once
   std::vector<Request*> spare_;                     // of those, the unused
   Tokens running_output_left_ = 0;                  // of running_ and chunked_ and of the pass being formed

@@ -7,6 +7,8 @@
 
 #include "policy/engine.hpp"
 #include "policy/seam/substrate.hpp"
+#include "policy/termination.hpp"
+#include "policy/write.hpp"
 #include "tests/policy_test_support.hpp"
 #include "tests/splitmix.hpp"
 
@@ -68,8 +70,8 @@ inline EngineConfig random_engine(Splitmix& rng) {
   config.device_pages = rng.between(12, 80);
   config.host_pages = rng.chance(20) ? 0 : rng.between(4, 120);
   config.evict_unit = rng.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_policy = static_cast<WritePolicy>(rng.below(3));
-  if (config.write_policy == WritePolicy::write_back && rng.chance(50)) config.tiering = Tiering::exclusive;
+  config.write_policy = write_policy_names()[rng.below(3)];
+  if (config.write_policy == "write_back" && rng.chance(50)) config.tiering = Tiering::exclusive;
   config.reclaim_shadowed = rng.chance(50);
   config.backup_retries = static_cast<std::uint32_t>(rng.below(3));
   config.clean_reserve = static_cast<std::uint32_t>(rng.below(400));
@@ -77,7 +79,7 @@ inline EngineConfig random_engine(Splitmix& rng) {
   config.load_back_min_tokens = rng.below(8);
   config.load_back_quota_pages = rng.chance(50) ? 0 : rng.between(1, 20);
   config.cache_output = rng.chance(80);
-  config.order = rng.chance(50) ? RequestOrder::fcfs : RequestOrder::longest_prefix;
+  config.order = rng.chance(50) ? "fcfs" : "longest_prefix";
   config.overtake_limit = static_cast<std::uint32_t>(rng.between(1, 20));
   config.max_running = static_cast<std::uint32_t>(rng.between(1, 12));
   config.max_waiting = rng.chance(80) ? 0 : rng.between(1, 20);
@@ -114,16 +116,16 @@ inline void draw_storage(Splitmix& rng, EngineConfig& config) {
   config.storage_batch_pages = rng.between(1, 8);
   config.storage_write_share = 8192;
   config.storage_retries = static_cast<std::uint32_t>(rng.below(3));
-  config.prefetch_policy = rng.chance(50) ? PrefetchPolicy::wait_complete : static_cast<PrefetchPolicy>(rng.below(3));
+  config.prefetch_policy = rng.chance(50) ? "wait_complete" : termination_names()[rng.below(3)];
   config.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(300'000));
   config.prefetch_timeout_per_ki_token_ns = 0;
-  if (config.prefetch_policy == PrefetchPolicy::timeout && config.prefetch_timeout_base_ns % 2 == 0) {
-    config.prefetch_policy = PrefetchPolicy::cost_stop;
+  if (config.prefetch_policy == "timeout" && config.prefetch_timeout_base_ns % 2 == 0) {
+    config.prefetch_policy = "cost_stop";
     config.cost_token_ps = 1000 * static_cast<std::uint64_t>(config.prefetch_timeout_base_ns);
     for (StorageTierConfig& tier : config.storage) tier.read_token_ps = config.cost_token_ps / 4;
   }
   if (config.cost_token_ps != 0 && config.storage_batch_pages > 4) {
-    config.prefetch_admission = config.load_back_admission = AdmissionBy::cost;
+    config.prefetch_admission = config.load_back_admission = "cost";
     config.load_token_ps = config.cost_token_ps / 2;
   }
   config.prefetch_min_tokens = rng.below(10);

@@ -14,6 +14,7 @@
 #include "policy/engine.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/seam/decorators.hpp"
+#include "policy/termination.hpp"
 #include "sim/world.hpp"
 #include "tests/engine_traffic.hpp"
 #include "tests/splitmix.hpp"
@@ -189,15 +190,15 @@ inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
   e.storage_batch_pages = rng.chance(50) ? 128 : rng.between(1, 6);
   e.storage_write_share = rng.chance(50) ? 8192 : 512;
   e.storage_retries = static_cast<std::uint32_t>(rng.below(3));
-  e.prefetch_policy = static_cast<PrefetchPolicy>(rng.below(3));
+  e.prefetch_policy = termination_names()[rng.below(3)];
   e.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(3) * 200'000);
   e.prefetch_timeout_per_ki_token_ns = static_cast<TimeNs>(rng.below(2) * 1'000'000);
-  if (e.prefetch_policy == PrefetchPolicy::timeout && e.prefetch_timeout_base_ns == 0) {
-    e.prefetch_policy = PrefetchPolicy::cost_stop;
+  if (e.prefetch_policy == "timeout" && e.prefetch_timeout_base_ns == 0) {
+    e.prefetch_policy = "cost_stop";
     e.cost_token_ps = 20'000'000;
     for (StorageTierConfig& tier : e.storage) tier.read_token_ps = 4'000'000;
     e.load_token_ps = 8'000'000;
-    if (e.storage_batch_pages > 3) e.prefetch_admission = e.load_back_admission = AdmissionBy::cost;
+    if (e.storage_batch_pages > 3) e.prefetch_admission = e.load_back_admission = "cost";
   }
   e.prefetch_min_tokens = rng.below(3) * 4;
   e.prefetch_host_share = static_cast<std::uint32_t>(rng.between(200, 1024));

@@ -1,14 +1,10 @@
-// CSV files that hold arrivals and lengths, and nothing of what prompts share: Azure's (TIMESTAMP, ContextTokens,
-// GeneratedTokens) and BurstGPT's (Timestamp, Model, Request tokens, Response tokens, Total tokens, Log Type; maybe
-// Session ID, Elapsed time). Columns go by their names in the first line. The blocks are made: the first
-// options.shared_tokens of every prompt are everybody's, the rest is its own.
+#include "traces/lengths.hpp"
+
 #include <algorithm>
 #include <charconv>
-#include <string>
 #include <utility>
 
 #include "traces/fields.hpp"
-#include "traces/formats.hpp"
 
 namespace kvtwin {
 namespace {
@@ -31,43 +27,9 @@ void split(std::string_view line, std::vector<std::string_view>& fields) {
   }
 }
 
-// How the columns are called, and what a time is.
-struct Columns {
-  const char *time, *input, *output;
-  const char* session;  // null: there is none; else it may be absent
-  const char* type;     // likewise
-  bool dates;           // else seconds
-};
-constexpr Columns kAzure{"TIMESTAMP", "ContextTokens", "GeneratedTokens", nullptr, nullptr, true};
-constexpr Columns kBurstGpt{"Timestamp", "Request tokens", "Response tokens", "Session ID", "Model", false};
+}  // namespace
 
-class LengthsReader final : public FormatReader {
- public:
-  LengthsReader(TraceLines& lines, const TraceOptions& options, const Columns& columns);
-
-  bool next(TraceRequest& request) override;
-  Tokens block_tokens() const override { return block_tokens_; }
-  void add_notes(std::vector<std::string>& notes) const override;
-
- private:
-  static constexpr std::size_t kAbsent = ~std::size_t{0};
-
-  std::size_t column(const char* name, bool needed);
-  TimeNs time(std::string_view text) const;
-  Tokens tokens(const char* column, std::string_view text) const;
-  void make_blocks(TraceRequest& request);
-
-  TraceLines& lines_;
-  Columns columns_;
-  Tokens block_tokens_;
-  std::uint64_t shared_blocks_;
-  Tokens largest_;
-  std::vector<std::string_view> fields_;
-  std::size_t width_ = 0, time_at_ = 0, input_at_ = 0, output_at_ = 0, session_at_ = kAbsent, type_at_ = kAbsent;
-  std::uint64_t passed_over_ = 0, next_private_ = kPrivateBlocks;
-};
-
-LengthsReader::LengthsReader(TraceLines& lines, const TraceOptions& options, const Columns& columns)
+LengthsReader::LengthsReader(TraceLines& lines, const TraceOptions& options, const LengthColumns& columns)
     : lines_(lines),
       columns_(columns),
       block_tokens_(options.block_tokens == 0 ? kLengthsBlockTokens : options.block_tokens),
@@ -159,16 +121,6 @@ void LengthsReader::add_notes(std::vector<std::string>& notes) const {
     notes.push_back("trace: " + std::to_string(passed_over_) +
                     " rows of 0 prompt or 0 answer tokens (failed requests) were passed over");
   }
-}
-
-}  // namespace
-
-std::unique_ptr<FormatReader> make_azure_reader(TraceLines& lines, const TraceOptions& options) {
-  return std::make_unique<LengthsReader>(lines, options, kAzure);
-}
-
-std::unique_ptr<FormatReader> make_burstgpt_reader(TraceLines& lines, const TraceOptions& options) {
-  return std::make_unique<LengthsReader>(lines, options, kBurstGpt);
 }
 
 }  // namespace kvtwin

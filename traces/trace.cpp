@@ -1,58 +1,45 @@
 #include "traces/trace.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "traces/byte_stream.hpp"
 #include "traces/fields.hpp"
-#include "traces/formats.hpp"
+#include "traces/format.hpp"
 #include "traces/lines.hpp"
 #include "traces/random.hpp"
 
 namespace kvtwin {
 namespace {
 
-constexpr std::array<std::string_view, 8> kFormats = {"auto",  "mooncake", "qwen",      "agentic",
-                                                      "azure", "burstgpt", "token_ids", "sglang"};
-
-// Of a JSON line; each format has keys that the others lack.
-TraceFormat format_of_keys(const JsonObject& object) {
-  const auto has = [&object](const char* key) { return object.at_key(key).error() == simdjson::SUCCESS; };
-  if (has("event") && has("rid")) return TraceFormat::sglang;
-  if (has("hint") || has("hash_ids")) return has("chat_id") ? TraceFormat::qwen : TraceFormat::mooncake;
-  if (has("input_ids") || has("prompt_token_ids")) return TraceFormat::token_ids;
-  return has("requests") ? TraceFormat::agentic : TraceFormat::mooncake;
+const TraceFormat& format_named(std::string_view name) {
+  const std::span<const TraceFormat> formats = trace_formats();
+  const auto found = std::ranges::find(formats, name, &TraceFormat::name);
+  if (found == formats.end()) throw TraceError("format is \"" + std::string(name) + "\", which is none.");
+  return *found;
 }
 
-TraceFormat format_of(TraceLines& lines, const TraceOptions& options) {
-  std::string_view line;
-  if (!lines.peek(line)) return TraceFormat::mooncake;
-  if (past_log_prefix(line).size() != line.size()) return TraceFormat::sglang;
-  if (line[line.find_first_not_of(" \t\r")] == '{') {
-    simdjson::dom::parser parser(options.max_line_bytes + 1);
-    return format_of_keys(json_line(lines, parser, line));
+// An empty file is one of Mooncake's.
+const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
+  std::string_view text;
+  if (!lines.peek(text)) return format_named("mooncake");
+  simdjson::dom::parser parser(options.max_line_bytes + 1);
+  JsonObject object;
+  const bool is_object = text[text.find_first_not_of(" \t\r")] == '{';
+  if (is_object) object = json_line(lines, parser, text);
+  const FirstLine line(text, is_object ? &object : nullptr);
+  const TraceFormat* surest = nullptr;
+  int most = 0;
+  for (const TraceFormat& format : trace_formats()) {
+    const int sure = format.matches(line);
+    if (sure > most) surest = &format;
+    most = std::max(most, sure);
   }
-  if (line.find("ContextTokens") != std::string_view::npos) return TraceFormat::azure;
-  if (line.find("Request tokens") != std::string_view::npos) return TraceFormat::burstgpt;
+  if (surest != nullptr) return *surest;
   lines.fail(
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
       "token ids, SGLang's log), with the date of SGLang's log ([2026-11-24 04:42:12]) or with the header of Azure's "
       "or BurstGPT's CSV; a format that can't be told can be given");
-}
-
-std::unique_ptr<FormatReader> reader_of(TraceFormat format, TraceLines& lines, const TraceOptions& options) {
-  switch (format) {
-    case TraceFormat::qwen: return make_qwen_reader(lines, options);
-    case TraceFormat::agentic: return make_agentic_reader(lines, options);
-    case TraceFormat::azure: return make_azure_reader(lines, options);
-    case TraceFormat::burstgpt: return make_burstgpt_reader(lines, options);
-    case TraceFormat::token_ids: return make_token_ids_reader(lines, options);
-    case TraceFormat::sglang: return make_sglang_reader(lines, options);
-    case TraceFormat::automatic:
-    case TraceFormat::mooncake: break;
-  }
-  return make_mooncake_reader(lines, options);
 }
 
 const TraceOptions& checked(const TraceOptions& options) {
@@ -96,9 +83,6 @@ void group(std::vector<std::uint64_t>& blocks, std::size_t factor) {
 
 }  // namespace
 
-std::span<const std::string_view> trace_format_names() { return kFormats; }
-std::string_view name_of(TraceFormat format) { return kFormats[static_cast<std::size_t>(format)]; }
-
 void TraceRequest::clear() {
   arrival = 0;
   input = output = 0;
@@ -113,8 +97,8 @@ void TraceRequest::clear() {
 struct TraceReader::State {
   State(const std::string& name, std::unique_ptr<ByteStream> bytes, const TraceOptions& options)
       : lines(name, std::move(bytes), options.max_line_bytes),
-        format(options.format == TraceFormat::automatic ? format_of(lines, options) : options.format),
-        reader(reader_of(format, lines, options)) {
+        format(options.format == "auto" ? format_of(lines, options) : format_named(options.format)),
+        reader(format.make(lines, options)) {
     if (!reader->has_own_blocks() || options.block_tokens == 0) return;
     if (options.block_tokens % reader->block_tokens() != 0) {
       throw TraceError("trace \"" + name + "\": its blocks are of " + std::to_string(reader->block_tokens()) +
@@ -142,7 +126,7 @@ struct TraceReader::State {
   }
 
   TraceLines lines;
-  TraceFormat format;
+  const TraceFormat& format;
   std::unique_ptr<FormatReader> reader;
   Tokens joined = 1;  // of the file's blocks
   bool begun = false;
@@ -160,7 +144,7 @@ TraceReader::~TraceReader() = default;
 bool TraceReader::next(TraceRequest& request) { return state_->next(request); }
 Tokens TraceReader::block_tokens() const { return state_->reader->block_tokens() * state_->joined; }
 double TraceReader::fraction_read() const { return state_->lines.fraction_read(); }
-TraceFormat TraceReader::format() const { return state_->format; }
+std::string_view TraceReader::format() const { return state_->format.name; }
 std::uint64_t TraceReader::line() const { return state_->lines.number(); }
 std::uint64_t TraceReader::ignored_keys() const { return state_->reader->ignored_keys(); }
 

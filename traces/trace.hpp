@@ -3,12 +3,12 @@
 // Files are lines, plain, gzip or zstd (windows up to 2^31 bytes); which one is told from the first bytes, and the
 // format from the first line, never from the name. Blank lines are skipped. Formats, by their names:
 //   mooncake    JSON lines as Mooncake publishes them, and what TraceWriter writes; see below
-//   qwen        Qwen-Bailian's JSON lines (chat_id, parent_chat_id, ..., hash_ids of 16 tokens); traces/qwen.cpp
-//   agentic     WEKA's sessions of coding agents (requests in a line, hash_ids or hash_runs); traces/agentic.cpp
+//   qwen        Qwen-Bailian's JSON lines (chat_id, parent_chat_id, ..., hash_ids of 16 tokens); traces/format/qwen.cpp
+//   agentic     WEKA's sessions of coding agents (requests in a line, hash_ids or hash_runs); traces/format/agentic.cpp
 //   azure       Azure's CSV, and
-//   burstgpt    BurstGPT's: times and lengths, prefixes made up; traces/lengths.cpp
-//   token_ids   JSON lines with the prompts' token ids, of which salted hashes are kept; traces/token_ids.cpp
-//   sglang      SGLang's request log, level 3, in JSON; the same; traces/sglang_log.cpp
+//   burstgpt    BurstGPT's: times and lengths, prefixes made up; traces/lengths.hpp
+//   token_ids   JSON lines with the prompts' token ids, of which salted hashes are kept; traces/format/token_ids.cpp
+//   sglang      SGLang's request log, level 3, in JSON; the same; traces/format/sglang.cpp
 // A file's times may count from any moment (1970, say): a reader returns times that count from the file's first
 // request, or from a hint before it.
 //
@@ -87,13 +87,11 @@ class TraceSource {
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
-enum class TraceFormat : std::uint8_t { automatic, mooncake, qwen, agentic, azure, burstgpt, token_ids, sglang };
-// "auto", "mooncake", ... in the order above.
+// "auto", "mooncake", ... in the order above; formats that a build adds follow.
 std::span<const std::string_view> trace_format_names();
-std::string_view name_of(TraceFormat format);
 
 struct TraceOptions {
-  TraceFormat format = TraceFormat::automatic;
+  std::string format = "auto";  // a name of trace_format_names()
   // Tokens of a block, 1 .. 2^31; 0: the format's own, which is 512 (mooncake), 16 (qwen), the file's (agentic) or 64.
   // For mooncake it is what an id of the file stands for; for qwen and agentic a multiple of their own.
   Tokens block_tokens = 0;
@@ -119,7 +117,7 @@ class TraceReader final : public TraceSource {
   double fraction_read() const override;
   std::vector<std::string> notes() const override;
 
-  TraceFormat format() const;          // as told, never automatic
+  std::string_view format() const;     // as told, never "auto"
   std::uint64_t line() const;          // the last one read, from 1
   std::uint64_t ignored_keys() const;  // so far
 

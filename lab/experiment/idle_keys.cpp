@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <variant>
+
+#include "policy/order.hpp"
+#include "policy/write.hpp"
 
 namespace kvtwin {
 namespace {
@@ -24,16 +28,26 @@ struct Facts {
         remote(has_tier(e, "remote")),
         trace(!e.text("workload.trace").empty()),
         kind(e.text("workload.generate.kind")) {}
+  // False for an unknown name, too.
+  bool writes_when_evicted() const {
+    const std::unique_ptr<WritePolicy> policy = make_write_policy(e.text("cache.write_policy"));
+    return policy != nullptr && policy->writes_when_evicted();
+  }
+  bool reorders() const {
+    const std::unique_ptr<RequestOrder> order = make_request_order(e.text("scheduler.order"));
+    return order != nullptr && order->reorders();
+  }
   bool stores() const { return disk || remote; }
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
-  bool is_format(Keys formats) const { return std::ranges::find(formats, e.text("workload.format")) != formats.end(); }
+  bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
 
   const Experiment& e;
   bool host, disk, remote, trace;
   const std::string& kind;
 };
 
-// Keys, when they have an effect, and else: why not, and what would give them one.
+// Keys, when they have an effect, and else: why not, and what would give them one. A policy or a format that a build
+// adds may read what its decision's others read.
 struct Rule {
   std::span<const std::string_view> keys;
   bool (*has_effect)(const Facts&);
@@ -93,12 +107,13 @@ const Rule kRules[] = {
     {kOfTrace, [](const Facts& f) { return f.trace; }, "there is no trace; give workload.trace"},
     {kOfSharedTokens,
      [](const Facts& f) {
-       return f.trace && f.is_format({"auto", "azure", "burstgpt"});
+       return f.trace && !f.is_one_of("workload.format", {"mooncake", "qwen", "agentic", "token_ids", "sglang"});
      },
      "it is read for traces in the formats azure and burstgpt only; set that"},
     {kOfSessions,
      [](const Facts& f) {
-       return f.trace && f.is_format({"auto", "agentic"});
+       return f.trace &&
+              !f.is_one_of("workload.format", {"mooncake", "qwen", "azure", "burstgpt", "token_ids", "sglang"});
      },
      "it is read for traces in the format agentic only; set that"},
     {kOfClosedLoop, [](const Facts& f) { return f.is("workload.loop", "closed"); },
@@ -108,13 +123,16 @@ const Rule kRules[] = {
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
      "the device tier is the only one; give tiers.host, tiers.disk or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
-    {kOfWriteBack, [](const Facts& f) { return f.host && f.is("cache.write_policy", "write_back"); },
+    {kOfWriteBack, [](const Facts& f) { return f.host && f.writes_when_evicted(); },
      "it is read for a host tier under cache.write_policy = write_back only; set that"},
-    {kOfThreshold, [](const Facts& f) { return f.host ? !f.is("cache.write_policy", "write_back") : f.stores(); },
+    {kOfThreshold, [](const Facts& f) { return f.host ? !f.writes_when_evicted() : f.stores(); },
      "it is read for cache.write_policy = write_through or write_through_selective, with a tier to write to only; set "
      "that"},
     {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},
-    {kOfTimeout, [](const Facts& f) { return f.stores() && f.is("cache.prefetch_policy", "timeout"); },
+    {kOfTimeout,
+     [](const Facts& f) {
+       return f.stores() && !f.is_one_of("cache.prefetch_policy", {"best_effort", "wait_complete", "cost_stop"});
+     },
      "it is read for storage tiers with cache.prefetch_policy = timeout only; set that"},
     {kOfHostShare, [](const Facts& f) { return f.host && f.stores() && !f.is("cache.path", "direct"); },
      "it is read for prefetches from a storage tier to a host tier only; set that"},
@@ -122,8 +140,7 @@ const Rule kRules[] = {
      "it is read for storage tiers with cache.prefetch_retry_steps above 0 only; set that"},
     {kOfSplit, [](const Facts& f) { return f.stores() && !f.is("cache.layout", "layer_first"); },
      "it is read for storage tiers and layouts other than layer_first only; set that"},
-    {kOfOvertaking, [](const Facts& f) { return f.is("scheduler.order", "longest_prefix"); },
-     "scheduler.order is fcfs; set that to longest_prefix"},
+    {kOfOvertaking, [](const Facts& f) { return f.reorders(); }, "scheduler.order is fcfs; set that to longest_prefix"},
     {kOfStalls, [](const Facts& f) { return f.stores() && f.e.number("sim.storage_stall_share") != 0; },
      "it is read for storage tiers with sim.storage_stall_share above 0 only; set that"},
     {kOfInstances, [](const Facts& f) { return f.is("parallel.rank_model", "instances"); },

@@ -4,7 +4,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "lab/names.hpp"
 #include "policy/base/names.hpp"
+#include "policy/load_back_admission.hpp"
+#include "policy/order.hpp"
+#include "policy/prefetch_admission.hpp"
+#include "policy/route.hpp"
+#include "policy/termination.hpp"
+#include "policy/write.hpp"
+#include "traces/trace.hpp"
 
 namespace kvtwin {
 namespace {
@@ -67,7 +75,7 @@ Key flag(std::string_view name, bool fallback, std::string_view help) {
 }
 
 // The first choice is the default.
-Key one_of(std::string_view name, std::vector<std::string_view> choices, std::string_view help) {
+Key word(std::string_view name, std::vector<std::string_view> choices, std::string_view help) {
   Key key = text(name, std::string(choices.front()).c_str(), help);
   key.choices = std::move(choices);
   return key;
@@ -81,6 +89,24 @@ Key choice(std::string_view name, std::string_view help) {
   key.choices.assign(names_of<Enum>().begin(), names_of<Enum>().end());
   key.apply = [](const KeyValue& value, const Configuration& to) {
     member_of<member>(to) = *value_named<Enum>(std::get<std::string>(value));
+  };
+  return key;
+}
+
+// A policy or a trace format, each one file (cmake/Choices.cmake).
+Key file_choice(std::string_view name, const char* fallback, std::span<const std::string_view> names,
+                std::string_view help) {
+  Key key = text(name, fallback, help);
+  key.choices.assign(names.begin(), names.end());
+  key.chooses_file = true;
+  return key;
+}
+
+template <auto member>
+Key file_choice(std::string_view name, std::span<const std::string_view> names, std::string_view help) {
+  Key key = file_choice(name, initial<member>().c_str(), names, help);
+  key.apply = [](const KeyValue& value, const Configuration& to) {
+    member_of<member>(to) = std::get<std::string>(value);
   };
   return key;
 }
@@ -145,9 +171,9 @@ std::span<const Key> experiment_keys() {
             "what you take them to be, refused if the model has others; 0 = the model's"),
       text("model.kv_dtype", "auto", "auto, bf16, fp16 or fp8"),
       text("model.revision", "", "of the weights; pages in a storage tier are told apart by it"),
-      one_of("model.draft.kind", {"none", "packed", "side_pool"},
-             "of the draft model's KV: none (no draft), packed (last layers of the target's pages) or side_pool (its "
-             "own)"),
+      word("model.draft.kind", {"none", "packed", "side_pool"},
+           "of the draft model's KV: none (no draft), packed (last layers of the target's pages) or side_pool (its "
+           "own)"),
       text("model.draft.config", "", "the draft model: path of a Hugging Face config.json, or a preset"),
       number("model.draft.accept_length", 0.0, 0, 65,
              "tokens that a decode step yields on average; to be given with a draft"),
@@ -175,9 +201,7 @@ std::span<const Key> experiment_keys() {
       number_or_0("hardware.host_link_gbps", kLeastGbps, 1000,
                   "GB/s of a GPU's link to the host, each way, copy kernels in proportion; 0 = the machine's"),
       path("workload.trace", "path of a trace, in any format that kvtwin trace info reads"),
-      text("workload.format", "auto",
-           "of the trace: auto (told from its first line), mooncake, qwen, agentic, azure, burstgpt, token_ids or "
-           "sglang"),
+      file_choice("workload.format", "auto", trace_format_names(), "of the trace; auto: told from its first line"),
       whole("workload.block_tokens", 0, 0, 1e6,
             "tokens of a block id in the trace; 0 = the trace's own, 512 for mooncake"),
       whole("workload.shared_tokens", 0, 0, 1e9,
@@ -187,9 +211,9 @@ std::span<const Key> experiment_keys() {
       path("workload.salt_file",
            "path of a file with a secret, 16 to 4,096 bytes, that goes into every page key, so that a guessed prompt's "
            "pages can't be told from the keys; no run folder holds the secret"),
-      one_of("workload.generate.kind", {"chat", "agentic", "tools", "returning", "groups"},
-             "what to generate where no trace is given: chat, agentic (coding), tools (applications' calls), returning "
-             "(contexts of one size that come back), or groups (prompts that share a prefix)"),
+      word("workload.generate.kind", {"chat", "agentic", "tools", "returning", "groups"},
+           "what to generate where no trace is given: chat, agentic (coding), tools (applications' calls), returning "
+           "(contexts of one size that come back), or groups (prompts that share a prefix)"),
       whole("workload.generate.requests", 0, 0, kMost, "requests to generate; 0 = by duration, or visits (returning)"),
       number("workload.generate.duration_s", 3600.0, 0, 1e9, "chat, agentic, tools: seconds of traffic to generate"),
       number_or_0("workload.generate.sessions_per_second", 1e-6, 1e6,
@@ -213,9 +237,9 @@ std::span<const Key> experiment_keys() {
             "requests_per_second"),
       whole("workload.generate.at_once", 1, 1, 1e6, "returning: requests that arrive together"),
       whole("workload.limit", 0, 0, kMost, "requests to serve; 0 = all"),
-      one_of("workload.loop", {"open", "closed"},
-             "open: requests come at their times; closed: a session's next one no sooner than its think time after the "
-             "answer to the last"),
+      word("workload.loop", {"open", "closed"},
+           "open: requests come at their times; closed: a session's next one no sooner than its think time after the "
+           "answer to the last"),
       number("workload.service_s", 0.0, 0, 1e6,
              "closed, where the trace has no think times: seconds of a session's gaps that are service"),
       whole("workload.shrink", 1, 1, 1e6,
@@ -223,14 +247,14 @@ std::span<const Key> experiment_keys() {
       number("workload.time_scale", 1.0, 1e-9, 999'999'999, "2.0 = arrivals twice as far apart"),
       whole("parallel.tp", 1, 1, 64,
             "tensor-parallel ranks of the engine; for real a process each: mpirun -np N kvtwin run"),
-      one_of("parallel.rank_model", {"lockstep", "instances"},
-             "lockstep: one policy drives all ranks; instances: each rank has a policy of its own, and all decide the "
-             "same; for real always instances"),
+      word("parallel.rank_model", {"lockstep", "instances"},
+           "lockstep: one policy drives all ranks; instances: each rank has a policy of its own, and all decide the "
+           "same; for real always instances"),
       whole<&WorldConfig::engines>("cluster.engines", 1, 1024,
                                    "engines, each with a machine of its own; a remote tier is shared"),
       whole("cluster.prefill", 0, 0, 1024, "engines that only prefill; not served yet: anything but 0 is refused"),
       whole("cluster.decode", 0, 0, 1024, "engines that only decode; not served yet: anything but 0 is refused"),
-      text("cluster.route", "round_robin", "how requests find their engine: round_robin or prefix_affinity"),
+      file_choice("cluster.route", "round_robin", route_names(), "how requests find their engine"),
       whole("cache.page_tokens", 64, 1, 1e6, "tokens of a page"),
       choice<&EngineConfig::host_layout>("cache.layout",
                                          "of the host pool; simulated storage tiers hold a page in as many objects as "
@@ -238,9 +262,9 @@ std::span<const Key> experiment_keys() {
       text("cache.eviction", "lru", "a policy: see kvtwin presets"),
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page (just enough, from a leaf's tail) or node (whole leaves)"),
-      text("cache.write_policy", "write_through",
-           "write_through, write_through_selective or write_back: to the host when a first request has inserted a "
-           "prefix, when a second one has, or when it leaves the device"),
+      file_choice<&EngineConfig::write_policy>("cache.write_policy", write_policy_names(),
+                                               "when pages are written to the host: when a first request has inserted "
+                                               "a prefix, when a second one has, or when they leave the device"),
       choice<&EngineConfig::tiering>("cache.tiering",
                                      "inclusive, or exclusive (with write_back): what was loaded back leaves the host"),
       flag<&EngineConfig::reclaim_shadowed>(
@@ -253,12 +277,13 @@ std::span<const Key> experiment_keys() {
       whole<&EngineConfig::write_threshold>(
           "cache.write_threshold", 0, 1e9,
           "requests that insert a prefix before it is backed up; 0 = 1, or 2 for write_through_selective"),
-      text("cache.prefetch_policy", "timeout",
-           "best_effort, wait_complete, timeout, or cost_stop: as long as it is faster than computing; for storage "
-           "tiers"),
-      text("cache.prefetch_admission", "threshold",
-           "what is prefetched: threshold (what is long enough), or cost (of that, what takes less time than computing "
-           "it)"),
+      file_choice<&EngineConfig::prefetch_policy>(
+          "cache.prefetch_policy", termination_names(),
+          "when a request stops waiting for its prefetch from storage tiers: at once, never, after a time that grows "
+          "with its length, or when computing the rest is faster"),
+      file_choice<&EngineConfig::prefetch_admission>(
+          "cache.prefetch_admission", prefetch_admission_names(),
+          "what is prefetched: all that is long enough, or of that what takes less time than computing it"),
       whole<&EngineConfig::prefetch_min_tokens>("cache.prefetch_min_tokens", 0, 1e9,
                                                 "shorter hits in a storage tier aren't prefetched"),
       seconds<&EngineConfig::prefetch_timeout_base_ns>("cache.prefetch_timeout_base_s", 0, 1e6,
@@ -286,9 +311,9 @@ std::span<const Key> experiment_keys() {
       choice<&EngineConfig::path>("cache.path",
                                   "way of pages from storage tiers to the device: through host memory, past it "
                                   "(direct: GPUDirect), or as is better for the request"),
-      text("cache.load_back_admission", "threshold",
-           "which hits on the host are loaded: threshold (what is long enough), or cost (of that, what takes less time "
-           "than computing it)"),
+      file_choice<&EngineConfig::load_back_admission>("cache.load_back_admission", load_back_admission_names(),
+                                                      "which hits on the host are loaded: all that are long enough, or "
+                                                      "of those what takes less time than computing it"),
       whole<&EngineConfig::load_back_min_tokens>("cache.load_back_min_tokens", 0, 1e9,
                                                  "shorter hits on the host are computed again"),
       whole("cache.load_back_quota_tokens", 0, 0, kMost, "most tokens one request loads back; 0 = no quota"),
@@ -303,8 +328,8 @@ std::span<const Key> experiment_keys() {
       whole("tiers.disk.tokens", 0, 0, kMost, "capacity of the disk tier, the engine's own"),
       number("tiers.disk.gib", 0.0, 0, 1e9, "capacity of the disk tier"),
       path("tiers.disk.path", "folder of the disk tier, for kvtwin run"),
-      one_of("tiers.disk.format", {"segments", "hicache_files"},
-             "segments (of many pages), or hicache_files: a file a page, as HiCache's file back end"),
+      word("tiers.disk.format", {"segments", "hicache_files"},
+           "segments (of many pages), or hicache_files: a file a page, as HiCache's file back end"),
       whole("tiers.remote.tokens", 0, 0, kMost, "capacity of the remote tier, which evicts by itself"),
       number("tiers.remote.gib", 0.0, 0, 1e9, "capacity of the remote tier"),
       text("tiers.remote.url", "",
@@ -312,7 +337,8 @@ std::span<const Key> experiment_keys() {
       path("tiers.remote.tls_ca", "file of certificates to trust, with rediss://; none = the system's"),
       number("tiers.remote.timeout_s", 1.0, 0.001, 3600,
              "seconds after which a server that doesn't answer counts as gone, for kvtwin run"),
-      text("scheduler.order", "fcfs", "fcfs or longest_prefix"),
+      file_choice<&EngineConfig::order>("scheduler.order", request_order_names(),
+                                        "order in which waiting requests are admitted"),
       whole<&EngineConfig::order_window>("scheduler.order_window", 1, 1e6, "waiting requests that a step looks at"),
       whole<&EngineConfig::overtake_limit>("scheduler.overtake_limit", 0, 1e9,
                                            "times a waiting request may be passed over"),
@@ -324,16 +350,15 @@ std::span<const Key> experiment_keys() {
       whole<&EngineConfig::burst_steps>("scheduler.burst_steps", 1, 1e6, "decode steps submitted at once"),
       flag("report.bounds", false,
            "reckon what could have been hit at best, and by LRU, in one cache of all tiers; 80 bytes of memory a page"),
-      one_of("sim.world", {"simgrid", "events"}, "simgrid (links are shared) or events (they are not)"),
-      one_of("real.device", {"auto", "host", "cuda"},
-             "host (host memory stands in for the GPU), cuda, or auto: cuda where there is a GPU, else host"),
-      one_of("real.cufile", {"auto", "on", "off"},
-             "on: the disk tier's pages come into GPU memory by cuFile (GPUDirect Storage); off: through host memory; "
-             "auto: by cuFile where the kernel supports it"),
+      word("sim.world", {"simgrid", "events"}, "simgrid (links are shared) or events (they are not)"),
+      word("real.device", {"auto", "host", "cuda"},
+           "host (host memory stands in for the GPU), cuda, or auto: cuda where there is a GPU, else host"),
+      word("real.cufile", {"auto", "on", "off"},
+           "on: the disk tier's pages come into GPU memory by cuFile (GPUDirect Storage); off: through host memory; "
+           "auto: by cuFile where the kernel supports it"),
       text("real.cufile_library", "", "cuFile's library file; empty: where the system has it"),
       text("real.cublas", "", "cuBLAS's library file, for cuda; empty: where the system has it"),
-      one_of("real.flip", {"none", "device", "host"},
-             "flips a bit of a page on the device or the host, to see it found"),
+      word("real.flip", {"none", "device", "host"}, "flips a bit of a page on the device or the host, to see it found"),
       whole("real.slow_rank", 0, 0, 63, "the rank that is slower, to see the others wait for it"),
       number("real.slow_factor", 1.0, 1, 1e6,
              "times as long take that rank's copies and storage operations; it idles in between"),
@@ -356,7 +381,7 @@ std::string Key::range() const {
   if (std::holds_alternative<bool>(fallback)) {
     out << "true or false";
   } else if (!choices.empty()) {
-    for (std::size_t i = 0; i < choices.size(); ++i) out << (i == 0 ? "one of " : ", ") << choices[i];
+    out << one_of(choices);
   } else if (!std::holds_alternative<std::string>(fallback)) {
     if (least_but_0 > 0) out << "0, or ";
     out << "at least " << (least_but_0 > 0 ? least_but_0 : least);

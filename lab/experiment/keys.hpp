@@ -30,6 +30,7 @@ struct ExperimentKey {
   double most = 0;
   double least_but_0 = 0;                   // where 0 stands for something else than a quantity: the least quantity
   std::vector<std::string_view> choices{};  // all values that a text may have; empty = any
+  bool chooses_file = false;                // each choice is a file of the build: a policy, a trace format
   bool is_path = false;                     // relative to the experiment's file
   std::string_view help;                    // one line
   void (*apply)(const KeyValue& value, const Configuration& to) = nullptr;  // null: lab/experiment/setup.cpp reads it

@@ -9,13 +9,14 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/generated.hpp"
-#include "lab/experiment/trace_format.hpp"
+#include "lab/names.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
@@ -33,17 +34,6 @@ auto said_of(const Experiment& e, std::string_view key, const Read& read) {
   } catch (const ModelError& error) {
     throw InputError(e.where(key) + ": " + error.what());
   }
-}
-
-template <typename T>
-T choose(const Experiment& experiment, std::string_view key, std::initializer_list<std::pair<const char*, T>> known) {
-  const std::string& name = experiment.text(key);
-  std::vector<std::string> names;
-  for (const auto& [candidate, value] : known) {
-    if (name == candidate) return value;
-    names.emplace_back(candidate);
-  }
-  throw InputError(experiment.where(key) + ": " + unknown_name("name", name, names));
 }
 
 // What later versions serve and this one doesn't: said, not ignored.
@@ -252,19 +242,6 @@ void price(Setup& setup) {
   }
 }
 
-AdmissionBy admission(const Experiment& e, const char* key) {
-  return choose<AdmissionBy>(e, key, {{"threshold", AdmissionBy::threshold}, {"cost", AdmissionBy::cost}});
-}
-
-void configure_prefetch(const Experiment& e, EngineConfig& engine) {
-  engine.prefetch_policy = choose<PrefetchPolicy>(e, "cache.prefetch_policy",
-                                                  {{"best_effort", PrefetchPolicy::best_effort},
-                                                   {"wait_complete", PrefetchPolicy::wait_complete},
-                                                   {"timeout", PrefetchPolicy::timeout},
-                                                   {"cost_stop", PrefetchPolicy::cost_stop}});
-  engine.prefetch_admission = admission(e, "cache.prefetch_admission");
-}
-
 std::string gigabytes_a_second(double bytes_per_second) {
   char text[40];
   std::snprintf(text, sizeof text, "%g GB/s", bytes_per_second / 1e9);
@@ -342,37 +319,23 @@ void override_hardware(const Experiment& e, Setup& setup) {
   });
 }
 
-void configure_scheduler(const Experiment& e, EngineConfig& engine) {
-  engine.order = choose<RequestOrder>(e, "scheduler.order",
-                                      {{"fcfs", RequestOrder::fcfs}, {"longest_prefix", RequestOrder::longest_prefix}});
-}
-
 void configure_cache(const Experiment& e, EngineConfig& engine) {
   if ((engine.shape.planes == 1 || engine.draft.planes == 1) && engine.host_layout == Layout::page_head) {
     throw InputError(e.where("cache.layout") +
                      ": page_head splits a page by heads, and an MLA model's latent has none; "
                      "take page_first or page_first_direct");
   }
-  std::vector<std::string> evictions;
-  for (const std::string_view name : eviction_names()) evictions.emplace_back(name);
-  engine.eviction = e.text("cache.eviction");
-  if (std::ranges::find(evictions, engine.eviction) == evictions.end()) {
-    if (std::ranges::find(hit_rate_bounds(), engine.eviction) != hit_rate_bounds().end()) {
-      throw InputError(e.where("cache.eviction") + ": " + engine.eviction +
-                       " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
-    }
-    throw InputError(e.where("cache.eviction") + ": " + unknown_name("eviction", engine.eviction, evictions));
+  const std::string& eviction = e.text("cache.eviction");
+  if (std::ranges::find(hit_rate_bounds(), eviction) != hit_rate_bounds().end()) {
+    throw InputError(e.where("cache.eviction") + ": " + eviction +
+                     " knows the future, as only `kvtwin hitrate` does; take a policy here, see kvtwin presets");
   }
-  engine.write_policy = choose<WritePolicy>(e, "cache.write_policy",
-                                            {{"write_through", WritePolicy::write_through},
-                                             {"write_through_selective", WritePolicy::write_through_selective},
-                                             {"write_back", WritePolicy::write_back}});
-  if (engine.tiering == Tiering::exclusive && engine.write_policy != WritePolicy::write_back) {
+  engine.eviction = checked_name("eviction", eviction, eviction_names(), e.where("cache.eviction"));
+  if (engine.tiering == Tiering::exclusive && !make_write_policy(engine.write_policy)->writes_when_evicted()) {
     throw InputError(e.where("cache.tiering") +
                      ": exclusive is for pages that are written when they leave the device; " +
                      "set cache.write_policy to write_back, not " + e.text("cache.write_policy"));
   }
-  engine.load_back_admission = admission(e, "cache.load_back_admission");
   const auto quota = static_cast<Tokens>(e.integer("cache.load_back_quota_tokens"));
   engine.load_back_quota_pages = quota == 0 ? 0 : std::max<Pages>(1, quota / engine.shape.page_tokens);
 }
@@ -443,9 +406,7 @@ void configure_world(const Experiment& e, Setup& setup) {
 // How many policies there are, and what they share.
 void configure_seats(const Experiment& e, Setup& setup) {
   WorldConfig& world = setup.world;
-  setup.route = choose<RoutePolicy>(
-      e, "cluster.route",
-      {{"round_robin", RoutePolicy::round_robin}, {"prefix_affinity", RoutePolicy::prefix_affinity}});
+  setup.route = e.text("cluster.route");
   world.instances = e.text("parallel.rank_model") == "instances";
   if (world.instances && world.engines > 1) {
     throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
@@ -500,11 +461,9 @@ Setup make_setup(const Experiment& e) {
   configure_draft(e, dtype, setup);
   configure_cache(e, setup.engine);
   setup.engine.planner = planner_limits(setup.hardware);
-  configure_scheduler(e, setup.engine);
   size_tiers(e, setup);
   configure_seats(e, setup);
   configure_storage(e, setup);
-  configure_prefetch(e, setup.engine);
   price(setup);
   configure_world(e, setup);
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
@@ -604,7 +563,7 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
 
 std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
   TraceOptions options;
-  options.format = trace_format_named(e.text("workload.format"), e.where("workload.format"));
+  options.format = e.text("workload.format");
   options.block_tokens = block;
   options.shared_tokens = static_cast<Tokens>(e.integer("workload.shared_tokens"));
   options.session_gap_seconds = e.number("workload.session_gap_s");

@@ -13,7 +13,6 @@
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
 #include "policy/engine.hpp"
-#include "policy/route/router.hpp"
 #include "sim/world.hpp"
 #include "traces/closed_loop.hpp"
 #include "traces/paging.hpp"
@@ -29,8 +28,8 @@ struct Setup {
   std::optional<DraftSetup> draft;  // a draft model beside the model
   EngineConfig engine;              // each engine's
   WorldConfig world;
-  RoutePolicy route = RoutePolicy::round_robin;  // of several engines
-  std::vector<PageKey> rank_spaces;              // ranks that are instances: what each stores under
+  std::string route = "round_robin";  // of several engines; a name of route_names()
+  std::vector<PageKey> rank_spaces;   // ranks that are instances: what each stores under
   // What a page takes once it has left the device, of one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
   std::size_t rank = 0;  // of the world's first seat: a real world is one rank's

@@ -189,7 +189,7 @@ class Story {
       case Reason::too_short:
         return "fewer than cache.prefetch_min_tokens (" + std::to_string(engine_.prefetch_min_tokens) + ")";
       case Reason::rate_limited:
-        return engine_.prefetch_admission == AdmissionBy::cost
+        return engine_.prefetch_admission == "cost"
                    ? "other prefetches took cache.prefetch_host_share of the host, or two seconds of reading, already"
                    : "other prefetches took cache.prefetch_host_share of the host already";
       case Reason::too_slow: return "reading it would take longer than computing it (cache.prefetch_admission)";
@@ -269,13 +269,12 @@ class Story {
   }
 
   const char* why_stopped() const {
-    if (engine_.prefetch_policy == PrefetchPolicy::timeout)
-      return ": it had taken longer than the prefetch_timeout keys allow";
-    if (engine_.prefetch_policy == PrefetchPolicy::cost_stop)
+    if (engine_.prefetch_policy == "timeout") return ": it had taken longer than the prefetch_timeout keys allow";
+    if (engine_.prefetch_policy == "cost_stop")
       return ": what was still to come would have taken longer than computing it";
     return ": the request could be admitted";
   }
-  std::string policy() const { return std::string(kvtwin::name_of(engine_.prefetch_policy)); }
+  const std::string& policy() const { return engine_.prefetch_policy; }
   std::string tokens(Pages pages) const { return tokens_text(pages * engine_.shape.page_tokens); }
   // 8192 -> "8,192 tokens"
   static std::string tokens_text(Tokens number) { return grouped(number) + (number == 1 ? " token" : " tokens"); }

@@ -79,7 +79,7 @@ std::string copies_of_ranks(const Setup& setup) {
 std::optional<Warning> host_not_larger(const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   if (engine.host_pages == 0 || engine.host_pages > engine.device_pages) return std::nullopt;
-  if (engine.write_policy != WritePolicy::write_through || engine.reclaim_shadowed) return std::nullopt;
+  if (engine.write_policy != "write_through" || engine.reclaim_shadowed) return std::nullopt;
   const auto device = static_cast<double>(engine.device_pages), host = static_cast<double>(engine.host_pages);
   return Warning{WarningKind::host_not_larger,
                  "The host tier's " + grouped(engine.host_pages) + " pages (" + host_gib(setup, host) +
@@ -183,7 +183,7 @@ std::optional<Warning> prefetches_revoked(const Setup& setup, const Metrics& m) 
         "would have taken longer than computing the tokens again: faster storage, or "
         "cache.prefetch_admission = threshold, fetches them";
   } else if (reason == name_of(Reason::stopped)) {
-    why = "had no answer from storage when " + std::string(name_of(setup.engine.prefetch_policy)) +
+    why = "had no answer from storage when " + setup.engine.prefetch_policy +
           " let the request go on: cache.prefetch_policy = wait_complete waits, faster look-ups need not";
   } else {
     why = "ended with the reason " + std::string(reason);

@@ -6,7 +6,7 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
-#include "policy/route/router.hpp"
+#include "policy/route.hpp"
 #include "policy/seam/decorators.hpp"
 
 namespace kvtwin {
@@ -16,7 +16,7 @@ namespace kvtwin {
 // Arrivals go where the router says, and what concerns a request goes after it.
 class Cluster::Route final : public InputRoute {
  public:
-  Route(RoutePolicy policy, std::size_t engines) : router_(make_router(policy, engines)) {}
+  Route(std::string_view policy, std::size_t engines) : router_(make_router(policy, engines)) {}
 
   std::size_t engine_of(const Input& input) override {
     if (const auto* arrival = std::get_if<Arrival>(&input.what)) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lab/error.hpp"
-#include "lab/experiment/trace_format.hpp"
+#include "lab/names.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/comparison.hpp"
 #include "lab/version.hpp"
@@ -21,8 +21,9 @@ using Json = nlohmann::ordered_json;
 bool draws(const Experiment& experiment) {
   if (experiment.number("sim.storage_stall_share") > 0 || experiment.text("workload.trace").empty()) return true;
   TraceOptions options;
-  options.format = trace_format_named(experiment.text("workload.format"), experiment.where("workload.format"));
-  return TraceReader(experiment.path("workload.trace").string(), options).format() == TraceFormat::agentic;
+  options.format = checked_name("format", experiment.text("workload.format"), trace_format_names(),
+                                experiment.where("workload.format"));
+  return TraceReader(experiment.path("workload.trace").string(), options).format() == "agentic";
 }
 
 bool any_draws(const SweepPlan& plan, const Experiment& base) {

@@ -28,7 +28,10 @@ Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& 
       cache_(cache),
       storage_(storage),
       sink_(sink),
-      termination_(make_termination(config)) {
+      termination_(make_termination(config)),
+      admission_(make_prefetch_admission(config.prefetch_admission)) {
+  KV_CHECK(termination_ != nullptr, "a prefetch policy is known by its name");
+  KV_CHECK(admission_ != nullptr, "a prefetch admission is known by its name");
   reads_.resize(config.storage.size());
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
 }
@@ -435,11 +438,14 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
 
 // ---- what reading is worth -------------------------------------------------------------------------------
 
-// Reading is free until the request would start anyway; computing makes others wait too.
 bool Prefetcher::pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const {
-  if (config_.prefetch_admission == AdmissionBy::threshold) return true;
-  const TimeNs saves = config_.prefill_ns(tokens(first), tokens(first + pages)) * bearers(others(nullptr));
-  return saves > takes - std::max<TimeNs>(0, starts - step_time_);
+  PrefetchOffer offer{tokens(first), tokens(first + pages)};
+  if (admission_->weighs_costs()) {
+    offer.read_ns = takes;
+    offer.queue_ns = std::max<TimeNs>(0, starts - step_time_);
+    offer.saves_ns = config_.prefill_ns(offer.from, offer.to) * bearers(others(nullptr));
+  }
+  return admission_->admits(offer);
 }
 
 // Should the tier that is the fastest one now have all of it? If that doesn't pay, less doesn't either.
@@ -462,15 +468,15 @@ std::size_t Prefetcher::others(const Prefetch* own) const {
   return waiting_ - std::min(waiting_, held) + fetching;
 }
 
-// Pages of L2. What comes in more than two seconds mostly comes too late.
+// Pages of L2.
 Pages Prefetcher::most_in_flight() const {
   const Pages share = config_.host_pages * config_.prefetch_host_share / 1024;
-  if (config_.prefetch_admission == AdmissionBy::threshold) return share;
-  constexpr Wide kSoon = Wide{2} * kNsPerSecond * 1000;
+  const TimeNs limit = admission_->in_flight_limit_ns();
+  if (limit == 0) return share;
   Wide soon = 0;
   for (const Reads& reads : reads_) {
     if (reads.token_ps == 0) return share;  // nothing is known of it
-    soon += kSoon / reads.token_ps / config_.shape.page_tokens;
+    soon += Wide{limit} * 1000 / reads.token_ps / config_.shape.page_tokens;
   }
   return static_cast<Pages>(std::min<Wide>(soon, share));
 }
@@ -561,7 +567,7 @@ TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
 
 PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
   PrefetchFacts facts{prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
-  if (config_.prefetch_policy != PrefetchPolicy::cost_stop) return facts;
+  if (!termination_->weighs_costs()) return facts;
   const bool fetching = prefetch.state == State::fetching;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
   const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.keys.size();

@@ -33,9 +33,10 @@
 #include "policy/cache.hpp"
 #include "policy/config.hpp"
 #include "policy/prefetch/lateness.hpp"
-#include "policy/prefetch/termination.hpp"
+#include "policy/prefetch_admission.hpp"
 #include "policy/seam/event_sink.hpp"
 #include "policy/storage/storage.hpp"
+#include "policy/termination.hpp"
 
 namespace kvtwin {
 
@@ -72,6 +73,8 @@ class Prefetcher {
   // Its client has gone.
   void abort(RequestId request);
 
+  // True if issue() reads `starts`.
+  bool weighs_costs() const { return admission_->weighs_costs(); }
   // Does the request wait for its prefetch, once it could be admitted?
   bool waits(RequestId request) const;
   bool any() const { return !prefetches_.empty(); }
@@ -168,7 +171,8 @@ class Prefetcher {
   Cache& cache_;
   Storage& storage_;
   const EventSink& sink_;
-  std::unique_ptr<Termination> termination_;
+  const std::unique_ptr<Termination> termination_;
+  const std::unique_ptr<PrefetchAdmission> admission_;
   std::vector<Reads> reads_;  // by tier
   TimeNs step_time_ = 0, unseen_since_ = 0;
   std::size_t waiting_ = 0;

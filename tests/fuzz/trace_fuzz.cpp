@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.max_window_log = 20;       // a frame may ask for its window; not for gigabytes here
   options.max_input_tokens = 1'000;  // a short line may ask for any number of blocks
   // Mostly told from the first line.
-  if (data[1] % 4 == 3) options.format = static_cast<TraceFormat>(data[1] / 4 % trace_format_names().size());
+  if (data[1] % 4 == 3) options.format = trace_format_names()[data[1] / 4 % trace_format_names().size()];
   const bool read = accepted([&] {
     CheckedReader reader(file, options);
     const TraceInfo info = trace_info(reader);

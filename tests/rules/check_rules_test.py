@@ -85,7 +85,7 @@ LAWFUL = [
     ("tests/gpu/a_test.cpp", "#include <cuda_runtime.h>"),
     ("tests/unit/cuda/a_test.cpp", "#include <cuda_runtime_api.h>"),
     ("cli/a.cpp", '#include "sim/world.hpp"\n#include "impl/loop.hpp"\n#include <CLI/CLI.hpp>\nauto* home = std::getenv("KVTWIN_SEED");'),
-    ("lab/a.cpp", '#include "sim/world.hpp"\n#include "policy/route/router.hpp"\n#include "lab/version.hpp"\n#include <toml++/toml.hpp>'),
+    ("lab/a.cpp", '#include "sim/world.hpp"\n#include "policy/route/sticky.hpp"\n#include "lab/version.hpp"\n#include <toml++/toml.hpp>'),
     ("lab/a.cpp", 'std::snprintf(text, sizeof text, "%d", 1); std::vsnprintf(text, 9, f, v); _exit(0); told.exit_code(); auto outputs(int);'),
     ("cli/a.cpp", 'std::printf("%d", 1); std::exit(1);'),
     ("tests/unit/sim/a_test.cpp", "#include <simgrid/s4u.hpp>"),

@@ -84,8 +84,7 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.storage_batch_pages = pick<Pages>(random, {1, 2, 5, 128});
   e.storage_write_share = pick<std::uint32_t>(random, {100, 1024, 8192, 8192});
   e.storage_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
-  e.prefetch_policy = pick(random, {PrefetchPolicy::best_effort, PrefetchPolicy::wait_complete, PrefetchPolicy::timeout,
-                                    PrefetchPolicy::timeout});
+  e.prefetch_policy = pick(random, {"best_effort", "wait_complete", "timeout", "timeout"});
   e.prefetch_timeout_base_ns = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
   e.prefetch_timeout_per_ki_token_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
   e.prefetch_timeout_most_ns = pick<TimeNs>(random, {0, 0, 50'000});
@@ -93,11 +92,11 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
   // By what is drawn already, so that a seed stays what it was.
-  if (e.prefetch_policy == PrefetchPolicy::timeout && e.prefetch_timeout_most_ns != 0) {
-    e.prefetch_policy = PrefetchPolicy::cost_stop;
+  if (e.prefetch_policy == "timeout" && e.prefetch_timeout_most_ns != 0) {
+    e.prefetch_policy = "cost_stop";
   }
-  if (e.prefetch_retry_steps == 4) e.prefetch_admission = AdmissionBy::cost;
-  if (e.storage_objects == 2) e.load_back_admission = AdmissionBy::cost;
+  if (e.prefetch_retry_steps == 4) e.prefetch_admission = "cost";
+  if (e.storage_objects == 2) e.load_back_admission = "cost";
   e.cost_token_ps = 1000 * static_cast<std::uint64_t>(e.prefetch_timeout_base_ns);
   e.load_token_ps = e.cost_token_ps * e.storage_objects / 2;
   for (StorageTierConfig& tier : e.storage) tier.read_token_ps = e.cost_token_ps / e.storage_objects;
@@ -122,14 +121,14 @@ constexpr std::uint64_t kPrefetchSeeds = 1'000'000;
 void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   EngineConfig& e = s.engine;
   e.host_pages = random.below(4) == 0 ? 0 : e.device_pages * (1 + random.below(2));
-  e.write_policy = random.below(3) == 0 ? WritePolicy::write_back : WritePolicy::write_through;
+  e.write_policy = random.below(3) == 0 ? "write_back" : "write_through";
   e.tiering = Tiering::inclusive;
   e.storage = {{Tier::disk, 2000, true}, {Tier::remote, 4000, false}};
   e.storage_space = storage_space(swarm_identity());
   e.path = e.host_pages == 0 ? CachePath::direct : random.below(3) == 0 ? CachePath::automatic : CachePath::via_host;
   e.storage_batch_pages = 1 + random.below(4);
   e.storage_write_share = 8192;
-  e.prefetch_policy = random.below(2) == 0 ? PrefetchPolicy::wait_complete : PrefetchPolicy::timeout;
+  e.prefetch_policy = random.below(2) == 0 ? "wait_complete" : "timeout";
   e.prefetch_timeout_base_ns = 200'000;
   e.prefetch_min_tokens = 1;
   e.prefetch_host_share = 1024;
@@ -152,10 +151,8 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.io = pick(random, {IoBackend::automatic, IoBackend::direct, IoBackend::kernel});
   e.eviction = std::string(eviction_names()[random.below(eviction_names().size())]);
   e.evict_unit = random.below(3) == 0 ? EvictUnit::node : EvictUnit::page;
-  e.write_policy = pick(random, {WritePolicy::write_through, WritePolicy::write_through_selective,
-                                 WritePolicy::write_back, WritePolicy::write_back});
-  e.tiering =
-      e.write_policy == WritePolicy::write_back && random.below(2) == 0 ? Tiering::exclusive : Tiering::inclusive;
+  e.write_policy = pick(random, {"write_through", "write_through_selective", "write_back", "write_back"});
+  e.tiering = e.write_policy == "write_back" && random.below(2) == 0 ? Tiering::exclusive : Tiering::inclusive;
   e.reclaim_shadowed = random.below(2) == 0;
   e.backup_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
   e.clean_reserve = pick<std::uint32_t>(random, {0, 50, 102, 300, 1024});
@@ -163,7 +160,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.load_back_min_tokens = pick<Tokens>(random, {0, 1, 10, 40});
   e.load_back_quota_pages = pick<Pages>(random, {0, 0, 3, 20});
   e.cache_output = random.below(3) != 0;
-  e.order = random.below(2) == 0 ? RequestOrder::fcfs : RequestOrder::longest_prefix;
+  e.order = random.below(2) == 0 ? "fcfs" : "longest_prefix";
   e.order_window = pick<std::uint32_t>(random, {1, 4, 128});
   e.overtake_limit = pick<std::uint32_t>(random, {0, 3, 128});
   e.max_running = pick<std::uint32_t>(random, {1, 2, 8, 256});

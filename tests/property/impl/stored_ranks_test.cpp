@@ -18,6 +18,7 @@
 #include "policy/engine.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/seam/decorators.hpp"
+#include "policy/termination.hpp"
 #include "tests/conformance/impl/memory_backend.hpp"
 #include "tests/device_under_test.hpp"
 #include "tests/engine_traffic.hpp"
@@ -216,7 +217,7 @@ RankTerms random_terms(Splitmix& rng, std::uint64_t seed, std::size_t ranks) {
   config.storage_writers = config.shape.planes == 1 ? 1 : config.ranks;
   // Where a slow rank's prefetches come by L2, and are stopped: more often than not.
   if (config.host_pages != 0 && rng.chance(60)) config.path = CachePath::via_host;
-  config.prefetch_policy = rng.chance(50) ? PrefetchPolicy::timeout : static_cast<PrefetchPolicy>(rng.below(3));
+  config.prefetch_policy = rng.chance(50) ? "timeout" : termination_names()[rng.below(3)];
   terms.device.shape = config.shape;
   terms.device.host_layout = config.host_layout;
   terms.device.device_pages = config.device_pages;
@@ -340,7 +341,7 @@ TEST(StoredRanks, StopAlikeWhatOneOfThemIsHeldWith) {
     RankTerms common = random_terms(rng, seed, ranks);
     EngineConfig& config = common.engine;
     // All is stored; in the second life what was is wanted, by way of L2, which has room for it.
-    config.write_policy = WritePolicy::write_through;
+    config.write_policy = "write_through";
     config.tiering = Tiering::inclusive;
     config.write_threshold = 1;
     config.storage = {{Tier::disk, 2000, true}};
@@ -349,7 +350,7 @@ TEST(StoredRanks, StopAlikeWhatOneOfThemIsHeldWith) {
     config.host_pages = common.device.host_pages = 200;
     common.longest = config.device_pages / 2;
     config.max_waiting = 0;
-    config.prefetch_policy = rng.chance(50) ? PrefetchPolicy::best_effort : PrefetchPolicy::timeout;
+    config.prefetch_policy = rng.chance(50) ? "best_effort" : "timeout";
     config.prefetch_min_tokens = 1;
     config.prefetch_host_share = 1024;
     std::vector<RankTerms> terms(ranks, common);

@@ -54,7 +54,7 @@ TEST(WritePolicies, hit_the_same_tokens_when_nothing_is_dropped) {
     config.evict_unit = seed % 2 == 0 ? EvictUnit::page : EvictUnit::node;
     config.eviction = seed % 3 == 0 ? "fifo" : "lru";
     const std::vector<Tokens> through = hits(config, documents);
-    config.write_policy = WritePolicy::write_back;
+    config.write_policy = "write_back";
     for (const std::uint32_t reserve : {0U, 102U, 1024U}) {
       config.clean_reserve = reserve;
       for (const Tiering tiering : {Tiering::inclusive, Tiering::exclusive}) {

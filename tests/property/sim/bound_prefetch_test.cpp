@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "policy/prefetch/termination.hpp"
+#include "policy/termination.hpp"
 #include "traces/random.hpp"
 
 namespace kvtwin {
@@ -60,8 +60,7 @@ TimeNs taken(const Termination& policy, TimeNs ready, const std::vector<PagesArr
 TEST(BestStop, NoPolicyIsBetter) {
   Random random(1);
   std::vector<std::unique_ptr<Termination>> policies;
-  for (const PrefetchPolicy which : {PrefetchPolicy::best_effort, PrefetchPolicy::wait_complete,
-                                     PrefetchPolicy::timeout, PrefetchPolicy::cost_stop}) {
+  for (const std::string_view which : {"best_effort", "wait_complete", "timeout", "cost_stop"}) {
     EngineConfig config;
     config.prefetch_policy = which;
     config.prefetch_timeout_base_ns = 20 * kPageNs;

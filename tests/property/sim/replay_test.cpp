@@ -14,6 +14,7 @@
 #include "policy/engine.hpp"
 #include "policy/eviction.hpp"
 #include "policy/seam/decorators.hpp"
+#include "policy/write.hpp"
 #include "sim/world.hpp"
 #include "tests/journal_test_support.hpp"
 #include "tests/policy_test_support.hpp"
@@ -98,16 +99,16 @@ EngineConfig config_of(std::uint64_t seed) {
   config.host_layout = random.chance(50) ? Layout::page_first : Layout::layer_first;
   config.eviction = eviction_names()[random.below(eviction_names().size())];
   config.evict_unit = random.chance(50) ? EvictUnit::page : EvictUnit::node;
-  config.write_policy = static_cast<WritePolicy>(random.below(3));
+  config.write_policy = write_policy_names()[random.below(3)];
   config.write_threshold = static_cast<std::uint32_t>(random.below(3));
   config.clean_reserve = static_cast<std::uint32_t>(random.below(400));
-  if (config.write_policy == WritePolicy::write_back && random.chance(50)) config.tiering = Tiering::exclusive;
+  if (config.write_policy == "write_back" && random.chance(50)) config.tiering = Tiering::exclusive;
   config.reclaim_shadowed = random.chance(50);
   config.backup_retries = static_cast<std::uint32_t>(random.below(3));
   config.load_back_min_tokens = random.below(2 * config.shape.page_tokens);
   config.load_back_quota_pages = random.chance(20) ? 4 : 0;
   config.cache_output = random.chance(70);
-  config.order = seed % 2 == 0 ? RequestOrder::fcfs : RequestOrder::longest_prefix;
+  config.order = seed % 2 == 0 ? "fcfs" : "longest_prefix";
   config.overtake_limit = static_cast<std::uint32_t>(1 + random.below(8));
   config.max_running = static_cast<std::uint32_t>(2 + random.below(16));
   config.max_waiting = random.chance(50) ? 0 : 10;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -29,19 +30,24 @@ std::set<std::string> names_of(std::size_t count) {
 
 TEST(Names, EveryEnumeratorHasOne) {
   EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "remote"}));
-  EXPECT_EQ(names_of<PrefetchPolicy>(4),
-            (std::set<std::string>{"best_effort", "wait_complete", "timeout", "cost_stop"}));
   EXPECT_EQ(names_of<Slower>(5), (std::set<std::string>{"nowhere", "everywhere", "below", "above", "not compared"}));
   EXPECT_EQ(names_of<AttentionKind>(6),
             (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));
 }
 
-TEST(Names, OfAPrefetchPolicyAreThoseThatTheKeyTakes) {
-  for (const std::string& name : names_of<PrefetchPolicy>(4)) {
-    Experiment experiment = Experiment::from_text("", "x.toml");
-    experiment.set("cache.prefetch_policy=" + name);
-    EXPECT_EQ(name_of(make_setup(experiment).engine.prefetch_policy), name);
+// A key of a policy or a trace format takes every name of its folder.
+TEST(Names, OfChoicesAreThoseThatTheirKeysTake) {
+  std::size_t keys = 0;
+  for (const ExperimentKey& key : experiment_keys()) {
+    keys += key.chooses_file;
+    for (const std::string_view name : key.choices) {
+      if (!key.chooses_file) continue;
+      Experiment experiment = Experiment::from_text("", "x.toml");
+      experiment.set(std::string(key.name) + "=" + std::string(name));
+      EXPECT_NO_THROW(make_setup(experiment)) << key.name;
+    }
   }
+  EXPECT_EQ(keys, 7U);
 }
 
 }  // namespace

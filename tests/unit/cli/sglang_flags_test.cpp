@@ -290,7 +290,7 @@ TEST(SglangFlags, StorageBackEnds) {
   ASSERT_EQ(setup.engine.storage.size(), 1U);
   EXPECT_EQ(setup.engine.storage[0].tier, Tier::disk);
   EXPECT_TRUE(setup.engine.storage[0].owned);
-  EXPECT_EQ(setup.engine.prefetch_policy, PrefetchPolicy::wait_complete);
+  EXPECT_EQ(setup.engine.prefetch_policy, "wait_complete");
   EXPECT_EQ(setup.engine.prefetch_retry_steps, 8U);
   EXPECT_EQ(setup.engine.prefetch_attempts, 2U);
 }

@@ -99,7 +99,7 @@ TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
                 "cache.prefetch_attempts=2", "cache.storage_batch_pages=32", "cache.storage_retries=1",
                 "sim.storage_stall_share=0.5", "sim.storage_stall_factor=7", "seed=5"});
   EXPECT_EQ(setup.engine.path, CachePath::automatic);
-  EXPECT_EQ(setup.engine.prefetch_policy, PrefetchPolicy::best_effort);
+  EXPECT_EQ(setup.engine.prefetch_policy, "best_effort");
   EXPECT_EQ(setup.engine.prefetch_timeout_base_ns, 2 * kNsPerSecond);
   EXPECT_EQ(setup.engine.prefetch_timeout_per_ki_token_ns, kNsPerSecond / 2);
   EXPECT_EQ(setup.engine.prefetch_timeout_most_ns, 9 * kNsPerSecond);

@@ -151,7 +151,7 @@ TEST(Direct, a_load_below_one_that_fails_goes_with_it) {
 // Under write-back a prefetch may put pages on L2 below ones that only L1 has; not below ones still being loaded.
 TEST(Automatic, nothing_is_adopted_below_a_load_that_then_fails) {
   EngineConfig config = automatic_config(32, 32);
-  config.write_policy = WritePolicy::write_back;
+  config.write_policy = "write_back";
   config.storage.push_back({Tier::remote, 1000, false});
   EngineRig rig(config);
   rig.arrive(0, chain(1, 4), 17, 1);
@@ -172,7 +172,7 @@ TEST(Automatic, nothing_is_adopted_below_a_load_that_then_fails) {
 // The prefetch ends in the round before the last piece of the load is answered.
 TEST(Automatic, nothing_is_adopted_below_a_load_in_several_pieces_the_last_of_which_fails) {
   EngineConfig config = automatic_config(40, 40);
-  config.write_policy = WritePolicy::write_back;
+  config.write_policy = "write_back";
   config.storage.push_back({Tier::remote, 1000, false});
   config.storage_batch_pages = 2;
   config.burst_steps = 1;

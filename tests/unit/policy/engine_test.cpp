@@ -66,7 +66,7 @@ TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back
 
 TEST(Engine, write_through_selective_backs_up_what_a_second_request_inserts) {
   EngineConfig config = small_config(16, 16);
-  config.write_policy = WritePolicy::write_through_selective;
+  config.write_policy = "write_through_selective";
   EngineRig rig(config);
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);  // one token: prefill's end is the request's, and one insert
   rig.drain();
@@ -85,7 +85,7 @@ TEST(Engine, write_through_selective_counts_a_node_once_a_request) {
     for (const Tokens chunk : {64U, 8U}) {
       SCOPED_TRACE(std::to_string(host) + " host pages, chunks of " + std::to_string(chunk));
       EngineConfig config = small_config(16, host);
-      config.write_policy = WritePolicy::write_through_selective;
+      config.write_policy = "write_through_selective";
       config.chunk_tokens = chunk;
       if (host == 0) config.storage = {{Tier::disk, 1000, true}};
       if (host == 0) config.path = CachePath::direct;
@@ -130,7 +130,7 @@ TEST(Engine, priority_rises_on_further_tiers_too) {
     if (disk) config.storage = {{Tier::disk, 4, true}};
     if (disk) config.path = CachePath::direct;
     config.prefetch_min_tokens = 1;
-    config.prefetch_policy = PrefetchPolicy::wait_complete;
+    config.prefetch_policy = "wait_complete";
     config.prefetch_host_share = 1024;
     config.storage_write_share = 8192;
     EngineRig rig(config);
@@ -147,7 +147,7 @@ TEST(Engine, priority_rises_on_further_tiers_too) {
 
 TEST(Engine, a_write_threshold_wins_over_the_policys_own) {
   EngineConfig config = small_config(16, 16);
-  config.write_policy = WritePolicy::write_through_selective;
+  config.write_policy = "write_through_selective";
   config.write_threshold = 1;
   EngineRig rig(config);
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
@@ -401,7 +401,7 @@ TEST(Engine, an_arrival_ends_a_decode_burst_only_if_it_may_be_admitted) {
 
 TEST(Engine, longest_prefix_goes_first_but_nobody_waits_for_ever) {
   EngineConfig config = small_config(64, 0);
-  config.order = RequestOrder::longest_prefix;
+  config.order = "longest_prefix";
   config.max_running = 1;
   config.overtake_limit = 2;
   EngineRig rig(config);
@@ -420,7 +420,7 @@ TEST(Engine, longest_prefix_goes_first_but_nobody_waits_for_ever) {
 
 EngineConfig write_back_config(Pages device, Pages host) {
   EngineConfig config = small_config(device, host);
-  config.write_policy = WritePolicy::write_back;
+  config.write_policy = "write_back";
   config.clean_reserve = 0;
   return config;
 }

@@ -9,6 +9,8 @@
 
 #include "policy/cache.hpp"
 #include "policy/index/page_pool.hpp"
+#include "policy/termination.hpp"
+#include "policy/write.hpp"
 #include "stored_rig.hpp"
 #include "tests/policy_test_support.hpp"
 
@@ -58,7 +60,7 @@ TEST(HiCache, check_01_write_through_demotes_and_loads_back_what_it_wrote) {
 
 TEST(HiCache, check_02_selective_writes_after_the_second_insert) {
   EngineConfig config = small_config(16, 16);
-  config.write_policy = WritePolicy::write_through_selective;
+  config.write_policy = "write_through_selective";
   EngineRig rig(config);
   rig.arrive(0, chain(1, 4), 17, 1);
   rig.drain();
@@ -70,7 +72,7 @@ TEST(HiCache, check_02_selective_writes_after_the_second_insert) {
 
 EngineConfig write_back_without_reserve(Pages device, Pages host) {
   EngineConfig config = small_config(device, host);
-  config.write_policy = WritePolicy::write_back;
+  config.write_policy = "write_back";
   config.clean_reserve = 0;
   return config;
 }
@@ -128,8 +130,7 @@ void serve_at_random(const EngineConfig& config, std::uint64_t seed) {
 TEST(HiCache, check_04_prefixes_stay_closed_and_leaf_sets_right_whatever_happens) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    for (const WritePolicy policy :
-         {WritePolicy::write_through, WritePolicy::write_through_selective, WritePolicy::write_back}) {
+    for (const std::string_view policy : {"write_through", "write_through_selective", "write_back"}) {
       EngineConfig config = stored_config(16, seed % 5 == 0 ? 0 : 8 + seed % 7);
       config.write_policy = policy;
       config.storage[0].pages = 12;
@@ -138,7 +139,7 @@ TEST(HiCache, check_04_prefixes_stay_closed_and_leaf_sets_right_whatever_happens
       if (seed % 5 != 0 && seed % 3 == 1) config.path = CachePath::automatic;
       config.reclaim_shadowed = seed % 2 == 0;
       config.backup_retries = static_cast<std::uint32_t>(seed % 3);
-      config.prefetch_policy = seed % 4 < 2 ? PrefetchPolicy::wait_complete : PrefetchPolicy::best_effort;
+      config.prefetch_policy = seed % 4 < 2 ? "wait_complete" : "best_effort";
       serve_at_random(config, seed);
     }
   }
@@ -263,7 +264,7 @@ TEST(HiCache, check_06_an_abort_in_any_state_leaks_neither_slots_nor_reservation
   for (std::size_t state = 0; state < states.size(); ++state) {
     SCOPED_TRACE(state);
     // Revoked or landed it runs, and its own pages' copies may stay; L2 gives those up.
-    EngineConfig config = stored_config(80, 64, state < 6 ? PrefetchPolicy::wait_complete : PrefetchPolicy::timeout);
+    EngineConfig config = stored_config(80, 64, state < 6 ? "wait_complete" : "timeout");
     config.prefetch_host_share = 16;  // of 64 pages: one
     config.reclaim_shadowed = true;
     config.storage_batch_pages = 2;
@@ -283,7 +284,7 @@ TEST(HiCache, check_07_timeout_is_base_plus_slope_times_the_hit_up_to_the_cap) {
   for (const TimeNs cap : {TimeNs{0}, 2 * kNsPerSecond, kNsPerSecond / 2}) {
     for (const Pages hit : {2U, 100U, 256U, 1024U, 2000U}) {
       SCOPED_TRACE(hit);
-      EngineConfig config = stored_config(2100, 2100, PrefetchPolicy::timeout);
+      EngineConfig config = stored_config(2100, 2100, "timeout");
       config.prefetch_timeout_most_ns = cap;
       EngineRig rig(config);
       rig.world.time = 77;
@@ -305,7 +306,7 @@ TEST(HiCache, check_07_timeout_is_base_plus_slope_times_the_hit_up_to_the_cap) {
 
 TEST(HiCache, check_07_best_effort_never_delays_an_admission) {
   for (int answered = 0; answered < 2; ++answered) {
-    EngineConfig config = stored_config(64, 64, PrefetchPolicy::best_effort);
+    EngineConfig config = stored_config(64, 64, "best_effort");
     config.max_running = 1;
     EngineRig rig(config);
     put(rig, chain(2, 4));
@@ -514,9 +515,9 @@ TEST(HiCache, check_08_ranks_that_find_different_hits_at_different_speeds_decide
   for (std::uint64_t seed = 0; seed < 300 && !testing::Test::HasFatalFailure(); ++seed) {
     SCOPED_TRACE(seed);
     test::Splitmix random(seed);
-    EngineConfig config = stored_config(24, seed % 5 == 0 ? 0 : 20, static_cast<PrefetchPolicy>(random.below(3)));
+    EngineConfig config = stored_config(24, seed % 5 == 0 ? 0 : 20, termination_names()[random.below(3)]);
     if (seed % 5 != 0 && seed % 3 == 0) config.path = CachePath::automatic;
-    config.write_policy = static_cast<WritePolicy>(random.below(3));
+    config.write_policy = write_policy_names()[random.below(3)];
     config.storage_batch_pages = random.between(1, 4);
     config.storage[0].pages = random.between(6, 40);
     config.burst_steps = 1;

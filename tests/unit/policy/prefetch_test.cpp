@@ -98,7 +98,7 @@ TEST(Prefetch, a_page_missing_in_a_later_batch_commits_those_before_it) {
 }
 
 TEST(Prefetch, best_effort_never_delays_an_admission) {
-  EngineRig rig(stored_config(16, 32, PrefetchPolicy::best_effort));
+  EngineRig rig(stored_config(16, 32, "best_effort"));
   put(rig, chain(1, 4));
   rig.arrive(0, chain(1, 4), 17, 1);
   ASSERT_EQ(rig.world.passes.size(), 1U);
@@ -108,7 +108,7 @@ TEST(Prefetch, best_effort_never_delays_an_admission) {
 }
 
 TEST(Prefetch, timeout_is_hicaches_formula) {
-  EngineConfig config = stored_config(2000, 2000, PrefetchPolicy::timeout);
+  EngineConfig config = stored_config(2000, 2000, "timeout");
   EngineRig rig(config);
   put(rig, chain(1, 512));
   rig.arrive(0, chain(1, 512), 2049, 1);
@@ -133,7 +133,7 @@ TEST(Prefetch, timeout_is_hicaches_formula) {
 }
 
 TEST(Prefetch, what_arrives_after_a_stop_is_kept_for_others) {
-  EngineRig rig(stored_config(64, 64, PrefetchPolicy::timeout));
+  EngineRig rig(stored_config(64, 64, "timeout"));
   put(rig, chain(1, 8));
   rig.arrive(0, chain(1, 8), 33, 1);
   rig.complete_stored();
@@ -174,7 +174,7 @@ TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
 // A token takes a microsecond to compute, and `read_ps` to read.
 EngineConfig priced_config(std::uint64_t read_ps) {
   EngineConfig config = stored_config(24, 96);
-  config.prefetch_admission = AdmissionBy::cost;
+  config.prefetch_admission = "cost";
   config.cost_token_ps = 1'000'000;
   config.storage.front().read_token_ps = read_ps;
   return config;
@@ -195,7 +195,7 @@ TEST(Prefetch, admitted_by_cost_is_what_is_read_faster_than_computed) {
   EXPECT_EQ(refused(priced_config(900'000)), 0U);
   EXPECT_EQ(refused(priced_config(1'100'000)), 1U);
   EngineConfig config = priced_config(1'100'000);
-  config.prefetch_admission = AdmissionBy::threshold;
+  config.prefetch_admission = "threshold";
   EXPECT_EQ(refused(config), 0U);
 }
 
@@ -245,7 +245,7 @@ TEST(Prefetch, a_medium_that_was_slow_is_tried_again) {
 TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
   for (const bool slow : {false, true}) {
     EngineConfig config = small_config(16, 32);
-    config.load_back_admission = AdmissionBy::cost;
+    config.load_back_admission = "cost";
     config.cost_token_ps = 1'000'000;
     config.load_token_ps = slow ? 1'400'000 : 1'200'000;  // the second layer hides behind 17 us / 2
     config.cost_doubling_tokens = 1 << 30;                // 32 tokens take 32 us
@@ -438,7 +438,7 @@ TEST(Prefetch, what_another_prefetch_has_brought_meanwhile_is_revoked_as_a_dupli
 TEST(Prefetch, each_one_is_told_to_end_once) {
   for (int way = 0; way < 7; ++way) {
     SCOPED_TRACE(way);
-    EngineConfig config = stored_config(64, 64, PrefetchPolicy::timeout);
+    EngineConfig config = stored_config(64, 64, "timeout");
     if (way == 6) config.host_pages = 0;
     if (way == 6) config.path = CachePath::direct;
     EngineRig rig(config);
@@ -492,7 +492,7 @@ TEST(Prefetch, what_another_request_computed_meanwhile_is_not_kept_twice) {
 
 TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
   EngineConfig config = stored_config(8, 8);
-  config.write_policy = WritePolicy::write_back;  // else what it extends is on L2, and leased there
+  config.write_policy = "write_back";  // else what it extends is on L2, and leased there
   config.clean_reserve = 0;
   EngineRig rig(config);
   rig.arrive(0, chain(1, 2), 9, 1);
@@ -524,7 +524,7 @@ TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
 // Stopped, admitted, and retracted for lack of room, all before its last answer.
 TEST(Prefetch, drains_while_its_request_is_retracted_and_admitted_again) {
   for (const bool aborted : {false, true}) {
-    EngineConfig config = stored_config(16, 64, PrefetchPolicy::best_effort);
+    EngineConfig config = stored_config(16, 64, "best_effort");
     config.reserve_initial = config.reserve_min = 0;
     EngineRig rig(config);
     put(rig, chain(2, 4));

@@ -124,7 +124,7 @@ TEST(Replay, by_another_configuration_never_breaks_the_engine) {
   others[9].write_threshold = 3;
   others[10].load_back_min_tokens = 1000;
   others[11].cache_output = false;
-  others[12].write_policy = others[13].write_policy = WritePolicy::write_back;
+  others[12].write_policy = others[13].write_policy = "write_back";
   others[13].tiering = Tiering::exclusive;
   others[14].reclaim_shadowed = true;
   std::size_t equal = 0;

@@ -1,5 +1,5 @@
 // Which engine a request goes to.
-#include "policy/route/router.hpp"
+#include "policy/route.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,12 +18,12 @@ Arrival asking(const std::vector<PageKey>& keys) {
 }
 
 TEST(Router, round_robin_goes_round) {
-  const auto router = make_router(RoutePolicy::round_robin, 3);
+  const auto router = make_router("round_robin", 3);
   for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(router->route(asking({})), i % 3);
 }
 
 TEST(Router, prefix_affinity_follows_the_longest_prefix_that_is_half_of_the_prompt) {
-  const auto router = make_router(RoutePolicy::prefix_affinity, 2);
+  const auto router = make_router("prefix_affinity", 2);
   EXPECT_EQ(router->route(asking(document({1, 2, 3, 4}))), 0U);
   EXPECT_EQ(router->route(asking(document({9, 8, 7, 6}))), 1U) << "the least loaded";
   EXPECT_EQ(router->route(asking(document({9, 8, 7, 6, 5}))), 1U);
@@ -32,7 +32,7 @@ TEST(Router, prefix_affinity_follows_the_longest_prefix_that_is_half_of_the_prom
 }
 
 TEST(Router, prefix_affinity_evens_out_loads_and_goes_back_when_they_are_even) {
-  const auto router = make_router(RoutePolicy::prefix_affinity, 2);
+  const auto router = make_router("prefix_affinity", 2);
   const auto keys = document({1, 2, 3});
   std::array<int, 2> sent{};
   for (int i = 0; i < 200; ++i) ++sent[router->route(asking(keys))];

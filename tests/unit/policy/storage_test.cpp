@@ -105,7 +105,7 @@ TEST(Storage, completions_that_come_twice_change_nothing) {
 
 EngineConfig write_back_config(Pages device, Pages host) {
   EngineConfig config = stored_config(device, host);
-  config.write_policy = WritePolicy::write_back;
+  config.write_policy = "write_back";
   config.clean_reserve = 0;
   return config;
 }

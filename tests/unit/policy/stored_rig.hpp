@@ -12,7 +12,7 @@ constexpr auto kGet = StorageVerb::get;
 constexpr auto kSet = StorageVerb::set;
 constexpr auto kRemove = StorageVerb::remove;
 
-inline EngineConfig stored_config(Pages device, Pages host, PrefetchPolicy policy = PrefetchPolicy::wait_complete) {
+inline EngineConfig stored_config(Pages device, Pages host, std::string_view policy = "wait_complete") {
   EngineConfig config = small_config(device, host);
   config.storage = {{Tier::disk, 1000, true}};
   config.prefetch_policy = policy;

@@ -1,11 +1,11 @@
-#include "policy/prefetch/termination.hpp"
+#include "policy/termination.hpp"
 
 #include <gtest/gtest.h>
 
 namespace kvtwin {
 namespace {
 
-std::unique_ptr<Termination> policy(PrefetchPolicy which) {
+std::unique_ptr<Termination> policy(std::string_view which) {
   EngineConfig config;
   config.prefetch_policy = which;
   return make_termination(config);
@@ -15,7 +15,7 @@ std::unique_ptr<Termination> policy(PrefetchPolicy which) {
 bool waits(const Termination& policy, const PrefetchFacts& facts, TimeNs now) { return now < policy.stop_at(facts); }
 
 TEST(Termination, best_effort_never_waits) {
-  const auto best_effort = policy(PrefetchPolicy::best_effort);
+  const auto best_effort = policy("best_effort");
   for (const PrefetchFacts& facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
     EXPECT_FALSE(waits(*best_effort, facts, 5)) << "not even in the step in which it was issued";
     EXPECT_FALSE(waits(*best_effort, facts, 6));
@@ -23,7 +23,7 @@ TEST(Termination, best_effort_never_waits) {
 }
 
 TEST(Termination, wait_complete_always_waits) {
-  const auto wait_complete = policy(PrefetchPolicy::wait_complete);
+  const auto wait_complete = policy("wait_complete");
   for (const PrefetchFacts& facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
     EXPECT_EQ(wait_complete->stop_at(facts), kNoStop);
     EXPECT_TRUE(waits(*wait_complete, facts, 1'000'000 * kNsPerSecond));
@@ -31,7 +31,7 @@ TEST(Termination, wait_complete_always_waits) {
 }
 
 TEST(Termination, timeout_is_base_plus_slope_per_1024_tokens_of_the_hit) {
-  const auto timeout = policy(PrefetchPolicy::timeout);
+  const auto timeout = policy("timeout");
   const auto limit = [&](Tokens hit) { return timeout->stop_at({7, hit, 0}) - 7 - 1; };
   EXPECT_EQ(limit(0), kNsPerSecond);
   EXPECT_EQ(limit(256), kNsPerSecond + kNsPerSecond / 16);
@@ -43,13 +43,13 @@ TEST(Termination, timeout_is_base_plus_slope_per_1024_tokens_of_the_hit) {
 }
 
 TEST(Termination, timeout_counts_the_hit_and_not_what_has_arrived) {
-  const auto timeout = policy(PrefetchPolicy::timeout);
+  const auto timeout = policy("timeout");
   EXPECT_EQ(timeout->stop_at({7, 2048, 0}), timeout->stop_at({7, 2048, 2000}));
 }
 
 TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
   EngineConfig config;
-  config.prefetch_policy = PrefetchPolicy::timeout;
+  config.prefetch_policy = "timeout";
   for (const TimeNs slope : {TimeNs{1'000'000'000'000'000}, kNoStop / 8, kNoStop - 1}) {
     config.prefetch_timeout_per_ki_token_ns = slope;
     const auto timeout = make_termination(config);
@@ -63,7 +63,7 @@ TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
 
 TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped) {
   EngineConfig config;
-  config.prefetch_policy = PrefetchPolicy::timeout;
+  config.prefetch_policy = "timeout";
   config.prefetch_timeout_base_ns = 2000;
   config.prefetch_timeout_per_ki_token_ns = 1024;
   config.prefetch_timeout_most_ns = 5000;
@@ -92,7 +92,7 @@ PrefetchFacts weighed(const Lateness& medium, TimeNs saves) {
 }
 
 TEST(Termination, cost_stop_waits_while_reading_is_faster_than_computing) {
-  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  const auto cost_stop = policy("cost_stop");
   const Lateness medium;
   EXPECT_TRUE(waits(*cost_stop, weighed(medium, 200), 1'050));
   EXPECT_FALSE(waits(*cost_stop, weighed(medium, 120), 1'050));
@@ -100,7 +100,7 @@ TEST(Termination, cost_stop_waits_while_reading_is_faster_than_computing) {
 }
 
 TEST(Termination, cost_stop_leaves_a_silent_medium_for_what_it_would_save) {
-  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  const auto cost_stop = policy("cost_stop");
   Lateness medium;
   const TimeNs patient = cost_stop->stop_at(weighed(medium, 5'000));
   EXPECT_GT(patient, 1'000 + 5'000);
@@ -110,7 +110,7 @@ TEST(Termination, cost_stop_leaves_a_silent_medium_for_what_it_would_save) {
 }
 
 TEST(Termination, cost_stop_asks_what_a_look_up_may_bring) {
-  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  const auto cost_stop = policy("cost_stop");
   PrefetchFacts facts{5, 0, 0};
   facts.now = facts.progress = 1'000;
   facts.saves_ns = 500;
@@ -121,7 +121,7 @@ TEST(Termination, cost_stop_asks_what_a_look_up_may_bring) {
 }
 
 TEST(Termination, cost_stop_in_a_queue_counts_on_those_before_it) {
-  const auto cost_stop = policy(PrefetchPolicy::cost_stop);
+  const auto cost_stop = policy("cost_stop");
   const Lateness medium;
   PrefetchFacts facts = weighed(medium, 500);
   facts.first = kOther;

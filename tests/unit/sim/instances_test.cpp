@@ -43,10 +43,8 @@ class Stretched final : public InputSource {
 
 TEST(Instances, eight_ranks_of_unequal_speed_never_deadlock_and_decide_alike) {
   std::uint64_t stored = 0, host = 0;
-  for (const PrefetchPolicy prefetch :
-       {PrefetchPolicy::best_effort, PrefetchPolicy::wait_complete, PrefetchPolicy::timeout}) {
-    for (const WritePolicy write :
-         {WritePolicy::write_through, WritePolicy::write_through_selective, WritePolicy::write_back}) {
+  for (const std::string_view prefetch : {"best_effort", "wait_complete", "timeout"}) {
+    for (const std::string_view write : {"write_through", "write_through_selective", "write_back"}) {
       for (std::uint64_t seed = 0; seed < 12; ++seed) {
         Splitmix rng(mix(seed));
         InstancesRun run;
@@ -70,9 +68,9 @@ TEST(Instances, eight_ranks_of_unequal_speed_never_deadlock_and_decide_alike) {
         // With a pause, what a request wrote lies in the store before the next one comes, and can be fetched.
         Stretched source(run, seed % 2 == 0 ? 50 : 1, seed % 4 == 0 ? kNsPerSecond / 10 : 0);
         const std::vector<RankResult> ranks = run_instances(run, source);
-        expect_alike(ranks, run.requests,
-                     "prefetch " + std::to_string(static_cast<int>(prefetch)) + ", write " +
-                         std::to_string(static_cast<int>(write)) + ", seed " + std::to_string(seed));
+        expect_alike(
+            ranks, run.requests,
+            "prefetch " + std::string(prefetch) + ", write " + std::string(write) + ", seed " + std::to_string(seed));
         stored += ranks[0].hit_stored;
         host += ranks[0].hit_host;
         if (HasFailure()) return;
@@ -115,7 +113,7 @@ TEST(Instances, RanksWhoseStoresDifferTakeWhatAllOfThemHave) {
     run.engine.storage_writers = 3;
     run.engine.storage_batch_pages = 2;
     run.engine.storage_write_share = 8192;
-    run.engine.prefetch_policy = PrefetchPolicy::wait_complete;
+    run.engine.prefetch_policy = "wait_complete";
     run.engine.prefetch_min_tokens = 4;
     run.engine.prefetch_host_share = 1024;
     const auto a = prompt(100), b = prompt(200), c = prompt(300);

@@ -22,7 +22,7 @@
 #include <utility>
 
 #include "traces/fields.hpp"
-#include "traces/formats.hpp"
+#include "traces/format.hpp"
 #include "traces/token_ids.hpp"
 
 namespace kvtwin {
@@ -38,6 +38,19 @@ struct LoggedRequest {
 };
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The message of a line that one of SGLang's loggers wrote: what follows `[2026-11-24 04:42:12] `, or
+// `[2026-11-24 04:42:12 TP0] `. The whole line if it has no such prefix.
+std::string_view past_log_prefix(std::string_view line) {
+  constexpr std::string_view kBegin = "[0000-00-00 00:00:00";
+  constexpr std::size_t kLongest = 128;  // with the names of ranks
+  if (line.size() < kBegin.size()) return line;
+  for (std::size_t i = 0; i < kBegin.size(); ++i) {
+    if (kBegin[i] == '0' ? !is_digit(line[i]) : line[i] != kBegin[i]) return line;
+  }
+  const std::size_t end = line.substr(0, kLongest).find("] ", kBegin.size());
+  return end == std::string_view::npos ? line : line.substr(end + 2);
+}
 
 // Another logger may print a dictionary as Python does: {'key': 1}.
 bool is_json_object(std::string_view text) {
@@ -262,15 +275,9 @@ void SglangReader::add_notes(std::vector<std::string>& notes) const {
 
 }  // namespace
 
-std::string_view past_log_prefix(std::string_view line) {
-  constexpr std::string_view kBegin = "[0000-00-00 00:00:00";
-  constexpr std::size_t kLongest = 128;  // with the names of ranks
-  if (line.size() < kBegin.size()) return line;
-  for (std::size_t i = 0; i < kBegin.size(); ++i) {
-    if (kBegin[i] == '0' ? !is_digit(line[i]) : line[i] != kBegin[i]) return line;
-  }
-  const std::size_t end = line.substr(0, kLongest).find("] ", kBegin.size());
-  return end == std::string_view::npos ? line : line.substr(end + 2);
+int matches_sglang(const FirstLine& line) {
+  const bool has_prefix = past_log_prefix(line.text()).size() != line.text().size();
+  return has_prefix || (line.has("event") && line.has("rid")) ? 6 : 0;
 }
 
 std::unique_ptr<FormatReader> make_sglang_reader(TraceLines& lines, const TraceOptions& options) {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "traces/fields.hpp"
-#include "traces/formats.hpp"
+#include "traces/format.hpp"
 #include "traces/random.hpp"
 
 namespace kvtwin {
@@ -248,6 +248,8 @@ void AgenticReader::add_notes(std::vector<std::string>& notes) const {
 }
 
 }  // namespace
+
+int matches_agentic(const FirstLine& line) { return line.has("requests") ? 2 : 0; }
 
 std::unique_ptr<FormatReader> make_agentic_reader(TraceLines& lines, const TraceOptions& options) {
   return std::make_unique<AgenticReader>(lines, options);

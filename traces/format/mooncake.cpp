@@ -4,10 +4,12 @@
 #include <string>
 
 #include "traces/fields.hpp"
-#include "traces/formats.hpp"
+#include "traces/format.hpp"
 
 namespace kvtwin {
 namespace {
+
+constexpr Tokens kMooncakeBlockTokens = 512;
 
 // The keys we know, as bits, to notice repeats and absences.
 enum Key : unsigned {
@@ -176,6 +178,12 @@ void MooncakeReader::check_hint(TraceRequest& request) {
 }
 
 }  // namespace
+
+// Other formats' objects have keys of their own; what has none is taken for this one.
+int matches_mooncake(const FirstLine& line) {
+  if (!line.is_object()) return 0;
+  return line.has("hint") || line.has("hash_ids") ? 4 : 1;
+}
 
 std::unique_ptr<FormatReader> make_mooncake_reader(TraceLines& lines, const TraceOptions& options) {
   return std::make_unique<MooncakeReader>(lines, options);

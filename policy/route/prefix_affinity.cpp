@@ -1,22 +1,16 @@
-#include "policy/route/router.hpp"
-
+// A request goes where its longest known prefix was last sent, if that is at least half of its prompt and the engines'
+// loads are even; else to the least loaded (the rule of SGLang's cache-aware router). A load is the number of requests
+// that were sent and haven't ended. Ties go to the first engine.
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "policy/base/check.hpp"
+#include "policy/route.hpp"
 
 namespace kvtwin {
 namespace {
-
-class RoundRobin final : public Router {
- public:
-  explicit RoundRobin(std::size_t engines) : engines_(engines) {}
-  std::size_t route(const Arrival&) override { return std::exchange(next_, (next_ + 1) % engines_); }
-  void ended(std::size_t) override {}
-
- private:
-  std::size_t engines_, next_ = 0;
-};
 
 // Pages remembered before the older half is forgotten.
 constexpr std::size_t kPagesMost = std::size_t{1} << 20;
@@ -66,10 +60,8 @@ class PrefixAffinity final : public Router {
 
 }  // namespace
 
-std::unique_ptr<Router> make_router(RoutePolicy policy, std::size_t engines) {
-  KV_CHECK(engines > 0, "there is an engine to send requests to");
-  if (policy == RoutePolicy::prefix_affinity) return std::make_unique<PrefixAffinity>(engines);
-  return std::make_unique<RoundRobin>(engines);
+std::unique_ptr<Router> make_prefix_affinity_router(std::size_t engines) {
+  return std::make_unique<PrefixAffinity>(engines);
 }
 
 }  // namespace kvtwin

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "traces/fields.hpp"
-#include "traces/formats.hpp"
+#include "traces/format.hpp"
 
 namespace kvtwin {
 namespace {
@@ -110,6 +110,10 @@ void QwenReader::add_notes(std::vector<std::string>& notes) const {
 }
 
 }  // namespace
+
+int matches_qwen(const FirstLine& line) {
+  return (line.has("hint") || line.has("hash_ids")) && line.has("chat_id") ? 5 : 0;
+}
 
 std::unique_ptr<FormatReader> make_qwen_reader(TraceLines& lines, const TraceOptions& options) {
   return std::make_unique<QwenReader>(lines, options);

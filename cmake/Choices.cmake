@@ -1,0 +1,78 @@
+# A choice is one file: NAME.cpp in a decision's folder is the choice NAME of that decision. -DKVTWIN_EXTRA_POLICIES=FOLDER
+# adds FOLDER/DECISION/NAME.cpp, and FOLDER/NAME.cpp as an eviction policy. The table of a decision's names, e.g.
+# policy/eviction.inc of the folder policy/eviction, holds KV_CHOICE(NAME) for each; policy/choices.cpp and
+# traces/format.cpp include it.
+#
+# Sets KVTWIN_CHOICES, the folder to include the tables from; KVTWIN_EXTRA_CHOICES_OF_DECISION, the files from FOLDER.
+set(KVTWIN_CHOICES ${PROJECT_BINARY_DIR}/choices)
+set(kvtwin_decisions eviction termination write prefetch_admission load_back_admission route order trace_format)
+
+# Writes the decision's table, in a tree below `folder`, for the choices in those files (and no others).
+function(kvtwin_choice_table folder decision)
+  set(names "")
+  foreach(file IN LISTS ARGN)
+    get_filename_component(name ${file} NAME_WLE)
+    if(name IN_LIST names)
+      message(FATAL_ERROR "${file}: there is a policy of that name already; give it another.")
+    endif()
+    if(NOT name MATCHES "^[a-z0-9_]+$")
+      message(FATAL_ERROR "${file}: a policy is called by its file's name, which must be of a-z, 0-9 and _.")
+    endif()
+    list(APPEND names ${name})
+  endforeach()
+  list(SORT names)
+  get_property(first GLOBAL PROPERTY KVTWIN_FIRST_CHOICES_OF_${decision})
+  if(first)
+    list(REMOVE_ITEM names ${first})
+    list(PREPEND names ${first})
+  endif()
+  list(TRANSFORM names REPLACE "(.+)" "KV_CHOICE(\\1)\n")
+  list(JOIN names "" names)
+  get_property(source GLOBAL PROPERTY KVTWIN_FOLDER_OF_${decision})
+  file(CONFIGURE OUTPUT ${folder}/${source}.inc CONTENT "${names}" @ONLY)
+endfunction()
+
+# The decision whose choices lie in the folder `source`. Lists begin with the names given, in their order; the others
+# follow in alphabetical order. The property KVTWIN_CHOICES_OF_DECISION holds all files.
+function(kvtwin_decision decision source)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${source}/*.cpp)
+  set(extra "")
+  if(KVTWIN_EXTRA_POLICIES)
+    file(GLOB extra CONFIGURE_DEPENDS ${KVTWIN_EXTRA_POLICIES}/${decision}/*.cpp)
+    if(decision STREQUAL eviction)
+      file(GLOB loose CONFIGURE_DEPENDS ${KVTWIN_EXTRA_POLICIES}/*.cpp)
+      list(APPEND extra ${loose})
+    endif()
+  endif()
+  set_property(GLOBAL PROPERTY KVTWIN_FOLDER_OF_${decision} ${source})
+  set_property(GLOBAL PROPERTY KVTWIN_FIRST_CHOICES_OF_${decision} ${ARGN})
+  set_property(GLOBAL PROPERTY KVTWIN_CHOICES_OF_${decision} ${files} ${extra})
+  kvtwin_choice_table(${KVTWIN_CHOICES} ${decision} ${files} ${extra})
+  set(KVTWIN_EXTRA_CHOICES_OF_${decision} ${extra} PARENT_SCOPE)
+endfunction()
+
+kvtwin_decision(eviction policy/eviction)
+kvtwin_decision(termination policy/termination best_effort wait_complete timeout cost_stop)
+kvtwin_decision(write policy/write write_through write_through_selective write_back)
+kvtwin_decision(prefetch_admission policy/prefetch_admission threshold cost)
+kvtwin_decision(load_back_admission policy/load_back_admission threshold cost)
+kvtwin_decision(route policy/route round_robin prefix_affinity)
+kvtwin_decision(order policy/order fcfs longest_prefix)
+kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang)
+
+if(KVTWIN_EXTRA_POLICIES)
+  set(found "")
+  foreach(decision IN LISTS kvtwin_decisions)
+    foreach(file IN LISTS KVTWIN_EXTRA_CHOICES_OF_${decision})
+      get_filename_component(name ${file} NAME_WLE)
+      list(APPEND found ${decision}/${name})
+    endforeach()
+  endforeach()
+  if(NOT found)
+    list(JOIN kvtwin_decisions ", " folders)
+    message(FATAL_ERROR "KVTWIN_EXTRA_POLICIES=${KVTWIN_EXTRA_POLICIES}: holds no policy; write one, NAME.cpp as in "
+      "policy/eviction, or DECISION/NAME.cpp (${folders}).")
+  endif()
+  list(JOIN found " " found)
+  message(STATUS "Policies of ${KVTWIN_EXTRA_POLICIES}: ${found}")
+endif()

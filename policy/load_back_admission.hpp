@@ -1,0 +1,39 @@
+// Which hits on L2 are worth loading to L1 (cache.load_back_admission). Each engine has one LoadBackAdmission. The
+// cache calls admits() for each hit of an admitted request; a hit that isn't loaded is computed.
+//
+// A hit shorter than cache.load_back_min_tokens, or above cache.load_back_quota_tokens, is declined before. A policy is
+// one file, policy/load_back_admission/NAME.cpp, that defines
+// std::unique_ptr<LoadBackAdmission> make_NAME_load_back_admission(); the build finds the file by its name.
+// Times are in nanoseconds, and 10^18 at most.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "policy/base/types.hpp"
+
+namespace kvtwin {
+
+struct LoadBackOffer {
+  Tokens from = 0, to = 0;   // of the prompt: the hit
+  TimeNs load_ns = 0;        // loading it, after all loads in flight
+  TimeNs compute_ns = 0;     // computing it instead
+  TimeNs beside_ns = 0;      // computing the tokens after it, which the pass that waits for the load computes too
+  std::uint32_t layers = 1;  // of the model; each waits for its own bytes only
+};
+
+class LoadBackAdmission {
+ public:
+  virtual ~LoadBackAdmission() = default;
+  // Returns whether the hit is loaded.
+  virtual bool admits(const LoadBackOffer& offer) const = 0;
+};
+
+// Known names.
+std::span<const std::string_view> load_back_admission_names();
+// Null for an unknown name.
+std::unique_ptr<LoadBackAdmission> make_load_back_admission(std::string_view name);
+
+}  // namespace kvtwin

@@ -1,0 +1,18 @@
+#include "policy/load_back_admission.hpp"
+
+namespace kvtwin {
+namespace {
+
+// All but what is shorter than cache.load_back_min_tokens, which holds under every policy.
+class ThresholdLoadBack final : public LoadBackAdmission {
+ public:
+  bool admits(const LoadBackOffer&) const override { return true; }
+};
+
+}  // namespace
+
+std::unique_ptr<LoadBackAdmission> make_threshold_load_back_admission() {
+  return std::make_unique<ThresholdLoadBack>();
+}
+
+}  // namespace kvtwin

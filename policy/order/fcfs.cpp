@@ -1,0 +1,16 @@
+#include "policy/order.hpp"
+
+namespace kvtwin {
+namespace {
+
+class FirstComeFirstServed final : public RequestOrder {
+ public:
+  bool reorders() const override { return false; }
+  std::uint64_t rank(const WaitingRequest&) const override { return 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<RequestOrder> make_fcfs_order() { return std::make_unique<FirstComeFirstServed>(); }
+
+}  // namespace kvtwin

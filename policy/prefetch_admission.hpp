@@ -1,0 +1,44 @@
+// Which prefixes in a storage tier are worth a prefetch (cache.prefetch_admission). Each engine has one
+// PrefetchAdmission. The prefetcher calls admits() twice for each prefetch: before the look-up, with all pages that L1
+// and L2 lack and the fastest tier's rate, and after it, with the pages that were found and their tiers' rates.
+//
+// The policy comes last: a prefix shorter than cache.prefetch_min_tokens, or below pages that L2 lacks, is declined
+// before. A policy is one file, policy/prefetch_admission/NAME.cpp, that defines
+// std::unique_ptr<PrefetchAdmission> make_NAME_prefetch_admission(); the build finds the file by its name.
+// Times are in nanoseconds and agreed by all ranks.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "policy/base/types.hpp"
+
+namespace kvtwin {
+
+struct PrefetchOffer {
+  Tokens from = 0, to = 0;  // of the prompt: what would be read
+  // Only if weighs_costs(); otherwise zero.
+  TimeNs read_ns = 0;   // reading, and what its tiers read before, at the rates seen lately
+  TimeNs queue_ns = 0;  // until the request would start without it, by a guess
+  TimeNs saves_ns = 0;  // computing the tokens instead, once for each request that would wait for it
+};
+
+class PrefetchAdmission {
+ public:
+  virtual ~PrefetchAdmission() = default;
+  // Returns whether the tokens are read.
+  virtual bool admits(const PrefetchOffer& offer) const = 0;
+  // True if admits() reads the times of an offer: the scheduler then estimates each request's time in the queue.
+  virtual bool weighs_costs() const { return false; }
+  // Returns the most time of reading, at the rates seen lately, that prefetches in flight to L2 may take, beside
+  // cache.prefetch_host_share of its pages; 0 = no such limit.
+  virtual TimeNs in_flight_limit_ns() const { return 0; }
+};
+
+// Known names.
+std::span<const std::string_view> prefetch_admission_names();
+// Null for an unknown name.
+std::unique_ptr<PrefetchAdmission> make_prefetch_admission(std::string_view name);
+
+}  // namespace kvtwin

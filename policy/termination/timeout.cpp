@@ -1,0 +1,37 @@
+#include <algorithm>
+
+#include "policy/termination.hpp"
+
+namespace kvtwin {
+namespace {
+
+// HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024.
+class Timeout final : public Termination {
+ public:
+  explicit Timeout(const EngineConfig& config)
+      : base_(config.prefetch_timeout_base_ns),
+        per_ki_token_(config.prefetch_timeout_per_ki_token_ns),
+        most_(config.prefetch_timeout_most_ns) {}
+
+  TimeNs stop_at(const PrefetchFacts& facts) const override {
+    const auto kilo = static_cast<TimeNs>(facts.hit_tokens / 1024), rest = static_cast<TimeNs>(facts.hit_tokens % 1024);
+    constexpr TimeNs kLongestWait = kNoStop / 4;  // so that no sum wraps
+    TimeNs limit = kLongestWait;
+    if (per_ki_token_ == 0 || kilo < (kLongestWait - base_) / per_ki_token_ - 1) {
+      limit = base_ + kilo * per_ki_token_ + rest * (per_ki_token_ / 1024) + rest * (per_ki_token_ % 1024) / 1024;
+    }
+    if (most_ != 0) limit = std::min(limit, most_);
+    return facts.issued + limit + 1;  // longer, not as long
+  }
+
+ private:
+  TimeNs base_, per_ki_token_, most_;
+};
+
+}  // namespace
+
+std::unique_ptr<Termination> make_timeout_termination(const EngineConfig& config) {
+  return std::make_unique<Timeout>(config);
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,16 @@
+#include "policy/write.hpp"
+
+namespace kvtwin {
+namespace {
+
+class WriteBack final : public WritePolicy {
+ public:
+  std::uint32_t writes_after_inserts() const override { return 1; }
+  bool writes_when_evicted() const override { return true; }
+};
+
+}  // namespace
+
+std::unique_ptr<WritePolicy> make_write_back_write_policy() { return std::make_unique<WriteBack>(); }
+
+}  // namespace kvtwin

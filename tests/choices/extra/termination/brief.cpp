@@ -1,0 +1,16 @@
+#include "policy/termination.hpp"
+
+namespace kvtwin {
+namespace {
+
+// A request waits 5 ms for its prefetch.
+class Brief final : public Termination {
+ public:
+  TimeNs stop_at(const PrefetchFacts& facts) const override { return facts.issued + 5'000'000; }
+};
+
+}  // namespace
+
+std::unique_ptr<Termination> make_brief_termination(const EngineConfig&) { return std::make_unique<Brief>(); }
+
+}  // namespace kvtwin
