@@ -8,7 +8,7 @@
 // constructor throws (std::runtime_error, std::system_error) if the medium can't be used at all, and leaves nothing
 // behind then.
 //
-// To add one: README, "Add a storage back end"; tests/conformance/ holds it to this.
+// To add one: docs/contributing/add-a-back-end.md; tests/conformance/ holds it to this.
 #pragma once
 
 #include <cstdint>

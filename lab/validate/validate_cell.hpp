@@ -63,7 +63,7 @@ RunFigures read_run_folder(const std::filesystem::path& folder);
 // Each line of what sglang.bench_serving wrote, a run each. InputError, naming file, line and key.
 std::vector<RunFigures> read_bench_serving(const std::filesystem::path& file);
 
-// A table of published measurements; README.md has its form.
+// A table of published measurements; docs/calibrate-and-validate.md has its form.
 struct PublishedEntry {
   std::string name, source;
   std::vector<std::string> settings;  // key=value, of the experiment

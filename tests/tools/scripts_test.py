@@ -35,6 +35,7 @@ class Scripts(unittest.TestCase):
             (self.tree / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / file, self.tree / file)
         self.program("tools/packages", "")
+        self.program("tools/docs", "")
         self.program("bin/cmake", "")
         self.program("bin/ctest", CTEST)
         self.program("build/kvtwin", KVTWIN)
@@ -95,6 +96,13 @@ class Scripts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
+
+    def test_test_fails_where_a_documented_command_fails(self):
+        self.made_python()
+        self.program("tools/docs", 'case "$*" in "--check --run") exit 1 ;; esac\n')
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn("failed step: commands of the documentation", run.stdout.splitlines())
 
     def test_test_counts_what_fails_and_what_ends_early(self):
         self.made_python()

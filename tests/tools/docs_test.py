@@ -1,0 +1,113 @@
+"""tools/docs: what a console block is, which output matches, and that stale pages and wrong commands are found. A shell
+script stands in for kvtwin."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+LOADER = SourceFileLoader("tools_docs", str(ROOT / "tools/docs"))
+docs = module_from_spec(spec_from_loader("tools_docs", LOADER))
+LOADER.exec_module(docs)
+
+KVTWIN = """#!/bin/sh
+case "$*" in
+"simulate --help-keys") echo "seed  of what is drawn [0 - 9]; default 1"; echo "model.name  a preset" ;;
+"--help") printf 'kvtwin: caches\\n\\nSubcommands:\\n  simulate      Serve\\n' ;;
+"simulate --help") echo "Usage: $0 simulate" ;;
+*) echo "served $*"; echo "took 3 s" ;;
+esac
+"""
+
+
+class Parsing(unittest.TestCase):
+    def test_blocks_have_a_line_a_mark_and_lines(self):
+        text = "a\n```console\n$ x\n```\n```sh\n$ y\n```\n```console gpu\n$ z\n```\n"
+        self.assertEqual(list(docs.blocks_of(text)), [(2, "", ["$ x"]), (8, "gpu", ["$ z"])])
+
+    def test_commands_go_on_after_a_backslash(self):
+        commands = docs.commands_of(["$ a \\", "    b", "out", "$ c"])
+        self.assertEqual(commands, [["a \\\n    b", ["out"]], ["c", []]])
+        with self.assertRaises(ValueError):
+            docs.commands_of(["output without a command"])
+
+    def test_three_points_match_lines_and_parts_of_a_line(self):
+        for expected, got, right in [
+            (["a"], ["a"], True), (["a"], ["a", "b"], False), (["a", "..."], ["a"], True),
+            (["...", "b", "..."], ["a", "b", "c"], True), (["...", "d"], ["a", "b"], False),
+            (["took ... s"], ["took 3.2 s"], True), (["took ... s"], ["took 3.2 ms"], False), ([], ["a"], False),
+        ]:
+            self.assertEqual(docs.matches(expected, got), right, (expected, got))
+
+    def test_keys_with_and_without_range_and_default(self):
+        text = "seed  of what is drawn [0 - 9]; default 1\nmodel.name   a preset\ncache.x  [a] b; default "
+        self.assertEqual(list(docs.parse_keys(text)), [
+            ("seed", "of what is drawn", "0 - 9", "1"), ("model.name", "a preset", "", ""), ("cache.x", "[a] b", "", "")])
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.tree = Path(scratch.name)
+        (self.tree / "tools").mkdir()
+        (self.tree / "docs/reference").mkdir(parents=True)
+        (self.tree / "build").mkdir()
+        shutil.copy(ROOT / "tools/docs", self.tree / "tools/docs")
+        (self.tree / "build/kvtwin").write_text(KVTWIN)
+        (self.tree / "build/kvtwin").chmod(0o755)
+
+    def docs(self, *arguments):
+        environment = {k: v for k, v in os.environ.items() if k != "KVTWIN_PROGRAM"}
+        return subprocess.run([self.tree / "tools/docs", *arguments], env=environment, capture_output=True, text=True)
+
+    def readme(self, text):
+        (self.tree / "README.md").write_text(text)
+
+    def test_a_page_that_differs_is_named(self):
+        run = self.docs("--check")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("docs/reference/keys.md: differs", run.stdout)
+
+    def test_commands_write_below_a_temporary_folder(self):
+        self.readme("```console\n$ build/kvtwin run --out out/a\nserved run --out out/a\n...\n$ touch out/b && ls out/\n"
+                    "b\n```\n```console slow\n$ false\n```\n")
+        run = self.docs("--run")
+        self.assertEqual(run.returncode, 0, run.stdout)
+        self.assertRegex(run.stdout, r"^2 commands run in \d+ s, 0 failed; not run: 1 slow$")
+        self.assertFalse((self.tree / "out").exists())
+
+    def test_wrong_output_exit_codes_and_marks_fail(self):
+        for block, said in [("console\n$ build/kvtwin x\nserved y\n...", "expected:"), ("console\n$ false", "exit code 1"),
+                            ("console fast\n$ true", "unknown mark 'fast'")]:
+            self.readme(f"```{block}\n```\n")
+            run = self.docs("--run")
+            self.assertEqual(run.returncode, 1, block)
+            self.assertIn(said, run.stdout)
+
+
+class Pages(unittest.TestCase):
+    def test_links_of_the_readme_lead_somewhere(self):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / "README.md").read_text(encoding="utf-8")):
+            self.assertTrue((ROOT / target).exists(), target)
+
+    def test_the_readme_is_short(self):
+        self.assertLessEqual(len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()), 200)
+
+    def test_every_block_can_be_read(self):
+        for page in docs.pages([]):
+            for number, mark, lines in docs.blocks_of(page.read_text(encoding="utf-8")):
+                self.assertIn(mark, docs.MARKS | {""}, f"{page}:{number}")
+                self.assertTrue(docs.commands_of(lines), f"{page}:{number}")
+
+
+if __name__ == "__main__":
+    unittest.main()
