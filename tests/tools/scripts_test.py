@@ -84,11 +84,19 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.run_script("quickstart", **NO_INDEX).returncode, 1)
 
     def test_test_names_what_it_does_not_run_where_pip_fails(self):
+        self.program("tools/docs", '[ "$1" != --site ] || exit 3\n')
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 2 not run")
-        self.assertEqual(lines[-2], "not run, as pip could not install notebooks/requirements.txt into .venv: figures measured")
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 3 not run")
+        self.assertEqual(lines[-2], "not run, as pip could not install the packages that they need: figures, measured, documentation site")
+
+    def test_test_fails_where_a_page_is_wrong(self):
+        self.made_python()
+        self.program("tools/docs", '[ "$1" != --site ] || exit 1\n')
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("failed step: documentation site", run.stdout)
 
     def test_test_runs_all_where_python_is_there(self):
         self.made_python()
