@@ -1,10 +1,9 @@
 // When a page is written to the tiers below L1 (cache.write_policy). Each engine has one WritePolicy.
 //
-// A write policy is two properties, which the cache reads when it is built. The mechanism is the cache's
-// (policy/cache.hpp has both ways as pictures). So a policy decides whether a page is written ahead, after how many
-// inserts, or only when it is chosen to leave L1. It does not decide which page is written, in which order, to which
-// tier, or how large the clean reserve is (cache.clean_reserve), and it learns nothing at run time: that would need
-// changes of the cache.
+// A write policy is two constants. The mechanism is the cache's (policy/cache.hpp has both ways as pictures). So a
+// policy decides whether a page is written ahead, after how many inserts, or only when it is chosen to leave L1. It
+// does not decide which page is written, in which order, to which tier, or how large the clean reserve is
+// (cache.clean_reserve), and it learns nothing at run time: that would need changes of the cache.
 //
 // A policy is one file, policy/write/NAME.cpp, that defines std::unique_ptr<WritePolicy> make_NAME_write_policy(); the
 // build finds the file by its name.

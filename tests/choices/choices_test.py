@@ -107,6 +107,8 @@ class Program(unittest.TestCase):
         for order, first in (("fcfs", 1), ("longest_prefix", 1), ("shortest_prompt", 2)):
             _, rows = self.simulate(f"scheduler.order={order}", "scheduler.max_running=1")
             self.assertEqual(min((1, 2), key=lambda request: float(rows[request]["queue_s"])), first, order)
+        _, rows = self.simulate("scheduler.order=shortest_prompt", "scheduler.max_running=1", "scheduler.overtake_limit=0")
+        self.assertLess(float(rows[1]["queue_s"]), float(rows[2]["queue_s"]), "nobody may be overtaken")
 
 
 class Build(unittest.TestCase):

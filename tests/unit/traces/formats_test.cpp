@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/trace_files.hpp"
@@ -73,6 +75,24 @@ TEST(TraceFormats, AreToldByTheFirstLine) {
   expect_error("a,b,c\n1,2,3\n", {"line 1", "no column \"TIMESTAMP\"", "ContextTokens"}, options);
   options.format = "aZure";
   expect_error("a,b,c\n1,2,3\n", {"format is \"aZure\", which is none"}, options);
+}
+
+TEST(TraceFormats, AreToldByTheKeysThatTheFewestOthersHave) {
+  const std::pair<const char*, const char*> kFiles[] = {
+      {R"({"event": 1, "rid": 1, "hash_ids": [1], "chat_id": 1})", "sglang"},
+      {R"({"event": 1, "hash_ids": [1], "chat_id": 1, "input_ids": [1]})", "qwen"},
+      {R"({"hint": 1, "chat_id": 1})", "qwen"},
+      {R"({"hint": 1, "input_ids": [1], "requests": []})", "mooncake"},
+      {R"({"hash_ids": [1], "prompt_token_ids": [1]})", "mooncake"},
+      {R"({"input_ids": [1], "requests": []})", "token_ids"},
+      {R"({"chat_id": 1, "ContextTokens": 1, "Request tokens": 1})", "mooncake"},
+      {"TIMESTAMP,ContextTokens,GeneratedTokens,Request tokens", "azure"},
+      {"Timestamp,Request tokens,Response tokens", "burstgpt"},
+      {"[2026-11-24 04:42:12] TIMESTAMP,ContextTokens,GeneratedTokens", "sglang"},
+  };
+  for (const auto& [text, format] : kFiles) {
+    EXPECT_EQ(TraceReader("t", std::span(text, std::strlen(text))).format(), format) << text;
+  }
 }
 
 // ---- Qwen-Bailian ------------------------------------------------------------------------------------------
