@@ -118,9 +118,9 @@ struct RooflineCoefficients {
   std::uint64_t window_tokens = 0;       // 0 = no window layers
   std::uint64_t reduce_token_fs = 0;     // all-reduce, a token
   TransferCoefficients host_to_device, device_to_host;
-  StorageTierCoefficients disk, remote;
-  std::uint64_t gpudirect_rate = 0;       // bytes/s of one rank; 0 = has none
-  std::uint64_t gpudirect_object_fs = 0;  // of one rank
+  PerTier<StorageTierCoefficients> storage;  // of storage tiers
+  std::uint64_t gpudirect_rate = 0;          // bytes/s of one rank; 0 = has none
+  std::uint64_t gpudirect_object_fs = 0;     // of one rank
   friend bool operator==(const RooflineCoefficients&, const RooflineCoefficients&) = default;
 };
 

@@ -44,11 +44,11 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
   make_stores(config);
   for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
     SeatPlace place{static_cast<std::uint32_t>(seat), shared_, turns_[seat], config.instances ? this : nullptr, {}};
-    // The remote tier is everyone's; a disk is an engine's, or of the rank that has its own part of each page.
+    // A shared tier is everyone's; others are an engine's, or of the rank that has its own part of each page.
     for (std::size_t i = 0; i < config.storage.size(); ++i) {
       const StorageTier& tier = config.storage[i];
-      const std::size_t owner = tier.tier == Tier::remote ? 0 : seat;
-      place.stores[static_cast<std::size_t>(tier.tier)] = &stores_[owner * config.storage.size() + i];
+      const std::size_t owner = spec_of(tier.tier).shared ? 0 : seat;
+      place.stores[tier.tier] = &stores_[owner * config.storage.size() + i];
     }
     cores_.push_back(std::make_unique<WorldCore>(config_of(config, seat), backend, place));
   }
@@ -78,11 +78,11 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
   return own;
 }
 
-// A remote tier's pages are whole ones; ranks put their parts there one by one.
+// A shared tier's pages are whole ones; ranks put their parts there one by one.
 void Seats::make_stores(const WorldConfig& config) {
   for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
     for (const StorageTier& tier : config.storage) {
-      stores_.emplace_back(tier.tier == Tier::remote ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
+      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
     }
   }
 }

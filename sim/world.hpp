@@ -41,19 +41,8 @@ struct StorageTier {
 // stored by L2 and read back straight so costs exactly half of one that bounces both ways. Memory of the remote
 // pool's hosts is theirs: it isn't counted here, and part of the fabric's rate.
 constexpr std::uint32_t dram_crossings(Lane lane) {
-  switch (lane) {
-    case Lane::h2d:
-    case Lane::d2h:
-    case Lane::disk_read:
-    case Lane::disk_write:
-    case Lane::remote_read:
-    case Lane::remote_write: return 1;
-    case Lane::compute:
-    case Lane::direct_read:
-    case Lane::direct_write:
-    case Lane::peer: break;
-  }
-  return 0;
+  const LaneKind kind = spec_of(lane).kind;
+  return kind == LaneKind::copy || kind == LaneKind::storage ? 1 : 0;
 }
 
 // Rates in bytes a second; 0 = no such device, or it never binds.
@@ -73,7 +62,7 @@ struct WorldConfig {
   double storage_stall_share = 0.0;
   double storage_stall_factor = 20.0;
   std::uint64_t seed = 1;
-  // Seats. Each engine has its own of everything above, but the remote tier's contents and the fabric.
+  // Seats. Each engine has its own of everything above, but the contents of shared tiers and the links that are common.
   std::uint32_t engines = 1;
   bool instances = false;      // each rank has a seat, and its part of what ranks share, with stores, to itself
   TimeNs reduce_ns = 10'000;   // with instances: a reduction takes that, 1000 at least

@@ -13,6 +13,7 @@
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
+#include "models/tier_media.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
@@ -70,8 +71,7 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
                      e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
   }
   // A store without a bound is said as a very large one.
-  const bool storage = tier == "disk" || tier == "remote";
-  if (pages > 4e9 && storage) return 4'000'000'000;
+  if (pages > 4e9 && is_storage(tier_named(tier)->tier)) return 4'000'000'000;
   if (pages > 4e9)
     throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
   return static_cast<Pages>(pages);
@@ -129,14 +129,10 @@ std::string place_of_tier(const Experiment& e, const std::string& tier) {
 void check_storage(const Experiment& e, const Setup& setup) {
   const std::string machine = setup.hardware.name;
   for (const StorageTierConfig& tier : setup.engine.storage) {
-    if (tier.tier == Tier::disk && !setup.hardware.has_drives()) {
-      throw InputError(place_of_tier(e, "disk") + ": " + machine +
-                       " has no drives; give its drive_count, bandwidths, IOPS and latencies, or leave the tier out");
-    }
-    if (tier.tier == Tier::remote && !setup.hardware.has_pool()) {
-      throw InputError(place_of_tier(e, "remote") + ": " + machine +
-                       " has no NIC; give its nic_count, bandwidths and latencies, or leave the tier out");
-    }
+    const TierMedium& medium = medium_of(tier.tier);
+    if (medium.is_there(setup.hardware)) continue;
+    throw InputError(place_of_tier(e, std::string(spec_of(tier.tier).name)) + ": " + machine + " has " +
+                     std::string(medium.missing) + ", or leave the tier out");
   }
   if (!setup.has_storage()) return;
   if (setup.engine.path == CachePath::via_host && setup.engine.host_pages == 0) {
@@ -164,12 +160,11 @@ void configure_storage(const Experiment& e, Setup& setup) {
   engine.storage_writers = shape.planes == 1 && (draft.layers == 0 || draft.planes == 1) ? 1 : engine.ranks;
   const double bytes_per_token =
       static_cast<double>(shape.token_bytes() + draft.token_bytes()) * engine.storage_writers;
-  for (const auto& [name, tier] : {std::pair{"disk", Tier::disk}, std::pair{"remote", Tier::remote}}) {
-    const Pages pages = tier_pages(e, name, shape.page_tokens, bytes_per_token);
+  for (const TierSpec& spec : kStorageSpecs) {
+    const Pages pages = tier_pages(e, std::string(spec.name), shape.page_tokens, bytes_per_token);
     if (pages == 0) continue;
-    const bool owned = tier == Tier::disk;
-    engine.storage.push_back({tier, pages, owned});
-    setup.world.storage.push_back({tier, pages, !owned});
+    engine.storage.push_back({spec.tier, pages, spec.owned});
+    setup.world.storage.push_back({spec.tier, pages, !spec.owned});
   }
   engine.path = choose<CachePath>(
       e, "cache.path",

@@ -321,16 +321,15 @@ class Watcher final : public Observer {
 
   void check(const RequestRecord& r) {
     ++ended;
-    EXPECT_EQ(r.prompt_tokens,
-              r.hit_device + r.hit_host + r.hit_disk + r.hit_remote + r.recomputed_after_stop + r.miss);
+    EXPECT_EQ(r.prompt_tokens, r.hit.sum() + r.recomputed_after_stop + r.miss);
     EXPECT_GE(r.miss, 1U) << "a first token has to be computed";
     EXPECT_EQ(r.first_token - r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns);
     EXPECT_GE(r.queue_ns, 0);
     EXPECT_GE(r.finished, r.first_token);
-    if (r.hit_host > 0) ++marks_["hit on the host"];
-    if (r.hit_device > 0) ++marks_["hit on the device"];
-    if (r.hit_disk > 0) ++marks_["hit on the disk"];
-    if (r.hit_remote > 0) ++marks_["hit on the remote"];
+    if (r.hit[Tier::host] > 0) ++marks_["hit on the host"];
+    if (r.hit[Tier::device] > 0) ++marks_["hit on the device"];
+    if (r.hit[Tier::disk] > 0) ++marks_["hit on the disk"];
+    if (r.hit[Tier::remote] > 0) ++marks_["hit on the remote"];
     if (r.recomputed_after_stop > 0) ++marks_["recomputed after a stop"];
     if (r.prefetch_wait_ns > 0) ++marks_["waited for a prefetch"];
     if (r.retractions > 0 && r.retracted_recompute > 0) ++marks_["finished after a retraction"];
