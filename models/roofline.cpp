@@ -153,11 +153,23 @@ StorageTierCoefficients remote_coefficients(const HardwareSpec& hw) {
   return tier;
 }
 
+// Files of a batch are opened side by side; the metadata servers take them one after the other.
+StorageTierCoefficients shared_fs_coefficients(const HardwareSpec& hw) {
+  StorageTierCoefficients tier;
+  if (!hw.has_shared_fs()) return tier;
+  tier.look_up_ns = tier.read.object_ns = tier.write.object_ns = whole(hw.shared_fs_latency * 1e9);
+  tier.look_up_page_fs = tier.read.object_fs = tier.write.object_fs = fs(hw.shared_fs_file, 1);
+  tier.read.rate = whole_rate(hw.shared_fs_read_bandwidth);
+  tier.write.rate = whole_rate(hw.shared_fs_write_bandwidth);
+  return tier;
+}
+
 constexpr PerTier<StorageTierCoefficients (*)(const HardwareSpec&)> kStorageCoefficients{{
-    nullptr,              // device
-    nullptr,              // host
-    disk_coefficients,    // disk
-    remote_coefficients,  // remote
+    nullptr,  // device
+    nullptr,  // host
+    disk_coefficients,
+    shared_fs_coefficients,
+    remote_coefficients,
 }};
 
 // The lower of two rates of which 0 is "as fast as the link".
@@ -329,7 +341,10 @@ void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& har
 
 TransferCost RooflineCost::storage(const StorageWork& work) const {
   const StorageTierCoefficients& tier = c_.storage[work.tier];
-  if (work.verb == StorageVerb::look_up) return {latency(Wide{tier.look_up_ns} * kPsPerNs), 0, 0};
+  if (work.verb == StorageVerb::look_up) {
+    const Wide pages_ps = product(tier.look_up_page_fs, work.pages) / 1000;
+    return {latency(sum(Wide{tier.look_up_ns} * kPsPerNs, pages_ps)), 0, 0};
+  }
   const StorageCoefficients& c = work.verb == StorageVerb::get ? tier.read : tier.write;
   const Wide request = Wide{c.request_ns} + c.object_ns;
   if (work.verb == StorageVerb::remove || work.pages == 0) return {latency(request * kPsPerNs), 0, 0};
@@ -433,6 +448,7 @@ std::string to_string(const RooflineCoefficients& c) {
     if (tier.read.rate == 0) continue;
     const std::string name = std::string(spec.name) + ".";
     line(name + "look_up", tier.look_up_ns, "ns");
+    if (tier.look_up_page_fs != 0) line(name + "look_up_page", tier.look_up_page_fs, "fs/page");
     for (const auto& [verb, s] : {std::pair{"read.", &tier.read}, std::pair{"write.", &tier.write}}) {
       const std::string prefix = name + verb;
       line(prefix + "request", s->request_ns, "ns");

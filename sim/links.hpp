@@ -28,8 +28,10 @@ enum class Link : std::uint8_t {
   nic_out,
   fabric_in,  // the pool hosts' side of the network
   fabric_out,
+  shared_fs_in,  // the shared file system's side of the network
+  shared_fs_out,
 };
-constexpr std::size_t kLinks = 11;
+constexpr std::size_t kLinks = 13;
 
 struct LinkSpec {
   Link link = Link::gpu_down;
@@ -50,6 +52,8 @@ constexpr std::array<LinkSpec, kLinks> kLinkSpecs{{
     {Link::nic_out, true},
     {Link::fabric_in, false, true},
     {Link::fabric_out, false, true},
+    {Link::shared_fs_in, true, true},
+    {Link::shared_fs_out, true, true},
 }};
 constexpr const LinkSpec& spec_of(Link link) { return kLinkSpecs[static_cast<std::size_t>(link)]; }
 
@@ -60,11 +64,15 @@ struct TierLinks {
 };
 constexpr std::array<Link, 1> kDriveLinks{Link::drives};
 constexpr std::array<Link, 2> kPoolReads{Link::nic_in, Link::fabric_in}, kPoolWrites{Link::nic_out, Link::fabric_out};
+// A machine without NICs has another way to it.
+constexpr std::array<Link, 2> kSharedFsReads{Link::shared_fs_in, Link::nic_in},
+    kSharedFsWrites{Link::shared_fs_out, Link::nic_out};
 constexpr PerTier<TierLinks> kTierLinks{{{
-    {},                          // device
-    {},                          // host
-    {kDriveLinks, kDriveLinks},  // disk
-    {kPoolReads, kPoolWrites},   // remote
+    {},                                 // device
+    {},                                 // host
+    {kDriveLinks, kDriveLinks},         // disk
+    {kSharedFsReads, kSharedFsWrites},  // shared_fs
+    {kPoolReads, kPoolWrites},          // remote
 }}};
 
 struct Flow {
@@ -106,6 +114,8 @@ class Links {
     set(Link::nic_out, config.nic_bytes_per_second);
     set(Link::fabric_in, config.fabric_bytes_per_second);
     set(Link::fabric_out, config.fabric_bytes_per_second);
+    set(Link::shared_fs_in, config.shared_fs_read_bytes_per_second);
+    set(Link::shared_fs_out, config.shared_fs_write_bytes_per_second);
     write_weights_.fill(1.0);
     if (config.disk_write_bytes_per_second > 0) {
       write_weights_[static_cast<std::size_t>(Link::drives)] =

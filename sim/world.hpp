@@ -50,13 +50,15 @@ struct WorldConfig {
   std::uint32_t ranks = 1;                 // GPUs of the engine; each has its own PCIe link up and down
   std::uint64_t h2d_bytes_per_second = 0;  // one GPU's link, host to device
   std::uint64_t d2h_bytes_per_second = 0;
-  std::uint64_t both_ways_bytes_per_second = 0;   // one GPU's link, both directions together
-  std::uint64_t dram_bytes_per_second = 0;        // shared by all of the host's transfers
-  std::uint64_t root_bytes_per_second = 0;        // PCIe, each direction, shared by GPUs, drives and NICs
-  std::uint64_t disk_read_bytes_per_second = 0;   // all drives together; reads and writes share their time
-  std::uint64_t disk_write_bytes_per_second = 0;  // if they only write
-  std::uint64_t nic_bytes_per_second = 0;         // all NICs together, each direction
-  std::uint64_t fabric_bytes_per_second = 0;      // all pool hosts together, each direction
+  std::uint64_t both_ways_bytes_per_second = 0;       // one GPU's link, both directions together
+  std::uint64_t dram_bytes_per_second = 0;            // shared by all of the host's transfers
+  std::uint64_t root_bytes_per_second = 0;            // PCIe, each direction, shared by GPUs, drives and NICs
+  std::uint64_t disk_read_bytes_per_second = 0;       // all drives together; reads and writes share their time
+  std::uint64_t disk_write_bytes_per_second = 0;      // if they only write
+  std::uint64_t nic_bytes_per_second = 0;             // all NICs together, each direction
+  std::uint64_t fabric_bytes_per_second = 0;          // all pool hosts together, each direction
+  std::uint64_t shared_fs_read_bytes_per_second = 0;  // the shared file system, for all engines together
+  std::uint64_t shared_fs_write_bytes_per_second = 0;
   std::vector<StorageTier> storage;
   // Disturbance: this share of gets takes `storage_stall_factor` times as long. Drawn from `seed` by OperationId.
   double storage_stall_share = 0.0;

@@ -37,7 +37,7 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
   KV_CHECK(config.h2d_bytes_per_second > 0 && config.d2h_bytes_per_second > 0, "a PCIe link has a rate");
   for (const StorageTier& tier : config.storage) {
     KV_CHECK(is_storage(tier.tier), "a storage tier is one of L3");
-    KV_CHECK(links_.has_medium(tier.tier), "a storage tier has drives or a NIC");
+    KV_CHECK(links_.has_medium(tier.tier), "a storage tier has what it lies on");
     KV_CHECK(stores_[tier.tier] != nullptr, "a storage tier has a store");
   }
 }

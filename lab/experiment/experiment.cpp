@@ -53,6 +53,14 @@ const std::vector<Key>& table() {
       {"hardware.end", text_value(""), 0, 0, "NUMBER:low or NUMBER:high: one figure at an end of its interval"},
       {"hardware.disk_read_gbps", 0.0, 0, 2000, "GB/s that all drives read together; 0 = the machine's", kLeastGbps},
       {"hardware.disk_write_gbps", 0.0, 0, 2000, "GB/s that all drives write together; 0 = the machine's", kLeastGbps},
+      {"hardware.shared_fs_read_gbps", 0.0, 0, 10000,
+       "GB/s that all engines together read from the shared file system; 0 = the machine's", kLeastGbps},
+      {"hardware.shared_fs_write_gbps", 0.0, 0, 10000,
+       "GB/s that all engines together write to the shared file system; 0 = the machine's", kLeastGbps},
+      {"hardware.shared_fs_latency_us", 0.0, 0, 1e6,
+       "us of one file's read, write or look-up on the shared file system, alone; 0 = the machine's"},
+      {"hardware.shared_fs_file_us", 0.0, 0, 1e6,
+       "us that the shared file system's metadata servers take for a file, whatever its size; 0 = the machine's"},
       {"hardware.remote_gbps", 0.0, 0, 10000, "GB/s to and from the remote pool, each way; 0 = the machine's",
        kLeastGbps},
       {"hardware.remote_object_us", 0.0, 0, 1e5,
@@ -115,7 +123,7 @@ const std::vector<Key>& table() {
        "lockstep, or instances: each rank a policy of its own, which must all decide the same; for real always "
        "instances"},
       {"cluster.engines", integer_value(1), 1, 1024,
-       "engines, each with a machine of its own; a remote tier is shared"},
+       "engines, each with a machine of its own; the shared file system and the remote tier are shared"},
       {"cluster.prefill", integer_value(0), 0, 1024,
        "engines that only prefill; not served yet: anything but 0 is refused"},
       {"cluster.decode", integer_value(0), 0, 1024,
@@ -181,6 +189,11 @@ const std::vector<Key>& table() {
       {"tiers.disk.path", text_value(""), 0, 0, "folder of the disk tier, for kvtwin run"},
       {"tiers.disk.format", text_value("segments"), 0, 0,
        "segments (of many pages), or hicache_files: a file a page, as HiCache's file back end"},
+      {"tiers.shared_fs.tokens", integer_value(0), 0, kMost,
+       "capacity of the file system that engines share, of all of them together; asked after the disk tier"},
+      {"tiers.shared_fs.gib", 0.0, 0, 1e9, "capacity of the shared file system"},
+      {"tiers.shared_fs.path", text_value(""), 0, 0,
+       "folder on the shared file system, for kvtwin run; several runs may use it at once"},
       {"tiers.remote.tokens", integer_value(0), 0, kMost, "capacity of the remote tier, which evicts by itself"},
       {"tiers.remote.gib", 0.0, 0, 1e9, "capacity of the remote tier"},
       {"tiers.remote.url", text_value(""), 0, 0,
@@ -391,6 +404,7 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
       {"tiers.host.tokens", "tiers.host.ratio"},
       {"tiers.host.gib", "tiers.host.ratio"},
       {"tiers.disk.tokens", "tiers.disk.gib"},
+      {"tiers.shared_fs.tokens", "tiers.shared_fs.gib"},
       {"tiers.remote.tokens", "tiers.remote.gib"},
       {"model.name", "model.config"},
       {"hardware.name", "hardware.file"}};
@@ -453,8 +467,8 @@ std::string Experiment::resolved() const {
   for (const Key& key : table()) {
     const Entry& e = entry(key.name);
     const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file" ||
-                         key.name == "tiers.disk.path" || key.name == "tiers.remote.tls_ca" ||
-                         key.name == "workload.salt_file";
+                         key.name == "tiers.disk.path" || key.name == "tiers.shared_fs.path" ||
+                         key.name == "tiers.remote.tls_ca" || key.name == "workload.salt_file";
     Value value = e.value;
     if (is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();

@@ -83,7 +83,7 @@ constexpr std::string_view kOfInstances[] = {"sim.reduce_us"};
 constexpr std::string_view kOfStraggler[] = {"sim.straggler_rank"};
 constexpr std::string_view kOfSlowRank[] = {"real.slow_rank"};
 
-constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk or tiers.remote";
+constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk, tiers.shared_fs or tiers.remote";
 
 const Rule kRules[] = {
     {kOfDraft, [](const Facts& f) { return !f.is("model.draft.kind", "none"); },
@@ -105,7 +105,7 @@ const Rule kRules[] = {
     {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
      "there is one engine; set cluster.engines to more"},
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
-     "the device tier is the only one; give tiers.host, tiers.disk or tiers.remote"},
+     "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
     {kOfWriteBack, [](const Facts& f) { return f.host && f.is("cache.write_policy", "write_back"); },
      "it is read for a host tier under cache.write_policy = write_back only; set that"},

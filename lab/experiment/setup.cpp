@@ -327,6 +327,19 @@ void override_hardware(const Experiment& e, Setup& setup) {
          [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
   change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_write_bandwidth = rate / hw.drive_count; });
+  // A machine may get a shared file system by these keys alone.
+  const auto set_shared_fs = [&](const char* key, double HardwareSpec::*figure, double unit) {
+    const double wanted = e.number(key);
+    if (wanted == 0) return;
+    char text[160];
+    std::snprintf(text, sizeof text, "%s: %g instead of %g as of ", key, wanted, hw.*figure / unit);
+    hw.*figure = wanted * unit;
+    setup.notes.push_back(text + hw.name);
+  };
+  set_shared_fs("hardware.shared_fs_read_gbps", &HardwareSpec::shared_fs_read_bandwidth, 1e9);
+  set_shared_fs("hardware.shared_fs_write_gbps", &HardwareSpec::shared_fs_write_bandwidth, 1e9);
+  set_shared_fs("hardware.shared_fs_latency_us", &HardwareSpec::shared_fs_latency, 1e-6);
+  set_shared_fs("hardware.shared_fs_file_us", &HardwareSpec::shared_fs_file, 1e-6);
   change("hardware.remote_gbps", hw.has_pool(), "remote pool",
          std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
            hw.nic_bandwidth = rate / hw.nic_count;
@@ -468,6 +481,8 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
   world.nic_bytes_per_second = rate(hw.nic_bandwidth * hw.nic_count);
   world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
+  world.shared_fs_read_bytes_per_second = rate(hw.shared_fs_read_bandwidth);
+  world.shared_fs_write_bytes_per_second = rate(hw.shared_fs_write_bandwidth);
   world.storage_stall_share = e.number("sim.storage_stall_share");
   world.storage_stall_factor = e.number("sim.storage_stall_factor");
   world.seed = static_cast<std::uint64_t>(e.integer("seed"));

@@ -7,6 +7,7 @@
 
 #include "impl/disk/hicache_files.hpp"
 #include "impl/disk/segment_store.hpp"
+#include "impl/disk/shared_files.hpp"
 #include "lab/error.hpp"
 #if KVTWIN_HAVE_REDIS
 #include "impl/remote/redis_backend.hpp"
@@ -86,6 +87,25 @@ std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
   }
 }
 
+std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
+  const std::string where = terms.experiment.where("tiers.shared_fs.path");
+  if (terms.experiment.text("tiers.shared_fs.path").empty()) {
+    throw InputError(where +
+                     ": is empty; a real run keeps its pages there in a folder, e.g. --set "
+                     "tiers.shared_fs.path=/lustre/kvtwin");
+  }
+  std::filesystem::path folder = terms.experiment.path("tiers.shared_fs.path").lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
+  try {
+    if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path());
+    // A page is a file of each rank that stores.
+    return make_shared_files({folder, terms.pages * terms.setup.engine.storage_writers, terms.stores, terms.seal},
+                             terms.memory.form());
+  } catch (const std::runtime_error& error) {  // what the system says, too
+    throw InputError(where + ": " + error.what());
+  }
+}
+
 #if KVTWIN_HAVE_REDIS
 
 std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
@@ -131,10 +151,11 @@ std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
 #endif
 
 constexpr PerTier<std::unique_ptr<StorageBackend> (*)(const OpenTerms&)> kBackends{{
-    nullptr,      // device
-    nullptr,      // host
-    open_disk,    // disk
-    open_remote,  // remote
+    nullptr,  // device
+    nullptr,  // host
+    open_disk,
+    open_shared_fs,
+    open_remote,
 }};
 
 }  // namespace

@@ -49,7 +49,10 @@ void take_figures(const Json& report, RunFigures& run) {
   const double prompt = report.at("tokens").at("prompt"), requests = report.at("requests").at("total");
   double hits = 0;
   for (const FigureKind& kind : figure_kinds()) {
-    const Json value = kind.is_hits() ? Json(hits) : report.at(Json::json_pointer(kind.report));
+    // Runs from before a tier was there tell nothing of it.
+    const Json::json_pointer at(kind.report);
+    const bool untold = kind.of_prompt() && !report.contains(at);
+    const Json value = kind.is_hits() ? Json(hits) : untold ? Json(0) : report.at(at);
     if (value.is_null()) continue;
     double figure = value.get<double>();
     if (kind.of_prompt() && !kind.is_hits()) hits += figure;
@@ -195,7 +198,8 @@ std::string work_of(const Experiment& experiment) {
 // Repeats have a folder or a namespace of their own where pages would be found again.
 std::string identity_of_run(const Experiment& experiment) {
   return keys_but(experiment, [](std::string_view key) {
-    return key.starts_with("real.") || key == "tiers.disk.path" || key == "cache.namespace";
+    return key.starts_with("real.") || key == "tiers.disk.path" || key == "tiers.shared_fs.path" ||
+           key == "cache.namespace";
   });
 }
 

@@ -12,8 +12,14 @@
 
 namespace kvtwin {
 
-enum class Tier : std::uint8_t { device, host, disk, remote };  // L1, L2, then L3 in the order in which it is asked
-constexpr std::size_t kTiers = 4;
+enum class Tier : std::uint8_t {
+  device,
+  host,
+  disk,
+  shared_fs,
+  remote
+};  // L1, L2, then L3 in the order in which it is asked
+constexpr std::size_t kTiers = 5;
 
 enum class Lane : std::uint8_t {
   compute,
@@ -25,9 +31,11 @@ enum class Lane : std::uint8_t {
   remote_write,
   direct_read,
   direct_write,
-  peer
+  peer,
+  shared_fs_read,
+  shared_fs_write
 };
-constexpr std::size_t kLanes = 10;
+constexpr std::size_t kLanes = 12;
 
 // An array with an element for each enumerator.
 template <typename Index, typename T, std::size_t kCount>
@@ -78,6 +86,8 @@ constexpr std::array<LaneSpec, kLanes> kLaneSpecs{{
     {Lane::direct_read, "direct_read", LaneKind::direct, true},
     {Lane::direct_write, "direct_write", LaneKind::direct, false},
     {Lane::peer, "peer", LaneKind::peer, false},
+    {Lane::shared_fs_read, "shared_fs_read", LaneKind::storage, true},
+    {Lane::shared_fs_write, "shared_fs_write", LaneKind::storage, false},
 }};
 
 constexpr const LaneSpec& spec_of(Lane lane) { return kLaneSpecs[static_cast<std::size_t>(lane)]; }
@@ -99,6 +109,8 @@ constexpr std::array<TierSpec, kTiers> kTierSpecs{{
     {Tier::device, "device", "hit_device", "on the device", TierKind::memory, Lane::compute, Lane::compute},
     {Tier::host, "host", "hit_host", "on the host", TierKind::memory, Lane::h2d, Lane::d2h},
     {Tier::disk, "disk", "hit_disk", "on disk", TierKind::storage, Lane::disk_read, Lane::disk_write},
+    {Tier::shared_fs, "shared_fs", "hit_shared_fs", "on the shared file system", TierKind::storage,
+     Lane::shared_fs_read, Lane::shared_fs_write, true, false},
     {Tier::remote, "remote", "hit_remote", "remotely", TierKind::storage, Lane::remote_read, Lane::remote_write, true,
      false},
 }};

@@ -201,7 +201,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
         storage_(Chance(Chance::mix(config.seed + 2)), config.faults),
         device_(config.device_pages),
         host_(config.host_pages),
-        sites_{Site(config.disk), Site(config.remote)} {
+        sites_{Site(config.disk), Site(config.shared_fs), Site(config.remote)} {
     KV_CHECK(config.page_tokens > 0, "a page holds at least one token");
     if (!config.verifies_storage) {
       for (Site& site : sites_) site.pages.trust_the_medium();

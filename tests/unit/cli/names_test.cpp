@@ -28,7 +28,7 @@ std::set<std::string> names_of(std::size_t count) {
 }
 
 TEST(Names, EveryEnumeratorHasOne) {
-  EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "remote"}));
+  EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "shared_fs", "remote"}));
   EXPECT_EQ(names_of<PrefetchPolicy>(4),
             (std::set<std::string>{"best_effort", "wait_complete", "timeout", "cost_stop"}));
   EXPECT_EQ(names_of<Slower>(5), (std::set<std::string>{"nowhere", "everywhere", "below", "above", "not compared"}));

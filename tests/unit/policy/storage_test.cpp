@@ -29,6 +29,23 @@ TEST(Storage, more_than_its_share_being_written_is_dropped) {
   expect_rest(rig);
 }
 
+TEST(Storage, tiers_are_asked_in_order_and_each_hit_is_its_own_tiers) {
+  EngineConfig config = stored_config(16, 32);
+  config.storage = {{Tier::disk, 1000, true}, {Tier::shared_fs, 1000, false}, {Tier::remote, 1000, false}};
+  EngineRig rig(config);
+  put(rig, chain(1, 2));
+  put(rig, chain(1, 5), Tier::shared_fs);
+  put(rig, chain(1, 7), Tier::remote);
+  rig.arrive(0, chain(1, 8), 33, 1);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 2 * kPage);
+  EXPECT_EQ(last(rig).hit[Tier::shared_fs], 3 * kPage);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 2 * kPage);
+  EXPECT_EQ(last(rig).miss, kPage + 1);
+  for (const TierSpec& spec : kStorageSpecs) expect_stored(rig, chain(1, 8), spec.tier);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::shared_fs, Reason::lost), 0U) << "what is not ours is never removed by us";
+}
+
 TEST(Storage, reductions_are_as_wide_as_the_tiers_that_there_are) {
   for (std::size_t tiers = 0; tiers <= kStorageTiers; ++tiers) {
     EngineConfig config = stored_config(16, 32);
