@@ -8,15 +8,7 @@
 
 namespace kvtwin {
 
-std::string_view name_of(Tier tier) {
-  switch (tier) {
-    case Tier::device: return "device";
-    case Tier::host: return "host";
-    case Tier::disk: return "disk";
-    case Tier::remote: return "remote";
-  }
-  return "unknown";
-}
+std::string_view name_of(Tier tier) { return static_cast<std::size_t>(tier) < kTiers ? spec_of(tier).name : "unknown"; }
 
 std::string one_of(std::span<const std::string_view> names) {
   std::string text;

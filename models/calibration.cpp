@@ -13,6 +13,7 @@
 
 #include "models/presets.hpp"
 #include "models/roofline.hpp"
+#include "models/tier_media.hpp"
 
 namespace kvtwin {
 namespace {
@@ -94,13 +95,16 @@ struct Group {
   std::span<const Knob> knobs;
   bool (*has)(const Measurement&);
 };
+template <Tier kTier>
+bool is_stored(const Measurement& m) {
+  return m.what == Measured::storage && m.work.tier == kTier;
+}
 constexpr std::array<Group, 6> kGroups{{
     {"copies", kCopies, [](const Measurement& m) { return m.what == Measured::transfer; }},
     {"both", kBoth, [](const Measurement& m) { return m.what == Measured::both; }},
     {"nic", kNic, [](const Measurement& m) { return m.what == Measured::nic; }},
-    {"remote", kRemote,
-     [](const Measurement& m) { return m.what == Measured::storage && m.work.tier == Tier::remote; }},
-    {"disk", kDisk, [](const Measurement& m) { return m.what == Measured::storage && m.work.tier == Tier::disk; }},
+    {"remote", kRemote, is_stored<Tier::remote>},
+    {"disk", kDisk, is_stored<Tier::disk>},
     {"forward", kForward, [](const Measurement& m) { return m.what == Measured::forward; }},
 }};
 
@@ -149,10 +153,7 @@ class Costs {
   }
   double storage(const StorageWork& work) {
     const TransferCost cost = any().storage(work);
-    double most = hw_.nic_bandwidth * hw_.nic_count;
-    if (work.tier == Tier::disk) {
-      most = (work.verb == StorageVerb::get ? hw_.drive_read_bandwidth : hw_.drive_write_bandwidth) * hw_.drive_count;
-    }
+    const double most = medium_of(work.tier).rate(hw_, work.verb);
     return static_cast<double>(cost.latency_ns) * 1e-9 + (cost.bytes == 0 ? 0 : flow(cost, most));
   }
   const RooflineCost& of(std::size_t model, std::uint32_t tp) {
@@ -378,17 +379,17 @@ void add_interference(const Measurements& all, Calibration& c) {
 }
 
 void refuse_what_the_base_lacks(const Measurements& all, const HardwareSpec& base) {
-  const auto lacks = [&](bool has, const char* what, const char* measured) {
+  const auto lacks = [&](bool has, std::string_view what, std::string_view measured) {
     if (!has) {
-      throw ModelError(base.name + " has no " + what + ", and " + measured +
+      throw ModelError(base.name + " has no " + std::string(what) + ", and " + std::string(measured) +
                        " was measured; begin with a preset that has one, e.g. --base cpu-host");
     }
   };
   for (const Measurement& one : all.list) {
     if (one.what == Measured::nic) lacks(base.has_pool(), "NIC", "a NIC");
     if (one.what != Measured::storage) continue;
-    if (one.work.tier == Tier::disk) lacks(base.has_drives(), "drives", "a disk");
-    if (one.work.tier == Tier::remote) lacks(base.has_pool(), "remote pool", "one");
+    const TierMedium& medium = medium_of(one.work.tier);
+    lacks(medium.is_there(base), medium.devices, medium.measured);
     if (one.work.memory == Tier::device) lacks(base.has_gpudirect(), "GPUDirect", "a way past host memory");
   }
 }

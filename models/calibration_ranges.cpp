@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/config_reader.hpp"
+#include "policy/seam/substrate.hpp"
 
 namespace kvtwin {
 
@@ -33,10 +34,7 @@ void WorkRanges::add(const ForwardShape& shape) {
 
 void WorkRanges::add(const StorageWork& work) {
   if (work.verb == StorageVerb::look_up || work.verb == StorageVerb::remove) return;
-  const std::string lane = std::string(work.memory == Tier::device ? "direct"
-                                       : work.tier == Tier::disk   ? "disk"
-                                                                   : "remote") +
-                           (work.verb == StorageVerb::get ? "_read" : "_write");
+  const std::string lane(spec_of(lane_of(work)).name);
   widen(lane, "page_bytes", work.page_bytes);
   widen(lane, "pages", work.pages);
 }

@@ -21,10 +21,13 @@ template <typename T>
 using Names = std::vector<std::pair<std::string, T>>;
 
 const Names<Tier> kMemories{{"host", Tier::host}, {"device", Tier::device}};
-const Names<Measured> kKinds{{"transfer", Measured::transfer},        {"both", Measured::both},
-                             {"forward", Measured::forward},          {"disk", Measured::storage},
-                             {"remote", Measured::storage},           {"nic", Measured::nic},
-                             {"interference", Measured::interference}};
+const Names<Measured> kKinds = [] {
+  Names<Measured> names{{"transfer", Measured::transfer}, {"both", Measured::both}, {"forward", Measured::forward}};
+  for (const TierSpec& spec : kStorageSpecs) names.emplace_back(spec.name, Measured::storage);
+  names.emplace_back("nic", Measured::nic);
+  names.emplace_back("interference", Measured::interference);
+  return names;
+}();
 
 template <typename T>
 const std::string& name_in(const Names<T>& names, T value) {
@@ -165,7 +168,7 @@ StorageWork read_work(const Line& line, Tier tier) {
 }
 
 std::string kind_name(const Measurement& one) {
-  if (one.what == Measured::storage) return one.work.tier == Tier::disk ? "disk" : "remote";
+  if (one.what == Measured::storage) return std::string(spec_of(one.work.tier).name);
   return name_in(kKinds, one.what);
 }
 
@@ -214,7 +217,7 @@ Measurement read_one(const Line& line, const Measurements& all) {
       static_cast<void>(model->geometry.shape(one.tp, 1));  // refuses a tp that doesn't divide
       break;
     }
-    case Measured::storage: one.work = read_work(line, line.text("what") == "disk" ? Tier::disk : Tier::remote); break;
+    case Measured::storage: one.work = read_work(line, tier_named(line.text("what"))->tier); break;
     case Measured::nic:
       one.bytes = line.whole("bytes");
       one.stream = line.flag("stream");

@@ -113,6 +113,12 @@ constexpr std::array<Field, 7> kNetwork{{
     {"pool_latency", D::time, &H::pool_latency, 1, "1 s", false},
     {"pool_look_up", D::time, &H::pool_look_up, 1, "1 s", false},
 }};
+constexpr std::array<Field, 4> kSharedFs{{
+    {"shared_fs_read_bandwidth", D::rate, &H::shared_fs_read_bandwidth, 100e12, "100 TB/s", false},
+    {"shared_fs_write_bandwidth", D::rate, &H::shared_fs_write_bandwidth, 100e12, "100 TB/s", false},
+    {"shared_fs_latency", D::time, &H::shared_fs_latency, 1, "1 s", false},
+    {"shared_fs_file", D::time, &H::shared_fs_file, 1, "1 s", false},
+}};
 constexpr std::array<Field, 2> kGpuDirect{{
     {"gpudirect_bandwidth", D::rate, &H::gpudirect_bandwidth, 1e12, "1,000 GB/s", false},
     {"gpudirect_object", D::time, &H::gpudirect_object, 0.1, "100 ms", false},
@@ -124,6 +130,7 @@ std::vector<Field> fields() {
   all.push_back(kSharing);
   all.insert(all.end(), kDrives.begin(), kDrives.end());
   all.insert(all.end(), kNetwork.begin(), kNetwork.end());
+  all.insert(all.end(), kSharedFs.begin(), kSharedFs.end());
   all.insert(all.end(), kGpuDirect.begin(), kGpuDirect.end());
   all.push_back(kRoot);
   return all;
@@ -255,6 +262,7 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& file) {
   }
   check_device(spec, kDrives, ConfigReader(*numbers, file));
   check_device(spec, kNetwork, ConfigReader(*numbers, file));
+  check_device(spec, kSharedFs, ConfigReader(*numbers, file));
   check_device(spec, kGpuDirect, ConfigReader(*numbers, file));
   return spec;
 }

@@ -12,7 +12,7 @@
 // are measurements: models/roofline rounds them once into integers and no double goes further.
 // All are required but peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate, box_row, those
 // from bulk_copies to layer_group_min, and those of storage, by the device: all of the drives', of the network's and
-// its pool's, of GPUDirect's, or none. Left out, they are 0.
+// its pool's, of the shared file system's, of GPUDirect's, or none. Left out, they are 0.
 //
 // Errors: ModelError for an unknown preset or key (the nearest is named), a missing or non-positive number, a
 // unit of another kind, and a number that no machine reaches (lint limits: host link 1,000 GB/s, memory
@@ -116,6 +116,11 @@ struct HardwareSpec {
   double pool_bandwidth = 0;  // of all pool hosts together, each direction
   double pool_latency = 0;    // of a request to the pool: where the objects lie, or where they go
   double pool_look_up = 0;    // the round trip of asking for a batch
+  // A file system that machines share (Lustre, 3FS, NFS), as one engine's machine sees it. It serves all engines
+  // together at these rates.
+  double shared_fs_read_bandwidth = 0, shared_fs_write_bandwidth = 0;
+  double shared_fs_latency = 0;  // of one file's read, write or look-up, alone
+  double shared_fs_file = 0;     // its metadata servers' time for one file, whatever its size
   // Between drives or NICs and one accelerator's memory, past host memory.
   double gpudirect_bandwidth = 0;
   double gpudirect_object = 0;  // an accelerator's submitters' time for one object
@@ -127,6 +132,9 @@ struct HardwareSpec {
 
   bool has_drives() const { return drive_count > 0; }
   bool has_pool() const { return nic_count > 0; }
+  bool has_shared_fs() const {
+    return shared_fs_read_bandwidth > 0 && shared_fs_write_bandwidth > 0 && shared_fs_latency > 0 && shared_fs_file > 0;
+  }
   bool has_gpudirect() const { return gpudirect_bandwidth > 0; }
 };
 

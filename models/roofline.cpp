@@ -153,6 +153,25 @@ StorageTierCoefficients remote_coefficients(const HardwareSpec& hw) {
   return tier;
 }
 
+// Files of a batch are opened side by side; the metadata servers take them one after the other.
+StorageTierCoefficients shared_fs_coefficients(const HardwareSpec& hw) {
+  StorageTierCoefficients tier;
+  if (!hw.has_shared_fs()) return tier;
+  tier.look_up_ns = tier.read.object_ns = tier.write.object_ns = whole(hw.shared_fs_latency * 1e9);
+  tier.look_up_page_fs = tier.read.object_fs = tier.write.object_fs = fs(hw.shared_fs_file, 1);
+  tier.read.rate = whole_rate(hw.shared_fs_read_bandwidth);
+  tier.write.rate = whole_rate(hw.shared_fs_write_bandwidth);
+  return tier;
+}
+
+constexpr PerTier<StorageTierCoefficients (*)(const HardwareSpec&)> kStorageCoefficients{{
+    nullptr,  // device
+    nullptr,  // host
+    disk_coefficients,
+    shared_fs_coefficients,
+    remote_coefficients,
+}};
+
 // The lower of two rates of which 0 is "as fast as the link".
 std::uint64_t slower(std::uint64_t a, std::uint64_t b) {
   if (a == 0) return b;
@@ -214,8 +233,7 @@ RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec&
   }
   c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
   c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
-  c.disk = disk_coefficients(hw);
-  c.remote = remote_coefficients(hw);
+  for (const TierSpec& spec : kStorageSpecs) c.storage[spec.tier] = kStorageCoefficients[spec.tier](hw);
   if (hw.has_gpudirect()) {
     c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth);
     c.gpudirect_object_fs = fs(hw.gpudirect_object, 1);
@@ -322,8 +340,11 @@ void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& har
 }
 
 TransferCost RooflineCost::storage(const StorageWork& work) const {
-  const StorageTierCoefficients& tier = work.tier == Tier::disk ? c_.disk : c_.remote;
-  if (work.verb == StorageVerb::look_up) return {latency(Wide{tier.look_up_ns} * kPsPerNs), 0, 0};
+  const StorageTierCoefficients& tier = c_.storage[work.tier];
+  if (work.verb == StorageVerb::look_up) {
+    const Wide pages_ps = product(tier.look_up_page_fs, work.pages) / 1000;
+    return {latency(sum(Wide{tier.look_up_ns} * kPsPerNs, pages_ps)), 0, 0};
+  }
   const StorageCoefficients& c = work.verb == StorageVerb::get ? tier.read : tier.write;
   const Wide request = Wide{c.request_ns} + c.object_ns;
   if (work.verb == StorageVerb::remove || work.pages == 0) return {latency(request * kPsPerNs), 0, 0};
@@ -422,11 +443,14 @@ std::string to_string(const RooflineCoefficients& c) {
     line(prefix + "scatter_rate", t.scatter_rate, "bytes/s");
     line(prefix + "staging", t.staging_bytes, "bytes");
   }
-  for (const auto& [name, tier] : {std::pair{"disk.", &c.disk}, std::pair{"remote.", &c.remote}}) {
-    if (tier->read.rate == 0) continue;
-    line(std::string(name) + "look_up", tier->look_up_ns, "ns");
-    for (const auto& [verb, s] : {std::pair{"read.", &tier->read}, std::pair{"write.", &tier->write}}) {
-      const std::string prefix = std::string(name) + verb;
+  for (const TierSpec& spec : kStorageSpecs) {
+    const StorageTierCoefficients& tier = c.storage[spec.tier];
+    if (tier.read.rate == 0) continue;
+    const std::string name = std::string(spec.name) + ".";
+    line(name + "look_up", tier.look_up_ns, "ns");
+    if (tier.look_up_page_fs != 0) line(name + "look_up_page", tier.look_up_page_fs, "fs/page");
+    for (const auto& [verb, s] : {std::pair{"read.", &tier.read}, std::pair{"write.", &tier.write}}) {
+      const std::string prefix = name + verb;
       line(prefix + "request", s->request_ns, "ns");
       line(prefix + "object", s->object_ns, "ns");
       line(prefix + "depth", s->depth, "objects");

@@ -35,7 +35,7 @@
 //                NICs and GPUDirect's submitters, and the queue: ceil(n / depth) - 1 further rounds of L. So alone it
 //                takes request + L + max(bytes / rate, (rounds - 1) * L). GPUDirect has a ceiling of its own.
 //                A file a page: each rank by itself takes L + bytes / stream rate a page, one after the other.
-//   look_up      one answer of the index, or one round trip, a batch
+//   look_up      one answer of the index, or one round trip, a batch; of a shared file system each page's file too
 //   remove       a request
 // An idle link between is the world's matter: it bounds the rate further.
 //
@@ -92,6 +92,7 @@ struct StorageCoefficients {
 struct StorageTierCoefficients {
   StorageCoefficients read, write;
   std::uint64_t look_up_ns = 0;
+  std::uint64_t look_up_page_fs = 0;  // more for each page asked for
   friend bool operator==(const StorageTierCoefficients&, const StorageTierCoefficients&) = default;
 };
 
@@ -118,9 +119,9 @@ struct RooflineCoefficients {
   std::uint64_t window_tokens = 0;       // 0 = no window layers
   std::uint64_t reduce_token_fs = 0;     // all-reduce, a token
   TransferCoefficients host_to_device, device_to_host;
-  StorageTierCoefficients disk, remote;
-  std::uint64_t gpudirect_rate = 0;       // bytes/s of one rank; 0 = has none
-  std::uint64_t gpudirect_object_fs = 0;  // of one rank
+  PerTier<StorageTierCoefficients> storage;  // of storage tiers
+  std::uint64_t gpudirect_rate = 0;          // bytes/s of one rank; 0 = has none
+  std::uint64_t gpudirect_object_fs = 0;     // of one rank
   friend bool operator==(const RooflineCoefficients&, const RooflineCoefficients&) = default;
 };
 

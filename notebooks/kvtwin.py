@@ -29,12 +29,13 @@ REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hi
     retractions outcome""".split()
 LANE_COLUMNS = "lane window_start_s window_s busy_fraction bytes".split()
 
-# Where a prompt's tokens came from: key in report.json and requests.csv, label, colour (Okabe and Ito's palette,
+# Where a prompt's tokens came from: key in report.json and requests.csv (absent in runs from before that tier), label, colour (Okabe and Ito's palette,
 # which the colour-blind can tell apart). Fast to slow, then what had to be computed.
 SOURCES = [
     ("hit_device", "GPU memory", "#0072B2"),
     ("hit_host", "host memory", "#56B4E9"),
     ("hit_disk", "disk", "#009E73"),
+    ("hit_shared_fs", "shared file system", "#E69F00"),
     ("hit_remote", "remote", "#F0E442"),
     ("recomputed_after_stop", "computed after a stopped prefetch", "#E69F00"),
     ("miss", "computed", "#D55E00"),
@@ -184,12 +185,12 @@ def draw_tokens(run):
     with matplotlib.rc_context(STYLE):
         figure = blank_figure(run.title("Prompt tokens by source"), 4.6)
         whole, over_time = figure.subplots(2, 1, height_ratios=[1, 4])
-        total = sum(tokens[key] for key, _, _ in SOURCES)
+        total = sum(tokens.get(key, 0) for key, _, _ in SOURCES)
         if not total:
             note(whole, "no prompt tokens")
             note(over_time, "")
             return figure
-        used = [source for source in SOURCES if tokens[source[0]]]
+        used = [source for source in SOURCES if tokens.get(source[0])]
         left = 0
         for key, label, colour in used:
             share = tokens[key] / total
@@ -314,8 +315,8 @@ def draw_side_by_side(runs):
         else:
             note(cumulative, "no request reached its first token")
         tokens = [run.report["tokens"] for run in runs]
-        totals = [sum(t[key] for key, _, _ in SOURCES) for t in tokens]
-        stacked_bars(sources, names, SOURCES, {key: [t[key] / n if n else None for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
+        totals = [sum(t.get(key, 0) for key, _, _ in SOURCES) for t in tokens]
+        stacked_bars(sources, names, SOURCES, {key: [t.get(key, 0) / n if n else None for t, n in zip(tokens, totals)] for key, _, _ in SOURCES})
         sources.set_xlabel("share of prompt tokens")
         sources.xaxis.set_major_formatter(PercentFormatter(1))
         stacked_bars(parts, names, PARTS, {key: [run.report["ttft_parts_seconds"][key] for run in runs] for key, _, _ in PARTS})
@@ -954,8 +955,8 @@ def summary(folder):
     """The numbers to look at first, as lines of text."""
     report = load_run(folder).report
     requests, tokens, ttft = report["requests"], report["tokens"], report["ttft_seconds"]
-    total = sum(tokens[key] for key, _, _ in SOURCES)
-    shares = ", ".join(f"{label} {tokens[key] / total:.1%}" for key, label, _ in SOURCES if total and tokens[key])
+    total = sum(tokens.get(key, 0) for key, _, _ in SOURCES)
+    shares = ", ".join(f"{label} {tokens[key] / total:.1%}" for key, label, _ in SOURCES if total and tokens.get(key))
     return [
         f"{folder} ({report['world']} world)",
         f"requests       {requests['completed']} of {requests['total']} completed, {requests['rejected']} rejected, "

@@ -45,7 +45,7 @@ constexpr std::string_view name_of(EvictUnit unit) {
 }
 
 struct StorageTierConfig {
-  Tier tier = Tier::disk;  // disk or remote
+  Tier tier = Tier::disk;  // a storage tier
   Pages pages = 0;         // its capacity; what we own we keep within it
   // Ours alone, so that its contents are known and what leaves it is decided here. Else the store decides, and what
   // is believed to be there is a guess that a look-up corrects.

@@ -40,10 +40,9 @@ struct Engine::State {
     agreed_backup_failure,
     agreed_load_failure,
     agreed_pass,     // of the last pass: 0 = failed, else 1 + its steps
-    agreed_storage,  // and the rest of StorageHeads
-    agreed_end = agreed_storage + std::tuple_size_v<StorageHeads>
+    agreed_storage,  // and the rest of StorageHeads, as far as there are tiers
   };
-  static_assert(agreed_end <= kReduceWidth);
+  static_assert(agreed_storage + std::tuple_size_v<StorageHeads> == kReduceWidthMost);
 
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
       : config(c),
@@ -165,7 +164,7 @@ void Engine::State::wake(bool ends_burst) {
 
 void Engine::State::agree() {
   phase = Phase::agreeing;
-  ReduceVector values{};
+  ReduceVector values(agreed_storage + storage.queues());
   values[agreed_time] = substrate.now();
   values[agreed_arrivals] = static_cast<std::int64_t>(arrivals_taken + arrived.size());
   values[agreed_backups] = static_cast<std::int64_t>(cache.backups_complete());
@@ -174,12 +173,13 @@ void Engine::State::agree() {
   values[agreed_load_failure] = static_cast<std::int64_t>(cache.load_failure());
   values[agreed_pass] = pass_outcome();
   values[agreed_hints] = static_cast<std::int64_t>(hints_taken + hints.size());
-  std::ranges::copy(storage.heads(), values.begin() + agreed_storage);
+  std::copy_n(storage.heads().begin(), storage.queues(), values.begin() + agreed_storage);
   reduction_id = substrate.reduce_min(values);
 }
 
 void Engine::State::handle(const Reduction& reduction) {
   KV_CHECK(reduction.id == reduction_id && phase == Phase::agreeing, "one reduction a step");
+  KV_CHECK(reduction.values.size() >= agreed_storage + storage.queues(), "a minimum is as wide as our own vector");
   step(reduction.values);
 }
 
@@ -219,8 +219,8 @@ void Engine::State::step(const ReduceVector& agreed) {
 bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   const TimeNs now = agreed[agreed_time];
   prefetcher.begin_step(now, std::min(now, unseen_since), scheduler.waiting());
-  StorageHeads heads;
-  std::copy_n(agreed.begin() + agreed_storage, heads.size(), heads.begin());
+  StorageHeads heads{};
+  std::copy_n(agreed.begin() + agreed_storage, storage.queues(), heads.begin());
   if (!storage.take(heads)) return false;
   // Loads first: below one that isn't settled yet nothing is adopted.
   const auto is_load = [](const StorageAnswer& a) { return a.verb == StorageVerb::get && a.memory == Tier::device; };

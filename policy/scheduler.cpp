@@ -312,14 +312,14 @@ void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Page
                            const PrefetchOutcome& outcome) const {
   const Tokens page = config_.shape.page_tokens;
   const Pages from = match.device_pages, to = from + loaded;
-  record.hit_device = from * page;
-  record.hit_host = loaded * page;
+  record.hit[Tier::device] = from * page;
+  record.hit[Tier::host] = loaded * page;
   for (const FetchedRun& run : outcome.runs) {
     const Pages first = std::max(run.first, from), end = std::min(run.first + run.pages, to);
     if (first >= end) continue;
     const Tokens tokens = (end - first) * page;
-    record.hit_host -= tokens;
-    (config_.storage[run.tier].tier == Tier::disk ? record.hit_disk : record.hit_remote) += tokens;
+    record.hit[Tier::host] -= tokens;
+    record.hit[config_.storage[run.tier].tier] += tokens;
   }
   const Pages had = std::max(to, match.device_pages + match.host_pages);  // loaded, or near and not loaded
   if (outcome.stopped && outcome.known_end > had) record.recomputed_after_stop = (outcome.known_end - had) * page;

@@ -44,11 +44,11 @@ Seats::Seats(const WorldConfig& config, FlowBackend& backend)
   make_stores(config);
   for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
     SeatPlace place{static_cast<std::uint32_t>(seat), shared_, turns_[seat], config.instances ? this : nullptr, {}};
-    // The remote tier is everyone's; a disk is an engine's, or of the rank that has its own part of each page.
+    // A shared tier is everyone's; others are an engine's, or of the rank that has its own part of each page.
     for (std::size_t i = 0; i < config.storage.size(); ++i) {
       const StorageTier& tier = config.storage[i];
-      const std::size_t owner = tier.tier == Tier::remote ? 0 : seat;
-      place.stores[static_cast<std::size_t>(tier.tier)] = &stores_[owner * config.storage.size() + i];
+      const std::size_t owner = spec_of(tier.tier).shared ? 0 : seat;
+      place.stores[tier.tier] = &stores_[owner * config.storage.size() + i];
     }
     cores_.push_back(std::make_unique<WorldCore>(config_of(config, seat), backend, place));
   }
@@ -67,10 +67,10 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
   const double factor = config.instances && rank < config.slower.size() ? config.slower[rank] : 1.0;
   if (factor == 1.0) return own;
   KV_CHECK(factor > 0.0, "a rank isn't slower by nothing");
-  for (std::uint64_t* rate :
-       {&own.h2d_bytes_per_second, &own.d2h_bytes_per_second, &own.both_ways_bytes_per_second,
-        &own.dram_bytes_per_second, &own.root_bytes_per_second, &own.disk_read_bytes_per_second,
-        &own.disk_write_bytes_per_second, &own.nic_bytes_per_second, &own.fabric_bytes_per_second}) {
+  for (std::uint64_t* rate : {&own.h2d_bytes_per_second, &own.d2h_bytes_per_second, &own.both_ways_bytes_per_second,
+                              &own.dram_bytes_per_second, &own.root_bytes_per_second, &own.disk_read_bytes_per_second,
+                              &own.disk_write_bytes_per_second, &own.nic_bytes_per_second, &own.fabric_bytes_per_second,
+                              &own.shared_fs_read_bytes_per_second, &own.shared_fs_write_bytes_per_second}) {
     if (*rate != 0) *rate = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(*rate) / factor));
   }
   slow_costs_.push_back(std::make_unique<SlowCost>(*config.cost, factor));
@@ -78,11 +78,11 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
   return own;
 }
 
-// A remote tier's pages are whole ones; ranks put their parts there one by one.
+// A shared tier's pages are whole ones; ranks put their parts there one by one.
 void Seats::make_stores(const WorldConfig& config) {
   for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
     for (const StorageTier& tier : config.storage) {
-      stores_.emplace_back(tier.tier == Tier::remote ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
+      stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
     }
   }
 }

@@ -129,10 +129,9 @@ class FlowModel final : public kernel::Model, public FlowBackend {
       const auto link = static_cast<Link>(i);
       // A flow needs a link of its own to live on; a further one that can never bind would only join lanes into one
       // system to solve.
-      const bool own = link == Link::gpu_down || link == Link::gpu_up || link == Link::drives || link == Link::nic_in ||
-                       link == Link::nic_out;
-      // The pool's hosts serve all engines; a rank has its part of all links, which is its own.
-      const bool common = !config.instances && (link == Link::fabric_in || link == Link::fabric_out);
+      const bool own = spec_of(link).own;
+      // A rank has its part of all links, which is its own.
+      const bool common = !config.instances && spec_of(link).common;
       lmm::Constraint*& constraint = seat_flows_[seat].constraints[i];
       const double rate = links.rate(link);
       if (common && seat > 0) {

@@ -41,19 +41,8 @@ struct StorageTier {
 // stored by L2 and read back straight so costs exactly half of one that bounces both ways. Memory of the remote
 // pool's hosts is theirs: it isn't counted here, and part of the fabric's rate.
 constexpr std::uint32_t dram_crossings(Lane lane) {
-  switch (lane) {
-    case Lane::h2d:
-    case Lane::d2h:
-    case Lane::disk_read:
-    case Lane::disk_write:
-    case Lane::remote_read:
-    case Lane::remote_write: return 1;
-    case Lane::compute:
-    case Lane::direct_read:
-    case Lane::direct_write:
-    case Lane::peer: break;
-  }
-  return 0;
+  const LaneKind kind = spec_of(lane).kind;
+  return kind == LaneKind::copy || kind == LaneKind::storage ? 1 : 0;
 }
 
 // Rates in bytes a second; 0 = no such device, or it never binds.
@@ -61,19 +50,21 @@ struct WorldConfig {
   std::uint32_t ranks = 1;                 // GPUs of the engine; each has its own PCIe link up and down
   std::uint64_t h2d_bytes_per_second = 0;  // one GPU's link, host to device
   std::uint64_t d2h_bytes_per_second = 0;
-  std::uint64_t both_ways_bytes_per_second = 0;   // one GPU's link, both directions together
-  std::uint64_t dram_bytes_per_second = 0;        // shared by all of the host's transfers
-  std::uint64_t root_bytes_per_second = 0;        // PCIe, each direction, shared by GPUs, drives and NICs
-  std::uint64_t disk_read_bytes_per_second = 0;   // all drives together; reads and writes share their time
-  std::uint64_t disk_write_bytes_per_second = 0;  // if they only write
-  std::uint64_t nic_bytes_per_second = 0;         // all NICs together, each direction
-  std::uint64_t fabric_bytes_per_second = 0;      // all pool hosts together, each direction
+  std::uint64_t both_ways_bytes_per_second = 0;       // one GPU's link, both directions together
+  std::uint64_t dram_bytes_per_second = 0;            // shared by all of the host's transfers
+  std::uint64_t root_bytes_per_second = 0;            // PCIe, each direction, shared by GPUs, drives and NICs
+  std::uint64_t disk_read_bytes_per_second = 0;       // all drives together; reads and writes share their time
+  std::uint64_t disk_write_bytes_per_second = 0;      // if they only write
+  std::uint64_t nic_bytes_per_second = 0;             // all NICs together, each direction
+  std::uint64_t fabric_bytes_per_second = 0;          // all pool hosts together, each direction
+  std::uint64_t shared_fs_read_bytes_per_second = 0;  // the shared file system, for all engines together
+  std::uint64_t shared_fs_write_bytes_per_second = 0;
   std::vector<StorageTier> storage;
   // Disturbance: this share of gets takes `storage_stall_factor` times as long. Drawn from `seed` by OperationId.
   double storage_stall_share = 0.0;
   double storage_stall_factor = 20.0;
   std::uint64_t seed = 1;
-  // Seats. Each engine has its own of everything above, but the remote tier's contents and the fabric.
+  // Seats. Each engine has its own of everything above, but the contents of shared tiers and the links that are common.
   std::uint32_t engines = 1;
   bool instances = false;      // each rank has a seat, and its part of what ranks share, with stores, to itself
   TimeNs reduce_ns = 10'000;   // with instances: a reduction takes that, 1000 at least

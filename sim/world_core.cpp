@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::uint64_t kInputsPerTick = 1000;
 
-constexpr std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
-
 // Pages whose last byte had moved when `left` of `total` bytes were to come. The tolerance is for a cut that
 // falls on a page's end.
 Pages whole_pages(double left, double total, Pages pages) {
@@ -38,12 +36,9 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
   KV_CHECK(config.ranks > 0, "a world has at least one rank");
   KV_CHECK(config.h2d_bytes_per_second > 0 && config.d2h_bytes_per_second > 0, "a PCIe link has a rate");
   for (const StorageTier& tier : config.storage) {
-    const bool disk = tier.tier == Tier::disk;
-    KV_CHECK(disk || tier.tier == Tier::remote, "a storage tier is disk or remote");
-    KV_CHECK(disk ? config.disk_read_bytes_per_second > 0 && config.disk_write_bytes_per_second > 0
-                  : config.nic_bytes_per_second > 0,
-             "a storage tier has drives or a NIC");
-    KV_CHECK(stores_[static_cast<std::size_t>(tier.tier)] != nullptr, "a storage tier has a store");
+    KV_CHECK(is_storage(tier.tier), "a storage tier is one of L3");
+    KV_CHECK(links_.has_medium(tier.tier), "a storage tier has what it lies on");
+    KV_CHECK(stores_[tier.tier] != nullptr, "a storage tier has a store");
   }
 }
 
@@ -84,7 +79,7 @@ void WorldCore::schedule(std::uint32_t slot, TimeNs time) {
 }
 
 WorldCore::Queue& WorldCore::queue_of(const Record& record) {
-  return queues_[index_of(record.kind == Kind::forward ? Lane::compute : record.transfer.lane)];
+  return queues_[record.kind == Kind::forward ? Lane::compute : record.transfer.lane];
 }
 
 void WorldCore::enqueue(std::uint32_t slot) {
@@ -155,7 +150,7 @@ OperationId WorldCore::submit(const Operation& operation) {
 }
 
 OperationId WorldCore::submit_transfer(const TransferOperation& operation) {
-  KV_CHECK(operation.lane == Lane::h2d || operation.lane == Lane::d2h, "a transfer is between host and device");
+  KV_CHECK(spec_of(operation.lane).kind == LaneKind::copy, "a transfer is between host and device");
   const std::uint32_t slot = new_record(Kind::transfer);
   Record& record = operations_[slot];
   record.transfer = Transfer{};
@@ -328,7 +323,7 @@ void WorldCore::end_transfer(std::uint32_t slot) {
 
 OperationId WorldCore::submit_storage(const StorageOperation& operation) {
   const StorageWork& work = operation.work;
-  KV_CHECK(stores_[static_cast<std::size_t>(work.tier)] != nullptr, "a storage operation is of a tier that there is");
+  KV_CHECK(stores_[work.tier] != nullptr, "a storage operation is of a tier that there is");
   const bool asks = work.verb == StorageVerb::look_up;
   const std::uint32_t slot = new_record(asks ? Kind::look_up : Kind::transfer);
   Record& record = operations_[slot];
@@ -360,7 +355,7 @@ OperationId WorldCore::submit_storage(const StorageOperation& operation) {
 }
 
 WorldCore::Queue& WorldCore::order_of(const StorageWork& work) {
-  return orders_[2 * static_cast<std::size_t>(work.tier) + (work.verb == StorageVerb::get ? 0 : 1)];
+  return orders_[work.tier][work.verb == StorageVerb::get ? 0 : 1];
 }
 
 // It has its lane: what of it has to move is known now.

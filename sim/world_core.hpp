@@ -68,7 +68,7 @@ struct SeatPlace {
   SharedTurn& shared;
   SeatTurn& turn;
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
-  std::array<StoreModel*, kTiers> stores{};
+  PerTier<StoreModel*> stores{};
 };
 
 // How a pass ends.
@@ -199,7 +199,7 @@ class WorldCore final : public Substrate {
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
   OperationId submit_storage(const StorageOperation& operation);
-  StoreModel& store_of(const StorageWork& work) { return *stores_[static_cast<std::size_t>(work.tier)]; }
+  StoreModel& store_of(const StorageWork& work) { return *stores_[work.tier]; }
   Queue& order_of(const StorageWork& work);
   void leave_order(std::uint32_t slot);
   void plan_storage(std::uint32_t slot);
@@ -239,10 +239,10 @@ class WorldCore final : public Substrate {
   std::vector<std::uint32_t> free_watches_;
   OperationTable table_;
   Agenda agenda_;
-  std::array<Queue, kLanes> queues_;
+  PerLane<Queue> queues_;
   Links links_;
-  std::array<StoreModel*, kTiers> stores_;
-  std::array<Queue, 2 * kTiers> orders_;  // of ends: by tier, gets before sets and removes
+  PerTier<StoreModel*> stores_;
+  PerTier<std::array<Queue, 2>> orders_;  // of ends: gets; sets and removes
   Bytes dram_bytes_ = 0;
 };
 

@@ -114,8 +114,8 @@ class Rank final : public InputHandler, public Observer {
     if (finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted) ++result_.ended;
     if (!finished) return;
     ++result_.finished;
-    result_.hit_host += event.record->hit_host;
-    result_.hit_stored += event.record->hit_disk + event.record->hit_remote;
+    result_.hit_host += event.record->hit[Tier::host];
+    result_.hit_stored += event.record->hit.sum() - event.record->hit[Tier::device] - event.record->hit[Tier::host];
   }
   const Engine& engine() const { return *engine_; }
   RankResult result() {

@@ -148,7 +148,7 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
       break;
     case 3: input.what = TimerFired{id()}; break;
     case 4: {
-      Reduction reduction{id(), {}};
+      Reduction reduction{id(), ReduceVector(random.below(kReduceWidthMost + 1))};
       for (std::int64_t& value : reduction.values) value = static_cast<std::int64_t>(number());
       input.what = reduction;
       break;

@@ -58,17 +58,6 @@ std::string digits_of(const PageKey& key) {
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-// 0, or errno.
-int put(int file, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return written < 0 ? errno : ENOSPC;
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
-
 // Of the list of pages. It begins a line, so that one which a full disk cut short does not spoil the next.
 std::string line_of(const std::string& digits) { return "\n" + digits; }
 
@@ -259,7 +248,7 @@ void HiCacheFiles::write_list(const std::set<std::string>& digits) {
   ::unlinkat(folder_.get(), unfinished.c_str(), 0);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   list_ = Descriptor(::openat(folder_.get(), unfinished.c_str(), kFlags | O_EXCL, 0600));
-  if (list_.get() >= 0 && put(list_.get(), std::as_bytes(std::span(text))) == 0 &&
+  if (list_.get() >= 0 && write_whole(list_.get(), std::as_bytes(std::span(text))) == 0 &&
       ::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) == 0) {
     return;
   }
@@ -442,10 +431,10 @@ Cause HiCacheFiles::store(const std::string& name) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     const Descriptor file(::openat(folder_.get(), unfinished.c_str(), flags, 0600));
     if (file.get() < 0) return give_up(errno);
-    if (const int error = put(file.get(), written_page_); error != 0) return give_up(error);
+    if (const int error = write_whole(file.get(), written_page_); error != 0) return give_up(error);
   }
   const std::string line = line_of(name.substr(0, kHexDigits));
-  if (const int error = put(list_.get(), std::as_bytes(std::span(line))); error != 0) return give_up(error);
+  if (const int error = write_whole(list_.get(), std::as_bytes(std::span(line))); error != 0) return give_up(error);
   const std::lock_guard lock(mutex_);
   if (::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) != 0) return give_up(errno);
   index_.claim(name, true);

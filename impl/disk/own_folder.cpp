@@ -26,10 +26,10 @@ Descriptor::~Descriptor() {
 
 int Descriptor::release() { return std::exchange(number_, -1); }
 
-Descriptor open_own_folder(const std::filesystem::path& folder) {
-  const std::string name = folder.string();
+Descriptor open_own_folder(const std::filesystem::path& folder, std::string_view tier) {
+  const std::string name = std::string(tier) + "'s folder " + folder.string();
   const auto fail = [&name](const char* what) {
-    throw std::system_error(errno, std::generic_category(), std::string(what) + " the disk tier's folder " + name);
+    throw std::system_error(errno, std::generic_category(), std::string(what) + " the " + name);
   };
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail("making");
   Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -38,16 +38,25 @@ Descriptor open_own_folder(const std::filesystem::path& folder) {
   if (::fstat(opened.get(), &facts) != 0) fail("opening");
   if (facts.st_uid != ::geteuid()) {
     const std::string us = std::to_string(::geteuid());
-    throw std::runtime_error("The disk tier's folder " + name + " belongs to user " + std::to_string(facts.st_uid) +
+    throw std::runtime_error("The " + name + " belongs to user " + std::to_string(facts.st_uid) +
                              ", who could put pages there, and this program runs as user " + us +
                              "; name another folder, or chown -R " + us + " it.");
   }
   // An access list's write permissions show in the group's bit.
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    throw std::runtime_error("The disk tier's folder " + name +
-                             " may be written to by others, who could put pages there; chmod go-w it.");
+    throw std::runtime_error("The " + name + " may be written to by others, who could put pages there; chmod go-w it.");
   }
   return opened;
+}
+
+int write_whole(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return 0;
 }
 
 std::vector<std::string> names_in(int folder, int& error) {

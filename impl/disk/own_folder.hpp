@@ -1,8 +1,11 @@
-// The folder of a disk tier, which nobody but this user may write to.
+// The folder of a storage tier, which nobody but this user may write to.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvtwin {
@@ -29,7 +32,11 @@ class Descriptor {
 // opened, and all later work goes through the descriptor, so a link that changes afterwards has no effect.
 // Errors: std::system_error if the folder cannot be made or opened. std::runtime_error if it belongs to another user,
 // or if its mode or access list lets others write.
-Descriptor open_own_folder(const std::filesystem::path& folder);
+// `tier`: whose, in the sentence.
+Descriptor open_own_folder(const std::filesystem::path& folder, std::string_view tier = "disk tier");
+
+// Writes all of the bytes. 0, or errno.
+int write_whole(int file, std::span<const std::byte> bytes);
 
 // The names in an open folder, without "." and "..", in no order. `error`: -errno if they cannot be read, else 0.
 std::vector<std::string> names_in(int folder, int& error);

@@ -81,7 +81,7 @@ class TimedPast final : public Substrate {
   void end(Open& open, const Completion& done) {
     TimeNs begin = open.submitted;
     if (open.queues) {
-      TimeNs& last = lane_end_[static_cast<std::size_t>(open.lane)];
+      TimeNs& last = lane_end_[open.lane];
       begin = std::max(begin, last);
       last = now_;
     }
@@ -98,7 +98,7 @@ class TimedPast final : public Substrate {
   TimeNs now_ = 0;
   std::uint64_t last_ = 0;
   std::map<OperationId, Open> open_;
-  std::array<TimeNs, kLanes> lane_end_{};
+  PerLane<TimeNs> lane_end_{};
 };
 
 std::string config_of(const Experiment& experiment) {

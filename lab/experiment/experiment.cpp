@@ -185,6 +185,7 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
       {"tiers.host.tokens", "tiers.host.ratio"},
       {"tiers.host.gib", "tiers.host.ratio"},
       {"tiers.disk.tokens", "tiers.disk.gib"},
+      {"tiers.shared_fs.tokens", "tiers.shared_fs.gib"},
       {"tiers.remote.tokens", "tiers.remote.gib"},
       {"model.name", "model.config"},
       {"hardware.name", "hardware.file"}};

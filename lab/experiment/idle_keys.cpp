@@ -6,6 +6,7 @@
 #include <span>
 #include <variant>
 
+#include "policy/base/tiers.hpp"
 #include "policy/order.hpp"
 #include "policy/write.hpp"
 
@@ -14,18 +15,16 @@ namespace {
 
 using Keys = std::initializer_list<std::string_view>;
 
-bool has_tier(const Experiment& e, const std::string& tier) {
-  const std::string prefix = "tiers." + tier;
+bool has_tier(const Experiment& e, const TierSpec& tier) {
+  const std::string prefix = "tiers." + std::string(tier.name);
   return e.integer(prefix + ".tokens") != 0 || e.number(prefix + ".gib") != 0 ||
-         (tier == "host" && e.number("tiers.host.ratio") != 0);
+         (tier.tier == Tier::host && e.number("tiers.host.ratio") != 0);
 }
 
 struct Facts {
   explicit Facts(const Experiment& experiment)
       : e(experiment),
-        host(has_tier(e, "host")),
-        disk(has_tier(e, "disk")),
-        remote(has_tier(e, "remote")),
+        host(has(Tier::host)),
         trace(!e.text("workload.trace").empty()),
         kind(e.text("workload.generate.kind")) {}
   // False for an unknown name, too.
@@ -37,12 +36,15 @@ struct Facts {
     const std::unique_ptr<RequestOrder> order = make_request_order(e.text("scheduler.order"));
     return order != nullptr && order->reorders();
   }
-  bool stores() const { return disk || remote; }
+  bool has(Tier tier) const { return has_tier(e, spec_of(tier)); }
+  bool stores() const {
+    return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return has(spec.tier); });
+  }
   bool is(const char* key, const char* value) const { return e.text(key) == value; }
   bool is_one_of(const char* key, Keys values) const { return std::ranges::find(values, e.text(key)) != values.end(); }
 
   const Experiment& e;
-  bool host, disk, remote, trace;
+  bool host, trace;
   const std::string& kind;
 };
 
@@ -57,10 +59,7 @@ struct Rule {
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
                                          "model.draft.tokens"};
-constexpr std::string_view kOfDisk[] = {"hardware.disk_read_gbps", "hardware.disk_write_gbps", "tiers.disk.path",
-                                        "tiers.disk.format", "real.cufile"};
-constexpr std::string_view kOfRemote[] = {"hardware.remote_gbps", "hardware.remote_object_us", "tiers.remote.url",
-                                          "tiers.remote.tls_ca", "tiers.remote.timeout_s"};
+constexpr std::string_view kOfDisk[] = {"real.cufile"};
 constexpr std::string_view kOfTrace[] = {"workload.format", "workload.block_tokens"};
 constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
@@ -97,13 +96,12 @@ constexpr std::string_view kOfInstances[] = {"sim.reduce_us"};
 constexpr std::string_view kOfStraggler[] = {"sim.straggler_rank"};
 constexpr std::string_view kOfSlowRank[] = {"real.slow_rank"};
 
-constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk or tiers.remote";
+constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk, tiers.shared_fs or tiers.remote";
 
 const Rule kRules[] = {
     {kOfDraft, [](const Facts& f) { return !f.is("model.draft.kind", "none"); },
      "model.draft.kind is none; set that to packed or side_pool"},
-    {kOfDisk, [](const Facts& f) { return f.disk; }, "there is no disk tier; give tiers.disk"},
-    {kOfRemote, [](const Facts& f) { return f.remote; }, "there is no remote tier; give tiers.remote"},
+    {kOfDisk, [](const Facts& f) { return f.has(Tier::disk); }, "there is no disk tier; give tiers.disk"},
     {kOfTrace, [](const Facts& f) { return f.trace; }, "there is no trace; give workload.trace"},
     {kOfSharedTokens,
      [](const Facts& f) {
@@ -121,7 +119,7 @@ const Rule kRules[] = {
     {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
      "there is one engine; set cluster.engines to more"},
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
-     "the device tier is the only one; give tiers.host, tiers.disk or tiers.remote"},
+     "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
     {kOfWriteBack, [](const Facts& f) { return f.host && f.writes_when_evicted(); },
      "it is read for a host tier under cache.write_policy = write_back only; set that"},
@@ -202,9 +200,20 @@ std::string why_not_generated(const Facts& facts, std::string_view key) {
   return "";
 }
 
+// Of a storage tier that isn't there: tiers.NAME.*, hardware.NAME_*. Its capacity gives it.
+std::string why_no_tier(const Facts& facts, std::string_view key) {
+  for (const TierSpec& spec : kStorageSpecs) {
+    const std::string name(spec.name);
+    if (!key.starts_with("tiers." + name + ".") && !key.starts_with("hardware." + name + "_")) continue;
+    if (!facts.has(spec.tier)) return "there is no " + name + " tier; give tiers." + name;
+  }
+  return "";
+}
+
 std::string why_idle(const Facts& facts, std::string_view key) {
   constexpr std::string_view kGenerator = "workload.generate.";
   if (key.starts_with(kGenerator)) return why_not_generated(facts, key.substr(kGenerator.size()));
+  if (std::string why = why_no_tier(facts, key); !why.empty()) return why;
   for (const Rule& rule : kRules) {
     if (std::ranges::find(rule.keys, key) != rule.keys.end() && !rule.has_effect(facts)) return rule.otherwise;
   }

@@ -13,6 +13,7 @@
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
+#include "models/tier_media.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
@@ -58,8 +59,7 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
                      e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
   }
   // A store without a bound is said as a very large one.
-  const bool storage = tier == "disk" || tier == "remote";
-  if (pages > 4e9 && storage) return 4'000'000'000;
+  if (pages > 4e9 && is_storage(tier_named(tier)->tier)) return 4'000'000'000;
   if (pages > 4e9)
     throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
   return static_cast<Pages>(pages);
@@ -117,14 +117,10 @@ std::string place_of_tier(const Experiment& e, const std::string& tier) {
 void check_storage(const Experiment& e, const Setup& setup) {
   const std::string machine = setup.hardware.name;
   for (const StorageTierConfig& tier : setup.engine.storage) {
-    if (tier.tier == Tier::disk && !setup.hardware.has_drives()) {
-      throw InputError(place_of_tier(e, "disk") + ": " + machine +
-                       " has no drives; give its drive_count, bandwidths, IOPS and latencies, or leave the tier out");
-    }
-    if (tier.tier == Tier::remote && !setup.hardware.has_pool()) {
-      throw InputError(place_of_tier(e, "remote") + ": " + machine +
-                       " has no NIC; give its nic_count, bandwidths and latencies, or leave the tier out");
-    }
+    const TierMedium& medium = medium_of(tier.tier);
+    if (medium.is_there(setup.hardware)) continue;
+    throw InputError(place_of_tier(e, std::string(spec_of(tier.tier).name)) + ": " + machine + " has " +
+                     std::string(medium.missing) + ", or leave the tier out");
   }
   if (!setup.has_storage()) return;
   if (setup.engine.path == CachePath::via_host && setup.engine.host_pages == 0) {
@@ -152,12 +148,11 @@ void configure_storage(const Experiment& e, Setup& setup) {
   engine.storage_writers = shape.planes == 1 && (draft.layers == 0 || draft.planes == 1) ? 1 : engine.ranks;
   const double bytes_per_token =
       static_cast<double>(shape.token_bytes() + draft.token_bytes()) * engine.storage_writers;
-  for (const auto& [name, tier] : {std::pair{"disk", Tier::disk}, std::pair{"remote", Tier::remote}}) {
-    const Pages pages = tier_pages(e, name, shape.page_tokens, bytes_per_token);
+  for (const TierSpec& spec : kStorageSpecs) {
+    const Pages pages = tier_pages(e, std::string(spec.name), shape.page_tokens, bytes_per_token);
     if (pages == 0) continue;
-    const bool owned = tier == Tier::disk;
-    engine.storage.push_back({tier, pages, owned});
-    setup.world.storage.push_back({tier, pages, !owned});
+    engine.storage.push_back({spec.tier, pages, spec.owned});
+    setup.world.storage.push_back({spec.tier, pages, !spec.owned});
   }
   check_storage(e, setup);
   const bool split = e.flag("cache.split_kv");
@@ -295,6 +290,19 @@ void override_hardware(const Experiment& e, Setup& setup) {
          [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
   change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_write_bandwidth = rate / hw.drive_count; });
+  // A machine may get a shared file system by these keys alone.
+  const auto set_shared_fs = [&](const char* key, double HardwareSpec::*figure, double unit) {
+    const double wanted = e.number(key);
+    if (wanted == 0) return;
+    char text[160];
+    std::snprintf(text, sizeof text, "%s: %g instead of %g as of ", key, wanted, hw.*figure / unit);
+    hw.*figure = wanted * unit;
+    setup.notes.push_back(text + hw.name);
+  };
+  set_shared_fs("hardware.shared_fs_read_gbps", &HardwareSpec::shared_fs_read_bandwidth, 1e9);
+  set_shared_fs("hardware.shared_fs_write_gbps", &HardwareSpec::shared_fs_write_bandwidth, 1e9);
+  set_shared_fs("hardware.shared_fs_latency_us", &HardwareSpec::shared_fs_latency, 1e-6);
+  set_shared_fs("hardware.shared_fs_file_us", &HardwareSpec::shared_fs_file, 1e-6);
   change("hardware.remote_gbps", hw.has_pool(), "remote pool",
          std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth), [&](double rate) {
            hw.nic_bandwidth = rate / hw.nic_count;
@@ -400,6 +408,8 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.disk_write_bytes_per_second = rate(hw.drive_write_bandwidth * hw.drive_count);
   world.nic_bytes_per_second = rate(hw.nic_bandwidth * hw.nic_count);
   world.fabric_bytes_per_second = rate(hw.pool_bandwidth);
+  world.shared_fs_read_bytes_per_second = rate(hw.shared_fs_read_bandwidth);
+  world.shared_fs_write_bytes_per_second = rate(hw.shared_fs_write_bandwidth);
   world.cost = setup.cost.get();
 }
 

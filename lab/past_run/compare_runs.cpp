@@ -219,7 +219,7 @@ struct Figure {
   int decimals = 0;
 };
 
-std::optional<double> number_at(const Json& report, const char* pointer) {
+std::optional<double> number_at(const Json& report, const std::string& pointer) {
   const Json::json_pointer where(pointer);
   if (!report.contains(where) || !report.at(where).is_number()) return std::nullopt;
   return report.at(where).get<double>();
@@ -227,39 +227,40 @@ std::optional<double> number_at(const Json& report, const char* pointer) {
 
 std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_a, const PastRun& run_b) {
   struct Row {
-    const char* name;
-    const char* pointer;
-    int decimals;
+    std::string name;
+    std::string pointer;
+    int decimals = 0;
     bool if_any = false;
   };
-  static constexpr Row kRows[] = {{"requests completed", "/requests/completed", 0},
-                                  {"requests rejected", "/requests/rejected", 0},
-                                  {"requests failed", "/requests/failed", 0},
-                                  {"share rejected", "/requests/rejected_share", 4},
-                                  {"share failed", "/requests/failed_share", 4},
-                                  {"retractions", "/requests/retractions", 0},
-                                  {"prompt tokens", "/tokens/prompt", 0},
-                                  {"hit on the device", "/tokens/hit_device", 0},
-                                  {"hit on the host", "/tokens/hit_host", 0},
-                                  {"hit on disk", "/tokens/hit_disk", 0, true},
-                                  {"hit remotely", "/tokens/hit_remote", 0, true},
-                                  {"miss", "/tokens/miss", 0},
-                                  {"TTFT mean, s", "/ttft_seconds/mean", 4},
-                                  {"TTFT p50, s", "/ttft_seconds/p50", 4},
-                                  {"TTFT p99, s", "/ttft_seconds/p99", 4},
-                                  {"queue, s", "/ttft_parts_seconds/queue", 4},
-                                  {"prefetch wait, s", "/ttft_parts_seconds/prefetch_wait", 4, true},
-                                  {"load wait, s", "/ttft_parts_seconds/load_wait", 4},
-                                  {"compute, s", "/ttft_parts_seconds/compute", 4},
-                                  {"TPOT mean, s", "/tpot_seconds/mean", 4},
-                                  {"requests/s", "/throughput/requests_per_second", 2},
-                                  {"prompt tokens/s", "/throughput/prompt_tokens_per_second", 0},
-                                  {"output tokens/s", "/throughput/output_tokens_per_second", 0},
-                                  {"evicted from device", "/tiers/0/evicted_pages", 0},
-                                  {"evicted from host", "/tiers/1/evicted_pages", 0},
-                                  {"duration, s", "/simulated_seconds", 1}};
+  std::vector<Row> rows = {{"requests completed", "/requests/completed", 0},
+                           {"requests rejected", "/requests/rejected", 0},
+                           {"requests failed", "/requests/failed", 0},
+                           {"share rejected", "/requests/rejected_share", 4},
+                           {"share failed", "/requests/failed_share", 4},
+                           {"retractions", "/requests/retractions", 0},
+                           {"prompt tokens", "/tokens/prompt", 0}};
+  for (const TierSpec& spec : kTierSpecs) {
+    rows.push_back(
+        {"hit " + std::string(spec.where), "/tokens/" + std::string(spec.hit_column), 0, is_storage(spec.tier)});
+  }
+  const Row more[] = {{"miss", "/tokens/miss", 0},
+                      {"TTFT mean, s", "/ttft_seconds/mean", 4},
+                      {"TTFT p50, s", "/ttft_seconds/p50", 4},
+                      {"TTFT p99, s", "/ttft_seconds/p99", 4},
+                      {"queue, s", "/ttft_parts_seconds/queue", 4},
+                      {"prefetch wait, s", "/ttft_parts_seconds/prefetch_wait", 4, true},
+                      {"load wait, s", "/ttft_parts_seconds/load_wait", 4},
+                      {"compute, s", "/ttft_parts_seconds/compute", 4},
+                      {"TPOT mean, s", "/tpot_seconds/mean", 4},
+                      {"requests/s", "/throughput/requests_per_second", 2},
+                      {"prompt tokens/s", "/throughput/prompt_tokens_per_second", 0},
+                      {"output tokens/s", "/throughput/output_tokens_per_second", 0},
+                      {"evicted from device", "/tiers/0/evicted_pages", 0},
+                      {"evicted from host", "/tiers/1/evicted_pages", 0},
+                      {"duration, s", "/simulated_seconds", 1}};
   std::vector<Figure> figures;
-  for (const Row& row : kRows) {
+  rows.insert(rows.end(), std::begin(more), std::end(more));
+  for (const Row& row : rows) {
     Figure figure{row.name, number_at(a, row.pointer), number_at(b, row.pointer), row.decimals};
     if (!row.if_any || figure.a.value_or(0) != 0 || figure.b.value_or(0) != 0) figures.push_back(figure);
   }

@@ -69,7 +69,8 @@ std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const Eng
                                               const CostModel& cost) {
   const RequestRecord& r = life.record;
   StorageVerdict v;
-  v.tokens = r.hit_disk + r.hit_remote;
+  const Tokens near = r.hit[Tier::device] + r.hit[Tier::host];
+  v.tokens = r.hit.sum() - near;
   v.waited_ns = r.prefetch_wait_ns;
   if (v.tokens == 0 && v.waited_ns == 0 && r.recomputed_after_stop == 0) return std::nullopt;
   v.loaded_ns = v.tokens == 0 ? 0 : r.load_wait_ns;
@@ -80,7 +81,7 @@ std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const Eng
     v.took_ns += std::max<TimeNs>(0, end - last.begin);
   }
   v.took_ns = std::max(v.took_ns, v.waited_ns + v.loaded_ns);
-  v.compute_ns = computing_ns(engine, cost, r.hit_device + r.hit_host, v.tokens);
+  v.compute_ns = computing_ns(engine, cost, near, v.tokens);
   return v;
 }
 
@@ -150,9 +151,11 @@ class Story {
                (life_.admitted_meanwhile == 1 ? " was" : " were") + " admitted";
     }
     add("admitted", words);
-    words = count(r_.hit_device, "token") + " hit on the device, " + std::to_string(r_.hit_host) + " on the host, ";
-    if (r_.hit_disk != 0) words += std::to_string(r_.hit_disk) + " on disk, ";
-    if (r_.hit_remote != 0) words += std::to_string(r_.hit_remote) + " remotely, ";
+    words = count(r_.hit[Tier::device], "token") + " hit on the device, " + std::to_string(r_.hit[Tier::host]) +
+            " on the host, ";
+    for (const TierSpec& spec : kStorageSpecs) {
+      if (r_.hit[spec.tier] != 0) words += std::to_string(r_.hit[spec.tier]) + " " + std::string(spec.where) + ", ";
+    }
     words += std::to_string(r_.miss + r_.recomputed_after_stop) + " to compute";
     if (r_.recomputed_after_stop != 0) {
       words += ", of which " + std::to_string(r_.recomputed_after_stop) + " are in L3 and the fetch was stopped";
@@ -216,7 +219,7 @@ class Story {
     std::string words;
     Pages pages = 0;
     for (const auto& [tier, part] : prefetch.found) {
-      words += (words.empty() ? "found " : " and ") + tokens(part) + (tier == Tier::disk ? " on disk" : " remotely");
+      words += (words.empty() ? "found " : " and ") + tokens(part) + " " + std::string(spec_of(tier).where);
       pages += part;
     }
     if (words.empty()) return;
@@ -445,10 +448,7 @@ Json life_json(const RequestLife& life, const Setup& setup) {
   if (r.admitted >= 0) {
     json["admitted_s"] = seconds(r.admitted);
     json["admitted_meanwhile"] = life.admitted_meanwhile;
-    json["hit_device"] = r.hit_device;
-    json["hit_host"] = r.hit_host;
-    json["hit_disk"] = r.hit_disk;
-    json["hit_remote"] = r.hit_remote;
+    for (const TierSpec& spec : kTierSpecs) json[std::string(spec.hit_column)] = r.hit[spec.tier];
     json["miss"] = r.miss;
     json["recomputed_after_stop"] = r.recomputed_after_stop;
     json["retracted_recompute"] = r.retracted_recompute;

@@ -43,7 +43,7 @@ std::vector<TierWorth> tier_worths(const Setup& setup) {
     std::uint64_t load = tier.read_token_ps + link;
     if (engine.path == CachePath::direct) load = direct_ps(setup, tier.tier);
     if (engine.path == CachePath::automatic) load = std::min(load, direct_ps(setup, tier.tier));
-    tiers.push_back({tier.tier, tier.tier == Tier::remote ? tier.pages : engines * tier.pages, load});
+    tiers.push_back({tier.tier, spec_of(tier.tier).shared ? tier.pages : engines * tier.pages, load});
   }
   for (std::size_t i = tiers.size() - 1; i-- > 0;) tiers[i].load_ps = std::min(tiers[i].load_ps, tiers[i + 1].load_ps);
   return tiers;
@@ -114,12 +114,9 @@ void HitBounds::admitted(RequestId request) {
 void HitBounds::on_event(const Event& event) {
   if (event.kind == EventKind::finished) {
     const RequestRecord& r = *event.record;
-    const std::array<Tokens, kTiers> hits{r.hit_device, r.hit_host, r.hit_disk, r.hit_remote};
-    saved_ps_ += static_cast<__int128>(
-                     prefill_saved_ns(cost_, r.prompt_tokens, std::accumulate(hits.begin(), hits.end(), Tokens{0}))) *
-                 1000;
+    saved_ps_ += static_cast<__int128>(prefill_saved_ns(cost_, r.prompt_tokens, r.hit.sum())) * 1000;
     for (const TierWorth& tier : tiers_) {
-      saved_ps_ -= static_cast<__int128>(hits[static_cast<std::size_t>(tier.tier)]) * tier.load_ps;
+      saved_ps_ -= static_cast<__int128>(r.hit[tier.tier]) * tier.load_ps;
     }
   }
   if (next_ != nullptr) next_->on_event(event);

@@ -77,7 +77,7 @@ LaneUse LaneMeter::use(std::string name, TimeNs end) const {
 }
 
 void LaneMeters::on_lane(const LaneSpan& span) {
-  LaneMeter& meter = meters_[static_cast<std::size_t>(span.lane)];
+  LaneMeter& meter = meters_[span.lane];
   if (span.lane == Lane::compute) {
     if (span.steps == 0) return;
     // Where in between the stalls lay is not known; the busy time is booked at the pass's end.
@@ -88,7 +88,7 @@ void LaneMeters::on_lane(const LaneSpan& span) {
   meter.add_busy(span.begin, span.end);
   meter.add_bytes(span.flowing, span.end, span.bytes);
   if (const std::uint32_t crossings = dram_crossings(span.lane); crossings != 0 && dram_rate_ != 0) {
-    const bool one_rank = span.lane == Lane::h2d || span.lane == Lane::d2h;
+    const bool one_rank = spec_of(span.lane).kind == LaneKind::copy;
     dram_.add_bytes(span.flowing, span.end, span.bytes * crossings * (one_rank ? ranks_ : 1));
     if (span.status == Status::done) dram_.count_transfer();
   }
@@ -96,9 +96,7 @@ void LaneMeters::on_lane(const LaneSpan& span) {
 }
 
 std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
-  const auto use = [&](Lane lane, std::string name) {
-    return meters_[static_cast<std::size_t>(lane)].use(std::move(name), end);
-  };
+  const auto use = [&](Lane lane, std::string name) { return meters_[lane].use(std::move(name), end); };
   std::vector<LaneUse> uses;
   for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
     const std::string gpu = "gpu" + std::to_string(rank);
@@ -107,17 +105,13 @@ std::vector<LaneUse> LaneMeters::uses(TimeNs end) const {
   }
   uses.push_back(use(Lane::compute, "compute"));
   const auto has = [&](Tier tier) { return std::ranges::find(storage_, tier) != storage_.end(); };
-  if (has(Tier::disk)) {
-    uses.push_back(use(Lane::disk_read, "disk_read"));
-    uses.push_back(use(Lane::disk_write, "disk_write"));
+  for (const TierSpec& spec : kStorageSpecs) {
+    if (!has(spec.tier)) continue;
+    for (const Lane lane : {spec.read, spec.write}) uses.push_back(use(lane, std::string(spec_of(lane).name)));
   }
-  if (has(Tier::remote)) {
-    uses.push_back(use(Lane::remote_read, "remote_read"));
-    uses.push_back(use(Lane::remote_write, "remote_write"));
-  }
-  if (!storage_.empty()) {
-    uses.push_back(use(Lane::direct_read, "direct_read"));
-    uses.push_back(use(Lane::direct_write, "direct_write"));
+  for (const LaneSpec& spec : kLaneSpecs) {
+    if (spec.kind != LaneKind::direct || storage_.empty()) continue;
+    uses.push_back(use(spec.lane, std::string(spec.name)));
   }
   if (dram_rate_ != 0) {
     LaneMeter dram = dram_;

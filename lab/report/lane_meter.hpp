@@ -67,7 +67,7 @@ class LaneMeters final : public LaneObserver {
   std::uint32_t ranks_;
   std::vector<Tier> storage_;
   std::uint64_t dram_rate_;
-  std::array<LaneMeter, kLanes> meters_;
+  PerLane<LaneMeter> meters_;
   LaneMeter dram_;
 };
 

@@ -105,15 +105,12 @@ std::optional<WaitTrend::Thirds> WaitTrend::thirds() const {
 void Metrics::finished(const RequestRecord& r) {
   ++completed;
   prompt += r.prompt_tokens;
-  hit_device += r.hit_device;
-  hit_host += r.hit_host;
-  hit_disk += r.hit_disk;
-  hit_remote += r.hit_remote;
+  for (const TierSpec& spec : kTierSpecs) hit[spec.tier] += r.hit[spec.tier];
   recomputed_after_stop += r.recomputed_after_stop;
   miss += r.miss;
   reused_without_draft += r.reused_without_draft;
   if (cost_ != nullptr) {
-    saved_ns += prefill_saved_ns(*cost_, r.prompt_tokens, r.hit_device + r.hit_host + r.hit_disk + r.hit_remote);
+    saved_ns += prefill_saved_ns(*cost_, r.prompt_tokens, r.hit.sum());
   }
   output += r.output_tokens;
   retracted_recompute += r.retracted_recompute;

@@ -75,7 +75,8 @@ class Metrics final : public Observer {
   // `requests` as a share of all that arrived; nothing if none arrived.
   std::optional<double> share_of_arrived(std::uint64_t requests) const;
   // Ledger, summed over admitted requests.
-  Tokens prompt = 0, hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
+  Tokens prompt = 0, recomputed_after_stop = 0, miss = 0;
+  PerTier<Tokens> hit;
   Tokens reused_without_draft = 0;  // of the hits
   Tokens output = 0, retracted_recompute = 0;
   TimeNs saved_ns = 0;  // prefill time that the hits saved (lab/report/saved_time.hpp); 0 without a cost model
@@ -83,9 +84,9 @@ class Metrics final : public Observer {
   std::uint64_t retractions = 0, prefill_passes = 0, decode_passes = 0, decode_steps = 0;
   Tokens prefill_tokens = 0;
   DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
-  std::array<TierUse, kTiers> tiers;
-  TierUse& tier(Tier which) { return tiers[static_cast<std::size_t>(which)]; }
-  const TierUse& tier(Tier which) const { return tiers[static_cast<std::size_t>(which)]; }
+  PerTier<TierUse> tiers;
+  TierUse& tier(Tier which) { return tiers[which]; }
+  const TierUse& tier(Tier which) const { return tiers[which]; }
   std::uint64_t aborted = 0;
   struct Prefetches {
     // Each one that is issued ends in one of these ways, or is open yet (policy/prefetch/prefetch.hpp).

@@ -94,7 +94,7 @@ void PrefetchBounds::finish(const RequestRecord& r, const Prefetch& prefetch) {
     return computing_rest(cost_, r.prompt_tokens, std::min(prefetch.reusable, prefetch.first + pages) * page_tokens_);
   };
   const BestStop stop = best_stop(r.admitted - r.prefetch_wait_ns, arrivals, rest);
-  const Tokens hits = r.hit_device + r.hit_host + r.hit_disk + r.hit_remote;
+  const Tokens hits = r.hit.sum();
   const TimeNs own = r.prefetch_wait_ns + computing_rest(cost_, r.prompt_tokens, hits);
   const TimeNs gain = std::max<TimeNs>(0, own - stop.total);
   const TimeNs ttft = r.first_token - r.arrival;

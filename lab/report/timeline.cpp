@@ -14,16 +14,13 @@
 namespace kvtwin {
 namespace {
 
-constexpr const char* kLaneNames[] = {"compute",     "h2d",          "d2h",         "disk_read",    "disk_write",
-                                      "remote_read", "remote_write", "direct_read", "direct_write", "peer"};
-static_assert(std::size(kLaneNames) == kLanes);
 constexpr int kLaneProcess = 1, kRequestProcess = 2;
 
 unsigned number_of(Lane lane) { return static_cast<unsigned>(lane); }
 
 const char* transfer_name(Lane lane) {
   if (lane == Lane::h2d) return "load";
-  return lane == Lane::d2h ? "backup" : kLaneNames[number_of(lane)];
+  return lane == Lane::d2h ? "backup" : spec_of(lane).name.data();
 }
 
 const char* status_name(Status status) {
@@ -71,7 +68,7 @@ void Timeline::name_lane(Lane lane) {
   if ((named_ & bit) != 0) return;
   named_ |= bit;
   add(R"({"ph":"M","pid":%d,"tid":%u,"name":"thread_name","args":{"name":"%s"}})", kLaneProcess, number_of(lane),
-      kLaneNames[number_of(lane)]);
+      spec_of(lane).name.data());
 }
 
 void Timeline::on_lane(const LaneSpan& span) {
@@ -123,8 +120,8 @@ void Timeline::add_request(const RequestRecord& r) {
   add(R"({"ph":"b","pid":%d,"tid":0,"cat":"request","id":%)" PRIu64 R"(,"ts":%s,"name":"request %)" PRIu64
       R"(","args":{"prompt_tokens":%)" PRIu64 R"(,"output_tokens":%)" PRIu64 R"(,"hit_device":%)" PRIu64
       R"(,"hit_host":%)" PRIu64 R"(,"miss":%)" PRIu64 R"(,"ttft_us":%s,"retractions":%u}})",
-      kRequestProcess, r.request, us(r.arrival).c_str(), r.request, r.prompt_tokens, r.output_tokens, r.hit_device,
-      r.hit_host, r.miss, us(r.first_token - r.arrival).c_str(), r.retractions);
+      kRequestProcess, r.request, us(r.arrival).c_str(), r.request, r.prompt_tokens, r.output_tokens,
+      r.hit[Tier::device], r.hit[Tier::host], r.miss, us(r.first_token - r.arrival).c_str(), r.retractions);
   TimeNs at = r.arrival;
   for (const auto& [name, duration] : {std::pair{"queue", r.queue_ns}, std::pair{"prefetch wait", r.prefetch_wait_ns},
                                        std::pair{"load wait", r.load_wait_ns}, std::pair{"compute", r.compute_ns}}) {

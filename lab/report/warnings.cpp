@@ -139,7 +139,7 @@ std::string storage_cure(const Setup& setup, const Metrics& m) {
     if (evicted != 0 && (worst == nullptr || evicted > m.tier(worst->tier).evicted)) worst = &tier;
   }
   if (worst == nullptr) return "";
-  const bool shared = worst->tier == Tier::remote;
+  const bool shared = spec_of(worst->tier).shared;
   const double bytes = static_cast<double>(setup.page_bytes()) * setup.engine.storage_writers;
   const double engines = shared ? 1 : setup.world.engines;
   const Metrics::TierUse& use = m.tier(worst->tier);

@@ -147,7 +147,7 @@ Pages Cluster::pages_used_max(Tier tier) const {
   if (!route_) return seats_[0]->engine().pages_used_max(tier);
   Pages used = 0;
   for (const auto& seat : seats_) used += seat->engine().pages_used_max(tier);
-  if (tier != Tier::remote) return used;
+  if (!spec_of(tier).shared) return used;
   for (const StorageTierConfig& storage : setup_.engine.storage) {
     if (storage.tier == tier) used = std::min(used, storage.pages);
   }

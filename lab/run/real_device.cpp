@@ -32,7 +32,7 @@ DeviceConfig::Flip flip_of(const Experiment& experiment, const Setup& setup) {
   // It would be stored under a check of its own, and served to whoever comes after.
   if (!setup.engine.storage.empty()) {
     throw InputError(experiment.where("real.flip") + ": would leave a wrong page in the " +
-                     (setup.engine.storage.front().tier == Tier::disk ? "disk" : "remote") +
+                     std::string(spec_of(setup.engine.storage.front().tier).name) +
                      " tier, where other runs find it; set it to none, or leave storage tiers out");
   }
   return flip == "device" ? DeviceConfig::Flip::device : DeviceConfig::Flip::host;

@@ -7,6 +7,7 @@
 
 #include "impl/disk/hicache_files.hpp"
 #include "impl/disk/segment_store.hpp"
+#include "impl/disk/shared_files.hpp"
 #include "lab/error.hpp"
 #if KVTWIN_HAVE_REDIS
 #include "impl/remote/redis_backend.hpp"
@@ -38,8 +39,20 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
   return folder;
 }
 
-std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Setup& setup, Pages pages,
-                                          PageMemory& memory, bool stores, const PageSeal* seal) {
+// What a tier's back end is opened with.
+struct OpenTerms {
+  const Experiment& experiment;
+  const Setup& setup;
+  Pages pages = 0;
+  PageMemory& memory;
+  bool stores = true;  // this rank; else others store for all, and it only reads
+  const PageSeal* seal = nullptr;
+  const StorageSecrets& secrets;
+  std::vector<std::string>& notes;
+};
+
+std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
+  const auto& [experiment, setup, pages, memory, stores, seal, secrets, notes] = terms;
   const PageForm form = memory.form();
   if (seal != nullptr && setup.hardware.file_a_page) {
     throw InputError(
@@ -74,10 +87,29 @@ std::unique_ptr<StorageBackend> open_disk(const Experiment& experiment, const Se
   }
 }
 
+std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
+  const std::string where = terms.experiment.where("tiers.shared_fs.path");
+  if (terms.experiment.text("tiers.shared_fs.path").empty()) {
+    throw InputError(where +
+                     ": is empty; a real run keeps its pages there in a folder, e.g. --set "
+                     "tiers.shared_fs.path=/lustre/kvtwin");
+  }
+  std::filesystem::path folder = terms.experiment.path("tiers.shared_fs.path").lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
+  try {
+    if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path());
+    // A page is a file of each rank that stores.
+    return make_shared_files({folder, terms.pages * terms.setup.engine.storage_writers, terms.stores, terms.seal},
+                             terms.memory.form());
+  } catch (const std::runtime_error& error) {  // what the system says, too
+    throw InputError(where + ": " + error.what());
+  }
+}
+
 #if KVTWIN_HAVE_REDIS
 
-std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm& form, const PageSeal* seal,
-                                            const std::string& password, std::vector<std::string>& notes) {
+std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
+  const Experiment& experiment = terms.experiment;
   const std::string where = experiment.where("tiers.remote.url");
   const std::string& url = experiment.text("tiers.remote.url");
   if (url.empty()) {
@@ -88,8 +120,8 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
   auto parsed = parse_redis_url(url);
   if (const auto* wrong = std::get_if<std::string>(&parsed)) throw InputError(where + ": " + *wrong);
   auto config = std::get<RedisConfig>(std::move(parsed));
-  config.password = password;
-  config.seal = seal;
+  config.password = terms.secrets.redis_password;
+  config.seal = terms.seal;
   if (!experiment.text("tiers.remote.tls_ca").empty()) {
     if (!config.tls) {
       throw InputError(experiment.where("tiers.remote.tls_ca") + ": is for TLS, and " + where +
@@ -100,9 +132,9 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
   config.command_timeout = static_cast<TimeNs>(experiment.number("tiers.remote.timeout_s") * 1e9);
   config.connect_timeout = std::min(config.connect_timeout, config.command_timeout);
   try {
-    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, form);
+    std::unique_ptr<StorageBackend> backend = make_redis_backend(config, terms.memory.form());
     const std::string silent = check_redis_servers(config);
-    if (!silent.empty()) notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
+    if (!silent.empty()) terms.notes.push_back("Remote tier: " + silent + " Its pages are misses until that changes.");
     return backend;
   } catch (const std::runtime_error& error) {
     throw InputError(where + ": " + error.what());
@@ -111,13 +143,20 @@ std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const 
 
 #else
 
-std::unique_ptr<StorageBackend> open_remote(const Experiment& experiment, const PageForm&, const PageSeal*,
-                                            const std::string&, std::vector<std::string>&) {
-  throw InputError(experiment.where("tiers.remote.url") +
+std::unique_ptr<StorageBackend> open_remote(const OpenTerms& terms) {
+  throw InputError(terms.experiment.where("tiers.remote.url") +
                    ": this build is without Redis (KVTWIN_REDIS=OFF); leave the remote tier out");
 }
 
 #endif
+
+constexpr PerTier<std::unique_ptr<StorageBackend> (*)(const OpenTerms&)> kBackends{{
+    nullptr,  // device
+    nullptr,  // host
+    open_disk,
+    open_shared_fs,
+    open_remote,
+}};
 
 }  // namespace
 
@@ -143,14 +182,13 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
   const PageSeal* seal = storage.seal.get();
   for (const StorageTierConfig& tier : setup.engine.storage) {
     // Pages that are the same on all ranks are one rank's to write where all of them read: not so in segments.
-    const bool alone = tier.tier == Tier::disk && !setup.hardware.file_a_page;
+    const bool alone = spec_of(tier.tier).owned && !setup.hardware.file_a_page;
     const bool stores = alone || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
     std::unique_ptr<StorageBackend> backend =
-        tier.tier == Tier::disk ? open_disk(experiment, setup, tier.pages, memory, stores, seal)
-                                : open_remote(experiment, memory.form(), seal, secrets.redis_password, storage.notes);
+        kBackends[tier.tier]({experiment, setup, tier.pages, memory, stores, seal, secrets, storage.notes});
     const std::string description = backend->description();
     if (!description.empty()) storage.notes.push_back(description);
-    if (seal != nullptr && tier.tier == Tier::disk && memory.direct() != nullptr) {
+    if (seal != nullptr && spec_of(tier.tier).owned && memory.direct() != nullptr) {
       storage.notes.push_back("Disk tier: pages go through host memory, as no GPU makes the check of KVTWIN_PAGE_KEY.");
     }
     storage.tiers.push_back(std::make_unique<TierQueues>(tier.tier, std::move(backend), memory, stores, slow_factor));

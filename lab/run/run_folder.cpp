@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -55,7 +56,7 @@ double busy_p99(const LaneUse& lane) {
 // Of what LRU leaves to be had, how much the run did; null where it leaves nothing.
 Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
   if (bounds.opt == bounds.lru) return nullptr;
-  const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
+  const Tokens hits = m.hit.sum();
   const auto beyond_lru = [&](Tokens tokens) {
     return static_cast<double>(static_cast<std::int64_t>(tokens - bounds.lru));
   };
@@ -132,12 +133,13 @@ Json tier_json(std::string_view name, Pages capacity, Pages used_max, const Metr
 // L1 and L2 always, the storage tiers that there are.
 Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
   Json list = Json::array();
-  for (std::size_t i = 0; i < kTiers; ++i) {
-    const bool storage = i >= 2;
-    if (storage && facts.tiers[i].capacity == 0) continue;
-    const Bytes written = storage ? m.tiers[i].written * facts.stored_page_bytes : i == 1 ? to_host : 0;
-    list.push_back(tier_json(name_of(static_cast<Tier>(i)), facts.tiers[i].capacity, facts.tiers[i].used_max,
-                             m.tiers[i], written));
+  for (const auto& spec : kTierSpecs) {
+    const RunFacts::TierFacts& tier = facts.tier(spec.tier);
+    const Metrics::TierUse& use = m.tier(spec.tier);
+    const bool storage = spec.kind == TierKind::storage;
+    if (storage && tier.capacity == 0) continue;
+    const Bytes written = storage ? use.written * facts.stored_page_bytes : spec.tier == Tier::host ? to_host : 0;
+    list.push_back(tier_json(spec.name, tier.capacity, tier.used_max, use, written));
   }
   return list;
 }
@@ -175,7 +177,7 @@ Json components_json(const RunFacts& facts, const Metrics& m, const std::vector<
   for (const LaneUse& lane : lanes) {
     if (lane.name != "dram") moved += lane.bytes;
   }
-  const Tokens hits = m.hit_device + m.hit_host + m.hit_disk + m.hit_remote;
+  const Tokens hits = m.hit.sum();
   Json list = Json::array();
   for (const RunFacts::Component& part : facts.components) {
     const bool draft = &part != &facts.components.front();
@@ -286,10 +288,13 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
                         {"retractions", m.retractions},
                         {"rejected_share", or_null(m.share_of_arrived(m.rejected_total))},
                         {"failed_share", or_null(m.share_of_arrived(m.failed()))}};
-  report["tokens"] = {
-      {"prompt", m.prompt},     {"hit_device", m.hit_device}, {"hit_host", m.hit_host},
-      {"hit_disk", m.hit_disk}, {"hit_remote", m.hit_remote}, {"recomputed_after_stop", m.recomputed_after_stop},
-      {"miss", m.miss},         {"output", m.output},         {"retracted_recompute", m.retracted_recompute}};
+  Json& tokens = report["tokens"];
+  tokens["prompt"] = m.prompt;
+  for (const TierSpec& spec : kTierSpecs) tokens[std::string(spec.hit_column)] = m.hit[spec.tier];
+  tokens["recomputed_after_stop"] = m.recomputed_after_stop;
+  tokens["miss"] = m.miss;
+  tokens["output"] = m.output;
+  tokens["retracted_recompute"] = m.retracted_recompute;
   if (m.weighs_hits()) report["saved_seconds"] = seconds(m.saved_ns);
   report["ttft_seconds"] = quantiles(m.ttft);
   report["tpot_seconds"] = quantiles(m.tpot);
@@ -358,11 +363,12 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
       facts.real ? "" : " simulated");
   if (facts.stores()) {
     add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% in storage, %s %% computed",
-        m.prompt, share(m.hit_device).c_str(), share(m.hit_host).c_str(), share(m.hit_disk + m.hit_remote).c_str(),
+        m.prompt, share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(),
+        share(m.hit.sum() - m.hit[Tier::device] - m.hit[Tier::host]).c_str(),
         share(m.miss + m.recomputed_after_stop).c_str());
   } else {
     add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% computed", m.prompt,
-        share(m.hit_device).c_str(), share(m.hit_host).c_str(), share(m.miss).c_str());
+        share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(), share(m.miss).c_str());
   }
   add("output     %" PRIu64 " tokens in %" PRIu64 " decode steps", m.output, m.decode_steps);
   const auto times = [&](const char* name, const DurationHistogram& h) {
@@ -384,11 +390,12 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
         facts.tier(Tier::host).used_max, facts.tier(Tier::host).capacity, m.tier(Tier::host).evicted,
         m.tier(Tier::host).written, m.loads.done);
   }
-  for (const Tier tier : {Tier::disk, Tier::remote}) {
+  for (const auto& spec : kStorageSpecs) {
+    const Tier tier = spec.tier;
     if (facts.tier(tier).capacity == 0) continue;
     add("%-10s %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted, %" PRIu64 " written; %s %% hit",
-        tier == Tier::disk ? "disk" : "remote", facts.tier(tier).used_max, facts.tier(tier).capacity,
-        m.tier(tier).evicted, m.tier(tier).written, share(tier == Tier::disk ? m.hit_disk : m.hit_remote).c_str());
+        spec.name.data(), facts.tier(tier).used_max, facts.tier(tier).capacity, m.tier(tier).evicted,
+        m.tier(tier).written, share(m.hit[tier]).c_str());
   }
   if (facts.stores()) {
     const Metrics::Prefetches& p = m.prefetches;
@@ -460,12 +467,15 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
   counter("prompt_tokens_total", "Prompt tokens of completed requests.", m.prompt);
   counter("generation_tokens_total", "Output tokens of completed requests.", m.output);
   family("cached_tokens_total", "counter", "Prompt tokens found in the cache, by the tier that had them.");
-  sample(m.hit_device, "cache_source", "device");
-  if (host) sample(m.hit_host, "cache_source", "host");
-  if (facts.tier(Tier::disk).capacity != 0) sample(m.hit_disk, "cache_source", "storage_disk");
-  if (facts.tier(Tier::remote).capacity != 0) sample(m.hit_remote, "cache_source", "storage_remote");
+  sample(m.hit[Tier::device], "cache_source", "device");
+  if (host) sample(m.hit[Tier::host], "cache_source", "host");
+  Pages stored = 0;
+  for (const TierSpec& spec : kStorageSpecs) {
+    if (facts.tier(spec.tier).capacity == 0) continue;
+    sample(m.hit[spec.tier], "cache_source", "storage_" + std::string(spec.name));
+    stored += m.tier(spec.tier).written;
+  }
   if (facts.stores()) {
-    const Pages stored = m.tier(Tier::disk).written + m.tier(Tier::remote).written;
     counter("prefetched_tokens_total", "Tokens fetched from storage tiers ahead of need.", m.prefetches.arrived * page);
     counter("backuped_tokens_total", "Tokens written to storage tiers.", stored * page);
   }
@@ -540,9 +550,11 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
     undo();
     throw;
   }
-  requests_ << "request,arrival_s,prompt_tokens,output_tokens,hit_device,hit_host,hit_disk,hit_remote,miss,"
-               "recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
-               "e2e_s,retractions,outcome\n";
+  requests_ << "request,arrival_s,prompt_tokens,output_tokens,";
+  for (const TierSpec& spec : kTierSpecs) requests_ << spec.hit_column << ',';
+  requests_
+      << "miss,recomputed_after_stop,retracted_recompute,queue_s,prefetch_wait_s,load_wait_s,compute_s,ttft_s,tpot_s,"
+         "e2e_s,retractions,outcome\n";
 }
 
 RunFolder::~RunFolder() {
@@ -577,27 +589,34 @@ void RunFolder::on_event(const Event& event) {
   if (event.kind != EventKind::finished && event.kind != EventKind::rejected) return;
   if (appears_ == Appears::at_once && !std::exchange(recorded_, true)) forget_replaced();
   const RequestRecord& r = *event.record;
-  char line[512];
+  char line[640];
   int length = 0;
   if (event.kind == EventKind::rejected) {
-    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,,,,,,rejected:%s\n",
-                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens,
+    const std::string no_hits(kTiers, ',');
+    length = std::snprintf(line, sizeof line, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s,,,,,,,,,,,rejected:%s\n",
+                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, no_hits.c_str(),
                            std::string(name_of(r.rejected)).c_str());
   } else {
+    char hits[21 * kTiers + 1];
+    char* end = hits;
+    for (const Tokens tokens : r.hit) {
+      end = std::to_chars(end, std::end(hits), tokens).ptr;
+      *end++ = ',';
+    }
+    *end = '\0';
     // A request of one token has no time between tokens: its cell is empty.
     char tpot[32] = "";
     if (r.output_tokens > 1) {
       std::snprintf(tpot, sizeof tpot, "%.9f",
                     seconds(r.finished - r.first_token) / static_cast<double>(r.output_tokens - 1));
     }
-    length =
-        std::snprintf(line, sizeof line,
-                      "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
-                      ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed\n",
-                      r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, r.hit_device, r.hit_host,
-                      r.hit_disk, r.hit_remote, r.miss, r.recomputed_after_stop, r.retracted_recompute,
-                      seconds(r.queue_ns), seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),
-                      seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
+    length = std::snprintf(line, sizeof line,
+                           "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 ",%s%" PRIu64 ",%" PRIu64 ",%" PRIu64
+                           ",%.9f,%.9f,%.9f,%.9f,%.9f,%s,%.9f,%u,completed\n",
+                           r.request, seconds(r.arrival), r.prompt_tokens, r.output_tokens, hits, r.miss,
+                           r.recomputed_after_stop, r.retracted_recompute, seconds(r.queue_ns),
+                           seconds(r.prefetch_wait_ns), seconds(r.load_wait_ns), seconds(r.compute_ns),
+                           seconds(r.first_token - r.arrival), tpot, seconds(r.finished - r.arrival), r.retractions);
   }
   requests_.write(line, length);
 }

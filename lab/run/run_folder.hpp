@@ -3,6 +3,7 @@
 // so its folder grows in place, and who finds no report.json in it knows that it was cut short.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -38,10 +39,12 @@ struct RunFacts {
   struct TierFacts {
     Pages capacity = 0, used_max = 0;
   };
-  std::array<TierFacts, kTiers> tiers;
-  TierFacts& tier(Tier which) { return tiers[static_cast<std::size_t>(which)]; }
-  const TierFacts& tier(Tier which) const { return tiers[static_cast<std::size_t>(which)]; }
-  bool stores() const { return tier(Tier::disk).capacity + tier(Tier::remote).capacity != 0; }
+  PerTier<TierFacts> tiers;
+  TierFacts& tier(Tier which) { return tiers[which]; }
+  const TierFacts& tier(Tier which) const { return tiers[which]; }
+  bool stores() const {
+    return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return tier(spec.tier).capacity != 0; });
+  }
   Bytes stored_page_bytes = 0;  // that a page written to a storage tier takes there, all ranks together
   Tokens page_tokens = 0;
   // A target and its draft model, or nothing: what of a page is moved to and from the device, of one rank.

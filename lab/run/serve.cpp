@@ -58,7 +58,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.tier(Tier::device).capacity = engines * setup.engine.device_pages;
   facts.tier(Tier::host).capacity = engines * setup.engine.host_pages;
   for (const StorageTierConfig& tier : setup.engine.storage) {
-    facts.tier(tier.tier).capacity = tier.tier == Tier::remote ? tier.pages : engines * tier.pages;
+    facts.tier(tier.tier).capacity = spec_of(tier.tier).shared ? tier.pages : engines * tier.pages;
   }
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
   if (setup.draft) {
@@ -82,7 +82,7 @@ void add_warnings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts
 
 void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
   const bool real = facts.world == "real";
-  for (std::size_t i = 0; i < kTiers; ++i) facts.tiers[i].used_max = cluster.pages_used_max(static_cast<Tier>(i));
+  for (const TierSpec& spec : kTierSpecs) facts.tier(spec.tier).used_max = cluster.pages_used_max(spec.tier);
   for (std::size_t seat = 0; seat < cluster.seats(); ++seat) {
     const DecisionMark mark = cluster.decisions_of(seat);
     if (setup.world.instances && !real) facts.ranks.push_back({mark.digest, cluster.reductions_of(seat)});
@@ -177,7 +177,7 @@ MainFigures main_figures(const RunFacts& facts, const Metrics& metrics, const De
   figures.rejected = metrics.rejected_total;
   figures.failed = metrics.failed();
   figures.prompt_tokens = metrics.prompt;
-  figures.hit_tokens = metrics.hit_device + metrics.hit_host + metrics.hit_disk + metrics.hit_remote;
+  figures.hit_tokens = metrics.hit.sum();
   figures.output_tokens = metrics.output;
   figures.ttft_mean_s = metrics.ttft.mean_seconds();
   figures.ttft_p50_s = metrics.ttft.quantile_seconds(500);

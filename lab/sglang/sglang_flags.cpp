@@ -13,6 +13,7 @@
 #include "lab/sglang/sglang_table.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
+#include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 namespace {
@@ -482,8 +483,8 @@ class SglangReader {
 
   void apply_storage() {
     if (!hierarchical_ || !is_given("hicache_storage_backend")) {
-      for (const char* tier : {"disk", "remote"}) {
-        remove_tier(tier, source_ + " without --hicache-storage-backend");
+      for (const TierSpec& spec : kStorageSpecs) {
+        remove_tier(std::string(spec.name), source_ + " without --hicache-storage-backend");
       }
       return;
     }
@@ -496,7 +497,10 @@ class SglangReader {
                                    "hardware.remote_object_us) stands for mooncake, aibrix, eic, simm, dynamic, nixl, "
                                    "hf3fs and all others but file");
     }
-    remove_tier(disk ? "remote" : "disk", where("hicache_storage_backend"));
+    for (const TierSpec& spec : kStorageSpecs) {
+      if (spec.tier == (disk ? Tier::disk : Tier::remote)) continue;
+      remove_tier(std::string(spec.name), where("hicache_storage_backend"));
+    }
     if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
     const std::string prefix = disk ? "tiers.disk." : "tiers.remote.";
     if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
@@ -820,6 +824,9 @@ class SglangWriter {
   }
 
   void say_storage() {
+    if (has_tier("shared_fs")) {
+      note("the shared_fs tier: no flag is written for it");
+    }
     if (has_tier("disk") && has_tier("remote")) {
       note("the disk and the remote tier: --hicache-storage-backend names one back end");
     } else if (has_tier("disk")) {

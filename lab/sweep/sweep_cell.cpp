@@ -175,11 +175,13 @@ Json figures_of(const Json& report, const CellRun& cell) {
   row["tpot_mean_s"] = report.at("tpot_seconds").at("mean");
   const Json& tokens = report.at("tokens");
   row["prompt_tokens"] = tokens.at("prompt");
-  for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote", "recomputed_after_stop", "miss"}) {
-    row[name] = tokens.at(name);
-  }
   double hits = 0;
-  for (const char* name : {"hit_device", "hit_host", "hit_disk", "hit_remote"}) hits += tokens.at(name).get<double>();
+  for (const TierSpec& spec : kTierSpecs) {
+    const std::string name(spec.hit_column);
+    row[name] = tokens.at(name);
+    hits += tokens.at(name).get<double>();
+  }
+  for (const char* name : {"recomputed_after_stop", "miss"}) row[name] = tokens.at(name);
   const double prompt = tokens.at("prompt");
   row["hit_ratio"] = prompt > 0 ? Json(hits / prompt) : Json();
   const Json bounds = report.value("bounds", Json::object());  // with report.bounds only; a column in any case

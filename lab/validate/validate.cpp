@@ -41,8 +41,8 @@ constexpr const char* kResolved = "experiment.resolved.toml";
 
 // ---- where it is written -----------------------------------------------------------------------------
 
-// --out, or a folder that is removed at the end. That one lies in P_tmpdir, the C library's folder for temporary files on
-// every machine; TMPDIR is not read, because this library does not read the environment.
+// --out, or a folder that is removed at the end. That one lies in P_tmpdir, the C library's folder for temporary files
+// on every machine; TMPDIR is not read, because this library does not read the environment.
 class Place {
  public:
   Place(const std::string& out, bool force, const KvtwinProgram& program)
@@ -219,7 +219,7 @@ std::vector<ValidationCell> cells_of_folders(const Place& place, const std::vect
 struct Configuration {
   std::string file, name;
   std::vector<std::string> settings;
-  bool disk = false, remote = false;
+  PerTier<bool> stores{};
 };
 
 std::vector<Configuration> configurations_of(const ValidateArguments& arguments,
@@ -232,13 +232,13 @@ std::vector<Configuration> configurations_of(const ValidateArguments& arguments,
     for (const std::string& values : arguments.lists) plan.vary(values);
     if (!arguments.lists.empty()) plan.check();
     for (const SweepCell& cell : plan.cells()) {
-      Configuration one{file, fs::path(file).stem().string(), settings, false, false};
+      Configuration one{file, fs::path(file).stem().string(), settings, {}};
       if (!arguments.lists.empty()) one.name += " " + plan.name_of(cell);
       for (const auto& [key, value] : plan.settings(cell)) one.settings.push_back(key + "=" + value);
       const Experiment experiment = plan.experiment(base, cell);
       try {
         for (const StorageTierConfig& tier : make_setup(experiment).engine.storage) {
-          (tier.tier == Tier::disk ? one.disk : one.remote) = true;
+          one.stores[tier.tier] = true;
         }
       } catch (const std::runtime_error& error) {
         throw InputError(one.name + ": " + error.what());
@@ -259,14 +259,24 @@ RunFigures measure(const ValidateArguments& arguments, const Place& place, const
   std::vector<std::string> words{"run", one.file, "--out", out};
   if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
   with_settings(words, one.settings);
-  const std::string disk = "disk-" + name;
-  if (one.disk) with_settings(words, {"tiers.disk.path=" + Json(fs::absolute(place / disk).string()).dump()});
-  if (one.remote) {
+  std::vector<std::string> folders;
+  bool in_a_service = false;  // there a namespace of its own is empty
+  for (const TierSpec& spec : kStorageSpecs) {
+    const std::string key = "tiers." + std::string(spec.name) + ".path";
+    if (!one.stores[spec.tier]) continue;
+    if (std::ranges::find(Experiment::keys(), key, &Experiment::Key::name) == Experiment::keys().end()) {
+      in_a_service = true;
+      continue;
+    }
+    folders.push_back(std::string(spec.name) + "-" + name);
+    with_settings(words, {key + "=" + Json(fs::absolute(place / folders.back()).string()).dump()});
+  }
+  if (in_a_service) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
     with_settings(words, {"cache.namespace=\"validate-" + std::to_string(now) + "\""});
   }
   run_to_its_end(place.program(), words, one.name);
-  place.remove(disk);
+  for (const std::string& folder : folders) place.remove(folder);
   return read_run_folder(out);
 }
 

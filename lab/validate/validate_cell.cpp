@@ -6,6 +6,7 @@
 
 #include "lab/error.hpp"
 #include "models/text_file.hpp"
+#include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 namespace {
@@ -13,30 +14,33 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr FigureKind kKinds[] = {
-    {"ttft_mean_s", "TTFT mean, s", "/ttft_seconds/mean", false},
-    {"ttft_p50_s", "TTFT p50, s", "/ttft_seconds/p50", false},
-    {"ttft_p90_s", "TTFT p90, s", "/ttft_seconds/p90", false},
-    {"ttft_p95_s", "TTFT p95, s", "/ttft_seconds/p95", false},
-    {"ttft_p99_s", "TTFT p99, s", "/ttft_seconds/p99", false},
-    {"tpot_mean_s", "TPOT mean, s", "/tpot_seconds/mean", false},
-    {"tpot_p50_s", "TPOT p50, s", "/tpot_seconds/p50", false},
-    {"tpot_p99_s", "TPOT p99, s", "/tpot_seconds/p99", false},
-    {"e2e_mean_s", "end to end mean, s", "/e2e_seconds/mean", false},
-    {"e2e_p50_s", "end to end p50, s", "/e2e_seconds/p50", false},
-    {"e2e_p90_s", "end to end p90, s", "/e2e_seconds/p90", false},
-    {"e2e_p99_s", "end to end p99, s", "/e2e_seconds/p99", false},
-    {"requests_per_second", "requests/s", "/throughput/requests_per_second", false},
-    {"prompt_tokens_per_second", "prompt tokens/s", "/throughput/prompt_tokens_per_second", false},
-    {"output_tokens_per_second", "output tokens/s", "/throughput/output_tokens_per_second", false},
-    {"rejected_share", "rejected, %", "/requests/rejected", true},
-    {"failed_share", "failed, %", "/requests/failed", true},
-    {"hit_device", "hit on the device, %", "/tokens/hit_device", true},
-    {"hit_host", "hit on the host, %", "/tokens/hit_host", true},
-    {"hit_disk", "hit on disk, %", "/tokens/hit_disk", true},
-    {"hit_remote", "hit remotely, %", "/tokens/hit_remote", true},
-    {"hit_ratio", "hit in all, %", "", true},
-};
+std::vector<FigureKind> kinds() {
+  std::vector<FigureKind> list = {
+      {"ttft_mean_s", "TTFT mean, s", "/ttft_seconds/mean", false},
+      {"ttft_p50_s", "TTFT p50, s", "/ttft_seconds/p50", false},
+      {"ttft_p90_s", "TTFT p90, s", "/ttft_seconds/p90", false},
+      {"ttft_p95_s", "TTFT p95, s", "/ttft_seconds/p95", false},
+      {"ttft_p99_s", "TTFT p99, s", "/ttft_seconds/p99", false},
+      {"tpot_mean_s", "TPOT mean, s", "/tpot_seconds/mean", false},
+      {"tpot_p50_s", "TPOT p50, s", "/tpot_seconds/p50", false},
+      {"tpot_p99_s", "TPOT p99, s", "/tpot_seconds/p99", false},
+      {"e2e_mean_s", "end to end mean, s", "/e2e_seconds/mean", false},
+      {"e2e_p50_s", "end to end p50, s", "/e2e_seconds/p50", false},
+      {"e2e_p90_s", "end to end p90, s", "/e2e_seconds/p90", false},
+      {"e2e_p99_s", "end to end p99, s", "/e2e_seconds/p99", false},
+      {"requests_per_second", "requests/s", "/throughput/requests_per_second", false},
+      {"prompt_tokens_per_second", "prompt tokens/s", "/throughput/prompt_tokens_per_second", false},
+      {"output_tokens_per_second", "output tokens/s", "/throughput/output_tokens_per_second", false},
+      {"rejected_share", "rejected, %", "/requests/rejected", true},
+      {"failed_share", "failed, %", "/requests/failed", true},
+  };
+  for (const TierSpec& spec : kTierSpecs) {
+    const std::string column(spec.hit_column);
+    list.push_back({column, "hit " + std::string(spec.where) + ", %", "/tokens/" + column, true});
+  }
+  list.push_back({"hit_ratio", "hit in all, %", "", true});
+  return list;
+}
 
 constexpr const char* kWantedRun = "give a run folder that kvtwin run wrote";
 
@@ -44,8 +48,11 @@ constexpr const char* kWantedRun = "give a run folder that kvtwin run wrote";
 void take_figures(const Json& report, RunFigures& run) {
   const double prompt = report.at("tokens").at("prompt"), requests = report.at("requests").at("total");
   double hits = 0;
-  for (const FigureKind& kind : kKinds) {
-    const Json value = kind.is_hits() ? Json(hits) : report.at(Json::json_pointer(kind.report));
+  for (const FigureKind& kind : figure_kinds()) {
+    // Runs from before a tier was there tell nothing of it.
+    const Json::json_pointer at(kind.report);
+    const bool untold = kind.of_prompt() && !report.contains(at);
+    const Json value = kind.is_hits() ? Json(hits) : untold ? Json(0) : report.at(at);
     if (value.is_null()) continue;
     double figure = value.get<double>();
     if (kind.of_prompt() && !kind.is_hits()) hits += figure;
@@ -144,11 +151,14 @@ std::string keys_but(const Experiment& experiment, bool (*leave_out)(std::string
 
 }  // namespace
 
-std::span<const FigureKind> figure_kinds() { return kKinds; }
+std::span<const FigureKind> figure_kinds() {
+  static const std::vector<FigureKind> all = kinds();
+  return all;
+}
 
 const FigureKind* figure_kind(std::string_view name) {
-  const auto* const at = std::ranges::find(kKinds, name, &FigureKind::name);
-  return at == std::end(kKinds) ? nullptr : at;
+  const auto at = std::ranges::find(figure_kinds(), name, &FigureKind::name);
+  return at == figure_kinds().end() ? nullptr : &*at;
 }
 
 RunFigures read_run_folder(const fs::path& folder) {
@@ -188,7 +198,8 @@ std::string work_of(const Experiment& experiment) {
 // Repeats have a folder or a namespace of their own where pages would be found again.
 std::string identity_of_run(const Experiment& experiment) {
   return keys_but(experiment, [](std::string_view key) {
-    return key.starts_with("real.") || key == "tiers.disk.path" || key == "cache.namespace";
+    return key.starts_with("real.") || key == "tiers.disk.path" || key == "tiers.shared_fs.path" ||
+           key == "cache.namespace";
   });
 }
 

@@ -18,12 +18,12 @@ namespace kvtwin {
 
 // A figure that is compared, by its name: "ttft_mean_s", "hit_host", ...
 struct FigureKind {
-  const char* name;
-  const char* label;   // for people, with the unit
-  const char* report;  // JSON pointer into report.json; of shares, to what is counted; "" = the sum of all hits
-  bool share;          // of the prompt's tokens, or of the requests, 0 .. 1: errors are points, not relative
-  bool is_hits() const { return *report == '\0'; }
-  bool of_prompt() const { return share && (is_hits() || std::string_view(report).starts_with("/tokens/")); }
+  std::string name;
+  std::string label;   // for people, with the unit
+  std::string report;  // JSON pointer into report.json; of shares, to what is counted; "" = the sum of all hits
+  bool share = false;  // of the prompt's tokens, or of the requests, 0 .. 1: errors are points, not relative
+  bool is_hits() const { return report.empty(); }
+  bool of_prompt() const { return share && (is_hits() || report.starts_with("/tokens/")); }
 };
 std::span<const FigureKind> figure_kinds();
 // Null if there is none of that name.

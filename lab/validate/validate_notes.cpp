@@ -34,8 +34,10 @@ bool is_simulated(const ValidationCell& cell) {
 std::string_view group_of(std::string_view lane) {
   if (lane == "compute") return "forward";
   if (lane == "h2d" || lane == "d2h") return "copies";
-  if (lane.starts_with("remote_")) return "remote";
-  return "disk";
+  for (const TierSpec& spec : kStorageSpecs) {
+    if (lane == spec_of(spec.read).name || lane == spec_of(spec.write).name) return spec.name;
+  }
+  return spec_of(Tier::disk).name;  // past the host: fitted with it
 }
 
 std::string disagreeing_repeats(const std::vector<ValidatedCell>& cells) {

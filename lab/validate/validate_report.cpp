@@ -37,7 +37,7 @@ std::string figure_line(const FigureError& figure) {
   const double scale = figure.kind->share ? 100 : 1;
   const int decimals = figure.kind->share ? 2 : figure.measured < 10 ? 4 : 1;
   const char* unit = figure.kind->share ? "points" : "%";
-  std::string line = formatted("  %-22s %12.*f", figure.kind->label, decimals, figure.measured * scale);
+  std::string line = formatted("  %-22s %12.*f", figure.kind->label.c_str(), decimals, figure.measured * scale);
   line += figure.spread ? formatted(" %8.2f %-6s", *figure.spread * 100, unit) : formatted(" %8s %-6s", "-", "");
   line += formatted(" %12.*f", decimals, figure.predicted * scale);
   line += figure.error ? formatted(" %+9.2f %s", *figure.error * 100, unit) : formatted(" %9s", "-");

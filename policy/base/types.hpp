@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "policy/base/tiers.hpp"
+
 namespace kvtwin {
 
 using TimeNs = std::int64_t;  // since the start of the run, or a duration
@@ -28,9 +30,6 @@ constexpr RequestId kNoRequest = ~RequestId{0};
 
 // Given out by the substrate: 1, 2, 3 ... over all calls of submit, call_at and reduce_min; never reused.
 enum class OperationId : std::uint64_t { none = 0 };
-
-enum class Tier : std::uint8_t { device, host, disk, remote };  // L1, L2, L3, L3
-constexpr std::size_t kTiers = 4;
 
 // The identity of a page: a hash over everything that shapes its KV, i.e. its own tokens, every token
 // before it, and the namespace. Two equal keys mean two equal prefixes: a key names a *chain* of pages.

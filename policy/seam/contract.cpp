@@ -9,7 +9,7 @@ namespace {
 
 std::uint8_t order_of(const StorageWork& work) {
   if (work.verb == StorageVerb::look_up) return 0;
-  return static_cast<std::uint8_t>(1 + (work.tier == Tier::disk ? 0 : 4) + (work.verb == StorageVerb::get ? 0 : 2) +
+  return static_cast<std::uint8_t>(1 + 4 * static_cast<unsigned>(work.tier) + (work.verb == StorageVerb::get ? 0 : 2) +
                                    (work.memory == Tier::device ? 1 : 0));
 }
 
@@ -78,7 +78,7 @@ BrokenTerm SeamContract::judge_side(const TransferOperation& transfer) {
 
 BrokenTerm SeamContract::judge(const StorageOperation& operation) const {
   const StorageWork& work = operation.work;
-  if (work.tier != Tier::disk && work.tier != Tier::remote) return "a storage operation is one of a storage tier";
+  if (!is_storage(work.tier)) return "a storage operation is one of a storage tier";
   if (work.memory != Tier::host && work.memory != Tier::device) return "a storage operation's slots are L1's or L2's";
   if (operation.pages.empty()) return "a storage operation has at least one page";
   if (work.pages != operation.pages.size()) return "a storage operation counts its pages";
@@ -287,8 +287,10 @@ BrokenTerm SeamContract::take(const TimerFired& timer, TimeNs now) {
 BrokenTerm SeamContract::take(const Reduction& reduction, TimeNs) {
   const Open* const open = find(reduction.id);
   if (open == nullptr || open->kind != Kind::reduction) return "a result answers a reduction that was entered, once";
-  for (std::size_t i = 0; i < kReduceWidth; ++i) {
-    const std::int64_t ours = open->values[i];
+  if (reduction.values.size() < open->values.size()) return "a minimum is as wide as our own vector";
+  for (std::size_t i = 0; i < reduction.values.size(); ++i) {
+    // Journals of version 2 hold zeros behind our own values.
+    const std::int64_t ours = i < open->values.size() ? open->values[i] : 0;
     if (reduction.values[i] > ours) return "a minimum isn't above our own value";
     // Ranks agree on times and totals; one below zero could only come from a damaged world.
     if (reduction.values[i] < 0 && ours >= 0) return "a minimum of times and totals isn't negative";

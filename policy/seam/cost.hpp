@@ -52,7 +52,7 @@ constexpr std::string_view name_of(StorageVerb verb) {
 // What a storage operation moves, and by which way.
 struct StorageWork {
   StorageVerb verb = StorageVerb::look_up;
-  Tier tier = Tier::disk;    // disk or remote
+  Tier tier = Tier::disk;    // a storage tier
   Tier memory = Tier::host;  // get, set: whose slots; device = past host memory (GPUDirect)
   Pages pages = 0;
   Bytes page_bytes = 0;       // of one rank

@@ -210,7 +210,7 @@ void Faulty::draw_fate(Flight& flight, const StorageOperation& operation) {
     fate.loses = drawn(shares_.lost_writes);
     if (fate.loses) fate.lost_from = draw() % pages;
   }
-  if (operation.work.tier == Tier::remote) draw_unreachable(fate);
+  if (spec_of(operation.work.tier).shared) draw_unreachable(fate);
   flight.doomed = fate.ends_by != nullptr && verb == StorageVerb::get && operation.work.memory == Tier::device;
 }
 

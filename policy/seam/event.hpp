@@ -20,9 +20,9 @@ struct RequestRecord {
   TimeNs admitted = -1;  // first admission; -1 = never
   TimeNs first_token = -1;
   TimeNs finished = -1;
-  // Ledger at first admission: prompt_tokens = hit_device + hit_host + hit_disk + hit_remote + recomputed_after_stop +
-  // miss.
-  Tokens hit_device = 0, hit_host = 0, hit_disk = 0, hit_remote = 0, recomputed_after_stop = 0, miss = 0;
+  // Ledger at first admission: prompt_tokens = hit.sum() + recomputed_after_stop + miss.
+  PerTier<Tokens> hit;
+  Tokens recomputed_after_stop = 0, miss = 0;
   Tokens reused_without_draft = 0;  // of the hits, those whose pages lack a draft model's KV
   Tokens retracted_recompute = 0;   // computed again after retractions; outside the identity
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;

@@ -22,8 +22,13 @@ constexpr std::size_t kRecordHeadBytes = 16;  // likewise
 constexpr std::size_t kKeySize = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
 constexpr std::size_t kCommonBytes = 24;  // what every payload begins with
-// Payloads by kind; an arrival's grows by its keys.
-constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 160};
+// Payloads by kind; an arrival's grows by its keys, a reduction's by its values.
+constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 36};
+constexpr std::size_t kValueBytes = 8;
+// A reduction of version 2.
+constexpr std::size_t kOldReductionWidth = 16;
+constexpr std::size_t kOldReductionBytes = kCommonBytes + 8 + kOldReductionWidth * kValueBytes;
+static_assert(kOldReductionWidth <= kReduceWidthMost);
 constexpr std::uint32_t kEndType = kKinds + 1;
 
 // XXH3 rather than the CRC-32 of zlib: policy/ links it already, it is several times faster on records of this
@@ -125,6 +130,7 @@ void store(std::byte* to, const TimerFired& timer) { store_le64(to, static_cast<
 
 void store(std::byte* to, const Reduction& reduction) {
   to = store_le64(to, static_cast<std::uint64_t>(reduction.id));
+  to = store_le32(to, static_cast<std::uint32_t>(reduction.values.size()));
   for (const std::int64_t value : reduction.values) to = store_i64(to, value);
 }
 
@@ -154,11 +160,34 @@ Completion load_completion(Words words) {
   return completion;
 }
 
-Reduction load_reduction(Words words) {
-  Reduction reduction;
+// False: it is as long as no reduction of that version.
+bool load_reduction(Words words, std::uint32_t version, std::size_t payload_bytes, Reduction& reduction) {
   reduction.id = OperationId{words.u64()};
+  std::size_t width = kOldReductionWidth;
+  if (version >= 3) {
+    width = words.u32();
+    if (width > kReduceWidthMost) return false;
+    if (payload_bytes != kPayloadBytes[static_cast<std::size_t>(InputKind::reduction)] + width * kValueBytes)
+      return false;
+  }
+  reduction.values.resize(width);
   for (std::int64_t& value : reduction.values) value = words.i64();
-  return reduction;
+  return true;
+}
+
+struct PayloadSizes {
+  std::size_t least = 0, most = 0;
+};
+
+PayloadSizes payload_sizes(InputKind kind, std::uint32_t version) {
+  const std::size_t least = kPayloadBytes[static_cast<std::size_t>(kind)];
+  switch (kind) {
+    case InputKind::arrival: return {least, least + kJournalKeysMost * kKeySize};
+    case InputKind::reduction:
+      if (version < 3) return {kOldReductionBytes, kOldReductionBytes};
+      return {least, least + kReduceWidthMost * kValueBytes};
+    default: return {least, least};
+  }
 }
 
 }  // namespace
@@ -210,6 +239,7 @@ void JournalWriter::append(const Input& input, const DecisionMark& after) {
   KV_CHECK(in_range(input, after, last_now_, last_mark_), "an input keeps the seam's field ranges");
   std::size_t size = kPayloadBytes[input.what.index()];
   if (const auto* arrival = std::get_if<Arrival>(&input.what)) size += arrival->keys.size() * kKeySize;
+  if (const auto* reduction = std::get_if<Reduction>(&input.what)) size += reduction->values.size() * kValueBytes;
   std::byte* const to = open(static_cast<std::uint32_t>(input.what.index() + 1), size, input.now, after);
   std::visit([to](const auto& what) { store(to, what); }, input.what);
   close();
@@ -284,7 +314,8 @@ JournalStatus JournalReader::parse_header() {
   if (!std::equal(at, at + magic, kMagic.begin())) return stop(JournalStatus::corrupt);
   if (bytes_.size() < kMagic.size() + 4) return JournalStatus::truncated;
   // Before anything else is believed: another version may look different from here on.
-  if (load_le32(at + kMagic.size()) != kJournalVersion) return stop(JournalStatus::wrong_version);
+  version_ = load_le32(at + kMagic.size());
+  if (version_ < kJournalVersionOldest || version_ > kJournalVersion) return stop(JournalStatus::wrong_version);
   if (bytes_.size() < kHeaderBytes + kCheckBytes) return JournalStatus::truncated;
   const std::uint64_t first = chained(at, kHeaderBytes, 0);
   if (!check_holds(at + kHeaderBytes, first)) return stop(JournalStatus::corrupt);
@@ -320,9 +351,8 @@ JournalStatus JournalReader::parse_record(JournalRecord& record) {
   if (type < 1 || type > kEndType || load_le64(at + 8) != ahead_.number) return stop(JournalStatus::corrupt);
   const bool ends = type == kEndType;
   const auto kind = static_cast<InputKind>(type - 1);
-  const std::size_t least = ends ? kCommonBytes : kPayloadBytes[type - 1];
-  const std::size_t most = !ends && kind == InputKind::arrival ? least + kJournalKeysMost * kKeySize : least;
-  if (size < least || size > most) return stop(JournalStatus::corrupt);
+  const PayloadSizes sizes = ends ? PayloadSizes{kCommonBytes, kCommonBytes} : payload_sizes(kind, version_);
+  if (size < sizes.least || size > sizes.most) return stop(JournalStatus::corrupt);
   if (left - kRecordHeadBytes < size + 2 * kCheckBytes) return JournalStatus::truncated;
 
   const std::byte* const payload = at + kRecordHeadBytes + kCheckBytes;
@@ -386,7 +416,12 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
     case InputKind::hint: record.input.what = load_hint(words); break;
     case InputKind::completion: record.input.what = load_completion(words); break;
     case InputKind::timer: record.input.what = TimerFired{OperationId{words.u64()}}; break;
-    case InputKind::reduction: record.input.what = load_reduction(words); break;
+    case InputKind::reduction: {
+      Reduction reduction;
+      if (!load_reduction(words, version_, size, reduction)) return false;
+      record.input.what = reduction;
+      break;
+    }
   }
   return in_range(record.input, record.after, last_now_, last_mark_);
 }

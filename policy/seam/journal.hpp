@@ -8,7 +8,7 @@
 //     2 hint        u64 subject | i64 value | u32 kind
 //     3 completion  u64 id | u64 bytes | u64 steps | i64 stalled | u64 pages | u32 status | u32 cause
 //     4 timer       u64 id
-//     5 reduction   u64 id | 16 i64
+//     5 reduction   u64 id | u32 values | i64 each; in version 2: u64 id | 16 i64
 //     6 end         nothing; the last record of a run that came to its end
 //
 // Records are numbered 1, 2, 3 ...; the header is record 0. Each check covers the bytes since the one before
@@ -16,6 +16,9 @@
 // journal; a length has its own check, so a killed run (truncated) is never mistaken for damage (corrupt). A
 // journal without its end record is truncated too, wherever it was cut; bytes after that record are damage.
 // The text is the caller's: by custom the resolved experiment, from which the engine's configuration is made.
+//
+// Version 3 is written. Version 2 is read too: there a reduction always has 16 values, zeros behind those of the
+// engine.
 //
 // No I/O here: the writer hands bytes to a sink, the reader looks at bytes in memory. The writer fails by
 // KV_CHECK on inputs that break the seam's field ranges; the reader takes any bytes at all.
@@ -33,7 +36,8 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 2;
+constexpr std::uint32_t kJournalVersion = 3;                    // that is written
+constexpr std::uint32_t kJournalVersionOldest = 2;              // that is read
 constexpr std::size_t kJournalTextMost = std::size_t{1} << 24;  // bytes
 constexpr std::size_t kJournalKeysMost = std::size_t{1} << 26;  // of one arrival
 // So that no sum of a request's tokens wraps.
@@ -88,7 +92,7 @@ enum class JournalStatus : std::uint8_t {
   end,            // the end record has been read, and nothing follows it
   truncated,      // the bytes end before it: the run was killed, or is still writing
   corrupt,        // a check, a number or a field's range is wrong; nothing after it is read
-  wrong_version,  // a journal, but not of kJournalVersion
+  wrong_version,  // a journal, but of no version that is read
 };
 std::string_view name_of(JournalStatus status);
 
@@ -138,6 +142,7 @@ class JournalReader {
   JournalPlace ahead_;                             // the next record to read
   JournalStatus stopped_ = JournalStatus::record;  // corrupt or wrong_version for good
   std::uint64_t check_ = 0;
+  std::uint32_t version_ = kJournalVersion;
   std::size_t text_bytes_ = 0;
   std::array<std::byte, 32> text_digest_{};
   TimeNs last_now_ = 0;

@@ -9,32 +9,21 @@
 // Spans and pointers in an Operation or an Input are borrowed for the call: who needs them later copies.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <variant>
 
+#include "policy/base/check.hpp"
 #include "policy/base/types.hpp"
 #include "policy/seam/cost.hpp"
 #include "policy/seam/hint.hpp"
 #include "policy/transfer/plan.hpp"
 
 namespace kvtwin {
-
-enum class Lane : std::uint8_t {
-  compute,
-  h2d,
-  d2h,
-  disk_read,
-  disk_write,
-  remote_read,
-  remote_write,
-  direct_read,
-  direct_write,
-  peer
-};
-constexpr std::size_t kLanes = 10;
 
 // One page of a transfer.
 struct PageMove {
@@ -102,15 +91,42 @@ struct StorageOperation {
 constexpr Lane lane_of(const StorageWork& work) {
   const bool reads = work.verb == StorageVerb::look_up || work.verb == StorageVerb::get;
   if (work.memory == Tier::device) return reads ? Lane::direct_read : Lane::direct_write;
-  if (work.tier == Tier::disk) return reads ? Lane::disk_read : Lane::disk_write;
-  return reads ? Lane::remote_read : Lane::remote_write;
+  return reads ? spec_of(work.tier).read : spec_of(work.tier).write;
 }
 
 using Operation = std::variant<TransferOperation, ForwardOperation, StorageOperation>;
 
-// Rank agreement: one fused vector per scheduler step, the elementwise minimum comes back.
-constexpr std::size_t kReduceWidth = 16;
-using ReduceVector = std::array<std::int64_t, kReduceWidth>;
+// Rank agreement: one fused vector per scheduler step, the elementwise minimum comes back. All ranks of an engine enter
+// equally wide ones.
+constexpr std::size_t kReduceWidthMost = 8 + 4 * kStorageTiers;  // of any configuration; see Engine
+
+class ReduceVector {
+ public:
+  ReduceVector() = default;  // of no values
+  explicit ReduceVector(std::size_t width) { resize(width); }
+  ReduceVector(std::initializer_list<std::int64_t> values) : ReduceVector(values.size()) {
+    std::copy(values.begin(), values.end(), begin());
+  }
+  void resize(std::size_t width) {
+    KV_CHECK(width <= kReduceWidthMost, "a reduction is no wider than any configuration needs");
+    width_ = width;
+  }
+
+  std::size_t size() const { return width_; }
+  std::int64_t* data() { return values_.data(); }
+  const std::int64_t* data() const { return values_.data(); }
+  std::int64_t& operator[](std::size_t at) { return values_[at]; }
+  std::int64_t operator[](std::size_t at) const { return values_[at]; }
+  std::int64_t* begin() { return data(); }
+  std::int64_t* end() { return data() + width_; }
+  const std::int64_t* begin() const { return data(); }
+  const std::int64_t* end() const { return data() + width_; }
+  friend bool operator==(const ReduceVector& a, const ReduceVector& b) { return std::ranges::equal(a, b); }
+
+ private:
+  std::array<std::int64_t, kReduceWidthMost> values_{};  // zeros behind the width
+  std::size_t width_ = 0;
+};
 
 class Substrate {
  public:

@@ -26,7 +26,7 @@ EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tie
 
 Storage::Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink)
     : config_(config), substrate_(substrate), sink_(sink) {
-  KV_CHECK(config.storage.size() <= kStorageTiersMost, "there are a disk and a remote tier at most");
+  KV_CHECK(config.storage.size() <= kStorageTiers, "each storage tier is there once at most");
   for (const StorageTierConfig& tier : config.storage) {
     tiers_.push_back(
         {Catalog(catalog_pages(tier), make_eviction(tier.owned ? config.eviction : "lru", setup_for(config, tier))),

@@ -44,16 +44,17 @@ struct FetchedRun {
   Pages first = 0, pages = 0;
 };
 
-constexpr std::size_t kStorageTiersMost = 2;
 constexpr std::size_t kStorageQueues = 4;  // of a tier
 // What a rank says of the head of each queue: 0 = not answered yet, else 1 + 2 * pages + (done ? 1 : 0).
-using StorageHeads = std::array<std::int64_t, kStorageTiersMost * kStorageQueues>;
+// Of each tier of EngineConfig::storage, in that order; zeros behind them.
+using StorageHeads = std::array<std::int64_t, kStorageTiers * kStorageQueues>;
 
 class Storage {
  public:
   Storage(const EngineConfig& config, Substrate& substrate, const EventSink& sink);
 
   std::size_t tiers() const { return tiers_.size(); }
+  std::size_t queues() const { return tiers_.size() * kStorageQueues; }
   Tier tier(std::size_t index) const { return config_.storage[index].tier; }
   const Catalog& catalog(std::size_t index) const { return tiers_[index].catalog; }
   // A request goes to work on its path.

@@ -185,22 +185,6 @@ struct StorageManners {
   }
 };
 
-constexpr std::string_view name_of(Lane lane) {
-  switch (lane) {
-    case Lane::compute: return "compute";
-    case Lane::h2d: return "h2d";
-    case Lane::d2h: return "d2h";
-    case Lane::disk_read: return "disk_read";
-    case Lane::disk_write: return "disk_write";
-    case Lane::remote_read: return "remote_read";
-    case Lane::remote_write: return "remote_write";
-    case Lane::direct_read: return "direct_read";
-    case Lane::direct_write: return "direct_write";
-    case Lane::peer: return "peer";
-  }
-  return "unknown";
-}
-
 std::string hex(std::uint64_t value) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string text(16, '0');
@@ -217,7 +201,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
         storage_(Chance(Chance::mix(config.seed + 2)), config.faults),
         device_(config.device_pages),
         host_(config.host_pages),
-        sites_{Site(config.disk), Site(config.remote)} {
+        sites_{Site(config.disk), Site(config.shared_fs), Site(config.remote)} {
     KV_CHECK(config.page_tokens > 0, "a page holds at least one token");
     if (!config.verifies_storage) {
       for (Site& site : sites_) site.pages.trust_the_medium();
@@ -296,7 +280,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
     bool comes_back_empty = false;
   };
   // Storage operations that end in the order of their submission: gets, or sets and removes, of a tier, by either way.
-  static constexpr std::size_t kOrders = 8;
+  static constexpr std::size_t kOrders = 4 * kStorageTiers;
 
   // Substrate
   OperationId submit(const Operation& operation) override;
@@ -341,13 +325,14 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void note_storage_end(const Record& record);
   void settle_slots(Record& record);
   void take_turn(std::size_t order);
-  Site& site_of(const Record& record) { return sites_[record.work.tier == Tier::disk ? 0 : 1]; }
+  static std::size_t place_of(Tier tier) { return static_cast<std::size_t>(tier) - kMemoryTiers; }
+  Site& site_of(const Record& record) { return sites_[place_of(record.work.tier)]; }
   PageArena& memory_of(const Record& record) { return record.work.memory == Tier::device ? device_ : host_; }
   static bool moves_pages(const Record& record) {
     return record.work.verb == StorageVerb::get || record.work.verb == StorageVerb::set;
   }
   static std::size_t order_of(const StorageWork& work) {
-    return (work.tier == Tier::disk ? 0U : 4U) + (work.verb == StorageVerb::get ? 0U : 2U) +
+    return 4 * place_of(work.tier) + (work.verb == StorageVerb::get ? 0U : 2U) +
            (work.memory == Tier::device ? 1U : 0U);
   }
   static std::uint64_t turn_of(const Record& record, std::size_t page) {
@@ -372,7 +357,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   Manners manners_;
   StorageManners storage_;
   PageArena device_, host_;
-  std::array<Site, 2> sites_;  // disk, remote
+  std::array<Site, kStorageTiers> sites_;
   TimeNs now_ = 0;
   std::uint64_t last_id_ = 0, delivered_ = 0;
   std::vector<Record> records_;
@@ -425,7 +410,7 @@ void Adversary::violation(const Record& record, const PageKey& key, SlotId slot,
   if (violations_.size() == kMaxViolations) return;
   violations_.push_back("at " + std::to_string(now_) + " ns, operation " +
                         std::to_string(static_cast<std::uint64_t>(record.id)) + " on lane " +
-                        std::string(name_of(record.lane)) + ", page " + hex(key.words[0]) + " in slot " +
+                        std::string(spec_of(record.lane).name) + ", page " + hex(key.words[0]) + " in slot " +
                         std::to_string(slot) + ": " + std::string(what));
 }
 
@@ -774,7 +759,7 @@ void Adversary::commit(Record& record, std::size_t page) {
     stop(record, Cause::none);
     return;
   }
-  if (record.work.tier == Tier::remote) store_for_strangers(site, key);
+  if (spec_of(record.work.tier).shared) store_for_strangers(site, key);
   const bool there = site.pages.contains(record.space, key);
   if (there) note(Happening::set_was_there);
   const MediumFault fault = there ? MediumFault{} : draw_fault(MediumFault::write_error, MediumFault::no_room);

@@ -43,6 +43,7 @@ struct AdversarialConfig {
   Pages host_pages = 0;
   std::uint32_t ranks = 1;  // counts in Completion::bytes only
   AdversarialStore disk;
+  AdversarialStore shared_fs{0, true};
   AdversarialStore remote{0, true};
   // Spaces of others who use the remote store too: they store pages of the same keys there, with their own bytes.
   std::vector<PageKey> strangers;

@@ -75,6 +75,7 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   if (random.below(3) == 0) return;
   const auto most = pick<std::uint64_t>(random, {20, 1000, 4000});
   if (random.below(3) != 0) e.storage.push_back({Tier::disk, 1 + random.below(most), true});
+  if (random.below(4) == 0) e.storage.push_back({Tier::shared_fs, 1 + random.below(most), false});
   if (e.storage.empty() || random.below(2) == 0) e.storage.push_back({Tier::remote, 1 + random.below(most), false});
   e.storage_space = storage_space(swarm_identity());
   e.path = pick(random, {CachePath::via_host, CachePath::via_host, CachePath::direct, CachePath::automatic});
@@ -318,16 +319,16 @@ class Watcher final : public Observer {
 
   void check(const RequestRecord& r) {
     ++ended;
-    EXPECT_EQ(r.prompt_tokens,
-              r.hit_device + r.hit_host + r.hit_disk + r.hit_remote + r.recomputed_after_stop + r.miss);
+    EXPECT_EQ(r.prompt_tokens, r.hit.sum() + r.recomputed_after_stop + r.miss);
     EXPECT_GE(r.miss, 1U) << "a first token has to be computed";
     EXPECT_EQ(r.first_token - r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns);
     EXPECT_GE(r.queue_ns, 0);
     EXPECT_GE(r.finished, r.first_token);
-    if (r.hit_host > 0) ++marks_["hit on the host"];
-    if (r.hit_device > 0) ++marks_["hit on the device"];
-    if (r.hit_disk > 0) ++marks_["hit on the disk"];
-    if (r.hit_remote > 0) ++marks_["hit on the remote"];
+    if (r.hit[Tier::host] > 0) ++marks_["hit on the host"];
+    if (r.hit[Tier::device] > 0) ++marks_["hit on the device"];
+    if (r.hit[Tier::disk] > 0) ++marks_["hit on the disk"];
+    if (r.hit[Tier::shared_fs] > 0) ++marks_["hit on the shared file system"];
+    if (r.hit[Tier::remote] > 0) ++marks_["hit on the remote"];
     if (r.recomputed_after_stop > 0) ++marks_["recomputed after a stop"];
     if (r.prefetch_wait_ns > 0) ++marks_["waited for a prefetch"];
     if (r.retractions > 0 && r.retracted_recompute > 0) ++marks_["finished after a retraction"];
@@ -365,7 +366,10 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   config.host_pages = scenario.engine.host_pages;
   config.ranks = scenario.engine.ranks;
   for (const StorageTierConfig& tier : scenario.engine.storage) {
-    (tier.tier == Tier::disk ? config.disk : config.remote) = {tier.pages, !tier.owned};
+    AdversarialStore& store = tier.tier == Tier::disk        ? config.disk
+                              : tier.tier == Tier::shared_fs ? config.shared_fs
+                                                             : config.remote;
+    store = {tier.pages, !tier.owned};
   }
   const StorageIdentity ours = swarm_identity();
   StorageIdentity other_tenant = ours, other_dtype = ours;
@@ -484,6 +488,7 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "hit on the host",
                            "hit on the device",
                            "hit on the disk",
+                           "hit on the shared file system",
                            "hit on the remote",
                            "finished after a retraction",
                            "aborted",

@@ -107,12 +107,13 @@ TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
 }
 
 TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {
-  const Swept swept =
-      sweep("hierarchy.toml", {"--vary", "hardware.name=h100-pcie5", "--vary", "workload.generate.prompt_tokens=16384",
-                               "--vary", "hardware.disk_read_gbps+hardware.remote_gbps=1,40"});
-  ASSERT_EQ(swept.rows.size(), 13U);
+  const Swept swept = sweep(
+      "hierarchy.toml", {"--vary", "hardware.name=h100-pcie5", "--vary", "workload.generate.prompt_tokens=16384",
+                         "--vary", "hardware.disk_read_gbps+hardware.shared_fs_read_gbps+hardware.remote_gbps=1,40"});
+  ASSERT_EQ(swept.rows.size(), 15U);
   const auto ttft = [&](const char* name, double rate) {
-    return swept.ttft({{"case", name}, {"hardware.disk_read_gbps+hardware.remote_gbps", rate}});
+    return swept.ttft(
+        {{"case", name}, {"hardware.disk_read_gbps+hardware.shared_fs_read_gbps+hardware.remote_gbps", rate}});
   };
   for (const std::string medium : {"disk", "pool"}) {
     const std::string via = "host + " + medium, direct = medium + ", direct", both = via + ", direct";
@@ -122,6 +123,8 @@ TEST(Experiments, HierarchyTheDirectPathWinsWhereL3IsFast) {
     EXPECT_LT(ttft("host only", 0), ttft(via.c_str(), 1));
     EXPECT_LT(ttft(via.c_str(), 40), ttft("host only", 0));
   }
+  EXPECT_LT(ttft("host only", 0), ttft("host + shared fs", 1));
+  EXPECT_LT(ttft("host + shared fs", 40), ttft("host only", 0));
 }
 
 TEST(Experiments, LayoutObjectsCostWhatTheyCost) {

@@ -43,8 +43,8 @@ TEST(Report, PromptTokensAreHitOrMissedExactly) {
   EXPECT_GT(run.tokens("hit_device"), 0U);
   EXPECT_GT(run.tokens("hit_host"), 0U);
   EXPECT_EQ(run.tokens("prompt"), run.tokens("hit_device") + run.tokens("hit_host") + run.tokens("hit_disk") +
-                                      run.tokens("hit_remote") + run.tokens("recomputed_after_stop") +
-                                      run.tokens("miss"));
+                                      run.tokens("hit_shared_fs") + run.tokens("hit_remote") +
+                                      run.tokens("recomputed_after_stop") + run.tokens("miss"));
   EXPECT_GE(run.tokens("miss"), run.requests("completed"));  // at least one token each is computed
 }
 
@@ -90,8 +90,8 @@ TEST(Report, RequestsSumToTheReport) {
   EXPECT_EQ(requests.sum("prompt_tokens"), run.tokens("prompt"));
   EXPECT_EQ(requests.sum("output_tokens"), run.tokens("output"));
   EXPECT_EQ(requests.sum("retractions"), run.requests("retractions"));
-  for (const char* key :
-       {"hit_device", "hit_host", "hit_disk", "hit_remote", "miss", "recomputed_after_stop", "retracted_recompute"}) {
+  for (const char* key : {"hit_device", "hit_host", "hit_disk", "hit_shared_fs", "hit_remote", "miss",
+                          "recomputed_after_stop", "retracted_recompute"}) {
     EXPECT_EQ(requests.sum(key), run.tokens(key)) << key;
   }
   for (std::size_t row = 0; row < requests.size(); ++row) {

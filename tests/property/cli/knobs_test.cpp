@@ -38,6 +38,8 @@ class Knobs : public testing::Test {
     const Settings drafted =
         busy() + Settings{"model.draft.kind=side_pool", "model.draft.config=tiny", "model.draft.accept_length=2.5"};
     const Settings stored = busy() + Settings{"tiers.host.tokens=30016", "tiers.disk.tokens=400000"};
+    const Settings shared_fs = busy() + Settings{"hardware.shared_fs_read_gbps=2", "hardware.shared_fs_write_gbps=2",
+                                                 "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
     const Settings slow_disk = stored + Settings{"hardware.disk_read_gbps=0.2"};
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
     const Settings uncertain = busy() + Settings{"hardware.spread_percent=20"};
@@ -132,6 +134,8 @@ class Knobs : public testing::Test {
         {"tiers.host.ratio", "1.5", "3", {}},
         {"tiers.disk.tokens", "0", "64000", {}},
         {"tiers.disk.gib", "0", "8", {}},
+        {"tiers.shared_fs.tokens", "0", "64000", shared_fs},
+        {"tiers.shared_fs.gib", "0", "8", shared_fs},
         {"tiers.remote.tokens", "0", "64000", {}},
         {"tiers.remote.gib", "0", "8", {}},
         {"hardware.host_link_gbps", "0", "2", {}},
@@ -209,6 +213,7 @@ const std::map<std::string, std::string>& of_storage_tiers() {
                                                           {"cache.namespace", "mine"},
                                                           {"model.revision", "main"},
                                                           {"tiers.disk.path", "/nowhere"},
+                                                          {"tiers.shared_fs.path", "/nowhere"},
                                                           {"tiers.remote.url", "redis://nowhere"},
                                                           {"tiers.remote.tls_ca", "/nowhere.pem"},
                                                           {"tiers.remote.timeout_s", "7"}};
@@ -217,8 +222,10 @@ const std::map<std::string, std::string>& of_storage_tiers() {
 
 // Figures of drives and networks, which are said in the notes at least.
 const std::set<std::string>& of_devices() {
-  static const std::set<std::string> keys = {"hardware.disk_read_gbps", "hardware.disk_write_gbps",
-                                             "hardware.remote_gbps", "hardware.remote_object_us"};
+  static const std::set<std::string> keys = {"hardware.shared_fs_read_gbps",  "hardware.shared_fs_write_gbps",
+                                             "hardware.shared_fs_latency_us", "hardware.shared_fs_file_us",
+                                             "hardware.disk_read_gbps",       "hardware.disk_write_gbps",
+                                             "hardware.remote_gbps",          "hardware.remote_object_us"};
   return keys;
 }
 

@@ -36,7 +36,7 @@ std::vector<Tokens> hits(EngineConfig config, const std::vector<std::vector<Page
     rig.arrive(id, documents[id], documents[id].size() * 4 + 1, 1);
     rig.drain();
     const RequestRecord& record = rig.events.records.at(id);
-    result.push_back(record.hit_device + record.hit_host);
+    result.push_back(record.hit[Tier::device] + record.hit[Tier::host]);
   }
   EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::lost), 0U);
   EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::host_pressure), 0U);

@@ -117,9 +117,9 @@ TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
   EXPECT_EQ(run.bounds.reckon().saved, 0) << "nobody has finished";
   RequestRecord record;
   record.prompt_tokens = 10;
-  record.hit_device = 4;
-  record.hit_host = 2;
-  record.hit_disk = 2;
+  record.hit[Tier::device] = 4;
+  record.hit[Tier::host] = 2;
+  record.hit[Tier::disk] = 2;
   Event finished;
   finished.kind = EventKind::finished;
   finished.record = &record;

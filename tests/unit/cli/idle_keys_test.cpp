@@ -37,6 +37,7 @@ struct Case {
 
 std::vector<Case> cases() {
   const Settings host{"tiers.host.tokens=64000"}, disk = host + Settings{"tiers.disk.tokens=640000"},
+                                                  shared_fs = host + Settings{"tiers.shared_fs.tokens=640000"},
                                                   remote = host + Settings{"tiers.remote.tokens=640000"};
   std::vector<Case> list = {
       {"hardware.disk_read_gbps=1", host, disk},
@@ -44,6 +45,11 @@ std::vector<Case> cases() {
       {"tiers.disk.path=x", host, disk},
       {"tiers.disk.format=hicache_files", host, disk},
       {"real.cufile=off", host, disk},
+      {"hardware.shared_fs_read_gbps=1", disk, shared_fs},
+      {"hardware.shared_fs_write_gbps=1", remote, shared_fs},
+      {"hardware.shared_fs_latency_us=1", host, shared_fs},
+      {"hardware.shared_fs_file_us=1", host, shared_fs},
+      {"tiers.shared_fs.path=x", disk, shared_fs},
       {"hardware.remote_gbps=1", disk, remote},
       {"hardware.remote_object_us=1", host, remote},
       {"tiers.remote.url=redis://h:1", host, remote},

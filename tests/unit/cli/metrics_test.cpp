@@ -51,9 +51,9 @@ TEST(Metrics, WeighsWhatHitsSaved) {
   Metrics metrics(nullptr, &cost);
   RequestRecord record;
   record.prompt_tokens = 10;
-  record.hit_device = 1;
-  record.hit_host = 2;
-  record.hit_disk = 3;
+  record.hit[Tier::device] = 1;
+  record.hit[Tier::host] = 2;
+  record.hit[Tier::disk] = 3;
   record.miss = 4;
   Event event;
   event.kind = EventKind::finished;
@@ -61,7 +61,7 @@ TEST(Metrics, WeighsWhatHitsSaved) {
   metrics.on_event(event);
   // The first 6 tokens: 10 each, and 6 * 7 / 2 pairs. The rest is computed in either case.
   EXPECT_EQ(metrics.saved_ns, 60 + 21);
-  record.hit_device = record.hit_host = record.hit_disk = 0;
+  record.hit[Tier::device] = record.hit[Tier::host] = record.hit[Tier::disk] = 0;
   metrics.on_event(event);
   EXPECT_EQ(metrics.saved_ns, 60 + 21);
   EXPECT_TRUE(metrics.weighs_hits());

@@ -29,7 +29,7 @@ std::set<std::string> names_of(std::size_t count) {
 }
 
 TEST(Names, EveryEnumeratorHasOne) {
-  EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "remote"}));
+  EXPECT_EQ(names_of<Tier>(kTiers), (std::set<std::string>{"device", "host", "disk", "shared_fs", "remote"}));
   EXPECT_EQ(names_of<Slower>(5), (std::set<std::string>{"nowhere", "everywhere", "below", "above", "not compared"}));
   EXPECT_EQ(names_of<AttentionKind>(6),
             (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));

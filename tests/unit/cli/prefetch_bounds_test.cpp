@@ -46,8 +46,8 @@ class Rig {
     record.prompt_tokens = 100;
     record.admitted = 10'000;
     record.prefetch_wait_ns = wait;
-    record.hit_host = 20;
-    record.hit_disk = used * 10;
+    record.hit[Tier::host] = 20;
+    record.hit[Tier::disk] = used * 10;
     record.first_token = 10'000 + 100 * (100 - 20 - static_cast<TimeNs>(used) * 10);
     Event event;
     event.kind = EventKind::finished;

@@ -214,6 +214,12 @@ TEST_F(Replay, HoldsTheReportAgainstTheJournal) {
   }
 }
 
+// Recorded by a program that wrote version 2: 48 requests on a device, a host, a disk and a remote tier.
+TEST_F(Replay, OfAJournalOfVersion2IsEqual) {
+  expect(replay(KVTWIN_SOURCE_DIR "/tests/fixtures/journals/version_2.kvj"), 0,
+         {"651 inputs, 629 decisions, digest 5ab0e9aaa463cce9: equal ("});
+}
+
 TEST_F(Replay, OfWhatIsNoJournalIsRefused) {
   const Folder folder;
   fs::create_directory(folder / "empty");

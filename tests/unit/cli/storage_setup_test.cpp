@@ -68,6 +68,45 @@ TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
   EXPECT_EQ(setup_of({"parallel.tp=8"}).world.root_bytes_per_second, 504'000'000'000U);
 }
 
+const Settings kSharedFsFigures = {"hardware.shared_fs_read_gbps=20", "hardware.shared_fs_write_gbps=10",
+                                   "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
+
+Settings joined(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(StorageSetup, ASharedFileSystemIsOfAllEnginesAndAskedBeforeThePool) {
+  const kvtwin::Setup setup = setup_of(
+      joined({"tiers.disk.tokens=640000", "tiers.shared_fs.tokens=64000", "tiers.remote.gib=8", "cluster.engines=2"},
+             kSharedFsFigures));
+  ASSERT_EQ(setup.engine.storage.size(), 3U);
+  EXPECT_EQ(setup.engine.storage[1].tier, Tier::shared_fs);
+  EXPECT_EQ(setup.engine.storage[1].pages, 1000U);
+  EXPECT_FALSE(setup.engine.storage[1].owned);
+  EXPECT_TRUE(setup.world.storage[1].evicts_itself);
+  EXPECT_EQ(setup.world.shared_fs_read_bytes_per_second, 20'000'000'000U);
+  EXPECT_EQ(setup.world.shared_fs_write_bytes_per_second, 10'000'000'000U);
+  ASSERT_EQ(setup.notes.size(), 4U);
+  EXPECT_EQ(setup.notes[0], "hardware.shared_fs_read_gbps: 20 instead of 0 as of h100-pcie5");
+}
+
+TEST(StorageSetup, AMachineWithoutASharedFileSystemSaysWhichFiguresToGive) {
+  expect_refused({"tiers.shared_fs.gib=1"},
+                 {"tiers.shared_fs.gib (--set): h100-pcie5 has no shared file system; give",
+                  "hardware.shared_fs_read_gbps", "hardware.shared_fs_write_gbps", "hardware.shared_fs_latency_us",
+                  "hardware.shared_fs_file_us", "leave the tier out"});
+  for (std::size_t left_out = 0; left_out < kSharedFsFigures.size(); ++left_out) {
+    Settings some = kSharedFsFigures;
+    some.erase(some.begin() + static_cast<std::ptrdiff_t>(left_out));
+    expect_refused(joined({"tiers.shared_fs.gib=1"}, some), {"tiers.shared_fs.gib (--set)", "no shared file system"});
+  }
+  EXPECT_EQ(setup_of({"tiers.shared_fs.gib=1", "hardware.name=cpu-host", "model.name=tiny"}).engine.storage.size(), 1U);
+  expect_refused({"tiers.shared_fs.tokens=3"}, {"tiers.shared_fs.tokens (--set)", "less than one page"});
+  const Settings both = {"tiers.shared_fs.gib=1", "tiers.shared_fs.tokens=64000"};
+  EXPECT_EQ(setup_of(joined(both, kSharedFsFigures)).engine.storage[0].pages, 1000U) << "the later one wins";
+}
+
 // A latent that is the same on every rank is stored once.
 TEST(StorageSetup, ObjectsAndWriters) {
   const auto objects = [](const Settings& settings) { return setup_of(settings).engine.storage_objects; };
@@ -122,7 +161,7 @@ TEST(StorageSetup, FiguresAreOverriddenAndSaid) {
   EXPECT_EQ(setup.world.nic_bytes_per_second, 12'500'000'000U);
   EXPECT_EQ(setup.world.fabric_bytes_per_second, 12'500'000'000U);
   EXPECT_EQ(setup.world.h2d_bytes_per_second, 25'000'000'000U);
-  EXPECT_EQ(setup.cost->coefficients().disk.read.rate, 3'500'000'000U);
+  EXPECT_EQ(setup.cost->coefficients().storage[Tier::disk].read.rate, 3'500'000'000U);
   EXPECT_EQ(setup.cost->coefficients().host_to_device.link_rate, 25'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
   EXPECT_EQ(setup.notes[0], "hardware.disk_read_gbps: drives at 3.5 GB/s instead of 27.2 GB/s as of h100-pcie5");

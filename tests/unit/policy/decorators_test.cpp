@@ -264,6 +264,16 @@ TEST_F(CheckingTest, timers_are_late_at_most_and_minima_low_at_most) {
   answer(Reduction{OperationId{3}, {4, 0, -9}});
 }
 
+// A journal of version 2 holds zeros behind an engine's own values.
+TEST_F(CheckingTest, minima_are_as_wide_as_what_was_entered_or_go_on_with_zeros) {
+  act([&] { checking.reduce_min({5, 6}), checking.reduce_min({5, 6}); });
+  EXPECT_THROW(answer(Reduction{OperationId{1}, {5}}), BrokenPromise);
+  EXPECT_THROW(answer(Reduction{OperationId{1}, {5, 6, 1}}), BrokenPromise);
+  EXPECT_THROW(answer(Reduction{OperationId{1}, {5, 6, -1}}), BrokenPromise);
+  answer(Reduction{OperationId{1}, {5, 6}});
+  answer(Reduction{OperationId{2}, {5, 6, 0}});
+}
+
 TEST_F(CheckingTest, arrivals_are_in_order) {
   answer(Arrival{4, 1, 1, 0, 0, {}});
   EXPECT_THROW(answer(Arrival{4, 1, 1, 0, 0, {}}), BrokenPromise);

@@ -39,7 +39,7 @@ TEST(Automatic, the_head_of_the_queue_is_loaded_straight_and_one_behind_it_by_th
   EXPECT_EQ(to.at(chain(2, 1)[0]), Tier::device) << "it had become the head by then";
   EXPECT_EQ(to.at(chain(3, 1)[0]), Tier::host);
   expect_rest(rig);
-  for (const RequestRecord& record : rig.events.records) EXPECT_EQ(record.hit_disk, 16U) << record.request;
+  for (const RequestRecord& record : rig.events.records) EXPECT_EQ(record.hit[Tier::disk], 16U) << record.request;
 }
 
 // The first three pages only on L2, the next three on disk, the last three on the remote tier.
@@ -84,9 +84,9 @@ TEST(Automatic, one_prompt_is_loaded_from_host_disk_and_remote_at_once) {
   ThreeTiers tiers;
   tiers.end(true, true, true);
   expect_rest(tiers.rig);
-  EXPECT_EQ(last(tiers.rig).hit_host, 12U);
-  EXPECT_EQ(last(tiers.rig).hit_disk, 12U);
-  EXPECT_EQ(last(tiers.rig).hit_remote, 12U);
+  EXPECT_EQ(last(tiers.rig).hit[Tier::host], 12U);
+  EXPECT_EQ(last(tiers.rig).hit[Tier::disk], 12U);
+  EXPECT_EQ(last(tiers.rig).hit[Tier::remote], 12U);
   EXPECT_EQ(last(tiers.rig).miss, 1U);
 }
 
@@ -104,7 +104,7 @@ TEST(Automatic, whichever_part_fails_is_computed_and_nothing_is_left_of_it) {
     EXPECT_EQ(last(tiers.rig).retractions, 1U);
     tiers.rig.arrive(3, tiers.keys, 37, 1);
     expect_rest(tiers.rig);
-    EXPECT_EQ(last(tiers.rig).hit_device, 36U);
+    EXPECT_EQ(last(tiers.rig).hit[Tier::device], 36U);
   }
 }
 
@@ -211,7 +211,7 @@ TEST(Direct, what_it_was_to_extend_has_gone_by_the_time_it_is_admitted) {
   while (in_flight(rig, kLookUp) > 0) rig.complete_stored();
   expect_rest(rig);
   EXPECT_EQ(last(rig).request, 2U);
-  EXPECT_EQ(last(rig).hit_disk, 0U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
 }
 
 TEST(Direct, answers_that_come_twice_change_nothing) {
@@ -227,7 +227,7 @@ TEST(Direct, answers_that_come_twice_change_nothing) {
   rig.complete_pass();
   rig.complete_answer(get, 0, Status::failed);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 16U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
   EXPECT_EQ(rig.events.failed_loads, 0U);
   EXPECT_EQ(rig.events.count(EventKind::load_direct_done), 1U);
 }

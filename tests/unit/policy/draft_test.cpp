@@ -222,7 +222,7 @@ std::uint64_t yield_of_second(bool restored) {
   const std::uint64_t yield = rig.world.passes.at(0).shape.decode_yield_x1024;
   rig.drain();
   EXPECT_EQ(rig.events.records.at(2).reused_without_draft, restored ? 0U : 12U);
-  EXPECT_EQ(rig.events.records.at(2).hit_device, 4U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::device], 4U);
   return yield;
 }
 
@@ -240,7 +240,7 @@ TEST(Draft, pages_from_storage_lack_it) {
   rig.arrive(0, chain(1, 4), 17, 3);
   rig.arrive(1, chain(2, 4), 17, 3);
   rig.drain();
-  EXPECT_EQ(record_of(rig, 0).hit_disk, 16U);
+  EXPECT_EQ(record_of(rig, 0).hit[Tier::disk], 16U);
   EXPECT_EQ(record_of(rig, 0).reused_without_draft, 16U);
   EXPECT_EQ(record_of(rig, 1).reused_without_draft, 0U);
 }

@@ -36,7 +36,7 @@ TEST(Engine, a_second_request_hits_the_device_but_computes_a_token) {
   rig.arrive(1, document({1, 2, 3}), 12, 1);
   EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 4U) << "the last page again, for its first token";
   rig.drain();
-  EXPECT_EQ(rig.events.records.at(1).hit_device, 8U);
+  EXPECT_EQ(rig.events.records.at(1).hit[Tier::device], 8U);
   EXPECT_EQ(rig.events.records.at(1).miss, 4U);
 }
 
@@ -59,8 +59,8 @@ TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back
   EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 1U);
   rig.drain();
   const RequestRecord& record = rig.events.records.at(2);
-  EXPECT_EQ(record.hit_device + record.hit_host, 16U);
-  EXPECT_GT(record.hit_host, 0U);
+  EXPECT_EQ(record.hit[Tier::device] + record.hit[Tier::host], 16U);
+  EXPECT_GT(record.hit[Tier::host], 0U);
   EXPECT_TRUE(rig.engine.idle());
 }
 
@@ -116,7 +116,7 @@ TEST(Engine, priority_rises_to_that_of_each_request_that_inserts) {
     rig.drain();
   }
   Tokens hits = 0;
-  for (const RequestRecord& record : rig.events.records) hits += record.hit_device;
+  for (const RequestRecord& record : rig.events.records) hits += record.hit[Tier::device];
   EXPECT_EQ(hits, 4U * 4);
 }
 
@@ -141,7 +141,7 @@ TEST(Engine, priority_rises_on_further_tiers_too) {
       rig.drain();
     }
     const RequestRecord& last = rig.events.records.back();
-    EXPECT_EQ(last.hit_device + last.hit_host + last.hit_disk, 8U);
+    EXPECT_EQ(last.hit[Tier::device] + last.hit[Tier::host] + last.hit[Tier::disk], 8U);
   }
 }
 
@@ -167,7 +167,7 @@ TEST(Engine, a_host_hit_below_the_threshold_is_computed_again) {
   rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
   EXPECT_TRUE(rig.world.transfers.empty());
   rig.drain();
-  EXPECT_EQ(rig.events.records.at(2).hit_host, 0U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::host], 0U);
   EXPECT_EQ(rig.events.page_count(EventKind::load_declined), 3U);
   EXPECT_TRUE(rig.engine.idle()) << "un-evict: the computed pages became the device copies";
 }
@@ -299,7 +299,7 @@ TEST(Engine, a_failed_backup_leaves_no_host_copy) {
   rig.drain();
   rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
   rig.drain();
-  EXPECT_EQ(rig.events.records.at(2).hit_host, 0U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::host], 0U);
 }
 
 TEST(Engine, a_node_splits_under_its_backup) {
@@ -442,8 +442,8 @@ TEST(Engine, write_back_writes_nothing_until_pages_must_leave) {
   rig.drain();
   rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
   rig.drain();
-  EXPECT_EQ(rig.events.records.at(2).hit_device, 4U);
-  EXPECT_EQ(rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::device], 4U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::host], 12U);
   EXPECT_EQ(rig.events.count(EventKind::backup_dropped), 0U);
   EXPECT_TRUE(rig.engine.idle());
 }
@@ -520,7 +520,7 @@ TEST(Engine, a_node_splits_under_its_write_back) {
   rig.complete_transfer();
   rig.drain();
   EXPECT_EQ(rig.events.records.size(), 3U);
-  EXPECT_EQ(rig.events.records.at(2).hit_device + rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::device] + rig.events.records.at(2).hit[Tier::host], 12U);
   EXPECT_EQ(rig.events.page_count(EventKind::evicted), rig.events.evicted_pages(Tier::device, Reason::demoted));
   EXPECT_TRUE(rig.engine.idle());
 }
@@ -563,7 +563,7 @@ TEST(Engine, exclusive_tiers_drop_the_host_copy_once_its_load_back_is_acknowledg
   EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
   ASSERT_EQ(rig.world.transfers.at(0).lane, Lane::h2d);
   rig.drain();
-  EXPECT_EQ(rig.events.records.at(2).hit_host, 12U);
+  EXPECT_EQ(rig.events.records.at(2).hit[Tier::host], 12U);
   EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 3U);
   EXPECT_TRUE(rig.engine.idle());
 }

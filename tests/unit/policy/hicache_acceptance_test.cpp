@@ -53,8 +53,8 @@ TEST(HiCache, check_01_write_through_demotes_and_loads_back_what_it_wrote) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(rig.world.transfers[0].pages[i].key, chain(1, 4)[i]);
   host.move(rig.world.transfers[0]);
   rig.drain();
-  EXPECT_EQ(last(rig).hit_device, 0U);
-  EXPECT_EQ(last(rig).hit_host, 16U);
+  EXPECT_EQ(last(rig).hit[Tier::device], 0U);
+  EXPECT_EQ(last(rig).hit[Tier::host], 16U);
   EXPECT_TRUE(rig.engine.idle());
 }
 
@@ -200,7 +200,7 @@ TEST(HiCache, check_06_a_hit_of_255_tokens_is_revoked_and_one_of_256_fetched) {
     EXPECT_EQ(in_flight(rig, kGet), hit == 255 ? 0U : 2U);
     while (in_flight(rig, kGet) > 0) rig.complete_stored(kGet, EngineRig::kAll);
     expect_rest(rig);
-    EXPECT_EQ(last(rig).hit_disk, hit == 255 ? 0U : 256U);
+    EXPECT_EQ(last(rig).hit[Tier::disk], hit == 255 ? 0U : 256U);
   }
 }
 
@@ -215,7 +215,7 @@ TEST(HiCache, check_06_a_page_missing_in_the_second_batch_commits_the_pages_befo
     rig.complete_stored(kGet, 0);
     EXPECT_EQ(rig.events.page_count(EventKind::prefetch_done), k);
     expect_rest(rig);
-    EXPECT_EQ(last(rig).hit_disk, k * kPage);
+    EXPECT_EQ(last(rig).hit[Tier::disk], k * kPage);
     EXPECT_EQ(last(rig).miss, 1201 - k * kPage);
   }
 }
@@ -232,7 +232,7 @@ void expect_no_reservation(EngineRig& rig) {
   for (const auto& operation : rig.world.stored) asked += operation.work.verb == kGet ? operation.pages.size() : 0;
   EXPECT_EQ(asked, 64U) << "and it gets every slot";
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 256U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 256U);
 }
 
 TEST(HiCache, check_06_an_abort_in_any_state_leaks_neither_slots_nor_reservation) {
@@ -335,7 +335,7 @@ TEST(HiCache, check_07_wait_complete_yields_the_whole_hit_unless_a_page_is_missi
     rig.complete_stored(kGet, missing ? 0 : 4);
     EXPECT_EQ(rig.world.passes.size(), 1U);
     expect_rest(rig);
-    EXPECT_EQ(last(rig).hit_disk, (missing ? 7U : 12U) * kPage);
+    EXPECT_EQ(last(rig).hit[Tier::disk], (missing ? 7U : 12U) * kPage);
   }
 }
 
@@ -411,7 +411,7 @@ class TwoRanks {
   void meet() {
     if (ranks_[0].world.reductions.empty() || ranks_[1].world.reductions.empty()) return;
     ReduceVector least = ranks_[0].world.reductions.front().values;
-    for (std::size_t i = 0; i < kReduceWidth; ++i) {
+    for (std::size_t i = 0; i < least.size(); ++i) {
       least[i] = std::min(least[i], ranks_[1].world.reductions.front().values[i]);
     }
     for (Rank& rank : ranks_) {
@@ -651,7 +651,7 @@ TEST(HiCache, check_11_the_chain_goes_on_across_a_split_a_restart_and_the_output
     rig.drain();
     rig.arrive(1, our_chain(other), 17, 1);
     expect_rest(rig);
-    EXPECT_EQ(record_of(rig, 1).hit_device, 8U);
+    EXPECT_EQ(record_of(rig, 1).hit[Tier::device], 8U);
     disk = store_of(rig);
   }
   for (const PageKey& key : expected) EXPECT_TRUE(disk.contains(key));
@@ -660,10 +660,11 @@ TEST(HiCache, check_11_the_chain_goes_on_across_a_split_a_restart_and_the_output
   store_of(restarted) = disk;
   restarted.arrive(0, expected, 25, 1);
   expect_rest(restarted);
-  EXPECT_EQ(last(restarted).hit_disk, 24U);
+  EXPECT_EQ(last(restarted).hit[Tier::disk], 24U);
   restarted.arrive(1, branched, 17, 1);
   expect_rest(restarted);
-  EXPECT_EQ(last(restarted).hit_device, 8U) << "its other half is below the minimum of a prefetch's length or more";
+  EXPECT_EQ(last(restarted).hit[Tier::device], 8U)
+      << "its other half is below the minimum of a prefetch's length or more";
 }
 
 StorageIdentity identity() {

@@ -39,8 +39,8 @@ TEST(Prefetch, brings_a_hit_to_the_host_and_is_counted_as_the_tiers) {
   EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 1U);
   EXPECT_EQ(rig.world.passes[0].gates.size(), 1U) << "they are loaded back from the host";
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 16U);
-  EXPECT_EQ(last(rig).hit_host, 0U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
+  EXPECT_EQ(last(rig).hit[Tier::host], 0U);
   EXPECT_EQ(last(rig).miss, 1U);
   EXPECT_EQ(last(rig).prefetch_wait_ns, 500);
   EXPECT_EQ(rig.events.page_count(EventKind::prefetch_used), 4U);
@@ -59,7 +59,7 @@ TEST(Prefetch, below_the_threshold_is_declined_or_revoked) {
   rig.complete_stored(kLookUp, 2);
   EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked), 1U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 0U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
 }
 
 TEST(Prefetch, asks_the_next_tier_for_what_the_first_lacks) {
@@ -75,8 +75,8 @@ TEST(Prefetch, asks_the_next_tier_for_what_the_first_lacks) {
   EXPECT_EQ(rig.world.stored[0].work.tier, Tier::remote);
   EXPECT_EQ(rig.world.stored[0].pages.size(), 4U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 8U);
-  EXPECT_EQ(last(rig).hit_remote, 16U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 8U);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 16U);
   const auto& disk = rig.stores[static_cast<std::size_t>(Tier::disk)];
   EXPECT_EQ(disk.size(), 6U) << "what came from afar is kept near";
 }
@@ -93,7 +93,7 @@ TEST(Prefetch, a_page_missing_in_a_later_batch_commits_those_before_it) {
   EXPECT_EQ(rig.world.cancelled.size(), 1U) << "the third batch is of no use now";
   rig.complete_stored(kGet, 0);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 20U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 20U);
   EXPECT_EQ(last(rig).miss, 29U);
 }
 
@@ -127,7 +127,7 @@ TEST(Prefetch, timeout_is_hicaches_formula) {
   EXPECT_EQ(rig.world.cancelled.size(), 4U) << "three batches, and the timer of before the look-up";
   while (!rig.world.stored.empty()) rig.complete_stored(kGet, 0);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 512U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 512U);
   EXPECT_EQ(last(rig).recomputed_after_stop, 1536U);
   EXPECT_EQ(last(rig).prefetch_wait_ns, limit + 1);
 }
@@ -155,7 +155,7 @@ TEST(Prefetch, shrinks_to_what_the_host_has_room_for) {
   EXPECT_EQ(rig.world.stored[0].pages.size(), 6U);
   EXPECT_EQ(rig.events.page_count(EventKind::prefetch_shortened), 2U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 24U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 24U);
 }
 
 TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
@@ -187,7 +187,7 @@ std::uint64_t refused(const EngineConfig& config) {
   expect_rest(rig);
   const std::uint64_t declined = rig.events.count(EventKind::prefetch_declined);
   EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 1 - declined);
-  EXPECT_EQ(last(rig).hit_disk, declined == 0 ? 16U : 0U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], declined == 0 ? 16U : 0U);
   return declined;
 }
 
@@ -212,7 +212,7 @@ TEST(Prefetch, waiting_that_is_to_be_done_anyway_is_free) {
   rig.complete_pass();
   EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), before + 1) << "17.6 us of reading, 33 of waiting";
   expect_rest(rig);
-  EXPECT_EQ(record_of(rig, 2).hit_disk, 16U);
+  EXPECT_EQ(record_of(rig, 2).hit[Tier::disk], 16U);
 }
 
 TEST(Prefetch, bytes_in_flight_are_two_seconds_of_reading) {
@@ -256,7 +256,7 @@ TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
     expect_rest(rig);
     rig.arrive(2, chain(1, 8), 49, 1);  // 32 tokens on the host, 17 to compute
     expect_rest(rig);
-    EXPECT_EQ(last(rig).hit_host > 0, !slow);
+    EXPECT_EQ(last(rig).hit[Tier::host] > 0, !slow);
     EXPECT_EQ(rig.events.page_count(EventKind::load_declined), slow ? 8U : 0U);
   }
 }
@@ -302,7 +302,7 @@ TEST(Direct, pages_go_straight_to_the_device_and_gate_the_pass) {
   EXPECT_EQ(rig.world.passes[0].shape.prefill_tokens, 1U);
   rig.complete_stored();
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 16U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
 }
 
 TEST(Direct, a_get_that_falls_short_is_computed_instead) {
@@ -367,7 +367,7 @@ TEST(Prefetch, shrunk_below_the_threshold_is_revoked) {
   EXPECT_EQ(in_flight(rig, kGet), 0U);
   EXPECT_EQ(rig.events.page_count(EventKind::prefetch_revoked), 8U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 0U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
 }
 
 // Declined for lack of room, a waiting request is tried again every so many steps, and no more often than that.
@@ -408,7 +408,7 @@ TEST(Prefetch, tried_again_once_there_is_room_it_is_issued) {
   for (int step = 0; step < 4; ++step) rig.complete_pass();
   EXPECT_EQ(rig.events.count(EventKind::prefetch_issued), 2U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 16U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
 }
 
 TEST(Prefetch, what_another_prefetch_has_brought_meanwhile_is_revoked_as_a_duplicate) {
@@ -486,8 +486,8 @@ TEST(Prefetch, what_another_request_computed_meanwhile_is_not_kept_twice) {
   rig.complete_stored(kGet, 4);
   EXPECT_EQ(rig.events.page_count(EventKind::prefetch_wasted), 4U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_device, 16U);
-  EXPECT_EQ(last(rig).hit_disk, 0U);
+  EXPECT_EQ(last(rig).hit[Tier::device], 16U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
 }
 
 TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
@@ -542,7 +542,7 @@ TEST(Prefetch, drains_while_its_request_is_retracted_and_admitted_again) {
     if (aborted) rig.hint(HintKind::abort, 1);
     expect_rest(rig);
     EXPECT_EQ(rig.events.records.size(), aborted ? 1U : 2U);
-    EXPECT_EQ(record_of(rig, 0).hit_disk, 0U);
+    EXPECT_EQ(record_of(rig, 0).hit[Tier::disk], 0U);
   }
 }
 
@@ -560,7 +560,7 @@ TEST(Prefetch, answers_that_come_twice_change_nothing) {
   rig.complete_answer(get, 0, Status::failed);
   EXPECT_TRUE(rig.world.cancelled.empty());
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_disk, 16U);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 16U);
 }
 
 }  // namespace

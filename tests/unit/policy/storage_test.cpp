@@ -3,6 +3,7 @@
 
 #include "policy/storage/storage.hpp"
 #include "stored_rig.hpp"
+#include "tests/policy_test_support.hpp"
 
 namespace kvtwin {
 namespace {
@@ -28,6 +29,40 @@ TEST(Storage, more_than_its_share_being_written_is_dropped) {
   expect_rest(rig);
 }
 
+TEST(Storage, tiers_are_asked_in_order_and_each_hit_is_its_own_tiers) {
+  EngineConfig config = stored_config(16, 32);
+  config.storage = {{Tier::disk, 1000, true}, {Tier::shared_fs, 1000, false}, {Tier::remote, 1000, false}};
+  EngineRig rig(config);
+  put(rig, chain(1, 2));
+  put(rig, chain(1, 5), Tier::shared_fs);
+  put(rig, chain(1, 7), Tier::remote);
+  rig.arrive(0, chain(1, 8), 33, 1);
+  expect_rest(rig);
+  EXPECT_EQ(last(rig).hit[Tier::disk], 2 * kPage);
+  EXPECT_EQ(last(rig).hit[Tier::shared_fs], 3 * kPage);
+  EXPECT_EQ(last(rig).hit[Tier::remote], 2 * kPage);
+  EXPECT_EQ(last(rig).miss, kPage + 1);
+  for (const TierSpec& spec : kStorageSpecs) expect_stored(rig, chain(1, 8), spec.tier);
+  EXPECT_EQ(rig.events.evicted_pages(Tier::shared_fs, Reason::lost), 0U) << "what is not ours is never removed by us";
+}
+
+TEST(Storage, reductions_are_as_wide_as_the_tiers_that_there_are) {
+  for (std::size_t tiers = 0; tiers <= kStorageTiers; ++tiers) {
+    EngineConfig config = stored_config(16, 32);
+    config.storage.clear();
+    for (const TierSpec& spec : kStorageSpecs.first(tiers)) config.storage.push_back({spec.tier, 1000, spec.owned});
+    ManualWorld world;
+    DecisionLog decisions;
+    Engine engine(config, world, decisions, nullptr);
+    engine.handle({0, Arrival{0, 4, 1, 0, 0, {}}});
+    ASSERT_EQ(world.reductions.size(), 1U);
+    EXPECT_EQ(world.reductions.front().values.size(), 8 + 4 * tiers);
+    // All ranks enter alike: a narrower minimum isn't one of theirs.
+    const test::ThrowingChecks checks;
+    EXPECT_THROW(engine.handle({0, Reduction{world.reductions.front().id, {0, 0, 0}}}), test::BrokenPromise);
+  }
+}
+
 TEST(Storage, an_owned_tier_removes_a_page_that_a_get_finds_missing) {
   for (const bool owned : {true, false}) {
     EngineConfig config = stored_config(16, 32);
@@ -42,7 +77,7 @@ TEST(Storage, an_owned_tier_removes_a_page_that_a_get_finds_missing) {
       EXPECT_EQ(oldest(rig, kRemove).pages[0].key, chain(1, 4)[2]);
     }
     expect_rest(rig);
-    EXPECT_EQ(last(rig).hit_disk, 8U);
+    EXPECT_EQ(last(rig).hit[Tier::disk], 8U);
     EXPECT_TRUE(store_of(rig).contains(chain(1, 4)[2])) << "what was missing is written again";
     EXPECT_EQ(rig.events.page_count(EventKind::store_done), 1U) << "and nothing else: that is believed to be there";
   }
@@ -151,7 +186,7 @@ TEST(Storage, exclusive_tiers_keep_a_loaded_page_on_the_host_while_a_storage_wri
   ASSERT_EQ(oldest(rig, kSet).pages[0].key, chain(1, 2)[1]);
   EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
   expect_rest(rig);
-  EXPECT_EQ(last(rig).hit_host, 12U);
+  EXPECT_EQ(last(rig).hit[Tier::host], 12U);
 }
 
 TEST(Storage, exclusive_tiers_keep_a_recomputed_page_on_the_host_while_a_storage_write_reads_it) {
@@ -163,7 +198,7 @@ TEST(Storage, exclusive_tiers_keep_a_recomputed_page_on_the_host_while_a_storage
   while (!rig.world.transfers.empty()) rig.complete_transfer();
   rig.complete_pass();
   ASSERT_EQ(last(rig).request, 2U);
-  EXPECT_EQ(last(rig).hit_host, 0U);
+  EXPECT_EQ(last(rig).hit[Tier::host], 0U);
   EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::shadowed), 0U);
   expect_rest(rig);
 }

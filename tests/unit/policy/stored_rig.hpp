@@ -63,9 +63,8 @@ inline const RequestRecord& record_of(const EngineRig& rig, RequestId request) {
 inline void expect_ledgers(const EngineRig& rig) {
   for (const RequestRecord& r : rig.events.records) {
     if (r.rejected != Reason::none) continue;
-    EXPECT_EQ(r.prompt_tokens, r.hit_device + r.hit_host + r.hit_disk + r.hit_remote + r.recomputed_after_stop + r.miss)
-        << "request " << r.request;
-    EXPECT_LE(r.hit_host, r.prompt_tokens) << "request " << r.request;
+    EXPECT_EQ(r.prompt_tokens, r.hit.sum() + r.recomputed_after_stop + r.miss) << "request " << r.request;
+    EXPECT_LE(r.hit[Tier::host], r.prompt_tokens) << "request " << r.request;
     EXPECT_EQ(r.first_token - r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns)
         << "request " << r.request;
   }

@@ -235,6 +235,63 @@ TEST_P(SeatsOf, ACancelByOneRankCutsForAllAndAGateThatFailsFailsForAll) {
   });
 }
 
+// Engines share the file system's contents, capacity and bandwidth, and have a NIC each.
+TEST_P(SeatsOf, EnginesShareTheSharedFileSystem) {
+  WorldConfig config = two_engines();
+  config.shared_fs_read_bytes_per_second = 10'000'000'000;
+  config.shared_fs_write_bytes_per_second = 5'000'000'000;
+  config.storage = {{Tier::shared_fs, 15, true}};
+  const bool shares = GetParam() != Which::event;
+  on_world(config, [shares](World& world) {
+    const auto act = [](std::size_t seat, Substrate& s, const Input& i) {
+      if (is_arrival(i)) {
+        if (seat == 0) StorageCall(kSet, Tier::shared_fs, 0, 10).submit(s);
+        s.call_at(kNsPerSecond);
+        s.call_at(2 * kNsPerSecond);
+      } else if (std::holds_alternative<TimerFired>(i.what) && i.now == kNsPerSecond) {
+        StorageCall(kGet, Tier::shared_fs, 0, 10).submit(s);
+      } else if (std::holds_alternative<TimerFired>(i.what)) {
+        if (seat == 1) StorageCall(kSet, Tier::shared_fs, 20, 8).submit(s);
+        StorageCall(kLookUp, Tier::shared_fs, 0, 10).latency(500'000'000).submit(s);
+        StorageCall(kLookUp, Tier::shared_fs, 3, 7).latency(500'000'000).submit(s);
+      }
+    };
+    const SeatLog log = run_seats(world, 2, {arrival(0, 0), arrival(0, 1)}, act);
+    std::vector<SeatSeen> ends;
+    for (const SeatSeen& one : log) {
+      if (one.seen.kind == kCompletionKind) ends.push_back(one);
+    }
+    ASSERT_EQ(ends.size(), 8U);
+    EXPECT_EQ(ends[0].seen.now, 200'001) << "written at 5 bytes a ns";
+    // Both engines read 1 MB at once.
+    const TimeNs took = shares ? 200'001 : 100'001;
+    for (const std::size_t get : {1U, 2U}) {
+      EXPECT_EQ(ends[get].seen.now, kNsPerSecond + took);
+      EXPECT_EQ(ends[get].seen.pages, 10U);
+    }
+    EXPECT_EQ(ends[3].seen.now, 2 * kNsPerSecond + 160'001);
+    for (const std::size_t look_up : {4U, 5U, 6U, 7U}) {
+      const bool all = ends[look_up].seen.pages == 7U;
+      EXPECT_TRUE(all || ends[look_up].seen.pages == 0U) << "18 pages in room for 15: the first three have gone";
+    }
+    EXPECT_EQ(std::ranges::count_if(ends, [](const SeatSeen& end) { return end.seen.pages == 7U; }), 2);
+  });
+}
+
+// A machine without NICs reaches it all the same.
+TEST_P(SeatsOf, TheSharedFileSystemNeedsNoNic) {
+  WorldConfig config = plain_config();
+  config.shared_fs_read_bytes_per_second = config.shared_fs_write_bytes_per_second = 10'000'000'000;
+  config.storage = {{Tier::shared_fs, 100, true}};
+  on_world(config, [](World& world) {
+    const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t, Substrate& s, const Input& i) {
+      if (is_arrival(i)) StorageCall(kSet, Tier::shared_fs, 0, 4).submit(s);
+    });
+    ASSERT_EQ(log.size(), 2U);
+    EXPECT_EQ(log[1], (SeatSeen{0, stored(40'001, 1, 4, 400'000)}));
+  });
+}
+
 // A rank that is slower moves what is its own more slowly; its store is its own too.
 TEST_P(SeatsOf, ARanksTransfersAndStoresAreItsOwn) {
   WorldConfig config = ranks_of(2);

@@ -1,0 +1,315 @@
+#include "impl/disk/shared_files.hpp"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+#include <stdexcept>
+#include <system_error>
+#include <vector>
+
+#include "impl/disk/own_folder.hpp"
+#include "policy/index/page_key.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::string_view kSharedSuffix = ".page";
+constexpr std::string_view kSharedUnfinished = ".kvtwin-unfinished-";
+// Its presence says whose folder this is; its time of change is the file system's clock.
+constexpr const char* kSharedMark = ".kvtwin-shared";
+constexpr std::size_t kSharedDigits = 32;
+constexpr std::int64_t kUnfinishedSeconds = 3600;  // older ones have no writer any more
+constexpr std::int64_t kTouchSeconds = 60;         // a page in use is marked as used this often
+constexpr Pages kRoomParts = 16;                   // of the capacity, one is made free at once
+
+[[noreturn]] void refuse_folder(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+bool is_shared_page(std::string_view name) {
+  return name.size() > kSharedDigits && name.ends_with(kSharedSuffix) &&
+         name.find_first_not_of("0123456789abcdef") >= kSharedDigits;
+}
+
+class SharedFiles final : public StorageBackend {
+ public:
+  SharedFiles(const SharedFilesConfig& config, const PageForm& form);
+
+  LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override;
+  void read(PageWork& work) override;
+  void write(PageWork& work) override;
+  // Pages are as durable as the file system makes them; at the end that is asked for once.
+  void finish() override { ::syncfs(folder_.get()); }
+  std::vector<std::pair<std::string, std::uint64_t>> counters() const override {
+    return {{"got_pages", got_},
+            {"set_pages", set_},
+            {"set_pages_there_already", there_},
+            {"corrupt_pages", corrupt_},
+            {"full_pages", full_},
+            {"found_pages", found_},
+            {"evicted_pages", evicted_},
+            {"too_many_open_files", file_limit_}};
+  }
+  const PageSeal* seal() const override { return config_.seal; }
+  std::string description() const override {
+    return "Shared file system: a file a page in " + config_.folder.string() + ", which other runs may use too" +
+           (found_ > 0 ? "; " + std::to_string(found_) + " pages were there" : "");
+  }
+
+ private:
+  struct Listed {
+    std::int64_t used = 0;
+    std::string name;
+    auto operator<=>(const Listed&) const = default;
+  };
+
+  std::string name_of_page(const PageKey& space, const PageKey& key) const {
+    return shared_file_name(storage_page_key(space, key), id_of(config_.seal));
+  }
+  std::int64_t clock_of_files() const;
+  std::vector<Listed> list_pages();
+  void make_room();
+  bool is_there(const std::string& name) const;
+  Cause get(const PageTask& task, PageWork& work);
+  Cause set(const PageTask& task, PageWork& work);
+  Cause remove(const PageTask& task);
+  Cause discard(const std::string& name);
+  Cause store(const std::string& name);
+  Cause fall_short(int error);
+  std::size_t file_bytes() const { return kPageHeaderBytes + form_.bytes(); }
+
+  const SharedFilesConfig config_;
+  const PageForm form_;
+  const Descriptor folder_;
+  std::string own_name_;          // of this life, among those who write
+  std::uint64_t unfinished_ = 0;  // names given out
+  Pages stored_since_listed_ = 0;
+  std::atomic<Pages> count_ = 0;                     // of the files, as far as this run knows
+  std::vector<std::byte> read_page_, written_page_;  // of one thread each
+  std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, evicted_ = 0;
+  std::atomic<std::uint64_t> file_limit_ = 0;
+};
+
+// Where nothing says that the folder is such a tier's, and it isn't empty, its name is a slip.
+Descriptor open_shared_folder(const std::filesystem::path& folder) {
+  Descriptor opened = open_own_folder(folder, "shared file system");
+  int error = 0;
+  const std::vector<std::string> names = names_in(opened.get(), error);
+  if (error != 0) {
+    errno = -error;
+    refuse_folder("listing the folder " + folder.string());
+  }
+  const bool ours = names.empty() || std::ranges::find(names, kSharedMark) != names.end();
+  if (!ours) {
+    throw std::runtime_error("The folder " + folder.string() + " holds files (" + *std::ranges::min_element(names) +
+                             (names.size() > 1 ? ", ..." : "") +
+                             ") and no mark of a shared tier of kvtwin's; name one of those, an empty or a new "
+                             "folder, such as " +
+                             (folder / "kvtwin").string() + ".");
+  }
+  const Descriptor mark(::openat(opened.get(), kSharedMark, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (mark.get() < 0) refuse_folder("marking the folder " + folder.string());
+  return opened;
+}
+
+SharedFiles::SharedFiles(const SharedFilesConfig& config, const PageForm& form)
+    : config_(config),
+      form_(form),
+      folder_(open_shared_folder(config.folder)),
+      read_page_(file_bytes()),
+      written_page_(file_bytes()) {
+  if (!config_.stores) return;
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) refuse_folder("drawing a name");
+  std::array<char, 24> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(random));
+  own_name_ = std::string(kSharedUnfinished) + digits.data() + "-";
+  count_ = found_ = list_pages().size();
+}
+
+// Seconds, by the clock that stamps the files; 0 if it can't be had.
+std::int64_t SharedFiles::clock_of_files() const {
+  struct stat facts;
+  if (::utimensat(folder_.get(), kSharedMark, nullptr, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+  return ::fstatat(folder_.get(), kSharedMark, &facts, AT_SYMLINK_NOFOLLOW) == 0 ? facts.st_mtim.tv_sec : 0;
+}
+
+// Every page in the folder; what dead writers have left goes on the way.
+std::vector<SharedFiles::Listed> SharedFiles::list_pages() {
+  std::vector<Listed> pages;
+  int error = 0;
+  const std::int64_t now = clock_of_files();
+  for (std::string& name : names_in(folder_.get(), error)) {
+    const bool unfinished = name.starts_with(kSharedUnfinished);
+    struct stat facts;
+    if (!unfinished && !is_shared_page(name)) continue;
+    if (::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode)) continue;
+    if (!unfinished) {
+      pages.push_back({facts.st_mtim.tv_sec, std::move(name)});
+    } else if (facts.st_mtim.tv_sec + kUnfinishedSeconds < now) {
+      ::unlinkat(folder_.get(), name.c_str(), 0);
+    }
+  }
+  return pages;
+}
+
+// Others may have stored or removed since this run counted, so that it counts anew before it removes anything.
+void SharedFiles::make_room() {
+  const Pages part = std::max<Pages>(1, config_.capacity / kRoomParts);
+  if (count_ < config_.capacity && stored_since_listed_ < part) return;
+  std::vector<Listed> pages = list_pages();
+  count_ = pages.size();
+  stored_since_listed_ = 0;
+  if (pages.size() < config_.capacity) return;
+  const Pages going = pages.size() - config_.capacity + part;
+  std::ranges::sort(pages);
+  for (std::size_t i = 0; i < pages.size() && i < going; ++i) {
+    if (::unlinkat(folder_.get(), pages[i].name.c_str(), 0) == 0) ++evicted_;
+    --count_;
+  }
+}
+
+bool SharedFiles::is_there(const std::string& name) const {
+  struct stat facts;
+  return ::fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(facts.st_mode) &&
+         static_cast<std::size_t>(facts.st_size) == file_bytes();
+}
+
+LookedUp SharedFiles::look_up(const PageKey& space, std::span<const PageKey> keys) {
+  LookedUp found;
+  for (const PageKey& key : keys) {
+    if (!is_there(name_of_page(space, key))) return {found.pages, Cause::missing};
+    ++found.pages;
+  }
+  return found;
+}
+
+Cause SharedFiles::fall_short(int error) {
+  if (is_file_limit(error)) ++file_limit_;
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) return Cause::full;
+  const bool away = error == ESTALE || error == ETIMEDOUT || error == ENOTCONN || error == EHOSTDOWN;
+  return away ? Cause::unreachable : Cause::io_error;
+}
+
+// ---- gets
+
+void SharedFiles::read(PageWork& work) {
+  PageTask task;
+  while (work.next(task)) {
+    const Cause cause = get(task, work);
+    if (cause == Cause::none) ++got_;
+    work.end(task, cause);
+  }
+}
+
+Cause SharedFiles::get(const PageTask& task, PageWork& work) {
+  const std::string name = name_of_page(task.space, task.key);
+  // O_NONBLOCK: whatever has that name, opening it doesn't wait.
+  const Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() < 0) return errno == ENOENT ? Cause::missing : fall_short(errno);
+  struct stat facts;
+  if (::fstat(file.get(), &facts) != 0) return fall_short(errno);
+  if (!S_ISREG(facts.st_mode) || static_cast<std::size_t>(facts.st_size) != file_bytes()) return discard(name);
+  for (std::size_t at = 0; at < read_page_.size();) {
+    const ssize_t got = ::read(file.get(), read_page_.data() + at, read_page_.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fall_short(errno);
+    if (got == 0) return discard(name);  // it has just been cut
+    at += static_cast<std::size_t>(got);
+  }
+  const std::span<const std::byte> page = read_page_;
+  const Cause cause = work.give(task, page.first<kPageHeaderBytes>(), page.subspan(kPageHeaderBytes));
+  if (cause == Cause::corrupt) return discard(name);
+  struct timespec now {};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (facts.st_mtim.tv_sec + kTouchSeconds < now.tv_sec) ::futimens(file.get(), nullptr);
+  return cause;
+}
+
+// Should a right page have taken its place meanwhile, that is a miss more.
+Cause SharedFiles::discard(const std::string& name) {
+  ++corrupt_;
+  ::unlinkat(folder_.get(), name.c_str(), 0);
+  return Cause::corrupt;
+}
+
+// ---- sets and removes
+
+void SharedFiles::write(PageWork& work) {
+  PageTask task;
+  while (work.next(task)) {
+    const Cause cause = task.verb == StorageVerb::set ? set(task, work) : remove(task);
+    if (cause == Cause::full) ++full_;
+    work.end(task, cause);
+  }
+}
+
+Cause SharedFiles::set(const PageTask& task, PageWork& work) {
+  const std::string name = name_of_page(task.space, task.key);
+  if (is_there(name)) {
+    ++there_;
+    return Cause::none;
+  }
+  make_room();
+  PageHeader header;
+  const std::span<std::byte> page = written_page_;
+  work.take(task, header, page.subspan(kPageHeaderBytes));
+  std::ranges::copy(header, page.begin());
+  const Cause cause = store(name);
+  if (cause != Cause::none) return cause;
+  ++set_;
+  ++count_;
+  ++stored_since_listed_;
+  return Cause::none;
+}
+
+Cause SharedFiles::store(const std::string& name) {
+  const std::string unfinished = own_name_ + std::to_string(++unfinished_);
+  Descriptor file(::openat(folder_.get(), unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.get() < 0) return fall_short(errno);
+  int error = write_whole(file.get(), written_page_);
+  // A file system across a network may say only now that it has no room.
+  if (::close(file.release()) != 0 && error == 0) error = errno;
+  if (error == 0 && ::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) != 0) error = errno;
+  if (error == 0) return Cause::none;
+  ::unlinkat(folder_.get(), unfinished.c_str(), 0);
+  return fall_short(error);
+}
+
+Cause SharedFiles::remove(const PageTask& task) {
+  if (!config_.stores) return Cause::none;
+  const std::string name = name_of_page(task.space, task.key);
+  if (::unlinkat(folder_.get(), name.c_str(), 0) == 0) {
+    if (count_ > 0) --count_;
+    return Cause::none;
+  }
+  return errno == ENOENT ? Cause::none : fall_short(errno);
+}
+
+}  // namespace
+
+std::string shared_file_name(const PageKey& stored_as, std::uint32_t secret) {
+  std::array<char, 64> name{};
+  const auto word = [&](std::size_t i) { return static_cast<unsigned long long>(stored_as.words[i]); };
+  std::snprintf(name.data(), name.size(), "%016llx%016llx", word(0), word(1));
+  std::string text = name.data();
+  if (secret != 0) {
+    std::snprintf(name.data(), name.size(), "-%08x", secret);
+    text += name.data();
+  }
+  return text + std::string(kSharedSuffix);
+}
+
+std::unique_ptr<StorageBackend> make_shared_files(const SharedFilesConfig& config, const PageForm& form) {
+  return std::make_unique<SharedFiles>(config, form);
+}
+
+}  // namespace kvtwin
