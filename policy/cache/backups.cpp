@@ -1,0 +1,88 @@
+// Cache, backups: which nodes are written from L1 to L2, or straight to storage where there is no L2.
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+#include "policy/cache.hpp"
+
+namespace kvtwin {
+
+std::uint32_t Cache::write_threshold() const {
+  if (config_.write_threshold != 0) return config_.write_threshold;
+  return write_->writes_after_inserts();
+}
+
+// HiCache's hit rule: a request counts one hit on each node of its path, at the first complete insert that covers the
+// node; from the threshold on a node is backed up, its ancestors first so that the host's copies stay prefix-closed.
+void Cache::back_up_path(NodeId end, Pages counted) {
+  path_.clear();
+  for (NodeId id = end; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) {
+    if (tree_.node(id).facts.depth_pages > counted) tree_.count_backup_hit(id);
+    path_.push_back(id);
+  }
+  std::size_t deepest = path_.size();  // path_ runs upwards
+  for (std::size_t i = 0; i < path_.size(); ++i) {
+    if (tree_.node(path_[i]).backup_hits >= write_threshold()) {
+      deepest = i;
+      break;
+    }
+  }
+  for (std::size_t i = path_.size(); i > deepest; --i) {
+    if (!queue_backup(path_[i - 1])) return;  // what lies deeper can't be backed up without it
+  }
+}
+
+// The same rule where there is no L2: from the threshold on, once, a node is written straight to the storage tiers.
+void Cache::store_by_hits(NodeId end, Pages counted) {
+  path_.clear();
+  for (NodeId id = end; tree_.node(id).facts.depth_pages > counted && tree_.node(id).backup_hits < write_threshold();
+       id = tree_.node(id).parent) {
+    tree_.count_backup_hit(id);
+    if (tree_.node(id).backup_hits == write_threshold()) path_.push_back(id);
+  }
+  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    store_node(*id, 0, tree_.node(*id).facts.pages, storage_.tiers());
+  }
+}
+
+bool Cache::queue_backup(NodeId id) {
+  const Pages pages = tree_.node(id).facts.pages;
+  if (host_.available() < pages) {
+    tree_.lease_host(id);  // the copies above are what this one needs
+    evict_host(pages - host_.available());
+    tree_.release_host(id);
+  }
+  const bool room = host_.available() >= pages;
+  sink_.decide(DecisionKind::backup, room ? Reason::none : Reason::capacity, tree_.node(id).keys().front(), pages);
+  if (!room) {
+    sink_.event({.kind = EventKind::backup_dropped, .tier = Tier::host, .reason = Reason::capacity, .pages = pages});
+    return false;
+  }
+  tree_.forget_backup_failures(id);
+  store(id);
+  return true;
+}
+
+// Host slots for the node, and its transfer queued. L2 has the room.
+void Cache::store(NodeId id) {
+  const Pages pages = tree_.node(id).facts.pages;
+  targets_.clear();
+  const bool room = host_.allocate(pages, targets_);
+  KV_CHECK(room, "the room was made before");
+  host_used_max_ = std::max(host_used_max_, host_.used());
+  sink_.slots(EventKind::slots_allocated, Tier::host, targets_);
+  tree_.set_host(id, targets_);
+  queue_transfer(id);
+}
+
+// While its mark stands, the node is neither evicted nor removed: no lease is needed.
+void Cache::queue_transfer(NodeId id) {
+  const Node& node = tree_.node(id);
+  const Pages pages = node.facts.pages;
+  for (std::size_t i = 0; i < pages; ++i) backups_.moves.push_back({node.keys()[i], node.device[i], node.host[i]});
+  tree_.set_backup(id, mark_of(backups_));
+  backups_.queued.ends.push_back(id);
+  backups_.queued.pages += pages;
+  sink_.event({.kind = EventKind::backup_queued, .tier = Tier::host, .pages = pages});
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,169 @@
+// Cache, pages that come to L1: load-back from L2, and loads past L2 straight from a storage tier.
+#include <algorithm>
+#include <utility>
+
+#include "policy/base/check.hpp"
+#include "policy/base/mutant.hpp"
+#include "policy/base/wide.hpp"
+#include "policy/cache.hpp"
+
+namespace kvtwin {
+
+// ---- load-back ---------------------------------------------------------------------------------------
+
+bool Cache::loading_pays(const PrefixMatch& match, Tokens beside) const {
+  constexpr Wide kLongestLoad = Wide{1'000'000'000} * kNsPerSecond;  // so that no sum wraps
+  const Tokens page = config_.shape.page_tokens;
+  const Tokens from = match.device_pages * page, to = from + match.host_pages * page;
+  Pages before = loads_.queued.pages;
+  for (const Transfer& transfer : loads_.transfers) before += transfer.pages;  // all ranks have yet to see them done
+  const Wide load = Wide{before * page + (to - from)} * config_.load_token_ps / 1000;
+  return load_back_admission_->admits({.from = from,
+                                       .to = to,
+                                       .load_ns = static_cast<TimeNs>(std::min(load, kLongestLoad)),
+                                       .compute_ns = config_.prefill_ns(from, to),
+                                       .beside_ns = config_.prefill_ns(to, to + beside),
+                                       .layers = std::max(1U, config_.shape.layers)});
+}
+
+Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens beside) {
+  const Pages pages = match.host_pages;
+  Reason refused = Reason::none;
+  if (pages * config_.shape.page_tokens < config_.load_back_min_tokens) {
+    refused = Reason::below_threshold;
+  } else if (config_.load_back_quota_pages != 0 && pages > config_.load_back_quota_pages) {
+    refused = Reason::quota;
+  } else if (!loading_pays(match, beside)) {
+    refused = Reason::too_slow;
+  } else if (pages > obtainable_pages()) {
+    refused = Reason::capacity;
+  }
+  path_.clear();
+  for (NodeId id = match.end; id != match.device_end; id = tree_.node(id).parent) path_.push_back(id);
+  sink_.decide(DecisionKind::load_back, refused, tree_.node(path_.back()).keys().front(), pages, request);
+  if (refused != Reason::none) {
+    sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = refused, .pages = pages});
+    return refused;
+  }
+
+  // The leases come first: making room must not take what is about to be read or extended.
+  if (!KV_MUTANT(4)) tree_.lease_host(match.end);
+  targets_.clear();
+  const bool room = allocate(pages, targets_);
+  KV_CHECK(room, "the room was counted before");
+  std::size_t next = 0;
+  for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
+    const Node& node = tree_.node(*id);
+    const auto first = targets_.begin() + static_cast<std::ptrdiff_t>(next);
+    for (std::size_t i = 0; i < node.facts.pages; ++i) {
+      loads_.moves.push_back({node.keys()[i], node.host[i], targets_[next + i]});
+    }
+    next += node.facts.pages;
+    tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.facts.pages)));
+    tree_.set_load(*id, mark_of(loads_));
+    if (!config_.draft_restored) tree_.set_lacks_draft(*id);
+  }
+  tree_.lease_device(match.end);
+  loads_.queued.ends.push_back(match.end);
+  loads_.queued.pages += pages;
+  sink_.event({.kind = EventKind::load_queued, .tier = Tier::device, .pages = pages});
+  return Reason::none;
+}
+
+// ---- loads past L2 -----------------------------------------------------------------------------------
+
+Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,
+                          NodeId& end) {
+  Pages pages = 0;
+  for (const FetchedRun& run : runs) pages += run.pages;
+  if (pages == 0) return Reason::none;
+  const bool room = pages <= obtainable_pages();
+  sink_.decide(DecisionKind::load_direct, room ? Reason::none : Reason::capacity, keys[runs.front().first], pages,
+               request);
+  if (!room) {
+    sink_.event({.kind = EventKind::load_declined, .tier = Tier::device, .reason = Reason::capacity, .pages = pages});
+    return Reason::capacity;
+  }
+  std::vector<SlotId> slots;
+  allocate(pages, slots);
+  const std::uint64_t stamp = tree_.next_stamp();
+  const std::int32_t priority = tree_.node(end).facts.priority;
+  storage_.raise_priority(keys.subspan(runs.front().first, pages), priority);
+  std::span<const SlotId> rest = slots;
+  for (const FetchedRun& run : runs) {
+    for (Pages at = run.first; at < run.first + run.pages;) {
+      const Pages count = std::min(run.first + run.pages - at, config_.storage_batch_pages);
+      const std::span<const SlotId> part = rest.first(count);
+      DirectLoad load;
+      load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, priority);
+      load.mark = OperationId{++direct_marks_};
+      tree_.set_load(load.node, load.mark);
+      if (!config_.draft_restored) tree_.set_lacks_draft(load.node);
+      tree_.lease_device(load.node);
+      load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
+      gates_.push_back(load.get.id);
+      end = load.node;
+      directs_.push_back(load);
+      rest = rest.subspan(count);
+      at += count;
+    }
+  }
+  return Reason::none;
+}
+
+void Cache::take_direct(const StorageAnswer& answer) {
+  const auto load = std::ranges::find(directs_, answer.id, [](const DirectLoad& d) { return d.get.id; });
+  KV_CHECK(load != directs_.end(), "a load belongs to a request's admission");
+  load->get = answer;
+  load->answered = true;
+  sink_.event({.kind = EventKind::load_direct_done,
+               .tier = Tier::device,
+               .reason = answer.done ? Reason::none : Reason::transfer_failed,
+               .pages = answer.asked,
+               .operation = answer.id});
+  if (std::ranges::all_of(directs_, &DirectLoad::answered)) settle_directs();
+}
+
+// Together, because what failed takes with it what was loaded below it. Nobody has read any of that.
+void Cache::settle_directs() {
+  std::vector<NodeId> failed;
+  for (const DirectLoad& load : directs_) {
+    tree_.release_device(load.node);
+    NodeId top = load.node;
+    for (NodeId id = load.node; id != tree_.root() && tree_.node(id).load == load.mark; id = tree_.node(id).parent) {
+      tree_.set_load(id, OperationId::none);
+      top = id;
+    }
+    if (!load.get.done) failed.push_back(top);
+  }
+  directs_.clear();
+  for (auto top = failed.rbegin(); top != failed.rend(); ++top) {  // the deeper ones first
+    drop_device_below(*top);
+    drop_direct(*top);
+  }
+  for (Transfer& transfer : std::exchange(failed_loads_, {})) acknowledge_load(transfer);
+}
+
+void Cache::drop_device_below(NodeId top) {
+  std::vector<NodeId> below{top};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
+         child = tree_.node(child).next_sibling) {
+      if (tree_.node(child).on_device()) below.push_back(child);
+    }
+  }
+  for (; below.size() > 1; below.pop_back()) drop_direct(below.back());
+}
+
+void Cache::drop_direct(NodeId id) {
+  freed_device_.clear();
+  freed_host_.clear();
+  if (tree_.node(id).on_host()) {
+    freed_device_ = tree_.clear_device(id);
+  } else {
+    tree_.remove_tail(id, tree_.node(id).facts.pages, freed_device_, freed_host_);
+  }
+  free(freed_device_);
+}
+
+}  // namespace kvtwin

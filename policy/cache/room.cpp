@@ -1,0 +1,205 @@
+// Cache, room on L1 and L2: allocation, eviction, and the choice of what leaves L1 under write-back.
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+#include "policy/cache.hpp"
+
+namespace kvtwin {
+
+bool Cache::allocate(Pages pages, std::vector<SlotId>& slots) {
+  if (pages == 0) return true;
+  if (pages > obtainable_pages()) return false;
+  if (pages > device_.available()) evict_device(pages - device_.available());
+  const std::size_t before = slots.size();
+  const bool enough = device_.allocate(pages, slots);
+  KV_CHECK(enough, "pages counted as evictable can be evicted");
+  device_used_max_ = std::max(device_used_max_, device_.used());
+  sink_.slots(EventKind::slots_allocated, Tier::device, std::span(slots).subspan(before));
+  return true;
+}
+
+void Cache::free(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  device_.release(slots);
+  sink_.slots(EventKind::slots_released, Tier::device, slots);
+}
+
+void Cache::prepare(Pages pages) {
+  if (tree_.leaves_by_choice()) choose_leaving(pages, false);
+}
+
+Room Cache::make_room(Pages pages, NodeId kept) {
+  if (pages <= obtainable_pages()) return Room::now;
+  if (pages > promised_pages()) return Room::never;
+  tree_.lease_host(kept);
+  choose_leaving(pages, false);
+  if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
+  tree_.release_host(kept);
+  if (pages <= obtainable_pages()) return Room::now;
+  if (!writes_under_way()) return Room::never;  // held for a storage tier, and free when that has them
+  sink_.event({.kind = EventKind::backup_awaited, .tier = Tier::device, .pages = pages - obtainable_pages()});
+  return Room::later;
+}
+
+// What has a copy, and what can't be given one, only has to be chosen; the rest is written first. Each round
+// settles a page or is the last.
+void Cache::choose_leaving(Pages target, bool may_lose) {
+  for (;;) {
+    const Pages ready = device_.available() + tree_.settled_device_pages();
+    const NodeId next = ready >= target ? NodeId::none : tree_.candidate();
+    if (next == NodeId::none) return;
+    const Node& node = tree_.node(next);
+    const Pages all = node.facts.pages;
+    Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, target - ready);
+    bool write = !node.on_host() && node.backup_failures <= config_.backup_retries;
+    if (write) {
+      const Pages writable = writable_pages(node, take);
+      if (writable == 0 && !may_lose) return;
+      write = writable > 0;
+      if (write) take = writable;
+    }
+    if (take < all) tree_.split(next, all - take);
+    if (write) {
+      sink_.decide(DecisionKind::backup, Reason::none, tree_.node(next).keys().front(), take);
+      store(next);
+    }
+    tree_.set_leaving(next);
+  }
+}
+
+// How many of the last `wanted` pages of a node L2 has room for, after evicting there.
+Pages Cache::writable_pages(const Node& node, Pages wanted) {
+  const bool whole = config_.evict_unit == EvictUnit::node;
+  if (whole && node.facts.pages > host_.capacity()) return 0;
+  if (host_.available() < wanted) evict_host(wanted - host_.available());
+  const Pages room = std::min(wanted, host_.available());
+  return whole && room < wanted ? 0 : room;
+}
+
+Pages Cache::evict_device(Pages pages) {
+  Pages evicted = 0;
+  while (evicted < pages) {
+    const NodeId victim = tree_.device_victim();
+    if (victim == NodeId::none) break;
+    const Node& node = tree_.node(victim);
+    const Pages all = node.facts.pages;
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
+    const bool demote = node.on_host();
+    const Reason reason = demote ? Reason::demoted : loss_of(node);
+    sink_.decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
+    tree_.notify_evicted(PolicyRole::device, victim, take);
+    freed_device_.clear();
+    if (demote) {
+      if (take < all) tree_.split(victim, all - take);
+      freed_device_ = tree_.clear_device(victim);
+    } else {
+      drop_below(victim, reason);
+      freed_host_.clear();
+      tree_.remove_tail(victim, take, freed_device_, freed_host_);
+    }
+    free(freed_device_);
+    sink_.event({.kind = EventKind::evicted, .tier = Tier::device, .reason = reason, .pages = take});
+    evicted += take;
+  }
+  return evicted;
+}
+
+Reason Cache::loss_of(const Node& node) const {
+  if (!tree_.leaves_by_choice()) return Reason::lost;
+  return node.backup_failures > config_.backup_retries ? Reason::transfer_failed : Reason::host_pressure;
+}
+
+// All that only L2 has below a page that is lost could no longer be reached.
+void Cache::drop_below(NodeId top, Reason reason) {
+  if (tree_.node(top).children == 0) return;
+  std::vector<NodeId> below{top};
+  for (std::size_t i = 0; i < below.size(); ++i) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
+         child = tree_.node(child).next_sibling) {
+      below.push_back(child);
+    }
+  }
+  for (; below.size() > 1; below.pop_back()) remove_host_copy(below.back(), reason);
+}
+
+// The node's only one: it goes with it.
+void Cache::remove_host_copy(NodeId id, Reason reason) {
+  const Node& node = tree_.node(id);
+  const Pages pages = node.facts.pages;
+  KV_CHECK(!node.on_device(), "below a device leaf there are only host pages");
+  sink_.decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
+  std::vector<SlotId> none;
+  freed_host_.clear();
+  tree_.remove_tail(id, pages, none, freed_host_);
+  host_.release(freed_host_);
+  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});
+}
+
+// HiCache's order: first come, first reclaimed. Under write-back what is chosen to leave keeps its copy, or the
+// reserve would eat itself up.
+Pages Cache::reclaim_shadowed(Pages pages) {
+  Pages reclaimed = 0;
+  while (reclaimed < pages) {
+    const NodeId victim = tree_.shadowed_victim();
+    if (victim == NodeId::none) break;
+    const Pages all = tree_.node(victim).facts.pages;
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
+    if (take < all) tree_.split(victim, all - take);
+    shed_copy(victim);
+    reclaimed += take;
+  }
+  return reclaimed;
+}
+
+// L1 has the page too.
+void Cache::shed_copy(NodeId id) {
+  sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
+  freed_host_ = tree_.clear_host(id);
+  host_.release(freed_host_);
+  sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+  sink_.event(
+      {.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::shadowed, .pages = freed_host_.size()});
+}
+
+Pages Cache::evict_host(Pages pages) {
+  Pages evicted = reclaim_shadowed(pages);
+  while (evicted < pages) {
+    const NodeId victim = tree_.host_victim();
+    if (victim == NodeId::none) break;
+    const Node& node = tree_.node(victim);
+    const Pages all = node.facts.pages;
+    const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
+    sink_.decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
+    tree_.notify_evicted(PolicyRole::host, victim, take);
+    freed_device_.clear();
+    freed_host_.clear();
+    tree_.remove_tail(victim, take, freed_device_, freed_host_);
+    host_.release(freed_host_);
+    sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+    sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = take});
+    evicted += take;
+  }
+  return evicted;
+}
+
+void Cache::path_slots(NodeId end, std::vector<SlotId>& slots) const {
+  const Pages depth = end == tree_.root() ? 0 : tree_.node(end).facts.depth_pages;
+  slots.resize(depth);
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    const Node& node = tree_.node(id);
+    std::ranges::copy(node.device,
+                      slots.begin() + static_cast<std::ptrdiff_t>(node.facts.depth_pages - node.device.size()));
+  }
+}
+
+Pages Cache::pages_without_draft(NodeId end) const {
+  Pages pages = 0;
+  if (config_.draft_restored) return pages;
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).lacks_draft) pages += tree_.node(id).facts.pages;
+  }
+  return pages;
+}
+
+}  // namespace kvtwin

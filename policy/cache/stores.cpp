@@ -1,0 +1,126 @@
+// Cache, L2 and the storage tiers: holds, adoption of fetched pages, writes to storage.
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+#include "policy/cache.hpp"
+
+namespace kvtwin {
+
+bool Cache::can_extend_on_host(NodeId end) const {
+  if (config_.host_pages == 0) return false;
+  if (end == tree_.root() || tree_.leaves_by_choice()) return true;
+  return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
+}
+
+// A part of the path is still on its way from a storage tier: should that fail, nothing may be left below it.
+bool Cache::loaded_straight(NodeId end) const {
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).load != OperationId::none && !tree_.node(id).on_host()) return true;
+  }
+  return false;
+}
+
+// A page that only L1 has above it could be lost, and it with that page: under write-back it is leased too.
+Hold Cache::hold(NodeId end) {
+  Hold hold;
+  if (end == tree_.root() || !tree_.node(end).on_host()) return hold;
+  hold.host_end = end;
+  tree_.lease_host(end);
+  NodeId above = end;  // a copy that is on its way may fail
+  while (above != tree_.root() && tree_.node(above).on_host() && tree_.node(above).backup == OperationId::none) {
+    above = tree_.node(above).parent;
+  }
+  if (above == tree_.root() || !tree_.leaves_by_choice()) return hold;
+  hold.device_end = above;
+  tree_.lease_device(above);
+  return hold;
+}
+
+void Cache::unhold(const Hold& hold) {
+  if (hold.host_end != NodeId::none) tree_.release_host(hold.host_end);
+  if (hold.device_end != NodeId::none) tree_.release_device(hold.device_end);
+}
+
+Pages Cache::make_host_room(Pages pages) {
+  if (host_.available() < pages) evict_host(pages - host_.available());
+  return std::min(pages, host_.available());
+}
+
+void Cache::allocate_host(Pages pages, std::vector<SlotId>& slots) {
+  const std::size_t before = slots.size();
+  const bool room = host_.allocate(pages, slots);
+  KV_CHECK(room, "the room was made before");
+  host_used_max_ = std::max(host_used_max_, host_.used());
+  sink_.slots(EventKind::slots_allocated, Tier::host, std::span(slots).subspan(before));
+}
+
+void Cache::free_host(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  host_.release(slots);
+  sink_.slots(EventKind::slots_released, Tier::host, slots);
+}
+
+Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::span<const SlotId> slots) {
+  const PrefixMatch found = tree_.match(keys);
+  const Pages present = found.device_pages + found.host_pages;
+  Adoption adoption;
+  if (present < first) {
+    adoption.refused = Reason::anchor_lost;
+  } else if (!can_extend_on_host(found.end) || loaded_straight(found.end)) {
+    adoption.refused = Reason::not_backed_up;
+  } else if (present > first) {
+    adoption.refused = Reason::duplicate;
+  }
+  const bool keep = present >= first && present < keys.size() && adoption.refused != Reason::not_backed_up;
+  const Pages skipped = keep ? present - first : slots.size();
+  free_host(slots.first(skipped));
+  if (!keep) return adoption;
+  const std::span<const SlotId> kept = slots.subspan(skipped);
+  adoption.pages = kept.size();
+  const std::int32_t priority = tree_.node(found.end).facts.priority;
+  adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), priority);
+  storage_.raise_priority(keys.subspan(present), priority);
+  return adoption;
+}
+
+// The whole of what has arrived on L2 goes on to every storage tier.
+void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to) {
+  if (tiers_to == 0 || pages == 0) return;
+  Hold held = hold(id);
+  if (config_.host_pages == 0) {
+    held.device_end = id;
+    tree_.lease_device(id);
+  }
+  const Node& node = tree_.node(id);
+  const NodeId parent = node.parent;
+  const PageKey* prior = first > 0                ? &node.keys()[first - 1]
+                         : parent == tree_.root() ? nullptr
+                                                  : &tree_.node(parent).keys().back();
+  const std::span<const SlotId> slots = config_.host_pages != 0 ? node.host : node.device;
+  const std::uint64_t store = ++last_store_;
+  const std::uint32_t jobs =
+      storage_.write(store, prior, std::span(node.keys()).subspan(first, pages), std::span(slots).subspan(first, pages),
+                     config_.host_pages != 0 ? Tier::host : Tier::device, tiers_to, node.facts.priority);
+  if (jobs == 0) {
+    unhold(held);
+  } else {
+    stores_[store] = {held, jobs};
+  }
+}
+
+void Cache::store_path(NodeId end, Pages from, Pages to, std::size_t tiers_to) {
+  const NodeFacts& facts = tree_.node(end).facts;
+  const Pages begins = facts.depth_pages - facts.pages;
+  const Pages first = std::max(from, begins), last = std::min<Pages>(to, facts.depth_pages);
+  if (first < last) store_node(end, first - begins, last - first, tiers_to);
+}
+
+void Cache::end_store(std::uint64_t hold) {
+  const auto store = stores_.find(hold);
+  KV_CHECK(store != stores_.end(), "a write ends once");
+  if (--store->second.jobs > 0) return;
+  unhold(store->second.hold);
+  stores_.erase(store);
+}
+
+}  // namespace kvtwin

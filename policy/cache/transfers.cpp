@@ -1,0 +1,222 @@
+// Cache, transfers between L1 and L2: submission, completion, commit by the step, acknowledgement.
+#include <algorithm>
+#include <utility>
+
+#include "policy/base/mutant.hpp"
+#include "policy/cache.hpp"
+
+namespace kvtwin {
+
+void Cache::submit_loads() {
+  if (loads_.moves.empty()) return;
+  submit(loads_, Direction::host_to_device, false);
+  gates_.push_back(loads_.transfers.back().id);
+}
+
+void Cache::submit_backups(bool beside_a_pass) {
+  if (!backups_.moves.empty()) submit(backups_, Direction::device_to_host, beside_a_pass);
+}
+
+// All that was queued in one step is one operation, with one acknowledgement.
+void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
+  sources_.clear();
+  targets_.clear();
+  for (const PageMove& move : lanes.moves) {
+    sources_.push_back(move.source);
+    targets_.push_back(move.target);
+  }
+  join_runs(sources_, targets_, runs_);
+  TransferOperation operation;
+  operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
+  PoolPair pools{config_.shape, config_.host_layout, config_.device_pages, config_.host_pages};
+  operation.plan = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
+  // One operation for both: what the target's pages and the draft's become can't differ.
+  if (config_.draft.layers != 0) {
+    pools.shape = config_.draft;
+    operation.side = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
+  }
+  operation.pages = lanes.moves;
+  lanes.queued.id = substrate_.submit(operation);
+  sink_.event({.kind = EventKind::transfer_submitted,
+               .tier = direction == Direction::host_to_device ? Tier::device : Tier::host,
+               .pages = lanes.queued.pages,
+               .operation = lanes.queued.id});
+  lanes.queued.mark = mark_of(lanes);
+  ++lanes.marks;
+  lanes.transfers.push_back(std::exchange(lanes.queued, Transfer{}));
+  lanes.moves.clear();
+}
+
+bool Cache::complete(const Completion& completion) {
+  for (Lanes* lanes : {&backups_, &loads_}) {
+    for (Transfer& transfer : lanes->transfers) {  // few are ever in flight
+      if (transfer.id != completion.id) continue;
+      transfer.complete = true;
+      transfer.status = completion.status;
+      std::uint64_t ready = 0;
+      while (ready < lanes->transfers.size() && lanes->transfers[ready].complete) ++ready;
+      lanes->complete_from_oldest = lanes->committed + ready;
+      if (lanes == &loads_) std::erase(gates_, completion.id);
+      return true;
+    }
+  }
+  return false;
+}
+
+std::uint64_t Cache::first_failure(const Lanes& lanes) {
+  for (std::size_t i = 0; i < lanes.transfers.size(); ++i) {
+    const Transfer& transfer = lanes.transfers[i];
+    if (transfer.complete && transfer.status != Status::done) return lanes.committed + i;
+  }
+  return kNoFailure;
+}
+
+// Whether a transfer failed is what the ranks agreed, not what this one saw.
+bool Cache::commit(const Acknowledged& backups, const Acknowledged& loads) {
+  bool more = false;
+  const auto next = [&more](Lanes& lanes, const Acknowledged& agreed, Transfer& transfer) {
+    if (lanes.committed >= agreed.total) return false;
+    if (lanes.committed > agreed.failure) {
+      more = true;
+      return false;
+    }
+    transfer = std::move(lanes.transfers.front());
+    lanes.transfers.pop_front();
+    transfer.status = lanes.committed == agreed.failure ? Status::failed : Status::done;
+    ++lanes.committed;
+    return true;
+  };
+  Transfer transfer;
+  while (next(loads_, loads, transfer)) acknowledge_load(transfer);
+  while (next(backups_, backups, transfer)) acknowledge_backup(transfer);
+  return more;
+}
+
+// The nodes that were queued and whatever splits have cut off above them since; parents before children.
+std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) const {
+  std::vector<NodeId> nodes;
+  for (const NodeId end : transfer.ends) {
+    for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+      if ((load ? tree_.node(id).load : tree_.node(id).backup) != transfer.mark) break;
+      nodes.push_back(id);
+    }
+  }
+  const auto order = [this](NodeId id) { return std::pair(tree_.node(id).facts.depth_pages, id); };
+  std::ranges::sort(nodes, {}, order);
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
+}
+
+void Cache::acknowledge_backup(Transfer& transfer) {
+  Pages dropped = 0, retried = 0;
+  for (const NodeId id : marked_nodes(transfer, false)) {
+    tree_.set_backup(id, OperationId::none);
+    if (transfer.status == Status::done && copy_reachable(id)) {
+      tree_.forget_backup_failures(id);
+      store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
+      continue;
+    }
+    const Pages pages = tree_.node(id).facts.pages;
+    tree_.count_backup_failure(id);
+    if (can_retry(id)) {
+      retried += pages;
+      sink_.decide(DecisionKind::backup, Reason::retry, tree_.node(id).keys().front(), pages);
+      queue_transfer(id);
+    } else {
+      dropped += pages;
+      drop_host_copies(id);
+    }
+  }
+  const Pages done = transfer.pages - dropped - retried;
+  if (done > 0)
+    sink_.event({.kind = EventKind::backup_done, .tier = Tier::host, .pages = done, .operation = transfer.id});
+  if (retried > 0)
+    sink_.event({.kind = EventKind::backup_retried,
+                 .tier = Tier::host,
+                 .reason = Reason::transfer_failed,
+                 .pages = retried,
+                 .operation = transfer.id});
+  if (dropped > 0)
+    sink_.event({.kind = EventKind::backup_dropped,
+                 .tier = Tier::host,
+                 .reason = Reason::transfer_failed,
+                 .pages = dropped,
+                 .operation = transfer.id});
+}
+
+// Will a match find the copy once the device's is gone? Under write-back what is above is written later.
+bool Cache::copy_reachable(NodeId id) const {
+  const NodeId parent = tree_.node(id).parent;
+  if (tree_.leaves_by_choice() || parent == tree_.root()) return true;
+  // A parent that is still being written has been queued again after it failed: this copy outlived its own.
+  return tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none;
+}
+
+// The slots are still there. Where the copy above failed too, that one has been queued before this one.
+bool Cache::can_retry(NodeId id) const {
+  const NodeId parent = tree_.node(id).parent;
+  const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).on_host();
+  return above && tree_.node(id).backup_failures <= config_.backup_retries;
+}
+
+// A host copy that holds nothing goes, and with it those below it, which could no longer be reached (under
+// write-back they could: it is still on L1, and they are lost with it, or not at all).
+// Copies still being written are left to their own acknowledgement, which finds the parent gone.
+void Cache::drop_host_copies(NodeId top) {
+  std::vector<NodeId> below{top};
+  for (std::size_t i = 0; i < below.size() && !tree_.leaves_by_choice(); ++i) {
+    for (NodeId child = tree_.node(below[i]).first_child; child != NodeId::none;
+         child = tree_.node(child).next_sibling) {
+      if (tree_.node(child).on_host() && tree_.node(child).backup == OperationId::none) below.push_back(child);
+    }
+  }
+  for (auto id = below.rbegin(); id != below.rend(); ++id) {
+    const Node& node = tree_.node(*id);
+    if (!node.on_host()) continue;
+    sink_.decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys().front(), node.facts.pages);
+    freed_host_.clear();
+    if (node.on_device()) {
+      freed_host_ = tree_.discard_host(*id);
+    } else {
+      freed_device_.clear();
+      tree_.remove_tail(*id, node.facts.pages, freed_device_, freed_host_);
+    }
+    host_.release(freed_host_);
+    sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
+    if (*id != top)
+      sink_.event(
+          {.kind = EventKind::evicted, .tier = Tier::host, .reason = Reason::lost, .pages = freed_host_.size()});
+  }
+}
+
+void Cache::acknowledge_load(Transfer& transfer) {
+  const bool done = transfer.status == Status::done;
+  if (!done && !directs_.empty()) {
+    failed_loads_.push_back(std::move(transfer));
+    return;
+  }
+  for (const NodeId end : transfer.ends) {
+    tree_.release_device(end);
+    if (!KV_MUTANT(4)) tree_.release_host(end);
+  }
+  std::vector<NodeId> nodes = marked_nodes(transfer, true);
+  for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);
+  // Nobody read a failed load's pages: the requests it gated have let go of them already.
+  if (!done) {
+    for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
+      drop_device_below(*id);
+      free(tree_.clear_device(*id));
+    }
+  } else if (config_.tiering == Tiering::exclusive) {
+    for (const NodeId id : nodes) {
+      if (tree_.node(id).host_leases == 0) shed_copy(id);
+    }
+  }
+  sink_.event({.kind = done ? EventKind::load_done : EventKind::load_failed,
+               .tier = Tier::device,
+               .reason = done ? Reason::none : Reason::transfer_failed,
+               .pages = transfer.pages,
+               .operation = transfer.id});
+}
+
+}  // namespace kvtwin
