@@ -11,7 +11,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31656761'7074766BU;  // "kvtpage1"
+constexpr std::uint64_t kPlaceMagic = 0x31656761'7074766BU;  // "kvtpage1"
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kKeysAt = 16, kPayloadCheckAt = 80, kHeaderCheckAt = 88;
 
@@ -97,7 +97,7 @@ void PageStore::clear() {
 
 PageStore::Image PageStore::packed(const PageKey& space, const PageKey& key, const PageImage& payload) {
   Image bytes;
-  std::byte* to = store_le64(bytes.data(), kMagic);
+  std::byte* to = store_le64(bytes.data(), kPlaceMagic);
   to = store_le32(to, kVersion);
   to = store_le32(to, static_cast<std::uint32_t>(payload.size()));
   to = store_key(store_key(to, space), key);
@@ -109,7 +109,7 @@ PageStore::Image PageStore::packed(const PageKey& space, const PageKey& key, con
 
 bool PageStore::holds(const Image& bytes, const PageKey& space, const PageKey& key) {
   const std::byte* const at = bytes.data();
-  return load_le64(at) == kMagic && load_le32(at + 8) == kVersion && load_le32(at + 12) == kPageBytes &&
+  return load_le64(at) == kPlaceMagic && load_le32(at + 8) == kVersion && load_le32(at + 12) == kPageBytes &&
          load_le64(at + kHeaderCheckAt) == XXH3_64bits(at, kHeaderCheckAt) && load_key(at + kKeysAt) == space &&
          load_key(at + kKeysAt + 32) == key &&
          load_le64(at + kPayloadCheckAt) == XXH3_64bits(at + kHeaderBytes, kPageBytes);
