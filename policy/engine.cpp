@@ -50,7 +50,7 @@ struct Engine::State {
         sink(s, decisions, o),
         storage(config, s, sink),
         cache(config, s, storage, sink),
-        prefetcher(config, s, cache, storage, sink),
+        prefetcher(config, cache, storage, sink),
         scheduler(config, cache, prefetcher, sink) {
     KV_CHECK(c.accept_x1024 >= 1024 && c.accept_without_x1024 >= 1024, "a decode step yields a token at least");
     const std::uint64_t most = 1024 * (std::uint64_t{c.draft_tokens} + 1);

@@ -21,10 +21,8 @@ std::int64_t bearers(std::size_t others) {
 
 }  // namespace
 
-Prefetcher::Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage,
-                       const EventSink& sink)
+Prefetcher::Prefetcher(const EngineConfig& config, Cache& cache, Storage& storage, const EventSink& sink)
     : config_(config),
-      substrate_(substrate),
       cache_(cache),
       storage_(storage),
       sink_(sink),

@@ -50,7 +50,7 @@ struct PrefetchOutcome {
 
 class Prefetcher {
  public:
-  Prefetcher(const EngineConfig& config, Substrate& substrate, Cache& cache, Storage& storage, const EventSink& sink);
+  Prefetcher(const EngineConfig& config, Cache& cache, Storage& storage, const EventSink& sink);
 
   // A step: answers that are taken, and who is held, are of this time; answers may have come at any time after
   // `unseen_since`. `waiting`: requests that do, for prefetches or for the GPU.
@@ -167,7 +167,6 @@ class Prefetcher {
   Tokens tokens(Pages pages) const { return pages * config_.shape.page_tokens; }
 
   const EngineConfig& config_;
-  Substrate& substrate_;
   Cache& cache_;
   Storage& storage_;
   const EventSink& sink_;
