@@ -56,7 +56,7 @@ class Program(unittest.TestCase):
         keys = kvtwin("simulate", "--help-keys").stdout
         for key, name in ADDED.items():
             self.assertEqual(names[key][-1], name)
-            self.assertRegex(keys, f"(?m)^{key} .*; also {name}$")
+            self.assertRegex(keys, f"(?m)^{key} .*\\[one of .*, {name}\\]; default ")
             refused = kvtwin("simulate", ROOT / "experiments/quickstart.toml", "--set", f"{key}={name}s")
             self.assertEqual(refused.returncode, 2)
             self.assertRegex(refused.stderr, f'did you mean "{name}"\\? Known: .*, {name}\\.')

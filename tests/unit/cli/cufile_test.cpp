@@ -84,8 +84,6 @@ TEST_F(CuFileChoice, OnIsRefusedWhereItCannotBe) {
   EXPECT_NE(refusal_.find("the host device has no GPU memory"), std::string::npos) << refusal_;
   notes({"real.device=cuda", "real.cufile=on"});
   EXPECT_NE(refusal_.find("there is no disk tier in segments"), std::string::npos) << refusal_;
-  notes({"real.device=cuda", "real.cufile=yes"});
-  EXPECT_NE(refusal_.find("Known: auto, on, off."), std::string::npos) << refusal_;
 }
 
 }  // namespace
