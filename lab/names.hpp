@@ -1,13 +1,11 @@
-// The names that keys, reports and sentences have for the policy's enumerators. Each switch names every enumerator, so
-// that the compiler (-Wswitch) points here when one is added.
+// Names in keys, reports and sentences, and the check of a name that somebody gives.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 
-#include "policy/base/types.hpp"
-#include "policy/engine.hpp"
+#include "policy/base/tiers.hpp"
 
 namespace kvtwin {
 

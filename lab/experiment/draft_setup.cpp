@@ -15,7 +15,7 @@ namespace {
 // A key that would be without effect is refused; `none` that was asked for, as when varying it, overrides them all.
 void refuse_keys_without_a_draft(const Experiment& e) {
   if (e.origin("model.draft.kind") != "default") return;
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     if (!key.name.starts_with("model.draft.") || e.origin(key.name) == "default") continue;
     throw InputError(e.where(key.name) +
                      ": is given, and model.draft.kind isn't; set that to packed, side_pool or none");

@@ -9,22 +9,20 @@
 #include <sstream>
 
 #include "lab/error.hpp"
+#include "lab/names.hpp"
 #include "models/names.hpp"
 #include "models/text_file.hpp"
 
 namespace kvtwin {
 namespace {
 
-using Value = Experiment::Value;
-using Key = Experiment::Key;
-
-const char* type_name(const Value& value) {
+const char* type_name(const KeyValue& value) {
   static constexpr std::array kNames{"a string", "an integer", "a number", "true or false"};
-  static_assert(kNames.size() == std::variant_size_v<Value>);
+  static_assert(kNames.size() == std::variant_size_v<KeyValue>);
   return kNames[value.index()];
 }
 
-std::string shown(const Value& value) {
+std::string shown(const KeyValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     std::ostringstream out;
     out << toml::value<std::string>(*text);
@@ -38,7 +36,7 @@ std::string shown(const Value& value) {
 }
 
 // Would the resolved experiment bring it back? Bytes that aren't UTF-8, as in some file names, it wouldn't.
-bool can_be_written(const Value& value) {
+bool can_be_written(const KeyValue& value) {
   if (!std::holds_alternative<std::string>(value)) return true;
   try {
     const toml::table parsed = toml::parse("value = " + shown(value));
@@ -48,19 +46,19 @@ bool can_be_written(const Value& value) {
   }
 }
 
-const Key& find_key(std::string_view name, const std::string& where) {
-  for (const Key& key : experiment_keys()) {
+const ExperimentKey& find_key(std::string_view name, const std::string& where) {
+  for (const ExperimentKey& key : experiment_keys()) {
     if (key.name == name) return key;
   }
   std::vector<std::string> names;
-  for (const Key& key : experiment_keys()) names.emplace_back(key.name);
+  for (const ExperimentKey& key : experiment_keys()) names.emplace_back(key.name);
   const std::string nearest = nearest_name(name, names);
   std::string sentence = where + ": unknown key \"" + std::string(name) + "\"";
   if (!nearest.empty()) sentence += "; did you mean \"" + nearest + "\"?";
   throw InputError(sentence + (nearest.empty() ? "; " : " ") + "`kvtwin simulate --help-keys` lists all keys");
 }
 
-Value to_value(const toml::node& node, const std::string& where) {
+KeyValue to_value(const toml::node& node, const std::string& where) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* integer = node.as_integer()) return integer->get();
   if (const auto* number = node.as_floating_point()) return number->get();
@@ -86,7 +84,7 @@ void check_depth(std::string_view text, const std::string& name) {
 }  // namespace
 
 Experiment::Experiment() {
-  for (const Key& key : experiment_keys()) entries_[std::string(key.name)].value = key.fallback;
+  for (const ExperimentKey& key : experiment_keys()) entries_[std::string(key.name)].value = key.fallback;
 }
 
 Experiment Experiment::from_file(const std::filesystem::path& path) {
@@ -120,7 +118,7 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
         open.push_back({full + ".", child});
         continue;
       }
-      const Key& known = find_key(full, where);
+      const ExperimentKey& known = find_key(full, where);
       experiment.assign(known, to_value(node, where + ": " + full), where, true);
     }
   }
@@ -134,8 +132,8 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
   }
   const std::string key(assignment.substr(0, equals));
   const std::string text(assignment.substr(equals + 1));
-  const Key& known = find_key(key, origin);
-  Value value = text;
+  const ExperimentKey& known = find_key(key, origin);
+  KeyValue value = text;
   if (!std::holds_alternative<std::string>(known.fallback)) {
     try {
       const toml::table parsed = toml::parse("value = " + text);
@@ -151,7 +149,7 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
   assign(known, std::move(value), origin, false);
 }
 
-void Experiment::assign(const Key& key, Value value, const std::string& origin, bool from_file) {
+void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file) {
   const std::string where = origin + ": " + std::string(key.name);
   if (std::holds_alternative<double>(key.fallback) && std::holds_alternative<std::int64_t>(value)) {
     value = static_cast<double>(std::get<std::int64_t>(value));
@@ -167,14 +165,12 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
                        ")");
     }
   };
-  if (!key.choices.empty() && std::ranges::find(key.choices, std::get<std::string>(value)) == key.choices.end()) {
-    const std::vector<std::string> known(key.choices.begin(), key.choices.end());
-    throw InputError(std::string(key.name) + " (" + origin +
-                     "): " + unknown_name("name", std::get<std::string>(value), known));
+  if (!key.choices.empty()) {
+    checked_name("name", std::get<std::string>(value), key.choices, std::string(key.name) + " (" + origin + ")");
   }
   if (const auto* integer = std::get_if<std::int64_t>(&value)) check(static_cast<double>(*integer));
   if (const auto* number = std::get_if<double>(&value)) check(*number);
-  const bool empty = value == Value(std::string()) || value == Value(std::int64_t{0}) || value == Value(0.0);
+  const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
   entries_.find(key.name)->second = {std::move(value), origin, from_file};
   // Two ways of saying one thing: the later one wins, but one file that says both is a mistake.
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
@@ -202,7 +198,7 @@ void Experiment::assign(const Key& key, Value value, const std::string& origin, 
     if (other_empty) continue;
     const bool preset = other_name == "model.name" || other_name == "hardware.name";
     if (empty && preset) continue;  // an empty path leaves the preset as it is
-    other.value = std::visit([](const auto& v) { return Value(std::decay_t<decltype(v)>{}); }, other.value);
+    other.value = std::visit([](const auto& v) { return KeyValue(std::decay_t<decltype(v)>{}); }, other.value);
     other.origin = origin;
     other.from_file = false;
   }
@@ -242,8 +238,8 @@ std::filesystem::path Experiment::path(std::string_view key) const {
   return given_path.is_absolute() || !entry(key).from_file ? given_path : folder_ / given_path;
 }
 
-void Experiment::apply_keys(const Key::Configuration& to) const {
-  for (const Key& key : keys()) {
+void Experiment::apply_keys(const ExperimentKey::Configuration& to) const {
+  for (const ExperimentKey& key : experiment_keys()) {
     if (key.apply != nullptr) key.apply(value(key.name), to);
   }
 }
@@ -251,9 +247,9 @@ void Experiment::apply_keys(const Key::Configuration& to) const {
 std::string Experiment::resolved() const {
   std::ostringstream out;
   out << "# Every key, its value and where it came from.\n";
-  for (const Key& key : experiment_keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     const Entry& e = entry(key.name);
-    Value value = e.value;
+    KeyValue value = e.value;
     if (key.is_path && !text(key.name).empty())
       value = std::filesystem::absolute(path(key.name)).lexically_normal().string();
     out << key.name << " = " << shown(value) << "  # " << e.origin << "\n";

@@ -22,10 +22,6 @@ constexpr std::string_view kWantedExperiment = "give the path of an experiment f
 
 class Experiment {
  public:
-  using Value = KeyValue;
-  using Key = ExperimentKey;
-  static std::span<const Key> keys() { return experiment_keys(); }
-
   static Experiment from_file(const std::filesystem::path& path);
   static Experiment from_text(std::string_view text, const std::string& name);
 
@@ -39,7 +35,7 @@ class Experiment {
   std::int64_t integer(std::string_view key) const;
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
-  const Value& value(std::string_view key) const { return entry(key).value; }
+  const KeyValue& value(std::string_view key) const { return entry(key).value; }
   // Its value as TOML.
   std::string as_toml(std::string_view key) const;
   // "experiments/quickstart.toml:12", "--set", "default", ...
@@ -51,21 +47,21 @@ class Experiment {
   std::filesystem::path path(std::string_view key) const;
 
   // Sets every member that a key sets.
-  void apply_keys(const Key::Configuration& to) const;
+  void apply_keys(const ExperimentKey::Configuration& to) const;
 
   // Every key, its value and where it came from, as TOML that gives the same experiment again.
   std::string resolved() const;
 
  private:
   struct Entry {
-    Value value;
+    KeyValue value;
     std::string origin = "default";
     bool from_file = false;
   };
   Experiment();
   Entry& entry(std::string_view key);
   const Entry& entry(std::string_view key) const;
-  void assign(const Key& key, Value value, const std::string& origin, bool from_file);
+  void assign(const ExperimentKey& key, KeyValue value, const std::string& origin, bool from_file);
 
   std::map<std::string, Entry, std::less<>> entries_;
   std::filesystem::path folder_;

@@ -220,7 +220,7 @@ std::string why_idle(const Facts& facts, std::string_view key) {
   return "";
 }
 
-bool is_off(const Experiment::Value& value) {
+bool is_off(const KeyValue& value) {
   return std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, value);
 }
 
@@ -237,12 +237,12 @@ bool is_given(const std::string& origin) {
 std::vector<IdleKey> idle_keys(const Experiment& experiment) {
   const Facts facts(experiment);
   const auto given = std::ranges::count_if(
-      Experiment::keys(), [&](const Experiment::Key& key) { return experiment.origin(key.name) != "default"; });
-  const bool lists_all = static_cast<std::size_t>(given) > Experiment::keys().size() / 2;
+      experiment_keys(), [&](const ExperimentKey& key) { return experiment.origin(key.name) != "default"; });
+  const bool lists_all = static_cast<std::size_t>(given) > experiment_keys().size() / 2;
   std::vector<IdleKey> idle;
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     if (!is_given(experiment.origin(key.name))) continue;
-    const Experiment::Value& value = experiment.value(key.name);
+    const KeyValue& value = experiment.value(key.name);
     if (value == key.fallback) {
       const bool for_readers = facts.trace && key.name.starts_with("workload.generate.");
       if (is_off(value) || (experiment.is_from_file(key.name) && (lists_all || for_readers))) continue;

@@ -290,7 +290,7 @@ struct KeyThatDiffers {
 
 std::vector<KeyThatDiffers> differing_keys(const Experiment& a, const Experiment& b) {
   std::vector<KeyThatDiffers> keys;
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     const std::string of_a = a.as_toml(key.name), of_b = b.as_toml(key.name);
     if (of_a != of_b) keys.push_back({key.name, of_a, of_b});
   }

@@ -846,7 +846,7 @@ class SglangWriter {
       config["global_segment_size"] = number_text(remote / ranks) + "gb";
     }
     const auto add = [&](const char* field, const char* key) {
-      for (const Experiment::Key& known : Experiment::keys()) {
+      for (const ExperimentKey& known : experiment_keys()) {
         if (known.name != key) continue;
         if (const auto* fallback = std::get_if<double>(&known.fallback)) {
           if (e_.number(key) != *fallback) config[field] = e_.number(key);

@@ -62,7 +62,7 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
   add(kGitCommit);
   add(kRowVersion);
   add(Json(warm_up).dump());
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
     std::error_code missing;
     const bool is_file =

@@ -264,7 +264,7 @@ RunFigures measure(const ValidateArguments& arguments, const Place& place, const
   for (const TierSpec& spec : kStorageSpecs) {
     const std::string key = "tiers." + std::string(spec.name) + ".path";
     if (!one.stores[spec.tier]) continue;
-    if (std::ranges::find(Experiment::keys(), key, &Experiment::Key::name) == Experiment::keys().end()) {
+    if (std::ranges::find(experiment_keys(), key, &ExperimentKey::name) == experiment_keys().end()) {
       in_a_service = true;
       continue;
     }

@@ -143,7 +143,7 @@ void take_requests(const fs::path& path, RunFigures& run) {
 
 std::string keys_but(const Experiment& experiment, bool (*leave_out)(std::string_view)) {
   std::string text;
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     if (!leave_out(key.name)) text += std::string(key.name) + "=" + experiment.as_toml(key.name) + "\n";
   }
   return text;

@@ -1,7 +1,8 @@
-// The tiers of the cache and the lanes between them, as data. To add a tier: an enumerator, its lanes, and a row of
-// kTierSpecs; its links in sim/links.hpp, its medium in models/tier_media.cpp and its back end in lab/run do the rest.
+// The tiers of the cache and the lanes between them, as data. docs/contributing/add-a-tier.md lists what a tier needs
+// beside its enumerator, its lanes and its row of kTierSpecs.
 //
-// Everything else indexes PerTier and PerLane arrays, or reads these rows. No code asks which tier it has at hand.
+// Decisions, worlds and reports index PerTier and PerLane arrays, or read these rows. A tier is named only where its
+// own keys, figures or back end are: calibration's fits, cuFile's disk tier, SGLang's flags.
 #pragma once
 
 #include <array>

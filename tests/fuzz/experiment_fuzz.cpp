@@ -16,7 +16,7 @@ namespace {
 
 // The resolved form without its comments on where values came from, which differ.
 bool equal_values(const kvtwin::Experiment& a, const kvtwin::Experiment& b) {
-  for (const kvtwin::Experiment::Key& key : kvtwin::Experiment::keys()) {
+  for (const kvtwin::ExperimentKey& key : kvtwin::experiment_keys()) {
     switch (key.fallback.index()) {
       case 0:
         // Paths become absolute.

@@ -23,6 +23,16 @@ MAY_INCLUDE = {
     "cli": r"",
     "tests": r"",
 }
+# Rooms that may include less than their module.
+ROOMS = {
+    "policy/base/": r"policy/base/",
+    "policy/transfer/": r"policy/(base|transfer)/",
+    "policy/index/": r"policy/(base|index)/|policy/eviction\.hpp",
+    "policy/seam/": r"policy/(base|transfer|seam)/|policy/index/page_key\.hpp",
+    "sim/bounds/": rf"sim/bounds/|{PUBLIC_POLICY}",
+    "impl/runtime/": rf"impl/runtime/|{PUBLIC_POLICY}",
+    "impl/disk/": rf"impl/(disk|runtime|storage)/|{PUBLIC_POLICY}|kernels/",
+}
 # Headers that belong to some folders only.
 OWNED_HEADERS = [
     (r"simgrid/|xbt", r"sim/|tests/\w+/sim/", "only sim/ includes SimGrid"),
@@ -90,8 +100,9 @@ def include_offence(module, path, quoted, target):
     if quoted:
         if module in ("cli", "tests"):
             return None
-        if not re.match(MAY_INCLUDE[module], target):
-            return f"{module}/ may not include that"
+        room = next((room for room in ROOMS if path.startswith(room)), None)
+        if not re.match(ROOMS[room] if room else MAY_INCLUDE[module], target):
+            return f"{room or module + '/'} may not include that"
     elif module == "policy" and target not in POLICY_HEADERS and not target.startswith("openssl/"):
         return "policy/ includes the plain parts of the C++ library and the hash libraries only"
     elif module in ("models", "traces") and target in ("chrono", "thread", "random", "ctime", "future"):

@@ -215,12 +215,12 @@ struct Costly {
 };
 constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}};
 
-double most_of(const Experiment::Key& key) {
+double most_of(const ExperimentKey& key) {
   const auto* costly = std::ranges::find(kCostly, key.name, &Costly::key);
   return costly == std::end(kCostly) ? key.most : costly->most;
 }
 
-std::vector<std::string> extremes_of(const Experiment::Key& key) {
+std::vector<std::string> extremes_of(const ExperimentKey& key) {
   std::vector<std::string> values{"", "nan", std::string(100'000, '7'), "true"};
   if (std::holds_alternative<std::string>(key.fallback)) {
     values.insert(values.end(), {"/", "/dev/zero", "/nowhere/at/all", "\n", "memory_bandwidth:low"});
@@ -255,7 +255,7 @@ std::vector<std::string> names_of(const std::string& key) {
 
 TEST(Extremes, EveryKeyIsServedOrRefusedByName) {
   Cases cases;
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     const std::string name(key.name);
     for (const std::string& value : extremes_of(key)) {
       const std::string setting = name + "=" + value;
@@ -272,13 +272,13 @@ TEST(Extremes, EveryKeyIsServedOrRefusedByName) {
 // Two at a time, drawn by seed: what each alone allows, both together may not.
 TEST(Extremes, PairsOfKeysAreServedOrRefusedByName) {
   const std::size_t pairs = std::getenv("KVTWIN_DEEP") != nullptr ? 5000 : 100;
-  const std::span<const Experiment::Key> keys = Experiment::keys();
+  const std::span<const ExperimentKey> keys = experiment_keys();
   Splitmix random(7);
   Cases cases;
   for (std::size_t i = 0; i < pairs; ++i) {
     std::vector<std::string> settings, names;
     for (int k = 0; k < 2; ++k) {
-      const Experiment::Key& key = keys[random.below(keys.size())];
+      const ExperimentKey& key = keys[random.below(keys.size())];
       const std::vector<std::string> values = extremes_of(key);
       settings.push_back(std::string(key.name) + "=" + values[random.below(values.size())]);
       for (const std::string& name : names_of(std::string(key.name))) names.push_back(name);

@@ -282,7 +282,7 @@ TEST_F(Knobs, NamesOfStoredPagesChangeNothing) {
 
 TEST_F(Knobs, EveryKeyIsHere) {
   const std::vector<Knob> knobs = moving();
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     const std::string name(key.name);
     const bool shares = name == "sim.dram_shared" || name == "sim.both_ways_shared";
     if (shares && !KVTWIN_TEST_SIMGRID) continue;

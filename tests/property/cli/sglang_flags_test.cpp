@@ -19,7 +19,7 @@ Experiment empty_experiment() { return Experiment::from_text("", "none"); }
 
 std::string values_of(const Experiment& experiment) {
   std::string text;
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     text += std::string(key.name) + " = " + experiment.as_toml(key.name) + "\n";
   }
   return text;

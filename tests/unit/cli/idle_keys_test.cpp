@@ -134,7 +134,7 @@ TEST(IdleKeys, HangOnOtherKeys) {
 }
 
 TEST(IdleKeys, OfTheGeneratorAreAllIdleBesideATrace) {
-  for (const Experiment::Key& key : Experiment::keys()) {
+  for (const ExperimentKey& key : experiment_keys()) {
     if (!key.name.starts_with("workload.generate.")) continue;
     const auto named = [&](const Case& one) { return key_of(one.setting) == key.name; };
     const std::vector<Case> all = cases();

@@ -573,8 +573,8 @@ TEST(SglangFlags, TableIsSound) {
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end()) << *std::ranges::adjacent_find(names);
   for (const SglangFlag& flag : sglang_flags()) {
     EXPECT_EQ(find_sglang_flag(flag.name), &flag) << flag.name;
-    const auto known = std::ranges::find(Experiment::keys(), flag.key, &Experiment::Key::name);
-    EXPECT_TRUE(flag.key.empty() || known != Experiment::keys().end()) << flag.name;
+    const auto known = std::ranges::find(experiment_keys(), flag.key, &ExperimentKey::name);
+    EXPECT_TRUE(flag.key.empty() || known != experiment_keys().end()) << flag.name;
     EXPECT_EQ(flag.is == SglangFlag::Is::not_modelled, !flag.why.empty()) << flag.name;
   }
 }
