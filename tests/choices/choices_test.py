@@ -36,7 +36,7 @@ class Program(unittest.TestCase):
         # one first.
         turns = [(10_000 * i, 8 + i % 2, 4096 + 512 * (i // 2), 4) for i in range(16)]
         turns += [(200_000 + i, 20 + 2 * i, tokens, 4) for i, tokens in enumerate((8192, 6144, 4096))]
-        self.trace.write_text("#turns\n" + "".join("%d %d %d %d\n" % turn for turn in turns))
+        self.trace.write_text("#turns\n" + "".join(f"{a} {b} {c} {d}\n" for a, b, c, d in turns))
 
     def simulate(self, *assignments):
         """report.json, and the rows of requests.csv by their request."""

@@ -21,6 +21,7 @@ out); 2 bad input, or the tests fail without a bug.
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import hashlib
 import os
 import queue
@@ -292,10 +293,8 @@ class Copy:
             except subprocess.TimeoutExpired:
                 return False
             finally:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
                 process.wait()
 
     def make(self, *programs):

@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import mutate  # noqa: E402
+import mutate
 
 CODE = '''#include "policy/x.hpp"
 // if (a < b) return 1;

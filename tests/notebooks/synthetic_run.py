@@ -13,7 +13,10 @@ SPREAD = ["mean", "p50", "p90", "p95", "p99", "max"]
 
 def quantiles(values):
     values = sorted(values)
-    at = lambda share: values[max(0, math.ceil(share * len(values)) - 1)]
+
+    def at(share):
+        return values[max(0, math.ceil(share * len(values)) - 1)]
+
     return dict(zip(SPREAD, [sum(values) / len(values), at(0.5), at(0.9), at(0.95), at(0.99), values[-1]]))
 
 

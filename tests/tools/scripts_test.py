@@ -36,6 +36,7 @@ class Scripts(unittest.TestCase):
             shutil.copy(ROOT / file, self.tree / file)
         self.program("tools/packages", "")
         self.program("tools/docs", "")
+        self.program("tools/lint", "")
         self.program("bin/cmake", "")
         self.program("bin/ctest", CTEST)
         self.program("build/kvtwin", KVTWIN)
