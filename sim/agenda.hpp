@@ -1,6 +1,8 @@
-// What a world has still to do, ordered by (time, operation id). A binary heap of plain entries. An entry is
-// never taken out early: whoever changes an operation's plans pushes a new entry, and the old one is
-// recognised as stale (its `ticket` is no longer the operation's) when it comes up.
+// The future events of one seat, ordered by (time, operation id): a binary heap of plain entries.
+//
+// No entry is removed early. To move an event, push a new entry with a new `ticket`. The caller recognises the old
+// entry as stale at the top of the heap: its `ticket` differs from the operation's current ticket.
+// Cost: push and pop are O(log entries). Thread: single-threaded.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The faithful event heap: every flow has its lane's link to itself, so its end is known at its start.
+// The event-heap world: every flow has the link of its lane unshared_rate, so the end of a flow is known at its start.
 #include <memory>
 #include <span>
 
@@ -22,7 +22,7 @@ class EventWorld final : public SeatedWorld, private FlowBackend {
   Seats& seated() override { return seats_; }
   void start_flow(std::uint32_t seat, std::uint32_t slot, const Flow& flow) override {
     WorldCore& core = seats_.core(seat);
-    const double rate = core.links().alone(flow);
+    const double rate = core.links().unshared_rate(flow);
     core.flow_rate(slot, Instant{core.now(), 0.0}, rate / static_cast<double>(kNsPerSecond));
     core.flow_ended(slot);
   }

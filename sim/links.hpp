@@ -1,7 +1,8 @@
-// Which links a flow loads, and how much: the one account that both worlds charge by.
+// The links that a flow loads, and the weight on each link. Both simulated worlds charge flows by this table.
 //
-// A flow is what one rank moves; the ranks of an operation move alike, so a link that they share carries each byte of
-// one of them `ranks` times. A link with rate 0 isn't there, or never binds.
+// A flow is the transfer of one rank. All ranks of an operation move alike, so a link that they share carries each byte
+// of the flow `ranks` times. A link with rate 0 is absent or never limits.
+// Units: rates in bytes per second.
 #pragma once
 
 #include <algorithm>
@@ -17,27 +18,27 @@
 namespace kvtwin {
 
 enum class Link : std::uint8_t {
-  gpu_down,  // one GPU's own link, from the host's side to it
+  gpu_down,  // one GPU's own link, host to GPU
   gpu_up,
-  gpu_both,  // both directions of it together
+  gpu_both,  // both directions of that link together
   dram,
-  root_in,  // from devices into the root complex
+  root_in,  // from devices into the PCIe root complex
   root_out,
-  drives,  // in bytes read: a byte written takes as long as read rate / write rate bytes read
+  drives,  // in bytes read: a written byte counts as read rate / write rate bytes
   nic_in,
   nic_out,
-  fabric_in,  // the pool hosts' side of the network
+  fabric_in,  // network of the pool hosts
   fabric_out,
-  shared_fs_in,  // the shared file system's side of the network
+  shared_fs_in,  // network of the shared file system
   shared_fs_out,
 };
 constexpr std::size_t kLinks = 13;
 
 struct LinkSpec {
   Link link = Link::gpu_down;
-  bool own = false;     // a flow of some lane may have no other link to live on
-  bool common = false;  // serves all engines
-  bool host = false;    // the whole host shares it
+  bool always_modelled = false;  // on some lane, a flow may load no other link
+  bool all_engines = false;      // one link for all engines
+  bool whole_host = false;       // shared by the whole host
 };
 
 constexpr std::array<LinkSpec, kLinks> kLinkSpecs{{
@@ -57,14 +58,14 @@ constexpr std::array<LinkSpec, kLinks> kLinkSpecs{{
 }};
 constexpr const LinkSpec& spec_of(Link link) { return kLinkSpecs[static_cast<std::size_t>(link)]; }
 
-// What a storage tier's bytes cross, but for the host's own links. The first one is the tier's: without a rate there is
-// no such tier.
+// The links that the bytes of a storage tier load, without the links of the host. The first link is the tier's medium:
+// if its rate is 0, the tier does not exist.
 struct TierLinks {
   std::span<const Link> reads, writes;
 };
 constexpr std::array<Link, 1> kDriveLinks{Link::drives};
 constexpr std::array<Link, 2> kPoolReads{Link::nic_in, Link::fabric_in}, kPoolWrites{Link::nic_out, Link::fabric_out};
-// A machine without NICs has another way to it.
+// The NIC comes second, because a machine without NICs may reach the file system in another way.
 constexpr std::array<Link, 2> kSharedFsReads{Link::shared_fs_in, Link::nic_in},
     kSharedFsWrites{Link::shared_fs_out, Link::nic_out};
 constexpr PerTier<TierLinks> kTierLinks{{{
@@ -77,15 +78,15 @@ constexpr PerTier<TierLinks> kTierLinks{{{
 
 struct Flow {
   Lane lane = Lane::h2d;
-  Tier tier = Tier::host;   // of storage lanes
-  std::uint32_t ranks = 1;  // that move it
-  double bytes = 0.0;       // of one rank
-  double most = 0.0;        // bytes a second of one rank at most; 0 = the links' own
+  Tier tier = Tier::host;             // storage lanes only
+  std::uint32_t ranks = 1;            // number of ranks that move the same bytes
+  double bytes = 0.0;                 // bytes of one rank
+  double max_bytes_per_second = 0.0;  // limit of one rank; 0 = only the links limit
 };
 
 struct LinkLoad {
   Link link = Link::dram;
-  double weight = 0.0;  // bytes over it for a byte of the flow
+  double weight = 0.0;  // bytes on the link per byte of the flow
 };
 
 class Loads {
@@ -125,7 +126,7 @@ class Links {
     for (const StorageTier& tier : config.storage) has_[tier.tier] = true;
   }
 
-  // Is there what the tier lies on?
+  // Returns whether the medium of the tier exists.
   bool has_medium(Tier tier) const {
     const Link reads = kTierLinks[tier].reads.front(), writes = kTierLinks[tier].writes.front();
     return rate(reads) > 0.0 && rate(writes) > 0.0 && (writes != Link::drives || writes_to_drives_);
@@ -137,7 +138,7 @@ class Links {
     const double all = ranks;
     const LaneSpec& spec = kvtwin::spec_of(lane);
     const bool direct = spec.kind == LaneKind::direct, stores = spec.kind == LaneKind::storage, reads = spec.reads;
-    const bool in = stores ? reads : !reads;  // into the root complex, from a device
+    const bool in = stores ? reads : !reads;  // from a device into the root complex
     if (!stores) {
       add(loads, reads ? Link::gpu_down : Link::gpu_up, 1.0);
       add(loads, Link::gpu_both, 1.0);
@@ -148,30 +149,32 @@ class Links {
       }
     }
     if (dram_crossings(lane) != 0) add(loads, Link::dram, all * dram_crossings(lane));
-    // From port to port of one root; a machine whose drives and NICs sit under the GPUs' own switch has it for itself.
+    // The bytes go from one port of the root to another. The model charges the root even if drives and NICs are below
+    // the GPUs' own switch, where bytes do not cross the root.
     if (in || direct) add(loads, Link::root_in, all);
     if (!in || direct) add(loads, Link::root_out, all);
     return loads;
   }
 
-  // The rate of a flow that has its way to itself. What the whole host shares, DRAM and root, is left to those who
-  // share it out.
-  double alone(const Flow& flow) const {
-    double least = flow.most > 0.0 ? flow.most : std::numeric_limits<double>::infinity();
+  // Returns the rate of a flow that shares its links with no other flow, in bytes per second. Leaves out the links that
+  // the whole host shares (DRAM, root): the event heap does not share them.
+  double unshared_rate(const Flow& flow) const {
+    double least =
+        flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : std::numeric_limits<double>::infinity();
     for (const LinkLoad& load : of(flow.lane, flow.tier, flow.ranks)) {
-      if (spec_of(load.link).host) continue;
+      if (spec_of(load.link).whole_host) continue;
       least = std::min(least, rate(load.link) / load.weight);
     }
     return least;
   }
 
-  // Can the flows of all lanes of `sharers` such engines together want more of it than there is? What can't bind would
-  // only join the lanes into one system to solve.
-  bool can_bind(Link link, std::uint32_t ranks, std::uint32_t sharers = 1) const {
+  // Returns whether the flows of all lanes of `sharers` equal engines can demand more than the rate of the link. A link
+  // that cannot limit would only join the lanes into one system to solve.
+  bool can_limit(Link link, std::uint32_t ranks, std::uint32_t sharers = 1) const {
     double wanted = 0.0;
     for (const LaneSpec& spec : kLaneSpecs) {
       if (spec.kind == LaneKind::compute || spec.kind == LaneKind::peer) continue;
-      wanted += most_wanted(link, spec.lane, ranks);
+      wanted += max_demand(link, spec.lane, ranks);
     }
     return wanted * sharers > rate(link);
   }
@@ -184,9 +187,9 @@ class Links {
     if (rate(link) > 0.0) loads.add(link, weight);
   }
 
-  // Of one lane, were the link without bound. Some operations are of one rank only.
-  double most_wanted(Link link, Lane lane, std::uint32_t ranks) const {
-    double most = 0.0;
+  // Returns the largest demand of one lane if the link had no limit. Some storage operations run on one rank only.
+  double max_demand(Link link, Lane lane, std::uint32_t ranks) const {
+    double demand = 0.0;
     const bool storage = spec_of(lane).kind != LaneKind::copy;
     for (const TierSpec& spec : kStorageSpecs) {
       const Tier tier = spec.tier;
@@ -200,10 +203,10 @@ class Links {
             least = std::min(least, rate(load.link) / load.weight);
           }
         }
-        if (weight > 0.0) most = std::max(most, weight * least);
+        if (weight > 0.0) demand = std::max(demand, weight * least);
       }
     }
-    return most;
+    return demand;
   }
   bool serves(Lane lane, Tier tier) const {
     if (!has_[tier]) return false;
@@ -211,7 +214,7 @@ class Links {
   }
 
   std::array<double, kLinks> rates_{};
-  std::array<double, kLinks> write_weights_{};  // of a byte written, in bytes read
+  std::array<double, kLinks> write_weights_{};  // bytes read that take as long as one byte written
   bool writes_to_drives_ = false;
   PerTier<bool> has_{};
 };

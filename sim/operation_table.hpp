@@ -1,6 +1,8 @@
-// From OperationId to a slot of a world's slab, for operations in flight. Open addressing on the id itself:
-// ids are given out in sequence, so neighbours in time are neighbours in the table. No allocation in steady
-// state. find() answers kNoSlotIndex for an operation that has completed, or never was.
+// Maps the OperationId of an operation in flight to a slot of the world's slab.
+//
+// Open addressing on the id itself: ids are consecutive, so operations of nearby times lie near each other in the
+// table. find() returns kNoSlotIndex for an operation that has completed or never existed. No allocation in steady
+// state.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +38,7 @@ class OperationTable {
       if (cells_[hole].id == OperationId::none) return;
       hole = next(hole);
     }
-    // Backward shift: no tombstones, so that long runs stay as fast as short ones.
+    // Backward shift instead of tombstones, so that long runs stay as fast as short runs.
     for (std::size_t i = next(hole); cells_[i].id != OperationId::none; i = next(i)) {
       const std::size_t distance = (i - home(cells_[i].id)) & (cells_.size() - 1);
       if (distance < ((i - hole) & (cells_.size() - 1))) continue;

@@ -8,7 +8,7 @@
 namespace kvtwin {
 namespace {
 
-// What moves takes `factor` times as long; links are slowed by their rates.
+// The costs of a slow rank: transfers and storage operations take `factor` times as long. config_of() slows the links.
 class SlowCost final : public CostModel {
  public:
   SlowCost(const CostModel& cost, double factor) : cost_(cost), factor_(factor) {}
@@ -33,18 +33,19 @@ class SlowCost final : public CostModel {
 
 }  // namespace
 
-// ---- making ----------------------------------------------------------------------------------------------
+// ---- construction ----------------------------------------------------------------------------------------
 
 Seats::Seats(const WorldConfig& config, FlowBackend& backend)
     : engines_(config.engines), ranks_(config.instances ? config.ranks : 1), reduce_ns_(config.reduce_ns) {
   KV_CHECK(config.cost != nullptr, "a world needs a cost model");
   KV_CHECK(engines_ > 0 && ranks_ > 0, "a world has at least one seat");
   KV_CHECK(reduce_ns_ >= 1000, "ranks that see different news poll in time");
-  turns_.resize(engines_ * ranks_);
+  next_steps_.resize(engines_ * ranks_);
   make_stores(config);
-  for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
-    SeatPlace place{static_cast<std::uint32_t>(seat), shared_, turns_[seat], config.instances ? this : nullptr, {}};
-    // A shared tier is everyone's; others are an engine's, or of the rank that has its own part of each page.
+  for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
+    SeatPlace place{
+        static_cast<std::uint32_t>(seat), shared_, next_steps_[seat], config.instances ? this : nullptr, {}};
+    // All seats share the store of a shared tier. Any other store belongs to one seat.
     for (std::size_t i = 0; i < config.storage.size(); ++i) {
       const StorageTier& tier = config.storage[i];
       const std::size_t owner = spec_of(tier.tier).shared ? 0 : seat;
@@ -61,7 +62,7 @@ Seats::~Seats() = default;
 
 WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
   WorldConfig own = config;
-  // Seat 0 draws what the only seat of a world draws.
+  // Seat 0 draws the same random numbers as a world with one seat.
   own.seed = config.seed + seat * 0x9E3779B97F4A7C15u;
   const std::size_t rank = seat % ranks_;
   const double factor = config.instances && rank < config.slower.size() ? config.slower[rank] : 1.0;
@@ -78,9 +79,9 @@ WorldConfig Seats::config_of(const WorldConfig& config, std::size_t seat) {
   return own;
 }
 
-// A shared tier's pages are whole ones; ranks put their parts there one by one.
+// The capacity of a shared tier counts whole pages. With instances, each rank stores its part of a page by itself.
 void Seats::make_stores(const WorldConfig& config) {
-  for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
+  for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
     for (const StorageTier& tier : config.storage) {
       stores_.emplace_back(spec_of(tier.tier).shared ? tier.pages * ranks_ : tier.pages, tier.evicts_itself);
     }
@@ -99,18 +100,18 @@ void Seats::begin(InputSource& source, std::span<InputHandler* const> handlers, 
   has_arrival_ = source_->next(arrival_);
 }
 
-// A handful of seats: their next times lie side by side, and only those that changed are asked.
+// The number of seats is small, and their next times lie side by side. Only changed seats are computed again.
 TimeNs Seats::next_time() {
   due_ = kNever;
-  for (std::size_t seat = 0; seat < turns_.size(); ++seat) {
-    SeatTurn& turn = turns_[seat];
-    if (turn.stale) {
-      turn.due = cores_[seat]->next_time();
-      turn.stale = false;
+  for (std::size_t seat = 0; seat < next_steps_.size(); ++seat) {
+    NextStep& next_step = next_steps_[seat];
+    if (next_step.stale) {
+      next_step.due = cores_[seat]->next_time();
+      next_step.stale = false;
     }
-    if (turn.due >= due_) continue;
-    due_ = turn.due;
-    first_ = seat;
+    if (next_step.due >= due_) continue;
+    due_ = next_step.due;
+    next_seat_ = seat;
   }
   return has_arrival_ ? std::min(due_, std::max(shared_.now, arrival_.now)) : due_;
 }
@@ -121,11 +122,11 @@ void Seats::step() {
     return;
   }
   shared_.now = due_;
-  cores_[first_]->step();
+  cores_[next_seat_]->step();
   if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
 }
 
-// To every rank of its engine.
+// Delivers to each rank of the input's engine.
 void Seats::deliver_arrival() {
   KV_CHECK(has_arrival_, "a world was asked to go on with nothing left to do");
   shared_.now = std::max(shared_.now, arrival_.now);
@@ -144,11 +145,11 @@ void Seats::set_progress(void (*tick)(void* context, TimeNs now), void* context)
   shared_.tick_context = context;
 }
 
-bool Seats::quiet() const {
-  return std::ranges::all_of(cores_, [](const auto& core) { return core->quiet(); });
+bool Seats::all_answered() const {
+  return std::ranges::all_of(cores_, [](const auto& core) { return core->all_answered(); });
 }
 
-// ---- what ranks do together ------------------------------------------------------------------------------
+// ---- collective operations of ranks ----------------------------------------------------------------------
 
 void Seats::reduction_entered(std::uint32_t seat, std::uint32_t slot) {
   Group& group = group_of(seat);
@@ -210,7 +211,7 @@ void Seats::pass_ended(std::uint32_t seat, std::uint64_t ordinal) {
   }
 }
 
-// When the pass's end is known, every rank gets it.
+// As soon as the end of the pass is known, sets this end on every rank.
 void Seats::settle(std::uint32_t seat, JointPass& pass) {
   if (pass.started < ranks_ || pass.settled || (!pass.failed && pass.ready < ranks_)) return;
   pass.settled = true;

@@ -1,13 +1,16 @@
-// The seats of a simulated world: one WorldCore each, in one clock. Merges their agendas in the order (time, seat,
-// operation), hands out arrivals and hints, and is what the ranks of an engine do together where each has a seat of its
-// own (WorldConfig::instances):
-// - reductions: the k-th of each rank belong together. Answered to all at once, `reduce_ns` after the last has entered.
-// - forward passes: the k-th of each rank belong together, as all-reduces inside tie them. One starts when the last
-// rank
-//   has submitted it and ends on all ranks at once, by the slowest rank's time; layers wait for the gates of all ranks.
-//   A gate that fails anywhere ends it everywhere: gate_failed, or failed on a rank that had none. A cancel by any
-//   rank, even one that comes before the start, cuts it for all after the step under way.
-// Transfers and storage operations are each rank's own.
+// The seats of a simulated world: one WorldCore per seat, and one clock.
+//
+// Merges the agendas in the order (time, seat, operation), and delivers arrivals and hints. If each rank has a seat
+// (WorldConfig::instances), this class also implements the collective operations of an engine's ranks:
+// - Reductions: the k-th reductions of all ranks belong together. All ranks get the result `reduce_ns` after the last
+//   rank has entered.
+// - Forward passes: the k-th passes of all ranks belong together, because all-reduces inside the pass tie the ranks.
+//   The pass starts when the last rank has submitted it, and ends on all ranks at once, with the duration of the
+//   slowest rank. Its layers wait for the gates of all ranks. A gate that fails on any rank ends the pass on all ranks:
+//   gate_failed, or failed on a rank without gates. A cancel by any rank, even before the start, ends the pass on all
+//   ranks after the running step.
+// Transfers and storage operations are private to a rank.
+// Thread: single-threaded.
 #pragma once
 
 #include <cstddef>
@@ -35,29 +38,29 @@ class Seats final : private Collective {
   const WorldCore& core(std::size_t seat) const { return *cores_[seat]; }
   TimeNs now() const { return shared_.now; }
 
-  // One handler a seat. All outlive the run; `route` may be null if there is one engine.
+  // Requires: one handler per seat. `route` may be null if there is one engine. All arguments outlive the run.
   void begin(InputSource& source, std::span<InputHandler* const> handlers, InputRoute* route);
-  // Time of the next step; kNever when nothing is left but flows.
+  // Returns the time of the next step, or kNever if only flows remain.
   TimeNs next_time();
-  // Handles what next_time() has told of: an inner event, or one input. Only legal if no flow ends, rounded to the
-  // nearest ns, at or before it without flow_ended() having said so.
+  // Handles the event or delivers the input of next_time(). Requires: every flow that ends at or before this time,
+  // rounded to the nearest ns, has been reported by flow_ended().
   void step();
 
   void set_progress(void (*tick)(void* context, TimeNs now), void* context);
-  // Nothing submitted is unanswered.
-  bool quiet() const;
+  // Returns whether every submitted operation has been answered.
+  bool all_answered() const;
 
  private:
   // One pass of all ranks.
   struct JointPass {
-    std::vector<std::uint32_t> slots;  // by rank; kNoSlotIndex = hasn't come to its compute lane
+    std::vector<std::uint32_t> slots;  // by rank; kNoSlotIndex = the pass does not hold the rank's compute lane yet
     std::size_t started = 0, ready = 0, ended = 0;
     bool failed = false, settled = false;
     TimeNs start = 0, cancel_time = -1;
   };
-  // What the ranks of one engine have entered and not all have left.
+  // The collective operations of one engine that at least one rank has entered and not all ranks have left.
   struct Group {
-    std::vector<std::deque<std::uint32_t>> reductions;  // slots, by rank
+    std::vector<std::deque<std::uint32_t>> reductions;  // by rank: slots
     std::deque<JointPass> passes;
     std::uint64_t first_pass = 0;  // ordinal of passes.front()
   };
@@ -77,24 +80,24 @@ class Seats final : private Collective {
   void settle(std::uint32_t seat, JointPass& pass);
   void deliver_arrival();
 
-  std::size_t engines_, ranks_;  // ranks that have seats
+  std::size_t engines_, ranks_;  // ranks_: ranks with a seat of their own, else 1
   TimeNs reduce_ns_;
-  SharedTurn shared_;
-  std::vector<SeatTurn> turns_;
-  std::vector<std::unique_ptr<CostModel>> slow_costs_;  // of ranks that are slower
+  SharedState shared_;
+  std::vector<NextStep> next_steps_;
+  std::vector<std::unique_ptr<CostModel>> slow_costs_;  // cost models of slower ranks
   std::deque<StoreModel> stores_;
   std::vector<std::unique_ptr<WorldCore>> cores_;
-  std::vector<Group> groups_;  // by engine; none without instances
+  std::vector<Group> groups_;  // by engine; empty without instances
   InputSource* source_ = nullptr;
-  LiveSource* live_ = nullptr;  // the same, if it is one
+  LiveSource* live_ = nullptr;  // source_ as a LiveSource, or null
   InputRoute* route_ = nullptr;
-  Input arrival_;  // pulled one ahead
+  Input arrival_;  // the next input of source_
   bool has_arrival_ = false;
-  std::size_t first_ = 0;  // the seat whose turn is next ...
-  TimeNs due_ = kNever;    // ... and when
+  std::size_t next_seat_ = 0;  // seat of the next step
+  TimeNs due_ = kNever;        // time of that step
 };
 
-// The world that seats make, but for how it runs.
+// The part of a world that SimGrid and the event heap share. Subclasses implement run_seats().
 class SeatedWorld : public World {
  public:
   Substrate& substrate() override { return seated().core(0); }

@@ -1,4 +1,4 @@
-// Compiled and linked by CMake only: does this SimGrid export the solver that simgrid_compat.hpp declares?
+// CMake compiles and links this file, to find out whether SimGrid exports the solver that simgrid_compat.hpp declares.
 #include "sim/simgrid_compat.hpp"
 
 int main(int argc, char**) {

@@ -1,7 +1,7 @@
-// All that depends on SimGrid's version (3.32 here; newer option names are handled): the solver's
-// declarations, the exact options, and a silent engine. Included by simgrid_world.cpp only.
+// All code that depends on SimGrid's version (3.32; newer option names are handled): the declarations of the solver,
+// the exact options, and a silent engine. Only simgrid_world.cpp includes this file.
 #pragma once
-#if __has_include(<simgrid/forward.h>)  // else the build has no SimGrid world
+#if __has_include(<simgrid/forward.h>)  // otherwise the build has no SimGrid world
 #include <simgrid/forward.h>
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 #include <simgrid/kernel/resource/Model.hpp>
 #include <string_view>
 
-// The max-min solver is exported by libsimgrid but its header is not installed. These are its non-virtual
-// members that we call, by pointer only, so that no layout is assumed; a mismatch is a link error, which
-// CMake looks for (see sim/CMakeLists.txt).
+// libsimgrid exports the max-min solver, but its header is not installed. These are the non-virtual members that kvtwin
+// calls. kvtwin holds pointers only, so the declaration assumes no layout. A mismatch is a link error, which CMake
+// looks for (see sim/CMakeLists.txt).
 namespace simgrid::kernel::lmm {
 class System {
  public:
@@ -25,11 +25,11 @@ class System {
 
 namespace kvtwin::simgrid_compat {
 
-// Makes the process's one engine, silent and with every approximation off, and registers `model` before all
-// others, so that it is asked first for its next event.
+// Creates the one engine of the process: silent, and with every approximation off. Registers `model` before all other
+// models, so that SimGrid asks `model` first for its next event.
 void start_engine(const std::shared_ptr<simgrid::kernel::resource::Model>& model);
 
-// Returns when no model has an event left.
+// Returns when no model has an event.
 void run_engine();
 
 }  // namespace kvtwin::simgrid_compat

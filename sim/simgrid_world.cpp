@@ -1,11 +1,12 @@
-// The SimGrid world. SimGrid solves the max-min shares, keeps the heap of flow ends and drives the loop; no
-// actors. Our model is registered first, so next_occurring_event is the policy's turn: everything due before
-// the next flow ends is handled there, with any number of flows started and stopped.
+// The SimGrid world. SimGrid solves the max-min shares, keeps the heap of flow ends, and drives the loop. There are no
+// actors. kvtwin's model is registered first, so next_occurring_event handles every event and input that is due before
+// the next flow ends. Any number of flows can start and stop there.
 //
-// Two clocks. Seats count whole nanoseconds and records each flow's pieces (from when, at which rate)
-// with full precision however long the run; SimGrid's clock is double seconds and only moves from one flow's
-// end to the next. Whenever a share changes, the action is told what is left *by the record, at SimGrid's
-// date*, so that both clocks agree on the end, and a start that SimGrid hears of late, or early, costs nothing.
+// Two clocks. The seats count whole nanoseconds, and record each piece of a flow (start, rate) with full precision in
+// runs of any length. SimGrid's clock is in seconds (double) and moves only from the end of one flow to the next.
+// Whenever a share changes, SimGrid's action receives the bytes that remain by kvtwin's record at SimGrid's date. So
+// both clocks agree on the end of a flow, even if SimGrid learns of a start too early or too late. See
+// docs/internals/simgrid.md.
 #include "sim/world.hpp"
 
 #if KVTWIN_HAVE_SIMGRID
@@ -28,9 +29,9 @@ namespace kernel = simgrid::kernel::resource;
 namespace lmm = simgrid::kernel::lmm;
 
 constexpr double kNsPerSecondReal = 1e9;
-// Inputs of time T are handed out once no flow can end before T + 0.5 ns. The rest allows for the order of
-// SimGrid's own heap: it merges what is 0.001 ns apart, and its clock's ulp grows to 0.02 ns in a day.
-double hold_ns(TimeNs time) { return 0.502 + 1e-15 * static_cast<double>(time); }
+// Delivers the inputs of time T only if no flow can end before T + 0.5 ns. The remaining margin covers the order of
+// SimGrid's own heap: SimGrid merges ends within 0.001 ns, and the resolution of its clock is 0.02 ns after a day.
+double delivery_margin_ns(TimeNs time) { return 0.502 + 1e-15 * static_cast<double>(time); }
 
 constexpr double kSameDate = 1e-12;  // seconds; as in simgrid_compat.cpp
 
@@ -62,15 +63,16 @@ class FlowModel final : public kernel::Model, public FlowBackend {
 
   Seats& seats() { return seats_; }
 
-  // All ranks' flows of an operation start together, have equal bytes and see equal links, so max-min gives
-  // them equal rates. One variable stands for them: it loads its own link once and the shared ones rank-fold.
+  // The flows of all ranks of an operation start together, have equal bytes and load equal links, so max-min gives them
+  // equal rates. One variable represents all of them: it loads a rank's own link once, and a shared link `ranks` times.
   void start_flow(std::uint32_t seat, std::uint32_t slot, const Flow& flow) override {
     auto* action = new FlowAction(*this, flow.bytes, seats_.core(seat), seat, slot);
     SeatFlows& flows = seat_flows_[seat];
     action->set_last_update();
     lmm::System& system = *get_maxmin_system();
     const Loads loads = seats_.core(seat).links().of(flow.lane, flow.tier, flow.ranks);
-    action->set_variable(system.variable_new(action, 1.0, flow.most > 0.0 ? flow.most : -1.0, loads.size()));
+    action->set_variable(system.variable_new(
+        action, 1.0, flow.max_bytes_per_second > 0.0 ? flow.max_bytes_per_second : -1.0, loads.size()));
     for (const LinkLoad& load : loads) {
       lmm::Constraint* constraint = flows.constraints[static_cast<std::size_t>(load.link)];
       if (constraint != nullptr) system.expand(constraint, action->get_variable(), load.weight, false);
@@ -127,16 +129,17 @@ class FlowModel final : public kernel::Model, public FlowBackend {
     const Links& links = seats_.core(seat).links();
     for (std::size_t i = 0; i < kLinks; ++i) {
       const auto link = static_cast<Link>(i);
-      // A flow needs a link of its own to live on; a further one that can never bind would only join lanes into one
-      // system to solve.
-      const bool own = spec_of(link).own;
-      // A rank has its part of all links, which is its own.
-      const bool common = !config.instances && spec_of(link).common;
+      // Each flow needs at least one link. Any other link that cannot limit is left out, because it would only join
+      // lanes into one system to solve.
+      const bool always_modelled = spec_of(link).always_modelled;
+      // With instances, each rank has links of its own: its part of each shared link.
+      const bool all_engines = !config.instances && spec_of(link).all_engines;
       lmm::Constraint*& constraint = seat_flows_[seat].constraints[i];
       const double rate = links.rate(link);
-      if (common && seat > 0) {
+      if (all_engines && seat > 0) {
         constraint = seat_flows_[0].constraints[i];
-      } else if (rate > 0.0 && (own || links.can_bind(link, config.ranks, common ? config.engines : 1))) {
+      } else if (rate > 0.0 &&
+                 (always_modelled || links.can_limit(link, config.ranks, all_engines ? config.engines : 1))) {
         constraint = get_maxmin_system()->constraint_new(nullptr, rate);
       }
     }
@@ -151,20 +154,20 @@ class FlowModel final : public kernel::Model, public FlowBackend {
     if (next == kNever) return true;
     const auto* first = static_cast<const FlowAction*>(get_heap().top().second);
     const Instant end = first->core().flow_end(first->slot());
-    return static_cast<double>(end.base - next) + end.fraction < hold_ns(next);
+    return static_cast<double>(end.base - next) + end.fraction < delivery_margin_ns(next);
   }
   const kernel::ActionHeap& get_heap() const { return const_cast<FlowModel*>(this)->get_action_heap(); }
 
   Seats seats_;
   std::vector<SeatFlows> seat_flows_;
-  bool changed_ = false;  // the shares have to be solved anew
-  Instant instant_;       // as of when
+  bool changed_ = false;  // the shares must be solved again
+  Instant instant_;       // time of the last change
 };
 
 FlowAction::FlowAction(FlowModel& model, double bytes, WorldCore& core, std::uint32_t seat, std::uint32_t slot)
     : Action(&model, bytes, false), flows_(model), core_(core), seat_(seat), slot_(slot) {}
 
-// Called by the kernel after a solve that touched this flow, and before it asks for what remains.
+// SimGrid calls this function after a solve that changed this flow, and before it reads the remaining bytes.
 void FlowAction::update_remains_lazy(double clock) {
   const double rate = get_rate();
   core_.flow_rate(slot_, flows_.instant(), rate / kNsPerSecondReal);
@@ -185,8 +188,9 @@ class SimGridWorld final : public SeatedWorld {
     KV_CHECK(!std::exchange(has_run_, true), "the SimGrid world runs once");
     seated().begin(source, handlers, route);
     simgrid_compat::run_engine();
-    // What not all ranks have entered nobody can answer: that is the policies' fault, and for their user to see.
-    KV_CHECK(instances_ || seated().quiet(), "SimGrid stopped with operations in flight");
+    // With instances, an operation that not all ranks entered stays open. That is an error of the policies, and the
+    // user of the policies must see it.
+    KV_CHECK(instances_ || seated().all_answered(), "SimGrid stopped with operations in flight");
   }
 
  private:

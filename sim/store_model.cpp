@@ -88,7 +88,7 @@ void StoreModel::erase_cell(std::size_t cell) {
   entries_[entry].older = free_;
   free_ = entry;
   --size_;
-  // Backward shift: no tombstones.
+  // Backward shift instead of tombstones.
   const std::size_t mask = table_.size() - 1;
   std::size_t hole = cell;
   for (std::size_t i = (hole + 1) & mask; table_[i] != kNone; i = (i + 1) & mask) {

@@ -1,5 +1,7 @@
-// What a storage tier holds, without its bytes: a set of keys in order of their last use. Open addressing over a slab
-// of entries; nothing is allocated but when the table grows. Single-threaded, deterministic.
+// The content of a storage tier, without bytes: a set of keys, in the order of their last use.
+//
+// Open addressing over a slab of entries. Only growth of the table allocates memory.
+// Thread: single-threaded. Deterministic.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +13,7 @@
 
 namespace kvtwin {
 
-// A storage_page_key without the words that are the same in all of them.
+// A storage_page_key without the words that are equal in all such keys.
 struct StoreKey {
   std::uint64_t a = 0, b = 0;
   friend bool operator==(const StoreKey&, const StoreKey&) = default;
@@ -23,20 +25,21 @@ inline StoreKey store_key(const PageKey& space, const PageKey& page) {
 
 class StoreModel {
  public:
-  // `evicts_itself`: beyond its capacity, which is at least a page, it drops what was used longest ago.
+  // Requires: `capacity` is at least 1 page. `evicts_itself`: a full store drops the least recently used page;
+  // otherwise a full store refuses new pages.
   StoreModel(Pages capacity, bool evicts_itself);
 
   bool contains(const StoreKey& key) const { return table_[find(key)] != kNone; }
-  // How many of the first ones are there.
+  // Returns how many leading keys are present.
   Pages leading(std::span<const StoreKey> keys) const;
-  // Is it there? Then it is the one used last now.
+  // Makes a present key the most recently used one. Returns false if the key is absent.
   bool touch(const StoreKey& key);
-  // As touch, but puts it there. False: no room.
+  // Like touch(), but inserts an absent key. Returns false if the store is full.
   bool add(const StoreKey& key);
   bool remove(const StoreKey& key);
 
   Pages size() const { return size_; }
-  // Further pages that it takes.
+  // Returns how many new pages the store accepts.
   Pages room() const { return evicts_itself_ ? ~Pages{0} : capacity_ - size_; }
 
  private:
@@ -47,7 +50,7 @@ class StoreModel {
   };
 
   std::size_t home(const StoreKey& key) const { return static_cast<std::size_t>(key.a) & (table_.size() - 1); }
-  // Its cell, or the free one where it would go.
+  // Returns the cell of the key, or the free cell for the key.
   std::size_t find(const StoreKey& key) const;
   void grow();
   void unlink(std::uint32_t entry);
@@ -57,9 +60,9 @@ class StoreModel {
   Pages capacity_;
   bool evicts_itself_;
   Pages size_ = 0;
-  std::vector<std::uint32_t> table_;  // of entries; at most half full
+  std::vector<std::uint32_t> table_;  // entry numbers; at most half full
   std::vector<Entry> entries_;
-  std::uint32_t free_ = kNone;  // by Entry::older
+  std::uint32_t free_ = kNone;  // list of free entries, linked by Entry::older
   std::uint32_t oldest_ = kNone, newest_ = kNone;
 };
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint64_t kInputsPerTick = 1000;
 
-// Pages whose last byte had moved when `left` of `total` bytes were to come. The tolerance is for a cut that
-// falls on a page's end.
+// Returns the number of pages whose last byte has moved when `left` of `total` bytes remain. The tolerance 1e-6 is for
+// a cut at the end of a page.
 Pages whole_pages(double left, double total, Pages pages) {
   if (total <= 0.0) return 0;
   const double moved = (1.0 - left / total) * static_cast<double>(pages);
@@ -28,7 +28,7 @@ WorldCore::WorldCore(const WorldConfig& config, FlowBackend& backend, const Seat
       seat_(place.seat),
       shared_(place.shared),
       now_(place.shared.now),
-      turn_(place.turn),
+      next_step_(place.next_step),
       collective_(place.collective),
       links_(config),
       stores_(place.stores) {
@@ -74,7 +74,7 @@ void WorldCore::free_record(std::uint32_t slot) {
 void WorldCore::schedule(std::uint32_t slot, TimeNs time) {
   Record& record = operations_[slot];
   record.due = std::max(time, now_);
-  turn_.stale = true;
+  next_step_.stale = true;
   agenda_.push(AgendaEntry{record.due, record.id, slot, ++record.ticket});
 }
 
@@ -93,7 +93,7 @@ void WorldCore::enqueue(std::uint32_t slot) {
   }
 }
 
-// Of the lane's holder too: the next one then starts.
+// If `slot` holds the lane, the next operation starts.
 void WorldCore::leave_queue(std::uint32_t slot) {
   const Record& record = operations_[slot];
   Queue& queue = queue_of(record);
@@ -106,8 +106,8 @@ void WorldCore::leave_queue(std::uint32_t slot) {
   }
 }
 
-// Its holder's stay ends now.
-void WorldCore::tell_lane(std::uint32_t slot) {
+// Reports the stay of `slot` on its lane, which ends now.
+void WorldCore::report_lane_span(std::uint32_t slot) {
   if (lanes_ == nullptr) return;
   const Record& record = operations_[slot];
   LaneSpan span;
@@ -222,7 +222,8 @@ void WorldCore::cancel(OperationId id) {
   const Record& record = operations_[slot];
   if (record.completion.status != Status::done) return;
   const bool ending = record.stage == Stage::landed || record.stage == Stage::ending;
-  if (record.stage == Stage::held || (ending && record.due <= now_)) return;  // only its input is to come
+  // The operation has ended; only the input is missing.
+  if (record.stage == Stage::held || (ending && record.due <= now_)) return;
   switch (record.kind) {
     case Kind::transfer: cancel_transfer(slot); break;
     case Kind::look_up:
@@ -244,16 +245,16 @@ void WorldCore::start_flow(std::uint32_t slot) {
   record.transfer.flow_since = now_;
   record.piece.start = Instant{now_, 0.0};
   if (transfer.storage && transfer.flow_bytes == 0.0) {
-    flow_ended(slot);  // a remove, or what moves nothing
+    flow_ended(slot);  // a remove, or an operation that moves no bytes
     return;
   }
-  const std::uint32_t movers = transfer.storage ? transfer.ranks : 1;  // of a plan the cost is one rank's already
+  const std::uint32_t movers = transfer.storage ? transfer.ranks : 1;  // the cost of a plan is already that of one rank
   Flow flow;
   flow.lane = transfer.lane;
   flow.tier = transfer.storage ? record.storage.work.tier : Tier::host;
   flow.ranks = transfer.ranks;
   flow.bytes = transfer.flow_bytes;
-  flow.most = static_cast<double>(transfer.cost.bytes_per_second) / static_cast<double>(movers);
+  flow.max_bytes_per_second = static_cast<double>(transfer.cost.bytes_per_second) / static_cast<double>(movers);
   backend_.start_flow(seat_, slot, flow);
 }
 
@@ -261,7 +262,7 @@ void WorldCore::flow_rate(std::uint32_t slot, const Instant& since, double bytes
   FlowPiece& piece = operations_[slot].piece;
   if (bytes_per_ns == piece.rate) return;
   if (piece.rate > 0.0) {
-    // Shares may be solved a fraction of a nanosecond behind the ends that were rounded down.
+    // SimGrid may solve the shares a fraction of a nanosecond after an end that was rounded down.
     const double elapsed = static_cast<double>(since.base - piece.start.base) + since.fraction - piece.start.fraction;
     if (elapsed > 0.0) {
       const double left = piece.left_at(since);
@@ -292,7 +293,7 @@ void WorldCore::cancel_transfer(std::uint32_t slot) {
   schedule(slot, now_);
 }
 
-// Of all ranks together.
+// Returns the moved bytes of all ranks together.
 Bytes WorldCore::moved_bytes(const Record& record) const {
   const Transfer& transfer = record.transfer;
   const bool whole = !transfer.storage && record.completion.status == Status::done;
@@ -304,14 +305,14 @@ void WorldCore::end_transfer(std::uint32_t slot) {
   record.completion.bytes = moved_bytes(record);
   dram_bytes_ += record.completion.bytes * dram_crossings(record.transfer.lane);
   if (record.transfer.storage) {
-    if (queue_of(record).head == slot) tell_lane(slot);
+    if (queue_of(record).head == slot) report_lane_span(slot);
     record.stage = Stage::held;
-    if (order_of(record.storage.work).head == slot) end_storage(slot);
+    if (end_order_of(record.storage.work).head == slot) end_storage(slot);
     return;
   }
   close_watches(slot, record.completion.status == Status::done);
   if (queue_of(record).head == slot) {
-    tell_lane(slot);
+    report_lane_span(slot);
     leave_queue(slot);
   }
   const Completion completion = operations_[slot].completion;
@@ -324,16 +325,16 @@ void WorldCore::end_transfer(std::uint32_t slot) {
 OperationId WorldCore::submit_storage(const StorageOperation& operation) {
   const StorageWork& work = operation.work;
   KV_CHECK(stores_[work.tier] != nullptr, "a storage operation is of a tier that there is");
-  const bool asks = work.verb == StorageVerb::look_up;
-  const std::uint32_t slot = new_record(asks ? Kind::look_up : Kind::transfer);
+  const bool is_look_up = work.verb == StorageVerb::look_up;
+  const std::uint32_t slot = new_record(is_look_up ? Kind::look_up : Kind::transfer);
   Record& record = operations_[slot];
   record.storage.work = work;
-  record.storage.keys.clear();  // keeps its room
+  record.storage.keys.clear();  // keeps the capacity of the vector
   for (const StoragePage& page : operation.pages) record.storage.keys.push_back(store_key(operation.space, page.key));
   record.storage.leading = 0;
   record.storage.started = false;
   const OperationId id = record.id;
-  if (asks) {
+  if (is_look_up) {
     record.stage = Stage::ending;
     schedule(slot, now_ + config_.cost->storage(work).latency_ns);
     return id;
@@ -344,7 +345,7 @@ OperationId WorldCore::submit_storage(const StorageOperation& operation) {
   record.transfer.ranks = work.ranks;
   record.transfer.page_bytes = work.page_bytes;
   record.piece = FlowPiece{};
-  Queue& order = order_of(work);
+  Queue& order = end_order_of(work);
   record.storage.before = order.tail;
   record.storage.after = kNoSlotIndex;
   if (order.tail != kNoSlotIndex) operations_[order.tail].storage.after = slot;
@@ -354,11 +355,11 @@ OperationId WorldCore::submit_storage(const StorageOperation& operation) {
   return id;
 }
 
-WorldCore::Queue& WorldCore::order_of(const StorageWork& work) {
-  return orders_[work.tier][work.verb == StorageVerb::get ? 0 : 1];
+WorldCore::Queue& WorldCore::end_order_of(const StorageWork& work) {
+  return end_orders_[work.tier][work.verb == StorageVerb::get ? 0 : 1];
 }
 
-// It has its lane: what of it has to move is known now.
+// The operation holds its lane, so the pages to move are known now.
 void WorldCore::plan_storage(std::uint32_t slot) {
   Record& record = operations_[slot];
   Storage& storage = record.storage;
@@ -377,10 +378,10 @@ void WorldCore::plan_storage(std::uint32_t slot) {
   if (work.verb != StorageVerb::remove) work.pages = transfer.pages;
   transfer.cost = config_.cost->storage(work);
   transfer.flow_bytes = static_cast<double>(transfer.cost.bytes) / transfer.ranks;
-  if (work.verb == StorageVerb::get && stalls(record.id)) {
+  if (work.verb == StorageVerb::get && draws_stall(record.id)) {
     Flow flow{transfer.lane, work.tier, transfer.ranks, transfer.flow_bytes, 0.0};
-    flow.most = static_cast<double>(transfer.cost.bytes_per_second) / transfer.ranks;
-    const double slow = links_.alone(flow) / config_.storage_stall_factor * transfer.ranks;
+    flow.max_bytes_per_second = static_cast<double>(transfer.cost.bytes_per_second) / transfer.ranks;
+    const double slow = links_.unshared_rate(flow) / config_.storage_stall_factor * transfer.ranks;
     transfer.cost.bytes_per_second = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(slow));
     const double latency = static_cast<double>(transfer.cost.latency_ns) * config_.storage_stall_factor;
     transfer.cost.latency_ns = static_cast<TimeNs>(latency);
@@ -391,8 +392,8 @@ void WorldCore::plan_storage(std::uint32_t slot) {
   }
 }
 
-// By its number alone, so that what else happens doesn't move it.
-bool WorldCore::stalls(OperationId id) const {
+// Depends only on the id and the seed, so other events do not change the result.
+bool WorldCore::draws_stall(OperationId id) const {
   if (config_.storage_stall_share <= 0.0) return false;
   std::uint64_t x = config_.seed * 0xD1B54A32D192ED03u + static_cast<std::uint64_t>(id) * 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -401,8 +402,8 @@ bool WorldCore::stalls(OperationId id) const {
   return static_cast<double>(x >> 11) * 0x1.0p-53 < config_.storage_stall_share;
 }
 
-// Its effect on the store, and how many leading pages it is true for.
-void WorldCore::count_stored(Record& record) {
+// Changes the content of the store, and counts the leading pages for which the operation is true.
+void WorldCore::apply_to_store(Record& record) {
   Storage& storage = record.storage;
   Completion& completion = record.completion;
   const bool cancelled = completion.status == Status::cancelled;
@@ -441,9 +442,9 @@ void WorldCore::count_stored(Record& record) {
   }
 }
 
-void WorldCore::leave_order(std::uint32_t slot) {
+void WorldCore::leave_end_order(std::uint32_t slot) {
   const Storage& storage = operations_[slot].storage;
-  Queue& order = order_of(storage.work);
+  Queue& order = end_order_of(storage.work);
   order.head = storage.after;
   if (order.head == kNoSlotIndex) {
     order.tail = kNoSlotIndex;
@@ -453,13 +454,13 @@ void WorldCore::leave_order(std::uint32_t slot) {
   }
 }
 
-// All that was submitted before it has ended. Until then it keeps its lane, so that the next one's plan sees what it
-// has done to the store.
+// All operations that were submitted earlier have ended. The operation held its lane until now, so the plan of the next
+// one sees the changed content of the store.
 void WorldCore::end_storage(std::uint32_t slot) {
-  count_stored(operations_[slot]);
+  apply_to_store(operations_[slot]);
   close_watches(slot, operations_[slot].completion.status == Status::done);
   if (queue_of(operations_[slot]).head == slot) leave_queue(slot);
-  leave_order(slot);
+  leave_end_order(slot);
   const Completion completion = operations_[slot].completion;
   free_record(slot);
   deliver(Input{now_, completion});
@@ -482,7 +483,7 @@ void WorldCore::watch_gates(std::uint32_t slot, std::span<const OperationId> gat
   pass.gates.first_step_ns = config_.cost->forward_ns(pass.shape, 1);
   for (const OperationId gate : gates) {
     const std::uint32_t gate_slot = table_.find(gate);
-    if (gate_slot == kNoSlotIndex) continue;  // has landed before
+    if (gate_slot == kNoSlotIndex) continue;  // the gate has landed
     Record& load = operations_[gate_slot];
     KV_CHECK(load.kind == Kind::transfer, "only a transfer or a get can gate a forward pass");
     std::uint32_t index = static_cast<std::uint32_t>(watches_.size());
@@ -513,7 +514,7 @@ void WorldCore::fold_watches(std::uint32_t slot, double left, bool landed) {
   }
 }
 
-// The gate has landed, or never will.
+// The gate has landed (`landed`) or has failed.
 void WorldCore::close_watches(std::uint32_t slot, bool landed) {
   if (operations_[slot].transfer.first_watch == kNoSlotIndex) return;
   if (landed) fold_watches(slot, 0.0, true);
@@ -539,7 +540,7 @@ void WorldCore::start_pass(std::uint32_t slot) {
   if (operations_[slot].stage == Stage::waiting) resolve_pass(slot);
 }
 
-// The pass holds the compute lane; when its gates are through, its end is known.
+// The pass holds the compute lane. If all gates have landed, the end of the pass is known.
 void WorldCore::resolve_pass(std::uint32_t slot) {
   const Forward& pass = operations_[slot].forward;
   if (collective_ != nullptr) {
@@ -577,7 +578,7 @@ void WorldCore::cancel_forward(std::uint32_t slot) {
   if (record.stage == Stage::ending) resolve_pass(slot);
 }
 
-// A cancel ends a burst with the first step that ends at or after it.
+// A cancelled burst ends with the first step that ends at or after the cancel.
 PassEnd WorldCore::plan_pass(std::uint32_t slot, TimeNs start, const PassGates& gates, TimeNs cancel_time) const {
   const Forward& pass = operations_[slot].forward;
   PassEnd end;
@@ -606,7 +607,7 @@ void WorldCore::end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end
   Record& record = operations_[slot];
   record.stage = Stage::ending;
   record.forward.started = start;
-  // Another rank's gate can fail where all of ours had landed before.
+  // A gate of another rank has failed, and this rank's pass has no gates.
   const bool others = end.status == Status::gate_failed && !record.forward.gated;
   record.completion.status = others ? Status::failed : end.status;
   record.completion.steps = end.steps;
@@ -618,7 +619,7 @@ void WorldCore::end_forward(std::uint32_t slot) {
   const Record& record = operations_[slot];
   Queue& queue = queue_of(record);
   if (queue.head == slot) {
-    tell_lane(slot);
+    report_lane_span(slot);
     leave_queue(slot);
   }
   if (collective_ != nullptr) collective_->pass_ended(seat_, operations_[slot].forward.ordinal);
@@ -644,7 +645,7 @@ TimeNs WorldCore::next_time() {
 }
 
 void WorldCore::step() {
-  turn_.stale = true;
+  next_step_.stale = true;
   handle_entry(agenda_.pop());
 }
 

@@ -1,9 +1,23 @@
-// One seat's affairs in a simulated world: operations and their ids, FIFO lanes, the compute lane, gates, cancel,
-// and the ordered stream of its inputs. It knows nothing of how links are shared: a FlowBackend tells it each flow's
-// rate; nor of other seats: `Seats` (seats.hpp) owns the clock, says whose turn it is, and hands out arrivals.
-// Single-threaded. Per input: one heap push and pop, no allocation in steady state.
+// One seat of a simulated world: operations and their ids, FIFO lanes, the compute lane, gates, cancel, and the ordered
+// stream of the seat's inputs.
 //
-// The backend's loop:  while Seats::next_time() comes before every flow's end (see Seats::step), call Seats::step().
+// The core does not know how links are shared: a FlowBackend reports the rate of each flow. The core does not know
+// other seats either: Seats (seats.hpp) owns the clock, chooses the next seat, and delivers arrivals.
+//
+//              start_flow                               Input
+//   WorldCore ------------> FlowBackend     WorldCore ---------> InputHandler
+//             <------------                           <---------
+//          flow_rate, flow_ended                       Substrate
+//
+// Stages of a transfer or storage operation (held: storage only, waits for an older operation):
+//
+//   queued --> latency --> flowing --> landed [--> held] --> answered
+//      \----------\-----------\-- cancel --> ending [--> held] --^
+//
+// Stages of a pass:  queued --> waiting (for gates) --> ending --> answered
+//
+// Backend's loop: while Seats::next_time() is before the end of every flow (see Seats::step), call Seats::step().
+// Cost: one push and one pop of a heap per input; no allocation in steady state. Thread: single-threaded.
 #pragma once
 
 #include <array>
@@ -21,57 +35,58 @@
 
 namespace kvtwin {
 
-// Shares links among flows. A flow is named by its seat and its slot in that seat's WorldCore; there is at most one a
-// lane of a seat.
+// Shares links among flows. A flow is named by its seat and by its slot in the WorldCore of that seat. Each lane of a
+// seat has at most one flow.
 class FlowBackend {
  public:
   virtual ~FlowBackend() = default;
-  // The flow starts at `now` (whole ns). Answers, at once or later, with WorldCore::flow_rate whenever the rate
-  // changes and WorldCore::flow_ended.
+  // Starts a flow at the current time (a whole ns). The backend calls WorldCore::flow_rate, now or later, whenever the
+  // rate changes, and WorldCore::flow_ended once.
   virtual void start_flow(std::uint32_t seat, std::uint32_t slot, const Flow& flow) = 0;
-  // Cancelled; no answer any more.
+  // Cancels a flow. The backend makes no further call for the flow.
   virtual void stop_flow(std::uint32_t seat, std::uint32_t slot) = 0;
 };
 
-// What the ranks of an engine do together, where each has a seat: told by each one's WorldCore. A pass's `ordinal`
-// counts the passes that its seat submitted.
+// The collective operations of an engine whose ranks have a seat each. The WorldCore of each rank calls this interface.
+// `ordinal` is the number of passes that the seat had submitted before this pass.
 class Collective {
  public:
   virtual ~Collective() = default;
-  // Answered with WorldCore::answer_reduction.
+  // The answer is WorldCore::answer_reduction.
   virtual void reduction_entered(std::uint32_t seat, std::uint32_t slot) = 0;
-  // It holds its compute lane; answered with WorldCore::end_pass_at, any number of times before its end.
+  // The pass holds its compute lane. The answer is WorldCore::end_pass_at, which can be called again until the pass
+  // ends.
   virtual void pass_started(std::uint32_t seat, std::uint64_t ordinal, std::uint32_t slot) = 0;
-  virtual void pass_ready(std::uint32_t seat, std::uint64_t ordinal) = 0;  // its gates are through
+  virtual void pass_ready(std::uint32_t seat, std::uint64_t ordinal) = 0;  // all gates have landed
   virtual void pass_failed(std::uint32_t seat, std::uint64_t ordinal) = 0;
   virtual void pass_cancelled(std::uint32_t seat, std::uint64_t ordinal) = 0;
   virtual void pass_ended(std::uint32_t seat, std::uint64_t ordinal) = 0;
 };
 
-// What the seats of a world share.
-struct SharedTurn {
+// The state that all seats of a world share.
+struct SharedState {
   TimeNs now = 0;
-  std::uint64_t delivered = 0;  // inputs
+  std::uint64_t delivered = 0;  // number of delivered inputs
   void (*tick)(void* context, TimeNs now) = nullptr;
   void* tick_context = nullptr;
 };
 
-// When a seat's next step is; stale = to be asked for again.
-struct SeatTurn {
+// The time of a seat's next step. `stale`: the time must be computed again.
+struct NextStep {
   TimeNs due = kNever;
   bool stale = false;
 };
 
-// A seat's place in its world. All referred to outlives it.
+// A seat's place in its world. Ownership: all references are borrowed and outlive the seat.
 struct SeatPlace {
   std::uint32_t seat = 0;
-  SharedTurn& shared;
-  SeatTurn& turn;
+  SharedState& shared;
+  NextStep& next_step;
   Collective* collective = nullptr;  // null: this seat speaks for all ranks
   PerTier<StoreModel*> stores{};
 };
 
-// How a pass ends.
+// The result of a pass.
 struct PassEnd {
   Status status = Status::done;
   std::uint64_t steps = 0;
@@ -79,7 +94,7 @@ struct PassEnd {
   TimeNs time = 0;
 };
 
-// What a pass's gates ask of it: its first step, of that length, ends no earlier than `finish`.
+// The effect of the gates on a pass: its first step takes `first_step_ns` and ends no earlier than `finish`.
 struct PassGates {
   TimeNs first_step_ns = 0;
   TimeNs finish = 0;
@@ -95,48 +110,49 @@ class WorldCore final : public Substrate {
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
 
-  // `handler` outlives the run.
+  // Requires: `handler` outlives the run.
   void begin(InputHandler& handler) { handler_ = &handler; }
-  // Time of the next step; kNever when nothing is left but flows.
+  // Returns the time of the next step, or kNever if only flows remain.
   TimeNs next_time();
-  // Handles what is next, at the shared time.
+  // Handles the next entry of the agenda, at the shared time.
   void step();
   void deliver(const Input& input);
 
-  // For the collective: of a reduction entered, of a pass that holds its lane.
+  // For the Collective. `slot`: an entered reduction, or a pass that holds its compute lane.
   const ReduceVector& reduction(std::uint32_t slot) const { return operations_[slot].values; }
   void answer_reduction(std::uint32_t slot, const ReduceVector& values, TimeNs time);
   PassGates pass_gates(std::uint32_t slot) const { return operations_[slot].forward.gates; }
   TimeNs pass_ns(std::uint32_t slot) const { return operations_[slot].forward.total_ns; }
-  // When it ends if it starts then, its gates ask that much, and it is cancelled at `cancel_time` (-1: it isn't).
+  // Returns the result of the pass if it starts at `start`, waits for `gates`, and is cancelled at `cancel_time` (-1:
+  // not cancelled).
   PassEnd plan_pass(std::uint32_t slot, TimeNs start, const PassGates& gates, TimeNs cancel_time) const;
   void end_pass_at(std::uint32_t slot, TimeNs start, const PassEnd& end);
 
   void flow_rate(std::uint32_t slot, const Instant& since, double bytes_per_ns);
-  // By its current rate, the flow has landed; its completion comes at the nearest ns.
+  // The flow has landed, by its current rate. The completion follows at the nearest ns.
   void flow_ended(std::uint32_t slot);
   Instant flow_end(std::uint32_t slot) const { return operations_[slot].piece.end(); }
 
   void watch_lanes(LaneObserver* observer) { lanes_ = observer; }
   const Links& links() const { return links_; }
-  // Bytes that crossed the host's memory, of all ranks together, by what has ended: see dram_crossings.
+  // Returns the bytes that crossed the host's memory, of all ranks together, for ended operations: see dram_crossings.
   Bytes dram_bytes() const { return dram_bytes_; }
-  // Nothing submitted is unanswered.
-  bool quiet() const { return in_flight_ == 0; }
+  // Returns whether every submitted operation has been answered.
+  bool all_answered() const { return in_flight_ == 0; }
 
  private:
-  // transfer: also a get, a set and a remove of a storage tier.
+  // transfer: also the get, set and remove of a storage tier.
   enum class Kind : std::uint8_t { transfer, look_up, forward, timer, reduction };
-  // held: a storage operation that has ended, and waits for one submitted before it.
+  // held: the storage operation has ended, and waits for the end of an operation that was submitted earlier.
   enum class Stage : std::uint8_t { queued, latency, flowing, landed, waiting, ending, held };
 
   struct Transfer {
     Lane lane = Lane::h2d;
     TransferCost cost;
     bool storage = false;
-    std::uint32_t ranks = 1;         // that move it
-    std::uint32_t layer_groups = 1;  // a gated pass waits for each; a get's pages land whole
-    Pages pages = 0;                 // that it moves
+    std::uint32_t ranks = 1;         // number of ranks that move the same bytes
+    std::uint32_t layer_groups = 1;  // a gated pass waits for each group; the pages of a get arrive as a whole
+    Pages pages = 0;                 // pages to move
     Bytes page_bytes = 0;            // of one rank
     Bytes plan_bytes = 0;            // of one rank, all pages
     double flow_bytes = 0.0;         // of one rank
@@ -156,18 +172,18 @@ class WorldCore final : public Substrate {
     std::uint32_t open_gates = 0;
     bool gated = false, gate_failed = false;
   };
-  struct Storage {  // beside its Transfer
+  struct Storage {  // with Kind::transfer, the Transfer has the lane and the bytes
     StorageWork work;
     std::vector<StoreKey> keys;
-    Pages leading = 0;  // get: were there at its start
+    Pages leading = 0;  // get: number of leading pages that were present at the start
     bool started = false;
-    std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // in the order of ends
+    std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // neighbours in the order of ends
   };
   struct Record {  // one operation in flight
     OperationId id = OperationId::none;
     Kind kind = Kind::timer;
     Stage stage = Stage::ending;
-    std::uint32_t ticket = 0;                                   // of the agenda entry that counts
+    std::uint32_t ticket = 0;                                   // of the valid agenda entry
     std::uint32_t before = kNoSlotIndex, after = kNoSlotIndex;  // neighbours in the lane
     TimeNs due = 0;
     FlowPiece piece;
@@ -177,10 +193,10 @@ class WorldCore final : public Substrate {
     Forward forward;
     ReduceVector values{};
   };
-  struct Queue {  // of one lane; `head` holds the lane
+  struct Queue {  // of one lane; the head holds the lane
     std::uint32_t head = kNoSlotIndex, tail = kNoSlotIndex;
   };
-  struct Watch {  // of a gate by a pass
+  struct Watch {  // one pass waits for one gate
     std::uint32_t pass = 0;
     OperationId pass_id = OperationId::none;
     std::uint32_t next = kNoSlotIndex;
@@ -193,19 +209,19 @@ class WorldCore final : public Substrate {
   Queue& queue_of(const Record& record);
   void enqueue(std::uint32_t slot);
   void leave_queue(std::uint32_t slot);
-  void tell_lane(std::uint32_t slot);
+  void report_lane_span(std::uint32_t slot);
   void start_head(Queue& queue);
 
   OperationId submit_transfer(const TransferOperation& operation);
   OperationId submit_forward(const ForwardOperation& operation);
   OperationId submit_storage(const StorageOperation& operation);
   StoreModel& store_of(const StorageWork& work) { return *stores_[work.tier]; }
-  Queue& order_of(const StorageWork& work);
-  void leave_order(std::uint32_t slot);
+  Queue& end_order_of(const StorageWork& work);
+  void leave_end_order(std::uint32_t slot);
   void plan_storage(std::uint32_t slot);
-  bool stalls(OperationId id) const;
+  bool draws_stall(OperationId id) const;
   void start_flow(std::uint32_t slot);
-  void count_stored(Record& record);
+  void apply_to_store(Record& record);
   void end_storage(std::uint32_t slot);
   void end_look_up(std::uint32_t slot);
   void watch_gates(std::uint32_t slot, std::span<const OperationId> gates);
@@ -225,9 +241,9 @@ class WorldCore final : public Substrate {
   WorldConfig config_;
   FlowBackend& backend_;
   const std::uint32_t seat_;
-  SharedTurn& shared_;
-  const TimeNs& now_;  // the shared one
-  SeatTurn& turn_;
+  SharedState& shared_;
+  const TimeNs& now_;  // shared_.now
+  NextStep& next_step_;
   Collective* collective_;
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
@@ -242,7 +258,7 @@ class WorldCore final : public Substrate {
   PerLane<Queue> queues_;
   Links links_;
   PerTier<StoreModel*> stores_;
-  PerTier<std::array<Queue, 2>> orders_;  // of ends: gets; sets and removes
+  PerTier<std::array<Queue, 2>> end_orders_;  // order of ends: [0] gets, [1] sets and removes
   Bytes dram_bytes_ = 0;
 };
 

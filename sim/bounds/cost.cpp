@@ -11,7 +11,7 @@
 namespace kvtwin {
 namespace {
 
-// Blocks of one run that earn the same each.
+// Blocks of one run that save the same cost each.
 struct Step {
   std::uint32_t run = 0, blocks = 0;
   std::uint64_t each = 0;
@@ -28,7 +28,7 @@ bool below(const Point& a, const Point& middle, const Point& b) {
          UnsignedWide{b.cost - a.cost} * (middle.blocks - a.blocks);
 }
 
-// The concave hull of what a run's first blocks cost, in steps that earn less and less a block.
+// Appends the concave hull of the costs of a run's first blocks, as steps. Later steps save less per block.
 void add_steps(const Future& future, std::uint32_t run, const PrefixCost& cost, std::vector<Step>& steps) {
   const Reuse& reuse = future.reuses()[run];
   const std::uint32_t end = std::min(reuse.end, future.counted(reuse.to));
@@ -47,7 +47,7 @@ void add_steps(const Future& future, std::uint32_t run, const PrefixCost& cost, 
   }
 }
 
-// How many blocks of each step the dearest flow keeps.
+// Returns how many blocks of each step the flow of highest saved cost keeps.
 std::vector<std::uint32_t> dearest_flow(const Future& future, const std::vector<Step>& steps, std::int64_t capacity) {
   using Graph = lemon::SmartDigraph;
   Graph graph;
@@ -55,31 +55,31 @@ std::vector<std::uint32_t> dearest_flow(const Future& future, const std::vector<
   graph.reserveArc(static_cast<int>(future.turns() + steps.size()));
   std::vector<Graph::Node> turns;
   for (std::size_t turn = 0; turn < future.turns(); ++turn) turns.push_back(graph.addNode());
-  Graph::ArcMap<std::int64_t> most(graph), price(graph);
+  Graph::ArcMap<std::int64_t> upper(graph), price(graph);
   const auto add = [&](std::size_t from, std::size_t to, std::int64_t blocks, std::int64_t earned) {
     const Graph::Arc arc = graph.addArc(turns[from], turns[to]);
-    most[arc] = blocks;
+    upper[arc] = blocks;
     price[arc] = -earned;
     return arc;
   };
-  for (std::size_t turn = 1; turn < turns.size(); ++turn) add(turn - 1, turn, capacity, 0);  // room left free
+  for (std::size_t turn = 1; turn < turns.size(); ++turn) add(turn - 1, turn, capacity, 0);  // room that stays free
   std::vector<Graph::Arc> arcs;
   for (const Step& step : steps) {
     const Reuse& run = future.reuses()[step.run];
     arcs.push_back(add(run.from, run.to, step.blocks, static_cast<std::int64_t>(step.each)));
   }
   lemon::NetworkSimplex<Graph, std::int64_t, std::int64_t> simplex(graph);
-  simplex.upperMap(most).costMap(price).stSupply(turns.front(), turns.back(), capacity);
+  simplex.upperMap(upper).costMap(price).stSupply(turns.front(), turns.back(), capacity);
   KV_CHECK(simplex.run() == decltype(simplex)::OPTIMAL, "keeping nothing is a flow");
   std::vector<std::uint32_t> kept;
   for (const Graph::Arc arc : arcs) kept.push_back(static_cast<std::uint32_t>(simplex.flow(arc)));
   return kept;
 }
 
-// A cache that keeps what the flow does, as far as that hangs together: a block goes when its parent does.
+// A cache that keeps the blocks of the flow as far as they form prefixes: a block leaves together with its parent.
 class CostPlan {
  public:
-  // `kept`: by run, so many of its first blocks.
+  // `kept`: by run, the number of the run's first blocks that the flow keeps.
   CostPlan(const Future& future, const std::vector<std::uint32_t>& kept)
       : future_(future), kept_(kept), back_(future.turns()), since_(future.turns()) {}
 
@@ -94,7 +94,8 @@ class CostPlan {
   }
 
  private:
-  // Neighbours on a path, up to a depth, that have been present since a turn: the deeper, the later.
+  // Consecutive blocks of a path, down to depth `end`, that have been present since turn `since`. Deeper stays begin
+  // later.
   struct Stay {
     std::uint32_t end = 0, since = 0;
   };
@@ -102,7 +103,7 @@ class CostPlan {
   std::uint32_t serve(std::uint32_t turn) {
     std::vector<Stay>& stays = since_[turn];
     std::uint32_t hit = 0;
-    for (std::size_t i = back_[turn].size(); i-- > 0;) {  // the last user's blocks come first on the path
+    for (std::size_t i = back_[turn].size(); i-- > 0;) {  // runs of the last user are first on the path
       const Reuse& run = future_.reuses()[back_[turn][i]];
       const bool stayed = stays.empty() || stays.back().since <= run.from;
       if (run.first != hit || !stayed) break;
@@ -120,8 +121,8 @@ class CostPlan {
 
   const Future& future_;
   const std::vector<std::uint32_t>& kept_;
-  std::vector<std::vector<std::uint32_t>> back_;  // by turn: the runs that end in it, in the order of their beginnings
-  std::vector<std::vector<Stay>> since_;          // by turn, after it
+  std::vector<std::vector<std::uint32_t>> back_;  // by turn: the runs that end in the turn, in order of `from`
+  std::vector<std::vector<Stay>> since_;          // by turn: the stays after the turn
 };
 
 }  // namespace

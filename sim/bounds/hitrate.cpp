@@ -22,7 +22,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kCostDepth = 53'000;  // tokens of depth that double a token's cost
+// At this depth, in tokens, a token costs twice as much as the first token.
+constexpr std::uint64_t kCostDepth = 53'000;
 
 constexpr std::string_view kBounds[] = {"opt",           "opt-no-bypass", "opt-bit", "opt-cost",
                                         "opt-cost-plan", "opt-tiers",     "infinite"};
@@ -31,16 +32,16 @@ struct BlockHits {
   Pages device = 0, host = 0;
 };
 
-// A cache that serves a request at a time.
+// A cache that serves one request at a time.
 class Replay {
  public:
   virtual ~Replay() = default;
   virtual BlockHits serve(const Arrival& arrival, const Visit& visit) = 0;
-  // To each of its indexes.
-  virtual void tell(const std::function<void(RadixTree&)>& what) = 0;
+  // Calls `action` for each index of the cache.
+  virtual void for_each_index(const std::function<void(RadixTree&)>& action) = 0;
 };
 
-// The blocks [first, first + blocks) of a request, below the node that ends before them.
+// Inserts the blocks [first, first + blocks) of a request below `parent`, the node that ends before them.
 void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first, Pages blocks, std::uint64_t stamp) {
   while (blocks > 0) {
     const Pages pages = tree.shared_history_prefix(arrival.keys.subspan(first, blocks));
@@ -55,7 +56,7 @@ EvictionSetup setup_for(const HitRateConfig& config, Pages capacity, bool prefix
   return {capacity, config.block_tokens, kCostDepth, prefix_closed};
 }
 
-// One tier.
+// A cache with one tier.
 class TierReplay final : public Replay {
  public:
   TierReplay(std::string_view eviction, Pages capacity, const HitRateConfig& config)
@@ -72,10 +73,11 @@ class TierReplay final : public Replay {
     insert(tree_, match.end, arrival, match.device_pages, room, stamp);
     return {match.device_pages, 0};
   }
-  void tell(const std::function<void(RadixTree&)>& what) override { what(tree_); }
+  void for_each_index(const std::function<void(RadixTree&)>& action) override { action(tree_); }
 
  private:
-  // Evicts until `wanted` blocks are free or nothing off the path that ends at `end` is left; how many of them are.
+  // Evicts until `wanted` blocks are free, or only blocks of the path that ends at `end` remain. Returns the free
+  // blocks, at most `wanted`.
   Pages make_room(NodeId end, Pages wanted) {
     if (capacity_ - tree_.device_pages() >= wanted) return wanted;
     tree_.lease_device(end);
@@ -92,7 +94,7 @@ class TierReplay final : public Replay {
 
   RadixTree tree_;
   Pages capacity_;
-  std::vector<SlotId> released_;  // blocks have no real slots here
+  std::vector<SlotId> released_;  // slots have no meaning here
 };
 
 class InclusiveReplay final : public Replay {
@@ -105,9 +107,9 @@ class InclusiveReplay final : public Replay {
     const Pages host = host_.serve(arrival, visit).device;
     return {device, host > device ? host - device : 0};
   }
-  void tell(const std::function<void(RadixTree&)>& what) override {
-    device_.tell(what);
-    host_.tell(what);
+  void for_each_index(const std::function<void(RadixTree&)>& action) override {
+    device_.for_each_index(action);
+    host_.for_each_index(action);
   }
 
  private:
@@ -139,10 +141,11 @@ class ExclusiveReplay final : public Replay {
     }
     return {match.device_pages, match.host_pages};
   }
-  void tell(const std::function<void(RadixTree&)>& what) override { what(tree_); }
+  void for_each_index(const std::function<void(RadixTree&)>& action) override { action(tree_); }
 
  private:
-  // Moves the path's host blocks up, the first ones first; false if the device can't take them all.
+  // Moves the path's host blocks to the device, shallow blocks first. Returns false if the device cannot take all of
+  // them.
   bool promote(const PrefixMatch& match) {
     path_.clear();
     for (NodeId at = match.end; at != match.device_end; at = tree_.node(at).parent) path_.push_back(at);
@@ -158,8 +161,8 @@ class ExclusiveReplay final : public Replay {
     return true;
   }
 
-  // Frees device places by moving blocks down, each into a place of the host. `leaving` blocks are about to leave the
-  // host, so that they don't count there; they are at least as many as come down meanwhile.
+  // Frees device blocks: each victim moves to the host. The next `leaving` host blocks of the path are about to leave
+  // the host, so they do not count against the host's capacity. Requires: `leaving` is 0 or at least `wanted`.
   Pages make_room(Pages wanted, Pages leaving) {
     while (device_capacity_ - tree_.device_pages() < wanted && demote_one(leaving)) {
     }
@@ -182,7 +185,7 @@ class ExclusiveReplay final : public Replay {
       tree_.remove_tail(dropped, 1, released_, released_);
     }
     const Pages pages = tree_.node(victim).facts.pages;
-    if (pages > 1) tree_.split(victim, pages - 1);  // the lower part keeps the name
+    if (pages > 1) tree_.split(victim, pages - 1);  // the lower part keeps the node id
     constexpr SlotId kAny = 0;
     tree_.set_host(victim, {&kAny, 1});
     tree_.clear_device(victim);
@@ -195,7 +198,8 @@ class ExclusiveReplay final : public Replay {
   std::vector<SlotId> released_;
 };
 
-// Of a prompt's first `tokens` tokens, in 1/53,000 of a token at depth 0 or in ns: sums stay exact.
+// Prefill cost of a prompt's first `tokens` tokens: in ns, or without a cost model in 1/53,000 of the cost of the first
+// token. Integers, so sums are exact.
 UnsignedWide prefill_cost(const HitRateConfig& config, Tokens tokens) {
   if (tokens == 0) return 0;
   if (config.cost == nullptr) return UnsignedWide{tokens} * kCostDepth + UnsignedWide{tokens} * (tokens - 1) / 2;
@@ -206,7 +210,7 @@ UnsignedWide prefill_cost(const HitRateConfig& config, Tokens tokens) {
   return static_cast<UnsignedWide>(config.cost->forward_ns(shape, 1));
 }
 
-// Adds up one (eviction, capacity)'s result.
+// Adds up the result of one eviction policy and one capacity.
 class Tally {
  public:
   Tally(const HitRateConfig& config, std::string eviction, Pages capacity) : config_(config) {
@@ -229,7 +233,7 @@ class Tally {
         UnsignedWide{hit_tokens - std::min(hit_tokens, hits.device * config_.block_tokens)} * config_.host_load_milli;
   }
 
-  // A bound that knows more of what is saved than the hits tell.
+  // For a bound whose saved cost is not the cost of its hit tokens.
   void replace_saved(std::uint64_t saved) { saved_ = saved; }
   void set_net_saved(std::uint64_t saved) { net_saved_ = saved; }
 
@@ -255,10 +259,10 @@ class Tally {
   const HitRateConfig& config_;
   HitRate sum_;
   UnsignedWide saved_ = 0, total_ = 0, load_milli_ = 0;
-  std::optional<UnsignedWide> net_saved_;  // of bounds that know it
+  std::optional<UnsignedWide> net_saved_;  // set by bounds that compute the net saved cost
 };
 
-// One line of the answer. Without a replay it is a bound.
+// One row of the result. `replay` is null for a bound.
 struct Run {
   Tally tally;
   std::unique_ptr<Replay> replay;
@@ -296,20 +300,20 @@ void check(const HitRateConfig& config) {
   }
 }
 
-// What the bounds remember of the stream.
+// The data that the bounds need about the stream.
 struct History {
   RequestLog log;
-  std::vector<std::uint32_t> blocks, known;  // by request: started blocks; infinite cache's hits
+  std::vector<std::uint32_t> blocks, seen_before;  // by request: started blocks; hits of an infinite cache
   std::vector<Tokens> tokens;
 
   void add(const Arrival& arrival) {
-    known.push_back(static_cast<std::uint32_t>(log.add(arrival.keys)));
+    seen_before.push_back(static_cast<std::uint32_t>(log.add(arrival.keys)));
     blocks.push_back(static_cast<std::uint32_t>(arrival.keys.size()));
     tokens.push_back(arrival.prompt_tokens);
   }
 };
 
-// The bounds' lines, once the whole stream is known.
+// Computes the rows of the bounds after the whole stream has been read.
 class Bounds {
  public:
   Bounds(const HitRateConfig& config, History& history)
@@ -323,7 +327,7 @@ class Bounds {
     } else if (bound == "opt-tiers") {
       fill_tiers(capacity, tally);
     } else if (bound == "infinite") {
-      add(tally, history_.known, {});
+      add(tally, history_.seen_before, {});
     } else {
       auto* hits = opt_hits;
       if (bound == "opt-no-bypass") hits = opt_no_bypass_hits;
@@ -334,7 +338,7 @@ class Bounds {
   }
 
  private:
-  // `device` and `host`: prefixes of each request; an empty `host` is none.
+  // `device`, `host`: the hit prefix of each request. An empty `host` means no host tier.
   void add(Tally& tally, const std::vector<std::uint32_t>& device, const std::vector<std::uint32_t>& host) const {
     for (std::size_t r = 0; r < device.size(); ++r) {
       const Pages more = host.empty() || host[r] <= device[r] ? 0 : host[r] - device[r];
@@ -371,10 +375,10 @@ class Bounds {
   const HitRateConfig& config_;
   const History& history_;
   Future future_;
-  std::map<Pages, CostBound> cost_bounds_;  // by capacity; two lines are made of each
+  std::map<Pages, CostBound> cost_bounds_;  // by capacity; opt-cost and opt-cost-plan share one entry
 };
 
-// All caches that are replayed, in step.
+// All replayed caches. Each input goes to every cache.
 class Replays {
  public:
   Replays(std::vector<Run>& runs, const HitRateConfig& config) : runs_(runs), config_(config) {}
@@ -389,14 +393,14 @@ class Replays {
       run.tally.add(arrival.keys.size(), arrival.prompt_tokens, run.replay->serve(arrival, visit));
     }
   }
-  void tell(const std::function<void(RadixTree&)>& what) {
+  void for_each_index(const std::function<void(RadixTree&)>& action) {
     for (Run& run : runs_) {
-      if (run.replay != nullptr) run.replay->tell(what);
+      if (run.replay != nullptr) run.replay->for_each_index(action);
     }
   }
   void hint(const Hint& hint, TimeNs time) {
     if (hint.kind == HintKind::abort) return;
-    tell([&](RadixTree& tree) { tree.hint(hint, time); });
+    for_each_index([&](RadixTree& tree) { tree.hint(hint, time); });
   }
 
  private:
@@ -404,10 +408,10 @@ class Replays {
   const HitRateConfig& config_;
 };
 
-// A source that is known to its end.
-class Known {
+// A source that has been read to its end, so the replay can look ahead.
+class BufferedSource {
  public:
-  explicit Known(InputSource& source) {
+  explicit BufferedSource(InputSource& source) {
     for (Input input; source.next(input);) {
       auto* const arrival = std::get_if<Arrival>(&input.what);
       keys_.emplace_back();
@@ -421,7 +425,7 @@ class Known {
   }
 
   void replay(Replays& replays, const HitRateConfig& config, const std::function<void(const Arrival&)>& remember) {
-    const std::vector<bool> ends = config.end_hints == 0 ? std::vector<bool>{} : said_to_end(config);
+    const std::vector<bool> ends = config.end_hints == 0 ? std::vector<bool>{} : session_end_hints(config);
     std::size_t served = 0, waiting = 0;
     for (const Input& input : inputs_) {
       if (const auto* const hint = std::get_if<Hint>(&input.what)) {
@@ -432,9 +436,9 @@ class Known {
       remember(arrival);
       for (; waiting < requests_.size() && waiting <= served + config.queue_view; ++waiting) {
         const Arrival& next = request(waiting);
-        if (waiting > served) replays.tell([&](RadixTree& tree) { tree.queue(next.request, next.keys); });
+        if (waiting > served) replays.for_each_index([&](RadixTree& tree) { tree.queue(next.request, next.keys); });
       }
-      replays.tell([&](RadixTree& tree) { tree.unqueue(arrival.request, arrival.keys); });
+      replays.for_each_index([&](RadixTree& tree) { tree.unqueue(arrival.request, arrival.keys); });
       replays.serve(input, arrival, ends.empty() ? arrival.session : served + 1);
       if (!ends.empty() && ends[served]) replays.hint({HintKind::session_end, served + 1, 0}, input.now);
       ++served;
@@ -444,17 +448,17 @@ class Known {
  private:
   const Arrival& request(std::size_t ordinal) const { return std::get<Arrival>(inputs_[requests_[ordinal]].what); }
 
-  std::vector<bool> said_to_end(const HitRateConfig& config) const {
-    std::vector<bool> said(requests_.size());
-    std::unordered_set<std::uint64_t> later;  // first words of keys
+  std::vector<bool> session_end_hints(const HitRateConfig& config) const {
+    std::vector<bool> hints(requests_.size());
+    std::unordered_set<std::uint64_t> later;  // first words of the keys of later requests
     for (std::size_t i = requests_.size(); i-- > 0;) {
       const Arrival& arrival = request(i);
       const Pages full = arrival.prompt_tokens / config.block_tokens;
       const bool ends = full == 0 || !later.contains(arrival.keys[full - 1].words[0]);
-      said[i] = (mixed(i) % 100 < config.end_hints) == ends;
+      hints[i] = (mixed(i) % 100 < config.end_hints) == ends;
       for (const PageKey& key : arrival.keys) later.insert(key.words[0]);
     }
-    return said;
+    return hints;
   }
   // SplitMix64's finalizer (Steele, Lea, Flood 2014).
   static std::uint64_t mixed(std::uint64_t x) {
@@ -466,7 +470,7 @@ class Known {
 
   std::deque<std::vector<PageKey>> keys_;
   std::vector<Input> inputs_;
-  std::vector<std::size_t> requests_;  // which of them are
+  std::vector<std::size_t> requests_;  // positions of the requests in inputs_
 };
 
 }  // namespace
@@ -497,8 +501,8 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
     if (bounds) history.add(arrival);
   };
   if (config.queue_view > 0 || config.end_hints > 0) {
-    Known known(source);
-    known.replay(replays, config, remember);
+    BufferedSource buffered(source);
+    buffered.replay(replays, config, remember);
   } else {
     for (Input input; source.next(input);) {
       const auto* const arrival = std::get_if<Arrival>(&input.what);
@@ -510,13 +514,13 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
       replays.serve(input, *arrival, arrival->session);
     }
   }
-  std::optional<Bounds> known;
-  if (bounds) known.emplace(config, history);
+  std::optional<Bounds> bound_rows;
+  if (bounds) bound_rows.emplace(config, history);
   std::vector<HitRate> results;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].replay == nullptr) {
       const std::size_t per_eviction = config.capacities.size();
-      known->fill(config.evictions[i / per_eviction], config.capacities[i % per_eviction], runs[i].tally);
+      bound_rows->fill(config.evictions[i / per_eviction], config.capacities[i % per_eviction], runs[i].tally);
     }
     results.push_back(runs[i].tally.result());
   }

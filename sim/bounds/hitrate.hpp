@@ -1,17 +1,19 @@
-// Sequential replay: requests are served one after another in the source's order and service takes no time. What is
-// left is the policy's own doing, so this is where policies are compared with each other and with the bounds.
+// Sequential replay: serves the requests one after another in the order of the source. Service takes no time. The
+// result depends on the eviction policy only, so policies are compared here with each other and with the bounds.
 //
-// A block is a page of the source; a request's last block may hold fewer tokens, and counts as a block. Hit = longest
-// present prefix. The hit blocks are touched, the missing ones inserted in order, evicting as needed, one block at a
-// time, the tail of a leaf that is not on the request's own path; if there is none, the rest is not inserted. The index
-// and the policies are the library's own (RadixTree, EvictionPolicy): what is measured is what is deployed.
+// A block is a page of the source. The last block of a request may hold fewer tokens and counts as one block. The hit
+// is the longest present prefix. The replay touches the hit blocks and inserts the missing blocks in order. To make
+// room, the replay evicts one block at a time: the tail of a leaf that is not on the request's path. If no such leaf
+// exists, the remaining blocks are not inserted. The index and the policies are those of the library (RadixTree,
+// EvictionPolicy), so the replay measures the deployed code.
 //
-// Two tiers. Inclusive (write-through, every access refreshes both): each tier is a replay of its own, the hit is the
-// longer of the two prefixes. Exclusive: the host holds what the device evicted; a hit block moves back up, and what
-// the device can't take (all of it is on the request's path) stays where it is.
+// Inclusive tiers (write-through, each access refreshes both): each tier is a replay of its own. The hit is the longer
+// of the two prefixes. Exclusive tiers: the host holds the blocks that the device evicted. A hit block moves back to
+// the device. If the device holds only blocks of the request's path, the remaining hit blocks stay on the host.
 //
-// Memory: an index per (eviction, capacity), about 40 bytes a block it holds (exclusive: up to 400), and the bounds'
-// log where one is asked for (opt-cost: and some 200 bytes a request and 100 a run of blocks used again together).
+// Cost (memory): one index per eviction and capacity, about 40 bytes per present block (exclusive: up to 400). The
+// bounds also keep a log (sim/bounds/opt.hpp); opt-cost needs about 200 bytes per request and 100 bytes per run of
+// blocks more.
 #pragma once
 
 #include <cstdint>
@@ -27,25 +29,27 @@
 
 namespace kvtwin {
 
-// A sentence on what was asked for and what would be right.
+// The text names the unusable value and a usable one.
 class HitRateError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
 struct HitRateConfig {
-  std::vector<std::string> evictions;  // hit_rate_evictions()
-  std::vector<Pages> capacities;       // blocks of the device tier
-  Pages host_capacity = 0;             // blocks; 0 = no host tier
+  std::vector<std::string> evictions;  // names from hit_rate_evictions()
+  std::vector<Pages> capacities;       // device tier, in blocks
+  Pages host_capacity = 0;             // host tier, in blocks; 0 = no host tier
   bool exclusive = false;
-  Tokens block_tokens = 512;   // the source's page size
-  std::size_t queue_view = 0;  // requests that wait behind the one that is served, for policies that look ahead
-  // After each request a hint that its session has ended, if that is so: if none goes on from its last full block. In
-  // so many of 100 cases; in the others it is the other way round. 0: none but the source's own. Sessions are then
-  // requests, and the source's own hints are passed over. Keeps the whole source in memory.
+  Tokens block_tokens = 512;   // page size of the source
+  std::size_t queue_view = 0;  // number of requests behind the served one that policies can see
+  // Percentage of correct session hints, 0 to 100. After each request, the correct hint is "session ended" if no later
+  // request continues from the request's last full block. In the remaining cases, the hint is given the other way
+  // round. If the value is above 0, each request is a session of its own, and the hints of the source are ignored. 0:
+  // only the hints of the source. Cost: a value above 0 keeps the whole source in memory.
   unsigned end_hints = 0;
-  const CostModel* cost = nullptr;  // null: a token costs 1 + depth / 53,000, depth = the tokens before it
-  // What it costs to load a token from the host, in 1/1000 ns with a cost model, else in 1/53,000,000 of computing a
-  // first token.
+  // Null: a token costs 1 + depth / 53,000, with depth = number of tokens before the token.
+  const CostModel* cost = nullptr;
+  // Cost to load one token from the host. Unit: 1/1000 ns with a cost model, else 1/53,000,000 of the cost to compute
+  // the first token of a prompt.
   std::uint64_t host_load_milli = 0;
 };
 
@@ -57,29 +61,36 @@ struct HitRate {
   double block_hit_ratio = 0.0;
   Tokens lookup_tokens = 0, hit_tokens = 0;
   double token_hit_ratio = 0.0;
-  // The prefill cost of the hit tokens, and of all. With a cost model: seconds of one pass over just these tokens.
+  // Prefill cost of the hit tokens, and of all tokens. Unit: seconds of a pass over only these tokens with a cost
+  // model, else the cost to compute the first token of a prompt.
   double saved_cost = 0.0, total_cost = 0.0;
-  double net_saved_cost = 0.0;  // less what it costs to load what the host hits
+  double net_saved_cost = 0.0;  // saved_cost minus the cost to load the host hits
 };
 
-// The policies' names, then what knows the future (sim/bounds/opt.hpp, sim/bounds/cost.hpp, sim/bounds/tiers.hpp):
-//   opt            nothing hits more blocks, whether it inserts what it serves or not
-//   opt-no-bypass  nothing hits more blocks that inserts all it serves, as every replay here does
-//   opt-bit        LRU that knows which blocks are used again; no bound
-//   opt-cost       nothing has a higher saved_cost. Its hits are the blocks it counts for that, no prefixes
-//   opt-cost-plan  hits of a cache with bypass that is led by opt-cost: the best saved_cost lies between the two
-//   opt-tiers      nothing has a higher net_saved_cost, inclusive or exclusive; needs a host. Its device's hits are the
-//                  most that the device hits, the host's what it counts beyond, no prefixes
-//   infinite       nothing is ever evicted, whatever the capacities; all hits count as the device's
-// All but the last two refuse exclusive tiers, for which the sum of the capacities says it all, and opt-cost and its
-// plan any host: an inclusive one's bound is that of the larger tier. The others' hits on the host are, of each
-// request, what the host alone would hit beyond the device alone.
+// Returns the names of the policies, then the names of the bounds, which know the future (sim/bounds/opt.hpp, cost.hpp,
+// tiers.hpp):
+//   opt            upper bound of the hit blocks, for caches with and without bypass
+//   opt-no-bypass  upper bound of the hit blocks for caches that insert every served block, as every replay here does
+//   opt-bit        LRU that knows which blocks are used again; not a bound
+//   opt-cost       upper bound of saved_cost. Its hits are the blocks that the bound counts, not prefixes
+//   opt-cost-plan  hits of a cache with bypass that follows opt-cost: the best possible saved_cost lies between the two
+//   opt-tiers      upper bound of net_saved_cost, for inclusive and exclusive tiers; needs a host. Its device hits are
+//                  those of opt. Its host hits are the other blocks that the bound counts, not prefixes
+//   infinite       a cache that never evicts, whatever the capacities; all hits count as device hits
+// - Exclusive tiers: of the bounds, only opt-tiers and infinite accept them. For the others, use one tier with the sum
+// of
+//   the capacities.
+// - opt-cost and opt-cost-plan refuse a host. For inclusive tiers, use one tier with the larger capacity.
+// - Inclusive tiers: the host hits of opt, opt-no-bypass and opt-bit are, for each request, the hits of the host alone
+//   minus the hits of the device alone.
 std::vector<std::string_view> hit_rate_evictions();
-// What of these knows the future.
+// Returns only the names of the bounds.
 std::span<const std::string_view> hit_rate_bounds();
 
-// One result for each eviction and capacity, evictions outermost. Reads `source` once; its arrivals hold a key for
-// every started block (KV_CHECK); its hints are the policies'.
+// Returns one result per eviction and capacity; evictions are the outer loop. Reads `source` once and passes its hints
+// to the policies.
+// Requires: each arrival has a key for every started block (KV_CHECK).
+// Errors: HitRateError if the configuration is unusable.
 std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config);
 
 }  // namespace kvtwin

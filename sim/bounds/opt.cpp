@@ -10,10 +10,11 @@
 namespace kvtwin {
 
 std::uint64_t RequestLog::add(std::span<const PageKey> keys) {
-  constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max() - 1;
+  constexpr std::size_t kMaxRequestsOrBlocks = std::numeric_limits<std::uint32_t>::max() - 1;
   KV_CHECK(!keys.empty(), "a request has a block");
-  KV_CHECK(requests() < kMost && parent_.size() + keys.size() < kMost, "requests and blocks have 32-bit numbers");
-  std::size_t known = 0, unknown = keys.size();  // known blocks are a prefix: binary search for its end
+  KV_CHECK(requests() < kMaxRequestsOrBlocks && parent_.size() + keys.size() < kMaxRequestsOrBlocks,
+           "requests and blocks have 32-bit numbers");
+  std::size_t known = 0, unknown = keys.size();  // known blocks are a prefix: binary search for the end of the prefix
   while (known < unknown) {
     const std::size_t middle = known + (unknown - known) / 2;
     if (nodes_.contains(keys[middle])) {
@@ -33,7 +34,7 @@ std::uint64_t RequestLog::add(std::span<const PageKey> keys) {
   return known;
 }
 
-// Parents have lower numbers than their children.
+// A parent has a lower number than its children.
 std::uint32_t RequestLog::shared(std::uint32_t request, std::uint32_t other) const {
   std::uint32_t blocks = blocks_[request], node = last_node_[request], second = last_node_[other];
   while (node != second) {
@@ -51,13 +52,13 @@ namespace {
 
 constexpr std::uint32_t kNoTurn = ~std::uint32_t{0};
 
-std::vector<Turn> in_turn(std::span<const std::uint32_t> blocks) {
+std::vector<Turn> one_turn_per_request(std::span<const std::uint32_t> blocks) {
   std::vector<Turn> turns(blocks.size());
   for (std::uint32_t i = 0; i < turns.size(); ++i) turns[i] = {i, blocks[i]};
   return turns;
 }
 
-// The present blocks, as many for each turn as it is the next to use.
+// Counts the present blocks by the turn that uses them next.
 class NextUses {
  public:
   explicit NextUses(std::size_t turns) : present_(turns, 0) {}
@@ -68,7 +69,7 @@ class NextUses {
     if (present_[turn] == 0) farthest_.push(turn);
     present_[turn] += blocks;
   }
-  // The last turn that has any; none: kNoTurn.
+  // Returns the last turn that uses a present block, or kNoTurn.
   std::uint32_t farthest() {
     while (!farthest_.empty() && present_[farthest_.top()] == 0) farthest_.pop();
     return farthest_.empty() ? kNoTurn : farthest_.top();
@@ -81,28 +82,29 @@ class NextUses {
 
  private:
   std::vector<std::uint32_t> present_;
-  std::priority_queue<std::uint32_t> farthest_;  // turns with present blocks; others are left in it too
+  std::priority_queue<std::uint32_t> farthest_;  // every turn with present blocks; stale entries too
 };
 
-std::uint32_t fitting(std::uint32_t blocks, Pages capacity) {
+std::uint32_t fitting_blocks(std::uint32_t blocks, Pages capacity) {
   return static_cast<std::uint32_t>(std::min<Pages>(blocks, capacity));
 }
 
-// How many of the depths first .. end - 1 lie above `depth`.
-std::uint32_t above(std::uint32_t depth, const Reuse& run) {
+// Returns how many of the depths first .. end - 1 are less than `depth`.
+std::uint32_t blocks_above(std::uint32_t depth, const Reuse& run) {
   return std::min(run.end, std::max(depth, run.first)) - run.first;
 }
 
 }  // namespace
 
-Future::Future(RequestLog&& log) : Future(std::move(log), in_turn(log.blocks_)) {}
+Future::Future(RequestLog&& log) : Future(std::move(log), one_turn_per_request(log.blocks_)) {}
 
 Future::Future(RequestLog&& log, std::span<const Turn> turns) : Future((log.nodes_ = {}, std::as_const(log)), turns) {}
 
 Future::Future(const RequestLog& log, std::span<const Turn> turns) : turns_(turns.size()) {
   KV_CHECK(turns.size() < kNoTurn, "turns have 32-bit numbers");
   std::vector<std::uint32_t> next(log.parent_.size(), kNoTurn);
-  for (std::size_t i = turns.size(); i-- > 0;) {  // from the last one on, and each from its deepest block on
+  // From the last turn to the first, and from the deepest block to the first.
+  for (std::size_t i = turns.size(); i-- > 0;) {
     const auto turn = static_cast<std::uint32_t>(i);
     std::uint32_t depth = turns_[i].blocks = log.blocks_[turns[i].request];
     turns_[i].request = turns[i].request;
@@ -140,13 +142,13 @@ std::vector<std::uint32_t> opt_hits(const Future& future, Pages capacity) {
     hits[turn] = present.take(turn);
     used -= hits[turn];
     for (const Reuse& run : future.reuses_of(turn)) {
-      const std::uint32_t wanted = above(future.counted(run.to), run);
-      while (capacity - used < wanted) {  // what it already had is wanted first, and has room
+      const std::uint32_t wanted = blocks_above(future.counted(run.to), run);
+      while (capacity - used < wanted) {  // blocks that were present are wanted first, and have room
         const std::uint32_t farthest = present.farthest();
         if (farthest == kNoTurn || farthest <= run.to) break;
         used -= present.drop(farthest, wanted - (capacity - used));
       }
-      const std::uint32_t kept = fitting(wanted, capacity - used);
+      const std::uint32_t kept = fitting_blocks(wanted, capacity - used);
       present.add(run.to, kept);
       used += kept;
     }
@@ -157,22 +159,22 @@ std::vector<std::uint32_t> opt_hits(const Future& future, Pages capacity) {
 std::vector<std::uint32_t> opt_no_bypass_hits(const Future& future, Pages capacity) {
   NextUses present(future.turns());
   std::vector<std::uint32_t> hits(future.turns(), 0);
-  Pages used = 0, never = 0;  // of the used: not used again
+  Pages used = 0, unneeded = 0;  // `unneeded`: used blocks without a next use
   for (std::size_t turn = 0; turn < future.turns(); ++turn) {
     hits[turn] = present.take(turn);
     used -= hits[turn];
-    const std::uint32_t own = fitting(future.blocks(turn), capacity);
+    const std::uint32_t own = fitting_blocks(future.blocks(turn), capacity);
     Pages excess = used + own > capacity ? used + own - capacity : 0;
     used += own - excess;
-    const Pages idle = std::min(never, excess);
-    never -= idle;
+    const Pages idle = std::min(unneeded, excess);
+    unneeded -= idle;
     excess -= idle;
     while (excess > 0) excess -= present.drop(present.farthest(), excess);
-    never += own;
+    unneeded += own;
     for (const Reuse& run : future.reuses_of(turn)) {
-      const std::uint32_t kept = above(own, run);
+      const std::uint32_t kept = blocks_above(own, run);
       present.add(run.to, kept);
-      never -= kept;
+      unneeded -= kept;
     }
   }
   return hits;
@@ -180,7 +182,7 @@ std::vector<std::uint32_t> opt_no_bypass_hits(const Future& future, Pages capaci
 
 namespace {
 
-// The present blocks by the turn that used them last: of its path the depths lo .. hi - 1.
+// The present blocks by the turn that used them last: for each turn, the depths lo .. hi - 1 of its path.
 class LastUses {
  public:
   LastUses(const Future& future, Pages capacity, bool knows_reuse)
@@ -204,28 +206,28 @@ class LastUses {
     std::uint32_t lo = 0, hi = 0;
   };
 
-  // The present part of the path leaves for where it is now used last.
+  // Removes the present part of the turn's path from the spans of its last users. Returns the number of removed blocks.
   std::uint32_t take(std::size_t turn) {
     std::uint32_t hit = 0;
-    for (std::size_t i = back_[turn].size(); i-- > 0;) {  // the last user's blocks come first on the path
+    for (std::size_t i = back_[turn].size(); i-- > 0;) {  // runs of the last user are first on the path
       const Reuse& run = back_[turn][i];
       Span& span = spans_[run.from];
-      const std::uint32_t present = above(span.hi, run);
+      const std::uint32_t present = blocks_above(span.hi, run);
       used_ -= present;
       hit += present;
       span.lo = run.first + present;
-      if (span.lo < run.end) break;  // and below it nothing is
+      if (span.lo < run.end) break;  // no deeper block is present
     }
     back_[turn] = {};
     return hit;
   }
 
   void insert(std::size_t turn) {
-    const std::uint32_t own = fitting(future_.blocks(turn), capacity_);
+    const std::uint32_t own = fitting_blocks(future_.blocks(turn), capacity_);
     Pages excess = used_ + own > capacity_ ? used_ + own - capacity_ : 0;
     used_ += own - excess;
-    const Pages idle = std::min(never_, excess);
-    never_ -= idle;
+    const Pages idle = std::min(unneeded_, excess);
+    unneeded_ -= idle;
     excess -= idle;
     while (excess > 0) {
       Span& span = spans_[oldest_];
@@ -238,16 +240,16 @@ class LastUses {
     for (const Reuse& run : runs) back_[run.to].push_back(run);
     const std::uint32_t again = runs.empty() ? 0 : std::min(own, runs.back().end);
     spans_[turn] = {0, knows_reuse_ ? again : own};
-    if (knows_reuse_) never_ += own - again;
+    if (knows_reuse_) unneeded_ += own - again;
   }
 
   const Future& future_;
   Pages capacity_;
   bool knows_reuse_;
   std::vector<Span> spans_;               // by turn
-  std::vector<std::vector<Reuse>> back_;  // by turn: the runs that end in it, in the order of their beginnings
-  Pages used_ = 0, never_ = 0;
-  std::size_t oldest_ = 0;  // no earlier turn has a block
+  std::vector<std::vector<Reuse>> back_;  // by turn: the runs that end in the turn, in order of `from`
+  Pages used_ = 0, unneeded_ = 0;
+  std::size_t oldest_ = 0;  // no earlier turn has a present block
 };
 
 }  // namespace

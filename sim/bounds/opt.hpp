@@ -1,11 +1,12 @@
-// Bounds that know the future: what could be hit at best, request after request. Time-free.
+// Bounds that know the future: the most blocks that a cache can hit, request by request. No time passes.
 //
-// A path is used as a whole, so a child's next use is never before its parent's: neighbours on a path that share their
-// next use come and go together, deepest last to come and first to go. A trace is thus few runs of blocks, and a cache
-// no tree but a number of blocks per request: those that it is the next (or was the last) to use.
+// A request uses its path as a whole. So the next use of a child is never before the next use of its parent. Neighbours
+// on a path with the same next use arrive and leave together: the deepest block arrives last and leaves first. A trace
+// is therefore a small number of runs of blocks. A cache needs no tree, only a number of blocks per request: the
+// present blocks whose next use (or last use) is that request.
 //
-// Memory: a request 32 bytes, a distinct block about 76 until the future is known, a run 16; while a capacity is
-// reckoned up to 40 a request and 16 a run.
+// Cost (memory): 32 bytes per request, 16 per run, and until the Future exists about 76 per distinct block. While a
+// bound is computed: up to 40 more bytes per request and 16 per run.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +18,36 @@
 
 namespace kvtwin {
 
-// Which blocks each request looks up, in little space: a chain key names the whole prefix, so that a request is the
-// node of its last block and the tree of all blocks' parents. At most 2^32 - 2 requests and blocks (KV_CHECK).
+// The blocks that each request looks up, in compact form. A chain key names the whole prefix, so the log keeps the
+// parent of every block, and the last block of every request.
+// Requires: at most 2^32 - 2 requests and blocks (KV_CHECK).
 class RequestLog {
  public:
-  // `keys`: a chain, not empty. Returns how many leading blocks any earlier request had: an infinite cache's hits.
+  // Appends a request. Requires: `keys` is a chain and not empty.
+  // Returns how many leading blocks occurred in earlier requests: the hits of an infinite cache.
   std::uint64_t add(std::span<const PageKey> keys);
 
   std::size_t requests() const { return last_node_.size(); }
-  // How many leading blocks two requests share. O(blocks).
+  // Returns how many leading blocks two requests share. Cost: O(blocks).
   std::uint32_t shared(std::uint32_t request, std::uint32_t other) const;
 
  private:
   friend class Future;
   static constexpr std::uint32_t kRoot = 0;
 
-  std::unordered_map<PageKey, std::uint32_t, PageKeyHash> nodes_;  // from 1
+  std::unordered_map<PageKey, std::uint32_t, PageKeyHash> nodes_;  // numbered from 1; 0 is the root
   std::vector<std::uint32_t> parent_{kRoot};
   std::vector<std::uint32_t> last_node_, blocks_;  // by request
 };
 
-// A request at work on its path. One that is served again, or more than once, has several turns.
+// One use of a request's path. A request that runs more than once, for example after a retraction, has several turns.
 struct Turn {
-  std::uint32_t request = 0;  // of the log, from 0
-  std::uint32_t counted = 0;  // its leading blocks that are hits if present; it makes those after them, present or not
+  std::uint32_t request = 0;  // number in the log, from 0
+  // The number of leading blocks that are hits if they are present. The turn computes all later blocks, present or not.
+  std::uint32_t counted = 0;
 };
 
-// A run of blocks of one path, the depths first .. end - 1, that is used in one turn and next in another.
+// A run of blocks of one path, at the depths first .. end - 1, that turn `from` uses and turn `to` uses next.
 struct Reuse {
   std::uint32_t from = 0, to = 0;  // turns
   std::uint32_t first = 0, end = 0;
@@ -51,17 +55,17 @@ struct Reuse {
 
 class Future {
  public:
-  // Each request in its turn, all blocks counted; all requests are in the log, which is taken over.
+  // One turn per request of the log, in order, with all blocks counted. Ownership: takes over the log.
   explicit Future(RequestLog&& log);
   Future(RequestLog&& log, std::span<const Turn> turns);
-  // The same, for who asks for other turns of the log's requests too.
+  // As above, but only reads the log, so other turns of the same log can be examined later.
   Future(const RequestLog& log, std::span<const Turn> turns);
 
   std::size_t turns() const { return turns_.size(); }
   std::uint32_t request(std::size_t turn) const { return turns_[turn].request; }
   std::uint32_t blocks(std::size_t turn) const { return turns_[turn].blocks; }
   std::uint32_t counted(std::size_t turn) const { return turns_[turn].counted; }
-  // By `from`, then by depth: `to` rises with it, and a path's blocks that are never used again are in none.
+  // Ordered by `from`, then by depth. `to` rises with the depth. Blocks that are never used again are in no run.
   std::span<const Reuse> reuses() const { return reuses_; }
   std::span<const Reuse> reuses_of(std::size_t turn) const;
 
@@ -74,26 +78,29 @@ class Future {
   std::vector<Reuse> reuses_;
 };
 
-// Each returns the hit blocks by turn, with room for `capacity` blocks.
+// The functions below return the number of hit blocks of each turn, for a cache with room for `capacity` blocks.
 
-// Belady with bypass. The victim is the present block with the farthest next use; a missing block whose own next use is
-// not nearer than that is not inserted, nor those after it. Nothing hits more blocks, whatever it does between turns,
-// if it holds no more than `capacity` of them there. (Blocks that a turn makes: no more hits, but where a path's middle
-// is made anew while its end is counted elsewhere, the bound lets the end stay without the middle.)
+// Belady's rule with bypass. The victim is the present block whose next use is farthest in the future. A missing block
+// whose own next use is not nearer is not inserted, and neither are the blocks after it. Upper bound for every cache
+// that holds at most `capacity` blocks between turns, whatever the cache does there. If turns compute blocks again
+// (depths >= `counted`), the result is still an upper bound, but not always reachable: while one turn computes the
+// middle of a path again, the bound may keep the end of the path without the middle.
 std::vector<std::uint32_t> opt_hits(const Future& future, Pages capacity);
 
-// The same without bypass: a turn's blocks must be in, from the first one on as far as there is room at all, and what
-// goes for them is the farthest off the path. Nothing that serves requests as hitrate does (sim/bounds/hitrate.hpp),
-// one tier, every block inserted, hits more: with the path's own share of each turn set aside, what is left to choose
-// is which intervals between uses to keep with the rest of the room, and giving up the one that ends last is the best
-// choice there. All blocks of all turns must be counted.
+// Belady's rule without bypass: a turn inserts all its blocks, or the first `capacity` of them. The victims are the
+// blocks off the path with the farthest next use. Upper bound for every one-tier cache that inserts every block, as the
+// replay in sim/bounds/hitrate.hpp does. Reason: the path takes a fixed share of the room in each turn. The only choice
+// is which intervals between uses to keep in the rest of the room, and to give up the interval that ends last is the
+// best choice.
+// Requires: all blocks of all turns are counted.
 std::vector<std::uint32_t> opt_no_bypass_hits(const Future& future, Pages capacity);
 
-// LRU that is told of each block whether it is used again, but not when: those that aren't go first, then the least
-// recently used; a leaf off the path, without bypass. No bound: a policy, if one knew that bit. The same condition.
+// LRU that knows for each block whether the block is used again, but not when. Blocks without a next use leave first,
+// then the least recently used blocks. Victims are leaves off the path; no bypass. A policy with one bit of knowledge,
+// not a bound. Requires: all blocks of all turns are counted.
 std::vector<std::uint32_t> opt_bit_hits(const Future& future, Pages capacity);
 
-// Plain LRU as hitrate has it; here because it can run on turns. Counted hits only.
+// Plain LRU, as in sim/bounds/hitrate.hpp, but for turns. The result has counted hits only.
 std::vector<std::uint32_t> lru_hits(const Future& future, Pages capacity);
 
 }  // namespace kvtwin

@@ -2,7 +2,7 @@
 
 namespace kvtwin {
 
-// Between arrivals waiting only costs, so the best is to stop at once or just when something has come.
+// Between arrivals, waiting only costs time. So the best stop is at `ready`, or at the arrival of pages.
 BestStop best_stop(TimeNs ready, std::span<const PagesArrived> arrivals, const RestTime& rest) {
   Pages there = 0;
   while (!arrivals.empty() && arrivals.front().time <= ready) {

@@ -1,5 +1,5 @@
-// The best time to stop waiting for a prefetch, for who knows when its pages came. Time is the only thing weighed: what
-// a request does to others is left as it was.
+// The best time to stop waiting for a prefetch, if the arrival times of its pages are known. The bound weighs only the
+// request's own time. The effect of a stop on other requests is not modelled.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,23 @@
 
 namespace kvtwin {
 
-// From `time` on, `pages` of a prefetch's leading pages were there.
+// From `time` on, the first `pages` pages of a prefetch have arrived.
 struct PagesArrived {
   TimeNs time = 0;
   Pages pages = 0;
 };
 
-// What the request still takes, with so many of the prefetch's pages there: never more with more of them.
+// Returns the time that the request still takes when `pages` pages have arrived. Requires: does not rise with `pages`.
 using RestTime = std::function<TimeNs(Pages pages)>;
 
 struct BestStop {
   TimeNs wait = 0;   // from `ready` to the stop
-  TimeNs total = 0;  // and what the request takes from there
+  TimeNs total = 0;  // `wait` plus the time that the request takes after the stop
 };
 
-// `ready`: from when on the request waits for nothing else. `arrivals`: in order of time, pages rising. No stop at or
-// after `ready` has a smaller total, nor has never having begun; of equal ones the first.
+// Returns the stop with the smallest total time; among equal ones, the first. No stop at or after `ready` is better,
+// and neither is a request without prefetch. `ready`: from this time on, the request waits only for the prefetch.
+// Requires: `arrivals` are ordered by time, and `pages` rises.
 BestStop best_stop(TimeNs ready, std::span<const PagesArrived> arrivals, const RestTime& rest);
 
 }  // namespace kvtwin

@@ -7,11 +7,12 @@
 namespace kvtwin {
 namespace {
 
-// What a request's first blocks save from one level's farthest tier beyond what they save from the next one's. Asked
-// for growing prefixes of a request mostly, so the last answer is gone on from.
+// The cost that a request's first blocks save on the farthest tier of one level, minus the cost that they save on the
+// farthest tier of the next level. Callers mostly ask for growing prefixes of one request, so `of` continues from the
+// last result.
 class Gain {
  public:
-  // `next`: null if this is the farthest.
+  // `next`: the next farther level, or null.
   Gain(const TierLevel& level, const TierLevel* next, const OfPrefix& computing, const OfPrefix& tokens)
       : level_(level), next_(next), computing_(computing), tokens_(tokens) {}
 
