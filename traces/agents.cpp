@@ -9,28 +9,28 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kVariants = 1'500;         // of prefixes
-constexpr std::uint64_t kHelperVariants = 4;     // those of agents that others call come behind them
-constexpr std::uint64_t kVariantBlocks = 1'024;  // ids set aside for each
-constexpr Tokens kLongestContext = 900'000;
-constexpr Tokens kLongestAnswer = 20'000;
-constexpr std::uint64_t kMostOfSession = 1'000;  // of a session
+constexpr std::size_t kPrefixVariants = 1'500;        // prefixes of sessions that a user starts
+constexpr std::uint64_t kHelperPrefixVariants = 4;    // prefixes of helper agents; numbered after kPrefixVariants
+constexpr std::uint64_t kBlockIdsPerVariant = 1'024;  // block ids reserved for each prefix
+constexpr Tokens kMaxContextTokens = 900'000;
+constexpr Tokens kMaxAgentAnswerTokens = 20'000;
+constexpr std::uint64_t kMaxRequestsPerSession = 1'000;
 
-constexpr LogNormal kRequests{3.67, 1.16};       // of a session: median 39
-constexpr LogNormal kFirstMessage{8.5, 1.0};     // tokens behind the prefix
-constexpr LogNormal kInstructions{7.937, 0.25};  // tokens of the prefix behind its tools: median 2,800
+constexpr LogNormal kRequests{3.67, 1.16};       // requests per session: median 39
+constexpr LogNormal kFirstMessage{8.5, 1.0};     // tokens after the prefix
+constexpr LogNormal kInstructions{7.937, 0.25};  // tokens of the prefix after the tools: median 2,800
 constexpr LogNormal kAgentAnswer{5.5, 0.9};      // tokens
 constexpr LogNormal kToolResult{5.84, 1.81};     // tokens
 constexpr LogNormal kUserMessage{5.2, 1.86};     // tokens
-constexpr LogNormal kService{1.81, 0.85};        // seconds: median 6.1, 90 % below 18
-constexpr LogNormal kToolTime{2.2, 1.64};        // seconds from an answer to the result: median 9, 90 % below 74
+constexpr LogNormal kService{1.81, 0.85};        // seconds from a request to the end of the answer: median 6.1, p90 18
+constexpr LogNormal kToolTime{2.2, 1.64};        // seconds from an answer to the tool result: median 9, p90 74
 constexpr LogNormal kUserTime{4.91, 1.74};       // seconds from an answer to a person's message: median 136
 
-// Of user's messages those that a program sends: they come as fast as tools' results.
-constexpr double kByProgram = 0.55;
+// The share of user messages that a program sends. They follow the answer as fast as tool results do.
+constexpr double kProgramShare = 0.55;
 
-// Tool rounds after a user's message, by quantiles; in between on a line. A little above the measured ones (p75 3, p90
-// 16, p95 34, p99 79), because sessions end within some.
+// Quantiles of the number of tool rounds after a user message, with linear interpolation. The values are a little above
+// the measured ones (p75 3, p90 16, p95 34, p99 79), because some sessions end before their rounds are complete.
 struct Quantile {
   double share, rounds;
 };
@@ -56,14 +56,16 @@ TimeNs seconds_after(TimeNs time, double seconds) {
 AgentsGenerator::AgentsGenerator(const AgentsConfig& config)
     : config_(config),
       arrivals_(mix64(config.seed ^ 0x6167656e7473ULL)),
-      next_block_((kVariants + kHelperVariants) * kVariantBlocks) {
+      next_block_((kPrefixVariants + kHelperPrefixVariants) * kBlockIdsPerVariant) {
   if (!(config_.sessions_per_second >= 1e-6 && config_.sessions_per_second <= 1e6)) {
     throw FigureError("sessions_per_second", "must be from 0.000001 to 1000000.");
   }
   if (config_.duration < 0) throw FigureError("duration", "must be 0 (no limit) or more.");
-  // Of 710 sessions the first variants then have about 29, 23, 19 ..., and 350 are met at all: as measured.
+  // The weight of variant i is 1 / (i + 4). Among 710 sessions, the first variants then have about 29, 23, 19, ...
+  // sessions, and about 350 variants occur at all: the measured values.
   double sum = 0;
-  for (std::size_t i = 0; i < kVariants; ++i) variants_.push_back(sum += 1.0 / static_cast<double>(i + 4));
+  for (std::size_t i = 0; i < kPrefixVariants; ++i)
+    variant_weight_sums_.push_back(sum += 1.0 / static_cast<double>(i + 4));
   next_session_time_ = seconds_after(0, arrivals_.exponential(1.0 / config_.sessions_per_second));
 }
 
@@ -104,8 +106,8 @@ bool AgentsGenerator::next(TraceRequest& request) {
   request.turn = ++session->turn;
   request.type = session->by_tool ? 2 : 1;
   ++emitted_;
-  if (session->turn == session->helper_at) start_helper(*session);
-  if (--session->requests > 0) {
+  if (session->turn == session->helper_at_turn) start_helper(*session);
+  if (--session->requests_left > 0) {
     plan_next(*session);
     add(std::move(session));
   }
@@ -114,13 +116,13 @@ bool AgentsGenerator::next(TraceRequest& request) {
 
 void AgentsGenerator::take_prefix(Session& session, std::uint64_t variant) const {
   Random random(mix64(config_.seed ^ 0x707265666978ULL) + mix64(variant));
-  // Nine thousand tokens of tools, with few exceptions 12 to 13.
-  const bool few = random.chance(0.2);
-  const std::uint64_t tools = few ? random.integer(8'000, 10'600) : random.integer(11'900, 13'050);
+  // The tools take 8,000 to 10,600 tokens in one of five prefixes, and 11,900 to 13,050 tokens in the others.
+  const bool small_tool_set = random.chance(0.2);
+  const std::uint64_t tools = small_tool_set ? random.integer(8'000, 10'600) : random.integer(11'900, 13'050);
   const Tokens instructions = clipped(kInstructions.draw(random), 500, 8'000);
-  session.prefix = variant < kVariants ? tools + instructions : tools / 2 + instructions;
+  session.prefix = variant < kPrefixVariants ? tools + instructions : tools / 2 + instructions;
   for (std::uint64_t block = 0; block < session.prefix / kBlockTokens; ++block) {
-    session.blocks.push_back(variant * kVariantBlocks + block);
+    session.blocks.push_back(variant * kBlockIdsPerVariant + block);
   }
 }
 
@@ -130,58 +132,59 @@ void AgentsGenerator::start_session() {
   session->random = Random(mix64(config_.seed ^ mix64(session->number)));
   Random& random = session->random;
   session->time = next_session_time_;
-  session->requests = clipped(kRequests.draw(random), 1, kMostOfSession);
-  session->rounds = draw_rounds(random);
-  if (random.chance(0.03)) session->helper_at = random.integer(1, session->requests);
-  const double drawn = random.uniform() * variants_.back();
-  const auto variant = std::upper_bound(variants_.begin(), variants_.end() - 1, drawn) - variants_.begin();
+  session->requests_left = clipped(kRequests.draw(random), 1, kMaxRequestsPerSession);
+  session->rounds_left = draw_rounds(random);
+  if (random.chance(0.03)) session->helper_at_turn = random.integer(1, session->requests_left);
+  const double drawn = random.uniform() * variant_weight_sums_.back();
+  const auto variant = std::upper_bound(variant_weight_sums_.begin(), variant_weight_sums_.end() - 1, drawn) -
+                       variant_weight_sums_.begin();
   take_prefix(*session, static_cast<std::uint64_t>(variant));
-  // A quarter of the sessions are seen from their middle on.
+  // About a quarter of the sessions began before the trace: their first prompt in the trace is already long.
   session->input = random.chance(0.27) ? random.integer(60'000, 260'000)
                                        : session->prefix + clipped(kFirstMessage.draw(random), 1, 200'000);
-  session->output = clipped(kAgentAnswer.draw(random), 1, kLongestAnswer);
+  session->output = clipped(kAgentAnswer.draw(random), 1, kMaxAgentAnswerTokens);
   add(std::move(session));
   next_session_time_ = seconds_after(next_session_time_, arrivals_.exponential(1.0 / config_.sessions_per_second));
 }
 
-// A session of its own, of tool calls only, that starts with the request that calls for it.
+// Adds the session of a helper agent. It has tool results only, and starts one service time after the request `of`.
 void AgentsGenerator::start_helper(const Session& of) {
   auto session = std::make_unique<Session>();
   session->number = ++sessions_;
   session->random = Random(mix64(config_.seed ^ mix64(session->number)));
   Random& random = session->random;
   session->time = seconds_after(of.time, kService.draw(random));
-  session->requests = random.integer(5, 17);
-  session->rounds = session->requests;
-  take_prefix(*session, kVariants + random.integer(0, kHelperVariants - 1));
+  session->requests_left = random.integer(5, 17);
+  session->rounds_left = session->requests_left;
+  take_prefix(*session, kPrefixVariants + random.integer(0, kHelperPrefixVariants - 1));
   session->input = session->prefix + clipped(random.lognormal(6.5, 1.0), 1, 20'000);
-  session->output = clipped(kAgentAnswer.draw(random), 1, kLongestAnswer);
+  session->output = clipped(kAgentAnswer.draw(random), 1, kMaxAgentAnswerTokens);
   add(std::move(session));
 }
 
-// Turns the request just made into the session's next one.
+// Plans the session's next request from the request that next() has just returned.
 void AgentsGenerator::plan_next(Session& session) const {
   Random& random = session.random;
-  session.by_tool = session.rounds > 0;
-  session.rounds = session.by_tool ? session.rounds - 1 : draw_rounds(random);
-  const bool by_person = !session.by_tool && !random.chance(kByProgram);
+  session.by_tool = session.rounds_left > 0;
+  session.rounds_left = session.by_tool ? session.rounds_left - 1 : draw_rounds(random);
+  const bool by_person = !session.by_tool && !random.chance(kProgramShare);
   const TimeNs answered = seconds_after(session.time, kService.draw(random));
   session.time = seconds_after(answered, (by_person ? kUserTime : kToolTime).draw(random));
   session.think = session.time - answered;
   const Tokens before = session.input;
   session.input += session.output;
-  // One result in ten is shorter than what it replaces.
+  // One tool result in ten makes the prompt shorter by up to 8 tokens.
   if (session.by_tool && random.chance(0.1)) {
     session.input -= std::min<Tokens>(8, session.input - 1);
   } else {
     session.input += clipped((session.by_tool ? kToolResult : kUserMessage).draw(random), 1, 200'000);
   }
-  session.output = clipped(kAgentAnswer.draw(random), 1, kLongestAnswer);
+  session.output = clipped(kAgentAnswer.draw(random), 1, kMaxAgentAnswerTokens);
   session.blocks.resize(static_cast<std::size_t>(std::min(before, session.input) / kBlockTokens));
-  if (random.chance(0.005) || session.input > kLongestContext) cut_back(session);
+  if (random.chance(0.005) || session.input > kMaxContextTokens) cut_back(session);
 }
 
-// The history is summed up: the prefix stays, the rest is written anew.
+// Replaces the history by a summary: the prefix stays, and the tokens after the prefix are new.
 void AgentsGenerator::cut_back(Session& session) const {
   const Tokens most = std::max<Tokens>(session.prefix + 1, session.input * 7 / 10);
   session.input = session.random.integer(session.prefix + 1, most);

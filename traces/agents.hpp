@@ -1,9 +1,11 @@
-// Agentic coding, shaped after 710 measured sessions of Claude Code: a session's prompts begin with one of some hundred
-// sets of tools and instructions (few are in many sessions, most in one), grow with each user's message and the tool
-// calls that follow it, and are cut back now and then; a few sessions have an agent of their own work for them. Same
-// configuration, same bytes, on every machine.
+// Generates the traffic of coding agents, with the statistics of 710 measured sessions of Claude Code.
 //
-// Memory: the sessions under way (about 150 at the default rate), never the trace.
+// Every prompt of a session begins with a prefix of tools and instructions. Some hundred prefixes exist: a few are in
+// many sessions, most are in one session. Each user message, and each tool call after the message, makes the prompt
+// longer. Now and then a prompt is cut back to its prefix. A few sessions start a helper agent with its own session.
+// The same configuration generates the same bytes on every machine.
+//
+// Memory: the live sessions (about 150 at the default rate), never the whole trace.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +20,19 @@ namespace kvtwin {
 
 struct AgentsConfig {
   std::uint64_t seed = 1;
-  std::uint64_t requests = 0;               // ends after so many; 0 = no limit
-  TimeNs duration = 3'600 * kNsPerSecond;   // ends before this time; 0 = no limit
-  double sessions_per_second = 1.0 / 30.0;  // a Poisson process; 1e-6 .. 1e6
+  std::uint64_t requests = 0;               // number of requests in the trace; 0 = no limit
+  TimeNs duration = 3'600 * kNsPerSecond;   // every request arrives before this time; 0 = no limit
+  double sessions_per_second = 1.0 / 30.0;  // rate of a Poisson process; 1e-6 .. 1e6
 };
 
 class AgentsGenerator final : public TraceSource {
  public:
   static constexpr Tokens kBlockTokens = 64;
 
-  // TraceError on a figure out of range.
+  // Errors: FigureError (a TraceError) if a value of `config` is out of range.
   explicit AgentsGenerator(const AgentsConfig& config);
 
-  // Requests with session and turn, both from 1; the type is 1 of a user's message, 2 of a tool's result.
+  // Every request has a session and a turn, both counted from 1. The type is 1 for a user message, 2 for a tool result.
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return kBlockTokens; }
   double fraction_read() const override;
@@ -39,15 +41,15 @@ class AgentsGenerator final : public TraceSource {
 
  private:
   struct Session {
-    TimeNs time = 0;    // of its next request
-    TimeNs think = -1;  // before it
+    TimeNs time = 0;    // arrival of the next request
+    TimeNs think = -1;  // think time before the next request
     std::uint64_t number = 0, turn = 0;
-    std::uint64_t requests = 0;   // still to come, the next one among them
-    std::uint64_t rounds = 0;     // of tools, until the user's next message
-    std::uint64_t helper_at = 0;  // the request that calls an agent; 0 = none does
-    bool by_tool = false;         // the next request is
+    std::uint64_t requests_left = 0;   // includes the next request
+    std::uint64_t rounds_left = 0;     // tool rounds until the next user message
+    std::uint64_t helper_at_turn = 0;  // the turn that starts a helper agent; 0 = no helper
+    bool by_tool = false;              // the next request is a tool result
     Tokens prefix = 0, input = 0, output = 0;
-    std::vector<std::uint64_t> blocks;  // those that the next request keeps
+    std::vector<std::uint64_t> blocks;  // blocks that the next request shares with the previous one
     Random random{0};
   };
 
@@ -61,10 +63,10 @@ class AgentsGenerator final : public TraceSource {
 
   AgentsConfig config_;
   Random arrivals_;
-  std::vector<double> variants_;  // of prefixes: the share of those up to each
+  std::vector<double> variant_weight_sums_;  // per prefix variant: sum of the weights of variants 0 .. i
   TimeNs next_session_time_ = 0;
   std::uint64_t sessions_ = 0, emitted_ = 0, next_block_ = 0;
-  std::vector<std::unique_ptr<Session>> heap_;  // the earliest (time, number) on top
+  std::vector<std::unique_ptr<Session>> heap_;  // top: the earliest (time, number)
 };
 
 }  // namespace kvtwin

@@ -8,7 +8,8 @@
 namespace kvtwin {
 namespace {
 
-// Weibull's shape for a coefficient of variation, and the mean of that shape's draws: Gamma(1 + 1 / shape).
+// Weibull shapes for coefficients of variation from 2 to 5 in steps of 0.5, and the mean for scale 1:
+// Gamma(1 + 1 / shape).
 struct WeibullShape {
   double shape, mean;
 };
@@ -23,8 +24,9 @@ constexpr WeibullShape kWeibulls[] = {
 
 double ClientArrivals::Client::gap() { return scale * (weibull ? random.weibull(shape) : random.gamma(shape)); }
 
-// What is left at a moment of one's own choosing of the gap that it falls into. Long gaps cover more moments: such a
-// gap is a Gamma of the shape one higher, or the Weibull power of a Gamma of shape 1 + 1 / shape.
+// Returns the time from time 0 to the client's first arrival. Time 0 falls into a random gap, and the longer a gap, the
+// more likely. The length of that gap has the length-biased distribution: a Gamma with the shape increased by 1, or,
+// for Weibull, a Gamma of shape 1 + 1 / shape to the power 1 / shape. Time 0 divides the gap at a uniform random point.
 double ClientArrivals::Client::first_gap() {
   const double part = random.uniform();
   if (!weibull) return part * scale * random.gamma(shape + 1.0);
@@ -62,7 +64,7 @@ void ClientArrivals::pop() {
   find_next();
 }
 
-// Of equal times the first client's.
+// If two clients have the same time, the client with the smaller number is first.
 void ClientArrivals::find_next() {
   next_ = {clients_[0].next, 0};
   for (std::size_t i = 1; i < clients_.size(); ++i) {

@@ -1,6 +1,8 @@
-// When the requests of many clients of an API come: each client's gaps are its own draws of a bursty distribution
-// (Gamma, one time in four Weibull, with a coefficient of variation of 2 to 5), and a few clients send most of them
-// (rates near Zipf's law: of 60 clients the first five send half). Same seed, same times, on every machine.
+// Generates the arrival times of requests from many API clients.
+//
+// Every client draws its gaps independently from a bursty distribution: Gamma, or Weibull for one client in four, with
+// a coefficient of variation of 2 to 5. The rates follow Zipf's law: of 60 clients, the first five send half of the
+// requests. The same seed generates the same times on every machine.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +20,18 @@ class ClientArrivals {
     std::size_t client = 0;
   };
 
-  // `clients` >= 1; `per_second` of them all together, > 0.
+  // Requires: `clients` >= 1; `per_second` > 0, the rate of all clients together (KV_CHECK).
   ClientArrivals(std::uint64_t seed, std::size_t clients, double per_second);
 
-  // The earliest that is still to come.
+  // Returns the next arrival.
   const Arrival& peek() const { return next_; }
-  // Moves on to the one after it.
+  // Advances to the arrival after the next one.
   void pop();
 
  private:
   struct Client {
     Random random{0};
-    double shape = 0, scale = 0;  // of a gap, in ns
+    double shape = 0, scale = 0;  // parameters of the gap's distribution; scale in ns
     bool weibull = false;
     TimeNs next = 0;
 

@@ -15,7 +15,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kCompressedChunk = std::size_t{64} << 10;
+constexpr std::size_t kCompressedChunkBytes = std::size_t{64} << 10;
 
 class FileStream final : public ByteStream {
  public:
@@ -64,7 +64,7 @@ class MemoryStream final : public ByteStream {
   std::size_t size_;
 };
 
-// A stream whose first bytes can be looked at before anyone reads them.
+// A stream whose first bytes can be compared with the magic numbers of file formats before read() returns them.
 class PeekedStream final : public ByteStream {
  public:
   explicit PeekedStream(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)) {
@@ -104,7 +104,7 @@ class PeekedStream final : public ByteStream {
 class ZstdStream final : public ByteStream {
  public:
   ZstdStream(std::unique_ptr<ByteStream> inner, int max_window_log)
-      : inner_(std::move(inner)), context_(ZSTD_createDCtx()), chunk_(kCompressedChunk) {
+      : inner_(std::move(inner)), context_(ZSTD_createDCtx()), chunk_(kCompressedChunkBytes) {
     if (context_ == nullptr) throw std::bad_alloc();
     ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, max_window_log);
   }
@@ -127,7 +127,7 @@ class ZstdStream final : public ByteStream {
         throw ByteStreamError(std::string("is not valid zstd: ") + ZSTD_getErrorName(rest));
       }
       in_frame_ = rest != 0;
-      // A full output may leave more inside the decoder although all input is used up.
+      // If the output is full, the decoder may hold more output although all input is consumed.
       flushing_ = in_frame_ && output.pos == output.size;
     }
     return output.pos;
@@ -144,7 +144,7 @@ class ZstdStream final : public ByteStream {
 
 class GzipStream final : public ByteStream {
  public:
-  explicit GzipStream(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)), chunk_(kCompressedChunk) {
+  explicit GzipStream(std::unique_ptr<ByteStream> inner) : inner_(std::move(inner)), chunk_(kCompressedChunkBytes) {
     if (inflateInit2(&z_, 15 + 16) != Z_OK) throw std::bad_alloc();  // 16: a gzip wrapper is required
   }
   GzipStream(const GzipStream&) = delete;
@@ -189,7 +189,7 @@ class GzipStream final : public ByteStream {
 std::unique_ptr<ByteStream> decompressed(std::unique_ptr<ByteStream> raw, int max_window_log) {
   constexpr std::array<unsigned char, 4> kZstd{0x28, 0xB5, 0x2F, 0xFD};
   constexpr std::array<unsigned char, 2> kGzip{0x1F, 0x8B};
-  constexpr std::uint32_t kZstdSkippable = 0x184D2A50;  // its last hexadecimal digit is free
+  constexpr std::uint32_t kZstdSkippable = 0x184D2A50;  // the last hexadecimal digit may have any value
   auto peeked = std::make_unique<PeekedStream>(std::move(raw));
   if (peeked->starts_with(kZstd) || (peeked->magic_number() & 0xFFFFFFF0U) == kZstdSkippable) {
     return std::make_unique<ZstdStream>(std::move(peeked), max_window_log);

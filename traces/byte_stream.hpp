@@ -1,6 +1,6 @@
-// A trace file's bytes, decompressed on the way: plain, gzip (any number of members) or zstd (any number of
-// frames), told apart by the first bytes. Internal to traces/. Errors: ByteStreamError, half a sentence that goes on
-// after the file's name.
+// Reads the bytes of a trace file and decompresses them: plain, gzip (any number of members) or zstd (any number of
+// frames). The first bytes of the file select the decompressor. Internal to traces/.
+// Errors: ByteStreamError, whose text continues a sentence that begins with the file's name.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,15 @@ class ByteStreamError : public std::runtime_error {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills a part of `into` (not empty) and returns its length; 0 at the end only.
+  // Fills the beginning of `into` (not empty) and returns the number of bytes. Returns 0 only at the end.
   virtual std::size_t read(std::span<char> into) = 0;
-  // How much of the file or memory below has been taken in, 0 .. 1; 0 if its size isn't known.
+  // Returns the part of the (compressed) file or memory that has been read, 0 .. 1; 0 if the size is unknown.
   virtual double fraction_read() const = 0;
 };
 
-// max_window_log: a zstd frame may ask for at most 2^this bytes, 10 .. 31.
+// max_window_log, 10 .. 31: a zstd frame may need a window of at most 2^max_window_log bytes.
 std::unique_ptr<ByteStream> open_file_stream(const std::string& path, int max_window_log);
-std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes, int max_window_log);  // borrowed
+// Requires: `bytes` outlives the stream.
+std::unique_ptr<ByteStream> open_memory_stream(std::span<const char> bytes, int max_window_log);
 
 }  // namespace kvtwin

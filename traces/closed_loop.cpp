@@ -17,7 +17,7 @@ void ClosedLoopSource::push(TimeNs time, TraceRequest request) {
   std::push_heap(ready_.begin(), ready_.end(), later);
 }
 
-// Reads as far as something that comes before the earliest that is ready might stand.
+// Reads the trace until no later line can arrive before the earliest entry of ready_.
 void ClosedLoopSource::read() {
   if (!begun_) has_ahead_ = trace_.next(ahead_);
   begun_ = true;
@@ -52,14 +52,14 @@ void ClosedLoopSource::take(TraceRequest request) {
   push(std::max(due, thought), std::move(request));
 }
 
-// The world gets the earliest that is ready.
+// Moves the earliest entry of ready_ to held_ and fills `input` with it.
 void ClosedLoopSource::hold(Input& input) {
   std::pop_heap(ready_.begin(), ready_.end(), later);
   held_ = std::move(ready_.back());
   ready_.pop_back();
   maker_.make(held_->request, ordinal_, input);
   input.now = held_->time;
-  if (!held_->request.is_hint) under_way_[ordinal_] = held_->request.session;
+  if (!held_->request.is_hint) session_of_running_[ordinal_] = held_->request.session;
 }
 
 bool ClosedLoopSource::next(Input& input) {
@@ -76,7 +76,7 @@ bool ClosedLoopSource::overtake(Input& held, bool has) {
   if (ready_.empty() || (has && held_->time <= ready_.front()->time)) return false;
   if (has) {
     std::unique_ptr<Ready> back = std::move(held_);
-    if (!back->request.is_hint) under_way_.erase(ordinal_);
+    if (!back->request.is_hint) session_of_running_.erase(ordinal_);
     hold(held);
     ready_.push_back(std::move(back));
     std::push_heap(ready_.begin(), ready_.end(), later);
@@ -91,10 +91,10 @@ void ClosedLoopSource::on_event(const Event& event) {
   const bool ends =
       event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
   if (!ends) return;
-  const auto ended = under_way_.find(event.record->request);
-  if (ended == under_way_.end()) return;
+  const auto ended = session_of_running_.find(event.record->request);
+  if (ended == session_of_running_.end()) return;
   const std::uint64_t name = ended->second;
-  under_way_.erase(ended);
+  session_of_running_.erase(ended);
   if (name == 0) return;
   Session& session = sessions_.at(name);
   session.answered = event.time;

@@ -1,13 +1,14 @@
-// A trace as a closed loop: a session's next request comes when the answer to its last one is complete and the time in
-// between has passed, and never before its time in the trace. So a system that is slow is asked later, not more at
-// once. What belongs to no session, and each session's first request, comes at its time.
+// Replays a trace as a closed loop: a slow system receives requests later, not more requests at once.
 //
-// The time in between is the request's think time where the trace has one; else the gap between the two requests in the
-// trace, less what of it is service by `service_ns`. A request that is rejected or aborted counts as answered. Hints
-// come at their times.
+// A session's next request arrives when its time in the trace has passed, the previous answer of the session is
+// complete, and the think time after this answer has passed. A rejected or aborted request counts as answered. The
+// first request of a session, requests without a session, and hints arrive at their times in the trace.
 //
-// Memory: a few numbers a session, and the requests read that wait for an answer: all that lie, in the trace, between
-// the next arrival and the first request that waits.
+// The think time is the value in the trace. If the trace has none, the think time is the gap between the two requests
+// in the trace minus `service_ns`, and at least 0.
+//
+// Memory: a few numbers per session, and the requests that wait for an answer. The source reads ahead in the trace only
+// as far as the next arrival.
 #pragma once
 
 #include <deque>
@@ -24,11 +25,11 @@ namespace kvtwin {
 
 class ClosedLoopSource final : public LiveSource, public Observer {
  public:
-  // `trace` must outlive it. The time scale holds for gaps and think times too, not for service_ns. Errors: the
-  // trace's.
+  // Requires: `trace` outlives this object. The time scale of `options` applies to arrivals, gaps and think times, not
+  // to service_ns. Errors: those of the trace.
   ClosedLoopSource(TraceSource& trace, const TraceInputOptions& options, TimeNs service_ns);
 
-  // Who is told all events that this one is told; may be null.
+  // Every event that on_event() receives is passed to `observer`; null: to no observer.
   void pass_events_to(Observer* observer) { observer_ = observer; }
 
   bool next(Input& input) override;
@@ -38,14 +39,14 @@ class ClosedLoopSource final : public LiveSource, public Observer {
  private:
   struct Ready {
     TimeNs time = 0;
-    std::uint64_t order = 0;  // of equal times
+    std::uint64_t order = 0;  // order among equal times
     TraceRequest request;
   };
   struct Session {
-    bool open = false;                 // a request of it is under way, or to come
-    TimeNs answered = 0;               // its last one
-    TimeNs trace_time = 0;             // of its last one that was read
-    std::deque<TraceRequest> waiting;  // their arrival: in the trace; think: always given
+    bool open = false;                 // a request of the session is in ready_, held_ or the system
+    TimeNs answered = 0;               // time of the last answer
+    TimeNs trace_time = 0;             // time in the trace of the last request that was read
+    std::deque<TraceRequest> waiting;  // `arrival` is the time in the trace; `think` is always known
   };
 
   void read();
@@ -59,14 +60,14 @@ class ClosedLoopSource final : public LiveSource, public Observer {
   TimeNs service_ns_;
   Observer* observer_ = nullptr;
   ArrivalMaker maker_;
-  TraceRequest ahead_;  // the next one of the trace
+  TraceRequest ahead_;  // the next request of the trace
   bool has_ahead_ = false, begun_ = false;
   std::uint64_t read_ = 0, order_ = 0;
-  RequestId ordinal_ = 0;                                   // of the arrival held, or the next one
-  std::unique_ptr<Ready> held_;                             // by the world
-  std::vector<std::unique_ptr<Ready>> ready_;               // the earliest (time, order) on top
-  std::unordered_map<std::uint64_t, Session> sessions_;     // looked up only
-  std::unordered_map<RequestId, std::uint64_t> under_way_;  // their sessions; looked up only
+  RequestId ordinal_ = 0;                                // of the arrival in held_, otherwise of the next arrival
+  std::unique_ptr<Ready> held_;                          // the input that the world has and has not processed yet
+  std::vector<std::unique_ptr<Ready>> ready_;            // top: the earliest (time, order)
+  std::unordered_map<std::uint64_t, Session> sessions_;  // never iterated: the order would not be deterministic
+  std::unordered_map<RequestId, std::uint64_t> session_of_running_;  // never iterated
 };
 
 }  // namespace kvtwin

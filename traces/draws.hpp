@@ -1,4 +1,4 @@
-// What generators of workloads draw.
+// Random draws of the trace generators.
 #pragma once
 
 #include "policy/base/types.hpp"
@@ -6,19 +6,19 @@
 
 namespace kvtwin {
 
-// Given as mean and deviation of the logarithm.
+// mu and sigma: mean and standard deviation of the logarithm.
 struct LogNormal {
   double mu, sigma;
   double draw(Random& random) const { return random.lognormal(mu, sigma); }
 };
 
-// `value` in whole tokens, from `least` to `most`. Not a number: `least`.
+// Rounds `value` down to whole tokens and limits the result to `least` .. `most`. Returns `least` for NaN.
 inline Tokens clipped(double value, Tokens least, Tokens most) {
   if (!(value > static_cast<double>(least))) return least;
   return value >= static_cast<double>(most) ? most : static_cast<Tokens>(value);
 }
 
-// `time` and `gap` nanoseconds more. What no clock can tell any more is as late as it can.
+// Returns `time` + `gap`, both in ns, and at most kEndOfTime (285 years), so that the sum cannot overflow.
 inline TimeNs later_by(TimeNs time, double gap) {
   constexpr TimeNs kEndOfTime = 9'000'000'000'000'000'000;
   return gap < static_cast<double>(kEndOfTime - time) ? time + static_cast<TimeNs>(gap) : kEndOfTime;

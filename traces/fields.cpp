@@ -6,9 +6,9 @@
 namespace kvtwin {
 namespace {
 
-constexpr double kLargestSeconds = 9.0e9;  // 285 years; the next power of ten would not fit TimeNs
+constexpr double kMaxFieldSeconds = 9.0e9;  // 285 years; 9e10 s in ns would not fit TimeNs
 
-// `count` digits at the front of `text`; false if there are fewer.
+// Removes `count` digits from the front of `text` and stores their value; returns false if there are fewer digits.
 bool take_number(std::string_view& text, std::size_t count, int& value) {
   if (text.size() < count) return false;
   value = 0;
@@ -36,7 +36,7 @@ bool take_fraction(std::string_view& text, TimeNs& fraction) {
   TimeNs unit = kNsPerSecond;
   int digit = 0, digits = 0;
   for (; take_number(text, 1, digit); ++digits) {
-    unit /= 10;  // 0 beyond the ninth digit
+    unit /= 10;  // 0 after the ninth digit: further digits are ignored
     fraction += unit * digit;
   }
   return digits > 0;
@@ -71,7 +71,7 @@ int days_of(int year, int month) {
 
 JsonObject json_line(const TraceLines& lines, simdjson::dom::parser& parser, std::string_view text) {
   JsonValue document;
-  // The line has readable bytes behind it: no copy.
+  // `false`: simdjson does not copy the line, because TraceLines keeps SIMDJSON_PADDING readable bytes after the line.
   if (const auto error = parser.parse(text.data(), text.size(), false).get(document); error != simdjson::SUCCESS) {
     lines.fail(std::string("not one whole JSON object (") + simdjson::error_message(error) + ")");
   }
@@ -84,7 +84,7 @@ JsonObject json_line(const TraceLines& lines, simdjson::dom::parser& parser, std
 
 TimeNs time_field(const TraceLines& lines, std::string_view key, const JsonValue& value, TimeNs unit) {
   const bool ms = unit == kNsPerMs;
-  const double largest = kLargestSeconds * static_cast<double>(kNsPerSecond / unit);
+  const double largest = kMaxFieldSeconds * static_cast<double>(kNsPerSecond / unit);
   const auto too_large = [&] {
     lines.fail(key, ms ? "is too large; times end at 9e12 ms" : "is too large; times end at 9e9 s");
   };
@@ -119,7 +119,8 @@ std::int64_t integer_field(const TraceLines& lines, std::string_view key, const 
   return result;
 }
 
-// FNV-1a over the bytes and a finishing mix; the top bit keeps it away from small integers and from kSessionZero.
+// FNV-1a over the bytes, then a final mix. The top bit is set, so that a hash never equals a small integer. The value
+// kSessionZero is left out.
 std::uint64_t string_id(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -163,7 +164,7 @@ void ids_field(const TraceLines& lines, std::string_view key, const JsonValue& v
 
 TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_view text) {
   Date d;
-  constexpr int kFirstYear = 1971, kLastYear = 2250;  // what TimeNs can count, with any zone
+  constexpr int kFirstYear = 1971, kLastYear = 2250;  // TimeNs holds these years in every time zone
   if (!parse_date(text, d) || d.year < kFirstYear || d.year > kLastYear || d.month < 1 || d.month > 12 || d.day < 1 ||
       d.day > days_of(d.year, d.month)) {
     lines.fail(key, "must be a date and time like 2023-11-16 18:15:46.6805900");

@@ -1,4 +1,5 @@
-// Values of JSON keys, refused in one sentence where they aren't what they should be. Internal to traces/.
+// Reads the values of JSON keys. If a value has the wrong type or range, the error is one sentence with the file, the
+// line and the key. Internal to traces/.
 #pragma once
 
 #include <simdjson.h>
@@ -17,20 +18,20 @@ using JsonObject = simdjson::dom::object;
 
 constexpr TimeNs kNsPerMs = 1'000'000;
 
-// Of a line, into an object of `parser`.
+// Parses one line. The returned object lives in `parser`, until the next line is parsed.
 JsonObject json_line(const TraceLines& lines, simdjson::dom::parser& parser, std::string_view text);
 
-// The functions below fail with `key` as its name.
+// Errors of the functions below: TraceError, with `key` as the key's name.
 
-// An integer or decimal of `unit` (kNsPerMs or kNsPerSecond), >= 0, rounded to the nearest ns; 285 years at most.
+// An integer or a decimal in `unit` (kNsPerMs or kNsPerSecond), >= 0. Rounds to the nearest ns; at most 285 years.
 TimeNs time_field(const TraceLines& lines, std::string_view key, const JsonValue& value, TimeNs unit);
 std::uint64_t natural_field(const TraceLines& lines, std::string_view key, const JsonValue& value,
                             std::uint64_t largest);
 std::int64_t integer_field(const TraceLines& lines, std::string_view key, const JsonValue& value, std::int64_t least,
                            std::int64_t largest);
-// An integer, or a string as its hash, which has the top bit set and is never kSessionZero.
+// An integer as its value, or a string as its hash. A hash has the top bit set and is never kSessionZero.
 std::uint64_t id_field(const TraceLines& lines, std::string_view key, const JsonValue& value);
-// The same of a session: 0 is a session like any other.
+// Like id_field(), for a session: returns kSessionZero for the integer 0, because 0 means "no session".
 std::uint64_t session_field(const TraceLines& lines, std::string_view key, const JsonValue& value);
 // Appends an array of integers from 0 to `largest`.
 void ids_field(const TraceLines& lines, std::string_view key, const JsonValue& value, std::uint64_t largest,
@@ -38,7 +39,8 @@ void ids_field(const TraceLines& lines, std::string_view key, const JsonValue& v
 
 std::uint64_t string_id(std::string_view text);
 
-// 2023-11-16 18:15:46.6805900 (or with a T between, and a Z or +hh:mm behind) as ns since 1970; fails as above.
+// Returns a date as ns since 1970. Form: 2023-11-16 18:15:46.6805900, or with T instead of the space, optionally
+// followed by Z or +hh:mm. Errors as above.
 TimeNs date_field(const TraceLines& lines, std::string_view key, std::string_view text);
 
 }  // namespace kvtwin

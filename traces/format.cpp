@@ -6,7 +6,7 @@
 
 namespace kvtwin {
 
-// CMake writes traces/format.inc: KV_CHOICE(NAME) for each traces/format/NAME.cpp (cmake/Choices.cmake).
+// CMake generates traces/format.inc: one KV_CHOICE(NAME) for each traces/format/NAME.cpp (cmake/Choices.cmake).
 #define KV_CHOICE(name)                      \
   int matches_##name(const FirstLine& line); \
   std::unique_ptr<FormatReader> make_##name##_reader(TraceLines& lines, const TraceOptions& options);

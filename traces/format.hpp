@@ -1,17 +1,17 @@
-// A trace format: how a file's first line tells it, and a reader of its lines. Internal to traces/ and to formats that
-// a build adds.
+// The interface of a trace format: recognize a file by its first line, and read the lines. Internal to traces/ and to
+// formats that a build adds.
 //
-// A format is one file, traces/format/NAME.cpp, that defines two functions; the build finds the file by its name:
+// A format is one file, traces/format/NAME.cpp, that defines two functions. The build finds the file by its name:
 //   int matches_NAME(const FirstLine& line);
 //   std::unique_ptr<FormatReader> make_NAME_reader(TraceLines& lines, const TraceOptions& options);
 //
-// matches_NAME() returns 0 if the file isn't of this format, otherwise the larger the surer. The surest format reads
-// the file, of equals the first of trace_format_names(). Those of this tree return 1 to 6: 1 is mooncake's for any JSON
-// object, 6 is for lines that no other writer makes.
+// matches_NAME() returns 0 if the file does not have this format, otherwise a confidence. The format with the largest
+// confidence reads the file; among equals, the first one in trace_format_names(). The formats of this folder return 1
+// to 6: 1 (mooncake) for any JSON object, 6 for lines that only one program writes.
 //
-// make_NAME_reader() may read lines already; `lines` outlives the reader. What is wrong with a line is a TraceError, by
-// lines.fail(). TraceReader does the rest: it counts times from the first request, refuses a time that goes back, and
-// serves an answer of 0 tokens as 1.
+// make_NAME_reader() may read lines already; `lines` outlives the reader. Errors: call lines.fail(), which throws
+// TraceError. TraceReader does the rest: times count from the first request, a time earlier than the previous one is an
+// error, and an answer of 0 tokens becomes 1 token.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,10 @@
 
 namespace kvtwin {
 
-// A file's first line that isn't blank.
+// The first line of a file that is not blank.
 class FirstLine {
  public:
-  // `object`: what the line holds, null if it isn't a JSON object. Both outlive this.
+  // `object`: the JSON object in the line; null if the line has none. Requires: both outlive this object.
   FirstLine(std::string_view text, const JsonObject* object) : text_(text), object_(object) {}
 
   std::string_view text() const { return text_; }
@@ -47,13 +47,13 @@ class FirstLine {
 class FormatReader {
  public:
   virtual ~FormatReader() = default;
-  // Clears and fills `request`, its times as the file has them; false at the end.
+  // Clears and fills `request`, with the times as in the file. Returns false at the end.
   virtual bool next(TraceRequest& request) = 0;
-  // Tokens of a block; options.block_tokens, or the format's own if that is 0.
+  // Returns the number of tokens per block: options.block_tokens, or the default of the format if the option is 0.
   virtual Tokens block_tokens() const = 0;
-  // True if block_tokens() is the file's, whatever the options say; TraceReader then joins blocks.
+  // Returns true if the file determines block_tokens(). TraceReader then joins blocks to get options.block_tokens.
   virtual bool has_own_blocks() const { return false; }
-  // Appends what TraceSource::notes() returns.
+  // Appends the sentences that TraceSource::notes() returns.
   virtual void add_notes(std::vector<std::string>& /*notes*/) const {}
   virtual std::uint64_t ignored_keys() const { return 0; }
 };
@@ -64,11 +64,12 @@ struct TraceFormat {
   std::unique_ptr<FormatReader> (*make)(TraceLines& lines, const TraceOptions& options);
 };
 
-// All, in the order of trace_format_names().
+// Returns all formats, in the order of trace_format_names().
 std::span<const TraceFormat> trace_formats();
 
-constexpr Tokens kLargestBlock = Tokens{1} << 31;
-// Ids of blocks that are one request's alone lie from here on; a file's own ids lie below where the format says so.
+constexpr Tokens kMaxBlockTokens = Tokens{1} << 31;
+// Block ids from here on belong to blocks that only one request has. Formats whose readers make such ids accept only
+// smaller ids from the file.
 constexpr std::uint64_t kPrivateBlocks = std::uint64_t{1} << 63;
 
 }  // namespace kvtwin

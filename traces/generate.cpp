@@ -11,43 +11,45 @@ namespace kvtwin {
 namespace {
 
 constexpr Tokens kBlockTokens = 512;
-constexpr Tokens kSystemTokens = 890;  // the shared block and a template's rest
-constexpr Tokens kLongestInput = 126'000;
-constexpr Tokens kLongestOutput = 2'000;
+constexpr Tokens kSystemTokens = 890;  // the shared block, and the rest of a template
+constexpr Tokens kMaxInputTokens = 126'000;
+constexpr Tokens kMaxOutputTokens = 2'000;
 constexpr TimeNs kDriftWindow = 300 * kNsPerSecond;
-constexpr double kDrift = 0.1;  // the rate of each window is within this share of the mean
+constexpr double kDrift = 0.1;  // the rate of a window differs from the mean by at most this share
 
-// P(another turn | k turns so far), k = 1, 2, ...; the last one goes on. Measured values times 0.97: with this and
-// long prompts 4 % longer than measured, an hour has the measured input length and share of reusable blocks.
+// P(another turn | k turns so far) for k = 1, 2, ...; the last value holds for every larger k. The values are the
+// measured ones times 0.97, and long prompts are 4 % longer than measured. With both changes, an hour has the measured
+// input length and the measured share of reusable blocks.
 constexpr double kAnotherTurn[] = {.3337, .4365, .5529, .6402, .6693, .6693, .7760, .8051};
 
 constexpr LogNormal kLongPrompt{9.12, 0.96};   // tokens; 74 % of first inputs
 constexpr LogNormal kAnswer{5.75, 0.73};       // tokens; 88 % of outputs
-constexpr LogNormal kSmallGrowth{2.71, 1.75};  // tokens; a typed line: median 15, 90 % below 141
+constexpr LogNormal kSmallGrowth{2.71, 1.75};  // tokens; a typed line: median 15, p90 141
 constexpr LogNormal kAttachment{8.15, 0.99};   // tokens; a file or a search result
-constexpr LogNormal kKeptHead{1.79, 1.2};      // blocks that an edited history keeps: median 6, 90 % below 28
+constexpr LogNormal kKeptHead{1.79, 1.2};      // blocks that an edited history keeps: median 6, p90 28
 constexpr LogNormal kThinkingTime{4.87, 1.0};  // seconds from a request to its follow-up: median 130
 
 Tokens first_input(Random& random) {
-  if (random.chance(0.26)) return kSystemTokens + clipped(random.exponential(130.0), 0, kLongestInput);
-  return clipped(kLongPrompt.draw(random), 1'400, kLongestInput);
+  if (random.chance(0.26)) return kSystemTokens + clipped(random.exponential(130.0), 0, kMaxInputTokens);
+  return clipped(kLongPrompt.draw(random), 1'400, kMaxInputTokens);
 }
 
 Tokens output_length(Random& random) {
   if (random.chance(0.12)) return random.integer(1, 30);
-  return clipped(kAnswer.draw(random), 1, kLongestOutput);
+  return clipped(kAnswer.draw(random), 1, kMaxOutputTokens);
 }
 
-// The user's next message. A template sometimes takes a few tokens away that the last prompt had.
+// Returns the tokens that the user's next message adds. Sometimes the chat template drops a few tokens of the previous
+// prompt, so the result can be negative.
 std::int64_t growth(Random& random) {
-  if (!random.chance(0.78)) return static_cast<std::int64_t>(clipped(kAttachment.draw(random), 512, kLongestInput));
+  if (!random.chance(0.78)) return static_cast<std::int64_t>(clipped(kAttachment.draw(random), 512, kMaxInputTokens));
   const auto typed = static_cast<std::int64_t>(clipped(kSmallGrowth.draw(random), 1, 511));
   return random.chance(0.1) ? typed - static_cast<std::int64_t>(random.integer(1, 8)) : typed;
 }
 
 TimeNs seconds(double s) {
-  constexpr double kLongest = 9e9;
-  return static_cast<TimeNs>((s < kLongest ? s : kLongest) * static_cast<double>(kNsPerSecond));
+  constexpr double kMaxSeconds = 9e9;
+  return static_cast<TimeNs>((s < kMaxSeconds ? s : kMaxSeconds) * static_cast<double>(kNsPerSecond));
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ void ChatGenerator::start_session() {
   draw_arrival();
 }
 
-// Turns the request just made into the session's next one; false if it was the last.
+// Plans the session's next request from the request that next() has just returned. Returns false if the session ends.
 bool ChatGenerator::plan_next_turn(Session& session) const {
   Random& random = session.random;
   const std::size_t known = std::size(kAnotherTurn);
@@ -125,11 +127,11 @@ bool ChatGenerator::plan_next_turn(Session& session) const {
     const std::int64_t wanted = static_cast<std::int64_t>(session.input + session.output) + growth(random);
     session.input = std::max(session.input, static_cast<Tokens>(wanted));
   } else {
-    kept = std::min(kept, clipped(kKeptHead.draw(random), 1, kLongestInput));
+    kept = std::min(kept, clipped(kKeptHead.draw(random), 1, kMaxInputTokens));
     session.input = first_input(random);
     kept = std::min(kept, session.input / kBlockTokens);
   }
-  if (session.input > kLongestInput) return false;
+  if (session.input > kMaxInputTokens) return false;
   session.output = output_length(random);
   session.blocks.resize(static_cast<std::size_t>(kept));
   session.time += seconds(kThinkingTime.draw(random));

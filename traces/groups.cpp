@@ -9,14 +9,14 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kMostRequests = 10'000'000;
+constexpr std::uint64_t kMaxRequests = 10'000'000;
 
 void check(const GroupsConfig& config) {
-  if (config.groups < 1 || config.groups > kMostRequests) {
+  if (config.groups < 1 || config.groups > kMaxRequests) {
     throw FigureError("groups", "must be from 1 to 10000000.");
   }
-  if (config.prompts_per_group < 1 || config.prompts_per_group > kMostRequests / config.groups) {
-    throw FigureError("prompts_per_group", "must be from 1 to " + std::to_string(kMostRequests / config.groups) +
+  if (config.prompts_per_group < 1 || config.prompts_per_group > kMaxRequests / config.groups) {
+    throw FigureError("prompts_per_group", "must be from 1 to " + std::to_string(kMaxRequests / config.groups) +
                                                ", as groups is " + std::to_string(config.groups) + ".");
   }
   if (config.question_tokens < 1 || config.question_tokens > kMaxTraceTokens / 2) {
@@ -60,7 +60,7 @@ bool GroupsGenerator::next(TraceRequest& request) {
     request.turn = number / config_.clients + 1;
     request.think = 0;
   } else if (number != 0) {
-    // At most 10 million gaps of 37,000 s: no clock runs over.
+    // At most 10 million gaps of at most 37,000 s: the sum fits TimeNs.
     time_ += static_cast<TimeNs>(random_.exponential(static_cast<double>(kNsPerSecond) / config_.requests_per_second));
   }
   request.arrival = time_;

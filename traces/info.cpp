@@ -16,14 +16,15 @@
 namespace kvtwin {
 namespace {
 
-// The prefix tree of all blocks: (parent, id) -> node. Exact, open addressing, at most half full.
+// The prefix tree of all blocks, as a hash table (parent, id) -> node with open addressing, at most half full. Exact:
+// the table compares ids, not hashes.
 class BlockTree {
  public:
-  static constexpr std::uint32_t kNone = 0;  // of `parent`: the root of the default tenant; of a slot: empty
+  static constexpr std::uint32_t kNone = 0;  // as `parent`: the root of the default tenant; as `node`: an empty slot
 
   BlockTree() : slots_(std::size_t{1} << 16) {}
 
-  // Node of the block, from 1; makes it if need be.
+  // Returns the node of the block, counted from 1. Adds a node if the block is new.
   std::uint32_t find_or_add(std::uint32_t parent, std::uint64_t id) {
     if (2 * (count_ + 1) > slots_.size()) grow();
     Slot& slot = find(slots_, parent, id);
@@ -74,9 +75,9 @@ class Counter {
 
   TraceInfo info_;
   BlockTree tree_;
-  std::vector<bool> used_again_;  // by node
+  std::vector<bool> used_again_;  // by node: the block was used at least twice
   double hit_fractions_ = 0.0;
-  std::vector<std::uint32_t> inputs_, outputs_;  // kMaxTraceTokens fits
+  std::vector<std::uint32_t> inputs_, outputs_;  // tokens; 32 bits are enough for kMaxTraceTokens
   std::unordered_set<std::uint64_t> sessions_, tenants_;
 };
 
@@ -98,7 +99,7 @@ void Counter::add(const TraceRequest& request) {
 }
 
 void Counter::count_blocks(const TraceRequest& request) {
-  // A tenant's tree hangs below a block that no request names.
+  // The root of a tenant's tree is a node with a parent (2^32 - 1) that no block of a request has.
   std::uint32_t node = request.tenant == 0 ? BlockTree::kNone : tree_.find_or_add(BlockTree::kNone - 1, request.tenant);
   used_again_.resize(std::max<std::size_t>(used_again_.size(), static_cast<std::size_t>(tree_.count()) + 1), true);
   std::uint64_t hits = 0;

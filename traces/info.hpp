@@ -1,12 +1,13 @@
-// What a trace holds, in one pass.
+// Computes statistics of a trace in one pass.
 //
-// A block is (its parent, its id). Ideal hits are those of an infinite cache that serves one request after another in
-// file order: the longest prefix of blocks that any earlier request had. A block counts block_tokens tokens, a
-// request's last one what is left of its input. Counts are exact; percentiles are nearest-rank (the smallest value
-// that at least p percent of the requests don't exceed). Tenants never share blocks.
+// Two blocks are equal if they have the same id and the same parent. Ideal hits are the hits of an infinite cache that
+// serves the requests one after another in file order: the longest prefix of blocks that an earlier request had. A
+// block counts as block_tokens tokens; the last block of a request counts as the rest of the input. All counts are
+// exact. Percentiles are nearest-rank: the smallest value that at least p percent of the requests do not exceed.
+// Tenants never share blocks.
 //
-// Memory: 32 to 64 bytes a distinct block (half as much again while growing), 8 bytes a request, 8 to 16 bytes a
-// session.
+// Memory: 32 to 64 bytes per distinct block (1.5 times as much while the table grows), 8 bytes per request, 8 to 16
+// bytes per session.
 #pragma once
 
 #include <cstdint>
@@ -26,28 +27,29 @@ struct LengthStatistics {  // tokens
 struct TraceInfo {
   std::uint64_t requests = 0, hints = 0;
   TimeNs first_ns = 0, last_ns = 0;  // arrivals of the first and last request
-  double duration_seconds = 0.0;     // between them
+  double duration_seconds = 0.0;     // from first_ns to last_ns
   double requests_per_second = 0.0;  // requests / duration; 0 when the duration is 0
   LengthStatistics input, output;
   Tokens block_tokens = 0;
-  std::uint64_t blocks = 0;  // look-ups: the requests' blocks added up
+  std::uint64_t blocks = 0;  // sum over all requests: the number of look-ups
   std::uint64_t unique_blocks = 0;
   std::uint64_t blocks_used_once = 0;
   std::uint64_t ideal_hit_blocks = 0, ideal_hit_tokens = 0;
   double ideal_block_hit_ratio = 0.0, ideal_token_hit_ratio = 0.0;
-  double mean_request_hit_fraction = 0.0;  // of a request's blocks
+  double mean_request_hit_fraction = 0.0;  // mean over requests of hit blocks / blocks
   std::uint64_t zero_hit_requests = 0;
-  std::uint64_t sessions = 0;  // distinct ones; 0 when the trace names none
+  std::uint64_t sessions = 0;  // distinct sessions; 0 if the trace names none
   std::uint64_t requests_with_session = 0;
-  std::uint64_t tenants = 0;  // distinct ones, the default one included
+  std::uint64_t tenants = 0;  // distinct tenants, including the default tenant
 };
 
-// Reads the trace to its end; `limit` requests at most, 0 = all. TraceError as the trace's, and beyond 2^32 blocks.
+// Reads at most `limit` requests of the trace; 0 = all. Errors: TraceError of the trace, and for more than 2^32
+// distinct blocks.
 TraceInfo trace_info(TraceSource& trace, std::uint64_t limit = 0);
 
-// A table for people, lines ending in '\n'.
+// Returns a table for people. Every line ends with '\n'.
 std::string trace_info_text(const TraceInfo& info);
-// One JSON object on one line, keys as the fields above, no '\n'.
+// Returns one JSON object on one line, without '\n'. The keys are the names of the fields above.
 std::string trace_info_json(const TraceInfo& info);
 
 }  // namespace kvtwin

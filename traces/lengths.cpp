@@ -34,7 +34,7 @@ LengthsReader::LengthsReader(TraceLines& lines, const TraceOptions& options, con
       columns_(columns),
       block_tokens_(options.block_tokens == 0 ? kLengthsBlockTokens : options.block_tokens),
       shared_blocks_(options.shared_tokens / block_tokens_),
-      largest_(options.max_input_tokens) {
+      max_tokens_(options.max_input_tokens) {
   std::string_view header;
   if (!lines_.next(header)) return;
   split(header, fields_);
@@ -68,7 +68,7 @@ bool LengthsReader::next(TraceRequest& request) {
     request.input = tokens(columns_.input, fields_[input_at_]);
     request.output = tokens(columns_.output, fields_[output_at_]);
     if (request.input == 0 || request.output == 0) {
-      ++passed_over_;
+      ++skipped_rows_;
       continue;
     }
     if (session_at_ != kAbsent && !fields_[session_at_].empty()) request.session = string_id(fields_[session_at_]);
@@ -81,23 +81,23 @@ bool LengthsReader::next(TraceRequest& request) {
 
 TimeNs LengthsReader::time(std::string_view text) const {
   if (columns_.dates) return date_field(lines_, columns_.time, text);
-  constexpr double kLargestSeconds = 9e9;
+  constexpr double kMaxSeconds = 9e9;
   double seconds = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0 && seconds <= kLargestSeconds)) {
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0 && seconds <= kMaxSeconds)) {
     lines_.fail(columns_.time, "must be a number of seconds from 0 to 9e9");
   }
   return static_cast<TimeNs>(seconds * static_cast<double>(kNsPerSecond) + 0.5);
 }
 
-// Some writers make them decimals: 12.0.
+// Accepts integers, and decimals with zeros only (12.0), because some programs write integers like this.
 Tokens LengthsReader::tokens(const char* column, std::string_view text) const {
   while (text.find('.') != std::string_view::npos && text.back() == '0') text.remove_suffix(1);
   if (text.ends_with('.')) text.remove_suffix(1);
   Tokens value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value > largest_) {
-    lines_.fail(column, "must be an integer from 0 to " + std::to_string(largest_));
+  if (error != std::errc() || end != text.data() + text.size() || value > max_tokens_) {
+    lines_.fail(column, "must be an integer from 0 to " + std::to_string(max_tokens_));
   }
   return value;
 }
@@ -117,8 +117,8 @@ void LengthsReader::add_notes(std::vector<std::string>& notes) const {
                        : "every prompt begins with the same " + std::to_string(shared_blocks_ * block_tokens_) +
                              " tokens, nothing else "
                              "is shared"));
-  if (passed_over_ > 0) {
-    notes.push_back("trace: " + std::to_string(passed_over_) +
+  if (skipped_rows_ > 0) {
+    notes.push_back("trace: " + std::to_string(skipped_rows_) +
                     " rows of 0 prompt or 0 answer tokens (failed requests) were passed over");
   }
 }

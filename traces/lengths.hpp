@@ -1,6 +1,6 @@
-// CSV files that hold arrivals and lengths, and nothing of what prompts share. Columns go by their names in the first
-// line. The blocks are made: the first options.shared_tokens of every prompt are everybody's, the rest is its own.
-// Internal to traces/.
+// Reads CSV files with arrival times and lengths. The first line names the columns. The files do not say which prefixes
+// the prompts share, so the reader makes block ids: all prompts share their first options.shared_tokens tokens, and
+// share nothing else. Internal to traces/.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace kvtwin {
 
-// How the columns are called, and what a time is.
+// The names of the columns, and the form of a time.
 struct LengthColumns {
   const char *time, *input, *output;
-  const char* session;  // null: there is none; else it may be absent
-  const char* type;     // likewise
-  bool dates;           // else seconds
+  const char* session;  // null: the format has no such column; otherwise the column is optional
+  const char* type;     // as `session`
+  bool dates;           // true: times are dates; false: seconds
 };
 
 class LengthsReader final : public FormatReader {
@@ -39,10 +39,10 @@ class LengthsReader final : public FormatReader {
   LengthColumns columns_;
   Tokens block_tokens_;
   std::uint64_t shared_blocks_;
-  Tokens largest_;
+  Tokens max_tokens_;
   std::vector<std::string_view> fields_;
   std::size_t width_ = 0, time_at_ = 0, input_at_ = 0, output_at_ = 0, session_at_ = kAbsent, type_at_ = kAbsent;
-  std::uint64_t passed_over_ = 0, next_private_ = kPrivateBlocks;
+  std::uint64_t skipped_rows_ = 0, next_private_ = kPrivateBlocks;
 };
 
 }  // namespace kvtwin

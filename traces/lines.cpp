@@ -10,7 +10,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kFirstBuffer = std::size_t{64} << 10;
+constexpr std::size_t kInitialBufferBytes = std::size_t{64} << 10;
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
@@ -20,7 +20,7 @@ TraceLines::TraceLines(std::string name, std::unique_ptr<ByteStream> bytes, std:
     : name_(std::move(name)),
       bytes_(std::move(bytes)),
       max_line_(max_line_bytes),
-      buffer_(kFirstBuffer + simdjson::SIMDJSON_PADDING) {}
+      buffer_(kInitialBufferBytes + simdjson::SIMDJSON_PADDING) {}
 
 void TraceLines::fail(std::string_view what) const {
   throw TraceError("trace \"" + name_ + "\", line " + std::to_string(line_) + ": " + std::string(what) + ".");
@@ -90,7 +90,8 @@ TraceLines::Result TraceLines::cut(std::string_view& line) {
   }
 }
 
-// Reads more bytes behind those not yet given out; false at the end of the stream.
+// Reads more bytes to the end of the buffer, after the bytes that are not used yet. Returns false at the end of the
+// stream.
 bool TraceLines::fill() {
   if (begin_ > 0) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);

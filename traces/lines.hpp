@@ -1,4 +1,4 @@
-// A trace file as numbered lines, and the sentences that refuse one. Internal to traces/.
+// Splits a trace file into numbered lines, and throws the errors about a line. Internal to traces/.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ class TraceLines {
  public:
   TraceLines(std::string name, std::unique_ptr<ByteStream> bytes, std::size_t max_line_bytes);
 
-  // The next line that isn't blank, without its '\n'; false at the end. It lives until the next call, with
-  // simdjson::SIMDJSON_PADDING readable bytes behind it. TraceError.
+  // Stores the next line that is not blank in `text`, without the '\n'. Returns false at the end. The text is valid
+  // until the next call, and simdjson::SIMDJSON_PADDING bytes after the text are readable. Errors: TraceError.
   bool next(std::string_view& text);
-  // The same line again from the next call of next().
+  // Like next(), but the next call of next() returns the same line again.
   bool peek(std::string_view& text);
 
-  std::uint64_t number() const { return line_; }  // of the last one, from 1
+  std::uint64_t number() const { return line_; }  // of the last line, counted from 1
   double fraction_read() const { return bytes_->fraction_read(); }
 
   [[noreturn]] void fail(std::string_view what) const;
   [[noreturn]] void fail(std::string_view key, std::string_view what) const;
-  // The same of the whole file.
+  // The error names the file, not a line.
   [[noreturn]] void fail_whole(std::string_view what) const;
 
  private:

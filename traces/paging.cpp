@@ -13,11 +13,11 @@ namespace {
 
 constexpr Tokens kMaxPageTokens = Tokens{1} << 31;
 
-// Digits at the front of `text`, at most 9 of them; how many there were.
+// Removes at most 9 digits from the front of `text`, appends them to the decimal number `value`, and returns how many.
 std::size_t take_digits(std::string_view& text, std::uint64_t& value) {
-  constexpr std::size_t kDigits = 9;
+  constexpr std::size_t kMaxDigits = 9;
   std::size_t n = 0;
-  while (n < text.size() && n < kDigits && text[n] >= '0' && text[n] <= '9') {
+  while (n < text.size() && n < kMaxDigits && text[n] >= '0' && text[n] <= '9') {
     value = value * 10 + static_cast<std::uint64_t>(text[n++] - '0');
   }
   text.remove_prefix(n);
@@ -40,12 +40,12 @@ std::span<const PageKey> Pager::keys(std::span<const std::uint64_t> blocks, Toke
            "a request names every started block of its input");
   const Tokens pages = last_ == LastPage::partial ? (input - 1) / page_tokens_ + 1 : input / page_tokens_;
   keys_.resize(static_cast<std::size_t>(pages));
-  block_tokens_ % page_tokens_ == 0 ? slice(blocks, seed) : stretch(blocks, seed);
+  block_tokens_ % page_tokens_ == 0 ? one_segment_per_page(blocks, seed) : many_segments_per_page(blocks, seed);
   return keys_;
 }
 
-// Pages of one stretch each: the usual case (P divides B) without a list of segments.
-void Pager::slice(std::span<const std::uint64_t> blocks, const PageKey* prior) {
+// The usual case: P divides B, so every page is one segment of a block.
+void Pager::one_segment_per_page(std::span<const std::uint64_t> blocks, const PageKey* prior) {
   const Tokens per_block = block_tokens_ / page_tokens_;
   std::size_t i = 0;
   for (const std::uint64_t block : blocks) {
@@ -58,8 +58,8 @@ void Pager::slice(std::span<const std::uint64_t> blocks, const PageKey* prior) {
   }
 }
 
-// Any P: a page is what is left of a block, whole blocks, and the head of the next.
-void Pager::stretch(std::span<const std::uint64_t> blocks, const PageKey* prior) {
+// The general case: a page is the rest of a block, then whole blocks, then the head of a block.
+void Pager::many_segments_per_page(std::span<const std::uint64_t> blocks, const PageKey* prior) {
   std::size_t block = 0;
   Tokens offset = 0;
   for (PageKey& key : keys_) {

@@ -1,10 +1,10 @@
-// From trace blocks to page keys, and from a trace to the inputs that a world feeds its engine.
+// Converts trace blocks to page keys, and a trace to the inputs of an engine.
 //
-// A trace names blocks of B tokens; kvtwin caches pages of P tokens, any P >= 1. Page i covers the tokens
-// i * P .. i * P + P - 1, that is one or more stretches of blocks, and its key is the block chain of
-// policy/index/page_key.hpp over those. So two requests share a page exactly when they name the same blocks, at the
-// same places, up to its end. What the trace doesn't tell apart can't be shared: a partial last block has an id of
-// its own, hence pages in it match only requests that name the same id.
+// A trace names blocks of B tokens; kvtwin caches pages of P tokens, for any P >= 1. Page i has the tokens
+// i * P .. i * P + P - 1, which are one or more segments of blocks. The page key is the block chain of
+// policy/index/page_key.hpp over these segments. So two requests share a page exactly if they name the same blocks at
+// the same places up to the end of the page. A partial last block has an id too: pages in a partial block match only
+// requests that name the same id.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +22,28 @@
 namespace kvtwin {
 
 enum class LastPage : std::uint8_t {
-  full_only,  // a partial last page has no key: it is never cached
-  partial,    // it has one, as though its last block were full: for replays that count started blocks, where a
-              // block is (its parent, its id) whatever its length
+  full_only,  // a partial last page has no key, and is never cached
+  partial,    // a partial last page has a key, as if its last block were full: for replays that count started blocks,
+              // where the length of a block does not matter
 };
 
 class Pager {
  public:
-  // block_tokens and page_tokens: 1 .. 2^31 (TraceError).
+  // Errors: TraceError if block_tokens or page_tokens is not in 1 .. 2^31.
   Pager(Tokens block_tokens, Tokens page_tokens, LastPage last);
 
-  // Keys of a request's pages, living until the next call. `blocks` holds ceil(input / block_tokens) ids,
-  // input >= 1. `seed`: the namespace's seed, null for the default one.
+  // Returns the keys of a request's pages, valid until the next call. `seed`: the seed of the namespace; null for the
+  // default namespace. Requires: input >= 1, and `blocks` has ceil(input / block_tokens) ids (KV_CHECK).
   std::span<const PageKey> keys(std::span<const std::uint64_t> blocks, Tokens input, const PageKey* seed);
 
  private:
-  void slice(std::span<const std::uint64_t> blocks, const PageKey* prior);
-  void stretch(std::span<const std::uint64_t> blocks, const PageKey* prior);
+  void one_segment_per_page(std::span<const std::uint64_t> blocks, const PageKey* prior);
+  void many_segments_per_page(std::span<const std::uint64_t> blocks, const PageKey* prior);
 
   Tokens block_tokens_, page_tokens_;
   LastPage last_;
   std::vector<PageKey> keys_;
-  std::vector<BlockSegment> segments_;  // of the page at hand
+  std::vector<BlockSegment> segments_;  // of the current page
 };
 
 // A positive decimal as an exact fraction.
@@ -51,30 +51,29 @@ struct TimeScale {
   std::uint64_t numerator = 1;
   std::uint64_t denominator = 1;
 };
-// "2", "0.25", "1.5": at most 9 digits before and after the point; TraceError otherwise.
+// Parses a decimal such as "2", "0.25" or "1.5", with at most 9 digits before and after the point. Errors: TraceError.
 TimeScale parse_time_scale(std::string_view text);
-// The same from a number, by the shortest decimal that reads back as it.
+// Returns the scale for the shortest decimal that parses to exactly `value`. Errors: as parse_time_scale().
 TimeScale time_scale_of(double value);
-// floor(time * scale); TraceError when it doesn't fit.
+// Returns floor(time * scale). Errors: TraceError if the result does not fit.
 TimeNs scaled(TimeNs time, TimeScale scale);
 
 struct TraceInputOptions {
   Tokens page_tokens = 64;
   TimeScale time_scale;     // 2: arrivals twice as far apart
-  std::uint64_t limit = 0;  // requests; 0 = all. Hints after the last one are dropped
+  std::uint64_t limit = 0;  // number of requests; 0 = all. Hints after the last request are dropped
   LastPage last_page = LastPage::full_only;
-  // A secret that goes into every page key, so that nobody without the secret can compute the keys of a prompt. Empty:
-  // none.
+  // A secret that is part of every page key: without the secret, the keys of a prompt cannot be computed. Empty: none.
   std::string salt;
 };
 
-// Requests as arrivals, hints as hints. Tenants other than 0 get a namespace each: its seed (namespace_seed) has the
-// options' salt as extra_key and the tenant's decimal as salt, each absent where there is none.
+// Converts requests to arrivals. Every tenant except 0 has its own namespace. The seed of the namespace is
+// namespace_seed(options.salt, tenant as a decimal number), without the parts that are empty or 0.
 class ArrivalMaker {
  public:
   ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options);
 
-  // Fills input.what, whose keys live until the next call; the time is the caller's.
+  // Fills input.what. The page keys are valid until the next call. The caller sets the time.
   void make(const TraceRequest& request, RequestId ordinal, Input& input);
 
  private:
@@ -83,14 +82,15 @@ class ArrivalMaker {
 
   Pager pager_;
   std::string salt_;
-  std::uint64_t seeded_tenant_ = 0;  // whose seed is in seed_
+  std::uint64_t seeded_tenant_ = 0;  // seed_ is the seed of this tenant
   std::optional<PageKey> seed_;
 };
 
-// The trace as arrivals (ordinals from 0) and hints, at its times. Errors: the trace's.
+// Returns the requests of a trace as arrivals (ordinals from 0), and the hints, at the scaled times of the trace.
+// Errors: those of the trace.
 class TraceInputSource final : public InputSource {
  public:
-  // `trace` must outlive it.
+  // Requires: `trace` outlives this object.
   TraceInputSource(TraceSource& trace, const TraceInputOptions& options);
 
   bool next(Input& input) override;

@@ -6,7 +6,7 @@
 namespace kvtwin {
 namespace {
 
-// ln 2 in two parts: the first has 21 zero bits at its end, so that a small integer times it is exact.
+// ln 2 as the sum of two parts. The high part ends with 21 zero bits, so its product with a small integer is exact.
 constexpr double kLn2High = 0x1.62e42feep-1;
 constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
 
@@ -16,16 +16,16 @@ double power_of_two(int exponent) {  // -1022 .. 1023
 
 }  // namespace
 
-// x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its power series, whose 15th term is below 2^-60.
+// x = k ln 2 + r with |r| <= ln 2 / 2. The power series gives e^r; the 15th term is below 2^-60.
 double exp_of(double x) {
   const double k = static_cast<double>(static_cast<int>(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5)));
   const double r = (x - k * kLn2High) - k * kLn2Low;
-  double tail = 0.0;  // e^r - 1 - r, summed from the small end
+  double tail = 0.0;  // (e^r - 1 - r) / r, summed from the smallest term
   for (int n = 15; n >= 2; --n) tail = (tail + 1.0) * r / n;
   return (1.0 + (r + tail * r)) * power_of_two(static_cast<int>(k));
 }
 
-// x = 2^k m with m in [sqrt 1/2, sqrt 2); ln m = 2 artanh((m - 1) / (m + 1)) by its power series.
+// x = 2^k m with m in [sqrt 1/2, sqrt 2). The power series of artanh gives ln m = 2 artanh((m - 1) / (m + 1)).
 double log_of(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   int k = static_cast<int>(bits >> 52) - 1023;
@@ -47,8 +47,8 @@ std::uint64_t Random::integer(std::uint64_t least, std::uint64_t largest) {
 
 double Random::exponential(double mean) { return -mean * log_of(1.0 - uniform()); }
 
-// Marsaglia's polar method: a point of the unit disc, of which one of the two normals is taken, so that the
-// generator has no state besides its 8 bytes.
+// Marsaglia's polar method with a random point of the unit disc. The method gives two normal values; the second one is
+// dropped, so that the generator needs no state besides the 8 bytes.
 double Random::normal() {
   while (true) {
     const double u = 2.0 * uniform() - 1.0;
@@ -60,7 +60,7 @@ double Random::normal() {
 
 namespace {
 
-// x^(1 / shape) of a draw, 0 where that is too small to tell.
+// Returns x^(1 / shape), or 0 if the result is too small for exp_of().
 double root(double x, double shape) {
   if (!(x > 0.0)) return 0.0;
   const double exponent = log_of(x) / shape;
@@ -69,7 +69,8 @@ double root(double x, double shape) {
 
 }  // namespace
 
-// Marsaglia and Tsang's way: a normal, cubed, and accepted nearly always. Below 1 by the next shape's draw.
+// Marsaglia and Tsang's method: cubes a normal value, and accepts nearly every draw. For a shape below 1, a draw of
+// shape + 1 is multiplied by uniform()^(1 / shape).
 double Random::gamma(double shape) {
   if (shape < 1.0) {
     const double above = gamma(shape + 1.0);

@@ -1,6 +1,6 @@
-// A trace with every length divided: the same requests at the same times, sharing the same blocks in the same
-// places, for a machine that couldn't serve the full lengths. Hit ratios in blocks stay nearly what they
-// were: rounding up may fill a block that was partial.
+// Divides every length of a trace, for a machine that cannot serve the full lengths. The requests, their times and the
+// blocks that they share stay the same. Hit ratios in blocks stay nearly the same: rounding up may fill a block that
+// was partial.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@ namespace kvtwin {
 
 class ShrunkTrace final : public TraceSource {
  public:
-  // `factor` >= 1 divides the source's block_tokens() (KV_CHECK).
+  // Requires: `factor` >= 1 and divides source->block_tokens() (KV_CHECK).
   ShrunkTrace(std::unique_ptr<TraceSource> source, Tokens factor);
 
-  // Lengths are rounded up, so that each keeps its blocks and at least one token.
+  // Rounds lengths up, so that a request keeps its number of blocks, and an input or output has at least one token.
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return source_->block_tokens() / factor_; }
   double fraction_read() const override { return source_->fraction_read(); }

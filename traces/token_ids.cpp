@@ -18,7 +18,8 @@ TokenBlocks::TokenBlocks(const TraceOptions& options)
       seed_(*namespace_seed(std::nullopt, options.salt.empty() ? kDefaultSalt : std::string_view(options.salt))),
       salted_(!options.salt.empty()) {}
 
-// 64 bits of the chain's digest: among ten million blocks two that differ are taken for one with a chance of 3e-6.
+// A block id is 64 bits of the chain's digest. Among ten million different blocks, the probability that any two have
+// the same id is 3e-6.
 void TokenBlocks::read(const TraceLines& lines, std::string_view key, const JsonValue& value, TraceRequest& request) {
   simdjson::dom::array array;
   if (value.get(array) != simdjson::SUCCESS) lines.fail(key, "must be an array of token ids");

@@ -1,4 +1,4 @@
-// Prompts given as token ids, and what becomes of them: salted hashes of their blocks. Internal to traces/.
+// Converts prompts of token ids to blocks whose ids are salted hashes. The token ids are not kept. Internal to traces/.
 #pragma once
 
 #include <string>
@@ -15,16 +15,16 @@ class TokenBlocks {
   explicit TokenBlocks(const TraceOptions& options);
 
   Tokens block_tokens() const { return block_tokens_; }
-  // Fills request.input and .blocks from an array of token ids; the last, partial block has an id of its tokens too.
+  // Fills request.input and request.blocks from an array of token ids. A partial last block also has a hash.
   void read(const TraceLines& lines, std::string_view key, const JsonValue& value, TraceRequest& request);
-  // Of the salt; empty if one was given.
+  // Appends a warning if the options have no salt.
   void add_notes(std::vector<std::string>& notes) const;
 
  private:
   Tokens block_tokens_;
   PageKey seed_;
   bool salted_;
-  std::vector<std::uint32_t> tokens_;  // of the prompt being read
+  std::vector<std::uint32_t> tokens_;  // of the current prompt; a member to reuse the memory
 };
 
 }  // namespace kvtwin

@@ -9,18 +9,18 @@ namespace kvtwin {
 namespace {
 
 constexpr Tokens kToolBlockTokens = 512;
-constexpr Tokens kLongestQuestion = 126'000;
+constexpr Tokens kMaxQuestionTokens = 126'000;
 constexpr std::size_t kClients = 60;
 
-// Of an hour's requests 46 % chat. The published shares (.46, .39, .15) and heads (12, 5 and 1 blocks) fit the measured
-// lengths and hits only if the chat has the largest and 12 blocks the middle one.
+// The published shares of the applications are .46, .39 and .15, and the published heads are 12, 5 and 1 blocks. They
+// agree with the measured lengths and hits only if the chat has the share .46 and the head of 12 blocks the share .39.
 constexpr double kChatShare = 0.46;
 constexpr double kRequestsPerChat = 1.6;
 constexpr double kLongHeadShare = 0.39 / 0.54;  // of the single questions
 constexpr std::uint64_t kLongHead = 12, kShortHead = 5;
 
-// Block ids: the heads', then the chats' (two apart, from kChats), and in between the questions' own.
-constexpr std::uint64_t kChats = 64;
+// Block ids: 0 .. 16 for the two long heads. From kFirstChatBlock on, even ids for chats and odd ids for questions.
+constexpr std::uint64_t kFirstChatBlock = 64;
 
 ChatConfig chats_of(const ToolsConfig& config) {
   if (!(config.requests_per_second >= 1e-3 && config.requests_per_second <= 1e6)) {
@@ -65,12 +65,12 @@ bool ToolsGenerator::next(TraceRequest& request) {
   }
   std::swap(request, chat_);
   request.type = 1;
-  for (std::uint64_t& id : request.blocks) id = kChats + 2 * id;
+  for (std::uint64_t& id : request.blocks) id = kFirstChatBlock + 2 * id;
   has_chat_ = chats_.next(chat_);
   return true;
 }
 
-// A question of a few hundred tokens, or one time in seventy with a document; many answers are a word.
+// Makes one question of a few hundred tokens. 1.5 % of the questions have a document; 35 % of the answers are one word.
 void ToolsGenerator::single(TraceRequest& request) {
   request.clear();
   request.arrival = arrivals_.peek().time;
@@ -79,12 +79,12 @@ void ToolsGenerator::single(TraceRequest& request) {
   const std::uint64_t head = long_head ? kLongHead : kShortHead;
   const bool document = random_.chance(0.015);
   const double own = document ? random_.lognormal(9.5, 0.8) : random_.lognormal(5.8, 1.0);
-  request.input = head * kToolBlockTokens + tokens(own, document ? 60'000 : kLongestQuestion);
+  request.input = head * kToolBlockTokens + tokens(own, document ? 60'000 : kMaxQuestionTokens);
   request.output = random_.chance(0.35) ? 3 : tokens(random_.lognormal(2.7, 0.6), 2'000);
   request.type = long_head ? 2 : 3;
   for (std::uint64_t block = 0; block < head; ++block) request.blocks.push_back(long_head ? block : kLongHead + block);
   const Tokens blocks = (request.input - 1) / kToolBlockTokens + 1;
-  while (request.blocks.size() < blocks) request.blocks.push_back(kChats + 2 * next_private_++ + 1);
+  while (request.blocks.size() < blocks) request.blocks.push_back(kFirstChatBlock + 2 * next_private_++ + 1);
 }
 
 }  // namespace kvtwin

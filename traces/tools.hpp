@@ -1,9 +1,11 @@
-// Requests of applications and tools, shaped after published figures of Mooncake's tool-and-agent trace (6.67
-// requests/s, 8.6k input tokens a request): three applications, two that ask single questions behind a long fixed head
-// of 12 or 5 blocks, sent by bursty clients, and one that chats behind a head of one block. Same configuration, same
-// bytes, on every machine.
+// Generates the requests of applications and tools, with the published statistics of Mooncake's tool-and-agent trace
+// (6.67 requests/s, 8.6k input tokens per request).
 //
-// Memory: the chats under way, never the trace.
+// There are three applications. Two applications send single questions after a long fixed head of 12 or 5 blocks, from
+// bursty clients. The third application is a chat with a head of one block. The same configuration generates the same
+// bytes on every machine.
+//
+// Memory: the live chats, never the whole trace.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +20,17 @@ namespace kvtwin {
 
 struct ToolsConfig {
   std::uint64_t seed = 1;
-  std::uint64_t requests = 0;              // ends after so many; 0 = no limit
-  TimeNs duration = 3'600 * kNsPerSecond;  // ends before this time; 0 = no limit
-  double requests_per_second = 6.67;       // of all together; 1e-3 .. 1e6
+  std::uint64_t requests = 0;              // number of requests in the trace; 0 = no limit
+  TimeNs duration = 3'600 * kNsPerSecond;  // every request arrives before this time; 0 = no limit
+  double requests_per_second = 6.67;       // of all applications together; 1e-3 .. 1e6
 };
 
 class ToolsGenerator final : public TraceSource {
  public:
-  // TraceError on a figure out of range.
+  // Errors: FigureError (a TraceError) if a value of `config` is out of range.
   explicit ToolsGenerator(const ToolsConfig& config);
 
-  // Chats have a session and a turn, both from 1; the type is the application, from 1.
+  // Chats have a session and a turn, both counted from 1. The type is the number of the application, counted from 1.
   bool next(TraceRequest& request) override;
   Tokens block_tokens() const override { return chats_.block_tokens(); }
   double fraction_read() const override;
@@ -38,7 +40,7 @@ class ToolsGenerator final : public TraceSource {
 
   ToolsConfig config_;
   ChatGenerator chats_;
-  TraceRequest chat_;  // the next one
+  TraceRequest chat_;  // the next chat request, if has_chat_
   bool has_chat_ = false;
   ClientArrivals arrivals_;
   Random random_;

@@ -19,7 +19,7 @@ const TraceFormat& format_named(std::string_view name) {
   return *found;
 }
 
-// An empty file is one of Mooncake's.
+// Returns the format with the largest confidence for the first line. An empty file counts as mooncake.
 const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
   std::string_view text;
   if (!lines.peek(text)) return format_named("mooncake");
@@ -28,14 +28,14 @@ const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
   const bool is_object = text[text.find_first_not_of(" \t\r")] == '{';
   if (is_object) object = json_line(lines, parser, text);
   const FirstLine line(text, is_object ? &object : nullptr);
-  const TraceFormat* surest = nullptr;
-  int most = 0;
+  const TraceFormat* best = nullptr;
+  int best_confidence = 0;
   for (const TraceFormat& format : trace_formats()) {
-    const int sure = format.matches(line);
-    if (sure > most) surest = &format;
-    most = std::max(most, sure);
+    const int confidence = format.matches(line);
+    if (confidence > best_confidence) best = &format;
+    best_confidence = std::max(best_confidence, confidence);
   }
-  if (surest != nullptr) return *surest;
+  if (best != nullptr) return *best;
   lines.fail(
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
       "token ids, SGLang's log), with the date of SGLang's log ([2026-11-24 04:42:12]) or with the header of Azure's "
@@ -43,12 +43,12 @@ const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
 }
 
 const TraceOptions& checked(const TraceOptions& options) {
-  if (options.block_tokens > kLargestBlock) {
+  if (options.block_tokens > kMaxBlockTokens) {
     throw TraceError("block_tokens is " + std::to_string(options.block_tokens) +
                      "; it must be from 1 to 2147483648, or 0 for the trace's own.");
   }
-  constexpr std::size_t kLongestLine = std::size_t{1} << 30;
-  if (options.max_line_bytes < 1 || options.max_line_bytes > kLongestLine) {
+  constexpr std::size_t kMaxLineBytes = std::size_t{1} << 30;
+  if (options.max_line_bytes < 1 || options.max_line_bytes > kMaxLineBytes) {
     throw TraceError("max_line_bytes is " + std::to_string(options.max_line_bytes) + "; it must be from 1 to 2^30.");
   }
   if (options.max_window_log < 10 || options.max_window_log > 31) {
@@ -68,8 +68,8 @@ std::unique_ptr<ByteStream> open_or_throw(const std::string& path, const TraceOp
   }
 }
 
-// `factor` neighbouring blocks become one, whose id is a hash of theirs; a group cut short by the prompt's end is
-// another block than the whole one.
+// Joins each group of `factor` neighbouring blocks into one block. The id of the new block is a hash of the group's ids
+// and of their number, so that a shorter group at the end of the prompt has a different id.
 void group(std::vector<std::uint64_t>& blocks, std::size_t factor) {
   std::size_t groups = 0;
   for (std::size_t first = 0; first < blocks.size(); first += factor) {
@@ -128,9 +128,9 @@ struct TraceReader::State {
   TraceLines lines;
   const TraceFormat& format;
   std::unique_ptr<FormatReader> reader;
-  Tokens joined = 1;  // of the file's blocks
+  Tokens joined = 1;  // number of the file's blocks in one block of this reader
   bool begun = false;
-  TimeNs first_arrival = 0, last_arrival = 0;  // by the file's clock
+  TimeNs first_arrival = 0, last_arrival = 0;  // as in the file
 };
 
 TraceReader::TraceReader(const std::string& path, const TraceOptions& options)

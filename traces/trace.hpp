@@ -1,35 +1,38 @@
-// Requests as they come out of a trace file or a generator, one at a time and in order of time.
+// Reads requests from a trace file or a generator, one at a time and in order of time.
 //
-// Files are lines, plain, gzip or zstd (windows up to 2^31 bytes); which one is told from the first bytes, and the
-// format from the first line, never from the name. Blank lines are skipped. Formats, by their names:
-//   mooncake    JSON lines as Mooncake publishes them, and what TraceWriter writes; see below
-//   qwen        Qwen-Bailian's JSON lines (chat_id, parent_chat_id, ..., hash_ids of 16 tokens); traces/format/qwen.cpp
-//   agentic     WEKA's sessions of coding agents (requests in a line, hash_ids or hash_runs); traces/format/agentic.cpp
-//   azure       Azure's CSV, and
-//   burstgpt    BurstGPT's: times and lengths, prefixes made up; traces/lengths.hpp
-//   token_ids   JSON lines with the prompts' token ids, of which salted hashes are kept; traces/format/token_ids.cpp
-//   sglang      SGLang's request log, level 3, in JSON; the same; traces/format/sglang.cpp
-// A file's times may count from any moment (1970, say): a reader returns times that count from the file's first
-// request, or from a hint before it.
+// A file consists of lines: plain, gzip, or zstd (windows of up to 2^31 bytes). The first bytes determine the
+// compression, and the first line determines the format; the file name does not matter. Blank lines are skipped.
 //
-// A line of Mooncake's holds
-//   timestamp       ms, integer or decimal (a decimal is read as an IEEE double and rounded to
-//                   the nearest ns), never less than the line before
+//   format      content                                                               description
+//   mooncake    JSON lines of Mooncake's traces; TraceWriter writes this format       below
+//   qwen        Qwen-Bailian's JSON lines, with hash_ids of 16 tokens                 traces/format/qwen.cpp
+//   agentic     WEKA's sessions of coding agents, with hash_ids or hash_runs          traces/format/agentic.cpp
+//   azure       Azure's CSV: times and lengths; block ids are generated               traces/lengths.hpp
+//   burstgpt    BurstGPT's CSV: times and lengths; block ids are generated            traces/lengths.hpp
+//   token_ids   JSON lines with token ids of prompts; block ids are salted hashes     traces/format/token_ids.cpp
+//   sglang      SGLang's request log, level 3, JSON; block ids are salted hashes      traces/format/sglang.cpp
+//
+// The times of a file may count from any moment, for example from 1970. A reader returns times that count from the
+// first request or hint of the file.
+//
+// Keys of a line of the mooncake format:
+//   timestamp       ms, integer or decimal (rounded to the nearest ns); not less than on the previous line
 //   input_length    tokens, >= 1
-//   output_length   tokens; 0 is served as 1, because a request always makes one token
-//   hash_ids        one id per started block of `block_tokens` input tokens: exactly ceil(input / block_tokens)
-// and optionally
-//   session         integer or string; 0 is a session like any other (it travels as 2^63, because 0 is "none" here)
+//   output_length   tokens; 0 becomes 1, because a request always makes one token
+//   hash_ids        one id per started block of `block_tokens` input tokens: exactly ceil(input / block_tokens) ids
+// Optional keys:
+//   session         integer or string; 0 is a valid session (stored as 2^63, because 0 means "no session" in memory)
 //   turn            integer
 //   tenant, type    integer or string; 0 is the same as absent. Tenants never share a page
-//   priority        integer of 32 bits, larger matters more
-//   think_time      ms between the answer before it in its session and this request, for closed loops
-// A string is carried as a 64-bit hash with its top bit set. A hint line is told by its key `hint`:
+//   priority        32-bit integer; a larger value is more important
+//   think_time      ms from the previous answer of the session to this request, for closed loops
+// A string is stored as a 64-bit hash with the top bit set. A line with the key `hint` is a hint:
 //   {"timestamp": ms, "hint": "session_end|tool_call_pending|pin|unpin", "session": S, "value": integer, default 0}
-// Other keys are ignored and counted, so that richer traces can be read; a key given twice is refused.
+// Other keys are ignored and counted, so that traces with more keys can be read. A repeated key is an error.
 //
-// Memory: one read buffer, one line (at most max_line_bytes) with its parse, and what the decompressor needs (a
-// zstd frame may ask for its window); never the file. Errors: TraceError, one sentence with file, line and key.
+// Memory: one read buffer, one line (at most max_line_bytes) and its parse, and the memory of the decompressor (for
+// zstd up to the window that the frame needs); never the whole file. Errors: TraceError, one sentence with file, line
+// and key.
 #pragma once
 
 #include <cstddef>
@@ -51,64 +54,65 @@ class TraceError : public std::runtime_error {
 };
 
 constexpr std::uint64_t kSessionZero = std::uint64_t{1} << 63;
-constexpr Tokens kMaxTraceTokens = 1'000'000'000;  // of one request's input or output
+constexpr Tokens kMaxTraceTokens = 1'000'000'000;  // limit for the input and for the output of one request
 
-// A request, or a hint if is_hint: then only arrival and hint hold anything.
+// A request; or, if is_hint, a hint, of which only `arrival` and `hint` are used.
 struct TraceRequest {
-  TimeNs arrival = 0;                 // since the trace's first request
+  TimeNs arrival = 0;                 // since the first line of the trace
   Tokens input = 0;                   // >= 1
   Tokens output = 0;                  // >= 1
-  std::vector<std::uint64_t> blocks;  // ids of the input's blocks, the last one maybe in part
+  std::vector<std::uint64_t> blocks;  // ids of the input's blocks; the last block may be partial
   std::uint64_t session = 0;          // 0 = none
   std::uint64_t turn = 0;
-  std::uint64_t tenant = 0;  // 0 = the default one
+  std::uint64_t tenant = 0;  // 0 = the default tenant
   std::int32_t priority = 0;
   std::uint64_t type = 0;  // 0 = none
-  TimeNs think = -1;       // from the answer before it in its session to its arrival; below 0: not known
+  TimeNs think = -1;       // think time, from the previous answer of the session to `arrival`; below 0: unknown
   bool is_hint = false;
   Hint hint;
 
-  // Back to the state above, keeping the memory of `blocks`.
+  // Resets all fields to the values above. Keeps the memory of `blocks`.
   void clear();
 };
 
 class TraceSource {
  public:
   virtual ~TraceSource() = default;
-  // Fills `request` and returns true, or returns false at the end. Hand in the same object again and again:
-  // its memory is reused.
+  // Fills `request` and returns true, or returns false at the end. A caller that passes the same object again and again
+  // reuses the memory of the object.
   virtual bool next(TraceRequest& request) = 0;
-  // Tokens of a block.
+  // Returns the number of tokens per block.
   virtual Tokens block_tokens() const = 0;
-  // How much of it has been read, 0 .. 1, for progress; 0 = not known.
+  // Returns the part of the trace that has been read, 0 .. 1, to show progress; 0 = unknown.
   virtual double fraction_read() const { return 0; }
-  // What a reader of results must know of it: what was made up, assumed or passed over, so far. Sentences without a
-  // full stop.
+  // Returns notes for readers of the results: everything that was generated, assumed or skipped so far. The sentences
+  // have no full stop.
   virtual std::vector<std::string> notes() const { return {}; }
 };
 
-// "auto", "mooncake", ... in the order above; formats that a build adds follow.
+// Returns "auto" and the names of all formats, including formats that a build adds.
 std::span<const std::string_view> trace_format_names();
 
 struct TraceOptions {
   std::string format = "auto";  // a name of trace_format_names()
-  // Tokens of a block, 1 .. 2^31; 0: the format's own, which is 512 (mooncake), 16 (qwen), the file's (agentic) or 64.
-  // For mooncake it is what an id of the file stands for; for qwen and agentic a multiple of their own.
+  // Tokens per block, 1 .. 2^31. 0: the format's default, which is 512 (mooncake), 16 (qwen), the block size in the
+  // file (agentic) or 64. mooncake: the number of tokens that one id of the file means. qwen, agentic: a multiple of
+  // the default; the reader joins blocks.
   Tokens block_tokens = 0;
-  Tokens shared_tokens = 0;         // azure, burstgpt: of each prompt's beginning, the same in all; whole blocks of it
+  Tokens shared_tokens = 0;         // azure, burstgpt: length of the prefix that all prompts share, in whole blocks
   double session_gap_seconds = 30;  // agentic: mean time between the starts of two sessions; 1e-6 .. 1e6
-  std::uint64_t seed = 1;           // agentic: of the starts
-  std::string salt;                 // token_ids, sglang: of the hashes; empty: one that everybody knows
+  std::uint64_t seed = 1;           // agentic: seed of the sessions' starts
+  std::string salt;                 // token_ids, sglang: salt of the hashes; empty: a salt that is publicly known
   std::size_t max_line_bytes = std::size_t{16} << 20;
-  Tokens max_input_tokens = Tokens{1} << 24;  // where the file doesn't list a prompt's blocks one by one
-  int max_window_log = 31;                    // of zstd frames: the decoder holds at most 2^this bytes; 10 .. 31
+  Tokens max_input_tokens = Tokens{1} << 24;  // agentic, azure, burstgpt: the longest prompt
+  int max_window_log = 31;                    // 10 .. 31: a zstd frame may need a window of 2^max_window_log bytes
 };
 
 class TraceReader final : public TraceSource {
  public:
-  // Looks at the first line. TraceError.
+  // Opens the file and detects the format from the first line. Errors: TraceError.
   explicit TraceReader(const std::string& path, const TraceOptions& options = {});
-  // The same over bytes in memory, which must outlive the reader; `name` stands in messages.
+  // Reads from memory instead. Requires: `bytes` outlives the reader. Error messages name the file `name`.
   TraceReader(const std::string& name, std::span<const char> bytes, const TraceOptions& options = {});
   ~TraceReader() override;
 
@@ -117,17 +121,18 @@ class TraceReader final : public TraceSource {
   double fraction_read() const override;
   std::vector<std::string> notes() const override;
 
-  std::string_view format() const;     // as told, never "auto"
-  std::uint64_t line() const;          // the last one read, from 1
-  std::uint64_t ignored_keys() const;  // so far
+  std::string_view format() const;     // the detected or given format, never "auto"
+  std::uint64_t line() const;          // number of the last line that was read, counted from 1
+  std::uint64_t ignored_keys() const;  // number so far
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Writes the format above; block ids and integers as they are. The name's end picks the compression: .zst, .gz,
-// else none. finish() flushes and reports a full disk; without it the file is not complete.
+// Writes the mooncake format, with the block ids and integers unchanged. The end of the file name selects the
+// compression: .zst, .gz, otherwise none. Call finish() at the end: finish() flushes, and throws TraceError if the disk
+// is full. Without finish() the file is incomplete.
 class TraceWriter {
  public:
   explicit TraceWriter(const std::string& path);

@@ -13,8 +13,8 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{64} << 10;
-constexpr int kZstdLevel = 19;  // small files matter more here than the second it takes
+constexpr std::size_t kChunkBytes = std::size_t{64} << 10;
+constexpr int kZstdLevel = 19;  // small files are more important here than the extra second
 constexpr int kGzipLevel = 9;
 constexpr TimeNs kNsPerMs = 1'000'000;
 
@@ -47,7 +47,7 @@ class OutputFile {
   std::FILE* file_;
 };
 
-// Compresses (or not) what is written and hands it to a file.
+// Compresses bytes, or leaves them as they are, and writes the result to a file.
 class Encoder {
  public:
   virtual ~Encoder() = default;
@@ -61,7 +61,7 @@ class PlainEncoder final : public Encoder {
 
 class ZstdEncoder final : public Encoder {
  public:
-  ZstdEncoder() : context_(ZSTD_createCCtx()), chunk_(kChunk) {
+  ZstdEncoder() : context_(ZSTD_createCCtx()), chunk_(kChunkBytes) {
     if (context_ == nullptr) throw std::bad_alloc();
     ZSTD_CCtx_setParameter(context_, ZSTD_c_compressionLevel, kZstdLevel);
     ZSTD_CCtx_setParameter(context_, ZSTD_c_checksumFlag, 1);
@@ -88,7 +88,7 @@ class ZstdEncoder final : public Encoder {
 
 class GzipEncoder final : public Encoder {
  public:
-  GzipEncoder() : chunk_(kChunk) {
+  GzipEncoder() : chunk_(kChunkBytes) {
     if (deflateInit2(&z_, kGzipLevel, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) throw std::bad_alloc();
   }
   GzipEncoder(const GzipEncoder&) = delete;
@@ -96,7 +96,7 @@ class GzipEncoder final : public Encoder {
   ~GzipEncoder() override { deflateEnd(&z_); }
 
   void write(OutputFile& file, const char* data, std::size_t size, bool last) override {
-    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));  // zlib's type predates const; it only reads
+    z_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data));  // zlib does not write here; the type lacks const
     z_.avail_in = static_cast<uInt>(size);
     do {
       z_.next_out = reinterpret_cast<Bytef*>(chunk_.data());
@@ -124,7 +124,7 @@ void append_number(std::string& text, Integer value) {
   text.append(digits.data(), end);
 }
 
-// Milliseconds: whole ones as an integer, else with the decimals that the nanoseconds need.
+// Appends `time` in ms: an integer if possible, otherwise a decimal with as many digits as the nanoseconds need.
 void append_ms(std::string& text, TimeNs time) {
   append_number(text, time / kNsPerMs);
   TimeNs rest = time % kNsPerMs;
@@ -146,7 +146,7 @@ const char* hint_name(HintKind kind) {
     case HintKind::tool_call_pending: return "tool_call_pending";
     case HintKind::pin: return "pin";
     case HintKind::unpin: return "unpin";
-    case HintKind::abort: break;  // of a request, which the format has no name for: no source of traces makes one
+    case HintKind::abort: break;  // the format has no name for it, and no trace source makes this hint
   }
   return "";
 }
@@ -197,7 +197,7 @@ void TraceWriter::write(const TraceRequest& request) {
   append_ms(text.append("{\"timestamp\":"), request.arrival);
   request.is_hint ? append_hint(text, request.hint) : append_request(text, request);
   text += "}\n";
-  if (text.size() >= kChunk) state_->flush(false);
+  if (text.size() >= kChunkBytes) state_->flush(false);
 }
 
 void TraceWriter::finish() {

@@ -1,14 +1,18 @@
-// Sessions of coding agents, one a line, as WEKA's kv-cache-tester publishes them:
-//   block_size      tokens of a block; the first line's is everyone's
-//   hash_id_scope   "local": ids mean something within their session only (the default); else within the file
-//   requests        objects of a type:
-//     "subagent"    t seconds since the session's (or outer agent's) start, requests: a session of its own, in the
-//                   scope of the outer one's ids
-//     else          t, in and out tokens, think_time seconds if known, and the ids of the input's full blocks:
-//     hash_ids, or hash_runs, which is
-//                   [[first, how many consecutive ones], ...]
-// When sessions started isn't published: their starts are a Poisson process in the file's order, drawn from
-// options.seed, options.session_gap_seconds apart on average. Memory: the sessions under way.
+// Reads the traces of WEKA's kv-cache-tester: sessions of coding agents, one session per line. Keys of a line:
+//   block_size      tokens per block; the same on every line that has the key
+//   hash_id_scope   "local" (the default): an id names a block within its session only; otherwise within the file
+//   requests        an array of objects. An object with "type": "subagent" is a session that shares the id scope of the
+//                   outer session:
+//     t             seconds since the start of the outer session
+//     requests      as above; their times count from this t
+//                   Every other object is a request:
+//     t             seconds since the start of the session
+//     in, out       tokens
+//     think_time    seconds; optional
+//     hash_ids      the ids of the full blocks of the input, or instead of it
+//     hash_runs     [[first id, number of consecutive ids], ...]
+// The traces do not contain the sessions' start times. The reader draws the starts from options.seed as a Poisson
+// process, in file order, with a mean gap of options.session_gap_seconds. Memory: the live sessions.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -21,8 +25,8 @@ namespace kvtwin {
 namespace {
 
 constexpr std::uint64_t kLocalIds = std::uint64_t{1} << 32;
-constexpr TimeNs kLatest = 9'000'000'000 * kNsPerSecond;
-constexpr int kDeepest = 16;  // agents within agents
+constexpr TimeNs kMaxAgenticTimeNs = 9'000'000'000 * kNsPerSecond;  // 285 years
+constexpr int kMaxAgentDepth = 16;                                  // sub-agents within sub-agents
 
 struct Run {
   std::uint64_t first = 0, count = 0;
@@ -31,11 +35,12 @@ struct Run {
 struct AgentRequest {
   TimeNs time = 0, think = -1;
   Tokens input = 0, output = 0;
-  std::size_t runs_end = 0;  // in Session::runs
+  std::size_t runs_end = 0;  // end of the request's runs in Session::runs
 };
 
 struct Session {
-  std::uint64_t number = 0, first_id = 0;  // what is added to its ids
+  std::uint64_t number = 0;
+  std::uint64_t first_id = 0;  // added to every id of the session
   std::vector<AgentRequest> requests;
   std::vector<Run> runs;
   std::size_t next = 0;
@@ -73,8 +78,7 @@ class AgenticReader final : public FormatReader {
   std::uint64_t files_sessions_ = 0, sessions_ = 0, local_sessions_ = 0;
   TimeNs next_start_ = 0;
   bool ended_ = false;
-  std::vector<std::unique_ptr<Session>> heap_;  // the earliest (time, number) on top
-  std::vector<std::uint64_t> ids_;              // of the request being read
+  std::vector<std::unique_ptr<Session>> heap_;  // top: the earliest (time, number)
   std::uint64_t next_private_ = kPrivateBlocks;
 };
 
@@ -88,7 +92,7 @@ AgenticReader::AgenticReader(TraceLines& lines, const TraceOptions& options)
   const JsonObject object = json_line(lines_, parser_, first);
   JsonValue value;
   if (object.at_key("block_size").get(value) == simdjson::SUCCESS) {
-    block_tokens_ = natural_field(lines_, "block_size", value, kLargestBlock);
+    block_tokens_ = natural_field(lines_, "block_size", value, kMaxBlockTokens);
     if (block_tokens_ == 0) lines_.fail("block_size", "is 0; it is the tokens of a block");
   }
 }
@@ -134,7 +138,7 @@ bool AgenticReader::next(TraceRequest& request) {
 void AgenticReader::read_session(const JsonObject& object) {
   JsonValue value;
   if (object.at_key("block_size").get(value) == simdjson::SUCCESS &&
-      natural_field(lines_, "block_size", value, kLargestBlock) != block_tokens_) {
+      natural_field(lines_, "block_size", value, kMaxBlockTokens) != block_tokens_) {
     lines_.fail("block_size", "differs from the first line's " + std::to_string(block_tokens_) +
                                   "; blocks are of one size in a trace");
   }
@@ -144,14 +148,14 @@ void AgenticReader::read_session(const JsonObject& object) {
   ++files_sessions_;
   read_requests(object, "", next_start_, local ? local_sessions_ * kLocalIds : 0, 0);
   const double gap = random_.exponential(options_.session_gap_seconds) * static_cast<double>(kNsPerSecond);
-  if (gap > static_cast<double>(kLatest - next_start_))
+  if (gap > static_cast<double>(kMaxAgenticTimeNs - next_start_))
     lines_.fail("starts later than 285 years; a smaller gap is right");
   next_start_ += static_cast<TimeNs>(gap);
 }
 
 void AgenticReader::read_requests(const JsonObject& agent, const std::string& where, TimeNs start,
                                   std::uint64_t first_id, int depth) {
-  if (depth > kDeepest) lines_.fail(where + "requests", "lies deeper than 16 agents");
+  if (depth > kMaxAgentDepth) lines_.fail(where + "requests", "lies deeper than 16 agents");
   simdjson::dom::array array;
   if (required(agent, where, "requests").get(array) != simdjson::SUCCESS) {
     lines_.fail(where + "requests", "must be an array of objects");
@@ -165,7 +169,7 @@ void AgenticReader::read_requests(const JsonObject& agent, const std::string& wh
     JsonObject object;
     if (element.get(object) != simdjson::SUCCESS) lines_.fail(here.substr(0, here.size() - 1), "must be an object");
     const TimeNs offset = time_field(lines_, here + "t", required(object, here, "t"), kNsPerSecond);
-    if (offset > kLatest - start) lines_.fail(here + "t", "is too large; times end at 9e9 s");
+    if (offset > kMaxAgenticTimeNs - start) lines_.fail(here + "t", "is too large; times end at 9e9 s");
     std::string_view type;
     if (object.at_key("type").get(type) == simdjson::SUCCESS && type == "subagent") {
       read_requests(object, here, start + offset, first_id, depth + 1);
@@ -208,7 +212,7 @@ AgentRequest AgenticReader::read_request(const JsonObject& object, const std::st
   return request;
 }
 
-// Plain ids are runs of one, joined where they can be; a pair in hash_runs is one run.
+// A pair in hash_runs is one run; a plain id is a run of length 1. Consecutive runs are joined.
 void AgenticReader::read_runs(const JsonValue& value, const std::string& where, Session& session) const {
   const std::size_t before = session.runs.size();
   const auto add = [&](std::uint64_t first, std::uint64_t count) {

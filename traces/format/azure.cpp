@@ -1,4 +1,4 @@
-// Azure's CSV: TIMESTAMP, ContextTokens, GeneratedTokens.
+// Reads Azure's CSV traces. Columns: TIMESTAMP, ContextTokens, GeneratedTokens.
 #include "traces/lengths.hpp"
 
 namespace kvtwin {

@@ -1,5 +1,5 @@
-// BurstGPT's CSV: Timestamp, Model, Request tokens, Response tokens, Total tokens, Log Type; maybe Session ID,
-// Elapsed time.
+// Reads BurstGPT's CSV traces. Columns: Timestamp, Model, Request tokens, Response tokens, Total tokens, Log Type;
+// optional: Session ID, Elapsed time.
 #include "traces/lengths.hpp"
 
 namespace kvtwin {

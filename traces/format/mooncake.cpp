@@ -1,4 +1,4 @@
-// Mooncake's JSON lines, described on top of trace.hpp.
+// Reads Mooncake's JSON lines. The header comment of trace.hpp describes the keys.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr Tokens kMooncakeBlockTokens = 512;
 
-// The keys we know, as bits, to notice repeats and absences.
+// The known keys, as bits of MooncakeReader::seen_: to detect repeated and missing keys.
 enum Key : unsigned {
   key_timestamp = 1U << 0,
   key_input_length = 1U << 1,
@@ -77,7 +77,7 @@ class MooncakeReader final : public FormatReader {
   Tokens block_tokens_;
   simdjson::dom::parser parser_;
   std::uint64_t ignored_ = 0;
-  unsigned seen_ = 0;  // keys of this line
+  unsigned seen_ = 0;  // the keys of this line, as bits of Key
 };
 
 bool MooncakeReader::next(TraceRequest& request) {
@@ -179,7 +179,7 @@ void MooncakeReader::check_hint(TraceRequest& request) {
 
 }  // namespace
 
-// Other formats' objects have keys of their own; what has none is taken for this one.
+// A JSON object without the typical keys of another format counts as mooncake (confidence 1).
 int matches_mooncake(const FirstLine& line) {
   if (!line.is_object()) return 0;
   return line.has("hint") || line.has("hash_ids") ? 4 : 1;

@@ -1,8 +1,9 @@
-// Qwen-Bailian's JSON lines: one chat request each, prefix hashes of 16 tokens.
-//   chat_id, parent_chat_id   integers; a parent below 0 or never seen: a chat of its own
+// Reads Qwen-Bailian's JSON lines: one chat request per line, with prefix hashes of 16 tokens.
+//   chat_id, parent_chat_id   integers; a negative parent: the chat has no parent
 //   timestamp                 seconds
-//   input_length, output_length, hash_ids, turn, type
-// A request's session is the root of its chain of parents; the last 2^20 chats can be continued.
+//   input_length, output_length, hash_ids; optional turn, type
+// A request's session is the root of the chain of parents. The reader remembers the last 2^20 chats. A parent that the
+// reader does not know is a root.
 #include <deque>
 #include <limits>
 #include <string>
@@ -15,7 +16,7 @@ namespace kvtwin {
 namespace {
 
 constexpr Tokens kQwenBlockTokens = 16;
-constexpr std::size_t kMostChats = std::size_t{1} << 20;
+constexpr std::size_t kMaxRememberedChats = std::size_t{1} << 20;
 
 class QwenReader final : public FormatReader {
  public:
@@ -33,8 +34,8 @@ class QwenReader final : public FormatReader {
 
   TraceLines& lines_;
   simdjson::dom::parser parser_;
-  std::unordered_map<std::int64_t, std::int64_t> roots_;  // of chats; looked up only
-  std::deque<std::int64_t> chats_;                        // those in roots_, oldest first
+  std::unordered_map<std::int64_t, std::int64_t> roots_;  // chat -> root; never iterated
+  std::deque<std::int64_t> chats_;                        // the keys of roots_, oldest first
   std::uint64_t orphans_ = 0, next_private_ = kPrivateBlocks;
 };
 
@@ -71,7 +72,7 @@ bool QwenReader::next(TraceRequest& request) {
   return true;
 }
 
-// The last, partial block may have an id or not.
+// A partial last block may have an id in the file. If not, the block gets a private id.
 void QwenReader::read_blocks(const JsonObject& object, TraceRequest& request) {
   if (request.input == 0) lines_.fail("input_length", "is 0; a request has at least 1 input token");
   ids_field(lines_, "hash_ids", required(object, "hash_ids"), kPrivateBlocks - 1, request.blocks);
@@ -89,12 +90,12 @@ std::uint64_t QwenReader::root_of(std::int64_t chat, std::int64_t parent) {
   std::int64_t root = chat;
   if (parent >= 0 && parent != chat) {
     const auto found = roots_.find(parent);
-    // A parent from before the trace's beginning is the root of all that continue it.
+    // If the parent is older than the trace, every chat that continues the parent has this root.
     root = found == roots_.end() ? parent : found->second;
     orphans_ += found == roots_.end() ? 1 : 0;
   }
   if (roots_.emplace(chat, root).second) chats_.push_back(chat);
-  if (chats_.size() > kMostChats) {
+  if (chats_.size() > kMaxRememberedChats) {
     roots_.erase(chats_.front());
     chats_.pop_front();
   }

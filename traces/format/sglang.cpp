@@ -1,18 +1,20 @@
-// SGLang's request log (--log-requests --log-requests-level 3 --log-requests-format json), one event a line, to
-// standard output or to the files of --log-requests-target:
+// Reads SGLang's request log (--log-requests --log-requests-level 3 --log-requests-format json). SGLang writes the log
+// to standard output or to the files of --log-requests-target, one event per line:
 //   [2026-11-24 04:42:12] {"timestamp": ISO date, "event": "request.received", "rid": R, "obj": {...}}
 //   [2026-11-24 04:42:12] {"timestamp": ISO date, "event": "request.finished", "rid": R, "obj": {...},
 //                          "out": {"meta_info": {...}}}
-// The prefix may be absent, and may name a rank. A finished event makes a request: obj.input_ids is the prompt,
-// meta_info.completion_tokens the length of the answer. The request arrived at its received event; if the log has no
-// such event, meta_info.e2e_latency before it finished. The session is obj.session_params.id, session_id or
-// conversation_id, the first that is there. extra_key, cache_salt, lora_path and lora_id make up the tenant: SGLang
-// shares no page between requests that differ in one of them. Other events, and lines that hold no JSON object (a
-// server's standard output), are passed over.
+// The prefix in brackets is optional and may contain the name of a rank.
 //
-// Errors: TraceError at the end of a file without a finished event, too.
-// Events come in the order of their ends, so requests are sorted within a window of kWindow. Memory: those requests'
-// hashes and rids.
+// Every finished event becomes one request: obj.input_ids is the prompt, meta_info.completion_tokens the length of the
+// answer. The arrival time is the time of the received event; without this event, it is meta_info.e2e_latency before
+// the finished event. The session is the first one present of obj.session_params.id, obj.session_id and
+// obj.conversation_id. extra_key, cache_salt, lora_path and lora_id together form the tenant, because SGLang shares no
+// page between requests that differ in one of these fields. The reader skips other events, and lines without a JSON
+// object (other output of the server).
+//
+// Finished events are ordered by their end, so the reader sorts requests by arrival within a window of
+// kSortWindowRequests. Memory: the hashes and rids of the requests in this window.
+// Errors: TraceError, also at the end of a file without a finished event.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -28,10 +30,10 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kWindow = 4096;  // requests
+constexpr std::size_t kSortWindowRequests = 4096;
 
 struct LoggedRequest {
-  std::uint64_t order = 0;  // of equal times
+  std::uint64_t order = 0;  // order among equal times
   bool finished = false;
   std::string rid;
   TraceRequest request;
@@ -39,20 +41,20 @@ struct LoggedRequest {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The message of a line that one of SGLang's loggers wrote: what follows `[2026-11-24 04:42:12] `, or
-// `[2026-11-24 04:42:12 TP0] `. The whole line if it has no such prefix.
+// Returns the line without the prefix of SGLang's loggers: `[2026-11-24 04:42:12] ` or `[2026-11-24 04:42:12 TP0] `.
+// Returns the whole line if there is no such prefix.
 std::string_view past_log_prefix(std::string_view line) {
   constexpr std::string_view kBegin = "[0000-00-00 00:00:00";
-  constexpr std::size_t kLongest = 128;  // with the names of ranks
+  constexpr std::size_t kMaxPrefixBytes = 128;  // with the names of ranks
   if (line.size() < kBegin.size()) return line;
   for (std::size_t i = 0; i < kBegin.size(); ++i) {
     if (kBegin[i] == '0' ? !is_digit(line[i]) : line[i] != kBegin[i]) return line;
   }
-  const std::size_t end = line.substr(0, kLongest).find("] ", kBegin.size());
+  const std::size_t end = line.substr(0, kMaxPrefixBytes).find("] ", kBegin.size());
   return end == std::string_view::npos ? line : line.substr(end + 2);
 }
 
-// Another logger may print a dictionary as Python does: {'key': 1}.
+// Returns false for a dictionary in Python's notation, {'key': 1}: another logger of the server may print one.
 bool is_json_object(std::string_view text) {
   const std::size_t brace = text.find_first_not_of(" \t");
   if (brace == std::string_view::npos || text[brace] != '{') return false;
@@ -88,10 +90,10 @@ class SglangReader final : public FormatReader {
   TokenBlocks blocks_;
   simdjson::dom::parser parser_;
   bool ended_ = false, emitted_ = false;
-  TimeNs last_ = 0;  // of the requests given out
+  TimeNs last_ = 0;  // arrival of the last request that next() returned
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
-  std::vector<std::unique_ptr<LoggedRequest>> heap_;        // the earliest on top
-  std::unordered_map<std::string, LoggedRequest*> by_rid_;  // those not finished; looked up only
+  std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
+  std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
 };
 
 JsonValue SglangReader::required(const JsonObject& object, const char* key, const char* name) const {
@@ -102,7 +104,7 @@ JsonValue SglangReader::required(const JsonObject& object, const char* key, cons
 
 bool SglangReader::next(TraceRequest& request) {
   while (true) {
-    while (!ended_ && heap_.size() <= kWindow) {
+    while (!ended_ && heap_.size() <= kSortWindowRequests) {
       std::string_view text;
       ended_ = !lines_.next(text);
       if (!ended_) read_line(text);
@@ -149,7 +151,7 @@ void SglangReader::read_line(std::string_view text) {
   std::string_view event, rid, date;
   const bool known = line.at_key("event").get(event) == simdjson::SUCCESS &&
                      (event == "request.received" || event == "request.finished");
-  // A batch is received as one, and finishes one by one.
+  // A batch has one received event, without a single rid, and one finished event per request.
   if (!known || (event == "request.received" && line.at_key("rid").get(rid) != simdjson::SUCCESS)) {
     ++other_lines_;
     return;
@@ -161,7 +163,7 @@ void SglangReader::read_line(std::string_view text) {
 }
 
 void SglangReader::received(const std::string& rid, TimeNs now) {
-  by_rid_[rid] = &hold(rid, now);  // an earlier one of that name never finished
+  by_rid_[rid] = &hold(rid, now);  // replaces an earlier request with this rid that has not finished
 }
 
 LoggedRequest& SglangReader::hold(const std::string& rid, TimeNs arrival) {
@@ -169,7 +171,7 @@ LoggedRequest& SglangReader::hold(const std::string& rid, TimeNs arrival) {
     lines_.fail(
         "the request arrived before others that have been read already; a log's requests may be out of order "
         "by " +
-        std::to_string(kWindow) + " requests at most");
+        std::to_string(kSortWindowRequests) + " requests at most");
   }
   auto logged = std::make_unique<LoggedRequest>();
   logged->order = order_++;
@@ -223,7 +225,7 @@ void SglangReader::read_prompt(const JsonObject& obj, TraceRequest& request) {
   if (obj.at_key("input_ids").get(ids) == simdjson::SUCCESS && !ids.is_null()) {
     simdjson::dom::array array;
     JsonValue middle;
-    // SGLang's levels below 3 put "..." into the middle of long lists.
+    // At log levels below 3, SGLang replaces the middle of a long list by "...".
     if (ids.get(array) == simdjson::SUCCESS && array.at(1024).get(middle) == simdjson::SUCCESS && middle.is_string()) {
       lines_.fail("obj.input_ids", "is cut short; log with --log-requests-level 3");
     }
@@ -247,7 +249,7 @@ void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const
   };
   const bool in_params = obj.at_key("session_params").get(session) == simdjson::SUCCESS && has_text(session, "id");
   if (in_params || has_text(obj, "session_id") || has_text(obj, "conversation_id")) request.session = string_id(text);
-  std::string space;  // each part with its length, so that no two spaces are spelled alike
+  std::string space;  // every part has its length in front, so that different tenants give different strings
   for (const char* key : {"extra_key", "cache_salt", "lora_path", "lora_id"}) {
     if (has_text(obj, key)) space.append(key).append(" ").append(std::to_string(text.size())).append(" ").append(text);
   }

@@ -1,8 +1,8 @@
-// JSON lines of one request each, with its prompt as token ids:
-//   input_ids or prompt_token_ids   array of integers of 32 bits, at least one
-//   output_length, or output_ids    tokens; of the array its length
-//   timestamp                       ms; on every line or on none
-//   session, turn, tenant, priority, type   as in Mooncake's
+// Reads JSON lines with one request per line and the prompt as token ids:
+//   input_ids or prompt_token_ids   array of 32-bit integers, at least one
+//   output_length or output_ids     number of tokens, or an array whose length counts
+//   timestamp                       ms; on every line or on no line
+//   session, turn, tenant, priority, type   optional, as in Mooncake's format (trace.hpp)
 #include "traces/token_ids.hpp"
 
 #include <limits>
@@ -13,7 +13,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr TimeNs kGap = kNsPerSecond;  // between requests without times
+constexpr TimeNs kGapWithoutTimesNs = kNsPerSecond;  // between two requests, if the lines have no timestamp
 
 class TokenIdsReader final : public FormatReader {
  public:
@@ -33,7 +33,7 @@ class TokenIdsReader final : public FormatReader {
   TokenBlocks blocks_;
   simdjson::dom::parser parser_;
   std::uint64_t requests_ = 0;
-  bool timed_ = true;  // known once there is a request
+  bool timed_ = true;  // lines have a timestamp; valid after the first request
 };
 
 bool TokenIdsReader::next(TraceRequest& request) {
@@ -64,7 +64,8 @@ void TokenIdsReader::read_time(const JsonObject& object, TraceRequest& request) 
     lines_.fail("timestamp", timed ? "is given, and was not on the lines before; all have one, or none"
                                    : "is missing, and was given on the lines before; all have one, or none");
   }
-  request.arrival = timed ? time_field(lines_, "timestamp", value, kNsPerMs) : static_cast<TimeNs>(requests_) * kGap;
+  request.arrival =
+      timed ? time_field(lines_, "timestamp", value, kNsPerMs) : static_cast<TimeNs>(requests_) * kGapWithoutTimesNs;
 }
 
 void TokenIdsReader::read_output(const JsonObject& object, TraceRequest& request) const {
@@ -73,7 +74,7 @@ void TokenIdsReader::read_output(const JsonObject& object, TraceRequest& request
   if (object.at_key("output_length").get(value) == simdjson::SUCCESS) {
     request.output = natural_field(lines_, "output_length", value, kMaxTraceTokens);
   } else if (object.at_key("output_ids").get(array) == simdjson::SUCCESS) {
-    for ([[maybe_unused]] const JsonValue& id : array) ++request.output;  // size() stops counting at 2^24
+    for ([[maybe_unused]] const JsonValue& id : array) ++request.output;  // simdjson's size() stops counting at 2^24
   } else {
     lines_.fail("output_length",
                 "is missing, and there is no array output_ids; one of them says how long the answer is");
