@@ -1,5 +1,5 @@
-// Pages for a storage back end to move, for benchmarks: as many as are told, between it and a few pages of memory that
-// stay in the processor's cache; checked as TierQueues checks them.
+// Work for benchmarks of storage back ends: moves the given pages between a back end and 16 pages of memory that stay
+// in the processor's cache. PageWork checks the pages as it does for TierQueues.
 #pragma once
 
 #include <cstring>
@@ -38,7 +38,7 @@ class BenchWork final : public PageWork {
   std::byte* place(const PageTask& task) { return memory_.data() + task.ticket % 16 * form().bytes(); }
   const StorageVerb verb_;
   const std::vector<std::uint64_t> pages_;
-  Arena memory_;  // aligned, as the tiers' pools are: some processors copy at half the speed otherwise
+  Arena memory_;  // aligned like the pools of the tiers: without alignment, some processors copy at half the speed
   std::size_t begun_ = 0;
 };
 

@@ -1,9 +1,9 @@
-// What every storage back end is held to (impl/storage/backend.hpp), whatever its medium: the tests are in
-// tests/conformance/impl/backend_test.cpp. A back end joins in with a file of its own beside that one,
+// The conformance suite for storage back ends (impl/storage/backend.hpp). The tests are in
+// tests/conformance/impl/backend_test.cpp. To run them for a back end, add a file to that folder with a line such as
 //
 //   KVTWIN_CONFORMS(Redis, {.name = "one_server", .medium = [] { return std::make_unique<...>(); }, .bounded = false});
 //
-// and runs the tests that its properties call for. Nothing is opened before a test runs.
+// The properties of the back end select the tests. The medium is not opened before a test runs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,34 +19,36 @@
 
 namespace kvtwin::test {
 
-// Where a back end's pages are, one for each test, empty at first; outlives what is opened on it.
+// The place where a back end stores pages: a folder, a server. Every test has a new and empty medium. The medium
+// outlives the back ends that are opened on it.
 class StorageMedium {
  public:
   virtual ~StorageMedium() = default;
-  // Throws if it can't be used. A medium that persists is opened again and again, after the last one has gone.
+  // Throws if the medium cannot be used. If the back end persists, a test opens the medium several times; each time,
+  // the previous back end is destroyed first.
   virtual std::unique_ptr<StorageBackend> open(const PageForm& form, Pages capacity) = 0;
 
-  // For back ends that vouch, which override both. A page as it lies there (header, then payload; empty: it isn't
-  // there) ...
+  // Back ends with `vouches` override stored() and overwrite(). stored() returns the bytes of a page on the medium:
+  // header, then payload; empty if the page is absent.
   virtual std::vector<std::byte> stored(const PageKey&, const PageKey&) {
     throw std::logic_error("a medium whose back end vouches shows its pages");
   }
-  // ... and something else in its place, behind the back end's back. Where pages have a fixed place: shorter bytes
-  // are followed by zeros, longer ones are cut.
+  // Replaces the bytes of a page on the medium; the back end does not notice. If pages have a fixed place, shorter
+  // bytes are padded with zeros, and longer bytes are cut.
   virtual void overwrite(const PageKey&, const PageKey&, const std::vector<std::byte>&) {
     throw std::logic_error("a medium whose back end vouches lets its pages be changed");
   }
 };
 
-// A back end, and what it promises beyond the interface.
+// A back end, and its guarantees in addition to the interface.
 struct BackendKind {
   std::string name;
   std::function<std::unique_ptr<StorageMedium>()> medium;
-  bool bounded = true;     // holds exactly `capacity` pages and answers `full` to the next one
-  bool vouches = true;     // stores headers, so that no damage reaches memory; counts "corrupt_pages"
-  bool persists = false;   // what was stored is there for who opens the medium next
-  bool exclusive = false;  // a second one on the same medium is refused while the first one lives
-  bool spaces = true;      // holds pages of any space, not of StoreRig's kSpace only
+  bool bounded = true;     // stores exactly `capacity` pages, and returns `full` for the next page
+  bool vouches = true;     // stores page headers, so that damaged pages never reach memory; counts "corrupt_pages"
+  bool persists = false;   // stored pages are present when the medium is opened again
+  bool exclusive = false;  // a second back end cannot open the medium while the first one exists
+  bool spaces = true;      // stores pages of any space; false: only of StoreRig's kSpace
 
   friend void PrintTo(const BackendKind& kind, std::ostream* out) { *out << kind.name; }
 };
@@ -71,7 +73,7 @@ inline std::vector<BackendKind> kinds_with(bool BackendKind::*property, const st
 
 }  // namespace kvtwin::test
 
-// A property that none of the kinds has makes no test.
+// If no kind has the property, the suite has no tests.
 #define KVTWIN_CONFORMS_WHERE(prefix, suite, property, ...)                                                 \
   INSTANTIATE_TEST_SUITE_P(                                                                                 \
       prefix, suite,                                                                                        \

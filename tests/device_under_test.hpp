@@ -1,5 +1,5 @@
-// The device that a test program's tests are about: the host's, unless the program puts another in its place before
-// main (unit/cuda/device_on_twin.cpp: the CUDA device on the CUDA twin).
+// The device that the tests of a program use. The default is the host device. A program can replace it before main()
+// (unit/cuda/device_on_twin.cpp: the CUDA device on the CUDA twin).
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace kvtwin::test {
 
 inline std::unique_ptr<Device> (*make_test_device)(const HostDeviceConfig& config) = &make_host_device;
 
-// How often it acquires something: DeviceConfig::before is called.
+// The number of resources that the device acquires: so many times it calls DeviceConfig::before.
 inline std::uint64_t test_device_acquires = 7;
 
-// Of a device that takes several times as long fewer seeds are run: with KVTWIN_DEEP=1 enough to see all that may
-// happen, else a few, and who asks what has happened asks shows_all() first.
+// A device that is several times slower gets fewer seeds. shows_all() returns true if the seeds are enough to see every
+// case: on a fast device, or with KVTWIN_DEEP set. A test that expects a rare case must check shows_all() first.
 inline std::uint64_t test_device_slowness = 1;
 inline bool shows_all() { return test_device_slowness == 1 || std::getenv("KVTWIN_DEEP") != nullptr; }
 inline std::uint64_t seeds_for(std::uint64_t most, std::uint64_t least) {

@@ -1,5 +1,5 @@
-// A direct way into L1 (impl/disk/direct_pages.hpp) without a GPU: any Files' queues read into its buffers, and what
-// the GPU would do is done by the CPU. Faults on demand; judges every page that is said to have landed.
+// Direct reads into L1 (impl/disk/direct_pages.hpp) without a GPU: the queues of any Files read into host buffers, and
+// the CPU does the work of the GPU. Tests can inject faults. The class checks every page that has landed.
 #pragma once
 
 #include <cerrno>
@@ -23,16 +23,16 @@ class HostDirectPages final : public DirectPages {
   HostDirectPages(const PageForm& form, Files& files, std::uint32_t buffers)
       : form_(form), files_(files), buffers_(buffers) {}
 
-  // ---- the test's; set while nothing is under way
-  // What a read ends with in place of being carried out; 0: it is carried out.
+  // ---- for tests; set these members only while no operation is under way
+  // If not 0: a read fails with this error instead of reading.
   std::function<int()> read_fault = [] { return 0; };
   std::function<bool()> headers_fail = [] { return false; };
   std::function<bool()> land_fails = [] { return false; };
-  // Of a page that is about to land, between its slot's bytes and their sum.
+  // Changes the bytes of a landing page after the copy into the slot and before the checksum.
   std::function<void(std::span<std::byte>)> damage = [](std::span<std::byte>) {};
-  // Where pages go; called with what was read even if it is wrong.
+  // Receives the bytes of every page, even if they are wrong.
   std::function<void(SlotId, std::span<const std::byte>)> put = [](SlotId, std::span<const std::byte>) {};
-  // Is that page's content right? Counted when it is said to have landed.
+  // Returns true if the bytes are correct. landed() counts the other pages in wrong_pages.
   std::function<bool(const PageKey&, std::span<const std::byte>)> is_right = holds_bytes_of;
   std::uint64_t pages_landed = 0, wrong_pages = 0, queues = 0;
 
@@ -107,7 +107,7 @@ class HostDirectPages final : public DirectPages {
   std::map<SlotId, std::vector<std::byte>> slots_;
 };
 
-// A disk tier that goes this way, for StoreRig.
+// A disk tier with direct reads into L1, for StoreRig.
 class DirectStore final : public StorageBackend, public LandsPages {
  public:
   DirectStore(SegmentStoreConfig config, std::shared_ptr<Files> files, std::uint32_t buffers)

@@ -1,4 +1,4 @@
-// Random engines and random traffic for them: requests that continue earlier ones.
+// Random engine configurations, and random traffic for engines.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace kvtwin::test {
 
-// Requests that continue earlier ones, by a page or by many; up to a millisecond apart.
+// Random requests. 70 % of them begin with a prefix of an earlier request. Gaps are up to one millisecond.
 class EngineTraffic final : public InputSource {
  public:
   EngineTraffic(std::uint64_t seed, Tokens page_tokens, Pages longest, std::uint64_t requests)
@@ -52,7 +52,7 @@ class EngineTraffic final : public InputSource {
   std::vector<std::vector<PageKey>> past_;
 };
 
-// Pages of tests are small: layers land in groups all the same, and each path is worth it.
+// Planner limits for the small pages of tests: with them, layers still land in groups, and the planner uses every path.
 inline constexpr PlannerLimits kSmallPlans{.copy_engine_min_h2d = 256,
                                            .copy_engine_min_d2h = 256,
                                            .box_min = 128,
@@ -88,7 +88,7 @@ inline EngineConfig random_engine(Splitmix& rng) {
   return config;
 }
 
-// One for each rank of a group in the real world, with bytes to move.
+// Returns a random configuration for a real engine of `ranks` ranks: a random shape, layout and I/O back end.
 inline EngineConfig random_real_engine(Splitmix& rng, std::size_t ranks) {
   EngineConfig config = random_engine(rng);
   config.ranks = static_cast<std::uint32_t>(ranks);
@@ -98,16 +98,16 @@ inline EngineConfig random_real_engine(Splitmix& rng, std::size_t ranks) {
   config.shape.head_bytes = static_cast<std::uint32_t>(rng.between(1, 40));
   config.host_layout = static_cast<Layout>(rng.below(4));
   config.io = static_cast<IoBackend>(rng.below(3));
-  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;  // admits more than fits: retractions
+  if (rng.chance(40)) config.reserve_initial = config.reserve_min = 0;  // admits more than fits, to cause retractions
   return config;
 }
 
-// Storage tiers, more often than not, for a random_engine of the real world.
+// Adds random storage tiers to a configuration of random_real_engine(), with a probability of 70 %.
 inline void draw_storage(Splitmix& rng, EngineConfig& config) {
   if (rng.chance(30)) return;
   if (rng.chance(70)) config.storage.push_back({Tier::disk, rng.between(4, 400), true});
   if (config.storage.empty() || rng.chance(50)) config.storage.push_back({Tier::remote, rng.between(4, 2000), false});
-  // So that pages are wanted which only L3 has, and there is time to bring them.
+  // Small L1 and L2, so that requests need pages that only L3 has; few running requests, so that prefetches have time.
   config.device_pages = rng.between(12, 24);
   if (config.host_pages != 0) config.host_pages = rng.between(8, 24);
   config.max_running = static_cast<std::uint32_t>(rng.between(1, 4));

@@ -1,4 +1,4 @@
-// A real run whose trace comes through a pipe: a test has it serve for as long as it likes, and no longer.
+// A real run whose trace comes through a pipe: the test determines how long the run serves requests.
 #pragma once
 
 #include <fcntl.h>
@@ -18,8 +18,8 @@
 
 namespace kvtwin::test {
 
-// Conversations that take turns, so that each comes back when small tiers have lost it; after six turns another one
-// begins. 16 tokens a block, two milliseconds between two requests.
+// Returns one request of ten alternating conversations. A conversation continues when small tiers have already evicted
+// it. After six turns, a new conversation replaces it. Blocks of 16 tokens, two milliseconds between requests.
 inline std::string fed_request(std::uint64_t number) {
   constexpr std::uint64_t kLive = 10, kTurns = 6;
   const std::uint64_t turn = number / kLive % kTurns;
@@ -32,7 +32,8 @@ inline std::string fed_request(std::uint64_t number) {
   return line.dump();
 }
 
-// Device, host and what is to come: page and block are 16 tokens, no tier holds all conversations that are live.
+// A device and a host tier; the caller adds storage tiers. A page and a block have 16 tokens. No tier holds all live
+// conversations.
 inline Settings fed_settings(const Folder& folder) {
   return small_model(folder) + Settings{"workload.block_tokens=16", "workload.time_scale=1",
                                         "cache.page_tokens=16",     "cache.prefetch_min_tokens=16",
@@ -42,19 +43,19 @@ inline Settings fed_settings(const Folder& folder) {
 
 class FedRun {
  public:
-  // Returns when the program waits for its first request.
+  // Returns when the program has opened the pipe.
   FedRun(const Folder& folder, const Settings& settings, const std::string& out = "run",
          const Surroundings& around = {})
       : pipe_name_(folder / "pipe.jsonl"),
         journal_(folder.path() / out / "journal.kvj"),
         process_((make_pipe(), run_arguments(folder, settings + Settings{"workload.trace=" + pipe_name_}, out)),
                  around) {
-    std::signal(SIGPIPE, SIG_IGN);  // a run that has ended is told by feed()
+    std::signal(SIGPIPE, SIG_IGN);  // feed() throws if the run has ended
     while ((pipe_ = ::open(pipe_name_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
       if (errno != ENXIO || ended()) throw std::runtime_error("the run didn't begin: " + process_.wait().err);
       std::this_thread::yield();
     }
-    ::fcntl(pipe_, F_SETFL, 0);  // from here on who writes waits
+    ::fcntl(pipe_, F_SETFL, 0);  // from now on, writes block
   }
   FedRun(const FedRun&) = delete;
   FedRun& operator=(const FedRun&) = delete;
@@ -62,7 +63,8 @@ class FedRun {
     if (pipe_ >= 0) ::close(pipe_);
   }
 
-  // One more request. Padded: the program reads 64 KiB at a time, and so much more waits in the pipe.
+  // Writes one more request. The line is padded to 2 KiB, because the program reads 64 KiB at a time and the pipe holds
+  // another 64 KiB: without padding, hundreds of requests would wait there.
   void feed() {
     std::string line = fed_request(fed_);
     line.resize(2047, ' ');
@@ -79,7 +81,7 @@ class FedRun {
   void feed_until(const Fact& fact) {
     while (!fact()) feed();
   }
-  // So many bytes of journal: it goes on serving.
+  // Feeds requests until the journal has grown by `bytes`, which shows that the run still serves requests.
   void feed_and_see_progress(std::uintmax_t bytes = 40'000) {
     const std::uintmax_t before = journal_bytes();
     feed_until([&] { return journal_bytes() >= before + bytes; });
@@ -92,13 +94,13 @@ class FedRun {
 
   pid_t process() const { return process_.id(); }
   std::uint64_t fed() const { return fed_; }
-  // What has been fed, to be served again.
+  // Returns the trace of all requests so far, to serve the same requests again.
   std::string text() const {
     std::string text;
     for (std::uint64_t i = 0; i < fed_; ++i) text += fed_request(i) + "\n";
     return text;
   }
-  // The trace ends here.
+  // Ends the trace.
   Outcome end() {
     ::close(pipe_);
     pipe_ = -1;
@@ -125,7 +127,7 @@ class FedRun {
   std::uint64_t fed_ = 0;
 };
 
-// All that was fed was served, from right bytes, and is decided again alike.
+// Expects that the run completed all requests, read no wrong bytes, and that a replay gives the same decisions.
 inline Json expect_served(const Folder& folder, const Outcome& outcome, std::uint64_t requests,
                           const std::string& out = "run") {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -145,7 +147,7 @@ inline std::uint64_t count_of(const Json& counts, const std::string& name) {
   return counts.contains(name) ? counts.at(name).get<std::uint64_t>() : 0;
 }
 
-// Of all causes for which a server's answer was none.
+// Returns the number of calls that a server did not answer, over all causes.
 inline std::uint64_t unreachable_in(const Json& counters) {
   std::uint64_t sum = 0;
   for (const auto& [name, count] : counters.items()) {

@@ -1,4 +1,4 @@
-// An empty folder of a test's own.
+// A temporary folder for one test.
 #pragma once
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ namespace kvtwin::test {
 
 namespace fs = std::filesystem;
 
-// An empty folder that goes with its owner.
+// Creates an empty folder. The destructor removes the folder and its files.
 class Folder {
  public:
   Folder() {

@@ -1,4 +1,4 @@
-// A preset machine with some of its figures changed, as a file for `hardware.file`.
+// Writes a hardware file: a preset machine with some numbers changed, for the key `hardware.file`.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace kvtwin::test {
 
-// `factor(key, unit)` is what a figure is multiplied by. Returns the setting that names the file.
+// Multiplies every number of the preset by `factor(key, unit)`. Returns the setting that names the file.
 inline std::string hardware_setting(const Folder& folder, const std::string& preset, const std::string& name,
                                     const std::function<double(const std::string&, const std::string&)>& factor) {
   Json machine = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware" / (preset + ".json")));

@@ -1,5 +1,6 @@
-// One engine's ranks as policies of their own (parallel.rank_model = instances) in the event heap: random engines with
-// storage tiers, random traffic, ranks of unequal speed, and failures on some of them. What each rank came to.
+// Runs one engine in the event-heap world with one policy instance per rank (parallel.rank_model = instances): random
+// configurations with storage tiers, random traffic, ranks of different speed, and failures on some ranks. Returns the
+// result of every rank.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@
 
 namespace kvtwin::test {
 
-// Linear, with whole numbers. Storage is far enough away for its order to differ among ranks.
+// Linear costs in whole numbers. The latency of storage is so long that the order of its completions differs between
+// ranks.
 class RankCost final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
@@ -37,11 +39,11 @@ class RankCost final : public CostModel {
 struct InstancesRun {
   EngineConfig engine;
   TimeNs reduce_ns = 10'000;
-  std::vector<double> slower;                      // by rank
-  std::vector<std::optional<FaultShares>> faults;  // by rank; absent = none
+  std::vector<double> slower;                      // by rank: factor of the times
+  std::vector<std::optional<FaultShares>> faults;  // by rank; absent: no faults
   std::uint64_t seed = 0, requests = 60;
   bool instances = true;
-  TimeNs late_ns = 0;  // without instances: reductions, which are answered at once, take that
+  TimeNs late_ns = 0;  // with instances = false: the time of a reduction, which otherwise takes no time
 };
 
 struct RankResult {
@@ -53,7 +55,7 @@ struct RankResult {
   std::string left;
 };
 
-// For an engine that speaks for all its ranks: its reductions take as long as theirs, by timers.
+// For one policy instance for all ranks: delays reductions with timers, so that they take as long as with instances.
 class LateReductions final : public Substrate, public InputHandler {
  public:
   LateReductions(Substrate& world, TimeNs late_ns) : world_(world), late_ns_(late_ns) {}
@@ -80,16 +82,16 @@ class LateReductions final : public Substrate, public InputHandler {
   Substrate& world_;
   TimeNs late_ns_;
   InputHandler* handler_ = nullptr;
-  std::deque<Reduction> entered_;  // they are answered in order
+  std::deque<Reduction> entered_;  // answered in order
 };
 
-// One rank: engine, and what stands between it and its seat.
+// One rank: an engine, and the decorators between the engine and its seat of the world.
 class Rank final : public InputHandler, public Observer {
  public:
   Rank(Substrate& seat, const EngineConfig& config, const std::optional<FaultShares>& faults, std::uint64_t seed,
        TimeNs late_ns) {
     ContractTerms terms{config.shape.page_tokens};
-    terms.bursts_end_early = true;  // another rank may have cancelled it
+    terms.bursts_end_early = true;  // another rank may have cancelled the burst
     Substrate* below = &seat;
     if (late_ns != 0) below = &late_.emplace(seat, late_ns);
     if (faults) {
@@ -176,7 +178,7 @@ inline std::vector<RankResult> run_instances(const InstancesRun& run) {
   return run_instances(run, source);
 }
 
-// As random_engine, with storage tiers as often as not.
+// Returns a random_engine() with storage tiers in 75 % of the draws.
 inline EngineConfig random_rank_engine(Splitmix& rng, std::uint32_t ranks) {
   EngineConfig e = random_engine(rng);
   e.ranks = ranks;

@@ -1,5 +1,5 @@
-// What the tests of the journal share: journals in memory, inputs as plain numbers, random ones, and journals
-// altered on purpose with checks that hold.
+// Helpers of the journal tests: journals in memory, inputs as lists of numbers, random inputs, and altered journals
+// with correct checksums.
 #pragma once
 
 #include <xxhash.h>
@@ -23,10 +23,10 @@ struct ByteVector final : ByteSink {
     ends.push_back(bytes.size());
   }
   std::vector<std::byte> bytes;
-  std::vector<std::size_t> ends;  // of the header, then of each record, the end included
+  std::vector<std::size_t> ends;  // end offsets of the header and of every record, including the end record
 };
 
-// Every field of an input, in a fixed order.
+// Returns all fields of an input, in a fixed order.
 inline std::vector<std::uint64_t> fields(const Input& input) {
   const auto u64 = [](auto value) { return static_cast<std::uint64_t>(value); };
   std::vector<std::uint64_t> all{u64(input.now), u64(input.what.index())};
@@ -74,7 +74,7 @@ inline KeptRecord kept(const Input& input, const DecisionMark& after) {
 
 struct WholeJournal {
   std::vector<KeptRecord> records;
-  JournalStatus status = JournalStatus::record;  // how it ended
+  JournalStatus status = JournalStatus::record;  // the status after the last record
   JournalPlace place;
 };
 
@@ -89,7 +89,7 @@ inline WholeJournal read_all(std::span<const std::byte> bytes) {
   return all;
 }
 
-// Without its end, it is a killed run's.
+// finished = false: without the end record, like the journal of a killed run.
 inline ByteVector write_all(std::span<const KeptRecord> records, std::string_view text, bool finished = true) {
   ByteVector sink;
   JournalWriter writer(sink, text);
@@ -99,7 +99,7 @@ inline ByteVector write_all(std::span<const KeptRecord> records, std::string_vie
   return sink;
 }
 
-// Makes every check hold again, as far as the lengths that the bytes tell lie within them.
+// Computes all checksums again, up to the first part whose length field exceeds the remaining bytes.
 inline void mend_checks(std::span<std::byte> bytes) {
   std::uint64_t check = 0;
   std::size_t at = 0;
@@ -118,7 +118,7 @@ inline void mend_checks(std::span<std::byte> bytes) {
 }
 
 inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& keys) {
-  // Small numbers, large ones and edges.
+  // Numbers of every magnitude, from 1 bit to 64 bits.
   const auto number = [&random] { return random.next() >> random.below(64); };
   const auto id = [&] { return OperationId{number() | 1}; };
   Input input{now, Hint{}};

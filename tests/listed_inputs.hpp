@@ -1,4 +1,4 @@
-// Inputs at given times, for tests of worlds.
+// A source of inputs at given times, for tests of worlds.
 #pragma once
 
 #include <cstddef>

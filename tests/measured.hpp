@@ -1,5 +1,5 @@
-// What a measuring program does with its times: medians and quantiles, two things timed in turn, tables. No clock and
-// no device of its own.
+// Statistics and tables for programs that measure: quantiles, measurements in pairs, CSV files. The caller passes the
+// clock.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Spread {
   std::size_t count = 0;
 };
 
-// Between the two nearest values. `sorted` isn't empty; 0 <= share <= 1.
+// Interpolates between the two nearest values. Requires: `sorted` is not empty; 0 <= share <= 1.
 inline double quantile(const std::vector<double>& sorted, double share) {
   const double at = share * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(at);
@@ -29,22 +29,22 @@ inline double quantile(const std::vector<double>& sorted, double share) {
   return sorted[below] + (at - static_cast<double>(below)) * (sorted[above] - sorted[below]);
 }
 
-// std::invalid_argument: there are none.
+// Errors: std::invalid_argument if `values` is empty.
 inline Spread spread_of(std::vector<double> values) {
   if (values.empty()) throw std::invalid_argument("there is no spread of no values");
   std::sort(values.begin(), values.end());
   return {quantile(values, 0.5), quantile(values, 0.1), quantile(values, 0.9), values.size()};
 }
 
-// Of a repetition: at least `least`, then until `most`, or until `seconds` are over.
+// How often to repeat a measurement: at least `least` times, then until `most` times or `seconds` are reached.
 struct Repeats {
   std::size_t least = 7, most = 21;
   double seconds = 0.5;
 };
 
-// Times two things in turn, so that whatever drifts meanwhile (clocks, other traffic) drifts for both; every other
-// pair in the other order. One pair before, which doesn't count. first() and second() return what they measured,
-// now() seconds.
+// Measures two functions alternately, so that a drift (of clocks, of other traffic) affects both. Every second pair has
+// the reverse order. One pair before the measurement does not count. first() and second() return a measured value;
+// now() returns seconds.
 template <typename First, typename Second, typename Now>
 std::vector<std::pair<double, double>> in_pairs(const Repeats& repeats, const First& first, const Second& second,
                                                 const Now& now) {
@@ -62,7 +62,7 @@ std::vector<std::pair<double, double>> in_pairs(const Repeats& repeats, const Fi
   return pairs;
 }
 
-// One thing alone, likewise.
+// The same for one function.
 template <typename One, typename Now>
 std::vector<double> repeated(const Repeats& repeats, const One& one, const Now& now) {
   one();
@@ -95,9 +95,9 @@ class Field {
   std::string text_;
 };
 
-// Comma-separated values: lines that begin with "# " say where they come from, one line names the columns. A row is in
-// the file once row() has returned, so that a program that is stopped leaves whole rows. std::runtime_error: the file
-// can't be written; std::invalid_argument: a row has other fields than the table has columns.
+// Writes comma-separated values. Lines that begin with "# " describe the origin of the values, then one line names the
+// columns. When row() returns, the row is in the file, so a program that is stopped leaves whole rows.
+// Errors: std::runtime_error if the file cannot be written; std::invalid_argument if the number of fields is wrong.
 class Table {
  public:
   Table(const std::string& path, const std::vector<std::string>& about, std::vector<std::string> columns)

@@ -1,4 +1,4 @@
-// `mpirun -np N kvtwin run` for tests: as root, on one machine, with more ranks than cores, without a network.
+// Runs `mpirun -np N kvtwin run` in tests: as root, on one machine, with more ranks than cores, without a network.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace kvtwin::test {
 
-// Ended after two minutes: a run that hangs fails its test and leaves nobody behind.
+// `timeout` ends the run after two minutes, so that a run that hangs fails its test and leaves no processes.
 inline Surroundings started_by_mpirun(std::size_t processes) {
   Surroundings around;
   around.wrapper = {"timeout",
@@ -36,7 +36,7 @@ inline Surroundings started_by_mpirun(std::size_t processes) {
 }
 inline constexpr int kHung = 124;
 
-// Four heads, for as many ranks.
+// A model with four heads, for up to four ranks.
 inline Settings model_of_ranks(const Folder& folder) {
   write_text(folder / "config.json",
              R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -45,7 +45,7 @@ inline Settings model_of_ranks(const Folder& folder) {
   return {"model.config=" + (folder / "config.json")};
 }
 
-// Tiers that hold a few prompts: pages leave both, and come back. Several requests at a time.
+// Tiers that hold a few prompts, so that both evict pages and load pages again. Several requests run at the same time.
 inline Settings busy_ranks(const Folder& folder, std::uint64_t seed, std::uint64_t requests = 80) {
   const Conversations c{.requests = requests,
                         .block_tokens = 16,

@@ -1,4 +1,4 @@
-// What the tests of policy/ share: broken promises as exceptions, and short ways to make keys and slots.
+// Helpers of the tests of policy/: failed KV_CHECKs as exceptions, and functions that make page keys and slots.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct BrokenPromise : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// While it lives a failed KV_CHECK throws instead of aborting.
+// While an object of this class exists, a failed KV_CHECK throws BrokenPromise instead of aborting.
 class ThrowingChecks {
  public:
   ThrowingChecks() {

@@ -1,8 +1,9 @@
-// A disk in memory that loses power. It remembers what was synced; at a cut, each write that wasn't is kept, dropped,
-// or torn at 512 bytes or 4 KiB, in any combination (which is reordering too), and so are files created and removed.
+// A disk in memory that loses power. The disk knows which writes were synced. At a power cut, each other write is kept,
+// dropped, or torn into pieces of 512 bytes or 4 KiB, in any combination (this includes reordering). The same holds for
+// created and removed files.
 //
-// Every call that changes the disk is a step; the power goes at a step of the test's choice: that step and all later
-// ones are refused, though the step itself may have reached the medium. Operations under way end in any order.
+// Every call that changes the disk is a step. The test selects the step at which the power is cut. This step and all
+// later steps fail, but the effect of this step may have reached the medium. Pending operations end in any order.
 #pragma once
 
 #include <algorithm>
@@ -29,33 +30,33 @@ class PowerLossFiles final : public Files {
 
   explicit PowerLossFiles(std::uint64_t seed = 0) : rng_(mix(seed)) {}
 
-  // ---- the test's
+  // ---- for tests
   std::uint64_t steps() const { return steps_; }
   void cut_at(std::uint64_t step) { cut_at_ = step; }
   bool is_cut() const { return cut_; }
-  // The power comes back, and the disk with what it kept.
+  // Restores power. `mode` determines which unsynced changes are on the disk.
   void restart(CutMode mode);
-  // 0 or -errno, asked before each step; from any thread.
+  // Returns 0, or -errno to make the step fail. Called before each step, from any thread.
   std::function<int(Step)> fault = [](Step) { return 0; };
   Bytes room = ~Bytes{0};
   struct Image {
-    std::vector<std::byte> now;  // as the process sees it
-    std::vector<std::byte> safe;
+    std::vector<std::byte> now;   // the content that the process sees
+    std::vector<std::byte> safe;  // the synced content
     struct Write {
       Bytes offset;
       std::vector<std::byte> bytes;
     };
     std::vector<Write> unsynced;
-    std::uint64_t synced = 0;  // writes before the unsynced ones
+    std::uint64_t synced = 0;  // number of writes before `unsynced`
     bool size_safe = false, entry_safe = false, removed = false;
   };
-  // The files that are there, for whoever likes to damage them.
+  // Returns the files on the disk. A test may damage them.
   std::map<FileNumber, std::shared_ptr<Image>> images() const {
     std::map<FileNumber, std::shared_ptr<Image>> there = images_;
     std::erase_if(there, [](const auto& it) { return it.second->removed; });
     return there;
   }
-  // A file that is and stays there.
+  // Adds a file that is already durable.
   void put(FileNumber number, std::vector<std::byte> bytes) {
     auto image = std::make_shared<Image>();
     image->now = image->safe = std::move(bytes);
@@ -72,7 +73,7 @@ class PowerLossFiles final : public Files {
   }
   OpenedFile create(FileNumber number, Bytes bytes, std::span<const std::byte, kBlockBytes> first) override;
   OpenedFile open(FileNumber number) override;
-  int shrink(BlockFile&, Bytes) override { return 0; }  // as if it had never become durable
+  int shrink(BlockFile&, Bytes) override { return 0; }  // no effect, as if the shrink never became durable
   int remove(FileNumber number, BlockFile* open) override;
   int sync(BlockFile& file) override;
   BlockFile& folder() override { return folder_; }
@@ -87,8 +88,9 @@ class PowerLossFiles final : public Files {
   struct FolderMark final : BlockFile {};
   class Queue;
 
-  // 0: go on. The step at which the power goes is `last_breath`: it fails, but may have an effect.
-  int step(Step what, bool& last_breath);
+  // Returns 0, or the error of the step. `at_cut` is set to true at the step at which the power is cut: the step fails,
+  // but may have an effect.
+  int step(Step what, bool& at_cut);
   int carry_out_folder_sync();
   Bytes used() const;
   static void write(Image& image, Bytes offset, std::span<const std::byte> bytes);
@@ -104,11 +106,11 @@ class PowerLossFiles final : public Files {
   bool cut_ = false;
 };
 
-inline int PowerLossFiles::step(Step what, bool& last_breath) {
-  last_breath = false;
+inline int PowerLossFiles::step(Step what, bool& at_cut) {
+  at_cut = false;
   if (cut_) return -EIO;
   if (what != Step::read && steps_++ == cut_at_) {
-    cut_ = last_breath = true;
+    cut_ = at_cut = true;
     return -EIO;
   }
   return fault(what);
@@ -138,10 +140,10 @@ inline std::vector<FileNumber> PowerLossFiles::list(int& error) {
 inline OpenedFile PowerLossFiles::create(FileNumber number, Bytes bytes,
                                          std::span<const std::byte, kBlockBytes> first) {
   const std::lock_guard lock(mutex_);
-  bool last_breath = false;
-  int error = step(Step::create, last_breath);
+  bool at_cut = false;
+  int error = step(Step::create, at_cut);
   if (error == 0 && used() + bytes > room) error = -ENOSPC;
-  if (error != 0 && !last_breath) return {nullptr, 0, error};
+  if (error != 0 && !at_cut) return {nullptr, 0, error};
   auto image = std::make_shared<Image>();
   image->now.resize(bytes);
   write(*image, 0, first);
@@ -160,9 +162,9 @@ inline OpenedFile PowerLossFiles::open(FileNumber number) {
 
 inline int PowerLossFiles::remove(FileNumber number, BlockFile*) {
   const std::lock_guard lock(mutex_);
-  bool last_breath = false;
-  const int error = step(Step::remove, last_breath);
-  if (error != 0 && !last_breath) return error;
+  bool at_cut = false;
+  const int error = step(Step::remove, at_cut);
+  if (error != 0 && !at_cut) return error;
   const auto at = images_.find(number);
   if (at == images_.end() || at->second->removed) return -ENOENT;
   at->second->removed = true;
@@ -172,8 +174,8 @@ inline int PowerLossFiles::remove(FileNumber number, BlockFile*) {
 inline int PowerLossFiles::sync(BlockFile& file) {
   const std::lock_guard lock(mutex_);
   if (&file == &folder_) return carry_out_folder_sync();
-  bool last_breath = false;
-  const int error = step(Step::sync, last_breath);
+  bool at_cut = false;
+  const int error = step(Step::sync, at_cut);
   if (error != 0) return error;
   Image& image = *static_cast<OpenImage&>(file).image;
   image.safe = image.now;
@@ -184,8 +186,8 @@ inline int PowerLossFiles::sync(BlockFile& file) {
 }
 
 inline int PowerLossFiles::carry_out_folder_sync() {
-  bool last_breath = false;
-  const int error = step(Step::sync_folder, last_breath);
+  bool at_cut = false;
+  const int error = step(Step::sync_folder, at_cut);
   if (error != 0) return error;
   std::erase_if(images_, [](const auto& it) { return it.second->removed; });
   for (const auto& [number, image] : images_) image->entry_safe = true;
@@ -243,7 +245,7 @@ class PowerLossFiles::Queue final : public BlockQueue {
       under_way_.push_back({operation, 0});
       return;
     }
-    // A sync saves what was written when it was submitted.
+    // A sync covers the writes before the submission of the sync.
     const auto& image = *static_cast<OpenImage*>(operation.file)->image;
     under_way_.push_back({operation, image.synced + image.unsynced.size()});
   }
@@ -260,7 +262,7 @@ class PowerLossFiles::Queue final : public BlockQueue {
  private:
   struct Waiting {
     BlockOperation operation;
-    std::uint64_t writes;  // of its file, when it was submitted
+    std::uint64_t writes;  // number of writes of the file at the submission
   };
 
   std::int64_t carry_out(const Waiting& it) {
@@ -268,9 +270,9 @@ class PowerLossFiles::Queue final : public BlockQueue {
     if (operation.file == &files_.folder_) return files_.carry_out_folder_sync();
     Image& image = *static_cast<OpenImage*>(operation.file)->image;
     const std::span<std::byte> bytes(buffers_[operation.buffer].data(), operation.bytes);
-    bool last_breath = false;
+    bool at_cut = false;
     if (operation.kind == BlockOperation::Kind::read) {
-      const int error = files_.step(Step::read, last_breath);
+      const int error = files_.step(Step::read, at_cut);
       if (error != 0) return error;
       const Bytes size = image.now.size();
       const Bytes count = operation.offset >= size ? 0 : std::min<Bytes>(operation.bytes, size - operation.offset);
@@ -278,11 +280,11 @@ class PowerLossFiles::Queue final : public BlockQueue {
       return static_cast<std::int64_t>(count);
     }
     if (operation.kind == BlockOperation::Kind::write) {
-      const int error = files_.step(Step::write, last_breath);
-      if (error == 0 || last_breath) PowerLossFiles::write(image, operation.offset, bytes);
+      const int error = files_.step(Step::write, at_cut);
+      if (error == 0 || at_cut) PowerLossFiles::write(image, operation.offset, bytes);
       return error != 0 ? error : static_cast<std::int64_t>(operation.bytes);
     }
-    const int error = files_.step(Step::sync, last_breath);
+    const int error = files_.step(Step::sync, at_cut);
     if (error != 0) return error;
     const std::uint64_t count = std::max(it.writes, image.synced) - image.synced;
     image.safe.resize(image.now.size());

@@ -1,6 +1,6 @@
-// Runs the program under test as a user would: arguments, environment and working folder in; exit code, stdout
-// and stderr out. The program is the one that the build made, or $KVTWIN_PROGRAM. KVTWIN_* names of the caller's
-// environment are kept from it, because the program refuses names that it doesn't know (the test tools set some).
+// Runs the program under test as a user does: with arguments, environment and working folder. Returns the exit code,
+// stdout and stderr. The program is the result of the build, or $KVTWIN_PROGRAM. The program does not get the KVTWIN_*
+// variables of the caller's environment, because test tools set some, and the program refuses unknown names.
 #pragma once
 
 #include <fcntl.h>
@@ -48,7 +48,7 @@ inline std::string program() {
 }
 
 struct Outcome {
-  int exit_code = -1;  // -1 = ended by `signal`
+  int exit_code = -1;  // -1: a signal ended the program
   int signal = 0;
   std::string out, err;
 
@@ -59,13 +59,13 @@ struct Outcome {
 };
 
 struct Surroundings {
-  fs::path folder;                       // to work in; empty = the caller's
-  std::vector<std::string> environment;  // "NAME=value", beside the caller's
-  std::string out_file;                  // where stdout goes; empty = it is captured
-  std::vector<std::string> wrapper;      // a program found by PATH that starts it, e.g. nice -n 19
+  fs::path folder;                       // working folder; empty: the caller's
+  std::vector<std::string> environment;  // "NAME=value", in addition to the caller's environment
+  std::string out_file;                  // file for stdout; empty: stdout is captured
+  std::vector<std::string> wrapper;      // a command that starts the program, for example nice -n 19
 };
 
-// A program under way. Whoever starts one waits for it or kills it.
+// A running program. The destructor kills the program if wait() was not called.
 class Process {
  public:
   explicit Process(const std::vector<std::string>& arguments, const Surroundings& around = {}) {
@@ -128,7 +128,7 @@ class Process {
     list.push_back(nullptr);
     return list;
   }
-  // A pipe would have to be emptied while the program runs; this needs no reader.
+  // A memory file needs no reader. A pipe would need one while the program runs.
   static int memory_file(const char* name) {
     const int file = memfd_create(name, MFD_CLOEXEC);
     if (file < 0) throw std::system_error(errno, std::generic_category(), name);

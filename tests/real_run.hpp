@@ -1,5 +1,5 @@
-// `kvtwin run` for tests: a model of a few bytes, and what its runs leave. On the host device, unless the program is
-// built for another.
+// Runs `kvtwin run` with a very small model, and reads the run folder. The device is the host device, unless
+// KVTWIN_TEST_DEVICE names another one.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace kvtwin::test {
 
-// 64 bytes of KV a token.
+// A model with 64 bytes of KV per token.
 inline Settings small_model(const Folder& folder) {
   write_text(folder / "config.json",
              R"({"model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,

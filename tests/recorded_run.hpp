@@ -1,4 +1,4 @@
-// Run folders with and without a journal, made by the program, and journals taken apart and put together again.
+// Run folders that the program writes, with or without a journal; and journals split into their records.
 #pragma once
 
 #include <span>
@@ -21,13 +21,13 @@ inline void write_bytes(const fs::path& path, std::span<const std::byte> bytes) 
   write_text(path, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-// Both tiers evict and hit, and requests wait, are rejected and retracted.
+// Tiers so small that both evict and hit, and that requests wait, are rejected and are retracted.
 inline Settings tight() {
   return {"tiers.device.tokens=12032", "tiers.host.tokens=40064", "scheduler.max_waiting=40",
           "scheduler.chunk_tokens=2048"};
 }
 
-// A journal as its parts.
+// A journal, split into its parts.
 struct Taken {
   explicit Taken(const fs::path& path) : bytes(bytes_of(path)) {
     JournalReader reader(bytes);
@@ -38,16 +38,16 @@ struct Taken {
       records.push_back(kept(record.input, record.after));
       ends.push_back(reader.place().offset);
     }
-    ends.push_back(reader.place().offset);  // where the end record begins
+    ends.push_back(reader.place().offset);  // offset of the end record
   }
   std::vector<std::byte> bytes;
   std::string text;
   std::vector<KeptRecord> records;
-  std::vector<std::size_t> ends;  // where record i + 1 begins
+  std::vector<std::size_t> ends;  // ends[i]: offset of record i + 1
   JournalStatus status = JournalStatus::record;
 };
 
-// Writes the run of `settings` to `folder`/`name`; throws when that fails.
+// Simulates `settings` and writes the run folder `folder`/`name`. Throws if the program fails.
 inline Json simulate_to(const Folder& folder, const std::string& name, const Settings& settings, bool journal,
                         const std::string& world = kAnyWorld, const std::vector<std::string>& more = {}) {
   write_text(folder / "experiment.toml", "");
@@ -57,7 +57,7 @@ inline Json simulate_to(const Folder& folder, const std::string& name, const Set
   return run(arguments).json();
 }
 
-// Worlds that this build has.
+// The simulated worlds of this build.
 inline std::vector<std::string> worlds() {
   if (KVTWIN_TEST_SIMGRID) return {"simgrid", "events"};
   return {"events"};

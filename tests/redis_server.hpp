@@ -1,4 +1,4 @@
-// A Redis server of a test's own: on loopback, a port that nobody has, nothing on disk; gone with the object.
+// A Redis server for one test: on the loopback interface, at a free port, without files. It ends with the object.
 #pragma once
 
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 namespace kvtwin::test {
 
-// A port of 127.0.0.1 that was free a moment ago, and the socket that holds it until it is closed.
+// A free port of 127.0.0.1. The socket reserves the port as long as the object exists.
 class FreePort {
  public:
   FreePort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -45,7 +45,7 @@ class FreePort {
   int number_ = 0;
 };
 
-// Throws unless `program`, as CMake found it, can be run.
+// Throws if `program`, the path that CMake found, cannot be executed.
 inline void require_redis_server(const char* program) {
   if (::access(program, X_OK) == 0) return;
   throw std::runtime_error(
@@ -54,15 +54,15 @@ inline void require_redis_server(const char* program) {
 
 class RedisProcess {
  public:
-  // `options`: as on its command line, e.g. {"--maxmemory", "4mb"}. Returns when it accepts connections.
+  // `options`: command line options, for example {"--maxmemory", "4mb"}. Returns when the server accepts connections.
   explicit RedisProcess(std::vector<std::string> options = {}) : options_(std::move(options)) {
     require_redis_server(KVTWIN_REDIS_SERVER);
-    // Somebody else may take the port between our look and the server's.
+    // Another process may take the port before the server does.
     for (int attempt = 0; attempt < 20; ++attempt) {
       port_ = FreePort().number();
       if (start()) return;
     }
-    throw std::runtime_error("redis-server doesn't start:\n" + said_);
+    throw std::runtime_error("redis-server doesn't start:\n" + output_);
   }
   RedisProcess(const RedisProcess&) = delete;
   RedisProcess& operator=(const RedisProcess&) = delete;
@@ -70,7 +70,7 @@ class RedisProcess {
 
   int port() const { return port_; }
   std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
-  // What it says to a command: a number, or a text. Waits for it.
+  // Sends a command and returns the answer: a number or a text.
   std::string ask(const std::string& command) const {
     const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -79,7 +79,7 @@ class RedisProcess {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     std::string said;
     if (::connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
-      const std::string words = command + "\r\nQUIT\r\n";  // closes the connection behind its answer
+      const std::string words = command + "\r\nQUIT\r\n";  // QUIT closes the connection after the answer
       char buffer[4096];
       ssize_t got = ::send(descriptor, words.data(), words.size(), MSG_NOSIGNAL);
       while (got > 0 && (got = ::recv(descriptor, buffer, sizeof buffer, 0)) > 0) {
@@ -91,7 +91,7 @@ class RedisProcess {
     return said[0] == ':' ? said.substr(1) : said;
   }
   std::uint64_t keys() const { return std::stoull(ask("DBSIZE")); }
-  // That it dropped for want of memory.
+  // Returns the number of keys that the server evicted because its memory was full.
   std::uint64_t evicted() const {
     const std::string stats = ask("INFO stats"), name = "evicted_keys:";
     return std::stoull(stats.substr(stats.find(name) + name.size()));
@@ -102,12 +102,12 @@ class RedisProcess {
     ::waitpid(process_, nullptr, 0);
     process_ = -1;
   }
-  // Empty, at the same port.
+  // Starts a new, empty server at the same port.
   void restart() {
     kill();
-    if (!start()) throw std::runtime_error("redis-server doesn't start again:\n" + said_);
+    if (!start()) throw std::runtime_error("redis-server doesn't start again:\n" + output_);
   }
-  // Connections stay open, nothing is answered.
+  // Stops the process: connections stay open, and the server does not answer until go_on().
   void stop() {
     ::kill(process_, SIGSTOP);
     int status = 0;
@@ -146,24 +146,24 @@ class RedisProcess {
     }
     ::close(output[1]);
     if (process_ < 0) throw std::runtime_error("no process for redis-server");
-    said_.clear();
+    output_.clear();
     char buffer[4096];
-    // Reads until it says so, or ends. It doesn't mind that nobody reads the rest.
-    while (said_.find("Ready to accept connections") == std::string::npos) {
+    // Reads until the server is ready or ends. Nobody reads later output; the server tolerates that.
+    while (output_.find("Ready to accept connections") == std::string::npos) {
       const ssize_t got = ::read(output[0], buffer, sizeof buffer);
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
-      said_.append(buffer, static_cast<std::size_t>(got));
+      output_.append(buffer, static_cast<std::size_t>(got));
     }
     ::close(output[0]);
-    if (said_.find("Ready to accept connections") != std::string::npos) return true;
+    if (output_.find("Ready to accept connections") != std::string::npos) return true;
     kill();
     return false;
   }
 
   std::vector<std::string> options_;
   Folder folder_;
-  std::string said_;
+  std::string output_;
   int port_ = 0;
   pid_t process_ = -1;
 };

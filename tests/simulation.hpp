@@ -1,4 +1,4 @@
-// `kvtwin simulate` as a function: settings in; report, requests and files out. And traces made by hand.
+// Calls `kvtwin simulate` with settings, and returns the report and the files. Also makes small traces.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace kvtwin::test {
 
-// For tests that don't care.
+// The world for tests that work with every world.
 inline constexpr const char* kAnyWorld = KVTWIN_TEST_SIMGRID ? "simgrid" : "events";
 
-// An experiment of 96 requests: contexts that come back, to tiers that don't hold them all.
+// An experiment of 96 requests: contexts return, and the tiers cannot hold all contexts.
 inline constexpr const char* kReturning = R"([model]
 name = "tiny"
 [hardware]
@@ -32,13 +32,13 @@ device.tokens = 2048
 host.tokens = 4096
 )";
 
-// What two runs of one simulation may differ in.
+// Removes the values that may differ between two runs of the same simulation.
 inline Json without_costs(Json report) {
   for (const char* key : {"wall_seconds", "requests_per_wall_second", "peak_rss_bytes"}) report.erase(key);
   return report;
 }
 
-// A CSV file with a heading; no cell of ours needs quotes.
+// A CSV file with a line of column names. Cells with quotes are not supported.
 class Table {
  public:
   explicit Table(const std::string& text) {
@@ -74,7 +74,7 @@ class Table {
     }
     return total;
   }
-  // The row whose `column` is `value`.
+  // Returns the row that has `value` in `column`.
   std::size_t row_of(const std::string& column, std::uint64_t value) const {
     for (std::size_t row = 0; row < size(); ++row) {
       if (integer(row, column) == value) return row;
@@ -135,7 +135,7 @@ inline Simulated read_run(const Outcome& outcome, const fs::path& folder) {
           text_of(folder / "metrics.prom"), text_of(folder / "experiment.resolved.toml")};
 }
 
-// Throws when the program doesn't succeed.
+// Throws if the program fails.
 inline Simulated simulate_file(const std::string& experiment, const Settings& settings,
                                const std::string& world = kAnyWorld, const Surroundings& around = {}) {
   const Folder folder;
@@ -143,7 +143,7 @@ inline Simulated simulate_file(const std::string& experiment, const Settings& se
   return read_run(run(simulate_arguments(experiment, settings, out, world), around), out);
 }
 
-// The defaults but for `settings`.
+// Simulates the default experiment with `settings`.
 inline Simulated simulate(const Settings& settings, const std::string& world = kAnyWorld,
                           const Surroundings& around = {}) {
   const Folder folder;
@@ -152,12 +152,13 @@ inline Simulated simulate(const Settings& settings, const std::string& world = k
   return simulate_file(experiment, settings, world, around);
 }
 
-// Requests of a trace, told by their block ids.
+// A trace whose requests are given by their block ids.
 class TraceText {
  public:
   explicit TraceText(std::uint64_t block_tokens) : block_tokens_(block_tokens) {}
 
-  // `ms` never falls. The ids' last block may be in part: `input` tokens in all.
+  // Requires: `ms` is not less than in the previous request. The last block may be partial: the request has `input`
+  // tokens.
   void request(std::uint64_t ms, std::uint64_t input, std::uint64_t output, const std::vector<std::uint64_t>& ids) {
     if (ids.size() != (input + block_tokens_ - 1) / block_tokens_) throw std::logic_error("ids don't fit the input");
     Json line{{"timestamp", ms}, {"input_length", input}, {"output_length", output}, {"hash_ids", ids}};
@@ -169,7 +170,7 @@ class TraceText {
   }
 
   const std::string& text() const { return text_; }
-  // Its file and settings that name it.
+  // Writes the trace file, and returns the settings that name the file.
   Settings save(const Folder& folder, const std::string& name = "trace.jsonl") const {
     write_text(folder / name, text_);
     return {"workload.trace=" + (folder / name), "workload.block_tokens=" + std::to_string(block_tokens_)};
@@ -180,17 +181,17 @@ class TraceText {
   std::string text_;
 };
 
-// `count` ids from `first` on.
+// Returns the ids `first` .. `first` + `count` - 1.
 inline std::vector<std::uint64_t> ids(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> list;
   for (std::uint64_t i = 0; i < count; ++i) list.push_back(first + i);
   return list;
 }
 
-// Conversations that grow turn by turn, some started over from a shared head: hits on every tier.
+// Conversations that grow turn by turn. Some start again from a shared head. They hit on every tier.
 struct Conversations {
   std::uint64_t requests = 300, block_tokens = 64, first_blocks = 24, growth_blocks = 6, live = 24, output = 60;
-  std::uint64_t least_gap_ms = 0, gap_ms = 100;  // between two requests: at least, and on average beyond
+  std::uint64_t least_gap_ms = 0, gap_ms = 100;  // gap between requests: least_gap_ms + gap_ms on average
 };
 
 inline TraceText conversations(const Conversations& c, std::uint64_t seed) {
@@ -204,9 +205,9 @@ inline TraceText conversations(const Conversations& c, std::uint64_t seed) {
     if (fresh) blocks = ids(random.below(3) * 8, 8);  // one of three system prompts
     const std::uint64_t more = random.between(1, fresh ? 2 * c.first_blocks : 2 * c.growth_blocks);
     for (std::uint64_t block = 0; block < more; ++block) blocks.push_back(next++);
-    const std::uint64_t cut = random.below(c.block_tokens);  // the last block is in part
+    const std::uint64_t cut = random.below(c.block_tokens);  // tokens missing in the last block
     trace.request(ms, blocks.size() * c.block_tokens - cut, random.between(1, 2 * c.output), blocks);
-    if (cut != 0) blocks.back() = next++;  // the follow-up fills it differently
+    if (cut != 0) blocks.back() = next++;  // the next turn fills this block with other tokens
     ms += c.least_gap_ms + random.below(2 * c.gap_ms + 1);
   }
   return trace;

@@ -1,4 +1,4 @@
-// Traces of a handful of short requests, for comparing replays and bounds with slow models. A block holds a token.
+// Traces of a few short requests, to compare replays and bounds with slow models. A block has one token.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace kvtwin::test {
 
-using Path = std::vector<std::uint64_t>;  // a request: its blocks' ids; also a block: the ids from the root to it
+using Path = std::vector<std::uint64_t>;  // a request: the ids of its blocks. A block: the ids from the root to it
 using Trace = std::vector<Path>;
 
 inline std::int32_t priority_of(std::size_t request) { return static_cast<std::int32_t>(mix64(request) % 5) - 2; }

@@ -1,4 +1,4 @@
-// The tests' random numbers: splitmix64, the same on every machine.
+// Random numbers for tests: splitmix64, the same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ constexpr std::uint64_t mix(std::uint64_t x) {
 
 class Splitmix {
  public:
-  // Mixed, or neighbouring seeds would give one stream, a number apart.
+  // The seed is mixed: otherwise seed + 1 would give the stream of `seed` without its first number.
   explicit Splitmix(std::uint64_t seed) : state_(mix(seed)) {}
   std::uint64_t next() { return mix(state_++); }
-  // 0 .. bound - 1. The bias of the remainder is of no matter to a test.
+  // Returns 0 .. bound - 1. The remainder is slightly biased; tests accept the bias.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
   std::uint64_t between(std::uint64_t least, std::uint64_t most) { return least + below(most - least + 1); }
   bool chance(std::uint64_t percent) { return below(100) < percent; }

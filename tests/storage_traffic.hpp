@@ -1,6 +1,6 @@
-// A policy that knows nothing but the seam, for tests of worlds: it computes pages, copies them between the memories,
-// and gets, sets, looks up and removes them in the storage tiers, all at random and many at a time. It never breaks a
-// promise of the seam, so what a world finds wrong is the world's doing.
+// A random policy for tests of worlds. It computes pages, copies pages between the memories, and gets, sets, looks up
+// and removes pages in the storage tiers, with many operations at the same time. The policy always keeps the contract
+// of the seam. So an error that a world reports is an error of the world.
 #pragma once
 
 #include <algorithm>
@@ -100,7 +100,7 @@ class StorageTraffic final : public InputHandler {
     }
   }
 
-  // One page more on some that are held, or on those that gets in flight will bring.
+  // Submits a pass that computes one page. The context is some held pages, and pages of operations in flight, as gates.
   void compute() {
     Flight flight{.kind = Kind::pass};
     flight.reads = some(0, 4, true);

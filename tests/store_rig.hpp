@@ -1,6 +1,6 @@
-// A storage tier's real queues in front of a back end, with memory of their own in place of the pools and a test in
-// place of the event loop. Whatever a test asks for, each answer is judged on the way: one an operation, in order,
-// and no slot ever holds anything but the page that was asked for.
+// The real queues of a storage tier in front of a back end. The test replaces the event loop, and SlotMemory replaces
+// the pools. The rig checks every answer: one answer per operation, in order, and a slot never has the bytes of another
+// page than the requested one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace kvtwin::test {
 
 inline constexpr PageKey kSpace{{11, 12, 13, 14}};
 inline constexpr PageKey kOtherSpace{{11, 12, 13, 15}};
-// 160 bytes: no power of two, and no disk's block.
+// A page of 160 bytes: not a power of two, and not a block of a disk.
 inline constexpr PageForm kSmallForm{{2, 2, 2, 5, 4}, Layout::page_first};
 
 inline std::vector<PageKey> keys_of(std::size_t count, std::uint64_t document = 0) {
@@ -36,7 +36,7 @@ inline std::vector<PageKey> keys_of(std::size_t count, std::uint64_t document = 
   return chain(tokens);
 }
 
-// What a page's bytes are, in all tests: nobody else's.
+// Returns the bytes of a page, which are unique to the page.
 inline std::vector<std::byte> page_bytes(const PageForm& form, const PageKey& space, const PageKey& key) {
   std::uint64_t seed = 0;
   for (const std::uint64_t word : space.words) seed = mix(seed ^ word);
@@ -48,7 +48,8 @@ inline std::vector<std::byte> page_bytes(const PageForm& form, const PageKey& sp
   return bytes;
 }
 
-// Two memories of slots. Slots are given out under a lock; their bytes belong to whom the queues' order says.
+// Two memories with slots. The test's thread takes and returns slots. The order of the queues determines which thread
+// may use the bytes of a slot.
 class SlotMemory final : public PageMemory {
  public:
   static constexpr SlotId kSlots = 4096;
@@ -75,23 +76,23 @@ class SlotMemory final : public PageMemory {
   }
   void give_back(SlotId slot) { free_.push_back(slot); }
 
-  // Called in the back end's threads; set before anything is submitted.
+  // Called in the threads of the back end. Set them before the first operation.
   std::function<void()> before_read, before_write;
 
  private:
   PageForm form_;
-  std::array<std::vector<std::vector<std::byte>>, 2> slots_;  // empty: untouched
+  std::array<std::vector<std::vector<std::byte>>, 2> slots_;  // an empty slot has not been written
   std::vector<SlotId> free_;
 };
 
-// A back end with a way of its own into the slots of L1, where it leaves damaged pages too.
+// A back end that writes into the slots of L1 itself. Slots of failed pages may have damaged bytes.
 class LandsPages {
  public:
   virtual ~LandsPages() = default;
   virtual void land_in(SlotMemory& memory) = 0;
 };
 
-// Lets one through each time it is opened. (GCC 12's semaphores may sleep for ever.)
+// A gate: one open() lets one pass() return. (std::binary_semaphore of GCC 12 may sleep forever.)
 class Gate {
  public:
   void open() {
@@ -125,7 +126,7 @@ class StoreRig {
     });
   }
 
-  // Submits; `answer` waits for it.
+  // Submits an operation; answer() waits for the completion.
   OperationId begin(StorageVerb verb, const std::vector<PageKey>& keys, const PageKey& space = kSpace,
                     std::optional<Tier> memory_tier = {}) {
     const Tier where = memory_tier.value_or(lands_ && verb == StorageVerb::get ? Tier::device : Tier::host);
@@ -167,7 +168,7 @@ class StoreRig {
   Completion remove(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
     return answer(begin(StorageVerb::remove, keys, space));
   }
-  // Pages that are there, from the first on.
+  // Returns how many pages are present, counted from the first one to the first missing one.
   Pages look_up(const std::vector<PageKey>& keys, const PageKey& space = kSpace) {
     return answer(begin(StorageVerb::look_up, keys, space)).pages;
   }
@@ -232,7 +233,7 @@ class StoreRig {
   void judge_slots(const Completion& completion, const Flight& flight) {
     EXPECT_EQ(completion.bytes, completion.pages * form_.bytes());
     if (flight.memory == Tier::device) {
-      // Told after it was answered, so maybe only now.
+      // The landing is reported after the completion, so the report may still be missing.
       const std::lock_guard lock(landed_mutex_);
       if (const auto told = landed_.find(completion.id); told != landed_.end()) {
         EXPECT_EQ(told->second, completion.status == Status::done);
@@ -255,7 +256,7 @@ class StoreRig {
   std::uint64_t last_ = 0;
   std::mutex landed_mutex_;
   std::map<OperationId, bool> landed_;
-  std::unique_ptr<TierQueues> queues_;  // last: its threads use all of the above
+  std::unique_ptr<TierQueues> queues_;  // last member: its threads use the members above
 };
 
 }  // namespace kvtwin::test

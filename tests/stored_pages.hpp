@@ -1,5 +1,5 @@
-// Small pages whose bytes follow from their number, and the work of storing and getting them, for tests of storage back
-// ends without queues.
+// Small pages whose bytes depend only on their number, and the work to store and get them. For tests that call a
+// storage back end directly, without TierQueues.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace kvtwin::test {
 
 inline PageForm small_form(std::uint32_t page_tokens = 4) {
-  return {{1, 2, 1, 8, page_tokens}, Layout::page_first};  // 16 bytes a token
+  return {{1, 2, 1, 8, page_tokens}, Layout::page_first};  // 16 bytes per token
 }
 inline PageKey some_space(std::uint64_t n = 1) { return {{mix(n), mix(n + 1), mix(n + 2), n}}; }
 inline PageKey numbered_key(std::uint64_t n) { return {{mix(n), mix(n ^ 0x5555), mix(n ^ 0xAAAA), n}}; }
@@ -37,7 +37,8 @@ inline bool holds_bytes_of(const PageKey& key, std::span<const std::byte> page) 
   return true;
 }
 
-// Tasks in a list; what became of each. Counts wrong bytes that got past the headers, which must never be.
+// A list of tasks and the result of each task. `wrong_bytes` counts pages with wrong bytes that passed the check of the
+// page header; the count must stay 0.
 class ListedWork final : public PageWork {
  public:
   explicit ListedWork(const PageForm& form, const PageSeal* seal = nullptr) : PageWork(form, seal) {}
@@ -47,20 +48,20 @@ class ListedWork final : public PageWork {
     causes_.emplace_back();
     return tasks_.size() - 1;
   }
-  // What the page ended with.
+  // Returns the result of a task.
   Cause cause(std::size_t task) const { return causes_.at(task).value(); }
   std::size_t ended() const { return ended_; }
   std::uint64_t wrong_bytes = 0;
-  Tier memory = Tier::host;  // of what is added from now on
-  std::size_t most_under_way = 0;
+  Tier memory = Tier::host;  // of the tasks added from now on
+  std::size_t max_under_way = 0;
   std::function<void(const PageTask&, Cause)> on_end = [](const PageTask&, Cause) {};
 
   bool next(PageTask& task) override {
     if (begun_ == tasks_.size()) return false;
-    // "A set is never under way beside a remove."
+    // The interface guarantees that a set and a remove are never under way at the same time.
     if (begun_ > ended_ && tasks_[begun_].verb != tasks_[begun_ - 1].verb) return false;
     task = tasks_[begun_++];
-    most_under_way = std::max(most_under_way, begun_ - ended_);
+    max_under_way = std::max(max_under_way, begun_ - ended_);
     return true;
   }
   void take_bare(const PageTask& task, std::span<std::byte> payload) override { fill_page(task.key, payload); }
@@ -81,7 +82,7 @@ class ListedWork final : public PageWork {
   std::size_t begun_ = 0, ended_ = 0;
 };
 
-// One page at a time.
+// The functions below work on one page.
 inline Cause set_page(StorageBackend& store, const PageForm& form, std::uint64_t page) {
   ListedWork work(form, store.seal());
   work.add(StorageVerb::set, numbered_key(page));
@@ -94,7 +95,7 @@ inline Cause remove_page(StorageBackend& store, const PageForm& form, std::uint6
   store.write(work);
   return work.cause(0);
 }
-// Aborts on wrong bytes.
+// Aborts if the page has wrong bytes.
 inline Cause get_page(StorageBackend& store, const PageForm& form, std::uint64_t page) {
   ListedWork work(form, store.seal());
   work.add(StorageVerb::get, numbered_key(page));

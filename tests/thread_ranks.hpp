@@ -1,4 +1,4 @@
-// The ranks of one engine as threads of this process.
+// A RankGroup whose ranks are threads of this process.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace kvtwin::test {
 
 class ThreadRanks {
  public:
-  explicit ThreadRanks(std::size_t size) : size_(size), told_(size) {
+  explicit ThreadRanks(std::size_t size) : size_(size), gathered_(size) {
     for (std::size_t rank = 0; rank < size; ++rank) members_.push_back(std::make_unique<Member>(*this, rank));
   }
   RankGroup& of(std::size_t rank) { return *members_[rank]; }
@@ -30,7 +30,7 @@ class ThreadRanks {
   struct Meeting {
     std::vector<std::int64_t> least, result;
     std::size_t entered = 0;
-    std::uint64_t number = 0;  // of those that all have entered
+    std::uint64_t number = 0;  // number of completed meetings
   };
 
   class Member final : public RankGroup {
@@ -44,11 +44,11 @@ class ThreadRanks {
     std::vector<std::string> gather(const std::string& bytes) override {
       {
         const std::lock_guard lock(all_.mutex_);
-        all_.told_[rank_] = bytes;
+        all_.gathered_[rank_] = bytes;
       }
       if (!barrier() || rank_ != 0) return {};
       const std::lock_guard lock(all_.mutex_);
-      return all_.told_;
+      return all_.gathered_;
     }
     void leave(int) override {
       const std::lock_guard lock(all_.mutex_);
@@ -87,7 +87,7 @@ class ThreadRanks {
   std::condition_variable changed_;
   std::array<Meeting, kRankChannels> meetings_;
   bool left_ = false;
-  std::vector<std::string> told_;
+  std::vector<std::string> gathered_;
   std::vector<std::unique_ptr<Member>> members_;
 };
 

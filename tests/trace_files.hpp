@@ -1,4 +1,4 @@
-// Where tests find traces: the bundled one always, larger public ones where a checkout has them beside it.
+// Paths of traces for tests. The bundled trace is always present. Larger public traces may be in ../shared/traces.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@ namespace kvtwin::test {
 
 inline std::string bundled_trace() { return std::string(KVTWIN_SOURCE_DIR) + "/traces/chat_small.jsonl.zst"; }
 
-// What SGLang itself wrote.
+// Files that SGLang wrote.
 inline std::string sglang_fixture(const std::string& name) {
   return std::string(KVTWIN_SOURCE_DIR) + "/tests/fixtures/sglang/" + name;
 }

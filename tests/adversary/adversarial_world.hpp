@@ -1,18 +1,19 @@
-// A world for swarm tests that moves real, small bytes and behaves as badly as the seam allows. A page is
-// kPageBytes bytes that follow from its key alone, so wrong bytes are seen wherever they are read:
-// - A transfer poisons its targets when it is submitted and reads its sources late, in pieces, at random
-//   instants until it lands; its completion comes later still.
-// - A forward pass checks every token of its context when it starts (once its gates have landed) and again
-//   when it ends, and writes its new tokens in pieces in between.
-// - A released slot is poisoned at once (the world observes the policy's slot events) and mustn't be used.
-// - Durations, delays of completions, timers and reductions are random; each transfer lane is FIFO or not,
-//   as drawn; a cancel takes effect at a random time, or too late. All within the contract of the seam.
-// - Transfers fail, with garbage in their targets, if the seed says so.
-// - Storage operations read and write slots late and in pieces as well, and the medium and the node behind them fail
-//   in every way of page_store.hpp, are slow or answer nobody for a while, if the seed says so. What a get counts has
-//   been checked; the slots of the rest end with anything. Sets and removes of one page take effect in their order.
-// Which of these a run has, and how strongly, is drawn from the seed too. Equal seeds and equal calls give
-// equal runs. What is wrong becomes a sentence in violations(); the world goes on.
+// A world for swarm tests. It moves real bytes, and does the worst that the contract of the seam allows. A page has
+// kPageBytes bytes, which depend only on the page key. So every reader can detect wrong bytes.
+// - A transfer poisons its targets at submission. It reads its sources late, in pieces, at random times until it lands.
+//   The completion comes even later.
+// - A forward pass checks every token of its context at its start (after its gates have landed) and at its end. In
+//   between, it writes its new tokens in pieces.
+// - A released slot is poisoned immediately (the world observes the slot events of the policy), and using the slot is a
+//   violation.
+// - Durations, delays of completions, timers and reductions are random. A transfer lane is FIFO or not. A cancel takes
+//   effect at a random time, or too late.
+// - Transfers may fail and leave garbage in their targets.
+// - Storage operations also read and write slots late and in pieces. The medium fails in every way of page_store.hpp.
+//   The storage node fails, is slow, or is unreachable for a time. A get checks every page that its completion counts;
+//   the slots of the other pages may end with any bytes. Sets and removes of one page take effect in their order.
+// The seed determines which of these a run has, and how strongly. Equal seeds and equal calls give equal runs. An error
+// becomes a sentence in violations(), and the run continues.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +31,10 @@ namespace kvtwin {
 
 constexpr std::size_t kPageBytes = 64;
 
-// A storage tier; none without pages.
+// A storage tier.
 struct AdversarialStore {
-  Pages pages = 0;
-  bool evicts = false;  // makes room for itself when full, as a remote pool does; else it refuses, as a disk does
+  Pages pages = 0;      // 0: the tier does not exist
+  bool evicts = false;  // when full: true: evicts pages, like a remote pool; false: refuses new pages, like a disk
 };
 
 struct AdversarialConfig {
@@ -41,25 +42,26 @@ struct AdversarialConfig {
   Tokens page_tokens = 1;
   Pages device_pages = 0;
   Pages host_pages = 0;
-  std::uint32_t ranks = 1;  // counts in Completion::bytes only
+  std::uint32_t ranks = 1;  // affects only Completion::bytes
   AdversarialStore disk;
   AdversarialStore shared_fs{0, true};
   AdversarialStore remote{0, true};
-  // Spaces of others who use the remote store too: they store pages of the same keys there, with their own bytes.
+  // Spaces of other users of the remote store: they store pages with the same keys and with different bytes.
   std::vector<PageKey> strangers;
-  bool faults = true;        // false: no transfer, medium or node fails, whatever the seed
-  bool tracks_slots = true;  // false: no policy is observed, so any slot may be used
-  // False: stored pages are believed unseen, to show that wrong bytes would be found further on.
+  bool faults = true;        // false: no transfer, medium or node fails
+  bool tracks_slots = true;  // false: the world observes no policy, so every slot may be used
+  // False: a get does not check stored pages. Shows that a later check would find the wrong bytes.
   bool verifies_storage = true;
 };
 
 class AdversarialWorld : public World, public Observer {
  public:
-  // Sentences, the first 100; `violation_count` counts them all.
+  // Returns the first 100 violations, as sentences; violation_count() returns the number of all.
   virtual const std::vector<std::string>& violations() const = 0;
   virtual std::uint64_t violation_count() const = 0;
 
-  // What has happened how often: a suite fails if something interesting never did. Storage is listed with a store only.
+  // Returns how often each kind of behavior occurred. A suite fails if an interesting kind never occurred. The storage
+  // kinds are listed only if there is a store.
   virtual std::vector<std::pair<std::string_view, std::uint64_t>> coverage() const = 0;
 };
 

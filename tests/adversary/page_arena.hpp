@@ -1,5 +1,5 @@
-// The bytes of one tier in the adversarial world: slots of kPageBytes, each poisoned, or holding what its
-// page's key says, or in between.
+// The bytes of one memory tier in the adversarial world: slots of kPageBytes. A slot is poisoned, has the bytes of its
+// page key, or is partly written.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace kvtwin {
 
-// splitmix64; the world's only source of chance.
+// splitmix64: the only source of randomness in the world.
 class Chance {
  public:
   explicit Chance(std::uint64_t seed) : state_(seed) {}
@@ -32,7 +32,7 @@ class Chance {
 
 using PageImage = std::array<std::byte, kPageBytes>;
 
-// The one right content of a page.
+// Returns the correct bytes of a page.
 inline PageImage image_of(const PageKey& key) {
   std::array<std::uint64_t, kPageBytes / 8> words;
   for (std::size_t i = 0; i < words.size(); ++i) {

@@ -1,11 +1,11 @@
-// The bytes of one storage tier in the adversarial world: places for pages, and an index of which page should lie
-// where. The medium may do anything to the bytes of a place; a reader believes nothing that doesn't hold, so a damaged
-// page is a miss at worst. What a place holds of a page:
+// The bytes of one storage tier in the adversarial world: places for pages, and an index from pages to places. The
+// medium may damage the bytes of a place in any way. A reader checks everything, so a damaged page becomes a miss. The
+// bytes of a place:
 //
-//   u64 magic | u32 version | u32 payload bytes | 32 space | 32 key | u64 check of the payload | u64 check of what is
-//   before it | payload
+//   u64 magic | u32 version | u32 payload bytes | 32 bytes space | 32 bytes key | u64 check of the payload |
+//   u64 check of the fields before | payload
 //
-// The index goes by storage_page_key; what is read is compared by the whole space and key.
+// The key of the index is storage_page_key. A reader compares the whole space and the whole key.
 #pragma once
 
 #include <array>
@@ -19,19 +19,19 @@
 
 namespace kvtwin {
 
-// What a medium does wrong.
+// The faults of a medium.
 enum class MediumFault : std::uint8_t {
   none,
-  // when it writes
+  // on a write
   write_error,
-  torn_write,         // the tail of the place keeps what it held
-  misdirected_write,  // into another place
-  lost_write,         // told done, and gone with the power
-  flipped_payload,    // a bit
+  torn_write,         // the tail of the place keeps the old bytes
+  misdirected_write,  // goes to another place
+  lost_write,         // reported as done, and lost with the power
+  flipped_payload,    // one bit of the payload
   flipped_header,
   flipped_key,
-  no_room,  // though there was
-  // when it reads
+  no_room,  // although there is room
+  // on a read
   read_error,
   short_read,
   misdirected_read,
@@ -43,7 +43,7 @@ class PageStore {
   static constexpr std::size_t kHeaderBytes = 96;
   static constexpr std::size_t kPlaceBytes = kHeaderBytes + kPageBytes;
 
-  // `evicts`: what was used least recently makes room; else a full store refuses.
+  // `evicts`: a full store evicts the least recently used page; otherwise a full store refuses new pages.
   PageStore(Pages capacity, bool evicts);
 
   Pages capacity() const { return places_.size(); }
@@ -52,14 +52,14 @@ class PageStore {
   std::uint64_t quarantined() const { return quarantined_; }
 
   bool contains(const PageKey& space, const PageKey& key) const;
-  // `none` if it is stored now, as far as anybody can tell.
+  // Returns `none` if no error is visible: some faults damage the page silently.
   Cause put(const PageKey& space, const PageKey& key, const PageImage& payload, MediumFault fault, Chance& chance);
-  // `payload` gets what the medium gave, right or not. A page that doesn't hold is dropped.
+  // Stores the bytes of the medium in `payload`, even if they are wrong. A page that fails its checks is dropped.
   Cause get(const PageKey& space, const PageKey& key, MediumFault fault, Chance& chance, PageImage& payload);
   void remove(const PageKey& space, const PageKey& key);
   void clear();
 
-  // For tests that want to see what would happen: pages are believed unseen.
+  // From now on, get() does not check pages: for tests that show where wrong bytes would be found.
   void trust_the_medium() { verifies_ = false; }
 
  private:
@@ -67,9 +67,9 @@ class PageStore {
   using Image = std::array<std::byte, kPlaceBytes>;
   struct Place {
     Image bytes{};
-    PageKey name;  // in the index; this and the next two only if `taken`
+    PageKey name;  // key in the index. `name`, `older` and `newer` are valid only if `taken`
     bool taken = false;
-    std::uint32_t older = kNowhere, newer = kNowhere;  // in the order of use
+    std::uint32_t older = kNowhere, newer = kNowhere;  // neighbours in the order of use
   };
 
   static Image packed(const PageKey& space, const PageKey& key, const PageImage& payload);

@@ -1,20 +1,20 @@
-// A CUDA runtime without a GPU, for tests: programs that link kvtwin_cuda_twin in place of cudart and the compiled
-// kernels get host memory for GPU memory, and host work for what streams carry out. Same C interface, same errors; the
-// kernels' launchers (kernels/*_kernels.hpp) check what the real ones check and move bytes by the bodies that the
-// kernels share with the CPU.
+// The CUDA twin: a CUDA runtime without a GPU, for tests. A program that links kvtwin_cuda_twin instead of cudart and
+// the compiled kernels uses host memory as GPU memory, and host threads run the work of the streams. The C interface
+// and the errors are the same. The kernel launchers (kernels/*_kernels.hpp) check the same conditions as the real
+// launchers, and move bytes with the code that the kernels share with the CPU.
 //
-// Two ways to run streams:
-//   seeded   no threads. Whenever a thread of the program submits, queries or waits, heads of the streams that could
-//            run are run, in an order and as early or late as the seed says; the copies of a batch in any order, and
-//            with others' work between them. The same calls by one thread give the same order.
-//   threads  a thread a stream. Under ThreadSanitizer the twin's own locks are hidden, and exactly what CUDA promises
-//            makes an order: a call before the work it submits, a stream's work one after another, a recorded event
-//            before what waits for it, work before the synchronisation or query that says it is done. A missing wait
-//            is a data race then, whichever way the threads happened to run.
+// There are two ways to run streams:
+//   seeded   No threads. When a thread of the program submits, queries or waits, the twin runs the first work of some
+//            streams. The seed determines the order, and how early or late the work runs. The copies of a batch run in
+//            any order, with work of other streams between them. The same calls by one thread give the same order.
+//   threads  One thread per stream. ThreadSanitizer does not see the twin's own locks, only the orders that CUDA
+//            guarantees: a call comes before the work that it submits; the work of a stream runs in sequence; a
+//            recorded event comes before the work that waits for the event; work comes before the synchronization or
+//            query that reports its end. So a missing wait is a data race, however the threads happened to run.
 //
-// What a GPU would fail on, or would leave undefined, is refused with CUDA's error and noted in violations(); what is
-// lawful but stops the pipeline is noted in hidden_syncs(). Not seen: the CPU's own reads and writes of GPU memory
-// (that is mapped here) - but in memory that is freed, they crash.
+// If a call would fail on a GPU or would be undefined, the call returns CUDA's error and violations() has an entry. If
+// a call is legal but stops the pipeline, hidden_syncs() has an entry. The twin does not see direct reads and writes of
+// GPU memory by the CPU, because the memory is mapped. Direct access to freed memory crashes.
 #pragma once
 
 #include <driver_types.h>
@@ -32,17 +32,17 @@ enum class Streams : std::uint8_t { seeded, threads };
 
 struct Machine {
   Streams streams = Streams::threads;
-  std::uint64_t seed = 1;  // seeded only
-  bool driver = true;      // false: every call is cudaErrorInsufficientDriver
-  int devices = 1;         // 0: every call is cudaErrorNoDevice
+  std::uint64_t seed = 1;  // for seeded streams only
+  bool driver = true;      // false: every call returns cudaErrorInsufficientDriver
+  int devices = 1;         // 0: every call returns cudaErrorNoDevice
   int compute_major = 9, compute_minor = 0;
-  int shared_bytes = 232448;                             // of a block, opted in
-  std::uint64_t device_bytes = std::uint64_t{80} << 30;  // of each GPU's memory
-  std::uint64_t pinned_bytes = std::uint64_t{1} << 40;   // allocated or registered, in all
+  int shared_bytes = 232448;                             // shared memory per block, with opt-in
+  std::uint64_t device_bytes = std::uint64_t{80} << 30;  // memory of each GPU
+  std::uint64_t pinned_bytes = std::uint64_t{1} << 40;   // limit of allocated and registered host memory together
 };
 
-// Machine{}, or what the environment variable KVTWIN_CUDA_TWIN says: words of driver=0, devices=N, seed=N (seeded
-// streams), compute=N, device_bytes=N, pinned_bytes=N.
+// Returns Machine{}, changed by the environment variable KVTWIN_CUDA_TWIN. The variable has the words driver=0,
+// devices=N, seed=N (selects seeded streams), compute=N, device_bytes=N, pinned_bytes=N.
 Machine machine_of_environment();
 
 struct Live {
@@ -53,14 +53,15 @@ struct Live {
 enum class Way : std::uint8_t { to_device, to_host, on_device, on_host };
 
 struct Copies {
-  std::uint64_t calls = 0;   // a batch is one
-  std::uint64_t copies = 0;  // descriptors
+  std::uint64_t calls = 0;   // a batch counts as one call
+  std::uint64_t copies = 0;  // copy descriptors
   std::uint64_t bytes = 0;
-  std::uint64_t bytes_under_way = 0, most_under_way = 0;  // submitted and not carried out
+  std::uint64_t bytes_under_way = 0, max_under_way = 0;  // bytes that are submitted and not complete; their maximum
 };
 
-// The machine that the process has from now on; one at a time. Without one, calls see machine_of_environment().
-// Counts begin at 0. When it goes, all that was submitted is carried out, and what wasn't freed is.
+// The machine that CUDA calls of this process see while the object exists; at most one object at a time. Without an
+// object, calls see machine_of_environment(). All counts begin at 0. The destructor completes all submitted work and
+// frees all resources.
 class CudaTwin {
  public:
   explicit CudaTwin(const Machine& machine = {});
@@ -69,20 +70,20 @@ class CudaTwin {
   CudaTwin& operator=(const CudaTwin&) = delete;
 
   // ---- faults ----
-  // The nth call from now on (1: the next one; of `function` only, if not empty; a kernel's launch is
-  // cudaLaunchKernel) returns `error` and does nothing, but for calls that free, which free all the same.
-  // sticky: so does every call after it, and nothing that was submitted is carried out any more.
+  // The nth call from now on returns `error` and has no effect (1: the next call). Calls that free memory still free
+  // it. If `function` is not empty, only calls of this function count; the name of a kernel launch is cudaLaunchKernel.
+  // sticky: all later calls return `error` too, and no more submitted work runs.
   void fail_call(std::uint64_t nth, cudaError_t error, std::string_view function = {}, bool sticky = false);
-  // The nth piece of work that a stream carries out from now on, not counting events, fails: a sticky error.
+  // The nth work item that a stream runs from now on fails with a sticky error. Events do not count.
   void fail_work(std::uint64_t nth, cudaError_t error);
 
-  // ---- what was seen ----
-  std::uint64_t calls(std::string_view function = {}) const;  // of all functions, if empty
+  // ---- observations ----
+  std::uint64_t calls(std::string_view function = {}) const;  // empty: all functions
   std::uint64_t launches(std::string_view launcher) const;    // "gather_scatter" for launch_gather_scatter
   std::map<std::string, std::uint64_t> calls_by_name() const;
   Live live() const;
-  Copies copies(Way way) const;                             // by copy engines, all functions
-  Copies copies(Way way, std::string_view function) const;  // bytes under way: 0
+  Copies copies(Way way) const;                             // of copy engines, all functions
+  Copies copies(Way way, std::string_view function) const;  // bytes_under_way is 0
   std::vector<std::string> violations() const;              // the first 100
   std::vector<std::string> hidden_syncs() const;            // the first 100
 };

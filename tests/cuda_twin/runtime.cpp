@@ -328,7 +328,7 @@ void Runtime::submit(CUstream_st* stream, std::unique_ptr<Work> work) {
   for (const auto& [way, bytes] : work->under_way) {
     Copies& total = totals[static_cast<int>(way)];
     total.bytes_under_way += bytes;
-    total.most_under_way = std::max(total.most_under_way, total.bytes_under_way);
+    total.max_under_way = std::max(total.max_under_way, total.bytes_under_way);
   }
   stream->queue.push_back(std::move(work));
   ++stream->submitted;

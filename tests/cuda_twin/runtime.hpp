@@ -1,6 +1,6 @@
-// The twin's inside: objects, streams and who runs them. One lock for all of it; under ThreadSanitizer, with streams as
-// threads, whatever happens under that lock is out of its sight (Hidden), and the orders that CUDA promises are told to
-// it by hand (acquire, release).
+// The internals of the CUDA twin: objects, streams, and the threads that run streams. One lock protects everything.
+// With streams as threads, ThreadSanitizer does not see the work under this lock (Hidden). Calls of acquire() and
+// release() declare the orders that CUDA guarantees.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,19 +26,19 @@
 
 namespace kvtwin::twin {
 
-// One record of an event: what waits for the event waits for the latest one, at the time of the call.
+// One cudaEventRecord(). A wait for an event waits for the latest recording at the time of the call.
 struct Recording {
   bool done = false;
-  std::uint64_t time = 0;  // pieces of work carried out until then
+  std::uint64_t time = 0;  // number of work items that were complete at the recording
 };
 
-struct Piece {  // of a copy: depth slices of height rows of width bytes
+struct Piece {  // one copy: `depth` slices of `height` rows of `width` bytes
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t width = 0, height = 1, depth = 1;
   std::size_t to_pitch = 0, to_slice = 0, from_pitch = 0, from_slice = 0;  // bytes
   Way way = Way::on_host;
-  bool early = false;  // the source may be read from the call on
+  bool early = false;  // the source may be read as soon as the call is made
 
   std::size_t bytes() const { return width * height * depth; }
   std::size_t to_span() const { return (depth - 1) * to_slice + (height - 1) * to_pitch + width; }
@@ -47,7 +47,7 @@ struct Piece {  // of a copy: depth slices of height rows of width bytes
 
 struct Work {
   enum class Kind : std::uint8_t { run, record, wait } kind = Kind::run;
-  // run: carries out a part, drawn by the number (0: all that is left); true when nothing is left.
+  // For `run`: executes a part of the work; the number selects the part (0: the whole rest). Returns true at the end.
   std::function<bool(std::uint64_t)> step;
   bool started = false;
   std::vector<std::pair<Way, std::uint64_t>> under_way;
@@ -59,21 +59,21 @@ struct Block {
   enum class Kind : std::uint8_t { device, pinned, registered, freed } kind = Kind::device;
   std::size_t bytes = 0;
   int device = 0;
-  void* mapping = nullptr;  // with its guards; null for registered
+  void* mapping = nullptr;  // the mapping with its guard pages; null for registered memory
   std::size_t mapping_bytes = 0;
 };
 using Blocks = std::map<std::uintptr_t, Block>;
 
-// The block that holds all of [at, at + bytes); null if none does.
+// Returns the block that contains all of [at, at + bytes), or null.
 const Block* block_of(const Blocks& blocks, const void* at, std::size_t bytes);
 
 class Runtime;
 
-// What a kernel may touch, as of its start.
+// The memory that a kernel may access, as of the kernel's start.
 class Reach {
  public:
   Reach(Runtime& runtime, std::string kernel, int device);
-  // False, and a violation, if a kernel on this device couldn't reach it all.
+  // Returns false, and adds a violation, if a kernel on this device could not access all of the range.
   bool holds(const void* at, std::size_t bytes) const;
 
  private:
@@ -92,7 +92,7 @@ struct CUstream_st {
   std::deque<std::unique_ptr<kvtwin::twin::Work>> queue;
   bool busy = false, closing = false;
   std::uint64_t submitted = 0, finished = 0;
-  std::uint64_t weight = 1;  // of being drawn
+  std::uint64_t weight = 1;  // of the random choice between streams
   std::thread thread;
 };
 
@@ -104,7 +104,7 @@ struct CUevent_st {
 
 namespace kvtwin::twin {
 
-// Hides what a thread does from ThreadSanitizer as long as it lives.
+// Hides the thread's memory accesses from ThreadSanitizer while the object exists.
 class Hidden {
  public:
   explicit Hidden(bool active);
@@ -120,11 +120,11 @@ class Runtime {
  public:
   static Runtime& get();
 
-  void begin(const Machine& machine);  // everything of the machine before is gone
+  void begin(const Machine& machine);  // discards everything of the previous machine
   bool threads() const { return machine_.streams == Streams::threads; }
   const Machine& machine() const { return machine_; }
 
-  // The lock, and what it guards, out of ThreadSanitizer's sight.
+  // Holds the lock, hidden from ThreadSanitizer.
   class Locked {
    public:
     explicit Locked(Runtime& runtime) : hidden_(runtime.threads()), lock(runtime.mutex_) {}
@@ -145,7 +145,7 @@ class Runtime {
   cudaError_t allocate(Locked&, Block::Kind kind, std::size_t bytes, int device, void** at);
   cudaError_t release(Locked&, Block::Kind kind, void* at);
   cudaError_t make_stream(int device, int priority, cudaStream_t* stream);
-  // Null: no such stream, a violation.
+  // Returns null, and adds a violation, if there is no such stream.
   CUstream_st* stream_of(Locked&, cudaStream_t stream, const char* function);
   CUstream_st* default_stream(Locked&, int device);
   CUevent_st* event_of(Locked&, cudaEvent_t event, const char* function);
@@ -155,19 +155,19 @@ class Runtime {
   void wait_for(CUstream_st* stream);
   void wait_for(const std::shared_ptr<Recording>& recording);
   void wait_for_all();
-  // As cudaDeviceSynchronize: with the order that it promises.
+  // Like cudaDeviceSynchronize(), including the order that it guarantees.
   void synchronize();
-  // What was submitted to it is still carried out.
+  // The stream's submitted work still runs.
   void close(Locked&, CUstream_st* stream);
   cudaError_t sticky_error();
   bool is_done(CUstream_st* stream);
   bool is_done(const std::shared_ptr<Recording>& recording);
-  std::uint64_t draw(std::uint64_t bound);  // 0 in threads
+  std::uint64_t draw(std::uint64_t bound);  // always 0 with streams as threads
 
-  // Is anything submitted and not carried out?
+  // Returns true if some submitted work is not complete.
   bool under_way(Locked&) const;
 
-  // ---- what tests ask for, and calls fill in; under the lock ----
+  // ---- data that tests set or read; under the lock ----
   struct Fault {
     std::uint64_t left;
     cudaError_t error;
@@ -185,7 +185,7 @@ class Runtime {
   Blocks blocks;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
-  std::atomic<std::uint64_t> generation = 0;  // of the machine
+  std::atomic<std::uint64_t> generation = 0;  // number of the current machine
 
  private:
   Runtime();
@@ -203,7 +203,7 @@ class Runtime {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<CUstream_st*> defaults_;  // by device
-  std::vector<CUstream_st*> all_;       // destroyed ones too, in the order they were made
+  std::vector<CUstream_st*> all_;       // in order of creation, including destroyed streams
   std::uint64_t time_ = 0;
   std::uint64_t eagerness_ = 0;  // percent
   test::Splitmix rng_{0};
@@ -214,10 +214,10 @@ void release(const void* at);
 
 // The current device of this thread.
 int& current_device();
-// What cudaGetLastError tells this thread.
+// The value that cudaGetLastError() returns in this thread.
 cudaError_t& last_error();
 
-// A call of the C interface: `act` unless a fault says otherwise.
+// Implements a call of the C interface: runs `act`, unless an injected fault makes the call fail.
 template <typename Act>
 cudaError_t call(const char* function, const Act& act) {
   Runtime& runtime = Runtime::get();
@@ -227,7 +227,7 @@ cudaError_t call(const char* function, const Act& act) {
   return error;
 }
 
-// One that frees: it does so even if it fails.
+// Like call(), for functions that free a resource: the resource is freed even if the call fails.
 template <typename Act>
 cudaError_t freeing_call(const char* function, const Act& act) {
   Runtime& runtime = Runtime::get();
@@ -237,7 +237,8 @@ cudaError_t freeing_call(const char* function, const Act& act) {
   return fault != cudaSuccess ? fault : error;
 }
 
-// A kernel: `body` runs on the stream, and returns whether it reached all it touched; if not, the error sticks.
+// Launches a kernel: `body` runs on the stream. If it returns false (it needed memory that it cannot access), the error
+// is sticky.
 cudaError_t launch(const char* launcher, cudaStream_t stream, std::function<bool(const Reach&)> body);
 
 }  // namespace kvtwin::twin

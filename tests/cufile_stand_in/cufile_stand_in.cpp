@@ -136,7 +136,7 @@ ssize_t cuFileRead(void* handle, void* start, std::size_t bytes, off_t offset, o
   }
   if (take_one(kvtwin_cufile_stand_in.empty_reads)) return 0;
   const std::unique_ptr<void, decltype(&std::free)> copy(std::aligned_alloc(kBlock, bytes), &std::free);
-  const auto most = std::min(bytes, static_cast<std::size_t>(kvtwin_cufile_stand_in.most_bytes.load()));
+  const auto most = std::min(bytes, static_cast<std::size_t>(kvtwin_cufile_stand_in.max_bytes.load()));
   const ssize_t result = pread(descriptor, copy.get(), most, offset);
   if (result > 0) std::memcpy(static_cast<std::byte*>(start) + at, copy.get(), static_cast<std::size_t>(result));
   return result;

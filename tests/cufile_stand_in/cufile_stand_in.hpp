@@ -1,5 +1,5 @@
-// In libcufile's place in tests without a GPU: reads files into memory, counts what is registered, and fails on demand.
-// Tests that load it reach its inside by the symbol kvtwin_cufile_stand_in.
+// Replaces libcufile in tests without a GPU: reads files into memory, counts registrations, and fails on demand. Tests
+// load the library and access its state through the symbol kvtwin_cufile_stand_in.
 #pragma once
 
 #include <atomic>
@@ -7,19 +7,20 @@
 namespace kvtwin::test {
 
 struct CuFileStandIn {
-  // What calls answer: cuFile's error codes, 0 = none.
+  // Return values of the calls: cuFile's error codes, 0 = success.
   std::atomic<int> driver_error = 0, file_error = 0, buffer_error = 0;
-  // Of the next reads: so many end with -1 and this errno, or, if it is negative, with it.
+  // The next `failing_reads` reads return -1 and set errno to `read_error`. If `read_error` is negative, they return
+  // it.
   std::atomic<int> failing_reads = 0, read_error = 0;
-  // Reads move no more than this; of the next so many reads nothing comes at all.
-  std::atomic<long> most_bytes = 1L << 40;
+  // A read moves at most `max_bytes`. The next `empty_reads` reads move 0 bytes.
+  std::atomic<long> max_bytes = 1L << 40;
   std::atomic<int> empty_reads = 0;
-  // What the driver says of itself.
+  // The properties that the driver reports.
   std::atomic<unsigned> nvidia_fs_major = 0, features = 0;
 
-  std::atomic<int> drivers = 0, files = 0, buffers = 0;  // open, registered now
+  std::atomic<int> drivers = 0, files = 0, buffers = 0;  // open or registered at the moment
   std::atomic<int> files_ever = 0, reads = 0;
-  std::atomic<int> misuses = 0;  // what the real one would refuse, or crash on
+  std::atomic<int> misuses = 0;  // calls that the real library would reject, or that would crash it
 };
 
 }  // namespace kvtwin::test

@@ -1,5 +1,5 @@
-// What the tests for GPUs share: memory, streams and events with owners, and how much of everything they try. The same
-// sources run on a GPU and on the CUDA twin; the program's main says which (gpu_main.cpp, ../cuda_twin/twin_main.cpp).
+// Basics of the GPU tests: owners of memory, streams and events, and the amount of work. The same tests run on a GPU
+// and on the CUDA twin; main() of the program selects one (gpu_main.cpp, ../cuda_twin/twin_main.cpp).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,22 +21,22 @@ namespace kvtwin::test {
     ASSERT_EQ(error, cudaSuccess) << cudaGetErrorString(error); \
   } while (false)
 
-// Set by main.
+// The amount of work. main() sets the values.
 struct Scale {
-  std::uint64_t pool_bytes = 0;   // of a drawn pool, if its shape allows
-  std::uint32_t page_tokens = 0;  // at most
-  std::uint64_t draws = 0;        // of each row and page size
-  std::uint64_t graphs = 0;       // seeds
+  std::uint64_t pool_bytes = 0;   // size of a random pool, if the shape allows it
+  std::uint32_t page_tokens = 0;  // upper limit
+  std::uint64_t draws = 0;        // number of draws for each row size and page size
+  std::uint64_t graphs = 0;       // number of seeds
   std::uint64_t first_seed = 1;
-  std::uint32_t spins = 0;  // most, of a delay
-  bool big = false;         // pools beyond 2^31 bytes: on a GPU they are really there
+  std::uint32_t spins = 0;  // upper limit for a delay
+  bool big = false;         // also test pools of more than 2^31 bytes, which a GPU really allocates
 };
 inline Scale& scale() {
   static Scale value;
   return value;
 }
 
-// cudaMemcpy to GPU memory may return before all is there, and streams that don't block don't wait for it.
+// cudaMemcpy to GPU memory may return before the bytes have arrived, and non-blocking streams do not wait for the copy.
 inline cudaError_t copy_and_wait(void* to, const void* from, std::size_t bytes) {
   const cudaError_t error = cudaMemcpy(to, from, bytes, cudaMemcpyDefault);
   return error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error;
@@ -44,8 +44,8 @@ inline cudaError_t copy_and_wait(void* to, const void* from, std::size_t bytes) 
 
 enum class Place : std::uint8_t { gpu, pinned };
 
-// A pool between two bands of other bytes, `skew` bytes off a multiple of 256. `bytes` is what it should hold, bands
-// included.
+// A pool between two guard bands, `skew` bytes after a multiple of 256. `bytes` has the expected bytes of the pool and
+// of the bands.
 class Pool {
  public:
   static constexpr std::uint64_t kBand = 4096;
@@ -126,14 +126,16 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Any bytes, or what floating-point formats hold that arithmetic would change: NaNs, infinities, denormals.
+// Draws random bytes, or floating-point values that arithmetic would change: NaNs, infinities, denormals.
 inline void draw_bytes(Splitmix& rng, std::vector<std::byte>& bytes) {
-  constexpr std::uint32_t kOdd[] = {0x7FC00000u, 0xFFFFFFFFu, 0x7F800001u, 0xFF800000u, 0x00000001u, 0x80000000u,
-                                    0x7FFF7FFFu, 0xFFC1FFC1u, 0x7F817F81u, 0x7E007E01u, 0xFCFFFCFFu, 0x7F7FFFFFu};
+  constexpr std::uint32_t kSpecialFloats[] = {0x7FC00000u, 0xFFFFFFFFu, 0x7F800001u, 0xFF800000u,
+                                              0x00000001u, 0x80000000u, 0x7FFF7FFFu, 0xFFC1FFC1u,
+                                              0x7F817F81u, 0x7E007E01u, 0xFCFFFCFFu, 0x7F7FFFFFu};
   const bool odd = rng.chance(30);
   for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    const std::uint64_t word =
-        odd ? std::uint64_t{kOdd[rng.below(std::size(kOdd))]} << 32 | kOdd[rng.below(std::size(kOdd))] : rng.next();
+    const std::uint64_t word = odd ? std::uint64_t{kSpecialFloats[rng.below(std::size(kSpecialFloats))]} << 32 |
+                                         kSpecialFloats[rng.below(std::size(kSpecialFloats))]
+                                   : rng.next();
     std::memcpy(bytes.data() + i, &word, std::min<std::size_t>(8, bytes.size() - i));
   }
 }

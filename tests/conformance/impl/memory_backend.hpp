@@ -1,4 +1,4 @@
-// The smallest back end there is, and an example of one: pages in a map.
+// The smallest storage back end, as an example: it stores pages in a map.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace kvtwin::test {
 
-// What outlives a back end: here a map, elsewhere a folder or a server.
+// The medium, which outlives the back end. Here it is a map; for other back ends, a folder or a server.
 struct PageMap {
   std::mutex mutex;
   std::map<PageKey, std::vector<std::byte>> pages;  // by storage_page_key: header, then payload
@@ -30,7 +30,7 @@ class MemoryBackend final : public StorageBackend {
     return found;
   }
 
-  // One page at a time. A back end may begin as many as it likes before it ends the first.
+  // One page at a time. Other back ends may begin several pages before they end the first one.
   void read(PageWork& work) override {
     PageTask task;
     while (work.next(task)) work.end(task, get(task, work));
@@ -53,15 +53,15 @@ class MemoryBackend final : public StorageBackend {
       if (found == map_.pages.end()) return Cause::missing;
       page = found->second;
     }
-    // give() looks at the bytes before they reach a slot; whether there are enough of them is ours to see.
+    // give() checks the bytes before they reach a slot. The back end must check the number of bytes.
     Cause cause = Cause::corrupt;
     if (page.size() == kPageHeaderBytes + form_.bytes()) {
       const std::span<const std::byte> bytes = page;
       cause = work.give(task, bytes.first<kPageHeaderBytes>(), bytes.subspan(kPageHeaderBytes));
     }
-    if (cause == Cause::corrupt) {  // or else it could never be stored again
+    if (cause == Cause::corrupt) {  // erase the page; otherwise set() would keep the corrupt page
       const std::lock_guard lock(map_.mutex);
-      // The writer may have put a right one there since.
+      // In the meantime, the writer may have stored a correct page.
       if (const auto found = map_.pages.find(name); found != map_.pages.end() && found->second == page) {
         map_.pages.erase(found);
       }
@@ -95,7 +95,7 @@ class MemoryBackend final : public StorageBackend {
   PageMap& map_;
   const PageForm form_;
   const Pages capacity_;
-  std::uint64_t corrupt_ = 0;  // the reading thread's
+  std::uint64_t corrupt_ = 0;  // used by the reading thread only
 };
 
 }  // namespace kvtwin::test

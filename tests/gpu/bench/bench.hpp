@@ -1,4 +1,4 @@
-// What the tables of gpu_bench share.
+// Options, memory and streams that all tables of gpu_bench use.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace kvtwin::test {
 
 struct Options {
-  std::string out;                                      // folder, which is there
-  std::set<std::string> tables;                         // to write
-  double seconds = 200;                                 // of the matrix, about; what others take follows from it
-  std::uint64_t pool_bytes = std::uint64_t{1} << 30;    // of the device pool, and of the host pool
-  std::uint64_t most_bytes = std::uint64_t{512} << 20;  // of a cell of the matrix
-  bool tiny = false;  // few and small cases, to see the program work; their figures mean nothing
+  std::string out;                                     // an existing folder
+  std::set<std::string> tables;                        // names of the tables to write
+  double seconds = 200;                                // approximate time of the matrix; other tables scale with it
+  std::uint64_t pool_bytes = std::uint64_t{1} << 30;   // size of the device pool, and of the host pool
+  std::uint64_t max_bytes = std::uint64_t{512} << 20;  // largest transfer in a cell of the matrix
+  bool tiny = false;  // few and small cases, to test the program itself; the times mean nothing
   std::uint64_t seed = 1;
-  std::string blas;  // cuBLAS's file, if not the usual one
+  std::string blas;  // file of cuBLAS; empty: the default
   std::string command;
 };
 
@@ -38,15 +38,15 @@ struct Bench {
     about.insert(about.end(), remarks.begin(), remarks.end());
     return Table(options.out + "/" + name + ".csv", about, columns);
   }
-  // Pools of `chunks` pieces in both memories, from `offset` on.
+  // Returns pools of `chunks` pieces in both memories, at byte `offset`.
   Pools pools(std::uint64_t chunk, std::uint64_t chunks, std::uint64_t offset = 0) const {
     const KvShape shape = shape_of(chunk, chunks);
     return Pools(shape, device.data() + offset, host.data() + offset, chunk * chunks / shape.page_bytes(),
                  options.seed + chunk + chunks);
   }
-  // One big copy of as many bytes: what a path is compared with. Seconds.
+  // Returns the seconds of one large copy of `bytes`: the reference for all paths.
   double big_copy(bool to_device, std::uint64_t bytes);
-  // Seconds for each repetition that a table other than the matrix may take.
+  // Returns the repetitions of a measurement, for all tables except the matrix.
   Repeats repeats() const { return options.tiny ? Repeats{2, 2, 0} : Repeats{7, 21, options.seconds / 2000}; }
 
   Options options;
@@ -55,14 +55,14 @@ struct Bench {
   Staging staging;
   Stream stream;
   Stopwatch watch;
-  std::uint64_t wrong_cells = 0;  // in which bytes arrived wrong
+  std::uint64_t wrong_cells = 0;  // number of cells with wrong bytes after the transfer
 };
 
 inline double gigabytes_per_second(std::uint64_t bytes, double seconds) {
   return static_cast<double>(bytes) / seconds * 1e-9;
 }
 
-// Each writes the tables of its name.
+// Each function writes the tables behind it.
 void bench_link(Bench& bench);          // link.csv
 void bench_matrix(Bench& bench);        // matrix.csv
 void bench_copies(Bench& bench);        // boxes.csv, order.csv

@@ -32,7 +32,7 @@ std::vector<Cell> cells_of(const Options& options) {
   std::vector<Cell> cells;
   for (const std::uint64_t chunk : chunks) {
     for (const std::uint64_t count : counts) {
-      if (chunk * count > std::min(options.most_bytes, options.pool_bytes)) continue;
+      if (chunk * count > std::min(options.max_bytes, options.pool_bytes)) continue;
       for (const bool to_device : {true, false}) cells.push_back({chunk, count, to_device});
     }
   }
@@ -96,7 +96,7 @@ void bench_matrix(Bench& bench) {
       {"path", "direction", "chunk_bytes", "chunks", "bytes", "r_median", "r_p10", "r_p90", "pairs", "gbps",
        "base_gbps", "submit_us", "ctas", "sm_ms_per_gb", "gpu_ms_per_gb", "wrong_bytes"},
       {"r: rate over that of one big copy of as many bytes, taken in turn; sm_ms_per_gb: CTAs times kernel time",
-       "left out: cells of more than " + std::to_string(std::min(bench.options.most_bytes, bench.options.pool_bytes)) +
+       "left out: cells of more than " + std::to_string(std::min(bench.options.max_bytes, bench.options.pool_bytes)) +
            " bytes; the ring where it can't move the pieces; staging of pages larger than " +
            std::to_string(bench.staging.half_bytes()) + " bytes"});
   Splitmix rng(mix(bench.options.seed));

@@ -10,9 +10,9 @@
 
 namespace kvtwin::test {
 
-void check(cudaError_t error, const char* what) {
+void check(cudaError_t error, const char* action) {
   if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string(what) + " failed: " + cudaGetErrorString(error));
+  throw std::runtime_error(std::string(action) + " failed: " + cudaGetErrorString(error));
 }
 
 void copy_to_gpu(void* target, const void* source, std::uint64_t bytes) {

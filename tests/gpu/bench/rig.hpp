@@ -1,5 +1,5 @@
-// What the GPU benchmarks stand on: CUDA's objects with owners, times, the machine's name, and KV pools whose bytes are
-// known. Plain C++: linked with CUDA's runtime or with a twin of it.
+// Basics of the GPU benchmarks: owners of CUDA objects, a stopwatch, and the name of the GPU. Plain C++, linked with
+// CUDA's runtime or with the CUDA twin.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,11 +15,11 @@
 
 namespace kvtwin::test {
 
-// std::runtime_error, with what was tried, unless it succeeded.
-void check(cudaError_t error, const char* what);
+// Errors: std::runtime_error with `action` in the text, if `error` is an error.
+void check(cudaError_t error, const char* action);
 
-// From ordinary host memory; there when it returns. (cudaMemcpy may return earlier, and streams like Stream don't wait
-// for the one it uses.)
+// Copies from ordinary host memory. The bytes are on the GPU when the function returns. (cudaMemcpy may return earlier,
+// and a non-blocking stream like Stream does not wait for cudaMemcpy's stream.)
 void copy_to_gpu(void* target, const void* source, std::uint64_t bytes);
 
 enum class Place : std::uint8_t { gpu, pinned };
@@ -48,7 +48,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream();
   cudaStream_t get() const { return stream_; }
-  void wait();  // for all it has been given
+  void wait();  // until all submitted work is complete
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -68,10 +68,10 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// `later` has waited for this.
+// Makes `later` wait for `event`.
 void follow(const Stream& later, const Event& event);
 
-// --help, wherever it stands: a program prints it and is done.
+// Returns true if any argument is --help.
 inline bool asked_for_help(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--help") return true;
@@ -79,22 +79,23 @@ inline bool asked_for_help(int argc, char** argv) {
   return false;
 }
 
-// Of the host's clock.
+// Returns the time of the host's clock.
 inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of the GPU, between two recorded events that have happened; more than 0, whatever the clock's tick.
+// Returns the GPU time between two recorded events that have happened. Never 0, even if the time is below the clock's
+// resolution.
 double seconds_between(const Event& begin, const Event& end);
 
-// Times what a stream carries out.
+// Measures the work of a stream.
 class Stopwatch {
  public:
   struct Time {
-    double seconds = 0;  // of the GPU
-    double submit = 0;   // of the host, until `queue` came back
+    double seconds = 0;  // GPU time
+    double submit = 0;   // host time until `queue` returned, in seconds
   };
-  // Runs `queue`, which gives `stream` work, and waits for that.
+  // Calls `queue`, which submits work to `stream`, and waits for the work.
   template <typename Queue>
   Time operator()(Stream& stream, const Queue& queue) {
     Time time;
@@ -114,14 +115,14 @@ class Stopwatch {
 
 struct Gpu {
   std::string name;
-  int driver = 0, runtime = 0;  // as CUDA writes them: 13000 for 13.0
+  int driver = 0, runtime = 0;  // versions in CUDA's form: 13000 for 13.0
   std::uint32_t sms = 1;
-  int major = 0, minor = 0;
-  int numa_node = -1;  // of the host memory nearest to it; -1: not said
+  int major = 0, minor = 0;  // compute capability
+  int numa_node = -1;        // NUMA node of the nearest host memory; -1: unknown
 };
 Gpu current_gpu();
 
-// What every table begins with.
+// Returns the first lines of every table: GPU, versions, command.
 std::vector<std::string> provenance(const Gpu& gpu, const std::string& command);
 
 }  // namespace kvtwin::test

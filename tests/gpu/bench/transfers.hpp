@@ -1,4 +1,4 @@
-// KV pages on their way between pools of known bytes, by each of the paths that are compared.
+// Transfers of KV pages between pools with known bytes, over each of the compared paths.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +12,41 @@
 namespace kvtwin::test {
 
 enum class Way : std::uint8_t {
-  copy_loop,     // a cudaMemcpyAsync a piece
-  batch,         // one batch of pieces
-  boxes,         // one batch of 3-D copies, one a page
-  kernel,        // registers
-  ring,          // bulk copies through shared memory
-  staged,        // whole pages by copy engine, laid out anew in GPU memory
-  warp_per_row,  // what others do
+  copy_loop,     // one cudaMemcpyAsync per piece
+  batch,         // one batch of all pieces
+  boxes,         // one batch of 3-D copies, one copy per page
+  kernel,        // a kernel that copies through registers
+  ring,          // a kernel with bulk copies through shared memory
+  staged,        // copy engines move whole pages; a kernel changes the layout in GPU memory
+  warp_per_row,  // a kernel with one warp per row, as in other systems
 };
 inline constexpr Way kWays[] = {Way::copy_loop, Way::batch,  Way::boxes,       Way::kernel,
                                 Way::ring,      Way::staged, Way::warp_per_row};
 const char* name_of(Way way);
-std::uint32_t ctas_of(Way way);  // CTAs that its kernel gets; 0: it has none
+std::uint32_t ctas_of(Way way);  // number of CTAs of the kernel; 0: no kernel
 
 const char* direction_name(bool to_device);
 
-// `chunks` pieces of chunk_bytes each: a page of one layer and plane. 32 layers of two planes unless there are too few
-// chunks; one plane for a latent's chunk (1,152 bytes a token). Rows of 2 KiB at most. chunks: a power of two, >= 2.
+// Returns a shape with `chunks` pieces of chunk_bytes. A piece is one layer and plane of a page. The shape has 32
+// layers of two planes, or fewer layers if there are too few chunks; one plane for an MLA latent (1,152 bytes per
+// token). A row has at most 2 KiB. Requires: `chunks` is a power of two, >= 2.
 KvShape shape_of(std::uint64_t chunk_bytes, std::uint64_t chunks);
 
-// A layer_first device pool and a page_first_direct host pool of equally many pages, in any order. Nothing is owned.
+// A layer_first device pool and a page_first_direct host pool with the same number of pages, in random order. Does not
+// own the memory.
 struct Pools {
   KvShape shape;
   std::byte* device = nullptr;
   std::byte* host = nullptr;
   std::uint64_t pages = 0;
-  std::vector<std::int64_t> device_pages, host_pages;  // the i-th of one belongs to the i-th of the other
+  std::vector<std::int64_t> device_pages, host_pages;  // device_pages[i] and host_pages[i] are the same page
 
   Pools(const KvShape& shape, std::byte* device, std::byte* host, std::uint64_t pages, std::uint64_t seed);
   std::uint64_t bytes() const { return pages * shape.page_bytes(); }
 };
 
-// Two halves of a staging buffer, which portions take in turn, and the streams that fill and empty them. Transfers that
-// are submitted on streams that don't wait for each other go through it as one.
+// A staging buffer with two halves, and the streams that fill and empty the halves. The portions of a transfer use the
+// halves in turn. Transfers from different streams share the buffer and wait for each other here.
 class Staging {
  public:
   explicit Staging(std::uint64_t half_bytes) : memory_(Place::gpu, 2 * half_bytes), half_bytes_(half_bytes) {}
@@ -52,7 +54,7 @@ class Staging {
   std::uint64_t half_bytes() const { return half_bytes_; }
   std::size_t next_half() { return halves_++ % 2; }
 
-  Stream first, second;  // what fills a half, what empties it
+  Stream first, second;  // `first` fills a half, `second` empties it
   Event filled[2], emptied[2], begin;
 
  private:
@@ -61,27 +63,28 @@ class Staging {
   std::size_t halves_ = 0;
 };
 
-// Pages [begin, end) of the pools' lists, to the device or to the host. `staging` is what `staged` needs.
-// std::runtime_error where CUDA says no.
+// Moves pages [begin, end) of the pools' lists to the device or to the host. Only Way::staged needs `staging`.
+// Errors: std::runtime_error if a CUDA call fails.
 class PageTransfer {
  public:
   PageTransfer(Way way, const Pools& pools, bool to_device, std::uint64_t begin, std::uint64_t end, Staging* staging);
 
-  // Can this way move it at all? The ring needs a GPU that has bulk copies, and pieces that are multiples of 16 bytes;
-  // `staged` a half that a page fits into.
+  // Returns false if this way cannot move the pages. `ring` needs a GPU with bulk copies, and pieces that are multiples
+  // of 16 bytes. `staged` needs a staging half that is at least as large as a page.
   bool possible() const { return possible_; }
-  void set_ctas(std::uint32_t ctas) { ctas_ = ctas; }  // instead of ctas_of(way)
+  void set_ctas(std::uint32_t ctas) { ctas_ = ctas; }  // replaces ctas_of(way)
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t pieces() const { return pieces_; }
 
-  // Queues all of it on `stream`; what it does elsewhere, `stream` waits for.
+  // Queues the transfer on `stream`. If parts run on other streams, `stream` waits for them.
   void submit(Stream& stream);
 
-  // Queues its kernels alone: what of the GPU's multiprocessors it takes. Nothing where it has none.
+  // Queues only the kernels of the transfer, to measure how much of the multiprocessors they take. Queues nothing if
+  // there are no kernels.
   void submit_kernels(Stream& stream);
 
  private:
-  struct Portion {  // of `staged`
+  struct Portion {  // part of a `staged` transfer that fits into one half
     std::size_t half;
     RowTransfer relayout;
     CopyList copies;
@@ -96,7 +99,7 @@ class PageTransfer {
   bool to_device_, possible_ = true;
   std::uint64_t bytes_ = 0, pieces_ = 0;
   std::vector<PageRun> runs_;
-  Memory indices_;  // [2][pages] of int64: source pages, target pages; then page numbers from 0
+  Memory indices_;  // int64: the source pages, the target pages, then the numbers from 0
   std::uint64_t index_begin_ = 0, index_count_ = 0;
   CopyList copies_;
   RowTransfer rows_;
@@ -104,13 +107,14 @@ class PageTransfer {
   std::vector<Portion> portions_;
 };
 
-// Keys of pages, and the bytes that they make.
+// Page keys, and the known bytes of their pages.
 class KnownBytes {
  public:
   KnownBytes(const Pools& pools, std::uint64_t seed);
-  // Writes them into the pages of one pool, and other bytes into the other's; ready to be transferred when it returns.
+  // Writes the known bytes into the source pages and different bytes into the target pages. Returns when both are
+  // ready.
   void prepare(const Pools& pools, bool to_device, Stream& stream);
-  // Bytes of the target that aren't the source's.
+  // Returns the number of target bytes that differ from the source.
   std::uint64_t wrong(const Pools& pools, bool to_device, Stream& stream);
 
  private:

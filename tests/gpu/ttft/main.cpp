@@ -36,7 +36,7 @@ constexpr int kLeftOut = 124;  // exit code, as of `timeout`
 
 struct Options {
   std::string out, disk, blas, cufile, command = "gpu_ttft";
-  Tokens most_tokens = 32768;
+  Tokens max_tokens = 32768;
   double seconds = std::numeric_limits<double>::infinity();
   std::vector<std::string> models = {"llama-3.1-8b", "deepseek-v3"};
   bool tiny = false;
@@ -150,13 +150,13 @@ Model measure_model(const Options& options, const std::string& name, const Direc
   config.model = model_preset(name);
   config.blas = options.blas;
   config.cufile = direct.cufile;
-  config.most_tokens = options.most_tokens;
+  config.max_tokens = options.max_tokens;
   std::vector<Tokens> lengths;
-  for (Tokens tokens = 1024; tokens <= options.most_tokens; tokens *= tokens == 1024 ? 4 : 2) lengths.push_back(tokens);
+  for (Tokens tokens = 1024; tokens <= options.max_tokens; tokens *= tokens == 1024 ? 4 : 2) lengths.push_back(tokens);
   if (options.tiny) {
     config.page_tokens = 16;
     config.arithmetic = !options.blas.empty();
-    config.most_tokens = 128;
+    config.max_tokens = 128;
     lengths = {64, 128};
   }
   if (!options.disk.empty()) {
@@ -250,7 +250,7 @@ Options options_of(int argc, char** argv) {
     } else if (name == "--cufile") {
       options.cufile = value;
     } else if (name == "--most-tokens" && std::atoll(value.c_str()) >= 1024) {
-      options.most_tokens = static_cast<Tokens>(std::atoll(value.c_str())) / 64 * 64;
+      options.max_tokens = static_cast<Tokens>(std::atoll(value.c_str())) / 64 * 64;
     } else if (name == "--seconds" && std::atof(value.c_str()) > 0) {
       options.seconds = std::atof(value.c_str());
     } else if (name == "--models") {

@@ -49,7 +49,7 @@ std::vector<SlotId> slots_of(Pages pages, std::uint32_t step) {
 Prompts::Prompts(const PromptConfig& config)
     : config_(config),
       shape_(config.model.shape(1, config.page_tokens)),
-      pages_(config.most_tokens / config.page_tokens) {
+      pages_(config.max_tokens / config.page_tokens) {
   for (std::uint64_t i = 0; i < pages_; ++i) keys_.push_back({{{i + 1, 0x5DEECE66Du * (i + 1), 7, 11}}});
   device_slots_ = slots_of(pages_, 3);
   host_slots_ = slots_of(pages_, 5);

@@ -1,5 +1,5 @@
-// Prompts of one model on the CUDA device, by its Device interface: KV that is computed, moved between tiers, and read
-// by the pass that makes a first token. One thread; each call waits until what it asks for is done.
+// Measures prompts of one model on the CUDA device, through the Device interface: computes KV, moves KV between tiers,
+// and runs the pass that makes the first token. Thread: one. Every call waits until its operations are complete.
 #pragma once
 
 #include <cstdint>
@@ -24,39 +24,41 @@ namespace kvtwin::test {
 struct PromptConfig {
   ModelGeometry model;
   std::uint32_t page_tokens = 64;
-  Tokens most_tokens = 0;      // of a prompt; a multiple of page_tokens
-  std::filesystem::path disk;  // folder of a disk tier; empty: none
-  std::string blas;            // cuBLAS's file, if not the usual one
-  // What pages that go from the disk into the device come by; null: through host memory, a page at a time.
+  Tokens max_tokens = 0;       // longest prompt; a multiple of page_tokens
+  std::filesystem::path disk;  // folder of the disk tier; empty: no disk tier
+  std::string blas;            // file of cuBLAS; empty: the default
+  // The library that reads pages from the disk into the device. Null: pages go through host memory, one at a time.
   std::shared_ptr<CuFile> cufile;
-  bool arithmetic = true;  // the model's products; else passes move and check KV only
+  bool arithmetic = true;  // true: passes compute the model's matrix products; false: they only move and check KV
 };
 
 class Prompts {
  public:
-  // Computes the KV of the longest prompt, and has it on the device and the host. std::runtime_error: what couldn't be
-  // had.
+  // Computes the KV of the longest prompt, on the device and on the host. Errors: std::runtime_error, which names the
+  // resource that is not available.
   explicit Prompts(const PromptConfig& config);
   ~Prompts();
 
-  // A prompt of `tokens`, a multiple of the page, all but its last page cached. Nanoseconds from the first submission
-  // to the end of the pass that computes what isn't.
-  TimeNs computed(Tokens tokens);   // nothing is cached
-  TimeNs on_device(Tokens tokens);  // L1: right after a prompt as long was computed
-  // L2, by `path`, or by what the planner picks. overlap: the pass begins with the first layer's KV.
+  // The next four functions measure a prompt of `tokens`, a multiple of page_tokens. They return the nanoseconds from
+  // the first submission to the end of the pass that computes the tokens that are not cached. Except for computed(),
+  // all pages but the last one are cached.
+  TimeNs computed(Tokens tokens);   // no page is cached
+  TimeNs on_device(Tokens tokens);  // L1, directly after a prompt of the same length was computed
+  // L2, over `path`, or over the path that the planner selects. overlap: the pass starts when the KV of the first layer
+  // has arrived.
   TimeNs from_host(Tokens tokens, std::optional<TransferPath> path, bool overlap);
-  // L3, through host memory (in batches, as a prefetch does) and on as from_host, or `direct`ly into the device. What
-  // of it wasn't on the disk is stored first.
+  // L3. `direct`: from the disk into the device. Otherwise into host memory (in batches, like a prefetch), and then
+  // like from_host(). Pages that are not on the disk are stored first.
   TimeNs from_disk(Tokens tokens, bool direct, bool overlap);
 
   Bytes cached_bytes(Tokens tokens) const { return (tokens / config_.page_tokens - 1) * shape_.page_bytes(); }
-  // How the disk is read, for people; empty without one.
+  // Describes how the disk is read; empty without a disk tier.
   const std::string& disk_mode() const { return disk_mode_; }
 
-  // That have come by cuFile so far.
+  // Returns the number of pages that cuFile has read so far.
   std::uint64_t direct_pages() const;
 
-  // Nothing after it. Pages in which a pass or the audit at the end found a wrong byte.
+  // The last call. Returns the number of pages in which a pass, or the check at the end, found a wrong byte.
   std::uint64_t finish();
 
  private:
@@ -67,7 +69,7 @@ class Prompts {
   OperationId storage(StorageVerb verb, Tier memory, Pages begin, Pages end);
   Pages cached_pages(Tokens tokens) const { return tokens / config_.page_tokens - 1; }
   void fill_tiers();
-  void store(Pages pages);  // the first ones, on the disk
+  void store(Pages pages);  // stores the first `pages` pages on the disk
   void move_slots();
 
   PromptConfig config_;
@@ -79,9 +81,9 @@ class Prompts {
   RunClock clock_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<TierQueues> disk_;
-  const SegmentStore* segments_ = nullptr;  // what disk_ has
+  const SegmentStore* segments_ = nullptr;  // the back end of disk_
   std::string disk_mode_;
-  Pages stored_ = 0;  // on the disk
+  Pages stored_ = 0;  // number of pages on the disk
   std::uint64_t submitted_ = 0;
   std::map<OperationId, Completion> done_;
 };

@@ -1,6 +1,6 @@
-// Slow models of the eviction policies where the tree has no say: a request is one page, so every page is a leaf.
-// Written from the definitions, on std::map and std::list, a page at a time; they share no code with the policies,
-// but for tide's estimates.
+// Slow models of the eviction policies for requests of one page: every page is a leaf, so the tree does not matter. The
+// models follow the definitions, with std::map and std::list. They share no code with the policies, except for the
+// estimates of tide.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace kvtwin::test {
 struct PageRequest {
   std::uint64_t page = 0;
   std::uint64_t time = 0;           // ns
-  std::uint64_t prompt_tokens = 1;  // no more than a page
+  std::uint64_t prompt_tokens = 1;  // at most one page
   std::uint64_t output_tokens = 0;
 };
 
 constexpr std::uint64_t kModelPageTokens = 512, kModelDoubling = 53'000;
 
-// A cache of `capacity` > 0 pages. On a miss one page goes if it is full, then the new one enters.
+// A cache of `capacity` > 0 pages. On a miss, a full cache evicts one page; then the new page enters.
 class PageModel {
  public:
   explicit PageModel(std::uint64_t capacity) : capacity_(capacity) {}
@@ -55,16 +55,16 @@ class PageModel {
 
  protected:
   struct Facts {
-    std::uint64_t last = 0, inserted = 0;  // request, number of the insertion
+    std::uint64_t last = 0, inserted = 0;  // number of the last request; number of the insertion
   };
 
   virtual void begin() {}
-  virtual void hit(std::uint64_t page) = 0;    // `last` is still that of the request before
-  virtual std::uint64_t choose() = 0;          // the page that goes
-  virtual void leave(std::uint64_t page) = 0;  // it goes
+  virtual void hit(std::uint64_t page) = 0;    // `last` is still the previous request of the page
+  virtual std::uint64_t choose() = 0;          // returns the page to evict
+  virtual void leave(std::uint64_t page) = 0;  // called before the page is removed
   virtual void enter(std::uint64_t page) = 0;
 
-  // The page with the least of f(page, facts); ties by the last request, then by insertion.
+  // Returns the page with the smallest key(page). Ties: the oldest last request, then the oldest insertion.
   template <typename Key>
   std::uint64_t least(Key key) const {
     auto best = resident_.begin();
@@ -84,17 +84,17 @@ class PageModel {
   PageRequest request_;
 };
 
-// The last `most` pages that were put, each with a number.
+// Remembers the last `max_pages` pages that were put, each with a number.
 class PageMemory {
  public:
-  explicit PageMemory(std::uint64_t most) : most_(most) {}
+  explicit PageMemory(std::uint64_t max_pages) : max_pages_(max_pages) {}
   bool knows(std::uint64_t page) const {
     for (const auto& [known, number] : pages_) {
       if (known == page) return true;
     }
     return false;
   }
-  // 0 if it isn't known.
+  // Removes the page and returns its number; 0 if the page is unknown.
   std::uint64_t take(std::uint64_t page) {
     for (auto it = pages_.begin(); it != pages_.end(); ++it) {
       if (it->first != page) continue;
@@ -107,13 +107,13 @@ class PageMemory {
   void put(std::uint64_t page, std::uint64_t number) {
     take(page);
     pages_.emplace_back(page, number);
-    while (pages_.size() > most_) pages_.pop_front();
+    while (pages_.size() > max_pages_) pages_.pop_front();
   }
   void drop_oldest() { pages_.pop_front(); }
   std::uint64_t size() const { return pages_.size(); }
 
  private:
-  std::uint64_t most_;
+  std::uint64_t max_pages_;
   std::list<std::pair<std::uint64_t, std::uint64_t>> pages_;
 };
 
@@ -172,7 +172,7 @@ class LruModel : public PageModel {  // marconi: no page is deeper than another
   void enter(std::uint64_t) override {}
 };
 
-// ---- by lists: the front goes first --------------------------------------------------------------------
+// ---- by lists: the front is evicted first --------------------------------------------------------------
 
 using PageList = std::list<std::uint64_t>;
 
@@ -324,7 +324,7 @@ class PgdsfModel : public PageModel {
   explicit PgdsfModel(std::uint64_t capacity) : PageModel(capacity), gone_(4 * capacity) {}
 
  protected:
-  // A page is computed alone: always at the cost of a page at depth 0.
+  // Every page has the cost of a page at depth 0.
   void hit(std::uint64_t page) override { use(page); }
   std::uint64_t choose() override {
     return least([this](std::uint64_t page) { return priority_[page]; });
@@ -373,7 +373,7 @@ class TlruModel : public PageModel {
   std::uint64_t growth_ = 0;
 };
 
-// The last full window and the one that is being filled.
+// The last full window of values, and the window that is being filled.
 struct Windows {
   __extension__ using Wide = unsigned __int128;
   explicit Windows(std::uint64_t values) : length(values) {}
@@ -394,8 +394,8 @@ struct Windows {
   std::vector<std::uint64_t> full, filling;
 };
 
-// What wa and ttl know of pages: when each was visited last, and whether that was a later turn. A page that is here, or
-// not long gone, makes its next request a later turn.
+// The state of wa and ttl per page: the time of the last visit, and whether this visit was a later turn. A request is a
+// later turn if its page is in the cache or was evicted recently.
 class TimedModel : public PageModel {
  public:
   explicit TimedModel(std::uint64_t capacity) : PageModel(capacity), gone_(4 * capacity) {}
@@ -420,7 +420,7 @@ class TimedModel : public PageModel {
     last_[page] = {request_.time, known};
     visited(page);
   }
-  // Before room is made: that may push the page out of memory.
+  // Before the eviction, because the eviction may make gone_ forget this page.
   void begin() override { known_ = gone_.knows(request_.page); }
 
   PageMemory gone_;
@@ -451,7 +451,7 @@ class WaModel : public TimedModel {
   std::uint64_t choose() override {
     Wide chance[2] = {};
     for (const int later : {0, 1}) chance[later] = chance_of(later);
-    // Among those of a category the oldest; then the category that is less likely.
+    // The candidates are the oldest page of each category. Evicts the one whose category is less likely to return.
     std::uint64_t first[2] = {};
     bool any[2] = {};
     for (const auto& [page, facts] : resident_) {
@@ -524,10 +524,10 @@ class TtlModel : public TimedModel {
 
  private:
   struct Kind {
-    std::map<std::uint64_t, std::uint64_t> returns;  // by the end of their bin
+    std::map<std::uint64_t, std::uint64_t> returns;  // end of a bin -> number of returns in the bin
     std::uint64_t visits = 0, pin = 0;
   };
-  // 1, 2 ... 8, then four to an octave.
+  // The ends of the bins: 1, 2, ..., 8, then four per octave.
   static std::uint64_t end_of_bin(Wide time) {
     std::uint64_t end = 0, step = 1;
     do {
@@ -578,7 +578,7 @@ class LhdModel : public PageModel {
     ++uses_[page];
   }
   std::uint64_t choose() override {
-    // Of each class and span of ages the oldest.
+    // The oldest page of each class and span of ages.
     std::map<std::pair<std::size_t, std::uint64_t>, std::uint64_t> oldest;
     for (const auto& [page, facts] : resident_) {
       std::uint64_t span = 0;
@@ -599,7 +599,7 @@ class LhdModel : public PageModel {
   static constexpr std::size_t kBins = 96;
   using Events = std::vector<std::uint64_t>;
 
-  // Numbers up to 8, then four to an octave.
+  // The starts of the bins: 0, 1, ..., 8, then four per octave.
   static std::uint64_t next(std::uint64_t start) {
     std::uint64_t step = 1;
     while (start >= 8 * step) step *= 2;
@@ -642,11 +642,10 @@ class LhdModel : public PageModel {
   std::map<std::uint64_t, std::uint64_t> uses_;
 };
 
-// Null where there is no model.
 // ---- tide ----------------------------------------------------------------------------------------------
 
-// Around the same estimates of returns (policy/eviction/tide/returns.hpp, which has tests of its own): who is asked
-// when, what is remembered, LRU as a list, the duel.
+// The model uses the policy's own estimates of returns (policy/eviction/tide/returns.hpp has other tests). It models
+// the rest: when the estimates are updated, which pages are remembered, LRU as a list, and the duel with LRU.
 class TideModel final : public PageModel {
  public:
   explicit TideModel(std::uint64_t capacity) : PageModel(capacity), gone_(8 * capacity) {}
@@ -690,7 +689,7 @@ class TideModel final : public PageModel {
     const bool goes_on = there || (full && remembered);
     known_ = there || remembered;
     lru_hit_ = known_ != 0 && std::ranges::find(lru_, page) != lru_.end();
-    if (known_ != 0 && pages_[page].partial) ++reused_;  // as it was when it left, too
+    if (known_ != 0 && pages_[page].partial) ++reused_;  // pages_ also keeps evicted pages
     if (goes_on) ++ends_;
     const RecordId record = returns_.begin(
         {static_cast<TimeNs>(request_.time), request_.prompt_tokens, request_.output_tokens, static_cast<Pages>(full),
@@ -746,6 +745,7 @@ class TideModel final : public PageModel {
   __extension__ __int128 won_ = 0, squares_ = 0, differing_ = 0, owed_ = 0;
 };
 
+// Returns null if there is no model of this policy.
 inline std::unique_ptr<PageModel> make_model(std::string_view eviction, std::uint64_t capacity) {
   if (eviction == "lfuda") return std::make_unique<LfudaModel>(capacity);
   if (eviction == "gdsf") return std::make_unique<LfudaModel>(capacity, kModelDoubling);

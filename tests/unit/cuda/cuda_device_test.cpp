@@ -132,7 +132,7 @@ TEST_F(CudaDevice, KeepsWithinTheWindow) {
       });
       rig.run();
       EXPECT_GE(machine.copies(Way::to_device).bytes, before + 30 * config.shape.page_bytes());
-      EXPECT_LE(machine.copies(Way::to_device).most_under_way, (Bytes{1} << 20) + 4096) << "beside them page indices";
+      EXPECT_LE(machine.copies(Way::to_device).max_under_way, (Bytes{1} << 20) + 4096) << "beside them page indices";
       for (const char* batch : {"cudaMemcpyBatchAsync", "cudaMemcpy3DBatchAsync"}) {
         const twin::Copies copies = machine.copies(Way::to_device, batch);
         EXPECT_LE(copies.bytes, copies.calls * (*rig.window / kWindowPortions)) << batch;

@@ -38,7 +38,7 @@ class CuFileTest : public testing::Test {
     CuFileStandIn& s = stand_in();
     s.driver_error = s.file_error = s.buffer_error = s.failing_reads = s.read_error = s.empty_reads = 0;
     s.nvidia_fs_major = s.features = 0;
-    s.most_bytes = 1L << 40;
+    s.max_bytes = 1L << 40;
     s.files_ever = s.reads = 0;
   }
   ~CuFileTest() override {
@@ -331,7 +331,7 @@ TEST_P(DirectPagesOnTwin, BuffersThatAreRefusedDoToo) {
 TEST_P(DirectPagesOnTwin, ReadsGoOnAfterInterruptionsAndInParts) {
   open();
   set_all();
-  stand_in().most_bytes = 4096;
+  stand_in().max_bytes = 4096;
   stand_in().read_error = EINTR;
   stand_in().failing_reads = 20;
   expect_all(*get_all());

@@ -10,7 +10,7 @@
 
 namespace kvtwin::test {
 
-// A process has one at a time; several ranks of a test share it.
+// A process can load one CuFile at a time, so the ranks of a test share one.
 inline std::shared_ptr<CuFile> shared_cufile() {
   static std::mutex mutex;
   static std::weak_ptr<CuFile> loaded;
@@ -20,7 +20,8 @@ inline std::shared_ptr<CuFile> shared_cufile() {
   return cufile;
 }
 
-// Of the same pools; where the host device does arithmetic, this one does too. Small staging buffers: they turn.
+// Returns a CUDA device with the pools and the arithmetic of the host device `host`. The staging buffers are small, so
+// that transfers use each buffer several times.
 inline CudaDeviceConfig cuda_device_of(const HostDeviceConfig& host) {
   CudaDeviceConfig config;
   static_cast<DeviceConfig&>(config) = host;

@@ -296,8 +296,8 @@ TEST(CudaTwin, BytesUnderWayAreThoseThatHaveNotRun) {
   EXPECT_EQ(seen.calls, 3u);
   EXPECT_EQ(seen.bytes, 30u);
   EXPECT_EQ(seen.bytes_under_way, 0u);
-  EXPECT_GE(seen.most_under_way, 10u);
-  EXPECT_LE(seen.most_under_way, 30u);
+  EXPECT_GE(seen.max_under_way, 10u);
+  EXPECT_LE(seen.max_under_way, 30u);
   EXPECT_EQ(twin.copies(Way::to_device, "cudaMemcpyAsync").copies, 3u);
   EXPECT_EQ(twin.copies(Way::to_host).calls, 0u);
 }

@@ -1,5 +1,5 @@
-// A real world driven by a script in place of an engine. Each step of the script is called within an input; the next
-// one follows when everything that was submitted has been answered.
+// A real world with a script instead of an engine. A step of the script runs within the handling of an input. The next
+// step runs when all submitted operations have completed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ inline Input arrival_at(TimeNs time, RequestId request) {
   return {time, arrival};
 }
 
-// One sequence of a pass: the pages of `keys` in `slots`.
+// One sequence of a forward pass: page keys[i] is in slots[i].
 struct Sequence {
   std::vector<SlotId> slots;
   std::vector<PageKey> keys;
@@ -47,7 +47,7 @@ class RealRig final : public InputHandler {
 
   void then(std::function<void()> step) { steps_.push_back(std::move(step)); }
 
-  // One arrival at 0 sets the script off.
+  // One arrival at time 0 starts the script.
   const Verification& run() { return run({arrival_at(0, 0)}); }
   const Verification& run(std::vector<Input> list) {
     ListedInputs source(std::move(list));
@@ -103,11 +103,11 @@ class RealRig final : public InputHandler {
     }
     return submit_pass(pass, sequences, gates);
   }
-  // Computes whole pages without any context: they then lie in `slots`.
+  // Computes whole pages without a context, into `slots`.
   OperationId compute(const std::vector<PageKey>& keys, const std::vector<SlotId>& slots) {
     return prefill({{slots, keys, 0, keys.size() * config_.shape.page_tokens}});
   }
-  // Reads them, and computes one token of a page `scratch`.
+  // Computes one token, into the slot `scratch`, with the pages in `slots` as the context, so that a pass reads them.
   OperationId read(const std::vector<PageKey>& keys, const std::vector<SlotId>& slots, SlotId scratch,
                    const std::vector<OperationId>& gates = {}) {
     Sequence sequence{slots, keys, keys.size() * config_.shape.page_tokens, 1};
@@ -121,17 +121,17 @@ class RealRig final : public InputHandler {
   TimeNs now() const { return substrate_.now(); }
 
   const Completion& completion(OperationId id) const { return std::get<Completion>(inputs.at(answers.at(id)).what); }
-  // Its place among the inputs.
+  // Returns the index of the completion in `inputs`.
   std::size_t place(OperationId id) const { return answers.at(id); }
   RealWorld& world() { return *world_; }
 
   IoBackend io = IoBackend::kernel;
-  PlannerLimits limits{.box_min = 1, .kernel_min_pieces = 0, .layer_group_min = 1};  // small pages in groups, too
-  std::optional<TransferPath> path;                                                  // whatever was planned
-  std::optional<Bytes> window;
-  std::function<void(OperationId)> on_answer;  // beside the script; may be empty
-  std::vector<Input> inputs;                   // all, in order
-  std::map<OperationId, std::size_t> answers;  // which of them answers it
+  PlannerLimits limits{.box_min = 1, .kernel_min_pieces = 0, .layer_group_min = 1};  // layer groups for small pages too
+  std::optional<TransferPath> path;            // if set: replaces the path of every plan
+  std::optional<Bytes> window;                 // if set: replaces the window of every plan
+  std::function<void(OperationId)> on_answer;  // called for every answer, before the script; may be empty
+  std::vector<Input> inputs;                   // all inputs, in order
+  std::map<OperationId, std::size_t> answers;  // operation -> index of its answer in `inputs`
 
  private:
   void handle(const Input& input) override {
@@ -162,7 +162,7 @@ class RealRig final : public InputHandler {
     EXPECT_FALSE(answers.contains(id)) << "nothing completes within a call";
     return id;
   }
-  // What is borrowed for the call is gone after it.
+  // Passes copies that are destroyed after the call, because the world may use borrowed memory only during the call.
   OperationId submit_pass(ForwardOperation& pass, const std::vector<Sequence>& sequences,
                           const std::vector<OperationId>& gates) {
     std::vector<Sequence> copies = sequences;

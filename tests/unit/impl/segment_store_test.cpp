@@ -55,7 +55,7 @@ TEST_P(DiskFolder, GivesBackWhatWasSetNowAndInTheNextLife) {
       for (std::uint64_t i = 0; i < 64; ++i) sets.add(StorageVerb::set, numbered_key(i));
       store.write(sets);
       EXPECT_EQ(sets.ended(), 64U);
-      EXPECT_GE(sets.most_under_way, 8U);
+      EXPECT_GE(sets.max_under_way, 8U);
       EXPECT_EQ(set_page(store, kForm, 64), Cause::full);
       EXPECT_EQ(set_page(store, kForm, 3), Cause::none);
       EXPECT_EQ(counter(store, "pages_already_there"), 1U);

@@ -1,4 +1,4 @@
-// What a transfer does, one byte at a time.
+// A reference for transfers: copies one byte at a time.
 #pragma once
 
 #include "kernels/transfer.hpp"

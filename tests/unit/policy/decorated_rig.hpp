@@ -1,4 +1,5 @@
-// An engine behind every decorator, in a world moved by hand: manual_world.hpp's, with a run that drives itself.
+// An engine behind all decorators of the seam, in a ManualWorld. drain() and serve_ten() complete operations
+// themselves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ class DecoratedRig {
     world.transfers.pop_front();
     give(Completion{.id = id, .bytes = 64});
   }
-  // Its gates first. A burst that was to end early ends after its second step.
+  // Completes the gates of the pass first. A burst that the engine has cancelled ends after its second step.
   void complete_pass() {
     const auto pass = world.passes.at(0);
     while (!world.transfers.empty() && !pass.gates.empty()) complete_transfer();
@@ -52,7 +53,7 @@ class DecoratedRig {
     }
     give(completion);
   }
-  // Completes everything, the transfers that gate a pass before it, until nothing is left.
+  // Completes all operations, transfers before passes, until none is left.
   void drain() {
     for (int bound = 0; bound < 100000; ++bound) {
       if (!world.transfers.empty()) {
@@ -66,12 +67,12 @@ class DecoratedRig {
     FAIL() << "the engine doesn't come to rest";
   }
 
-  // Ten requests of three documents through tiers of 6 and 16 pages: evicts, backs up and loads back.
+  // Serves ten requests over three documents. With tiers of 6 and 16 pages, the engine evicts, backs up and loads back.
   void serve_ten() {
     for (RequestId id = 0; id < 10; ++id) {
       const std::uint64_t first = 10 * (id % 3);
       arrive(id, document({first + 1, first + 2, first + 3, first + 4}), 17, 1 + id % 5);
-      if (id % 4 == 3) complete_pass();  // two at a time now and then
+      if (id % 4 == 3) complete_pass();  // sometimes two requests run at the same time
       if (id % 4 != 2) drain();
     }
     finish();

@@ -1,4 +1,4 @@
-// A world in which nothing happens until the test says so: operations are kept, completions are given by hand.
+// A world that the test controls: the world keeps all operations, and the test completes them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ class ManualWorld final : public Substrate {
   std::uint64_t last_ = 0;
 };
 
-// Keys of a made-up document: two documents share pages as far as their numbers are equal.
+// Returns the page keys of a document. Two documents share the pages up to their first different number.
 inline std::vector<PageKey> document(std::initializer_list<std::uint64_t> blocks) {
   std::vector<PageKey> keys;
   for (const std::uint64_t block : blocks) {
@@ -102,7 +102,7 @@ struct EventCounter final : Observer {
   std::array<std::map<Reason, Pages>, kTiers> evicted;
   std::map<std::pair<EventKind, Reason>, std::uint64_t> by_reason;
   std::vector<RequestRecord> records;
-  std::uint64_t failed_loads = 0;  // straight from storage
+  std::uint64_t failed_loads = 0;  // loads directly from storage into L1
 };
 
 // Four-token pages of a two-layer model; small tiers.
@@ -116,7 +116,7 @@ inline EngineConfig small_config(Pages device, Pages host) {
   return config;
 }
 
-// An engine and its world; every input is followed by a check of every invariant.
+// An engine and a ManualWorld. After every input, all invariants of the engine are checked.
 class EngineRig {
  public:
   explicit EngineRig(const EngineConfig& config) : engine(config, world, decisions, &events) {}
@@ -126,7 +126,7 @@ class EngineRig {
     give_arrival(request, std::span(keys).first(std::min<std::size_t>(keys.size(), prompt / 4)), prompt, output,
                  priority);
   }
-  // The trace names the output's pages too.
+  // The arrival has page keys for the output too.
   void arrive_knowing_output(RequestId request, const std::vector<PageKey>& keys, Tokens prompt, Tokens output) {
     give_arrival(request, keys, prompt, output);
   }
@@ -150,7 +150,8 @@ class EngineRig {
     const bool spoilt = std::ranges::any_of(pass.gates, [this](OperationId gate) { return failed_.contains(gate); });
     complete(pass.id, spoilt ? Status::gate_failed : status, pass.steps);
   }
-  // The oldest storage operation of that verb; counts `pages`, or all that a store with `holds` would.
+  // Completes the oldest storage operation with this verb. The completion counts `pages` pages, or all of them if the
+  // operation has fewer.
   void complete_stored(StorageVerb verb, Pages pages) {
     const auto at = std::ranges::find(world.stored, verb, [](const auto& o) { return o.work.verb; });
     ASSERT_NE(at, world.stored.end());
@@ -165,7 +166,7 @@ class EngineRig {
     if (completion.status != Status::done) failed_.insert(completion.id);
     give(completion);
   }
-  // Whatever operation that is, or was; the test has taken it out.
+  // Completes any operation id. The test has removed the operation from `world`, or the id no longer exists.
   void complete_answer(OperationId id, Pages pages, Status status = Status::done) {
     Completion completion;
     completion.id = id;
@@ -174,15 +175,15 @@ class EngineRig {
     give(completion);
   }
   static constexpr Pages kAll = ~Pages{0};
-  // As a store that has `there` would.
+  // Completes the oldest storage operation as a store with the pages in `stores` would.
   void complete_stored() {
     const ManualWorld::Stored operation = world.stored.front();
-    std::set<PageKey>& there = stores[static_cast<std::size_t>(operation.work.tier)];
+    std::set<PageKey>& store = stores[static_cast<std::size_t>(operation.work.tier)];
     Pages run = 0;
-    while (run < operation.pages.size() && there.contains(operation.pages[run].key)) ++run;
+    while (run < operation.pages.size() && store.contains(operation.pages[run].key)) ++run;
     for (const StoragePage& page : operation.pages) {
-      if (operation.work.verb == StorageVerb::set) there.insert(page.key);
-      if (operation.work.verb == StorageVerb::remove) there.erase(page.key);
+      if (operation.work.verb == StorageVerb::set) store.insert(page.key);
+      if (operation.work.verb == StorageVerb::remove) store.erase(page.key);
     }
     const bool counts = operation.work.verb == StorageVerb::look_up || operation.work.verb == StorageVerb::get;
     complete_stored(operation.work.verb, counts ? run : kAll);
@@ -200,7 +201,7 @@ class EngineRig {
     }
   }
   void hint(HintKind kind, std::uint64_t subject) { give(Hint{kind, subject, 0}); }
-  // Completes everything, transfers first, until nothing is left.
+  // Completes all operations, transfers first, until none is left.
   void drain() {
     for (int bound = 0; bound < 100000; ++bound) {
       if (!world.transfers.empty()) {

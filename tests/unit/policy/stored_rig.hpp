@@ -1,4 +1,4 @@
-// What tests of the storage tiers share: a small engine with a disk, documents of any length, what a store holds.
+// Helpers of the tests of storage tiers: a small engine with a disk, documents of any length, the content of a store.
 #pragma once
 
 #include "manual_world.hpp"
@@ -22,7 +22,7 @@ inline EngineConfig stored_config(Pages device, Pages host, std::string_view pol
   return config;
 }
 
-// `pages` pages of document `seed`; two of one seed share a prefix.
+// Returns the first `pages` pages of document `seed`.
 inline std::vector<PageKey> chain(std::uint64_t seed, std::size_t pages) {
   std::vector<PageKey> keys;
   for (std::size_t i = 0; i < pages; ++i) {
@@ -32,7 +32,7 @@ inline std::vector<PageKey> chain(std::uint64_t seed, std::size_t pages) {
   return keys;
 }
 
-// The first `shared` pages of document `seed`, then others, `pages` in all.
+// Returns `pages` pages: the first `shared` pages of document `seed`, then pages of document `other`.
 inline std::vector<PageKey> branch(std::uint64_t seed, std::size_t shared, std::uint64_t other, std::size_t pages) {
   std::vector<PageKey> keys = chain(seed, shared);
   while (keys.size() < pages) {
@@ -59,7 +59,7 @@ inline const RequestRecord& record_of(const EngineRig& rig, RequestId request) {
   return *std::ranges::find(rig.events.records, request, &RequestRecord::request);
 }
 
-// Every prompt's tokens come from somewhere, once; and so does every part of the time to its first token.
+// Expects that every prompt token has exactly one origin, and that the parts of the TTFT sum up to the TTFT.
 inline void expect_ledgers(const EngineRig& rig) {
   for (const RequestRecord& r : rig.events.records) {
     if (r.rejected != Reason::none) continue;
@@ -77,7 +77,7 @@ inline void expect_rest(EngineRig& rig) {
   expect_ledgers(rig);
 }
 
-// Of the oldest operation of that verb, which the test expects there to be.
+// Returns the oldest operation with this verb; fails the test if there is none.
 inline ManualWorld::Stored oldest(const EngineRig& rig, StorageVerb verb) {
   const auto at = std::ranges::find(rig.world.stored, verb, [](const auto& o) { return o.work.verb; });
   EXPECT_NE(at, rig.world.stored.end());

@@ -1,5 +1,5 @@
-// A small language for tests of worlds: a cost model whose answers the test writes into the plan, a handler
-// that logs what it is told and acts by a callback, and runs in child processes (SimGrid allows one a process).
+// A small language for tests of worlds: a cost model that takes its costs from the plan, a handler that logs every
+// input and calls a callback, and runs in child processes (SimGrid allows one simulation per process).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,9 +24,9 @@
 
 namespace kvtwin::test {
 
-// A plan carries its own cost: descriptors = latency in ns, descriptor_bytes = highest rate; a storage operation's
-// objects are its latency in ns. A pass takes prefill_tokens ns, then each step decode_context_tokens ns, and
-// decode_sequences ns more a step.
+// The cost model. A transfer plan contains its cost: `descriptors` is the latency in ns, `descriptor_bytes` the maximum
+// rate. The `objects` of a storage operation are its latency in ns. A pass takes prefill_tokens ns; each step adds
+// decode_context_tokens ns, and decode_sequences ns for each step before it.
 class ScriptedCost final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
@@ -57,7 +57,7 @@ inline Operation layered(std::uint32_t groups, Operation load) {
   return load;
 }
 
-// Storage operations over pages [first, first + count) of one chain. Keep it alive while it is submitted.
+// A storage operation over pages [first, first + count). Requires: the object exists during submit().
 struct StorageCall {
   StorageCall(StorageVerb verb, Tier tier, std::uint64_t first, Pages count, Tier memory = Tier::host) {
     work.verb = verb;
@@ -92,11 +92,11 @@ inline Operation pass(TimeNs base, TimeNs step, std::uint64_t steps, std::span<c
   return operation;
 }
 
-// One input, flat.
+// An input as a flat record.
 struct Seen {
   TimeNs now = 0;
-  std::uint64_t kind = 0;  // index of Input::what
-  std::uint64_t id = 0;    // operation, or request of an arrival
+  std::uint64_t kind = 0;  // index of the variant Input::what
+  std::uint64_t id = 0;    // operation; for an arrival: request; for a hint: subject
   std::uint64_t status = 0;
   std::uint64_t bytes = 0;
   std::uint64_t steps = 0;
@@ -181,7 +181,7 @@ inline Log run_event(const WorldConfig& config, std::vector<Input> inputs, const
   return run_world(*make_event_world(config), std::move(inputs), act);
 }
 
-// In a child process; `act` can't bring anything back but through the log.
+// Runs the SimGrid world in a child process. Only the log comes back; other effects of `act` are lost.
 inline Log run_simgrid(const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
   int ends[2];
   if (pipe(ends) != 0) return {};
@@ -216,7 +216,7 @@ inline bool have_simgrid() { return KVTWIN_TEST_SIMGRID != 0; }
 
 // The same script on each world.
 enum class Which : std::uint8_t { event, simgrid };
-// Those of this build.
+// The worlds of this build.
 inline std::vector<Which> worlds_here() {
   if (have_simgrid()) return {Which::event, Which::simgrid};
   return {Which::event};
@@ -228,7 +228,7 @@ inline Log run_on(Which which, const WorldConfig& config, const std::vector<Inpu
   return which == Which::event ? run_event(config, inputs, act) : run_simgrid(config, inputs, act);
 }
 
-// Does `once` when the first arrival comes, then nothing.
+// Calls `once` at the arrival of request 0, and does nothing at other inputs.
 inline Act at_first(std::function<void(Substrate&)> once) {
   return [once = std::move(once)](Substrate& substrate, const Input& input) {
     if (const auto* a = std::get_if<Arrival>(&input.what); a != nullptr && a->request == 0) once(substrate);
