@@ -4,7 +4,8 @@
 //
 // Only the tail of a leaf is ever evicted, so a policy never needs to know the tree. Most policies are a rank over the
 // leaves on offer (policy/eviction/ranked_leaves.hpp). A policy that learns (LearnsFromVisits), looks ahead at the
-// queue (LooksAhead) or takes hints (TakesHints) also implements that interface.
+// queue (LooksAhead) or takes hints (TakesHints) also implements that interface. docs/contributing/add-a-policy.md
+// shows how to write one.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +21,18 @@ namespace kvtwin {
 
 enum class NodeId : std::uint32_t { none = ~std::uint32_t{0} };
 
-// What a policy may know of a node. Sequence numbers count the index's own operations; never a time.
+// What a policy may know about a node. Sequence numbers count operations of the index. They are never times.
 struct NodeFacts {
-  std::uint64_t last_access = 0;  // stamp of the last request that touched it
-  std::uint64_t inserted = 0;     // insertion number of its *last* page
-  std::uint32_t hits = 0;         // touches since insertion, the insertion counts 1
+  std::uint64_t last_access = 0;  // stamp of the last request that touched the node
+  std::uint64_t inserted = 0;     // insertion number of the node's *last* page
+  std::uint32_t hits = 0;         // touches since the insertion, which counts as 1
   std::int32_t priority = 0;
   std::uint32_t pages = 0;
   std::uint32_t depth_pages = 0;  // pages from the root to the node's end
 };
 
-// A policy's own, kept with the node: zero when the node enters the tier, copied to both parts when it is split.
+// Two words that a policy stores with a node. The index sets both to zero when the node enters the tier, and copies
+// both to each part when the node is split.
 struct PolicyMarks {
   std::uint64_t first = 0, second = 0;
 };
@@ -39,79 +41,82 @@ struct PolicyMarks {
 struct PolicyNode {
   NodeId id = NodeId::none;
   const NodeFacts& facts;
-  std::span<const PageKey> keys;  // of its pages; chains, so that the last names all before it
+  std::span<const PageKey> keys;  // the keys of the node's pages, a chain: the last key names all earlier pages too
   PolicyMarks& marks;
 };
 
-// A request at work on its path: at its admission, and whenever it adds pages (then `further`).
+// A request that is at work on its path. The first visit is at the admission. Each time the request adds pages, it
+// makes a further visit.
 struct Visit {
   RequestId request = kNoRequest;
-  TimeNs time = 0;            // the step's
+  TimeNs time = 0;            // of the scheduler's step
   std::uint64_t session = 0;  // 0 = none
   Tokens prompt_tokens = 0;
-  Tokens output_tokens = 0;       // as many as are known by now; never the future
-  std::span<const PageKey> keys;  // of its path's pages so far, cached or not
-  bool further = false;           // of a request that has made a visit before
+  Tokens output_tokens = 0;       // as many as are known by now; never the future length
+  std::span<const PageKey> keys;  // of the path's pages so far, cached or not
+  bool further = false;           // the request has made a visit before
 };
 
 struct EvictionSetup {
   Pages capacity = 1024;            // of the tier
-  Tokens page_tokens = 512;         // a last page may hold fewer
+  Tokens page_tokens = 512;         // the last page of a path may hold fewer
   Tokens doubling_tokens = 53'000;  // depth at which computing a token costs twice what the first one does
-  bool prefix_closed = false;       // whatever is in the tier, all above it is: paths come from their first page on
+  bool prefix_closed = false;       // if a page is in the tier, all pages above it are too
   // True for the device and host tiers: touched() is called after the visit() it belongs to. False for storage tiers,
   // where pages move before and after the visit.
   bool follows_visits = true;
 };
 
-// What every policy implements. A policy that needs more also derives from one or more of the interfaces below; the
-// index finds out when the policy is installed (InstalledPolicy), and makes no call that the policy doesn't implement.
+// What every policy implements. A policy that needs more also derives from one or more of the interfaces below. The
+// index finds the interfaces when the policy is installed (InstalledPolicy), and makes no call that the policy does not
+// implement.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // The node has become a leaf that may be evicted, or is one and its facts or marks changed.
+  // The node has become a leaf that may be evicted, or is such a leaf and its facts or marks have changed.
   virtual void offer(const PolicyNode& node) = 0;
-  // The node may no longer be evicted: it is leased, got a child, or left the tier. Unknown nodes are ignored.
+  // The node may no longer be evicted: it is leased, has got a child, or has left the tier. Unknown nodes are ignored.
   virtual void withdraw(NodeId node) = 0;
-  // Returns the leaf whose tail is evicted next; none if no leaf is on offer. Doesn't change the offer.
+  // Returns the leaf whose tail is evicted next; none if no leaf is on offer. Does not change which leaves are on
+  // offer.
   virtual NodeId victim() = 0;
-  // Returns the number of leaves on offer (for invariant checks).
+  // Returns the number of leaves on offer. For invariant checks.
   virtual std::size_t offered() const = 0;
   virtual bool is_offered(NodeId node) const = 0;
 };
 
-// Optional: the policy learns from what happens to nodes, leaves or not. Each call comes before the offer() that it
-// leads to.
+// Optional: the policy learns from events of all nodes, not only of leaves. Each of these calls comes before the
+// offer() that results from the same event.
 class LearnsFromVisits {
  public:
   virtual ~LearnsFromVisits() = default;
   // The calls that follow, up to the next visit(), are caused by this request or make room for it.
   virtual void visit(const Visit& visit) { static_cast<void>(visit); }
-  // All of the node's pages are in the tier now. The facts are of this moment, the marks are zero.
+  // All pages of the node have just entered the tier. The facts are current, the marks are zero.
   virtual void entered(const PolicyNode& node) { static_cast<void>(node); }
-  // The same, of a node that is also on another tier, where the same policy keeps the marks `elsewhere` with it.
+  // Like entered(), for a node that is also on another tier with the same policy. `elsewhere`: the node's marks there.
   virtual void copied(const PolicyNode& node, const PolicyMarks& elsewhere) {
     static_cast<void>(elsewhere), entered(node);
   }
-  // The request's path leads through the node, or ends there. The calls for a path begin with its last node.
+  // The request's path leads through the node or ends there. The calls for one path begin with its last node.
   virtual void touched(const PolicyNode& node) { static_cast<void>(node); }
-  // The first `upper` pages have become a node of their own, above the rest, which kept the id.
+  // A node was split. Its first pages are the new node `upper`. The rest, `lower`, has kept the id.
   virtual void split(const PolicyNode& upper, const PolicyNode& lower) {
     static_cast<void>(upper), static_cast<void>(lower);
   }
-  // The node's last `pages` pages are about to be evicted; the node was the victim.
+  // The node was the victim. Its last `pages` pages are about to be evicted.
   virtual void evicted(const PolicyNode& node, Pages pages) { static_cast<void>(node), static_cast<void>(pages); }
-  // Returns how many of the first pages may become one node, because the policy knows the same of each. Requires at
-  // least one page, which are about to enter. Returns at least 1.
+  // Returns how many of the first pages may form one node: pages for which the policy remembers the same history.
+  // Requires: at least one key; the pages are about to enter. Returns at least 1.
   virtual Pages shared_history_prefix(std::span<const PageKey> keys) const { return keys.size(); }
 };
 
-// Optional: the policy looks ahead at the queue. Requests with smaller numbers are mostly served first.
+// Optional: the policy looks ahead at the queue. A request with a smaller number is usually served first.
 class LooksAhead {
  public:
   virtual ~LooksAhead() = default;
-  // The request begins to wait and could reuse these pages. Afterwards the pages that the tier holds of them are
-  // offered again, as whole nodes.
+  // The request begins to wait and could reuse these pages. After the call, the nodes that hold some of these pages in
+  // the tier are offered again.
   virtual void queued(RequestId request, std::span<const PageKey> keys) = 0;
   // The request no longer waits: its visit comes next, or its client has gone.
   virtual void unqueued(RequestId request) = 0;
@@ -121,11 +126,11 @@ class LooksAhead {
 class TakesHints {
  public:
   virtual ~TakesHints() = default;
-  // Never an abort.
+  // Requires: the hint is not an abort.
   virtual void hint(const Hint& hint, TimeNs time) = 0;
 };
 
-// A policy together with the optional interfaces that it implements; a pointer is null if it doesn't.
+// A policy with the optional interfaces that it implements. A pointer is null if the policy lacks the interface.
 struct InstalledPolicy {
   InstalledPolicy(std::unique_ptr<EvictionPolicy> installed)
       : policy(std::move(installed)),

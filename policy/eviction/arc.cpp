@@ -1,9 +1,10 @@
-// ARC (Megiddo and Modha, 2003): pages used once lie in T1, others in T2; B1 and B2 remember what was evicted from
-// each. A page that returns from B1 was evicted too early, so T1's aim p grows, one from B2 lowers it; T1 gives if it
-// is longer than p, else T2. |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c. On the tree: lists are counted in
-// pages over all nodes, their order is kept over leaves only; where the list that should give has no leaf the other one
-// does. Room for a request is made before its pages enter, so p moves after the eviction that a returning page causes,
-// not before (the paper's rule for |T1| = p then has no meaning).
+// ARC (Megiddo and Modha, 2003). Pages used once are in T1, other pages in T2. B1 and B2 remember the pages evicted
+// from each. A page that returns from B1 was evicted too early, so the aim p of T1 grows. A return from B2 lowers p. If
+// T1 is longer than p, the victim is in T1, else in T2. |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c.
+//
+// On the tree: lists count the pages of all nodes, but only leaves are ordered. If the chosen list has no leaf, the
+// other list gives the victim. The room for a request is made before its pages enter. So p moves after the eviction
+// that a returning page causes, not before. (The paper's rule for |T1| = p has no meaning then.)
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/two_lists.hpp"
 
@@ -22,9 +23,9 @@ class Arc final : public EvictionPolicy, public LearnsFromVisits {
   void entered(const PolicyNode& node) override {
     Walks walks;
     bool known = false;
-    for (const PageKey& key : node.keys) known = returns(key, walks);  // the last one decides
-    once_.leave(walks.once);
-    often_.leave(walks.often);
+    for (const PageKey& key : node.keys) known = recall_ghost(key, walks);  // the node's last page decides
+    once_.end_walk(walks.once);
+    often_.end_walk(walks.often);
     node.marks.first = known ? kOften : kOnce;
     lists_.enter(known ? kOften : kOnce, node.keys.size());
     trim();
@@ -37,7 +38,7 @@ class Arc final : public EvictionPolicy, public LearnsFromVisits {
   }
   void evicted(const PolicyNode& node, Pages pages) override {
     lists_.leave(list_of(node), pages);
-    (list_of(node) == kOnce ? once_ : often_).put_tail(node.keys, pages, 0);
+    (list_of(node) == kOnce ? once_ : often_).remember_tail(node.keys, pages, 0);
     trim();
   }
   Pages shared_history_prefix(std::span<const PageKey> keys) const override {
@@ -52,14 +53,14 @@ class Arc final : public EvictionPolicy, public LearnsFromVisits {
     lists_.offer(node.id, list_of(node), {node.facts.last_access, node.facts.inserted, 0});
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
-  NodeId victim() override { return lists_.first(gives()); }
+  NodeId victim() override { return lists_.first(list_to_evict_from()); }
   std::size_t offered() const override { return lists_.offered(); }
   bool is_offered(NodeId node) const override { return lists_.is_offered(node); }
 
  private:
   static constexpr unsigned kOnce = 0, kOften = 1;
 
-  unsigned gives() const { return lists_.pages(kOnce) > aim_ ? kOnce : kOften; }
+  unsigned list_to_evict_from() const { return lists_.pages(kOnce) > aim_ ? kOnce : kOften; }
   static unsigned list_of(const PolicyNode& node) { return node.marks.first == kOften ? kOften : kOnce; }
   struct Walks {
     Ghosts::Walk once, often;
@@ -69,7 +70,7 @@ class Arc final : public EvictionPolicy, public LearnsFromVisits {
     return once || often;
   }
 
-  bool returns(const PageKey& key, Walks& walks) {
+  bool recall_ghost(const PageKey& key, Walks& walks) {
     const Pages once = once_.size(), often = often_.size();
     if (once_.take(key, walks.once)) {
       aim_ = std::min(capacity_, aim_ + std::max<Pages>(1, often / once));

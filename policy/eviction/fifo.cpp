@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// By the leaf's last page, the one that would go.
+// By the leaf's last page, which is the page to evict.
 LeafRank fifo_rank(const NodeFacts& facts) { return {facts.inserted, 0, 0}; }
 
 }  // namespace

@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// What came last goes first.
+// The page that entered last is evicted first.
 LeafRank filo_rank(const NodeFacts& facts) { return {~facts.inserted, 0, 0}; }
 
 }  // namespace

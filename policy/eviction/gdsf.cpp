@@ -1,8 +1,9 @@
-// Greedy dual size frequency (Cherkasova, 1998): H = L + f * cost / size, L the H of what was evicted last. Pages have
-// one size; a page costs what computing its first token does, 1 + depth / setup.doubling_tokens. f outlives an
-// eviction, for 4 times as many pages as the tier holds. On the tree: the deeper page costs more, so a parent's H may
-// be below its child's. It then goes right after the child, all others' being no smaller: just as if it had the
-// child's.
+// Greedy dual size frequency (Cherkasova, 1998): H = L + f * cost / size. L is the H of the page that was evicted last.
+// All pages have one size. A page costs as much as its first token: 1 + depth / setup.doubling_tokens. The use count f
+// is remembered after an eviction, for 4 times as many pages as the tier holds.
+//
+// On the tree: a deeper page costs more, so a parent's H may be below its child's. The parent is then evicted right
+// after the child, because all other H are at least as large: the same as if the parent had the child's H.
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 
@@ -19,14 +20,14 @@ class Gdsf final : public LeafOrder {
   void touched(const PolicyNode& node) override { node.marks = {age_, node.marks.second + (further_ ? 0 : 1)}; }
   void evicted(const PolicyNode& node, Pages pages) override {
     age_ = std::max(age_, worth(node));
-    counts_.put_tail(node.keys, pages, node.marks.second);
+    counts_.remember_tail(node.keys, pages, node.marks.second);
   }
   Pages shared_history_prefix(std::span<const PageKey> keys) const override {
     return counts_.shared_history_prefix(keys);
   }
 
  private:
-  // Marks: L when it was touched last, f. The rest is of the node's last page: the one that would go.
+  // Marks: L at the last touch; f. The other facts are those of the node's last page, which is the page to evict.
   std::uint64_t worth(const PolicyNode& node) const {
     return node.marks.first + node.marks.second * (doubling_ + last_page_depth(node.facts, page_tokens_));
   }
@@ -36,7 +37,7 @@ class Gdsf final : public LeafOrder {
 
   Ghosts counts_;
   Tokens page_tokens_, doubling_;
-  std::uint64_t age_ = 0;  // in 1/doubling of what the first token costs
+  std::uint64_t age_ = 0;  // L, in 1/doubling_ of the first token's cost
   bool further_ = false;
 };
 

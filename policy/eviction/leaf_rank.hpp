@@ -1,5 +1,5 @@
-// Ranks over leaves. A rank must be total over leaves (facts.inserted is never shared by two), so
-// that the victim depends on neither node numbers nor the order of the offers.
+// Ranks of leaves. A rank must be a total order over the leaves, so that the victim depends neither on node numbers nor
+// on the order of the offers. (No two leaves have the same facts.inserted.)
 #pragma once
 
 #include <compare>
@@ -9,13 +9,13 @@
 
 namespace kvtwin {
 
-struct LeafRank {  // smallest goes first
+struct LeafRank {  // the smallest is evicted first
   std::uint64_t first = 0, second = 0, third = 0;
   friend auto operator<=>(const LeafRank&, const LeafRank&) = default;
 };
 
-// How deep a node's last page lies, the one that would go: the tokens before it. 0 where depths aren't known, in tiers
-// of storage.
+// Returns the depth of a node's last page, which is evicted first: the tokens before that page. Returns 0 in storage
+// tiers, where depths are not known.
 inline Tokens last_page_depth(const NodeFacts& facts, Tokens page_tokens) {
   return facts.depth_pages == 0 ? 0 : (facts.depth_pages - 1) * page_tokens;
 }

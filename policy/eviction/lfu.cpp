@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// Fewest touches since it was inserted; then as lru.
+// Fewest touches since the insertion first; among equals as lru.
 LeafRank lfu_rank(const NodeFacts& facts) { return {facts.hits, facts.last_access, facts.inserted}; }
 
 }  // namespace

@@ -1,7 +1,9 @@
-// LFU with dynamic ageing (Arlitt et al., 2000): H = L + f, f touches, L the H of what was evicted last, so that what
-// was popular once goes in the end. f outlives an eviction, for 4 times as many pages as the tier holds. On the tree: a
-// node entering below its parent may have the higher H, L having risen since the parent was touched; the parent stays
-// for as long anyway, and goes next then, no H being below L.
+// LFU with dynamic ageing (Arlitt et al., 2000): H = L + f. f counts touches. L is the H of the page that was evicted
+// last, so pages that were popular long ago are evicted in the end. f is remembered after an eviction, for 4 times as
+// many pages as the tier holds.
+//
+// On the tree: L may have risen since a parent was touched, so a node that enters below the parent may have the larger
+// H. The parent stays as long as its child, and is evicted right after the child, because no H is below L.
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 
@@ -17,7 +19,7 @@ class Lfuda final : public LeafOrder {
   void touched(const PolicyNode& node) override { use(node.marks, node.marks.second + (further_ ? 0 : 1)); }
   void evicted(const PolicyNode& node, Pages pages) override {
     age_ = std::max(age_, node.marks.first);
-    counts_.put_tail(node.keys, pages, node.marks.second);
+    counts_.remember_tail(node.keys, pages, node.marks.second);
   }
   Pages shared_history_prefix(std::span<const PageKey> keys) const override {
     return counts_.shared_history_prefix(keys);

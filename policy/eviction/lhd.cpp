@@ -1,11 +1,14 @@
-// Least hit density (Beckmann et al., 2018): of each class and age the expected hits for the room and time that a page
-// will still take, from histograms of the ages at which pages were hit and evicted; the least dense goes, among equals
-// the least recently used. Ages are counted in requests, in quarter octaves; a class is how often the page was used, 1,
-// 2-3, 4-7, more. Nothing is remembered of evicted pages.
-// The paper looks at 64 pages drawn at random. Here it is the oldest leaf of each class and span of ages, a factor of
-// four each: as few, at no matter whose names, and the oldest is the only one that can have outgrown its span.
-// On the tree: a parent is of its child's age or younger, and no age is always denser than another; it waits for the
-// child.
+// Least hit density (Beckmann et al., 2018). For each class and age, histograms of the ages at which pages were hit or
+// evicted give the expected hits per page and time that a page will still take. The page with the least density is
+// evicted; among equals the least recently used. Ages are counted in requests, in quarter octaves. The class is the
+// number of uses: 1, 2 to 3, 4 to 7, more. Evicted pages are not remembered.
+//
+// The paper compares 64 pages drawn at random. This code compares the oldest leaf of each class and span of ages, where
+// each span is a factor of four. These are as few leaves, and independent of node numbers. Only the oldest leaf can
+// have outgrown its span.
+//
+// On the tree: a parent has its child's age or is younger. No age is always denser than another, so a parent may have
+// to wait for its child.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -32,8 +35,8 @@ std::uint64_t end_of_span(std::size_t span) { return std::uint64_t{1} << 2 * spa
 class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
  public:
   explicit HitDensity(const EvictionSetup& setup)
-      : round_(std::max<Pages>(1024, setup.capacity)), leaves_(kBuckets, 1) {
-    for (std::size_t bin = 0; bin < kAges; ++bin) {  // until there are data: as lru
+      : events_per_round_(std::max<Pages>(1024, setup.capacity)), leaves_(kBuckets, 1) {
+    for (std::size_t bin = 0; bin < kAges; ++bin) {  // lru's order until there are data
       for (Class& one : classes_) one.density[bin] = (std::uint64_t{1} << 32) / (quarter_octave_start(bin) + 1);
     }
   }
@@ -51,25 +54,25 @@ class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
   void evicted(const PolicyNode& node, Pages pages) override { count(node, false, pages); }
 
   void offer(const PolicyNode& node) override {
-    look_again(node.id);
+    invalidate_bucket_of(node.id);
     const std::size_t span = span_of(now_ - node.marks.first), bucket = class_of(node) * kSpans + span;
     leaves_.set(node.id, bucket, {node.marks.first, node.facts.inserted, 0});
-    has_joined(bucket, node.id, {node.marks.first, node.facts.inserted, 0});
+    update_oldest(bucket, node.id, {node.marks.first, node.facts.inserted, 0});
   }
   void withdraw(NodeId node) override {
-    look_again(node);
+    invalidate_bucket_of(node);
     leaves_.remove(node);
   }
   NodeId victim() override {
     if (leaves_.size() == 0) return NodeId::none;
-    for (std::size_t bucket = kBuckets; bucket-- > 0;) {  // the oldest move on first
-      if (buckets_[bucket].until <= now_) look_at(bucket);
+    for (std::size_t bucket = kBuckets; bucket-- > 0;) {  // from the oldest, so that a leaf moves on within one pass
+      if (buckets_[bucket].valid_until <= now_) find_oldest(bucket);
     }
-    gives_ = 0;
+    victim_bucket_ = 0;
     for (std::size_t bucket = 1; bucket < kBuckets; ++bucket) {
-      if (buckets_[bucket].rank < buckets_[gives_].rank) gives_ = bucket;
+      if (buckets_[bucket].rank < buckets_[victim_bucket_].rank) victim_bucket_ = bucket;
     }
-    return buckets_[gives_].oldest;
+    return buckets_[victim_bucket_].oldest;
   }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
@@ -77,50 +80,51 @@ class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
  private:
   struct Class {
     std::array<std::uint64_t, kAges> hits{}, evictions{};  // pages, in 1/256
-    std::array<std::uint64_t, kAges> density{};            // hits for a page and request, in 1/2^32
+    std::array<std::uint64_t, kAges> density{};            // hits per page and request, in 1/2^32
   };
 
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   struct Bucket {
     NodeId oldest = NodeId::none;
-    LeafRank rank{kNever, kNever, kNever};  // of that: how dense it is, when it was used last, when inserted
-    std::uint64_t until = 0;  // before which request that holds, if nothing happens to it; 0: not even now
+    LeafRank rank{kNever, kNever, kNever};  // of the oldest leaf: density, last use, insertion number
+    std::uint64_t valid_until = 0;          // number of the request from which on the entry is out of date; 0 = now
   };
 
-  // Marks: the request that used it last, how many have.
+  // Marks: the number of the request that used the node last; the number of uses.
   static std::size_t class_of(const PolicyNode& node) {
     const auto uses = std::max<std::uint64_t>(1, node.marks.second);
     return std::min<std::size_t>(kClasses, static_cast<std::size_t>(std::bit_width(uses))) - 1;
   }
-  // If it is its bucket's oldest, that isn't known any more.
-  void look_again(NodeId node) {
+  // If the node is the oldest of its bucket, the bucket has to be looked at again.
+  void invalidate_bucket_of(NodeId node) {
     if (const auto bucket = leaves_.list_of(node); bucket && buckets_[*bucket].oldest == node) {
-      buckets_[*bucket].until = 0;
+      buckets_[*bucket].valid_until = 0;
     }
   }
-  void has_joined(std::size_t bucket, NodeId node, const LeafRank& rank) {
+  void update_oldest(std::size_t bucket, NodeId node, const LeafRank& rank) {
     const Bucket& of = buckets_[bucket];
-    if (of.until == 0 || LeafRank{of.rank.second, of.rank.third, 0} < rank) return;
-    is_oldest(bucket, node, rank);
+    if (of.valid_until == 0 || LeafRank{of.rank.second, of.rank.third, 0} < rank) return;
+    set_oldest(bucket, node, rank);
   }
-  // Until its age gets to the next bin. The last one has no end, but spans go on; all others' ends are those of bins.
-  void is_oldest(std::size_t bucket, NodeId node, const LeafRank& rank) {
+  // Valid until the leaf's age reaches the next bin. The last bin has no end, but spans have; all other span ends
+  // are ends of bins.
+  void set_oldest(std::size_t bucket, NodeId node, const LeafRank& rank) {
     const std::size_t bin = bin_of(now_ - rank.first);
     const std::uint64_t age = bin + 1 < kAges ? quarter_octave_start(bin + 1) : end_of_span(bucket % kSpans);
     const std::uint64_t density = classes_[bucket / kSpans].density[bin];
     buckets_[bucket] = {node, {density, rank.first, rank.second}, rank.first + age};
   }
-  // Who is its oldest, after those whose age has left the bucket's span have moved on?
-  void look_at(std::size_t bucket) {
+  // Moves leaves whose age has left the bucket's span to their next bucket. Then stores the oldest leaf.
+  void find_oldest(std::size_t bucket) {
     buckets_[bucket] = {};
-    buckets_[bucket].until = kNever;
+    buckets_[bucket].valid_until = kNever;
     while (leaves_.size(bucket) > 0) {
       const NodeId node = leaves_.smallest(bucket);
       const LeafRank rank = leaves_.smallest_rank(bucket);
       const std::size_t to = bucket - bucket % kSpans + span_of(now_ - rank.first);
-      if (to == bucket) return is_oldest(bucket, node, rank);
+      if (to == bucket) return set_oldest(bucket, node, rank);
       leaves_.set(node, to, rank);
-      has_joined(to, node, rank);
+      update_oldest(to, node, rank);
     }
   }
 
@@ -128,14 +132,14 @@ class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
     Class& one = classes_[class_of(node)];
     (hit ? one.hits : one.evictions)[bin_of(now_ - node.marks.first)] += 256 * pages;
     events_ += pages;
-    if (events_ < round_) return;
+    if (events_ < events_per_round_) return;
     events_ = 0;
     for (Class& each : classes_) learn(each);
-    for (Bucket& each : buckets_) each.until = 0;
+    for (Bucket& each : buckets_) each.valid_until = 0;
   }
 
-  // From the oldest age down: what will still be hit, and the room times the time it will take until all are gone. What
-  // ends in a bin ends in its middle. Then all counts fade by an eighth.
+  // From the oldest age down: density = hits still to come / (pages * time until they are hit or evicted). An
+  // event counts in the middle of its bin. Then all counts fade by an eighth.
   static void learn(Class& one) {
     UnsignedWide hits = 0, ends = 0, room = 0;
     for (std::size_t bin = kAges; bin-- > 0;) {
@@ -150,11 +154,11 @@ class HitDensity final : public EvictionPolicy, public LearnsFromVisits {
     }
   }
 
-  const Pages round_;  // events from one learning to the next
+  const Pages events_per_round_;  // pages hit or evicted between two calls of learn()
   std::array<Class, kClasses> classes_;
   LeafLists leaves_;
-  std::array<Bucket, kBuckets> buckets_;  // leaves_' lists, by class and span
-  std::size_t gives_ = 0;                 // the last victim's bucket
+  std::array<Bucket, kBuckets> buckets_;  // the lists of leaves_, by class and span
+  std::size_t victim_bucket_ = 0;         // bucket of the last victim
   std::uint64_t now_ = 0, events_ = 0;
   bool further_ = false;
 };

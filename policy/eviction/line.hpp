@@ -1,6 +1,7 @@
-// First in, first out, and out of the middle too: what is taken from there leaves a gap, until the front gets to it or
-// the line is closed up. A ring; entries have numbers in order, modulo 2^32, which they keep when the line grows.
-// T: bool is_gap() const; a T{} is one.
+// A first-in-first-out queue that also gives up entries from its middle. Such an entry leaves a gap, until the front
+// reaches the gap or the line is closed up. The memory is a ring. Entries have consecutive numbers, modulo 2^32, which
+// they keep when the ring grows.
+// Requires of T: `bool is_gap() const`; T{} is a gap.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +19,13 @@ class Line {
   std::size_t size() const { return entries_; }  // without the gaps
   const T& at(std::uint32_t number) const { return ring_[number & mask_]; }
   T& at(std::uint32_t number) { return ring_[number & mask_]; }
-  std::uint32_t front() const { return first_; }   // of a line that isn't empty: never a gap
-  std::uint32_t back() const { return end_ - 1; }  // of what was pushed last, which may be a gap now
-  // Was it pushed no earlier than what is the front now? Then it is still there, or a gap.
-  bool reaches(std::uint32_t number) const { return number - first_ < end_ - first_; }
+  std::uint32_t front() const { return first_; }   // requires a line that is not empty; never a gap
+  std::uint32_t back() const { return end_ - 1; }  // of the entry that was pushed last, which may be a gap now
+  // Returns whether the number lies between front() and back(): the entry is still there, or has left a gap there.
+  bool in_range(std::uint32_t number) const { return number - first_ < end_ - first_; }
 
-  // If it must be closed up for that, moved(entry, before, now) tells each one's new number.
+  // Appends the entry and returns its number. If the ring is full and half of it is gaps, the line is closed up first,
+  // and moved(entry, before, now) gets the old and the new number of each entry.
   template <typename Moved>
   std::uint32_t push(const T& entry, Moved moved) {
     if (end_ - first_ == ring_.size()) {
@@ -34,9 +36,10 @@ class Line {
     ++entries_;
     return end_++;
   }
-  // An entry where one was taken from since the line was closed up last; false if the front has passed there.
+  // Puts an entry into the gap with this number. Requires: the line was not closed up since the gap was made. Returns
+  // false if the front has passed the gap.
   bool put_back(std::uint32_t number, const T& entry) {
-    if (!reaches(number)) return false;
+    if (!in_range(number)) return false;
     at(number) = entry;
     ++entries_;
     return true;
@@ -47,7 +50,7 @@ class Line {
     while (first_ != end_ && at(first_).is_gap()) ++first_;
   }
 
-  // Of a line that is empty: gives its memory back. Numbers go on.
+  // Requires an empty line. Frees the memory. The numbers continue.
   void shrink() {
     ring_ = std::pmr::vector<T>();
     mask_ = 0;
@@ -74,7 +77,7 @@ class Line {
     mask_ = mask;
   }
 
-  std::pmr::vector<T> ring_;  // of 0 or 2^k places
+  std::pmr::vector<T> ring_;  // 0 or 2^k places
   std::uint32_t mask_ = 0, first_ = 0, end_ = 0;
   std::size_t entries_ = 0;
 };

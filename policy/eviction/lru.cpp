@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// Leaves that one request touched carry one stamp; then the page that came first goes first.
+// All leaves that one request touched have one stamp. Among them, the page that entered first is evicted first.
 LeafRank lru_rank(const NodeFacts& facts) { return {facts.last_access, facts.inserted, 0}; }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// LRU-2 (O'Neil et al., 1993): the page whose last but one use is longest ago, pages used once before all others, among
-// equals as lru. Uses are requests: further visits of one are correlated and don't count. The last use outlives an
-// eviction, for 4 times as many pages as the tier holds.
+// LRU-2 (O'Neil et al., 1993): evicts the page whose last but one use is the longest ago. Pages used once come before
+// all others; among equals as lru. A use is a request: further visits of one request are correlated and do not count.
+// The last use is remembered after an eviction, for 4 times as many pages as the tier holds.
+//
 // On the tree: an access uses all pages above too, so a parent's last but one use is never older than its child's.
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
@@ -21,13 +22,15 @@ class Lruk final : public LeafOrder {
     if (further_) return;
     node.marks = {node.facts.last_access, node.marks.first};
   }
-  void evicted(const PolicyNode& node, Pages pages) override { uses_.put_tail(node.keys, pages, node.marks.first); }
+  void evicted(const PolicyNode& node, Pages pages) override {
+    uses_.remember_tail(node.keys, pages, node.marks.first);
+  }
   Pages shared_history_prefix(std::span<const PageKey> keys) const override {
     return uses_.shared_history_prefix(keys);
   }
 
  private:
-  // Marks: the last use, the one before (0 if there was none).
+  // Marks: the last use; the use before (0 = none).
   LeafRank rank(const PolicyNode& node) const override {
     return {node.marks.second, node.facts.last_access, node.facts.inserted};
   }

@@ -1,9 +1,11 @@
-// Marconi's utility (Pan et al., 2024): recency + alpha * FLOPs saved for a byte; the least goes. Both are counted in
-// requests: recency is the last request that used the page, and a page at depth d, whose bytes save 1 + d /
-// setup.doubling_tokens times what the first page's do, counts as d / setup.doubling_tokens of the mean age of what is
-// evicted more recent. So alpha is fixed; the paper tunes it by replaying a window.
-// On the tree: the deeper page saves more, so a parent's utility is below its child's if one request used both; it then
-// goes right after the child, all others' being no smaller.
+// Marconi's utility (Pan et al., 2024): recency + alpha * saved FLOPs per byte. The page with the least utility is
+// evicted. The unit of both terms is one request. Recency is the stamp of the last request that used the page. A page
+// at depth d saves 1 + d / setup.doubling_tokens times as much per byte as the first page. It counts as more recent by
+// d / setup.doubling_tokens times the mean age of evicted pages. So alpha is fixed; the paper tunes alpha by replaying
+// a window.
+//
+// On the tree: a deeper page saves more, so a parent's utility is below its child's if one request used both. The
+// parent is then evicted right after the child, because all other utilities are at least as large.
 #include "policy/eviction/means.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 
@@ -24,7 +26,8 @@ class Marconi final : public LeafOrder {
   }
 
  private:
-  // Marks: 1024 times the mean age when it was used last. The rest is of the node's last page: the one that would go.
+  // Marks: 1,024 times the mean age at the last use. The other facts are those of the node's last page, which is the
+  // page to evict.
   void use(const PolicyNode& node) {
     now_ = std::max(now_, node.facts.last_access);
     node.marks.first = life_.count() == 0 ? 0 : static_cast<std::uint64_t>(life_.sum() * 1024 / life_.count());
@@ -36,7 +39,7 @@ class Marconi final : public LeafOrder {
 
   const Tokens page_tokens_, doubling_;
   WindowedMean life_;
-  std::uint64_t now_ = 0;  // the last request's stamp
+  std::uint64_t now_ = 0;  // stamp of the last request
 };
 
 }  // namespace

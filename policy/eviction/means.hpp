@@ -1,5 +1,5 @@
-// Means over the last some thousand samples that change by nothing but the unit when all samples do: sums are exact,
-// and whole windows are forgotten, not parts.
+// The mean of the last samples: of one to two windows of `window` samples. Sums are exact integers, and a whole window
+// is forgotten at once. So if all samples are given in another unit, the mean changes by the unit only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class WindowedMean {
  public:
   explicit WindowedMean(std::uint64_t window) : window_(window) {}
 
-  // `count` samples of one value.
+  // Adds `count` samples of one value.
   void add(std::uint64_t value, std::uint64_t count) {
     now_.sum += UnsignedWide{value} * count;
     now_.count += count;

@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// What was touched last goes first; of one request's leaves the one that came last.
+// The node that was touched last is evicted first; among the leaves of one request, the page that entered last.
 LeafRank mru_rank(const NodeFacts& facts) { return {~facts.last_access, ~facts.inserted, 0}; }
 
 }  // namespace

@@ -1,17 +1,18 @@
-// RAGCache's prefix-aware GDSF (Jin et al., 2024): priority = clock + frequency * average cost, the clock being the
-// priority of what was evicted last, the cost that of a token in the requests that had to compute the page: T(cached,
-// uncached) / uncached = 1 + (first computed + last computed token) / 2 / setup.doubling_tokens. Both outlive an
-// eviction, for 4 times as many pages as the tier holds.
-// On the tree: a request's computed part is what enters by one visit (RAGCache has documents instead; a chunk of a
-// prefill counts as one). Pages that one request computed have one cost, so a parent's priority is below its child's
-// only where it was computed by others for less; it then goes right after the child.
+// RAGCache's prefix-aware GDSF (Jin et al., 2024): priority = clock + frequency * average cost. The clock is the
+// priority of the page that was evicted last. The average is over the requests that had to compute the page. A
+// request's cost is T(cached, uncached) / uncached = 1 + (first + last computed token) / 2 / setup.doubling_tokens per
+// token. Frequency and cost are remembered after an eviction, for 4 times as many pages as the tier holds.
+//
+// On the tree: the computed part of a request is all that enters by one visit. (RAGCache has documents instead; a chunk
+// of a prefill counts as one visit.) Pages that one request computed have one cost. So a parent's priority is below its
+// child's only if other requests computed the parent for less. The parent is then evicted right after the child.
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 
 namespace kvtwin {
 namespace {
 
-// Packed into one number: times used, times computed (both stop at their most), average cost of a token in 1/1024.
+// Packed into one number: times used and times computed (both stop at kMaxCount), average cost of a token in 1/1024.
 struct History {
   std::uint64_t uses = 0, computed = 0, cost = 0;
 
@@ -35,7 +36,7 @@ class Pgdsf final : public LeafOrder {
     History history = History::unpack(known_.recall(node.keys));
     use(history);
     const std::uint64_t sum = history.cost * history.computed + cost_;
-    if (history.computed < kMost) ++history.computed;
+    if (history.computed < kMaxCount) ++history.computed;
     history.cost = std::min<std::uint64_t>(sum / history.computed, 0xFFFF'FFFF);
     node.marks = {clock_, history.pack()};
   }
@@ -46,19 +47,19 @@ class Pgdsf final : public LeafOrder {
   }
   void evicted(const PolicyNode& node, Pages pages) override {
     clock_ = std::max(clock_, priority(node));
-    known_.put_tail(node.keys, pages, node.marks.second);
+    known_.remember_tail(node.keys, pages, node.marks.second);
   }
   Pages shared_history_prefix(std::span<const PageKey> keys) const override {
     return known_.shared_history_prefix(keys);
   }
 
  private:
-  static constexpr std::uint64_t kMost = 0xFFFF;
+  static constexpr std::uint64_t kMaxCount = 0xFFFF;
 
   static void use(History& history) {
-    if (history.uses < kMost) ++history.uses;
+    if (history.uses < kMaxCount) ++history.uses;
   }
-  // Of a token, on average, if all from page `first` to the path's end are computed.
+  // Returns the average cost of a token, in 1/1024, if all pages from `first` to the path's end are computed.
   std::uint64_t cost_from(Pages first) const {
     return 1024 + 1024 * (first + std::max(first + 1, path_)) * page_tokens_ / (2 * doubling_);
   }
@@ -74,7 +75,7 @@ class Pgdsf final : public LeafOrder {
   Tokens page_tokens_, doubling_;
   std::uint64_t clock_ = 0;
   Pages path_ = 0;
-  std::uint64_t cost_ = 0;  // of what the visit computes; 0 before it is known
+  std::uint64_t cost_ = 0;  // cost of a token that the visit computes; 0 = not known yet
   bool further_ = false;
 };
 

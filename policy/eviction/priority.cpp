@@ -3,10 +3,10 @@
 namespace kvtwin {
 namespace {
 
-// In the same order as the number itself.
+// Returns an unsigned number with the same order.
 std::uint64_t sortable(std::int32_t number) { return static_cast<std::uint32_t>(number) ^ 0x8000'0000U; }
 
-// Least priority first; then as lru.
+// Lowest priority first; among equals as lru.
 LeafRank priority_rank(const NodeFacts& facts) { return {sortable(facts.priority), facts.last_access, facts.inserted}; }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Look-ahead LRU (CachedAttention, 2024; PCR, 2026): what no waiting request wants goes first, least recently used
-// first; then what is wanted, farthest back in the queue first. On the tree: whoever wants a page wants all before it,
-// so a parent is wanted no later than its child.
+// Look-ahead LRU (CachedAttention, 2024; PCR, 2026). First evicts pages that no waiting request wants, least recently
+// used first. Then evicts wanted pages, the farthest back in the queue first.
+//
+// On the tree: a request that wants a page wants all pages before it, so a parent is wanted no later than its child.
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/wanted.hpp"
 

@@ -1,11 +1,17 @@
-// Leaves on offer, each in one of some numbered lists, by rank; and the policies that are such an order.
+// The leaves on offer, in numbered lists, each ordered by rank; and base classes of policies that are such an order.
 //
-// Ranks mostly grow from one offer to the next, as stamps do, be it within each of a few classes: a leaf joins the end
-// of one of its list's sorted runs where that is possible, in O(1), or comes back to where it was, as one does that was
-// withdrawn while a request held it. Of the others the smallest, two thousand at most, are in a heap and in one more
-// sorted run, the front; the rest lie in blocks (leaf_blocks.hpp). When both are empty, the block of the smallest is
-// sorted and becomes the front; when the heap is full, the smaller part of both becomes the front, and the rest blocks.
-// (What is kept of a leaf is a cache miss; its place in a run or block is written unread.)
+// A list has these parts:
+//
+//   runs     up to kMaxRuns sorted queues. Ranks mostly grow from one offer to the next, as access stamps do, at least
+//            within each of a few classes. Such a leaf joins the end of a run in O(1). A leaf that was withdrawn
+//            while a request held it returns to its old position, if its rank is the same.
+//   front    one more sorted queue; and
+//   heap     a binary heap: together the smallest of the other leaves, at most some thousand
+//   blocks   the rest of the other leaves (leaf_blocks.hpp)
+//
+// If heap and front are empty, the block with the smallest leaves is sorted and becomes the front. If the heap is full,
+// the smaller part of heap and front becomes the front, and the rest becomes blocks.
+// Cost: a leaf's entry in places_ is a cache miss; its position in a run or a block is written without being read.
 #pragma once
 
 #include <algorithm>
@@ -25,23 +31,23 @@ namespace kvtwin {
 
 class LeafLists {
  public:
-  static constexpr std::uint8_t kMostRuns = 8;
+  static constexpr std::uint8_t kMaxRuns = 8;
 
-  // At most 256 lists, of 1 to kMostRuns runs each.
-  explicit LeafLists(std::size_t lists, std::size_t runs_each = kMostRuns) : lists_(lists) {
+  // Requires: at most 256 lists, of 1 to kMaxRuns runs each.
+  explicit LeafLists(std::size_t lists, std::size_t runs_each = kMaxRuns) : lists_(lists) {
     for (List& list : lists_) list.runs.resize(kFront + 1 + runs_each);
   }
 
-  // Into that list, out of any other.
+  // Puts the node into the list. Removes the node from any other list.
   void set(NodeId node, std::size_t list, const LeafRank& rank) {
     const auto index = static_cast<std::size_t>(node);
     if (index >= places_.size()) places_.resize(index + 1);
-    if (stays(places_[index], list, rank)) return;
+    if (update_in_place(places_[index], list, rank)) return;
     remove(node);
     ++size_;
     ++lists_[list].size;
     Place& place = places_[index];
-    if (!comes_back(node, place, list, rank)) join(node, place, list, rank);
+    if (!return_to_gap(node, place, list, rank)) join(node, place, list, rank);
   }
 
   void remove(NodeId node) {
@@ -51,10 +57,10 @@ class LeafLists {
     --size_;
     --list.size;
     const std::uint8_t before = place.run;
-    place.run = static_cast<std::uint8_t>(before + kGone);
+    place.run = static_cast<std::uint8_t>(before + kWithdrawn);
     if (before == kHeap) return leave_heap(list, place.at, node);
     if (before == kBlocks) return list.blocks.remove(place.at, place.rank, placing(kBlocks));
-    take(list, before, place.at);
+    remove_from_run(list, before, place.at);
     if (before == kFront) fill_front(list);
   }
 
@@ -72,16 +78,18 @@ class LeafLists {
     }
     return node;
   }
-  const LeafRank& smallest_rank(std::size_t list) const { return rank_of(smallest(list)); }  // not of none
+  const LeafRank& smallest_rank(std::size_t list) const {
+    return rank_of(smallest(list));
+  }  // requires a list that is not empty
   const LeafRank& rank_of(NodeId node) const {
     return places_[static_cast<std::size_t>(node)].rank;
-  }                                                     // of one in a list
-  std::size_t nodes() const { return places_.size(); }  // whose numbers are smaller: all that are there, and others
-  // Of the leaves in a list, in no order of use.
+  }                                                     // requires a node in a list
+  std::size_t nodes() const { return places_.size(); }  // all nodes that were ever in a list have smaller numbers
+  // Calls of(node) for each leaf of the list, in no particular order.
   template <typename Of>
   void each(std::size_t list, Of of) const {
     for (const Run& run : lists_[list].used()) {
-      for (std::uint32_t i = run.line.front(); run.line.reaches(i); ++i) {
+      for (std::uint32_t i = run.line.front(); run.line.in_range(i); ++i) {
         if (!run.line.at(i).is_gap()) of(run.line.at(i).node);
       }
     }
@@ -95,42 +103,43 @@ class LeafLists {
   }
   bool contains(NodeId node) const {
     const auto index = static_cast<std::size_t>(node);
-    return index < places_.size() && places_[index].run < kGone;
+    return index < places_.size() && places_[index].run < kWithdrawn;
   }
 
  private:
-  static constexpr std::uint8_t kFront = 0, kHeap = kMostRuns + 1, kBlocks = kHeap + 1, kGone = 16;
-  static constexpr std::size_t kMostInHeap = LeafBlocks::kPlaces;
-  static constexpr std::uint16_t kAnyNumbering = 0xffff;
+  static constexpr std::uint8_t kFront = 0, kHeap = kMaxRuns + 1, kBlocks = kHeap + 1, kWithdrawn = 16;
+  static constexpr std::size_t kMaxLeavesInHeap = LeafBlocks::kPlacesPerBlock;
+  static constexpr std::uint16_t kMaxNumbering = 0xffff;
   struct Entry {
     NodeId node = NodeId::none;
     bool is_gap() const { return node == NodeId::none; }
   };
   struct Run {
     Line<Entry> line;
-    LeafRank last;                // that joined, here still or not
-    std::uint16_t numbering = 0;  // how often the line has been closed up; at most kAnyNumbering
+    LeafRank last;                // rank of the leaf that joined last, even if that leaf has left
+    std::uint16_t numbering = 0;  // how often the line has been closed up; stops at kMaxNumbering
   };
   struct List {
-    std::vector<Run> runs;       // kFront is the first one
-    std::uint8_t runs_used = 1;  // the others are empty
+    std::vector<Run> runs;       // the run number kFront is the front
+    std::uint8_t runs_used = 1;  // all later runs are empty
     std::pmr::vector<RankedLeaf> heap;
-    LeafBlocks blocks;  // all larger than those in the front and the heap, which aren't both empty unless these are
+    LeafBlocks blocks;  // all larger than the leaves of front and heap, of which one has leaves if the blocks have
     std::size_t size = 0;
 
     std::span<const Run> used() const { return std::span(runs).first(runs_used); }
   };
   struct Place {
     LeafRank rank;
-    std::uint32_t at = 0;         // in its run, heap or blocks
-    std::uint16_t numbering = 0;  // its run's, as long as it is there
+    std::uint32_t at = 0;         // position in the run, the heap or the blocks
+    std::uint16_t numbering = 0;  // the run's numbering when `at` was valid last
     std::uint8_t list = 0;
-    std::uint8_t run = kHeap + kGone;  // kGone more if it is on offer no longer
+    std::uint8_t run = kHeap + kWithdrawn;  // plus kWithdrawn while the leaf is not on offer
   };
 
-  // Takes the new rank where it is? In a run only its front may fall, as it does when a tail is evicted.
-  bool stays(Place& place, std::size_t list, const LeafRank& rank) {
-    if (place.run >= kGone || place.list != list) return false;
+  // Changes the leaf's rank without moving the leaf, if the order allows it. In a run, only the rank of the front may
+  // fall; it does when the leaf's tail is evicted. Returns false otherwise.
+  bool update_in_place(Place& place, std::size_t list, const LeafRank& rank) {
+    if (place.run >= kWithdrawn || place.list != list) return false;
     if (rank == place.rank) return true;
     if (place.run >= kHeap) return false;
     if (place.at != lists_[list].runs[place.run].line.front() || place.rank < rank) return false;
@@ -138,13 +147,13 @@ class LeafLists {
     return true;
   }
 
-  // With the rank that it had, to the gap that it left? All before that are smaller, all behind it larger, as they
-  // were.
-  bool comes_back(NodeId node, Place& place, std::size_t list, const LeafRank& rank) {
-    const auto before = static_cast<std::uint8_t>(place.run - kGone);
+  // Puts a withdrawn leaf back into the gap that it left, if rank and gap are unchanged: all ranks before the gap are
+  // still smaller, all ranks behind the gap larger. Returns false otherwise.
+  bool return_to_gap(NodeId node, Place& place, std::size_t list, const LeafRank& rank) {
+    const auto before = static_cast<std::uint8_t>(place.run - kWithdrawn);
     if (before >= kHeap || place.list != list || rank != place.rank) return false;
     Run& run = lists_[list].runs[before];
-    if (place.numbering != run.numbering || run.numbering == kAnyNumbering) return false;
+    if (place.numbering != run.numbering || run.numbering == kMaxNumbering) return false;
     if (!run.line.put_back(place.at, {node})) return false;
     place.run = before;
     return true;
@@ -155,11 +164,11 @@ class LeafLists {
     place.rank = rank;
     place.list = static_cast<std::uint8_t>(list);
     if (const std::uint8_t run = run_for(to, rank); run != kHeap) return push(to, run, {rank, node});
-    if (to.blocks.reaches_below(rank)) return to.blocks.add({rank, node}, placing(kBlocks));
+    if (to.blocks.covers(rank)) return to.blocks.add({rank, node}, placing(kBlocks));
     join_heap(to, {rank, node});
   }
 
-  // The run whose last is nearest below, else an empty one.
+  // Returns the run whose last rank is the largest that is not above `rank`; else an empty run; else kHeap.
   static std::uint8_t run_for(const List& list, const LeafRank& rank) {
     std::uint8_t best = kHeap;
     const std::size_t some = std::min<std::size_t>(list.runs.size(), list.runs_used + 1U);
@@ -172,12 +181,12 @@ class LeafLists {
     return best;
   }
 
-  // To the end of a run.
+  // Appends the leaf to a run.
   void push(List& list, std::uint8_t to, const RankedLeaf& leaf) {
     Run& run = list.runs[to];
     list.runs_used = std::max<std::uint8_t>(list.runs_used, static_cast<std::uint8_t>(to + 1));
     run.last = leaf.rank;
-    const auto renumbered = static_cast<std::uint16_t>(std::min<unsigned>(run.numbering + 1U, kAnyNumbering));
+    const auto renumbered = static_cast<std::uint16_t>(std::min<unsigned>(run.numbering + 1U, kMaxNumbering));
     Place& place = place_of(leaf.node);
     place.run = to;
     place.at = run.line.push({leaf.node}, [&](const Entry& entry, auto, auto now) {
@@ -187,7 +196,7 @@ class LeafLists {
     });
     place.numbering = run.numbering;
   }
-  static void take(List& list, std::uint8_t from, std::uint32_t at) {
+  static void remove_from_run(List& list, std::uint8_t from, std::uint32_t at) {
     Run& run = list.runs[from];
     run.line.take(at);
     if (run.line.size() > 0) return;
@@ -199,8 +208,8 @@ class LeafLists {
     const auto at = static_cast<std::uint32_t>(list.heap.size());
     list.heap.push_back(leaf);
     placing(kHeap)(leaf.node, at);
-    settle(list, at, leaf);
-    if (list.heap.size() == kMostInHeap) empty_heap(list);
+    sift(list, at, leaf);
+    if (list.heap.size() == kMaxLeavesInHeap) empty_heap(list);
   }
   void leave_heap(List& list, std::uint32_t at, NodeId node) {
     const RankedLeaf last = list.heap.back();
@@ -208,34 +217,35 @@ class LeafLists {
     if (last.node != node) {
       list.heap[at] = last;
       place_of(last.node).at = at;
-      settle(list, at, last);
+      sift(list, at, last);
     }
     fill_front(list);
   }
-  // A new front is made of the smallest of it and of the old one, blocks of the rest.
+  // Sorts the leaves of heap and front. The smallest ones become the new front, the others become blocks.
   void empty_heap(List& list) {
     std::vector<RankedLeaf> leaves(list.heap.begin(), list.heap.end());
     list.heap.clear();
     for (const Line<Entry>& line = list.runs[kFront].line; line.size() > 0;) {
       const NodeId node = line.at(line.front()).node;
       leaves.push_back({rank_of(node), node});
-      take(list, kFront, line.front());
+      remove_from_run(list, kFront, line.front());
     }
     std::ranges::sort(leaves, {}, &RankedLeaf::rank);
-    constexpr std::size_t kSome = LeafBlocks::kPlaces / 2;
-    while (leaves.size() > kSome) {
-      const std::size_t some = std::min(kSome, leaves.size() - kSome);
-      list.blocks.add_first(std::span(leaves).last(some), placing(kBlocks));
+    constexpr std::size_t kHalfBlock = LeafBlocks::kPlacesPerBlock / 2;
+    while (leaves.size() > kHalfBlock) {
+      const std::size_t some = std::min(kHalfBlock, leaves.size() - kHalfBlock);
+      list.blocks.add_smallest(std::span(leaves).last(some), placing(kBlocks));
       leaves.resize(leaves.size() - some);
     }
     for (const RankedLeaf& leaf : leaves) push(list, kFront, leaf);
   }
   void fill_front(List& list) {
     if (list.blocks.empty() || !list.heap.empty() || list.runs[kFront].line.size() > 0) return;
-    for (const RankedLeaf& leaf : list.blocks.take_first()) push(list, kFront, leaf);
+    for (const RankedLeaf& leaf : list.blocks.take_smallest()) push(list, kFront, leaf);
   }
-  // In the heap, a binary one, puts the leaf of place `start` where its rank belongs; it is written once.
-  void settle(List& list, std::uint32_t start, const RankedLeaf& leaf) {
+  // Moves the leaf at position `start` of the heap, a binary heap, up or down to where its rank belongs. Each leaf is
+  // written once.
+  void sift(List& list, std::uint32_t start, const RankedLeaf& leaf) {
     auto& heap = list.heap;
     const auto place = [&](std::uint32_t at, const RankedLeaf& one) {
       heap[at] = one;
@@ -255,7 +265,7 @@ class LeafLists {
     }
     if (at != start) place(at, leaf);
   }
-  // Told of where leaves have got to: in the heap, or in the blocks.
+  // Stores the new position of a leaf in the heap or in the blocks.
   struct Placing {
     LeafLists& of;
     std::uint8_t run;
@@ -273,7 +283,7 @@ class LeafLists {
   std::size_t size_ = 0;
 };
 
-// Base of policies that are an order of leaves by a rank, where the rank also depends on what the policy learned.
+// Base of policies that order leaves by one rank, where the rank depends on what the policy has learned.
 class LeafOrder : public EvictionPolicy, public LearnsFromVisits {
  public:
   void offer(const PolicyNode& node) final { leaves_.set(node.id, 0, rank(node)); }
@@ -288,6 +298,7 @@ class LeafOrder : public EvictionPolicy, public LearnsFromVisits {
   LeafLists leaves_{1};
 };
 
+// A policy whose rank is a function of the node's facts.
 template <LeafRank (*rank)(const NodeFacts&)>
 class RankedPolicy final : public EvictionPolicy {
  public:

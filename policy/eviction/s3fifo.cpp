@@ -1,9 +1,11 @@
-// S3-FIFO (Yang et al., 2023): new pages pass through a small queue, a tenth of the tier; those used at least twice
-// there move to the main one, the rest is evicted and remembered, as many as the main queue holds. What returns enters
-// the main queue, which goes round: a page in use (a count up to 3) goes to its end again, for one use less. The small
-// queue gives while it is at its share, else the main one. On the tree: queues are counted in pages over all nodes,
-// their order is kept over leaves only, and a leaf moves as a whole; where the queue that should give has no leaf the
-// other one does. Parents move on their own turn: they are in use at least as much as their children.
+// S3-FIFO (Yang et al., 2023). New pages enter a small queue, a tenth of the tier. At its end, pages with at least two
+// uses move to the main queue. The others are evicted and remembered, as many as the main queue holds. A remembered
+// page that returns enters the main queue. At the end of the main queue, a page with uses (a count up to 3) goes round
+// again with one use less. If the small queue has reached its share, it gives the victim, else the main queue does.
+//
+// On the tree: queues count the pages of all nodes, but only leaves are ordered, and a leaf moves as a whole. If the
+// chosen queue has no leaf, the other queue gives the victim. A parent moves when its turn comes: it has at least as
+// many uses as its children.
 #include <memory_resource>
 #include <vector>
 
@@ -37,7 +39,7 @@ class S3Fifo final : public EvictionPolicy, public LearnsFromVisits {
   void evicted(const PolicyNode& node, Pages pages) override {
     const unsigned list = state(node.id).list;
     lists_.leave(list, pages);
-    if (list == kSmall) out_.put_tail(node.keys, pages, 1);
+    if (list == kSmall) out_.remember_tail(node.keys, pages, 1);
   }
   Pages shared_history_prefix(std::span<const PageKey> keys) const override { return out_.shared_history_prefix(keys); }
 
@@ -45,12 +47,12 @@ class S3Fifo final : public EvictionPolicy, public LearnsFromVisits {
     State& known = state(node.id);
     known.inserted = node.facts.inserted;
     known.pages = node.facts.pages;
-    line_up(node.id, known);
+    enqueue(node.id, known);
   }
   void withdraw(NodeId node) override { lists_.withdraw(node); }
   NodeId victim() override {
     for (;;) {
-      const NodeId next = lists_.first(gives());
+      const NodeId next = lists_.first(list_to_evict_from());
       if (next == NodeId::none) return next;
       State& known = state(next);
       if (known.uses <= (known.list == kSmall ? 1 : 0)) return next;
@@ -62,7 +64,7 @@ class S3Fifo final : public EvictionPolicy, public LearnsFromVisits {
         --known.uses;
       }
       known.turn = ++turns_;
-      line_up(next, known);
+      enqueue(next, known);
     }
   }
   std::size_t offered() const override { return lists_.offered(); }
@@ -70,22 +72,22 @@ class S3Fifo final : public EvictionPolicy, public LearnsFromVisits {
 
  private:
   static constexpr std::uint8_t kSmall = 0, kMain = 1;
-  // By node, not with it: it changes while a victim is looked for.
+  // Kept here and not in the node's marks, because a search for a victim changes it.
   struct State {
-    std::uint64_t turn = 0;      // when it came to the main queue's end
-    std::uint64_t inserted = 0;  // as it was last offered
+    std::uint64_t turn = 0;      // when the node came to the main queue's end
+    std::uint64_t inserted = 0;  // at the last offer
     std::uint32_t pages = 0;
     std::uint8_t list = kSmall;
     std::uint8_t uses = 0;
   };
 
-  unsigned gives() const { return lists_.pages(kSmall) >= share_ ? kSmall : kMain; }
+  unsigned list_to_evict_from() const { return lists_.pages(kSmall) >= share_ ? kSmall : kMain; }
   State& state(NodeId node) {
     const auto index = static_cast<std::size_t>(node);
     if (index >= states_.size()) states_.resize(index + 1);
     return states_[index];
   }
-  void line_up(NodeId node, const State& known) { lists_.offer(node, known.list, {known.turn, known.inserted, 0}); }
+  void enqueue(NodeId node, const State& known) { lists_.offer(node, known.list, {known.turn, known.inserted, 0}); }
 
   const Pages share_;
   TwoLists lists_;

@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// What was touched since it was inserted is protected, without a bound; in each part as lru.
+// Nodes touched since their insertion are protected, without a bound on their number; within each part as lru.
 LeafRank slru_rank(const NodeFacts& facts) { return {facts.hits >= 2 ? 1U : 0U, facts.last_access, facts.inserted}; }
 
 }  // namespace

@@ -1,21 +1,22 @@
-// Seconds saved by a byte-second: what keeping a leaf will save (computing its chain again, deeper tokens costing more)
-// times the rate at which its conversation is expected to come back for it (tide/returns.hpp). The least goes first;
-// a last page that isn't full goes at once, unless such pages turn out to be used again as they are.
+// kvtwin's own eviction policy: evicts the leaf with the least expected saving per page and time.
+// docs/internals/tide.md explains the model and the constants.
 //
-// A leaf's worth changes as it ages. Leaves are ordered by what they were worth when they were last asked, and for each
-// page evicted the next few in turn, by their nodes' numbers, are asked again; those near to going, now or before, take
-// their new place. What looks least is asked again before it goes. So of many leaves some are taken for what they were
-// worth when as many pages ago as there are leaves to each asked.
-// Who waits for a page is known to come for it, and about when: by its place in the queue and the pace of requests.
-// Hints (session end, tool call) are learnt from like everything else; pins are kept until they end, a fifth of the
-// tier at most, unless there is nothing else.
+// Worth. A leaf's worth is the cost of computing its chain again (deeper tokens cost more) times the density of its
+// expected returns (tide/returns.hpp): seconds saved per byte and second. A last page that is not full is evicted at
+// once, unless such pages turn out to be used again as they are.
 //
-// Duel: what LRU would have saved of each visit is known from when its pages were last used (tide/lru_shadow.hpp).
-// Leaves go in its order at first, and again once it has saved more than this one by as much as the two differ by in a
-// few visits, or where it saves nearly all that is remembered. What was lost by then is owed, and paid off by a small
-// share of what LRU misses of all that is remembered; then it is tried again. So what is lost stays small beside what
-// there was to win. Where it isn't told what visits use, as of storage, there is nothing to judge by, nor to learn
-// from: LRU's order stays.
+// Order. A leaf's worth changes as the leaf ages. Leaves are ordered by the worth that was computed last. For each
+// evicted page, the worth of the next few leaves, by node number, is computed again. Leaves that are near to eviction,
+// before or after, take their new place. The victim is computed again before it is returned. So some of many leaves are
+// ordered by an earlier worth: from up to (leaves / leaves computed per evicted page) evictions ago.
+//
+// Queue and hints. A page that a waiting request wants has a known next use: the request's place in the queue times the
+// pace of requests. Session ends and tool calls are facts of the regression, like all others. Pinned sessions stay
+// until the pin ends, in a fifth of the tier at most, unless there is nothing else to evict.
+//
+// Guard. LruShadow tells what LRU would have saved in each visit. TideDuel decides from it whether the leaves are
+// evicted in LRU's order or in tide's own order. On storage tiers no visit tells which pages it used, so there is
+// nothing to judge by or to learn from, and the order stays LRU's.
 #include <algorithm>
 #include <array>
 #include <unordered_set>
@@ -34,25 +35,27 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kGhosts = 8;              // times the tier's pages
-constexpr std::uint32_t kAskAll = 64;             // where there are no more leaves, all are asked
-constexpr TimeNs kSlowest = 3600 * kNsPerSecond;  // from one request to the next, as far as it counts
-constexpr std::uint64_t kSomeReturns = 64;        // of conversations, before it counts whether last pages came back
-constexpr std::uint64_t kFew =
-    128;  // one in so many visits uses such a page again: too few for LRU's order to keep any
-// How often each leaf is asked again while as many pages go as the tier holds; leaves to ask for each of them, and at a
-// time, at most; so many nodes are gone through for each.
-constexpr std::uint64_t kRounds = 256, kAskAgain = 8, kMostAtATime = 8192, kNodesEach = 16;
-constexpr std::uint64_t kDue = 64;  // what is due is counted in such parts of a leaf
-constexpr std::uint64_t kPartial = 1U << 13, kCosts = kPartial - 1;
-constexpr std::uint64_t kNear = 8;  // times the least worth: who is worth more takes no new place yet
-// Leaves that change over to another order: when it is taken, then whenever one is chosen.
-constexpr std::size_t kMoveAtOnce = 4096, kMove = 2;
+constexpr std::uint64_t kGhostsPerPage = 8;             // remembered pages per page of the tier
+constexpr std::uint32_t kRescoreAllMaxLeaves = 64;      // with so few leaves, all are computed again
+constexpr TimeNs kMaxRequestGap = 3600 * kNsPerSecond;  // a longer gap between two requests counts as this
+constexpr std::uint64_t kPriorReturnsOfTails = 64;      // a prior: so many returns count before any is seen
+// If fewer than one in so many visits uses a last page that is not full again, LRU's order keeps no such page.
+constexpr std::uint64_t kVisitsPerPartialReuse = 128;
+// While as many pages are evicted as the tier holds, each leaf is computed again kRescoresPerTurnover times; per
+// evicted page at most kMaxRescoresPerEvictedPage leaves are due, at a time at most kMaxRescoresAtOnce; for each of
+// them, at most kMaxNodesScannedPerRescore node numbers are looked at.
+constexpr std::uint64_t kRescoresPerTurnover = 256, kMaxRescoresPerEvictedPage = 8, kMaxRescoresAtOnce = 8192,
+                        kMaxNodesScannedPerRescore = 16;
+constexpr std::uint64_t kDuePerLeaf = 64;  // due_ is in units of 1/kDuePerLeaf leaf
+constexpr std::uint64_t kPartialBit = 1U << 13, kMaxCost = kPartialBit - 1;
+constexpr std::uint64_t kNearFactor = 8;  // a leaf worth more than this times the least worth keeps its place for now
+// Leaves that move to the other order: at the switch, and then with each victim.
+constexpr std::size_t kLeavesMovedAtSwitch = 4096, kLeavesMovedPerVictim = 2;
 
 class Tide final : public EvictionPolicy, public LearnsFromVisits, public LooksAhead, public TakesHints {
  public:
   explicit Tide(const EvictionSetup& setup)
-      : setup_(setup), gone_(kGhosts * setup.capacity, setup), lru_(setup.capacity), pins_(setup.capacity) {}
+      : setup_(setup), ghosts_(kGhostsPerPage * setup.capacity, setup), lru_(setup.capacity), pins_(setup.capacity) {}
 
   void visit(const Visit& visit) override;
   void entered(const PolicyNode& node) override { enter(node, nullptr); }
@@ -73,58 +76,58 @@ class Tide final : public EvictionPolicy, public LearnsFromVisits, public LooksA
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
-  // What was last heard of a session, where another hasn't taken its place.
+  // What is known about a session. Another session may take the entry.
   struct Session {
     std::uint64_t session = 0;
     RecordId record = kNoRecord;
     NodeId tail = NodeId::none;  // the end of its path
   };
-  // What is known of a leaf beyond its marks.
+  // What is known about a leaf beyond its marks.
   struct Claim {
-    RequestId by = kNoRequest;       // waits for it
-    RecordId pinned_as = kNoRecord;  // if that still is a pin's
+    RequestId wanted_by = kNoRequest;  // the first waiting request that wants the leaf
+    RecordId record = kNoRecord;       // the record of its last use; a pin may hold that record
   };
 
-  // Of the last first visits: how many there were, how many of them went on from another, how many had a last page that
-  // wasn't full; and how many pages that hadn't been they used again.
+  // Counts over the last first visits: all visits; visits that continued a conversation; visits whose last page was not
+  // full; such pages that were used again.
   struct Ends {
     std::uint64_t visits = 0, returns = 0, partial = 0, reused = 0;
   };
 
   bool on_path(const PolicyNode& node) const;
-  void settle() {
-    if (!resolved_) resolve(0, {});
+  void ensure_resolved() {
+    if (!resolved_) resolve_path(0, {});
   }
-  void resolve(Pages resident, const TideMark& last);
-  void start(RecordId record);
+  void resolve_path(Pages resident, const TideMark& last);
+  void start_record(RecordId record);
   void enter(const PolicyNode& node, const PolicyMarks* elsewhere);
-  TideMark arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const;
-  void use(const PolicyNode& node, TideMark mark);
+  TideMark mark_of_brought(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const;
+  void mark_used(const PolicyNode& node, TideMark mark);
 
   void pin(const Session& session, const Hint& hint, TimeNs time);
-  void renew(const Session& session);
+  void rescore_tail(const Session& session);
   Session& session_of(std::uint64_t session) { return sessions_[session % sessions_.size()]; }
 
   Outlook outlook_of(const TideMark& mark) const;
   std::uint64_t cost_of(const PolicyNode& node) const;
   std::uint64_t worth(NodeId node, const LeafRank& rank) const;
-  std::uint64_t density_in(std::uint64_t requests) const;
-  void ask_all();
-  LeafRank asked(NodeId node, const LeafRank& rank) const { return {worth(node, rank), rank.second, rank.third}; }
-  void ask_again(NodeId node) { leaves_.set(node, order(), asked(node, leaves_.rank_of(node))); }
-  void ask_in_turn();
-  std::int64_t saved(Pages pages) const;
+  std::uint64_t density_after(std::uint64_t requests) const;
+  void rescore_all();
+  LeafRank scored(NodeId node, const LeafRank& rank) const { return {worth(node, rank), rank.second, rank.third}; }
+  void rescore(NodeId node) { leaves_.set(node, order(), scored(node, leaves_.rank_of(node))); }
+  void rescore_in_turn();
+  std::int64_t saved_cost(Pages pages) const;
   void judge();
   std::size_t order() const { return duel_.as_lru() ? 1 : 0; }
-  void move_over(std::size_t leaves);
+  void move_to_order(std::size_t leaves);
 
   EvictionSetup setup_;
   Returns returns_;
-  Ghosts gone_;               // 256 times who used it last, plus the ways; no ways: of a page that wasn't full
-  LeafLists leaves_{2};       // by their worth, and in LRU's order
-  std::size_t turn_ = 0;      // whose turn it is to be asked
-  std::uint64_t due_ = kDue;  // in 1/kDue of a leaf
-  std::vector<NodeId> all_;
+  Ghosts ghosts_;  // value: 256 times the record of the last use, plus the ways; 0 ways: a last page that was not full
+  LeafLists leaves_{2};              // list 0 by worth, list 1 in LRU's order
+  std::size_t rescore_cursor_ = 0;   // the node number that is computed again next
+  std::uint64_t due_ = kDuePerLeaf;  // in 1/kDuePerLeaf leaf
+  std::vector<NodeId> leaves_to_rescore_;
   std::vector<std::pair<RecordId, Pages>> users_;  // of pages that come back, in order: the record of their last use
 
   // The visit at work.
@@ -132,44 +135,45 @@ class Tide final : public EvictionPolicy, public LearnsFromVisits, public LooksA
   TimeNs now_ = 0;
   Returns::Facts facts_;
   std::vector<PageKey> path_;
-  Pages full_ = 0;
-  std::unordered_set<NodeId> brought_, brought_for_;  // entered off a path since the last visit; just before this one
-  bool first_ = false, resolved_ = true, partial_ = false, counted_ = true;
+  Pages full_pages_ = 0;
+  std::unordered_set<NodeId> brought_,
+      brought_for_;  // nodes that entered off the path: since the last visit; just before this visit
+  bool first_ = false, resolved_ = true, partial_ = false, judged_ = true;
   Ends ends_;
-  std::uint64_t partial_worth_ = 0;  // of a page that isn't full, in 1/16 of what a full one is worth
-  bool partial_counts_ = false;      // like any other in LRU's order
-  TideMark mark_;                    // for what it uses
+  std::uint64_t partial_worth_ = 0;  // of a last page that is not full, in 1/16 of a full page's worth
+  bool partial_counts_ = false;      // such pages count like others in LRU's order
+  TideMark mark_;                    // for the nodes that the visit uses
   std::uint64_t session_ = 0;
-  // Requests are at work by turns: the record of each one's last visit, where another hasn't taken its place.
+  // Requests are at work by turns. The record of each request's last visit; another request may take the entry.
   std::array<std::pair<RequestId, RecordId>, 4096> requests_{};
   RequestId request_ = kNoRequest;
 
   std::array<Session, 4096> sessions_{};
   Wanted wanted_;
-  TimeNs last_visit_ = -1, pace_ = 0;  // from one request to the next
-  std::vector<Claim> claims_;          // by NodeId, once there may be any
+  TimeNs last_visit_ = -1, pace_ = 0;  // pace_: time between two requests
+  std::vector<Claim> claims_;          // by NodeId; empty until there is a claim
 
   LruShadow lru_;
   TidePins pins_;
   TideDuel duel_;
-  Pages known_pages_ = 0, lru_pages_ = 0, own_pages_ = 0;  // that have been here, that LRU hits, that are hit
+  Pages known_pages_ = 0, lru_pages_ = 0, own_pages_ = 0;  // pages of the visit: remembered, hits of LRU, hits
 };
 
 // ---- visits
 
 void Tide::visit(const Visit& visit) {
-  settle();
-  if (!counted_) {
+  ensure_resolved();
+  if (!judged_) {
     judge();
     returns_.learn();
   }
   now_ = visit.time;
-  due_ = std::min(due_ + kDue, kDue * kMostAtATime);
+  due_ = std::min(due_ + kDuePerLeaf, kDuePerLeaf * kMaxRescoresAtOnce);
   path_.assign(visit.keys.begin(), visit.keys.end());
-  full_ = std::min<Pages>(path_.size(), (visit.prompt_tokens + visit.output_tokens) / setup_.page_tokens);
-  if (!visit.further) full_ = std::min<Pages>(path_.size(), visit.prompt_tokens / setup_.page_tokens);
-  partial_ = full_ < path_.size();
-  facts_ = {visit.time, visit.prompt_tokens, visit.output_tokens, full_, 0, 0, kNoRecord};
+  full_pages_ = std::min<Pages>(path_.size(), (visit.prompt_tokens + visit.output_tokens) / setup_.page_tokens);
+  if (!visit.further) full_pages_ = std::min<Pages>(path_.size(), visit.prompt_tokens / setup_.page_tokens);
+  partial_ = full_pages_ < path_.size();
+  facts_ = {visit.time, visit.prompt_tokens, visit.output_tokens, full_pages_, 0, 0, kNoRecord};
   request_ = visit.request;
   session_ = visit.session;
   lru_pages_ = own_pages_ = 0;
@@ -181,18 +185,18 @@ void Tide::visit(const Visit& visit) {
   lru_.resize(setup_.capacity - pins_.pages());
   if (visit.further) {
     const auto& [request, record] = requests_[visit.request % requests_.size()];
-    start(returns_.again(request == visit.request ? record : kNoRecord, facts_));
+    start_record(returns_.continue_record(request == visit.request ? record : kNoRecord, facts_));
   } else {
-    if (last_visit_ >= 0) pace_ += (std::min(now_ - last_visit_, kSlowest) - pace_) / 64;
+    if (last_visit_ >= 0) pace_ += (std::min(now_ - last_visit_, kMaxRequestGap) - pace_) / 64;
     last_visit_ = now_;
-    if (++ends_.visits == TideDuel::kMemory) {
+    if (++ends_.visits == TideDuel::kMemoryVisits) {
       for (std::uint64_t* const count : {&ends_.visits, &ends_.returns, &ends_.partial, &ends_.reused}) *count /= 2;
     }
     ends_.partial += partial_ ? 1 : 0;
-    const std::uint64_t expected = (ends_.returns + kSomeReturns) * ends_.partial;  // times ends_.visits
+    const std::uint64_t expected = (ends_.returns + kPriorReturnsOfTails) * ends_.partial;  // times ends_.visits
     partial_worth_ =
         std::min<std::uint64_t>(16, 16 * ends_.reused * ends_.visits / std::max<std::uint64_t>(1, expected));
-    partial_counts_ = ends_.reused * kFew > ends_.visits;
+    partial_counts_ = ends_.reused * kVisitsPerPartialReuse > ends_.visits;
   }
 }
 
@@ -201,38 +205,39 @@ bool Tide::on_path(const PolicyNode& node) const {
   return end > 0 && end <= path_.size() && path_[end - 1] == node.keys.back();
 }
 
-// Now it is known how much of the path is there, and who used the last page of that before.
-void Tide::resolve(Pages resident, const TideMark& last) {
+// Called as soon as the resident part of the path and the mark `last` at its end are known.
+void Tide::resolve_path(Pages resident, const TideMark& last) {
   resolved_ = true;
   RecordId before = last.record;
   std::uint64_t ways = last.ways;
   Pages known = resident;
   Ghosts::Walk walk;
-  for (; known < full_; ++known) {
-    const std::uint64_t* const ghost = gone_.find(path_[known], walk);
+  for (; known < full_pages_; ++known) {
+    const std::uint64_t* const ghost = ghosts_.find(path_[known], walk);
     if (ghost == nullptr) break;
     before = *ghost >> 8;
     ways = *ghost & 0xff;
     if (lru_.holds(before)) lru_pages_ = known + 1;
   }
   known_pages_ = known;
-  if (known == full_ && partial_) {
-    const std::uint64_t* const ghost = gone_.find(path_.back(), walk);
+  if (known == full_pages_ && partial_) {
+    const std::uint64_t* const ghost = ghosts_.find(path_.back(), walk);
     if (ghost != nullptr) known_pages_ = path_.size();
     if (ghost != nullptr && lru_.holds(*ghost >> 8)) lru_pages_ = path_.size();
   }
   before = returns_.latest(before);
   facts_.known = known;
   facts_.known_tokens = known * setup_.page_tokens;
-  // What many share tells nothing of where one has been, unless it is all that was there.
+  // A prefix that many conversations share tells nothing about the previous visit, unless it is all of that visit's
+  // path.
   const bool goes_on = known > 0 && (ways < 2 || known + 1 >= returns_.pages_of(before));
   if (goes_on) facts_.previous = before;
   ends_.returns += goes_on ? 1 : 0;
-  start(returns_.begin(facts_));
-  counted_ = false;
+  start_record(returns_.begin(facts_));
+  judged_ = false;
 }
 
-void Tide::start(RecordId record) {
+void Tide::start_record(RecordId record) {
   record_ = record;
   lru_.begin_visit();
   const Outlook outlook = returns_.outlook(record_);
@@ -243,8 +248,8 @@ void Tide::start(RecordId record) {
   pins_.follow(session_, record_, returns_.pages_of(record_));
 }
 
-// The node is on the visit's path; `mark` is what was known of it.
-void Tide::use(const PolicyNode& node, TideMark mark) {
+// The node is on the visit's path. `mark`: the node's mark before the visit.
+void Tide::mark_used(const PolicyNode& node, TideMark mark) {
   TideMark now = mark_;
   const Pages end = node.facts.depth_pages;
   now.next = mark.next;
@@ -256,37 +261,37 @@ void Tide::use(const PolicyNode& node, TideMark mark) {
   }
   now.partial = partial_ && end == path_.size();
   node.marks = now.packed();
-  if (end == full_ && session_ != 0) session_of(session_).tail = node.id;
+  if (end == full_pages_ && session_ != 0) session_of(session_).tail = node.id;
 }
 
 void Tide::touched(const PolicyNode& node) {
   TideMark mark = TideMark::of(node.marks);
-  if (!on_path(node)) {  // read ahead of the visit that it is for
+  if (!on_path(node)) {  // brought for a later visit
     mark.time = static_cast<std::uint64_t>(now_) >> 20;
     node.marks = mark.packed();
     return;
   }
-  if (!resolved_) resolve(node.facts.depth_pages, mark);
-  // What was loaded for it wasn't there.
+  if (!resolved_) resolve_path(node.facts.depth_pages, mark);
+  // A node that was loaded for this visit was no hit.
   if (!brought_for_.contains(node.id)) own_pages_ = std::max<Pages>(own_pages_, node.facts.depth_pages);
   if (mark.record != record_) {
     ends_.reused += first_ && mark.partial ? 1 : 0;
     if (lru_.holds(mark.record)) lru_pages_ = std::max<Pages>(lru_pages_, node.facts.depth_pages);
     lru_.move(node.keys.size(), mark.record, record_);
   }
-  use(node, mark);
+  mark_used(node, mark);
 }
 
-// On the visit's path it is used. Else it was brought, as far as is known after its last use: ahead of a visit, or as a
-// copy of what is leaving another tier.
+// A node on the visit's path is used. Any other node was brought for a later visit or is a copy of what leaves another
+// tier; its last use is the last known one.
 void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
   const bool used = on_path(node);
-  if (used) settle();
+  if (used) ensure_resolved();
   RecordId last = kNoRecord;
   std::uint64_t ways = 0;
   Pages remembered = 0;
   users_.clear();
-  gone_.recall_each(node.keys, [&](auto, std::uint64_t value) {
+  ghosts_.recall_each(node.keys, [&](auto, std::uint64_t value) {
     last = value >> 8;
     ways = value & 0xff;
     ends_.reused += first_ && used && ways == 0 ? 1 : 0;
@@ -294,21 +299,21 @@ void Tide::enter(const PolicyNode& node, const PolicyMarks* elsewhere) {
     if (users_.empty() || users_.back().first != last) users_.emplace_back(last, 0);
     ++users_.back().second;
   });
-  const TideMark mark = used && elsewhere == nullptr ? TideMark{.ways = ways} : arrived(elsewhere, last, ways);
+  const TideMark mark = used && elsewhere == nullptr ? TideMark{.ways = ways} : mark_of_brought(elsewhere, last, ways);
   const RecordId user = used ? record_ : mark.record;
   lru_.move(node.keys.size() - remembered, kNoRecord, user);
   for (const auto& [before, pages] : users_) {
     if (before != user) lru_.move(pages, before, user);
   }
   if (used) {
-    use(node, mark);
+    mark_used(node, mark);
   } else {
     node.marks = mark.packed();
     brought_.insert(node.id);
   }
 }
 
-TideMark Tide::arrived(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const {
+TideMark Tide::mark_of_brought(const PolicyMarks* elsewhere, RecordId record, std::uint64_t ways) const {
   TideMark mark;
   if (elsewhere != nullptr) {
     mark = TideMark::of(*elsewhere);
@@ -334,34 +339,35 @@ void Tide::evicted(const PolicyNode& node, Pages pages) {
   TideMark mark = TideMark::of(node.marks);
   std::span<const PageKey> full = node.keys;
   if (mark.partial) {
-    gone_.put_tail(full, 1, mark.record << 8);
+    ghosts_.remember_tail(full, 1, mark.record << 8);
     full = full.first(full.size() - 1);
     mark.partial = false;
-    if (pages < node.keys.size()) node.marks = mark.packed();  // of what is left of it
+    if (pages < node.keys.size()) node.marks = mark.packed();  // for the rest of the node
   }
-  gone_.put_tail(full, pages - (node.keys.size() - full.size()),
-                 mark.record << 8 | std::max<std::uint64_t>(1, mark.ways));
-  const std::uint64_t each = kDue * kRounds * leaves_.size() / std::max<Pages>(1, setup_.capacity);
-  due_ = std::min(due_ + std::min(each, kDue * kAskAgain) * pages, kDue * kMostAtATime);
+  ghosts_.remember_tail(full, pages - (node.keys.size() - full.size()),
+                        mark.record << 8 | std::max<std::uint64_t>(1, mark.ways));
+  const std::uint64_t each = kDuePerLeaf * kRescoresPerTurnover * leaves_.size() / std::max<Pages>(1, setup_.capacity);
+  due_ = std::min(due_ + std::min(each, kDuePerLeaf * kMaxRescoresPerEvictedPage) * pages,
+                  kDuePerLeaf * kMaxRescoresAtOnce);
 }
 
-// A last page that isn't full becomes a node of its own.
+// A last page that is not full becomes a node of its own.
 Pages Tide::shared_history_prefix(std::span<const PageKey> keys) const {
   const bool ends = partial_ && keys.back() == path_.back();
   return wanted_.equally_wanted_prefix(ends && keys.size() > 1 ? keys.first(keys.size() - 1) : keys);
 }
 
-// ---- what is said
+// ---- hints
 
 void Tide::hint(const Hint& hint, TimeNs time) {
   if (hint.subject == 0 || hint.kind == HintKind::abort) return;
   if (hint.kind == HintKind::unpin) pins_.unpin(hint.subject);
   Session& session = session_of(hint.subject);
   if (session.session != hint.subject) return;
-  if (hint.kind == HintKind::session_end) returns_.say(session.record, Said::ends);
-  if (hint.kind == HintKind::tool_call_pending) returns_.say(session.record, Said::awaits_tool);
+  if (hint.kind == HintKind::session_end) returns_.note_hint(session.record, SessionHint::ends);
+  if (hint.kind == HintKind::tool_call_pending) returns_.note_hint(session.record, SessionHint::awaits_tool);
   if (hint.kind == HintKind::pin) pin(session, hint, time);
-  renew(session);
+  rescore_tail(session);
 }
 
 void Tide::pin(const Session& session, const Hint& hint, TimeNs time) {
@@ -372,11 +378,11 @@ void Tide::pin(const Session& session, const Hint& hint, TimeNs time) {
   pins_.pin(session.session, session.record, returns_.pages_of(session.record), until);
 }
 
-// The end of its path, if that is on offer.
-void Tide::renew(const Session& session) {
+// Computes the worth of the session's tail again, if the tail is on offer.
+void Tide::rescore_tail(const Session& session) {
   if (session.tail == NodeId::none || !leaves_.contains(session.tail) || !returns_.knows(session.record)) return;
   const LeafRank& rank = leaves_.rank_of(session.tail);
-  // Another may have taken it over since.
+  // Another record may have used the tail since.
   if (rank.second >> 24 != static_cast<std::uint64_t>(returns_.time_of(session.record)) >> 20) return;
   const Outlook outlook = returns_.outlook(session.record);
   const std::uint64_t about = (rank.second & ~(std::uint64_t{0x3ff} << 14)) | std::uint64_t{outlook.chance} << 18 |
@@ -384,9 +390,9 @@ void Tide::renew(const Session& session) {
   if (!claims_.empty()) {
     const auto node = static_cast<std::size_t>(session.tail);
     if (node >= claims_.size()) claims_.resize(node + 1);
-    claims_[node].pinned_as = session.record;
+    claims_[node].record = session.record;
   }
-  leaves_.set(session.tail, order(), asked(session.tail, {0, about, rank.third}));
+  leaves_.set(session.tail, order(), scored(session.tail, {0, about, rank.third}));
 }
 
 void Tide::queued(RequestId request, std::span<const PageKey> keys) {
@@ -396,7 +402,7 @@ void Tide::queued(RequestId request, std::span<const PageKey> keys) {
 
 // ---- worth
 
-// What many ways lead on from will be used again, by whomever.
+// A node with several different continuations is likely to be used again, by any conversation.
 Outlook Tide::outlook_of(const TideMark& mark) const {
   Outlook outlook{static_cast<std::uint8_t>(mark.chance), static_cast<std::uint8_t>(mark.gap_class)};
   if (returns_.knows(mark.record)) outlook = returns_.outlook(mark.record);
@@ -408,121 +414,127 @@ Outlook Tide::outlook_of(const TideMark& mark) const {
   return outlook;
 }
 
-// A leaf's rank: its worth; the time of its last use (40 bits), chance, class, is it partial, cost (6, 4, 1 and 13
-// bits); which access was its last (44 bits) and which insertion its own: where one access is the last of two leaves.
+// A leaf's rank:
+//   first    the worth
+//   second   time of the last use (40 bits), chance (6), gap class (4), partial (1), cost (13)
+//   third    number of the last access (44 bits), insertion number (20), for leaves with one last access
 void Tide::offer(const PolicyNode& node) {
   const TideMark mark = TideMark::of(node.marks);
   const Outlook outlook = outlook_of(mark);
   const std::uint64_t about = mark.time << 24 | std::uint64_t{outlook.chance} << 18 |
-                              std::uint64_t{outlook.gap_class} << 14 | (mark.partial ? kPartial : 0) | cost_of(node);
+                              std::uint64_t{outlook.gap_class} << 14 | (mark.partial ? kPartialBit : 0) | cost_of(node);
   if (!claims_.empty()) {
     const auto id = static_cast<std::size_t>(node.id);
     if (id >= claims_.size()) claims_.resize(id + 1);
     claims_[id] = {wanted_.first(node.keys.back()), mark.record};
   }
   leaves_.set(node.id, order(),
-              asked(node.id, {0, about, node.facts.last_access << 20 | (node.facts.inserted & 0xfffff)}));
+              scored(node.id, {0, about, node.facts.last_access << 20 | (node.facts.inserted & 0xfffff)}));
 }
 
-// From the root to here, on average: who evicts a chain loses all of it in the end, and its end first.
+// The average over the chain from the root to the leaf: a policy that evicts a chain loses all of it in the end,
+// starting with its end.
 std::uint64_t Tide::cost_of(const PolicyNode& node) const {
   const Tokens depth = node.facts.depth_pages * setup_.page_tokens;
-  return std::min<std::uint64_t>(kCosts, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
+  return std::min<std::uint64_t>(kMaxCost, 64 + 32 * depth / std::max<Tokens>(1, setup_.doubling_tokens));
 }
 
-// A page that isn't full counts for as much as such pages are used again while conversations go on.
-// Of what somebody waits for it is known when it will be used, as it is: about as many requests from now as wait before
-// that one. And what nobody waits for won't be before all that wait have been served.
+// The worth of a last page that is not full is multiplied by how often such pages are used again, compared with how
+// often conversations continue.
+// The next use of a page that a waiting request wants is known: about as many requests from now as wait before that
+// request. A page that no waiting request wants is not used before all waiting requests are served.
 std::uint64_t Tide::worth(NodeId node, const LeafRank& rank) const {
   constexpr std::uint64_t kPinnedWorth = std::uint64_t{1} << 63, kWantedWorth = std::uint64_t{1} << 62;
-  const std::uint64_t about = rank.second, if_wanted = about & kCosts;
-  const std::uint64_t cost = (about & kPartial) != 0 ? if_wanted * partial_worth_ / 16 : if_wanted;
+  const std::uint64_t about = rank.second, if_wanted = about & kMaxCost;
+  const std::uint64_t cost = (about & kPartialBit) != 0 ? if_wanted * partial_worth_ / 16 : if_wanted;
   const Outlook outlook{static_cast<std::uint8_t>(about >> 18 & 0x3f), static_cast<std::uint8_t>(about >> 14 & 0xf)};
   const TimeNs age = now_ - static_cast<TimeNs>((about >> 24) << 20);
   const auto id = static_cast<std::size_t>(node);
   const Claim claim = id < claims_.size() ? claims_[id] : Claim{};
   const RequestId first = wanted_.first_waiting(), last = wanted_.last_waiting();
   std::uint64_t worth = 0;
-  if (claim.by != kNoRequest && first <= claim.by && claim.by <= last) {
-    worth = duel_.as_lru() ? kWantedWorth - (claim.by - first) : density_in(claim.by - first) * if_wanted;
+  if (claim.wanted_by != kNoRequest && first <= claim.wanted_by && claim.wanted_by <= last) {
+    worth =
+        duel_.as_lru() ? kWantedWorth - (claim.wanted_by - first) : density_after(claim.wanted_by - first) * if_wanted;
   } else if (duel_.as_lru() && (cost > 0 || partial_counts_)) {
     worth = rank.third;
   } else if (cost > 0) {
     std::uint64_t density = returns_.density(outlook, age);
-    if (wanted_.any()) density = std::min(density, density_in(last - first + 1));
+    if (wanted_.any()) density = std::min(density, density_after(last - first + 1));
     worth = density * cost;
   }
-  return pins_.holds(claim.pinned_as, now_) ? worth | kPinnedWorth : worth;
+  return pins_.holds(claim.record, now_) ? worth | kPinnedWorth : worth;
 }
 
-// Of what is used after so many requests.
-std::uint64_t Tide::density_in(std::uint64_t requests) const {
-  constexpr std::uint64_t kMost = (std::uint64_t{1} << 49) - 1;
+// Returns the density of a page that is used after `requests` more requests.
+std::uint64_t Tide::density_after(std::uint64_t requests) const {
+  constexpr std::uint64_t kMaxDensity = (std::uint64_t{1} << 49) - 1;
   const std::uint64_t us = std::min<std::uint64_t>(requests, 1U << 20) * (static_cast<std::uint64_t>(pace_) / 1'000);
-  return std::min(kMost, (std::uint64_t{1} << 54) / (1 + us / 1'000));
+  return std::min(kMaxDensity, (std::uint64_t{1} << 54) / (1 + us / 1'000));
 }
 
-void Tide::ask_all() {
-  all_.clear();
-  for (const std::size_t list : {0U, 1U}) leaves_.each(list, [this](NodeId node) { all_.push_back(node); });
-  for (const NodeId node : all_) ask_again(node);
+void Tide::rescore_all() {
+  leaves_to_rescore_.clear();
+  for (const std::size_t list : {0U, 1U})
+    leaves_.each(list, [this](NodeId node) { leaves_to_rescore_.push_back(node); });
+  for (const NodeId node : leaves_to_rescore_) rescore(node);
 }
 
-void Tide::ask_in_turn() {
+void Tide::rescore_in_turn() {
   const std::uint64_t least = leaves_.smallest_rank(order()).first;
-  if (least == 0) return;  // who is worth nothing goes first, as last pages do that aren't full
-  if (duel_.as_lru() && claims_.empty()) due_ = 0;  // nobody was ever waited for or pinned: nobody's worth changes
-  std::uint64_t asks = due_ / kDue;
-  for (std::uint64_t nodes = kNodesEach * asks; asks > 0 && nodes > 0; --nodes) {
-    turn_ = turn_ + 1 < leaves_.nodes() ? turn_ + 1 : 0;
-    const auto node = static_cast<NodeId>(turn_);
+  if (least == 0) return;  // such leaves, as last pages that are not full, are evicted first anyway
+  if (duel_.as_lru() && claims_.empty()) due_ = 0;  // no page was ever wanted or pinned, so no worth changes
+  std::uint64_t rescores = due_ / kDuePerLeaf;
+  for (std::uint64_t nodes = kMaxNodesScannedPerRescore * rescores; rescores > 0 && nodes > 0; --nodes) {
+    rescore_cursor_ = rescore_cursor_ + 1 < leaves_.nodes() ? rescore_cursor_ + 1 : 0;
+    const auto node = static_cast<NodeId>(rescore_cursor_);
     if (leaves_.list_of(node) != order()) continue;
-    --asks;
+    --rescores;
     const LeafRank& before = leaves_.rank_of(node);
-    const LeafRank now = asked(node, before);
-    if (std::min(before.first, now.first) / kNear <= least) leaves_.set(node, order(), now);
+    const LeafRank now = scored(node, before);
+    if (std::min(before.first, now.first) / kNearFactor <= least) leaves_.set(node, order(), now);
   }
-  due_ %= kDue;
+  due_ %= kDuePerLeaf;
 }
 
 NodeId Tide::victim() {
-  if (leaves_.size() <= kAskAll) {
-    if (due_ > 0 || leaves_.size(1 - order()) > 0) ask_all();
+  if (leaves_.size() <= kRescoreAllMaxLeaves) {
+    if (due_ > 0 || leaves_.size(1 - order()) > 0) rescore_all();
     due_ = 0;
     return leaves_.smallest(order());
   }
-  move_over(kMove);
-  ask_in_turn();
+  move_to_order(kLeavesMovedPerVictim);
+  rescore_in_turn();
   NodeId least = leaves_.smallest(order()), before = NodeId::none;
   for (int tries = 0; tries < 16 && least != before; ++tries) {
-    ask_again(least);
+    rescore(least);
     before = least;
     least = leaves_.smallest(order());
   }
   return least;
 }
 
-// ---- duel
+// ---- guard
 
-std::int64_t Tide::saved(Pages pages) const {
-  constexpr Tokens kMost = Tokens{1} << 36;  // so that what is made of it fits
+std::int64_t Tide::saved_cost(Pages pages) const {
+  constexpr Tokens kMaxCostTokens = Tokens{1} << 36;  // so that products of it fit
   const Tokens tokens = std::min<Tokens>(pages * setup_.page_tokens, Tokens{1} << 31);
   return static_cast<std::int64_t>(
-      std::min(kMost, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens))));
+      std::min(kMaxCostTokens, tokens + tokens * tokens / (2 * std::max<Tokens>(1, setup_.doubling_tokens))));
 }
 
-// When the other order is taken, each leaf's worth is another number: if there are many leaves, those that would have
-// gone first by the old order get theirs in the new one first, and go by it.
+// After a switch of the order, each leaf's worth is another number. With many leaves, those that come first in the old
+// order get their new worth first, and are evicted by it.
 void Tide::judge() {
-  counted_ = true;
-  if (duel_.judge({saved(lru_pages_), saved(known_pages_), saved(own_pages_)}, setup_.follows_visits)) {
-    move_over(kMoveAtOnce);
+  judged_ = true;
+  if (duel_.judge({saved_cost(lru_pages_), saved_cost(known_pages_), saved_cost(own_pages_)}, setup_.follows_visits)) {
+    move_to_order(kLeavesMovedAtSwitch);
   }
 }
 
-void Tide::move_over(std::size_t leaves) {
+void Tide::move_to_order(std::size_t leaves) {
   const std::size_t from = 1 - order();
-  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) ask_again(leaves_.smallest(from));
+  for (; leaves > 0 && leaves_.size(from) > 0; --leaves) rescore(leaves_.smallest(from));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
-// Tail-optimised LRU (Zhang et al., 2025): the next turn of a conversation of L tokens will bring about q more; with
-// the first L + q - xi in the tier at most xi are left to compute, which is soon enough. So what lies deeper goes
-// first, least recently used first, then the rest in that order. xi is 4,096 tokens; q is a moving average (1/16) of
-// what later turns (turns.hpp) added to the turn before. On the tree: L is that of the request that visited the node
-// last. A parent lies less deep than its child, and counts as a tail no sooner unless a shorter conversation visited it
-// last; it then waits for the child.
+// Tail-optimised LRU (Zhang et al., 2025). The next turn of a conversation of L tokens will add about q tokens. If the
+// first L + q - xi tokens are in the tier, at most xi are left to compute, which is soon enough. So deeper pages are
+// evicted first, least recently used first; then the other pages in the same order. xi is 4,096 tokens. q is a moving
+// average (1/16) of the tokens that later turns (turns.hpp) added to the turn before.
+//
+// On the tree: L is the length of the request that visited the node last. A parent is less deep than its child, so it
+// becomes a tail no earlier, unless a shorter conversation visited the parent last. In that case it waits for the
+// child.
 #include "policy/eviction/ghosts.hpp"
 #include "policy/eviction/ranked_leaves.hpp"
 #include "policy/eviction/turns.hpp"
@@ -27,17 +29,18 @@ class TailLru final : public LeafOrder {
     if (seek_growth_ && turns_.later() && prompt_ > node.marks.first) {
       growth_ = growth_ - growth_ / 16 + (prompt_ - node.marks.first);
     }
-    seek_growth_ = false;  // the last node's length is the turn before's; those above may be others'
+    seek_growth_ =
+        false;  // the path's last node has the length of the turn before; a node above may have another conversation's
     node.marks = {length_, kept()};
   }
 
  private:
-  static constexpr Tokens kSoonEnough = 4'096;
+  static constexpr Tokens kMaxUncachedTokens = 4'096;
 
-  // Marks: the conversation's length, and how much of it is to be kept.
+  // Marks: the conversation's length in tokens; how much of it to keep.
   Tokens kept() const {
     const Tokens next = length_ + growth_ / 16;
-    return next < kSoonEnough ? 0 : next - kSoonEnough;
+    return next < kMaxUncachedTokens ? 0 : next - kMaxUncachedTokens;
   }
   LeafRank rank(const PolicyNode& node) const override {
     const bool tail = last_page_depth(node.facts, page_tokens_) >= node.marks.second;

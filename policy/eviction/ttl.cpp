@@ -1,10 +1,12 @@
-// Pins with a time to live (after Continuum, 2025): after a visit a page is pinned for tau, the tau that maximises
-// P(T <= tau) - E[min(T, tau)] * rent, T the time until it is used again, when the pin ends, and the rent what room is
-// worth elsewhere: the tier's hits for a page and second. What has expired goes first, least recently used first; then
-// the rest in that order. One histogram of T, in quarter octaves, for first turns and one for later ones (turns.hpp);
-// returns of evicted pages count, for 4 times as many as the tier holds. tau is found anew every 64 requests, for later
-// visits. On the tree: a parent's pin ends no earlier than its child's unless tau fell meanwhile; it then waits for the
-// child.
+// Pins with a time to live (after Continuum, 2025). After a visit, a page is pinned for the time tau that maximises P(T
+// <= tau) - E[min(T, tau)] * rent. T is the time until the next use, which ends the pin. The rent is the value of the
+// room elsewhere: the tier's hits per page and second. Pages with expired pins are evicted first, least recently used
+// first; then the others in the same order. There is one histogram of T, in quarter octaves, for first turns and one
+// for later turns (turns.hpp). Returns of evicted pages count too, for 4 times as many pages as the tier holds. tau is
+// computed every 64 requests and holds for later visits.
+//
+// On the tree: a parent's pin ends no earlier than its child's, unless tau has fallen meanwhile. In that
+// case the parent waits for the child.
 #include <array>
 
 #include "policy/base/wide.hpp"
@@ -16,11 +18,12 @@
 namespace kvtwin {
 namespace {
 
-// Times in 1/16 of the first one that was seen, so that nothing depends on the unit of time, in quarter octaves.
+// Bins of times, in quarter octaves. The unit is 1/16 of the first time seen, so that no result depends on the unit of
+// time.
 constexpr std::size_t kTimeBins = 160;
 std::size_t bin_of(UnsignedWide time) {
-  constexpr UnsignedWide kMost = UnsignedWide{1} << 40;
-  return quarter_octave_of(static_cast<std::uint64_t>(std::min(time, kMost)));
+  constexpr UnsignedWide kMaxTime = UnsignedWide{1} << 40;
+  return quarter_octave_of(static_cast<std::uint64_t>(std::min(time, kMaxTime)));
 }
 std::uint64_t end_of_bin(std::size_t bin) { return quarter_octave_start(bin + 1); }
 
@@ -48,63 +51,64 @@ class TimeToLive final : public TimedVisits {
       leaves_.set(node, kExpired, {ends_.smallest_rank(0).second, ends_.smallest_rank(0).third, 0});
       ends_.remove(node);
     }
-    return leaves_.smallest(gives());
+    return leaves_.smallest(list_to_evict_from());
   }
   std::size_t offered() const override { return leaves_.size(); }
   bool is_offered(NodeId node) const override { return leaves_.contains(node); }
 
  private:
-  static constexpr std::uint64_t kRound = 64;
-  static constexpr std::size_t kExpired = 0, kPinned = 1;  // lists
-  struct Kind {
-    std::array<std::uint64_t, kTimeBins> returns{};  // pages, by the time it took them
+  static constexpr std::uint64_t kRequestsPerFit = 64;
+  static constexpr std::size_t kExpired = 0, kPinned = 1;  // lists of leaves_
+  struct Category {
+    std::array<std::uint64_t, kTimeBins> returns{};  // pages, by the time until their return
     std::uint64_t visits = 0;                        // pages
-    std::uint64_t pin = 0;                           // tau, in 1/16
+    std::uint64_t tau = 0;                           // in 1/16 of unit_
   };
 
-  std::size_t gives() const { return leaves_.size(kExpired) > 0 ? kExpired : kPinned; }
-  void begun() override {
-    if (++requests_ % kRound == 0) find_pins();
+  std::size_t list_to_evict_from() const { return leaves_.size(kExpired) > 0 ? kExpired : kPinned; }
+  void on_first_visit() override {
+    if (++requests_ % kRequestsPerFit == 0) find_pins();
   }
-  // The second mark: when the pin ends, in 1/16 ns.
-  void visited(const PolicyNode& node) override {
-    Kind& kind = kinds_[last_visit(node).kind()];
-    kind.visits += node.keys.size();
-    node.marks.second = 16 * now() + kind.pin * unit_;
+  // Second mark: the end of the pin, in 1/16 ns.
+  void on_visit(const PolicyNode& node) override {
+    Category& category = categories_[last_visit(node).category()];
+    category.visits += node.keys.size();
+    node.marks.second = 16 * now() + category.tau * unit_;
   }
-  void returned(Last last, Pages pages, bool hit) override {
+  void on_reuse(LastVisit last, Pages pages, bool hit) override {
     const std::uint64_t time = now() - last.time();
     if (unit_ == 0) unit_ = time;
-    if (unit_ != 0) kinds_[last.kind()].returns[bin_of(UnsignedWide{time} * 16 / unit_)] += pages;
+    if (unit_ != 0) categories_[last.category()].returns[bin_of(UnsignedWide{time} * 16 / unit_)] += pages;
     if (hit) hits_ += pages;
   }
 
   void find_pins() {
     if (unit_ == 0) return;
-    for (Kind& kind : kinds_) {
-      kind.pin = 0;
+    for (Category& category : categories_) {
+      category.tau = 0;
       UnsignedWide best = 0, within = 0, spent = 0;
       for (std::size_t bin = 0; bin < kTimeBins; ++bin) {
         const UnsignedWide pin = UnsignedWide{end_of_bin(bin)} * unit_;
         if (pin > UnsignedWide{now()} * 16) break;
-        within += kind.returns[bin];
-        spent += pin * kind.returns[bin];
-        const UnsignedWide pinned = kind.visits - std::min<UnsignedWide>(kind.visits, within);  // to the end
-        // Both sides for all visits at once, in 1/1024 of a page.
+        within += category.returns[bin];
+        spent += pin * category.returns[bin];
+        const UnsignedWide pinned =
+            category.visits - std::min<UnsignedWide>(category.visits, within);  // pinned to the end
+        // Both sides are sums over all visits, in 1/1024 of a page.
         const UnsignedWide rent = 1024 * (spent + pinned * pin) * hits_ / (UnsignedWide{now()} * 16 * capacity_);
         if (1024 * within <= rent || 1024 * within - rent <= best) continue;
         best = 1024 * within - rent;
-        kind.pin = end_of_bin(bin);
+        category.tau = end_of_bin(bin);
       }
-      if (kind.visits < 64 * capacity_) continue;
-      kind.visits /= 2;
-      for (std::uint64_t& pages : kind.returns) pages /= 2;
+      if (category.visits < 64 * capacity_) continue;
+      category.visits /= 2;
+      for (std::uint64_t& pages : category.returns) pages /= 2;
     }
   }
 
   const Pages capacity_;
-  std::array<Kind, 2> kinds_;
-  LeafLists leaves_{2}, ends_{1};  // ends_: of the pinned ones, by when their pins end
+  std::array<Category, 2> categories_;
+  LeafLists leaves_{2}, ends_{1};  // ends_: pinned leaves by the end of the pin
   std::uint64_t unit_ = 0, hits_ = 0, requests_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Is the request at work the first turn of a conversation or a later one? Traces need not say (a session number is no
-// promise that the prompt goes on), so it is taken for a later one if at least half of its path was known before: is in
-// the tier, or remembered of what was.
+// Decides whether the request at work is the first turn of a conversation or a later turn. Traces may not say so, and
+// an equal session number does not promise that the prompt continues. So a request counts as a later turn if at least
+// half of its path was known before: is in the tier, or is remembered after its eviction.
 #pragma once
 
 #include <array>
@@ -20,14 +20,15 @@ class Turns {
     const bool known = path_ > 0 && gone.remembers_last(visit.keys.first((path_ + 1) / 2));
     *at_ = {visit.request, known};
   }
-  // Of a path the last node is told first: by then it is decided.
+  // The first call for a path has the path's last node, so the answer of later() is final after that call.
   void touched(const NodeFacts& facts) {
     if (2 * Pages{facts.depth_pages} >= path_) at_->second = true;
   }
   bool later() const { return at_->second; }
 
  private:
-  std::array<std::pair<RequestId, bool>, 1024> requests_{};  // some are forgotten between their visits
+  std::array<std::pair<RequestId, bool>, 1024>
+      requests_{};  // by number modulo 1024; an entry may be overwritten between two visits
   std::pair<RequestId, bool>* at_ = requests_.data();
   Pages path_ = 0;
 };

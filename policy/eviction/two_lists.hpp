@@ -1,8 +1,8 @@
-// Two lists of a tier's pages, each with its offered leaves in the order in which they would go.
+// Two lists of a tier's pages, each with its leaves on offer in eviction order.
 //
-// A list's length counts all its pages, whether they may go or not. Pages may also leave without having been evicted
-// (they move up, or their copy is shed), which no policy is told: the sum then outgrows the tier, and the longer list
-// gives up the rest.
+// The length of a list counts all its pages, evictable or not. Pages may also leave the tier without an eviction: they
+// move up, or the copy is dropped. Policies receive no call then, so the sum of the lengths would grow beyond the tier.
+// In that case, the excess is subtracted from the longer list.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class TwoLists {
 
   void offer(NodeId node, unsigned list, const LeafRank& rank) { leaves_.set(node, list, rank); }
   void withdraw(NodeId node) { leaves_.remove(node); }
-  // Of the leaves in that list, or in the other if there is none.
+  // Returns the first leaf of the list, or of the other list if this one has no leaf.
   NodeId first(unsigned list) const {
     const NodeId wanted = leaves_.smallest(list);
     return wanted == NodeId::none ? leaves_.smallest(1 - list) : wanted;

@@ -1,6 +1,7 @@
-// Which pages the waiting requests want, and who of them first. For policies that look ahead.
+// Which pages the waiting requests want, and which request wants a page first. For policies that look ahead at the
+// queue.
 //
-// Of four million pages (about 100 bytes each): requests that begin to wait behind so many are passed over.
+// Memory: about 100 bytes per page, for at most four million pages. A request that would exceed this bound is ignored.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace kvtwin {
 class Wanted {
  public:
   void queued(RequestId request, std::span<const PageKey> keys) {
-    if (pages_ + keys.size() > kMost) return;
+    if (pages_ + keys.size() > kMaxPages) return;
     const auto [entry, fresh] = waiting_.try_emplace(request);
     if (!fresh) return;
     pages_ += keys.size();
@@ -42,18 +43,18 @@ class Wanted {
     waiting_.erase(entry);
   }
 
-  // Who is served first of those that want the page; kNoRequest: nobody does.
+  // Returns the first request in the queue that wants the page; kNoRequest if none does.
   RequestId first(const PageKey& key) const {
     if (wanted_.empty()) return kNoRequest;
     const auto by = wanted_.find(key.words[0]);
     return by == wanted_.end() ? kNoRequest : by->second.first;
   }
   bool any() const { return !waiting_.empty(); }
-  // Of all that wait; nobody: none is between the two.
+  // The range of all waiting requests; first_waiting() > last_waiting() if no request waits.
   RequestId first_waiting() const { return waiting_.empty() ? kNoRequest : waiting_.begin()->first; }
   RequestId last_waiting() const { return waiting_.empty() ? 0 : waiting_.rbegin()->first; }
 
-  // How many of the first ones are wanted, or aren't if the first one isn't.
+  // Returns how many of the first pages are wanted, if the first page is; else how many are not.
   Pages equally_wanted_prefix(std::span<const PageKey> keys) const {
     const bool is = first(keys.front()) != kNoRequest;
     const auto other = std::ranges::find_if(keys, [&](const PageKey& key) { return (first(key) != kNoRequest) != is; });
@@ -61,11 +62,11 @@ class Wanted {
   }
 
  private:
-  // In order. Mostly it is one. Requests come at the end and leave at the front, but for a few: both cost O(1), however
-  // many wait for a page that all of them share.
+  // The requests that want one page, in order; usually one. Nearly all requests join at the end and leave at the front.
+  // Both cost O(1), however many requests wait for a page that they share.
   struct Requests {
     RequestId first = kNoRequest;
-    std::uint32_t gone = 0;  // of `later`, from its front on
+    std::uint32_t gone = 0;  // entries of `later` that have left, from its front on
     std::vector<RequestId> later;
 
     void add(RequestId request) {
@@ -90,7 +91,7 @@ class Wanted {
     }
   };
 
-  static constexpr Pages kMost = 1U << 22;
+  static constexpr Pages kMaxPages = 1U << 22;
   Pages pages_ = 0;
   std::map<RequestId, std::vector<std::uint64_t>> waiting_;
   std::unordered_map<std::uint64_t, Requests> wanted_;  // by the key's first word

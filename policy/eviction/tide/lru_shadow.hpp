@@ -1,5 +1,6 @@
-// What an LRU of the same size would hold, at O(1) a node touched: how many pages each visit was the last to use, and
-// the visit from which on they fill the tier. To within the path on which that one falls.
+// Computes which pages an LRU tier of the same size would hold, at O(1) per touched node. Stores, per visit, how many
+// pages that visit was the last to use. The oldest visit whose pages still fit into the tier is the boundary. Exact
+// except on the path of the boundary visit.
 #pragma once
 
 #include <algorithm>
@@ -17,22 +18,22 @@ class LruShadow {
  public:
   explicit LruShadow(Pages capacity) : capacity_(capacity) {}
 
-  // From the next move on.
+  // Takes effect with the next move().
   void resize(Pages capacity) { capacity_ = capacity; }
-  // Visits are numbered from 1, without a gap.
+  // Visits have the numbers 1, 2, 3 ...
   void begin_visit() {
     if (last_ - gone_ == used_.size()) grow();
     used_of(++last_) = 0;
-    while (gone_ + 1 < last_ && used_of(gone_ + 1) == 0) ++gone_;  // nothing hangs on it any more
+    while (gone_ + 1 < last_ && used_of(gone_ + 1) == 0) ++gone_;  // no page counts for this visit any more
   }
-  // Would pages that were last used by that visit still be there?
-  // Of a visit that another tier has begun and this one hasn't: no.
+  // Returns whether LRU would still hold pages whose last use was this visit. False for a visit that only another tier
+  // has begun.
   bool holds(std::uint64_t visit) const { return gone_ < visit && visit <= last_; }
-  // Pages that visit `from` was the last to use (0: nobody yet) are used by visit `to`.
+  // Visit `to` uses pages whose last use was visit `from`; 0 = no visit yet.
   void move(Pages pages, std::uint64_t from, std::uint64_t to) {
     if (holds(from)) {
       std::uint32_t& left = used_of(from);
-      // Fewer, where two pages were taken for each other.
+      // fewer if two pages were confused (ghosts.hpp)
       const auto taken = static_cast<std::uint32_t>(std::min<Pages>(left, pages));
       left -= taken;
       sum_ -= taken;
@@ -40,7 +41,7 @@ class LruShadow {
     if (!holds(to)) return;
     used_of(to) += static_cast<std::uint32_t>(pages);
     sum_ += pages;
-    // A half-gone one counts as there.
+    // the boundary visit counts as held if at least half of its pages fit
     while (sum_ - used_of(gone_ + 1) / 2 > capacity_ && gone_ + 1 < last_) sum_ -= used_of(++gone_);
   }
 
@@ -53,8 +54,8 @@ class LruShadow {
   }
 
   Pages capacity_, sum_ = 0;
-  std::uint64_t gone_ = 0, last_ = 0;     // visits: before the oldest that is held; the one that began last
-  std::pmr::vector<std::uint32_t> used_;  // a ring of 2^k: pages that a visit was the last to use
+  std::uint64_t gone_ = 0, last_ = 0;     // the last visit that is not held; the visit that began last
+  std::pmr::vector<std::uint32_t> used_;  // ring of 2^k: pages that each visit was the last to use
 };
 
 }  // namespace kvtwin

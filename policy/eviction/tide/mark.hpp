@@ -1,5 +1,5 @@
-// What tide keeps with a node, packed into its PolicyMarks: the record that used the node last, how the conversation is
-// expected to go on, and how many ways lead on from the node.
+// What tide stores with a node, packed into PolicyMarks: the record that used the node last, the expected return of its
+// conversation, and the number of different continuations.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace kvtwin {
 
 struct TideMark {
   std::uint64_t record = 0;  // 40 bits
-  std::uint64_t next = 0;    // 24 bits of the page behind it on the last path that went on
-  std::uint64_t time = 0;    // of its last use, in 2^20 ns; 40 bits
-  std::uint64_t ways = 0;    // 8 bits
+  std::uint64_t next = 0;    // 24 bits of the key of the next page, on the last path that continued
+  std::uint64_t time = 0;    // of the last use, in 2^20 ns; 40 bits
+  std::uint64_t ways = 0;    // number of different continuations; 8 bits
   std::uint64_t chance = 0, gap_class = 0;
-  bool partial = false;  // the last page isn't full
+  bool partial = false;  // the last page is not full
 
   static TideMark of(const PolicyMarks& marks) {
     return {marks.first >> 24,        marks.first & 0xffffff, marks.second >> 24,        marks.second >> 16 & 0xff,

@@ -1,5 +1,5 @@
-// The sessions that a hint pinned in tide. A pin holds the path of the session's last record until it ends or is taken
-// out. Pins hold a fifth of the tier at most: a pin that would exceed this share isn't kept.
+// The sessions that are pinned by a hint. A pin protects the path of the session's last record until the pin expires or
+// unpin() is called. Pins protect a fifth of the tier at most. A pin that would exceed this share is dropped.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@ class TidePins {
  public:
   static constexpr TimeNs kForever = std::numeric_limits<TimeNs>::max();
 
-  explicit TidePins(Pages capacity) : most_(capacity / kShare) {}
+  explicit TidePins(Pages capacity) : max_pages_(capacity / kTierShare) {}
 
-  // Pins the session, whose last record has a path of so many pages. Replaces an earlier pin.
+  // Pins the session, whose last record has a path of `pages` pages. Replaces an earlier pin.
   void pin(std::uint64_t session, RecordId record, Pages pages, TimeNs until) {
     unpin(session);
     next_expiry_ = std::min(next_expiry_, until);
@@ -27,7 +27,7 @@ class TidePins {
   void unpin(std::uint64_t session) {
     if (const auto pin = pins_.find(session); pin != pins_.end()) drop(pin);
   }
-  // If the session is pinned, its pin holds the path of this record now.
+  // If the session is pinned, the pin protects the path of this record from now on.
   void follow(std::uint64_t session, RecordId record, Pages pages) {
     if (const auto pin = pins_.find(session); pin != pins_.end()) move(pin, record, pages);
   }
@@ -52,7 +52,7 @@ class TidePins {
   }
 
  private:
-  static constexpr Pages kShare = 5;  // pins get 1/kShare of the tier
+  static constexpr Pages kTierShare = 5;  // pins get 1/kTierShare of the tier
   struct Pin {
     RecordId record = kNoRecord;
     TimeNs until = 0;
@@ -72,13 +72,13 @@ class TidePins {
     moved.record = record;
     moved.pages = pages;
     pages_ += pages;
-    if (pages == 0 || pages_ > most_) return drop(pin);
+    if (pages == 0 || pages_ > max_pages_) return drop(pin);
     until_[record] = moved.until;
   }
 
-  const Pages most_;
-  std::map<std::uint64_t, Pin> pins_;  // by session; each has pages
-  std::map<RecordId, TimeNs> until_;   // the same by record
+  const Pages max_pages_;
+  std::map<std::uint64_t, Pin> pins_;  // by session; each pin has pages
+  std::map<RecordId, TimeNs> until_;   // the same pins by record
   Pages pages_ = 0;
   TimeNs next_expiry_ = kForever;
 };

@@ -12,8 +12,8 @@ namespace {
 constexpr std::size_t kBins = 72;
 
 // ---- ages
-// Bin k begins at (2^(k/3) - 1) / 4 s: linear below a quarter second, thirds of an octave far above it; the last one
-// ends after seven weeks.
+// Bin k begins at (2^(k/3) - 1) / 4 s: linear below a quarter second, thirds of an octave above. The last bin ends
+// after seven weeks.
 
 constexpr std::array<std::uint64_t, 3> kThirds{1U << 20, 1'321'122, 1'664'510};  // 2^(i/3), in 1/2^20
 
@@ -28,23 +28,23 @@ std::size_t bin_of(TimeNs age) {
   return std::min(kBins - 1, 3 * octave + (part >= kThirds[2] ? 2U : part >= kThirds[1] ? 1U : 0U));
 }
 
-// What is believed before anything is seen, as much as ten returns: people come back after two minutes, log-normally
-// by a factor of e^1.2 (the chat traces of two vendors agree on it). In 1/2^16.
+// Prior of the gaps, with the weight of ten returns: log-normal around two minutes, with a factor of e^1.2, as in the
+// chat traces of two vendors. In 1/2^16.
 constexpr std::array<std::uint16_t, kBins> kPriorGaps{
     0,    0,    0,    0,    0,    1,    1,    4,    8,    17,   33,   63,   111,  189,  307,  480,  719,  1036,
     1435, 1914, 2459, 3041, 3623, 4158, 4599, 4901, 5030, 4980, 4749, 4365, 3866, 3300, 2714, 2152, 1644, 1211,
     859,  587,  387,  246,  151,  89,   50,   28,   15,   7,    4,    2,    1,    0,    0,    0,    0,    0,
     0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    0};
 constexpr std::uint64_t kPriorReturns = 10 * 256;
-// Of all classes together in each class' own table.
+// The weight of all classes together in the table of each class.
 constexpr std::uint64_t kSharedReturns = 25 * 256;
-constexpr std::uint64_t kMostReturns = 16384 * 256;  // of a class; then the older ones fade
+constexpr std::uint64_t kMaxReturns = 16384 * 256;  // of a class; beyond it, all counts are halved
 
 // ---- the logistic function
 
-constexpr std::uint64_t kSteps = 12 * 16;
-constexpr std::array<std::uint32_t, kSteps + 2> kSigmoid = [] {  // of k / 16, in 1/2^16
-  std::array<std::uint32_t, kSteps + 2> table{};
+constexpr std::uint64_t kSigmoidSteps = 12 * 16;
+constexpr std::array<std::uint32_t, kSigmoidSteps + 2> kSigmoid = [] {  // of k / 16, in 1/2^16
+  std::array<std::uint32_t, kSigmoidSteps + 2> table{};
   std::uint64_t power = std::uint64_t{1} << 32;  // e^(-k/16), in 1/2^32
   for (std::uint32_t& entry : table) {
     entry = static_cast<std::uint32_t>((std::uint64_t{1} << 48) / ((std::uint64_t{1} << 32) + power));
@@ -53,19 +53,19 @@ constexpr std::array<std::uint32_t, kSteps + 2> kSigmoid = [] {  // of k / 16, i
   return table;
 }();
 
-// Of z / 2^16, in 1/2^16.
+// Takes z in 1/2^16, returns 1/2^16.
 std::uint32_t sigmoid(std::int64_t z) {
   const auto size = static_cast<std::uint64_t>(z < 0 ? -z : z);
-  const std::uint64_t step = std::min(size >> 12, kSteps), part = step == kSteps ? 0 : size & 0xfff;
+  const std::uint64_t step = std::min(size >> 12, kSigmoidSteps), part = step == kSigmoidSteps ? 0 : size & 0xfff;
   const auto value = static_cast<std::uint32_t>((kSigmoid[step] * (4096 - part) + kSigmoid[step + 1] * part) >> 12);
   return z < 0 ? 65536 - value : value;
 }
 
-// Who has come back comes back: what a turn adds before anything is learnt, in 1/2^16.
+// Prior of the turn: a user who has come back comes back. In 1/2^16.
 constexpr std::array<std::int64_t, 9> kTurnPrior{0, 32768, 59000, 80000, 92000, 98000, 104000, 110000, 116000};
 
-constexpr std::uint32_t kHints = 185;  // where the weights of what is said begin
-constexpr std::int64_t kSaysPrior = 2 * 65536;
+constexpr std::uint32_t kFirstHintFeature = 185;  // feature numbers of the hints begin here
+constexpr std::int64_t kHintPrior = 2 * 65536;
 
 std::uint32_t log2_of(std::uint64_t value) {
   return value == 0 ? 0 : static_cast<std::uint32_t>(std::bit_width(value)) - 1;
@@ -74,9 +74,9 @@ std::uint32_t log2_of(std::uint64_t value) {
 }  // namespace
 
 Returns::Returns() : densities_(kGapClasses * (kChances + 1)) {
-  weights_[kHints + static_cast<std::uint32_t>(Said::ends)] = -kSaysPrior;
-  weights_[kHints + static_cast<std::uint32_t>(Said::awaits_tool)] = kSaysPrior;
-  draw_tables();
+  weights_[kFirstHintFeature + static_cast<std::uint32_t>(SessionHint::ends)] = -kHintPrior;
+  weights_[kFirstHintFeature + static_cast<std::uint32_t>(SessionHint::awaits_tool)] = kHintPrior;
+  compute_tables();
 }
 
 // ---- records
@@ -96,17 +96,17 @@ RecordId Returns::begin(const Facts& facts) {
   }
   record.known = facts.known_tokens;
   extend(at(append(record)), facts);
-  to_learn_ = static_cast<std::uint32_t>(std::min<Pages>(kWork, 2 + facts.pages));
+  to_learn_ = static_cast<std::uint32_t>(std::min<Pages>(kMaxRecordsPerVisit, 2 + facts.pages));
   return last_;
 }
 
 void Returns::learn() {
   ++visits_;
   learn_from(std::exchange(to_learn_, 0));
-  if (--visits_to_tables_ == 0) draw_tables();
+  if (--visits_to_tables_ == 0) compute_tables();
 }
 
-RecordId Returns::again(RecordId id, const Facts& facts) {
+RecordId Returns::continue_record(RecordId id, const Facts& facts) {
   if (!known(id)) return begin(facts);
   const RecordId next = append(Record(at(id)));
   if (known(id)) at(id).successor = next;
@@ -119,11 +119,11 @@ RecordId Returns::latest(RecordId id) const {
   return id;
 }
 
-void Returns::say(RecordId id, Said said) {
+void Returns::note_hint(RecordId id, SessionHint hint) {
   hinted_ = true;
   if (!known(id)) return;
-  at(id).said = said;
-  describe(at(id));
+  at(id).hint = hint;
+  set_features(at(id));
 }
 
 RecordId Returns::append(const Record& record) {
@@ -141,32 +141,32 @@ void Returns::extend(Record& record, const Facts& facts) {
   record.pages = facts.pages;
   record.prompt = facts.prompt_tokens;
   record.output = facts.output_tokens;
-  describe(record);
+  set_features(record);
 }
 
 void Returns::note_return(Record& record, TimeNs gap, std::uint32_t share) {
-  if (record.returned) return;  // a second one branches off
+  if (record.returned) return;  // a second return branches off
   record.returned = true;
   record.share = static_cast<std::uint16_t>(share);
   auto& gaps = gaps_[record.gap_class];
   gaps[bin_of(gap)] += share;
 }
 
-// Which weights count for it. The groups' places in the table don't overlap.
-void Returns::describe(Record& record) const {
+// Sets the features of the record: the numbers of the weights that count. The ranges of the groups do not overlap.
+void Returns::set_features(Record& record) const {
   record.features = 0;
   const auto add = [&record](std::uint32_t place) {
     record.feature[record.features++] = static_cast<std::uint8_t>(place);
   };
   const std::uint32_t early = std::min(2U, record.turn);
-  if (record.said != Said::nothing || hinted_) add(kHints + static_cast<std::uint32_t>(record.said));
+  if (record.hint != SessionHint::none || hinted_) add(kFirstHintFeature + static_cast<std::uint32_t>(record.hint));
   add(std::min(8U, record.turn));
   add(10 + 10 * early + std::min(9U, log2_of(record.prompt / 512)));
   add(40 + 12 * early + std::min(11U, log2_of(record.output)));
   if (record.turn == 0) {
     add(135 + static_cast<std::uint32_t>(std::min<Tokens>(9, record.known / 512)));
     add(150 + (record.prompt < 576 ? 0 : std::min(30U, log2_of(record.prompt / 16))));
-    record.gap_class = record.said == Said::awaits_tool ? 0 : record.output < 32 ? 1 : 2;
+    record.gap_class = record.hint == SessionHint::awaits_tool ? 0 : record.output < 32 ? 1 : 2;
     return;
   }
   const auto seconds = static_cast<std::uint64_t>(std::max<TimeNs>(0, record.gap / kNsPerSecond));
@@ -174,10 +174,10 @@ void Returns::describe(Record& record) const {
   const std::int64_t growth = record.growth;
   add(100 + (growth < -512 ? 0 : growth < 0 ? 1 : 2 + std::min(16U, log2_of(static_cast<std::uint64_t>(growth) + 1))));
   add(130 + (record.whole ? 0 : 1));
-  const std::uint32_t pause = std::clamp(log2_of(seconds), 4U, 9U);  // below 32 s ... above 512 s
-  record.gap_class = static_cast<std::uint8_t>(record.said == Said::awaits_tool ? 0
-                                               : record.output < 32             ? 1
-                                                                                : pause - 1);
+  const std::uint32_t pause = std::clamp(log2_of(seconds), 4U, 9U);  // class 3: below 32 s ... class 8: 512 s or more
+  record.gap_class = static_cast<std::uint8_t>(record.hint == SessionHint::awaits_tool ? 0
+                                               : record.output < 32                    ? 1
+                                                                                       : pause - 1);
 }
 
 // ---- whether
@@ -193,12 +193,12 @@ Outlook Returns::outlook(RecordId id) const {
   return {static_cast<std::uint8_t>((p * kChances + 32768) >> 16), at(id).gap_class};
 }
 
-// The next records in turn; a round of all is a step of the fit.
+// Processes the next records in turn. A round over all records is one step of the fit.
 void Returns::learn_from(std::uint32_t records) {
   const RecordId first = last_ < kRecords ? 1 : last_ - kRecords + 1;
   for (; records > 0; --records) {
     cursor_ = std::max(cursor_, first);
-    if (cursor_ >= last_) {  // the latest is too young to tell anything
+    if (cursor_ >= last_) {  // the latest record is too young to tell anything
       fit();
       cursor_ = first;
       if (cursor_ >= last_) return;
@@ -207,7 +207,7 @@ void Returns::learn_from(std::uint32_t records) {
     if (record.successor != kNoRecord) continue;
     const std::int64_t p = chance(record);
     std::int64_t label = record.share * 256;
-    if (!record.returned) {  // no return so far: the less likely the longer ago
+    if (!record.returned) {  // no return so far: the longer ago, the less likely
       constexpr std::int64_t kOne = std::int64_t{1} << 30;
       const std::int64_t before = before_[record.gap_class][bin_of(now_ - record.time)];
       label = ((p * (kOne - before) >> 30) << 16) / (65536 - (p * before >> 30));
@@ -222,8 +222,8 @@ void Returns::learn_from(std::uint32_t records) {
   }
 }
 
-// A Newton step along each weight, an eighth of it because up to eight move at once; towards 0 with the strength of
-// two records.
+// A Newton step for each weight. Only 1/8 of the step is taken, because up to eight weights of a record move at once. A
+// ridge with the strength of two records pulls each weight to 0.
 void Returns::fit() {
   constexpr std::int64_t kRidge = 2;
   bias_ += bias_slope_ * 65536 / (8 * (bias_weight_ + 65536));
@@ -242,7 +242,7 @@ std::uint64_t Returns::density(Outlook outlook, TimeNs age) const {
   return density.by_age[bin_of(age)];
 }
 
-void Returns::draw_tables() {
+void Returns::compute_tables() {
   ++tables_;
   visits_to_tables_ = std::clamp<std::uint64_t>(visits_ / 16, 16, 4096);
   Row base{};
@@ -250,7 +250,7 @@ void Returns::draw_tables() {
   for (auto& gaps : gaps_) {
     std::uint64_t sum = 0;
     for (const std::uint64_t count : gaps) sum += count;
-    if (sum > kMostReturns) {
+    if (sum > kMaxReturns) {
       for (std::uint64_t& count : gaps) count /= 2;
     }
     for (std::size_t k = 0; k < kBins; ++k) base[k] += gaps[k], all += gaps[k];
@@ -260,10 +260,10 @@ void Returns::draw_tables() {
                                          << 14) /
               all;
   }
-  for (std::size_t gap_class = 0; gap_class < kGapClasses; ++gap_class) draw_class(gap_class, base);
+  for (std::size_t gap_class = 0; gap_class < kGapClasses; ++gap_class) compute_class(gap_class, base);
 }
 
-void Returns::draw_class(std::size_t gap_class, const Row& base) {
+void Returns::compute_class(std::size_t gap_class, const Row& base) {
   const auto& gaps = gaps_[gap_class];
   std::uint64_t sum = kSharedReturns, before = 0;
   for (const std::uint64_t count : gaps) sum += count;
@@ -275,11 +275,11 @@ void Returns::draw_class(std::size_t gap_class, const Row& base) {
   before_[gap_class][kBins] = 1U << 30;
 }
 
-// Over time held X against returns had Y, the index from an age is the steepest way to any later point: its tangent to
-// the upper hull of those.
+// x: expected time that the tail is held, y: expected returns. The Gittins index at an age is the largest slope to any
+// later point: the tangent to the upper hull of the later points.
 Returns::Row Returns::density_row(std::size_t gap_class, std::uint32_t chance) const {
   struct Point {
-    std::uint64_t x = 0, y = 0;  // ms and 1, each in 1/2^30
+    std::uint64_t x = 0, y = 0;  // x in 1/2^30 ms, y in 1/2^30
   };
   constexpr std::uint64_t kOne = std::uint64_t{1} << 30;
   const std::uint64_t p = std::clamp(kOne * chance / kChances, kOne * 3 / 1000, kOne * 99 / 100);
@@ -290,10 +290,10 @@ Returns::Row Returns::density_row(std::size_t gap_class, std::uint32_t chance) c
     const std::uint64_t width = start_ms(k) - start_ms(k - 1);
     points[k].x = points[k - 1].x + width * ((2 * kOne - points[k].y - points[k - 1].y) / 2);
   }
-  const auto steeper = [](const Point& from, const Point& a, const Point& b) {  // from there to a than to b
+  const auto steeper = [](const Point& from, const Point& a, const Point& b) {  // is the slope to a larger than to b
     return UnsignedWide{a.y - from.y} * (b.x - from.x) > UnsignedWide{b.y - from.y} * (a.x - from.x);
   };
-  std::array<Point, kBins + 1> hull{};  // the leftmost last
+  std::array<Point, kBins + 1> hull{};  // the leftmost point is the last element
   std::size_t size = 0;
   Row row{};
   for (std::size_t k = kBins; k-- > 0;) {

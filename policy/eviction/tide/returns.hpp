@@ -1,19 +1,20 @@
-// Will a conversation go on, and when? Learnt from the visits themselves, in integers.
+// Learns from the visits whether a conversation will continue, and when. Integer arithmetic only.
+// docs/internals/tide.md explains the model.
 //
-// Each request's visit is a record, the end of its path a tail. A later request that goes on from there is the tail's
-// return; how much of the tail's path it takes up again (its share) is what keeping it would have been worth. Mixture
-// cure: a tail returns with probability p, and if it does, after a gap drawn from F. p is a logistic regression over
-// what is known of the visit (turn, lengths, growth, the gap before it), fitted to all recent records, those whose
-// return is still out with what they are expected to; F a histogram in thirds of an octave for each of a few classes.
-// Of both, density(): the Gittins index of holding the tail any longer, the most that may be had of it for the time it
-// will take (Aalto, Ayesta, Righter 2009), which unlike the bare hazard lets a pause end that is as long as usual.
+// Each request's visit is a record. The end of its path is a tail. A later request that continues from there is the
+// tail's return. The share of the tail's path that the return uses again is what keeping the tail was worth.
 //
-// What others say of a conversation (hints) is one more thing that is known of it: how far it is to be believed is
-// learnt like the rest.
+//   whether   a tail returns with probability p: a logistic regression over facts of the visit (turn, lengths,
+//             growth, gap before it, hint), fitted to all recent records. A record without a return counts with its
+//             expectation. The weight of a hint is learned like the others, so wrong hints lose their weight.
+//   when      the gap of a return has the distribution F: a histogram in thirds of an octave for each of a few
+//             classes.
+//   density   the Gittins index of holding the tail any longer (Aalto, Ayesta, Righter 2009). The hazard rate
+//             would give up a tail during a usual pause. The index does not.
 //
-// Memory: about 90 bytes for each of kRecords visits. A visit costs some work for each page it has, at most kWork
-// records' worth; tables are drawn up anew when a sixteenth more is known, or every 4,096 visits, row by row as they
-// are asked for.
+// Memory: about 90 bytes for each of kRecords visits. Cost: a visit processes two records more than its pages, at most
+// kMaxRecordsPerVisit records. The tables are computed again when the number of visits has grown by a sixteenth, at
+// least every 4,096 visits, row by row on demand.
 #pragma once
 
 #include <array>
@@ -24,15 +25,15 @@
 
 namespace kvtwin {
 
-using RecordId = std::uint64_t;  // from 1, in order of the visits
+using RecordId = std::uint64_t;  // from 1, in the order of the visits
 constexpr RecordId kNoRecord = 0;
 
 struct Outlook {
   std::uint8_t chance = 0;     // of a return, in 1/kChances
-  std::uint8_t gap_class = 0;  // whose gaps are like its
+  std::uint8_t gap_class = 0;  // the class of its gap
 };
 
-enum class Said : std::uint8_t { nothing, ends, awaits_tool };
+enum class SessionHint : std::uint8_t { none, ends, awaits_tool };
 
 class Returns {
  public:
@@ -41,49 +42,49 @@ class Returns {
   struct Facts {
     TimeNs time = 0;
     Tokens prompt_tokens = 0, output_tokens = 0;
-    Pages pages = 0;  // of the path, full ones
-    Pages known = 0;  // the first ones of them that earlier visits had
+    Pages pages = 0;  // full pages of the path
+    Pages known = 0;  // the first pages of the path, which earlier visits had
     Tokens known_tokens = 0;
-    RecordId previous = kNoRecord;  // whose path it goes on from
+    RecordId previous = kNoRecord;  // the record from whose path this one continues
   };
 
   Returns();
-  // A request's first visit; the return of its predecessor.
+  // Adds the record of a request's first visit, which is the return of facts.previous.
   RecordId begin(const Facts& facts);
-  // The same request, further on: time and lengths as they are now. What is learnt is learnt for the new record; the
-  // old one leads to it. A forgotten one begins anew.
-  RecordId again(RecordId id, const Facts& facts);
+  // Adds a record of the same request with its time and lengths of now. From now on, the fit uses the
+  // new record, and latest() leads from the old record to it. If the old record is forgotten, this is begin().
+  RecordId continue_record(RecordId id, const Facts& facts);
   RecordId latest(RecordId id) const;  // of the same request
-  // From what the last first visit showed. Apart from this, and from what is said of it, nothing changes what is
-  // expected of a record: to be called between visits.
+  // Learns from the last first visit. Call it between visits: only this call and note_hint() change the outlook of an
+  // existing record.
   void learn();
-  void say(RecordId id, Said said);
+  void note_hint(RecordId id, SessionHint hint);
   Outlook outlook(RecordId id) const;
-  // In 1/2^54 a millisecond, about: comparable among all.
+  // The unit is about 2^-54 per millisecond, the same for all tails.
   std::uint64_t density(Outlook outlook, TimeNs age) const;
   // Pages of the record's path; 0 if it is forgotten.
   Pages pages_of(RecordId id) const { return known(id) ? at(id).pages : 0; }
   bool knows(RecordId id) const { return known(id); }
-  TimeNs time_of(RecordId id) const { return at(id).time; }  // of a known one
+  TimeNs time_of(RecordId id) const { return at(id).time; }  // requires knows(id)
 
  private:
-  static constexpr std::size_t kRecords = 32768, kFeatures = 192, kMostFeatures = 8, kGapClasses = 9, kBins = 72;
-  static constexpr std::uint32_t kWork = 32;
+  static constexpr std::size_t kRecords = 32768, kFeatures = 192, kMaxFeatures = 8, kGapClasses = 9, kBins = 72;
+  static constexpr std::uint32_t kMaxRecordsPerVisit = 32;
 
   struct Record {
     TimeNs time = 0;
     Pages pages = 0;
     Tokens prompt = 0, output = 0;
-    TimeNs gap = -1;          // since its predecessor; < 0: there is none
-    std::int64_t growth = 0;  // tokens beyond its predecessor's prompt and answer
+    TimeNs gap = -1;          // since the predecessor's time; < 0: no predecessor
+    std::int64_t growth = 0;  // tokens beyond the predecessor's prompt and answer
     Tokens known = 0;
     std::uint32_t turn = 0;
-    bool whole = false;  // it took up all of its predecessor's path
+    bool whole = false;  // the visit used all of the predecessor's path
     bool returned = false;
-    std::uint16_t share = 0;  // of the path that its return took up, in 1/256
+    std::uint16_t share = 0;  // the share of the path that the return used, in 1/256
     std::uint8_t gap_class = 0, features = 0;
-    Said said = Said::nothing;
-    std::array<std::uint8_t, kMostFeatures> feature{};
+    SessionHint hint = SessionHint::none;
+    std::array<std::uint8_t, kMaxFeatures> feature{};
     RecordId successor = kNoRecord;
   };
 
@@ -93,33 +94,33 @@ class Returns {
   const Record& at(RecordId id) const { return records_[id % kRecords]; }
   RecordId append(const Record& record);
   void extend(Record& record, const Facts& facts);
-  void describe(Record& record) const;
+  void set_features(Record& record) const;
   void note_return(Record& record, TimeNs gap, std::uint32_t share);
-  std::uint32_t chance(const Record& record) const;  // in 1/2^16
+  std::uint32_t chance(const Record& record) const;  // of a return, in 1/2^16
   void learn_from(std::uint32_t records);
   void fit();
-  void draw_tables();
-  void draw_class(std::size_t gap_class, const Row& base);
+  void compute_tables();
+  void compute_class(std::size_t gap_class, const Row& base);
   Row density_row(std::size_t gap_class, std::uint32_t chance) const;
 
-  std::vector<Record> records_{1};  // by id, modulo kRecords once there are as many
+  std::vector<Record> records_{1};  // by id modulo kRecords, once there are so many
   RecordId last_ = 0, cursor_ = 1;
   TimeNs now_ = 0;
   std::uint64_t visits_ = 0, visits_to_tables_ = 16;
   std::uint32_t to_learn_ = 0;
-  bool hinted_ = false;  // who is said nothing of may have been passed over
-  // The regression: weights in 1/2^16; sums over one round of the records, in 1/2^16.
+  bool hinted_ = false;  // there was a hint, so the absence of a hint is a fact too
+  // The regression. Weights in 1/2^16; sums over one round of the records, in 1/2^16.
   std::int64_t bias_ = -0xB333, bias_slope_ = 0, bias_weight_ = 0;
   std::array<std::int64_t, kFeatures> weights_{}, slope_{}, weight_{};
-  std::array<Row, kGapClasses> gaps_{};                                     // returns by gap, each 256 times its share
-  std::array<std::array<std::uint32_t, kBins + 1>, kGapClasses> before_{};  // F at the bins' starts, in 1/2^30
-  // What density() tells, by class and chance: drawn when it is first asked for, by what the tables say then.
+  std::array<Row, kGapClasses> gaps_{};  // returns by gap; each counts 256 times its share
+  std::array<std::array<std::uint32_t, kBins + 1>, kGapClasses> before_{};  // F at the start of each bin, in 1/2^30
+  // The answers of density(), by class and chance. A row is computed when it is first needed, from the current tables.
   struct Density {
-    std::uint64_t tables = 0;  // which ones
+    std::uint64_t tables = 0;  // the value of tables_ at that time
     Row by_age{};
   };
   mutable std::vector<Density> densities_;
-  std::uint64_t tables_ = 0;  // how often they have been drawn up
+  std::uint64_t tables_ = 0;  // how often the tables have been computed
 };
 
 }  // namespace kvtwin

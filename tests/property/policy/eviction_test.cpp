@@ -180,7 +180,7 @@ TEST(Ghosts, RememberTheLastPages) {
         if (free == 0) continue;
         const std::size_t pages = random.between(1, free), node = random.between(pages, path.size());
         const std::uint64_t value = random.between(1, values);
-        ghosts.put_tail(keys_of(std::span(path).last(node)), pages, value);
+        ghosts.remember_tail(keys_of(std::span(path).last(node)), pages, value);
         for (std::size_t i = 0; i < pages; ++i) {
           children.erase(path.back());
           model.emplace_back(path.back(), value);
@@ -208,7 +208,7 @@ TEST(Ghosts, BearPagesThatLeaveTwice) {
       const std::uint64_t first = random.below(200), length = random.between(1, 100);
       for (std::uint64_t page = first; page < first + length; ++page) keys.push_back({{test::mix(page), 0, 0, 0}});
       if (random.chance(60)) {
-        ghosts.put_tail(keys, random.between(1, length), 7);
+        ghosts.remember_tail(keys, random.between(1, length), 7);
       } else {
         ghosts.recall_each(keys, [](std::size_t, std::uint64_t value) { ASSERT_EQ(value, 7U); });
       }
@@ -226,7 +226,7 @@ TEST(LeafLists, AgreeWithSets) {
     test::Splitmix random(seed);
     const std::uint64_t classes = random.between(1, 20), back = random.chance(50) ? 0 : random.below(500);
     const std::uint64_t nodes = random.between(1, 300), lists = random.between(1, 4);
-    LeafLists leaves(lists, random.chance(50) ? LeafLists::kMostRuns : random.between(1, 2));
+    LeafLists leaves(lists, random.chance(50) ? LeafLists::kMaxRuns : random.between(1, 2));
     struct Known {
       std::size_t list;
       LeafRank rank;
@@ -357,14 +357,14 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
       if (there.empty() || !random.chance(leave)) {
         const auto node = static_cast<NodeId>(made++);
         const RankedLeaf leaf{{random.below(ties ? 7 : spread) + step * rise, ties ? 0 : made, 0}, node};
-        if (blocks.reaches_below(leaf.rank)) {
+        if (blocks.covers(leaf.rank)) {
           blocks.add(leaf, placed);
           there.push_back(leaf);
         } else {
           smaller.push_back(leaf);
         }
-        if (smaller.size() == LeafBlocks::kPlaces / 2) {
-          blocks.add_first(smaller, placed);
+        if (smaller.size() == LeafBlocks::kPlacesPerBlock / 2) {
+          blocks.add_smallest(smaller, placed);
           there.insert(there.end(), smaller.begin(), smaller.end());
           smaller.clear();
         }
@@ -375,7 +375,8 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
         there.pop_back();
       }
       ASSERT_EQ(blocks.empty(), there.empty());
-      ASSERT_LE(blocks.blocks() * LeafBlocks::kPlaces, 8 * there.size() + 2 * LeafBlocks::kPlaces) << step;
+      ASSERT_LE(blocks.blocks() * LeafBlocks::kPlacesPerBlock, 8 * there.size() + 2 * LeafBlocks::kPlacesPerBlock)
+          << step;
     }
     std::set<std::uint32_t> different;
     for (const RankedLeaf& leaf : there) different.insert(at.at(leaf.node));
@@ -384,7 +385,7 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
     std::ranges::sort(there, {}, &RankedLeaf::rank);
     std::set<NodeId> left;
     for (auto next = there.begin(); next != there.end();) {
-      for (const RankedLeaf& leaf : blocks.take_first()) {
+      for (const RankedLeaf& leaf : blocks.take_smallest()) {
         ASSERT_EQ(leaf.rank, (next++)->rank);
         ASSERT_TRUE(left.insert(leaf.node).second);
       }
@@ -401,19 +402,19 @@ TEST(LeafBlocks, KeepAnEighthOfTheirPlacesInUse) {
   std::uint64_t rank = 1'000'000'000, leaves = 0, made = 0;
   std::vector<RankedLeaf> to_go;
   for (int turn = 0; turn < 200; ++turn) {
-    for (const std::size_t some : {std::size_t{LeafBlocks::kPlaces / 2}, std::size_t{1}}) {
+    for (const std::size_t some : {std::size_t{LeafBlocks::kPlacesPerBlock / 2}, std::size_t{1}}) {
       std::vector<RankedLeaf> added;
       for (std::size_t i = 0; i < some; ++i) added.push_back({{--rank, 0, 0}, static_cast<NodeId>(made++)});
-      blocks.add_first(added, placed);
+      blocks.add_smallest(added, placed);
       leaves += some;
-      if (some > 1) to_go.insert(to_go.end(), added.begin() + LeafBlocks::kPlaces / 4 + 1, added.end());
+      if (some > 1) to_go.insert(to_go.end(), added.begin() + LeafBlocks::kPlacesPerBlock / 4 + 1, added.end());
     }
   }
   for (const RankedLeaf& leaf : to_go) {
     blocks.remove(at.at(leaf.node), leaf.rank, placed);
     --leaves;
   }
-  EXPECT_LE(blocks.blocks() * LeafBlocks::kPlaces, 8 * leaves + 2 * LeafBlocks::kPlaces);
+  EXPECT_LE(blocks.blocks() * LeafBlocks::kPlacesPerBlock, 8 * leaves + 2 * LeafBlocks::kPlacesPerBlock);
 }
 
 // ---- where every page is a leaf ------------------------------------------------------------------------

@@ -136,13 +136,13 @@ TEST(Returns, OfARequestThatGoesOnAreOne) {
       facts.known_tokens = 512 * facts.known;
     }
     first = last = seen(returns, facts);
-    for (int chunk = 1; chunk <= 2; ++chunk) last = returns.again(last, visit_at(time + chunk, 3'000));
+    for (int chunk = 1; chunk <= 2; ++chunk) last = returns.continue_record(last, visit_at(time + chunk, 3'000));
   }
   EXPECT_EQ(returns.latest(first), last);
   EXPECT_EQ(returns.latest(last), last);
   // A first turn returns, a second one doesn't: so it is believed only if the first two parts don't count as lost.
-  const RecordId fresh =
-      returns.again(seen(returns, visit_at(30'001 * kNsPerSecond, 3'000)), visit_at(30'001 * kNsPerSecond + 1, 3'000));
+  const RecordId fresh = returns.continue_record(seen(returns, visit_at(30'001 * kNsPerSecond, 3'000)),
+                                                 visit_at(30'001 * kNsPerSecond + 1, 3'000));
   EXPECT_GT(returns.outlook(fresh).chance, kLikely);
 }
 
@@ -158,12 +158,12 @@ TEST(Returns, BelieveHintsAsFarAsTheyProveRight) {
         facts.known_tokens = 5 * 512;
       }
       const RecordId record = seen(returns, facts);
-      if ((i % 4 == 2) != right) returns.say(record, Said::ends);
+      if ((i % 4 == 2) != right) returns.note_hint(record, SessionHint::ends);
       if (i % 4 == 2) before = record;
     }
     const RecordId said = seen(returns, visit_at(40'000 * kNsPerSecond, 3'000));
     const RecordId unsaid = seen(returns, visit_at(40'001 * kNsPerSecond, 3'000));
-    returns.say(said, Said::ends);
+    returns.note_hint(said, SessionHint::ends);
     const std::uint32_t ends = returns.outlook(said).chance, other = returns.outlook(unsaid).chance;
     EXPECT_GT((right ? other : ends), 4 * Returns::kChances / 5);
     EXPECT_LT((right ? ends : other), Returns::kChances / 3);
