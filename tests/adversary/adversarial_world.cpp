@@ -18,7 +18,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kPieces = 4;  // of a page, in a transfer
+constexpr std::size_t kPieces = 4;  // number of parts of a page that a transfer moves separately
 constexpr std::size_t kMaxViolations = 100;
 
 enum class Happening : std::uint8_t {
@@ -44,7 +44,7 @@ enum class Happening : std::uint8_t {
   timer_cancelled,
   reduction_delayed,
   slot_poisoned,
-  // storage; the medium's faults first, in their order
+  // storage: first the faults of the medium, in the order of MediumFault
   write_error,
   torn_write,
   misdirected_write,
@@ -138,16 +138,16 @@ constexpr std::array<std::string_view, static_cast<std::size_t>(Happening::count
     "storage_waited_for_turn",
     "get_gated"};
 
-// What this seed's world is like.
-struct Manners {
-  std::uint64_t transfer_ns = 0, pass_ns = 0, step_ns = 0;  // upper ends
+// The behavior of the transfers and passes of one seed.
+struct TransferBehavior {
+  std::uint64_t transfer_ns = 0, pass_ns = 0, step_ns = 0;  // upper limits, as are the delays
   std::uint64_t completion_delay_ns = 0, reduction_delay_ns = 0, timer_delay_ns = 0;
-  std::uint64_t most_pieces = 1;
-  std::uint64_t load_failures = 0, backup_failures = 0;  // of 1,000
+  std::uint64_t max_pieces = 1;
+  std::uint64_t load_failures = 0, backup_failures = 0;  // per 1,000 transfers
   std::array<bool, kLanes> fifo{};
 
-  Manners(Chance& chance, bool faults) {
-    const auto scale = [&chance](std::uint64_t decades) {  // log-uniform, or nothing at all
+  TransferBehavior(Chance& chance, bool faults) {
+    const auto scale = [&chance](std::uint64_t decades) {  // a random power of ten up to 10^decades, or 0
       std::uint64_t most = 1;
       for (std::uint64_t i = chance.below(decades + 1); i > 0; --i) most *= 10;
       return most == 1 ? 0 : most;
@@ -158,7 +158,7 @@ struct Manners {
     completion_delay_ns = chance.in(1, 2) ? scale(5) : 0;
     reduction_delay_ns = chance.in(1, 2) ? scale(4) : 0;
     timer_delay_ns = chance.in(1, 2) ? scale(4) : 0;
-    most_pieces = 1 + chance.below(kPieces);
+    max_pieces = 1 + chance.below(kPieces);
     const bool loads_fail = chance.in(1, 2), backups_fail = chance.in(1, 2);
     if (faults && loads_fail) load_failures = chance.below(300);
     if (faults && backups_fail) backup_failures = chance.below(300);
@@ -166,18 +166,20 @@ struct Manners {
   }
 };
 
-// How the storage tiers are; drawn apart, so that they change nothing for who has none.
-struct StorageManners {
-  std::uint64_t most_ns = 0;                                                         // upper end of an operation's time
-  std::array<std::uint64_t, static_cast<std::size_t>(MediumFault::count)> faults{};  // of 1,000, a page
-  std::uint64_t slow = 0, outages = 0;                                               // of 1,000, an operation
+// The behavior of the storage tiers of one seed. It has its own random stream, so that runs without storage do not
+// depend on it.
+struct StorageBehavior {
+  std::uint64_t max_ns = 0;  // upper limit of an operation's time
+  std::array<std::uint64_t, static_cast<std::size_t>(MediumFault::count)> faults{};  // per 1,000 pages
+  std::uint64_t slow = 0, outages = 0;                                               // per 1,000 operations
 
-  StorageManners(Chance chance, bool with_faults) {
-    most_ns = 1;
-    for (std::uint64_t i = chance.below(8); i > 0; --i) most_ns *= 10;
+  StorageBehavior(Chance chance, bool with_faults) {
+    max_ns = 1;
+    for (std::uint64_t i = chance.below(8); i > 0; --i) max_ns *= 10;
     if (!with_faults) return;
     for (std::size_t fault = 0; fault < faults.size(); ++fault) {
-      const bool reads = fault >= static_cast<std::size_t>(MediumFault::read_error);  // rarer than writes by far
+      // A run reads far fewer pages than it writes, so read faults get larger shares.
+      const bool reads = fault >= static_cast<std::size_t>(MediumFault::read_error);
       faults[fault] = chance.in(1, 3) ? chance.below(reads ? 300 : 100) : 0;
     }
     slow = chance.in(1, 2) ? chance.below(100) : 0;
@@ -197,7 +199,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   explicit Adversary(const AdversarialConfig& config)
       : config_(config),
         chance_(Chance::mix(config.seed + 1)),
-        manners_(chance_, config.faults),
+        behavior_(chance_, config.faults),
         storage_(Chance(Chance::mix(config.seed + 2)), config.faults),
         device_(config.device_pages),
         host_(config.host_pages),
@@ -211,7 +213,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   // World
   Substrate& substrate() override { return *this; }
   TimeNs now() const override { return now_; }
-  void watch_lanes(LaneObserver*) override {}  // its times mean nothing
+  void watch_lanes(LaneObserver*) override {}  // the times of this world mean nothing
   void set_progress(void (*tick)(void* context, TimeNs now), void* context) override {
     tick_ = tick;
     tick_context_ = context;
@@ -231,7 +233,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   struct Sequence {
     RequestId request = kNoRequest;
     Tokens context = 0, fresh = 0;
-    std::size_t first = 0, pages = 0;  // in slots and keys of the record
+    std::size_t first = 0, pages = 0;  // position and number of the pages in Record::slots and Record::keys
   };
   struct Waiter {
     std::uint32_t pass = 0;
@@ -246,19 +248,19 @@ class Adversary final : public AdversarialWorld, private Substrate {
     bool cancelled = false;
     Completion completion;
     ReduceVector values{};
-    TimeNs ready = 0;  // passes, storage: the completion's time, unless others have to come first
+    TimeNs ready = 0;  // passes, storage: earliest time of the completion; other completions may have to come first
     // transfers and storage
     std::vector<PageMove> moves;
     Bytes page_bytes = 0;
     TimeNs landing = 0;
-    std::uint64_t pieces = 1, piece = 0, order = 0;  // `order`: which part of which page moves when
-    std::vector<Waiter> waiters;                     // the passes that it gates
+    std::uint64_t pieces = 1, piece = 0, order = 0;  // `order`: random bits that assign page parts to pieces
+    std::vector<Waiter> waiters;                     // passes for which the operation is a gate
     // storage
     StorageWork work;
     PageKey space;
     std::vector<StoragePage> pages;
-    std::vector<PageImage> staged;  // on their way
-    TimeNs begins = 0;              // what it does, it does from then on
+    std::vector<PageImage> staged;  // bytes between slot and store
+    TimeNs begins = 0;              // the operation has no effect before this time
     Pages counted = 0;
     bool cut = false;
     // passes
@@ -268,7 +270,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
     std::uint64_t steps = 1;
     std::uint32_t open_gates = 0, unanswered_gates = 0;
     bool gate_failed = false, awaits_answers = false;
-    TimeNs started = 0, ends = 0;  // holds the lane, writes its last token
+    TimeNs started = 0;  // the pass got the lane
+    TimeNs ends = 0;     // the pass writes its last token
   };
   struct LaneEnds {
     TimeNs landing = 0, completion = 0;
@@ -279,7 +282,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
     TimeNs dead_from = 0, dead_until = 0;
     bool comes_back_empty = false;
   };
-  // Storage operations that end in the order of their submission: gets, or sets and removes, of a tier, by either way.
+  // Storage operations of one order end in the order of submission. For each tier and memory (L1 or L2), there is one
+  // order for gets, and one for sets and removes.
   static constexpr std::size_t kOrders = 4 * kStorageTiers;
 
   // Substrate
@@ -303,11 +307,11 @@ class Adversary final : public AdversarialWorld, private Substrate {
   PageArena& source_of(const Record& record) { return record.lane == Lane::h2d ? host_ : device_; }
   PageArena& target_of(const Record& record) { return record.lane == Lane::h2d ? device_ : host_; }
   void move_piece(std::uint32_t slot);
-  void copy_parts(Record& record, std::uint64_t piece, std::size_t pages);
+  void copy_piece(Record& record, std::uint64_t piece, std::size_t pages);
   void land(std::uint32_t slot);
   void cut_transfer(Record& record);
-  void tell_waiters(std::uint32_t slot, bool landed);
-  void tell_answered(const Record& load);
+  void notify_landing(std::uint32_t slot, bool landed);
+  void notify_completion(const Record& load);
 
   OperationId submit_storage(const StorageOperation& operation);
   void plan_storage(Record& record);
@@ -318,13 +322,13 @@ class Adversary final : public AdversarialWorld, private Substrate {
   void store_for_strangers(Site& site, const PageKey& key);
   void commit(Record& record, std::size_t page);
   void look_up(Record& record);
-  void stop(Record& record, Cause cause);
+  void count_page(Record& record, Cause cause);
   bool reachable(Site& site);
   MediumFault draw_fault(MediumFault first, MediumFault last);
   void land_storage(std::uint32_t slot);
   void note_storage_end(const Record& record);
   void settle_slots(Record& record);
-  void take_turn(std::size_t order);
+  void end_next_in_order(std::size_t order);
   static std::size_t place_of(Tier tier) { return static_cast<std::size_t>(tier) - kMemoryTiers; }
   Site& site_of(const Record& record) { return sites_[place_of(record.work.tier)]; }
   PageArena& memory_of(const Record& record) { return record.work.memory == Tier::device ? device_ : host_; }
@@ -354,8 +358,8 @@ class Adversary final : public AdversarialWorld, private Substrate {
 
   AdversarialConfig config_;
   Chance chance_;
-  Manners manners_;
-  StorageManners storage_;
+  TransferBehavior behavior_;
+  StorageBehavior storage_;
   PageArena device_, host_;
   std::array<Site, kStorageTiers> sites_;
   TimeNs now_ = 0;
@@ -366,7 +370,7 @@ class Adversary final : public AdversarialWorld, private Substrate {
   Agenda agenda_;
   std::array<LaneEnds, kLanes> ends_{};
   std::array<std::deque<std::uint32_t>, kOrders> turns_;
-  std::deque<std::uint32_t> passes_;  // the compute lane; the first one holds it
+  std::deque<std::uint32_t> passes_;  // queue of the compute lane; the first pass has the lane
   InputHandler* handler_ = nullptr;
   Input arrival_;
   void (*tick_)(void*, TimeNs) = nullptr;
@@ -386,7 +390,7 @@ std::uint32_t Adversary::new_record(Kind kind, Stage stage) {
     slot = free_.back();
     free_.pop_back();
   }
-  Record& record = records_[slot];  // its vectors keep their capacity
+  Record& record = records_[slot];  // reused, so that the vectors keep their capacity
   record.id = OperationId{++last_id_};
   record.kind = kind;
   record.stage = stage;
@@ -396,7 +400,7 @@ std::uint32_t Adversary::new_record(Kind kind, Stage stage) {
   record.open_gates = record.unanswered_gates = 0;
   record.waiters.clear();
   record.piece = 0;
-  record.pieces = 1 + chance_.below(manners_.most_pieces);
+  record.pieces = 1 + chance_.below(behavior_.max_pieces);
   table_.insert(record.id, slot);
   return slot;
 }
@@ -448,14 +452,14 @@ OperationId Adversary::submit(const Operation& operation) {
 
 OperationId Adversary::call_at(TimeNs time) {
   const std::uint32_t slot = new_record(Kind::timer, Stage::ending);
-  schedule(slot, std::max(time, now_) + static_cast<TimeNs>(chance_.below(manners_.timer_delay_ns + 1)));
+  schedule(slot, std::max(time, now_) + static_cast<TimeNs>(chance_.below(behavior_.timer_delay_ns + 1)));
   return records_[slot].id;
 }
 
 OperationId Adversary::reduce_min(const ReduceVector& values) {
   const std::uint32_t slot = new_record(Kind::reduction, Stage::ending);
   records_[slot].values = values;
-  const TimeNs time = later(manners_.reduction_delay_ns);
+  const TimeNs time = later(behavior_.reduction_delay_ns);
   if (time > now_) note(Happening::reduction_delayed);
   schedule(slot, time);
   return records_[slot].id;
@@ -483,10 +487,10 @@ void Adversary::cancel(OperationId id) {
     std::erase(passes_, slot);
     record.stage = Stage::ending;
     record.completion.status = Status::cancelled;
-    schedule(slot, later(manners_.completion_delay_ns));
+    schedule(slot, later(behavior_.completion_delay_ns));
   } else if (record.stage == Stage::running && record.steps > 1) {
     record.ends = between(now_, std::max(now_, record.ends));
-    if (record.piece > 0) schedule(slot, record.ends);  // else its start, due now, goes on from here
+    if (record.piece > 0) schedule(slot, record.ends);  // otherwise run_pass() is scheduled now and uses `ends`
   }
 }
 
@@ -508,11 +512,11 @@ OperationId Adversary::submit_transfer(const TransferOperation& operation) {
     target_of(record).poison(move.target);
   }
   LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
-  record.landing = later(manners_.transfer_ns);
-  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
+  record.landing = later(behavior_.transfer_ns);
+  if (behavior_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
   if (record.landing < lane.landing) note(Happening::lane_overtaken);
   lane.landing = std::max(lane.landing, record.landing);
-  const std::uint64_t failures = record.lane == Lane::h2d ? manners_.load_failures : manners_.backup_failures;
+  const std::uint64_t failures = record.lane == Lane::h2d ? behavior_.load_failures : behavior_.backup_failures;
   if (chance_.in(failures, 1000)) record.completion.status = Status::failed;
   schedule(slot, record.pieces == 1 ? record.landing : between(now_, record.landing));
   return record.id;
@@ -525,7 +529,7 @@ void Adversary::move_piece(std::uint32_t slot) {
     land(slot);
     return;
   }
-  copy_parts(record, record.piece, record.moves.size());
+  copy_piece(record, record.piece, record.moves.size());
   if (++record.piece == record.pieces) {
     land(slot);
     return;
@@ -533,8 +537,9 @@ void Adversary::move_piece(std::uint32_t slot) {
   schedule(slot, record.piece + 1 == record.pieces ? record.landing : between(now_, record.landing));
 }
 
-// Copies what belongs to this piece, and looks at it: a source that changed under the transfer shows here.
-void Adversary::copy_parts(Record& record, std::uint64_t piece, std::size_t pages) {
+// Copies the page parts of this piece, and compares them with the correct bytes. So a source that changed during the
+// transfer is detected.
+void Adversary::copy_piece(Record& record, std::uint64_t piece, std::size_t pages) {
   PageArena& from = source_of(record);
   PageArena& to = target_of(record);
   constexpr std::size_t part = kPageBytes / kPieces;
@@ -557,11 +562,11 @@ void Adversary::copy_parts(Record& record, std::uint64_t piece, std::size_t page
   }
 }
 
-// A cancel: the first pages are whole, the others hold nothing.
+// Ends a cancelled transfer: the first pages are complete, the others are poisoned.
 void Adversary::cut_transfer(Record& record) {
   const std::size_t whole = chance_.below(record.moves.size() + 1);
   if (record.completion.status != Status::failed) {
-    for (std::uint64_t piece = record.piece; piece < record.pieces; ++piece) copy_parts(record, piece, whole);
+    for (std::uint64_t piece = record.piece; piece < record.pieces; ++piece) copy_piece(record, piece, whole);
     for (std::size_t i = whole; i < record.moves.size(); ++i) target_of(record).poison(record.moves[i].target);
     record.completion.status = Status::cancelled;
   }
@@ -579,15 +584,15 @@ void Adversary::land(std::uint32_t slot) {
        : status == Status::failed ? (load ? Happening::load_failed : Happening::backup_failed)
                                   : (load ? Happening::load_cancelled : Happening::backup_cancelled));
   LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
-  TimeNs completion = later(manners_.completion_delay_ns);
-  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) completion = std::max(completion, lane.completion);
+  TimeNs completion = later(behavior_.completion_delay_ns);
+  if (behavior_.fifo[static_cast<std::size_t>(record.lane)]) completion = std::max(completion, lane.completion);
   lane.completion = std::max(lane.completion, completion);
   if (completion > now_) note(Happening::completion_delayed);
   schedule(slot, completion);
-  tell_waiters(slot, status == Status::done);
+  notify_landing(slot, status == Status::done);
 }
 
-void Adversary::tell_waiters(std::uint32_t slot, bool landed) {
+void Adversary::notify_landing(std::uint32_t slot, bool landed) {
   for (std::size_t i = 0; i < records_[slot].waiters.size(); ++i) {
     const Waiter waiter = records_[slot].waiters[i];
     Record& pass = records_[waiter.pass];
@@ -598,8 +603,8 @@ void Adversary::tell_waiters(std::uint32_t slot, bool landed) {
   }
 }
 
-// A pass that counts is answered after its gates.
-void Adversary::tell_answered(const Record& load) {
+// A successful pass completes after its gates have completed.
+void Adversary::notify_completion(const Record& load) {
   for (const Waiter& waiter : load.waiters) {
     Record& pass = records_[waiter.pass];
     if (pass.id != waiter.id) continue;
@@ -633,12 +638,13 @@ OperationId Adversary::submit_storage(const StorageOperation& operation) {
   return record.id;
 }
 
-// When it happens, whatever else does. What is done to a page is done in its order: the later set or remove waits.
+// Determines begin and landing of a storage operation. A set or remove begins after earlier sets and removes of the
+// same page have landed.
 void Adversary::plan_storage(Record& record) {
   Site& site = site_of(record);
   if (now_ >= site.dead_until && chance_.in(storage_.outages, 1000)) {
-    site.dead_from = later(storage_.most_ns);
-    site.dead_until = site.dead_from + 1 + static_cast<TimeNs>(chance_.below(10 * storage_.most_ns));
+    site.dead_from = later(storage_.max_ns);
+    site.dead_until = site.dead_from + 1 + static_cast<TimeNs>(chance_.below(10 * storage_.max_ns));
     site.comes_back_empty = chance_.in(1, 2);
   }
   record.begins = now_;
@@ -654,19 +660,19 @@ void Adversary::plan_storage(Record& record) {
       record.begins = std::max(record.begins, records_[earlier].landing);
     }
   }
-  std::uint64_t span = chance_.below(storage_.most_ns + 1);
+  std::uint64_t span = chance_.below(storage_.max_ns + 1);
   if (chance_.in(storage_.slow, 1000)) {
     span *= 100;
     note(Happening::device_slow);
   }
   LaneEnds& lane = ends_[static_cast<std::size_t>(record.lane)];
   record.landing = record.begins + static_cast<TimeNs>(span);
-  if (manners_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
+  if (behavior_.fifo[static_cast<std::size_t>(record.lane)]) record.landing = std::max(record.landing, lane.landing);
   if (record.landing < lane.landing) note(Happening::lane_overtaken);
   lane.landing = std::max(lane.landing, record.landing);
 }
 
-// Comes at every piece, then once to land; earlier if it was cancelled.
+// Called once per piece, and then once to land. A cancel makes the next call come earlier.
 void Adversary::go_on_with_storage(std::uint32_t slot) {
   Record& record = records_[slot];
   if (record.piece == record.pieces) {
@@ -683,8 +689,8 @@ void Adversary::go_on_with_storage(std::uint32_t slot) {
   schedule(slot, record.piece == record.pieces ? record.landing : between(now_, record.landing));
 }
 
-// Page by page in their order; the parts of a page that are due at this piece, in memory. A get's parts follow what
-// the store gave, a set's come before it.
+// Processes one piece, page by page: the store access of the pages whose turn it is, and the memory accesses of the
+// page parts that are due. A get writes the parts after the store access; a set reads them before the store access.
 void Adversary::do_storage_piece(Record& record, std::uint64_t piece, std::size_t pages) {
   if (record.work.verb == StorageVerb::look_up) {
     look_up(record);
@@ -712,7 +718,7 @@ void Adversary::do_storage_piece(Record& record, std::uint64_t piece, std::size_
   }
 }
 
-// A cancel: the first pages are done with, the others hardly begun.
+// Ends a cancelled storage operation: completes the first pages, and leaves the others undone.
 void Adversary::cut_storage(Record& record) {
   record.cut = true;
   if (record.work.verb == StorageVerb::look_up || now_ < record.begins) return;
@@ -726,7 +732,7 @@ void Adversary::fetch(Record& record, std::size_t page) {
   if (record.completion.cause != Cause::none) return;
   Site& site = site_of(record);
   if (!reachable(site)) {
-    stop(record, Cause::unreachable);
+    count_page(record, Cause::unreachable);
     return;
   }
   const PageKey& key = record.pages[page].key;
@@ -735,7 +741,7 @@ void Adversary::fetch(Record& record, std::size_t page) {
   const Cause cause = site.pages.get(record.space, key, fault, chance_, record.staged[page]);
   if (cause == Cause::corrupt) note(Happening::page_quarantined);
   if (cause == Cause::missing) note(Happening::get_missing);
-  stop(record, cause);
+  count_page(record, cause);
 }
 
 void Adversary::store_for_strangers(Site& site, const PageKey& key) {
@@ -751,12 +757,12 @@ void Adversary::commit(Record& record, std::size_t page) {
   Site& site = site_of(record);
   const PageKey& key = record.pages[page].key;
   if (!reachable(site)) {
-    stop(record, Cause::unreachable);
+    count_page(record, Cause::unreachable);
     return;
   }
   if (record.work.verb == StorageVerb::remove) {
     site.pages.remove(record.space, key);
-    stop(record, Cause::none);
+    count_page(record, Cause::none);
     return;
   }
   if (spec_of(record.work.tier).shared) store_for_strangers(site, key);
@@ -767,23 +773,23 @@ void Adversary::commit(Record& record, std::size_t page) {
   const Cause cause = site.pages.put(record.space, key, record.staged[page], fault, chance_);
   if (site.pages.evicted() > evicted) note(Happening::store_evicted);
   if (cause == Cause::full && fault != MediumFault::no_room) note(Happening::store_full);
-  stop(record, cause);
+  count_page(record, cause);
 }
 
 void Adversary::look_up(Record& record) {
   Site& site = site_of(record);
   if (!reachable(site)) {
-    stop(record, Cause::unreachable);
+    count_page(record, Cause::unreachable);
     return;
   }
   const auto missing = [&](const StoragePage& page) { return !site.pages.contains(record.space, page.key); };
   const auto first = std::ranges::find_if(record.pages, missing);
   record.counted = static_cast<Pages>(first - record.pages.begin());
-  if (first != record.pages.end()) stop(record, Cause::missing);
+  if (first != record.pages.end()) count_page(record, Cause::missing);
 }
 
-// By this cause, or not at all: one page more.
-void Adversary::stop(Record& record, Cause cause) {
+// Records the result of one page: counts the page, or, if there is a cause, ends the operation's progress.
+void Adversary::count_page(Record& record, Cause cause) {
   record.completion.cause = cause;
   if (cause == Cause::none) ++record.counted;
 }
@@ -825,21 +831,22 @@ void Adversary::land_storage(std::uint32_t slot) {
     settle_slots(record);
   }
   note_storage_end(record);
-  record.ready = later(manners_.completion_delay_ns);
+  record.ready = later(behavior_.completion_delay_ns);
   if (record.ready > now_) note(Happening::completion_delayed);
   record.stage = Stage::landed;
   if (record.work.verb == StorageVerb::look_up) {
     record.stage = Stage::ending;
     schedule(slot, record.ready);
   } else if (turns_[order_of(record.work)].front() == slot) {
-    take_turn(order_of(record.work));
+    end_next_in_order(order_of(record.work));
   } else {
     note(Happening::storage_waited_for_turn);
   }
-  tell_waiters(slot, completion.status == Status::done);
+  notify_landing(slot, completion.status == Status::done);
 }
 
-// The world keeps its own promise: what a get counts is what belongs under the key.
+// Checks the world's own guarantee: a page that a get counts has the bytes of its key. Other slots of a get end with
+// random bytes.
 void Adversary::settle_slots(Record& record) {
   PageArena& memory = memory_of(record);
   for (std::size_t i = 0; i < record.pages.size(); ++i) {
@@ -873,8 +880,8 @@ void Adversary::note_storage_end(const Record& record) {
   }
 }
 
-// The first of an order may end, once it has landed.
-void Adversary::take_turn(std::size_t order) {
+// Schedules the end of the first operation of an order, if the operation has landed.
+void Adversary::end_next_in_order(std::size_t order) {
   if (turns_[order].empty()) return;
   const std::uint32_t slot = turns_[order].front();
   if (records_[slot].stage != Stage::landed) return;
@@ -909,7 +916,7 @@ OperationId Adversary::submit_forward(const ForwardOperation& operation) {
     if (gating.kind == Kind::storage) note(Happening::get_gated);
     gating.waiters.push_back({slot, record.id});
     ++record.unanswered_gates;
-    if (gating.stage == Stage::ending || gating.stage == Stage::landed) {  // its completion is still to come
+    if (gating.stage == Stage::ending || gating.stage == Stage::landed) {  // landed, but not completed
       note(Happening::gate_had_landed);
       record.gate_failed |= gating.completion.status != Status::done;
     } else {
@@ -943,13 +950,13 @@ void Adversary::start_pass(std::uint32_t slot) {
   if (record.open_gates > 0) return;
   record.stage = Stage::running;
   record.completion.stalled_ns = now_ - record.started;
-  const auto span = static_cast<std::uint64_t>(chance_.below(manners_.pass_ns + 1)) +
-                    record.steps * chance_.below(manners_.step_ns + 1);
+  const auto span = static_cast<std::uint64_t>(chance_.below(behavior_.pass_ns + 1)) +
+                    record.steps * chance_.below(behavior_.step_ns + 1);
   record.ends = now_ + static_cast<TimeNs>(span);
   schedule(slot, now_);
 }
 
-// What it would have written holds anything.
+// Ends a pass whose gate has failed. The pages that the pass would have written get random bytes.
 void Adversary::fail_pass(std::uint32_t slot) {
   Record& record = records_[slot];
   note(Happening::gate_failed);
@@ -962,10 +969,10 @@ void Adversary::fail_pass(std::uint32_t slot) {
   record.stage = Stage::ending;
   record.completion.status = Status::gate_failed;
   record.completion.stalled_ns = now_ - record.started;
-  schedule(slot, later(manners_.completion_delay_ns));
+  schedule(slot, later(behavior_.completion_delay_ns));
 }
 
-// Comes once to check the context, then at every piece of the writing; a burst that was cut comes early.
+// Called once to check the context, and then once per piece to write tokens. A cancelled burst ends early.
 void Adversary::run_pass(std::uint32_t slot) {
   Record& record = records_[slot];
   const bool cut = record.cancelled && record.steps > 1;
@@ -1001,18 +1008,19 @@ void Adversary::end_pass(std::uint32_t slot) {
   if (steps < record.steps) record.completion.status = Status::cancelled;
   note(record.steps == 1 ? Happening::pass_done : steps < record.steps ? Happening::burst_cut : Happening::burst_done);
   record.stage = Stage::ending;
-  record.ready = later(manners_.completion_delay_ns);
+  record.ready = later(behavior_.completion_delay_ns);
   record.awaits_answers = record.unanswered_gates > 0;
   if (!record.awaits_answers) schedule(slot, record.ready);
 }
 
-// New tokens written after so many of the pass's pieces. A burst's pieces are whole steps.
+// Returns the number of new tokens that the first `pieces` pieces of the pass write. The pieces of a burst are whole
+// steps.
 Tokens Adversary::fresh_by(const Record& record, const Sequence& sequence, std::uint64_t pieces) const {
   if (record.steps > 1) return std::min<Tokens>(sequence.fresh, record.steps * pieces / record.pieces);
   return sequence.fresh * pieces / record.pieces;
 }
 
-// The context and what `steps` steps have added to it.
+// Checks the bytes of the context and of the tokens that `steps` steps have added.
 void Adversary::check_context(const Record& record, std::uint64_t steps) {
   for (const Sequence& sequence : record.sequences) {
     const Tokens fresh = record.steps > 1 ? std::min<Tokens>(sequence.fresh, steps) : (steps > 0 ? sequence.fresh : 0);
@@ -1034,7 +1042,7 @@ void Adversary::check_context(const Record& record, std::uint64_t steps) {
   }
 }
 
-// New tokens [from, to) of the sequence.
+// Writes the new tokens [from, to) of the sequence.
 void Adversary::write_range(const Record& record, const Sequence& sequence, Tokens from, Tokens to) {
   from += sequence.context;
   to += sequence.context;
@@ -1097,9 +1105,9 @@ void Adversary::finish(std::uint32_t slot) {
   if (record.kind == Kind::storage && record.work.verb != StorageVerb::look_up) {
     const std::size_t order = order_of(record.work);
     turns_[order].pop_front();
-    take_turn(order);
+    end_next_in_order(order);
   }
-  tell_answered(record);
+  notify_completion(record);
   table_.erase(record.id);
   const OperationId id = std::exchange(record.id, OperationId::none);
   Input input{now_, record.completion};

@@ -26,7 +26,7 @@ PageKey load_key(const std::byte* from) {
   return key;
 }
 
-// A bit of [from, to).
+// Flips a random bit in the bytes [from, to).
 void flip(std::byte* bytes, std::size_t from, std::size_t to, Chance& chance) {
   bytes[from + chance.below(to - from)] ^= std::byte{1} << chance.below(8);
 }
@@ -155,7 +155,7 @@ void PageStore::unlink(std::uint32_t place) {
   gone.older = gone.newer = kNowhere;
 }
 
-// Its bytes stay: nobody wipes a medium.
+// Frees the place. The bytes stay, as on a real medium.
 void PageStore::release(std::uint32_t place) {
   KV_CHECK(places_[place].taken, "a place is released once");
   unlink(place);

@@ -1,4 +1,4 @@
-// The launchers of kernels/context_kernels.hpp, by the CPU twins of context.hpp.
+// The launchers of kernels/context_kernels.hpp for the CUDA twin. They call the CPU twins of kernels/context.hpp.
 #include "kernels/context_kernels.hpp"
 #include "tests/cuda_twin/runtime.hpp"
 
@@ -7,7 +7,8 @@ namespace {
 
 using twin::Reach;
 
-// Read when the work runs; pages outside the pool are left out.
+// Returns true if the GPU can access the page list and all pages. Called when the work runs. Ignores pages outside the
+// pool.
 bool holds_pages(const Reach& reach, const ContextPages& p) {
   if (!reach.holds(p.pages, p.count * sizeof *p.pages)) return false;
   const std::uint64_t bytes = p.shape.row_bytes() * p.shape.page_tokens;

@@ -1,4 +1,5 @@
-// The C functions. Each does its checks under the runtime's lock and leaves the rest to the streams.
+// The C functions of the CUDA twin. Each function makes its checks under the lock of the runtime, and submits work to
+// the streams.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -8,7 +9,7 @@
 namespace kvtwin::twin {
 namespace {
 
-constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
+constexpr std::size_t kMaxPitchBytes = (std::size_t{1} << 31) - 1;
 
 std::string at_fault(const char* function, const char* what) { return std::string(function) + ": " + what; }
 
@@ -23,11 +24,13 @@ Side side_of(const Blocks& blocks, const void* at, std::size_t bytes) {
   const Block* first = block_of(blocks, at, 0);
   if (pinned(all)) return Side::pinned;
   if (all != nullptr) return all->kind == Block::Kind::device ? Side::device : Side::wrong;
-  // Partly in memory that is known: past its end. A registered range may have pageable neighbours.
+  // A range that begins in a known block and ends after the block is wrong. But pageable memory may follow a registered
+  // block.
   return first == nullptr || first->kind == Block::Kind::registered ? Side::pageable : Side::wrong;
 }
 
-// Says which way the piece goes, and whether it is pageable; false if it can't be carried out.
+// Sets piece.way, and sets `pageable` if the piece uses pageable memory. Returns false, and adds a violation, if the
+// piece cannot be copied.
 bool judge(Runtime& runtime, Runtime::Locked& locked, const char* function, Piece& piece, bool& pageable) {
   if (piece.to == nullptr || piece.from == nullptr) {
     runtime.violation(locked, at_fault(function, "a null pointer"));
@@ -45,10 +48,10 @@ bool judge(Runtime& runtime, Runtime::Locked& locked, const char* function, Piec
   return true;
 }
 
-// What a copy has still to do.
+// The rest of a copy.
 struct Copying {
   std::vector<Piece> pieces;
-  std::vector<std::vector<std::byte>> read_early;  // what the pieces point to
+  std::vector<std::vector<std::byte>> read_early;  // source bytes that were read early; `pieces` point to them
 };
 
 void carry_out(const Piece& piece) {
@@ -60,7 +63,7 @@ void carry_out(const Piece& piece) {
   }
 }
 
-// The source is read now, and at its time only if `again`.
+// Reads the source now. If `again`, the source is read a second time when the copy runs, and those bytes are copied.
 void read_early(Copying& copying, Piece& piece, bool again) {
   Piece packed = piece;
   copying.read_early.emplace_back(piece.bytes());
@@ -139,10 +142,11 @@ cudaError_t copy_all(Runtime& runtime, const char* function, cudaStream_t stream
   const Counted counted = judge_all(runtime, function, stream, pieces, *work, waits);
   if (counted.error != cudaSuccess) return counted.error;
   auto copying = std::make_shared<Copying>();
-  // cudaMemcpy from memory that isn't page-locked returns when it has read it, which is before it is all written.
+  // cudaMemcpy from pageable memory returns when the source has been read, before all bytes have been written.
   const bool returns_early = waits && counted.pageable && pieces.front().way == Way::to_device;
   for (Piece& piece : pieces) {
-    // Threads: both, so that a source that isn't settled yet, or any more, is a race.
+    // With streams as threads, the source is read at both times. So a write to the source at any time before the copy
+    // ends is a data race that ThreadSanitizer detects.
     if (returns_early) {
       read_early(*copying, piece, false);
     } else if (piece.early && (runtime.threads() || runtime.draw(2) == 0)) {
@@ -151,7 +155,7 @@ cudaError_t copy_all(Runtime& runtime, const char* function, cudaStream_t stream
   }
   copying->pieces = std::move(pieces);
   if (!copying->pieces.empty()) {
-    // All of it is the stream's from here on.
+    // From now on, only the stream uses `copying`.
     work->step = [&runtime, function, copying = std::move(copying)](std::uint64_t draw) {
       return step(runtime, function, *copying, draw);
     };
@@ -165,7 +169,7 @@ Piece flat(void* to, const void* from, std::size_t bytes) {
   return {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, 1, 1, bytes, bytes, bytes, bytes};
 }
 
-// Does the caller say which way it goes?
+// Returns true if the caller's `kind` matches the direction of the copy.
 bool agrees(cudaMemcpyKind kind, Way way) {
   switch (kind) {
     case cudaMemcpyHostToDevice: return way == Way::to_device;
@@ -259,7 +263,7 @@ cudaError_t copy_batch(Runtime& runtime, const Batch& b, cudaStream_t stream) {
   return copy_all(runtime, function, stream, std::move(pieces), false);
 }
 
-// False: no box that a GPU takes.
+// Converts a 3-D copy to a piece. Returns false if a GPU would reject the box.
 bool box_of(const cudaMemcpy3DBatchOp& op, Piece& piece) {
   const auto& to = op.dst.op.ptr;
   const auto& from = op.src.op.ptr;
@@ -274,7 +278,7 @@ bool box_of(const cudaMemcpy3DBatchOp& op, Piece& piece) {
     pitch = row == 0 ? piece.width : row;
     const std::size_t height = rows == 0 ? piece.height : rows;
     slice = pitch * height;
-    return pitch >= piece.width && height >= piece.height && pitch <= kMostPitch;
+    return pitch >= piece.width && height >= piece.height && pitch <= kMaxPitchBytes;
   };
   piece.early = op.srcAccessOrder != cudaMemcpySrcAccessOrderStream;
   return lay(to.rowLength, to.layerHeight, piece.to_pitch, piece.to_slice) &&
@@ -364,7 +368,7 @@ cudaError_t record(const char* function, cudaEvent_t event, cudaStream_t stream)
   });
 }
 
-// The recording that an event stands for now; null if it was never recorded.
+// Gets the current recording of an event; null if the event was never recorded.
 cudaError_t recording_of(Runtime& runtime, const char* function, cudaEvent_t event,
                          std::shared_ptr<Recording>& recording) {
   Runtime::Locked locked(runtime);
@@ -374,7 +378,7 @@ cudaError_t recording_of(Runtime& runtime, const char* function, cudaEvent_t eve
   return cudaSuccess;
 }
 
-// waits: the call waits for it, openly.
+// `waits`: the call waits for the stream by definition, so using a default stream is no hidden synchronization.
 cudaError_t find_stream(Runtime& runtime, const char* function, cudaStream_t stream, CUstream_st*& on,
                         bool waits = false) {
   Runtime::Locked locked(runtime);
@@ -394,7 +398,7 @@ bool attribute_of(const Machine& machine, cudaDeviceAttr name, int& value) {
                              {cudaDevAttrMaxSharedMemoryPerBlockOptin, machine.shared_bytes},
                              {cudaDevAttrMaxSharedMemoryPerBlock, 48 * 1024},
                              {cudaDevAttrMultiProcessorCount, 132},
-                             {cudaDevAttrMaxPitch, static_cast<int>(kMostPitch)},
+                             {cudaDevAttrMaxPitch, static_cast<int>(kMaxPitchBytes)},
                              {cudaDevAttrWarpSize, 32},
                              {cudaDevAttrAsyncEngineCount, 3},
                              {cudaDevAttrCanMapHostMemory, 1},
@@ -470,7 +474,7 @@ const Word* word_of(cudaError_t error) {
 
 using namespace kvtwin::twin;
 
-// Declared by CUDA's headers.
+// The functions below are declared in CUDA's headers.
 extern "C" {
 
 // ---- errors -------------------------------------------------------------------------------------------------
@@ -550,7 +554,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->totalGlobalMem = machine.device_bytes;
     properties->major = machine.compute_major;
     properties->minor = machine.compute_minor;
-    properties->memPitch = kMostPitch;
+    properties->memPitch = kMaxPitchBytes;
     properties->sharedMemPerBlockOptin = static_cast<std::size_t>(machine.shared_bytes);
     properties->warpSize = 32;
     properties->multiProcessorCount = 132;
@@ -680,7 +684,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   return call("cudaMemcpy2DAsync", [&](Runtime& runtime) {
-    if (to_pitch < width || from_pitch < width || to_pitch > kMostPitch || from_pitch > kMostPitch) {
+    if (to_pitch < width || from_pitch < width || to_pitch > kMaxPitchBytes || from_pitch > kMaxPitchBytes) {
       return cudaErrorInvalidPitchValue;
     }
     Piece piece = flat(to, from, width);
@@ -701,7 +705,7 @@ cudaError_t cudaMemsetAsync(void* at, int value, std::size_t bytes, cudaStream_t
               [&](Runtime& runtime) { return set_bytes(runtime, "cudaMemsetAsync", at, value, bytes, stream, false); });
 }
 
-// CUDA 12.8 has one argument more.
+// The function of CUDA 12.8 has one more argument than that of CUDA 13.
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void* const* to, const void* const* from, const std::size_t* bytes, std::size_t count,
                                  cudaMemcpyAttributes* attributes, std::size_t* firsts, std::size_t attribute_count,
@@ -851,7 +855,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   });
 }
 
-// A thousandth of a millisecond a piece of work, whatever it was.
+// The twin's clock: every work item takes one microsecond.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t first, cudaEvent_t last) {
   return call("cudaEventElapsedTime", [&](Runtime& runtime) {
     Runtime::Locked locked(runtime);

@@ -1,6 +1,7 @@
-// The kernels' launchers, carried out by the CPU as work of a stream: the same checks of the arguments, the same bodies
-// where kernels and CPU share one (kernels/row_transfer.hpp), else the CPU twins. Index arrays, tables and keys are
-// read when the work runs. Every address is checked against what the GPU reaches before a byte is moved.
+// The kernel launchers for the CUDA twin. The CPU does the work, as an item of a stream. The argument checks are those
+// of the real launchers. The code is the body that kernels and CPU share (kernels/row_transfer.hpp), or the CPU twin.
+// Index arrays, tables and keys are read when the work runs. Before a byte moves, every address is checked: the GPU
+// must be able to access it.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -27,7 +28,8 @@ bool holds_arrays(const Reach& reach, const RowTransfer& t) {
           reach.holds(t.device_blocks, sizeof(std::byte*) * t.shape.planes * t.shape.layers));
 }
 
-// Each segment's addresses; false at the first that the GPU doesn't reach, or that isn't a multiple of the vectors.
+// Checks the addresses of all segments. Returns false if the GPU cannot access one, or if one is not aligned to the
+// vector size.
 bool holds_segments(const Reach& reach, const RowTransfer& t, const RowPlan& plan) {
   for (std::uint64_t number = 0; number < plan.segments; ++number) {
     const Segment segment = segment_at(plan, t.shape, number);
@@ -97,8 +99,9 @@ bool move_by_registers(const Reach& reach, const RowTransfer& t, std::uint64_t w
 
 cudaError_t launch_registers(const char* name, const RowTransfer& t, std::uint64_t* checksums,
                              const LaunchLimits& limits, cudaStream_t stream) {
-  constexpr std::uint64_t kWarps = 8;  // of a CTA
-  return twin::launch(name, stream, [t, checksums, warps = std::min(limits.ctas, 64u) * kWarps](const Reach& reach) {
+  constexpr std::uint64_t kWarpsPerCta = 8;
+  const std::uint64_t warps = std::min(limits.ctas, 64u) * kWarpsPerCta;
+  return twin::launch(name, stream, [t, checksums, warps](const Reach& reach) {
     if (checksums != nullptr && !reach.holds(checksums, t.count * sizeof *checksums)) return false;
     return move_by_registers(reach, t, warps, checksums);
   });
@@ -116,7 +119,7 @@ bool move_by_ring(const Reach& reach, const RowTransfer& t) {
   return true;
 }
 
-// One layer, by the layouts' own arithmetic.
+// Moves one layer, with the address arithmetic of the layouts.
 bool move_layer_by_rows(const Reach& reach, const RowTransfer& t, std::uint32_t layer) {
   if (!holds_arrays(reach, t)) return false;
   KvShape block = t.shape;  // one plane and layer of the device pool
@@ -148,8 +151,8 @@ bool move_layer_by_rows(const Reach& reach, const RowTransfer& t, std::uint32_t 
 
 // ---- patterns -----------------------------------------------------------------------------------------------
 
-// Calls act(address, seed, offset in the block, ordinal of the block) for each head's row of each page; false if the
-// GPU doesn't reach one.
+// Calls act(address, seed, offset in the block, number of the block) for each row of one head of each page. Returns
+// false if the GPU cannot access one of the addresses.
 template <typename Act>
 bool for_rows(const Reach& reach, const PatternPages& p, const Act& act) {
   const KvShape& s = p.shape;

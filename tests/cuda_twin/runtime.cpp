@@ -31,12 +31,13 @@ namespace kvtwin::twin {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMostNotes = 100;
-constexpr std::size_t kFilled = std::size_t{16} << 20;  // larger allocations begin as zeros, and take no memory
+constexpr std::size_t kMaxNotes = 100;
+constexpr std::size_t kMaxFilledBytes = std::size_t{16} << 20;  // larger allocations stay zero, and take no memory
 
 std::size_t rounded_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// AddressSanitizer's own mmap and munmap write its shadow of all that is mapped, which sparse memory can't afford.
+// Under AddressSanitizer, mmap() and munmap() write the shadow of the whole mapping, which is too much for large sparse
+// mappings. So these functions call the kernel directly.
 void* map(std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   return reinterpret_cast<void*>(
@@ -54,7 +55,7 @@ void unmap(void* at, std::size_t bytes) {
 #endif
 }
 
-// What lies between a block's end and that of its last page.
+// Poisons (or unpoisons) the bytes between the end of a block and the end of its last page.
 void guard_end([[maybe_unused]] void* at, [[maybe_unused]] std::size_t bytes, [[maybe_unused]] bool guarded) {
 #if defined(__SANITIZE_ADDRESS__)
   const std::byte* end = static_cast<std::byte*>(at) + bytes;
@@ -67,7 +68,7 @@ void guard_end([[maybe_unused]] void* at, [[maybe_unused]] std::size_t bytes, [[
 }
 
 void note(std::vector<std::string>& notes, std::string text) {
-  if (notes.size() < kMostNotes) notes.push_back(std::move(text));
+  if (notes.size() < kMaxNotes) notes.push_back(std::move(text));
 }
 
 }  // namespace
@@ -193,7 +194,7 @@ void Runtime::begin(const Machine& machine) {
   for (int device = 0; device < machine.devices; ++device) {
     cudaStream_t stream = nullptr;
     make_stream(device, 0, &stream);
-    streams.erase(stream);  // nobody's to destroy
+    streams.erase(stream);  // a program cannot destroy a default stream
     defaults_.push_back(stream);
   }
 }
@@ -264,7 +265,7 @@ cudaError_t Runtime::allocate(Locked&, Block::Kind kind, std::size_t bytes, int 
   std::byte* start = static_cast<std::byte*>(mapping) + kPage;
   mprotect(mapping, kPage, PROT_NONE);
   mprotect(start + inside, kPage, PROT_NONE);
-  if (bytes <= kFilled) std::memset(start, 0xA5, inside);
+  if (bytes <= kMaxFilledBytes) std::memset(start, 0xA5, inside);
   guard_end(start, bytes, true);
   blocks[reinterpret_cast<std::uintptr_t>(start)] = {kind, bytes, device, mapping, all};
   *at = start;
@@ -281,7 +282,7 @@ cudaError_t Runtime::release(Locked&, Block::Kind kind, void* at) {
     blocks.erase(found);
     return cudaSuccess;
   }
-  // Its addresses stay taken, so that nobody else's memory is mistaken for it.
+  // The addresses stay reserved, so that a later allocation cannot get them.
   Block& block = found->second;
   block.kind = Block::Kind::freed;
   guard_end(at, block.bytes, false);
@@ -336,7 +337,7 @@ void Runtime::submit(CUstream_st* stream, std::unique_ptr<Work> work) {
   if (!threads() && rng_.chance(eagerness_)) run_some(locked, 4);
 }
 
-// Does this piece of work, which is about to begin, fail?
+// Returns true if the work item that is about to start must fail.
 bool Runtime::fails(Locked&) {
   if (sticky == cudaSuccess && work_fault > 0 && --work_fault == 0) sticky = work_error;
   return sticky != cudaSuccess;
@@ -381,7 +382,7 @@ void Runtime::loop(CUstream_st* stream) {
   }
 }
 
-// One stream's head, or a part of it, if any could run. Seeded streams.
+// For seeded streams: runs the first work item of a random stream, or a part of it. Returns false if none can run.
 bool Runtime::run_one(Locked& locked) {
   if (rng_.chance(5)) {
     for (CUstream_st* stream : all_) stream->weight = rng_.chance(50) ? 1 : 50;
@@ -429,7 +430,7 @@ void Runtime::run_until(Locked& locked, const Done& done) {
       std::fprintf(stderr, "the CUDA twin: nothing can run, and a call waits\n");
       std::abort();
     }
-    changed_.wait(locked.lock);  // another thread runs something
+    changed_.wait(locked.lock);  // another thread is running a work item
   }
   if (rng_.chance(eagerness_)) run_some(locked, 4);
 }
@@ -507,7 +508,7 @@ bool Runtime::under_way(Locked&) const {
   return std::any_of(all_.begin(), all_.end(), [](const CUstream_st* s) { return s->finished != s->submitted; });
 }
 
-// ---- threads' own ------------------------------------------------------------------------------------------
+// ---- state of each thread ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -529,7 +530,7 @@ OfThread& of_thread() {
 int& current_device() { return of_thread().device; }
 cudaError_t& last_error() { return of_thread().error; }
 
-// ---- what is submitted --------------------------------------------------------------------------------------
+// ---- submitted work -----------------------------------------------------------------------------------------
 
 cudaError_t launch(const char* launcher, cudaStream_t stream, std::function<bool(const Reach&)> body) {
   return call("cudaLaunchKernel", [&](Runtime& runtime) {
@@ -557,7 +558,7 @@ cudaError_t launch(const char* launcher, cudaStream_t stream, std::function<bool
   });
 }
 
-// ---- the tests' side ----------------------------------------------------------------------------------------
+// ---- the interface for tests --------------------------------------------------------------------------------
 
 CudaTwin::CudaTwin(const Machine& machine) { Runtime::get().begin(machine); }
 CudaTwin::~CudaTwin() { Runtime::get().begin(machine_of_environment()); }

@@ -1,5 +1,5 @@
-// The tests of ../gpu on the CUDA twin, a machine of its own for each: streams as threads, or seeded if
-// KVTWIN_CUDA_TWIN says `seed=N`. A test fails too if it leaves anything behind, or did what a GPU would fail.
+// Runs the tests of ../gpu on the CUDA twin, with a new machine for each test. Streams are threads, or seeded if
+// KVTWIN_CUDA_TWIN has `seed=N`. A test also fails if it does not free a resource, or if a call would fail on a GPU.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// Tokens of a page at most: sanitizers see as much in small ones.
+// The largest number of tokens per page. With sanitizers, small pages find the same errors.
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint32_t kPageTokens = 2;
 #elif defined(__SANITIZE_ADDRESS__) || !defined(NDEBUG)
@@ -18,7 +18,7 @@ constexpr std::uint32_t kPageTokens = 16;
 constexpr std::uint32_t kPageTokens = 128;
 #endif
 
-class AMachineATest : public testing::EmptyTestEventListener {
+class MachinePerTest : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override { twin_.emplace(kvtwin::twin::machine_of_environment()); }
   void OnTestEnd(const testing::TestInfo&) override {
     EXPECT_EQ(twin_->violations(), std::vector<std::string>{});
@@ -41,6 +41,6 @@ int main(int argc, char** argv) {
                                      : seeded          ? 1000u
                                                        : 200u,
                            .big = true};
-  testing::UnitTest::GetInstance()->listeners().Append(new AMachineATest);
+  testing::UnitTest::GetInstance()->listeners().Append(new MachinePerTest);
   return RUN_ALL_TESTS();
 }

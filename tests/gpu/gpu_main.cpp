@@ -1,8 +1,8 @@
-// The tests on a GPU:
+// Runs the GPU tests on a GPU:
 //   gpu_tests [--seeds N] [--draws N] [--first-seed N] [--small] [--big] [GoogleTest's arguments]
-// --seeds: graphs (1,000). --draws: geometries of each row and page size (2), most of the kernels' time.
-// --small: few and small cases, for tools that watch every access. --big: pools of more than 2^31 bytes too; they take
-// 11 GB of GPU memory and as much page-locked memory.
+// --seeds: number of graphs (default 1,000). --draws: number of geometries per row size and page size (default 2);
+// takes most of the time of the kernel tests. --small: few and small cases, for tools that watch every memory access.
+// --big: also pools of more than 2^31 bytes, which take 11 GB of GPU memory and 11 GB of page-locked memory.
 #include <charconv>
 #include <cstdio>
 #include <string_view>

@@ -17,8 +17,8 @@
 namespace kvtwin::test {
 namespace {
 
-void must(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+void must(cudaError_t error, const char* action) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(action) + ": " + cudaGetErrorString(error));
 }
 
 constexpr std::size_t kStreams = 3;
@@ -46,13 +46,13 @@ struct Step {
   std::vector<std::int64_t> source, target;  // pages
   std::uint32_t layer_begin = 0, layer_end = 0;
   std::vector<std::uint64_t> versions;                            // produce: [pages]; consume: [layers][pages]
-  std::uint64_t first_index = 0, first_key = 0, first_fault = 0;  // in the arrays on the GPU
+  std::uint64_t first_index = 0, first_key = 0, first_fault = 0;  // positions in the arrays on the GPU
   std::uint32_t ctas = 1, spins = 0;
 
   Ends ends() const { return kEnds[static_cast<std::size_t>(kind)]; }
 };
 
-using Clock = std::array<std::int64_t, kStreams>;  // of each stream, the last step that is over; -1 = none
+using Clock = std::array<std::int64_t, kStreams>;  // per stream: the last step that is complete; -1 = none
 
 void join(Clock& clock, const Clock& other) {
   for (std::size_t s = 0; s < kStreams; ++s) clock[s] = std::max(clock[s], other[s]);
@@ -64,7 +64,7 @@ class Graph {
   GraphRun run();
 
  private:
-  // What is read and written as one: a page's layer in a pool.
+  // The number of a place, the unit of reads and writes: one layer of a page in a pool.
   std::size_t place(Where pool, std::int64_t page, std::uint32_t layer) const {
     return (pool * pages_ + static_cast<std::uint64_t>(page)) * shape_.layers + layer;
   }
@@ -122,16 +122,16 @@ class Graph {
   Stream streams_[kStreams];
   std::vector<std::unique_ptr<Event>> ends_;  // by step
 
-  // Who touched each place: the last write, and the reads since.
+  // The accesses to a place: the last write, and the reads after this write.
   struct Accesses {
     std::int64_t write = -1;
     std::vector<std::int64_t> reads;
   };
   std::vector<Accesses> accesses_;
-  std::vector<Clock> clocks_;  // by step: what is over when it begins, itself included
+  std::vector<Clock> clocks_;  // by step: the steps that are complete when this step is complete
   Clock known_[kStreams], host_knows_;
   GraphRun result_;
-  std::vector<std::vector<std::uint64_t>> expected_sums_;  // by step, of those that gather
+  std::vector<std::vector<std::uint64_t>> expected_sums_;  // by step; empty if the step is not a gather
 };
 
 Graph::Graph(std::uint64_t seed, Missing missing) : rng_(mix(seed)), seed_(seed), missing_(missing) {
@@ -183,7 +183,7 @@ void Graph::draw_pages(Step& step) {
   step.layer_begin = whole ? 0 : static_cast<std::uint32_t>(rng_.below(shape_.layers));
   step.layer_end =
       whole ? shape_.layers : static_cast<std::uint32_t>(rng_.between(step.layer_begin + 1, shape_.layers));
-  // Neighbours, from any page on; targets are distinct.
+  // Mostly consecutive pages, from a random page on. The targets are distinct.
   const std::uint64_t count = rng_.between(1, std::min<std::uint64_t>(3, pages_));
   const std::uint64_t from = rng_.below(pages_), to = rng_.below(pages_);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -192,7 +192,7 @@ void Graph::draw_pages(Step& step) {
   }
 }
 
-// To the model: the pages' versions afterwards.
+// Executes the step in the model: updates the versions of the target pages.
 void Graph::apply(Step& step) {
   step.first_index = indices_.size();
   indices_.insert(indices_.end(), step.source.begin(), step.source.end());
@@ -221,16 +221,16 @@ void Graph::apply(Step& step) {
     }
   }
   if (step.kind != Kind::gather) return;
-  faults_ += step.source.size();  // as many sums
+  faults_ += step.source.size();  // one checksum per page
   for (std::size_t i = 0; i < step.source.size(); ++i) expected_sums_.back().push_back(sum_of(step, i));
 }
 
-// Of a page that is gathered, as the model has it then.
+// Returns the checksum of a gathered page, according to the model after the step.
 std::uint64_t Graph::sum_of(const Step& step, std::size_t pair) {
   std::vector<std::byte> page(shape_.page_bytes());
   const std::uint64_t block = shape_.row_bytes() * shape_.page_tokens;
   for (std::uint32_t layer = step.layer_begin; layer < step.layer_end; ++layer) {
-    // The gather has left the source as it was, and its target is elsewhere.
+    // The gather does not change its source, so the current version of the source is the gathered one.
     const auto words = key(versions_[place(kDevice, step.source[pair], layer)]);
     for (std::uint32_t plane = 0; plane < shape_.planes; ++plane) {
       fill_pattern(page.data() + (plane * shape_.layers + layer) * block, pattern_seed(words.data(), layer, plane), 0,
@@ -247,7 +247,7 @@ void Graph::upload() {
   gpu_sums_ = std::make_unique<OnGpu<std::uint64_t>>(std::vector<std::uint64_t>(faults_ + 1));
 }
 
-// The pools as the model has them.
+// Writes the bytes that the model expects into the expected bytes of the pools.
 void Graph::fill_expected() {
   std::vector<std::byte> block(shape_.row_bytes() * shape_.page_tokens);
   for (Where where : {kDevice, kHost, kStaging}) {
@@ -281,12 +281,12 @@ std::vector<Graph::Need> Graph::needs(const Step& step) {
   });
   for_places(ends.target, step.target, step, [&](std::size_t at) {
     for (const std::int64_t read : accesses_[at].reads) found.push_back({read, Missing::write_after_read});
-    // If it has been read since, the reads have waited for it.
+    // If there are reads after the write, they have waited for the write.
     if (accesses_[at].write >= 0 && accesses_[at].reads.empty()) {
       found.push_back({accesses_[at].write, Missing::write_after_write});
     }
   });
-  // The latest first: it often makes the others needless.
+  // The latest step first: a wait for this step often makes the other waits unnecessary.
   std::stable_sort(found.begin(), found.end(), [](const Need& a, const Need& b) { return a.step > b.step; });
   return found;
 }
@@ -298,7 +298,8 @@ void Graph::note_accesses(const Step& step, std::int64_t number) {
 }
 
 void Graph::wait(const Step& step, std::int64_t number) {
-  // Copy lists read the host ahead of the stream: what they read must be settled when they are submitted.
+  // A copy list may read host memory before the stream reaches the copy. So earlier writes of this memory must be
+  // complete at the submission: the host waits for them.
   const bool ahead = step.kind == Kind::load && (step.path == Path::pieces || step.path == Path::boxes);
   Clock& known = known_[step.stream];
   join(known, host_knows_);
@@ -369,7 +370,7 @@ void Graph::submit_copies(const Step& step) {
   }
 }
 
-// Whole pages between pools of the same layout.
+// Copies whole pages between pools with the same layout.
 void Graph::submit_page_copies(const Step& step) {
   const bool in_blocks = layout_ == Layout::layer_first;
   const std::uint64_t bytes = shape_.page_bytes() / shape_.planes / (in_blocks ? shape_.layers : 1);
@@ -401,7 +402,7 @@ void Graph::submit_patterns(const Step& step) {
   p.layer_end = step.layer_end;
   const LaunchLimits limits{step.ctas};
   if (step.kind == Kind::produce) return must(launch_fill_pattern(p, limits, streams_[step.stream]), "fill_pattern");
-  // Each layer may have other versions.
+  // One launch per layer, because the layers of a page may have different versions.
   for (std::uint32_t i = 0; i < step.layer_end - step.layer_begin; ++i) {
     p.layer_begin = step.layer_begin + i;
     p.layer_end = p.layer_begin + 1;

@@ -13,7 +13,7 @@ TEST(Graphs, LeaveWhatTheirOperationsLeaveOneAfterAnother) {
     ASSERT_EQ(run.left_out, 0u);
     waits += run.waits;
   }
-  EXPECT_GT(waits, scale().graphs);  // they are tied
+  EXPECT_GT(waits, scale().graphs);  // the graphs have dependencies between streams
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Every way to move pages against its CPU twin, byte for byte: pages that move, all other bytes of both pools, and the
-// bands of other bytes around each. All start from the same bytes, so all ways leave the same.
+// Compares every way to move pages with its CPU twin, byte for byte: the moved pages, all other bytes of both pools,
+// and the guard bands around the pools. All ways start with the same bytes and must give the same bytes.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -22,7 +22,7 @@ constexpr std::uint32_t kRows[] = {8, 16, 64, 128, 512, 576, 656, 1152, 2048, 40
 constexpr std::uint32_t kPageTokens[] = {1, 2, 16, 32, 64, 128};
 constexpr std::uint32_t kLayers[] = {1, 2, 61, 80};
 constexpr std::uint64_t kSkews[] = {0, 0, 1, 2, 4, 8, 16};
-constexpr std::uint64_t kMostPages = 7;
+constexpr std::uint64_t kMaxPages = 7;
 
 std::uint64_t drawn_skew(Splitmix& rng) { return kSkews[rng.below(std::size(kSkews))]; }
 
@@ -35,7 +35,7 @@ KvShape drawn_shape(Splitmix& rng, std::uint32_t row, std::uint32_t page_tokens)
   std::uint64_t drawn = rng.below(std::size(kLayers));
   do {
     shape.layers = kLayers[drawn];
-  } while (kMostPages * shape.page_bytes() > scale().pool_bytes && drawn-- > 0);
+  } while (kMaxPages * shape.page_bytes() > scale().pool_bytes && drawn-- > 0);
   return shape;
 }
 
@@ -46,7 +46,7 @@ constexpr Indices kIndices[] = {Indices::none,   Indices::one,  Indices::identit
 // Pairs of pages, source and target.
 struct Pairs {
   std::vector<std::int64_t> source, target;
-  std::vector<bool> moves;  // both lie in their pools
+  std::vector<bool> moves;  // false: the source or the target lies outside of its pool, so the pair does not move
 
   std::uint64_t count() const { return source.size(); }
 };
@@ -94,7 +94,7 @@ Pairs drawn_pairs(Splitmix& rng, Indices kind, std::uint64_t sources, std::uint6
   return pairs;
 }
 
-// The pairs that move, as runs, joined where they are neighbours.
+// Returns the moving pairs as runs. Consecutive pairs are joined into one run.
 std::vector<PageRun> runs_of(const Pairs& pairs) {
   std::vector<PageRun> runs;
   for (std::uint64_t i = 0; i < pairs.count(); ++i) {
@@ -115,14 +115,14 @@ std::vector<PageRun> runs_of(const Pairs& pairs) {
 
 using Launcher = cudaError_t (*)(const RowTransfer&, const LaunchLimits&, cudaStream_t);
 
-// One shape, with its pools.
+// A random shape, and pools for it.
 class Geometry {
  public:
   Geometry(std::uint32_t row, std::uint32_t page_tokens, std::uint64_t seed)
       : rng_(mix(seed)),
         shape_(drawn_shape(rng_, row, page_tokens)),
-        device_pages_(rng_.between(2, kMostPages)),
-        host_pages_(rng_.between(2, kMostPages)),
+        device_pages_(rng_.between(2, kMaxPages)),
+        host_pages_(rng_.between(2, kMaxPages)),
         device_(Place::gpu, device_pages_ * shape_.page_bytes(), drawn_skew(rng_)),
         pinned_(Place::pinned, host_pages_ * shape_.page_bytes(), drawn_skew(rng_)),
         staging_(Place::gpu, host_pages_ * shape_.page_bytes(), drawn_skew(rng_)) {}
@@ -146,11 +146,11 @@ class Geometry {
   std::uint64_t device_pages_, host_pages_;
   Pool device_, pinned_, staging_;
   Stream stream_;
-  // of the transfer that is being checked
+  // state of the current transfer
   Pairs pairs_;
   std::vector<PageRun> runs_;
   RowTransfer t_;
-  TransferParams params_;  // with the pools that are expected
+  TransferParams params_;  // describes the transfer between the expected bytes of the pools
   std::vector<std::byte> device_before_, host_before_, device_after_, host_after_;
 };
 
@@ -190,7 +190,7 @@ void Geometry::draw_transfer(bool to_device, Layout layout, Indices kind) {
   host_after_ = pinned_.bytes;
 }
 
-// `host`: pinned or staging memory in the host's layout.
+// `host`: pinned memory or staging memory, with the host layout.
 void Geometry::check(Pool& host, const char* name, const std::function<cudaError_t()>& launch) {
   SCOPED_TRACE(name);
   device_.bytes = device_before_;
@@ -226,7 +226,7 @@ void Geometry::check_launchers() {
   }
 }
 
-// One table entry a plane and layer, into the same pool.
+// Checks a table of blocks: one entry per plane and layer, all in the same pool.
 void Geometry::check_blocks() {
   std::vector<std::byte*> blocks;
   std::uintptr_t bits = 256;
@@ -243,7 +243,7 @@ void Geometry::check_blocks() {
   t_.block_alignment = 1;
 }
 
-// In portions of any size.
+// Submits the list in portions of random size.
 cudaError_t Geometry::submit(CopyList& list, bool one_by_one) {
   std::size_t begin = 0;
   do {
@@ -309,7 +309,7 @@ void Geometry::check_transfers(bool to_device, Layout layout, Indices kind) {
   if (!to_device) check_checksums();
 }
 
-// In GPU memory.
+// Checks fill_pattern and check_pattern, on a pool in GPU memory.
 void Geometry::check_patterns(Layout layout) {
   SCOPED_TRACE("patterns, layout " + std::to_string(static_cast<int>(layout)));
   std::vector<std::int64_t> pages = shuffled(rng_, host_pages_);
@@ -358,7 +358,7 @@ void Geometry::check_patterns(Layout layout) {
   };
   EXPECT_EQ(faults().wrong, 0u);
   EXPECT_EQ(faults().first, UINT64_MAX);
-  // The last byte of all.
+  // Damages the last byte.
   const std::uint64_t wrong = byte_offset(layout, shape_, host_pages_, last) + shape_.head_bytes - 1;
   const std::byte other = staging_.expected()[wrong] ^ std::byte{1};
   ASSERT_CUDA(copy_and_wait(staging_.data() + wrong, &other, 1));
@@ -379,7 +379,7 @@ TEST(Kernels, LeaveWhatTheirCpuTwinsLeave) {
                      std::to_string(seed));
         Geometry geometry(row, page_tokens, seed);
         ASSERT_TRUE(geometry.there()) << "out of memory";
-        // Each layout and direction, each with other indices.
+        // Every layout and direction, with different kinds of indices.
         std::uint64_t kind = seed;
         for (const Layout layout : kLayouts) {
           for (const bool to_device : {true, false}) {
@@ -393,7 +393,7 @@ TEST(Kernels, LeaveWhatTheirCpuTwinsLeave) {
   }
 }
 
-// Pages through a staging buffer that holds two: it is used again as soon as a page has been laid out from it.
+// Moves pages through a staging buffer of two pages. A half is used again as soon as the relayout of its page is done.
 TEST(Kernels, AStagingBufferIsUsedAgain) {
   const KvShape shape{.layers = 3, .planes = 2, .heads = 2, .head_bytes = 64, .page_tokens = 4};
   constexpr std::uint64_t kPages = 16, kSlots = 2;
@@ -446,7 +446,7 @@ TEST(Kernels, AStagingBufferIsUsedAgain) {
   EXPECT_TRUE(host.as_expected());
 }
 
-// Pools of which most bytes are never touched. They are allocated once: page-locking 5 GiB takes seconds.
+// Large pools, of which only a few bytes are used. Allocated once, because page-locking 5 GiB takes seconds.
 struct FarPools {
   static constexpr KvShape kShape{.layers = 2, .planes = 1, .heads = 2, .head_bytes = 2048, .page_tokens = 16};
   static constexpr std::uint64_t kPages = (std::uint64_t{5} << 30) / kShape.page_bytes();
@@ -463,10 +463,10 @@ struct FarPools {
   }
 
   void *device = nullptr, *host = nullptr;
-  std::uint64_t checks = 0;  // each with bytes of its own, so that none finds those of the one before
+  std::uint64_t checks = 0;  // every check uses different bytes, so that bytes of an earlier check are detected
 };
 
-// Pages at both ends, and where 32 bits end.
+// Moves pages at both ends of the pools, and pages around the offsets 2^31 and 2^32.
 void check_far_pages(FarPools& pools, Layout layout, bool to_device, const char* name,
                      const std::function<cudaError_t(const RowTransfer&, const TransferParams&, cudaStream_t)>& move) {
   SCOPED_TRACE(std::string(name) + (to_device ? " to the device" : " to the host") + ", layout " +

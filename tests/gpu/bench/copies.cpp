@@ -1,10 +1,12 @@
-// boxes.csv: what a row of a 3-D copy costs. order.csv: what the copy engine makes of a batch's access order and flags.
+// Writes boxes.csv, the cost of a row in a 3-D copy; and order.csv, the effect of access order and flags on a batch of
+// copies.
 #include "tests/gpu/bench/bench.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-// A page of `rows` layers of one row, from a layer_first pool to a page_first one: one box of so many rows.
+// Measures boxes of `rows` rows. A page with `rows` layers of one row is one box between a layer_first pool and a
+// page_first pool.
 void box_rows(Bench& bench, Table& table, std::uint64_t width, std::uint32_t rows, bool to_device) {
   const std::uint64_t boxes = bench.options.tiny ? 2 : 64;
   if (width * rows * boxes > bench.options.pool_bytes) return;
@@ -63,7 +65,7 @@ Batch pieces_of(const Pools& pools, bool to_device) {
   return batch;
 }
 
-// CopyList has settled on one order and no flags; what else there would be is only wanted here.
+// Submits a batch with any access order and flags. CopyList supports only one order, without flags.
 cudaError_t submit(Batch& b, cudaMemcpySrcAccessOrder order, unsigned flags, cudaStream_t stream) {
   cudaMemcpyAttributes attributes{};
   attributes.srcAccessOrder = order;

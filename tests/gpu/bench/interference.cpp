@@ -1,5 +1,6 @@
-// interference.csv: what a transfer and the GPU's other work do to each other: matrix products of prefill (8192^3,
-// bound by arithmetic) or of decode (16 rows, bound by memory), each path, and so many bytes outstanding at most.
+// Writes interference.csv: how transfers and computation slow each other down. The computation is matrix products as in
+// prefill (8192^3, limited by arithmetic) or in decode (16 rows, limited by memory). Varies the path of the transfer
+// and the limit of outstanding bytes.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -11,14 +12,15 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::uint64_t kSlice = 1u << 20;  // bytes that are submitted at a time
-constexpr std::uint64_t kSmall = 4096;      // of a copy that an engine makes for itself
-constexpr double kBetweenSmall = 200e-6;    // seconds
+constexpr std::uint64_t kSliceBytes = 1u << 20;  // size of one submission
+constexpr std::uint64_t kSmallCopyBytes = 4096;  // like the small copies that an inference engine makes
+constexpr double kSmallCopyGapSeconds = 200e-6;
 
-// Products back to back.
+// Matrix products, one directly after the other.
 class Products {
  public:
-  // rows x side by side x side, over `weights` matrices in turn, so that a cache doesn't hold what decode reads anew.
+  // Products of a rows x side matrix and a side x side matrix. They use `weights` matrices in turn, so that the cache
+  // of the GPU does not have the weights that decode reads from memory.
   Products(Blas& blas, int rows, int side, int weights) : blas_(blas), rows_(rows), side_(side), weights_(weights) {
     const auto square = static_cast<std::uint64_t>(side) * static_cast<std::uint64_t>(side) * 2;
     const auto tall = static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(side) * 2;
@@ -35,7 +37,7 @@ class Products {
   }
 
  private:
-  // Numbers of ordinary size: zeros would be multiplied faster.
+  // Fills the matrix with ordinary numbers, because products of zeros are faster.
   static Memory filled(std::uint64_t bytes) {
     Memory memory(Place::gpu, bytes);
     std::vector<std::uint16_t> values(std::min<std::uint64_t>(bytes / 2, 1 << 20));
@@ -54,12 +56,12 @@ class Products {
   Memory a_, b_, c_;
 };
 
-// A path's slices, one after another and over again, with at most `window` bytes outstanding.
+// Repeats the slices of a transfer, with at most `window` bytes outstanding.
 class Traffic {
  public:
   Traffic(Bench& bench, Way way, const Pools& pools, bool to_device, std::uint64_t window)
       : alternate_(way == Way::staged), window_(window) {
-    const std::uint64_t pages = std::max<std::uint64_t>(1, kSlice / pools.shape.page_bytes());
+    const std::uint64_t pages = std::max<std::uint64_t>(1, kSliceBytes / pools.shape.page_bytes());
     for (std::uint64_t at = 0; at < pools.pages; at += pages) {
       slices_.emplace_back(way, pools, to_device, at, std::min(pools.pages, at + pages), &bench.staging);
     }
@@ -67,7 +69,7 @@ class Traffic {
   }
   bool possible() const { return slices_.front().possible(); }
 
-  // Takes note of what has arrived, and submits a slice if the window has room for it.
+  // Counts the slices that have arrived, and submits the next slice if it fits into the window.
   void poll() {
     while (!under_way_.empty() && events_[under_way_.front()].happened()) {
       if (moved_ == 0) first_ = now_seconds() - begun_;
@@ -90,15 +92,10 @@ class Traffic {
     for (Stream& stream : streams_) stream.wait();
   }
   std::uint64_t moved() const { return moved_; }
-  double first_seconds() const { return first_; }  // from the first submission until its bytes were there
-  std::uint64_t most_outstanding() const {
-    std::uint64_t all = 0;
-    for (const PageTransfer& slice : slices_) all += slice.bytes();
-    return std::min(all, window_);
-  }
+  double first_seconds() const { return first_; }  // from the submission to the arrival of the first slice
 
  private:
-  bool alternate_;  // staging overlaps slices on streams that don't wait for each other
+  bool alternate_;  // `staged`: two streams in turn, so that slices overlap
   std::uint64_t window_;
   std::vector<PageTransfer> slices_;
   std::vector<Event> events_;
@@ -109,18 +106,19 @@ class Traffic {
   double begun_ = 0, first_ = 0;
 };
 
-// A small copy to the device every now and then, and how long it took as the host sees it.
+// Makes a small copy to the device in regular intervals, and measures its time on the host.
 class SmallCopies {
  public:
-  SmallCopies() : from_(Place::pinned, kSmall), to_(Place::gpu, kSmall), event_(false) {}
+  SmallCopies() : from_(Place::pinned, kSmallCopyBytes), to_(Place::gpu, kSmallCopyBytes), event_(false) {}
   void poll() {
     if (under_way_) {
       if (!event_.happened()) return;
       seconds_.push_back(now_seconds() - begun_);
       under_way_ = false;
-    } else if (now_seconds() - begun_ >= kBetweenSmall) {
+    } else if (now_seconds() - begun_ >= kSmallCopyGapSeconds) {
       begun_ = now_seconds();
-      check(cudaMemcpyAsync(to_.data(), from_.data(), kSmall, cudaMemcpyHostToDevice, stream_.get()), "a small copy");
+      check(cudaMemcpyAsync(to_.data(), from_.data(), kSmallCopyBytes, cudaMemcpyHostToDevice, stream_.get()),
+            "a small copy");
       event_.record(stream_);
       under_way_ = true;
     }
@@ -142,13 +140,13 @@ class SmallCopies {
 };
 
 struct Beside {
-  double products = 0;  // seconds that all of them took
-  double rate = 0;      // bytes a second
-  double first = 0;
-  std::vector<double> small;
+  double products = 0;        // seconds of all products together
+  double rate = 0;            // bytes per second of the transfer
+  double first = 0;           // seconds until the first slice arrived
+  std::vector<double> small;  // seconds of each small copy
 };
 
-// traffic: null for none.
+// `products` and `traffic` may be null: none.
 Beside run(Stream& stream, Products* products, std::size_t count, double least, Traffic* traffic) {
   SmallCopies small;
   Event begin, end;
@@ -177,7 +175,7 @@ struct Work {
   const char* name;
   Products* products;
   std::size_t count;
-  double alone;  // seconds
+  double alone;  // seconds without a transfer
 };
 
 void row(Table& table, const Work& work, const char* path, const char* direction, std::uint64_t chunk,

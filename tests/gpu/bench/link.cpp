@@ -1,4 +1,4 @@
-// link.csv: what the link between host and GPU gives, to the copy engines and to the multiprocessors.
+// Writes link.csv: the rates of the link between host and GPU, for the copy engines and for the multiprocessors.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -31,7 +31,8 @@ void copy_sizes(Bench& bench, Table& table) {
   }
 }
 
-// From one half of the device pool to the other: what relayout is compared with. Each byte is read and written.
+// Copies one half of the device pool to the other half: the reference for relayout, which also reads and writes each
+// byte.
 void copy_on_device(Bench& bench, Table& table) {
   const std::uint64_t bytes = bench.options.pool_bytes / 2;
   const auto once = [&] {
@@ -45,7 +46,7 @@ void copy_on_device(Bench& bench, Table& table) {
   row(table, "copy_on_device", "d2d", bytes, 0, bench.gpu.numa_node, repeated(bench.repeats(), once, now_seconds));
 }
 
-// Both directions at once, each timed by itself.
+// Copies in both directions at the same time, and measures each direction.
 void copy_both(Bench& bench, Table& table) {
   Stream up, down;
   Event begin, ends[2];
@@ -89,7 +90,7 @@ void kernels_against_ctas(Bench& bench, Table& table) {
   }
 }
 
-// Host memory of one node, page-locked. None where the kernel says no.
+// Page-locked host memory of one NUMA node. data() is null if the system does not allow it.
 class NodeMemory {
  public:
   NodeMemory(int node, std::uint64_t bytes) : bytes_(bytes) {
@@ -99,7 +100,8 @@ class NodeMemory {
     const unsigned long mask = 1ul << node;
     if (syscall(SYS_mbind, at_, bytes, kBind, &mask, 8 * sizeof mask, 0) != 0) return;
     there_ = cudaHostRegister(at_, bytes, cudaHostRegisterMapped) == cudaSuccess;
-    if (!there_) static_cast<void>(cudaGetLastError());  // else the next launch would be taken for failed
+    if (!there_)
+      static_cast<void>(cudaGetLastError());  // clears the error; otherwise the next launch would seem to fail
   }
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
@@ -147,7 +149,7 @@ void bench_link(Bench& bench) {
                    "multiprocessors; copy_node: host memory of that NUMA node; node -1: not said"});
   const Pools all = bench.pools(32768, bench.options.pool_bytes / 32768);
   KnownBytes known(all, bench.options.seed);
-  known.prepare(all, true, bench.stream);  // never timed on zeros
+  known.prepare(all, true, bench.stream);  // so that no measurement copies zeros
   copy_sizes(bench, table);
   copy_on_device(bench, table);
   copy_both(bench, table);

@@ -1,5 +1,6 @@
-// gpu_bench: what KV pages' ways between host and GPU give on this machine, as tables. A program of its own and not
-// Google Benchmark's, because what counts is one way's rate over another's, taken in turn, not each one's own time.
+// gpu_bench: measures the ways to move KV pages between host and GPU, and writes tables. The program does not use
+// Google Benchmark, because the result is the ratio of two rates that are measured alternately, not the time of one
+// way.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,10 +16,10 @@ namespace {
 
 constexpr const char* kHelp =
     "gpu_bench --out DIR [--seconds N] [--tables NAME[,NAME]...] [--seed N] [--blas FILE] [--tiny]\n"
-    "Writes DIR/NAME.csv: link matrix boxes order both scatter interference. --seconds: of the matrix, about (200); "
-    "the\n"
-    "others take about half as long again. --tiny: a few small cases, to see it work; their figures mean nothing.\n"
-    "Exit code 1 if bytes arrived wrong or CUDA failed, 2 for wrong arguments.\n";
+    "Writes DIR/NAME.csv for the tables link, matrix, boxes, order, both, scatter and interference.\n"
+    "--seconds: approximate time of the matrix (200); the other tables together take about half of it.\n"
+    "--tiny: a few small cases, to test the program; the measured values mean nothing.\n"
+    "Exit codes: 1 bytes were wrong after a transfer, or CUDA failed; 2 wrong arguments.\n";
 
 std::set<std::string> words(const std::string& text) {
   std::set<std::string> found;
@@ -84,7 +85,7 @@ void write_tables(Bench& bench) {
   if (any({"boxes", "order"})) timed("boxes, order", bench_copies, bench);
   if (any({"both", "scatter"})) timed("both, scatter", bench_together, bench);
   if (any({"interference"})) timed("interference", bench_interference, bench);
-  // Last, since its cells come in any order: stopped, it still is a table of all kinds of them.
+  // The matrix is last. Its cells are in random order, so a run that is stopped still has cells of all kinds.
   if (any({"matrix"})) timed("matrix", bench_matrix, bench);
 }
 

@@ -1,4 +1,5 @@
-// matrix.csv: every path, direction, piece size and number of pieces, against one big copy of as many bytes.
+// Writes matrix.csv: compares every path, direction, piece size and number of pieces with one large copy of the same
+// size.
 #include <algorithm>
 #include <optional>
 
@@ -44,7 +45,7 @@ void shuffle(std::vector<T>& items, Splitmix& rng) {
   for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
 }
 
-// How many bytes came out wrong; outside of all timing.
+// Returns the number of wrong bytes of one transfer. Not part of a measurement.
 std::uint64_t wrong_bytes(Bench& bench, const Pools& pools, KnownBytes& known, PageTransfer& transfer, bool to_device) {
   known.prepare(pools, to_device, bench.stream);
   transfer.submit(bench.stream);
@@ -107,11 +108,11 @@ void bench_matrix(Bench& bench) {
   for (const Cell& cell : cells) {
     const Pools pools = bench.pools(cell.chunk, cell.chunks);
     KnownBytes known(pools, rng.next());
-    known.prepare(pools, cell.to_device, bench.stream);  // never timed on zeros
+    known.prepare(pools, cell.to_device, bench.stream);  // so that no measurement copies zeros
     std::vector<Way> ways(std::begin(kWays), std::end(kWays));
     shuffle(ways, rng);
     for (const Way way : ways) {
-      // Most cells are small and leave their time to those that aren't.
+      // Most cells are small and need less than an equal share of the time, so every cell may use four shares.
       const double spare = std::max(0.0, bench.options.seconds - (now_seconds() - begin));
       const Repeats repeats{5, 21, 4 * spare / left};
       measure(bench, table, cell, way, pools, known, bench.options.tiny ? Repeats{1, 1, 0} : repeats);

@@ -86,7 +86,7 @@ Gpu current_gpu() {
   check(cudaDriverGetVersion(&gpu.driver), "asking for the driver's version");
   check(cudaRuntimeGetVersion(&gpu.runtime), "asking for CUDA's version");
   if (cudaDeviceGetAttribute(&gpu.numa_node, cudaDevAttrHostNumaId, device) != cudaSuccess) gpu.numa_node = -1;
-  static_cast<void>(cudaGetLastError());  // older drivers don't know that one
+  static_cast<void>(cudaGetLastError());  // clears the error of older drivers, which do not know this attribute
   return gpu;
 }
 

@@ -1,10 +1,11 @@
-// both.csv: loads and write-backs at once, as serving has them. scatter.csv: how fast GPU memory is laid out anew.
+// Writes both.csv, loads and write-backs at the same time, as in serving; and scatter.csv, the rate of layout changes
+// in GPU memory.
 #include "tests/gpu/bench/bench.hpp"
 
 namespace kvtwin::test {
 namespace {
 
-// What a direction is by itself and beside the other.
+// Seconds of one direction: without, and at the same time as, the other direction.
 struct Side {
   std::vector<double> alone, beside;
 };
@@ -51,7 +52,7 @@ void relayouts(Bench& bench, Table& table, std::uint64_t chunk, bool to_device) 
   const std::uint64_t bytes = bench.options.tiny ? 64 * chunk : std::uint64_t{256} << 20;
   if (2 * bytes > bench.options.pool_bytes) return;
   Pools pools = bench.pools(chunk, bytes / chunk);
-  pools.host = bench.device.data() + bytes;  // also in GPU memory
+  pools.host = bench.device.data() + bytes;  // the pool with the host layout is in GPU memory too
   PageTransfer transfer(Way::kernel, pools, to_device, 0, pools.pages, nullptr);
   for (const std::uint32_t ctas : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 132u, 264u}) {
     transfer.set_ctas(ctas);

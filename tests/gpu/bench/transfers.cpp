@@ -9,9 +9,9 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::uint64_t kPortion = 8u << 20;  // bytes that `staged` moves at a time
+constexpr std::uint64_t kPortionBytes = 8u << 20;  // portion of a `staged` transfer
 constexpr std::uint32_t kPatternCtas = 64;
-constexpr std::uint64_t kLatentRow = 1152;
+constexpr std::uint64_t kLatentRowBytes = 1152;
 
 std::vector<std::int64_t> shuffled(std::uint64_t count, Splitmix& rng) {
   std::vector<std::int64_t> pages(count);
@@ -34,7 +34,8 @@ const char* name_of(Way way) {
   return kNames[static_cast<std::size_t>(way)];
 }
 
-// As many as ought to fill a PCIe 5 link by the bytes that each keeps in flight; a relayout needs more to keep up.
+// Enough CTAs to fill a PCIe 5 link, estimated from the bytes that a CTA keeps in flight. The relayout of `staged`
+// needs more CTAs to be as fast as the link.
 std::uint32_t ctas_of(Way way) {
   switch (way) {
     case Way::kernel:
@@ -49,7 +50,7 @@ const char* direction_name(bool to_device) { return to_device ? "h2d" : "d2h"; }
 
 KvShape shape_of(std::uint64_t chunk_bytes, std::uint64_t chunks) {
   KvShape shape;
-  shape.planes = chunk_bytes % kLatentRow == 0 && chunk_bytes < 2 * kLatentRow ? 1 : 2;
+  shape.planes = chunk_bytes % kLatentRowBytes == 0 && chunk_bytes < 2 * kLatentRowBytes ? 1 : 2;
   shape.layers = static_cast<std::uint32_t>(std::min<std::uint64_t>(32, chunks / shape.planes));
   shape.heads = 1;
   const std::uint64_t row = std::min<std::uint64_t>(chunk_bytes, 2048);
@@ -139,11 +140,11 @@ RowTransfer PageTransfer::rows(const Pools& pools, std::uint64_t begin, std::uin
   return t;
 }
 
-// A page of the host pool lies together in each plane, and is laid out the same in a staging half, so to a copy engine
-// both are pools of one layer with tokens as large as a page.
+// In the host pool, a page is contiguous in each plane, and a staging half has the same layout. So for the copy engine,
+// both are pools with one layer, whose tokens are as large as a page of one plane.
 void PageTransfer::cut_up(const Pools& pools, std::uint64_t begin, std::uint64_t end) {
   const std::uint64_t page = pools.shape.page_bytes();
-  const std::uint64_t step = std::clamp<std::uint64_t>(kPortion / page, 1, staging_->half_bytes() / page);
+  const std::uint64_t step = std::clamp<std::uint64_t>(kPortionBytes / page, 1, staging_->half_bytes() / page);
   for (std::uint64_t at = begin; at < end; at += step) {
     const std::uint64_t stop = std::min(end, at + step);
     Portion portion;

@@ -1,5 +1,5 @@
-// gpu_ttft: time to the first token on the CUDA device, as ttft.csv: computed anew, or with its KV on the device, in
-// host memory or on a disk.
+// gpu_ttft: measures the time to the first token on the CUDA device, and writes ttft.csv. The KV of the prompt is
+// computed, or is on the device, in host memory, or on a disk.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -23,16 +23,15 @@ namespace {
 constexpr const char* kHelp =
     "gpu_ttft --out DIR [--disk DIR] [--most-tokens N] [--seconds N] [--models NAME[,NAME]] [--blas FILE]\n"
     "         [--cufile FILE] [--tiny]\n"
-    "Writes DIR/ttft.csv: each model's prompts of 1,024 tokens, 4,096, then twice as many each time, up to N "
-    "(32,768);\n"
-    "a model's rows are written once it is done. --seconds: shared by the models; what isn't begun by then is left "
-    "out,\n"
-    "disks first. --disk: a folder for a disk tier, which is emptied; without it, none. --blas, --cufile: their\n"
-    "libraries, if they aren't the usual ones. --tiny: two short prompts of a tiny model, to see it work; with\n"
-    "arithmetic if --blas names a library. Exit code 1 if bytes were wrong or CUDA failed, 2 for wrong arguments,\n"
-    "124 if some cases were left out.\n";
+    "Writes DIR/ttft.csv: for each model, prompts of 1,024, 4,096, 8,192, ... tokens, up to N (32,768). The rows of a\n"
+    "model are written when the model is done.\n"
+    "--seconds: time for all models together; cases that have not begun by then are left out, disk cases first.\n"
+    "--disk: folder for a disk tier. The folder is emptied. Without --disk there is no disk tier.\n"
+    "--blas, --cufile: files of these libraries, instead of the default.\n"
+    "--tiny: two short prompts of a tiny model, to test the program; with arithmetic if --blas is given.\n"
+    "Exit codes: 1 bytes were wrong or CUDA failed, 2 wrong arguments, 124 some cases were left out.\n";
 
-constexpr int kLeftOut = 124;  // exit code, as of `timeout`
+constexpr int kExitCasesLeftOut = 124;  // the exit code of `timeout`
 
 struct Options {
   std::string out, disk, blas, cufile, command = "gpu_ttft";
@@ -42,7 +41,7 @@ struct Options {
   bool tiny = false;
 };
 
-// cuFile, or why pages from the disk go through host memory.
+// cuFile; or the reason why pages from the disk go through host memory.
 struct Direct {
   std::shared_ptr<CuFile> cufile;
   std::string mode = "none", about;
@@ -80,7 +79,7 @@ constexpr std::pair<const char*, TransferPath> kPaths[] = {{"copy_engine", Trans
                                                            {"ring", TransferPath::ring},
                                                            {"staged", TransferPath::staged}};
 
-// A model's cases, each begun only while there is time.
+// The cases of a model. A case starts only before the time limit.
 class Cases {
  public:
   Cases(const Options& options, Prompts& prompts, double until) : options_(options), prompts_(prompts), until_(until) {}
@@ -117,7 +116,7 @@ class Cases {
     const Bytes bytes = std::string_view(kind.source) == "recompute" ? 0 : prompts_.cached_bytes(tokens);
     const auto milliseconds = [&] { return static_cast<double>(once()) * 1e-6; };
     std::vector<double> times = {milliseconds()};
-    // The first counts only if it is longer than what would disturb it.
+    // The first measurement is a warm-up, unless it takes more than 500 ms: then the effect of a cold start is small.
     if (times[0] <= 500) {
       times.clear();
       const double begin = now_seconds();
@@ -139,12 +138,12 @@ class Cases {
 struct Model {
   std::vector<Row> rows;
   std::string disk_mode;
-  std::uint64_t wrong = 0;     // pages that came out so
-  std::uint64_t direct = 0;    // that came by cuFile
-  std::uint64_t left_out = 0;  // cases
+  std::uint64_t wrong = 0;     // pages with wrong bytes
+  std::uint64_t direct = 0;    // pages that cuFile read
+  std::uint64_t left_out = 0;  // cases that were not measured
 };
 
-// until: of the clock.
+// `until`: time of now_seconds() after which no case starts.
 Model measure_model(const Options& options, const std::string& name, const Direct& direct, double until) {
   PromptConfig config;
   config.model = model_preset(name);
@@ -195,7 +194,8 @@ Table table_of(const Options& options, const std::string& disk_mode, const Direc
                 "bytes", "wrong_pages"});
 }
 
-// A model at a time: what ends early leaves the models before. Returns the exit code.
+// Writes the rows of one model after another, so that a run that ends early has the rows of complete models. Returns
+// the exit code.
 int write_table(const Options& options) {
   const double start = now_seconds();
   const Direct direct = direct_of(options);
@@ -225,7 +225,7 @@ int write_table(const Options& options) {
     std::fprintf(stderr, "gpu_ttft: %llu cases left out: the time was over\n",
                  static_cast<unsigned long long>(left_out));
   }
-  return wrong > 0 ? 1 : left_out > 0 ? kLeftOut : 0;
+  return wrong > 0 ? 1 : left_out > 0 ? kExitCasesLeftOut : 0;
 }
 
 Options options_of(int argc, char** argv) {

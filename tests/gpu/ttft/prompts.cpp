@@ -12,8 +12,8 @@ namespace kvtwin::test {
 namespace {
 
 constexpr Layout kHostLayout = Layout::page_first_direct;
-constexpr Pages kBatch = 32;                    // pages of one storage operation
-constexpr Bytes kDirectMost = Bytes{64} << 20;  // GPU memory for pages on their way from the disk
+constexpr Pages kBatchPages = 32;                   // pages per storage operation
+constexpr Bytes kMaxDirectBytes = Bytes{64} << 20;  // GPU memory for buffers between the disk and the device pool
 constexpr PageKey kSpace{{{1, 2, 3, 4}}};
 
 CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape, Pages pages) {
@@ -24,12 +24,12 @@ CudaDeviceConfig device_config(const PromptConfig& config, const KvShape& shape,
   device.staging_bytes = std::max<Bytes>(device.staging_bytes, shape.page_bytes());
   device.blas_library = config.blas;
   device.cufile = config.cufile;
-  device.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kDirectMost / shape.page_bytes(), 4, 16));
+  device.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxDirectBytes / shape.page_bytes(), 4, 16));
   if (config.arithmetic) device.transformer = transformer_sizes(config.model, 1);
   return device;
 }
 
-// Slots of a pool in use: runs of eight pages, the runs in another order.
+// Returns slots like those of a pool in use: runs of eight consecutive slots, and the runs in a different order.
 std::vector<SlotId> slots_of(Pages pages, std::uint32_t step) {
   std::vector<SlotId> slots(pages);
   const Pages runs = (pages + 7) / 8;
@@ -158,7 +158,7 @@ OperationId Prompts::storage(StorageVerb verb, Tier memory, Pages begin, Pages e
   return submit(operation);
 }
 
-// Where a page of the prompt was, another one is now: a pass that finds right bytes finds what has just come.
+// Assigns every page a new slot. So if a pass finds the correct bytes, they have arrived after this call.
 void Prompts::move_slots() { std::rotate(device_slots_.begin(), device_slots_.begin() + 1, device_slots_.end()); }
 
 TimeNs Prompts::computed(Tokens tokens) {
@@ -192,13 +192,14 @@ TimeNs Prompts::from_disk(Tokens tokens, bool direct, bool overlap) {
   move_slots();
   const TimeNs begin = clock_.now();
   std::vector<OperationId> gets, loads;
-  for (Pages at = 0; at < pages; at += kBatch) {
-    gets.push_back(storage(StorageVerb::get, direct ? Tier::device : Tier::host, at, std::min(pages, at + kBatch)));
+  for (Pages at = 0; at < pages; at += kBatchPages) {
+    gets.push_back(
+        storage(StorageVerb::get, direct ? Tier::device : Tier::host, at, std::min(pages, at + kBatchPages)));
   }
   if (!direct) {
     for (std::size_t i = 0; i < gets.size(); ++i) {
       wait_for(gets[i]);
-      loads.push_back(transfer(Lane::h2d, i * kBatch, std::min(pages, (i + 1) * kBatch), std::nullopt));
+      loads.push_back(transfer(Lane::h2d, i * kBatchPages, std::min(pages, (i + 1) * kBatchPages), std::nullopt));
     }
   }
   const std::vector<OperationId>& gates = direct ? gets : loads;
