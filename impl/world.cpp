@@ -15,8 +15,8 @@
 namespace kvtwin {
 namespace {
 
-// Durations in buckets of 16 ns; all above 64 us in the last.
-class ShortTimes {
+// Histogram of durations, in buckets of 16 ns. The last bucket has all durations above 64 us.
+class LoopTimeHistogram {
  public:
   void add(TimeNs time) {
     ++buckets_[static_cast<std::size_t>(std::clamp<TimeNs>(time / kWidth, 0, kBuckets - 1))];
@@ -44,7 +44,8 @@ class EventLoop final : public RealWorld, private Substrate {
         device_(std::move(device)),
         storage_(std::move(storage)) {}
   ~EventLoop() override {
-    if (running_ && ranks_ != nullptr) ranks_->leave(1);  // threads of ours may wait for other ranks, and they for us
+    // Threads of this rank may wait for other ranks, and other ranks for this one.
+    if (running_ && ranks_ != nullptr) ranks_->leave(1);
   }
 
   Substrate& substrate() override { return *this; }
@@ -61,16 +62,16 @@ class EventLoop final : public RealWorld, private Substrate {
   std::vector<StorageCounters> storage() const override;
 
  private:
-  // Measures what the substrate's calls take within the handler.
-  class Call {
+  // Measures the time of the substrate's calls within the handler.
+  class CallTimer {
    public:
-    explicit Call(EventLoop& loop) : loop_(loop), begin_(loop.clock_.now()) {}
-    ~Call() {
+    explicit CallTimer(EventLoop& loop) : loop_(loop), begin_(loop.clock_.now()) {}
+    ~CallTimer() {
       loop_.called_ns_ += loop_.clock_.now() - begin_;
       ++loop_.report_.calls;
     }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
+    CallTimer(const CallTimer&) = delete;
+    CallTimer& operator=(const CallTimer&) = delete;
 
    private:
     EventLoop& loop_;
@@ -82,54 +83,55 @@ class EventLoop final : public RealWorld, private Substrate {
   OperationId reduce_min(const ReduceVector& values) override;
   void cancel(OperationId id) override;
 
-  // Thread of reductions.
-  void agree(const Reduction& ours);
+  // Runs in the thread of the reductions.
+  void reduce_in_group(const Reduction& own);
 
   bool deliver_next();
   void deliver_finished(const Finished& finished);
   void wait();
-  bool anything_open() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
+  bool work_remains() const { return has_arrival_ || in_flight_ > 0 || !timers_.empty() || !reductions_.empty(); }
   void deliver(Input input);
 
   TierQueues& storage_of(Tier tier);
 
-  RankGroup* const ranks_;  // null: alone
+  RankGroup* const ranks_;  // null: a single rank
   bool running_ = false;
 
-  // Threads push into the queue and read the clock: both outlive them. Storage tiers use the device's memory.
+  // Threads use the queue and the clock, so both are destroyed after the threads. Storage tiers use the device's
+  // memory.
   RunClock clock_;
   CompletionQueue queue_;
   std::unique_ptr<Device> device_;
   std::vector<std::unique_ptr<TierQueues>> storage_;
 
   InputSource* source_ = nullptr;
-  LiveSource* live_ = nullptr;  // the same, if it is one
+  LiveSource* live_ = nullptr;  // source_ as a LiveSource, or null
   InputHandler* handler_ = nullptr;
   LaneObserver* lanes_ = nullptr;
   void (*tick_)(void*, TimeNs) = nullptr;
   void* tick_context_ = nullptr;
 
-  TimeNs now_ = 0;  // of the input being handled, or the last one
+  TimeNs now_ = 0;  // time of the current or last input
   std::uint64_t last_id_ = 0;
-  std::uint64_t in_flight_ = 0;  // operations of the device and of storage tiers, reductions of the group
+  std::uint64_t in_flight_ = 0;  // operations of the device and of storage tiers; reductions of the group
   std::vector<Finished> finished_;
   std::size_t next_finished_ = 0;
   std::deque<Reduction> reductions_;
-  std::set<std::pair<TimeNs, OperationId>> timers_;  // in the order in which they fire
-  Input arrival_;                                    // pulled one ahead
+  std::set<std::pair<TimeNs, OperationId>> timers_;  // ordered by due time
+  Input arrival_;                                    // the next input of source_
   bool has_arrival_ = false;
 
-  TimeNs turn_began_ = 0;  // when the loop last had nothing else to do
+  TimeNs own_time_begin_ = 0;  // the loop's own time counts from here
   TimeNs called_ns_ = 0;
-  ShortTimes loop_times_;
+  LoopTimeHistogram loop_times_;
   LoopReport report_;
   Verification verification_;
 
-  Worker<Reduction> agreeing_;  // last, so that its thread ends first
+  Worker<Reduction> reducer_;  // last member: its thread ends first
 };
 
 OperationId EventLoop::submit(const Operation& operation) {
-  const Call call(*this);
+  const CallTimer call(*this);
   const OperationId id{++last_id_};
   ++in_flight_;
   if (const auto* stored = std::get_if<StorageOperation>(&operation)) {
@@ -159,15 +161,15 @@ OperationId EventLoop::reduce_min(const ReduceVector& values) {
     reductions_.push_back({id, values});
   } else {
     ++in_flight_;
-    agreeing_.submit({id, values});
+    reducer_.submit({id, values});
   }
   return id;
 }
 
-void EventLoop::agree(const Reduction& ours) {
-  auto values = std::make_shared<ReduceVector>(ours.values);
+void EventLoop::reduce_in_group(const Reduction& own) {
+  auto values = std::make_shared<ReduceVector>(own.values);
   Finished finished;
-  finished.completion.id = ours.id;
+  finished.completion.id = own.id;
   if (!ranks_->minimum(RankChannel::reductions, *values)) finished.completion.status = Status::failed;
   finished.agreed = std::move(values);
   finished.span.end = clock_.now();
@@ -175,7 +177,7 @@ void EventLoop::agree(const Reduction& ours) {
 }
 
 void EventLoop::cancel(OperationId id) {
-  const Call call(*this);
+  const CallTimer call(*this);
   const auto timer = std::ranges::find_if(timers_, [id](const auto& entry) { return entry.second == id; });
   if (timer == timers_.end()) {
     device_->cancel(id);
@@ -197,13 +199,13 @@ void EventLoop::run(InputSource& source, InputHandler& handler) {
     queues->start(queue_, clock_, [this](OperationId get, bool done) { device_->landed(get, done); });
   }
   if (ranks_ != nullptr) {
-    agreeing_.start("reduction thread", [this](Reduction& ours) { agree(ours); });
+    reducer_.start("reduction thread", [this](Reduction& own) { reduce_in_group(own); });
     if (!ranks_->barrier()) throw std::runtime_error("another rank has left the run");
   }
-  clock_.start();  // threads take their time to begin; arrivals count from here
+  clock_.start();  // starting the threads takes time; arrivals count from here
   has_arrival_ = source_->next(arrival_);
-  turn_began_ = clock_.now();
-  while (anything_open()) {
+  own_time_begin_ = clock_.now();
+  while (work_remains()) {
     if (!deliver_next()) wait();
     if (live_ != nullptr && live_->overtake(arrival_, has_arrival_)) has_arrival_ = true;
   }
@@ -221,7 +223,7 @@ std::vector<StorageCounters> EventLoop::storage() const {
   return counters;
 }
 
-// False: nothing is due.
+// Returns false if no input is due.
 bool EventLoop::deliver_next() {
   if (!reductions_.empty()) {
     const Reduction reduction = reductions_.front();
@@ -254,7 +256,7 @@ bool EventLoop::deliver_next() {
     report_.arrival_late_max_ns = std::max(report_.arrival_late_max_ns, late);
     deliver(arrival_);
     has_arrival_ = source_->next(arrival_);
-    turn_began_ = clock_.now();  // reading the workload is the client's work
+    own_time_begin_ = clock_.now();  // reading the workload is the client's work, not the loop's
   }
   return true;
 }
@@ -278,14 +280,14 @@ void EventLoop::deliver(Input input) {
   called_ns_ = 0;
   handler_->handle(input);
   const TimeNs end = clock_.now();
-  const TimeNs own = begin - turn_began_;
+  const TimeNs own = begin - own_time_begin_;
   loop_times_.add(own);
   ++report_.inputs;
   report_.loop_ns += own;
   report_.calls_ns += called_ns_;
   report_.policy_ns += end - begin - called_ns_;
   if (tick_ != nullptr) tick_(tick_context_, now_);
-  turn_began_ = clock_.now();
+  own_time_begin_ = clock_.now();
 }
 
 void EventLoop::wait() {
@@ -298,7 +300,7 @@ void EventLoop::wait() {
   } else {
     queue_.wait(clock_.at(due));
   }
-  turn_began_ = clock_.now();
+  own_time_begin_ = clock_.now();
 }
 
 }  // namespace

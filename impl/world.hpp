@@ -1,12 +1,12 @@
-// The real world: the clock on the wall, one event loop, a device behind it (impl/device/), storage tiers
-// (impl/storage/), and real bytes. Open loop: arrivals come when they are due, whatever the engine is doing.
+// The real world: the wall clock, one event loop, a device (impl/device/), storage tiers (impl/storage/), and real
+// bytes. Open loop: an arrival is delivered when it is due, even if the engine is busy.
 //
-// Every input has a later `now` than the one before it, so the seam's rules on equal times hold by themselves. What
-// is due first is delivered first: operations by when they ended, timers and arrivals by when they were due.
+// Each input has a later `now` than the previous one, so the seam's rules on equal times hold. The earliest event is
+// delivered first. Operations count by their end, timers and arrivals by their due time.
 //
-// A world drives one rank. Alone, reduce_min is answered with the values it was given. In a group (ranks.hpp) a thread
-// of its own carries reductions out, one after the other, and answers them as devices answer operations; the clocks of
-// all ranks start together, so that an arrival is due everywhere at the same time.
+// A world drives one rank. Without a group, reduce_min is answered with its own values. In a group (ranks.hpp), a
+// separate thread executes the reductions one after another and pushes the answers, as devices do. The clocks of all
+// ranks start together, so an arrival is due on all ranks at the same time.
 #pragma once
 
 #include <cstdint>
@@ -22,41 +22,42 @@
 
 namespace kvtwin {
 
-// What the event loop itself cost.
+// The time that the event loop itself took.
 struct LoopReport {
   std::uint64_t inputs = 0;
-  TimeNs run_ns = 0;          // from the first input to be waited for to the last handled
-  TimeNs policy_ns = 0;       // inside the handler, but for its calls of the substrate
-  TimeNs loop_ns = 0;         // taking inputs, choosing the next
-  TimeNs loop_median_ns = 0;  // of that, an input
+  TimeNs run_ns = 0;          // from the wait for the first input to the end of the last
+  TimeNs policy_ns = 0;       // inside the handler, without calls of the substrate
+  TimeNs loop_ns = 0;         // taking inputs and choosing the next one
+  TimeNs loop_median_ns = 0;  // of loop_ns per input
   TimeNs loop_p99_ns = 0;
-  std::uint64_t calls = 0;  // submit and cancel, which hand operations to the device's threads ...
-  TimeNs calls_ns = 0;      // ... and what that took
+  std::uint64_t calls = 0;  // number of submit and cancel calls, which pass operations to the device's threads
+  TimeNs calls_ns = 0;      // time of these calls
   std::uint64_t arrivals = 0;
-  TimeNs arrival_late_sum_ns = 0;  // delivered after they were due
+  TimeNs arrival_late_sum_ns = 0;  // delivery minus due time
   TimeNs arrival_late_max_ns = 0;
 };
 
 struct StorageCounters {
   Tier tier = Tier::disk;
-  std::vector<std::pair<std::string, std::uint64_t>> counters;  // by name
+  std::vector<std::pair<std::string, std::uint64_t>> counters;  // name, value
 };
 
 class RealWorld : public World {
  public:
-  // After run().
+  // Requires: run() has returned.
   virtual const LoopReport& loop() const = 0;
   virtual const Verification& verification() const = 0;
-  // What the device has to say, a sentence each.
+  // Returns the notes of the device, one sentence each.
   virtual std::vector<std::string> notes() const = 0;
-  // What the storage tiers' back ends counted.
+  // Returns the counters of the storage back ends.
   virtual std::vector<StorageCounters> storage() const = 0;
 };
 
-// What the device's start throws, run() throws. A handler or source that throws ends the run; the threads end with
-// the world. `storage`: one for each tier that operations may name; over the device's memory. `ranks`: the group, null
-// = alone; outlives the world. A world that goes in the middle of its run leaves the group; run() throws
-// std::runtime_error when another rank has left, or the device can't go on.
+// `storage`: one entry per tier that operations may name; the entries use the device's memory. `ranks`: the group, or
+// null for a single rank; outlives the world. If the world is destroyed during a run, the rank leaves the group. The
+// threads end with the world.
+// Errors: run() throws the errors of the device's start. An exception of the handler or the source ends the run. run()
+// throws std::runtime_error if another rank has left, or if the device cannot continue.
 std::unique_ptr<RealWorld> make_real_world(std::unique_ptr<Device> device,
                                            std::vector<std::unique_ptr<TierQueues>> storage = {},
                                            RankGroup* ranks = nullptr);

@@ -12,8 +12,9 @@
 namespace kvtwin {
 namespace {
 
-// The number after the word `name`, or the first one if `name` is empty; none if the file has no number there.
-std::optional<Bytes> number_in(const std::filesystem::path& path, const std::string& name) {
+// Returns the number after the word `name`, or the first number if `name` is empty. None if the file has no such
+// number.
+std::optional<Bytes> number_after_word(const std::filesystem::path& path, const std::string& name) {
   std::ifstream in(path);
   std::string word;
   while (in >> word) {
@@ -33,7 +34,7 @@ Arena::Arena(Bytes bytes) : bytes_(bytes) {
     throw std::system_error(errno, std::generic_category(), "mapping a pool of " + std::to_string(bytes) + " bytes");
   }
   data_ = static_cast<std::byte*>(mapped);
-  ::madvise(mapped, bytes, MADV_HUGEPAGE);  // a wish; small pages do too
+  ::madvise(mapped, bytes, MADV_HUGEPAGE);  // a hint; small pages work too
   std::memset(mapped, kPoison, bytes);
 }
 
@@ -42,17 +43,17 @@ Arena::~Arena() {
 }
 
 std::optional<Bytes> memory_available(const std::filesystem::path& proc, const std::filesystem::path& cgroup) {
-  std::optional<Bytes> available = number_in(proc / "meminfo", "MemAvailable:");
+  std::optional<Bytes> available = number_after_word(proc / "meminfo", "MemAvailable:");
   if (available) *available *= 1024;
-  const std::optional<Bytes> most = number_in(cgroup / "memory.max", "");  // "max" = no limit
-  std::optional<Bytes> used = number_in(cgroup / "memory.current", "");
-  if (!most || !used) return available;
-  // Files that were read or written count as used, and go when memory is wanted.
+  const std::optional<Bytes> limit = number_after_word(cgroup / "memory.max", "");  // "max" = no limit
+  std::optional<Bytes> used = number_after_word(cgroup / "memory.current", "");
+  if (!limit || !used) return available;
+  // The kernel counts the cache of files as used, but frees the cache when memory is needed.
   for (const char* reclaimable : {"inactive_file", "active_file", "slab_reclaimable"}) {
-    *used -= std::min(*used, number_in(cgroup / "memory.stat", reclaimable).value_or(0));
+    *used -= std::min(*used, number_after_word(cgroup / "memory.stat", reclaimable).value_or(0));
   }
-  const Bytes left = *most - std::min(*most, *used);
-  return available ? std::min(*available, left) : left;
+  const Bytes free_bytes = *limit - std::min(*limit, *used);
+  return available ? std::min(*available, free_bytes) : free_bytes;
 }
 
 }  // namespace kvtwin

@@ -1,4 +1,4 @@
-// Memory for a pool of pages: mapped, and every page of it touched, so that no copy pays for page faults.
+// Memory for a pool of pages. All pages are mapped and touched at the start, so that no copy waits for a page fault.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace kvtwin {
 class Arena {
  public:
   Arena() = default;
-  // std::system_error if the system has no room. Filled with kPoison.
+  // Filled with kPoison. Errors: std::system_error if the system has no memory.
   explicit Arena(Bytes bytes);
   ~Arena();
   Arena(Arena&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -26,15 +26,15 @@ class Arena {
   std::byte* data() const { return data_; }
   Bytes bytes() const { return bytes_; }
 
-  static constexpr unsigned char kPoison = 0xDB;  // a read of what was never written is seen
+  static constexpr unsigned char kPoison = 0xDB;  // shows reads of bytes that were never written
 
  private:
   std::byte* data_ = nullptr;
   Bytes bytes_ = 0;
 };
 
-// What this process can still take without the machine swapping or its control group killing it; none = not known.
-// `proc` and `cgroup`: where the kernel tells, for tests.
+// Returns the bytes that this process can still allocate before the machine swaps or the control group kills the
+// process. None if not known. `proc`, `cgroup`: the kernel's folders; tests pass others.
 std::optional<Bytes> memory_available(const std::filesystem::path& proc = "/proc",
                                       const std::filesystem::path& cgroup = "/sys/fs/cgroup");
 

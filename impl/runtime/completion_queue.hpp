@@ -1,5 +1,5 @@
-// Where every thread of the real world leaves what it has done, and the event loop takes it: in the order in
-// which it was left. Any thread may push; one takes.
+// The queue from all threads of the real world to the event loop, first in, first out.
+// Thread: any thread may push; one thread takes.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace kvtwin {
 
-// Time since the start of the run, for all threads alike.
+// The time since the start of the run. One clock for all threads.
 class RunClock {
  public:
   using Steady = std::chrono::steady_clock;
-  // While no other thread looks at it.
+  // Requires: no other thread reads the clock.
   void start() { start_ = Steady::now(); }
   TimeNs now() const { return std::chrono::duration_cast<std::chrono::nanoseconds>(Steady::now() - start_).count(); }
-  // At most a century from the start: nobody waits longer, and the sum must not overflow.
+  // Limited to 100 years after the start: nobody waits longer, and the sum does not overflow.
   Steady::time_point at(TimeNs time) const {
     constexpr std::chrono::hours kCentury{876'600};
     return start_ + std::min<std::chrono::nanoseconds>(std::chrono::nanoseconds(time), kCentury);
@@ -32,12 +32,12 @@ class RunClock {
   Steady::time_point start_ = Steady::now();
 };
 
-// An operation that has ended, or a reduction among ranks.
+// The end of an operation, or of a reduction among ranks.
 struct Finished {
   Completion completion;
-  LaneSpan span;                                    // its stay on the lane; end: when it was pushed
-  std::shared_ptr<const ReduceVector> agreed = {};  // a reduction's minimum; it failed if a rank has left
-  std::shared_ptr<const std::string> failure = {};  // the device can't go on, and why: one sentence
+  LaneSpan span;                                    // stay on the lane; `end` is the time of push()
+  std::shared_ptr<const ReduceVector> agreed = {};  // minimum of a reduction; Status::failed if a rank has left
+  std::shared_ptr<const std::string> failure = {};  // not null: the device cannot continue; one sentence
 };
 
 class CompletionQueue {
@@ -50,20 +50,20 @@ class CompletionQueue {
     pushed_.notify_one();
   }
 
-  // Moves all that is there into `items` (empty before). Never waits.
+  // Moves all items into `items`. Requires: `items` is empty. Never waits.
   void take(std::vector<Finished>& items) {
     const std::lock_guard lock(mutex_);
     items.swap(items_);
   }
 
-  // Until something is there, or `deadline` has come; none = no deadline.
+  // Returns when the queue has an item, or at `deadline`. None = no deadline.
   void wait(std::optional<RunClock::Steady::time_point> deadline) {
     std::unique_lock lock(mutex_);
-    const auto there = [this] { return !items_.empty(); };
+    const auto has_items = [this] { return !items_.empty(); };
     if (deadline) {
-      pushed_.wait_until(lock, *deadline, there);
+      pushed_.wait_until(lock, *deadline, has_items);
     } else {
-      pushed_.wait(lock, there);
+      pushed_.wait(lock, has_items);
     }
   }
 

@@ -1,6 +1,6 @@
 #include "impl/runtime/mpi_ranks.hpp"
 
-#define OMPI_SKIP_MPICXX 1  // its C++ bindings
+#define OMPI_SKIP_MPICXX 1  // leaves out MPI's C++ bindings
 #include <mpi.h>
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace kvtwin {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::uint64_t kSpins = 200;  // tests in a row, yielding in between; then naps
-constexpr std::chrono::microseconds kShortNap{20}, kLongNap{500};
-// Ranks wait for each other's copies and passes, not for arrivals: those come to all at once.
-constexpr std::chrono::minutes kPatience{10};
+constexpr std::uint64_t kPollsBeforeSleep = 200;  // polls in a row with a yield in between; then the thread sleeps
+constexpr std::chrono::microseconds kMinSleep{20}, kMaxSleep{500};
+// Ranks wait for each other's copies and passes, but not for arrivals: all ranks get an arrival at the same time.
+constexpr std::chrono::minutes kMaxWait{10};
 
 class MpiRanks final : public RankGroup {
  public:
@@ -38,7 +38,7 @@ class MpiRanks final : public RankGroup {
   MPI_Comm comm(RankChannel channel) const { return comms_[static_cast<std::size_t>(channel)]; }
   void must(int result, const char* what) const;
   void wait(MPI_Request& request, const char* what) const;
-  [[noreturn]] void end_all(const std::string& sentence) const;
+  [[noreturn]] void abort_all_ranks(const std::string& sentence) const;
 
   int rank_ = 0, size_ = 1, size_here_ = 1, rank_here_ = 0;
   std::array<MPI_Comm, kRankChannels> comms_{};
@@ -68,7 +68,7 @@ MpiRanks::~MpiRanks() {
   MPI_Finalize();
 }
 
-void MpiRanks::end_all(const std::string& sentence) const {
+void MpiRanks::abort_all_ranks(const std::string& sentence) const {
   std::fprintf(stderr, "kvtwin: rank %d: %s\n", rank_, sentence.c_str());
   std::fflush(stderr);
   MPI_Abort(MPI_COMM_WORLD, 1);
@@ -80,25 +80,25 @@ void MpiRanks::must(int result, const char* what) const {
   std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
   int length = 0;
   MPI_Error_string(result, text.data(), &length);
-  end_all(std::string(what) + " failed: " + text.data());
+  abort_all_ranks(std::string(what) + " failed: " + text.data());
 }
 
 void MpiRanks::wait(MPI_Request& request, const char* what) const {
   const Clock::time_point begin = Clock::now();
-  auto nap = kShortNap;
-  for (std::uint64_t tests = 1;; ++tests) {
+  auto sleep_time = kMinSleep;
+  for (std::uint64_t polls = 1;; ++polls) {
     int done = 0;
     must(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
     if (done != 0) return;
-    if (tests < kSpins) {
+    if (polls < kPollsBeforeSleep) {
       std::this_thread::yield();
       continue;
     }
-    std::this_thread::sleep_for(nap);
-    nap = std::min(kLongNap, nap + nap / 4);
-    if (Clock::now() - begin > kPatience) {
-      end_all("waited " + std::to_string(std::chrono::seconds(kPatience).count()) + " s in " + what +
-              " for a rank that doesn't come; has it hung, or decided otherwise?");
+    std::this_thread::sleep_for(sleep_time);
+    sleep_time = std::min(kMaxSleep, sleep_time + sleep_time / 4);
+    if (Clock::now() - begin > kMaxWait) {
+      abort_all_ranks("waited " + std::to_string(std::chrono::seconds(kMaxWait).count()) + " s in " + what +
+                      " for a rank that doesn't come; has it hung, or decided otherwise?");
     }
   }
 }
@@ -109,11 +109,11 @@ bool MpiRanks::minimum(RankChannel channel, std::span<std::int64_t> values) {
                       &request),
        "MPI_Iallreduce");
   wait(request, "MPI_Iallreduce");
-  return true;  // else we wouldn't be there any more
+  return true;  // if a rank leaves, MPI_Abort ends this process
 }
 
 std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
-  if (bytes.size() > INT_MAX / size()) end_all("has too much to tell rank 0");
+  if (bytes.size() > INT_MAX / size()) abort_all_ranks("has too much to tell rank 0");
   const int length = static_cast<int>(bytes.size());
   std::vector<int> lengths(size()), places(size());
   MPI_Request request = MPI_REQUEST_NULL;
@@ -136,7 +136,7 @@ std::vector<std::string> MpiRanks::gather(const std::string& bytes) {
 
 void MpiRanks::leave(int code) {
   MPI_Abort(MPI_COMM_WORLD, code);
-  std::abort();  // it doesn't return
+  std::abort();  // MPI_Abort does not return
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// Ranks as the processes that one mpirun started. A call that waits tests now and then and naps in between, because
-// there may be fewer cores than ranks; one that waits for very long ends the run, as ranks that don't come have either
-// hung or decided otherwise.
+// Ranks as the processes of one mpirun.
+//
+// A waiting call polls and sleeps in turn, because the machine may have fewer cores than ranks. A call that waits for
+// more than ten minutes ends the run: a missing rank has hung, or has taken a different decision.
 #pragma once
 
 #include <memory>
@@ -9,9 +10,10 @@
 
 namespace kvtwin {
 
-// Once a process, from the thread that later lets it go; a process without mpirun is a group of one. What MPI refuses
-// then, and later, ends the run on all ranks with a sentence on stderr. The group ends when all ranks let it go.
-// std::runtime_error if this MPI doesn't serve several threads.
+// Returns this process's rank. A process without mpirun is a group of one. Requires: once per process; the same thread
+// later deletes the group. The group ends when all ranks have deleted it.
+// Errors: std::runtime_error if this MPI does not support several threads. Any other MPI error, now or later, prints a
+// sentence on stderr and ends all ranks.
 std::unique_ptr<RankGroup> join_mpi_ranks();
 
 }  // namespace kvtwin

@@ -1,9 +1,11 @@
-// The tensor-parallel ranks of one engine, each a process of its own with a device and a policy, and what they say to
-// each other: minima over a few integers, and short reports to rank 0. By MPI in mpi_ranks.hpp; tests have threads.
+// The tensor-parallel ranks of one engine. Each rank is a process with a device and a policy of its own. Ranks exchange
+// minima over a few integers, and short reports to rank 0. mpi_ranks.hpp implements the interface with MPI; tests use
+// threads.
 //
-// Channels are independent of each other: a rank may be in one call on each at the same time, from one thread each.
-// The k-th call of each rank on a channel belong together, and have equally many values; each returns when all ranks
-// have entered. barrier() and gather() are calls on the channel `run`.
+// Channels are independent: a rank may be in one call per channel at the same time, with one thread per channel. The
+// k-th calls of all ranks on a channel belong together. Each returns after all ranks have entered.
+// Requires: the k-th calls of all ranks have equally many values. barrier() and gather() are calls on the channel
+// `run`.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +17,9 @@
 namespace kvtwin {
 
 enum class RankChannel : std::uint8_t {
-  run,         // how far each has come: the thread that serves
-  reductions,  // the policy's, one a scheduler step
-  passes,      // the steps of forward passes: the compute thread
+  run,         // progress of each rank; the serving thread calls
+  reductions,  // the policy's reductions, one per scheduler step
+  passes,      // steps of forward passes; the compute thread calls
 };
 constexpr std::size_t kRankChannels = 3;
 
@@ -26,17 +28,20 @@ class RankGroup {
   virtual ~RankGroup() = default;
   virtual std::size_t rank() const = 0;
   virtual std::size_t size() const = 0;
-  // How many of them share this machine, this one too.
+  // Returns the number of ranks on this machine, this one included.
   virtual std::size_t size_here() const = 0;
-  // Its place among those.
+  // Returns this rank's number among the ranks on this machine.
   virtual std::size_t rank_here() const = 0;
 
-  // Puts the elementwise minimum over all ranks into `values`. False: a rank has left; `values` hold anything.
+  // Replaces `values` by the elementwise minimum over all ranks. Returns false if a rank has left; `values` are then
+  // undefined.
   virtual bool minimum(RankChannel channel, std::span<std::int64_t> values) = 0;
-  // Rank 0 gets everyone's, by rank; the others nothing. So does rank 0 when a rank has left.
+  // Returns the bytes of all ranks, by rank, on rank 0, and an empty list on the other ranks. If a rank has left, also
+  // rank 0 gets an empty list.
   virtual std::vector<std::string> gather(const std::string& bytes) = 0;
-  // This rank leaves, whatever it was in: nobody waits for it any more, or for anybody. Any thread; more than once too.
-  // Processes end all of them at once with exit code `code`, and this doesn't return.
+  // This rank leaves the group, even in the middle of a call: no rank waits for this rank any more, and this rank waits
+  // for no other. Processes end all ranks at once with exit code `code`; the call does not return then.
+  // Thread: any thread, any number of times.
   virtual void leave(int code) = 0;
 
   bool barrier() {

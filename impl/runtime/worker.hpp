@@ -1,4 +1,4 @@
-// One thread and the FIFO that it works off.
+// One thread with a FIFO of jobs.
 #pragma once
 
 #include <condition_variable>
@@ -15,8 +15,8 @@ namespace kvtwin {
 template <typename Job>
 class Worker {
  public:
-  // `work` runs in the thread, a job at a time; it doesn't throw.
-  // std::system_error, naming `what`, if the system has no thread for it.
+  // The thread calls `work` for one job at a time. Requires: `work` does not throw.
+  // Errors: std::system_error, whose text contains `what`, if the system has no thread.
   void start(const char* what, std::function<void(Job&)> work) {
     work_ = std::move(work);
     try {
@@ -35,7 +35,7 @@ class Worker {
     changed_.notify_one();
   }
 
-  // Works off what is there, then ends the thread.
+  // Finishes all jobs in the queue, then ends the thread.
   void finish() {
     {
       const std::lock_guard lock(mutex_);
@@ -45,7 +45,7 @@ class Worker {
     if (thread_.joinable()) thread_.join();
   }
 
-  // What hasn't begun; from now on nothing will.
+  // Returns the jobs that have not begun. No further job begins.
   std::deque<Job> drop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -1,14 +1,15 @@
-// What holds one storage tier's pages for real: files, a server. A back end keeps bytes under names and nothing else;
-// queues, order, cancels, the way into memory and the check of what was read are TierQueues' (tier_queues.hpp), which
-// drives it.
+// The interface of a storage back end: files or a server that hold the pages of one storage tier.
 //
-// Three threads call it, one each look_up, read and write; they do so at the same time. None of the three throws, and
-// each ends in bounded time whatever becomes of the medium: a dead one is answered `unreachable`, a full one `full`.
-// A page may go missing at any time, that is a miss; a page that isn't what was stored is never handed on. The
-// constructor throws (std::runtime_error, std::system_error) if the medium can't be used at all, and leaves nothing
-// behind then.
+// A back end stores bytes under names. TierQueues (tier_queues.hpp) drives the back end, and does the rest: queues,
+// order, cancels, copies to and from memory, and the check of pages that were read.
 //
-// To add one: docs/contributing/add-a-back-end.md; tests/conformance/ holds it to this.
+// Thread: three threads call a back end at the same time: one calls look_up, one read, one write.
+// Errors: look_up, read and write do not throw, and return in bounded time whatever happens to the medium. A dead
+// medium gives `unreachable`, a full one `full`. A page may disappear at any time; a missing page is a miss. A page
+// that differs from the stored one is never delivered. The constructor throws (std::runtime_error, std::system_error)
+// if the medium cannot be used, and then leaves nothing behind.
+//
+// To add one, see docs/contributing/add-a-back-end.md. tests/conformance/ checks these promises.
 #pragma once
 
 #include <cstdint>
@@ -22,38 +23,41 @@
 
 namespace kvtwin {
 
-// One page to get, set or remove. Pages are named by space and key together (storage_page_key).
+// One page to get, set or remove. Space and key together name a page (storage_page_key).
 struct PageTask {
   StorageVerb verb = StorageVerb::get;
   PageKey space, key;
-  std::uint64_t ticket = 0;  // the giver's own
-  // Of gets and sets: for back ends that have a way into L1 of their own (PageMemory::direct).
+  std::uint64_t ticket = 0;  // for the caller of the back end; the back end returns the ticket unchanged
+  // Gets and sets, for back ends with a way of their own into L1 (PageMemory::direct).
   Tier memory = Tier::host;
   SlotId slot = kNoSlot;
 };
 
-// What there is to do, pulled by the back end page by page, as many at a time as it likes to have under way. next and
-// end are for the thread in which the back end was called; the others for any.
+// The work for one call of a back end. The back end pulls pages one by one, and may have any number of pages in
+// progress.
+// Thread: next and end are for the thread of the call; the others for any thread.
 class PageWork {
  public:
-  // `seal`: stored pages carry the keyed check, and only such are taken; null: the one that needs no key. Outlives it.
+  // `seal`: stored pages carry a keyed check, and only such pages are accepted; null: pages carry the check without a
+  // key. Outlives this object.
   explicit PageWork(const PageForm& form, const PageSeal* seal = nullptr) : form_(form), seal_(seal) {}
   virtual ~PageWork() = default;
   const PageForm& form() const { return form_; }
   const PageSeal* seal() const { return seal_; }
-  // The next page to begin with. False: none for now; while pages are under way, there may be one once another has
-  // ended. (A set is never under way beside a remove.)
+  // Returns the next page in `task`. False: no page now. While pages are in progress, the end of one may make another
+  // available. A set and a remove are never in progress at the same time.
   virtual bool next(PageTask& task) = 0;
-  // A set's page, and the header that vouches for it; to be stored together. `payload`: the form's bytes.
+  // Set: copies the page into `payload` and fills its header. The back end stores both together.
+  // Requires: `payload` has form().bytes() bytes.
   void take(const PageTask& task, PageHeader& header, std::span<std::byte> payload);
-  // A get's page, as stored. `none`: it was right, and is in its slot now; `corrupt`: it isn't what its header vouches
-  // for, or another page.
+  // Get: delivers a stored page. Returns `none` if the page matches its header and is now in its slot. Returns
+  // `corrupt` if the page differs from its header, or is another page.
   Cause give(const PageTask& task, std::span<const std::byte, kPageHeaderBytes> header,
              std::span<const std::byte> payload);
-  // The same of formats that keep no header. Nothing vouches for these bytes but their length.
+  // The same for formats without a header. Only the length of the bytes is checked.
   virtual void take_bare(const PageTask& task, std::span<std::byte> payload) = 0;
   virtual Cause give_bare(const PageTask& task, std::span<const std::byte> payload) = 0;
-  // Each task once. `none`: it is done: got, stored (or there already), gone.
+  // Ends a task. Requires: once per task. `none`: the page was read, or is stored, or is removed.
   virtual void end(const PageTask& task, Cause cause) = 0;
 
  private:
@@ -62,25 +66,26 @@ class PageWork {
 };
 
 struct LookedUp {
-  Pages pages = 0;            // leading ones that are there
-  Cause cause = Cause::none;  // why not all of them; `missing` is no failure
+  Pages pages = 0;            // number of leading pages that are present
+  Cause cause = Cause::none;  // reason why pages are missing; `missing` is not a failure
 };
 
 class StorageBackend {
  public:
   virtual ~StorageBackend() = default;
   virtual LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) = 0;
-  // Gets; return when there is none for now and all that were begun have ended.
+  // Executes gets. Returns when `work` has no page and all begun pages have ended.
   virtual void read(PageWork& work) = 0;
-  // Sets and removes; likewise.
+  // Executes sets and removes; otherwise as read().
   virtual void write(PageWork& work) = 0;
-  // After the last call of the others: what was stored survives the machine's power, if it can.
+  // Makes stored pages durable against power loss, if the medium can. Requires: no other call follows.
   virtual void finish() = 0;
-  // What it counted, by name; after finish().
+  // Returns counters by name. Requires: finish() has returned.
   virtual std::vector<std::pair<std::string, std::uint64_t>> counters() const = 0;
-  // The seal of the PageWork that drives it; null: none.
+  // Returns the seal for the PageWork of this back end; null = no seal.
   virtual const PageSeal* seal() const { return nullptr; }
-  // For the user: how it stores, what it found, and what it has removed to begin with. Empty: nothing to say.
+  // Returns a text for the user: how pages are stored, which pages were found, and which were removed at the start.
+  // Empty: nothing to report.
   virtual std::string description() const { return ""; }
 };
 

@@ -1,9 +1,9 @@
-// What vouches for stored bytes: XXH3 (64 bits), by the widest vectors this processor has. The same value on all.
+// The checksum of stored bytes: XXH3 (64 bits), with the widest vectors of this processor. Equal on all machines.
 #pragma once
 
 #include <xxhash.h>
 #if defined(__x86_64__)
-#include <xxh_x86dispatch.h>  // without it the library, built for all of them, stays with the narrowest
+#include <xxh_x86dispatch.h>  // without this header, the library uses the narrowest vectors of the architecture
 #endif
 
 #include <cstddef>

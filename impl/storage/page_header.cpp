@@ -23,7 +23,7 @@ PageKey get_key(const std::byte* at) {
   return key;
 }
 
-// All but the checks.
+// Returns the header without its checks.
 PageHeader unsigned_header(const PageForm& form, const PageKey& space, const PageKey& key, std::uint32_t secret) {
   PageHeader header{};
   std::byte* at = header.data();

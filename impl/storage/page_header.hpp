@@ -1,13 +1,13 @@
-// What vouches for a stored page wherever it lies: 128 bytes beside its payload, little-endian.
+// The header of a stored page: 128 bytes beside the payload, little-endian. It proves which page the payload is.
 //
 //   0 u64 magic | 8 u32 version | 12 u32 layout | 16 32 space | 48 32 key | 80 u32 layers, planes, heads, head_bytes,
 //   page_tokens | 100 u32 id of the secret | 104 u64 payload bytes |
 //   version 1, without a secret: 112 u64 check of the payload | 120 u64 check of the 120 bytes before it
 //   version 2, with one: 112 16 MAC of the 112 bytes before it and the payload (page_seal.hpp)
 //
-// The checks of version 1 are XXH3 (64 bits), against accidents: torn, flipped, misplaced bytes. Who can write to the
-// store can forge such a page. A reader with a secret takes pages of that secret only; one without, pages without.
-// Pure functions.
+// The checks of version 1 are XXH3 (64 bits). They find accidents: torn, flipped or misplaced bytes. A user who can
+// write to the store can forge such a page. A reader with a secret accepts only pages of this secret; a reader without
+// a secret accepts only pages without one. All functions are pure.
 #pragma once
 
 #include <array>
@@ -25,26 +25,26 @@ namespace kvtwin {
 constexpr std::size_t kPageHeaderBytes = 128;
 using PageHeader = std::array<std::byte, kPageHeaderBytes>;
 
-// What a tier's pages are: one rank's KV of page_tokens tokens, in `layout` as of a pool of one page.
+// The form of a tier's pages: one rank's KV of page_tokens tokens, in `layout` as if the pool had one page.
 struct PageForm {
   KvShape shape;
   Layout layout = Layout::page_first;
   Bytes bytes() const { return shape.page_bytes(); }
 };
 
-// What a header says.
+// The content of a header.
 struct PageClaim {
   PageKey space, key;
   Bytes payload_bytes = 0;
-  std::uint32_t secret = 0;  // its id; 0: none
+  std::uint32_t secret = 0;  // id of the secret; 0 = none
 };
 
 PageHeader make_page_header(const PageForm& form, const PageKey& space, const PageKey& key,
                             std::span<const std::byte> payload, const PageSeal* seal = nullptr);
-// None: no header, or a damaged one, or of pages of another form. The header of a page with a secret is checked
-// together with its payload only, by holds_page.
+// Returns none if the header is absent or damaged, or belongs to pages of another form. The header of a page with a
+// secret is not checked here: holds_page checks it together with the payload.
 std::optional<PageClaim> read_page_header(const PageForm& form, std::span<const std::byte, kPageHeaderBytes> header);
-// Is this that page, whole?
+// Returns whether the bytes are the named page, undamaged.
 bool holds_page(const PageForm& form, const PageKey& space, const PageKey& key,
                 std::span<const std::byte, kPageHeaderBytes> header, std::span<const std::byte> payload,
                 const PageSeal* seal = nullptr);

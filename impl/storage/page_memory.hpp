@@ -1,7 +1,9 @@
-// Where the pages of L1 and L2 lie, for whoever stores them or brings them back: one page at a time, as the bytes of a
-// pool of one page in the host pool's layout. Any thread may call, no two for one slot: the policy's leases see to
-// that, and what is handed over goes through the event loop.
-// What throws has ended the run: nothing that is under way may be stored or answered any more.
+// The pages of L1 and L2, one page at a time, for code that stores or loads pages. A page has the bytes of a pool of
+// one page in the host pool's layout.
+//
+// Thread: any thread, but at most one per slot. The policy's leases guarantee this: each handover of a slot goes
+// through the event loop.
+// Errors: an exception ends the run. Operations in progress must then be neither stored nor answered.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +20,11 @@ class PageMemory {
  public:
   virtual ~PageMemory() = default;
   virtual PageForm form() const = 0;
-  // `page`: form().bytes(). `memory`: host or device.
+  // Requires: `page` has form().bytes() bytes; `memory` is host or device.
   virtual void read_page(Tier memory, SlotId slot, std::span<std::byte> page) = 0;
   virtual void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) = 0;
-  // A way from files into L1 that doesn't lead through host memory (impl/disk/direct_pages.hpp); null = none. Lives as
-  // long as this.
+  // Returns the way from files into L1 without host memory (impl/disk/direct_pages.hpp), or null. Valid as long as this
+  // object.
   virtual DirectPages* direct() { return nullptr; }
 };
 

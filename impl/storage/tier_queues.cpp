@@ -23,10 +23,10 @@ struct TierJob {
   PageKey space;
   std::vector<StoragePage> pages;
   bool cancelled = false;
-  std::size_t begun = 0;  // the first so many pages were begun ...
-  std::size_t open = 0;   // ... and of them so many haven't ended
+  std::size_t begun = 0;  // the first `begun` pages were begun
+  std::size_t open = 0;   // number of begun pages that have not ended
   std::vector<bool> done;
-  std::size_t limit = 0;  // pages from here on aren't worth beginning: this one fell short
+  std::size_t limit = 0;  // pages from here on are not begun, because this page failed
   Cause cause = Cause::none;
   TimeNs begin = -1;
 
@@ -40,7 +40,7 @@ struct LookUpJob {
   std::vector<PageKey> keys;
 };
 
-// Who is told that an operation has ended.
+// Passes the results of operations to the event loop.
 struct Answers {
   Tier tier;
   CompletionQueue* queue = nullptr;
@@ -58,21 +58,21 @@ struct Answers {
   }
 };
 
-// A slow rank's: what a thread has done takes so many times as long, unless the run breaks off.
-class Slowness {
+// Delays the threads of a slow rank: each operation takes `factor` times as long, unless the run is aborted.
+class SlowRank {
  public:
-  explicit Slowness(double factor) : factor_(factor) {}
-  bool any() const { return factor_ > 1; }
-  // After what took `time`.
-  void idle(TimeNs time) {
-    constexpr double kMost = 1e17;  // three years: what clocks can still be set to
-    const double more = std::clamp(static_cast<double>(time) * (factor_ - 1), 0.0, kMost);
+  explicit SlowRank(double factor) : factor_(factor) {}
+  bool slows() const { return factor_ > 1; }
+  // Call after an operation that took `time`.
+  void delay(TimeNs time) {
+    constexpr double kMaxDelayNs = 1e17;  // three years; clocks cannot wait for longer times
+    const double delay_ns = std::clamp(static_cast<double>(time) * (factor_ - 1), 0.0, kMaxDelayNs);
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::nanoseconds(static_cast<TimeNs>(more)), [this] { return over_; });
+    changed_.wait_for(lock, std::chrono::nanoseconds(static_cast<TimeNs>(delay_ns)), [this] { return aborted_; });
   }
   void end() {
     const std::lock_guard lock(mutex_);
-    over_ = true;
+    aborted_ = true;
     changed_.notify_all();
   }
 
@@ -80,14 +80,14 @@ class Slowness {
   const double factor_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool over_ = false;
+  bool aborted_ = false;
 };
 
-// A queue of gets, or of sets and removes, and the thread that has the back end work it off.
+// The queue of gets, or of sets and removes, with its thread. The thread calls the back end for the pages.
 class PageQueue final : public PageWork {
  public:
-  PageQueue(PageMemory& memory, const PageSeal* seal, const Answers& answers, Slowness& slowness)
-      : PageWork(memory.form(), seal), memory_(memory), answers_(answers), slowness_(slowness) {}
+  PageQueue(PageMemory& memory, const PageSeal* seal, const Answers& answers, SlowRank& slow_rank)
+      : PageWork(memory.form(), seal), memory_(memory), answers_(answers), slow_rank_(slow_rank) {}
   ~PageQueue() override { stop(true); }
 
   void start(const char* what, std::function<void(PageWork&)> work) {
@@ -98,7 +98,7 @@ class PageQueue final : public PageWork {
       throw std::system_error(error.code(), std::string("starting the ") + what);
     }
   }
-  // `done`: somebody else does it, so that it only takes its place in the order.
+  // `done`: another rank does the work; the job only takes its place in the order.
   void submit(OperationId id, const StorageOperation& operation, bool done = false) {
     TierJob job;
     job.id = id;
@@ -120,12 +120,12 @@ class PageQueue final : public PageWork {
     job->cancelled = true;
     return true;
   }
-  // What is there is worked off first, unless `at_once`.
+  // Ends the thread: after all jobs, or with `at_once` after the current call of the back end.
   void stop(bool at_once) {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
-      if (at_once) breaking_off_ = true;
+      if (at_once) aborting_ = true;
     }
     changed_.notify_one();
     if (thread_.joinable()) thread_.join();
@@ -138,9 +138,9 @@ class PageQueue final : public PageWork {
 
  private:
   void loop();
-  void settle();
-  std::pair<Tier, SlotId> place_of(const PageTask& task);
-  // A ticket has room for 32 bits of the serial: the difference is taken in as many.
+  void answer_finished();
+  std::pair<Tier, SlotId> memory_and_slot_of(const PageTask& task);
+  // A ticket has 32 bits for the serial number, so the difference is computed in 32 bits.
   TierJob& job_of(const PageTask& task) {
     return jobs_[static_cast<std::uint32_t>((task.ticket >> 32) - first_serial_)];
   }
@@ -148,17 +148,17 @@ class PageQueue final : public PageWork {
 
   PageMemory& memory_;
   const Answers& answers_;
-  Slowness& slowness_;
+  SlowRank& slow_rank_;
   std::function<void(PageWork&)> work_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<TierJob> jobs_;
   std::uint64_t first_serial_ = 0;  // of jobs_.front()
-  std::size_t cursor_ = 0;          // jobs before it have nothing to begin
-  std::size_t open_ = 0;            // pages under way, all of verb_
+  std::size_t cursor_ = 0;          // jobs before this position have no page to begin
+  std::size_t open_ = 0;            // pages in progress, all of verb_
   StorageVerb verb_ = StorageVerb::get;
-  TimeNs busy_since_ = 0;  // the back end's thread's: pages under way haven't been slowed down since
-  bool stopping_ = false, breaking_off_ = false;
+  TimeNs busy_since_ = 0;  // back end's thread: pages in progress have not been delayed since this time
+  bool stopping_ = false, aborting_ = false;
   std::thread thread_;
 };
 
@@ -167,27 +167,27 @@ void PageQueue::loop() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
-      if (jobs_.empty() || breaking_off_) return;
+      if (jobs_.empty() || aborting_) return;
     }
     try {
       work_(*this);
-    } catch (const std::exception& error) {  // the memory's, or there is none: the event loop ends the run
+    } catch (const std::exception& error) {  // from the memory, or no memory left; the event loop ends the run
       Finished finished;
       finished.failure = std::make_shared<const std::string>(error.what());
       answers_.queue->push(finished);
       const std::lock_guard lock(mutex_);
-      breaking_off_ = true;
+      aborting_ = true;
       return;
     }
     const std::lock_guard lock(mutex_);
     KV_CHECK(open_ == 0, "a back end ends what it has begun");
-    settle();
+    answer_finished();
   }
 }
 
-// Answers the jobs at the front that are through, in order.
-void PageQueue::settle() {
-  while (!jobs_.empty() && !breaking_off_) {
+// Answers the finished jobs at the front, in order.
+void PageQueue::answer_finished() {
+  while (!jobs_.empty() && !aborting_) {
     TierJob& job = jobs_.front();
     if (!job.nothing_to_begin() || job.open > 0) return;
     Completion completion{.id = job.id};
@@ -207,14 +207,14 @@ void PageQueue::settle() {
 
 bool PageQueue::next(PageTask& task) {
   const std::lock_guard lock(mutex_);
-  if (breaking_off_) return false;
+  if (aborting_) return false;
   while (cursor_ < jobs_.size() && jobs_[cursor_].nothing_to_begin()) ++cursor_;
-  settle();
+  answer_finished();
   if (cursor_ == jobs_.size()) return false;
   TierJob& job = jobs_[cursor_];
   if (open_ > 0 && job.work.verb != verb_) return false;
   verb_ = job.work.verb;
-  if (open_ == 0 && slowness_.any()) busy_since_ = answers_.clock->now();
+  if (open_ == 0 && slow_rank_.slows()) busy_since_ = answers_.clock->now();
   if (job.begun == 0) job.begin = answers_.clock->now();
   const StoragePage& page = job.pages[job.begun];
   const std::uint64_t ticket = (first_serial_ + cursor_) << 32 | job.begun;
@@ -226,8 +226,8 @@ bool PageQueue::next(PageTask& task) {
 }
 
 void PageQueue::end(const PageTask& task, Cause cause) {
-  if (slowness_.any()) {
-    slowness_.idle(answers_.clock->now() - busy_since_);
+  if (slow_rank_.slows()) {
+    slow_rank_.delay(answers_.clock->now() - busy_since_);
     busy_since_ = answers_.clock->now();
   }
   const std::lock_guard lock(mutex_);
@@ -237,14 +237,14 @@ void PageQueue::end(const PageTask& task, Cause cause) {
   --open_;
   if (cause == Cause::none) {
     job.done[page] = true;
-  } else if (page < job.limit) {  // what comes before it may fall short later
+  } else if (page < job.limit) {  // an earlier page may fail later
     job.limit = page;
     job.cause = cause;
   }
-  settle();
+  answer_finished();
 }
 
-std::pair<Tier, SlotId> PageQueue::place_of(const PageTask& task) {
+std::pair<Tier, SlotId> PageQueue::memory_and_slot_of(const PageTask& task) {
   const std::lock_guard lock(mutex_);
   const TierJob& job = job_of(task);
   return {job.work.memory, job.pages[page_of(task)].slot};
@@ -252,14 +252,14 @@ std::pair<Tier, SlotId> PageQueue::place_of(const PageTask& task) {
 
 void PageQueue::take_bare(const PageTask& task, std::span<std::byte> payload) {
   KV_CHECK(task.verb == StorageVerb::set && payload.size() == form().bytes(), "a set takes a page's bytes");
-  const auto [memory, slot] = place_of(task);
+  const auto [memory, slot] = memory_and_slot_of(task);
   memory_.read_page(memory, slot, payload);
 }
 
 Cause PageQueue::give_bare(const PageTask& task, std::span<const std::byte> payload) {
   KV_CHECK(task.verb == StorageVerb::get, "a get gives");
   if (payload.size() != form().bytes()) return Cause::corrupt;
-  const auto [memory, slot] = place_of(task);
+  const auto [memory, slot] = memory_and_slot_of(task);
   memory_.write_page(memory, slot, task.key, payload);
   return Cause::none;
 }
@@ -272,17 +272,17 @@ struct TierQueues::State {
         stores(s),
         backend(std::move(b)),
         answers{which, nullptr, nullptr, {}},
-        slowness(slow_factor),
-        gets(memory, backend->seal(), answers, slowness),
-        writes(memory, backend->seal(), answers, slowness) {}
+        slow_rank(slow_factor),
+        gets(memory, backend->seal(), answers, slow_rank),
+        writes(memory, backend->seal(), answers, slow_rank) {}
 
   Tier tier;
   bool stores;
   std::unique_ptr<StorageBackend> backend;
   Answers answers;
-  Slowness slowness;
+  SlowRank slow_rank;
   PageQueue gets, writes;
-  Worker<LookUpJob> look_ups;  // last: its thread ends first
+  Worker<LookUpJob> look_ups;  // last member: its thread ends first
 };
 
 TierQueues::TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores,
@@ -291,7 +291,7 @@ TierQueues::TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageM
 
 TierQueues::~TierQueues() {
   state_->look_ups.drop();
-  state_->slowness.end();
+  state_->slow_rank.end();
 }
 
 Tier TierQueues::tier() const { return state_->tier; }
@@ -304,7 +304,7 @@ void TierQueues::start(CompletionQueue& queue, const RunClock& clock, std::funct
   s.look_ups.start("storage look-ups", [&s](LookUpJob& job) {
     const TimeNs begin = s.answers.clock->now();
     const LookedUp found = s.backend->look_up(job.space, job.keys);
-    if (s.slowness.any()) s.slowness.idle(s.answers.clock->now() - begin);
+    if (s.slow_rank.slows()) s.slow_rank.delay(s.answers.clock->now() - begin);
     Completion completion{.id = job.id};
     completion.pages = found.pages;
     if (found.cause != Cause::none && found.cause != Cause::missing) {

@@ -1,13 +1,15 @@
-// The queues of one storage tier in the real world: takes the engine's storage operations, has a back end work them off
-// page by page, and answers each with one Finished. A thread for look-ups, one for gets, one for sets and removes, each
-// in the order of submission; an operation counts the leading pages that came out right.
+// The queues of one storage tier in the real world. Takes the engine's storage operations, calls a back end page by
+// page, and answers each operation with one Finished.
+//
+// Three threads: look-ups; gets; sets and removes. Each thread works in the order of submission. An operation counts
+// the leading pages that succeeded.
 //
 //   event loop --submit--> look-ups --> look_up()
 //                          gets     --> read()   -- right pages --> PageMemory --+
 //                          writes   --> write()  <-- pages ------- PageMemory    +--> Finished, in order
 //
-// A cancel ends what hasn't begun. A set's pages are checked against nothing; a get's against their headers, before
-// they reach a slot.
+// A cancel stops pages that have not begun. Pages of a get are checked against their headers before they reach a slot.
+// Pages of a set are not checked.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +28,22 @@ namespace kvtwin {
 
 class TierQueues {
  public:
-  // `memory` outlives it. `stores`: false on ranks whose pages another rank writes; their sets are done at once.
-  // `slow_factor`: gets, sets, removes and look-ups take so many times as long, as on a slower rank; 1 = none.
+  // `memory` outlives this object. `stores`: false on a rank whose pages another rank writes; its sets complete at
+  // once. `slow_factor`: factor on the time of gets, sets, removes and look-ups, as on a slow rank; 1 = no delay.
   TierQueues(Tier tier, std::unique_ptr<StorageBackend> backend, PageMemory& memory, bool stores = true,
              double slow_factor = 1);
-  // Also in the middle of a run: what hasn't begun never will, and isn't answered.
+  // Allowed in the middle of a run: pages that have not begun never begin, and are not answered.
   ~TierQueues();
 
   Tier tier() const;
-  // Threads begin. queue and clock outlive it. std::system_error if there are no threads to be had.
-  // `landed`: called after a get into L1 has been answered, in the gets' thread.
+  // Starts the threads. `queue` and `clock` outlive this object. `landed`: called in the thread of the gets, after a
+  // get into L1 has been answered.
+  // Errors: std::system_error if the system has no thread.
   void start(CompletionQueue& queue, const RunClock& clock, std::function<void(OperationId, bool done)> landed);
-  // Copies what it needs of the operation.
+  // Copies the operation as needed.
   void submit(OperationId id, const StorageOperation& operation);
   void cancel(OperationId id);
-  // All has been answered: threads end, the back end finishes.
+  // Ends the threads and finishes the back end. Requires: all operations have been answered.
   void finish();
   std::vector<std::pair<std::string, std::uint64_t>> counters() const;
 
