@@ -4,9 +4,9 @@
 
 namespace kvtwin {
 
-BlockThreads::BlockThreads(std::function<std::int64_t(const BlockOperation&)> carry_out,
+BlockThreads::BlockThreads(std::function<std::int64_t(const BlockOperation&)> execute,
                            std::function<std::int64_t()> begin)
-    : carry_out_(std::move(carry_out)), begin_(std::move(begin)) {}
+    : execute_(std::move(execute)), begin_(std::move(begin)) {}
 
 BlockThreads::~BlockThreads() {
   {
@@ -25,16 +25,16 @@ void BlockThreads::submit(const BlockOperation& operation) {
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back(operation);
-    ++under_way_;
+    ++in_flight_;
   }
   submitted_.notify_one();
 }
 
 void BlockThreads::wait(std::vector<BlockEnd>& ends) {
   std::unique_lock lock(mutex_);
-  if (under_way_ == 0) return;
+  if (in_flight_ == 0) return;
   ended_.wait(lock, [this] { return !ends_.empty(); });
-  under_way_ -= ends_.size();
+  in_flight_ -= ends_.size();
   ends.insert(ends.end(), ends_.begin(), ends_.end());
   ends_.clear();
 }
@@ -48,7 +48,7 @@ void BlockThreads::work() {
     const BlockOperation operation = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
-    const BlockEnd end{operation.tag, error == 0 ? carry_out_(operation) : error};
+    const BlockEnd end{operation.tag, error == 0 ? execute_(operation) : error};
     lock.lock();
     ends_.push_back(end);
     ended_.notify_one();

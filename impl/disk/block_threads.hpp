@@ -1,5 +1,5 @@
-// Threads that carry out block operations, each one at a time, in the order in which they were submitted, and hand
-// their ends back: what is the same in every BlockQueue (files.hpp) whose operations block.
+// Threads that execute block operations: the common part of every BlockQueue (files.hpp) whose operations block. The
+// threads take operations in the order of submission; each thread executes one at a time.
 #pragma once
 
 #include <condition_variable>
@@ -16,34 +16,35 @@ namespace kvtwin {
 
 class BlockThreads {
  public:
-  // `carry_out`: the operation's BlockEnd::result; in all threads at once. `begin`: called by each thread before its
-  // first operation; if it returns -errno, in place of 0, that is the result of all that the thread takes. Neither
-  // throws. What they use outlives this.
+  // `execute` returns BlockEnd::result; called by all threads at the same time. `begin`: each thread calls this
+  // function before its first operation. If the result is -errno instead of 0, it is the result of all operations of
+  // the thread.
+  // Requires: neither function throws. Ownership: everything that they use outlives this object.
   explicit BlockThreads(
-      std::function<std::int64_t(const BlockOperation&)> carry_out,
+      std::function<std::int64_t(const BlockOperation&)> execute,
       std::function<std::int64_t()> begin = [] { return 0; });
-  // Carries out what was submitted.
+  // Executes all submitted operations first.
   ~BlockThreads();
   BlockThreads(const BlockThreads&) = delete;
   BlockThreads& operator=(const BlockThreads&) = delete;
 
-  // One more. std::system_error if there is none to be had.
+  // Adds a thread. Errors: std::system_error if the system has no thread.
   void add();
 
-  // As BlockQueue's.
+  // See BlockQueue.
   void submit(const BlockOperation& operation);
   void wait(std::vector<BlockEnd>& ends);
 
  private:
   void work();
 
-  const std::function<std::int64_t(const BlockOperation&)> carry_out_;
+  const std::function<std::int64_t(const BlockOperation&)> execute_;
   const std::function<std::int64_t()> begin_;
   std::mutex mutex_;
   std::condition_variable submitted_, ended_;
   std::deque<BlockOperation> waiting_;
   std::vector<BlockEnd> ends_;
-  std::size_t under_way_ = 0;  // submitted, and not handed out by wait
+  std::size_t in_flight_ = 0;  // submitted and not yet returned by wait()
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

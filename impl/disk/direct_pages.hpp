@@ -1,8 +1,9 @@
-// A way from files into L1 slots that doesn't lead through host memory: reads into staging buffers in GPU memory, from
-// where the GPU lays pages out in their slots and checks them. The CPU sees each slot's header block only.
+// A way from files into L1 slots without host memory. Reads go into staging buffers in GPU memory. The GPU copies each
+// page from there into its slot and computes its checksum. The CPU sees only the header block of each slot.
 //
-// One per device; for one thread at a time, the disk tier's reader. Nothing here throws but queue(). What can't be done
-// is said so, and the reader takes the usual way.
+// One object per device. Thread: one at a time, the reader of the disk tier.
+// Errors: only queue() throws. Each other call reports failure by its result, and the reader then reads through host
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +21,29 @@ class DirectPages {
  public:
   virtual ~DirectPages() = default;
 
-  // How many there are, each of slot_bytes(form) (slot_format.hpp): a header block, then the payload.
+  // Returns the number of staging buffers. Each has slot_bytes(form) bytes (slot_format.hpp): header block, then
+  // payload.
   virtual std::uint32_t buffers() const = 0;
-  // Reads into these buffers, which lie where the CPU doesn't reach: nobody asks the queue for them. An operation ends
-  // with -EOPNOTSUPP where the file can't be read this way. One queue at a time, which goes before this does; its files
-  // may outlive it. std::runtime_error, std::system_error if there is none to be had.
+  // Returns a queue that reads into the staging buffers. Requires: no call of the queue's buffer(), because the CPU
+  // cannot reach GPU memory; one queue at a time. Ownership: the queue is destroyed before this object; its files may
+  // live longer.
+  // Errors: an operation ends with -EOPNOTSUPP if the file cannot be read this way. std::runtime_error,
+  // std::system_error if there is no such queue.
   virtual std::unique_ptr<BlockQueue> queue() = 0;
 
-  // The header blocks of these buffers, one behind the other. False: they couldn't be had.
+  // Copies the header blocks of `buffers`, one after another, into `blocks`. Returns false on failure.
   virtual bool read_headers(std::span<const std::uint32_t> buffers, std::span<std::byte> blocks) = 0;
 
   struct Landing {
     std::uint32_t buffer = 0;  // in
     SlotId slot = kNoSlot;
     PageKey key;
-    std::uint64_t sum = 0;  // out: page_checksum (kernels/page_checksum.hpp) of what lies in the slot now
+    std::uint64_t sum = 0;  // out: page_checksum (kernels/page_checksum.hpp) of the content of the slot
   };
-  // Lays each buffer's payload out in its slot, and returns when it lies there; `sum` is taken from the slot, so that
-  // it covers the way there too. False: the slots may hold anything.
+  // Copies each buffer's payload into its slot, and returns after the copies. `sum` is computed from the slot, so the
+  // sum also covers the copy. Returns false on failure; the slots are then undefined.
   virtual bool land(std::span<Landing> pages) = 0;
-  // The page that was landed in this slot is right, and is that key's. For who keeps a record of slots.
+  // The slot now has the right page of this key. For implementations that keep a record of slots.
   virtual void landed(SlotId, const PageKey&) {}
 };
 

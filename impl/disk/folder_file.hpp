@@ -1,4 +1,4 @@
-// A file of a real folder, as its queues see it.
+// A file of a real folder, as the queues use it.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@ namespace kvtwin {
 
 class FolderFile final : public BlockFile {
  public:
-  FolderFile(int descriptor, bool is_folder);  // owns the descriptor
+  FolderFile(int descriptor, bool is_folder);  // takes over the descriptor
   ~FolderFile() override;
   FolderFile(const FolderFile&) = delete;
   FolderFile& operator=(const FolderFile&) = delete;
 
   int descriptor() const override { return descriptor_; }
-  std::uint64_t serial() const { return serial_; }  // of this process's open files; never reused
+  std::uint64_t serial() const { return serial_; }  // number among all open files of this process; never reused
   bool is_folder() const { return is_folder_; }
   void set_removed() { removed_ = true; }
 

@@ -26,13 +26,13 @@ namespace kvtwin {
 namespace {
 
 constexpr std::size_t kNameDigits = 16;
-// The ledger marks the folder as a disk tier's, holds the lock, and the largest number given out: else a file removed
-// before a crash could lend its number to one created after it.
+// The ledger marks the folder as a disk tier's, holds the lock, and holds the largest number given out. Without it, the
+// number of a file that was removed before a crash could be reused after the crash.
 constexpr FileNumber kLedger = 0;
 constexpr std::uint64_t kLedgerMagic = 0x72656764656C766Bu;  // "kvledger"
-// The ledger may lag behind by the numbers that a crash or a full disk kept from it. A file further ahead is not ours:
-// its number counts for nothing, so no file that somebody puts there can use the numbers up.
-constexpr FileNumber kMaxNumbersNotNoted = FileNumber{1} << 20;
+// The ledger may lack the latest numbers after a crash or on a full disk. A file whose number is further ahead is not
+// the tier's, and its number is ignored. So no foreign file can use up the numbers.
+constexpr FileNumber kMaxUnrecordedNumbers = FileNumber{1} << 20;
 constexpr FileNumber kMaxNumber = FileNumber{1} << 62;
 
 std::string name_of(FileNumber number) {
@@ -41,7 +41,7 @@ std::string name_of(FileNumber number) {
   return name;
 }
 
-// False: not one of our names.
+// Returns false if `name` is not a name of this tier.
 bool number_of(std::string_view name, FileNumber& number) {
   if (name.size() != kNameDigits) return false;
   number = 0;
@@ -54,7 +54,7 @@ bool number_of(std::string_view name, FileNumber& number) {
 }
 
 template <typename Call>
-auto uninterrupted(Call call) {
+auto retry_if_interrupted(Call call) {
   for (;;) {
     const auto result = call();
     if (result >= 0 || errno != EINTR) return result;
@@ -66,7 +66,8 @@ struct alignas(kBlockBytes) AlignedBlock {
 };
 
 int write_block(int descriptor, const AlignedBlock& block) {
-  const ssize_t written = uninterrupted([&] { return ::pwrite(descriptor, block.bytes.data(), kBlockBytes, 0); });
+  const ssize_t written =
+      retry_if_interrupted([&] { return ::pwrite(descriptor, block.bytes.data(), kBlockBytes, 0); });
   if (written == static_cast<ssize_t>(kBlockBytes)) return 0;
   return written < 0 ? -errno : -ENOSPC;
 }
@@ -77,7 +78,7 @@ class FolderFiles final : public Files {
     if (!options_.before) options_.before = [](const char*) {};
     options_.before("folder");
     folder_ = std::make_unique<FolderFile>(open_own_folder(folder).release(), true);
-    read_ledger(folder);  // refuses a folder before anything is made there
+    read_ledger(folder);  // refuses a wrong folder before it changes anything there
     lock(folder);
     try_direct(folder, read_ledger(folder));
     refuse_shared_files(folder);
@@ -89,7 +90,7 @@ class FolderFiles final : public Files {
   OpenedFile open(FileNumber number) override;
   int shrink(BlockFile& file, Bytes bytes) override {
     const int descriptor = static_cast<FolderFile&>(file).descriptor();
-    return uninterrupted([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) < 0 ? -errno : 0;
+    return retry_if_interrupted([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) < 0 ? -errno : 0;
   }
   int remove(FileNumber number, BlockFile* open) override {
     if (::unlinkat(folder_->descriptor(), name_of(number).c_str(), 0) < 0) return -errno;
@@ -99,7 +100,7 @@ class FolderFiles final : public Files {
   int sync(BlockFile& file) override {
     const auto& it = static_cast<FolderFile&>(file);
     const auto call = it.is_folder() ? ::fsync : ::fdatasync;
-    return uninterrupted([&] { return call(it.descriptor()); }) < 0 ? -errno : 0;
+    return retry_if_interrupted([&] { return call(it.descriptor()); }) < 0 ? -errno : 0;
   }
   BlockFile& folder() override { return *folder_; }
   std::unique_ptr<BlockQueue> queue(std::uint32_t depth, std::size_t buffer_bytes) override {
@@ -122,7 +123,7 @@ class FolderFiles final : public Files {
   int open_at(FileNumber number, int flags) const {
     const int direct = direct_ ? O_DIRECT : 0;
     const std::string name = name_of(number);
-    return uninterrupted([&] {
+    return retry_if_interrupted([&] {
       return ::openat(folder_->descriptor(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | direct | flags, 0600);
     });
   }
@@ -131,8 +132,8 @@ class FolderFiles final : public Files {
   Descriptor lock_, ledger_;
   bool direct_ = false;
   std::mutex mutex_;
-  FileNumber largest_ = kLedger;           // given out
-  FileNumber most_ = kMaxNumbersNotNoted;  // a larger one is no file of ours
+  FileNumber largest_ = kLedger;                   // largest number given out
+  FileNumber max_number_ = kMaxUnrecordedNumbers;  // files with larger numbers are ignored
 };
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const char* what) {
@@ -144,13 +145,13 @@ std::vector<FileNumber> FolderFiles::list(int& error) {
   std::vector<FileNumber> numbers;
   for (const std::string& name : names_in(folder_->descriptor(), error)) {
     FileNumber number = 0;
-    if (number_of(name, number) && number != kLedger && number <= most_) numbers.push_back(number);
+    if (number_of(name, number) && number != kLedger && number <= max_number_) numbers.push_back(number);
   }
   std::ranges::sort(numbers);
   return numbers;
 }
 
-// True: the folder is marked as ours. False: it is new. Throws for a folder with content of others.
+// Returns true if the folder has the tier's mark, false if the folder is new. Throws for a folder with other content.
 bool FolderFiles::read_ledger(const std::filesystem::path& folder) {
   options_.before("mark");
   int error = 0;
@@ -170,7 +171,7 @@ bool FolderFiles::read_ledger(const std::filesystem::path& folder) {
     largest_ = load_le64(at + 8);
     return true;
   }
-  // Who was killed at the very start leaves a ledger that was never written, and nothing else.
+  // A process that was killed at its very start leaves a ledger that was never written, and no other file.
   const bool never_written =
       got >= 0 && std::ranges::all_of(block.bytes, [](std::byte b) { return b == std::byte{0}; });
   std::erase_if(names, [&](const std::string& name) { return never_written && name == name_of(kLedger); });
@@ -186,16 +187,16 @@ void FolderFiles::lock(const std::filesystem::path& folder) {
   options_.before("lock");
   lock_ = Descriptor(open_at(kLedger, O_CREAT));
   if (lock_.get() < 0) refuse(folder, "locking");
-  if (uninterrupted([this] { return ::flock(lock_.get(), LOCK_EX | LOCK_NB); }) == 0) return;
+  if (retry_if_interrupted([this] { return ::flock(lock_.get(), LOCK_EX | LOCK_NB); }) == 0) return;
   if (errno != EWOULDBLOCK) refuse(folder, "locking");
   throw std::runtime_error("The disk tier's folder " + folder.string() + " is in use by another run.");
 }
 
-// Writes the ledger, directly if the file system does that. (Some refuse the flag, some the I/O.) A folder's first one
-// survives the power before any segment does.
+// Writes the ledger, with O_DIRECT if the file system supports it. (Some file systems refuse the flag, others the I/O.)
+// The first ledger of a folder is durable before any segment is.
 void FolderFiles::try_direct(const std::filesystem::path& folder, bool marked) {
   options_.before("ledger");
-  most_ = largest_ + kMaxNumbersNotNoted;
+  max_number_ = largest_ + kMaxUnrecordedNumbers;
   int error = 0;
   const std::vector<FileNumber> there = list(error);
   if (error != 0) {
@@ -204,16 +205,16 @@ void FolderFiles::try_direct(const std::filesystem::path& folder, bool marked) {
   }
   if (!there.empty()) largest_ = std::max(largest_, there.back());
   direct_ = !options_.force_buffered;
-  const auto write_anew = [this] {
+  const auto reopen_and_write = [this] {
     ledger_ = Descriptor(open_at(kLedger, 0));
     return ledger_.get() < 0 ? -errno : write_ledger();
   };
-  error = write_anew();
+  error = reopen_and_write();
   if (direct_ && error == -EINVAL) {
     direct_ = false;
-    error = write_anew();
+    error = reopen_and_write();
   }
-  // A full disk keeps no ledger from being used that is there already.
+  // On a full disk, an existing ledger can still be used.
   if (ledger_.get() < 0 || (error != 0 && !marked)) {
     errno = -error;
     refuse(folder, "writing the ledger of");
@@ -223,7 +224,8 @@ void FolderFiles::try_direct(const std::filesystem::path& folder, bool marked) {
   sync_folder();
 }
 
-// Files that another folder has too (cp -al) are written to, cut and emptied here, and so would be there.
+// A file with another hard link (cp -al) is refused: writes, cuts and removals here would change the other folder's
+// file.
 void FolderFiles::refuse_shared_files(const std::filesystem::path& folder) {
   int error = 0;
   std::vector<FileNumber> numbers = list(error);
@@ -239,9 +241,9 @@ void FolderFiles::refuse_shared_files(const std::filesystem::path& folder) {
   }
 }
 
-// Not synced: a number is reused then only if the power goes after the youngest file was removed, and a new file's
-// blocks read as zeros. A number that couldn't be noted (a full disk) is lost only if its file goes before the next one
-// comes.
+// Not synced. A number can then be reused only if power fails after the removal of the youngest file; this does no
+// harm, because the blocks of a new file read as zeros. If the ledger cannot be written (full disk), a number is lost
+// only if its file is removed before the next number is given out.
 int FolderFiles::write_ledger() const {
   AlignedBlock block;
   std::byte* at = block.bytes.data();
@@ -264,8 +266,8 @@ OpenedFile FolderFiles::create(FileNumber number, Bytes bytes, std::span<const s
   auto file = std::make_shared<FolderFile>(descriptor, false);
   const auto size = static_cast<off_t>(bytes);
   int error = 0;
-  // Room is taken now, so that a full disk shows here and not in the middle of a segment.
-  if (uninterrupted([&] { return ::fallocate(descriptor, 0, 0, size); }) < 0) {
+  // Allocates the room now, so that a full disk fails here and not in the middle of a segment.
+  if (retry_if_interrupted([&] { return ::fallocate(descriptor, 0, 0, size); }) < 0) {
     error = -errno;
     if (error == -EOPNOTSUPP) error = ::ftruncate(descriptor, size) < 0 ? -errno : 0;
   }
@@ -301,8 +303,8 @@ FolderFile::FolderFile(int descriptor, bool is_folder)
 
 FolderFile::~FolderFile() {
   registration.reset();
-  // A ring's table of files may hold on to it for as long as the ring lives: its room must come back now. Unless
-  // somebody has linked it meanwhile: then it is theirs.
+  // A ring's table of files may keep the file open as long as the ring exists, so the room is freed here. If the file
+  // has got another hard link, it belongs to somebody else and is kept.
   struct stat facts {};
   if (removed_ && ::fstat(descriptor_, &facts) == 0 && facts.st_nlink == 0) [[maybe_unused]]
     const int ignored = ::ftruncate(descriptor_, 0);

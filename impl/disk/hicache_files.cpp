@@ -24,16 +24,17 @@ namespace kvtwin {
 namespace {
 
 constexpr std::size_t kHexDigits = 64;
-constexpr std::size_t kLongestModel = 128;  // a file's name has 255 characters at most
+constexpr std::size_t kMaxModelCharacters = 128;  // a file name has at most 255 characters
 constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr std::string_view kUnfinished = ".kvtwin_tmp";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-// All of a file's name after the key's digits.
+// Returns the part of a file name after the digits of the key.
 std::string suffix_of(const HiCacheFilesConfig& config, const PageForm& form) {
   std::string model = config.model;
   std::ranges::replace(model, '/', '-');
-  if (model.empty() || model.size() > kLongestModel || model.find_first_not_of(kNameCharacters) != std::string::npos) {
+  if (model.empty() || model.size() > kMaxModelCharacters ||
+      model.find_first_not_of(kNameCharacters) != std::string::npos) {
     throw std::runtime_error(
         "HiCache's files carry the model's name, which must be of letters, digits, '.', '_', '-' and '/' for that.");
   }
@@ -58,15 +59,16 @@ std::string digits_of(const PageKey& key) {
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
-// Of the list of pages. It begins a line, so that one which a full disk cut short does not spoil the next.
+// Returns a line of the list of pages. It starts with the line break, so that a line cut off by a full disk does not
+// spoil the next one.
 std::string line_of(const std::string& digits) { return "\n" + digits; }
 
-// HiCache's folders have no mark, but all names in them begin with a page's key.
-bool may_be_hicaches(const std::string& name) {
+// HiCache's folders have no mark, but all file names in them begin with a page key.
+bool looks_like_hicache(const std::string& name) {
   return name.starts_with(".kvtwin") || (name.size() > kHexDigits && name.find_first_not_of(kDigits) == kHexDigits);
 }
 
-// Where nothing looks like HiCache's files or ours, the folder's name is a slip.
+// A folder in which no file looks like HiCache's or kvtwin's is refused: its name is probably wrong.
 Descriptor open_folder(const std::filesystem::path& folder) {
   Descriptor opened = open_own_folder(folder);
   int error = 0;
@@ -75,7 +77,7 @@ Descriptor open_folder(const std::filesystem::path& folder) {
     errno = -error;
     fail("listing the folder " + folder.string());
   }
-  if (names.empty() || std::ranges::any_of(names, may_be_hicaches)) return opened;
+  if (names.empty() || std::ranges::any_of(names, looks_like_hicache)) return opened;
   throw std::runtime_error(
       "The folder " + folder.string() + " holds files (" + *std::ranges::min_element(names) +
       (names.size() > 1 ? ", ..." : "") +
@@ -83,18 +85,18 @@ Descriptor open_folder(const std::filesystem::path& folder) {
       (folder / "kvtwin").string() + ".");
 }
 
-// The files that were stored by us, in this life or an earlier one, and those of HiCache that a set relies on.
+// The files that kvtwin stored, in this or an earlier run, and the files of HiCache that a set of this run relies on.
 class FileIndex {
  public:
   using Age = std::tuple<std::int64_t, std::int64_t, std::string>;  // seconds, nanoseconds, name
 
-  // Stored by us in an earlier life.
+  // Adds a file that kvtwin stored in an earlier run.
   void find(Age age) {
     const std::string name = std::get<2>(age);
     found_.insert(age);
     files_.insert_or_assign(name, Entry{std::move(age), true});
   }
-  // A set in this life relies on it. `ours`: we have stored it.
+  // A set of this run relies on the file. `ours`: kvtwin stored the file.
   void claim(const std::string& name, bool ours) {
     forget(name);
     files_.emplace(name, Entry{std::nullopt, ours});
@@ -127,7 +129,7 @@ class FileIndex {
 
  private:
   struct Entry {
-    std::optional<Age> age;  // none: claimed
+    std::optional<Age> age;  // none = claimed
     bool ours = false;
   };
   std::unordered_map<std::string, Entry> files_;
@@ -142,7 +144,7 @@ class HiCacheFiles final : public StorageBackend {
   LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override;
   void read(PageWork& work) override;
   void write(PageWork& work) override;
-  // HiCache's files are as durable as the system makes them; at the end that is asked for once.
+  // HiCache leaves durability to the system; this call asks for it once, at the end.
   void finish() override { ::syncfs(folder_.get()); }
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override {
     return {{"got_pages", got_},
@@ -180,9 +182,9 @@ class HiCacheFiles final : public StorageBackend {
   const std::string suffix_;
   const Descriptor folder_, lock_;
   Descriptor list_;
-  std::mutex mutex_;  // index_, and changes of the folder that it must agree with
+  std::mutex mutex_;  // guards index_, and changes of the folder that must match it
   FileIndex index_;
-  std::vector<std::byte> read_page_, written_page_;  // of one thread each
+  std::vector<std::byte> read_page_, written_page_;  // one thread each
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, cleared_ = 0;
   std::atomic<std::uint64_t> others_ = 0, kept_ = 0, file_limit_ = 0;
 };
@@ -213,8 +215,9 @@ Descriptor HiCacheFiles::open_lock() const {
   throw std::runtime_error("Another process stores pages of this rank in " + config_.folder.string() + ".");
 }
 
-// The list: a line a page that we have stored, its key's digits. A line comes before its page, so that after a crash
-// no page of ours is taken for HiCache's. Anew at each start, as some of them will have gone.
+// The list has one line per page that kvtwin stored: the digits of the key. The line is written before the page, so
+// that after a crash no page of kvtwin is taken for HiCache's. The list is rewritten at each start, without the removed
+// pages.
 std::set<std::string> HiCacheFiles::read_list() const {
   const std::string name = list_name();
   const Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -240,7 +243,7 @@ std::set<std::string> HiCacheFiles::read_list() const {
   return digits;
 }
 
-// Where there is no room for another one, the old list goes on: it names pages that have gone, which does no harm.
+// If there is no room for a new list, the old one stays in use. It also names removed pages, which does no harm.
 void HiCacheFiles::write_list(const std::set<std::string>& digits) {
   const std::string name = list_name(), unfinished = name + std::string(kUnfinished);
   std::string text;
@@ -257,7 +260,7 @@ void HiCacheFiles::write_list(const std::set<std::string>& digits) {
   if (list_.get() < 0) fail("opening " + (config_.folder / name).string());
 }
 
-// What is there of this model and rank. Whatever goes wrong with a file: it isn't there.
+// Finds the pages of this model and rank. A file with any error counts as absent.
 void HiCacheFiles::scan() {
   int error = 0;
   const std::vector<std::string> names = names_in(folder_.get(), error);
@@ -291,7 +294,8 @@ void HiCacheFiles::scan() {
   }
 }
 
-// The lock holds the space of the pages that were stored under it; an empty one, where there was no room, any.
+// The lock file contains the space of the stored pages. If it is empty, because the disk was full, any space is
+// accepted.
 void HiCacheFiles::refuse_another_space() const {
   const std::string ours = digits_of(config_.space);
   std::string stored(kHexDigits, '\0');
@@ -310,7 +314,7 @@ void HiCacheFiles::refuse_another_space() const {
   if (!whole && ::ftruncate(lock_.get(), 0) != 0) fail("emptying the lock in " + config_.folder.string());
 }
 
-// Removes the oldest page that was found. False: there is none left.
+// Removes the oldest page of earlier runs. Returns false if there is none.
 bool HiCacheFiles::make_room() {
   const std::optional<std::string> name = index_.oldest_found();
   if (!name) return false;
@@ -347,7 +351,7 @@ void HiCacheFiles::read(PageWork& work) {
 Cause HiCacheFiles::get(const PageTask& task, PageWork& work) {
   if (task.space != config_.space) return Cause::missing;
   const std::string name = name_of_page(task.key);
-  // O_NONBLOCK: whatever has that name, opening it doesn't wait.
+  // O_NONBLOCK: opening does not wait, whatever kind of file has this name.
   const Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) {
     if (is_file_limit(errno)) ++file_limit_;
@@ -363,13 +367,13 @@ Cause HiCacheFiles::get(const PageTask& task, PageWork& work) {
     const ssize_t got = ::read(file.get(), read_page_.data() + at, read_page_.size() - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Cause::io_error;
-    if (got == 0) return discard(name);  // it has just been cut
+    if (got == 0) return discard(name);  // the file was cut in the meantime
     at += static_cast<std::size_t>(got);
   }
   return work.give_bare(task, read_page_);
 }
 
-// A file that is no page; unless a right one has taken its place since. Only what we have stored is removed.
+// Handles a file that is not a page of this tier, unless a right page has replaced it. Removes only files of kvtwin.
 Cause HiCacheFiles::discard(const std::string& name) {
   const std::lock_guard lock(mutex_);
   ++corrupt_;
@@ -386,7 +390,7 @@ void HiCacheFiles::write(PageWork& work) {
   }
 }
 
-// True: nothing has that name now. False: it is another's and stays, or could not be removed.
+// Returns true if no file has this name now. False: the file is not kvtwin's and stays, or could not be removed.
 bool HiCacheFiles::unlink_ours(const std::string& name) {
   const bool ours = index_.is_ours(name);
   struct stat facts;
@@ -419,7 +423,7 @@ Cause HiCacheFiles::set(const PageTask& task, PageWork& work) {
   return cause;
 }
 
-// Beside its place first, so that it is never there in part.
+// Writes a temporary file first, so that a page is never there in part.
 Cause HiCacheFiles::store(const std::string& name) {
   const std::string unfinished = name + std::string(kUnfinished);
   const auto give_up = [&](int error) {

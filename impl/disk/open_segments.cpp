@@ -8,7 +8,7 @@
 namespace kvtwin {
 namespace {
 
-// Block `block` of each of many files, `depth` at a time, in any order.
+// Reads one block of each of many files, `depth` blocks at a time, in any order.
 class BlockScan {
  public:
   struct Item {
@@ -17,7 +17,8 @@ class BlockScan {
   };
   BlockScan(BlockQueue& queue, std::uint32_t depth) : queue_(queue), depth_(depth) {}
 
-  // `read(i, bytes)`: of item i; fewer than a block if the file ends there, none if it couldn't be read.
+  // Calls `read(i, bytes)` for each item i. `bytes` has less than a block at the end of a file, and is empty on an
+  // error.
   template <typename Read>
   void run(std::span<const Item> items, Read read) {
     std::vector<std::uint32_t> free;
@@ -50,7 +51,7 @@ class BlockScan {
 struct FoundFile {
   FileNumber number = 0;
   OpenedFile opened;
-  SuperblockKind kind = SuperblockKind::stranger;  // unless its superblock says otherwise
+  SuperblockKind kind = SuperblockKind::stranger;  // until its superblock has been read
   std::uint32_t slots = 0;
 };
 
@@ -61,7 +62,7 @@ std::vector<FoundFile> open_files(SegmentCore& core) {
   if (error != 0) throw std::system_error(-error, std::generic_category(), "listing the disk tier's folder");
   for (const FileNumber number : numbers) {
     OpenedFile opened = core.files->open(number);
-    // A setting to mend, not a reason to forget what is stored.
+    // The user can change this setting. The stored pages must not be dropped because of it.
     if (is_file_limit(-opened.error) || opened.error == -ENOMEM) {
       throw std::system_error(-opened.error, std::generic_category(),
                               "opening the disk tier's " + std::to_string(numbers.size()) +
@@ -87,7 +88,7 @@ void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> f
   }
   scan.run(items, [&](std::size_t i, std::span<const std::byte> block) {
     FoundFile& file = *files[i];
-    if (block.empty()) {  // maybe it can be read another time
+    if (block.empty()) {  // a later run may be able to read it
       ++core.counters.io_errors;
       return;
     }
@@ -97,7 +98,7 @@ void read_superblocks(SegmentCore& core, BlockScan& scan, std::span<FoundFile> f
     }
     std::uint64_t slots = 0;
     file.kind = read_superblock(core.form, file.number, block.first<kBlockBytes>(), slots);
-    // What it says counts as far as the file goes.
+    // The file's real size limits the number of slots.
     const Bytes fit = (file.opened.bytes - kBlockBytes) / slot_bytes(core.form);
     file.slots = static_cast<std::uint32_t>(std::min<std::uint64_t>({slots, fit, UINT32_MAX}));
   });
@@ -108,10 +109,10 @@ struct FoundSlot {
   std::uint32_t slot = 0;
   HeaderKind kind = HeaderKind::empty;
   PageName name;
-  bool summed = false, readable = false;  // by this life's secret
+  bool summed = false, readable = false;  // readable: by the secret of this run
 };
 
-// All slots of our segments, file by file, in order.
+// Returns all slots of the tier's segments, file by file, in order.
 std::vector<FoundSlot> read_headers(SegmentCore& core, BlockScan& scan, std::span<const FoundFile> found) {
   std::vector<FoundSlot> slots;
   std::vector<BlockScan::Item> items;
@@ -146,8 +147,8 @@ void remove_file(SegmentCore& core, FoundFile& file) {
   if (core.files->remove(file.number, file.opened.file.get()) != 0) ++core.counters.io_errors;
 }
 
-// A segment that was being filled has slots that never were: their room is given back. They aren't filled now, because
-// a write of the process before us may still be on its way there.
+// A segment that was not full has unused slots: their room is freed. They are not filled, because a write of the
+// previous process may still be in progress there.
 void add_segment(SegmentCore& core, FoundFile& file, std::span<const FoundSlot> slots) {
   std::uint32_t used = 0;
   for (const FoundSlot& it : slots) {

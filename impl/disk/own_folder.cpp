@@ -42,7 +42,7 @@ Descriptor open_own_folder(const std::filesystem::path& folder, std::string_view
                              ", who could put pages there, and this program runs as user " + us +
                              "; name another folder, or chown -R " + us + " it.");
   }
-  // An access list's write permissions show in the group's bit.
+  // Write permissions of an access control list show in the group bit.
   if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     throw std::runtime_error("The " + name + " may be written to by others, who could put pages there; chmod go-w it.");
   }

@@ -1,4 +1,4 @@
-// The folder of a storage tier, which nobody but this user may write to.
+// The folder of a storage tier. Only the current user may write to the folder.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace kvtwin {
 
-// Owns an open file's number; -1: none.
+// Owns a file descriptor; -1 = none.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -32,18 +32,19 @@ class Descriptor {
 // opened, and all later work goes through the descriptor, so a link that changes afterwards has no effect.
 // Errors: std::system_error if the folder cannot be made or opened. std::runtime_error if it belongs to another user,
 // or if its mode or access list lets others write.
-// `tier`: whose, in the sentence.
+// `tier`: name of the tier in error texts.
 Descriptor open_own_folder(const std::filesystem::path& folder, std::string_view tier = "disk tier");
 
-// Writes all of the bytes. 0, or errno.
+// Writes all bytes. Returns 0 or errno.
 int write_whole(int file, std::span<const std::byte> bytes);
 
-// The names in an open folder, without "." and "..", in no order. `error`: -errno if they cannot be read, else 0.
+// Returns the names in an open folder, without "." and "..", in no order. `error`: -errno on failure, else 0.
 std::vector<std::string> names_in(int folder, int& error);
 
-// Too many open files, in this process or on the machine: a setting, which says nothing about the disk.
+// Returns whether too many files are open, in this process or on the machine. This is a setting and no fault of the
+// disk.
 bool is_file_limit(int error);
-// "a process may have 1024 files open here (ulimit -n)".
+// Returns, for example, "a process may have 1024 files open here (ulimit -n)".
 std::string file_limit_sentence();
 
 }  // namespace kvtwin

@@ -93,7 +93,7 @@ bool SegmentIndex::drop(const PageName& name, const Place& place) {
   const std::lock_guard lock(mutex_);
   const auto at = entries_.find(name);
   if (at == entries_.end()) return false;
-  if (!lies_at(at->second, *place.segment, place.slot)) return true;  // it was moved meanwhile
+  if (!lies_at(at->second, *place.segment, place.slot)) return true;  // the page was moved in the meantime
   return !forget(at, false);
 }
 
@@ -103,7 +103,7 @@ void SegmentIndex::erase(const PageName& name) {
   if (at != entries_.end()) forget(at, true);
 }
 
-// True: the page is gone. Else a spare has come in its place, the youngest.
+// Returns true if the page is gone. False: its youngest spare has replaced it.
 bool SegmentIndex::forget(Entries::iterator at, bool spares_too) {
   const PageName name = at->first;
   Entry& entry = at->second;
@@ -122,7 +122,7 @@ bool SegmentIndex::forget(Entries::iterator at, bool spares_too) {
     if (claimed) {
       ++entry.segment->claimed_;
     } else {
-      oldest_.emplace_front(name, entry.segment->number);  // its turn may be over
+      oldest_.emplace_front(name, entry.segment->number);  // its place in the order of eviction may have passed
     }
     spares_.erase(youngest);
     return false;
@@ -137,7 +137,7 @@ bool SegmentIndex::evict_oldest() {
   for (; !oldest_.empty(); oldest_.pop_front()) {
     const auto& [name, number] = oldest_.front();
     const auto at = entries_.find(name);
-    // With several copies, the place in line is the youngest's.
+    // A page with several copies is evicted at the place of its youngest copy.
     if (at == entries_.end() || at->second.claimed || at->second.segment->number > number) continue;
     forget(at, true);
     ++evicted_;

@@ -1,14 +1,17 @@
-// What the disk tier knows of its pages: which segment and slot each lies in, who wants it kept, and what survives the
-// machine's power. Memory only; any thread may call, a call holds a mutex for a few look-ups.
+// The disk tier's index: for each page its segment and slot, whether a set of this run claims the page, and whether the
+// page survives a power loss. In memory only.
+// Thread: any thread. Cost: a call holds a mutex for a few look-ups.
 //
-//   absent --reserve, written--> claimed --erase--> absent          set in this life
-//   found at open --> unclaimed --verified--> --claim--> claimed    a set need not write what lies there and is right
-//                     unclaimed --evicted, oldest segment first--> absent
+//   absent --reserve, written--> claimed --erase--> absent                      set in this run
+//   found at start --> unclaimed --verified--> unclaimed --claim--> claimed     a set does not rewrite a right page
+//                      unclaimed --evicted, oldest segment first--> absent
 //
-// claimed + reserved pages never exceed the capacity, and unclaimed ones go until all of them fit when one is reserved
-// (not before: removed pages may be among those found, and whom to keep isn't known yet). A page found twice at open
-// (moved, or set again, before a crash) keeps its older copies as spares: of copies that were under way only reading
-// tells the whole one.
+// claimed + reserved pages never exceed the capacity. reserve() evicts unclaimed pages until all pages fit. Unclaimed
+// pages are not evicted earlier, because the index does not know yet which of them sets will claim, and which of them
+// had been removed in an earlier run.
+//
+// A page can be found twice at the start, if it was moved or set again before a crash. The index keeps the older copies
+// as spares, because only a read shows which copy is complete.
 #pragma once
 
 #include <cstdint>
@@ -47,91 +50,91 @@ class Segment {
 
  private:
   friend class SegmentIndex;
-  std::vector<std::pair<std::uint32_t, PageName>> order_;  // what was written or found, in the order of its end
-  std::size_t durable_ = 0;                                // the first so many of order_ survive the power
-  std::uint64_t losses_ = 0;                               // how often the rest was given up
-  bool listed_ = false;                                    // so does the file's entry in the folder
+  std::vector<std::pair<std::uint32_t, PageName>> order_;  // written or found slots, in order of their end
+  std::size_t durable_ = 0;   // the first `durable_` entries of order_ survive a power loss
+  std::uint64_t losses_ = 0;  // number of failed syncs, each of which dropped the entries that were not durable
+  bool listed_ = false;       // the file's entry in the folder survives a power loss
   std::uint64_t claimed_ = 0;
 };
 
 struct Place {
   std::shared_ptr<Segment> segment;
   std::uint32_t slot = 0;
-  bool summed = false;  // its header block has a checksum that a GPU can take (slot_format.hpp)
+  bool summed = false;  // the header block has a checksum that a GPU can compute (slot_format.hpp)
 };
 
 class SegmentIndex {
  public:
   explicit SegmentIndex(Pages capacity) : capacity_(capacity) {}
 
-  // ---- opening: segments and their slots in ascending order
+  // start: segments, and slots of each segment, in ascending order
   void add_segment(std::shared_ptr<Segment> segment);
   void add_found(const PageName& name, const Place& place);
 
   // ---- pages
   std::optional<Place> find(const PageName& name) const;
   enum class Standing : std::uint8_t { absent, unverified, claimed, no_room };
-  // Claims it if it is there and was verified. Unverified: where it lies. No room: all of it is claimed; it stays
-  // found.
+  // Claims a page that is present and verified. `unverified`: the page is at `place`; read and verify it first.
+  // `no_room`: all room is claimed; the page stays unclaimed.
   Standing claim(const PageName& name, Place& place);
-  // Room for one page to be written; an unclaimed page makes room. False: all room is claimed.
+  // Reserves room for a page to write; evicts unclaimed pages as needed. Returns false if all room is claimed.
   bool reserve();
   void unreserve();
   void written(const PageName& name, const Place& place);
-  // It was read from there, and was right.
+  // The page was read at `place` and is right.
   void verified(const PageName& name, const Place& place);
-  // It was read from there, and wasn't right. True: there is another copy now.
+  // The page was read at `place` and is wrong. Returns true if the index now has another copy.
   bool drop(const PageName& name, const Place& place);
   void erase(const PageName& name);
 
-  // Slots of pages that aren't there any more, which the next life would find.
+  // Returns slots of removed pages. A later run would find these pages.
   std::vector<Place> forgotten() const;
 
   // ---- durability
   struct Unsynced {
     std::shared_ptr<Segment> segment;
-    std::size_t until = 0;     // of order_
-    std::uint64_t losses = 0;  // by then
+    std::size_t until = 0;     // number of entries of Segment::order_
+    std::uint64_t losses = 0;  // Segment::losses_ at this time
     bool listed = false;
-    bool any = false;  // is there anything to sync?
+    bool any = false;  // whether there is anything to sync
   };
   std::vector<Unsynced> unsynced() const;
   Unsynced unsynced_of(const std::shared_ptr<Segment>& segment) const;
   void synced(const Unsynced& what);
-  // Of the segment, what isn't known to survive: dropped. How many pages.
+  // Drops the pages of the segment that are not durable. Returns their number.
   Pages lost(const std::shared_ptr<Segment>& segment);
 
   // ---- reclaim
-  // Of all but `head`, the one with the fewest claimed pages; the oldest of equals.
+  // Returns the segment with the fewest claimed pages, except `head`; among equal ones, the oldest.
   std::shared_ptr<Segment> victim(const Segment* head, std::uint64_t& claimed) const;
   struct Move {
     PageName name;
     std::uint32_t from = 0;
-    Place to;  // none: it couldn't be moved
-    // Its copy is the last of so many that were written there; how often the segment had given up the rest by then.
+    Place to;  // null: the page could not be moved
+    // The copy is among the first `until` entries of its segment. `losses`: Segment::losses_ at the time of the copy.
     std::size_t until = 0;
     std::uint64_t losses = 0;
   };
   std::vector<Move> claimed_of(const Segment& segment) const;
-  // A copy was written that doesn't count yet.
+  // A copy was written. It does not count before retire().
   void copied(Move& move, const Place& place);
-  // The copies count, if their page still lies in the victim; whatever else lay there is gone, and so is it. False,
-  // and nothing has changed: some copy may not survive the power.
+  // Moves the index entries of pages that are still in the victim to their copies; all other pages of the victim, and
+  // the victim, are gone. Returns false without a change if some copy may not survive a power loss.
   bool retire(const std::shared_ptr<Segment>& victim, const std::vector<Move>& moves);
 
   struct Totals {
     Pages claimed = 0, unclaimed = 0, reserved = 0;
-    Pages evicted = 0;        // unclaimed ones, ever
+    Pages evicted = 0;        // unclaimed pages, since the start
     std::uint64_t slots = 0;  // of all segments
     std::size_t segments = 0;
   };
   Totals totals() const;
-  // KV_CHECKs what the top of this file promises; slow.
+  // KV_CHECKs the rules at the top of this file. Slow.
   void check_invariants() const;
 
  private:
   struct Entry {
-    Segment* segment = nullptr;  // in segments_
+    Segment* segment = nullptr;  // an element of segments_
     std::uint32_t slot = 0;
     bool claimed = false, verified = false, summed = false;
   };
@@ -148,7 +151,7 @@ class SegmentIndex {
   std::map<FileNumber, std::shared_ptr<Segment>> segments_;
   Entries entries_;
   std::unordered_multimap<PageName, Entry, PageNameHash> spares_;
-  std::deque<std::pair<PageName, FileNumber>> oldest_;  // found at open, in order; may have gone since
+  std::deque<std::pair<PageName, FileNumber>> oldest_;  // found at start, in order; entries may be outdated
   Pages claimed_ = 0, unclaimed_ = 0, reserved_ = 0, evicted_ = 0;
   std::uint64_t slots_ = 0;
 };

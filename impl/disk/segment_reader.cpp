@@ -4,7 +4,8 @@
 
 namespace kvtwin {
 
-SegmentReader::Way::Way(BlockQueue* q, std::uint32_t buffers, std::uint32_t m) : queue(q), most(m), flights(buffers) {
+SegmentReader::Way::Way(BlockQueue* q, std::uint32_t buffers, std::uint32_t m)
+    : queue(q), max_reads(m), flights(buffers) {
   for (std::uint32_t i = buffers; i-- > 0;) free.push_back(i);
 }
 
@@ -12,18 +13,18 @@ SegmentReader::SegmentReader(SegmentCore& core, BlockQueue& queue, DirectPages* 
     : core_(core),
       direct_(direct),
       host_(&queue, buffers(core.depth), core.depth),
-      // Of the GPU's buffers too, some hold what is being checked; with one only, it is one or the other.
+      // Some of the GPU's buffers hold pages that are being checked. With one buffer, it is read into or checked.
       gpu_(direct_queue, direct == nullptr ? 0 : direct->buffers(),
            direct == nullptr ? 0 : direct->buffers() - direct->buffers() / 3) {}
 
 void SegmentReader::read(PageWork& work) {
   for (;;) {
-    begin_some(work);
+    begin_reads(work);
     if (way_->idle()) return;
     ends_.clear();
     way_->queue->wait(ends_);
     way_->reading -= static_cast<std::uint32_t>(ends_.size());
-    begin_some(work);  // the disk needn't wait while we check and copy
+    begin_reads(work);  // keeps the disk busy during the checks and copies
     if (way_ == &gpu_) {
       end_direct(work);
     } else {
@@ -32,7 +33,7 @@ void SegmentReader::read(PageWork& work) {
   }
 }
 
-void SegmentReader::begin_some(PageWork& work) {
+void SegmentReader::begin_reads(PageWork& work) {
   Start start;
   while (way_->has_room() && next(work, start)) {
     Way& way = start.direct ? gpu_ : host_;
@@ -43,7 +44,7 @@ void SegmentReader::begin_some(PageWork& work) {
     way_ = &way;
     begin(work, start);
   }
-  // Together: what a few cost the kernel, and a virtual disk's host, is little more than what one does.
+  // One flush for all reads: several reads cost the kernel, or the host of a virtual disk, little more than one.
   way_->queue->flush();
 }
 
@@ -75,7 +76,7 @@ void SegmentReader::begin(PageWork& work, const Start& start) {
   way_->free.pop_back();
   BlockFile* file = place->segment->file.get();
   const Bytes offset = slot_offset(core_.form, place->slot);
-  // The flight keeps the segment's file open, whatever becomes of the segment.
+  // The flight keeps the file open, even if the segment is removed.
   way_->flights[buffer] = {task, name, std::move(*place)};
   ++way_->reading;
   way_->queue->submit({BlockOperation::Kind::read, file, offset, slot_bytes(core_.form), buffer, buffer});
@@ -90,15 +91,15 @@ SegmentReader::Flight SegmentReader::release(std::uint32_t buffer) {
 void SegmentReader::end(PageWork& work, const BlockEnd& end) {
   const auto buffer = static_cast<std::uint32_t>(end.tag);
   if (end.result == static_cast<std::int64_t>(slot_bytes(core_.form))) {
-    return end_read(work, buffer, check_and_give(work, buffer));
+    return end_read(work, buffer, check_and_deliver(work, buffer));
   }
   const Flight flight = release(buffer);
   ++core_.counters.io_errors;
-  if (end.result >= 0) core_.index.drop(flight.name, flight.place);  // its file has been cut off before it
+  if (end.result >= 0) core_.index.drop(flight.name, flight.place);  // the file has been cut off before this slot
   work.end(flight.task, Cause::io_error);
 }
 
-// A slot was read: the page is right, and where it should be, or it is corrupt.
+// Ends the read of a whole slot. `cause`: none, or corrupt.
 void SegmentReader::end_read(PageWork& work, std::uint32_t buffer, Cause cause) {
   const bool direct = way_ == &gpu_;
   const Flight flight = release(buffer);
@@ -107,14 +108,15 @@ void SegmentReader::end_read(PageWork& work, std::uint32_t buffer, Cause cause) 
     core_.index.verified(flight.name, flight.place);
   } else {
     ++core_.counters.corrupt;
-    if (core_.index.drop(flight.name, flight.place)) return waiting_.push_back({flight.task, direct});  // another copy
+    // Read the other copy.
+    if (core_.index.drop(flight.name, flight.place)) return waiting_.push_back({flight.task, direct});
   }
   work.end(flight.task, cause);
 }
 
-// The usual way tells what is wrong with the disk, and answers for it.
-void SegmentReader::bounce(std::uint32_t buffer, SegmentCounters::Count& why) {
-  ++why;
+// Reads the page again through host memory. That way finds out whether the disk is at fault, and reports the cause.
+void SegmentReader::retry_through_host(std::uint32_t buffer, SegmentCounters::Count& reason) {
+  ++reason;
   waiting_.push_back({release(buffer).task, false});
 }
 
@@ -125,26 +127,27 @@ void SegmentReader::end_direct(PageWork& work) {
     if (it.result == static_cast<std::int64_t>(slot_bytes(core_.form))) {
       arrived_.push_back(buffer);
     } else {
-      bounce(buffer, it.result == -EOPNOTSUPP ? core_.counters.direct_refused : core_.counters.direct_errors);
+      retry_through_host(buffer,
+                         it.result == -EOPNOTSUPP ? core_.counters.direct_refused : core_.counters.direct_errors);
     }
   }
   if (arrived_.empty()) return;
   headers_.resize(arrived_.size() * kBlockBytes);
   if (!direct_->read_headers(arrived_, headers_)) {
-    for (const std::uint32_t buffer : arrived_) bounce(buffer, core_.counters.direct_errors);
+    for (const std::uint32_t buffer : arrived_) retry_through_host(buffer, core_.counters.direct_errors);
     return;
   }
   check_headers(headers_);
   if (landings_.empty()) return;
   if (!direct_->land(landings_)) {
-    for (const DirectPages::Landing& it : landings_) bounce(it.buffer, core_.counters.direct_errors);
+    for (const DirectPages::Landing& it : landings_) retry_through_host(it.buffer, core_.counters.direct_errors);
     return;
   }
   for (std::size_t i = 0; i < landings_.size(); ++i) {
     const DirectPages::Landing& it = landings_[i];
-    // The disk may be wrong, or the way to the GPU: the usual way tells.
+    // The fault may be the disk's or that of the way to the GPU. The way through host memory finds out.
     if (it.sum != sums_[i]) {
-      bounce(it.buffer, core_.counters.direct_errors);
+      retry_through_host(it.buffer, core_.counters.direct_errors);
       continue;
     }
     ++core_.counters.direct_pages;
@@ -153,7 +156,7 @@ void SegmentReader::end_direct(PageWork& work) {
   }
 }
 
-// What is to land, of what arrived.
+// Fills landings_ and sums_ with the pages that arrived and whose headers are right.
 void SegmentReader::check_headers(std::span<const std::byte> blocks) {
   landings_.clear();
   sums_.clear();
@@ -162,12 +165,12 @@ void SegmentReader::check_headers(std::span<const std::byte> blocks) {
     blocks = blocks.subspan(kBlockBytes);
     const Flight& flight = gpu_.flights[buffer];
     if (check_header(flight, block) != Cause::none) {
-      bounce(buffer, core_.counters.direct_errors);
+      retry_through_host(buffer, core_.counters.direct_errors);
       continue;
     }
     const std::optional<std::uint64_t> sum = read_page_sum(block);
-    if (!sum) {  // changed behind our back, by somebody who knows the format
-      bounce(buffer, core_.counters.unsummed);
+    if (!sum) {  // another program that knows the format has changed the block
+      retry_through_host(buffer, core_.counters.unsummed);
       continue;
     }
     landings_.push_back({buffer, flight.task.slot, flight.task.key, 0});
@@ -183,7 +186,7 @@ Cause SegmentReader::check_header(const Flight& flight, ConstBlockBytes block) c
   return ours ? Cause::none : Cause::corrupt;
 }
 
-Cause SegmentReader::check_and_give(PageWork& work, std::uint32_t buffer) {
+Cause SegmentReader::check_and_deliver(PageWork& work, std::uint32_t buffer) {
   const Flight& flight = host_.flights[buffer];
   const std::span<const std::byte> slot = host_.queue->buffer(buffer);
   const Cause cause = check_header(flight, slot.first<kBlockBytes>());

@@ -37,7 +37,7 @@ bool sync_segments(SegmentCore& core, std::span<const SegmentIndex::Unsynced> se
 
 namespace {
 
-void forget_for_good(SegmentCore& core, std::span<const Place> places) {
+void zero_header_blocks(SegmentCore& core, std::span<const Place> places) {
   if (places.empty()) return;
   const std::unique_ptr<BlockQueue> queue = core.files->queue(core.depth, kBlockBytes);
   for (std::uint32_t i = 0; i < core.depth; ++i) std::ranges::fill(queue->buffer(i), std::byte{0});
@@ -45,7 +45,7 @@ void forget_for_good(SegmentCore& core, std::span<const Place> places) {
   for (std::size_t next = 0, ended = 0; ended < places.size();) {
     for (; next < places.size() && next - ended < core.depth; ++next) {
       const Place& it = places[next];
-      // All buffers are alike.
+      // All buffers have the same content.
       const auto buffer = static_cast<std::uint32_t>(next % core.depth);
       queue->submit({BlockOperation::Kind::write, it.segment->file.get(), slot_offset(core.form, it.slot), kBlockBytes,
                      buffer, 0});
@@ -76,9 +76,9 @@ std::uint32_t segment_slots(const SegmentStoreConfig& config) {
     const Bytes slots = config.segment_bytes / slot;
     return static_cast<std::uint32_t>(std::clamp<Bytes>(slots, 1, UINT32_MAX));
   }
-  constexpr Bytes kLargest = Bytes{256} << 20;
-  const Pages most = std::max<Pages>(8, kLargest / slot);
-  return static_cast<std::uint32_t>(std::clamp<Pages>(config.capacity_pages / 16, 8, most));
+  constexpr Bytes kMaxSegmentBytes = Bytes{256} << 20;
+  const Pages max_slots = std::max<Pages>(8, kMaxSegmentBytes / slot);
+  return static_cast<std::uint32_t>(std::clamp<Pages>(config.capacity_pages / 16, 8, max_slots));
 }
 
 struct SegmentStore::State {
@@ -90,8 +90,8 @@ struct SegmentStore::State {
         reader(core, *read_queue, config.direct, direct_queue.get()),
         writer(core, *write_queue, segment_slots(config), config.capacity_pages, open_at_start(core)) {}
 
-  // With a queue of its own: a ring belongs to one thread, and this one isn't the writer's. Small blocks, which are no
-  // burden on the limit of locked memory.
+  // Uses a queue of its own, because a ring belongs to one thread, and this is not the writer's thread. The buffers are
+  // small, so they hardly count against the limit of locked memory.
   static std::vector<ForeignFile> open_at_start(SegmentCore& core) {
     const std::unique_ptr<BlockQueue> queue = core.files->queue(core.depth, kBlockBytes);
     return open_segments(core, *queue);
@@ -136,13 +136,13 @@ LookedUp SegmentStore::look_up(const PageKey& space, std::span<const PageKey> ke
 
 void SegmentStore::read(PageWork& work) { state_->reader.read(work); }
 void SegmentStore::write(PageWork& work) { state_->writer.write(work); }
-// After an orderly end what was removed stays so: its header blocks become those of slots never written.
+// After a regular end, removed pages stay removed: their header blocks are overwritten with zeros, as in unused slots.
 void SegmentStore::finish() {
   sync();
   SegmentCore& core = state_->core;
   try {
-    forget_for_good(core, core.index.forgotten());
-  } catch (const std::system_error&) {  // no queue to be had: right pages may be found again
+    zero_header_blocks(core, core.index.forgotten());
+  } catch (const std::system_error&) {  // no queue: a later run may find removed pages again
     ++core.counters.io_errors;
   }
 }

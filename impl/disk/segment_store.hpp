@@ -1,19 +1,20 @@
-// The disk tier: pages in append-only segments of one folder, an index of them in memory.
+// The disk tier: pages in append-only segments of one folder, with an index in memory.
 //
-// A page is one slot of a segment (slot_format.hpp), written and read in one piece through aligned staging memory, many
-// under way at a time. Segments are sealed when full; when they are too many, the one with the fewest claimed pages is
-// rewritten and unlinked, after its copies survive the power. After a crash each page is absent or exactly right:
-// header block, place and payload vouch for it, and whatever doesn't hold is a miss.
-//   stored        in the kernel's hands: survives the process (kill -9)
-//   sync, finish  what was stored before survives the machine's power; so does a sealed segment soon after
-//   removed       not found any more in this life; may be found again after a crash, with right bytes
-// A failed sync loses what it should have saved, since the kernel may have dropped it.
+// A page is one slot of a segment (slot_format.hpp). A slot is written and read in one piece through aligned staging
+// memory, many slots at a time. A full segment is sealed. If there are too many segments, the one with the fewest
+// claimed pages is rewritten: its claimed pages are copied, the copies become durable, and the file is unlinked. After
+// a crash, each page is either absent or exactly right: header block, place and payload are checked, and a page that
+// fails is a miss.
+//   stored        in the kernel: survives the end of the process (kill -9)
+//   sync, finish  earlier stored pages survive a power loss; a sealed segment also does soon after
+//   removed       not found again in this run; may be found again after a crash, with right bytes
+// A failed sync loses the pages that it covered, because the kernel may have dropped them.
 //
-// The capacity counts pages that were set in this life and not removed ("claimed"). Pages found at open are readable
-// and go, oldest first, when room is wanted. Segments of other forms in the folder go before them. Nothing else is
-// removed: a folder with content that no disk tier has marked is refused, and a file that is no segment stays. One life
-// at a time.
-// Threads: StorageBackend's; sync, description and counters are for any.
+// The capacity counts claimed pages: pages that were set in this run and not removed. Pages found at the start can be
+// read, and are evicted, oldest first, when room is needed. Segments of other forms are removed before these pages.
+// Nothing else is removed: a folder with content but without the mark of a disk tier is refused, and a file that is no
+// segment stays. Only one process may use a folder at a time.
+// Thread: as StorageBackend; sync, description and counters: any thread.
 #pragma once
 
 #include <filesystem>
@@ -28,25 +29,26 @@
 namespace kvtwin {
 
 struct SegmentStoreConfig {
-  std::filesystem::path folder;  // made if it isn't there
+  std::filesystem::path folder;  // created if absent
   Pages capacity_pages = 0;
   PageForm form;
-  std::uint32_t depth = 32;  // pages under way, each way
-  Bytes segment_bytes = 0;   // 0: chosen (see segment_slots)
+  std::uint32_t depth = 32;  // pages in progress, per direction
+  Bytes segment_bytes = 0;   // 0 = chosen by segment_slots
   bool force_threads = false;
-  // Gets into L1 go this way where they can, and pages are written with what it takes (slot_format.hpp); null: through
-  // host memory. Outlives the store.
+  // If set, gets into L1 go directly where possible, and written pages get a checksum for the GPU (slot_format.hpp).
+  // Null: all gets go through host memory. Outlives the store.
   DirectPages* direct = nullptr;
-  // Pages are written with its check, and others are misses; null: with the one that takes no secret. Outlives the
-  // store. Not together with `direct`: a GPU can't check it.
+  // If set, written pages carry this keyed check, and pages without it are misses. Null: pages carry the check without
+  // a secret. Outlives the store. Not together with `direct`, because a GPU cannot compute the keyed check.
   const PageSeal* seal = nullptr;
-  // For tests. Another disk than the folder; FolderOptions::before.
+  // For tests: a disk in place of the folder; FolderOptions::before.
   std::shared_ptr<Files> files = {};
   std::function<void(const char* step)> before = {};
 };
 
-// A sixteenth of the capacity, so that little is rewritten at a time; 8 slots at least; and 256 MiB at most, a tenth of
-// a second's writing: by then what a segment costs once (a sync, a file's creation, an idle queue) is lost in the rest.
+// Returns the slots per segment: 1/16 of the capacity, so that a reclaim rewrites little; at least 8; at most 256 MiB.
+// 256 MiB is about a tenth of a second of writing. The cost per segment (a sync, a file creation, an idle queue) is
+// then small against the writes.
 std::uint32_t segment_slots(const SegmentStoreConfig& config);
 
 class SegmentStore final : public StorageBackend {
@@ -60,11 +62,11 @@ class SegmentStore final : public StorageBackend {
   void finish() override;
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override;
 
-  // True: what was stored before the call survives the machine's power.
+  // Returns true if all earlier stored pages survive a power loss.
   bool sync();
   const PageSeal* seal() const override;
   std::string description() const override;
-  // KV_CHECKs the index.
+  // Checks the index with KV_CHECK.
   void check_invariants() const;
 
  private:

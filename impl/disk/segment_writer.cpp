@@ -12,15 +12,15 @@ namespace kvtwin {
 namespace {
 
 constexpr std::uint64_t kSyncTag = std::uint64_t{1} << 32;
-constexpr std::size_t kMostSyncs = 8;  // under way; sealing one more segment waits for its sync
+constexpr std::size_t kMaxSyncsInFlight = 8;  // in progress; if more segments are sealed, the seal waits for its sync
 
 Cause cause_of(std::int64_t error) {
   return error == -ENOSPC || error == -EDQUOT || error == -EFBIG ? Cause::full : Cause::io_error;
 }
 
-// Segments beyond the capacity: dead pages gather there, and the more of them, the fewer live ones are rewritten to get
-// at their room. Two at least: one that is filled while another is emptied, and what that one gives.
-std::uint64_t most_slots(Pages capacity, std::uint64_t slots) {
+// Returns the largest number of slots of all segments together. The segments beyond the capacity collect dead pages:
+// with more of them, reclaim rewrites fewer claimed pages. At least two: one is filled while another is emptied.
+std::uint64_t max_slots(Pages capacity, std::uint64_t slots) {
   const std::uint64_t full = (capacity + slots - 1) / slots;
   return (full + std::max<std::uint64_t>(2, (full + 7) / 8)) * slots;
 }
@@ -32,10 +32,10 @@ SegmentWriter::SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t
     : core_(core),
       queue_(queue),
       segment_slots_(segment_slots),
-      most_slots_(most_slots(capacity, segment_slots)),
+      max_slots_(max_slots(capacity, segment_slots)),
       foreign_(foreign.begin(), foreign.end()),
       flights_(core.depth),
-      syncs_(kMostSyncs) {
+      syncs_(kMaxSyncsInFlight) {
   for (std::uint32_t i = core.depth; i-- > 0;) free_.push_back(i);
 }
 
@@ -53,7 +53,7 @@ void SegmentWriter::write(PageWork& work) {
       begin(task);
     }
     if (free_.size() == flights_.size() && syncing_ == 0 && again_.empty()) return;
-    settle();
+    handle_ends();
   }
 }
 
@@ -67,7 +67,7 @@ void SegmentWriter::begin(const PageTask& task) {
 
 void SegmentWriter::begin_set(const PageTask& task) {
   const PageName name = page_name(task.space, task.key);
-  while (pending(name)) settle();
+  while (pending(name)) handle_ends();
   Place place;
   switch (core_.index.claim(name, place)) {
     case SegmentIndex::Standing::claimed: ++core_.counters.pages_already_there; return work_->end(task, Cause::none);
@@ -104,7 +104,7 @@ bool SegmentWriter::pending(const PageName& name) const {
   return std::ranges::any_of(flights_, [&](const Flight& it) { return it.place.segment && it.name == name; });
 }
 
-// With the next free buffer.
+// Uses the next free buffer.
 std::uint32_t SegmentWriter::launch(Flight flight, BlockOperation::Kind kind) {
   const std::uint32_t buffer = free_.back();
   free_.pop_back();
@@ -112,11 +112,11 @@ std::uint32_t SegmentWriter::launch(Flight flight, BlockOperation::Kind kind) {
   const Place& place = flights_[buffer].place;
   queue_.submit(
       {kind, place.segment->file.get(), slot_offset(core_.form, place.slot), slot_bytes(core_.form), buffer, buffer});
-  queue_.flush();  // the disk is to have work while the next page is copied
+  queue_.flush();  // the disk works while the next page is copied
   return buffer;
 }
 
-void SegmentWriter::settle() {
+void SegmentWriter::handle_ends() {
   std::vector<BlockEnd> ends;
   queue_.wait(ends);
   for (const BlockEnd& it : ends) end(it);
@@ -145,14 +145,14 @@ void SegmentWriter::end_set(const Flight& flight, std::int64_t result) {
     ++core_.counters.pages_written;
   } else {
     core_.index.unreserve();
-    cause = cause_of(result < 0 ? result : -ENOSPC);  // a disk that takes less than it is given has no room
+    cause = cause_of(result < 0 ? result : -ENOSPC);  // a disk that writes fewer bytes has no room
     ++(cause == Cause::full ? core_.counters.full : core_.counters.io_errors);
   }
   slot_ended(flight.place);
   work_->end(flight.task, cause);
 }
 
-// Right: the set finds it there, and can vouch for it. Else it is written.
+// If the page is right, the set is repeated and claims the page. Otherwise the repeated set writes the page.
 void SegmentWriter::end_verify(const Flight& flight, std::uint32_t buffer, std::int64_t result) {
   if (holds(buffer, flight.name, flight.place, result)) {
     core_.index.verified(flight.name, flight.place);
@@ -163,7 +163,7 @@ void SegmentWriter::end_verify(const Flight& flight, std::uint32_t buffer, std::
   again_.push_back(flight.task);
 }
 
-// A slot with its page header and payload; `sum`: of the payload, if it is known.
+// Completes a slot that has its page header and payload. `sum`: checksum of the payload, if known.
 void SegmentWriter::seal(Place& place, std::span<std::byte> slot, std::optional<std::uint64_t> sum) {
   if (!sum && core_.sums) sum = page_sum(core_.form, slot.subspan(kBlockBytes, core_.form.bytes()));
   place.summed = sum.has_value();
@@ -189,7 +189,7 @@ Place SegmentWriter::take_slot() {
   return {it.segment, it.next++};
 }
 
-// Seals the segment with its last slot.
+// Seals the segment after its last slot.
 void SegmentWriter::slot_ended(const Place& place) {
   const auto at = std::ranges::find(filling_, place.segment, &Filling::segment);
   if (--at->writing > 0 || at->next < place.segment->slots) return;
@@ -227,20 +227,21 @@ std::uint64_t SegmentWriter::occupied() const {
 }
 
 void SegmentWriter::drain() {
-  while (free_.size() < flights_.size() || syncing_ > 0) settle();
+  while (free_.size() < flights_.size() || syncing_ > 0) handle_ends();
 }
 
-// One segment's room is kept for what reclaim moves, so that it can always begin.
+// The room of one segment is reserved for the copies of reclaim, so that reclaim can always start.
 Cause SegmentWriter::make_head() {
-  // Nothing may be on its way to a segment that is let go. Once a segment, so the queue that runs dry costs little.
-  if (occupied() + 2 * segment_slots_ > most_slots_) drain();
-  while (occupied() + 2 * segment_slots_ > most_slots_ && let_oldest_go()) continue;
-  if (occupied() + segment_slots_ > most_slots_ && !reclaim_until(most_slots_ - segment_slots_)) return Cause::io_error;
+  // A segment can only be dropped when nothing is being written to it. drain() empties the queue, but only once per
+  // segment.
+  if (occupied() + 2 * segment_slots_ > max_slots_) drain();
+  while (occupied() + 2 * segment_slots_ > max_slots_ && drop_oldest_file()) continue;
+  if (occupied() + segment_slots_ > max_slots_ && !reclaim_until(max_slots_ - segment_slots_)) return Cause::io_error;
   if (!has_head()) {
     const Cause cause = open_head();
     if (cause != Cause::none) return cause;
   }
-  reclaim_until(most_slots_ - segment_slots_);  // if it can't, the next one must
+  reclaim_until(max_slots_ - segment_slots_);  // on failure, the next call must succeed
   return has_head() ? Cause::none : Cause::full;
 }
 
@@ -248,8 +249,8 @@ Cause SegmentWriter::open_head() {
   for (;;) {
     const Cause cause = create_head();
     if (cause != Cause::full) return cause;
-    drain();  // a disk fuller than we thought
-    if (!let_oldest_go()) return cause;
+    drain();  // the disk has less room than expected
+    if (!drop_oldest_file()) return cause;
   }
 }
 
@@ -266,8 +267,8 @@ Cause SegmentWriter::create_head() {
   return Cause::none;
 }
 
-// A file of another form, or a segment of which nothing is claimed: those of former lives, oldest first.
-bool SegmentWriter::let_oldest_go() {
+// Drops the oldest file of another form, or the oldest segment of earlier runs without claimed pages.
+bool SegmentWriter::drop_oldest_file() {
   if (!foreign_.empty()) {
     if (core_.files->remove(foreign_.front().number, nullptr) != 0) ++core_.counters.io_errors;
     foreign_.pop_front();
@@ -285,7 +286,7 @@ bool SegmentWriter::let_oldest_go() {
 // ---- reclaim -----------------------------------------------------------------------------------------
 
 bool SegmentWriter::reclaim_until(std::uint64_t slots) {
-  // All claimed pages together fill fewer segments, so that it ends; that many rounds are enough.
+  // Ends, because all claimed pages together need fewer segments. This number of rounds is enough.
   for (std::size_t i = core_.index.totals().segments + 4; occupied() > slots; --i) {
     std::uint64_t claimed = 0;
     const std::shared_ptr<Segment> victim = core_.index.victim(head(), claimed);
@@ -306,25 +307,25 @@ bool SegmentWriter::reclaim(const std::shared_ptr<Segment>& victim) {
     targets.push_back(core_.index.unsynced_of(move.to.segment));
   }
   if (!sync_segments(core_, targets)) return false;
-  if (!core_.index.retire(victim, moves_)) return false;  // a sync failed while they were on their way
+  if (!core_.index.retire(victim, moves_)) return false;  // a sync failed during the copies
   for (const SegmentIndex::Move& move : moves_) core_.counters.pages_moved += move.to.segment ? 1U : 0U;
   unlink(victim);
   return true;
 }
 
-// False: some couldn't be written.
+// Returns false if a copy could not be written.
 bool SegmentWriter::move_pages(const Segment& victim) {
   move_failed_ = false;
   for (std::size_t next = 0; next < moves_.size() || free_.size() < flights_.size() || syncing_ > 0;) {
     if (move_failed_) next = moves_.size();
     for (; next < moves_.size() && !free_.empty(); ++next) {
       const std::optional<Place> from = core_.index.find(moves_[next].name);
-      // Dropped meanwhile by who read it.
+      // Skips a page that the reader has dropped in the meantime.
       if (from && from->segment.get() == &victim && from->slot == moves_[next].from) {
         launch({Kind::move_read, {}, moves_[next].name, *from, next}, BlockOperation::Kind::read);
       }
     }
-    settle();
+    handle_ends();
   }
   return !move_failed_;
 }
@@ -345,7 +346,7 @@ void SegmentWriter::end_move_read(Flight flight, std::uint32_t buffer, std::int6
   seal(place, slot, read_page_sum(slot.first<kBlockBytes>()));
   flight.kind = Kind::move_write;
   flight.place = std::move(place);
-  launch(std::move(flight), BlockOperation::Kind::write);  // with the same buffer: it was freed last
+  launch(std::move(flight), BlockOperation::Kind::write);  // uses the same buffer, which was freed last
 }
 
 void SegmentWriter::end_move_write(const Flight& flight, std::int64_t result) {

@@ -1,11 +1,13 @@
-// Sets and removes, and the making of room, in the disk tier's segments. One thread.
+// The sets, removes and reclaims of the disk tier. Thread: one.
 //
-//   set --> there and claimed ------------------------------> done
-//       --> there, never read in this life --> read --right--> claimed, done
-//                                                 --wrong--> as if not there
-//       --> not there --> a slot of the head --> write ------> in the index, done
-//   head full --> another segment; too many --> the one with the fewest claimed pages: read, check, write each to the
-//       head, sync, then the index points there and the file is unlinked
+//   set --> present and claimed -----------------------------> done
+//       --> present, not verified in this run --> read --right--> claimed, done
+//                                                      --wrong--> as if absent
+//       --> absent --> a slot of the head --> write ----------> in the index, done
+//   head full --> new segment
+//   too many segments --> take the segment with the fewest claimed pages: read, check and write each claimed page to
+//   the
+//       head, sync, update the index, unlink the file
 #pragma once
 
 #include <deque>
@@ -20,7 +22,7 @@ namespace kvtwin {
 
 class SegmentWriter {
  public:
-  // core and queue outlive it. The queue's buffers hold a slot each.
+  // Ownership: `core` and `queue` outlive the writer. Requires: each buffer of the queue holds one slot.
   SegmentWriter(SegmentCore& core, BlockQueue& queue, std::uint32_t segment_slots, Pages capacity,
                 std::vector<ForeignFile> foreign);
   void write(PageWork& work);
@@ -36,20 +38,20 @@ class SegmentWriter {
   };
   struct Filling {
     std::shared_ptr<Segment> segment;
-    std::uint32_t next = 0;     // slot
-    std::uint32_t writing = 0;  // slots under way
+    std::uint32_t next = 0;     // next free slot
+    std::uint32_t writing = 0;  // slots in progress
   };
 
   struct Sync {
     std::optional<SegmentIndex::Unsynced> what;
-    bool folder = false;  // its file is synced, the folder follows
+    bool folder = false;  // the file is synced; the sync of the folder is in progress
   };
 
   void begin(const PageTask& task);
   void begin_set(const PageTask& task);
   bool pending(const PageName& name) const;
   std::uint32_t launch(Flight flight, BlockOperation::Kind kind);
-  void settle();
+  void handle_ends();
   void end(const BlockEnd& end);
   void end_set(const Flight& flight, std::int64_t result);
   void end_verify(const Flight& flight, std::uint32_t buffer, std::int64_t result);
@@ -68,7 +70,7 @@ class SegmentWriter {
   Cause make_head();
   Cause open_head();
   Cause create_head();
-  bool let_oldest_go();
+  bool drop_oldest_file();
   bool reclaim_until(std::uint64_t slots);
   bool reclaim(const std::shared_ptr<Segment>& victim);
   bool move_pages(const Segment& victim);
@@ -78,15 +80,15 @@ class SegmentWriter {
   SegmentCore& core_;
   BlockQueue& queue_;
   const std::uint32_t segment_slots_;
-  const std::uint64_t most_slots_;
+  const std::uint64_t max_slots_;
   std::deque<ForeignFile> foreign_;
   PageWork* work_ = nullptr;
   std::vector<Flight> flights_;      // by buffer
-  std::vector<std::uint32_t> free_;  // buffers
-  std::vector<PageTask> again_;      // sets whose page there wasn't right
-  std::vector<Sync> syncs_;          // under way, by their tag
+  std::vector<std::uint32_t> free_;  // free buffers
+  std::vector<PageTask> again_;      // sets whose present page was wrong or has just been verified
+  std::vector<Sync> syncs_;          // syncs in progress, by tag
   std::size_t syncing_ = 0;
-  std::vector<Filling> filling_;  // the last one is the head, if it has slots left
+  std::vector<Filling> filling_;  // the last segment is the head, if it has a free slot
   std::vector<SegmentIndex::Move> moves_;
   bool move_failed_ = false;
 };

@@ -23,12 +23,12 @@ namespace {
 
 constexpr std::string_view kSharedSuffix = ".page";
 constexpr std::string_view kSharedUnfinished = ".kvtwin-unfinished-";
-// Its presence says whose folder this is; its time of change is the file system's clock.
+// Marks the folder as this tier's. Its time of change shows the clock of the file system.
 constexpr const char* kSharedMark = ".kvtwin-shared";
 constexpr std::size_t kSharedDigits = 32;
-constexpr std::int64_t kUnfinishedSeconds = 3600;  // older ones have no writer any more
-constexpr std::int64_t kTouchSeconds = 60;         // a page in use is marked as used this often
-constexpr Pages kRoomParts = 16;                   // of the capacity, one is made free at once
+constexpr std::int64_t kUnfinishedSeconds = 3600;  // age at which a temporary file has no writer any more
+constexpr std::int64_t kTouchSeconds = 60;         // a used page gets a new time of use at most this often
+constexpr Pages kEvictionParts = 16;               // one of these parts of the capacity is freed at once
 
 [[noreturn]] void refuse_folder(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -46,7 +46,7 @@ class SharedFiles final : public StorageBackend {
   LookedUp look_up(const PageKey& space, std::span<const PageKey> keys) override;
   void read(PageWork& work) override;
   void write(PageWork& work) override;
-  // Pages are as durable as the file system makes them; at the end that is asked for once.
+  // The file system decides how durable pages are; this call asks for durability once, at the end.
   void finish() override { ::syncfs(folder_.get()); }
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override {
     return {{"got_pages", got_},
@@ -83,22 +83,22 @@ class SharedFiles final : public StorageBackend {
   Cause remove(const PageTask& task);
   Cause discard(const std::string& name);
   Cause store(const std::string& name);
-  Cause fall_short(int error);
+  Cause cause_of_errno(int error);
   std::size_t file_bytes() const { return kPageHeaderBytes + form_.bytes(); }
 
   const SharedFilesConfig config_;
   const PageForm form_;
   const Descriptor folder_;
-  std::string own_name_;          // of this life, among those who write
-  std::uint64_t unfinished_ = 0;  // names given out
+  std::string own_name_;          // prefix of this run's temporary files
+  std::uint64_t unfinished_ = 0;  // number of temporary names given out
   Pages stored_since_listed_ = 0;
-  std::atomic<Pages> count_ = 0;                     // of the files, as far as this run knows
-  std::vector<std::byte> read_page_, written_page_;  // of one thread each
+  std::atomic<Pages> count_ = 0;                     // number of files, as far as this run knows
+  std::vector<std::byte> read_page_, written_page_;  // one thread each
   std::atomic<std::uint64_t> got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, found_ = 0, evicted_ = 0;
   std::atomic<std::uint64_t> file_limit_ = 0;
 };
 
-// Where nothing says that the folder is such a tier's, and it isn't empty, its name is a slip.
+// A folder with content but without the mark is refused: its name is probably wrong.
 Descriptor open_shared_folder(const std::filesystem::path& folder) {
   Descriptor opened = open_own_folder(folder, "shared file system");
   int error = 0;
@@ -135,14 +135,14 @@ SharedFiles::SharedFiles(const SharedFilesConfig& config, const PageForm& form)
   count_ = found_ = list_pages().size();
 }
 
-// Seconds, by the clock that stamps the files; 0 if it can't be had.
+// Returns seconds by the clock that stamps the files, or 0 on failure.
 std::int64_t SharedFiles::clock_of_files() const {
   struct stat facts;
   if (::utimensat(folder_.get(), kSharedMark, nullptr, AT_SYMLINK_NOFOLLOW) != 0) return 0;
   return ::fstatat(folder_.get(), kSharedMark, &facts, AT_SYMLINK_NOFOLLOW) == 0 ? facts.st_mtim.tv_sec : 0;
 }
 
-// Every page in the folder; what dead writers have left goes on the way.
+// Returns all pages in the folder. Removes old temporary files on the way.
 std::vector<SharedFiles::Listed> SharedFiles::list_pages() {
   std::vector<Listed> pages;
   int error = 0;
@@ -161,9 +161,9 @@ std::vector<SharedFiles::Listed> SharedFiles::list_pages() {
   return pages;
 }
 
-// Others may have stored or removed since this run counted, so that it counts anew before it removes anything.
+// Other runs may have stored or removed pages, so this run lists the folder before it removes any page.
 void SharedFiles::make_room() {
-  const Pages part = std::max<Pages>(1, config_.capacity / kRoomParts);
+  const Pages part = std::max<Pages>(1, config_.capacity / kEvictionParts);
   if (count_ < config_.capacity && stored_since_listed_ < part) return;
   std::vector<Listed> pages = list_pages();
   count_ = pages.size();
@@ -192,11 +192,11 @@ LookedUp SharedFiles::look_up(const PageKey& space, std::span<const PageKey> key
   return found;
 }
 
-Cause SharedFiles::fall_short(int error) {
+Cause SharedFiles::cause_of_errno(int error) {
   if (is_file_limit(error)) ++file_limit_;
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) return Cause::full;
-  const bool away = error == ESTALE || error == ETIMEDOUT || error == ENOTCONN || error == EHOSTDOWN;
-  return away ? Cause::unreachable : Cause::io_error;
+  const bool unreachable = error == ESTALE || error == ETIMEDOUT || error == ENOTCONN || error == EHOSTDOWN;
+  return unreachable ? Cause::unreachable : Cause::io_error;
 }
 
 // ---- gets
@@ -212,17 +212,17 @@ void SharedFiles::read(PageWork& work) {
 
 Cause SharedFiles::get(const PageTask& task, PageWork& work) {
   const std::string name = name_of_page(task.space, task.key);
-  // O_NONBLOCK: whatever has that name, opening it doesn't wait.
+  // O_NONBLOCK: opening does not wait, whatever kind of file has this name.
   const Descriptor file(::openat(folder_.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.get() < 0) return errno == ENOENT ? Cause::missing : fall_short(errno);
+  if (file.get() < 0) return errno == ENOENT ? Cause::missing : cause_of_errno(errno);
   struct stat facts;
-  if (::fstat(file.get(), &facts) != 0) return fall_short(errno);
+  if (::fstat(file.get(), &facts) != 0) return cause_of_errno(errno);
   if (!S_ISREG(facts.st_mode) || static_cast<std::size_t>(facts.st_size) != file_bytes()) return discard(name);
   for (std::size_t at = 0; at < read_page_.size();) {
     const ssize_t got = ::read(file.get(), read_page_.data() + at, read_page_.size() - at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fall_short(errno);
-    if (got == 0) return discard(name);  // it has just been cut
+    if (got < 0) return cause_of_errno(errno);
+    if (got == 0) return discard(name);  // the file was cut in the meantime
     at += static_cast<std::size_t>(got);
   }
   const std::span<const std::byte> page = read_page_;
@@ -234,7 +234,7 @@ Cause SharedFiles::get(const PageTask& task, PageWork& work) {
   return cause;
 }
 
-// Should a right page have taken its place meanwhile, that is a miss more.
+// If a right page has replaced the file in the meantime, its removal only causes one more miss.
 Cause SharedFiles::discard(const std::string& name) {
   ++corrupt_;
   ::unlinkat(folder_.get(), name.c_str(), 0);
@@ -274,14 +274,14 @@ Cause SharedFiles::set(const PageTask& task, PageWork& work) {
 Cause SharedFiles::store(const std::string& name) {
   const std::string unfinished = own_name_ + std::to_string(++unfinished_);
   Descriptor file(::openat(folder_.get(), unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file.get() < 0) return fall_short(errno);
+  if (file.get() < 0) return cause_of_errno(errno);
   int error = write_whole(file.get(), written_page_);
-  // A file system across a network may say only now that it has no room.
+  // A network file system may report a full disk only here.
   if (::close(file.release()) != 0 && error == 0) error = errno;
   if (error == 0 && ::renameat(folder_.get(), unfinished.c_str(), folder_.get(), name.c_str()) != 0) error = errno;
   if (error == 0) return Cause::none;
   ::unlinkat(folder_.get(), unfinished.c_str(), 0);
-  return fall_short(error);
+  return cause_of_errno(error);
 }
 
 Cause SharedFiles::remove(const PageTask& task) {
@@ -291,7 +291,7 @@ Cause SharedFiles::remove(const PageTask& task) {
     if (count_ > 0) --count_;
     return Cause::none;
   }
-  return errno == ENOENT ? Cause::none : fall_short(errno);
+  return errno == ENOENT ? Cause::none : cause_of_errno(errno);
 }
 
 }  // namespace

@@ -1,18 +1,19 @@
-// A storage tier in a folder that several runs use at once, on one machine or on a file system that machines share
-// (Lustre, 3FS, NFS): one file a page, named by the hash of space and key, so that pages of all models lie side by
-// side.
+// A storage tier in a folder that several runs use at the same time, on one machine or on a file system that machines
+// share (Lustre, 3FS, NFS). One file per page. The file name is the hash of space and key, so pages of all models can
+// share a folder.
 //
-// A file holds a PageHeader, then the payload. It is written under a name of its own and renamed when whole: a reader
-// sees a whole page or none, whatever becomes of the writer. A file that isn't the page it should be is a miss; it is
-// counted and removed. What a killed writer leaves is removed an hour later. No lock, and no state but the files: runs
-// may come and go at any time.
+// A file has a PageHeader and the payload. It is written under a temporary name and renamed when complete. So a reader
+// sees a complete page or none, even if the writer is killed. A file with a wrong page is a miss, is counted, and is
+// removed. Temporary files of killed writers are removed after an hour. There is no lock, and no state except the
+// files: runs may start and end at any time.
 //
-// Capacity: of all runs together, in files. Who stores a page beyond it lists the folder and removes the files that
-// were used longest ago, to a minute: a sixteenth of the capacity at once. A run lists it too after each sixteenth that
-// it has stored, as others store there: N runs hold up to N sixteenths more.
+// Capacity: counts the files of all runs together. A run that stores a page beyond the capacity lists the folder and
+// removes the least recently used files, at once a sixteenth of the capacity. Last uses have a resolution of a minute.
+// A run also lists the folder after every sixteenth of the capacity that it has stored, because other runs store pages
+// too. So N runs can exceed the capacity by N sixteenths.
 //
-// All runs are one user's: the folder is made with mode 0700, and others may not write to it. Only files with names of
-// this tier are ever removed.
+// All runs belong to one user: the folder has mode 0700, and others must not be able to write to it. Only files with
+// names of this tier are removed.
 #pragma once
 
 #include <filesystem>
@@ -24,17 +25,17 @@
 namespace kvtwin {
 
 struct SharedFilesConfig {
-  std::filesystem::path folder;    // made if it isn't there; its parent is
-  Pages capacity = 0;              // files, of all runs together
+  std::filesystem::path folder;    // created if absent; the parent must exist
+  Pages capacity = 0;              // files of all runs together
   bool stores = true;              // false: only reads
-  const PageSeal* seal = nullptr;  // pages carry its check; null: the one without a secret. Outlives the tier
+  const PageSeal* seal = nullptr;  // keyed check of all pages; null = check without a secret. Outlives the tier
 };
 
-// The file of a page (of storage_page_key). `secret`: its id; 0: none.
+// Returns the file name of a page. `stored_as`: storage_page_key. `secret`: id of the secret; 0 = none.
 std::string shared_file_name(const PageKey& stored_as, std::uint32_t secret = 0);
 
-// std::runtime_error, std::system_error: a folder that can't be used, that others own or may write to, or that holds
-// other things.
+// Errors: std::runtime_error, std::system_error: the folder cannot be used, belongs to another user, is writable for
+// others, or has other content.
 std::unique_ptr<StorageBackend> make_shared_files(const SharedFilesConfig& config, const PageForm& form);
 
 }  // namespace kvtwin

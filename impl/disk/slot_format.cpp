@@ -39,8 +39,8 @@ void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slo
   put_check(block);
 }
 
-// A tear spares whole sectors, so the first is whole, or was never there. A flip hits the magic or the number, not
-// both.
+// A torn write keeps sectors whole, so the first sector is whole or was never written. A flipped bit changes the magic
+// number or the segment number, but not both.
 SuperblockKind kind_of_stump(FileNumber number, std::span<const std::byte> stump) {
   const auto sector = stump.first(std::min<std::size_t>(stump.size(), kSectorBytes));
   const bool never_written = std::ranges::all_of(sector, [](std::byte b) { return b == std::byte{0}; });

@@ -1,4 +1,4 @@
-// What the disk tier's files look like, little-endian. A segment is a superblock and equally large slots:
+// The format of the disk tier's files, little-endian. A segment is a superblock and slots of equal size:
 //
 //   superblock  4 KiB: 0 u64 magic | 8 u32 version | 12 u32 layout | 16 u32 layers, planes, heads, head_bytes,
 //               page_tokens | 36 u32 zero | 40 u64 slot bytes | 48 u64 slots | 56 u64 segment number | zeros |
@@ -7,13 +7,13 @@
 //   header      0 a page header (storage/page_header.hpp) | 128 u64 segment number | 136 u64 slot |
 //   block       144 u64 summed | 152 u64 page checksum | zeros | 4088 u64 check
 //
-// The checks are XXH3 over the 4088 bytes before: any flipped byte of the block shows. Number and slot tell a block
-// that landed, or is read, in the wrong place. A slot never written is zeros.
+// The checks are XXH3 over the 4088 bytes before them, so any flipped byte of the block is found. Segment number and
+// slot find a block that was written to, or read from, a wrong place. A slot that was never written is all zeros.
 //
-// `summed` is 1 where the payload's page_checksum (kernels/page_checksum.hpp) follows, 0 where it doesn't: it is the
-// check that a GPU can make of a page that the CPU doesn't see. Only stores that are opened for direct reads write it.
-// Older ones have zeros there and mind nothing else, so that the version is the same and each reads the other's. The
-// page header's check vouches for the payload either way. Pure functions.
+// `summed` is 1 if the payload's page_checksum (kernels/page_checksum.hpp) follows, else 0. A GPU can compute this
+// checksum of a page that the CPU does not see. Only stores with direct reads write it. Older stores wrote zeros there
+// and ignore the field, so the version is the same and each store reads the segments of the other. The check in the
+// page header covers the payload in both cases. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +32,27 @@ constexpr Bytes in_blocks(Bytes bytes) { return (bytes + kBlockBytes - 1) / kBlo
 inline Bytes slot_bytes(const PageForm& form) { return kBlockBytes + in_blocks(form.bytes()); }
 inline Bytes slot_offset(const PageForm& form, Bytes slot) { return kBlockBytes + slot * slot_bytes(form); }
 
-// foreign: a segment of another form or version. damaged: the superblock of a segment that is torn, flipped, misplaced
-// or never written. stranger: no segment was ever made of this.
+// foreign: a segment of another form or version. damaged: a superblock that is torn, flipped, misplaced or never
+// written. stranger: the file was never a segment.
 enum class SuperblockKind : std::uint8_t { ours, foreign, damaged, stranger };
 
 void write_superblock(const PageForm& form, FileNumber number, std::uint64_t slots, BlockBytes block);
-// Of what a file begins with that is shorter than a superblock, as a lost size leaves it.
+// Returns the kind of a file that is shorter than a superblock, as after a lost file size.
 SuperblockKind kind_of_stump(FileNumber number, std::span<const std::byte> stump);
-// `slots` only if ours.
+// `slots` is set only for `ours`.
 SuperblockKind read_superblock(const PageForm& form, FileNumber number, ConstBlockBytes block, std::uint64_t& slots);
 
-// Around the page header that is there already. The rest of the block is overwritten.
+// Completes the block around its page header. Overwrites the rest of the block.
 void seal_header_block(FileNumber number, std::uint32_t slot, BlockBytes block,
                        std::optional<std::uint64_t> sum = std::nullopt);
 
 enum class HeaderKind : std::uint8_t { page, empty, damaged };
-// `claim` only if a page: whole, of this form and in its place.
+// `claim` is set only for `page`: a complete page of this form in its place.
 HeaderKind read_header_block(const PageForm& form, FileNumber number, std::uint32_t slot, ConstBlockBytes block,
                              PageClaim& claim);
-// Of a block that is a page's: its payload's page_checksum, if it is there.
+// Returns the page_checksum of the payload, or none if the block has none. Requires: HeaderKind::page.
 std::optional<std::uint64_t> read_page_sum(ConstBlockBytes block);
-// What it would be.
+// Computes the page_checksum of the payload.
 std::uint64_t page_sum(const PageForm& form, std::span<const std::byte> payload);
 
 }  // namespace kvtwin

@@ -13,18 +13,17 @@
 namespace kvtwin {
 namespace {
 
-// A disk is busy with this many; more threads only cost memory.
-constexpr std::uint32_t kMostThreads = 16;
-constexpr int kMostRetries = 1000;  // of a call that was interrupted, or moved nothing
+// Enough threads to keep a disk busy; more threads only cost memory.
+constexpr std::uint32_t kMaxThreads = 16;
+constexpr int kMaxCallRetries = 1000;  // of a call that was interrupted or moved no byte
 
 class ThreadQueue final : public BlockQueue {
  public:
   ThreadQueue(std::uint32_t depth, std::size_t buffer_bytes, const std::function<void(const char*)>& before)
-      : buffer_bytes_(buffer_bytes),
-        threads_([this](const BlockOperation& operation) { return carry_out(operation); }) {
+      : buffer_bytes_(buffer_bytes), threads_([this](const BlockOperation& operation) { return execute(operation); }) {
     before("buffers");
     buffers_ = Arena(depth * buffer_bytes);
-    for (std::uint32_t i = 0; i < std::min(depth, kMostThreads); ++i) {
+    for (std::uint32_t i = 0; i < std::min(depth, kMaxThreads); ++i) {
       before("thread");
       threads_.add();
     }
@@ -38,18 +37,18 @@ class ThreadQueue final : public BlockQueue {
   std::string description() const override { return "threads that read and write"; }
 
  private:
-  std::int64_t carry_out(const BlockOperation& operation);
+  std::int64_t execute(const BlockOperation& operation);
 
   const std::size_t buffer_bytes_;
   Arena buffers_;
-  BlockThreads threads_;  // the last: it goes before what it uses
+  BlockThreads threads_;  // last member: destroyed before the data that it uses
 };
 
-std::int64_t ThreadQueue::carry_out(const BlockOperation& operation) {
+std::int64_t ThreadQueue::execute(const BlockOperation& operation) {
   const auto& file = *static_cast<FolderFile*>(operation.file);
   const int descriptor = file.descriptor();
   Bytes done = 0;
-  for (int retries = 0; retries < kMostRetries; ++retries) {
+  for (int retries = 0; retries < kMaxCallRetries; ++retries) {
     ssize_t result = 0;
     if (operation.kind == BlockOperation::Kind::sync) {
       result = file.is_folder() ? ::fsync(descriptor) : ::fdatasync(descriptor);
@@ -63,7 +62,7 @@ std::int64_t ThreadQueue::carry_out(const BlockOperation& operation) {
       if (errno == EINTR || errno == EAGAIN) continue;
       return -errno;
     }
-    // What came in part goes on at a whole block: direct I/O begins nowhere else.
+    // Continues after a partial result at a whole block, because direct I/O can only start there.
     const Bytes whole = done + static_cast<Bytes>(result);
     if (result == 0 || whole >= operation.bytes) return static_cast<std::int64_t>(whole);
     done = whole / kBlockBytes * kBlockBytes;

@@ -1,4 +1,4 @@
-// Blocks read and written by threads, for where there is no io_uring.
+// A BlockQueue of threads, for systems without io_uring.
 #pragma once
 
 #include <functional>

@@ -16,16 +16,17 @@
 namespace kvtwin {
 namespace {
 
-constexpr unsigned kFileTable = 64;     // files registered at a time, the least recently used one makes room
-constexpr int kMostRingRetries = 1000;  // of an operation that was interrupted, or moved nothing
-constexpr unsigned kSyncs = 16;         // beside the operations with a buffer
-// One thread submits and waits, and completions run when it waits: no interrupts of its copying. Needs Linux 6.1.
-constexpr unsigned kOneThread = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+constexpr unsigned kMaxRegisteredFiles = 64;  // files registered at a time; the least recently used file is replaced
+constexpr int kMaxRingRetries = 1000;         // of an operation that was interrupted or moved no byte
+constexpr unsigned kMaxSyncs = 16;            // in addition to the operations with a buffer
+// One thread submits and waits, and completions run only during its waits, so they do not interrupt its copies. Needs
+// Linux 6.1.
+constexpr unsigned kSingleThreadFlags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 
 class UringQueue final : public BlockQueue {
  public:
   UringQueue(std::uint32_t depth, std::size_t buffer_bytes, const std::function<void(const char*)>& before)
-      : depth_(depth), buffer_bytes_(buffer_bytes), flights_(depth + kSyncs) {
+      : depth_(depth), buffer_bytes_(buffer_bytes), flights_(depth + kMaxSyncs) {
     for (std::uint32_t i = static_cast<std::uint32_t>(flights_.size()); i-- > 0;) free_.push_back(i);
     before("buffers");
     buffers_ = Arena(depth * buffer_bytes);
@@ -51,7 +52,7 @@ class UringQueue final : public BlockQueue {
     BlockOperation operation;
     Bytes done = 0;
     int retries = 0;
-    int file = -1;  // its place in the table of files
+    int file = -1;  // place in the table of files, or -1
   };
   struct TableFile {
     std::uint64_t serial = 0;
@@ -63,7 +64,7 @@ class UringQueue final : public BlockQueue {
   void end_ring();
   bool change_thread();
   bool knows_operations();
-  // liburing 2.3 declares io_uring_enable_rings, but doesn't export it.
+  // liburing 2.3 declares io_uring_enable_rings but does not export it.
   long enable() const {
     return ::syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
   }
@@ -76,13 +77,13 @@ class UringQueue final : public BlockQueue {
   Arena buffers_;
   io_uring ring_{};
   bool running_ = false, fixed_buffers_ = false, fixed_files_ = false;
-  bool starts_disabled_ = false;  // it becomes its first user's
+  bool starts_disabled_ = false;  // the ring belongs to its first user, who enables it
   std::thread::id owner_{};
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> free_;
-  std::vector<BlockEnd> refused_;  // ended without having begun
-  std::size_t under_way_ = 0;      // in the ring
-  std::array<TableFile, kFileTable> table_{};
+  std::vector<BlockEnd> refused_;  // ended without a start
+  std::size_t in_flight_ = 0;      // operations in the ring
+  std::array<TableFile, kMaxRegisteredFiles> table_{};
   std::uint64_t uses_ = 0;
 };
 
@@ -90,7 +91,7 @@ void UringQueue::begin_ring(const std::function<void(const char*)>& before) {
   const auto entries = static_cast<unsigned>(flights_.size());
   before("ring");
   int error = -EINVAL;
-  for (const unsigned flags : {kOneThread | IORING_SETUP_R_DISABLED, unsigned{0}}) {
+  for (const unsigned flags : {kSingleThreadFlags | IORING_SETUP_R_DISABLED, unsigned{0}}) {
     io_uring_params parameters{};
     parameters.flags = flags;
     error = io_uring_queue_init_params(entries, &ring_, &parameters);
@@ -106,7 +107,7 @@ void UringQueue::begin_ring(const std::function<void(const char*)>& before) {
     for (std::uint32_t i = 0; i < depth_; ++i) pieces.push_back({buffer(i).data(), buffer_bytes_});
     fixed_buffers_ = io_uring_register_buffers(&ring_, pieces.data(), depth_) == 0;
     before("registered files");
-    fixed_files_ = io_uring_register_files_sparse(&ring_, kFileTable) == 0;
+    fixed_files_ = io_uring_register_files_sparse(&ring_, kMaxRegisteredFiles) == 0;
   } catch (...) {
     end_ring();
     throw;
@@ -127,15 +128,16 @@ bool UringQueue::knows_operations() {
 
 void UringQueue::end_ring() {
   std::vector<BlockEnd> ends;
-  while (running_ && under_way_ > 0) wait(ends);
+  while (running_ && in_flight_ > 0) wait(ends);
   if (!running_) return;
-  // The kernel takes a ring apart in its own time; locked memory counts until then. Only its own thread may hurry it.
+  // The kernel frees a ring later, and the locked memory counts until then. Only the ring's thread can free it at once.
   if (fixed_buffers_) io_uring_unregister_buffers(&ring_);
   io_uring_queue_exit(&ring_);
   running_ = false;
 }
 
-// A ring of one thread can't be handed on: another thread gets a new one. True: this thread may use the ring.
+// A ring of one thread cannot change its thread: another thread gets a new ring. Returns whether this thread may use
+// the ring.
 bool UringQueue::change_thread() {
   const std::thread::id me = std::this_thread::get_id();
   if (running_ && (owner_ == me || !starts_disabled_)) return true;
@@ -154,12 +156,12 @@ bool UringQueue::change_thread() {
   return true;
 }
 
-// -1: it isn't in the table, and finds no place there.
+// Returns -1 if the table has no place for the file.
 int UringQueue::table_place(const FolderFile& file) {
   if (!fixed_files_) return -1;
   TableFile* place = std::ranges::find(table_, file.serial(), &TableFile::serial);
   if (place == table_.end()) {
-    // The first of those that nobody uses, by their last use.
+    // Finds the least recently used place without users.
     for (TableFile& it : table_) {
       if (it.users == 0 && (place == table_.end() || it.last_use < place->last_use)) place = &it;
     }
@@ -176,7 +178,7 @@ int UringQueue::table_place(const FolderFile& file) {
 }
 
 void UringQueue::submit(const BlockOperation& operation) {
-  if ((under_way_ == 0 && !change_thread()) || free_.empty()) {
+  if ((in_flight_ == 0 && !change_thread()) || free_.empty()) {
     refused_.push_back({operation.tag, -EAGAIN});
     return;
   }
@@ -184,14 +186,14 @@ void UringQueue::submit(const BlockOperation& operation) {
   free_.pop_back();
   const auto& file = *static_cast<FolderFile*>(operation.file);
   flights_[index] = {operation, 0, 0, table_place(file)};
-  ++under_way_;
+  ++in_flight_;
   prepare(index);
 }
 
 void UringQueue::prepare(std::uint32_t index) {
   const Flight& flight = flights_[index];
   const BlockOperation& it = flight.operation;
-  io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // there is one: as many as flights
+  io_uring_sqe* entry = io_uring_get_sqe(&ring_);  // never null: the ring has one entry per flight
   const int file = flight.file >= 0 ? flight.file : static_cast<FolderFile*>(it.file)->descriptor();
   if (it.kind == BlockOperation::Kind::sync) {
     const bool folder = static_cast<FolderFile*>(it.file)->is_folder();
@@ -217,9 +219,9 @@ void UringQueue::prepare(std::uint32_t index) {
   io_uring_sqe_set_data64(entry, index);
 }
 
-// Hands the kernel what is prepared. What it doesn't take now it takes with the next wait.
+// Submits the prepared entries. The next wait submits the entries that the kernel does not take now.
 void UringQueue::flush() {
-  for (int i = 0; i < kMostRingRetries && io_uring_sq_ready(&ring_) > 0; ++i) {
+  for (int i = 0; i < kMaxRingRetries && io_uring_sq_ready(&ring_) > 0; ++i) {
     const int taken = io_uring_submit(&ring_);
     if (taken < 0 && taken != -EINTR) return;
   }
@@ -229,8 +231,9 @@ void UringQueue::wait(std::vector<BlockEnd>& ends) {
   const std::size_t before = ends.size();
   ends.insert(ends.end(), refused_.begin(), refused_.end());
   refused_.clear();
-  while (under_way_ > 0) {
-    // Only a broken ring says anything else than "again": then this thread stays here, as with a disk that never ends.
+  while (in_flight_ > 0) {
+    // Errors other than "again" come only from a broken ring. The thread then stays here, as with a disk that never
+    // ends.
     if (ends.size() == before && io_uring_submit_and_wait(&ring_, 1) < 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -247,7 +250,7 @@ void UringQueue::wait(std::vector<BlockEnd>& ends) {
   }
 }
 
-// False: it goes on.
+// Returns false if the operation continues.
 bool UringQueue::ended(std::uint32_t index, std::int64_t result, BlockEnd& end) {
   Flight& flight = flights_[index];
   const BlockOperation& it = flight.operation;
@@ -258,17 +261,17 @@ bool UringQueue::ended(std::uint32_t index, std::int64_t result, BlockEnd& end) 
   } else if (result > 0 && moves) {
     const Bytes whole = flight.done + static_cast<Bytes>(result);
     again = whole < it.bytes;
-    // What came in part goes on at a whole block: direct I/O begins nowhere else.
+    // Continues after a partial result at a whole block, because direct I/O can only start there.
     flight.done = again ? whole / kBlockBytes * kBlockBytes : whole;
   }
-  if (again && ++flight.retries < kMostRingRetries) {
+  if (again && ++flight.retries < kMaxRingRetries) {
     prepare(index);
     return false;
   }
   end = {it.tag, result < 0 ? result : static_cast<std::int64_t>(flight.done)};
   if (flight.file >= 0) --table_[static_cast<std::size_t>(flight.file)].users;
   free_.push_back(index);
-  --under_way_;
+  --in_flight_;
   return true;
 }
 

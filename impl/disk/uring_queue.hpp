@@ -1,5 +1,5 @@
-// Blocks read and written by an io_uring of this queue's own: with buffers and files registered where the kernel lets
-// us (RLIMIT_MEMLOCK may be in the way), else plain.
+// A BlockQueue with an io_uring of its own. Buffers and files are registered if the kernel permits (RLIMIT_MEMLOCK may
+// prevent it), and otherwise used without registration.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace kvtwin {
 
-// None: the kernel has no ring for us, or too old a one. (Containers often forbid it.)
+// Returns null if the kernel gives no ring, or one that is too old. Containers often forbid io_uring.
 std::unique_ptr<BlockQueue> make_uring_queue(std::uint32_t depth, std::size_t buffer_bytes,
                                              const std::function<void(const char*)>& before);
 
