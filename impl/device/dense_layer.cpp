@@ -7,11 +7,11 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kBlock = 128;  // tokens a product
+constexpr Tokens kBlockTokens = 128;  // tokens per product
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// Uniform in [-1, 1), scaled so that a product neither grows nor fades.
+// Fills with uniform numbers in [-1, 1) * scale. With the right scale, repeated products neither grow nor vanish.
 void fill(Matrix& matrix, std::uint64_t seed, float scale) {
   std::uint64_t state = seed;
   for (Eigen::Index i = 0; i < matrix.size(); ++i) {
@@ -24,17 +24,18 @@ void fill(Matrix& matrix, std::uint64_t seed, float scale) {
 
 struct DenseLayer::Matrices {
   Matrix weights, in, out;
-  Matrix queries, keys, scores;  // [kBlock x pair_work] [pair_work x kBlock] [kBlock x kBlock]
+  // [kBlockTokens x pair_work] [pair_work x kBlockTokens] [kBlockTokens x kBlockTokens]
+  Matrix queries, keys, scores;
 };
 
 DenseLayer::DenseLayer(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work, std::uint64_t seed)
     : matrices_(std::make_unique<Matrices>()) {
   matrices_->weights.resize(hidden, width);
-  matrices_->in.resize(static_cast<Eigen::Index>(kBlock), hidden);
-  matrices_->out.resize(static_cast<Eigen::Index>(kBlock), width);
+  matrices_->in.resize(static_cast<Eigen::Index>(kBlockTokens), hidden);
+  matrices_->out.resize(static_cast<Eigen::Index>(kBlockTokens), width);
   fill(matrices_->weights, seed, 1.0F / std::sqrt(static_cast<float>(hidden)));
   fill(matrices_->in, seed + 1, 1.0F);
-  constexpr auto block = static_cast<Eigen::Index>(kBlock);
+  constexpr auto block = static_cast<Eigen::Index>(kBlockTokens);
   matrices_->queries.resize(block, pair_work);
   matrices_->keys.resize(pair_work, block);
   matrices_->scores.setZero(block, block);
@@ -48,21 +49,23 @@ DenseLayer::DenseLayer(DenseLayer&&) noexcept = default;
 void DenseLayer::run(Tokens tokens, std::uint64_t pairs) {
   Matrices& m = *matrices_;
   const Eigen::Index columns = std::min(m.in.cols(), m.out.cols());
-  for (Tokens done = 0; done < tokens; done += kBlock) {
-    const auto rows = static_cast<Eigen::Index>(std::min(kBlock, tokens - done));
+  for (Tokens done = 0; done < tokens; done += kBlockTokens) {
+    const auto rows = static_cast<Eigen::Index>(std::min(kBlockTokens, tokens - done));
     m.out.topRows(rows).noalias() = m.in.topRows(rows) * m.weights;
-    // What comes out goes in again, so that no product can be left out.
+    // The result is the next input, so that the compiler cannot leave out a product.
     m.in.topRows(rows).leftCols(columns) = m.out.topRows(rows).leftCols(columns).cwiseMax(-1.0F).cwiseMin(1.0F);
   }
   if (m.queries.cols() == 0) return;
-  for (std::uint64_t done = 0; done < pairs; done += kBlock * kBlock) {
-    const auto rows = static_cast<Eigen::Index>((std::min(kBlock * kBlock, pairs - done) + kBlock - 1) / kBlock);
+  for (std::uint64_t done = 0; done < pairs; done += kBlockTokens * kBlockTokens) {
+    const auto rows = static_cast<Eigen::Index>(
+        (std::min(kBlockTokens * kBlockTokens, pairs - done) + kBlockTokens - 1) / kBlockTokens);
     m.scores.topRows(rows).noalias() += m.queries.topRows(rows) * m.keys;
   }
 }
 
 Bytes DenseLayer::bytes(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work) {
-  return sizeof(float) * (Bytes{hidden} * width + kBlock * (Bytes{hidden} + width + 2 * Bytes{pair_work} + kBlock));
+  return sizeof(float) *
+         (Bytes{hidden} * width + kBlockTokens * (Bytes{hidden} + width + 2 * Bytes{pair_work} + kBlockTokens));
 }
 
 }  // namespace kvtwin

@@ -1,5 +1,6 @@
-// The arithmetic of a transformer's layer without its meaning: a matrix product of the layer's size for its tokens, and
-// one for the pairs of tokens that attention looks at. Random weights; one layer stands for all.
+// The arithmetic of a transformer layer without its meaning: one matrix product of the layer's size for the tokens, and
+// one for the pairs of tokens that attention compares. The weights are random. One layer's weights serve for all
+// layers.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,13 @@ namespace kvtwin {
 
 class DenseLayer {
  public:
-  // A [hidden x width] float matrix: hidden * width multiply-adds a token; and pair_work multiply-adds a pair.
+  // Allocates a [hidden x width] float matrix: hidden * width multiply-adds per token, pair_work multiply-adds per
+  // pair.
   DenseLayer(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work, std::uint64_t seed);
   ~DenseLayer();
   DenseLayer(DenseLayer&&) noexcept;
 
-  // Pairs are rounded up to a multiple of 128. Not for two threads at once.
+  // Rounds the pairs up to a multiple of 128. Thread: one at a time.
   void run(Tokens tokens, std::uint64_t pairs);
 
   static Bytes bytes(std::uint32_t hidden, std::uint32_t width, std::uint32_t pair_work);

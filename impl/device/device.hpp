@@ -1,6 +1,8 @@
-// What stands behind the real world's event loop: GPU memory with its copy engines and its compute stream, or
-// what takes their place. Carries out operations in threads or streams of its own and answers each by exactly one
-// Finished on the queue, a pass after its gates.
+// The interface behind the real world's event loop: GPU memory with copy engines and a compute stream, or a replacement
+// without a GPU.
+//
+// A device executes operations in threads or streams of its own. Each operation is answered by exactly one Finished in
+// the queue. A pass is answered after its gates.
 #pragma once
 
 #include <cstdint>
@@ -13,49 +15,49 @@
 
 namespace kvtwin {
 
-// A page in which a byte was read that its key doesn't make.
+// A page with a byte that differs from the bytes that the page key generates.
 struct WrongPage {
-  // host: a page that was loaded, and its host copy is wrong too; it went wrong there, or before it was backed up.
+  // host: the page was loaded, and its host copy is wrong too. So the fault happened on the host, or before the backup.
   Tier tier = Tier::device;
   PageKey key;
-  SlotId slot = kNoSlot;                                    // in that tier
-  std::uint32_t layer = 0, plane = 0, token = 0, byte = 0;  // token within the page, byte within its row
+  SlotId slot = kNoSlot;                                    // slot in that tier
+  std::uint32_t layer = 0, plane = 0, token = 0, byte = 0;  // token within the page, byte within the token's row
   std::uint8_t expected = 0, got = 0;
-  std::string found;  // by whom, for people
+  std::string found;  // for the user: the reader that found the fault
 };
 
-// What the device has checked. A page read in several steps counts in each.
+// The result of the device's checks. A page that several steps read counts once per step.
 struct Verification {
   std::uint64_t pages_read = 0;  // by passes
   Bytes bytes_read = 0;
-  std::uint64_t pages_audited = 0;  // at the run's end: what was last written to each slot, partial pages too
+  std::uint64_t pages_audited = 0;  // at the end of the run: last content of each slot, partial pages too
   Bytes bytes_audited = 0;
   std::uint64_t wrong_reads = 0;  // by passes and the audit
-  std::vector<WrongPage> wrong;   // the first 16 of them
-  bool flipped = false;           // the bit of a test, if one was asked for
+  std::vector<WrongPage> wrong;   // the first 16
+  bool flipped = false;           // the bit of a test was flipped, if requested
 };
 
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Threads begin; both outlive the device. May throw, and then leaves nothing behind.
+  // Starts the threads. `queue` and `clock` outlive the device. Errors: may throw, and then leaves nothing behind.
   virtual void start(CompletionQueue& queue, const RunClock& clock) = 0;
-  // Transfers and passes. Copies what it needs of the operation.
+  // Submits a transfer or a pass. Copies the operation as needed.
   virtual void submit(OperationId id, const Operation& operation) = 0;
-  // A get into L1, which another carries out by memory(), may gate passes from now on ...
+  // Announces a get into L1 that a storage tier executes through memory(). From now on, the get can gate passes.
   virtual void expect(OperationId get) = 0;
-  // ... and has been answered; called by any thread. `done`: its pages lie in their slots.
+  // The get has been answered. `done`: its pages are in their slots. Thread: any thread.
   virtual void landed(OperationId get, bool done) = 0;
-  // For storage tiers. Lives as long as the device.
+  // Returns the memory for storage tiers. Valid as long as the device.
   virtual PageMemory& memory() = 0;
-  // A request: the completion still comes.
+  // Requests an early end. The operation is still answered.
   virtual void cancel(OperationId id) = 0;
   // The event loop has taken this operation's completion.
   virtual void retire(OperationId id) = 0;
-  // Everything has been answered: threads end, what lies in the pools is audited.
+  // Ends the threads, checks the content of the pools, and returns the result. Requires: all operations are answered.
   virtual Verification finish() = 0;
-  // After finish(): what wasn't as it should be though the run went on, a sentence each.
+  // Returns problems that did not end the run, one sentence each. Requires: finish() has returned.
   virtual std::vector<std::string> notes() const = 0;
 };
 

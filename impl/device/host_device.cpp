@@ -19,7 +19,7 @@ namespace kvtwin {
 namespace {
 
 constexpr Bytes kStagingBytes = Bytes{1} << 20;
-constexpr std::size_t kWrongOfStep = 64;  // a step
+constexpr std::size_t kMaxWrongReadsPerStep = 64;  // per step
 
 std::uint64_t staging_pages(const KvShape& shape) { return std::max<Bytes>(1, kStagingBytes / shape.page_bytes()); }
 
@@ -37,12 +37,12 @@ class HostEngine final : public PageEngine {
   StepEnd end_step() override { return std::exchange(end_, {}); }
   void read_device_page(SlotId slot, std::byte* page) override { copy_device_page(slot, page, false); }
   void write_device_page(SlotId slot, const std::byte* page) override {
-    copy_device_page(slot, const_cast<std::byte*>(page), true);  // only read when it goes to the device
+    copy_device_page(slot, const_cast<std::byte*>(page), true);  // read only in this direction
   }
   void flip_device(std::uint64_t offset) override { device_.data()[offset] ^= std::byte{1}; }
 
  private:
-  // What every transfer between the pools has in common.
+  // Returns the common parameters of all transfers between the pools.
   TransferParams pools() const;
   void copy(const TransferJob& job, std::span<const PageRun> runs, std::uint32_t layer_begin, std::uint32_t layer_end);
   void copy_device_page(SlotId slot, std::byte* page, bool to_device);
@@ -53,7 +53,7 @@ class HostEngine final : public PageEngine {
 
   const HostDeviceConfig config_;
   Arena device_, host_;
-  std::array<Arena, 2> staging_;  // by direction
+  std::array<Arena, 2> staging_;  // [0] to the device, [1] from the device
   std::optional<DenseLayer> dense_;
   StepEnd end_;
 };
@@ -109,7 +109,7 @@ void HostEngine::copy(const TransferJob& job, std::span<const PageRun> runs, std
 bool HostEngine::load(const TransferJob& job) {
   std::uint32_t begin = 0;
   for (std::uint32_t group = 0; group < job.plan.layer_groups; ++group) {
-    if (unwanted(job)) return false;
+    if (should_stop(job)) return false;
     const std::uint32_t end = layer_group_end(config_.shape.layers, job.plan.layer_groups, group);
     copy(job, job.runs, begin, end);
     job.flight->land(end);
@@ -121,7 +121,7 @@ bool HostEngine::load(const TransferJob& job) {
 Pages HostEngine::back_up(const TransferJob& job) {
   Pages moved = 0;
   for (const PageRun& run : job.runs) {
-    if (unwanted(job)) break;
+    if (should_stop(job)) break;
     copy(job, std::span(&run, 1), 0, config_.shape.layers);
     moved += run.pages;
   }
@@ -189,7 +189,7 @@ void HostEngine::read_context(const PassJob& job, const PassJob::Sequence& seque
       const std::uint64_t wrong = check_pattern(block, seed, 0, bytes);
       if (wrong == bytes) continue;
       ++end_.wrong_reads;
-      if (end_.wrong.size() == kWrongOfStep) continue;
+      if (end_.wrong.size() == kMaxWrongReadsPerStep) continue;
       end_.wrong.push_back({page, layer, plane, wrong, static_cast<std::uint8_t>(block[wrong])});
     }
   }

@@ -1,4 +1,4 @@
-// What the threads of a device are given to do: operations, copied out of what the policy lends for the call.
+// The jobs of a device's threads: operations, copied from the data that the policy lends for the call.
 #pragma once
 
 #include <atomic>
@@ -10,25 +10,25 @@
 
 namespace kvtwin {
 
-// An operation under way, shared by the event loop and the thread that does it.
+// An operation in progress, shared by the event loop and the thread that executes it.
 class Flight {
  public:
   static constexpr std::uint32_t kLost = ~std::uint32_t{0};
-  // What a device keeps beside it.
+  // Data that a device attaches to the operation.
   struct Marks {
     virtual ~Marks() = default;
   };
 
   std::atomic<bool> cancelled{false};
-  std::shared_ptr<const Marks> marks;  // set before the first land(), then settled
+  std::shared_ptr<const Marks> marks;  // set before the first land(), then constant
 
-  // Loads: the first `count` layers may be worked on, as far as the device's thread of passes is concerned;
-  // kLost = the rest never will. After kLost nothing counts any more.
+  // Loads: the thread of passes may use the first `count` layers. kLost = the other layers will never arrive; later
+  // calls have no effect.
   void land(std::uint32_t count) {
     layers_.store(count, std::memory_order_release);
     layers_.notify_all();
   }
-  // False: lost.
+  // Waits until the layer has landed. Returns false if the layer is lost.
   bool wait_for(std::uint32_t layer) const {
     for (;;) {
       const std::uint32_t landed = layers_.load(std::memory_order_acquire);
@@ -39,7 +39,7 @@ class Flight {
   bool landed(std::uint32_t layer) const { return layers_.load(std::memory_order_acquire) > layer; }
   bool lost() const { return layers_.load(std::memory_order_acquire) == kLost; }
 
-  // Its completion is in the queue. Before that, no pass that it gates is answered.
+  // The completion is in the queue. A pass that this operation gates is answered only after this call.
   void answer() {
     answered_.store(true, std::memory_order_release);
     answered_.notify_all();
@@ -57,10 +57,10 @@ struct TransferJob {
   OperationId id = OperationId::none;
   FlightPtr flight;
   Lane lane = Lane::h2d;
-  Plan plan;  // but for its runs
+  Plan plan;  // without its runs, which are below
   std::vector<PageRun> runs;
   std::vector<PageMove> pages;
-  std::uint64_t after_pass = 0;  // so many passes have to end first
+  std::uint64_t after_pass = 0;  // number of passes that must end first
 
   bool to_device() const { return lane == Lane::h2d; }
 };
@@ -69,7 +69,7 @@ struct PassJob {
   struct Sequence {
     RequestId request = kNoRequest;
     Tokens context = 0, fresh = 0;
-    std::size_t first_page = 0;  // in slots and keys
+    std::size_t first_page = 0;  // index in slots and keys
     std::size_t pages = 0;
   };
   OperationId id = OperationId::none;
@@ -83,18 +83,18 @@ struct PassJob {
   bool gated = false;
 
   bool prefill() const { return shape.prefill_tokens > 0; }
-  // What step `number` reads of a sequence, and writes behind that.
+  // Returns the number of context tokens that step `number` reads of a sequence. The step writes behind them.
   Tokens context(const Sequence& sequence, std::uint64_t number) const {
     return sequence.context + (prefill() ? 0 : number);
   }
   Tokens fresh(const Sequence& sequence) const { return prefill() ? sequence.fresh : 1; }
 };
 
-// A block of one page, layer and plane in which a pass read what the page's key doesn't make.
+// A wrong byte in a block (one page, layer and plane) that a pass read.
 struct WrongRead {
-  std::size_t page = 0;  // in the job's slots and keys
+  std::size_t page = 0;  // index in the job's slots and keys
   std::uint32_t layer = 0, plane = 0;
-  std::uint64_t offset = 0;  // in the block, of the first wrong byte
+  std::uint64_t offset = 0;  // of the first wrong byte, in the block
   std::uint8_t got = 0;
 };
 

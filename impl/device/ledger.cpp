@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kWrongKept = 16;
+constexpr std::size_t kMaxWrongPages = 16;
 
 }  // namespace
 
@@ -20,14 +20,14 @@ Ledger::Ledger(const DeviceConfig& config, std::byte* host)
       host_(host),
       device_notes_(config.device_pages),
       host_notes_(config.host_pages),
-      inspected_(config.host_pages == 0 ? 0 : config.shape.page_bytes()) {}
+      page_buffer_(config.host_pages == 0 ? 0 : config.shape.page_bytes()) {}
 
 Bytes Ledger::bytes(const DeviceConfig& config) {
   return (config.device_pages + config.host_pages) * sizeof(SlotNote) +
          (config.host_pages == 0 ? 0 : config.shape.page_bytes());
 }
 
-// ---- what lies where -----------------------------------------------------------------------------------------
+// ---- content of the slots ------------------------------------------------------------------------------------
 
 void Ledger::begin_load(const TransferJob& job) {
   for (const PageMove& move : job.pages) {
@@ -83,7 +83,7 @@ SlotId Ledger::end_step(const PassJob& job, std::uint64_t number) {
   return first_whole;
 }
 
-// ---- what is wrong -------------------------------------------------------------------------------------------
+// ---- wrong pages ---------------------------------------------------------------------------------------------
 
 WrongPage Ledger::wrong_page(const PassJob& job, const WrongRead& read) const {
   const std::uint64_t row = shape_.row_bytes();
@@ -99,18 +99,18 @@ WrongPage Ledger::wrong_page(const PassJob& job, const WrongRead& read) const {
   return wrong;
 }
 
-std::optional<std::size_t> Ledger::keep(WrongPage wrong) {
+std::optional<std::size_t> Ledger::add_wrong_page(WrongPage wrong) {
   const std::lock_guard lock(wrong_mutex_);
   for (const WrongPage& known : wrong_) {
     if (known.key == wrong.key && known.layer == wrong.layer && known.plane == wrong.plane) return std::nullopt;
   }
-  if (wrong_.size() == kWrongKept) return std::nullopt;
+  if (wrong_.size() == kMaxWrongPages) return std::nullopt;
   wrong_.push_back(std::move(wrong));
   return wrong_.size() - 1;
 }
 
-std::vector<Ledger::Question> Ledger::note_wrong(const PassJob& job, const PageEngine::StepEnd& end) {
-  std::vector<Question> questions;
+std::vector<Ledger::HostCheck> Ledger::record_wrong_reads(const PassJob& job, const PageEngine::StepEnd& end) {
+  std::vector<HostCheck> checks;
   wrong_reads_ += end.wrong_reads;
   for (const WrongRead& read : end.wrong) {
     const auto sequence = std::ranges::find_if(job.sequences, [&](const PassJob::Sequence& s) {
@@ -120,17 +120,17 @@ std::vector<Ledger::Question> Ledger::note_wrong(const PassJob& job, const PageE
     wrong.found = "read by a pass of request " + std::to_string(sequence->request);
     const SlotNote& note = device_notes_[wrong.slot];
     if (note.fetched) wrong.found += ", fetched from storage";
-    const std::optional<std::size_t> entry = keep(std::move(wrong));
-    if (entry && note.loaded_from != kNoSlot) questions.push_back({*entry, note.loaded_from, job.keys[read.page]});
+    const std::optional<std::size_t> entry = add_wrong_page(std::move(wrong));
+    if (entry && note.loaded_from != kNoSlot) checks.push_back({*entry, note.loaded_from, job.keys[read.page]});
   }
-  return questions;
+  return checks;
 }
 
 std::optional<WrongPage> Ledger::check_host_page(SlotId slot, const PageKey& key) {
   const PageRun run{slot, 0, 1};
-  TransferParams gather;  // into a device pool of one page
+  TransferParams gather;  // target: a device pool of one page
   gather.shape = shape_;
-  gather.device = inspected_.data();
+  gather.device = page_buffer_.data();
   gather.device_pages = 1;
   gather.host = host_;
   gather.host_pages = host_pages_;
@@ -143,7 +143,7 @@ std::optional<WrongPage> Ledger::check_host_page(SlotId slot, const PageKey& key
   for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) {
     for (std::uint32_t plane = 0; plane < shape_.planes; ++plane) {
       const std::byte* block =
-          inspected_.data() + byte_offset(Layout::layer_first, shape_, 1, {.plane = plane, .layer = layer});
+          page_buffer_.data() + byte_offset(Layout::layer_first, shape_, 1, {.plane = plane, .layer = layer});
       const std::uint64_t seed = pattern_seed(key.words.data(), layer, plane);
       const std::uint64_t wrong = check_pattern(block, seed, 0, bytes);
       if (wrong == bytes) continue;
@@ -163,26 +163,26 @@ std::optional<WrongPage> Ledger::check_host_page(SlotId slot, const PageKey& key
   return std::nullopt;
 }
 
-void Ledger::inspect(const Question& question) {
+void Ledger::run_host_check(const HostCheck& check) {
   const std::unique_lock reading(host_writes_);
-  const SlotNote& note = host_notes_[question.slot];
-  const bool still_there = note.tokens != 0 && note.key == question.key;
-  const bool wrong_too = still_there && check_host_page(question.slot, question.key).has_value();
+  const SlotNote& note = host_notes_[check.slot];
+  const bool still_there = note.tokens != 0 && note.key == check.key;
+  const bool wrong_too = still_there && check_host_page(check.slot, check.key).has_value();
   const std::lock_guard lock(wrong_mutex_);
-  WrongPage& entry = wrong_[question.entry];
+  WrongPage& entry = wrong_[check.entry];
   const std::string device_slot = std::to_string(entry.slot);
   if (wrong_too) {
     entry.tier = Tier::host;
-    entry.slot = question.slot;
+    entry.slot = check.slot;
     entry.found += " in device slot " + device_slot + ", where it had been loaded; it went wrong " +
                    (note.fetched ? "on the host, or in storage" : "on the host, or before it was backed up");
   } else {
-    entry.found += std::string(", loaded from host slot ") + std::to_string(question.slot) +
+    entry.found += std::string(", loaded from host slot ") + std::to_string(check.slot) +
                    (still_there ? ", whose bytes are right" : ", which holds another page now");
   }
 }
 
-// ---- when the run is over ------------------------------------------------------------------------------------
+// ---- end of the run ------------------------------------------------------------------------------------------
 
 PassJob Ledger::device_audit() const {
   PassJob job;
@@ -196,12 +196,12 @@ PassJob Ledger::device_audit() const {
   return job;
 }
 
-void Ledger::note_audit(const PassJob& job, const PageEngine::StepEnd& end) {
+void Ledger::record_audit(const PassJob& job, const PageEngine::StepEnd& end) {
   wrong_reads_ += end.wrong_reads;
   for (const WrongRead& read : end.wrong) {
     WrongPage wrong = wrong_page(job, read);
     wrong.found = "found when the run was over";
-    keep(std::move(wrong));
+    add_wrong_page(std::move(wrong));
   }
 }
 
@@ -213,7 +213,7 @@ void Ledger::audit_host(Verification& verification) {
       ++wrong_reads_;
       wrong->found = "found when the run was over";
       const auto known = std::ranges::find_if(wrong_, [&](const WrongPage& w) { return w.key == note.key; });
-      if (known == wrong_.end() && wrong_.size() < kWrongKept) wrong_.push_back(*std::move(wrong));
+      if (known == wrong_.end() && wrong_.size() < kMaxWrongPages) wrong_.push_back(*std::move(wrong));
     }
     ++verification.pages_audited;
     verification.bytes_audited += shape_.page_bytes();

@@ -1,6 +1,5 @@
-// What lies in which slot, in device and host memory, and what was found to be wrong there. Every thread of a device
-// writes down what it does: no two for one slot at once, as with the slots' bytes.
-#pragma once
+// The record of the pages in each slot of device and host memory, and of wrong pages.
+// Thread: every thread of a device records its own work; no two threads use one slot at the same time.
 
 #include <mutex>
 #include <optional>
@@ -16,11 +15,11 @@ namespace kvtwin {
 
 class Ledger {
  public:
-  // `host`: the host pool, which outlives this.
+  // `host`: the host pool; outlives this object.
   Ledger(const DeviceConfig& config, std::byte* host);
 
-  // Is the host copy of a page that was wrong on the device wrong too? For inspect(), by a thread that has time.
-  struct Question {
+  // A page was wrong on the device. Is its host copy wrong too? run_host_check() answers this later, in another thread.
+  struct HostCheck {
     std::size_t entry = 0;  // among the wrong pages
     SlotId slot = kNoSlot;
     PageKey key;
@@ -28,46 +27,46 @@ class Ledger {
 
   void begin_load(const TransferJob& job);
   void end_load(const TransferJob& job);
-  // While the lock is held, the host pool may be written; who looks at a page that may have another owner by now holds
-  // all writers off.
-  [[nodiscard]] std::shared_lock<std::shared_mutex> writing_host() { return std::shared_lock(host_writes_); }
+  // Returns a lock that permits writes to the host pool. A reader of a page that may have changed its owner excludes
+  // all writers.
+  [[nodiscard]] std::shared_lock<std::shared_mutex> lock_host_for_writing() { return std::shared_lock(host_writes_); }
   void begin_backup(const TransferJob& job);
   void end_backup(const TransferJob& job, Pages moved);
   void fetched(Tier memory, SlotId slot, const PageKey& key);
-  // Something is about to be laid out in this slot of the device pool, right or wrong.
+  // Bytes are about to be written to this slot of the device pool; they may be wrong.
   void begin_fetch(SlotId slot) { device_notes_[slot] = {}; }
-  // What the pass will overwrite holds nothing any more, whatever becomes of the pass.
+  // Marks the pages that the pass will overwrite as empty, even if the pass fails.
   void begin_pass(const PassJob& job);
-  // The step's tokens lie where they belong. Returns the first slot whose page is now whole, or kNoSlot.
+  // The tokens of the step have been written. Returns the first slot whose page is now complete, or kNoSlot.
   SlotId end_step(const PassJob& job, std::uint64_t number);
 
-  // By a pass, in the compute thread.
-  std::vector<Question> note_wrong(const PassJob& job, const PageEngine::StepEnd& end);
-  // The device-to-host thread.
-  void inspect(const Question& question);
+  // Records wrong reads of a pass. Thread: compute.
+  std::vector<HostCheck> record_wrong_reads(const PassJob& job, const PageEngine::StepEnd& end);
+  // Thread: device-to-host.
+  void run_host_check(const HostCheck& check);
 
-  // ---- when the threads have ended
-  // All that was written down of the device pool, as one pass that reads it.
+  // after the threads have ended
+  // Returns one pass that reads all recorded pages of the device pool.
   PassJob device_audit() const;
-  void note_audit(const PassJob& job, const PageEngine::StepEnd& end);
+  void record_audit(const PassJob& job, const PageEngine::StepEnd& end);
   void audit_host(Verification& verification);
-  // Adds what was wrong to the verification, all but once.
+  // Moves the wrong pages into the verification. Requires: called once.
   void conclude(Verification& verification);
-  // What the two pools' notes take.
+  // Returns the bytes of the records of both pools.
   static Bytes bytes(const DeviceConfig& config);
 
  private:
   struct SlotNote {
     PageKey key;
-    std::uint32_t tokens = 0;      // whose bytes are there, in every layer
-    SlotId loaded_from = kNoSlot;  // in the host pool; kNoSlot = computed, or fetched
+    std::uint32_t tokens = 0;      // number of tokens whose bytes are present in every layer
+    SlotId loaded_from = kNoSlot;  // host slot; kNoSlot = computed, or fetched
     bool fetched = false;          // from a storage tier
   };
 
   WrongPage wrong_page(const PassJob& job, const WrongRead& read) const;
-  // Its entry among the wrong pages; none if it is known or there are enough.
-  std::optional<std::size_t> keep(WrongPage wrong);
-  // The first wrong byte of a host page; none if all are right.
+  // Returns the entry among the wrong pages, or none if the page is known or the list is full.
+  std::optional<std::size_t> add_wrong_page(WrongPage wrong);
+  // Returns the first wrong byte of a host page, or none if all bytes are right.
   std::optional<WrongPage> check_host_page(SlotId slot, const PageKey& key);
 
   const KvShape shape_;
@@ -76,7 +75,7 @@ class Ledger {
   std::byte* const host_;
   std::vector<SlotNote> device_notes_, host_notes_;
   std::shared_mutex host_writes_;
-  std::vector<std::byte> inspected_;  // one page: inspect()'s and audit_host()'s
+  std::vector<std::byte> page_buffer_;  // one page, for run_host_check() and audit_host()
   std::mutex wrong_mutex_;
   std::vector<WrongPage> wrong_;
   std::uint64_t wrong_reads_ = 0;

@@ -1,7 +1,7 @@
-// How one kind of device moves bytes and computes layers: all in which devices differ. What lies where, who waits for
-// whom and what is answered is the same for all: paged_device.hpp, which calls these.
+// The part in which devices differ: how bytes move and how layers are computed. paged_device.hpp calls this interface;
+// it has the common part: places of pages, waits and answers.
 //
-// What throws ends the run, with its sentence. After stop() nothing counts any more, and what waits gives up soon.
+// Errors: an exception ends the run with its text. After stop(), no result counts, and every wait ends soon.
 #pragma once
 
 #include <atomic>
@@ -23,13 +23,14 @@ struct DeviceConfig {
   Pages device_pages = 0;
   Pages host_pages = 0;
   std::uint64_t seed = 1;
-  RankGroup* ranks = nullptr;  // null = alone; outlives the device, and is left before the device goes in mid-run
-  double slow_factor = 1;      // copies take so many times as long
+  // Null = single rank; outlives the device. Is left before the device is destroyed during a run.
+  RankGroup* ranks = nullptr;
+  double slow_factor = 1;  // factor on the duration of copies
 
-  // For tests. Flips one bit, drawn from the seed: of the first page that a pass completes in device memory, or of
-  // the first host page that is loaded, before it is.
+  // For tests: flips one bit, drawn from the seed, of the first page that a pass completes in device memory, or of the
+  // first host page before its load.
   enum class Flip : std::uint8_t { none, device, host } flip = Flip::none;
-  // Called before each thing that is acquired, by its name; may throw.
+  // For tests: called before each acquired resource, with its name; may throw.
   std::function<void(const char* step)> before;
 
   void acquire(const char* step) const {
@@ -43,57 +44,58 @@ class PageEngine {
  public:
   virtual ~PageEngine() = default;
 
-  // The host pool: config.host_layout's shape, of config.host_pages pages. The CPU may read and write it.
+  // Returns the host pool: config.host_pages pages in config.host_layout. The CPU may read and write it.
   virtual std::byte* host_pool() const = 0;
 
-  // ---- the host-to-device thread
-  // Moves all pages and lands the job's layers as they can be used, the last ones too. All bytes are there when it
-  // returns. False: unwanted in between.
+  // thread: host-to-device
+  // Moves all pages. Calls land() for layers as soon as they can be used, also for the last ones. All bytes are present
+  // when the call returns. Returns false if the job was cancelled in between.
   virtual bool load(const TransferJob& job) = 0;
 
-  // ---- the device-to-host thread
-  // Returns how many of the job's pages, in order, have been moved: all, but if it was unwanted in between.
+  // thread: device-to-host
+  // Returns the number of moved pages, in order: all, unless the job was cancelled in between.
   virtual Pages back_up(const TransferJob& job) = 0;
 
-  // ---- the compute thread. A pass that comes to a step: begin_pass; for each step, for each layer, await_layer (first
-  // step only) and layer; end_step. An audit's: read_layer in place of both.
+  // ---- thread: compute
+  // A pass: begin_pass; for each step, for each layer: await_layer (first step only), layer; then end_step. An audit:
+  // read_layer in place of await_layer and layer.
   virtual void begin_pass(const PassJob& job) = 0;
-  // Until the layer of all gates has landed, so that what is queued from now on finds it. False: one is lost.
+  // Waits until later work in the queue finds the layer of all gates. Returns false if a gate is lost.
   virtual bool await_layer(const PassJob& job, std::uint32_t layer) = 0;
-  // Arithmetic of the layer's size; reads and checks the step's context; writes its tokens.
+  // Does arithmetic of the layer's size, reads and checks the step's context, and writes its tokens.
   virtual void layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) = 0;
-  // Reads and checks only.
+  // Only reads and checks.
   virtual void read_layer(const PassJob& job, std::uint64_t step, std::uint32_t layer) = 0;
   struct StepEnd {
     std::uint64_t wrong_reads = 0;
-    std::vector<WrongRead> wrong;  // the first of them, by layer, page and plane
-    TimeNs stalled = 0;            // in await_layer
+    std::vector<WrongRead> wrong;  // the first ones, by layer, page and plane
+    TimeNs stalled = 0;            // time in await_layer
   };
-  // When all of the step is done; also after one that broke off.
+  // Waits for all work of the step. Also called after an aborted step.
   virtual StepEnd end_step() = 0;
 
-  // ---- threads of storage tiers; no two at once for one slot
-  // One page between the device pool and `page`: page_bytes in layer_first's shape, of a pool of one page.
+  // threads of storage tiers; at most one per slot
+  // Copies one page between the device pool and `page`: page_bytes bytes, in layer_first of a pool of one page.
   virtual void read_device_page(SlotId slot, std::byte* page) = 0;
   virtual void write_device_page(SlotId slot, const std::byte* page) = 0;
-  // Its way from files into the device pool that doesn't lead through host memory; null = none.
+  // Returns the way from files into the device pool without host memory, or null.
   virtual DirectPages* direct() { return nullptr; }
 
-  // Flips the lowest bit of the byte at this offset of the device pool: compute thread, between steps.
+  // Flips the lowest bit of a byte. `offset`: in the device pool. Thread: compute, between steps.
   virtual void flip_device(std::uint64_t offset) = 0;
 
-  // Sentences for people about what wasn't as it should be, though the run went on. After the threads have ended.
+  // Returns problems that did not end the run, one sentence each. Requires: the threads have ended.
   virtual std::vector<std::string> notes() const { return {}; }
 
   void stop() { stopping_.store(true, std::memory_order_relaxed); }
   bool stopping() const { return stopping_.load(std::memory_order_relaxed); }
-  bool unwanted(const TransferJob& job) const {
+  bool should_stop(const TransferJob& job) const {
     return job.flight->cancelled.load(std::memory_order_relaxed) || stopping();
   }
 
  protected:
   using Steady = std::chrono::steady_clock;
-  // A slow rank's copies: idles in proportion to the time since `begin`; in pieces, so that the device can stop.
+  // Delays a slow rank's copies in proportion to the time since `begin`. Sleeps in pieces, so that the device can stop.
   void slow_down(double factor, Steady::time_point begin) const;
 
  private:

@@ -22,13 +22,13 @@
 
 namespace kvtwin {
 
-// It sleeps on purpose. real.slow_factor stands for a rank whose copies take longer than those of others; there is
-// nothing to be notified of, for the lost time itself is what the other ranks are to see.
+// Sleeps on purpose: real.slow_factor represents a rank with slow copies. There is nothing to wait for, because the
+// lost time itself is the effect that the other ranks must see.
 void PageEngine::slow_down(double factor, Steady::time_point begin) const {
   if (factor <= 1) return;
   constexpr std::chrono::milliseconds kPiece{10};
-  const auto more = std::chrono::duration<double>(Steady::now() - begin) * (factor - 1);
-  const Steady::time_point end = Steady::now() + std::chrono::duration_cast<Steady::duration>(more);
+  const auto extra = std::chrono::duration<double>(Steady::now() - begin) * (factor - 1);
+  const Steady::time_point end = Steady::now() + std::chrono::duration_cast<Steady::duration>(extra);
   for (auto left = end - Steady::now(); left.count() > 0 && !stopping(); left = end - Steady::now()) {
     std::this_thread::sleep_for(std::min<Steady::duration>(left, kPiece));
   }
@@ -36,12 +36,12 @@ void PageEngine::slow_down(double factor, Steady::time_point begin) const {
 
 namespace {
 
-using Job = std::variant<TransferJob, PassJob, Ledger::Question>;
+using Job = std::variant<TransferJob, PassJob, Ledger::HostCheck>;
 
-// The engine's direct way, with the ledger kept.
-class NotedDirectPages final : public DirectPages {
+// The engine's direct way, which also keeps the ledger.
+class LedgerDirectPages final : public DirectPages {
  public:
-  NotedDirectPages(DirectPages& engine, Ledger& ledger) : engine_(engine), ledger_(ledger) {}
+  LedgerDirectPages(DirectPages& engine, Ledger& ledger) : engine_(engine), ledger_(ledger) {}
   std::uint32_t buffers() const override { return engine_.buffers(); }
   std::unique_ptr<BlockQueue> queue() override { return engine_.queue(); }
   bool read_headers(std::span<const std::uint32_t> buffers, std::span<std::byte> blocks) override {
@@ -81,12 +81,12 @@ class PagedDevice final : public Device, private PageMemory {
   std::vector<std::string> notes() const override { return engine_->notes(); }
 
  private:
-  // The threads of storage tiers.
+  // For the threads of storage tiers.
   PageForm form() const override { return {config_.shape, config_.host_layout}; }
   void read_page(Tier memory, SlotId slot, std::span<std::byte> page) override;
   void write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) override;
   DirectPages* direct() override { return direct_ ? &*direct_ : nullptr; }
-  void relay_out(std::byte* layer_first, std::byte* page, bool to_device) const;
+  void convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const;
   template <typename Copy>
   void for_host_pieces(SlotId slot, const Copy& copy) const;
 
@@ -103,10 +103,10 @@ class PagedDevice final : public Device, private PageMemory {
   // The compute thread.
   void execute(PassJob& job);
   bool step(const PassJob& job, std::uint64_t number, TimeNs& stalled);
-  bool do_layers(const PassJob& job, std::uint64_t number);
-  void take_stock(const PassJob& job, std::uint64_t number);
-  void serve_alone(const PassJob& job, Completion& completion);
-  void serve_jointly(const PassJob& job, Completion& completion);
+  bool run_layers(const PassJob& job, std::uint64_t number);
+  void record_step(const PassJob& job, std::uint64_t number);
+  void run_pass(const PassJob& job, Completion& completion);
+  void run_joint_pass(const PassJob& job, Completion& completion);
   void flip_device(SlotId slot);
 
   void audit_device(Verification& verification);
@@ -116,41 +116,42 @@ class PagedDevice final : public Device, private PageMemory {
   CompletionQueue* queue_ = nullptr;
   const RunClock* clock_ = nullptr;
   Ledger ledger_;
-  std::optional<NotedDirectPages> direct_;
-  bool flipped_device_ = false, flipped_host_ = false;  // compute thread's, h2d thread's
+  std::optional<LedgerDirectPages> direct_;
+  bool flipped_device_ = false, flipped_host_ = false;  // compute thread; h2d thread
 
-  std::unordered_map<OperationId, FlightPtr> flights_;  // the event loop's
-  std::vector<std::uint64_t> last_use_, last_write_;    // the event loop's: by device slot, the last pass's ordinal
-  std::uint64_t passes_ = 0;                            // the event loop's: submitted
-  std::atomic<std::uint64_t> passes_ended_{0};          // in the order in which they were submitted
+  std::unordered_map<OperationId, FlightPtr> flights_;  // event loop
+  std::vector<std::uint64_t> last_use_, last_write_;    // event loop; by device slot: ordinal of the last pass
+  std::uint64_t passes_ = 0;                            // event loop: submitted passes
+  std::atomic<std::uint64_t> passes_ended_{0};          // passes end in the order of submission
   std::mutex expected_mutex_;
-  std::unordered_map<OperationId, FlightPtr> expected_;  // gets into L1 that haven't landed
-  Verification seen_;                                    // the compute thread's
+  std::unordered_map<OperationId, FlightPtr> expected_;  // gets into L1 that have not landed
+  Verification reads_;                                   // compute thread
 
-  // Last, so that their threads end first, and compute before those that it asks and waits for.
+  // Last members: their threads end first, and the compute thread before the threads for which it waits.
   Worker<Job> d2h_, h2d_, compute_;
 };
 
 // ---- start and stop ------------------------------------------------------------------------------------------
 
-void lose(Flight& flight) {
+void mark_lost(Flight& flight) {
   flight.land(Flight::kLost);
   flight.answer();
 }
 
-// Also in the middle of a run: what hasn't begun never will, and who waits for it is told.
+// Allowed in the middle of a run: jobs that have not begun never begin, and the passes that wait for them are woken.
 PagedDevice::~PagedDevice() {
   engine_->stop();
   compute_.drop();
   d2h_.drop();
   for (Job& job : h2d_.drop()) {
-    if (auto* transfer = std::get_if<TransferJob>(&job)) lose(*transfer->flight);
+    if (auto* transfer = std::get_if<TransferJob>(&job)) mark_lost(*transfer->flight);
   }
   {
     const std::lock_guard lock(expected_mutex_);
-    for (const auto& [get, flight] : expected_) lose(*flight);
+    for (const auto& [get, flight] : expected_) mark_lost(*flight);
   }
-  passes_ended_.store(UINT64_MAX / 2, std::memory_order_release);  // one more may end, and be counted
+  // Above any count; the running pass may still add one.
+  passes_ended_.store(UINT64_MAX / 2, std::memory_order_release);
   passes_ended_.notify_all();
 }
 
@@ -163,7 +164,7 @@ void PagedDevice::start(CompletionQueue& queue, const RunClock& clock) {
   h2d_.start("host-to-device thread", [this](Job& job) { execute(std::get<TransferJob>(job)); });
   config_.acquire("device-to-host thread");
   d2h_.start("device-to-host thread", [this](Job& job) {
-    if (const auto* question = std::get_if<Ledger::Question>(&job)) return ledger_.inspect(*question);
+    if (const auto* check = std::get_if<Ledger::HostCheck>(&job)) return ledger_.run_host_check(*check);
     execute(std::get<TransferJob>(job));
   });
 }
@@ -171,8 +172,8 @@ void PagedDevice::start(CompletionQueue& queue, const RunClock& clock) {
 Verification PagedDevice::finish() {
   compute_.finish();
   h2d_.finish();
-  d2h_.finish();  // after compute, which may have asked it
-  Verification verification = seen_;
+  d2h_.finish();  // after compute_, which submits to this thread
+  Verification verification = reads_;
   audit_device(verification);
   ledger_.audit_host(verification);
   ledger_.conclude(verification);
@@ -185,7 +186,7 @@ void PagedDevice::audit_device(Verification& verification) {
   if (job.slots.empty()) return;
   engine_->begin_pass(job);
   for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) engine_->read_layer(job, 0, layer);
-  ledger_.note_audit(job, engine_->end_step());
+  ledger_.record_audit(job, engine_->end_step());
   verification.pages_audited += job.slots.size();
   for (const PassJob::Sequence& page : job.sequences) {
     verification.bytes_audited += page.context * config_.shape.token_bytes();
@@ -227,7 +228,7 @@ PassJob PagedDevice::pass_job(const ForwardOperation& pass) {
   job.gated = !pass.gates.empty();
   for (const OperationId gate : pass.gates) {
     const auto found = flights_.find(gate);
-    if (found != flights_.end()) job.gates.push_back(found->second);  // else it has landed
+    if (found != flights_.end()) job.gates.push_back(found->second);  // otherwise the gate has landed
   }
   return job;
 }
@@ -283,7 +284,7 @@ void PagedDevice::end(const Completion& completion, LaneSpan span, const std::st
 
 // ---- copies --------------------------------------------------------------------------------------------------
 
-// False: the device stops.
+// Returns false if the device stops.
 bool PagedDevice::wait_for_passes(const TransferJob& job) const {
   for (;;) {
     const std::uint64_t ended = passes_ended_.load(std::memory_order_acquire);
@@ -292,7 +293,7 @@ bool PagedDevice::wait_for_passes(const TransferJob& job) const {
   }
 }
 
-// How many of its pages, in order; a load moves all or none.
+// Returns the number of moved pages, in order. A load moves all pages or none.
 Pages PagedDevice::move(const TransferJob& job) {
   if (job.to_device()) {
     ledger_.begin_load(job);
@@ -301,7 +302,7 @@ Pages PagedDevice::move(const TransferJob& job) {
     ledger_.end_load(job);
     return job.plan.pages;
   }
-  const std::shared_lock writing = ledger_.writing_host();
+  const std::shared_lock writing = ledger_.lock_host_for_writing();
   ledger_.begin_backup(job);
   const Pages moved = engine_->back_up(job);
   ledger_.end_backup(job, moved);
@@ -320,7 +321,7 @@ void PagedDevice::execute(TransferJob& job) {
     completion.status = Status::failed;
     failure = error.what();
   }
-  // First answered, then told: a pass that waits for it is answered after it.
+  // Pushes the completion first: a pass that waits for this operation is answered after it.
   end(completion, {.lane = job.lane, .begin = begin, .flowing = begin, .bytes = completion.bytes}, failure);
   if (completion.status != Status::done) job.flight->land(Flight::kLost);
   job.flight->answer();
@@ -328,12 +329,11 @@ void PagedDevice::execute(TransferJob& job) {
 
 // ---- pages of storage tiers ----------------------------------------------------------------------------------
 
-// Calls `copy` with each piece of a host page that lies together in the pool: where it lies there and in a pool of
-// one page, and its bytes.
+// Calls `copy` for each contiguous piece of a host page: address in the pool, offset in a pool of one page, bytes.
 template <typename Copy>
 void PagedDevice::for_host_pieces(SlotId slot, const Copy& copy) const {
   const KvShape& shape = config_.shape;
-  // Only layer_first keeps a plane's layers apart.
+  // Only layer_first separates the layers of a plane.
   const std::uint32_t layers = config_.host_layout == Layout::layer_first ? shape.layers : 1;
   const Bytes bytes = shape.page_bytes() / shape.planes / layers;
   for (std::uint32_t plane = 0; plane < shape.planes; ++plane) {
@@ -346,8 +346,8 @@ void PagedDevice::for_host_pieces(SlotId slot, const Copy& copy) const {
   }
 }
 
-// One page between layer_first's shape and the host pool's.
-void PagedDevice::relay_out(std::byte* layer_first, std::byte* page, bool to_device) const {
+// Converts one page between layer_first and the host pool's layout.
+void PagedDevice::convert_layout(std::byte* layer_first, std::byte* page, bool to_device) const {
   const PageRun run{0, 0, 1};
   TransferParams params;
   params.shape = config_.shape;
@@ -367,7 +367,7 @@ void PagedDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page)
   if (memory == Tier::device) {
     std::vector<std::byte> bytes(page.size());
     engine_->read_device_page(slot, bytes.data());
-    return relay_out(bytes.data(), page.data(), false);
+    return convert_layout(bytes.data(), page.data(), false);
   }
   for_host_pieces(slot, [&](const std::byte* pooled, std::uint64_t alone, Bytes bytes) {
     std::memcpy(page.data() + alone, pooled, bytes);
@@ -377,11 +377,11 @@ void PagedDevice::read_page(Tier memory, SlotId slot, std::span<std::byte> page)
 void PagedDevice::write_page(Tier memory, SlotId slot, const PageKey& key, std::span<const std::byte> page) {
   if (memory == Tier::device) {
     std::vector<std::byte> bytes(page.size());
-    relay_out(bytes.data(), const_cast<std::byte*>(page.data()), true);  // only read when it goes to the device
+    convert_layout(bytes.data(), const_cast<std::byte*>(page.data()), true);  // read only in this direction
     engine_->write_device_page(slot, bytes.data());
     return ledger_.fetched(memory, slot, key);
   }
-  const std::shared_lock writing = ledger_.writing_host();
+  const std::shared_lock writing = ledger_.lock_host_for_writing();
   for_host_pieces(slot, [&](std::byte* pooled, std::uint64_t alone, Bytes bytes) {
     std::memcpy(pooled, page.data() + alone, bytes);
   });
@@ -397,9 +397,9 @@ void PagedDevice::execute(PassJob& job) {
   try {
     ledger_.begin_pass(job);
     if (config_.ranks != nullptr && config_.ranks->size() > 1) {
-      serve_jointly(job, completion);
+      run_joint_pass(job, completion);
     } else {
-      serve_alone(job, completion);
+      run_pass(job, completion);
     }
   } catch (const std::exception& error) {
     completion.status = Status::failed;
@@ -407,7 +407,7 @@ void PagedDevice::execute(PassJob& job) {
   }
   passes_ended_.fetch_add(1, std::memory_order_acq_rel);
   passes_ended_.notify_all();
-  // Whatever became of the pass: nobody hears of it before its gates, but if there is nobody any more.
+  // A pass is never answered before its gates, except when the run ends with a failure.
   if (failure.empty()) {
     for (const FlightPtr& gate : job.gates) gate->wait_for_answer();
   }
@@ -415,7 +415,7 @@ void PagedDevice::execute(PassJob& job) {
       {.lane = Lane::compute, .begin = begin, .stalled_ns = completion.stalled_ns, .steps = completion.steps}, failure);
 }
 
-void PagedDevice::serve_alone(const PassJob& job, Completion& completion) {
+void PagedDevice::run_pass(const PassJob& job, Completion& completion) {
   while (completion.steps < job.steps) {
     if (job.flight->cancelled.load(std::memory_order_relaxed) && (job.steps > 1 || completion.steps == 0)) {
       completion.status = Status::cancelled;
@@ -429,7 +429,7 @@ void PagedDevice::serve_alone(const PassJob& job, Completion& completion) {
   }
 }
 
-// What must be equal on all ranks.
+// Returns a number that must be equal on all ranks.
 std::int64_t fingerprint(const PassJob& job) {
   std::uint64_t mixed = pattern_mix(job.steps ^ (job.shape.prefill_tokens << 20) ^ (job.slots.size() << 40));
   for (const PassJob::Sequence& sequence : job.sequences) {
@@ -438,13 +438,13 @@ std::int64_t fingerprint(const PassJob& job) {
   return static_cast<std::int64_t>(mixed >> 2);
 }
 
-// Also the last step's end is agreed on: on other ranks a load may have been lost.
-void PagedDevice::serve_jointly(const PassJob& job, Completion& completion) {
-  const std::int64_t print = fingerprint(job);
+// The ranks also agree on the end of the last step, because another rank may have lost a load.
+void PagedDevice::run_joint_pass(const PassJob& job, Completion& completion) {
+  const std::int64_t own_fingerprint = fingerprint(job);
   while (completion.steps < job.steps) {
     const bool done = step(job, completion.steps, completion.stalled_ns);
     const bool cancelled = job.flight->cancelled.load(std::memory_order_relaxed);
-    std::array<std::int64_t, 4> agreed{done ? 1 : 0, cancelled ? 0 : 1, print, -print};
+    std::array<std::int64_t, 4> agreed{done ? 1 : 0, cancelled ? 0 : 1, own_fingerprint, -own_fingerprint};
     const bool all_here = config_.ranks->minimum(RankChannel::passes, agreed);
     KV_CHECK(!all_here || agreed[2] == -agreed[3], "all ranks of an engine do the same passes");
     if (!all_here || agreed[0] == 0) {
@@ -460,18 +460,18 @@ void PagedDevice::serve_jointly(const PassJob& job, Completion& completion) {
   }
 }
 
-// False: a load that it waited for is lost, or the device stops.
+// Returns false if a load of a gate is lost, or if the device stops.
 bool PagedDevice::step(const PassJob& job, std::uint64_t number, TimeNs& stalled) {
   if (number == 0) engine_->begin_pass(job);
-  const bool done = do_layers(job, number);
+  const bool done = run_layers(job, number);
   const PageEngine::StepEnd end = engine_->end_step();
   stalled += end.stalled;
-  for (const Ledger::Question& question : ledger_.note_wrong(job, end)) d2h_.submit(question);
-  if (done) take_stock(job, number);
+  for (const Ledger::HostCheck& check : ledger_.record_wrong_reads(job, end)) d2h_.submit(check);
+  if (done) record_step(job, number);
   return done;
 }
 
-bool PagedDevice::do_layers(const PassJob& job, std::uint64_t number) {
+bool PagedDevice::run_layers(const PassJob& job, std::uint64_t number) {
   for (std::uint32_t layer = 0; layer < config_.shape.layers; ++layer) {
     if (engine_->stopping()) return false;
     if (number == 0 && !job.gates.empty() && !engine_->await_layer(job, layer)) return false;
@@ -480,11 +480,11 @@ bool PagedDevice::do_layers(const PassJob& job, std::uint64_t number) {
   return true;
 }
 
-void PagedDevice::take_stock(const PassJob& job, std::uint64_t number) {
+void PagedDevice::record_step(const PassJob& job, std::uint64_t number) {
   for (const PassJob::Sequence& sequence : job.sequences) {
     const Tokens context = job.context(sequence, number);
-    seen_.bytes_read += context * config_.shape.token_bytes();
-    seen_.pages_read += (context + config_.shape.page_tokens - 1) / config_.shape.page_tokens;
+    reads_.bytes_read += context * config_.shape.token_bytes();
+    reads_.pages_read += (context + config_.shape.page_tokens - 1) / config_.shape.page_tokens;
   }
   const SlotId whole = ledger_.end_step(job, number);
   if (config_.flip == DeviceConfig::Flip::device && !flipped_device_ && whole != kNoSlot) flip_device(whole);
@@ -492,8 +492,8 @@ void PagedDevice::take_stock(const PassJob& job, std::uint64_t number) {
 
 // ---- test hooks ----------------------------------------------------------------------------------------------
 
-// Some byte of a page, drawn from the seed.
-KvIndex drawn_place(const KvShape& shape, std::uint64_t seed, SlotId slot, std::uint32_t& byte) {
+// Draws a byte of a page from the seed.
+KvIndex draw_place(const KvShape& shape, std::uint64_t seed, SlotId slot, std::uint32_t& byte) {
   const std::uint64_t draw = pattern_mix(seed ^ 0x666C6970);
   byte = static_cast<std::uint32_t>((draw >> 48) % shape.head_bytes);
   return {.page = slot,
@@ -506,14 +506,14 @@ KvIndex drawn_place(const KvShape& shape, std::uint64_t seed, SlotId slot, std::
 void PagedDevice::flip_device(SlotId slot) {
   flipped_device_ = true;
   std::uint32_t byte = 0;
-  const KvIndex place = drawn_place(config_.shape, config_.seed, slot, byte);
+  const KvIndex place = draw_place(config_.shape, config_.seed, slot, byte);
   engine_->flip_device(byte_offset(Layout::layer_first, config_.shape, config_.device_pages, place) + byte);
 }
 
 void PagedDevice::flip_host(const TransferJob& job) {
   flipped_host_ = true;
   std::uint32_t byte = 0;
-  const KvIndex place = drawn_place(config_.shape, config_.seed, job.pages.front().source, byte);
+  const KvIndex place = draw_place(config_.shape, config_.seed, job.pages.front().source, byte);
   engine_->host_pool()[byte_offset(config_.host_layout, config_.shape, config_.host_pages, place) + byte] ^=
       std::byte{1};
 }

@@ -1,15 +1,15 @@
-// A Device over an engine that moves its bytes (page_engine.hpp): a thread for each copy engine and one for the compute
-// stream, each a FIFO of its own, which answer operations, check what is read, and keep the ledger.
+// A Device on a PageEngine, which moves the bytes (page_engine.hpp). One thread per copy engine and one for the compute
+// stream, each with a FIFO. The threads answer operations, check the bytes that they read, and keep the ledger.
 //
-// A transfer begins when every pass that was submitted before it and uses one of its slots (a load's targets; a
-// backup's sources, if the pass writes them) has ended. By the policy's leases none ever does: it costs a comparison.
+// A transfer starts after every earlier pass that uses one of its slots (load: its targets; backup: its sources, if the
+// pass writes them). The policy's leases exclude such passes, so this costs only a comparison.
 //
-// A device is one rank's. In a group of ranks (impl/runtime/ranks.hpp) passes are joint, as the all-reduces within tie
-// them: the k-th of each rank belong together, and after each step the compute threads agree on what became of it. A
-// burst that any rank has cancelled ends on all after the same step, at least one; a load that any has lost fails it on
-// all: gate_failed, or failed on a rank whose pass had no gates.
+// A device belongs to one rank. In a group of ranks (impl/runtime/ranks.hpp), passes are joint, because all-reduces tie
+// them: the k-th passes of all ranks belong together, and the compute threads agree on the result of each step. A burst
+// that any rank has cancelled ends on all ranks after the same step, and has at least one step. A load that any rank
+// has lost fails the pass on all ranks: gate_failed, or failed on a rank whose pass had no gates.
 //
-// An engine that throws ends the run: the operation is answered `failed`, with the sentence beside it.
+// Errors: an exception of the engine ends the run. The operation is answered as `failed`, with the text.
 #pragma once
 
 #include <memory>

@@ -18,9 +18,9 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kPagesAtOnce = 256;
-constexpr std::size_t kLookedUpAtOnce = 1024;
-constexpr Bytes kReplySlack = 64 << 10;  // what hiredis reads at a time, and a reply's frame
+constexpr std::size_t kMaxPagesPerBatch = 256;
+constexpr std::size_t kMaxKeysPerLookUp = 1024;
+constexpr Bytes kReplySlackBytes = 64 << 10;  // bytes that hiredis reads at a time, and the frame of a reply
 
 TimeNs steady_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -34,16 +34,16 @@ std::uint64_t score_of(const RedisServer& server, const PageKey& stored_as) {
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), XXH3_64bits(name.data(), name.size()));
 }
 
-// When a server that was in trouble is asked again. All threads share it.
+// The time of the next attempt at a server after trouble. All threads share the object.
 class BackOff {
  public:
-  // Which attempt this would be; none: not yet.
+  // Returns the number of this attempt, or none if the back-off time has not passed.
   std::optional<std::uint64_t> begin(TimeNs now) {
     const std::lock_guard lock(mutex_);
     if (wait_ > 0 && now < again_at_) return std::nullopt;
     return failures_;
   }
-  // Attempts that were under way together fail once.
+  // Several attempts that were in progress at the same time count as one failure.
   void fail(std::uint64_t attempt, TimeNs now, const RedisConfig& config) {
     const std::lock_guard lock(mutex_);
     if (attempt != failures_) return;
@@ -70,9 +70,9 @@ struct Page {
   Cause cause = Cause::unreachable;
 };
 using PageList = std::vector<Page*>;
-using Words = RedisTalk::Words;
+using Words = RedisBatch::Words;
 
-// Of a reply that isn't what it should be.
+// Returns the trouble that an unexpected reply means.
 RedisTrouble trouble_in(const redisReply& reply) {
   return reply.type == REDIS_REPLY_ERROR ? trouble_of({reply.str, reply.len}) : RedisTrouble::garbled;
 }
@@ -93,15 +93,16 @@ class RedisBackend final : public StorageBackend {
   const PageSeal* seal() const override { return config_.seal; }
 
  private:
-  using Connections = std::vector<RedisConnection>;  // of one thread, one a server
+  using Connections = std::vector<RedisConnection>;  // of one thread; one per server
   using Count = std::atomic<std::uint64_t>;
 
   Bytes stored_bytes() const { return kPageHeaderBytes + form_.bytes(); }
   TimeNs now() const { return config_.now ? config_.now() : steady_now(); }
   Page page_of(const PageTask& task) const;
   std::vector<Page> begin_pages(PageWork& work) const;
-  void ask(Connections& connections, const PageList& pages, const std::function<void(const Page&, Words&)>& say,
-           const std::function<RedisTrouble(Page&, const redisReply&)>& hear);
+  void send_commands(Connections& connections, const PageList& pages,
+                     const std::function<void(const Page&, Words&)>& write_command,
+                     const std::function<RedisTrouble(Page&, const redisReply&)>& on_reply);
   void find(Connections& connections, const PageList& pages);
   RedisTrouble take_value(PageWork& work, Page& page, const redisReply& reply);
   void unlink(Connections& connections, const PageList& pages);
@@ -111,7 +112,7 @@ class RedisBackend final : public StorageBackend {
   const PageForm form_;
   std::vector<BackOff> back_offs_;
   Connections look_ups_, reads_, writes_;
-  std::vector<std::vector<std::byte>> values_;  // the writing thread's: headers and payloads on their way
+  std::vector<std::vector<std::byte>> values_;  // writing thread: headers and payloads in flight
   Count got_ = 0, set_ = 0, there_ = 0, corrupt_ = 0, full_ = 0, backed_off_ = 0;
   std::array<Count, kRedisTroubles> troubles_{};
 };
@@ -122,7 +123,7 @@ RedisBackend::RedisBackend(const RedisConfig& config, const PageForm& form)
   const std::shared_ptr<RedisTls> tls = make_redis_tls(config);
   for (const RedisServer& server : config.servers) {
     for (Connections* side : {&look_ups_, &reads_, &writes_}) {
-      side->emplace_back(config_, server, tls, stored_bytes() + kReplySlack);
+      side->emplace_back(config_, server, tls, stored_bytes() + kReplySlackBytes);
     }
   }
 }
@@ -132,19 +133,20 @@ Page RedisBackend::page_of(const PageTask& task) const {
   return {task, redis_name_of(stored_as, id_of(config_.seal)), redis_server_of(config_.servers, stored_as)};
 }
 
-// Pages of one verb, as many as may be in flight; none: there is none to begin.
+// Returns pages of one verb, as many as may be in flight. Empty: no page to begin.
 std::vector<Page> RedisBackend::begin_pages(PageWork& work) const {
   std::vector<Page> pages;
-  const std::size_t most = std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kPagesAtOnce);
+  const std::size_t max_pages = std::clamp<std::size_t>(config_.bytes_in_flight / stored_bytes(), 1, kMaxPagesPerBatch);
   PageTask task;
-  while (pages.size() < most && work.next(task)) pages.push_back(page_of(task));
+  while (pages.size() < max_pages && work.next(task)) pages.push_back(page_of(task));
   return pages;
 }
 
-// Asks each page's server, all servers at once. What isn't answered stays so.
-void RedisBackend::ask(Connections& connections, const PageList& pages,
-                       const std::function<void(const Page&, Words&)>& say,
-                       const std::function<RedisTrouble(Page&, const redisReply&)>& hear) {
+// Sends one command per page to the page's server, to all servers at the same time. `answered` is set for each page
+// with a valid reply.
+void RedisBackend::send_commands(Connections& connections, const PageList& pages,
+                                 const std::function<void(const Page&, Words&)>& write_command,
+                                 const std::function<RedisTrouble(Page&, const redisReply&)>& on_reply) {
   std::vector<PageList> by_server(connections.size());
   for (Page* page : pages) {
     page->answered = false;
@@ -155,17 +157,17 @@ void RedisBackend::ask(Connections& connections, const PageList& pages,
     std::uint64_t number;
   };
   std::vector<Attempt> attempts;
-  std::vector<RedisTalk> talks;
+  std::vector<RedisBatch> batches;
   const auto fail = [this](const Attempt& attempt, RedisTrouble trouble) {
     back_offs_[attempt.server].fail(attempt.number, now(), config_);
     ++troubles_[static_cast<std::size_t>(trouble)];
   };
   for (std::size_t server = 0; server < connections.size(); ++server) {
-    const PageList& its = by_server[server];
-    if (its.empty()) continue;
+    const PageList& own_pages = by_server[server];
+    if (own_pages.empty()) continue;
     const std::optional<std::uint64_t> number = back_offs_[server].begin(now());
     if (!number) {
-      backed_off_ += its.size();
+      backed_off_ += own_pages.size();
       continue;
     }
     const RedisTrouble trouble = connections[server].ready();
@@ -174,30 +176,32 @@ void RedisBackend::ask(Connections& connections, const PageList& pages,
       continue;
     }
     attempts.push_back({server, *number});
-    RedisTalk& one = talks.emplace_back();
+    RedisBatch& one = batches.emplace_back();
     one.connection = &connections[server];
-    one.commands = its.size();
-    one.say = [&its, &say](std::size_t i, Words& words) { say(*its[i], words); };
-    one.hear = [&its, &hear](std::size_t i, const redisReply& reply) {
-      const RedisTrouble heard = hear(*its[i], reply);
-      its[i]->answered = heard == RedisTrouble::none;
-      return heard;
+    one.commands = own_pages.size();
+    one.write_command = [&own_pages, &write_command](std::size_t i, Words& words) {
+      write_command(*own_pages[i], words);
+    };
+    one.on_reply = [&own_pages, &on_reply](std::size_t i, const redisReply& reply) {
+      const RedisTrouble reply_trouble = on_reply(*own_pages[i], reply);
+      own_pages[i]->answered = reply_trouble == RedisTrouble::none;
+      return reply_trouble;
     };
   }
-  talk(talks, config_.command_timeout);
-  for (std::size_t i = 0; i < talks.size(); ++i) {
-    if (talks[i].trouble != RedisTrouble::none) {
-      fail(attempts[i], talks[i].trouble);
+  execute_batches(batches, config_.command_timeout);
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    if (batches[i].trouble != RedisTrouble::none) {
+      fail(attempts[i], batches[i].trouble);
     } else {
       back_offs_[attempts[i].server].succeed(attempts[i].number);
     }
   }
 }
 
-// Those that are there get cause `none`, the others `missing`. There is what has a page's length: EXISTS would keep
-// a cut value from ever being stored again.
+// Sets the cause of each page: `none` if present, `missing` otherwise. A page is present if the value has the page's
+// length. EXISTS would count a truncated value as present, which could then never be stored again.
 void RedisBackend::find(Connections& connections, const PageList& pages) {
-  ask(
+  send_commands(
       connections, pages,
       [](const Page& page, Words& words) {
         words = {"STRLEN", page.name};
@@ -218,7 +222,7 @@ LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> ke
   LookedUp found;
   while (!keys.empty()) {
     std::vector<Page> pages;
-    for (const PageKey& key : keys.first(std::min(keys.size(), kLookedUpAtOnce))) {
+    for (const PageKey& key : keys.first(std::min(keys.size(), kMaxKeysPerLookUp))) {
       pages.push_back(page_of({StorageVerb::look_up, space, key, 0}));
     }
     PageList list;
@@ -233,14 +237,15 @@ LookedUp RedisBackend::look_up(const PageKey& space, std::span<const PageKey> ke
   return found;
 }
 
-// GETRANGE, so that a value of any length costs no more than a page. Its empty one is no value, or an empty one.
+// The reply to GETRANGE, which limits the cost of a value of any length. An empty reply means no value, or an empty
+// one.
 RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisReply& reply) {
   if (is_error(reply, "WRONGTYPE")) {
     page.cause = Cause::corrupt;
     return RedisTrouble::none;
   }
   if (reply.type != REDIS_REPLY_STRING) return trouble_in(reply);
-  if (reply.len > stored_bytes() + 1) return RedisTrouble::garbled;  // more than we asked for
+  if (reply.len > stored_bytes() + 1) return RedisTrouble::garbled;  // more bytes than requested
   if (reply.len == stored_bytes()) {
     const std::span<const std::byte> value(reinterpret_cast<const std::byte*>(reply.str), reply.len);
     page.cause = work.give(page.task, value.first<kPageHeaderBytes>(), value.subspan(kPageHeaderBytes));
@@ -251,7 +256,7 @@ RedisTrouble RedisBackend::take_value(PageWork& work, Page& page, const redisRep
 }
 
 void RedisBackend::unlink(Connections& connections, const PageList& pages) {
-  ask(
+  send_commands(
       connections, pages,
       [](const Page& page, Words& words) {
         words = {"UNLINK", page.name};
@@ -262,13 +267,13 @@ void RedisBackend::unlink(Connections& connections, const PageList& pages) {
 }
 
 void RedisBackend::read(PageWork& work) {
-  const std::string last = std::to_string(stored_bytes());  // one more than there are
+  const std::string last = std::to_string(stored_bytes());  // one byte more than a page has
   for (;;) {
     std::vector<Page> pages = begin_pages(work);
     if (pages.empty()) return;
     PageList all, corrupt;
     for (Page& page : pages) all.push_back(&page);
-    ask(
+    send_commands(
         reads_, all,
         [&](const Page& page, Words& words) {
           words = {"GETRANGE", page.name, "0", last};
@@ -279,7 +284,8 @@ void RedisBackend::read(PageWork& work) {
       if (page->cause == Cause::corrupt) corrupt.push_back(page);
       if (page->cause == Cause::none) ++got_;
     }
-    // Or else it could never be stored again. If the writer has just put a right one there, that is a miss.
+    // A corrupt value is removed; otherwise it could never be stored again. If the writer has just stored a right page
+    // there, the next get is a miss.
     corrupt_ += corrupt.size();
     unlink(reads_, corrupt);
     for (const Page& page : pages) work.end(page.task, page.cause);
@@ -301,7 +307,7 @@ void RedisBackend::set(PageWork& work, const PageList& pages) {
     std::ranges::copy(header, values_[i].begin());
     value_of[static_cast<std::size_t>(fresh[i] - pages.front())] = values_[i].data();
   }
-  ask(
+  send_commands(
       writes_, fresh,
       [&](const Page& page, Words& words) {
         const std::byte* value = value_of[static_cast<std::size_t>(&page - pages.front())];
@@ -384,18 +390,18 @@ std::string redis_name_of(const PageKey& stored_as, std::uint32_t secret) {
 std::string check_redis_servers(const RedisConfig& config) {
   const std::shared_ptr<RedisTls> tls = make_redis_tls(config);
   for (const RedisServer& server : config.servers) {
-    RedisConnection connection(config, server, tls, kReplySlack);
+    RedisConnection connection(config, server, tls, kReplySlackBytes);
     RedisTrouble trouble = connection.ready();
-    RedisTalk ping;
+    RedisBatch ping;
     ping.connection = &connection;
     ping.commands = 1;
-    ping.say = [](std::size_t, Words& words) { words = {"PING"}; };
-    ping.hear = [](std::size_t, const redisReply& reply) {
+    ping.write_command = [](std::size_t, Words& words) { words = {"PING"}; };
+    ping.on_reply = [](std::size_t, const redisReply& reply) {
       if (reply.type == REDIS_REPLY_STATUS) return RedisTrouble::none;
       return reply.type == REDIS_REPLY_ERROR ? trouble_of({reply.str, reply.len}) : RedisTrouble::garbled;
     };
     if (trouble == RedisTrouble::none) {
-      talk({&ping, 1}, config.command_timeout);
+      execute_batches({&ping, 1}, config.command_timeout);
       trouble = ping.trouble;
     }
     switch (trouble) {
@@ -406,7 +412,7 @@ std::string check_redis_servers(const RedisConfig& config) {
       case RedisTrouble::denied: return "The Redis server " + server.name() + " denies this user or password.";
       case RedisTrouble::loading: return "The Redis server " + server.name() + " is still loading.";
       case RedisTrouble::error:
-        return "The Redis server " + server.name() + " refuses its service (is its database there?).";
+        return "The Redis server " + server.name() + " refuses own_pages service (is own_pages database there?).";
       default: return "What answers at " + server.name() + " is no Redis server that serves.";
     }
   }

@@ -19,8 +19,8 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-// hiredis writes into broken connections without asking for no signal. Ours is a library's thread: the process's
-// handlers are not for us to set.
+// hiredis writes into broken connections without MSG_NOSIGNAL. This code is a library and must not set the process's
+// signal handlers, so it blocks SIGPIPE in the thread during the write.
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -59,8 +59,8 @@ RedisTrouble trouble_of_context(const redisContext& context) {
   return context.err == REDIS_ERR_IO || context.err == REDIS_ERR_EOF ? RedisTrouble::closed : RedisTrouble::garbled;
 }
 
-// Words are copied at once into hiredis' buffer, so that few commands lie there at a time.
-constexpr std::size_t kBufferedBytes = 64 << 10;
+// Commands are copied into hiredis' buffer at once. This limit keeps the buffer small.
+constexpr std::size_t kMaxBufferedBytes = 64 << 10;
 
 }  // namespace
 
@@ -91,22 +91,23 @@ RedisTrouble trouble_of(std::string_view error) {
   return RedisTrouble::error;
 }
 
-// One talk under way.
+// One batch in progress.
 class RedisExchange {
  public:
-  explicit RedisExchange(RedisTalk& talk) : talk_(talk), context_(talk.connection->context_.get()) {}
+  explicit RedisExchange(RedisBatch& batch) : batch_(batch), context_(batch.connection->context_.get()) {}
 
-  bool open() const { return talk_.trouble == RedisTrouble::none && talk_.answered < talk_.commands; }
+  bool open() const { return batch_.trouble == RedisTrouble::none && batch_.answered < batch_.commands; }
   int descriptor() const { return context_->fd; }
-  bool has_to_say() const { return said_ < talk_.commands || flushing_; }
+  bool has_to_write() const { return commands_written_ < batch_.commands || flushing_; }
   void fail(RedisTrouble trouble) {
-    talk_.trouble = trouble;
-    talk_.connection->close();
+    batch_.trouble = trouble;
+    batch_.connection->close();
   }
 
   void write() {
     std::size_t buffered = 0;
-    while (!flushing_ && open() && said_ < talk_.commands && buffered < kBufferedBytes) buffered += say();
+    while (!flushing_ && open() && commands_written_ < batch_.commands && buffered < kMaxBufferedBytes)
+      buffered += write_command();
     if (!open()) return;
     flushing_ = true;
     int written = 0;
@@ -117,8 +118,8 @@ class RedisExchange {
     if (redisBufferRead(context_) != REDIS_OK) return fail(trouble_of_context(*context_));
     const redisReader& reader = *context_->reader;
     while (open() && reader.len > reader.pos) {
-      // Nothing that we ask is answered by an array or what newer protocols have; hiredis would make room for any
-      // number of elements that a server claims.
+      // No command here is answered by an array or by a type of newer protocols. hiredis would allocate as many
+      // elements as a server claims, so such replies are refused.
       const bool begins = reader.ridx == -1;
       if (begins && std::string_view("+-:$").find(reader.buf[reader.pos]) == std::string_view::npos) {
         return fail(RedisTrouble::garbled);
@@ -127,19 +128,19 @@ class RedisExchange {
       if (redisGetReplyFromReader(context_, &got) != REDIS_OK) return fail(RedisTrouble::garbled);
       if (got == nullptr) break;
       const std::unique_ptr<redisReply, ReplyFreer> reply(static_cast<redisReply*>(got));
-      const RedisTrouble trouble = talk_.hear(talk_.answered, *reply);
+      const RedisTrouble trouble = batch_.on_reply(batch_.answered, *reply);
       if (trouble != RedisTrouble::none) return fail(trouble);
-      ++talk_.answered;
+      ++batch_.answered;
     }
-    // More than was asked for, or a reply longer than any: out of step.
+    // More bytes than expected, or a reply longer than any valid one: the connection is out of step.
     const std::size_t left = reader.len - reader.pos;
-    if (open() ? left > talk_.connection->longest_reply_ : left > 0) fail(RedisTrouble::garbled);
+    if (open() ? left > batch_.connection->longest_reply_ : left > 0) fail(RedisTrouble::garbled);
   }
 
  private:
-  std::size_t say() {
+  std::size_t write_command() {
     words_.clear();
-    talk_.say(said_++, words_);
+    batch_.write_command(commands_written_++, words_);
     lengths_.clear();
     starts_.clear();
     std::size_t bytes = 0;
@@ -155,42 +156,42 @@ class RedisExchange {
     return bytes;
   }
 
-  RedisTalk& talk_;
+  RedisBatch& batch_;
   redisContext* context_;
-  std::size_t said_ = 0;
+  std::size_t commands_written_ = 0;
   bool flushing_ = false;
-  RedisTalk::Words words_;
+  RedisBatch::Words words_;
   std::vector<const char*> starts_;
   std::vector<std::size_t> lengths_;
 };
 
-void talk(std::span<RedisTalk> talks, TimeNs timeout) {
+void execute_batches(std::span<RedisBatch> batches, TimeNs timeout) {
   const NoBrokenPipe no_broken_pipe;
   const Steady::time_point deadline = Steady::now() + std::chrono::nanoseconds(timeout);
   std::vector<RedisExchange> exchanges;
-  for (RedisTalk& one : talks) exchanges.emplace_back(one);
+  for (RedisBatch& one : batches) exchanges.emplace_back(one);
   for (;;) {
     std::vector<pollfd> waiting;
-    std::vector<RedisExchange*> whose;
+    std::vector<RedisExchange*> owners;
     for (RedisExchange& exchange : exchanges) {
       if (!exchange.open()) continue;
-      const int events = POLLIN | (exchange.has_to_say() ? POLLOUT : 0);
+      const int events = POLLIN | (exchange.has_to_write() ? POLLOUT : 0);
       waiting.push_back({exchange.descriptor(), static_cast<short>(events), 0});
-      whose.push_back(&exchange);
+      owners.push_back(&exchange);
     }
     if (waiting.empty()) return;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Steady::now());
     const int most = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
     const int ready = ::poll(waiting.data(), waiting.size(), most);
     if (ready < 0 && errno == EINTR) continue;
-    // Also while bytes drip in.
+    // This also ends an exchange owners bytes arrive one by one.
     if (ready <= 0 || left.count() <= 0) {
-      for (RedisExchange* exchange : whose) exchange->fail(RedisTrouble::slow);
+      for (RedisExchange* exchange : owners) exchange->fail(RedisTrouble::slow);
       return;
     }
     for (std::size_t i = 0; i < waiting.size(); ++i) {
-      if ((waiting[i].revents & POLLOUT) != 0) whose[i]->write();
-      if (whose[i]->open() && (waiting[i].revents & ~POLLOUT) != 0) whose[i]->read();
+      if ((waiting[i].revents & POLLOUT) != 0) owners[i]->write();
+      if (owners[i]->open() && (waiting[i].revents & ~POLLOUT) != 0) owners[i]->read();
     }
   }
 }
@@ -203,7 +204,7 @@ RedisConnection::RedisConnection(const RedisConfig& config, const RedisServer& s
 RedisConnection::~RedisConnection() { close(); }
 RedisConnection::RedisConnection(RedisConnection&&) noexcept = default;
 
-// TLS says goodbye into the connection, broken or not.
+// TLS writes a close message into the connection, even if the connection is broken.
 void RedisConnection::close() {
   if (context_ == nullptr) return;
   const NoBrokenPipe no_broken_pipe;
@@ -212,13 +213,13 @@ void RedisConnection::close() {
 
 RedisTrouble RedisConnection::ready() {
   if (context_ != nullptr) {
-    // Nothing has been asked, so anything to read is an end or a server out of step: as after its restart.
+    // No command is open, so readable data means the end of the connection, or a server out of step after a restart.
     pollfd idle{context_->fd, POLLIN, 0};
     if (::poll(&idle, 1, 0) == 0) return RedisTrouble::none;
     close();
   }
   RedisTrouble trouble = connect();
-  if (trouble == RedisTrouble::none) trouble = introduce();
+  if (trouble == RedisTrouble::none) trouble = log_in();
   if (trouble != RedisTrouble::none) close();
   return trouble;
 }
@@ -234,10 +235,10 @@ RedisTrouble RedisConnection::connect() {
   }
   if (context_ == nullptr || context_->err != 0) return RedisTrouble::refused;
   redisReader& reader = *context_->reader;
-  reader.maxbuf = 0;  // a page's buffer isn't given back between pages
+  reader.maxbuf = 0;  // keeps the buffer of a page between replies
   redisSetTimeout(context_.get(), timeval_of(config_->connect_timeout));
   if (tls_ != nullptr && !tls_->shake_hands(*context_, server_.host)) return RedisTrouble::untrusted;
-  // From here on poll() waits, not hiredis.
+  // From here on, poll() waits, not hiredis.
   const int flags = ::fcntl(context_->fd, F_GETFL);
   if (flags < 0 || ::fcntl(context_->fd, F_SETFL, flags | O_NONBLOCK) < 0) return RedisTrouble::refused;
   ::fcntl(context_->fd, F_SETFD, FD_CLOEXEC);
@@ -245,9 +246,9 @@ RedisTrouble RedisConnection::connect() {
   return RedisTrouble::none;
 }
 
-// Who we are, and which database we mean.
-RedisTrouble RedisConnection::introduce() {
-  std::vector<RedisTalk::Words> commands;
+// Sends user, password and database.
+RedisTrouble RedisConnection::log_in() {
+  std::vector<RedisBatch::Words> commands;
   const std::string database = std::to_string(config_->database);
   if (!config_->user.empty() || !config_->password.empty()) {
     commands.push_back({"AUTH"});
@@ -255,16 +256,16 @@ RedisTrouble RedisConnection::introduce() {
     commands.back().push_back(config_->password);
   }
   if (config_->database != 0) commands.push_back({"SELECT", database});
-  RedisTalk introduction;
-  introduction.connection = this;
-  introduction.commands = commands.size();
-  introduction.say = [&](std::size_t i, RedisTalk::Words& words) { words = commands[i]; };
-  introduction.hear = [](std::size_t, const redisReply& reply) {
+  RedisBatch login;
+  login.connection = this;
+  login.commands = commands.size();
+  login.write_command = [&](std::size_t i, RedisBatch::Words& words) { words = commands[i]; };
+  login.on_reply = [](std::size_t, const redisReply& reply) {
     if (reply.type == REDIS_REPLY_STATUS) return RedisTrouble::none;
     return reply.type == REDIS_REPLY_ERROR ? trouble_of({reply.str, reply.len}) : RedisTrouble::garbled;
   };
-  talk({&introduction, 1}, config_->connect_timeout);
-  return introduction.trouble;
+  execute_batches({&login, 1}, config_->connect_timeout);
+  return login.trouble;
 }
 
 }  // namespace kvtwin

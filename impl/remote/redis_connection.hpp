@@ -1,6 +1,7 @@
-// A connection to a Redis server, and pipelined talks over several of them at once. What goes wrong ends as a
-// RedisTrouble and a closed connection, never as an exception or a signal; the next talk begins with a new one.
-// A connection is one thread's.
+// A connection to a Redis server, and pipelined batches of commands over several connections at the same time.
+// Errors: every failure gives a RedisTrouble and closes the connection, without exception or signal. The next batch
+// opens a new connection.
+// Thread: a connection belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -21,34 +22,34 @@ namespace kvtwin {
 enum class RedisTrouble : std::uint8_t {
   none,
   refused,    // no connection
-  untrusted,  // no TLS there, or nobody we know
+  untrusted,  // no TLS, or no trusted certificate
   slow,       // no answer in time
   closed,     // the connection broke
-  garbled,    // no reply to what was asked
-  denied,     // who we are, or what we may do
-  loading,    // not ready yet
-  read_only,  // a replica
-  error       // whatever else it says
+  garbled,    // the reply does not fit the command
+  denied,     // the server refuses the user, the password or the command
+  loading,    // the server is not ready yet
+  read_only,  // the server is a replica
+  error       // any other error reply
 };
 constexpr std::size_t kRedisTroubles = 10;
 std::string_view name_of(RedisTrouble trouble);
-// What an error reply means.
+// Returns the trouble that an error reply means.
 RedisTrouble trouble_of(std::string_view error);
 
-// What TLS connections have in common; none where hiredis has no TLS.
+// The common state of TLS connections. Not implemented if hiredis has no TLS.
 class RedisTls;
-// Null without TLS. std::runtime_error if it can't be had.
+// Returns null if the configuration has no TLS. Errors: std::runtime_error if TLS is not available.
 std::shared_ptr<RedisTls> make_redis_tls(const RedisConfig& config);
 
 class RedisConnection {
  public:
-  // `longest_reply`: longer ones are garbled. config outlives it.
+  // `longest_reply`: longer replies are garbled; in bytes. `config` outlives the connection.
   RedisConnection(const RedisConfig& config, const RedisServer& server, std::shared_ptr<RedisTls> tls,
                   Bytes longest_reply);
   ~RedisConnection();
   RedisConnection(RedisConnection&&) noexcept;
 
-  // There and in step, or connected anew.
+  // Makes sure that the connection is open and has no unread reply; reconnects if needed.
   RedisTrouble ready();
   void close();
 
@@ -58,7 +59,7 @@ class RedisConnection {
     void operator()(redisContext* context) const;
   };
   RedisTrouble connect();
-  RedisTrouble introduce();
+  RedisTrouble log_in();
 
   const RedisConfig* config_;
   RedisServer server_;
@@ -67,20 +68,21 @@ class RedisConnection {
   std::unique_ptr<redisContext, Closer> context_;
 };
 
-// Commands to one server, and their replies in order.
-struct RedisTalk {
+// Commands to one server, with their replies in order.
+struct RedisBatch {
   using Words = std::vector<std::string_view>;
-  RedisConnection* connection = nullptr;  // ready
+  RedisConnection* connection = nullptr;  // connected
   std::size_t commands = 0;
-  std::function<void(std::size_t command, Words& words)> say;
-  // Anything but `none` ends the talk.
-  std::function<RedisTrouble(std::size_t command, const redisReply& reply)> hear;
+  // Writes the words of a command.
+  std::function<void(std::size_t command, Words& words)> write_command;
+  // Handles a reply. A result other than `none` ends the batch.
+  std::function<RedisTrouble(std::size_t command, const redisReply& reply)> on_reply;
 
-  std::size_t answered = 0;  // commands, by the end
+  std::size_t answered = 0;  // out: number of answered commands
   RedisTrouble trouble = RedisTrouble::none;
 };
 
-// All at once. Ends after `timeout` at the latest.
-void talk(std::span<RedisTalk> talks, TimeNs timeout);
+// Executes all batches at the same time. Returns after `timeout` at the latest.
+void execute_batches(std::span<RedisBatch> batches, TimeNs timeout);
 
 }  // namespace kvtwin

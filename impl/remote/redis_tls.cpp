@@ -42,7 +42,7 @@ class OpenSslTls final : public RedisTls {
                            ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1
                            : SSL_set1_host(ssl, host.c_str()) == 1 && SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
     if (!named || redisInitiateSSL(&context, ssl) != REDIS_OK) {
-      SSL_free(ssl);  // hiredis takes it only if all went well
+      SSL_free(ssl);  // hiredis takes `ssl` over only on success
       return false;
     }
     return true;

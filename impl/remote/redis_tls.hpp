@@ -1,5 +1,5 @@
-// TLS below a Redis connection, where hiredis has it (hiredis_ssl, from 1.0 on). Certificates and the server's name
-// are checked. Only for redis_connection.cpp.
+// TLS for a Redis connection, if hiredis has it (hiredis_ssl, version 1.0 or newer). Checks the certificates and the
+// server's name. Only redis_connection.cpp uses this header.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace kvtwin {
 class RedisTls {
  public:
   virtual ~RedisTls() = default;
-  // On a connected context that blocks. False: it can't be trusted, or doesn't want to.
+  // Requires: a connected context that blocks. Returns false if the handshake fails or the server is not trusted.
   virtual bool shake_hands(redisContext& context, const std::string& host) = 0;
 };
 

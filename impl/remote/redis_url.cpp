@@ -18,7 +18,7 @@ bool read_number(std::string_view text, int least, int most, int& number) {
   return error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
 }
 
-// host, host:port, [address] or [address]:port
+// Parses host, host:port, [address] or [address]:port. Returns an error text, or an empty text.
 std::string read_server(std::string_view text, RedisServer& server) {
   std::string_view host = text, port;
   if (text.starts_with('[')) {

@@ -5,7 +5,7 @@
 
 #include "impl/device/cuda/shared_library.hpp"
 
-// What we use of cuBLAS's binary interface is declared here; where its header is at hand, its numbers are compared.
+// Declares the used part of cuBLAS's binary interface. If cuBLAS's header is present, the build compares the constants.
 #if __has_include(<cublas_v2.h>)
 #include <cublas_v2.h>
 #define KV_CUBLAS_HEADER 1
@@ -31,7 +31,7 @@ using Gemm = int (*)(void* handle, int op_a, int op_b, int m, int n, int k, cons
                      int ldc, int compute, int algorithm);
 using StatusText = const char* (*)(int status);
 
-// The linker's search path, then where the toolkit puts itself.
+// The linker's search path, then the toolkit's folder.
 std::vector<std::string> blas_places() {
   const std::string name = "libcublas.so." + std::to_string(CUDART_VERSION / 1000);
   return {name, "/usr/local/cuda/lib64/" + name};
@@ -59,7 +59,7 @@ struct Blas::Library {
   const Gemm gemm = file.find<Gemm>("cublasGemmEx");
   const StatusText text = file.find<StatusText>("cublasGetStatusString");
   void* handle = nullptr;
-  cudaStream_t stream = nullptr;  // that the handle works on
+  cudaStream_t stream = nullptr;  // stream of the handle
 };
 
 Blas::Blas(std::unique_ptr<Library> library) : library_(std::move(library)) {}
@@ -77,7 +77,7 @@ void Blas::product(void* c, const void* a, const void* b, int m, int n, int k, c
     l.stream = stream;
   }
   const float one = 1, zero = 0;
-  // cuBLAS thinks in columns: to it these are the transposed matrices, and c' = b' * a'.
+  // cuBLAS uses column-major matrices. For cuBLAS these are the transposed matrices, and c' = b' * a'.
   l.must(l.gemm(l.handle, kNoTranspose, kNoTranspose, n, m, k, &one, b, kBf16, n, a, kBf16, k, &zero, c, kBf16, n,
                 kSumInFloat, kAnyAlgorithm),
          "cublasGemmEx");

@@ -1,5 +1,5 @@
-// Matrix products on a GPU by cuBLAS, which is loaded when it is first wanted: the program starts, and runs without a
-// GPU, where there is none. No header of cuBLAS is needed to build this.
+// Matrix products on a GPU with cuBLAS. The library is loaded at its first use, so the program also starts on machines
+// without a GPU. The build needs no header of cuBLAS.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,16 +11,16 @@ namespace kvtwin {
 
 class Blas {
  public:
-  // The library of the CUDA version that this was compiled for, unless `library` names another file. A handle on the
-  // current device: cuBLAS takes GPU memory for it. std::runtime_error, one sentence: what was tried, and why it
-  // failed.
+  // Loads cuBLAS of the CUDA version of this build, or the file `library`, and creates a handle on the current device.
+  // cuBLAS allocates GPU memory for the handle.
+  // Errors: std::runtime_error, one sentence: the attempts and the reason.
   static std::unique_ptr<Blas> load(const std::string& library = "");
   ~Blas();
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // c[m][n] = a[m][k] * b[k][n]: row-major bf16 in GPU memory, 16-byte aligned, summed up as floats. Queued on
-  // `stream`; returns at once. Not for two threads at once. std::runtime_error with cuBLAS's text if it says no.
+  // Computes c[m][n] = a[m][k] * b[k][n]: row-major bf16 in GPU memory, 16-byte aligned, sums in float. Queues the work
+  // on `stream` and returns at once. Thread: one at a time. Errors: std::runtime_error with cuBLAS's text.
   void product(void* c, const void* a, const void* b, int m, int n, int k, cudaStream_t stream);
 
  private:

@@ -15,11 +15,11 @@ Pages staging_pages(const KvShape& shape, Bytes staging_bytes) {
   return std::max<Bytes>(1, staging_bytes / shape.page_bytes());
 }
 
-// Appends runs of at most `most` pages each.
-void split(std::span<const PageRun> runs, Pages most, std::vector<PageRun>& parts) {
+// Appends parts of the runs; each part has at max_pages `max_pages` pages.
+void split(std::span<const PageRun> runs, Pages max_pages, std::vector<PageRun>& parts) {
   for (PageRun run : runs) {
-    while (run.pages > most) {
-      const auto part = static_cast<std::uint32_t>(most);
+    while (run.pages > max_pages) {
+      const auto part = static_cast<std::uint32_t>(max_pages);
       parts.push_back({run.source_first, run.target_first, part});
       run = {run.source_first + part, run.target_first + part, run.pages - part};
     }
@@ -64,14 +64,14 @@ void CudaCopies::begin(const TransferJob& job) {
   auto* source = reinterpret_cast<std::int32_t*>(indices_.data());
   auto* target = source + count;
   staged_host_.clear();
-  for (const PageRun& run : job.runs) {  // upwards, as the runs' copies go: descending pages stay together
+  for (const PageRun& run : job.runs) {  // ascending, as the copies of a run: descending pages stay together
     for (std::uint32_t i = 0; i < run.pages; ++i) {
       *source++ = static_cast<std::int32_t>(run.source_first + i);
       *target++ = static_cast<std::int32_t>(run.target_first + i);
       if (staged_) staged_host_.push_back((to_device_ ? run.source_first : run.target_first) + i);
     }
   }
-  // On the stream whose kernels read them.
+  // The stream whose kernels read the indices.
   const CudaStream& stream = staged_ ? relaying_ : copying_;
   for (std::size_t side = 0; side < 2; ++side) {
     const Bytes bytes = count * sizeof(std::int32_t);
@@ -93,27 +93,27 @@ void CudaCopies::queue(const TransferJob& job, std::span<const PageRun> runs, st
 }
 
 void CudaCopies::wait() {
-  // Of a backup that broke off before its first page, the indices may still be on their way.
+  // If a backup was cancelled before its first page, the copies of the indices may still be in flight.
   if (staged_ && !to_device_) {
     relaying_.record(end_);
     copying_.wait_for(end_);
   }
   landing().record(end_);
   landing().until(end_);
-  for (Portion& portion : under_way_) spare_.push_back(std::move(portion.moved));
-  under_way_.clear();
-  bytes_under_way_ = 0;
+  for (Portion& portion : in_flight_) spare_.push_back(std::move(portion.moved));
+  in_flight_.clear();
+  bytes_in_flight_ = 0;
 }
 
 // ---- descriptors ---------------------------------------------------------------------------------------------
 
-// Until `bytes` more may be given to the copy engine. What is larger than the window goes alone.
+// Waits until the copy engine can take `bytes` more bytes. A portion larger than the window is submitted alone.
 void CudaCopies::make_room(Bytes bytes, Bytes window) {
-  while (!under_way_.empty() && bytes_under_way_ + bytes > window) {
-    copying_.until(under_way_.front().moved);
-    bytes_under_way_ -= under_way_.front().bytes;
-    spare_.push_back(std::move(under_way_.front().moved));
-    under_way_.pop_front();
+  while (!in_flight_.empty() && bytes_in_flight_ + bytes > window) {
+    copying_.until(in_flight_.front().moved);
+    bytes_in_flight_ -= in_flight_.front().bytes;
+    spare_.push_back(std::move(in_flight_.front().moved));
+    in_flight_.pop_front();
   }
 }
 
@@ -128,10 +128,10 @@ void CudaCopies::submit(CopyList& list, Bytes window) {
     copying_.must(list.submit(begin, end, copying_.get()), "cudaMemcpyBatchAsync");
     if (window != 0) {
       if (spare_.empty()) spare_.emplace_back();
-      under_way_.push_back({std::move(spare_.back()), bytes});
+      in_flight_.push_back({std::move(spare_.back()), bytes});
       spare_.pop_back();
-      bytes_under_way_ += bytes;
-      copying_.record(under_way_.back().moved);
+      bytes_in_flight_ += bytes;
+      copying_.record(in_flight_.back().moved);
     }
     begin = end;
   }
@@ -154,7 +154,7 @@ void CudaCopies::queue_descriptors(const TransferJob& job, std::span<const PageR
   if (job.plan.window == 0) {
     split(runs, UINT32_MAX, runs_);
   } else {
-    // A descriptor may cover a whole run: it mustn't be more than a portion.
+    // A descriptor can cover a whole run, so runs are split to the size of a portion.
     const PieceGrid grid = piece_grid(pools_.host_layout, pools_.shape, pools_.device_pages, pools_.host_pages);
     const Bytes page =
         boxes ? pools_.shape.page_bytes() / pools_.shape.layers * (layer_end - layer_begin) : grid.piece_bytes;
@@ -203,7 +203,7 @@ void CudaCopies::queue_kernel(const TransferJob& job, std::size_t first_page, Pa
 
 // ---- staging -------------------------------------------------------------------------------------------------
 
-// Between `buffer`, in which they lie one behind the other, and the host pool.
+// Copies between `buffer`, where the pages are contiguous, and the host pool.
 void CudaCopies::copy_pages(const TransferJob& job, std::size_t first_page, Pages pages, std::byte* buffer,
                             std::uint32_t layer_begin, std::uint32_t layer_end) {
   std::vector<SlotId> staged(pages);
@@ -241,7 +241,7 @@ void CudaCopies::queue_staged(const TransferJob& job, std::size_t first_page, Pa
     transfer.layer_begin = layer_begin;
     transfer.layer_end = layer_end;
     (to_device_ ? transfer.source_pages : transfer.target_pages) = numbers;
-    // Waiting for what was never recorded is no waiting: each buffer is free at first.
+    // A wait for an event that was never recorded returns at once, so each buffer is free at first.
     if (to_device_) {
       copying_.wait_for(drained_[buffer]);
       copy_pages(job, first_page + done, transfer.count, staging_[buffer].data(), layer_begin, layer_end);

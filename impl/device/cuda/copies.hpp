@@ -1,11 +1,10 @@
-// One direction's copies between the device pool and the host pool, by any of a Plan's paths. One thread.
+// Copies in one direction between the device pool and the host pool, for all paths of a Plan. Thread: one.
 //
-//   copy_engine, boxes   descriptors in portions, so that no more than the plan's window is under way
-//   kernel, ring         over the pages' index arrays, which go ahead in the same stream; a ring that this GPU or these
-//                        addresses don't take is a kernel
-//   staged               pages, or layers of them, by the copy engine into one of two buffers of GPU memory, in the
-//                        host's layout, while a kernel on a stream of its own lays out the other's; backups the other
-//                        way round
+//   copy_engine, boxes   descriptors in portions, so that at max_pages the plan's window is in flight
+//   kernel, ring         a kernel over the page index arrays, which are copied first in the same stream. If this GPU or
+//                        these addresses do not fit a ring, the register kernel is used
+//   staged               loads: the copy engine fills one of two buffers of GPU memory in the host's layout, while a
+//                        kernel on a stream of its own lays out the other buffer. Backups: the other way round
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,33 +27,33 @@ struct CudaPools {
   Layout host_layout = Layout::page_first;
   Pages device_pages = 0, host_pages = 0;
   std::byte* device = nullptr;
-  std::byte* host = nullptr;         // as the CPU and copy engines know it
-  std::byte* mapped_host = nullptr;  // as kernels know it
+  std::byte* host = nullptr;         // address for the CPU and the copy engines
+  std::byte* mapped_host = nullptr;  // address for kernels
 };
 
 class CudaCopies {
  public:
-  // `staging_bytes`: of each of the two buffers; room for a page at least. Not before use_gpu().
+  // `staging_bytes`: size of each of the two buffers; at least one page is allocated. Requires: use_gpu() was called.
   CudaCopies(const CudaPools& pools, bool to_device, Bytes staging_bytes, LaunchLimits limits);
 
-  // Before the first queue() of a job.
+  // Requires: called before the first queue() of a job.
   void begin(const TransferJob& job);
-  // Queues pages [first_page, first_page + pages) of the job, which are those of `runs`, in layers [layer_begin,
-  // layer_end). Returns when so little is under way that the next portions may follow.
+  // Queues the job's pages [first_page, first_page + pages), which are the pages of `runs`, in layers [layer_begin,
+  // layer_end). Returns when the bytes in flight leave room for the next portions.
   void queue(const TransferJob& job, std::span<const PageRun> runs, std::size_t first_page, Pages pages,
              std::uint32_t layer_begin, std::uint32_t layer_end);
-  // Comes when all that was queued has landed.
+  // The event occurs when all queued copies have landed.
   void record(const CudaEvent& event) const { landing().record(event); }
   void until(const CudaEvent& event) const { landing().until(event); }
-  // Until all that was queued has landed.
+  // Waits until all queued copies have landed.
   void wait();
-  // Until nothing is under way; for who gives up.
+  // Waits until nothing is in flight. For the end after a failure.
   void drain() const {
     copying_.drain();
     relaying_.drain();
   }
 
-  // Jobs by a kernel that were planned for a ring.
+  // Returns the number of jobs that were planned for a ring and used the register kernel.
   std::uint64_t rings_refused() const { return rings_refused_; }
 
   static Bytes gpu_bytes(const KvShape& shape, Pages device_pages, Bytes staging_bytes);
@@ -83,22 +82,22 @@ class CudaCopies {
   const LaunchLimits limits_;
   const Pages staging_pages_;
 
-  PinnedMemory indices_;   // [2][device_pages] of std::int32_t: sources, targets ...
-  GpuMemory gpu_indices_;  // ... and the same for kernels, then the numbers 0, 1, 2 ... of staging_pages_
+  PinnedMemory indices_;   // [2][device_pages] of std::int32_t: sources, targets
+  GpuMemory gpu_indices_;  // the same for kernels, then the numbers 0, 1, 2 ... up to staging_pages_ - 1
   GpuMemory staging_[2];   // [staging_pages_] pages in the host's layout
   CudaStream copying_, relaying_;
   std::array<CudaEvent, 2> filled_, drained_;  // of each staging buffer
   CudaEvent end_;
   std::size_t next_buffer_ = 0;
-  bool staged_ = false;  // the job under way
+  bool staged_ = false;  // whether the current job is staged
   bool ring_refused_ = false;
 
   CopyList list_;
   std::vector<PageRun> runs_;
-  std::vector<SlotId> staged_host_;  // the job's host slots, in the order of its runs
-  std::deque<Portion> under_way_;
+  std::vector<SlotId> staged_host_;  // host slots of the job, in the order of its runs
+  std::deque<Portion> in_flight_;
   std::vector<CudaEvent> spare_;
-  Bytes bytes_under_way_ = 0;
+  Bytes bytes_in_flight_ = 0;
   std::uint64_t rings_refused_ = 0;
 };
 

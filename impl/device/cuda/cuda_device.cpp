@@ -22,17 +22,17 @@
 namespace kvtwin {
 namespace {
 
-constexpr Bytes kBackupBytes = Bytes{8} << 20;  // a backup looks so often whether it is still wanted
-constexpr std::uint32_t kPassCtas = 1024;       // several on each SM of any GPU
-constexpr int kLeastCompute = 8;                // compute capability, major: the kernels are compiled for no older one
+constexpr Bytes kBackupBytes = Bytes{8} << 20;  // between portions of this size, a backup checks for a cancel
+constexpr std::uint32_t kPassCtas = 1024;       // several per SM on any GPU
+constexpr int kMinComputeCapability = 8;        // major compute capability; the kernels are not compiled for older GPUs
 
-// A load's layers in groups, and the event that comes when each has landed.
+// The layer groups of a load, with the event that occurs when a group has landed.
 struct GroupMarks final : Flight::Marks {
-  std::vector<std::uint32_t> ends;  // of the groups: layers
+  std::vector<std::uint32_t> ends;  // first layer after each group
   std::vector<CudaEvent> landed;
 };
 
-// Memory for the page tables of a pass, on both sides; grows.
+// The page tables of a pass, in host and GPU memory. They only grow.
 struct PassTables {
   PinnedMemory pages;   // [capacity] of ContextPage
   GpuMemory gpu_pages;  // the same
@@ -79,27 +79,27 @@ class CudaEngine final : public PageEngine {
 
   GpuMemory device_;
   HostPool host_;
-  // Streams go before the memory that they work on.
+  // Streams are declared after the memory that they use, so they are destroyed first.
   GpuMemory gpu_faults_;
-  PinnedMemory faults_;  // ContextFaults, and a byte for flip_device
+  PinnedMemory faults_;  // ContextFaults, and one byte for flip_device
   PassTables tables_;
   std::vector<PassTables> outgrown_;
-  PinnedMemory page_;  // of storage threads
+  PinnedMemory page_;  // for threads of storage tiers
   std::optional<Transformer> transformer_;
   CudaStream compute_, pages_;
-  std::mutex pages_mutex_;  // of storage threads
+  std::mutex pages_mutex_;  // for threads of storage tiers
   CudaEvent computed_, page_copied_;
   std::optional<CudaCopies> loads_, backups_;
   std::optional<CudaDirectPages> direct_;
 
-  // The compute thread's.
+  // For the compute thread.
   std::uint64_t table_pages_ = 0;
 
   std::vector<Stall> stalls_;
   std::size_t stalls_used_ = 0;
 };
 
-// Before the members that need it.
+// Selects the GPU before the members are constructed.
 const CudaDeviceConfig& on_its_gpu(const CudaDeviceConfig& config) {
   use_gpu(config.ordinal);
   return config;
@@ -144,7 +144,7 @@ CudaEngine::CudaEngine(const CudaDeviceConfig& config)
   until_idle(compute_, computed_);
 }
 
-// All streams have to be idle before any memory goes: freeing it would wait for all of them.
+// Makes all streams idle before any memory is freed, because freeing memory waits for all streams.
 CudaEngine::~CudaEngine() {
   loads_->drain();
   backups_->drain();
@@ -182,7 +182,7 @@ bool CudaEngine::load(const TransferJob& job) {
   job.flight->marks = marks;
   std::uint32_t begin = 0;
   for (std::size_t group = 0; group < marks->ends.size(); ++group) {
-    if (unwanted(job)) {
+    if (should_stop(job)) {
       loads_->wait();
       return false;
     }
@@ -206,14 +206,14 @@ Pages CudaEngine::back_up(const TransferJob& job) {
   Pages queued = 0;
   std::array<CudaEvent, 2> moved;  // of the last two portions
   std::size_t portion = 0;
-  for (auto run = job.runs.begin(); run != job.runs.end() && !unwanted(job);) {
+  for (auto run = job.runs.begin(); run != job.runs.end() && !should_stop(job);) {
     const auto first = run;
     Pages pages = 0;
     while (run != job.runs.end() && (pages == 0 || pages * config_.shape.page_bytes() < kBackupBytes)) {
       pages += (run++)->pages;
     }
     const Steady::time_point began = Steady::now();
-    // One is under way while the next is being submitted; more, and nobody could call it off.
+    // At most two portions are in flight, so that a cancel takes effect soon.
     if (portion >= 2) backups_->until(moved[portion % 2]);
     backups_->queue(job, std::span(first, run), queued, pages, 0, config_.shape.layers);
     backups_->record(moved[portion++ % 2]);
@@ -254,8 +254,8 @@ void CudaEngine::copy_device_page(SlotId slot, std::byte* to, const std::byte* f
 
 // ---- passes --------------------------------------------------------------------------------------------------
 
-// Sequences share pages, so that a batch may name more than the pool has: then they grow, by halves, so that it seldom
-// happens. Freeing the old ones would wait for all streams: they are kept.
+// Sequences share pages, so a batch can name more pages than the pool has. The tables then grow by half, so that growth
+// is rare. The old tables are kept, because freeing them would wait for all streams.
 void CudaEngine::make_tables(std::uint64_t pages) {
   if (pages <= tables_.capacity) return;
   const std::uint64_t capacity = std::max(pages, tables_.capacity + tables_.capacity / 2);
@@ -289,12 +289,12 @@ void CudaEngine::begin_pass(const PassJob& job) {
                 "cudaMemcpyAsync");
 }
 
-// The layer's bytes may be on their way only: the stream waits for them. From before the host's wait to after the
-// stream's, the GPU has nothing else to do: it stalls.
+// The bytes of the layer may still be in flight; the stream waits for them. Between the records of `began` and `ended`,
+// the GPU has no other work: this is the stall.
 bool CudaEngine::await_layer(const PassJob& job, std::uint32_t layer) {
   Stall* stall = nullptr;
   for (const FlightPtr& gate : job.gates) {
-    const bool known = gate->answered();  // all of it has landed, or it is lost
+    const bool known = gate->answered();  // the gate has landed or is lost
     if (!known && stall == nullptr) {
       if (stalls_used_ == stalls_.size()) stalls_.emplace_back();
       stall = &stalls_[stalls_used_];
@@ -326,7 +326,7 @@ ContextPages CudaEngine::context(std::uint64_t step, std::uint32_t layer) const 
 }
 
 void CudaEngine::read_layer(const PassJob&, std::uint64_t step, std::uint32_t layer) {
-  // A row of the activations serves as the query, if it is long enough.
+  // A row of the activations is the query, if it is long enough.
   const bool query = transformer_ && Transformer::activation_bytes(config_.transformer) >= config_.shape.row_bytes();
   compute_.must(launch_read_context(context(step, layer), query ? transformer_->activations() : nullptr,
                                     query ? reinterpret_cast<float*>(tables_.scores.data()) : nullptr,
@@ -389,7 +389,7 @@ void CudaEngine::flip_device(std::uint64_t offset) {
 
 }  // namespace
 
-// ---- what there is -------------------------------------------------------------------------------------------
+// ---- presence and sizes --------------------------------------------------------------------------------------
 
 CudaPresence cuda_presence() {
   int driver = 0, gpus = 0;
@@ -407,9 +407,10 @@ CudaPresence cuda_presence() {
   if (error == cudaErrorNoDevice || (error == cudaSuccess && gpus == 0)) return {0, "no GPU is visible"};
   if (error != cudaSuccess) return {0, std::string("cudaGetDeviceCount failed: ") + cudaGetErrorString(error)};
   int major = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess && major < kLeastCompute) {
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess &&
+      major < kMinComputeCapability) {
     return {0, "the GPU is of compute capability " + std::to_string(major) + ", and the kernels need " +
-                   std::to_string(kLeastCompute) + " or later"};
+                   std::to_string(kMinComputeCapability) + " or later"};
   }
   return {gpus, ""};
 }

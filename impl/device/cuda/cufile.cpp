@@ -10,8 +10,8 @@
 
 #include "impl/device/cuda/shared_library.hpp"
 
-// What we use of cuFile's binary interface is declared here; where its header is at hand, sizes and numbers are
-// compared. The header is not in the toolkit's basic packages.
+// Declares the used part of cuFile's binary interface. If cuFile's header is present, the build compares sizes and
+// constants. The toolkit's basic packages do not contain the header.
 #if __has_include(<cufile.h>) && __has_include(<cuda.h>)
 #include <cufile.h>
 #define KV_CUFILE_HEADER 1
@@ -21,8 +21,8 @@ namespace kvtwin {
 namespace {
 
 struct Error {
-  int code = 0;    // 0: none; else 5001 and up
-  int driver = 0;  // CUDA's, if the code says so
+  int code = 0;    // 0 = none, else at least 5001
+  int driver = 0;  // CUDA's error, if `code` says so
 };
 struct FileDescription {
   int type = 0;
@@ -35,17 +35,17 @@ struct FileDescription {
 struct DriverProperties {
   struct {
     unsigned major = 0, minor = 0;
-    std::size_t poll_bytes = 0, most_direct_bytes = 0;
+    std::size_t poll_bytes = 0, max_direct_bytes = 0;
     unsigned status_flags = 0, control_flags = 0;
   } nvidia_fs;
   unsigned features = 0;
   unsigned sizes[5] = {};      // of caches, pinned memory and batches
-  unsigned reserved[32] = {};  // what later versions may write
+  unsigned reserved[32] = {};  // later versions may write here
 };
 constexpr int kByDescriptor = 1;           // CU_FILE_HANDLE_TYPE_OPAQUE_FD
-constexpr unsigned kP2pFeature = 1u << 4;  // CU_FILE_P2P_SUPPORTED, a bit's number
-constexpr int kMostReadRetries = 1000;     // of a read that was interrupted, or moved nothing
-constexpr Bytes kBlock = 4096;             // where a read that came in part goes on
+constexpr unsigned kP2pFeature = 1u << 4;  // CU_FILE_P2P_SUPPORTED, the number of a bit
+constexpr int kMaxReadRetries = 1000;      // of a read that was interrupted or moved no byte
+constexpr Bytes kBlock = 4096;             // a partial result continues at a multiple of this size
 
 #ifdef KV_CUFILE_HEADER
 static_assert(sizeof(Error) == sizeof(CUfileError_t) && sizeof(FileDescription) == sizeof(CUfileDescr_t) &&
@@ -64,7 +64,7 @@ using ErrorText = const char* (*)(int code);
 
 std::vector<std::string> cufile_places() { return {"libcufile.so.0", "/usr/local/cuda/lib64/libcufile.so.0"}; }
 
-// Later headers say _v2 where they say the name without.
+// Later headers rename this function to _v2.
 DriverCall driver_closer(const SharedLibrary& file) {
   const auto later = file.find_optional<DriverCall>("cuFileDriverClose_v2");
   return later != nullptr ? later : file.find<DriverCall>("cuFileDriverClose");
@@ -98,8 +98,10 @@ struct CuFile::Library {
   const RegisterBuffer register_buffer = file.find<RegisterBuffer>("cuFileBufRegister");
   const DeregisterBuffer deregister_buffer = file.find<DeregisterBuffer>("cuFileBufDeregister");
   const Read read = file.find<Read>("cuFileRead");
-  const GetVersion version = file.find_optional<GetVersion>("cuFileGetVersion");  // older ones have none
-  const ErrorText text = file.find_optional<ErrorText>("cufileop_status_error");  // in some versions the header's
+  // Older versions do not have this function.
+  const GetVersion version = file.find_optional<GetVersion>("cuFileGetVersion");
+  // Some versions define this function in the header.
+  const ErrorText text = file.find_optional<ErrorText>("cufileop_status_error");
 };
 
 CuFile::CuFile(std::unique_ptr<Library> library) : library_(std::move(library)) {}
@@ -151,16 +153,16 @@ CuFile::Registered CuFile::register_buffer(std::byte* start, Bytes bytes) {
 
 std::int64_t CuFile::read(void* file, std::byte* start, Bytes at, Bytes bytes, Bytes offset) const {
   Bytes done = 0;
-  for (int retries = 0; retries < kMostReadRetries; ++retries) {
+  for (int retries = 0; retries < kMaxReadRetries; ++retries) {
     errno = 0;
     const ssize_t result =
         library_->read(file, start, bytes - done, static_cast<off_t>(offset + done), static_cast<off_t>(at + done));
     if (result < 0) {
-      if (result != -1) return -EIO;  // one of its own
+      if (result != -1) return -EIO;  // cuFile's own error
       if (errno == EINTR || errno == EAGAIN) continue;
       return errno == 0 ? -EIO : -errno;
     }
-    // What came in part goes on at a whole block.
+    // Continues after a partial result at a whole block.
     const Bytes whole = done + static_cast<Bytes>(result);
     if (result == 0 || whole >= bytes) return static_cast<std::int64_t>(std::min(whole, bytes));
     done = whole / kBlock * kBlock;

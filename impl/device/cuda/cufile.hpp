@@ -1,5 +1,5 @@
-// cuFile (GPUDirect Storage): reads from files into GPU memory. Loaded when it is first wanted: the program starts, and
-// runs, where there is none. No header of cuFile is needed to build this.
+// cuFile (GPUDirect Storage): reads from files into GPU memory. The library is loaded at its first use, so the program
+// also runs on machines without cuFile. The build needs no header of cuFile.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,36 @@ namespace kvtwin {
 
 class CuFile : public std::enable_shared_from_this<CuFile> {
  public:
-  // libcufile.so.0 by the linker's search path, then where the toolkit puts it; `library` names another file (the
-  // nvidia-cufile package of Python's has it beside others of CUDA). Opens the driver. A process has one at a time.
-  // std::runtime_error, one sentence: what was tried, and why it failed. `nvidia_fs`: where that kernel module tells of
-  // itself, for tests.
+  // Loads libcufile.so.0 from the linker's search path or the toolkit's folder, or the file `library` (the Python
+  // package nvidia-cufile has this library beside others of CUDA), and opens the driver. Requires: at most one object
+  // per process at a time. `nvidia_fs`: folder in which that kernel module describes itself; tests pass another.
+  // Errors: std::runtime_error, one sentence: the attempts and the reason.
   static std::shared_ptr<CuFile> load(const std::string& library = "",
                                       const std::filesystem::path& nvidia_fs = "/proc/driver/nvidia-fs");
   ~CuFile();
   CuFile(const CuFile&) = delete;
   CuFile& operator=(const CuFile&) = delete;
 
-  // What the kernel offers cuFile. compatible: all bytes go through host memory inside cuFile. Else cuFile may still do
-  // so for single files, where their file system or disk doesn't take part.
+  // The ways that the kernel offers. compatible: cuFile moves all bytes through host memory. In the other modes, cuFile
+  // can still do so for single files, if their file system or disk does not support direct reads.
   enum class Mode : std::uint8_t { nvidia_fs, p2p_dma, compatible };
   Mode mode() const { return mode_; }
-  // e.g. "cuFile 1.15 (libcufile.so.0), GPUDirect Storage by nvidia-fs 2.26"
+  // for example "cuFile 1.15 (libcufile.so.0), GPUDirect Storage by nvidia-fs 2.26"
   const std::string& description() const { return description_; }
 
-  // What is registered keeps the library, and goes in any thread. 0, or cuFile's error code.
+  // A registration keeps the library loaded, and can be released in any thread. `error`: 0, or cuFile's error code.
   struct Registered {
     std::shared_ptr<void> what;
     int error = 0;
   };
-  // The descriptor stays open as long as it. `what` is for read().
+  // Requires: the descriptor stays open as long as the registration. `what` is the `file` of read().
   Registered register_file(int descriptor);
-  // GPU memory, or what cuFile takes for it.
+  // Registers GPU memory.
   Registered register_buffer(std::byte* start, Bytes bytes);
 
-  // From `file` at `offset` to start + at, `start` being a registered buffer's, or any. Any thread that has a GPU.
-  // Bytes read (fewer than asked: the file ends there), or -errno; -EIO for cuFile's own errors.
+  // Reads from `file` at `offset` into start + at. `start` is a registered buffer, or any GPU memory.
+  // Returns the number of bytes (fewer than requested: end of file), or -errno; -EIO for cuFile's own errors.
+  // Thread: any thread that has selected a GPU.
   std::int64_t read(void* file, std::byte* start, Bytes at, Bytes bytes, Bytes offset) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace kvtwin {
 namespace {
 
-// What a file that cuFile knows carries; without a handle it was refused, and isn't asked for again.
+// cuFile's data of a file. A null handle: cuFile has refused the file, and is not asked again.
 struct KnownFile {
   std::shared_ptr<void> handle;
 };
@@ -22,7 +22,7 @@ class CuFileQueue final : public BlockQueue {
       : cufile_(std::move(cufile)),
         buffers_(buffers),
         registered_(cufile_->register_buffer(buffers.start, buffers.count * buffers.bytes)),
-        threads_([this](const BlockOperation& operation) { return carry_out(operation); },
+        threads_([this](const BlockOperation& operation) { return execute(operation); },
                  [ordinal] { return cudaSetDevice(ordinal) == cudaSuccess ? 0 : -EIO; }) {
     for (std::uint32_t i = 0; i < threads; ++i) threads_.add();
   }
@@ -43,17 +43,17 @@ class CuFileQueue final : public BlockQueue {
   }
 
  private:
-  std::int64_t carry_out(const BlockOperation& operation);
+  std::int64_t execute(const BlockOperation& operation);
   std::shared_ptr<void> handle_of(BlockFile& file);
 
   const std::shared_ptr<CuFile> cufile_;
   const GpuBuffers buffers_;
   const CuFile::Registered registered_;
   std::mutex files_mutex_;
-  BlockThreads threads_;  // the last: it goes before what it uses
+  BlockThreads threads_;  // last member: destroyed before the data that it uses
 };
 
-std::int64_t CuFileQueue::carry_out(const BlockOperation& operation) {
+std::int64_t CuFileQueue::execute(const BlockOperation& operation) {
   const std::shared_ptr<void> handle = handle_of(*operation.file);
   if (!handle) return -EOPNOTSUPP;
   return cufile_->read(handle.get(), buffers_.start, operation.buffer * buffers_.bytes, operation.bytes,

@@ -1,5 +1,5 @@
-// Reads of files into GPU memory by cuFile: threads that each wait for one read at a time, since one thread that
-// submits leaves a fast disk idle.
+// A queue of reads from files into GPU memory with cuFile. Several threads execute one read each, because one thread
+// alone leaves a fast disk idle.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,15 @@
 namespace kvtwin {
 
 struct GpuBuffers {
-  std::byte* start = nullptr;  // GPU memory that outlives the queue
-  Bytes bytes = 0;             // of each
+  std::byte* start = nullptr;  // GPU memory; outlives the queue
+  Bytes bytes = 0;             // of each buffer
   std::uint32_t count = 0;
 };
 
-// The buffers are registered, or, where cuFile refuses that, used as they are. A file is registered at its first read,
-// for as long as it is open (BlockFile::registration); one that can't be is answered -EOPNOTSUPP. std::system_error if
-// there are no threads to be had.
+// Registers the buffers. If cuFile refuses, the buffers are used without registration. A file is registered at its
+// first read, and stays registered while it is open (BlockFile::registration). If this fails, reads of the file end
+// with -EOPNOTSUPP.
+// Errors: std::system_error if the system has no thread.
 std::unique_ptr<BlockQueue> make_cufile_queue(std::shared_ptr<CuFile> cufile, const GpuBuffers& buffers,
                                               std::uint32_t threads, int ordinal);
 

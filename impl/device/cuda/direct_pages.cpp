@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-// Before the members that need it.
+// Selects the GPU before the members are constructed.
 const CudaDirectConfig& on_its_gpu(const CudaDirectConfig& config) {
   use_gpu(config.ordinal);
   return config;
@@ -50,8 +50,8 @@ bool CudaDirectPages::read_headers(std::span<const std::uint32_t> buffers, std::
     use_gpu(config_.ordinal);
     copy_headers(buffers);
     until_done();
-  } catch (const CudaError&) {  // the device's own calls tell what is wrong with the GPU
-    stream_.drain();            // what was queued mustn't reach buffers and slots that others have by then
+  } catch (const CudaError&) {  // the device's own calls report the fault of the GPU
+    stream_.drain();            // queued work must not reach buffers and slots that others use later
     return false;
   }
   std::memcpy(blocks.data(), headers_.data(), buffers.size() * kBlockBytes);
@@ -107,7 +107,7 @@ void CudaDirectPages::lay_out(std::span<const Landing> pages) {
     rows.source_pages = in_staging;
     rows.target_pages = in_pool;
     stream_.must(launch_relayout(rows, config_.limits, stream_.get()), "launch_relayout");
-    // Back to where it came from: of the two, only the sum is wanted.
+    // Gathers the page back into its staging buffer. Only the checksum is needed.
     rows.to_device = false;
     rows.source_pages = in_pool;
     rows.target_pages = in_staging;

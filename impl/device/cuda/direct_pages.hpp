@@ -1,10 +1,12 @@
-// Pages from files into a GPU's pool without host memory (impl/disk/direct_pages.hpp): cuFile reads a slot of the disk
-// tier into a staging buffer in GPU memory, a kernel lays its payload out in the pool, another sums what lies there.
+// Pages from files into a GPU's pool without host memory (impl/disk/direct_pages.hpp). cuFile reads a slot of the disk
+// tier into a staging buffer in GPU memory. One kernel copies the payload into the pool, and another computes the
+// checksum of the result.
 //
 //   threads --cuFileRead--> staging [buffers][header block | payload in the host's layout]
 //   header blocks --copy--> host                        payload --relayout--> pool --gather + checksum--> staging, sums
 //
-// Reading is several threads', for cuFile's calls wait; all else the caller's, on a stream of its own.
+// Thread: several threads read, because cuFile's calls block; everything else runs in the caller's thread, on a stream
+// of its own.
 #pragma once
 
 #include <memory>
@@ -24,14 +26,14 @@ struct CudaDirectConfig {
   Pages device_pages = 0;
   std::byte* device = nullptr;  // the pool, layer_first
   std::uint32_t buffers = 12;
-  std::uint32_t threads = 8;  // that read
-  int ordinal = 0;            // which GPU
+  std::uint32_t threads = 8;  // threads that read
+  int ordinal = 0;            // number of the GPU
   LaunchLimits limits;
 };
 
 class CudaDirectPages final : public DirectPages {
  public:
-  // std::runtime_error if memory or a stream can't be had.
+  // Errors: std::runtime_error if memory or a stream is not available.
   CudaDirectPages(const CudaDirectConfig& config, std::shared_ptr<CuFile> cufile);
 
   std::uint32_t buffers() const override { return config_.buffers; }
@@ -39,7 +41,7 @@ class CudaDirectPages final : public DirectPages {
   bool read_headers(std::span<const std::uint32_t> buffers, std::span<std::byte> blocks) override;
   bool land(std::span<Landing> pages) override;
 
-  // What its buffers take.
+  // Returns the bytes of the buffers.
   static Bytes gpu_bytes(const CudaDirectConfig& config);
 
  private:
@@ -50,12 +52,13 @@ class CudaDirectPages final : public DirectPages {
   const CudaDirectConfig config_;
   const std::shared_ptr<CuFile> cufile_;
   const Bytes buffer_bytes_;
-  GpuMemory staging_;      // [buffers] slots
-  GpuMemory gpu_sums_;     // [buffers] of std::uint64_t
-  GpuMemory gpu_indices_;  // [1 + buffers] of std::int64_t: 0, for a staging buffer is a pool of one page; then slots
-  PinnedMemory headers_;   // [buffers] blocks
+  GpuMemory staging_;   // [buffers] slots
+  GpuMemory gpu_sums_;  // [buffers] of std::uint64_t
+  // [1 + buffers] of std::int64_t: first 0, because a staging buffer is a pool of one page; then slots.
+  GpuMemory gpu_indices_;
+  PinnedMemory headers_;  // [buffers] blocks
   PinnedMemory sums_, indices_;
-  CudaStream stream_;  // goes before the memory that it works on
+  CudaStream stream_;  // declared after the memory that it uses
   CudaEvent done_;
 };
 

@@ -20,8 +20,8 @@ std::string sentence_of(cudaError_t error, const std::string& call, const std::s
   return call + " failed (" + where + "): " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
 }
 
-// Prefers the node, rather than binding to it: where it is full, pages elsewhere are better than none.
-// False: the kernel says no.
+// Prefers the node and does not bind to it: if the node is full, memory on another node is better than none. Returns
+// false if the kernel refuses.
 bool prefer_node(void* at, Bytes bytes, int node) {
   constexpr int kPreferred = 1;  // MPOL_PREFERRED
   std::array<unsigned long, 16> mask{};
@@ -54,7 +54,7 @@ CudaStream::CudaStream(std::string name, bool urgent) : name_(std::move(name)) {
        "cudaStreamCreateWithPriority");
 }
 
-// By an event, whose waiting sleeps.
+// Waits for an event, because this wait sleeps.
 void CudaStream::drain() const {
   if (cudaEventRecord(last_.get(), stream_) == cudaSuccess) cudaEventSynchronize(last_.get());
 }
@@ -95,14 +95,14 @@ void HostPool::map(Bytes bytes) {
       throw std::system_error(errno, std::generic_category(),
                               "mapping a host pool of " + std::to_string(bytes) + " bytes");
     }
-    ::madvise(mapped, mapped_bytes_, MADV_HUGEPAGE);  // a wish; small pages do too
+    ::madvise(mapped, mapped_bytes_, MADV_HUGEPAGE);  // a hint; small pages work too
   }
   data_ = static_cast<std::byte*>(mapped);
 }
 
 HostPool::HostPool(Bytes bytes, int ordinal, std::string& note) {
   if (bytes == 0) return;
-  HostPool pool;  // gives back what it has if something here throws
+  HostPool pool;  // frees its memory if this constructor throws
   pool.map(bytes);
   int node = -1;
   must(cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal), "cudaDeviceGetAttribute", "its NUMA node");

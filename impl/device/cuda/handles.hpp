@@ -1,5 +1,5 @@
-// Owners of what CUDA gives: streams, events, memory of the GPU, page-locked memory. Each gives back what it has, on
-// whatever path it goes; an error while giving back is passed over, since whoever comes here with one has said so.
+// Owners of CUDA resources: streams, events, GPU memory, page-locked memory. Each destructor frees its resource and
+// ignores errors, because the error that led to the destruction has been reported.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace kvtwin {
 
-// One sentence: the call, where, CUDA's text.
+// The text is one sentence: the call, the place, and CUDA's text.
 class CudaError : public std::runtime_error {
  public:
   CudaError(cudaError_t error, const std::string& call, const std::string& where);
@@ -24,12 +24,12 @@ inline void must(cudaError_t error, const char* call, const std::string& where) 
   if (error != cudaSuccess) throw CudaError(error, call, where);
 }
 
-// The calling thread works on this GPU from now on.
+// The calling thread uses this GPU from now on.
 inline void use_gpu(int ordinal) { must(cudaSetDevice(ordinal), "cudaSetDevice", "GPU " + std::to_string(ordinal)); }
 
 class CudaEvent {
  public:
-  // Waiting for it sleeps; `timed`: with the time at which it came.
+  // A wait for the event sleeps. `timed`: the event also records its time.
   explicit CudaEvent(bool timed = false);
   ~CudaEvent();
   CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
@@ -43,10 +43,10 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// Does not wait for the default stream. Goes when all that was queued has been done.
+// Does not wait for the default stream. The destructor waits for all queued work.
 class CudaStream {
  public:
-  // `urgent`: its kernels go before those of other streams.
+  // `urgent`: kernels of this stream run before kernels of other streams.
   CudaStream(std::string name, bool urgent);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
@@ -59,9 +59,9 @@ class CudaStream {
   void wait_for(const CudaEvent& event) const {
     must(cudaStreamWaitEvent(stream_, event.get(), 0), "cudaStreamWaitEvent");
   }
-  // Until all that was queued has been done, or has failed.
+  // Waits until all queued work is done or has failed.
   void drain() const;
-  // The calling thread sleeps until `event`, recorded here, has come.
+  // Sleeps until `event` has occurred. Requires: `event` was recorded in this stream.
   void until(const CudaEvent& event) const { must(cudaEventSynchronize(event.get()), "cudaEventSynchronize"); }
 
  private:
@@ -72,8 +72,8 @@ class CudaStream {
 
 enum class CudaMemoryKind : std::uint8_t { gpu, pinned };
 
-// Memory of the GPU (cudaMalloc), or page-locked memory of the host (cudaMallocHost), for what is small. CudaError
-// naming `what` and its bytes if there is no room.
+// GPU memory (cudaMalloc), or page-locked host memory (cudaMallocHost) for small amounts.
+// Errors: CudaError with `what` and the number of bytes.
 template <CudaMemoryKind kKind>
 class CudaMemory {
  public:
@@ -98,13 +98,13 @@ class CudaMemory {
 using GpuMemory = CudaMemory<CudaMemoryKind::gpu>;
 using PinnedMemory = CudaMemory<CudaMemoryKind::pinned>;
 
-// Host memory for a pool of pages: in huge pages where there are any, on the NUMA node of GPU `ordinal`, every page
-// touched (filled with Arena::kPoison), then page-locked and mapped for all GPUs by one registration.
+// Host memory for a pool of pages. Uses huge pages if available, on the NUMA node of GPU `ordinal`. All pages are
+// touched (filled with Arena::kPoison), then page-locked and mapped for all GPUs with one registration.
 class HostPool {
  public:
   HostPool() = default;
-  // std::runtime_error, one sentence, if the system or CUDA refuses it. `note` gets a sentence if the memory may lie on
-  // another node.
+  // Errors: std::runtime_error, one sentence, if the system or CUDA refuses the memory. `note`: set to a sentence if
+  // the memory may be on another node.
   HostPool(Bytes bytes, int ordinal, std::string& note);
   ~HostPool();
   HostPool(HostPool&& other) noexcept { *this = std::move(other); }
@@ -116,7 +116,7 @@ class HostPool {
     return *this;
   }
   std::byte* data() const { return data_; }
-  std::byte* gpu_data() const { return gpu_data_; }  // the address by which kernels reach it
+  std::byte* gpu_data() const { return gpu_data_; }  // the address for kernels
 
  private:
   void map(Bytes bytes);

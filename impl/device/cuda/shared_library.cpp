@@ -11,7 +11,7 @@ SharedLibrary::SharedLibrary(std::string product, const std::vector<std::string>
     : product_(std::move(product)) {
   std::string tried;
   for (const std::string& place : places) {
-    // Never unloaded: libraries of CUDA have threads and exit handlers of their own.
+    // Never unloaded, because CUDA's libraries have threads and exit handlers of their own.
     file_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (file_ != nullptr) {
       name_ = place;

@@ -1,4 +1,4 @@
-// A library that a machine may lack: opened when it is first wanted, never when the program starts.
+// A library that a machine may lack. It is opened at its first use, never at the start of the program.
 #pragma once
 
 #include <string>
@@ -8,23 +8,24 @@ namespace kvtwin {
 
 class SharedLibrary {
  public:
-  // The first of `places` (as dlopen takes them) that can be opened. `product`: what people call it; `advice`: what one
-  // may do where it is missing. std::runtime_error, one sentence: the product, what was tried, the advice.
+  // Opens the first of `places` (names for dlopen) that can be opened. `product`: the library's common name. `advice`:
+  // what the user can do if the library is missing.
+  // Errors: std::runtime_error, one sentence: product, attempts, advice.
   SharedLibrary(std::string product, const std::vector<std::string>& places, const std::string& advice);
   ~SharedLibrary();
   SharedLibrary(const SharedLibrary&) = delete;
   SharedLibrary& operator=(const SharedLibrary&) = delete;
 
-  // The place it was opened at.
+  // Returns the place of the opened file.
   const std::string& name() const { return name_; }
 
-  // `Function`: a pointer to the symbol's type, which nobody checks. Valid for the process's life.
-  // std::runtime_error naming library and symbol if it has none.
+  // `Function`: pointer to the type of the symbol, which is not checked. Valid until the process ends.
+  // Errors: std::runtime_error with library and symbol if the symbol is missing.
   template <typename Function>
   Function find(const char* symbol) const {
     return reinterpret_cast<Function>(required_address(symbol));
   }
-  // Null if it has none.
+  // Returns null if the symbol is missing.
   template <typename Function>
   Function find_optional(const char* symbol) const {
     return reinterpret_cast<Function>(address(symbol));

@@ -9,10 +9,10 @@
 namespace kvtwin {
 namespace {
 
-constexpr Tokens kRows = 1024;                     // tokens a product
-constexpr std::uint64_t kPairs = 1024;             // pairs on a side of a product
-constexpr Bytes kElement = 2;                      // of bf16
-constexpr Bytes kBlasWorkspace = Bytes{64} << 20;  // about what cuBLAS takes for a handle
+constexpr Tokens kTokensPerProduct = 1024;              // tokens per product
+constexpr std::uint64_t kPairsPerSide = 1024;           // pairs per side of a product
+constexpr Bytes kBf16Bytes = 2;                         // bytes of a bf16 number
+constexpr Bytes kBlasWorkspaceBytes = Bytes{64} << 20;  // approximate memory of a cuBLAS handle
 
 std::uint32_t widest(const TransformerSizes& sizes) {
   std::uint32_t width = 0;
@@ -22,7 +22,7 @@ std::uint32_t widest(const TransformerSizes& sizes) {
 
 Bytes layer_weights(const TransformerSizes& sizes) {
   Bytes bytes = 0;
-  for (const LayerProduct& product : sizes.products) bytes += Bytes{product.inner} * product.outer * kElement;
+  for (const LayerProduct& product : sizes.products) bytes += Bytes{product.inner} * product.outer * kBf16Bytes;
   return bytes;
 }
 
@@ -37,12 +37,15 @@ std::uint16_t bf16_of(float value) { return static_cast<std::uint16_t>(std::bit_
 
 }  // namespace
 
-Bytes Transformer::activation_bytes(const TransformerSizes& sizes) { return kRows * widest(sizes) * kElement; }
+Bytes Transformer::activation_bytes(const TransformerSizes& sizes) {
+  return kTokensPerProduct * widest(sizes) * kBf16Bytes;
+}
 
 Bytes Transformer::gpu_bytes(const TransformerSizes& sizes, Bytes cache) {
   if (sizes.products.empty()) return 0;
-  const Bytes pairs = sizes.pair_work == 0 ? 0 : (2 * kPairs * pair_depth(sizes) + kPairs * kPairs) * kElement;
-  return copies_of(sizes, cache) * layer_weights(sizes) + 3 * activation_bytes(sizes) + pairs + kBlasWorkspace;
+  const Bytes pairs =
+      sizes.pair_work == 0 ? 0 : (2 * kPairsPerSide * pair_depth(sizes) + kPairsPerSide * kPairsPerSide) * kBf16Bytes;
+  return copies_of(sizes, cache) * layer_weights(sizes) + 3 * activation_bytes(sizes) + pairs + kBlasWorkspaceBytes;
 }
 
 Transformer::Transformer(const TransformerSizes& sizes, std::uint64_t seed, const std::string& library, int ordinal,
@@ -53,8 +56,8 @@ Transformer::Transformer(const TransformerSizes& sizes, std::uint64_t seed, cons
   copies_ = copies_of(sizes, static_cast<Bytes>(std::max(0, cache)));
   for (std::uint32_t copy = 0; copy < copies_; ++copy) {
     for (const LayerProduct& product : sizes.products) {
-      weights_.emplace_back(Bytes{product.inner} * product.outer * kElement, "the surrogate's weights");
-      // So that a product neither grows nor fades: three times the variance of [-1, 1) is 1.
+      weights_.emplace_back(Bytes{product.inner} * product.outer * kBf16Bytes, "the surrogate's weights");
+      // Keeps the size of the results constant: the variance of [-1, 1) is 1/3.
       fill(weights_.back(), std::sqrt(3.0F / static_cast<float>(product.inner)), ++seed, stream);
     }
   }
@@ -65,20 +68,20 @@ Transformer::Transformer(const TransformerSizes& sizes, std::uint64_t seed, cons
     fill(activations, 1, ++seed, stream);
   }
   if (sizes.pair_work == 0) return;
-  const Bytes side = kPairs * pair_depth(sizes) * kElement;
+  const Bytes side = kPairsPerSide * pair_depth(sizes) * kBf16Bytes;
   queries_ = GpuMemory(side, "the surrogate's queries");
   keys_ = GpuMemory(side, "the surrogate's keys");
-  scores_ = GpuMemory(kPairs * kPairs * kElement, "the surrogate's scores");
+  scores_ = GpuMemory(kPairsPerSide * kPairsPerSide * kBf16Bytes, "the surrogate's scores");
   fill(queries_, 1, ++seed, stream);
   fill(keys_, 1, ++seed, stream);
 }
 
-// Random numbers, uniform in [-scale, scale): a block of them over and over, which takes no time to make.
+// Fills the memory with uniform numbers in [-scale, scale). Repeats one block of numbers, to save time.
 void Transformer::fill(const GpuMemory& memory, float scale, std::uint64_t seed, const CudaStream& stream) const {
-  const Bytes most = Bytes{1} << 20;
-  const PinnedMemory block(std::min(most, memory.bytes()), "random numbers");
+  const Bytes max_bytes = Bytes{1} << 20;
+  const PinnedMemory block(std::min(max_bytes, memory.bytes()), "random numbers");
   auto* numbers = reinterpret_cast<std::uint16_t*>(block.data());
-  for (std::size_t i = 0; i < block.bytes() / kElement; ++i) {
+  for (std::size_t i = 0; i < block.bytes() / kBf16Bytes; ++i) {
     const std::uint64_t draw = pattern_mix(seed << 32 | i);
     numbers[i] = bf16_of(scale * (static_cast<float>(draw >> 40) / 8388608.0F - 1.0F));
   }
@@ -94,12 +97,12 @@ void Transformer::fill(const GpuMemory& memory, float scale, std::uint64_t seed,
 
 void Transformer::layer(std::uint32_t number, Tokens tokens, std::uint64_t pairs, const CudaStream& stream) {
   const GpuMemory* weights = weights_.data() + number % copies_ * sizes_.products.size();
-  for (Tokens done = 0; done < tokens; done += kRows) {
-    const int rows = static_cast<int>(std::min(kRows, tokens - done));
+  for (Tokens done = 0; done < tokens; done += kTokensPerProduct) {
+    const int rows = static_cast<int>(std::min(kTokensPerProduct, tokens - done));
     const std::byte* in = input_.data();
     for (std::size_t i = 0; i < sizes_.products.size(); ++i) {
-      // What comes out goes in again, so that they come one after the other as in a model; the last leaves its
-      // results in the first buffer.
+      // The result is the next input, so the products run one after another, as in a model. The last result is in the
+      // first buffer.
       std::byte* out = activations_[(sizes_.products.size() - 1 - i) % 2].data();
       blas_->product(out, in, weights[i].data(), rows, static_cast<int>(sizes_.products[i].outer),
                      static_cast<int>(sizes_.products[i].inner), stream.get());
@@ -108,10 +111,11 @@ void Transformer::layer(std::uint32_t number, Tokens tokens, std::uint64_t pairs
   }
   if (sizes_.pair_work == 0) return;
   const int depth = static_cast<int>(pair_depth(sizes_));
-  for (std::uint64_t done = 0; done < pairs; done += kPairs * kPairs) {
-    const std::uint64_t left = std::min(kPairs * kPairs, pairs - done);
-    const int rows = static_cast<int>((left + kPairs - 1) / kPairs);
-    blas_->product(scores_.data(), queries_.data(), keys_.data(), rows, static_cast<int>(kPairs), depth, stream.get());
+  for (std::uint64_t done = 0; done < pairs; done += kPairsPerSide * kPairsPerSide) {
+    const std::uint64_t left = std::min(kPairsPerSide * kPairsPerSide, pairs - done);
+    const int rows = static_cast<int>((left + kPairsPerSide - 1) / kPairsPerSide);
+    blas_->product(scores_.data(), queries_.data(), keys_.data(), rows, static_cast<int>(kPairsPerSide), depth,
+                   stream.get());
   }
 }
 

@@ -1,9 +1,9 @@
-// The arithmetic of a transformer's layers without its meaning, on a GPU: a layer's matrix products in bf16 on random
-// weights, and for the pairs of tokens that a prefill's attention looks at, products of as many multiply-adds. (That a
-// decode's attention reads is the context kernel's part: kernels/context.hpp.)
+// The arithmetic of a transformer's layers without their meaning, on a GPU: the matrix products of a layer in bf16 with
+// random weights, and, for the token pairs of a prefill's attention, products with as many multiply-adds. (The reads of
+// a decode's attention are in the context kernel: kernels/context.hpp.)
 //
-// One layer's weights stand for all where they are several times what the GPU's L2 cache holds, else as many copies
-// take turns: weights come from GPU memory, as a model's do.
+// Weights must come from GPU memory, as in a model, not from the L2 cache. If one layer's weights are several times the
+// size of the L2 cache, they serve for all layers. Otherwise several copies take turns.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,17 +22,17 @@ namespace kvtwin {
 
 class Transformer {
  public:
-  // On the current GPU. `library`: cuBLAS's file, empty = the usual one. Queues on `stream`, and waits for it.
+  // Uses the current GPU. `library`: file of cuBLAS; empty = the default. Queues work on `stream` and waits for it.
   Transformer(const TransformerSizes& sizes, std::uint64_t seed, const std::string& library, int ordinal,
               const CudaStream& stream);
 
-  // Queues one layer, for so many tokens and pairs: in blocks of tokens, and of pairs (rounded up).
+  // Queues one layer for the given tokens and pairs, in blocks; the last block of pairs is rounded up.
   void layer(std::uint32_t number, Tokens tokens, std::uint64_t pairs, const CudaStream& stream);
-  // What came out of the last product, finite numbers in bf16: at least `bytes`() of them.
+  // Returns the result of the last product: finite bf16 numbers, at least activation_bytes() bytes.
   const std::byte* activations() const { return activations_[0].data(); }
   static Bytes activation_bytes(const TransformerSizes& sizes);
 
-  // GPU memory, cuBLAS's own workspace too; `cache`: of L2.
+  // Returns the GPU memory, with cuBLAS's workspace. `cache`: bytes of the L2 cache.
   static Bytes gpu_bytes(const TransformerSizes& sizes, Bytes cache);
 
  private:
@@ -42,8 +42,8 @@ class Transformer {
   std::unique_ptr<Blas> blas_;
   std::uint32_t copies_ = 1;
   std::vector<GpuMemory> weights_;  // [copies_][products]
-  GpuMemory input_;                 // [kBlock][the widest inner], never written again
-  GpuMemory activations_[2];        // [kBlock][the widest row]: products take turns
+  GpuMemory input_;                 // [kTokensPerProduct][largest width], constant
+  GpuMemory activations_[2];        // [kTokensPerProduct][largest width]; products use them in turn
   GpuMemory queries_, keys_, scores_;
 };
 
