@@ -1,4 +1,4 @@
-// The event-heap world: every flow has the link of its lane unshared_rate, so the end of a flow is known at its start.
+// The event-heap world: a flow shares no link, so the end of the flow is known at the start.
 #include <memory>
 #include <span>
 

@@ -39,7 +39,7 @@ class SegmentReader {
     bool has_room() const { return reading < max_reads && !free.empty(); }
 
     BlockQueue* const queue;
-    const std::uint32_t max_reads;    // reads in progress, at max_reads
+    const std::uint32_t max_reads;    // limit of reads in progress
     std::vector<Flight> flights;      // by buffer
     std::vector<std::uint32_t> free;  // free buffers
     std::uint32_t reading = 0;

@@ -184,7 +184,7 @@ void execute_batches(std::span<RedisBatch> batches, TimeNs timeout) {
     const int most = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000));
     const int ready = ::poll(waiting.data(), waiting.size(), most);
     if (ready < 0 && errno == EINTR) continue;
-    // This also ends an exchange owners bytes arrive one by one.
+    // This also ends a batch whose bytes arrive one by one.
     if (ready <= 0 || left.count() <= 0) {
       for (RedisExchange* exchange : owners) exchange->fail(RedisTrouble::slow);
       return;

@@ -15,7 +15,7 @@ Pages staging_pages(const KvShape& shape, Bytes staging_bytes) {
   return std::max<Bytes>(1, staging_bytes / shape.page_bytes());
 }
 
-// Appends parts of the runs; each part has at max_pages `max_pages` pages.
+// Appends parts of the runs; each part has at most `max_pages` pages.
 void split(std::span<const PageRun> runs, Pages max_pages, std::vector<PageRun>& parts) {
   for (PageRun run : runs) {
     while (run.pages > max_pages) {

@@ -1,6 +1,6 @@
 // Copies in one direction between the device pool and the host pool, for all paths of a Plan. Thread: one.
 //
-//   copy_engine, boxes   descriptors in portions, so that at max_pages the plan's window is in flight
+//   copy_engine, boxes   descriptors in portions, so that at most the plan's window is in flight
 //   kernel, ring         a kernel over the page index arrays, which are copied first in the same stream. If this GPU or
 //                        these addresses do not fit a ring, the register kernel is used
 //   staged               loads: the copy engine fills one of two buffers of GPU memory in the host's layout, while a
