@@ -412,7 +412,7 @@ std::string check_redis_servers(const RedisConfig& config) {
       case RedisTrouble::denied: return "The Redis server " + server.name() + " denies this user or password.";
       case RedisTrouble::loading: return "The Redis server " + server.name() + " is still loading.";
       case RedisTrouble::error:
-        return "The Redis server " + server.name() + " refuses own_pages service (is own_pages database there?).";
+        return "The Redis server " + server.name() + " refuses its service (is its database there?).";
       default: return "What answers at " + server.name() + " is no Redis server that serves.";
     }
   }
