@@ -58,7 +58,7 @@ kvtwin_decision(prefetch_admission policy/prefetch_admission threshold cost)
 kvtwin_decision(load_back_admission policy/load_back_admission threshold cost)
 kvtwin_decision(route policy/route round_robin prefix_affinity)
 kvtwin_decision(order policy/order fcfs longest_prefix)
-kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang)
+kvtwin_decision(trace_format traces/format mooncake qwen agentic azure burstgpt token_ids sglang lmcache)
 
 if(KVTWIN_EXTRA_POLICIES)
   set(found "")

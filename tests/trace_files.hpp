@@ -9,10 +9,11 @@ namespace kvtwin::test {
 
 inline std::string bundled_trace() { return std::string(KVTWIN_SOURCE_DIR) + "/traces/chat_small.jsonl.zst"; }
 
-// Files that SGLang wrote.
-inline std::string sglang_fixture(const std::string& name) {
-  return std::string(KVTWIN_SOURCE_DIR) + "/tests/fixtures/sglang/" + name;
+// A file that another program wrote, for example "sglang/request_log.jsonl".
+inline std::string fixture(const std::string& path) {
+  return std::string(KVTWIN_SOURCE_DIR) + "/tests/fixtures/" + path;
 }
+inline std::string sglang_fixture(const std::string& name) { return fixture("sglang/" + name); }
 
 inline std::optional<std::string> shared_trace(const std::string& name) {
   const std::string path = std::string(KVTWIN_SOURCE_DIR) + "/../shared/traces/" + name;

@@ -38,7 +38,8 @@ const TraceFormat& format_of(TraceLines& lines, const TraceOptions& options) {
   if (best != nullptr) return *best;
   lines.fail(
       "is no trace that kvtwin knows: a file begins with a JSON object (Mooncake, Qwen-Bailian, kv-cache-tester, "
-      "token ids, SGLang's log), with the date of SGLang's log ([2026-11-24 04:42:12]) or with the header of Azure's "
+      "token ids, SGLang's log, LMCache's log of look-ups), with the date of SGLang's log ([2026-11-24 04:42:12]) or "
+      "with the header of Azure's "
       "or BurstGPT's CSV; a format that can't be told can be given");
 }
 

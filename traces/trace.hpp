@@ -11,6 +11,7 @@
 //   burstgpt    BurstGPT's CSV: times and lengths; block ids are generated            traces/lengths.hpp
 //   token_ids   JSON lines with token ids of prompts; block ids are salted hashes     traces/format/token_ids.cpp
 //   sglang      SGLang's request log, level 3, JSON; block ids are salted hashes      traces/format/sglang.cpp
+//   lmcache     LMCache's log of look-ups; block ids are hashes of LMCache's hashes   traces/format/lmcache.cpp
 //
 // The times of a file may count from any moment, for example from 1970. A reader returns times that count from the
 // first request or hint of the file.
@@ -96,8 +97,8 @@ std::span<const std::string_view> trace_format_names();
 struct TraceOptions {
   std::string format = "auto";  // a name of trace_format_names()
   // Tokens per block, 1 .. 2^31. 0: the format's default, which is 512 (mooncake), 16 (qwen), the block size in the
-  // file (agentic) or 64. mooncake: the number of tokens that one id of the file means. qwen, agentic: a multiple of
-  // the default; the reader joins blocks.
+  // file (agentic, lmcache) or 64. mooncake: the number of tokens that one id of the file means. qwen, agentic,
+  // lmcache: a multiple of the default; the reader joins blocks.
   Tokens block_tokens = 0;
   Tokens shared_tokens = 0;         // azure, burstgpt: length of the prefix that all prompts share, in whole blocks
   double session_gap_seconds = 30;  // agentic: mean time between the starts of two sessions; 1e-6 .. 1e6

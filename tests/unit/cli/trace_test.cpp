@@ -53,6 +53,11 @@ std::vector<Kind> kinds() {
        R"( "out": {"meta_info": {"completion_tokens": 3, "e2e_latency": 0.25}}})"
        "\n",
        "64"},
+      {"lmcache",
+       R"({"timestamp": 1711929600.5, "request_id": "a", "model_name": "m", "chunk_size": 256, "seq_len": 300,)"
+       R"( "chunk_hashes": ["0x1f"]})"
+       "\n",
+       "256"},
   };
 }
 

@@ -82,6 +82,7 @@ TEST(TraceFormats, AreToldByTheKeysThatTheFewestOthersHave) {
       {R"({"event": 1, "rid": 1, "hash_ids": [1], "chat_id": 1})", "sglang"},
       {R"({"event": 1, "hash_ids": [1], "chat_id": 1, "input_ids": [1]})", "qwen"},
       {R"({"hint": 1, "chat_id": 1})", "qwen"},
+      {R"({"chunk_hashes": [], "chunk_size": 256, "model_name": "m", "input_ids": [1]})", "lmcache"},
       {R"({"hint": 1, "input_ids": [1], "requests": []})", "mooncake"},
       {R"({"hash_ids": [1], "prompt_token_ids": [1]})", "mooncake"},
       {R"({"input_ids": [1], "requests": []})", "token_ids"},
@@ -516,6 +517,79 @@ TEST(SglangLog, IsSortedWithinAWindow) {
   for (int i = 0; i < 5'000; ++i) text += finished(10'000 + i, std::to_string(i), "[1]", 0.001);
   EXPECT_EQ(read_all(text + finished(20'000, "late", "[1]", 5.1)).requests.size(), 5'001U) << "of 4,096 at most";
   expect_error(text + finished(20'000, "too late", "[1]", 9.9), {"line 5001", "arrived before", "4096"});
+}
+
+// ---- LMCache's log of look-ups -----------------------------------------------------------------------------
+
+std::string looked_up(const std::string& time, const std::string& request, int tokens, const std::string& hashes) {
+  return R"({"timestamp": )" + time + R"(, "request_id": ")" + request +
+         R"(", "model_name": "m", "chunk_size": 256, "seq_len": )" + std::to_string(tokens) +
+         R"(, "dtypes": ["torch.bfloat16"], "shapes": [[2, 32, 256, 1024]], "chunk_hashes": )" + hashes + "}\n";
+}
+
+// lookup_hashes.jsonl was written by LMCache (make_lookup_log.py beside it).
+TEST(LmcacheLog, IsReadAsLmcacheWritesIt) {
+  TraceReader reader(test::fixture("lmcache/lookup_hashes.jsonl"));
+  EXPECT_EQ(reader.format(), "lmcache");
+  EXPECT_EQ(reader.block_tokens(), 256U);
+  std::vector<TraceRequest> all(5);
+  for (TraceRequest& request : all) ASSERT_TRUE(reader.next(request));
+  TraceRequest more;
+  EXPECT_FALSE(reader.next(more));
+  const TraceRequest &plain = all[0], &again = all[1], &follow_up = all[2], &whole = all[3], &other = all[4];
+  EXPECT_EQ(plain.arrival, 0);
+  EXPECT_EQ(plain.input, 700U);
+  EXPECT_EQ(plain.output, 1U);
+  ASSERT_EQ(plain.blocks.size(), 3U);
+  ASSERT_EQ(follow_up.blocks.size(), 5U);
+  ASSERT_EQ(whole.blocks.size(), 2U) << "LMCache looked up the first chunk only";
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_LT(plain.blocks[i], std::uint64_t{1} << 63);
+    EXPECT_EQ(again.blocks[i], plain.blocks[i]);
+    EXPECT_EQ(follow_up.blocks[i], plain.blocks[i]);
+  }
+  EXPECT_EQ(whole.blocks[0], plain.blocks[0]);
+  EXPECT_EQ((std::set<std::uint64_t>{plain.blocks[2], again.blocks[2], whole.blocks[1]}).size(), 3U)
+      << "what has no hash is nobody else's";
+  EXPECT_EQ(plain.tenant, 0U);
+  EXPECT_NE(other.tenant, 0U);
+  std::string notes;
+  for (const std::string& note : reader.notes()) notes += note + "; ";
+  for (const char* part : {"1 token each", "1 look-ups of a request", "1 requests are of other models"}) {
+    EXPECT_NE(notes.find(part), std::string::npos) << notes;
+  }
+}
+
+TEST(LmcacheLog, JoinsChunksAndEvensSmallStepsBack) {
+  TraceOptions options;
+  options.block_tokens = 512;
+  const std::string log = looked_up("1711929600.5", "a", 1'024, R"(["0x1", "0x2", "0x3", "0x4"])") +
+                          looked_up("1711929600.25", "b", 600, R"(["0x1", "0x2"])");
+  const Read read = read_all(log, options);
+  ASSERT_EQ(read.requests.size(), 2U);
+  EXPECT_EQ(read.block_tokens, 512U);
+  EXPECT_EQ(read.requests[0].blocks.size(), 2U);
+  EXPECT_EQ(read.requests[1].blocks[0], read.requests[0].blocks[0]);
+  EXPECT_EQ(read.requests[1].arrival, 0);
+  EXPECT_NE(read.notes.find("1 look-ups are up to a second earlier"), std::string::npos) << read.notes;
+  expect_error(log + looked_up("1711929599", "c", 300, "[]"), {"line 3", "\"timestamp\"", "earlier"});
+}
+
+TEST(LmcacheLog, RefusesWhatItCantRead) {
+  const std::string good = looked_up("1.5", "a", 600, R"(["0x1", "0x2"])"), next = looked_up("2", "b", 300, "[]");
+  const auto with = [&](const std::string& from, const std::string& to) { return good + replaced(next, from, to); };
+  EXPECT_EQ(read_all(good + next).requests.size(), 2U);
+  expect_error(with("\"seq_len\": 300", "\"seq_len\": 0"), {"line 2", "\"seq_len\"", "at least 1"});
+  expect_error(with("\"seq_len\": 300, ", ""), {"line 2", "\"seq_len\"", "missing"});
+  expect_error(with("\"chunk_size\": 256", "\"chunk_size\": 128"), {"line 2", "chunk_size", "was 256"});
+  expect_error(with("[]}", "[\"0x1\", \"0x2\"]}"), {"line 2", "2 hashes", "1 whole chunks of 256"});
+  expect_error(with("[]}", "[7]}"), {"line 2", "chunk_hashes", "entry 0"});
+  expect_error(with("\"timestamp\": 2", "\"timestamp\": \"now\""), {"line 2", "\"timestamp\"", "seconds"});
+  expect_error(with("\"request_id\": \"b\"", "\"request_id\": 1"), {"line 2", "request_id", "string"});
+  expect_error(replaced(good, "\"chunk_size\": 256", "\"chunk_size\": 0"), {"line 1", "chunk_size", "at least 1"});
+  TraceOptions options;
+  options.format = "lmcache";
+  expect_error("", {"\"t\" holds no request", "--lookup-hash-log-dir"}, options);
 }
 
 }  // namespace
