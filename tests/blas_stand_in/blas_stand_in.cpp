@@ -1,9 +1,9 @@
-// In cuBLAS's place in tests without a GPU: the functions that Blas looks up. Multiplies nothing, and counts.
+// Replaces cuBLAS in tests without a GPU: has the functions that Blas looks up. They count calls, and do not multiply.
 #include <atomic>
 
 namespace {
 std::atomic<int> handles = 0, products = 0;
-std::atomic<int> fail_in = 0;  // n: the nth product from now on is refused
+std::atomic<int> fail_in = 0;  // n: the nth product from now on fails
 }  // namespace
 
 extern "C" {
@@ -29,7 +29,7 @@ int cublasGemmEx(void* handle, int, int, int m, int n, int k, const void*, const
 }
 const char* cublasGetStatusString(int status) { return status == 7 ? "an invalid value" : "the execution failed"; }
 
-// For tests.
+// Functions that tests call.
 int stand_in_handles() { return handles; }
 int stand_in_products() { return products; }
 void stand_in_fail_in(int products_from_now) { fail_in = products_from_now; }

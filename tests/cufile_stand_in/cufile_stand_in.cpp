@@ -13,7 +13,7 @@
 #include <mutex>
 #include <set>
 
-// Not in an unnamed namespace: functions that use them are found by their names.
+// Not in an unnamed namespace, because the functions that use these types are exported and looked up by name.
 namespace kvtwin::test::cufile {
 
 struct Error {
@@ -46,7 +46,7 @@ struct File {
 };
 
 std::mutex mutex;
-std::set<File*> known;  // under the mutex
+std::set<File*> known;  // protected by `mutex`
 
 }  // namespace
 
@@ -95,7 +95,7 @@ void cuFileHandleDeregister(void* handle) {
     ++kvtwin_cufile_stand_in.misuses;
     return;
   }
-  // Its file is to be open until now.
+  // The caller must not close the file descriptor before this call.
   if (lseek(file->descriptor, 0, SEEK_CUR) < 0) ++kvtwin_cufile_stand_in.misuses;
   delete file;
   --kvtwin_cufile_stand_in.files;
@@ -110,7 +110,7 @@ Error cuFileBufDeregister(const void*) {
   return {0, 0};
 }
 #ifndef KVTWIN_CUFILE_WITHOUT_READ
-// One of those that are left, of which reads on several threads take no more than there are.
+// Takes one of the remaining events. Safe for several threads: they never take more events than there are.
 static bool take_one(std::atomic<int>& left) {
   int before = left;
   while (before > 0 && !left.compare_exchange_weak(before, before - 1)) {

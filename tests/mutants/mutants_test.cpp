@@ -1,5 +1,5 @@
-// Each bug of policy/base/mutant.hpp, planted, is found by the swarm within so many seeds; without one it finds
-// nothing.
+// Plants each bug of policy/base/mutant.hpp. The swarm test must find every bug within a limit of seeds, and must find
+// nothing if there is no bug.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -11,17 +11,17 @@ namespace {
 
 constexpr int kMutants = 12;
 
-// Of 10,000 seeds in the long form; the short one stops earlier, at what has sufficed so far.
+// The limit of seeds. 2,000 seeds have always been enough; the long form (KVTWIN_DEEP) allows 10,000.
 std::uint64_t seeds() { return std::getenv("KVTWIN_DEEP") != nullptr ? 10'000 : 2'000; }
 
-// The seeds up to the first that found something; 0 if none did.
-std::uint64_t seeds_to_find(int mutant, std::uint64_t most) {
-  constexpr std::uint64_t kStride = 20;
-  for (std::uint64_t first = 0; first < most; first += kStride) {
+// Runs groups of seeds. Returns the number of seeds up to the end of the first group that fails; 0 if none fails.
+std::uint64_t seeds_to_find(int mutant, std::uint64_t max_seeds) {
+  constexpr std::uint64_t kSeedsPerRun = 20;
+  for (std::uint64_t first = 0; first < max_seeds; first += kSeedsPerRun) {
     const std::string command = "KVTWIN_MUTANT=" + std::to_string(mutant) +
-                                " KVTWIN_SWARM_SEED=" + std::to_string(first) + ":" + std::to_string(kStride) +
+                                " KVTWIN_SWARM_SEED=" + std::to_string(first) + ":" + std::to_string(kSeedsPerRun) +
                                 " " KVTWIN_SWARM_OF_MUTANTS " --gtest_filter='*/0' > /dev/null 2>&1";
-    if (std::system(command.c_str()) != 0) return first + kStride;
+    if (std::system(command.c_str()) != 0) return first + kSeedsPerRun;
   }
   return 0;
 }

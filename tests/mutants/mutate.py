@@ -2,20 +2,20 @@
 """Plants bugs into a copy of the tree, one at a time, and runs the tests that should find them.
 
   tests/mutants/mutate.py planted [--only WORD]
-      Each bug of planted.txt must be killed by the test that stands beside it, which must pass without the bug.
+      Plants each bug of planted.txt. The test named in the block must fail with the bug and pass without the bug.
   tests/mutants/mutate.py sample [--count 300] [--seed 1] [--minutes M] [--under FOLDER]...
-      Draws one-line bugs (an operator, a number, a condition, a dropped statement) from policy/, impl/storage,
-      impl/disk and impl/remote, and runs the folder's suites against each until one fails or takes too long. Bugs
-      that do not compile, or that change no byte of the object file, do not count; promises (KV_CHECK) are tests
-      themselves, and headers that many sources include cost a build each: both are left alone. Survivors are written
-      to OUT/survivors.txt, in the format of survivors.txt.
+      Draws one-line bugs (an operator, a number, a condition, a dropped statement) in policy/, impl/storage, impl/disk
+      and impl/remote. For each bug, runs the suites of the folder until one fails or takes too long. A bug that does
+      not compile, or that does not change the object file, does not count. KV_CHECKs are not changed, because they
+      are tests themselves. Headers that many sources include are not changed, because each change needs a long build.
+      Bugs that survive are written to OUT/survivors.txt, in the format of survivors.txt.
   tests/mutants/mutate.py check
-      Builds nothing: each bug in both lists fits the tree in exactly one place, and each test is there.
+      Builds nothing. Checks that each bug of both lists fits the tree in exactly one place, and that each test exists.
 
-Both lists hold blocks: a comment line (#), the file, the lines before (-) and after (+), and a verdict: the killing
-test of a planted bug, "equivalent: REASON" or "open: REASON" for a survivor.
-Exit codes: 0 as it should be; 1 a planted bug lives, or less than 85 % of the sample was killed (equivalent ones left
-out); 2 bad input, or the tests fail without a bug.
+A list consists of blocks: a comment line (#), the file, the lines before (-) and after (+), and a verdict. The verdict
+of a planted bug is the test that kills the bug. The verdict of a survivor is "equivalent: REASON" or "open: REASON".
+Exit codes: 0 success; 1 a planted bug lives, or less than 85 % of the sample was killed (not counting equivalent
+bugs); 2 bad input, or the tests fail without a bug.
 """
 
 import argparse
@@ -38,15 +38,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FOLDERS = ("policy", "impl/storage", "impl/disk", "impl/remote")
-LEAST_KILLED = 0.85
-MOST_INCLUDERS = 12  # of a header
-# In the order in which they run. The swarm is a second build of the policy, so it comes last.
+MIN_KILLED_SHARE = 0.85
+MAX_INCLUDING_SOURCES = 12  # a header with more is not changed
+# In the order of their runs. The swarm is last, because it needs a second build of the policy.
 SUITES = {
     "policy": ("unit_policy", "property_policy", "swarm_of_mutants"),
     "impl": ("unit_impl", "conformance_impl", "crash_impl", "property_impl"),
 }
 ARGUMENTS = {"swarm_of_mutants": ["--gtest_filter=*/0"]}
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "KVTWIN_DEEP"}  # a long form is for no bug
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "KVTWIN_DEEP"}  # no long forms of tests
 ENVIRONMENT |= {"KVTWIN_MUTANT": "0", "KVTWIN_SWARM_SEED": "0:60", "CCACHE_DISABLE": "1"}
 CONFIGURATION = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1", "-DKVTWIN_SIMGRID=OFF",
                  "-DKVTWIN_BENCH=OFF", "-DKVTWIN_CUDA=OFF", "-DCMAKE_GTEST_DISCOVER_TESTS_DISCOVERY_MODE=PRE_TEST"]
@@ -57,7 +57,7 @@ class BadInput(Exception):
 
 
 Bug = collections.namedtuple("Bug", "file before after verdict comment")  # before, after: lists of lines
-Site = collections.namedtuple("Site", "file line before after")  # line: number of the only line, from 0
+Site = collections.namedtuple("Site", "file line before after")  # line: number of the changed line, from 0
 
 
 # ---- lists -----------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def places_of(lines, before):
 
 
 def planted_text(root, bug):
-    """The file's text with the bug. Indentation does not matter."""
+    """Returns the text of the file with the bug. Indentation does not matter."""
     path = root / bug.file
     if not path.is_file():
         raise BadInput(f"There is no {bug.file}.")
@@ -111,7 +111,7 @@ def planted_text(root, bug):
 
 
 def test_of(bug):
-    """(program, suite.test) of a planted bug's verdict: 'killed by: PROGRAM SUITE.TEST'."""
+    """Returns (program, suite.test) from the verdict of a planted bug: 'killed by: PROGRAM SUITE.TEST'."""
     found = re.fullmatch(r"killed by: (\w+) ([\w/]+\.[\w/]+)", bug.verdict)
     if not found:
         raise BadInput(f"planted.txt: '{bug.verdict}' should be 'killed by: PROGRAM SUITE.TEST'.")
@@ -139,18 +139,18 @@ def check(root=ROOT, here=HERE):
 
 
 def masked(text):
-    """The text with blanks for comments, strings, characters and preprocessor lines; of the same length."""
+    """Replaces comments, strings, characters and preprocessor lines by blanks. The length stays the same."""
     pattern = re.compile(r"//[^\n]*|/\*.*?\*/"
                          r'|"(?:\\.|[^"\\\n])*"'
-                         r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"  # not in 1'000
+                         r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'"  # but not the separator in 1'000
                          r"|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL | re.MULTILINE)
     return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
 
 
 def blank_checks(text):
-    """Also blank: KV_CHECK(...) and functions that hold nothing else (void check_...() const)."""
+    """Replaces KV_CHECK(...) and functions that only check (void check_...() const) by blanks."""
     for pattern in (r"^void \w+::check_\w+\([^)]*\) const \{", r"\bKV_CHECK\("):
-        for found in re.finditer(pattern, text, re.MULTILINE):  # the length stays, so that places do
+        for found in re.finditer(pattern, text, re.MULTILINE):  # the length stays, so positions stay valid
             end = closing(text, found.end() - 1)
             text = text[: found.start()] + re.sub(r"[^\n]", " ", text[found.start() : end + 1]) + text[end + 1 :]
     return text
@@ -181,14 +181,14 @@ CONDITION = re.compile(r"\b(if|while) \(")
 
 
 def sites_in(file, text):
-    """Per line that has any: its one-line bugs."""
+    """Returns a list of one-line bugs for each line that has at least one."""
     code = blank_checks(masked(text))
     lines, masks = text.split("\n"), code.split("\n")
     result = []
     for number, (line, mask) in enumerate(zip(lines, masks)):
         after = []
         declares = re.match(r"\s*(template|using|friend|enum|struct|class|static_assert|namespace|virtual)\b", mask)
-        if file.endswith(".hpp"):  # a member's first value
+        if file.endswith(".hpp"):  # the initial value of a member
             declares = declares or re.fullmatch(r"  [\w:<>, ]+ = -?[\w:.]+(, \w+ = -?[\w:.]+)*;\s*", mask)
         if mask.strip() and not declares:
             for found in TOKENS.finditer(mask):
@@ -214,7 +214,7 @@ def sites_in(file, text):
 
 
 def includers(root):
-    """Per header, the sources that include it, by others too."""
+    """Returns, per header, the sources that include it, directly or through other headers."""
     direct = {}
     for top in ("policy", "sim", "impl", "tests"):
         for path in (root / top).rglob("*.[ch]pp"):
@@ -239,11 +239,11 @@ def sources(root, folders):
             raise BadInput(f"There is no {folder}.")
         files += sorted(str(path.relative_to(root)) for path in (root / folder).rglob("*.[ch]pp"))
     of = includers(root)
-    return [file for file in files if len(of[file]) <= MOST_INCLUDERS]
+    return [file for file in files if len(of[file]) <= MAX_INCLUDING_SOURCES]
 
 
 def draw(root, folders, seed):
-    """All lines that have bugs, in a random order, with one of its bugs each."""
+    """Returns all lines that have bugs, in random order, with one random bug each."""
     lines = [sites for file in sources(root, folders) for sites in sites_in(file, (root / file).read_text())]
     rng = random.Random(seed)
     rng.shuffle(lines)
@@ -254,12 +254,12 @@ def draw(root, folders, seed):
 
 
 class Copy:
-    """A copy of the tree with a build folder of its own."""
+    """A copy of the tree, with its own build folder."""
 
     def __init__(self, folder):
         self.root = folder
         self.build = folder / "build"
-        self.patience = {}  # program -> seconds until it counts as hanging
+        self.patience = {}  # program -> seconds; a program that takes longer counts as hanging
         self.log = folder / "last.log"
 
     def refresh(self):
@@ -282,9 +282,10 @@ class Copy:
             self.command(["cmake", "-S", self.root, "-B", self.build, *CONFIGURATION, *linker], 600)
 
     def command(self, words, patience):
-        """True: exit code 0 within its time. All that it starts ends with it, and what it leaves goes."""
+        """Returns True if the exit code is 0 within the time limit. Ends all processes of the command, and removes its
+        temporary files."""
         with open(self.log, "w") as log, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-            os.chmod(scratch, 0o755)  # some tests go on as another user
+            os.chmod(scratch, 0o755)  # some tests switch to another user
             process = subprocess.Popen([str(word) for word in words], cwd=self.root, stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=subprocess.STDOUT, env=ENVIRONMENT | {"TMPDIR": scratch},
                                        start_new_session=True)
@@ -306,7 +307,7 @@ class Copy:
         return self.command([folder / program, *options], self.patience.get(program, 600))
 
     def prove(self, programs):
-        """Builds and runs without a bug, and learns how long that takes."""
+        """Builds and runs the programs without a bug, and sets their time limits."""
         if not self.make(*programs):
             raise BadInput(f"The copy does not build; see {self.log}.")
         for program in programs:
@@ -316,7 +317,7 @@ class Copy:
             self.patience[program] = 20 + 5 * (time.monotonic() - begin)
 
     def object_of(self, file):
-        """The object's bytes, or None (a header)."""
+        """Returns a hash of the object file, or None for a header."""
         top = file.split("/")[0]
         found = sorted(self.build.glob(f"{top}/CMakeFiles/*/{file.split('/', 1)[1]}.o"))
         return hashlib.sha256(found[0].read_bytes()).digest() if found else None
@@ -326,7 +327,7 @@ class Copy:
 
 
 class Planted:
-    """While it lasts, a file has another text."""
+    """A context in which a file has another text."""
 
     def __init__(self, path, text):
         self.path, self.text = path, text
@@ -376,7 +377,7 @@ def suites_of(file):
 
 
 def judge(copy, site):
-    """invalid: it does not compile. same: it changes no byte of the object. Else survived, or killed and by what."""
+    """Returns (verdict, suite). invalid: does not compile; same: the object file does not change; survived; killed."""
     text = (copy.root / site.file).read_text().split("\n")
     text[site.line] = site.after
     library = f"kvtwin_{site.file.split('/')[0]}"
@@ -387,7 +388,7 @@ def judge(copy, site):
         if before is not None and copy.object_of(site.file) == before:
             return "same", ""
         for suite in suites_of(site.file):
-            if not copy.make(suite):  # a header that the library compiles and a test does not
+            if not copy.make(suite):  # the library compiles with the changed header, and a test does not
                 return "invalid", ""
             if not copy.run(suite):
                 return "killed", suite
@@ -425,7 +426,7 @@ def run_sample(arguments):
         finally:
             copies.put(copy)
 
-    # By rounds, so that the sample does not depend on the number of jobs.
+    # In rounds, so that the sample is the same for any number of jobs.
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         counted = 0
         while order and counted < arguments.count and time.monotonic() < ends:
@@ -462,20 +463,20 @@ def report(arguments, folders, results, known):
         all_killed += killed
         all_counted += killed + survived
     share = all_killed / all_counted if all_counted else 0
-    print(f"{all_killed} of {all_counted} bugs killed ({100 * share:.1f} %; {100 * LEAST_KILLED:.0f} % wanted), "
+    print(f"{all_killed} of {all_counted} bugs killed ({100 * share:.1f} %; {100 * MIN_KILLED_SHARE:.0f} % wanted), "
           f"{sum(equivalent.values())} equivalent ones left out. Survivors: {arguments.out / 'survivors.txt'}")
-    return 0 if share >= LEAST_KILLED else 1
+    return 0 if share >= MIN_KILLED_SHARE else 1
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["planted", "sample", "check"])
-    parser.add_argument("--only", default="", metavar="WORD", help="planted: those whose comment, file or test has it")
-    parser.add_argument("--count", type=int, default=300, help="bugs that count, at most (default: 300)")
-    parser.add_argument("--seed", type=int, default=1, help="the sample's (default: 1)")
-    parser.add_argument("--minutes", type=float, default=1e6, help="draw no more after so many (default: no limit)")
+    parser.add_argument("--only", default="", metavar="WORD", help="planted: bugs with WORD in comment, file or test")
+    parser.add_argument("--count", type=int, default=300, help="sample: number of bugs that count (default: 300)")
+    parser.add_argument("--seed", type=int, default=1, help="sample: the seed (default: 1)")
+    parser.add_argument("--minutes", type=float, default=1e6, help="sample: stop after M minutes (default: no limit)")
     parser.add_argument("--under", action="append", metavar="FOLDER", help=f"default: {' '.join(FOLDERS)}")
-    parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that build and test (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of copies of the tree (default: 1)")
     parser.add_argument("--out", type=Path, default=ROOT / "out/mutation", help="default: out/mutation")
     arguments = parser.parse_args()
     arguments.out = arguments.out.resolve()

@@ -1,5 +1,5 @@
-"""mutate.py without builds: which bugs it draws, how it reads its lists, what it reports; and that both lists fit the
-tree."""
+"""Tests the parts of mutate.py that need no build: the drawn bugs, the lists and the report. Also checks that both
+lists fit the tree."""
 
 import contextlib
 import io
@@ -123,7 +123,7 @@ class Lists(unittest.TestCase):
 
 class Report(unittest.TestCase):
     def report(self, killed, survived, equivalent):
-        """Exit code and text; `equivalent` of the survivors are known to be."""
+        """Returns exit code and text. `equivalent` of the survivors are known to be equivalent."""
         sites = [mutate.Site("policy/x.cpp", i, f"line {i};", f"other {i};") for i in range(killed + survived)]
         verdicts = ["killed"] * killed + ["survived"] * survived
         known = {("policy/x.cpp", site.before, site.after): mutate.Bug("", [], [], "equivalent: so it is", "")

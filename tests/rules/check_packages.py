@@ -1,4 +1,4 @@
-"""Does tools/packages list every package that CMakeLists.txt asks for?  check_packages.py SOURCE_DIR"""
+"""Checks that tools/packages lists every package that a CMakeLists.txt requires.  check_packages.py SOURCE_DIR"""
 
 import re
 import subprocess

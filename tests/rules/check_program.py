@@ -1,9 +1,9 @@
-"""Is a program hardened, and does it load libraries from safe places only?
+"""Checks that a program is hardened, and that it loads libraries only from safe places.
 
-check_program.py PROGRAM    exits 1 and names each offence: no position-independent executable, an executable stack,
-                            partial RELRO, no stack protector, no FORTIFY, or a RUNPATH element that is empty or
-                            relative. The loader takes such an element from the current folder, where anybody may
-                            have put a library.
+check_program.py PROGRAM    prints each offence and exits with code 1. Offences: no position-independent executable, an
+                            executable stack, partial RELRO, no stack protector, no FORTIFY, or a RUNPATH element that
+                            is empty or relative. The loader would search such an element in the current folder, where
+                            another user may have put a library.
 """
 
 import re
@@ -12,7 +12,7 @@ import sys
 
 
 def offences(header, segments, dynamic, symbols):
-    """Each argument is what readelf prints: -hW, -lW, -dW, --dyn-syms -W. Returns sentences."""
+    """The arguments are the outputs of readelf: -hW, -lW, -dW, --dyn-syms -W. Returns sentences."""
     found = []
     if not re.search(r"Type:\s+DYN", header):
         found.append("is not position-independent (PIE)")

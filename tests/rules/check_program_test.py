@@ -1,4 +1,4 @@
-"""check_program.py finds each offence that is planted in what readelf prints of a real program."""
+"""Checks that check_program.py finds each offence that is planted into the readelf output of a real program."""
 
 import unittest
 

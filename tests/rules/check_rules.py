@@ -1,7 +1,7 @@
-"""Who may include whom, and what the pure modules must not say; read from the source text.
+"""Checks in the source text which module includes which, and that pure modules do not use forbidden constructs.
 
-check_rules.py SOURCE_DIR prints `path:line: rule: text` for each offence and exits 1.
-The symbols of the archives are checked too (check_symbols.py); this catches what leaves no symbol.
+check_rules.py SOURCE_DIR prints `path:line: rule: text` for each offence and exits with code 1.
+check_symbols.py checks the symbols of the libraries. This script finds offences that leave no symbol.
 """
 
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh"}
 
-# module -> what its includes in quotes may start with. Of policy/ these are public, not what lies in other rooms.
+# module -> how its includes in quotes may begin. In policy/, only the headers of PUBLIC_POLICY are public.
 PUBLIC_POLICY = r"policy/((base|seam|index|transfer)/)?\w+\.hpp"
 MAY_INCLUDE = {
     "policy": r"policy/",
@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "cli": r"",
     "tests": r"",
 }
-# Rooms that may include less than their module.
+# Rooms: folders that may include less than their module.
 ROOMS = {
     "policy/base/": r"policy/base/",
     "policy/transfer/": r"policy/(base|transfer)/",
@@ -73,13 +73,13 @@ WORDS = [
     ("lab", r"\b(exit|quick_exit|_Exit|abort)\s*\(", "lab/ ends no program (a forked child leaves by _exit)"),
     ("policy models traces", r"\bstd::chrono\b|\bclock_gettime\b|\bgettimeofday\b", "no clock"),
 ]
-# Unordered containers may be looked up in, not walked, where the order could reach a result.
+# In these modules, unordered containers may only be used for look-ups: the order of an iteration could reach a result.
 ORDERED = ("policy", "models", "traces", "sim")
 VAGUE_NAMES = re.compile(r"(^|_)(utils?|common|helpers?|managers?|misc)$", re.IGNORECASE)
 
 
 def without_comments(text, keep_strings):
-    """Blanks comments (and what strings hold); newlines stay, so that lines keep their numbers."""
+    """Replaces comments (and the content of strings) by blanks. Newlines stay, so that lines keep their numbers."""
     pattern = re.compile(
         r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^(\n]*)\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'(?![0-9a-fA-F])', re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""Does check_rules.py catch planted offences, and let the lawful pass?"""
+"""Checks that check_rules.py finds planted offences and accepts correct code."""
 
 import tempfile
 import unittest

@@ -1,8 +1,8 @@
-"""Did nvcc make of the kernels what they were written for? Read from the library's machine code.
+"""Checks the machine code that nvcc generated for the kernels.
 
-check_sass.py CUOBJDUMP LIBRARY ARCH..., e.g. sm_80 sm_90. Asserts, for each of these architectures: every kernel that
-moves 16-byte vectors through registers issues eight 128-bit loads before its first 128-bit store; from sm_90 on, the
-ring kernel copies in bulk both ways. Prints each offence and exits 1.
+check_sass.py CUOBJDUMP LIBRARY ARCH..., for example sm_80 sm_90. Checks for each architecture that every kernel which
+moves 16-byte vectors through registers issues eight 128-bit loads before its first 128-bit store; and from sm_90 on,
+that the ring kernel uses bulk copies in both directions. Prints each offence and exits with code 1.
 """
 
 import re
@@ -15,7 +15,7 @@ RING_KERNEL = re.compile(r"4ringE")
 
 
 def functions(sass):
-    """(name, instructions) of each kernel in what `cuobjdump -sass` prints."""
+    """Yields (name, instructions) of each kernel in the output of `cuobjdump -sass`."""
     parts = re.split(r"^\s*Function\s*:\s*(\S+)\s*$", sass, flags=re.MULTILINE)
     for name, body in zip(parts[1::2], parts[2::2]):
         yield name, re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", body)

@@ -1,4 +1,4 @@
-"""Does check_sass.py catch planted offences, and let what is right pass?"""
+"""Checks that check_sass.py finds planted offences and accepts correct machine code."""
 
 import unittest
 

@@ -1,18 +1,18 @@
-"""What an archive may need from outside itself, read from its undefined symbols.
+"""Checks the undefined symbols of a static library: the functions that it needs from outside.
 
-check_symbols.py pure ARCHIVE    the policy: no clock, thread, file, environment, libm function but sqrt,
-                                 CUDA or SimGrid. C symbols are allowed by name, the C++ library's are all
-                                 allowed but those for time, threads, files, streams and chance.
-check_symbols.py maths ARCHIVE   no libm function but sqrt and exact rounding: other ones give other last
-                                 bits elsewhere. For what must compute the same bytes on every machine.
-Prints each offender and exits 1.
+check_symbols.py pure ARCHIVE    for the policy: no clock, threads, files, environment, CUDA or SimGrid, and no libm
+                                 function except sqrt. C symbols are allowed by name. Symbols of the C++ library are
+                                 allowed, except for time, threads, files, streams and random numbers.
+check_symbols.py maths ARCHIVE   for code that must compute the same bytes on every machine: no libm function except
+                                 sqrt and exact rounding, because the last bits of others differ between machines.
+Prints each offender and exits with code 1.
 """
 
 import re
 import subprocess
 import sys
 
-# C symbols that the policy may need; everything else is an offence.
+# The C symbols that the policy may need. All others are offences.
 PURE_C = re.compile(
     r"""(_?_?(mem(cpy|move|set|cmp|chr)|str(len|cmp|ncmp|chr))(_chk)?
       | malloc | calloc | realloc | free | abort | sqrtf?
@@ -43,7 +43,7 @@ def nm(archive, *options):
 
 
 def symbols_of(archive):
-    """(mangled, demangled) of each symbol that the archive needs and doesn't define itself."""
+    """Returns (mangled, demangled) of each symbol that the library needs and does not define."""
     name = re.compile(r"^[0-9a-fA-F ]*\s[A-Za-z]\s(.*)$")
     defined = {name.match(line).group(1) for line in nm(archive, "--defined-only")}
     needed = sorted({name.match(line).group(1) for line in nm(archive, "--undefined-only")} - defined)
@@ -59,7 +59,7 @@ def is_pure(mangled, readable):
         return False
     if re.match(r"operator (new|delete)", readable):
         return True
-    # A template of the C++ library shows its return type first, and what "vtable for" is for last.
+    # Search the whole name: a template begins with its return type, and "vtable for" comes before the class.
     return mangled.startswith(("_ZS", "_ZNS", "_ZNKS", "_ZT")) and bool(
         re.search(r"\b(std|__gnu_cxx|__cxxabiv1)::", readable)
     )

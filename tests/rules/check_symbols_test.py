@@ -1,4 +1,4 @@
-"""check_symbols_test.py LEAKY_ARCHIVE: does the check catch every leak of leaky.cpp, and nothing else?"""
+"""check_symbols_test.py LEAKY_ARCHIVE checks that check_symbols.py finds every leak of leaky.cpp, and nothing else."""
 
 import sys
 
