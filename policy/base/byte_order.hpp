@@ -1,4 +1,4 @@
-// Little-endian words in byte buffers, on every machine: hashed and stored bytes don't depend on the host.
+// Little-endian words in byte buffers. Hashed and stored bytes are the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace kvtwin {
 
-// Compilers make one move of these on little-endian machines.
+// On little-endian machines, compilers turn each function into one move.
 inline std::byte* store_le64(std::byte* to, std::uint64_t value) {
   for (int i = 0; i < 8; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
   return to + 8;

@@ -1,6 +1,6 @@
-// A flat hash table with linear probing, for tables far larger than any cache: what a look-up costs is a miss here, so
-// probing begins where a cache line does. Places are in the order of hashes, about. What is taken out leaves no mark.
-// Who keeps it sees to it that it is never full: a search ends at an empty place.
+// A flat hash table with linear probing, for tables far larger than the CPU caches. A look-up costs one cache miss,
+// because probing begins where a cache line does. Places are roughly in the order of hashes. Erasing leaves no mark.
+// Requires: the owner keeps the table from becoming full, because a search ends at an empty place.
 #pragma once
 
 #include <array>
@@ -12,21 +12,23 @@
 
 namespace kvtwin {
 
-// Place: eight bytes; a Place{} is empty; bool is_empty() const; std::uint32_t spread() const, uniform, where it goes.
+// Requires of Place: 8 bytes; Place{} is empty; bool is_empty() const; std::uint32_t spread() const, a uniform number
+// that decides the place.
 template <typename Place>
 class FlatTable {
  public:
-  static constexpr std::size_t kLine = 64 / sizeof(Place);  // places
+  static constexpr std::size_t kLine = 64 / sizeof(Place);  // places per cache line
 
   std::size_t lines() const { return lines_.size(); }
   std::size_t places() const { return kLine * lines_.size(); }
   Place& at(std::size_t place) { return lines_[place / kLine].places[place % kLine]; }
   const Place& at(std::size_t place) const { return lines_[place / kLine].places[place % kLine]; }
 
-  // Of a table with lines: where probing begins, and how it goes on.
+  // Require lines() > 0. The first place to probe, and the place to probe after a place.
   std::size_t home_of(std::uint32_t spread) const { return kLine * (std::uint64_t{spread} * lines_.size() >> 32); }
   std::size_t after(std::size_t place) const { return place + 1 < places() ? place + 1 : 0; }
-  // The first place of those that `is_it` says is the one looked for; the empty one where it would be if there is none.
+  // Returns the first place on the probe path for which is_it(place) is true; the empty place at the end of the path if
+  // there is none.
   template <typename Is>
   std::size_t find(std::uint32_t spread, Is is_it) const {
     std::size_t place = home_of(spread);
@@ -34,8 +36,8 @@ class FlatTable {
     return place;
   }
 
-  void take_out(std::size_t place) {
-    // Whatever came to lie behind the gap because its own place was taken moves up.
+  void erase(std::size_t place) {
+    // Places behind the gap move up if they lie there only because their own place was taken.
     for (std::size_t next = after(place); !at(next).is_empty(); next = after(next)) {
       if (distance(home_of(at(next).spread()), next) < distance(place, next)) continue;
       at(place) = at(next);
@@ -44,8 +46,8 @@ class FlatTable {
     at(place) = {};
   }
 
-  // To so many lines. What isn't to be kept goes; returns how many are there then. Both tables are gone through from
-  // one end to the other.
+  // Resizes the table to `lines` lines. Keeps the places for which keep(place) is true, and returns their number. Reads
+  // and writes both tables from one end to the other.
   template <typename Keep>
   std::size_t rebuild(std::size_t lines, Keep keep) {
     const std::pmr::vector<CacheLine> before = std::exchange(lines_, std::pmr::vector<CacheLine>(lines));

@@ -1,7 +1,8 @@
 // Enum values and their names. A name is written once: in `name_of(E)`, a constexpr switch without `default` beside the
-// enum. A value that the switch lacks does not compile (-Werror=switch). Everything else is derived from that function.
+// enum. If the switch lacks a value, the file does not compile (-Werror=switch). All other functions are derived from
+// name_of.
 //
-// Requires: the values of E count from 0 without gaps, and name_of returns "" for what is no value.
+// Requires: the values of E count from 0 without gaps, and name_of returns "" for a number that is no value.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ constexpr std::span<const std::string_view> names_of() {
   return kNamesOf<E>;
 }
 
-// The value of that name; none if no value has it.
+// Returns the value with this name; none if no value has it.
 template <typename E>
 constexpr std::optional<E> value_named(std::string_view name) {
   for (std::size_t i = 0; i < count_of<E>(); ++i) {

@@ -1,6 +1,6 @@
-// What a node of the index has for each of its pages: a vector that keeps one or two small elements in the place of its
-// pointer, since most nodes of some traffic are single pages, and an allocation would cost a cache miss. 16 bytes. It
-// takes pages off and puts them together as nodes are split and joined.
+// One element per page of an index node: a vector of 16 bytes that can be cut and joined, as nodes are. One or two
+// small elements are stored in the place of the pointer: with some traffic most nodes are single pages, and an
+// allocation would cost a cache miss.
 #pragma once
 
 #include <algorithm>
@@ -31,18 +31,17 @@ class PageList {
     return *this;
   }
   ~PageList() {
-    if (!is_few()) std::allocator<T>().deallocate(many(), capacity_);
+    if (!is_inline()) std::allocator<T>().deallocate(heap_elements(), capacity_);
   }
 
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  // An address to read ahead, whatever lies there.
-  const T* data() const { return is_few() ? reinterpret_cast<const T*>(bytes_.data()) : many(); }
+  const T* data() const { return is_inline() ? reinterpret_cast<const T*>(bytes_.data()) : heap_elements(); }
   const T* begin() const { return data(); }
   const T* end() const { return data() + size_; }
   const T& operator[](std::size_t at) const { return data()[at]; }
 
-  // Not its own.
+  // Requires: the elements are not part of this list.
   void append(std::span<const T> elements) {
     if (elements.empty()) return;
     make_room(elements.size());
@@ -50,7 +49,7 @@ class PageList {
     size_ += static_cast<std::uint32_t>(elements.size());
   }
 
-  // Puts `lower` behind it, at the cost of moving whichever is longer within its own memory.
+  // Appends `lower`. Cost: the longer list is moved within its own memory, the shorter one is copied.
   void join(PageList lower) {
     if (lower.size_ <= size_) return append(lower);
     lower.make_room(size_);
@@ -60,15 +59,16 @@ class PageList {
     swap(lower);
   }
 
-  // A list that has become mostly empty is given back, at O(1) an element taken.
+  // Removes the last `count` elements. If the list has become mostly empty, its memory is freed. Cost: O(1) per element
+  // removed.
   void drop_tail(std::size_t count) {
     size_ -= static_cast<std::uint32_t>(count);
-    if (is_few()) return;
-    if (size_ <= kFew || (capacity_ > 64 && size_ < capacity_ / 4)) move_to(size_);
+    if (is_inline()) return;
+    if (size_ <= kInlineElements || (capacity_ > 64 && size_ < capacity_ / 4)) move_to(size_);
   }
 
-  // Takes the first `count` off; returns them. The shorter part is copied and the longer keeps the list's memory,
-  // unless that is mostly empty then: taking a page off a long tail costs a page.
+  // Removes the first `count` elements and returns them. The shorter part is copied, the longer part keeps the memory,
+  // unless that is then mostly empty. So to cut one page off a long tail costs one page.
   PageList cut(std::size_t count) {
     PageList rest;
     if (empty()) return rest;
@@ -76,7 +76,7 @@ class PageList {
       rest.append({data(), count});
       std::memmove(mutable_data(), data() + count, (size_ - count) * sizeof(T));
       drop_tail(count);
-      if (!is_few() && 2 * size_ < capacity_) move_to(size_);
+      if (!is_inline() && 2 * size_ < capacity_) move_to(size_);
     } else {
       rest.append({data() + count, size_ - count});
       drop_tail(size_ - count);
@@ -88,10 +88,10 @@ class PageList {
   friend bool operator==(const PageList& a, std::span<const T> b) { return std::ranges::equal(a, b); }
 
  private:
-  static constexpr std::uint32_t kFew = sizeof(T*) / sizeof(T);
+  static constexpr std::uint32_t kInlineElements = sizeof(T*) / sizeof(T);
 
-  bool is_few() const { return capacity_ == kFew; }
-  T* many() const {
+  bool is_inline() const { return capacity_ == kInlineElements; }
+  T* heap_elements() const {
     T* elements = nullptr;
     std::memcpy(&elements, bytes_.data(), sizeof elements);
     return elements;
@@ -105,10 +105,10 @@ class PageList {
   void make_room(std::size_t more) {
     if (size_ + more > capacity_) move_to(std::max<std::size_t>(size_ + more, 2 * std::size_t{size_}));
   }
-  // Its elements to where exactly so many have room; at least as many as there are.
+  // Moves the elements to memory of exactly this capacity, which is at least size().
   void move_to(std::size_t capacity) {
     PageList moved;
-    if (capacity > kFew) {
+    if (capacity > kInlineElements) {
       T* const elements = std::allocator<T>().allocate(capacity);
       std::memcpy(moved.bytes_.data(), &elements, sizeof elements);
       moved.capacity_ = static_cast<std::uint32_t>(capacity);
@@ -117,8 +117,9 @@ class PageList {
     swap(moved);
   }
 
-  alignas(T*) std::array<std::byte, sizeof(T*)> bytes_{};  // where many elements are, or a few
-  std::uint32_t size_ = 0, capacity_ = kFew;
+  alignas(T*) std::array<std::byte,
+                         sizeof(T*)> bytes_{};  // the elements, if they are at most kInlineElements; else the pointer
+  std::uint32_t size_ = 0, capacity_ = kInlineElements;
 };
 
 }  // namespace kvtwin

@@ -1,8 +1,8 @@
-// The tiers of the cache and the lanes between them, as data. docs/contributing/add-a-tier.md lists what a tier needs
-// beside its enumerator, its lanes and its row of kTierSpecs.
+// The tiers of the cache and the lanes between them, as data. docs/contributing/add-a-tier.md lists what else a new
+// tier needs.
 //
-// Decisions, worlds and reports index PerTier and PerLane arrays, or read these rows. A tier is named only where its
-// own keys, figures or back end are: calibration's fits, cuFile's disk tier, SGLang's flags.
+// Decisions, worlds and reports index PerTier and PerLane arrays, or read the rows of these tables. Code names a single
+// tier only for the tier's own keys, figures or back end: the fits of calibration, cuFile's disk tier, SGLang's flags.
 #pragma once
 
 #include <array>
@@ -13,13 +13,7 @@
 
 namespace kvtwin {
 
-enum class Tier : std::uint8_t {
-  device,
-  host,
-  disk,
-  shared_fs,
-  remote
-};  // L1, L2, then L3 in the order in which it is asked
+enum class Tier : std::uint8_t { device, host, disk, shared_fs, remote };  // L1, L2, then L3 in the order of look-ups
 constexpr std::size_t kTiers = 5;
 
 enum class Lane : std::uint8_t {
@@ -65,7 +59,7 @@ enum class LaneKind : std::uint8_t {
   compute,  // forward passes
   copy,     // between the device and the host
   storage,  // between a storage tier and the host
-  direct,   // between a storage tier and the device, past the host
+  direct,   // between a storage tier and the device, without the host
   peer,
 };
 
@@ -101,9 +95,9 @@ struct TierSpec {
   std::string_view hit_column;
   std::string_view where;  // "hit WHERE"
   TierKind kind = TierKind::memory;
-  Lane read = Lane::compute, write = Lane::compute;  // between it and the tier of memory above
-  bool shared = false;  // one for all engines, across a network: capacities and contents are theirs together
-  bool owned = true;    // the engine knows what it holds, and evicts; else the store does, and a look-up tells
+  Lane read = Lane::compute, write = Lane::compute;  // lanes to and from the memory tier above
+  bool shared = false;  // one tier for all engines, across a network, with one capacity and one content
+  bool owned = true;  // the engine knows the content and evicts; false: the store evicts, and look-ups show the content
 };
 
 constexpr std::array<TierSpec, kTiers> kTierSpecs{{
@@ -117,7 +111,7 @@ constexpr std::array<TierSpec, kTiers> kTierSpecs{{
 }};
 
 constexpr const TierSpec& spec_of(Tier tier) { return kTierSpecs[static_cast<std::size_t>(tier)]; }
-// Null if no tier has that name.
+// Returns null if no tier has that name.
 constexpr const TierSpec* tier_named(std::string_view name) {
   for (const TierSpec& spec : kTierSpecs) {
     if (spec.name == name) return &spec;
@@ -128,7 +122,7 @@ constexpr bool is_storage(Tier tier) { return spec_of(tier).kind == TierKind::st
 
 constexpr std::size_t kMemoryTiers = 2;
 constexpr std::size_t kStorageTiers = kTiers - kMemoryTiers;
-// L3, in the order in which its tiers are asked.
+// The tiers of L3, in the order of look-ups.
 constexpr std::span<const TierSpec> kStorageSpecs = std::span(kTierSpecs).subspan<kMemoryTiers>();
 
 namespace tier_tables {

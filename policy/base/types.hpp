@@ -1,7 +1,7 @@
 // The units and identifiers that every module shares. Plain values, no behaviour.
 //
 // Times are integer nanoseconds, sizes integer bytes, lengths integer tokens or pages; a floating point
-// number never enters a decision. Identifiers are distinct enum types, so that they can't be swapped.
+// number never enters a decision. Identifiers are distinct enum types, so they cannot be swapped.
 #pragma once
 
 #include <array>
@@ -28,11 +28,11 @@ constexpr SlotId kNoSlot = ~SlotId{0};
 using RequestId = std::uint64_t;
 constexpr RequestId kNoRequest = ~RequestId{0};
 
-// Given out by the substrate: 1, 2, 3 ... over all calls of submit, call_at and reduce_min; never reused.
+// The substrate assigns the ids 1, 2, 3 ... over all calls of submit, call_at and reduce_min. No id is used twice.
 enum class OperationId : std::uint64_t { none = 0 };
 
-// The identity of a page: a hash over everything that shapes its KV, i.e. its own tokens, every token
-// before it, and the namespace. Two equal keys mean two equal prefixes: a key names a *chain* of pages.
+// The identity of a page: a hash over everything that decides its KV: its own tokens, every token before it, and the
+// namespace. Two equal keys mean two equal prefixes: a key names a *chain* of pages.
 struct PageKey {
   std::array<std::uint64_t, 4> words{};
   friend auto operator<=>(const PageKey&, const PageKey&) = default;

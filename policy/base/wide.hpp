@@ -1,4 +1,4 @@
-// Integers of 128 bits, for products that 64 do not hold.
+// Integers of 128 bits, for products that do not fit into 64 bits.
 #pragma once
 
 namespace kvtwin {

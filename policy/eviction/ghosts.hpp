@@ -229,7 +229,7 @@ class Ghosts {
   }
 
   void remove_place(std::size_t place) {
-    table_.take_out(place);
+    table_.erase(place);
     --used_places_;
   }
 

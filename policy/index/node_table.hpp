@@ -1,12 +1,12 @@
-// Which of the index's nodes begins with a page: a flat table over (32 bits of the page's hash, node number), 13 to 27
-// bytes a node. The nodes' own first keys are the truth: a node is read only where the hashes agree, and then its whole
-// key is compared.
+// Finds the node of the index that begins with a page.
 //
-// A key's first word is uniform, and enough to place it by. Four places in ten are empty. The table comes in parts, by
-// the hash's upper bits, that grow one by one: with ten million nodes the longest stall is that of one part's eight
-// megabytes at most.
+// A flat hash table over (32 bits of the page's hash, node number), 13 to 27 bytes per node; four places in ten are
+// empty. The key itself is only in the node: a node is read only if the 32 bits are equal, and then the whole key is
+// compared. The hash is computed from the key's first word alone, because that word is uniform. The table is divided by
+// the upper bits of the hash into parts that grow one by one. So with ten million nodes, the longest stall is the
+// growth of one part of at most eight megabytes.
 //
-// It never shows an order, so that nobody can depend on one.
+// There is no iteration, so no caller can depend on an order.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace kvtwin {
 
 class NodeTable {
  public:
-  // key_of(NodeId) is the first key of a node that is in the table. None if the page begins no node.
+  // Returns the node that begins with the page, or none. key_of(NodeId) returns the first key of a node in the table.
   template <typename KeyOf>
   NodeId find(const PageKey& key, KeyOf key_of) const {
     const Place wanted = place_for(key);
@@ -32,7 +32,7 @@ class NodeTable {
     return part.table.at(part.find(wanted, [&](NodeId node) { return key_of(node) == key; })).node;
   }
 
-  // False, and nothing changes, if another node begins with it.
+  // Returns false, and changes nothing, if another node begins with the page.
   template <typename KeyOf>
   [[nodiscard]] bool insert(const PageKey& key, NodeId node, KeyOf key_of) {
     const Place made = place_for(key, node);
@@ -48,7 +48,7 @@ class NodeTable {
     return true;
   }
 
-  // The node that begins with the page has got another number. Reads no node, nor does what follows.
+  // The node that begins with the page has a new number. Like erase(), reads no node.
   void renumber(const PageKey& key, NodeId before, NodeId now) {
     Part& part = part_of(place_for(key));
     part.table.at(part.find_node(place_for(key, before))).node = now;
@@ -57,7 +57,7 @@ class NodeTable {
   void erase(const PageKey& key, NodeId node) {
     const Place known = place_for(key, node);
     Part& part = part_of(known);
-    part.table.take_out(part.find_node(known));
+    part.table.erase(part.find_node(known));
     --part.used;
     --size_;
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kKeyBytes = 32;
 constexpr std::size_t kSegmentBytes = 24;
-// In words[2], where a block key has 0.
+// Values of words[2]; a block key has 0 there.
 constexpr std::uint64_t kPrivateMark = 1;
 constexpr std::uint64_t kStoreMark = 2;
 
@@ -26,7 +26,7 @@ std::byte* store_key(std::byte* to, const PageKey& key) {
   return to;
 }
 
-// Fetching a digest and allocating a context cost more than hashing a page: both are kept.
+// Keeps the digest and the context, because fetching and allocating them costs more than hashing a page.
 class Sha256 {
  public:
   Sha256() : digest_(EVP_MD_fetch(nullptr, "SHA256", nullptr)), context_(EVP_MD_CTX_new()) {
@@ -114,7 +114,8 @@ PageKey storage_space(const StorageIdentity& identity) {
   return hash.end();
 }
 
-// The page key is a digest already, which nobody can choose: mixing it with the space needs no cryptography.
+// The page key is a digest already, and no one can choose its value. So mixing it with the space needs no cryptographic
+// hash.
 PageKey storage_page_key(const PageKey& space, const PageKey& page) {
   std::array<std::byte, 2 * kKeyBytes> packed;
   store_key(store_key(packed.data(), space), page);
@@ -125,7 +126,7 @@ PageKey storage_page_key(const PageKey& space, const PageKey& page) {
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens) {
   Sha256& hash = sha256();
   hash.begin();
-  // One update hands libcrypto whole blocks: the prior and as many tokens as fit, then further buffers.
+  // Each update passes whole blocks to libcrypto: the prior with as many tokens as fit, then further full buffers.
   std::array<std::byte, kKeyBytes + 4 * 256> buffer;
   std::byte* to = prior != nullptr ? store_key(buffer.data(), *prior) : buffer.data();
   for (const std::uint32_t token : tokens) {
@@ -139,7 +140,8 @@ PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> toke
   return hash.end();
 }
 
-// With or without a prior: the packed lengths tell them apart (a key isn't a whole number of segments).
+// A key with a prior cannot equal one without: the packed lengths differ, because a key is not a whole number of
+// segments.
 PageKey block_page_key(const PageKey* prior, std::span<const BlockSegment> segments) {
   std::array<std::byte, kKeyBytes + kSegmentBytes * 16> few;
   std::vector<std::byte> many;

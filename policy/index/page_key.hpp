@@ -1,10 +1,13 @@
-// How page keys are made. Two chains, never mixed in one run:
-//  * token chain: SGLang HiCache's SHA-256 chain over real tokens (hash of the previous page's digest, then
-//    every token as 4 little-endian bytes), seeded by the namespace;
-//  * block chain: a 128-bit hash (XXH3) of the parent key and (block id, offset, length) segments, for
-//    traces that carry block ids instead of tokens. Collisions: 2^-128 per pair, fine for traces we trust;
-//    tokens of strangers take the SHA-256 chain. words[2] and [3] are 0.
-// One thread: the hash's working state is kept from call to call.
+// How page keys are made. There are two chains, which are never mixed in one run:
+//
+//   token chain   SGLang HiCache's SHA-256 chain over real tokens: a hash of the previous page's digest, then of every
+//                 token as 4 little-endian bytes; seeded by the namespace
+//   block chain   a 128-bit XXH3 hash of the parent key and of (block id, offset, length) segments, for traces that
+//                 have block ids instead of tokens. words[2] and words[3] are 0.
+//
+// A collision in the block chain has a probability of 2^-128 per pair, but XXH3 does not resist an attacker. So the
+// chain is for trusted traces; tokens from strangers take the SHA-256 chain.
+// Thread: one, because the hash's working state is kept between calls.
 #pragma once
 
 #include <cstdint>
@@ -16,47 +19,47 @@
 
 namespace kvtwin {
 
-// Seed of a namespace (LoRA adapter, tenant salt); nullopt when both are absent: then the chain has no prior.
-// SHA-256("sglang-cache-namespace-v1" || for each of (extra_key, salt): 0x00 if absent else 0x01 ||
-// length as 8 bytes LE || UTF-8 bytes).
+// The seed of a namespace (LoRA adapter, tenant salt): SHA-256("sglang-cache-namespace-v1" || for each of (extra_key,
+// salt): 0x00 if absent, else 0x01 || length as 8 bytes LE || UTF-8 bytes). Returns nullopt if both are absent: then
+// the chain has no prior.
 std::optional<PageKey> namespace_seed(std::optional<std::string_view> extra_key, std::optional<std::string_view> salt);
 
-// What the KV in a store is KV of. A page's key names tokens; two of these that differ in anything never share a
-// stored page. Missing parts are empty or 0.
+// Identifies what stored KV was computed with. A page's key names only tokens. Two pages with different identities
+// never share a stored page. Missing parts are empty or 0.
 struct StorageIdentity {
   std::string_view model = {}, revision = {}, kv_dtype = {};
   std::uint32_t page_tokens = 0;
-  std::string_view layout = {};      // of the stored bytes
-  std::uint32_t tp = 1, pp = 1;      // the rank layout: into how many parts a page is cut ...
-  std::uint32_t rank = 0;            // ... and which this is; 0 where one engine stands for all its ranks, or the parts
-                                     // are all alike
-  std::string_view draft = {};       // of what else the pages hold
+  std::string_view layout = {};  // of the stored bytes
+  std::uint32_t tp = 1, pp = 1;  // the rank layout: the number of parts that a page is cut into
+  std::uint32_t rank = 0;        // the number of the part; 0 if one engine stands for all its ranks, or if all parts
+                                 // are alike
+  std::string_view draft = {};   // identity of the draft model, if the pages hold its KV too
   std::string_view name_space = {};  // the user's own partition of the store
 };
-// SHA-256 over "kvtwin-storage-v1" and each field, in order: a string as its length (8 bytes LE) and its bytes, a
-// number as 8 bytes LE.
+// SHA-256 over "kvtwin-storage-v1" and each field, in order. A string is its length (8 bytes LE) and its bytes; a
+// number is 8 bytes LE.
 PageKey storage_space(const StorageIdentity& identity);
 
-// The name of a page in a store that several such identities share: XXH3 (128 bits) over space and page key.
+// The name of a page in a store that several identities share: XXH3 (128 bits) over space and page key.
 PageKey storage_page_key(const PageKey& space, const PageKey& page);
 
-// Key of a page of real tokens. `prior`: key of the page before it, else the namespace seed, else null.
-// The key's words hold the digest's 32 bytes in order (little-endian words).
+// The key of a page of real tokens. `prior`: the key of the page before, else the namespace seed, else null. The words
+// of the key are the digest's 32 bytes in order (little-endian).
 PageKey token_page_key(const PageKey* prior, std::span<const std::uint32_t> tokens);
 
-// A stretch of one trace block: `length` tokens from `offset` on.
+// A part of one trace block: `length` tokens from `offset` on.
 struct BlockSegment {
   std::uint64_t block = 0;
   std::uint32_t offset = 0;
   std::uint32_t length = 0;
 };
 
-// Key of a page made of block segments. `prior` as above. The same tokens cut differently give another key:
-// traces cut at block and page boundaries only.
+// The key of a page made of block segments. `prior` as above. The same tokens in other segments give another key:
+// traces are cut only at block and page boundaries.
 PageKey block_page_key(const PageKey* prior, std::span<const BlockSegment> segments);
 
-// Key of a generated page that no trace names: private to its request, so it never matches another's.
-// Marked in words[2], so that it never equals a block key.
+// The key of a generated page that the trace does not name. The key is private to the request, so no other request
+// matches it. A mark in words[2] makes it different from every block key.
 PageKey private_page_key(const PageKey* prior, RequestId request, std::uint64_t page_index);
 
 }  // namespace kvtwin

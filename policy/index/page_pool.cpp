@@ -22,7 +22,7 @@ void PagePool::add_free(SlotId first, SlotId pages, FreeRuns::node_type&& reuse)
   }
 }
 
-void PagePool::take(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots) {
+void PagePool::take_from_run(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots) {
   auto node = free_.extract(run);
   const auto [length, first] = node.value();
   for (SlotId slot = first; slot < first + pages; ++slot) {
@@ -37,10 +37,10 @@ bool PagePool::allocate(Pages pages, std::vector<SlotId>& slots) {
   available_ -= pages;
   for (auto rest = static_cast<SlotId>(pages); rest > 0;) {
     auto run = free_.lower_bound({rest, 0});
-    // None holds the rest: of the longest ones the lowest.
+    // No run holds the rest: take the longest run, lowest address first.
     if (run == free_.end()) run = free_.lower_bound({free_.rbegin()->first, 0});
     const SlotId taken = std::min(rest, run->first);
-    take(run, taken, slots);
+    take_from_run(run, taken, slots);
     rest -= taken;
   }
   return true;
@@ -55,7 +55,7 @@ void PagePool::release(std::span<const SlotId> slots) {
       used_[slots[i]] = false;
     }
     available_ += pages;
-    // Join with the free neighbours, whose tags tell how far they reach.
+    // Join the run with its free neighbours. Their tags have their lengths.
     FreeRuns::node_type node;
     if (first + pages < capacity_ && !used_[first + pages]) {
       const SlotId after = tags_[first + pages];

@@ -1,5 +1,5 @@
-// The slots of one tier: which are free, and an allocator that prefers contiguous runs, because a run is one
-// DMA descriptor. Owns no memory. allocate and release cost O(runs touched * log(free runs)).
+// The slots of one tier: which are free, and an allocator. The allocator prefers contiguous runs, because a run is one
+// DMA descriptor. Ownership: no memory. Cost: allocate and release O(runs touched * log(free runs)).
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class PagePool {
   Pages available() const { return available_; }
   Pages used() const { return capacity_ - available_; }
 
-  // Appends `pages` slots to `slots`, or nothing and returns false when fewer are free. Best fit: the
-  // shortest free run that holds them all (lowest address first), else the longest run (likewise) and then the
-  // same for the rest; ascending within each.
+  // Appends `pages` slots to `slots`. Returns false, and does nothing, if fewer are free. Best fit: the shortest free
+  // run that holds all pages, lowest address first; else the longest run, and then the same for the rest. Slots are
+  // ascending within each run.
   bool allocate(Pages pages, std::vector<SlotId>& slots);
 
-  // Gives slots back, in any order. A slot that isn't in use is a broken promise (KV_CHECK).
+  // Gives slots back, in any order. Requires: each slot is in use (KV_CHECK).
   void release(std::span<const SlotId> slots);
 
   bool in_use(SlotId slot) const { return used_[slot]; }
@@ -36,14 +36,14 @@ class PagePool {
  private:
   using FreeRuns = std::set<std::pair<SlotId, SlotId>>;  // (pages, first)
 
-  // `reuse`: a set node that has become free, or an empty handle.
+  // `reuse`: a spare node of the set, or an empty handle.
   void add_free(SlotId first, SlotId pages, FreeRuns::node_type&& reuse);
-  void take(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots);
+  void take_from_run(FreeRuns::iterator run, SlotId pages, std::vector<SlotId>& slots);
 
   Pages capacity_;
   Pages available_;
   std::vector<bool> used_;
-  std::vector<SlotId> tags_;  // at the first and the last slot of a free run: its pages; elsewhere anything
+  std::vector<SlotId> tags_;  // at the first and the last slot of a free run: its length in pages; elsewhere any value
   FreeRuns free_;
 };
 

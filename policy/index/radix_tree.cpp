@@ -12,12 +12,12 @@
 namespace kvtwin {
 namespace {
 
-// Leading pages that both have in common; the first one is known to be. Chain hashes: where a page is
-// equal, so are all before it, hence one comparison if all are, and otherwise a binary search.
+// Returns the number of leading pages that are equal. Requires: the first pages are equal. Keys are chain hashes: if a
+// page is equal, all pages before it are. So one comparison is enough if all are equal, else a binary search.
 std::size_t shared_pages(std::span<const PageKey> a, std::span<const PageKey> b) {
-  const std::size_t most = std::min(a.size(), b.size());
-  if (a[most - 1] == b[most - 1]) return most;
-  std::size_t equal = 1, different = most - 1;  // pages [0, equal) are equal, page `different` isn't
+  const std::size_t length = std::min(a.size(), b.size());
+  if (a[length - 1] == b[length - 1]) return length;
+  std::size_t equal = 1, different = length - 1;  // pages [0, equal) are equal, page `different` is not
   while (equal < different) {
     const std::size_t middle = equal + (different - equal) / 2;
     if (a[middle] == b[middle]) {
@@ -35,7 +35,8 @@ void take_tail(PageList<SlotId>& whole, std::size_t count, std::vector<SlotId>& 
   whole.drop_tail(count);
 }
 
-// Are the two one node in two parts, that nobody can tell from one?
+// Returns whether both parts could be one node: they have the same state and history, and neither has a lease or a
+// transfer.
 bool is_one_node(const Node& upper, const Node& lower) {
   const auto idle = [](const Node& node) {
     return node.device_leases == 0 && node.host_leases == 0 && node.backup == OperationId::none &&
@@ -64,8 +65,8 @@ bool is_host_leaf(const Node& node) {
   return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0 && node.device_leases == 0;
 }
 
-// Is it on offer to that policy?
-bool belongs(const Node& node, PolicyRole role) {
+// Returns whether the node is on offer to the policy of this role.
+bool is_offered_to(const Node& node, PolicyRole role) {
   switch (role) {
     case PolicyRole::device: return is_device_leaf(node);
     case PolicyRole::host: return is_host_leaf(node);
@@ -75,8 +76,8 @@ bool belongs(const Node& node, PolicyRole role) {
   return false;
 }
 
-// Are its pages in the tier that the policy is about?
-bool lies(const Node& node, std::size_t role) {
+// Returns whether the node's pages are in the tier of this role.
+bool is_in_tier_of(const Node& node, std::size_t role) {
   return static_cast<PolicyRole>(role) == PolicyRole::host ? node.on_host() : node.on_device();
 }
 
@@ -87,7 +88,7 @@ RadixTree::RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<Evi
     : policies_{std::move(device), std::move(host), std::move(candidates), std::move(shadowed)} {
   KV_CHECK(static_cast<bool>(policy(PolicyRole::device)), "the device tier needs an eviction policy");
   for (const auto& installed : policies_) looks_ahead_ |= installed.looks_ahead != nullptr;
-  Node& top = nodes_.emplace_back();  // the root: no pages, on every tier in spirit, never offered
+  Node& top = nodes_.emplace_back();  // the root: no pages, counts as on every tier, is never offered
   top.alive = true;
   top.facts.priority = std::numeric_limits<std::int32_t>::min();
 }
@@ -166,14 +167,14 @@ bool RadixTree::classify(NodeId id) {
   const bool evictable =
       may_go && (n.backup == OperationId::none || KV_MUTANT(3)) && n.evictable_children == n.device_children;
   const bool changed = settled != n.settled || evictable != n.evictable;
-  const auto put = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
+  const auto update = [&n](bool now, bool& before, std::uint32_t& above, Pages& sum) {
     if (now == before) return;
     before = now;
     above = now ? above + 1 : above - 1;
     sum = now ? sum + n.facts.pages : sum - n.facts.pages;
   };
-  put(settled, n.settled, parent.settled_children, settled_pages_);
-  put(evictable, n.evictable, parent.evictable_children, evictable_pages_);
+  update(settled, n.settled, parent.settled_children, settled_pages_);
+  update(evictable, n.evictable, parent.evictable_children, evictable_pages_);
   return changed;
 }
 
@@ -184,8 +185,8 @@ void RadixTree::refresh(NodeId id) {
     for (std::size_t role = 0; role < kPolicies; ++role) {
       const InstalledPolicy& policy = policies_[role];
       if (!policy) continue;
-      if (belongs(n, static_cast<PolicyRole>(role))) {
-        policy->offer(seen(id, role));
+      if (is_offered_to(n, static_cast<PolicyRole>(role))) {
+        policy->offer(policy_view(id, role));
       } else {
         policy->withdraw(id);
       }
@@ -194,17 +195,17 @@ void RadixTree::refresh(NodeId id) {
   }
 }
 
-// Its facts changed, its state didn't.
+// The node's facts have changed, but not its state.
 void RadixTree::reoffer(NodeId id) {
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    if (!policies_[role] || !belongs(node(id), static_cast<PolicyRole>(role))) continue;
-    policies_[role]->offer(seen(id, role));
+    if (!policies_[role] || !is_offered_to(node(id), static_cast<PolicyRole>(role))) continue;
+    policies_[role]->offer(policy_view(id, role));
   }
 }
 
 // ---- the policies ------------------------------------------------------------------------------------
 
-PolicyNode RadixTree::seen(NodeId id, std::size_t role) {
+PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);
   return {id, n.facts, n.keys(), n.marks[role]};
 }
@@ -254,10 +255,10 @@ Pages RadixTree::shared_history_prefix(std::span<const PageKey> keys) const {
 void RadixTree::notify_evicted(PolicyRole role, NodeId id, Pages pages) {
   const auto notify = [&](PolicyRole to) {
     if (policy(to).learner == nullptr) return;
-    policy(to).learner->evicted(seen(id, static_cast<std::size_t>(to)), pages);
+    policy(to).learner->evicted(policy_view(id, static_cast<std::size_t>(to)), pages);
   };
   notify(role);
-  // The policy that chooses which pages leave L1 learns from each page that left.
+  // The policy of the candidates learns from every page that leaves L1.
   if (role == PolicyRole::device) notify(PolicyRole::candidates);
 }
 
@@ -271,9 +272,9 @@ void RadixTree::notify_entered(NodeId id, bool device) {
     LearnsFromVisits* const learner = policies_[role].learner;
     if (learner == nullptr) continue;
     if (there) {
-      learner->copied(seen(id, role), n.marks[other]);
+      learner->copied(policy_view(id, role), n.marks[other]);
     } else {
-      learner->entered(seen(id, role));
+      learner->entered(policy_view(id, role));
     }
   }
 }
@@ -318,7 +319,7 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
     if (kind == Touch::access) ++touched.facts.hits;
     for (std::size_t role = 0; role < kPolicies; ++role) {
       LearnsFromVisits* const learner = policies_[role].learner;
-      if (learner != nullptr && lies(touched, role)) learner->touched(seen(at, role));
+      if (learner != nullptr && is_in_tier_of(touched, role)) learner->touched(policy_view(at, role));
     }
     if (std::exchange(touched.leaving, false)) {
       refresh(at);
@@ -395,29 +396,30 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
   lower.facts.pages = static_cast<std::uint32_t>(lower_pages);
   upper.facts.pages = static_cast<std::uint32_t>(upper_pages);
   upper.facts.depth_pages -= lower.facts.pages;
-  upper.facts.inserted -= lower_pages;  // a node's pages were inserted one after the other
+  upper.facts.inserted -= lower_pages;  // the pages of a node were inserted one after the other
   upper.marks = lower.marks;
 
   link_child(parent, upper_id);
   link_child(upper_id, id);
   for (std::size_t role = 0; role < kPolicies; ++role) {
     LearnsFromVisits* const learner = policies_[role].learner;
-    if (learner != nullptr && lies(upper, role)) learner->split(seen(upper_id, role), seen(id, role));
+    if (learner != nullptr && is_in_tier_of(upper, role))
+      learner->split(policy_view(upper_id, role), policy_view(id, role));
   }
-  refresh(id);  // fewer pages; the upper part is no leaf, having a child with its own residency
+  refresh(id);  // the node has fewer pages; the upper part is no leaf
   return upper_id;
 }
 
-// Undoes a split. A node that is demoted page by page would else leave a chain of single pages, which every
-// later match, load and eviction would have to walk.
+// Undoes a split. Otherwise a node that is demoted page by page would become a chain of single pages, which every later
+// match, load and eviction would have to walk.
 void RadixTree::join_only_child(NodeId id) {
-  constexpr std::uint32_t kMostGrandchildren = 16;  // each of them has to be told of its new parent
+  constexpr std::uint32_t kMaxGrandchildren = 16;  // each grandchild gets a new parent
   Node& upper = mutable_node(id);
   const NodeId lower_id = upper.first_child;
-  if (looks_ahead_) return;  // one part may be wanted, the other not
+  if (looks_ahead_) return;  // one part may be wanted and the other not
   if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;
   Node& lower = mutable_node(lower_id);
-  if (lower.children > kMostGrandchildren) return;
+  if (lower.children > kMaxGrandchildren) return;
   withdraw(lower_id);
   by_first_key_.erase(lower.first_key, lower_id);
   unlink_child(lower_id);
@@ -434,7 +436,7 @@ void RadixTree::join_only_child(NodeId id) {
   upper.facts.pages += lower.facts.pages;
   upper.facts.depth_pages = lower.facts.depth_pages;
   upper.facts.inserted = lower.facts.inserted;
-  upper.marks = lower.marks;  // what a policy knows of a node's end is that of the lower part's
+  upper.marks = lower.marks;  // policies keep what they know about a node's end, which is the lower part's
   free_node(lower_id);
 }
 
@@ -507,7 +509,7 @@ std::vector<SlotId> RadixTree::clear_device(NodeId id) {
   device_pages_ -= target.facts.pages;
   --mutable_node(target.parent).device_children;
   target.leaving = target.lacks_draft = false;
-  classify(id);  // before it grows
+  classify(id);  // before the node grows
   join_only_child(id);
   refresh(id);
   refresh(target.parent);
@@ -556,7 +558,7 @@ Pages RadixTree::raise_priority(NodeId end, std::int32_t priority) {
 void RadixTree::lease_device(NodeId end) {
   for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
     Node& leased = mutable_node(at);
-    KV_CHECK(leased.alive, "only what is cached is leased");
+    KV_CHECK(leased.alive, "only a cached node is leased");
     if (leased.device_leases++ > 0) continue;
     if (leased.on_device()) leased_device_pages_ += leased.facts.pages;
     refresh(at);
@@ -576,7 +578,7 @@ void RadixTree::release_device(NodeId end) {
 void RadixTree::lease_host(NodeId end) {
   for (NodeId at = end; at != NodeId::none; at = node(at).parent) {
     Node& leased = mutable_node(at);
-    KV_CHECK(leased.alive, "only what is cached is leased");
+    KV_CHECK(leased.alive, "only a cached node is leased");
     if (leased.host_leases++ == 0) refresh(at);
   }
 }
@@ -603,16 +605,17 @@ void RadixTree::check_node(NodeId id) const {
   KV_CHECK(!n.on_device() || n.device.size() == n.facts.pages, "one device slot a page");
   KV_CHECK(!n.on_host() || n.host.size() == n.facts.pages, "one host slot a page");
   KV_CHECK(!n.on_device() || n.parent == root() || parent.on_device(), "the device set is prefix-closed");
-  KV_CHECK(n.facts.priority <= parent.facts.priority, "a node matters no less than its child");
+  KV_CHECK(n.facts.priority <= parent.facts.priority, "a node's priority is at least its child's");
   const bool may_go = n.on_device() && n.device_leases == 0 && (n.leaving || !leaves_by_choice());
-  KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "what is settled is closed downwards");
+  KV_CHECK(n.settled == (may_go && n.settled_children == n.device_children), "the settled nodes are closed downwards");
   KV_CHECK(n.evictable == (may_go && n.backup == OperationId::none && n.evictable_children == n.device_children),
-           "what may be evicted is closed downwards");
-  KV_CHECK(!n.leaving || n.on_device(), "who leaves L1 is there");
-  KV_CHECK(!n.lacks_draft || n.on_device(), "what lacks the draft's KV is on L1");
+           "the evictable nodes are closed downwards");
+  KV_CHECK(!n.leaving || n.on_device(), "a node that leaves L1 is on L1");
+  KV_CHECK(!n.lacks_draft || n.on_device(), "a node that lacks the draft's KV is on L1");
   for (std::size_t role = 0; role < kPolicies; ++role) {
     if (!policies_[role]) continue;
-    KV_CHECK(policies_[role]->is_offered(id) == belongs(n, static_cast<PolicyRole>(role)), "what may go is on offer");
+    KV_CHECK(policies_[role]->is_offered(id) == is_offered_to(n, static_cast<PolicyRole>(role)),
+             "a node is on offer exactly to the policies of its roles");
   }
 }
 
@@ -635,7 +638,8 @@ void RadixTree::check_children(NodeId id) const {
   }
   KV_CHECK(children == n.children && device_children == n.device_children && host_children == n.host_children,
            "a node knows its children");
-  KV_CHECK(settled == n.settled_children && evictable == n.evictable_children, "a node knows which of them may go");
+  KV_CHECK(settled == n.settled_children && evictable == n.evictable_children,
+           "a node counts its settled and its evictable children");
   KV_CHECK(device_leases <= n.device_leases && host_leases <= n.host_leases, "a lease holds the whole path");
 }
 
@@ -657,16 +661,17 @@ void RadixTree::check_invariants() const {
     if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
-    for (std::size_t role = 0; role < kPolicies; ++role) offered[role] += belongs(n, static_cast<PolicyRole>(role));
+    for (std::size_t role = 0; role < kPolicies; ++role)
+      offered[role] += is_offered_to(n, static_cast<PolicyRole>(role));
   }
-  // Every node has one place in one list of children, and depths grow downwards: so it is one tree.
+  // Every node is in one list of children, and depths grow downwards: so the nodes form one tree.
   KV_CHECK(children == live && live == live_ && by_first_key_.size() == live, "all nodes hang below the root");
   KV_CHECK(nodes_.size() == live + free_nodes_.size() + 1, "a node is live or free");
   KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
   KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
-  KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "what may leave L1 is counted");
+  KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "settled and evictable pages are counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {
-    KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "nothing else is on offer");
+    KV_CHECK(!policies_[role] || policies_[role]->offered() == offered[role], "no other node is on offer");
   }
 }
 

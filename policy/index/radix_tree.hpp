@@ -1,30 +1,33 @@
-// The index: a radix tree over page keys with a residency per tier, leases, and the sets of leaves that may
-// be evicted, all kept incrementally. It decides nothing and moves nothing; Cache does.
+// The index: a radix tree over page keys, with a residency per tier, leases, and the sets of leaves that may be
+// evicted. All are kept incrementally. The tree decides nothing and moves nothing; Cache does.
+// docs/internals/index-and-cache.md has an overview.
 //
-// A node is a run of pages with one state: all of them on L1 or none, all on L2 or none. Where a part of a
-// node changes state the node is split first: its id stays with the *lower* part (leases and transfers that
-// name an id hold the whole path up to it, so both parts stay covered), a new node takes the upper part.
+// A node is a run of pages with one state: all of them on L1 or none, all of them on L2 or none. Before a part of a
+// node changes its state, the node is split. The id stays with the *lower* part, so leases and transfers that name the
+// id still cover the whole path. A new node takes the upper part.
 //
-// Residency: the device set is prefix-closed; every node is on L1 or L2. Leases are counted on every node
-// of the path up to the root: a leased page is neither evicted nor overwritten. Neither is one that is being
-// written to L2.
+// Residency: the device set is prefix-closed; every node is on L1 or L2. A lease is counted on every node of the path
+// up to the root. A leased page is neither evicted nor overwritten. A page that is being written to L2 is not evicted
+// either.
 //
-// Pages leave L1 from the leaves up, so what may go is closed downwards: a node belongs only if all its children
-// on L1 do.
-//   evictable:   on L1, no device lease, not being written, and so are its children on L1.
-//   settled:     evictable, or will be as soon as what is being written has arrived.
-// Where pages leave L1 by choice (write-back), only those that were chosen, set_leaving, belong to either.
+// Pages leave L1 from the leaves up, so both of these sets are closed downwards:
 //
-//   device leaf: evictable, no child on L1.                   (what device eviction takes next)
-//   candidate:   on L1, no device lease, not chosen, all its children on L1 settled. (what is chosen next)
-//   shadowed:    on L1 and L2, no child on L2, no lease of L2, not chosen, not being written. (its copy on L2 can go)
-//   host leaf:   on L2 only, no child at all, no lease.       (what host eviction takes next; it removes pages:
-//                so neither a lease of L2 nor one of L1, ahead of a load, may name them)
+//   evictable   on L1, no device lease, not being written, and all its children on L1 are evictable
+//   settled     evictable, or evictable as soon as the pages that are being written have arrived
 //
-// Keys are chain hashes: equal keys at one place mean equal prefixes, so that a child is found by its first
-// key in one table, and the point where a request leaves a node by binary search.
-// A node's priority is the highest of the requests that inserted it or a node below it.
-// match and insert cost O(nodes on the path * log pages); the rest O(pages touched) or O(path).
+// If pages leave L1 by choice (write-back), only nodes that were chosen with set_leaving() are in these sets.
+//
+//   device leaf   evictable, no child on L1: device eviction takes these
+//   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
+//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not being written: the copy on L2 may go
+//   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
+//                 and a lease of L1 ahead of a load may name them.)
+//
+// Keys are chain hashes: equal keys at one place mean equal prefixes. So a child is found by its first key in one
+// table, and the point where a request leaves a node by binary search. A node's priority is the highest priority of the
+// requests that inserted the node or a node below it.
+//
+// Cost: match and insert O(nodes on the path * log pages); all else O(pages touched) or O(path).
 #pragma once
 
 #include <array>
@@ -41,7 +44,7 @@
 
 namespace kvtwin {
 
-// Who chooses among a tree's nodes, and keeps marks with them.
+// The roles that an eviction policy can have in a tree. A node has marks for each role.
 enum class PolicyRole : std::uint8_t { device, host, candidates, shadowed };
 constexpr std::size_t kPolicies = 4;
 
@@ -52,22 +55,23 @@ struct alignas(64) Node {
   std::uint32_t children = 0, device_children = 0, host_children = 0;
   std::uint32_t settled_children = 0, evictable_children = 0;
   std::uint32_t device_leases = 0, host_leases = 0;
-  std::uint32_t backup_hits = 0;      // HiCache's hit_count: requests that inserted it whole; copied on split
+  std::uint32_t backup_hits = 0;      // HiCache's hit_count: requests that inserted the whole node; copied on split
   std::uint32_t backup_failures = 0;  // since the last copy that arrived
-  bool lacks_draft = false;           // on L1 without the draft model's KV, having come from where it isn't kept
-  bool leaving = false;               // chosen to leave L1; until it is touched
+  bool lacks_draft =
+      false;             // on L1 without the draft model's KV, because the page came from a tier that does not keep it
+  bool leaving = false;  // chosen to leave L1; reset when the node is touched
   bool settled = false, evictable = false;
   bool alive = false;
-  PageKey first_key;                       // looking a node up, or one of a single page, reads no more than the node
-  PageList<PageKey> longer_keys;           // all of its keys, if they are more than one
-  PageList<SlotId> device;                 // empty, or one slot a key
-  PageList<SlotId> host;                   // empty, or one slot a key
+  PageKey first_key;                       // separate, so that a look-up, and a node of one page, read only the node
+  PageList<PageKey> longer_keys;           // all keys, if the node has more than one page
+  PageList<SlotId> device;                 // empty, or one slot per page
+  PageList<SlotId> host;                   // empty, or one slot per page
   OperationId backup = OperationId::none;  // the D2H transfer that fills `host`, until acknowledged
   OperationId load = OperationId::none;    // the H2D transfer that fills `device`, until acknowledged
   NodeFacts facts;
-  std::array<PolicyMarks, kPolicies> marks{};  // by policy
+  std::array<PolicyMarks, kPolicies> marks{};  // by PolicyRole
 
-  // One a page.
+  // One key per page.
   std::span<const PageKey> keys() const {
     return longer_keys.empty() ? std::span(&first_key, facts.pages) : std::span<const PageKey>(longer_keys);
   }
@@ -76,7 +80,7 @@ struct alignas(64) Node {
 };
 static_assert(sizeof(Node) == 256);
 
-// Longest cached prefix: pages 0 .. device_pages - 1 are on L1, the next host_pages on L2 only.
+// The longest cached prefix: pages 0 .. device_pages - 1 are on L1, the next host_pages pages on L2 only.
 struct PrefixMatch {
   Pages device_pages = 0;
   Pages host_pages = 0;
@@ -86,67 +90,68 @@ struct PrefixMatch {
 
 class RadixTree {
  public:
-  // `device` and `host` choose victims in their tier; `host` may be null (no such tier). With `candidates`, pages
-  // leave L1 by choice, and it says which are chosen next. `shadowed` says whose copy on L2 is dispensable next, L1
-  // having the page too.
+  // `device` and `host` choose the victims of their tier. `host` may be null: no such tier. With `candidates`, pages
+  // leave L1 by choice, and `candidates` chooses the next ones. `shadowed` chooses which copy on L2 is dropped next
+  // while L1 has the page too.
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
             std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
 
   NodeId root() const { return NodeId{0}; }
-  // The reference, and spans of what it has, last until the next insert, match or split.
+  // The reference, and spans from the node, are valid until the next insert, match or split.
   const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
 
-  // Length of the match without changing anything.
+  // Returns the longest match. Changes nothing.
   PrefixMatch peek(std::span<const PageKey> keys) const;
-  // The same, after splitting the last node where `keys` leaves it, so that a match ends at a node's end.
+  // Like peek(), then splits the last node where `keys` leaves it. So the match ends at a node's end.
   PrefixMatch match(std::span<const PageKey> keys);
 
-  // A request goes to work: tells the policies.
+  // A request goes to work. Calls visit() of the policies.
   void visit(const Visit& visit);
-  // Of what is still to come: tells those that want to know.
+  // Calls the policies that take hints or look ahead at the queue.
   void hint(const Hint& hint, TimeNs time);
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
-  // Of pages that are about to enter the device tier: how many of the first ones may become one node.
+  // For pages that are about to enter the device tier: returns how many of the first pages may become one node.
   Pages shared_history_prefix(std::span<const PageKey> keys) const;
 
-  // A new stamp for one request's accesses.
+  // Returns a new stamp, for the accesses of one request.
   std::uint64_t next_stamp() { return ++stamp_; }
-  // Stamps every node from `end` to the root; an access also counts as a touch. Who was to leave L1 stays.
+  // Stamps every node from `end` to the root. An access also counts as a touch. A touched node is no longer chosen to
+  // leave L1.
   enum class Touch : std::uint8_t { access, recency_only };
   void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
 
-  // Adds a leaf below `parent` (which ends exactly before keys[0]) on these slots. Not yet touched:
-  // facts.hits = 1, last_access = stamp. Exactly one of device and host may be empty.
+  // Adds a leaf below `parent`, which ends right before keys[0], with these slots. facts.hits = 1, last_access = stamp.
+  // Requires: `device` or `host` has one slot per page; the other may be empty.
   NodeId insert(NodeId parent, std::span<const PageKey> keys, std::span<const SlotId> device,
                 std::span<const SlotId> host, std::uint64_t stamp, std::int32_t priority);
 
-  // Splits so that `id` keeps the pages from `upper_pages` on; returns the new upper node.
-  // 0 < upper_pages < pages of the node.
+  // Splits a node. `id` keeps the pages from `upper_pages` on. Returns the new upper node. Requires: 0 < upper_pages <
+  // pages of the node.
   NodeId split(NodeId id, Pages upper_pages);
 
-  // Residency changes of a whole node; slots are handed over or back.
-  void set_device(NodeId id, std::span<const SlotId> slots);  // load-back, un-evict: parent must be on L1
+  // Changes the residency of a whole node. Slots are passed in or returned.
+  void set_device(NodeId id, std::span<const SlotId> slots);  // load-back, un-evict: the parent must be on L1
   void set_host(NodeId id, std::span<const SlotId> slots);
-  // No child on L1; the node must be on L2. If that leaves it and an only child in one state and history, with
-  // no lease and no transfer on either, the child's pages join the node (a split is undone); the child's id goes.
+  // Requires: no child on L1; the node is on L2. If the node and an only child then have the same state and history,
+  // without a lease or transfer, the child's pages join the node: a split is undone, and the child's id goes.
   std::vector<SlotId> clear_device(NodeId id);
   std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
-  std::vector<SlotId> discard_host(NodeId id);  // likewise, of a copy that never arrived: leased for what lies below
+  std::vector<SlotId> discard_host(NodeId id);  // the same, for a copy that never arrived; nodes below may be leased
   void set_backup(NodeId id, OperationId operation);
   void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
-  void set_lacks_draft(NodeId id) { mutable_node(id).lacks_draft = true; }  // as long as it stays on L1
+  void set_lacks_draft(NodeId id) { mutable_node(id).lacks_draft = true; }  // for as long as the node stays on L1
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
   void forget_backup_failures(NodeId id) { mutable_node(id).backup_failures = 0; }
   void set_leaving(NodeId id);
-  // Raises every node of the path to at least this. An insert does that to the nodes above it (HiCache's rule), so that
-  // no node's priority is below its child's. Returns the pages that were raised: the path's last ones. Cost: O(nodes
-  // raised).
+  // Raises the priority of every node on the path to at least `priority`. An insert does that to the nodes above it
+  // (HiCache's rule), so no node has a lower priority than its child. Returns the number of raised pages, which are the
+  // last ones of the path. Cost: O(nodes raised).
   Pages raise_priority(NodeId end, std::int32_t priority);
 
-  // Removes the last `pages` pages of a childless, unleased node from every tier (the node, if all);
-  // released slots are appended.
+  // Removes the last `pages` pages of a childless, unleased node from every tier; the whole node, if these are all its
+  // pages. Appends the released slots.
   void remove_tail(NodeId id, Pages pages, std::vector<SlotId>& device, std::vector<SlotId>& host);
 
   void lease_device(NodeId end);  // the whole path
@@ -154,13 +159,13 @@ class RadixTree {
   void lease_host(NodeId end);
   void release_host(NodeId end);
 
-  // Victims, by the tier's policy; none if nothing may be evicted.
+  // The next victim by the policy of the role; none if no node may be evicted.
   NodeId device_victim() { return victim(PolicyRole::device); }
   NodeId host_victim() { return victim(PolicyRole::host); }
   bool leaves_by_choice() const { return static_cast<bool>(policy(PolicyRole::candidates)); }
   NodeId shadowed_victim() { return victim(PolicyRole::shadowed); }
   NodeId candidate() { return victim(PolicyRole::candidates); }
-  // Call it before the last `pages` pages of such a victim leave that tier.
+  // Requires: called before the last `pages` pages of such a victim leave the tier.
   void notify_evicted(PolicyRole role, NodeId id, Pages pages);
 
   Pages device_pages() const { return device_pages_; }  // on L1
@@ -170,7 +175,7 @@ class RadixTree {
   Pages unleased_device_pages() const { return device_pages_ - leased_device_pages_; }
   std::size_t nodes() const { return live_; }  // without the root
 
-  // Every invariant above against a recomputation. O(size); for tests.
+  // Compares every invariant above with a computation from scratch. O(size); for tests.
   void check_invariants() const;
 
  private:
@@ -183,15 +188,15 @@ class RadixTree {
     return [this](NodeId id) -> const PageKey& { return node(id).first_key; };
   }
   NodeId child_of(NodeId parent, const PageKey& first) const;
-  bool classify(NodeId id);  // into settled and evictable; true if that changed
-  void refresh(NodeId id);   // classifies it, offers or withdraws it; and those above as far as that changes them
+  bool classify(NodeId id);  // sets settled and evictable; true if one of them changed
+  void refresh(NodeId id);   // classify(), then offer or withdraw; continues upwards while the classification changes
   void reoffer(NodeId id);
   void withdraw(NodeId id);
   void join_only_child(NodeId id);
   void reoffer_path(NodeId end);
   const InstalledPolicy& policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)]; }
   NodeId victim(PolicyRole role) { return policy(role) ? policy(role)->victim() : NodeId::none; }
-  PolicyNode seen(NodeId id, std::size_t role);
+  PolicyNode policy_view(NodeId id, std::size_t role);
   void notify_entered(NodeId id, bool device);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
@@ -199,11 +204,11 @@ class RadixTree {
   std::pmr::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   NodeTable by_first_key_;
-  std::array<InstalledPolicy, kPolicies> policies_;  // a null policy: no such role
+  std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;
-  bool looks_ahead_ = false;  // a policy does
+  bool looks_ahead_ = false;  // a policy implements LooksAhead
   std::size_t live_ = 0;
 };
 
