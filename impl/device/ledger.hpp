@@ -1,5 +1,6 @@
 // The record of the pages in each slot of device and host memory, and of wrong pages.
 // Thread: every thread of a device records its own work; no two threads use one slot at the same time.
+#pragma once
 
 #include <mutex>
 #include <optional>
