@@ -17,17 +17,17 @@
 namespace kvtwin {
 
 struct LoadBackOffer {
-  Tokens from = 0, to = 0;   // of the prompt: the hit
-  TimeNs load_ns = 0;        // loading it, after all loads in flight
-  TimeNs compute_ns = 0;     // computing it instead
-  TimeNs beside_ns = 0;      // computing the tokens after it, which the pass that waits for the load computes too
-  std::uint32_t layers = 1;  // of the model; each waits for its own bytes only
+  Tokens from = 0, to = 0;   // tokens of the prompt that hit on L2
+  TimeNs load_ns = 0;        // loading them, after all loads in flight
+  TimeNs compute_ns = 0;     // computing them instead
+  TimeNs beside_ns = 0;      // computing the tokens after the hit, in the pass that waits for the load
+  std::uint32_t layers = 1;  // of the model; each waits only for its own bytes
 };
 
 class LoadBackAdmission {
  public:
   virtual ~LoadBackAdmission() = default;
-  // Returns whether the hit is loaded.
+  // Returns whether to load the hit.
   virtual bool admits(const LoadBackOffer& offer) const = 0;
 };
 

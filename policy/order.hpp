@@ -1,8 +1,8 @@
 // The order in which waiting requests are considered for admission (scheduler.order). Each engine has one RequestOrder.
 //
-// A step of the scheduler ranks the first scheduler.order_window requests of the queue, which is in order of arrival,
-// and admits them from the largest rank on until one has no room. The order decides nothing else: a request that others
-// have overtaken scheduler.overtake_limit times precedes all ranks, so that none starves.
+// The queue is in order of arrival. A step of the scheduler ranks the first scheduler.order_window requests of the
+// queue, and admits from the largest rank down until a request has no room. The order decides nothing else: a request
+// that others have overtaken scheduler.overtake_limit times comes before all ranks, so no request starves.
 //
 // A policy is one file, policy/order/NAME.cpp, that defines std::unique_ptr<RequestOrder> make_NAME_order(); the build
 // finds the file by its name.
@@ -17,19 +17,19 @@
 
 namespace kvtwin {
 
-// What is known of a waiting request, agreed by all ranks; never the length of its answer.
+// What is known about a waiting request, agreed by all ranks. Never the length of the answer.
 struct WaitingRequest {
   Tokens prompt_tokens = 0;
-  Pages device_pages = 0, host_pages = 0;  // of its longest cached prefix, by tier
+  Pages device_pages = 0, host_pages = 0;  // of the longest cached prefix, by tier
   std::int32_t priority = 0;               // larger matters more
 };
 
 class RequestOrder {
  public:
   virtual ~RequestOrder() = default;
-  // False: order of arrival. Then rank() is never called, and a step doesn't look up the queue's prefixes.
+  // False: order of arrival. Then rank() is never called, and a step does not look up the prefixes of the queue.
   virtual bool reorders() const { return true; }
-  // The larger is admitted first, of equals the one that arrived first.
+  // The request with the largest rank is admitted first; among equals the one that arrived first.
   virtual std::uint64_t rank(const WaitingRequest& request) const = 0;
 };
 

@@ -17,22 +17,22 @@
 namespace kvtwin {
 
 struct PrefetchOffer {
-  Tokens from = 0, to = 0;  // of the prompt: what would be read
-  // Only if weighs_costs(); otherwise zero.
-  TimeNs read_ns = 0;   // reading, and what its tiers read before, at the rates seen lately
-  TimeNs queue_ns = 0;  // until the request would start without it, by a guess
-  TimeNs saves_ns = 0;  // computing the tokens instead, once for each request that would wait for it
+  Tokens from = 0, to = 0;  // tokens of the prompt that would be read
+  // Only if weighs_costs(); else zero.
+  TimeNs read_ns = 0;   // reading these tokens, after all that the tiers read before, at the recent rates
+  TimeNs queue_ns = 0;  // estimated time until the request would start without the prefetch
+  TimeNs saves_ns = 0;  // computing the tokens instead, once for each request that would wait meanwhile
 };
 
 class PrefetchAdmission {
  public:
   virtual ~PrefetchAdmission() = default;
-  // Returns whether the tokens are read.
+  // Returns whether to read the tokens.
   virtual bool admits(const PrefetchOffer& offer) const = 0;
   // True if admits() reads the times of an offer: the scheduler then estimates each request's time in the queue.
   virtual bool weighs_costs() const { return false; }
-  // Returns the most time of reading, at the rates seen lately, that prefetches in flight to L2 may take, beside
-  // cache.prefetch_host_share of its pages; 0 = no such limit.
+  // Returns the reading time, at the recent rates, that all prefetches in flight to L2 may take at most. Applies beside
+  // the limit cache.prefetch_host_share of L2's pages. 0 = no such limit.
   virtual TimeNs in_flight_limit_ns() const { return 0; }
 };
 

@@ -1,8 +1,9 @@
-// Which engine a request goes to, where several serve one stream of requests (cluster.route). A cluster has one Router.
+// Which engine a request is sent to if several engines serve one stream of requests (cluster.route). A cluster has one
+// Router.
 //
 // A policy is one file, policy/route/NAME.cpp, that defines std::unique_ptr<Router> make_NAME_router(std::size_t
 // engines); the build finds the file by its name. A router is deterministic: it decides by the calls that it has
-// received, and breaks ties by the engines' numbers. An Arrival also says how long the answer will be; a router doesn't
+// received, and breaks ties by the engines' numbers. An Arrival also has the length of the answer; a router does not
 // read that.
 #pragma once
 
@@ -18,9 +19,9 @@ namespace kvtwin {
 class Router {
  public:
   virtual ~Router() = default;
-  // Called once for each arrival, in order. Returns an engine: a number below the number of engines.
+  // Called once for each arrival, in order. Returns the number of an engine.
   virtual std::size_t route(const Arrival& arrival) = 0;
-  // A request has left the engine that it was sent to, however it ended.
+  // A request that was sent to this engine has ended in any way.
   virtual void ended(std::size_t engine) = 0;
 };
 

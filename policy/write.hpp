@@ -1,9 +1,9 @@
 // When a page is written to the tiers below L1 (cache.write_policy). Each engine has one WritePolicy.
 //
-// A write policy is two constants. The mechanism is the cache's (policy/cache.hpp has both ways as pictures). So a
-// policy decides whether a page is written ahead, after how many inserts, or only when it is chosen to leave L1. It
-// does not decide which page is written, in which order, to which tier, or how large the clean reserve is
-// (cache.clean_reserve), and it learns nothing at run time: that would need changes of the cache.
+// A write policy is two constants. The cache has the mechanism (policy/cache.hpp describes both ways). So a policy
+// decides whether a page is written ahead, after how many inserts, or only when it is chosen to leave L1. It does not
+// decide which page is written, in which order, to which tier, or how large the clean reserve is (cache.clean_reserve).
+// A policy learns nothing at run time; that would need changes of the cache.
 //
 // A policy is one file, policy/write/NAME.cpp, that defines std::unique_ptr<WritePolicy> make_NAME_write_policy(); the
 // build finds the file by its name.
@@ -20,10 +20,10 @@ class WritePolicy {
  public:
   virtual ~WritePolicy() = default;
   // Returns how many requests must have inserted a prefix completely before it is written: at least 1. The key
-  // cache.write_threshold, unless 0, replaces it.
+  // cache.write_threshold replaces this number, unless the key is 0.
   virtual std::uint32_t writes_after_inserts() const = 0;
-  // True: pages go to L2 when they are chosen to leave L1, ahead of need, whatever the inserts. Without L2 there is no
-  // such way, and pages are written to the storage tiers by writes_after_inserts(), as under any policy.
+  // True: pages are written to L2 when they are chosen to leave L1, ahead of need, however often they were inserted.
+  // Without L2, pages are written to the storage tiers by writes_after_inserts(), as under any policy.
   virtual bool writes_when_evicted() const { return false; }
 };
 

@@ -6,8 +6,9 @@
 namespace kvtwin {
 namespace {
 
-// What takes less time than computing it. A pass computes layer by layer, and each waits for its own bytes only: what
-// computing the rest takes hides all of the loading but the first layers', and no more of it than that takes.
+// Admits a load that takes less time than computing. A pass computes layer by layer, and each layer waits only for its
+// own bytes. So computing the remaining tokens hides the loading of all layers but the first, as far as that computing
+// takes.
 class CostLoadBack final : public LoadBackAdmission {
  public:
   bool admits(const LoadBackOffer& offer) const override {

@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// All but what is shorter than cache.load_back_min_tokens, which holds under every policy.
+// Admits every load. (Under every policy, a hit shorter than cache.load_back_min_tokens is declined before.)
 class ThresholdLoadBack final : public LoadBackAdmission {
  public:
   bool admits(const LoadBackOffer&) const override { return true; }

@@ -3,6 +3,7 @@
 namespace kvtwin {
 namespace {
 
+// Order of arrival.
 class FirstComeFirstServed final : public RequestOrder {
  public:
   bool reorders() const override { return false; }

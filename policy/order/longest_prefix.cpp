@@ -3,6 +3,7 @@
 namespace kvtwin {
 namespace {
 
+// The request with the longest cached prefix first.
 class LongestPrefix final : public RequestOrder {
  public:
   std::uint64_t rank(const WaitingRequest& request) const override { return request.device_pages + request.host_pages; }

@@ -1,7 +1,9 @@
-// How late a medium's batches come, and what that makes of waiting for the one under way: a histogram of how long
-// batches took, by how many times as long as they should have. Batches that were given up count for as long as they
-// were waited for. Where little is known, it is taken for heavy-tailed: who has waited so long has as much to wait
-// again. Old batches are forgotten by and by. Integers only; O(kBins) a question.
+// How late the batches of a medium come, and what this means for waiting: a histogram of the batches' ratio of time
+// taken to time expected. docs/internals/cost_stop.md explains the rule.
+//
+// A batch that was given up counts with the time that it was waited for. Where little is known, the distribution is
+// taken to be heavy-tailed: the mean remaining time is the time that has passed. Old batches fade. Integers only. Cost:
+// O(kBins) per question.
 #pragma once
 
 #include <array>
@@ -14,18 +16,19 @@ namespace kvtwin {
 
 class Lateness {
  public:
-  // What hangs on a batch. All in nanoseconds, and all but `unit` and `waited` may be weighed by who bears them.
+  // What depends on a batch. All in nanoseconds. All but `unit` and `waited` may be weighted with the number of
+  // requests that bear the cost.
   struct Stake {
-    TimeNs unit = 1;           // that it should take; >= 1
-    TimeNs waited = 0;         // since it began
-    std::int64_t waiting = 1;  // that a nanosecond more costs
-    TimeNs rest = 0;           // to come once it is there
-    TimeNs instead = 0;        // of giving it up
+    TimeNs unit = 1;           // the time that the batch should take; >= 1
+    TimeNs waited = 0;         // the time since the batch began
+    std::int64_t waiting = 1;  // cost of each further nanosecond
+    TimeNs rest = 0;           // cost of what comes after the batch
+    TimeNs instead = 0;        // cost of giving up
   };
   struct Outlook {
-    TimeNs give_up = 0;  // best after so long since it began, if it hasn't come by then; <= Stake::waited: now
-    TimeNs wait = 0;     // until it comes or is given up, on average
-    TimeNs cost = 0;     // of that and of what comes then; Stake::instead at most
+    TimeNs give_up = 0;  // best time to give up, since the batch began; <= Stake::waited: now
+    TimeNs wait = 0;     // mean time until the batch comes or is given up
+    TimeNs cost = 0;     // mean cost of waiting and of what comes then; at most Stake::instead
   };
 
   Lateness();
@@ -36,18 +39,18 @@ class Lateness {
   Outlook weigh(const Stake& stake) const;
 
  private:
-  // Bin i is of batches that took 2^(i/4) to 2^((i+1)/4) times as long as they should, the first one of faster ones
-  // too, the last one of all that are slower.
+  // Bin i has the batches that took 2^(i/4) to 2^((i+1)/4) times the expected time. The first bin also has the faster
+  // ones, the last bin the slower ones.
   static constexpr std::size_t kBins = 49;
   struct Bin {
     std::uint32_t came = 0, given_up = 0;  // in 1/16 batches
-    std::uint64_t took = 0;                // of those that came: the sum of how many times as long, in 1/1024
+    std::uint64_t took = 0;  // sum of the ratios of the batches that came, in 1/1024; each counts 16 times
   };
 
   Bin& count(TimeNs unit, TimeNs took);
 
   std::array<Bin, kBins> bins_{};
-  std::uint32_t counted_ = 0;  // since something was forgotten
+  std::uint32_t counted_ = 0;  // batches since the last time that old batches faded
 };
 
 }  // namespace kvtwin

@@ -11,12 +11,12 @@
 namespace kvtwin {
 namespace {
 
-constexpr Wide kLongest = Wide{100'000} * kNsPerSecond;
+constexpr Wide kMaxReadNs = Wide{100'000} * kNsPerSecond;
 
-// Who waits for something, and as many others as may wait with it.
+// Returns how many requests bear a cost: one, and `others`, of which at most 8 count.
 std::int64_t bearers(std::size_t others) {
-  constexpr std::size_t kMost = 8;
-  return static_cast<std::int64_t>(1 + std::min(others, kMost));
+  constexpr std::size_t kMaxOthers = 8;
+  return static_cast<std::int64_t>(1 + std::min(others, kMaxOthers));
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ Prefetcher::Prefetcher(const EngineConfig& config, Cache& cache, Storage& storag
   KV_CHECK(termination_ != nullptr, "a prefetch policy is known by its name");
   KV_CHECK(admission_ != nullptr, "a prefetch admission is known by its name");
   reads_.resize(config.storage.size());
-  for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) reset_rate(tier);
 }
 
 void Prefetcher::begin_step(TimeNs step_time, TimeNs unseen_since, std::size_t waiting) {
@@ -54,14 +54,14 @@ Reason Prefetcher::issue(RequestId request, std::span<const PageKey> keys, TimeN
     refused = Reason::too_short;
   } else if (by_host && !cache_.can_extend_on_host(match.end)) {
     refused = Reason::not_backed_up;
-  } else if (!can_pay(first, asked, starts)) {
+  } else if (!may_be_admitted(first, asked, starts)) {
     refused = Reason::too_slow;
-  } else if (by_host && occupied_ >= most_in_flight()) {
+  } else if (by_host && occupied_ >= max_in_flight_pages()) {
     refused = Reason::rate_limited;
   }
   sink_.decide(DecisionKind::prefetch, refused, keys[first], asked, request);
   if (refused != Reason::none) {
-    if (refused == Reason::too_slow) doubt_rates();
+    if (refused == Reason::too_slow) count_refusal();
     sink_.event({.kind = EventKind::prefetch_declined,
                  .tier = Tier::host,
                  .reason = refused,
@@ -111,18 +111,18 @@ void Prefetcher::take_look_up(Entry entry, const StorageAnswer& answer, RequestI
     storage_.look_up(answer.tier + 1, entry->first, prefetch.keys, prefetch.first + prefetch.hit);
     return;
   }
-  decide_on(entry, head);
+  decide_after_look_ups(entry, head);
 }
 
-// All tiers have been asked.
-void Prefetcher::decide_on(Entry entry, RequestId head) {
+// All tiers have answered: revokes the prefetch, makes it ready for a direct load, or fetches.
+void Prefetcher::decide_after_look_ups(Entry entry, RequestId head) {
   Prefetch& prefetch = entry->second;
   if (prefetch.hit == 0) return revoke(entry, prefetch.failed ? Reason::transfer_failed : Reason::miss);
   if (tokens(prefetch.hit) < config_.prefetch_min_tokens) return revoke(entry, Reason::too_short);
   TimeNs takes = 0;
   for (const FetchedRun& run : prefetch.found) takes += queued_ns(run.tier) + read_ns(run.tier, tokens(run.pages));
-  if (!pays(prefetch.first, prefetch.hit, takes, prefetch.starts)) {
-    doubt_rates();
+  if (!is_admitted(prefetch.first, prefetch.hit, takes, prefetch.starts)) {
+    count_refusal();
     return revoke(entry, Reason::too_slow);
   }
   const bool direct =
@@ -137,7 +137,8 @@ void Prefetcher::decide_on(Entry entry, RequestId head) {
   }
 }
 
-// Until it is admitted, a tier of ours keeps what was found; a shared one may not, and then the load falls short.
+// Until the admission, a tier that the engine owns keeps the found pages. A shared tier may evict them; the load then
+// falls short.
 void Prefetcher::pin_found(const Prefetch& prefetch, bool pinned) {
   for (const FetchedRun& run : prefetch.found) {
     const PageKey& last = prefetch.keys[run.first + run.pages - 1];
@@ -151,7 +152,8 @@ void Prefetcher::pin_found(const Prefetch& prefetch, bool pinned) {
 
 // ---- gets ------------------------------------------------------------------------------------------------
 
-// Allocates for the hit, less what others have brought meanwhile, and no more than L2 has room for.
+// Submits the gets of the hit. Skips pages that other requests have brought meanwhile, and takes no more pages than L2
+// has room for. Returns false if the room is too small to be worth it.
 bool Prefetcher::fetch(Entry entry) {
   Prefetch& prefetch = entry->second;
   const PrefixMatch now = cache_.peek(prefetch.keys);
@@ -187,9 +189,9 @@ bool Prefetcher::fetch(Entry entry) {
       const Pages pages = std::min(run_end - at, config_.storage_batch_pages);
       const auto slots = std::span(prefetch.slots).subspan(at - prefetch.fetch_first, pages);
       const StorageAnswer get = storage_.get(run.tier, entry->first, prefetch.keys, at, slots, Tier::host);
-      ask(run.tier, get);
+      queue_read(run.tier, get);
       prefetch.pieces.push_back({get, at, false});
-      // Each part by itself: the end of its operation tells when it came.
+      // Each batch by itself, so that the end of its operation tells when it came.
       sink_.event({.kind = EventKind::prefetch_started,
                    .tier = storage_.tier(run.tier),
                    .pages = get.asked,
@@ -200,7 +202,7 @@ bool Prefetcher::fetch(Entry entry) {
   }
   enter(entry, State::fetching);
   if (!prefetch.pieces.empty()) return true;
-  tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::duplicate);
+  report_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::duplicate);
   land(entry);
   return true;
 }
@@ -211,7 +213,7 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   KV_CHECK(piece != prefetch.pieces.end(), "a get belongs to a prefetch");
   piece->get = answer;
   piece->answered = true;
-  learn(answer);
+  record_read(answer);
   prefetch.arrived = 0;
   bool all = true, gap = false;
   for (const Piece& p : prefetch.pieces) {
@@ -225,11 +227,11 @@ void Prefetcher::take_get(Entry entry, const StorageAnswer& answer) {
   if (all) land(entry);
 }
 
-// What is still to come wouldn't be of use.
+// Cancels the batches in flight: later pages would be of no use.
 void Prefetcher::cut(Entry entry) {
   Prefetch& prefetch = entry->second;
   if (std::exchange(prefetch.cut, true)) return;
-  unlearn(entry->first);
+  give_up_reads(entry->first);
   for (const Piece& piece : prefetch.pieces) {
     if (!piece.answered) storage_.cancel(piece.get);
   }
@@ -237,7 +239,7 @@ void Prefetcher::cut(Entry entry) {
 
 // ---- ends ------------------------------------------------------------------------------------------------
 
-// What has arrived enters the index; under it all that was matched must still be there.
+// Pages that have arrived enter the index. The matched prefix above them may have gone meanwhile; adopt() then refuses.
 void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
   if (prefetch.arrived <= prefetch.committed) return;
   const Pages first = prefetch.fetch_first + prefetch.committed;
@@ -252,7 +254,7 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
                  .pages = pages - adopted.pages,
                  .request = request});
   prefetch.committed = prefetch.arrived;
-  // Nearer tiers get what came from farther ones.
+  // Tiers nearer than the source get a copy too.
   for (const FetchedRun& run : prefetch.found) {
     const Pages from = std::max(run.first, first), to = std::min(run.first + run.pages, first + pages);
     if (run.tier > 0 && from < to && adopted.end != NodeId::none) {
@@ -261,7 +263,7 @@ void Prefetcher::commit(Prefetch& prefetch, RequestId request) {
   }
 }
 
-// All answers are in.
+// Called when all answers have come.
 void Prefetcher::land(Entry entry) {
   Prefetch& prefetch = entry->second;
   commit(prefetch, entry->first);
@@ -273,34 +275,34 @@ void Prefetcher::land(Entry entry) {
                  .pages = prefetch.arrived,
                  .request = entry->first});
   } else if (!prefetch.pieces.empty()) {
-    tell_end(entry, EventKind::prefetch_done, prefetch.arrived,
-             prefetch.failed ? Reason::transfer_failed : Reason::none);
+    report_end(entry, EventKind::prefetch_done, prefetch.arrived,
+               prefetch.failed ? Reason::transfer_failed : Reason::none);
   }
   occupy(prefetch, 0);
   cache_.unhold(std::exchange(prefetch.hold, Hold{}));
   enter(entry, State::landed);
-  // Its request may wait for long: only what finish() tells is kept.
+  // The request may wait for a long time after this, so only what finish() reports is kept.
   prefetch.slots = {};
   prefetch.keys = {};
   prefetch.pieces = {};
-  if (prefetch.gone) forget(entry);
+  if (prefetch.request_gone) forget(entry);
 }
 
 void Prefetcher::revoke(Entry entry, Reason reason) {
   sink_.decide(DecisionKind::revoke, reason, entry->second.keys[entry->second.first], entry->second.hit, entry->first);
-  tell_end(entry, EventKind::prefetch_revoked, entry->second.hit, reason);
+  report_end(entry, EventKind::prefetch_revoked, entry->second.hit, reason);
   land(entry);
 }
 
-// The request goes on without waiting: what has arrived is committed, what hasn't is cancelled.
+// The request stops waiting: pages that have arrived are committed, the rest is cancelled.
 void Prefetcher::stop(Entry entry, Reason reason) {
   Prefetch& prefetch = entry->second;
   if (prefetch.state == State::looking_up) {
     sink_.decide(DecisionKind::revoke, reason, prefetch.keys[prefetch.first], prefetch.hit, entry->first);
-    tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, reason);
+    report_end(entry, EventKind::prefetch_revoked, prefetch.hit, reason);
   } else {
     sink_.decide(DecisionKind::stop, reason, prefetch.keys[prefetch.first], prefetch.arrived, entry->first);
-    tell_end(entry, EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
+    report_end(entry, EventKind::prefetch_stopped, prefetch.slots.size() - prefetch.arrived, reason);
     commit(prefetch, entry->first);
     cut(entry);
     if (KV_MUTANT(5)) {
@@ -322,13 +324,13 @@ void Prefetcher::enter(Entry entry, State state) {
   if (!is_waited_for(entry->second)) held_.erase(entry->first);
 }
 
-void Prefetcher::tell_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier) {
-  KV_CHECK(!std::exchange(entry->second.end_told, true), "a prefetch ends once");
+void Prefetcher::report_end(Entry entry, EventKind kind, Pages pages, Reason reason, Tier tier) {
+  KV_CHECK(!std::exchange(entry->second.end_reported, true), "a prefetch ends once");
   sink_.event({.kind = kind, .tier = tier, .reason = reason, .pages = pages, .request = entry->first});
 }
 
 void Prefetcher::forget(Entry entry) {
-  KV_CHECK(entry->second.end_told, "every prefetch that is issued ends in a way that is told");
+  KV_CHECK(entry->second.end_reported, "the end of every issued prefetch is reported");
   prefetches_.erase(entry);
 }
 
@@ -355,7 +357,8 @@ TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
   if (known.medium != nullptr && known.first != request) {
     const auto first = prefetches_.find(known.first);
     const PrefetchFacts ahead = facts(known.first, first->second);
-    // Its own next part may be another tier's; then it waits for this one as long as we would.
+    // If the other request's next batch comes from another tier, it is assumed to wait for this one as long as this
+    // request would.
     known.ahead = ahead.medium == known.medium
                       ? weigh(ahead)
                       : known.medium->weigh({known.unit_ns, known.now - known.began, 1, 0, known.saves_ns});
@@ -363,7 +366,7 @@ TimeNs Prefetcher::stop_at(RequestId request, const Prefetch& prefetch) const {
   return termination_->stop_at(known);
 }
 
-// Whose time is over and who is held no more, but by others before it, waits for those.
+// A request whose deadline has passed sets no timer of its own. The request ahead of it in the queue wakes it.
 TimeNs Prefetcher::next_stop(TimeNs step_time) const {
   TimeNs next = kNoStop;
   for (const RequestId request : held_) {
@@ -377,7 +380,7 @@ Pages Prefetcher::direct_pages(RequestId request, Pages matched) const {
   const auto entry = prefetches_.find(request);
   if (entry == prefetches_.end() || entry->second.state != State::ready) return 0;
   const Prefetch& prefetch = entry->second;
-  if (matched < prefetch.first) return 0;  // what it was to extend has gone
+  if (matched < prefetch.first) return 0;  // the prefix that the prefetch was to extend has gone
   const Pages end = prefetch.first + prefetch.hit;
   return end > matched ? end - matched : 0;
 }
@@ -405,11 +408,11 @@ PrefetchOutcome Prefetcher::finish(RequestId request, Pages matched) {
   }
   if (ready) {
     pin_found(prefetch, false);
-    const Pages pages = to > from ? to - from : 0;  // all are used, as they come
-    tell_end(entry, EventKind::prefetch_done, pages, Reason::none, Tier::device);
+    const Pages pages = to > from ? to - from : 0;  // all pages are used as soon as they come
+    report_end(entry, EventKind::prefetch_done, pages, Reason::none, Tier::device);
     sink_.event({.kind = EventKind::prefetch_used, .tier = Tier::device, .pages = pages, .request = request});
   }
-  prefetch.gone = true;
+  prefetch.request_gone = true;
   if (prefetch.state == State::landed || ready) forget(entry);
   return outcome;
 }
@@ -418,11 +421,11 @@ void Prefetcher::abort(RequestId request) {
   const Entry entry = prefetches_.find(request);
   if (entry == prefetches_.end()) return;
   Prefetch& prefetch = entry->second;
-  prefetch.gone = true;
+  prefetch.request_gone = true;
   if (is_waited_for(prefetch)) stop(entry, Reason::aborted);
   if (prefetch.state == State::ready) {
     pin_found(prefetch, false);
-    tell_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::aborted, Tier::device);
+    report_end(entry, EventKind::prefetch_revoked, prefetch.hit, Reason::aborted, Tier::device);
   }
   if (prefetch.state != State::draining) forget(entry);
 }
@@ -434,24 +437,25 @@ void Prefetcher::occupy(Prefetch& prefetch, Pages pages) {
   prefetch.occupied = pages;
 }
 
-// ---- what reading is worth -------------------------------------------------------------------------------
+// ---- is a read worth it
 
-bool Prefetcher::pays(Pages first, Pages pages, TimeNs takes, TimeNs starts) const {
+bool Prefetcher::is_admitted(Pages first, Pages pages, TimeNs takes, TimeNs starts) const {
   PrefetchOffer offer{tokens(first), tokens(first + pages)};
   if (admission_->weighs_costs()) {
     offer.read_ns = takes;
     offer.queue_ns = std::max<TimeNs>(0, starts - step_time_);
-    offer.saves_ns = config_.prefill_ns(offer.from, offer.to) * bearers(others(nullptr));
+    offer.saves_ns = config_.prefill_ns(offer.from, offer.to) * bearers(delayed_requests(nullptr));
   }
   return admission_->admits(offer);
 }
 
-// Should the tier that is the fastest one now have all of it? If that doesn't pay, less doesn't either.
-bool Prefetcher::can_pay(Pages first, Pages pages, TimeNs starts) const {
-  return pays(first, pages, soonest_ns(pages), starts);
+// Returns whether the offer would be admitted if the tier that is the fastest now had all pages. If that is not worth
+// it, fewer pages are not either.
+bool Prefetcher::may_be_admitted(Pages first, Pages pages, TimeNs starts) const {
+  return is_admitted(first, pages, fastest_read_ns(pages), starts);
 }
 
-TimeNs Prefetcher::soonest_ns(Pages pages) const {
+TimeNs Prefetcher::fastest_read_ns(Pages pages) const {
   TimeNs takes = kNoStop;
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
     takes = std::min(takes, queued_ns(tier) + read_ns(tier, tokens(pages)));
@@ -459,36 +463,37 @@ TimeNs Prefetcher::soonest_ns(Pages pages) const {
   return takes;
 }
 
-// Whom its computing would delay: those that wait for the GPU alone, and those that will once they have been fetched.
-std::size_t Prefetcher::others(const Prefetch* own) const {
+// Returns the number of requests that computing would delay: those that wait only for the GPU, and those that will wait
+// for it after their fetch.
+std::size_t Prefetcher::delayed_requests(const Prefetch* own) const {
   const std::size_t held = looking_up_ + fetching_;
   const std::size_t fetching = fetching_ - (own != nullptr && own->state == State::fetching ? 1 : 0);
   return waiting_ - std::min(waiting_, held) + fetching;
 }
 
-// Pages of L2.
-Pages Prefetcher::most_in_flight() const {
+// Returns the number of pages of L2 that prefetches in flight may take.
+Pages Prefetcher::max_in_flight_pages() const {
   const Pages share = config_.host_pages * config_.prefetch_host_share / 1024;
   const TimeNs limit = admission_->in_flight_limit_ns();
   if (limit == 0) return share;
-  Wide soon = 0;
+  Wide in_time = 0;
   for (const Reads& reads : reads_) {
-    if (reads.token_ps == 0) return share;  // nothing is known of it
-    soon += Wide{limit} * 1000 / reads.token_ps / config_.shape.page_tokens;
+    if (reads.token_ps == 0) return share;  // no rate is known for this tier
+    in_time += Wide{limit} * 1000 / reads.token_ps / config_.shape.page_tokens;
   }
-  return static_cast<Pages>(std::min<Wide>(soon, share));
+  return static_cast<Pages>(std::min<Wide>(in_time, share));
 }
 
-// A medium that isn't read because it was slow may have become faster: now and then it is believed once more what it is
-// said to be.
-void Prefetcher::doubt_rates() {
-  constexpr std::uint32_t kOften = 64;
-  if (++refused_in_a_row_ < kOften) return;
-  refused_in_a_row_ = 0;
-  for (std::size_t tier = 0; tier < reads_.size(); ++tier) forget_rate(tier);
+// Called after a refusal as too slow. A medium that is not read because it was slow may have become faster. So after 64
+// refusals in a row, each tier's rate is reset to its configured value.
+void Prefetcher::count_refusal() {
+  constexpr std::uint32_t kRefusalsPerReset = 64;
+  if (++refusals_in_a_row_ < kRefusalsPerReset) return;
+  refusals_in_a_row_ = 0;
+  for (std::size_t tier = 0; tier < reads_.size(); ++tier) reset_rate(tier);
 }
 
-void Prefetcher::forget_rate(std::size_t tier) {
+void Prefetcher::reset_rate(std::size_t tier) {
   Reads& reads = reads_[tier];
   reads.token_ps = config_.storage[tier].read_token_ps;
   reads.samples.fill(reads.token_ps == 0 ? std::numeric_limits<std::uint64_t>::max() : reads.token_ps);
@@ -500,67 +505,67 @@ TimeNs Prefetcher::queued_ns(std::size_t tier) const {
   return takes;
 }
 
-// ---- what waiting is worth -------------------------------------------------------------------------------
+// ---- is waiting worth it
 
-void Prefetcher::ask(std::size_t tier, const StorageAnswer& get) {
+void Prefetcher::queue_read(std::size_t tier, const StorageAnswer& get) {
   Reads& reads = reads_[tier];
   if (reads.queue.empty()) {
     reads.began = reads.asked = step_time_;
-    reads.vague = 0;
+    reads.uncertain_ns = 0;
     reads.tokens = 0;
   }
   reads.queue.push_back({get.id, get.request, tokens(get.asked), false});
 }
 
-// It is the first of the queue that is answered. A step sees it late if a pass had to end first: then it came at some
-// time since that began, and so did the next one begin.
-void Prefetcher::learn(const StorageAnswer& answer) {
+// The answered get is the first in the queue. If a pass had to end first, the step sees the answer late: the get came
+// at some time since that pass began, and the next get began at that time.
+void Prefetcher::record_read(const StorageAnswer& answer) {
   Reads& reads = reads_[answer.tier];
   KV_CHECK(!reads.queue.empty() && reads.queue.front().id == answer.id, "a tier's gets are answered in their order");
   const Read read = reads.queue.front();
   reads.queue.pop_front();
   const bool whole = answer.pages == answer.asked && !read.cut;
   const TimeNs took = step_time_ - reads.began, unseen = step_time_ - unseen_since_;
-  constexpr TimeNs kClear = 8;
-  if (whole && kClear * (reads.vague + unseen) <= took) {
+  constexpr TimeNs kUncertaintyDivisor = 8;
+  if (whole && kUncertaintyDivisor * (reads.uncertain_ns + unseen) <= took) {
     reads.lateness.came(unit_ns(answer.tier, read.tokens), took);
   } else if (whole && took > unseen) {
     reads.lateness.given_up(unit_ns(answer.tier, read.tokens), took - unseen);
   }
   reads.began = step_time_;
-  reads.vague = unseen;
+  reads.uncertain_ns = unseen;
   reads.tokens += tokens(answer.pages);
   if (!whole || step_time_ == reads.asked) return;
-  // The time since the tier began to read over all that has come since then, both as steps see them, is never less than
-  // reading took, and sometimes far more: so the least of the last few is believed.
-  refused_in_a_row_ = 0;
+  // The time since the tier began to read, divided by the tokens since then, is never less than the true time per
+  // token, and sometimes far more. So the least of the last samples is used.
+  refusals_in_a_row_ = 0;
   const Wide busy = step_time_ - reads.asked;
   reads.samples[reads.next] = static_cast<std::uint64_t>(busy * 1000 / static_cast<Wide>(reads.tokens));
   reads.next = (reads.next + 1) % reads.samples.size();
   reads.token_ps = *std::ranges::min_element(reads.samples);
 }
 
-// Those of a request that are still to come won't; the next one's turn begins.
-void Prefetcher::unlearn(RequestId request) {
+// Gets of this request that are still in flight will not come. The turn of the next request's get begins.
+void Prefetcher::give_up_reads(RequestId request) {
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
     Reads& reads = reads_[tier];
     if (!reads.queue.empty() && reads.queue.front().request == request && !reads.queue.front().cut) {
       reads.lateness.given_up(unit_ns(tier, reads.queue.front().tokens), step_time_ - reads.began);
       reads.began = step_time_;
-      reads.vague = 0;
+      reads.uncertain_ns = 0;
     }
     for (Read& read : reads.queue) read.cut |= read.request == request;
   }
 }
 
-// What takes less than a millisecond isn't looked at so closely.
+// Times of less than a millisecond are not resolved.
 TimeNs Prefetcher::unit_ns(std::size_t tier, Tokens tokens) const {
-  constexpr TimeNs kLeast = 1'000'000;
-  return std::max(kLeast, read_ns(tier, tokens));
+  constexpr TimeNs kMinUnitNs = 1'000'000;
+  return std::max(kMinUnitNs, read_ns(tier, tokens));
 }
 
 TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
-  return static_cast<TimeNs>(std::min<Wide>(Wide{tokens} * reads_[tier].token_ps / 1000, kLongest));
+  return static_cast<TimeNs>(std::min<Wide>(Wide{tokens} * reads_[tier].token_ps / 1000, kMaxReadNs));
 }
 
 PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
@@ -572,16 +577,16 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
   facts.now = step_time_;
   facts.progress = prefetch.progress;
   const TimeNs saves = config_.prefill_ns(tokens(from), tokens(std::max(from, to)));
-  facts.saves_ns = saves * bearers(others(&prefetch));
+  facts.saves_ns = saves * bearers(delayed_requests(&prefetch));
   const auto next = std::ranges::find(prefetch.pieces, false, &Piece::answered);
-  if (!fetching) facts.rest_ns = soonest_ns(to - from);
+  if (!fetching) facts.rest_ns = fastest_read_ns(to - from);
   if (!fetching || next == prefetch.pieces.end()) return facts;
   const TimeNs tail = config_.prefill_ns(tokens(to), tokens(prefetch.keys.size()));
   for (std::size_t tier = 0; tier < reads_.size(); ++tier) {
     TimeNs before = 0, own = 0, overtaken = 0;
     std::size_t behind = 0;
     Lateness::Outlook to_come;
-    TimeNs of_unit = -1;  // that it is of: batches are alike, mostly
+    TimeNs of_unit = -1;  // the unit that to_come belongs to; most batches are alike
     const std::deque<Read>& queue = reads_[tier].queue;
     for (auto read = queue.begin(); read != queue.end(); ++read) {
       if (read->cut) continue;
@@ -592,7 +597,7 @@ PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) con
         facts.unit_ns = unit_ns(tier, read->tokens);
         facts.first = read->request;
       } else {
-        // It may be late too, and be given up.
+        // This get may be late and given up too.
         if (const TimeNs unit = unit_ns(tier, read->tokens); unit != of_unit) {
           to_come = reads_[tier].lateness.weigh({unit, 0, 1, 0, saves});
           of_unit = unit;
@@ -633,16 +638,17 @@ void Prefetcher::check_invariants() const {
     looking_up += prefetch.state == State::looking_up;
     fetching += prefetch.state == State::fetching;
     held += waits && prefetch.held_since >= 0;
-    KV_CHECK(!waits || !prefetch.gone, "a prefetch that is waited for has its request");
-    KV_CHECK(waits || prefetch.state == State::ready || prefetch.end_told, "a prefetch that is over was told to end");
-    KV_CHECK(!prefetch.end_told || !waits, "a prefetch that was told to end is waited for no more");
+    KV_CHECK(!waits || !prefetch.request_gone, "a prefetch that is waited for has its request");
+    KV_CHECK(waits || prefetch.state == State::ready || prefetch.end_reported,
+             "the end of a finished prefetch is reported");
+    KV_CHECK(!prefetch.end_reported || !waits, "a prefetch whose end is reported is no longer waited for");
     KV_CHECK(prefetch.held_since < 0 || !waits || held_.contains(request), "held requests are known");
-    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0, "who is done takes up nothing");
-    KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "who has landed owns no slots");
-    KV_CHECK(prefetch.committed <= prefetch.arrived, "only what has arrived is committed");
+    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0, "a finished prefetch occupies no pages of L2");
+    KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "a landed prefetch owns no slots");
+    KV_CHECK(prefetch.committed <= prefetch.arrived, "only pages that have arrived are committed");
   }
   KV_CHECK(looking_up == looking_up_ && fetching == fetching_ && held == held_.size(), "prefetches are counted");
-  KV_CHECK(occupied == occupied_, "what prefetches take up of L2 is summed up");
+  KV_CHECK(occupied == occupied_, "the pages of L2 that prefetches occupy are counted");
 }
 
 }  // namespace kvtwin

@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// All but what is shorter than cache.prefetch_min_tokens, which holds under every policy.
+// Admits every prefetch. (Under every policy, a prefetch shorter than cache.prefetch_min_tokens is declined before.)
 class ThresholdPrefetch final : public PrefetchAdmission {
  public:
   bool admits(const PrefetchOffer&) const override { return true; }

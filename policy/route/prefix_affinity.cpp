@@ -1,6 +1,6 @@
-// A request goes where its longest known prefix was last sent, if that is at least half of its prompt and the engines'
-// loads are even; else to the least loaded (the rule of SGLang's cache-aware router). A load is the number of requests
-// that were sent and haven't ended. Ties go to the first engine.
+// Sends a request to the engine to which its longest known prefix was sent last, if the prefix is at least half of the
+// prompt and the engines' loads are even; else to the least loaded engine (the rule of SGLang's cache-aware router).
+// The load is the number of requests that were sent and have not ended. Ties go to the first engine.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 
 // Pages remembered before the older half is forgotten.
 constexpr std::size_t kPagesMost = std::size_t{1} << 20;
-// Loads are uneven when the largest exceeds the least by more than this and by half.
+// Loads are uneven if the largest exceeds the least by more than this and by more than half.
 constexpr std::uint64_t kUnevenBy = 32;
 
 class PrefixAffinity final : public Router {
@@ -48,7 +48,7 @@ class PrefixAffinity final : public Router {
     return nullptr;
   }
 
-  // Whoever was sent with a page was sent with all before it.
+  // A request that was sent with a page was sent with all pages before it.
   std::size_t known_pages(std::span<const PageKey> keys) const {
     const auto unknown = std::ranges::partition_point(keys, [this](const PageKey& key) { return sent_to(key); });
     return static_cast<std::size_t>(unknown - keys.begin());

@@ -3,9 +3,10 @@
 namespace kvtwin {
 namespace {
 
-// Waiting for the next token costs as much as for any other, computing deep ones costs more than the first: so the best
-// is to stop now or to wait for all, weighed anew with each batch, and while one is late. Those in a queue behind
-// another's batch count on him to give it up when that is best for him.
+// Stops a wait that costs more than computing (docs/internals/cost_stop.md). Each further token takes the same time to
+// read, but deep tokens take longer to compute than the first ones. So the best choice is to stop now or to wait for
+// all. The choice is made again with each batch, and while a batch is late. Requests in a queue behind another
+// request's batch rely on that request to give up when giving up is best for it.
 class CostStop final : public Termination {
  public:
   TimeNs stop_at(const PrefetchFacts& facts) const override {
@@ -18,7 +19,8 @@ class CostStop final : public Termination {
     }
     if (facts.ahead.wait + facts.rest_ns >= facts.saves_ns) return facts.issued;
     const TimeNs given_up = facts.began + facts.ahead.give_up;
-    // It should have been and isn't, as nobody asks him. What it has taken so far it may take again.
+    // After that time, the batch should have been given up but is not, because nothing asks its request. The wait so
+    // far may then double.
     return given_up > facts.now ? given_up : facts.began + facts.saves_ns - facts.rest_ns;
   }
   bool weighs_costs() const override { return true; }

@@ -11,7 +11,7 @@ class Timeout final : public Termination {
   explicit Timeout(const EngineConfig& config)
       : base_(config.prefetch_timeout_base_ns),
         per_ki_token_(config.prefetch_timeout_per_ki_token_ns),
-        most_(config.prefetch_timeout_most_ns) {}
+        max_(config.prefetch_timeout_most_ns) {}
 
   TimeNs stop_at(const PrefetchFacts& facts) const override {
     const auto kilo = static_cast<TimeNs>(facts.hit_tokens / 1024), rest = static_cast<TimeNs>(facts.hit_tokens % 1024);
@@ -20,12 +20,12 @@ class Timeout final : public Termination {
     if (per_ki_token_ == 0 || kilo < (kLongestWait - base_) / per_ki_token_ - 1) {
       limit = base_ + kilo * per_ki_token_ + rest * (per_ki_token_ / 1024) + rest * (per_ki_token_ % 1024) / 1024;
     }
-    if (most_ != 0) limit = std::min(limit, most_);
-    return facts.issued + limit + 1;  // longer, not as long
+    if (max_ != 0) limit = std::min(limit, max_);
+    return facts.issued + limit + 1;  // longer than the limit, not equal
   }
 
  private:
-  TimeNs base_, per_ki_token_, most_;
+  TimeNs base_, per_ki_token_, max_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 namespace kvtwin {
 namespace {
 
+// Pages are written to L2 when they are chosen to leave L1.
 class WriteBack final : public WritePolicy {
  public:
   std::uint32_t writes_after_inserts() const override { return 1; }

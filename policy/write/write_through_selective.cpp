@@ -3,6 +3,7 @@
 namespace kvtwin {
 namespace {
 
+// Pages are written at the second insertion.
 class WriteThroughSelective final : public WritePolicy {
  public:
   std::uint32_t writes_after_inserts() const override { return 2; }
