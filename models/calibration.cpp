@@ -22,15 +22,15 @@ using Json = nlohmann::ordered_json;
 using H = HardwareSpec;
 
 constexpr double kUs = 1e-6, kGb = 1e9;
-constexpr std::size_t kMostSamples = 2500;  // of a group; more say no more
+constexpr std::size_t kMaxSamplesPerGroup = 2500;  // per group; more samples do not improve the fit
 
 struct Knob {
   std::string_view key;
   double HardwareSpec::*member;
   std::string_view unit;
-  double factor;       // of the unit
-  double least, most;  // what a fit may find
-  double start = 0;    // where the base has none
+  double factor;       // value of one unit
+  double least, most;  // range of the fit
+  double start = 0;    // start value if the base has none
 };
 
 constexpr std::array<Knob, 12> kCopies{{
@@ -71,7 +71,7 @@ constexpr std::array<Knob, 9> kDisk{{
     {"gpudirect_bandwidth", &H::gpudirect_bandwidth, "GB/s", kGb, 1e5, 1e12},
     {"gpudirect_object", &H::gpudirect_object, "us", kUs, 1e-12, 0.1},
 }};
-// Fractions above 1 are normalised later.
+// normalise() later handles fractions above 1.
 constexpr std::array<Knob, 5> kForward{{
     {"gemm_fraction", &H::gemm_fraction, "fraction", 1, 1e-5, 1e3},
     {"attention_fraction", &H::attention_fraction, "fraction", 1, 1e-5, 1e3},
@@ -79,7 +79,7 @@ constexpr std::array<Knob, 5> kForward{{
     {"attention_serial", &H::attention_serial, "fraction", 1, 1e-5, 1, 0.1},
     {"pass_overhead", &H::pass_overhead, "us", kUs, 1e-9, 1},
 }};
-// What follows from others, for their units.
+// Numbers that follow from others; needed here for their units.
 constexpr std::array<Knob, 7> kDerived{{
     {"kernel_block_rate", &H::kernel_block_rate, "GB/s", kGb, 0, 0},
     {"nic_bandwidth", &H::nic_bandwidth, "GB/s", kGb, 0, 0},
@@ -108,7 +108,7 @@ constexpr std::array<Group, 6> kGroups{{
     {"forward", kForward, [](const Measurement& m) { return m.what == Measured::forward; }},
 }};
 
-// ---- predicting ----------------------------------------------------------------------------------------
+// ---- predictions ---------------------------------------------------------------------------------------
 
 // The cost models of one machine, by model and ranks.
 class Costs {
@@ -134,7 +134,7 @@ class Costs {
   double link(Direction direction) const {
     return direction == Direction::host_to_device ? hw_.host_to_device : hw_.device_to_host;
   }
-  // As the worlds have it: the latency, then bytes at the lower of the link's rate and the path's own.
+  // As in the worlds: the latency, then bytes at the lower of the link's rate and the path's rate.
   double flow(const TransferCost& cost, double most) const {
     const auto own = static_cast<double>(cost.bytes_per_second);
     return static_cast<double>(cost.bytes) / (own > 0 && own < most ? own : most);
@@ -161,7 +161,7 @@ class Costs {
     if (!cost) cost = std::make_unique<RooflineCost>(all_.models[model].geometry, hw_, tp);
     return *cost;
   }
-  const RooflineCost& any() {  // copies and storage cost the same for all
+  const RooflineCost& any() {  // copies and storage do not depend on the model
     static const ModelGeometry tiny = model_preset("tiny");
     if (!any_) any_ = std::make_unique<RooflineCost>(tiny, hw_, 1);
     return *any_;
@@ -173,14 +173,14 @@ class Costs {
   std::unique_ptr<RooflineCost> any_;
 };
 
-// ---- fitting -------------------------------------------------------------------------------------------
+// ---- fits ----------------------------------------------------------------------------------------------
 
 struct Sample {
   const Measurement* work = nullptr;
   double seconds = 0;
 };
 
-// One for equal work, in the order of their first; the median of its times.
+// Returns one sample per distinct work, in the order of first occurrence, with the median of its times.
 std::vector<Sample> distinct_work(const Measurements& all, const Group& group, CalibratedGroup& found) {
   std::vector<Sample> samples;
   std::vector<std::vector<double>> times;
@@ -195,7 +195,7 @@ std::vector<Sample> distinct_work(const Measurements& all, const Group& group, C
     }
     times[at->second].push_back(one.seconds);
   }
-  constexpr std::size_t kMinRepeats = 4;  // fewer have no quartiles
+  constexpr std::size_t kMinRepeats = 4;  // fewer repeats have no quartiles
   std::vector<double> spreads;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     std::ranges::sort(times[i]);
@@ -205,31 +205,32 @@ std::vector<Sample> distinct_work(const Measurements& all, const Group& group, C
   }
   std::ranges::sort(spreads);
   if (!spreads.empty()) found.repeat_spread = quantile_of(spreads, 0.5);
-  if (samples.size() <= kMostSamples) return samples;
+  if (samples.size() <= kMaxSamplesPerGroup) return samples;
   std::vector<Sample> fewer;
-  for (std::size_t i = 0; i < kMostSamples; ++i) fewer.push_back(samples[i * samples.size() / kMostSamples]);
+  for (std::size_t i = 0; i < kMaxSamplesPerGroup; ++i)
+    fewer.push_back(samples[i * samples.size() / kMaxSamplesPerGroup]);
   return fewer;
 }
 
-bool told(const Calibration& c, std::string_view key) {
+bool is_measured(const Calibration& c, std::string_view key) {
   return std::ranges::find(c.numbers, key, &CalibratedNumber::key) != c.numbers.end();
 }
 
-// What others hang on: set before each prediction.
-void settle(HardwareSpec& hw, std::string_view group, bool nic_is_known) {
+// Sets the numbers that depend on fitted ones, before each prediction.
+void set_dependent_numbers(HardwareSpec& hw, std::string_view group, bool nic_is_known) {
   if (group == "copies") {
     hw.kernel_block_rate = std::max(hw.kernel_block_rate, std::max(hw.kernel_read, hw.kernel_write) / hw.kernel_blocks);
   }
   if (group == "remote" && !nic_is_known) hw.nic_bandwidth = hw.pool_bandwidth / hw.nic_count;
 }
 
-// A predictor never answers 0.
-constexpr double kLeastSeconds = 1e-10;
+// A prediction is never 0.
+constexpr double kMinSeconds = 1e-10;
 
-void note_derived(Calibration& c, const HardwareSpec& before, std::string_view group) {
+void add_derived_numbers(Calibration& c, const HardwareSpec& before, std::string_view group) {
   for (const Knob& knob : kDerived) {
     const double now = c.hardware.*knob.member;
-    if (now == before.*knob.member || told(c, knob.key)) continue;
+    if (now == before.*knob.member || is_measured(c, knob.key)) continue;
     c.numbers.push_back({std::string(knob.key), std::string(group), now, 0, 0});
   }
 }
@@ -242,9 +243,9 @@ void fit_group(const Measurements& all, const Group& group, Calibration& c) {
   if (samples.empty()) return;
   std::vector<const Knob*> knobs;
   for (const Knob& knob : group.knobs) {
-    if (!told(c, knob.key)) knobs.push_back(&knob);
+    if (!is_measured(c, knob.key)) knobs.push_back(&knob);
   }
-  const bool nic_is_known = told(c, "nic_bandwidth");
+  const bool nic_is_known = is_measured(c, "nic_bandwidth");
   FitTask task;
   for (const Knob* knob : knobs) {
     const double base = c.hardware.*(knob->member);
@@ -257,14 +258,14 @@ void fit_group(const Measurements& all, const Group& group, Calibration& c) {
   const auto with = [&](std::span<const double> values) {
     HardwareSpec hw = before;
     for (std::size_t i = 0; i < knobs.size(); ++i) hw.*(knobs[i]->member) = values[i];
-    settle(hw, group.name, nic_is_known);
+    set_dependent_numbers(hw, group.name, nic_is_known);
     return hw;
   };
   task.predict = [&](std::span<const double> values, std::span<double> predicted) {
     const HardwareSpec hw = with(values);
     Costs costs(all, hw);
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      predicted[i] = std::max(kLeastSeconds, costs.seconds(*samples[i].work));
+      predicted[i] = std::max(kMinSeconds, costs.seconds(*samples[i].work));
     }
   };
   const Fit fit = fit_numbers(task);
@@ -277,15 +278,15 @@ void fit_group(const Measurements& all, const Group& group, Calibration& c) {
                          std::min(number.high, std::max(number.value, knobs[i]->most))});
   }
   c.hardware = with(values);
-  note_derived(c, before, group.name);
+  add_derived_numbers(c, before, group.name);
   found.errors = fit.errors;
   c.groups.push_back(std::move(found));
 }
 
-// One pass that was held up for this many times as long counts as so many.
-constexpr double kMostHeldUp = 10;
+// A delayed pass counts at most this many times its prediction.
+constexpr double kMaxSlowdown = 10;
 
-// See the head of calibration.hpp. Before fractions are normalised.
+// Scales all passes by the recorded ones; see calibration.hpp. Requires: before normalise().
 void match_level(const Measurements& all, Calibration& c) {
   const auto group = std::ranges::find(c.groups, "forward", &CalibratedGroup::name);
   if (group == c.groups.end()) return;
@@ -295,13 +296,13 @@ void match_level(const Measurements& all, Calibration& c) {
     if (one.what != Measured::forward || !one.recorded) continue;
     const double seconds = costs.seconds(one);
     predicted += seconds;
-    measured += std::min(one.seconds, kMostHeldUp * seconds);
+    measured += std::min(one.seconds, kMaxSlowdown * seconds);
   }
   if (!(predicted > 0)) return;
   group->level = measured / predicted;
   const auto scale = [&](double H::*member, std::string_view key, double by) {
     c.hardware.*member *= by;
-    if (!told(c, key)) c.numbers.push_back({std::string(key), "forward", c.hardware.*member / by, 0, 0});
+    if (!is_measured(c, key)) c.numbers.push_back({std::string(key), "forward", c.hardware.*member / by, 0, 0});
     for (CalibratedNumber& number : c.numbers) {
       if (number.key != key) continue;
       number.value *= by;
@@ -315,7 +316,7 @@ void match_level(const Measurements& all, Calibration& c) {
   scale(&H::pass_overhead, "pass_overhead", group->level);
 }
 
-// Fractions are at most 1: what is more belongs to the peak.
+// Limits fractions to 1: the excess goes to the peak.
 void normalise(Calibration& c) {
   HardwareSpec& hw = c.hardware;
   const HardwareSpec before = hw;
@@ -326,12 +327,12 @@ void normalise(Calibration& c) {
         return knob.key == number.key && std::ranges::find(fractions, knob.member) != fractions.end();
       });
     };
-    // By the ends of their intervals, which would be cut off otherwise; what is hardly known is.
-    constexpr double kHardlyKnown = 4;
+    // Uses the upper ends of the intervals, which would otherwise be cut off. Very uncertain upper ends are cut off.
+    constexpr double kMaxHighFactor = 4;
     double most = 1;
     for (const auto fraction : fractions) most = std::max(most, hw.*fraction);
     for (const CalibratedNumber& number : c.numbers) {
-      if (of(number)) most = std::max(most, std::min(number.high, kHardlyKnown * number.value));
+      if (of(number)) most = std::max(most, std::min(number.high, kMaxHighFactor * number.value));
     }
     if (most == 1) return;
     for (const auto fraction : fractions) hw.*fraction /= most;
@@ -345,18 +346,18 @@ void normalise(Calibration& c) {
   };
   scale({&H::gemm_fraction, &H::attention_fraction}, {&H::peak_bf16, &H::peak_fp8, &H::peak_fp4});
   scale({&H::memory_fraction}, {&H::memory_bandwidth});
-  note_derived(c, before, "forward");
+  add_derived_numbers(c, before, "forward");
 }
 
-// Copies that were seen can't be faster than the memory that they are in.
-void raise_dram(Calibration& c) {
+// The memory is at least as fast as the measured copies.
+void raise_dram_bandwidth(Calibration& c) {
   const HardwareSpec before = c.hardware;
   const bool copied = std::ranges::find(c.groups, "copies", &CalibratedGroup::name) != c.groups.end();
   const double seen = c.hardware.bidirectional_factor * (c.hardware.host_to_device + c.hardware.device_to_host);
   if (copied)
     c.hardware.dram_bandwidth =
         std::max({c.hardware.dram_bandwidth, seen, c.hardware.host_to_device, c.hardware.device_to_host});
-  note_derived(c, before, "copies");
+  add_derived_numbers(c, before, "copies");
 }
 
 void add_ranges(const Measurements& all, WorkRanges& ranges) {
@@ -378,7 +379,7 @@ void add_interference(const Measurements& all, Calibration& c) {
   }
 }
 
-void refuse_what_the_base_lacks(const Measurements& all, const HardwareSpec& base) {
+void check_base_has_devices(const Measurements& all, const HardwareSpec& base) {
   const auto lacks = [&](bool has, std::string_view what, std::string_view measured) {
     if (!has) {
       throw ModelError(base.name + " has no " + std::string(what) + ", and " + std::string(measured) +
@@ -468,14 +469,14 @@ Json calibration_json(const Calibration& c, const Measurements& all, const Calib
   return json;
 }
 
-// Whether something came between what was measured.
+// Adds notes about disturbed measurements.
 void add_notes(const Measurements& all, Calibration& c) {
-  constexpr double kMostSpread = 0.2;
+  constexpr double kMaxRepeatSpread = 0.2;
   if (all.machine) {
     if (std::string sentence = all.machine->load_sentence(); !sentence.empty()) c.notes.push_back(std::move(sentence));
   }
   for (const CalibratedGroup& group : c.groups) {
-    if (group.repeat_spread <= kMostSpread) continue;
+    if (group.repeat_spread <= kMaxRepeatSpread) continue;
     char text[200];
     std::snprintf(text, sizeof text,
                   "Repeats of equal work disagree (%s): the middle half of their times spans %.0f %% of the median, so "
@@ -494,15 +495,15 @@ double predicted_seconds(const Measurements& all, const Measurement& one, const 
 Calibration calibrate(const Measurements& measurements, const CalibrationTerms& terms) {
   Calibration c;
   c.hardware = hardware_preset(terms.base);
-  refuse_what_the_base_lacks(measurements, c.hardware);
+  check_base_has_devices(measurements, c.hardware);
   for (const Group& group : kGroups) fit_group(measurements, group, c);
   match_level(measurements, c);
   normalise(c);
-  raise_dram(c);
+  raise_dram_bandwidth(c);
   for (const Group& group : kGroups) {
     for (const Knob& knob : group.knobs) {
       const bool listed = std::ranges::find(c.not_measured, knob.key) != c.not_measured.end();
-      if (!listed && !told(c, knob.key)) c.not_measured.emplace_back(knob.key);
+      if (!listed && !is_measured(c, knob.key)) c.not_measured.emplace_back(knob.key);
     }
   }
   add_ranges(measurements, c.ranges);

@@ -1,15 +1,17 @@
-// Fits a machine's numbers (models/hardware.hpp) to what was measured on it, through the cost model that simulations
-// ask (models/roofline.hpp): the values are those at which it predicts the measurements best (calibration_fit.hpp).
-// Equal work that was measured several times counts once, with its median. A fit so finds what work takes when nothing
-// comes between; queues feel what it takes on average. Where served runs were recorded, passes are slowed (or sped up)
-// together until all of theirs take as long, in all, as they did (one that took more than ten times as long as fitted
-// counts as ten).
+// Fits a machine's numbers (models/hardware.hpp) to measurements of this machine. The fit chooses the values at which
+// the cost model of the simulations (models/roofline.hpp) predicts the measurements best (calibration_fit.hpp).
 //
-// By group, each with numbers of its own, in this order: copies; both (both directions at once); nic; remote; disk;
-// forward. A number that no measurement tells keeps the base's value and source. Two are told as products only: peaks
-// stay the base's, with fractions fitted; a peak is raised where a fraction would exceed 1.
+// Repeated measurements of equal work count once, with their median. So the fit finds the undisturbed duration. Queues
+// depend on the average duration. Therefore, if recorded passes of served runs exist, all passes are scaled by one
+// factor: the measured total of these passes divided by the predicted total. A recorded pass counts at most ten times
+// its prediction.
 //
-// Errors: ModelError for an unknown base, and one that lacks a device that was measured.
+// Groups, each with its own numbers, in this order: copies; both (both directions at once); nic; remote; disk; forward.
+// A number that no measurement determines keeps the value and source of the base. Peaks and fractions are determined
+// only as products: the peaks stay as in the base and the fractions are fitted. If a fraction exceeds 1, the peak is
+// raised.
+//
+// Errors: ModelError for an unknown base, or a base without a measured device.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +28,9 @@
 namespace kvtwin {
 
 struct CalibrationTerms {
-  std::string base;  // the preset to begin with
+  std::string base;  // preset with the initial values
   std::string date, version, commit, command;
-  MeasuredLimits limits;  // where a matrix.csv tells them
+  MeasuredLimits limits;  // from a matrix.csv, if given
   std::string limits_from;
 };
 
@@ -39,37 +41,41 @@ struct CalibratedNumber {
 
 struct CalibratedGroup {
   std::string name;
-  std::size_t measurements = 0, distinct = 0;  // of the latter one each counts
+  std::size_t measurements = 0, distinct = 0;  // `distinct` counts equal work once
   std::vector<double> errors;                  // |predicted - measured| / measured, ascending
-  double repeat_spread = 0;  // of equal work's times: its quartiles' distance / median; the median of all such work
-  double level = 1;          // of recorded runs: how many times as long as the fit says, in all
+  // Spread of repeated measurements: (third quartile - first quartile) / median of the times of equal work; median over
+  // all repeated work.
+  double repeat_spread = 0;
+  double level = 1;  // recorded passes: measured total / predicted total
 };
 
 struct Calibration {
   HardwareSpec hardware;
-  std::vector<CalibratedNumber> numbers;  // that were measured, or follow from such
-  std::vector<std::string> not_measured;  // keys that a measurement of this kind could tell
+  std::vector<CalibratedNumber> numbers;  // measured numbers, and numbers that follow from them
+  std::vector<std::string> not_measured;  // keys that measurements could determine
   std::vector<CalibratedGroup> groups;
   WorkRanges ranges;
   struct Interference {
     std::string lane, beside;
-    double factor = 1;  // how many times as long it takes: the median
+    double factor = 1;  // duration beside / duration alone; median
     std::size_t measurements = 0;
   };
   std::vector<Interference> interference;
-  std::vector<std::string> notes;  // why not to trust it
+  std::vector<std::string> notes;  // reasons to distrust the result
 };
 
-// What the cost model of this machine says that it takes; in seconds. Not of interference.
+// Returns the prediction of the cost model for this machine, in seconds. Not for interference.
 double predicted_seconds(const Measurements& all, const Measurement& one, const HardwareSpec& hardware);
 
 Calibration calibrate(const Measurements& measurements, const CalibrationTerms& terms);
 
-// The hardware file: the base's numbers with those that were measured, and what `calibration` says of them.
+// Returns the hardware file: the base with the measured numbers, and a description of the measurements in
+// `calibration`.
 std::string hardware_json(const Calibration& calibration, const Measurements& measurements,
                           const CalibrationTerms& terms);
 
-// For people: each number with its interval and what the base had, how well groups fit, what wasn't measured.
+// Returns a text for the user: each number with its interval and the base's value, the errors of each group, and the
+// numbers that were not measured.
 std::string calibration_text(const Calibration& calibration, const CalibrationTerms& terms);
 
 }  // namespace kvtwin

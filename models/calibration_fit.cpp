@@ -10,11 +10,12 @@ namespace {
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-constexpr double kHuber = 1.345;      // 95 % as good as plain least squares where residuals are normal
-constexpr double kLeastScale = 1e-4;  // residuals below it are rounding
-constexpr double kProbe = 1.01;       // what a number is multiplied by to see what hangs on it
-constexpr double kTold = 3.84;        // of the loss, in units of the residuals' variance: 95 % of chance is below
-constexpr double kWide = 1.5;         // of a relative standard error: more, and it is asked whether it tells anything
+constexpr double kHuberThreshold = 1.345;  // 95 % of the efficiency of least squares for normal residuals
+constexpr double kMinScale = 1e-4;         // smaller residuals are rounding
+constexpr double kProbeFactor = 1.01;      // factor on a number to compute its derivative
+constexpr double kMaxLossIncrease =
+    3.84;  // increase of the loss, in units of the residuals' variance: 95 % quantile of chance
+constexpr double kMaxRelativeError = 1.5;  // relative standard error above which a number may be uninformed
 
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
@@ -27,15 +28,15 @@ class Search {
       : task_(task), count_(static_cast<Eigen::Index>(task.measured.size())), predicted_(task.measured.size()) {
     values_ = Eigen::Map<const VectorXd>(task.start.data(), static_cast<Eigen::Index>(task.start.size()));
     free_.assign(task.start.size(), true);
-    for (Eigen::Index i = 0; i < values_.size(); ++i) values_[i] = within(i, values_[i]);
+    for (Eigen::Index i = 0; i < values_.size(); ++i) values_[i] = clamp_to_range(i, values_[i]);
   }
 
   void run();
-  void pin_what_is_not_told();
+  void reset_uninformed_numbers();
   Fit result();
 
  private:
-  double within(Eigen::Index i, double value) const {
+  double clamp_to_range(Eigen::Index i, double value) const {
     const auto at = static_cast<std::size_t>(i);
     return std::clamp(value, task_.least[at], task_.most[at]);
   }
@@ -44,12 +45,12 @@ class Search {
   double loss(const VectorXd& r, double scale) const;
   VectorXd weights(const VectorXd& r, double scale) const;
   MatrixXd jacobian();
-  std::vector<Eigen::Index> moving() const;
+  std::vector<Eigen::Index> free_numbers() const;
   bool step(double scale);
   void descend(double scale);
-  // The free numbers' relative standard errors; very large where nothing hangs on one.
+  // Returns the relative standard errors of the free numbers; very large if no measurement depends on a number.
   VectorXd errors();
-  double as_high_as_may_be(Eigen::Index number);
+  double largest_value_that_fits(Eigen::Index number);
 
   const FitTask& task_;
   const Eigen::Index count_;
@@ -72,14 +73,14 @@ VectorXd Search::residuals(const VectorXd& values) {
 double Search::scale_of(const VectorXd& r) const {
   std::vector<double> sizes(static_cast<std::size_t>(count_));
   for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = std::abs(r[static_cast<Eigen::Index>(i)]);
-  return std::max(kLeastScale, 1.4826 * median_of(std::move(sizes)));
+  return std::max(kMinScale, 1.4826 * median_of(std::move(sizes)));
 }
 
 double Search::loss(const VectorXd& r, double scale) const {
   double total = 0;
   for (const double residual : r) {
     const double u = std::abs(residual) / scale;
-    total += u <= kHuber ? u * u : kHuber * (2 * u - kHuber);
+    total += u <= kHuberThreshold ? u * u : kHuberThreshold * (2 * u - kHuberThreshold);
   }
   return total;
 }
@@ -87,25 +88,25 @@ double Search::loss(const VectorXd& r, double scale) const {
 VectorXd Search::weights(const VectorXd& r, double scale) const {
   return r.unaryExpr([&](double residual) {
     const double u = std::abs(residual) / scale;
-    return u <= kHuber ? 1.0 : kHuber / u;
+    return u <= kHuberThreshold ? 1.0 : kHuberThreshold / u;
   });
 }
 
-// By relative changes of the numbers.
+// Derivatives by relative changes of the numbers.
 MatrixXd Search::jacobian() {
   MatrixXd j = MatrixXd::Zero(count_, values_.size());
   for (Eigen::Index n = 0; n < values_.size(); ++n) {
     if (!free_[static_cast<std::size_t>(n)]) continue;
     VectorXd up = values_, down = values_;
-    up[n] *= kProbe;
-    down[n] /= kProbe;
-    constexpr double kBetween = (kProbe - 1 / kProbe);
+    up[n] *= kProbeFactor;
+    down[n] /= kProbeFactor;
+    constexpr double kBetween = (kProbeFactor - 1 / kProbeFactor);
     j.col(n) = (residuals(up) - residuals(down)) / kBetween;
   }
   return j;
 }
 
-std::vector<Eigen::Index> Search::moving() const {
+std::vector<Eigen::Index> Search::free_numbers() const {
   std::vector<Eigen::Index> numbers;
   for (Eigen::Index n = 0; n < values_.size(); ++n) {
     if (free_[static_cast<std::size_t>(n)]) numbers.push_back(n);
@@ -113,7 +114,7 @@ std::vector<Eigen::Index> Search::moving() const {
   return numbers;
 }
 
-// False: it gets no better.
+// Returns false if there is no further improvement.
 bool Search::step(double scale) {
   const VectorXd r = residuals(values_);
   const VectorXd w = weights(r, scale);
@@ -126,9 +127,9 @@ bool Search::step(double scale) {
     for (Eigen::Index n = 0; n < values_.size(); ++n) damped(n, n) += damping_ * (normal(n, n) + 1e-6) + 1e-12;
     const VectorXd change = damped.ldlt().solve(-slope);
     VectorXd next = values_;
-    for (const Eigen::Index n : moving()) {
+    for (const Eigen::Index n : free_numbers()) {
       const double by = std::clamp(change[n], -2.0, 2.0);
-      next[n] = within(n, by >= 0 ? next[n] * (1 + by) : next[n] / (1 - by));
+      next[n] = clamp_to_range(n, by >= 0 ? next[n] * (1 + by) : next[n] / (1 - by));
     }
     const double after = loss(residuals(next), scale);
     if (!(after < before)) continue;
@@ -146,7 +147,7 @@ void Search::descend(double scale) {
 }
 
 void Search::run() {
-  if (moving().empty()) return;
+  if (free_numbers().empty()) return;
   descend(std::max(1.0, residuals(values_).cwiseAbs().maxCoeff()));
   for (int round = 0; round < 6; ++round) {
     const double scale = scale_of(residuals(values_));
@@ -159,17 +160,18 @@ VectorXd Search::errors() {
   const VectorXd r = residuals(values_);
   const double scale = scale_of(r);
   const MatrixXd j = jacobian();
-  const std::vector<Eigen::Index> numbers = moving();
-  const double spare = std::max<double>(1, static_cast<double>(count_) - static_cast<double>(numbers.size()));
-  // Huber's estimate of the residuals' variance, outliers cut off.
+  const std::vector<Eigen::Index> numbers = free_numbers();
+  const double degrees_of_freedom =
+      std::max<double>(1, static_cast<double>(count_) - static_cast<double>(numbers.size()));
+  // Huber's estimate of the residuals' variance, with outliers cut off.
   double square = 0, inside = 0;
   for (const double residual : r) {
-    const double cut = std::clamp(residual, -kHuber * scale, kHuber * scale);
+    const double cut = std::clamp(residual, -kHuberThreshold * scale, kHuberThreshold * scale);
     square += cut * cut;
-    inside += std::abs(residual) <= kHuber * scale ? 1 : 0;
+    inside += std::abs(residual) <= kHuberThreshold * scale ? 1 : 0;
   }
   const double share = std::max(0.2, inside / static_cast<double>(count_));
-  const double variance = std::max(square / spare, kLeastScale * kLeastScale) / (share * share);
+  const double variance = std::max(square / degrees_of_freedom, kMinScale * kMinScale) / (share * share);
   MatrixXd normal(numbers.size(), numbers.size());
   for (std::size_t a = 0; a < numbers.size(); ++a) {
     for (std::size_t b = 0; b < numbers.size(); ++b) {
@@ -186,14 +188,14 @@ VectorXd Search::errors() {
   return found;
 }
 
-// Takes the vaguest number's start again where the rest then fits as well.
-void Search::pin_what_is_not_told() {
-  std::vector<bool> told(free_.size(), false);
+// Resets the most uncertain number to its start value if the other numbers then fit as well. Repeats this.
+void Search::reset_uninformed_numbers() {
+  std::vector<bool> informed(free_.size(), false);
   for (;;) {
     const VectorXd vague = errors();
     Eigen::Index worst = -1;
-    for (const Eigen::Index n : moving()) {
-      if (told[static_cast<std::size_t>(n)] || vague[n] < kWide) continue;
+    for (const Eigen::Index n : free_numbers()) {
+      if (informed[static_cast<std::size_t>(n)] || vague[n] < kMaxRelativeError) continue;
       if (worst < 0 || vague[n] > vague[worst]) worst = n;
     }
     if (worst < 0) return;
@@ -202,26 +204,26 @@ void Search::pin_what_is_not_told() {
     const VectorXd r = residuals(values_);
     const double scale = scale_of(r), before = loss(r, scale);
     free_[at] = false;
-    values_[worst] = within(worst, task_.start[at]);
-    if (!moving().empty()) descend(scale);
-    if (loss(residuals(values_), scale) <= before + kTold) continue;
+    values_[worst] = clamp_to_range(worst, task_.start[at]);
+    if (!free_numbers().empty()) descend(scale);
+    if (loss(residuals(values_), scale) <= before + kMaxLossIncrease) continue;
     values_ = best;
-    free_[at] = told[at] = true;
+    free_[at] = informed[at] = true;
   }
 }
 
-// The largest value that predicts as well, the others staying: for a number that is nearly 0.
-double Search::as_high_as_may_be(Eigen::Index number) {
+// Returns the largest value that predicts as well, with the other numbers fixed. For a number that is nearly 0.
+double Search::largest_value_that_fits(Eigen::Index number) {
   const VectorXd r = residuals(values_);
-  const double scale = scale_of(r), most = loss(r, scale) + kTold;
+  const double scale = scale_of(r), most = loss(r, scale) + kMaxLossIncrease;
   VectorXd tried = values_;
   for (int i = 0; i < 200; ++i) {
-    const double next = within(number, tried[number] * 1.25);
+    const double next = clamp_to_range(number, tried[number] * 1.25);
     if (next == tried[number]) break;
-    VectorXd more = tried;
-    more[number] = next;
-    if (loss(residuals(more), scale) > most) break;
-    tried = more;
+    VectorXd larger = tried;
+    larger[number] = next;
+    if (loss(residuals(larger), scale) > most) break;
+    tried = larger;
   }
   return tried[number];
 }
@@ -229,16 +231,17 @@ double Search::as_high_as_may_be(Eigen::Index number) {
 Fit Search::result() {
   Fit fit;
   const VectorXd error = errors();
-  const double spare = std::max<double>(1, static_cast<double>(count_) - static_cast<double>(moving().size()));
-  const double t = 1.96 + 2.4 / spare;  // nearly Student's 97.5 %
+  const double degrees_of_freedom =
+      std::max<double>(1, static_cast<double>(count_) - static_cast<double>(free_numbers().size()));
+  const double t = 1.96 + 2.4 / degrees_of_freedom;  // approximates Student's 97.5 % quantile
   for (Eigen::Index n = 0; n < values_.size(); ++n) {
     const double value = values_[n], wide = 1 + t * error[n];
     if (!free_[static_cast<std::size_t>(n)]) {
       fit.numbers.push_back({task_.start[static_cast<std::size_t>(n)], 0, 0, false});
-    } else if (error[n] < kWide) {
+    } else if (error[n] < kMaxRelativeError) {
       fit.numbers.push_back({value, value / wide, value * wide, true});
     } else {
-      const double high = as_high_as_may_be(n);
+      const double high = largest_value_that_fits(n);
       fit.numbers.push_back({value, task_.least[static_cast<std::size_t>(n)], high, true});
     }
   }
@@ -267,7 +270,7 @@ Fit fit_numbers(const FitTask& task) {
   }
   Search search(task);
   search.run();
-  search.pin_what_is_not_told();
+  search.reset_uninformed_numbers();
   return search.result();
 }
 

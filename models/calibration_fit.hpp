@@ -1,10 +1,10 @@
-// Robust least squares for positive numbers: finds the values at which a model predicts what was measured, and how far
-// they may be off.
+// Robust least squares for positive numbers: finds the values at which a model predicts the measurements best, and
+// their uncertainty.
 //
-// A residual is (p - m) / sqrt(p * m) of a prediction p and a measurement m: symmetric in the two, nearly the relative
-// error. Huber's loss, with the residuals' own scale; steps are relative (Levenberg-Marquardt with Eigen), so that
-// numbers stay positive. + - * / and sqrt only: libm's other functions differ between machines in the last bit.
-// A number that the measurements don't tell (its value could as well be the one it began with) keeps that.
+// The residual of a prediction p and a measurement m is (p - m) / sqrt(p * m): symmetric, and nearly the relative
+// error. The loss is Huber's, with a scale estimated from the residuals. The search is Levenberg-Marquardt with
+// relative steps (Eigen), so numbers stay positive. Only + - * / and sqrt are used, because other functions of libm
+// differ between machines in the last bit. A number that the measurements do not determine keeps its start value.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ namespace kvtwin {
 
 struct FittedNumber {
   double value = 0;
-  double low = 0, high = 0;  // 95 %, were the residuals chance; 0 if it isn't informed
-  bool informed = false;     // else `value` is where it began
+  double low = 0, high = 0;  // 95 % confidence interval, if residuals are random; 0 if not informed
+  bool informed = false;     // determined by the measurements; otherwise `value` is the start value
 };
 
 struct FitTask {
-  // Where each number begins, and the range it stays in; all above 0.
+  // Start value and range of each number. Requires: all above 0.
   std::vector<double> start, least, most;
-  std::vector<double> measured;  // above 0
-  // predicted[i] for measured[i], above 0; as many as `measured`.
+  std::vector<double> measured;  // requires: above 0
+  // Writes predicted[i] for measured[i]. Requires: above 0; the sizes are equal.
   std::function<void(std::span<const double> numbers, std::span<double> predicted)> predict;
 };
 
@@ -33,10 +33,10 @@ struct Fit {
   std::vector<double> errors;  // |p - m| / m, ascending
 };
 
-// Without measurements nothing is informed.
+// Without measurements, no number is informed.
 Fit fit_numbers(const FitTask& task);
 
-// Between the two nearest of `sorted`, which isn't empty.
+// Returns a quantile, interpolated between the two nearest elements. Requires: `sorted` is ascending and not empty.
 double quantile_of(std::span<const double> sorted, double share);
 
 }  // namespace kvtwin

@@ -1,9 +1,9 @@
-// What RDMA's own benchmarks print, read as measurements of a NIC: a message of many in a row (bandwidth tests) or by
-// itself (latency tests).
+// Reads the output of RDMA benchmarks as measurements of a NIC: a message in a stream (bandwidth tests), or alone
+// (latency tests).
 //   perftest   " #bytes  #iterations  BW peak[MB/sec]  BW average[MB/sec]  MsgRate[Mpps]", or " #bytes #iterations
-//              t_min[usec] t_max[usec] t_typical[usec] ...", then a row a size; MB are 2^20 bytes
-//   ucx        "| Message size: N", a head that says "latency (usec)" or "overhead (usec)", then "Final:" with
-//              iterations, percentile, average, overall, bandwidth (MB/s, of 2^20) average and overall, rates
+//              t_min[usec] t_max[usec] t_typical[usec] ...", then one row per size; MB are 2^20 bytes
+//   ucx        "| Message size: N", a head with "latency (usec)" or "overhead (usec)", then "Final:" with iterations,
+//              percentile, average, overall, bandwidth (MB/s, of 2^20 bytes) average and overall, rates
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -59,7 +59,7 @@ class Tables {
   double number(std::string_view word) const {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    // Written so that a NaN fails as well.
+    // This form also fails for NaN.
     if (error != std::errc() || end != word.data() + word.size() || !(value >= 0) || !(value < 1e15)) {
       fail("`" + std::string(word.substr(0, 40)) + "` where a number belongs");
     }
@@ -102,7 +102,7 @@ class Tables {
   std::string file_;
   std::size_t number_ = 0;
   Measurements found_;
-  std::optional<std::size_t> column_;  // of perftest's table
+  std::optional<std::size_t> column_;  // in the table of perftest
   bool stream_ = false;
   double unit_ = kMiB;
   double message_ = 0;

@@ -1,7 +1,8 @@
-// How far a machine's figures were measured, and what of a simulation lies beyond: where a fit extrapolates.
+// The ranges of work that a calibration measured, and the parts of a simulation outside these ranges, where the cost
+// model extrapolates.
 //
-// A hardware file that was calibrated says {"calibration": {"ranges": {"h2d": {"bytes": [least, most], ...}, ...}}}: by
-// lane (h2d, d2h, prefill, decode, disk_read, disk_write, remote_read, remote_write), by what its cost hangs on.
+// A calibrated hardware file has {"calibration": {"ranges": {"h2d": {"bytes": [least, most], ...}, ...}}}: per lane
+// (h2d, d2h, prefill, decode, disk_read, disk_write, remote_read, remote_write) the quantities that determine its cost.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct MeasuredRange {
   friend bool operator==(const MeasuredRange&, const MeasuredRange&) = default;
 };
 
-// By lane and quantity.
+// Ranges by lane and quantity.
 class WorkRanges {
  public:
   using Quantities = std::map<std::string, MeasuredRange, std::less<>>;
@@ -41,10 +42,11 @@ class WorkRanges {
   std::map<std::string, Quantities, std::less<>> lanes_;
 };
 
-// Of a hardware file; empty if it wasn't calibrated. ModelError for ranges that aren't as above.
+// Returns the ranges of a hardware file; empty if it was not calibrated. Errors: ModelError if the ranges have a wrong
+// form.
 WorkRanges measured_ranges(std::string_view hardware_json, const std::string& file);
 
-// Asks another cost model, and notes what it was asked.
+// Passes queries to another cost model and records their ranges.
 class RangedCost final : public CostModel {
  public:
   explicit RangedCost(const CostModel& cost) : cost_(cost) {}
@@ -58,7 +60,7 @@ class RangedCost final : public CostModel {
   mutable WorkRanges asked_;
 };
 
-// A sentence for each lane that was asked beyond what was measured, or of which nothing was.
+// Returns a sentence for each lane with queries outside the measured ranges, or without measurements.
 std::vector<std::string> extrapolations(const WorkRanges& measured, const WorkRanges& asked,
                                         const std::string& machine);
 

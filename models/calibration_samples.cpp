@@ -34,7 +34,7 @@ const std::string& name_in(const Names<T>& names, T value) {
   return std::ranges::find(names, value, &std::pair<std::string, T>::second)->first;
 }
 
-// One line's fields, with errors that name file, line and key.
+// The fields of one line. Errors name file, line and key.
 class Line {
  public:
   Line(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
@@ -56,8 +56,8 @@ class Line {
   std::uint64_t whole(const char* key) const {
     const auto found = json_.find(key);
     if (found == json_.end()) return 0;
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
-    if (!found->is_number_unsigned() || found->get<std::uint64_t>() > kMost) fail(key, "a whole number up to 2^50");
+    constexpr std::uint64_t kMaxWhole = std::uint64_t{1} << 50;
+    if (!found->is_number_unsigned() || found->get<std::uint64_t>() > kMaxWhole) fail(key, "a whole number up to 2^50");
     return found->get<std::uint64_t>();
   }
   std::uint32_t small(const char* key) const {
@@ -67,7 +67,7 @@ class Line {
   double seconds(const char* key) const {
     const auto found = json_.find(key);
     const bool given = found != json_.end() && found->is_number();
-    // Written so that a NaN fails as well.
+    // This form also fails for NaN.
     if (!given || !(found->get<double>() > 0) || !(found->get<double>() < 1e6)) {
       fail(key, "a number of seconds above 0 and below 1,000,000");
     }
@@ -214,7 +214,7 @@ Measurement read_one(const Line& line, const Measurements& all) {
       one.tp = std::max(1U, line.small("tp"));
       one.steps = std::max<std::uint64_t>(1, line.whole("steps"));
       one.shape = read_shape(line);
-      static_cast<void>(model->geometry.shape(one.tp, 1));  // refuses a tp that doesn't divide
+      static_cast<void>(model->geometry.shape(one.tp, 1));  // refuses a tp that does not divide the heads
       break;
     }
     case Measured::storage: one.work = read_work(line, tier_named(line.text("what"))->tier); break;
@@ -294,7 +294,7 @@ std::size_t Measurements::add_model(const std::string& name, const std::string& 
   for (std::size_t i = 0; i < models.size(); ++i) {
     if (models[i].name != name) continue;
     if (models[i].config == config) return i;
-    return add_model(name + "'", config);  // another of the same name
+    return add_model(name + "'", config);  // another model with the same name
   }
   models.push_back({name, config, parse_model(config, name)});
   return models.size() - 1;

@@ -1,18 +1,18 @@
-// What was measured on a machine, one measurement a line of JSON (measurements.jsonl), so that fitting is a matter of
-// its own:
+// The measurements of a machine, one JSON object per line (measurements.jsonl), so that measuring and fitting are
+// separate:
 //
-//   {"what":"machine","cpu":"...","cores":2,"kernel":"...","device":"host",            the first line, if it is known
+//   {"what":"machine","cpu":"...","cores":2,"kernel":"...","device":"host",            first line, if known
 //    "load_average":[before, after],"steal_share":..}                                 both optional
-//   {"what":"model","name":"tiny","config":{...}}                                      a config.json; passes name it
+//   {"what":"model","name":"tiny","config":{...}}                                      a config.json for passes
 //   {"what":"transfer","path":"kernel","direction":"h2d","bytes":..,"descriptors":..,...,"seconds":..}
-//   {"what":"both",...}            as transfer; "bytes" each way at once, for as long as both moved
+//   {"what":"both",...}            as transfer; "bytes" per direction; time until both directions have ended
 //   {"what":"forward","model":"tiny","tp":1,"steps":1,"prefill_tokens":..,...,"seconds":..}
 //   {"what":"disk"|"remote","verb":"get","pages":..,"page_bytes":..,...,"seconds":..}
-//   {"what":"nic","bytes":..,"stream":true,"seconds":..}                one message, of many in a row or by itself
+//   {"what":"nic","bytes":..,"stream":true,"seconds":..}                one message, in a stream of messages or alone
 //   {"what":"interference","lane":"compute","beside":"h2d","alone_seconds":..,"seconds":..}
 //
-// "recorded": true where it is of a served run, else it was measured for its own sake. Seconds are above 0.
-// Errors: ModelError, with file and line.
+// "recorded": true for the passes of a served run; absent for measurements of their own. Requires: seconds above 0.
+// Errors: ModelError with file and line.
 #pragma once
 
 #include <cstdint>
@@ -27,30 +27,30 @@
 
 namespace kvtwin {
 
-// What else a machine did while it was measured.
+// Other load of the machine during the measurements.
 struct MachineLoad {
-  double before = 0, after = 0;  // load averages of a minute
-  double steal_share = 0;        // of the processors' time: what a hypervisor gave to others
+  double before = 0, after = 0;  // load average of the last minute
+  double steal_share = 0;        // share of processor time that a hypervisor gave to other machines
 };
 
 struct MeasuredMachine {
   std::string cpu, kernel;
   std::uint64_t cores = 0;
-  std::string device;  // host, or the GPU's name
+  std::string device;  // "host", or the name of the GPU
   std::optional<MachineLoad> load = {};
-  // By processor, cores and device; a kernel may be renewed.
+  // Compares CPU, cores and device. The kernel may differ.
   bool same_as(const MeasuredMachine& other) const {
     return cpu == other.cpu && cores == other.cores && device == other.device;
   }
-  std::string text() const;  // for people
-  // That other work disturbed what was measured: a load of half the cores before it began, or 1 % of stolen time.
-  // Empty if neither is known.
+  std::string text() const;  // for the user
+  // Returns a sentence if other work disturbed the measurements: a load of at least half the cores before the start, or
+  // at least 1 % of stolen time. Otherwise, or if the load is not known, returns an empty text.
   std::string load_sentence() const;
 };
 
 struct MeasuredModel {
   std::string name;
-  std::string config;  // as config.json has it
+  std::string config;  // text of config.json
   ModelGeometry geometry;
 };
 
@@ -62,7 +62,7 @@ struct Measurement {
   bool recorded = false;
   Plan plan;  // transfer, both; without runs
   // forward
-  std::size_t model = 0;  // in Measurements::models
+  std::size_t model = 0;  // index in Measurements::models
   std::uint32_t tp = 1;
   ForwardShape shape;
   std::uint64_t steps = 1;
@@ -80,19 +80,19 @@ struct Measurements {
   std::vector<MeasuredModel> models;
   std::vector<Measurement> list;
 
-  // Its number; the same for an equal one.
+  // Returns the index of the model. An equal model is added once.
   std::size_t add_model(const std::string& name, const std::string& config);
-  // ModelError, which names `from`, if that is of another machine.
+  // Errors: ModelError with `from` if the measurements are of another machine.
   void add(Measurements more, const std::string& from);
 };
 
 std::string to_jsonl(const Measurements& measurements);
 Measurements parse_measurements(std::string_view text, const std::string& file);
 
-// One measurement without its seconds: equal for equal work.
+// Returns a measurement without its seconds: equal texts mean equal work.
 std::string features_of(const Measurements& all, const Measurement& one);
 
-// The table that ucx_perftest, ib_write_bw, ib_read_bw, ib_write_lat or ib_read_lat print.
+// Returns whether the text is a table of ucx_perftest, ib_write_bw, ib_read_bw, ib_write_lat or ib_read_lat.
 bool looks_like_perftest(std::string_view text);
 Measurements parse_perftest(std::string_view text, const std::string& file);
 

@@ -14,7 +14,7 @@ void ConfigReader::fail(std::string_view key, std::string_view what_is_right) co
   std::string sentence = file_ + ": key \"" + std::string(key) + "\" ";
   if (value == nullptr) {
     sentence += "is missing";
-  } else if (value->is_structured()) {  // not printed: it may be long or deep
+  } else if (value->is_structured()) {  // not printed, because it may be long or deep
     sentence += value->is_array() ? "is a list" : "is an object";
   } else {
     sentence += "is " + value->dump().substr(0, 60);

@@ -1,5 +1,5 @@
-// Reads keys of one JSON object with errors that name file, key and what would be right (ModelError). A null
-// counts as absent, as Hugging Face writes it. Private to models/*.cpp.
+// Reads keys of one JSON object. A null value counts as absent, as in Hugging Face's files. Private to models/*.cpp.
+// Errors: ModelError with file, key and a valid value.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class ConfigReader {
   const nlohmann::json* find(std::string_view key) const;  // null when absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  // Integers up to 2^24. `need`: present and positive; `first`: the first of several spellings that is present
-  // and not 0, as some configs write a 0 for "none".
+  // Integers up to 2^24. need: the key must be present and positive. first: the first of several spellings that is
+  // present and not 0, because some configs write 0 for "none".
   std::uint32_t need(std::string_view key) const;
   std::uint32_t get(std::string_view key, std::uint32_t fallback) const;  // 0 allowed
   std::uint32_t first(std::initializer_list<std::string_view> keys, std::uint32_t fallback) const;
@@ -34,7 +34,7 @@ class ConfigReader {
   std::string file_;
 };
 
-// The text as an object, or ModelError with the place of the mistake.
+// Parses the text as a JSON object. Errors: ModelError with the position of the mistake.
 nlohmann::json parse_object(std::string_view text, const std::string& file);
 
 }  // namespace kvtwin

@@ -1,5 +1,5 @@
-# Writes OUTPUT, a C++ file with each file of FILES as a string literal, in tables by folder name.
-# Run as a build step: cmake -DOUTPUT=... -DFILES=a;b -P embed.cmake
+# Writes the C++ file OUTPUT with each file of FILES as a string literal, in one table per folder name. A build step:
+# cmake -DOUTPUT=... -DFILES=a;b -P embed.cmake
 set(tables "")
 foreach(kind models hardware)
   string(APPEND tables "const std::vector<PresetFile>& ${kind}_preset_files() {\n  static const std::vector<PresetFile> files{\n")

@@ -1,5 +1,5 @@
-// The one exception of models/: a config, a preset name or a number that can't be used. what() is one
-// sentence: which file, which key, what would be right. The program ends with exit code 2 on it.
+// The exception of models/, for unusable configs, preset names and numbers. what() is one sentence: the file, the key,
+// and a valid value. The program then ends with exit code 2.
 #pragma once
 
 #include <stdexcept>

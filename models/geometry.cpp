@@ -12,9 +12,9 @@ namespace kvtwin {
 
 namespace {
 
-constexpr std::uint64_t kBits = 1024;  // WeightFormat counts 1/1024 bits
+constexpr std::uint64_t kUnitsPerBit = 1024;  // WeightFormat counts in 1/1024 bit
 
-// ---- reading ------------------------------------------------------------------------------------------
+// ---- reading of the config ----------------------------------------------------------------------------
 
 struct ElementType {
   std::string_view spelling, name;
@@ -28,7 +28,7 @@ constexpr std::array<ElementType, 6> kElementTypes{{{"bfloat16", "bf16", 2},
                                                     {"float8_e5m2", "fp8", 1}}};
 
 ElementType read_dtype(const ConfigReader& config) {
-  // Configs that leave it out come from bf16 checkpoints (gpt-oss) or from engines that load them as such.
+  // Configs without this key are of bf16 checkpoints (gpt-oss), or of engines that load weights as bf16.
   const std::string_view key = config.has("torch_dtype") ? "torch_dtype" : "dtype";
   const std::string spelling = config.text(key, "bfloat16");
   for (const ElementType& type : kElementTypes) {
@@ -46,24 +46,24 @@ void read_kv_dtype(ModelGeometry& m, const ElementType& dtype, KvDtype kv) {
   m.kv_dtype = kv == KvDtype::fp8 ? "fp8" : kv == KvDtype::fp16 ? "fp16" : "bf16";
 }
 
-// Weight-only integers of `bits` with a 16-bit scale and a zero point a group.
+// Weight-only integers of `bits` bits, with a 16-bit scale and a zero point per group.
 WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group) {
-  WeightFormat format{"int" + std::to_string(bits), bits * kBits};
-  if (group != 0) format.bits_x1024 += (16 + std::uint64_t{bits}) * kBits / group;
+  WeightFormat format{"int" + std::to_string(bits), bits * kUnitsPerBit};
+  if (group != 0) format.bits_x1024 += (16 + std::uint64_t{bits}) * kUnitsPerBit / group;
   return format;
 }
 
 WeightFormat fp8_format(const ConfigReader& quantization) {
-  WeightFormat format{"fp8", 8 * kBits};
+  WeightFormat format{"fp8", 8 * kUnitsPerBit};
   const nlohmann::json* block = quantization.find("weight_block_size");
-  if (block == nullptr) return format;  // one scale a matrix or row
+  if (block == nullptr) return format;  // one scale per matrix or row
   if (!block->is_array() || block->size() != 2 || !(*block)[0].is_number_unsigned() ||
       !(*block)[1].is_number_unsigned() || (*block)[0] == 0 || (*block)[1] == 0) {
     quantization.fail("weight_block_size", "a list of two positive integers");
   }
   const auto rows = std::min<std::uint64_t>((*block)[0].get<std::uint64_t>(), 1 << 20);
   const auto columns = std::min<std::uint64_t>((*block)[1].get<std::uint64_t>(), 1 << 20);
-  format.bits_x1024 += 32 * kBits / (rows * columns);  // a 32-bit scale a block
+  format.bits_x1024 += 32 * kUnitsPerBit / (rows * columns);  // a 32-bit scale per block
   return format;
 }
 
@@ -73,8 +73,8 @@ WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
       if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) continue;
       const ConfigReader weights(group["weights"], quantization.file());
       const std::uint32_t bits = weights.need("num_bits");
-      if (weights.text("type", "int") == "float" && bits == 8) return {"fp8", 8 * kBits};
-      if (weights.text("type", "int") == "float") return {"nvfp4", 4 * kBits + kBits / 2};
+      if (weights.text("type", "int") == "float" && bits == 8) return {"fp8", 8 * kUnitsPerBit};
+      if (weights.text("type", "int") == "float") return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2};
       return grouped_integers(bits, weights.get("group_size", 0));
     }
   }
@@ -84,18 +84,19 @@ WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
 WeightFormat quantized_format(const ConfigReader& quantization) {
   const std::string method = quantization.text("quant_method", "");
   if (method == "fp8" || method == "fbgemm_fp8") return fp8_format(quantization);
-  if (method == "mxfp4") return {"mxfp4", 4 * kBits + kBits / 4};  // 32 values of 4 bits share one 8-bit scale
+  if (method == "mxfp4")
+    return {"mxfp4", 4 * kUnitsPerBit + kUnitsPerBit / 4};  // 32 values of 4 bits share one 8-bit scale
   if (method == "gptq" || method == "awq") {
     return grouped_integers(quantization.need("bits"), quantization.get("group_size", 0));
   }
   if (method == "compressed-tensors") return compressed_tensors_format(quantization);
   if (method == "bitsandbytes") {
-    if (quantization.flag("load_in_4bit", false)) return {"int4", 4 * kBits + kBits / 2};
-    return {"int8", 8 * kBits};
+    if (quantization.flag("load_in_4bit", false)) return {"int4", 4 * kUnitsPerBit + kUnitsPerBit / 2};
+    return {"int8", 8 * kUnitsPerBit};
   }
   if (method == "modelopt") {
-    if (quantization.text("quant_algo", "") == "FP8") return {"fp8", 8 * kBits};
-    return {"nvfp4", 4 * kBits + kBits / 2};  // 16 values of 4 bits share one 8-bit scale
+    if (quantization.text("quant_algo", "") == "FP8") return {"fp8", 8 * kUnitsPerBit};
+    return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2};  // 16 values of 4 bits share one 8-bit scale
   }
   quantization.fail("quant_method",
                     "one of fp8, fbgemm_fp8, mxfp4, gptq, awq, compressed-tensors, bitsandbytes, modelopt");
@@ -113,7 +114,7 @@ bool spares_attention(const ConfigReader& quantization) {
 }
 
 void read_formats(ModelGeometry& m, const ConfigReader& config, const ElementType& dtype) {
-  const WeightFormat plain{std::string(dtype.name), std::uint64_t{dtype.bytes} * 8 * kBits};
+  const WeightFormat plain{std::string(dtype.name), std::uint64_t{dtype.bytes} * 8 * kUnitsPerBit};
   m.linear_format = m.attention_format = m.expert_format = plain;
   const nlohmann::json* object = config.find("quantization_config");
   if (object == nullptr) return;
@@ -121,7 +122,7 @@ void read_formats(ModelGeometry& m, const ConfigReader& config, const ElementTyp
   const ConfigReader quantization(*object, config.file() + ": quantization_config");
   const WeightFormat format = quantized_format(quantization);
   m.expert_format = format;
-  if (format.name == "mxfp4") return;  // gpt-oss: the experts only
+  if (format.name == "mxfp4") return;  // gpt-oss: only the experts are quantised
   m.linear_format = format;
   if (!spares_attention(quantization)) m.attention_format = format;
 }
@@ -185,7 +186,7 @@ void read_feed_forward(ModelGeometry& m, const ConfigReader& config) {
                                 static_cast<std::uint32_t>(shared_width));
 }
 
-// ---- counting -----------------------------------------------------------------------------------------
+// ---- counts -------------------------------------------------------------------------------------------
 
 std::uint64_t count_layers(const ModelGeometry& m, AttentionKind kind) {
   return static_cast<std::uint64_t>(
@@ -215,13 +216,13 @@ std::uint64_t attention_parameters(const ModelGeometry& m) {
 }
 
 Bytes stored(std::uint64_t parameters, const WeightFormat& format) {
-  // Whole and rest apart: their product with the bits would leave 64 bits for a trillion parameters.
-  constexpr std::uint64_t kUnit = 8 * kBits;
+  // Whole units and rest separately: parameters * bits would exceed 64 bits for a trillion parameters.
+  constexpr std::uint64_t kUnit = 8 * kUnitsPerBit;
   return parameters / kUnit * format.bits_x1024 + (parameters % kUnit * format.bits_x1024 + kUnit - 1) / kUnit;
 }
 
-// Sums the weights; biases and the heads' norms are left out (below 0.1 %), and so are extra layers for
-// multi-token prediction, which serving without speculation doesn't load.
+// Sums the weights. Not counted: biases and norms of heads (below 0.1 %), and extra layers for multi-token prediction,
+// which serving without speculation does not load.
 void count_parameters(ModelGeometry& m, std::uint64_t state_layer) {
   const std::uint64_t hidden = m.hidden, matrices = m.gated ? 3 : 2;
   const std::uint64_t states = count_layers(m, AttentionKind::state) * state_layer;
@@ -245,18 +246,18 @@ void count_parameters(ModelGeometry& m, std::uint64_t state_layer) {
                    m.experts * m.expert_weight_bytes + (plain + tables) * m.dtype_bytes;
 }
 
-// DSA with an fp8 cache packs the latent: fp8 values, an fp32 scale for each 128, the rope part in bf16.
+// DSA with an fp8 cache packs the latent: fp8 values, one fp32 scale per 128 values, and the rope part in bf16.
 std::uint32_t latent_row_bytes(const ModelGeometry& m) {
   if (m.index_topk != 0 && m.kv_element_bytes == 1) return m.latent_rank + 4 * (m.latent_rank / 128) + 2 * m.rope_dim;
   return (m.latent_rank + m.rope_dim) * m.kv_element_bytes;
 }
 
-// The indexer's key: fp8 with an fp32 scale for each 128.
+// The indexer's key: fp8 values with one fp32 scale per 128 values.
 std::uint32_t index_row_bytes(const ModelGeometry& m) {
   return m.index_topk == 0 ? 0 : m.index_dim + 4 * ((m.index_dim + 127) / 128);
 }
 
-// One token in one layer, all KV heads.
+// Returns the bytes of one token in one layer, with all KV heads.
 Bytes row_bytes(const ModelGeometry& m, AttentionKind kind) {
   switch (kind) {
     case AttentionKind::full:
@@ -332,8 +333,8 @@ void count_attention(ModelGeometry& m) {
     m.window_attention = {windows * prefill, windows * prefill};
     return;
   }
-  // Decoding stays in the latent space (the projections are absorbed into query and output): a query of
-  // rank + rope, values of rank. Prefill projects keys and values out of the latent first.
+  // Decode stays in the latent space, because the projections are absorbed into query and output: queries have rank +
+  // rope elements, values have rank elements. Prefill first projects keys and values out of the latent.
   const std::uint64_t absorbed = 2 * heads * (2 * std::uint64_t{m.latent_rank} + m.rope_dim);
   if (m.index_topk == 0) {
     m.full_attention = {full * prefill, full * absorbed};
@@ -368,7 +369,7 @@ void list_inexact(ModelGeometry& m) {
   }
 }
 
-// Products of wild numbers would wrap; no model is near a million billion parameters.
+// Refuses implausible numbers, whose products could wrap. No model has 10^15 parameters.
 void check_plausible(const ModelGeometry& m, const ConfigReader& config) {
   const double width =
       std::max({1.0 * m.dense_width, 1.0 * m.shared_width, 1.0 * m.expert_width * std::max(1U, m.experts)});
@@ -402,7 +403,7 @@ std::string_view name_of(AttentionKind kind) {
 
 ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtype kv) {
   nlohmann::json object = parse_object(text, file);
-  // A multimodal config keeps the language model in text_config, but some keys may stand outside.
+  // A multimodal config has the language model in text_config, but some keys can be outside.
   if (!object.contains("hidden_size") && object.contains("text_config") && object["text_config"].is_object()) {
     nlohmann::json inner = object["text_config"];
     for (const char* key : {"quantization_config", "torch_dtype", "dtype"}) {

@@ -1,15 +1,16 @@
-// What a language model's shape costs: parameters, weight bytes, KV bytes a token, FLOPs. Read from a Hugging
-// Face config.json (a multimodal one through its text_config), or from a preset in the same format.
+// The geometry of a language model: parameters, weight bytes, KV bytes per token, FLOPs. Read from a Hugging Face
+// config.json (of a multimodal model: its text_config), or from a preset in the same format.
 //
-// Attention: MHA, GQA, MLA (latent of kv_lora_rank + qk_rope_head_dim elements), sliding windows, DSA (an
-// indexer picks index_topk tokens), and state-space or linear-attention layers. Feed-forward: dense or routed
-// experts with shared ones. Every quantity is an integer: parameters, bytes, FLOPs (a multiply-add is two).
+// Attention: MHA, GQA, MLA (a latent of kv_lora_rank + qk_rope_head_dim elements), sliding windows, DSA (an indexer
+// picks index_topk tokens), state-space and linear-attention layers. Feed-forward: dense, or routed experts with shared
+// experts.
+// Units: integers: parameters, bytes, FLOPs (a multiply-add is two FLOPs).
 //
-// Carried exactly: full attention and MLA. By formula, and named in `inexact`: a window layer holds
-// min(window, tokens) tokens, a state layer a constant a sequence, DSA its indexer's row beside the latent;
-// refuse_in_run() turns these into a refusal.
+// Exact: full attention and MLA. By formula, and listed in `inexact`: a window layer holds min(window, tokens) tokens;
+// a state layer holds a constant per sequence; DSA holds the indexer's row beside the latent. refuse_in_run() refuses
+// models with such layers.
 //
-// Errors: ModelError with one sentence (file, key, what would be right).
+// Errors: ModelError with one sentence (file, key, a valid value).
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@
 namespace kvtwin {
 
 enum class KvDtype : std::uint8_t { automatic, bf16, fp16, fp8 };  // automatic: the config's torch_dtype
-KvDtype kv_dtype_from_name(std::string_view name);                 // auto bf16 fp16 fp8; else ModelError
+KvDtype kv_dtype_from_name(std::string_view name);                 // auto, bf16, fp16, fp8; else ModelError
 
 enum class AttentionKind : std::uint8_t { none, full, window, latent, sparse_latent, state };
 enum class FeedForwardKind : std::uint8_t { none, dense, experts };
@@ -33,19 +34,19 @@ std::string_view name_of(AttentionKind kind);
 struct LayerGeometry {
   AttentionKind attention = AttentionKind::full;
   FeedForwardKind feed_forward = FeedForwardKind::dense;
-  Tokens window = 0;  // of a window layer
+  Tokens window = 0;  // window layers only
 };
 
-// How a group of weights is stored: torch_dtype, or a quantisation with its scales.
+// The storage format of a group of weights: torch_dtype, or a quantisation with its scales.
 struct WeightFormat {
   std::string name;              // "bf16", "fp8", "mxfp4" ...
-  std::uint64_t bits_x1024 = 0;  // 1024 times the bits of one weight, scales included
+  std::uint64_t bits_x1024 = 0;  // bits per weight * 1024, with scales
 };
 
-// FLOPs of attention, summed over the layers of one kind and all heads.
+// FLOPs of attention, summed over all layers of one kind and all heads.
 struct AttentionWork {
-  std::uint64_t prefill_pair_flops = 0;  // one query token with one key token
-  std::uint64_t decode_token_flops = 0;  // one new token with one token of context
+  std::uint64_t prefill_pair_flops = 0;  // per query token and key token
+  std::uint64_t decode_token_flops = 0;  // per new token and context token
   friend bool operator==(const AttentionWork&, const AttentionWork&) = default;
 };
 
@@ -60,51 +61,53 @@ struct ModelGeometry {
   std::uint32_t latent_rank = 0, rope_dim = 0, nope_dim = 0, query_rank = 0;  // MLA; latent_rank 0 = not MLA
   std::uint32_t index_topk = 0, index_heads = 0, index_dim = 0;               // DSA; index_topk 0 = none
   std::uint32_t experts = 0, experts_per_token = 0, expert_width = 0, shared_width = 0, dense_width = 0;
-  bool gated = true;  // three feed-forward matrices, else two
+  bool gated = true;  // three feed-forward matrices; otherwise two
   bool tied_embedding = false;
 
-  std::uint32_t dtype_bytes = 0;       // of activations and unquantised weights
+  std::uint32_t dtype_bytes = 0;       // of activations and of weights without quantisation
   std::uint32_t kv_element_bytes = 0;  // of the cache
   std::string kv_dtype;                // "bf16", "fp16", "fp8", "fp32"
   WeightFormat linear_format, attention_format, expert_format;
 
-  // Parameters. `active_parameters` multiply for one token: without the input embedding, which is a look-up,
-  // with the output head, with experts_per_token of the routed experts.
+  // Parameters. `active_parameters`: parameters that are multiplied per token. They exclude the input embedding, which
+  // is a look-up; they include the output head, and experts_per_token of the routed experts.
   std::uint64_t parameters = 0;
   std::uint64_t active_parameters = 0;
   std::uint64_t embedding_parameters = 0;
-  std::uint64_t head_parameters = 0;    // the output head (also when tied)
-  std::uint64_t expert_parameters = 0;  // one routed expert in every expert layer
+  std::uint64_t head_parameters = 0;    // output head, also if tied to the embedding
+  std::uint64_t expert_parameters = 0;  // one routed expert in each expert layer
   Bytes weight_bytes = 0;
   Bytes embedding_bytes = 0;
-  Bytes expert_weight_bytes = 0;  // one routed expert in every expert layer
+  Bytes expert_weight_bytes = 0;  // one routed expert in each expert layer
 
-  // The cache. A token past every window adds kv_bytes_per_token; kv_formula says how that comes about.
+  // The KV cache. A token beyond every window adds kv_bytes_per_token bytes; kv_formula is the calculation as a text.
   Bytes kv_bytes_per_token = 0;
-  Bytes window_bytes_per_token = 0;  // what window layers add while the sequence is shorter than the window
-  Tokens window = 0;                 // the largest window; 0 = no window layer
-  Bytes state_bytes = 0;             // state layers, a sequence
+  Bytes window_bytes_per_token = 0;  // added by window layers while the sequence is shorter than the window
+  Tokens window = 0;                 // largest window; 0 = no window layer
+  Bytes state_bytes = 0;             // state layers, per sequence
   std::string kv_formula;
 
-  // FLOPs beside 2 * active_parameters a token.
+  // FLOPs in addition to 2 * active_parameters per token.
   AttentionWork full_attention;                // grows with the context
-  AttentionWork window_attention;              // at most attention_window tokens a query
+  AttentionWork window_attention;              // at most attention_window tokens per query
   Tokens attention_window = 0;                 // window, or DSA's index_topk
-  std::uint64_t context_projection_flops = 0;  // MLA prefill: keys and values of one cached token from its latent
+  std::uint64_t context_projection_flops = 0;  // MLA prefill: keys and values of one cached token, from its latent
 
-  std::vector<std::string> inexact;  // one sentence for each thing that is counted by formula
+  std::vector<std::string> inexact;  // one sentence per part that is counted by formula
 
-  // Bytes of one sequence of that many tokens, over all layers: a window layer holds min(window, tokens).
+  // Returns the KV bytes of a sequence of `tokens` tokens, over all layers. A window layer holds min(window, tokens).
   Bytes kv_bytes(Tokens tokens) const;
 
-  // One rank's page. KV heads are split over tp; with fewer heads than ranks each is replicated; the MLA latent
-  // is one head and lies on every rank whole. ModelError when heads and tp don't divide. Window and state
-  // layers are not in it, unless there is nothing else: then the window layers count as if full.
+  // Returns the shape of one rank's page. KV heads are split over tp. If there are fewer heads than ranks, each head is
+  // replicated. The MLA latent is one head, and each rank has the whole latent. Window and state layers are not
+  // included, except that in a model without full attention the window layers count as if full.
+  // Errors: ModelError if tp does not divide the heads.
   KvShape shape(std::uint32_t tp, std::uint32_t page_tokens) const;
   std::uint32_t paged_layers() const;
 
-  // KV bytes that one rank's decode step reads per token of context within the window, in window layers and,
-  // for DSA, of the chosen tokens' latents; and per token of the whole context in the rest.
+  // Return the KV bytes that a decode step of one rank reads. window_read_bytes: per context token within the window,
+  // in window layers; for DSA, of the chosen tokens' latents. full_read_bytes: per token of the whole context, in the
+  // other layers.
   Bytes window_read_bytes(std::uint32_t tp) const;
   Bytes full_read_bytes(std::uint32_t tp) const;
 };
@@ -114,7 +117,7 @@ ModelGeometry parse_model(std::string_view json, const std::string& file, KvDtyp
 ModelGeometry model_from_file(const std::string& path, KvDtype kv = KvDtype::automatic);
 ModelGeometry model_preset(std::string_view name, KvDtype kv = KvDtype::automatic);
 
-// Empty when the real world can carry the model; else the sentence that refuses it by name.
+// Returns an empty text if the real world can serve the model, else a sentence with the reason.
 std::string refuse_in_run(const ModelGeometry& model);
 
 }  // namespace kvtwin

@@ -45,7 +45,8 @@ Kinds kinds_from_list(const ConfigReader& config, std::string_view key, std::uin
   return kinds;
 }
 
-// Every period-th layer attends, the others keep a state (Jamba, Qwen3-Next), or only the listed ones (Bamba).
+// Either each period-th layer attends and the other layers keep a state (Jamba, Qwen3-Next), or the listed layers
+// attend (Bamba).
 Kinds hybrid_kinds(const ConfigReader& config, std::uint32_t count) {
   Kinds kinds(count, AttentionKind::state);
   if (const nlohmann::json* list = config.find("attn_layer_indices")) {
@@ -67,7 +68,7 @@ Kinds hybrid_kinds(const ConfigReader& config, std::uint32_t count) {
   return kinds;
 }
 
-// Windows without layer_types: each family has its own rule.
+// Windows in configs without layer_types: each model family has a rule of its own.
 Kinds window_kinds(const ConfigReader& config, std::uint32_t count) {
   Kinds kinds(count, AttentionKind::full);
   if (config.get("attention_chunk_size", 0) != 0) {  // Llama 4
@@ -108,7 +109,7 @@ Kinds attention_kinds(const ConfigReader& config, std::uint32_t count) {
   return window_kinds(config, count);
 }
 
-// moe_layer_freq is a period (DeepSeek) or a list of 0 and 1, one a layer.
+// moe_layer_freq is a period (DeepSeek), or a list of 0 and 1 with one entry per layer.
 bool listed_as_experts(const ConfigReader& config, std::uint32_t layer, std::uint32_t count) {
   const nlohmann::json* value = config.find("moe_layer_freq");
   if (value == nullptr) return true;
@@ -133,7 +134,7 @@ bool layer_has_experts(const ConfigReader& config, std::uint32_t layer, std::uin
   return layer % period == config.get("expert_layer_offset", 0) % period;
 }
 
-// Nemotron-H: one letter a layer, each layer being attention, state or feed-forward alone.
+// Nemotron-H: one letter per layer. Each layer is either attention, state, or feed-forward.
 std::vector<LayerGeometry> layers_from_letters(const ConfigReader& config, std::uint32_t count) {
   const std::string letters = config.text("hybrid_override_pattern", "");
   if (letters.size() != count) config.fail("hybrid_override_pattern", "one letter of M, * and - for each layer");
@@ -180,7 +181,8 @@ std::vector<LayerGeometry> read_layers(const ConfigReader& config, std::uint32_t
 }
 
 StateLayer read_state_layer(const ConfigReader& config, std::uint32_t hidden, std::uint32_t dtype_bytes) {
-  constexpr std::uint64_t kStateElement = 4;  // engines keep the recurrent state in fp32, the convolution's in dtype
+  // Engines keep the recurrent state in fp32 and the convolution's state in dtype.
+  constexpr std::uint64_t kStateElement = 4;
   StateLayer layer;
   std::uint64_t state = 0, convolved = 0, kernel = 0;
   if (config.has("linear_num_value_heads")) {  // gated delta net

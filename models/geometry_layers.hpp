@@ -1,5 +1,5 @@
-// Which kind of attention and feed-forward each layer has, out of the many spellings of config.json. Private
-// to models/geometry.cpp. Errors: ModelError.
+// The kind of attention and feed-forward of each layer, from the many spellings in config.json. Private to
+// models/geometry.cpp. Errors: ModelError.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace kvtwin {
 
 std::vector<LayerGeometry> read_layers(const ConfigReader& config, std::uint32_t count);
 
-// State of one state-space or linear-attention layer of one sequence, and that layer's weights.
+// State of one state-space or linear-attention layer, per sequence, and the weights of the layer.
 struct StateLayer {
   Bytes bytes = 0;
   std::uint64_t parameters = 0;

@@ -38,9 +38,9 @@ struct Field {
   std::string_view key;
   Dimension dimension;
   double HardwareSpec::*member;
-  double most;  // lint: what no machine reaches
+  double most;  // no machine exceeds this value
   std::string_view most_text;
-  bool required = true;  // else 0 stands for "has none"
+  bool required = true;  // otherwise 0 means "not present"
 };
 
 using D = Dimension;
@@ -88,7 +88,7 @@ constexpr std::array<Field, 40> kFields{{
     {"dram_bandwidth", D::rate, &H::dram_bandwidth, 5e12, "5 TB/s"},
 }};
 constexpr Field kSharing{"accelerators_per_socket", D::count, &H::accelerators_per_socket, 64, "64"};
-// Of one device each: it has all of them or none.
+// Each array has the figures of one device: a machine has all of them or none.
 constexpr std::array<Field, 13> kDrives{{
     {"drive_count", D::count, &H::drive_count, 64, "64", false},
     {"drive_read_bandwidth", D::rate, &H::drive_read_bandwidth, 32e9, "32 GB/s", false},
@@ -152,13 +152,13 @@ double factor_of(const ConfigReader& number, const Field& field) {
   number.fail("unit", "one of " + units_of(field.dimension));
 }
 
-// What no machine falls short of. Less would round to 0 where costs are counted in whole bytes, nanoseconds or
+// The smallest allowed value. A smaller value would round to 0, because costs are in whole bytes, nanoseconds or
 // requests.
-struct Least {
+struct LowerBound {
   double si;
   std::string_view text;
 };
-Least least_of(Dimension dimension) {
+LowerBound lower_bound_of(Dimension dimension) {
   switch (dimension) {
     case Dimension::bytes: return {1, "1 B"};
     case Dimension::rate: return {1e3, "1000 B/s"};
@@ -177,10 +177,10 @@ HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohman
   const nlohmann::json* value = number.find("value");
   if (value == nullptr || !value->is_number()) number.fail("value", "a number");
   const double si = value->get<double>() * factor_of(number, field);
-  const Least least = least_of(field.dimension);
-  const std::string at_least = "at least " + std::string(least.text);
-  // Written so that a NaN fails as well.
-  if (!(si >= least.si)) {
+  const LowerBound lower = lower_bound_of(field.dimension);
+  const std::string at_least = "at least " + std::string(lower.text);
+  // This form also fails for NaN.
+  if (!(si >= lower.si)) {
     number.fail("value", at_least + "; leave the key out where the machine has no such thing");
   }
   if (!(si <= field.most)) {
@@ -193,7 +193,7 @@ HardwareNumber read_number(HardwareSpec& spec, const Field& field, const nlohman
   if (low == nullptr && high == nullptr) return read;
   const double factor = factor_of(number, field);
   if (low == nullptr || !low->is_number() ||
-      !(low->get<double>() * factor >= least.si && low->get<double>() <= value->get<double>())) {
+      !(low->get<double>() * factor >= lower.si && low->get<double>() <= value->get<double>())) {
     number.fail("low", "a number of " + at_least + " and at most the value, as there is a high");
   }
   if (high == nullptr || !high->is_number() ||
@@ -214,7 +214,7 @@ const Field& find_field(std::span<const Field> known, const std::string& key, co
   throw ModelError(file + ": " + unknown_name("number", key, names));
 }
 
-// All figures of a device, or none.
+// A device has all of its figures or none.
 void check_device(const HardwareSpec& spec, std::span<const Field> device, const ConfigReader& numbers) {
   const auto given = [&](const Field& field) { return spec.*field.member > 0; };
   const auto first = std::ranges::find_if(device, given);

@@ -15,8 +15,8 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-// Nearly normal, of mean 0 and deviation 1: twelve uniform ones.
-double deviation_of(std::string_view key, std::uint64_t draw) {
+// Returns a nearly normal number with mean 0 and deviation 1: the sum of twelve uniform ones.
+double normal_draw(std::string_view key, std::uint64_t draw) {
   std::uint64_t state = mixed(draw);
   for (const char c : key) state = mixed(state ^ static_cast<unsigned char>(c));
   double sum = -6;
@@ -24,7 +24,7 @@ double deviation_of(std::string_view key, std::uint64_t draw) {
   return sum;
 }
 
-// What the file says of a number, as shares of its value; `spread` where it says nothing.
+// Returns the interval of a number, from the file or else from `spread`.
 UncertainNumber interval_of(const HardwareSpec& hardware, const HardwareField& field, const HardwareNumber& number,
                             double spread) {
   UncertainNumber found{number.key, 0, hardware.*field.member, 0};
@@ -46,7 +46,7 @@ struct Movable {
   UncertainNumber number;
 };
 
-std::vector<Movable> movable(const HardwareSpec& hardware, double spread) {
+std::vector<Movable> movable_numbers(const HardwareSpec& hardware, double spread) {
   std::vector<Movable> list;
   const std::span<const HardwareField> fields = hardware_fields();
   for (const HardwareNumber& number : hardware.numbers) {
@@ -61,14 +61,14 @@ std::vector<Movable> movable(const HardwareSpec& hardware, double spread) {
 
 std::vector<UncertainNumber> uncertain_numbers(const HardwareSpec& hardware, double spread) {
   std::vector<UncertainNumber> list;
-  for (Movable& it : movable(hardware, spread)) list.push_back(std::move(it.number));
+  for (Movable& it : movable_numbers(hardware, spread)) list.push_back(std::move(it.number));
   return list;
 }
 
 void move_to_draw(HardwareSpec& hardware, std::uint64_t draw, double spread) {
-  for (const auto& [field, number] : movable(hardware, spread)) {
-    const double deviation = deviation_of(number.key, draw) / kIntervalInDeviations;
-    // By ratios, so that it stays above 0.
+  for (const auto& [field, number] : movable_numbers(hardware, spread)) {
+    const double deviation = normal_draw(number.key, draw) / kIntervalInDeviations;
+    // Moves by ratios, so that the number stays above 0.
     const double moved = deviation >= 0 ? number.value * (1 + deviation * (number.high / number.value - 1))
                                         : number.value / (1 - deviation * (number.value / number.low - 1));
     hardware.*(field->member) = std::min(moved, field->most);
@@ -76,7 +76,7 @@ void move_to_draw(HardwareSpec& hardware, std::uint64_t draw, double spread) {
 }
 
 bool move_to_end(HardwareSpec& hardware, std::string_view key, bool high, double spread) {
-  for (const auto& [field, number] : movable(hardware, spread)) {
+  for (const auto& [field, number] : movable_numbers(hardware, spread)) {
     if (number.key != key) continue;
     hardware.*(field->member) = high ? number.high : number.low;
     return true;

@@ -1,13 +1,12 @@
-// Machines that a machine may as well be: its numbers, moved within what is known of them. For what follows from not
-// knowing them exactly.
+// Variants of a machine: its numbers, moved within their uncertainty. A simulation of several variants shows the effect
+// of not knowing the numbers exactly.
 //
-// A number lies, with 95 % confidence, between the file's "low" and "high". A rate, time, frequency or share without
-// those lies between value / (1 + spread) and value * (1 + spread): 0 = it is exact. Sizes and counts without them are
-// exact.
+// The 95 % interval of a number is "low" to "high" of the file. Without these, the interval of a rate, time, frequency
+// or share is value / (1 + spread) to value * (1 + spread); spread 0 = exact. Sizes and counts without them are exact.
 //
-// Numbers are drawn independently, though those of one fit hang together: what follows is rather too uncertain than
-// too sure. A draw moves a number of one name alike whatever machine and experiment it belongs to, so that settings
-// under the same draw can be held against each other. + - * / only: the same draws on all machines.
+// The numbers of a draw are independent, although the numbers of one fit are correlated. So the result is rather too
+// uncertain than too certain. A draw moves a number of a given name by the same deviation for every machine and
+// experiment, so that settings under one draw can be compared. Only + - * / are used: equal draws on all machines.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +23,13 @@ struct UncertainNumber {
   double low = 0, value = 0, high = 0;  // in HardwareSpec's units; low < high
 };
 
-// In the file's order.
+// Returns the numbers in the order of the file.
 std::vector<UncertainNumber> uncertain_numbers(const HardwareSpec& hardware, double spread);
 
-// Moves each of them, as the draw has it: half of the draws above the value, one in 20 beyond the interval.
+// Moves each uncertain number. Half of the draws are above the value, and one in 20 is outside the interval.
 void move_to_draw(HardwareSpec& hardware, std::uint64_t draw, double spread);
 
-// Moves one of them to an end of its interval. False: it isn't uncertain.
+// Moves one number to an end of its interval. Returns false if the number is exact.
 bool move_to_end(HardwareSpec& hardware, std::string_view key, bool high, double spread);
 
 }  // namespace kvtwin

@@ -1,4 +1,4 @@
-// Help for mistyped names: the nearest known one, and the sentence that lists them all.
+// Help for mistyped names: the nearest known name, and a sentence with all known names.
 #pragma once
 
 #include <span>
@@ -7,14 +7,14 @@
 
 namespace kvtwin {
 
-// Insertions, deletions and substitutions that turn `a` into `b`, upper and lower case being equal.
+// Returns the number of insertions, deletions and substitutions that turn `a` into `b`. Ignores upper and lower case.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The known name with the least edit distance (the first one of equals); empty when all are farther than
-// half of the longer name's length.
+// Returns the known name with the smallest edit distance; among equal ones, the first. Empty if every distance is more
+// than half the length of the longer name.
 std::string nearest_name(std::string_view name, std::span<const std::string> known);
 
-// E.g.: unknown model "lama-3.1-8b": did you mean "llama-3.1-8b"? Known: deepseek-v3, gpt-oss-120b.
+// Returns, for example: unknown model "lama-3.1-8b": did you mean "llama-3.1-8b"? Known: deepseek-v3, gpt-oss-120b.
 std::string unknown_name(std::string_view kind, std::string_view name, std::span<const std::string> known);
 
 }  // namespace kvtwin

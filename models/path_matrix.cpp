@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr double kAsGood = 0.95;
+constexpr double kMinRelativeRate = 0.95;
 constexpr Direction kDirections[] = {Direction::host_to_device, Direction::device_to_host};
 
 std::vector<std::string_view> split(std::string_view text, char at) {
@@ -25,7 +25,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   }
 }
 
-// One row's fields, by the columns that are needed.
+// The fields of one row, by the required columns.
 class Row {
  public:
   Row(std::vector<std::string_view> fields, std::string where) : fields_(std::move(fields)), where_(std::move(where)) {}
@@ -38,7 +38,7 @@ class Row {
   }
   std::uint64_t whole(std::size_t column) const {
     const std::optional<std::uint64_t> value = read<std::uint64_t>(column);
-    if (!value || *value == 0 || *value > kMost) fail(column, "a whole number from 1 to 2^40");
+    if (!value || *value == 0 || *value > kMaxValue) fail(column, "a whole number from 1 to 2^40");
     return *value;
   }
   Direction direction(std::size_t column) const {
@@ -48,7 +48,7 @@ class Row {
   }
 
  private:
-  static constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
+  static constexpr std::uint64_t kMaxValue = std::uint64_t{1} << 40;
 
   template <typename Number>
   std::optional<Number> read(std::size_t column) const {
@@ -80,9 +80,9 @@ std::array<std::size_t, 5> columns_of(const std::vector<std::string_view>& names
   return columns;
 }
 
-bool ours(const PathRate& rate) { return rate.path != "copy_loop" && rate.path != "warp_per_row"; }
+bool is_planner_path(const PathRate& rate) { return rate.path != "copy_loop" && rate.path != "warp_per_row"; }
 
-// By path, of one cell: the best rate of one of ours, and of a few.
+// The rates of one cell: the best of all planner paths, and three paths by name.
 struct Cell {
   double best = 0, batch = 0, boxes = 0, kernel = 0;
   void add(const PathRate& rate) {
@@ -92,30 +92,30 @@ struct Cell {
     if (rate.path == "kernel" || rate.path == "ring") kernel = std::max(kernel, rate.rate);
   }
 };
-using Cells = std::map<Bytes, std::map<std::uint64_t, Cell>>;  // by piece size, number of pieces
+using Cells = std::map<Bytes, std::map<std::uint64_t, Cell>>;  // by piece size, then number of pieces
 
 Cells cells_of(std::span<const PathRate> matrix, Direction direction) {
   Cells cells;
   for (const PathRate& rate : matrix) {
-    if (rate.direction == direction && ours(rate)) cells[rate.chunk][rate.chunks].add(rate);
+    if (rate.direction == direction && is_planner_path(rate)) cells[rate.chunk][rate.chunks].add(rate);
   }
   return cells;
 }
 
-// The piece size from which on `path` is as good as the best, with the most pieces of each size. Nothing if it was
-// never measured.
+// Returns the smallest piece size from which `path` is as good as the best, with the largest number of pieces of each
+// size. None if the path was not measured.
 std::optional<Bytes> good_from(const Cells& cells, double Cell::*path) {
   std::optional<Bytes> from;
   for (auto size = cells.rbegin(); size != cells.rend(); ++size) {
     const Cell& cell = size->second.rbegin()->second;
     if (cell.*path == 0) continue;
-    if (cell.*path < kAsGood * cell.best) return from ? from : 2 * size->first;
+    if (cell.*path < kMinRelativeRate * cell.best) return from ? from : 2 * size->first;
     from = size->first;
   }
   return from;
 }
 
-// The number of pieces from which on a kernel is faster than a batch, for every size below `below`.
+// Returns the number of pieces from which a kernel is faster than a batch, for every piece size below `below`.
 std::optional<std::uint64_t> kernels_from(const Cells& cells, Bytes below) {
   std::optional<std::uint64_t> most;
   for (const auto& [chunk, counts] : cells) {

@@ -1,8 +1,8 @@
-// The models and machines known by name. Their files (models/presets/*/*.json) are compiled in, so that the
-// program needs no install path. Model files use the keys of a Hugging Face config.json; every number of a
-// hardware file carries its unit, source and date.
+// The models and machines known by name. Their files (models/presets/*/*.json) are compiled in, so the program needs no
+// install path. Model files have the keys of a Hugging Face config.json. Each number of a hardware file has a unit, a
+// source and a date.
 //
-// Errors: ModelError that lists the known names and the nearest.
+// Errors: ModelError with the known names and the nearest one.
 #pragma once
 
 #include <string>
@@ -23,14 +23,14 @@ std::string_view hardware_preset_text(std::string_view name);
 struct PresetRow {
   std::string kind;    // "model" or "hardware"
   std::string preset;  // its name
-  std::string number;  // what it is, e.g. "memory_bandwidth"
-  std::string value;   // as written, exact integers in full
+  std::string number;  // name of the number, for example "memory_bandwidth"
+  std::string value;   // as written; integers in full
   std::string unit;
   std::string source;
   std::string date;
 };
 
-// Sorted by kind (models first) and preset.
+// Returns the rows, sorted by kind (models first) and preset.
 std::vector<PresetRow> preset_rows();
 
 }  // namespace kvtwin

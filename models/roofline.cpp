@@ -14,65 +14,65 @@ constexpr std::uint64_t kFsPerNs = 1'000'000;
 constexpr std::uint64_t kExpertOne = std::uint64_t{1} << 32;
 constexpr std::uint64_t kSerialOne = std::uint64_t{1} << 32;
 
-// Sums and products stay at the largest number instead of wrapping: monotone for any input.
-constexpr Wide kMostWide = ~Wide{0};
+// Sums and products saturate at the largest number instead of wrapping, so results are monotone for any input.
+constexpr Wide kMaxWide = ~Wide{0};
 
-Wide sum(Wide a, Wide b) { return a > kMostWide - b ? kMostWide : a + b; }
+Wide sum(Wide a, Wide b) { return a > kMaxWide - b ? kMaxWide : a + b; }
 
 Wide product(Wide a, Wide b) {
   Wide result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? kMostWide : result;
+  return __builtin_mul_overflow(a, b, &result) ? kMaxWide : result;
 }
 
-TimeNs to_ns(Wide fs) {
-  const Wide ns = fs / kFsPerNs + (fs % kFsPerNs == 0 ? 0 : 1);
-  constexpr TimeNs kMost = std::numeric_limits<TimeNs>::max();
-  return ns > static_cast<Wide>(kMost) ? kMost : static_cast<TimeNs>(ns);
+TimeNs to_ns(Wide femtoseconds) {
+  const Wide ns = femtoseconds / kFsPerNs + (femtoseconds % kFsPerNs == 0 ? 0 : 1);
+  constexpr TimeNs kMaxTimeNs = std::numeric_limits<TimeNs>::max();
+  return ns > static_cast<Wide>(kMaxTimeNs) ? kMaxTimeNs : static_cast<TimeNs>(ns);
 }
 
-// Half up; own rounding, as libm's may differ in the last bit between machines.
-std::uint64_t whole(double value) {
-  constexpr double kMost = 9.0e18;
+// Rounds half up. Not libm's rounding, which may differ in the last bit between machines.
+std::uint64_t round_half_up(double value) {
+  constexpr double kMaxInteger = 9.0e18;
   if (!(value > 0)) return 0;
-  return static_cast<std::uint64_t>(std::min(value, kMost) + 0.5);
+  return static_cast<std::uint64_t>(std::min(value, kMaxInteger) + 0.5);
 }
 
-std::uint64_t fs(double work, double rate) {
+std::uint64_t femtoseconds(double work, double rate) {
   if (work <= 0 || rate <= 0) return 0;
-  return std::max<std::uint64_t>(1, whole(work * 1e15 / rate));
+  return std::max<std::uint64_t>(1, round_half_up(work * 1e15 / rate));
 }
 
-double number(std::uint64_t value) { return static_cast<double>(value); }
+double as_double(std::uint64_t value) { return static_cast<double>(value); }
 
-// Of two things at once: the longer, and of the shorter what it doesn't hide.
-Wide both(Wide a, Wide b, std::uint64_t serial_x2_32) {
+// Two parts at the same time: the longer one, plus the share of the shorter one that is not hidden.
+Wide overlapped(Wide a, Wide b, std::uint64_t serial_x2_32) {
   const Wide shorter = std::min(a, b);
-  const Wide left = shorter > (kMostWide >> 33) ? shorter : shorter * serial_x2_32 / kSerialOne;
-  return sum(std::max(a, b), left);
+  const Wide unhidden = shorter > (kMaxWide >> 33) ? shorter : shorter * serial_x2_32 / kSerialOne;
+  return sum(std::max(a, b), unhidden);
 }
 
-// What matrix products with weights of this format compute in.
+// Returns the peak FLOP/s of matrix products with weights of this format.
 double peak_of(const HardwareSpec& hw, const WeightFormat& format) {
   const bool fp8 = format.name == "fp8" || (format.name == "mxfp4" && hw.peak_fp4 > 0);
   if (format.name == "nvfp4" && hw.peak_fp4 > 0) return hw.peak_fp4;
   if (fp8 && hw.peak_fp8 > 0) return hw.peak_fp8;
-  return hw.peak_bf16;  // others are expanded to bf16 first
+  return hw.peak_bf16;  // other formats are converted to bf16 first
 }
 
 void set_linear(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, double tp) {
-  const double expert_flops = 2 * number(m.expert_parameters) * m.experts_per_token;
-  const double head_flops = 2 * number(m.head_parameters);
-  const double other_flops = 2 * number(m.active_parameters) - expert_flops - head_flops;
+  const double expert_flops = 2 * as_double(m.expert_parameters) * m.experts_per_token;
+  const double head_flops = 2 * as_double(m.head_parameters);
+  const double other_flops = 2 * as_double(m.active_parameters) - expert_flops - head_flops;
   const double expert_s = expert_flops / (tp * hw.gemm_fraction * peak_of(hw, m.expert_format));
   const double other_s = other_flops / (tp * hw.gemm_fraction * peak_of(hw, m.attention_format));
-  c.linear_token_fs = fs(expert_s + other_s, 1);
-  c.head_sequence_fs = fs(head_flops, tp * hw.gemm_fraction * hw.peak_bf16);
+  c.linear_token_fs = femtoseconds(expert_s + other_s, 1);
+  c.head_sequence_fs = femtoseconds(head_flops, tp * hw.gemm_fraction * hw.peak_bf16);
   const double bandwidth = tp * hw.memory_bandwidth * hw.memory_fraction;
-  // The input embedding is a look-up of a row; a tied one is read as the output head.
+  // The input embedding is a look-up of one row. A tied embedding is read as the output head.
   const Bytes looked_up = m.tied_embedding ? 0 : m.embedding_bytes;
   const Bytes read = m.weight_bytes - looked_up - m.experts * m.expert_weight_bytes;
-  c.weights_fs = fs(number(read), bandwidth);
-  c.expert_fs = fs(number(m.expert_weight_bytes), bandwidth);
+  c.weights_fs = femtoseconds(as_double(read), bandwidth);
+  c.expert_fs = femtoseconds(as_double(m.expert_weight_bytes), bandwidth);
   c.experts = m.experts;
   c.experts_per_token = m.experts_per_token;
 }
@@ -80,61 +80,61 @@ void set_linear(RooflineCoefficients& c, const ModelGeometry& m, const HardwareS
 void set_attention(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp) {
   const double flops = tp * hw.peak_bf16 * hw.attention_fraction;
   const double bandwidth = hw.memory_bandwidth * hw.memory_fraction;
-  const double full_bytes = number(m.full_read_bytes(tp)), window_bytes = number(m.window_read_bytes(tp));
-  c.prefill_pair_fs = fs(number(m.full_attention.prefill_pair_flops), flops);
-  c.prefill_read_fs = fs(full_bytes, bandwidth);
-  c.prefill_window_pair_fs = fs(number(m.window_attention.prefill_pair_flops), flops);
-  c.prefill_window_read_fs = fs(window_bytes, bandwidth);
-  c.prefill_context_fs = fs(number(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
-  c.decode_query_fs = fs(number(m.full_attention.decode_token_flops), flops);
-  c.decode_window_query_fs = fs(number(m.window_attention.decode_token_flops), flops);
-  c.serial_x2_32 = whole(hw.attention_serial * 4294967296.0);
+  const double full_bytes = as_double(m.full_read_bytes(tp)), window_bytes = as_double(m.window_read_bytes(tp));
+  c.prefill_pair_fs = femtoseconds(as_double(m.full_attention.prefill_pair_flops), flops);
+  c.prefill_read_fs = femtoseconds(full_bytes, bandwidth);
+  c.prefill_window_pair_fs = femtoseconds(as_double(m.window_attention.prefill_pair_flops), flops);
+  c.prefill_window_read_fs = femtoseconds(window_bytes, bandwidth);
+  c.prefill_context_fs = femtoseconds(as_double(m.context_projection_flops), tp * hw.peak_bf16 * hw.gemm_fraction);
+  c.decode_query_fs = femtoseconds(as_double(m.full_attention.decode_token_flops), flops);
+  c.decode_window_query_fs = femtoseconds(as_double(m.window_attention.decode_token_flops), flops);
+  c.serial_x2_32 = round_half_up(hw.attention_serial * 4294967296.0);
   const auto a_token = [&](std::uint64_t query, std::uint64_t read) {
-    constexpr Wide kMost = std::numeric_limits<std::uint64_t>::max();
-    return static_cast<std::uint64_t>(std::min(kMost, both(query, read, c.serial_x2_32)));
+    constexpr Wide kMaxCoefficient = std::numeric_limits<std::uint64_t>::max();
+    return static_cast<std::uint64_t>(std::min(kMaxCoefficient, overlapped(query, read, c.serial_x2_32)));
   };
   c.decode_token_fs = a_token(c.decode_query_fs, c.prefill_read_fs);
   c.decode_window_token_fs = a_token(c.decode_window_query_fs, c.prefill_window_read_fs);
-  c.decode_sequence_fs = fs(number(m.state_bytes) / tp, bandwidth);
+  c.decode_sequence_fs = femtoseconds(as_double(m.state_bytes) / tp, bandwidth);
   c.window_tokens = m.attention_window;
 }
 
-std::uint64_t whole_rate(double rate) { return std::max<std::uint64_t>(1, whole(rate)); }
+std::uint64_t whole_rate(double rate) { return std::max<std::uint64_t>(1, round_half_up(rate)); }
 
 TransferCoefficients transfer_coefficients(const HardwareSpec& hw, Direction direction) {
   const bool up = direction == Direction::host_to_device;
   TransferCoefficients t;
-  t.call_ns = whole(hw.copy_call * 1e9);
-  t.gap_ps = whole(hw.descriptor_gap * 1e12);
-  t.descriptor_ps = whole((up ? hw.descriptor_h2d : hw.descriptor_d2h) * 1e12);
+  t.call_ns = round_half_up(hw.copy_call * 1e9);
+  t.gap_ps = round_half_up(hw.descriptor_gap * 1e12);
+  t.descriptor_ps = round_half_up((up ? hw.descriptor_h2d : hw.descriptor_d2h) * 1e12);
   t.link_rate = whole_rate(up ? hw.host_to_device : hw.device_to_host);
   if (up && hw.inline_limit > 0) {
-    t.inline_limit = whole(hw.inline_limit);
+    t.inline_limit = round_half_up(hw.inline_limit);
     t.inline_rate = whole_rate(hw.inline_rate);
   }
-  t.box_row_ps = whole(hw.box_row * 1e12);
-  t.launch_ns = whole(hw.kernel_launch * 1e9);
+  t.box_row_ps = round_half_up(hw.box_row * 1e12);
+  t.launch_ns = round_half_up(hw.kernel_launch * 1e9);
   t.kernel_rate = whole_rate(std::min(hw.kernel_block_rate * hw.kernel_blocks, up ? hw.kernel_read : hw.kernel_write));
   t.ring_rate = hw.ring_rate > 0 ? whole_rate(hw.ring_rate) : t.kernel_rate;
   t.scatter_rate = whole_rate(hw.scatter_rate);
-  t.staging_bytes = whole(hw.staging_bytes);
+  t.staging_bytes = round_half_up(hw.staging_bytes);
   return t;
 }
 
 StorageTierCoefficients disk_coefficients(const HardwareSpec& hw) {
   StorageTierCoefficients tier;
   if (!hw.has_drives()) return tier;
-  tier.look_up_ns = whole(hw.disk_look_up * 1e9);
-  tier.read.object_ns = whole(hw.drive_read_latency * 1e9);
-  tier.write.object_ns = whole(hw.drive_write_latency * 1e9);
-  tier.read.depth = tier.write.depth = std::max<std::uint64_t>(1, whole(hw.drive_queue_depth * hw.drive_count));
-  tier.read.object_fs = fs(1, hw.drive_read_iops * hw.drive_count);
-  tier.write.object_fs = fs(1, hw.drive_write_iops * hw.drive_count);
+  tier.look_up_ns = round_half_up(hw.disk_look_up * 1e9);
+  tier.read.object_ns = round_half_up(hw.drive_read_latency * 1e9);
+  tier.write.object_ns = round_half_up(hw.drive_write_latency * 1e9);
+  tier.read.depth = tier.write.depth = std::max<std::uint64_t>(1, round_half_up(hw.drive_queue_depth * hw.drive_count));
+  tier.read.object_fs = femtoseconds(1, hw.drive_read_iops * hw.drive_count);
+  tier.write.object_fs = femtoseconds(1, hw.drive_write_iops * hw.drive_count);
   tier.read.rate = whole_rate(hw.drive_read_bandwidth * hw.drive_count);
   tier.write.rate = whole_rate(hw.drive_write_bandwidth * hw.drive_count);
   if (hw.file_a_page) {
-    tier.read.object_ns = whole(hw.file_read_overhead * 1e9);
-    tier.write.object_ns = whole(hw.file_write_overhead * 1e9);
+    tier.read.object_ns = round_half_up(hw.file_read_overhead * 1e9);
+    tier.write.object_ns = round_half_up(hw.file_write_overhead * 1e9);
     tier.read.stream_rate = whole_rate(hw.file_read_bandwidth);
     tier.write.stream_rate = whole_rate(hw.file_write_bandwidth);
   }
@@ -144,21 +144,21 @@ StorageTierCoefficients disk_coefficients(const HardwareSpec& hw) {
 StorageTierCoefficients remote_coefficients(const HardwareSpec& hw) {
   StorageTierCoefficients tier;
   if (!hw.has_pool()) return tier;
-  tier.look_up_ns = whole(hw.pool_look_up * 1e9);
-  tier.read.request_ns = whole(hw.pool_latency * 1e9);
-  tier.read.object_ns = whole(hw.nic_latency * 1e9);
-  tier.read.object_fs = fs(hw.nic_object, hw.nic_count);
+  tier.look_up_ns = round_half_up(hw.pool_look_up * 1e9);
+  tier.read.request_ns = round_half_up(hw.pool_latency * 1e9);
+  tier.read.object_ns = round_half_up(hw.nic_latency * 1e9);
+  tier.read.object_fs = femtoseconds(hw.nic_object, hw.nic_count);
   tier.read.rate = whole_rate(std::min(hw.nic_bandwidth * hw.nic_count, hw.pool_bandwidth));
   tier.write = tier.read;
   return tier;
 }
 
-// Files of a batch are opened side by side; the metadata servers take them one after the other.
+// The files of a batch are opened in parallel; the metadata servers handle them one after another.
 StorageTierCoefficients shared_fs_coefficients(const HardwareSpec& hw) {
   StorageTierCoefficients tier;
   if (!hw.has_shared_fs()) return tier;
-  tier.look_up_ns = tier.read.object_ns = tier.write.object_ns = whole(hw.shared_fs_latency * 1e9);
-  tier.look_up_page_fs = tier.read.object_fs = tier.write.object_fs = fs(hw.shared_fs_file, 1);
+  tier.look_up_ns = tier.read.object_ns = tier.write.object_ns = round_half_up(hw.shared_fs_latency * 1e9);
+  tier.look_up_page_fs = tier.read.object_fs = tier.write.object_fs = femtoseconds(hw.shared_fs_file, 1);
   tier.read.rate = whole_rate(hw.shared_fs_read_bandwidth);
   tier.write.rate = whole_rate(hw.shared_fs_write_bandwidth);
   return tier;
@@ -172,27 +172,27 @@ constexpr PerTier<StorageTierCoefficients (*)(const HardwareSpec&)> kStorageCoef
     remote_coefficients,
 }};
 
-// The lower of two rates of which 0 is "as fast as the link".
+// Returns the lower of two rates; a rate of 0 means "as fast as the link".
 std::uint64_t slower(std::uint64_t a, std::uint64_t b) {
   if (a == 0) return b;
   return b == 0 ? a : std::min(a, b);
 }
 
-// 0 where the link itself is the limit.
-std::uint64_t cap(std::uint64_t rate, const TransferCoefficients& t) {
+// Returns 0 if the link itself is the limit.
+std::uint64_t cap_at_link(std::uint64_t rate, const TransferCoefficients& t) {
   return t.link_rate != 0 && rate >= t.link_rate ? 0 : rate;
 }
 
-// Of so many bytes that take at least so long; 0 where the link itself is the limit.
-std::uint64_t rate_of(Bytes bytes, std::uint64_t least_ps, const TransferCoefficients& t) {
-  if (bytes == 0 || least_ps == 0) return 0;
-  const Wide rate = Wide{bytes} * 1'000'000'000'000U / least_ps;
+// Returns the rate of `bytes` bytes that take at least `min_ps`; 0 if the link itself is the limit.
+std::uint64_t rate_of(Bytes bytes, std::uint64_t min_ps, const TransferCoefficients& t) {
+  if (bytes == 0 || min_ps == 0) return 0;
+  const Wide rate = Wide{bytes} * 1'000'000'000'000U / min_ps;
   const auto limited = static_cast<std::uint64_t>(std::min<Wide>(rate, std::numeric_limits<std::uint64_t>::max()));
-  return cap(std::max<std::uint64_t>(1, limited), t);
+  return cap_at_link(std::max<std::uint64_t>(1, limited), t);
 }
 
 std::uint64_t engine_rate(const TransferCoefficients& t, Bytes piece) {
-  if (piece != 0 && piece < t.inline_limit && t.inline_rate != 0) return cap(t.inline_rate, t);
+  if (piece != 0 && piece < t.inline_limit && t.inline_rate != 0) return cap_at_link(t.inline_rate, t);
   return rate_of(piece, t.descriptor_ps, t);
 }
 
@@ -203,40 +203,40 @@ TimeNs latency(Wide ps) {
   return static_cast<TimeNs>(std::min<Wide>(ns, static_cast<Wide>(std::numeric_limits<TimeNs>::max())));
 }
 
-// sum over j = 1 .. steps of (context + j * sequences)
+// Returns the sum over j = 1 .. steps of (context + j * sequences).
 Wide sum_contexts(Wide context, std::uint64_t sequences, std::uint64_t steps) {
   const Wide grown = product(Wide{steps} * (Wide{steps} + 1) / 2, sequences);
   return sum(product(context, steps), grown);
 }
 
-// The same with each term at most `most`.
-Wide sum_capped_contexts(Wide context, std::uint64_t sequences, std::uint64_t steps, Wide most) {
-  if (sequences == 0) return product(std::min(context, most), steps);
-  const Wide room = context < most ? (most - context) / sequences : 0;
+// Returns the same sum with each term at most `max_context`.
+Wide sum_capped_contexts(Wide context, std::uint64_t sequences, std::uint64_t steps, Wide max_context) {
+  if (sequences == 0) return product(std::min(context, max_context), steps);
+  const Wide room = context < max_context ? (max_context - context) / sequences : 0;
   const auto below = static_cast<std::uint64_t>(std::min<Wide>(steps, room));
-  return sum(sum_contexts(context, sequences, below), product(most, steps - below));
+  return sum(sum_contexts(context, sequences, below), product(max_context, steps - below));
 }
 
 }  // namespace
 
 RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp) {
   RooflineCoefficients c;
-  (void)m.shape(tp, 1);  // refuses a tp that doesn't divide
+  (void)m.shape(tp, 1);  // refuses a tp that does not divide the heads
   set_linear(c, m, hw, tp);
   set_attention(c, m, hw, tp);
-  c.step_fs = fs(hw.pass_overhead, 1);
+  c.step_fs = femtoseconds(hw.pass_overhead, 1);
   if (tp > 1) {
-    const double reduces = 2.0 * number(m.layers.size());
-    c.step_fs += fs(reduces * hw.peer_latency, 1);
+    const double reduces = 2.0 * as_double(m.layers.size());
+    c.step_fs += femtoseconds(reduces * hw.peer_latency, 1);
     const double bytes = reduces * (2.0 * (tp - 1) / tp) * m.hidden * m.dtype_bytes;
-    c.reduce_token_fs = fs(bytes, hw.peer_bandwidth);
+    c.reduce_token_fs = femtoseconds(bytes, hw.peer_bandwidth);
   }
   c.host_to_device = transfer_coefficients(hw, Direction::host_to_device);
   c.device_to_host = transfer_coefficients(hw, Direction::device_to_host);
   for (const TierSpec& spec : kStorageSpecs) c.storage[spec.tier] = kStorageCoefficients[spec.tier](hw);
   if (hw.has_gpudirect()) {
     c.gpudirect_rate = whole_rate(hw.gpudirect_bandwidth);
-    c.gpudirect_object_fs = fs(hw.gpudirect_object, 1);
+    c.gpudirect_object_fs = femtoseconds(hw.gpudirect_object, 1);
   }
   return c;
 }
@@ -247,7 +247,7 @@ RooflineCost::RooflineCost(const RooflineCoefficients& coefficients) : c_(coeffi
   const std::uint64_t picked = std::min(c_.experts_per_token, c_.experts) * kExpertOne;
   if (picked == 0) return;
   distinct_.push_back(0);
-  // Ends where all but a thousandth of the experts are touched, from there on `all`.
+  // The table ends where all but 1/1024 of the experts are touched; from there on, the answer is `all`.
   while (all - distinct_.back() > all / 1024 && distinct_.size() < 65536) {
     const std::uint64_t before = distinct_.back();
     distinct_.push_back(before + picked - static_cast<std::uint64_t>(Wide{picked} * before / all));
@@ -266,7 +266,9 @@ Wide RooflineCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
   return sum(std::max(compute, c_.weights_fs + experts), product(c_.reduce_token_fs, tokens));
 }
 
-Wide RooflineCost::both_fs(Wide computing, Wide reading) const { return both(computing, reading, c_.serial_x2_32); }
+Wide RooflineCost::both_fs(Wide computing, Wide reading) const {
+  return overlapped(computing, reading, c_.serial_x2_32);
+}
 
 Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
@@ -283,11 +285,11 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
   const std::uint64_t n = std::max<std::uint64_t>(1, steps);
   const std::uint64_t decoding = shape.decode_sequences;
-  const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified, all tokens
-  const Tokens fresh = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
+  const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified tokens of all sequences
+  const Tokens new_tokens = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
 
   Wide total = product(c_.step_fs, n);
-  total = sum(total, linear_fs(fresh + decoded, shape.prefill_sequences + decoded));
+  total = sum(total, linear_fs(new_tokens + decoded, shape.prefill_sequences + decoded));
   total = sum(total, product(linear_fs(decoded, decoded), n - 1));
   total = sum(total, prefill_fs(shape));
   total = sum(total, product(product(c_.decode_sequence_fs, decoding), n));
@@ -296,12 +298,13 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
   return to_ns(total);
 }
 
-// Of `steps` decode steps, each of which reads its contexts once for all tokens that it verifies.
+// Returns the attention time of `steps` decode steps. Each step reads its contexts once for all tokens that it
+// verifies.
 Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) const {
   const std::uint64_t decoding = shape.decode_sequences;
   const std::uint64_t verified = std::uint64_t{shape.draft_tokens} + 1;
   const bool drafted = shape.draft_tokens != 0;
-  // Step j (1 ..) reads up to its own last token: context + (j - 1) * yield + verified tokens.
+  // Step j (1 ..) reads up to the last token that it verifies: context + (j - 1) * yield + verified tokens.
   const std::uint64_t growth = drafted ? shape.decode_yield_x1024 / 1024 : decoding;
   const Wide context = Wide{shape.decode_context_tokens} + Wide{decoding} * verified - growth;
   const Wide parts = product(shape.decode_yield_x1024 % 1024, Wide{steps} * (steps - 1) / 2) / 1024;
@@ -311,12 +314,12 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
   };
   Wide total = product(a_token(c_.decode_token_fs, c_.decode_query_fs, c_.prefill_read_fs), seen);
   if (c_.window_tokens == 0) return total;
-  const Wide most = Wide{c_.window_tokens} * decoding;
+  const Wide max_context = Wide{c_.window_tokens} * decoding;
   const Wide windowed = a_token(c_.decode_window_token_fs, c_.decode_window_query_fs, c_.prefill_window_read_fs);
-  return sum(total, product(windowed, sum_capped_contexts(context, growth, steps, most)));
+  return sum(total, product(windowed, sum_capped_contexts(context, growth, steps, max_context)));
 }
 
-// What the draft model does in a pass of its target: asked of the draft.
+// Called on the draft model: returns the time of its work in a pass of the target.
 Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) const {
   Wide total = 0;
   if (shape.prefill_tokens != 0) {
@@ -325,11 +328,11 @@ Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) c
   if (shape.decode_sequences == 0 || shape.draft_tokens == 0) return total;
   const std::uint64_t decoding = shape.decode_sequences;
   const Wide step = sum(c_.step_fs, sum(linear_fs(decoding, decoding), product(c_.decode_sequence_fs, decoding)));
-  ForwardShape alone = shape;  // one token a step: a draft verifies nothing
-  alone.draft_tokens = 0;
+  ForwardShape one_token_steps = shape;  // a draft verifies no tokens: one token per step
+  one_token_steps.draft_tokens = 0;
   const std::uint64_t yield = std::max<std::uint64_t>(decoding, shape.decode_yield_x1024 / 1024);
   const Wide grown = product(yield - decoding, Wide{steps} * (steps - 1) / 2);
-  const Wide attention = sum(attention_fs(alone, steps), product(c_.decode_token_fs, grown));
+  const Wide attention = sum(attention_fs(one_token_steps, steps), product(c_.decode_token_fs, grown));
   return sum(total, product(sum(product(step, steps), attention), shape.draft_tokens));
 }
 
@@ -350,26 +353,26 @@ TransferCost RooflineCost::storage(const StorageWork& work) const {
   if (work.verb == StorageVerb::remove || work.pages == 0) return {latency(request * kPsPerNs), 0, 0};
   const Wide objects = product(product(work.pages, work.objects), work.ranks);
   const Wide bytes = product(product(work.pages, work.page_bytes), work.ranks);
-  constexpr Wide kMostBytes = std::numeric_limits<Bytes>::max();
-  // The least time for all bytes, by each of the limits that count objects.
+  constexpr Wide kMaxBytes = std::numeric_limits<Bytes>::max();
+  // The minimum time of all bytes, by each of the limits that count objects.
   const Wide rounds = c.depth == 0 ? 1 : (objects + c.depth - 1) / c.depth;
-  Wide least_fs = std::max(product(c.object_fs, objects), product(product(rounds - 1, c.object_ns), kFsPerNs));
+  Wide min_fs = std::max(product(c.object_fs, objects), product(product(rounds - 1, c.object_ns), kFsPerNs));
   constexpr Wide kFsPerSecond = 1'000'000'000'000'000U;
   if (c.stream_rate != 0) {
-    least_fs = product(product(work.pages, work.page_bytes), kFsPerSecond) / c.stream_rate +
-               product(product(work.pages - 1, c.object_ns), kFsPerNs);
+    min_fs = product(product(work.pages, work.page_bytes), kFsPerSecond) / c.stream_rate +
+             product(product(work.pages - 1, c.object_ns), kFsPerNs);
   }
   std::uint64_t rate = c.rate;
   if (work.memory == Tier::device) {
-    least_fs = std::max(least_fs, product(c_.gpudirect_object_fs, objects / std::max(1U, work.ranks)));
+    min_fs = std::max(min_fs, product(c_.gpudirect_object_fs, objects / std::max(1U, work.ranks)));
     const Wide direct = product(c_.gpudirect_rate, work.ranks);
-    rate = slower(rate, static_cast<std::uint64_t>(std::min(direct, kMostBytes)));
+    rate = slower(rate, static_cast<std::uint64_t>(std::min(direct, kMaxBytes)));
   }
-  if (least_fs > 0) {
-    const Wide limited = product(bytes, kFsPerSecond) / least_fs;
-    rate = slower(rate, static_cast<std::uint64_t>(std::max<Wide>(1, std::min(limited, kMostBytes))));
+  if (min_fs > 0) {
+    const Wide limited = product(bytes, kFsPerSecond) / min_fs;
+    rate = slower(rate, static_cast<std::uint64_t>(std::max<Wide>(1, std::min(limited, kMaxBytes))));
   }
-  return {latency(request * kPsPerNs), static_cast<Bytes>(std::min(bytes, kMostBytes)), rate};
+  return {latency(request * kPsPerNs), static_cast<Bytes>(std::min(bytes, kMaxBytes)), rate};
 }
 
 TransferCost RooflineCost::transfer(const Plan& plan) const {
@@ -385,8 +388,8 @@ TransferCost RooflineCost::transfer(const Plan& plan) const {
       const std::uint64_t by_boxes = rate_of(plan.descriptor_bytes, t.descriptor_ps, t);
       return {latency(engine), plan.bytes, slower(windowed, slower(by_rows, by_boxes))};
     }
-    case TransferPath::kernel: return {latency(launch), plan.bytes, cap(t.kernel_rate, t)};
-    case TransferPath::ring: return {latency(launch), plan.bytes, cap(t.ring_rate, t)};
+    case TransferPath::kernel: return {latency(launch), plan.bytes, cap_at_link(t.kernel_rate, t)};
+    case TransferPath::ring: return {latency(launch), plan.bytes, cap_at_link(t.ring_rate, t)};
     case TransferPath::staged: {
       const bool grouped = plan.layer_groups > 1;
       const Wide last = (t.staging_bytes == 0 ? plan.bytes : std::min(plan.bytes, t.staging_bytes)) / plan.layer_groups;
@@ -394,7 +397,7 @@ TransferCost RooflineCost::transfer(const Plan& plan) const {
       const std::uint64_t by_engine = grouped ? slower(rate_of(plan.piece_bytes, t.box_row_ps, t),
                                                        rate_of(plan.descriptor_bytes, t.descriptor_ps, t))
                                               : engine_rate(t, plan.descriptor_bytes);
-      const std::uint64_t rate = slower(by_engine, cap(t.scatter_rate, t));
+      const std::uint64_t rate = slower(by_engine, cap_at_link(t.scatter_rate, t));
       return {latency(engine + launch + relayout), plan.bytes, slower(windowed, rate)};
     }
   }

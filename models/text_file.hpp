@@ -1,4 +1,4 @@
-// Reads a small file whole: an experiment, a model's configuration, a machine's figures, a table.
+// Reads a small file as a whole: an experiment, a model's configuration, a machine's figures, a table.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 namespace kvtwin {
 
 constexpr std::size_t kMaxTextBytes = std::size_t{16} << 20;
-constexpr std::size_t kMaxRowsBytes = std::size_t{1} << 30;  // of a file with a row a request
+constexpr std::size_t kMaxRowsBytes = std::size_t{1} << 30;  // of a file with a row per request
 
-// `wanted` ends an error's sentence: "give the path of a JSON file".
-// Errors: ModelError if `path` is no regular file (a device may have no end), can't be read, or holds more than
+// `wanted`: end of the error text, for example "give the path of a JSON file".
+// Errors: ModelError if `path` is no regular file (a device may have no end), cannot be read, or has more than
 // `max_bytes`.
-// Cost: memory for `max_bytes` at most.
+// Cost: memory for at most `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, std::string_view wanted,
                            std::size_t max_bytes = kMaxTextBytes);
 

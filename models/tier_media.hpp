@@ -1,4 +1,4 @@
-// What each storage tier lies on, as a machine's figures know it.
+// The medium of each storage tier, in terms of a machine's figures.
 #pragma once
 
 #include <string_view>
@@ -11,14 +11,14 @@ namespace kvtwin {
 
 struct TierMedium {
   bool (*is_there)(const HardwareSpec&) = nullptr;
-  // Bytes/s of all its devices together, for gets or for sets.
+  // Returns bytes/s of all devices together, for gets or for sets.
   double (*rate)(const HardwareSpec&, StorageVerb) = nullptr;
-  std::string_view devices;   // "HARDWARE has no DEVICES"
-  std::string_view measured;  // "and MEASURED was measured"
-  std::string_view missing;   // "HARDWARE has MISSING": what it lacks, and which figures to give
+  std::string_view devices;   // for "HARDWARE has no DEVICES"
+  std::string_view measured;  // for "and MEASURED was measured"
+  std::string_view missing;   // for "HARDWARE has MISSING": the missing medium, and the figures to give
 };
 
-// Of a storage tier.
+// Requires: a storage tier.
 const TierMedium& medium_of(Tier tier);
 
 }  // namespace kvtwin
