@@ -13,7 +13,7 @@ namespace kvtwin::test {
 
 inline std::unique_ptr<Device> (*make_test_device)(const HostDeviceConfig& config) = &make_host_device;
 
-// The number of resources that the device acquires: so many times it calls DeviceConfig::before.
+// The number of resources that the device acquires. It calls DeviceConfig::before for each of them.
 inline std::uint64_t test_device_acquires = 7;
 
 // A device that is several times slower gets fewer seeds. shows_all() returns true if the seeds are enough to see every

@@ -1,10 +1,10 @@
 // Converts trace blocks to page keys, and a trace to the inputs of an engine.
 //
-// A trace names blocks of B tokens; kvtwin caches pages of P tokens, for any P >= 1. Page i has the tokens
-// i * P .. i * P + P - 1, which are one or more segments of blocks. The page key is the block chain of
-// policy/index/page_key.hpp over these segments. So two requests share a page exactly if they name the same blocks at
-// the same places up to the end of the page. A partial last block has an id too: pages in a partial block match only
-// requests that name the same id.
+// A trace names blocks of B tokens; kvtwin caches pages of P tokens, for any P >= 1. Page i has the tokens i * P .. i *
+// P + P - 1, which are one or more segments of blocks. The page key is the block chain of policy/index/page_key.hpp
+// over these segments. So two requests share a page exactly if they name the same blocks at the same places up to the
+// end of the page. A partial last block has an id too: pages in a partial block match only requests that name the same
+// id.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// The hot paths of the policy: index, page pool, page keys, and the index under each eviction policy. Run with
-// --benchmark_format=json to compare. eviction/NAME/... fill an index with a million pages, or with --resident=PAGES;
-// pick one with --benchmark_filter=eviction/lru/ to have a process of its own. tests/bench/policy_table does that for
-// all.
+// Benchmarks of the hot paths of the policy: index, page pool, page keys, and the index with each eviction policy. Use
+// --benchmark_format=json to compare results. The benchmarks eviction/NAME/... fill an index with a million pages, or
+// with --resident=PAGES pages. Measure one policy per process: --benchmark_filter=eviction/lru/.
+// tests/bench/policy_table does this for all policies.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -28,7 +28,8 @@ namespace {
 
 constexpr std::size_t kResidentPages = 40'000;
 
-// Requests of `pages` pages: a prefix shared within one of 200 groups, then a tail of their own.
+// Returns requests of `pages` pages. A request has a prefix that it shares with a group (one of 200), and a unique
+// tail.
 std::vector<std::vector<PageKey>> make_requests(std::size_t count, std::size_t pages) {
   test::Splitmix random(7);
   std::vector<std::vector<PageKey>> requests(count);
@@ -44,7 +45,7 @@ std::vector<std::vector<PageKey>> make_requests(std::size_t count, std::size_t p
   return requests;
 }
 
-// One engine's index and pools, driven as a cache does under write-through, without a scheduler or time.
+// The index and the pools of one engine, used like a cache with write-through, without a scheduler and without time.
 class Replay {
  public:
   Replay(std::string_view policy, Pages evict_unit, Pages device_pages, Pages host_pages)
@@ -129,7 +130,8 @@ class Replay {
   Pages hits_ = 0;
 };
 
-// What a replay of the conversation trace asks of the index: 12,031 requests of 188 pages, 40,000 resident.
+// The work of the index in a replay of Mooncake's conversation trace: 12,031 requests of 188 pages, 40,000 resident
+// pages.
 void replay(benchmark::State& state, std::string_view policy, Pages evict_unit, Pages host_pages, std::size_t pages) {
   const auto requests = make_requests(12'031, pages);
   Pages hits = 0;
@@ -165,7 +167,7 @@ void tree_match(benchmark::State& state) {
   }
 }
 
-// A leaf of 188 pages goes in, and out again page by page.
+// Inserts a leaf of 188 pages, and evicts its pages one by one.
 void tree_insert_and_evict(benchmark::State& state) {
   const auto requests = make_requests(1, 188);
   RadixTree tree(make_eviction("lru"), nullptr);
@@ -178,7 +180,7 @@ void tree_insert_and_evict(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * 188);
 }
 
-// Half of a fragmented pool is free; `pages` at a time are taken and given back.
+// Half of a fragmented pool is free. Allocates and releases `pages` pages at a time.
 void pool_allocate_and_release(benchmark::State& state) {
   PagePool pool(kResidentPages);
   std::vector<SlotId> slots, back;
@@ -214,14 +216,15 @@ void key_of_tokens(benchmark::State& state) {
   benchmark::DoNotOptimize(prior);
 }
 
-// Traffic of paths, or of single pages. Of ten requests five are new, four come back from among the last as many as
-// there is room for, one from among four times as many. Paths have 32 to 256 pages, at random each time, the first ones
-// shared within one of 1,000 groups: one that comes back goes on where it was, or leaves it halfway.
+// Traffic of paths, or of single pages. Of ten requests, five are new, four repeat one of the last N requests, and one
+// repeats one of the last 4 N, where N is the number of requests that fill the tier. A path has 32 to 256 pages, drawn
+// for each request. The first pages are shared within one of 1,000 groups. A repeated path continues, or branches off
+// halfway.
 class Traffic {
  public:
   Traffic(Pages resident, bool paths) : paths_(paths), window_(std::max<Pages>(1, resident / (paths ? kMean : 1))) {}
 
-  // The next one. It lasts until the next call.
+  // Returns the next request, valid until the next call.
   std::span<const PageKey> next() {
     draw(served_);
     return served_;
@@ -247,14 +250,14 @@ class Traffic {
   }
 
   const bool paths_;
-  const Pages window_;  // requests that fill the tier, about
+  const Pages window_;  // approximate number of requests that fill the tier
   test::Splitmix random_{3};
   std::uint64_t made_ = 0;
   Keys served_;
 };
 
-// A full tier under one policy, served as Cache does: room is made a victim at a time, as many of its pages as are
-// needed. It has let go of four times its pages already, eight times with tide, so that what policies remember is full
+// A full tier with one policy. Eviction works as in Cache: one victim at a time, and as many of its pages as needed.
+// The tier has already evicted four times its pages (eight times with tide), so that the memory of the policies is full
 // too.
 class FullTier {
  public:
@@ -266,7 +269,7 @@ class FullTier {
     while (evicted_ < remembered) request();
   }
 
-  // How many pages it had.
+  // Serves the next request. Returns the number of its pages.
   Pages request() {
     const std::span<const PageKey> keys = traffic_.next();
     const PrefixMatch match = tree_.match(keys);
@@ -314,7 +317,7 @@ class FullTier {
   std::vector<SlotId> released_;
 };
 
-// One at a time, for all benchmarks that follow each other on it.
+// Returns the tier for a policy. Only one tier exists at a time; consecutive benchmarks of one kind share it.
 FullTier& full_tier(std::string_view policy, Pages resident, bool paths) {
   static std::unique_ptr<FullTier> tier;
   static std::pair<std::string_view, bool> kind;
@@ -333,7 +336,7 @@ void count_pages(benchmark::State& state, Pages pages) {
   state.counters["peak_kib"] = static_cast<double>(usage.ru_maxrss);
 }
 
-// Requests with the room that they need: items are pages of their paths, hit or missed.
+// Requests, including the evictions that they need. The items are the pages of the paths, hit or missed.
 void eviction_requests(benchmark::State& state, std::string_view policy, Pages resident, bool paths) {
   FullTier& tier = full_tier(policy, resident, paths);
   Pages pages = 0;
@@ -341,7 +344,7 @@ void eviction_requests(benchmark::State& state, std::string_view policy, Pages r
   count_pages(state, pages);
 }
 
-// The same of single pages, but for the room: it is made unmeasured, for some hundred requests each time.
+// Requests of single pages, without evictions: the evictions for 256 requests at a time are not measured.
 void eviction_requests_in_room(benchmark::State& state, std::string_view policy, Pages resident) {
   constexpr Pages kRequests = 256;
   FullTier& tier = full_tier(policy, resident, false);
@@ -357,7 +360,7 @@ void eviction_requests_in_room(benchmark::State& state, std::string_view policy,
   count_pages(state, pages);
 }
 
-// Nothing but evictions, page by page; the tier fills up again unmeasured.
+// Evictions only, page by page. Filling the tier again is not measured.
 void eviction_evict(benchmark::State& state, std::string_view policy, Pages resident, bool paths) {
   FullTier& tier = full_tier(policy, resident, paths);
   tier.fill();
@@ -365,7 +368,7 @@ void eviction_evict(benchmark::State& state, std::string_view policy, Pages resi
   count_pages(state, state.iterations());
 }
 
-// Every repetition goes on with the tier that the last one left.
+// Every repetition continues with the tier of the previous one.
 void add_evictions(Pages resident) {
   constexpr int kTimes = 5;
   const auto evictions = static_cast<benchmark::IterationCount>(resident / 16);
@@ -390,8 +393,8 @@ void add_evictions(Pages resident) {
   }
 }
 
-// What one miss costs here, which bounds what a request of one page can: reads of a table far larger than any cache,
-// each at a place that the one before it names.
+// The cost of a cache miss on this machine, a lower bound for the cost of a request of one page. Reads a table much
+// larger than any cache; each read determines the position of the next one.
 template <typename Table>
 void random_reads(benchmark::State& state) {
   Table table((std::size_t{2} << 30) / sizeof(std::uint64_t));
@@ -420,7 +423,7 @@ BENCHMARK(key_of_tokens);
 }  // namespace kvtwin
 
 int main(int argc, char** argv) {
-  std::pmr::set_default_resource(kvtwin::large_pages());  // as the program does
+  std::pmr::set_default_resource(kvtwin::large_pages());  // as in the program kvtwin
   kvtwin::Pages resident = 1'000'000;
   int kept = 1;
   for (int i = 1; i < argc; ++i) {

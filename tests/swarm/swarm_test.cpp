@@ -1,10 +1,10 @@
-// The whole engine against the worst world, by the thousand: one seed draws the configuration, the workload and
-// everything the world does. After each input every invariant is checked, and the world checks every byte that a
-// forward pass reads. A seed that fails prints the command that runs it alone.
+// The swarm test: runs the whole engine in the adversarial world, with thousands of seeds. A seed determines the
+// configuration, the workload and the behavior of the world. After each input, all invariants are checked. The world
+// checks every byte that a forward pass reads. If a seed fails, the test prints the command that runs only this seed.
 //
-//   KVTWIN_SWARM_SEED=123 build-asan/tests/swarm       that seed
-//   KVTWIN_SWARM_SEED=123:1000 build-asan/tests/swarm  a thousand from that seed on, whatever happens in them
-//   KVTWIN_DEEP=1 build-asan/tests/swarm               ten times as many
+//   KVTWIN_SWARM_SEED=123 build-asan/tests/swarm       runs seed 123
+//   KVTWIN_SWARM_SEED=123:1000 build-asan/tests/swarm  runs 1,000 seeds from 123 on, and does not check the coverage
+//   KVTWIN_DEEP=1 build-asan/tests/swarm               runs ten times as many seeds
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,14 +34,14 @@ int planted_mutant = std::atoi(std::getenv("KVTWIN_MUTANT"));
 namespace {
 
 constexpr std::uint64_t kShards = 8;
-// Sanitizers are slow: they take the first seeds of each shard, without asking what happened in them.
+// Sanitizers are slow: with them, only the first seeds of each shard run, and the coverage is not checked.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
 constexpr std::uint64_t kSeedsPerShard = kSanitized ? 48 : 512;
-// At least, for each seed; storage tiers need longer until something has left the nearer ones.
+// The minimum number of inputs per seed. With storage tiers, it takes longer until pages leave the faster tiers.
 std::uint64_t inputs_of(bool storage) { return storage ? 3000 : 1000; }
 
 std::uint64_t current_seed = 0;
@@ -56,12 +56,12 @@ void print_seed(const char* condition, const char* sentence, const char* file, i
 
 struct Scenario {
   EngineConfig engine;
-  Tokens prompt_most = 0, output_most = 0;
-  TimeNs gap_most = 0;             // between arrivals; small is overload
-  std::uint64_t fresh_share = 0;   // in 256: a prompt that continues nothing
-  std::uint64_t abort_one_in = 0;  // arrivals and aborts together; 0 = none
-  std::uint64_t hint_one_in = 0;   // arrivals and hints of sessions together; 0 = none
-  std::uint64_t open_most = 0;     // requests under way before the traffic pauses, so that a seed ends
+  Tokens max_prompt_tokens = 0, max_output_tokens = 0;
+  TimeNs max_gap_ns = 0;                // longest gap between arrivals; a small gap means overload
+  std::uint64_t fresh_share = 0;        // of 256 prompts: the number that do not continue an earlier prompt
+  std::uint64_t abort_one_in = 0;       // n: every nth input is an abort, on average; 0 = none
+  std::uint64_t hint_one_in = 0;        // n: every nth input is a session hint, on average; 0 = none
+  std::uint64_t max_open_requests = 0;  // with this number of open requests, the traffic pauses, so that a seed ends
 };
 
 template <typename T>
@@ -92,7 +92,7 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_min_tokens = pick<Tokens>(random, {0, 1, 1, 8, 40});
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
-  // By what is drawn already, so that a seed stays what it was.
+  // Derived from earlier draws, so that the other draws of a seed do not change.
   if (e.prefetch_policy == "timeout" && e.prefetch_timeout_most_ns != 0) {
     e.prefetch_policy = "cost_stop";
   }
@@ -103,7 +103,7 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   for (StorageTierConfig& tier : e.storage) tier.read_token_ps = e.cost_token_ps / e.storage_objects;
 }
 
-// Of everything that a decorator can do to a world.
+// Draws the shares of all faults that a decorator can inject.
 FaultShares draw_faults(test::Splitmix& random) {
   FaultShares shares;
   for (std::uint32_t* share : {&shares.failed_transfers, &shares.cut_bursts, &shares.read_errors, &shares.short_reads,
@@ -116,7 +116,7 @@ FaultShares draw_faults(test::Splitmix& random) {
   return shares;
 }
 
-// Seeds from here on are all about prefetches: a roomy L3, one that is asked for everything, and many aborts.
+// Seeds from this number on test mainly prefetches: a large L3, requests that use it, and many aborts.
 constexpr std::uint64_t kPrefetchSeeds = 1'000'000;
 
 void prefer_prefetches(test::Splitmix& random, Scenario& s) {
@@ -136,7 +136,7 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   e.max_waiting = 0;
   s.fresh_share = 16;
   s.abort_one_in = 3;
-  s.gap_most = 100'000;
+  s.max_gap_ns = 100'000;
 }
 
 Scenario draw_scenario(test::Splitmix& random) {
@@ -172,17 +172,17 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.reserve_min = std::min(e.reserve_initial, pick<std::uint32_t>(random, {0, 100, 1024}));
   draw_storage(random, e);
   const Tokens capacity = e.device_pages * page;
-  s.prompt_most = std::max<Tokens>(1, capacity * (1 + random.below(12)) / 10);
-  s.output_most = 1 + random.below(std::max<Tokens>(1, std::min<Tokens>(capacity, 80)));
-  s.gap_most = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
-  s.fresh_share = random.below(e.storage.empty() ? 256 : 48);  // L3 is for what comes again later
+  s.max_prompt_tokens = std::max<Tokens>(1, capacity * (1 + random.below(12)) / 10);
+  s.max_output_tokens = 1 + random.below(std::max<Tokens>(1, std::min<Tokens>(capacity, 80)));
+  s.max_gap_ns = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
+  s.fresh_share = random.below(e.storage.empty() ? 256 : 48);  // L3 needs prompts that return
   s.abort_one_in = pick<std::uint64_t>(random, {0, 24, 2});
-  s.open_most = pick<std::uint64_t>(random, {3, 12, 50});
+  s.max_open_requests = pick<std::uint64_t>(random, {3, 12, 50});
   s.hint_one_in = pick<std::uint64_t>(random, {0, 0, 4});
   return s;
 }
 
-// Requests that share prefixes: each continues an earlier prompt, cuts it short, or starts anew.
+// Requests that share prefixes: a prompt continues an earlier prompt, cuts it short, or is new.
 class Workload final : public InputSource {
  public:
   Workload(const Scenario& scenario, test::Splitmix& random, const std::uint64_t& inputs, const std::uint64_t& ended)
@@ -191,10 +191,10 @@ class Workload final : public InputSource {
   bool next(Input& input) override {
     if (inputs_ >= inputs_of(!scenario_.engine.storage.empty())) return false;
     if (requests_ > 0 && scenario_.abort_one_in > 0 && random_.below(scenario_.abort_one_in) == 0) {
-      if (scenario_.gap_most > 0)
-        time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
-      input = {time_,
-               Hint{HintKind::abort, requests_ - 1 - random_.below(std::min(requests_, scenario_.open_most)), 0}};
+      if (scenario_.max_gap_ns > 0)
+        time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.max_gap_ns)));
+      input = {time_, Hint{HintKind::abort,
+                           requests_ - 1 - random_.below(std::min(requests_, scenario_.max_open_requests)), 0}};
       return true;
     }
     if (scenario_.hint_one_in > 0 && random_.below(scenario_.hint_one_in) == 0) {
@@ -204,17 +204,17 @@ class Workload final : public InputSource {
                Hint{kKinds[random_.below(4)], random_.below(8), static_cast<std::int64_t>(random_.below(20)) - 2}};
       return true;
     }
-    if (scenario_.gap_most > 0)
-      time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.gap_most)));
-    if (requests_ - ended_ >= scenario_.open_most) time_ += kNsPerSecond;
+    if (scenario_.max_gap_ns > 0)
+      time_ += static_cast<TimeNs>(random_.below(static_cast<std::uint64_t>(scenario_.max_gap_ns)));
+    if (requests_ - ended_ >= scenario_.max_open_requests) time_ += kNsPerSecond;
     const Tokens page = scenario_.engine.shape.page_tokens;
     Arrival arrival;
     arrival.session = requests_ % 8;
     arrival.request = requests_++;
-    arrival.prompt_tokens = 1 + random_.below(scenario_.prompt_most);
-    arrival.output_tokens = 1 + random_.below(scenario_.output_most);
+    arrival.prompt_tokens = 1 + random_.below(scenario_.max_prompt_tokens);
+    arrival.output_tokens = 1 + random_.below(scenario_.max_output_tokens);
     arrival.priority = static_cast<std::int32_t>(random_.below(3));
-    // Some traces name the output's pages as well; a later prompt may then continue them.
+    // Some arrivals have page keys of the output too. Then a later prompt may continue the output.
     const bool names_output = random_.below(4) == 0;
     const std::size_t pages = (arrival.prompt_tokens + (names_output ? arrival.output_tokens : 0)) / page;
     std::vector<PageKey> keys;
@@ -253,7 +253,7 @@ class Workload final : public InputSource {
 
 using Marks = std::map<std::string, std::uint64_t>;
 
-// Hands events to the world, checks each record, and keeps the marks.
+// Passes events to the world, checks each request record, and counts the marks.
 class Watcher final : public Observer {
  public:
   Watcher(Observer& world, Marks& marks) : world_(world), marks_(marks) {}
@@ -303,7 +303,7 @@ class Watcher final : public Observer {
   std::uint64_t prefetches_issued = 0, prefetches_ended = 0;
 
  private:
-  // Each one that is issued ends once, in one way (policy/prefetch/prefetch.hpp).
+  // A prefetch that is issued ends once, in one way (policy/prefetch/prefetch.hpp).
   void follow_prefetch(const Event& event) {
     if (event.kind == EventKind::prefetch_issued) {
       ++prefetches_issued;
@@ -353,7 +353,7 @@ class Inspector final : public InputHandler {
   std::uint64_t& inputs_;
 };
 
-// Returns the digest: equal seeds must give equal ones.
+// Runs one seed. Returns the digest of the decisions: equal seeds must give equal digests.
 std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   current_seed = seed;
   test::Splitmix random{seed * 0x9e3779b97f4a7c15ULL + 1};
@@ -425,7 +425,8 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   return decisions.digest();
 }
 
-// Each state of a prefetch, ended in each way: answered well, by an abort, by a failure, by its time. And each fault.
+// Expects that every state of a prefetch ended in every way: success, abort, failure, timeout. Expects every fault,
+// too.
 void expect_every_end_of_a_prefetch(Marks& marks) {
   for (const auto& [mark, count] : marks) {
     if (mark.starts_with("decorator: ")) {
@@ -470,7 +471,7 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
       std::printf("%10llu %s\n", static_cast<unsigned long long>(count), mark.c_str());
   }
   if (kSanitized && !deep()) return;
-  // What is interesting must have happened, or the swarm proves little.
+  // The interesting events must have happened; otherwise the swarm proves little.
   for (const char* mark : {"retracted",
                            "rejected: too_long",
                            "rejected: queue_full",
@@ -518,11 +519,11 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "fell short: full"}) {
     EXPECT_GT(marks[mark], 0U) << mark << " never happened";
   }
-  // What the engine never asks of a world: it runs one pass at a time and gates on loads under way only.
-  constexpr std::array kNeverAsked = {"world: gate_had_landed", "world: pass_waited_for_pass",
-                                      "world: queued_pass_cancelled"};
+  // Events that the engine never causes: it runs one pass at a time, and uses only loads in flight as gates.
+  constexpr std::array kNeverCaused = {"world: gate_had_landed", "world: pass_waited_for_pass",
+                                       "world: queued_pass_cancelled"};
   for (const auto& [mark, count] : marks) {
-    if (std::ranges::find(kNeverAsked, mark) != kNeverAsked.end() || mark.starts_with("decorator: ")) continue;
+    if (std::ranges::find(kNeverCaused, mark) != kNeverCaused.end() || mark.starts_with("decorator: ")) continue;
     EXPECT_GT(count, 0U) << mark << " never happened";
   }
 }

@@ -1,9 +1,9 @@
-// What a hit is worth: a longer prefix in a tier that is faster than computing it again never makes the time to
-// first token longer, and a slower machine never makes it shorter.
+// Tests the value of hits: if a tier is faster than computing, a longer cached prefix never makes the TTFT longer. And
+// a slower machine never makes the TTFT shorter.
 //
-// For one request alone on the machine that is exact. Under load it is not true of every request: batches form
-// differently, and a hit may push another request into the next pass (Graham's scheduling anomalies). There it
-// is claimed for the mean of a few runs.
+// For one request alone on the machine, this is exact. Under load it does not hold for every request: batches form
+// differently, and a hit may delay another request to the next pass (Graham's scheduling anomalies). So under load, the
+// tests check the mean of a few runs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::uint64_t kBlock = 512, kBlocks = 16;
 
-// A request fills the cache, another one wipes it from the device (if there is only room for one), and the last
-// one, alone again, shares `shared` blocks with the first.
+// The first request fills the cache. The second one evicts it from the device (if there is room for one only). The
+// third request runs alone, and shares `shared` blocks with the first.
 TraceText last_shares(std::uint64_t shared) {
   TraceText trace(kBlock);
   trace.request(0, 1, ids(0, kBlocks));
@@ -33,7 +33,7 @@ TraceText last_shares(std::uint64_t shared) {
   return trace;
 }
 
-const Settings kRoomForOne{"tiers.device.tokens=8256"};  // and a page
+const Settings kRoomForOne{"tiers.device.tokens=8256"};  // one request and one page
 const Settings kHost{"tiers.host.tokens=1000000"};
 
 double last_ttft(const Simulated& run) {
@@ -66,10 +66,10 @@ TEST(Hits, LongerPrefixOnTheHostIsNeverSlower) {
   }
 }
 
-// A tier below never costs the request that hits it more than having none.
+// A host tier never makes a request that hits it slower than no host tier.
 TEST(Hits, HostTierIsNeverSlowerThanNone) {
   for (const char* layout : {"layer_first", "page_first", "page_first_direct", "page_head"}) {
-    for (const char* io : {"auto", "kernel"}) {  // `direct` of single rows is slower than computing them
+    for (const char* io : {"auto", "kernel"}) {  // not `direct`: loading single rows is slower than computing them
       const Folder folder;
       const Settings settings = last_shares(12).save(folder) + kRoomForOne +
                                 Settings{std::string("cache.layout=") + layout, std::string("cache.io=") + io};
@@ -98,7 +98,7 @@ TEST(Hits, SlowerLinkNeverLowersTheTimeToFirstToken) {
   }
 }
 
-// The same of every figure of the machine that is a speed, and the reverse of every one that is a time.
+// If a speed of the machine gets smaller, or a time gets longer, the TTFT never gets shorter.
 TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
   const Folder folder;
   const Settings base = last_shares(12).save(folder) + kRoomForOne + kHost + Settings{"model.name=llama-3.1-8b"};
@@ -123,13 +123,13 @@ TEST(Hits, NoFigureOfTheMachineHelpsByGettingWorse) {
   }
 }
 
-// Load at which requests queue, and a host tier of growing size. Sizes above the device's only: backups hold their
-// pages on the device until they are through, so a host tier that is smaller still may cost more hits than it gives.
-// The mean of all seeds: who is served before whom changes with what is hit, and may by itself raise the mean of one.
+// Requests queue, and the host tier grows. Only host tiers larger than the device are tested: a backup holds its pages
+// on the device until it completes, so a smaller host tier may lose more hits than it gains. The test compares the mean
+// over all seeds, because hits also change the order of the requests, which may raise the mean of one seed.
 TEST(Hits, MoreHitsUnderLoadDontRaiseTheMean) {
   constexpr std::array kHosts = {"0", "40000", "80000", "160000"};
   for (const char* order : {"fcfs", "longest_prefix"}) {
-    std::map<std::string, double> ttft;  // by host, of all seeds
+    std::map<std::string, double> ttft;  // by size of the host tier; sum over all seeds
     for (const std::uint64_t seed : {1, 2, 3, 4}) {
       const Folder folder;
       const Settings base = conversations({.requests = 500, .gap_ms = 150}, seed).save(folder) +
@@ -169,10 +169,10 @@ TEST(Hits, SlowerLinkUnderLoadDoesNotLowerTheMean) {
   }
 }
 
-// Twice the speed everywhere and arrivals twice as fast: the same hour in half the time. Not to the last bit,
-// because each operation's duration is rounded to whole nanoseconds (up, half of one on average), and a pass or
-// transfer that ends a nanosecond apart may fall on the other side of another input. One request at a time there
-// is no other side: the decisions are equal, the times within the roundings.
+// If the machine is twice as fast everywhere, and arrivals are twice as fast, the same run takes half the time. This is
+// not exact: every duration is rounded up to whole nanoseconds, and a pass that ends a nanosecond later may come after
+// another input. With one request at a time there is no other input, so the decisions are equal, and the times are
+// equal except for rounding.
 double half_times(const std::string&, const std::string& unit) {
   if (unit.ends_with("/s")) return 2.0;
   return unit == "us" || unit == "ns" || unit == "ms" || unit == "s" ? 0.5 : 1.0;
@@ -192,7 +192,7 @@ TEST(Scaling, TwiceTheSpeedHalvesATimeAlone) {
   const Table slow_requests(plain.requests_csv), fast_requests(fast.requests_csv);
   for (std::size_t row = 0; row < slow_requests.size(); ++row) {
     for (const char* column : {"ttft_s", "e2e_s", "queue_s", "load_wait_s", "compute_s"}) {
-      // At most one pass a token, each rounded by less than a nanosecond in both runs.
+      // At most one pass per token, and each pass is rounded by less than a nanosecond in both runs.
       const double roundings = 2e-9 * (10.0 + slow_requests.number(row, "output_tokens"));
       ASSERT_NEAR(2 * fast_requests.number(row, column), slow_requests.number(row, column), roundings) << column;
     }

@@ -1,4 +1,4 @@
-// The eviction policies against slow models of single pages, and what all of them promise.
+// Compares the eviction policies with slow models of single pages, and tests properties of all policies.
 #include "policy/eviction.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ struct Request {
   std::int32_t priority = 0;
 };
 
-// Serves requests one after another from one tier, as sim/bounds/hitrate.hpp says.
+// Serves requests one after another from one tier, like sim/bounds/hitrate.hpp.
 class OneTier {
  public:
   OneTier(std::unique_ptr<EvictionPolicy> policy, Pages capacity)
@@ -53,7 +53,7 @@ class OneTier {
     return match.device_pages;
   }
 
-  // Splits a node where no request would.
+  // Splits a random node at a random page, where no request would split it.
   void split(test::Splitmix& random) {
     const auto id = static_cast<NodeId>(random.below(tree_.nodes() + 1));
     const Node& node = tree_.node(id);
@@ -87,18 +87,19 @@ class OneTier {
 };
 
 EvictionSetup setup_of(Pages capacity) {
-  return {capacity, test::kModelPageTokens, test::kModelDoubling, capacity % 2 == 0};  // it is, and needs not be said
+  return {capacity, test::kModelPageTokens, test::kModelDoubling, capacity % 2 == 0};  // prefix_closed may be unset
 }
 
 // ---- ghosts --------------------------------------------------------------------------------------------
 
-// Paths of a tree that come and go as the index lets them: a page comes after those above it, and goes before them.
-// Against a list of single pages. Paths leave in long or short parts, come back whole or in parts, or branch off.
+// Compares Ghosts with a list of single pages. Paths of a tree enter and leave in the order of the index: a page enters
+// after the pages above it, and leaves before them. Paths leave in long or short parts, return whole or in parts, or
+// branch off.
 TEST(Ghosts, RememberTheLastPages) {
   using Path = std::vector<std::uint64_t>;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     test::Splitmix random(seed);
-    const bool large = seed % 20 == 0;  // so that the table grows a few times, and runs over
+    const bool large = seed % 20 == 0;  // the table grows several times and reaches its limit
     const std::uint64_t forgotten = random.below(20), longest = random.chance(30) ? 1 : random.between(1, 100);
     const std::uint64_t branches = random.between(1, large ? 500 : 8), values = random.between(1, 4);
     const Pages most = random.below(large ? 5'000 : 200);
@@ -119,11 +120,11 @@ TEST(Ghosts, RememberTheLastPages) {
       for (const std::uint64_t page : pages) keys.push_back(key(page));
       return keys;
     };
-    std::map<std::uint64_t, std::uint64_t> children;  // of those in the tier, how many there; by page
-    std::vector<Path> there;                          // ends of paths, whole, some of whose last pages may have gone
+    std::map<std::uint64_t, std::uint64_t> children;  // page in the tier -> number of its children in the tier
+    std::vector<Path> there;                          // whole paths; some of their last pages may have left the tier
     for (std::uint64_t step = 0; step < (large ? 1'500U : 300U); ++step) {
       if (random.chance(60)) {
-        // A path: branch b leaves the one of half its number somewhere.
+        // Makes a path. Branch b leaves branch b / 2 at some depth.
         Path path;
         const std::uint64_t branch = random.below(branches), length = random.between(1, longest);
         for (std::uint64_t depth = 0; depth < length; ++depth) {
@@ -135,14 +136,14 @@ TEST(Ghosts, RememberTheLastPages) {
             std::ranges::find_if(path, [&](std::uint64_t page) { return !children.contains(page); }) - path.begin());
         const std::vector<PageKey> keys = keys_of(path);
         const std::size_t some = random.between(1, path.size());
-        // What is said of all that isn't there, and of any one page of that.
+        // Checks the answers for all pages that are not in the tier, and for one of them.
         Ghosts::Walk walk;
         for (std::size_t i = first; i < path.size(); ++i) {
           const std::uint64_t* const known = ghosts.find(keys[i], walk);
           ASSERT_EQ(known == nullptr ? std::optional<std::uint64_t>() : *known, number(path[i]));
         }
         ASSERT_EQ(ghosts.remembers_last(std::span(keys).first(some)), number(path[some - 1]).has_value());
-        // Comes in parts, most often alike ones, and not always to its end.
+        // The path enters in parts, usually parts with equal history, and not always to its end.
         const std::size_t end = random.chance(70) ? path.size() : std::max(first, some);
         for (std::size_t i = first; i < end;) {
           const std::span<const PageKey> rest = std::span(keys).subspan(i, end - i);
@@ -174,7 +175,7 @@ TEST(Ghosts, RememberTheLastPages) {
         Path path = there.back();
         there.pop_back();
         while (!path.empty() && (!children.contains(path.back()))) path.pop_back();
-        // As far as nothing else hangs there, and no further than a node that begins anywhere.
+        // Pages leave up to the first page with other children, and within one node that begins at a random page.
         std::size_t free = 0;
         while (free < path.size() && children[path[path.size() - 1 - free]] == (free == 0 ? 0U : 1U)) ++free;
         if (free == 0) continue;
@@ -197,7 +198,7 @@ TEST(Ghosts, RememberTheLastPages) {
   }
 }
 
-// What nobody does: pages leave that haven't come back. Nothing breaks; one of their numbers is told.
+// Pages leave that have not returned, which no caller does. Nothing breaks, and recall returns one of their values.
 TEST(Ghosts, BearPagesThatLeaveTwice) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     test::Splitmix random(seed);
@@ -219,8 +220,8 @@ TEST(Ghosts, BearPagesThatLeaveTwice) {
 
 // ---- leaves in order -----------------------------------------------------------------------------------
 
-// Ranks that grow, within each of some classes or only by and by, and fall when a tail goes. What was withdrawn comes
-// back as it was, soon or late; some move to another list.
+// Ranks grow within a class or only approximately, and fall when a tail is evicted. Withdrawn leaves return with their
+// old rank, soon or late. Some leaves move to another list.
 TEST(LeafLists, AgreeWithSets) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     test::Splitmix random(seed);
@@ -270,8 +271,8 @@ TEST(LeafLists, AgreeWithSets) {
   }
 }
 
-// Enough leaves of no order for the blocks behind the heap, drawn off from the front or taken from anywhere; some come
-// back as they were, some of those that go next fall.
+// So many leaves in random order that LeafLists uses the blocks behind the heap. Leaves are removed at the front or
+// anywhere. Some return with their old rank, and the rank of some leaves at the front falls.
 TEST(LeafLists, AgreeWithSetsWhenThereAreMany) {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     test::Splitmix random(seed);
@@ -283,7 +284,7 @@ TEST(LeafLists, AgreeWithSetsWhenThereAreMany) {
     };
     std::vector<std::set<std::pair<LeafRank, NodeId>>> model(lists);
     std::map<NodeId, Known> known, withdrawn;
-    std::vector<NodeId> last;  // withdrawn
+    std::vector<NodeId> last;  // withdrawn leaves, the last one at the end
     const auto remove = [&](NodeId node) {
       model[known[node].list].erase({known[node].rank, node});
       withdrawn[node] = known[node];
@@ -339,13 +340,13 @@ TEST(LeafLists, AgreeWithSetsWhenThereAreMany) {
   }
 }
 
-// What is told of where leaves have got to is true, and what has few leaves has few blocks. Also where many have one
-// rank, more than fit into a block.
+// The reported places of leaves are correct, and few leaves use few blocks. This holds also if more leaves have the
+// same rank than fit into a block.
 TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     test::Splitmix random(seed);
     LeafBlocks blocks;
-    std::vector<RankedLeaf> there, smaller;  // than all that are there, for when they are enough
+    std::vector<RankedLeaf> there, smaller;  // `smaller`: leaves that wait until there are enough for add_smallest()
     std::map<NodeId, std::uint32_t> at;
     const auto placed = [&](NodeId node, std::uint32_t now) { at[node] = now; };
     std::uint64_t made = 0, leave = 10;
@@ -381,7 +382,7 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
     std::set<std::uint32_t> different;
     for (const RankedLeaf& leaf : there) different.insert(at.at(leaf.node));
     EXPECT_EQ(different.size(), there.size());
-    // From the smallest on, a block at a time.
+    // Takes the leaves from the smallest on, one block at a time.
     std::ranges::sort(there, {}, &RankedLeaf::rank);
     std::set<NodeId> left;
     for (auto next = there.begin(); next != there.end();) {
@@ -394,7 +395,8 @@ TEST(LeafBlocks, KeepFewPlacesForTheirLeaves) {
   }
 }
 
-// Blocks of half as many as fit and of one by turns, thinned as far as they can be before they join.
+// Blocks that are alternately half full and with one leaf. Then leaves are removed, as many as possible without joining
+// blocks.
 TEST(LeafBlocks, KeepAnEighthOfTheirPlacesInUse) {
   LeafBlocks blocks;
   std::map<NodeId, std::uint32_t> at;
@@ -426,7 +428,7 @@ std::vector<test::PageRequest> page_trace(std::uint64_t seed, std::size_t reques
   std::uint64_t now = random.below(2) * 1'000'000'000, fresh = 1'000;
   for (test::PageRequest& request : trace) {
     now += random.chance(40) ? 0 : random.below(pause + 1);
-    // A few pages are popular, some come once, and what is popular changes.
+    // A few pages are popular, some occur once, and the set of popular pages changes.
     const std::uint64_t epoch = now / 100'000'000'000;
     request.page = random.chance(20) ? fresh++ : random.below(random.chance(50) ? 5 : pages) + 7 * (epoch % 3);
     request.time = now;
@@ -488,7 +490,7 @@ std::vector<Request> deep_trace(std::uint64_t seed, std::size_t requests, std::s
   return trace;
 }
 
-// Pages on a tree, one at a time; a policy says how they rank, and what it remembers of them.
+// A slow model of a tree of pages. A derived class defines the rank of a page and the remembered facts.
 template <typename Page>
 class PagesOnATree {
  public:
@@ -544,7 +546,7 @@ class PagesOnATree {
   std::map<PageKey, Known> pages_;
 };
 
-// SGLang's strategies.
+// The eviction strategies of SGLang.
 struct PageFacts {
   std::int64_t last = 0, inserted = 0, touches = 0, priority = 0;
 };
@@ -576,7 +578,7 @@ class PagesByStrategy final : public PagesOnATree<PageFacts> {
 
 class Strategies : public testing::TestWithParam<std::string_view> {};
 
-// Nodes are also split where no request ends: no page may go earlier or later for that.
+// Nodes are also split where no request ends. A split must not change the order of evictions.
 TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
   const test::ThrowingChecks checks;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -596,7 +598,7 @@ TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
 INSTANTIATE_TEST_SUITE_P(Sglang, Strategies, testing::Values("lru", "fifo", "lfu", "mru", "filo", "priority", "slru"),
                          [](const auto& tested) { return std::string(tested.param); });
 
-// lfuda, gdsf and lruk: each page has a history of its own, and its own depth.
+// lfuda, gdsf and lruk: every page has its own history and its own depth.
 struct PageHistory {
   std::int64_t depth = 0, last = 0, uses = 0, inserted = 0, age = 0, before = 0;
 };
@@ -638,7 +640,7 @@ class PagesWithHistory final : public PagesOnATree<PageHistory> {
 
 class Histories : public testing::TestWithParam<std::string_view> {};
 
-// Runs of pages are nodes with one history, which are cut where those remembered differ.
+// A node has one history for a run of pages. So a node is cut where the remembered histories of its pages differ.
 TEST_P(Histories, AreEachPagesOwn) {
   const test::ThrowingChecks checks;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -659,7 +661,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, Histories, testing::Values("lfuda", "gdsf", "
 
 // ---- what holds for every policy -----------------------------------------------------------------------
 
-// Another policy, to which all nodes have other numbers, and to which leaves are offered late and in another order.
+// A wrapper of a policy: passes all nodes with different ids, and (`late`) offers leaves later and in another order.
 class Renamed final : public EvictionPolicy, public LearnsFromVisits {
  public:
   Renamed(std::unique_ptr<EvictionPolicy> policy, bool late) : policy_(std::move(policy)), late_(late) {}
@@ -704,7 +706,7 @@ class Renamed final : public EvictionPolicy, public LearnsFromVisits {
   }
 
  private:
-  static constexpr std::uint32_t kNames = 4096, kThere = 1'365, kBack = 4'093;  // each other's inverse
+  static constexpr std::uint32_t kNames = 4096, kThere = 1'365, kBack = 4'093;  // factors that are inverse mod kNames
   static_assert(kThere * kBack % kNames == 1);
 
   struct Waiting {
@@ -729,7 +731,7 @@ class Renamed final : public EvictionPolicy, public LearnsFromVisits {
 class EveryPolicy : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(EveryPolicy, DependsOnNeitherNamesNorTheOrderOfOffers) {
-  // That one knows a parent by being told of it right after its child.
+  // sieve needs the offer of a parent directly after its child.
   const bool late = GetParam() != "sieve";
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
@@ -745,9 +747,9 @@ TEST_P(EveryPolicy, DependsOnNeitherNamesNorTheOrderOfOffers) {
   }
 }
 
-// Counts and stamps have no unit, and those that use times only compare them with others they have seen.
+// Counts and stamps have no unit, and policies that use times only compare them with other times that they have seen.
 TEST_P(EveryPolicy, DecidesAlikeIfAllTimesAreTenTimesAsLong) {
-  if (GetParam() == "tide") return;  // it knows how long people pause, and doesn't promise this
+  if (GetParam() == "tide") return;  // tide has prior knowledge of gaps in seconds, so this does not hold
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     const Pages capacity = 1 + test::mix(seed) % 60;

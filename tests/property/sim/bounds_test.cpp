@@ -1,5 +1,5 @@
-// The bounds against exhaustive search and slow models that know nothing of runs, and every policy against the bounds,
-// on many small random traces.
+// Compares the bounds with an exhaustive search and with slow models that work block by block; and compares every
+// policy with the bounds. Uses many small random traces.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<Turn> whole_turns(const Trace& trace) {
   return turns;
 }
 
-// Requests that are served once, again, or only make blocks.
+// Random turns: a request is served once or several times, or only inserts blocks.
 std::vector<Turn> random_turns(const Trace& trace, Random& random) {
   std::vector<Turn> turns;
   for (std::size_t i = 0; i < trace.size(); ++i) {
@@ -58,11 +58,11 @@ std::uint64_t sum(const std::vector<std::uint32_t>& hits) {
   return all;
 }
 
-// By turn and hit blocks; rises with these, in any steps.
+// Costs[turn][hit blocks]: the saved cost. Grows with the number of hit blocks, in random steps.
 using Costs = std::vector<std::vector<std::uint64_t>>;
 
 Costs random_costs(const Trace& trace, const std::vector<Turn>& turns, Random& random) {
-  constexpr std::uint64_t kEvery = 60;  // so that the mean of up to six blocks is whole
+  constexpr std::uint64_t kEvery = 60;  // divisible by 1 to 6, so that the mean over up to six blocks is an integer
   Costs costs;
   for (const Turn& turn : turns) {
     std::vector<std::uint64_t> cost{0};
@@ -85,12 +85,12 @@ CostBound opt_cost(const Future& future, Pages capacity, const Costs& costs) {
   return opt_cost(future, capacity, [&](std::size_t turn, std::uint32_t blocks) { return costs[turn][blocks]; });
 }
 
-// Every choice of what to keep after every turn, remembered by (turn, kept set): the best that any policy can do, with
-// or without knowing the future.
+// Tries every choice of kept blocks after every turn (results are stored by turn and kept set). The result is the best
+// that any policy can do, with knowledge of the future.
 class Exhaustive {
  public:
   enum class Bypass : std::uint8_t { allowed, none };
-  // `costs`: what hits are worth; null: one each.
+  // `costs`: the values of hits; null: every hit counts 1.
   Exhaustive(const Trace& trace, const std::vector<Turn>& turns, std::size_t capacity, Bypass bypass,
              const Costs* costs = nullptr)
       : trace_(trace), turns_(turns), capacity_(capacity), bypass_(bypass), costs_(costs) {
@@ -142,7 +142,7 @@ class Exhaustive {
   std::map<std::pair<std::size_t, unsigned>, std::uint64_t> known_;
 };
 
-// Leaf-only LRU that evicts first what is not used again, block by block: the definition.
+// The definition of the policy: block by block, LRU among leaves, but blocks that are not used again are evicted first.
 class SlowBit {
  public:
   SlowBit(const Trace& trace, std::size_t capacity) : trace_(trace), capacity_(capacity) {}
@@ -184,11 +184,11 @@ class SlowBit {
 
   const Trace& trace_;
   std::size_t capacity_, now_ = 0;
-  std::map<Path, std::size_t> present_;  // and the request that used it last
+  std::map<Path, std::size_t> present_;  // block -> the request that used it last
 };
 
-// The relaxation that opt-cost solves, by trying every number of blocks of every run. What k blocks of a run may earn
-// is the highest line between two of its prefixes.
+// Solves the relaxation of opt-cost by trying every number of blocks of every run. The value of k blocks of a run is
+// the highest line between two of its prefixes.
 class SlowFlow {
  public:
   SlowFlow(const Trace& trace, const std::vector<Turn>& turns, std::size_t capacity, const Costs& costs)
@@ -196,7 +196,7 @@ class SlowFlow {
     std::map<Path, std::size_t> last;
     for (std::size_t to = 0; to < turns.size(); ++to) {
       const Path& path = trace[turns[to].request];
-      std::map<std::size_t, std::pair<std::size_t, std::size_t>> spans;  // by from: depths
+      std::map<std::size_t, std::pair<std::size_t, std::size_t>> spans;  // `from` -> depths
       for (std::size_t depth = 0; depth < path.size(); ++depth) {
         const auto [at, fresh] = last.try_emplace(head(path, depth + 1), to);
         if (!fresh && depth < turns[to].counted) {
@@ -230,7 +230,7 @@ class SlowFlow {
  private:
   struct Run {
     std::size_t from, to;
-    std::vector<std::uint64_t> earned;  // by blocks
+    std::vector<std::uint64_t> earned;  // by number of blocks
   };
   static std::vector<std::uint64_t> earned(const std::vector<std::uint64_t>& cost, std::size_t first, std::size_t end) {
     std::vector<std::uint64_t> most;
@@ -246,11 +246,11 @@ class SlowFlow {
     return most;
   }
 
-  std::vector<std::size_t> room_;  // after each turn
+  std::vector<std::size_t> room_;  // free blocks after each turn
   std::vector<Run> runs_;
 };
 
-// A request of n tokens takes n squared.
+// A prefill of n tokens takes n * n seconds.
 class Square final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
@@ -262,7 +262,8 @@ class Square final : public CostModel {
 
 using Rates = std::map<std::pair<std::string, Pages>, HitRate>;
 
-// A policy that lets blocks pass (none does now) would be bounded by opt only.
+// Expects that the bounds are in order and that the policies are below them. A policy that does not insert all blocks
+// (none at present) would be bounded only by `opt`.
 void expect_in_order(const Rates& rates, const std::vector<std::string>& policies, Pages capacity, std::uint64_t seed) {
   const auto rate = [&](const char* name) -> const HitRate& { return rates.at({name, capacity}); };
   for (const std::string& policy : policies) {
@@ -309,7 +310,7 @@ TEST(Bounds, NothingBeatsThemAndMoreRoomNeverHurtsThem) {
         if (c == 0) continue;
         const HitRate& less = rates.at({name, capacities[c - 1]});
         ASSERT_GE(rates.at({name, capacities[c]}).saved_cost, less.saved_cost) << name << ", seed " << seed;
-        if (name == std::string("opt-cost")) continue;  // its hits are not what it bounds
+        if (name == std::string("opt-cost")) continue;  // bounds the saved cost, not the hits
         ASSERT_GE(rates.at({name, capacities[c]}).hit_blocks, less.hit_blocks) << name << ", seed " << seed;
       }
     }
@@ -370,7 +371,7 @@ TEST(Bounds, TheFlowIsTheDearest) {
 TEST(Bounds, StepsThatAreNotWholeAreRoundedUp) {
   const Trace trace{{1, 2, 3}, {1, 2, 3}};
   const Future future = future_of(trace, whole_turns(trace));
-  const Costs costs{{0, 1, 2, 5}, {0, 1, 2, 5}};  // 5 / 3 a block
+  const Costs costs{{0, 1, 2, 5}, {0, 1, 2, 5}};  // 5 / 3 per block
   for (const Pages capacity : {1U, 2U, 3U, 4U}) {
     EXPECT_EQ(opt_cost(future, capacity, costs).saved, 2 * std::min<Pages>(capacity, 3)) << capacity;
   }
@@ -387,9 +388,9 @@ TEST(Bounds, TheBitIsWhatItSays) {
   }
 }
 
-// Plain LRU over blocks as in the replay, but counted in part.
+// Plain LRU over blocks, as in the replay. Of the hits of a turn, only the first `counted` blocks count.
 std::uint64_t slow_lru(const Trace& trace, const std::vector<Turn>& turns, std::size_t capacity) {
-  std::vector<Path> order;  // newest last; of a path, the deepest first
+  std::vector<Path> order;  // the newest block is last; within a path, the deepest block is first
   std::uint64_t hits = 0;
   for (const Turn& turn : turns) {
     const Path& path = trace[turn.request];
@@ -429,8 +430,8 @@ TEST(Bounds, TurnsMayCountInPart) {
   EXPECT_GT(equal, compared * 9 / 10);
 }
 
-// Every choice of where to keep what after every turn, in tiers of which the first is the nearest: blocks on the
-// request's path go anywhere, others stay, move farther or go.
+// Tries every placement of blocks after every turn. The first tier is the nearest. Blocks on the request's path may go
+// to any tier. Other blocks stay, move to a farther tier, or are evicted.
 class ExhaustiveTiers {
  public:
   ExhaustiveTiers(const Trace& trace, const std::vector<Turn>& turns, std::vector<std::size_t> rooms,
@@ -446,7 +447,7 @@ class ExhaustiveTiers {
   std::int64_t best() { return best_from(0, std::vector<std::size_t>(blocks_.size(), absent())); }
 
  private:
-  using State = std::vector<std::size_t>;  // each block's tier
+  using State = std::vector<std::size_t>;  // tier of each block
   std::size_t absent() const { return rooms_.size(); }
 
   bool count_up(State& at) const {
@@ -471,7 +472,7 @@ class ExhaustiveTiers {
     return true;
   }
 
-  // Of a turn's hits as many are taken as pay.
+  // A turn uses as many of its hits as are worth their load.
   std::int64_t saved(std::size_t turn, const State& at) const {
     std::int64_t most = 0, now = 0;
     const Path& path = trace_[turns_[turn].request];
@@ -510,7 +511,7 @@ class ExhaustiveTiers {
   std::map<std::pair<std::size_t, State>, std::int64_t> known_;
 };
 
-// The most that tiers of this size save, by the bound; a block is a token.
+// Returns the bound on the savings of tiers of these sizes. A block has one token.
 std::uint64_t tiers_bound(const Future& future, const std::vector<std::size_t>& rooms,
                           const std::vector<std::int64_t>& loads, const Costs& costs) {
   std::vector<TierLevel> levels;
@@ -563,7 +564,7 @@ TEST(Bounds, OneTierIsTheFlowOfItsCosts) {
   }
 }
 
-// A Square of n tokens' last block costs up to 11 s; loads between nothing and more than that.
+// The last block of a prompt costs up to 11 s (Square). The loads are between 0 and more than that.
 TEST(Bounds, NoPolicyOfTwoTiersSavesMore) {
   std::vector<std::string> names{"opt-tiers"};
   for (const std::string_view name : eviction_names()) names.emplace_back(name);

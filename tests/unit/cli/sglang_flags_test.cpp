@@ -1,4 +1,4 @@
-// SGLang's server flags: what each one sets, what is assumed where one isn't given, what is said and what refused.
+// Tests SGLang's server flags: the keys that a flag sets, the assumed defaults, the notes, and the errors.
 #include "lab/sglang/sglang_flags.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Experiment from_info(const std::string& json, const std::string& file = "") {
   return experiment;
 }
 
-// All notes behind one another.
+// Returns all notes as one text.
 std::string notes_of(const Experiment& experiment) {
   std::string text;
   for (const std::string& note : experiment.notes()) text += note + "\n";
@@ -115,7 +115,7 @@ TEST(SglangFlags, EachSetsItsKey) {
   }
 }
 
-// 10^9 bytes a rank there, GiB of all ranks here, wherever the ranks stand in the line.
+// --hicache-size is in 10^9 bytes per rank; kvtwin's key is in GiB of all ranks. The position of --tp does not matter.
 TEST(SglangFlags, HostSizeCountsEachRank) {
   for (const std::string& flags :
        {kHost + "--hicache-size 100 --tp 4", "--tp 4 --hicache-ratio 3 --hicache-size=100 " + kHost}) {
@@ -150,11 +150,11 @@ TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   EXPECT_EQ(said.integer("cache.page_tokens"), 16);
   EXPECT_EQ(said.origin("cache.page_tokens"), "file.toml:2");
   EXPECT_EQ(said.text("cache.io"), "auto");
-  EXPECT_EQ(said.integer("tiers.host.tokens"), 0);  // how large the host tier is, the flags say alone
+  EXPECT_EQ(said.integer("tiers.host.tokens"), 0);  // only the flags determine the size of the host tier
   EXPECT_EQ(said.number("tiers.host.ratio"), 2);
 }
 
-// No flag changes how SGLang evicts: the file has no say, and a note tells what it said.
+// No flag changes how SGLang evicts. So the values of the file are ignored, and a note names them.
 TEST(SglangFlags, FixedBehaviourOverridesTheFile) {
   const std::string file =
       "[cache]\nevict_unit = \"page\"\nclean_reserve = 0.25\nwrite_policy = \"write_back\"\nreclaim_shadowed = false\n";
@@ -171,7 +171,7 @@ TEST(SglangFlags, FixedBehaviourOverridesTheFile) {
   EXPECT_EQ(notes_of(same).find("evict_unit"), std::string::npos) << notes_of(same);
 }
 
-// A caller that sets a key afterwards needs no note on the value that the flags gave it.
+// If a caller sets a key later, there is no note about the value from the flags.
 TEST(SglangFlags, NoNoteOnWhatIsSetLater) {
   Experiment experiment = Experiment::from_text("[cache]\nevict_unit = \"page\"\n", "file.toml");
   const std::vector<std::string> later = {"cache.evict_unit", "tiers.host.tokens", "model.draft.kind",
@@ -208,7 +208,7 @@ TEST(SglangFlags, DeviceTier) {
   EXPECT_NE(notes_of(both).find("--mem-fraction-static is left out"), std::string::npos);
   const Experiment fraction = from_flags("--mem-fraction-static 0.8", "[tiers.device]\ntokens = 6400\n");
   EXPECT_EQ(fraction.integer("tiers.device.tokens"), 0);
-  // 0.8 of 80 GB less 16.06 GB of weights, at 131,072 bytes a token.
+  // 0.8 of 80 GB minus 16.06 GB of weights, at 131,072 bytes per token.
   EXPECT_NEAR(static_cast<double>(make_setup(fraction).engine.device_pages), (0.8 * 80e9 * 1.0737 - 16.06e9) / 131072,
               40'000);
 }
@@ -279,7 +279,7 @@ TEST(SglangFlags, StorageBackEnds) {
   EXPECT_EQ(remote_gib(extra + R"({"global_segment_size": 1073741824})"), 2);
   EXPECT_NE(notes_of(from_flags(mooncake)).find("no flag says how much mooncake holds"), std::string::npos);
   expect_flags_refused(extra + R"({"global_segment_size": "much"})", {"global_segment_size", "bytes"});
-  // One back end takes the other tier's place.
+  // The storage back end of the flags replaces the disk tier of the file.
   const Experiment experiment = from_flags(mooncake, "[tiers.disk]\ngib = 4\n");
   EXPECT_EQ(experiment.number("tiers.disk.gib"), 0);
   EXPECT_NE(notes_of(experiment).find("the experiment's disk tier is left out"), std::string::npos);
@@ -301,7 +301,7 @@ TEST(SglangFlags, ModelFolders) {
   const Experiment experiment = from_flags("--model-path '" + folder.path().string() + "'");
   EXPECT_EQ(experiment.text("model.config"), folder / "config.json");
   EXPECT_EQ(experiment.text("model.name"), "");
-  // A path from flags is relative to where the user is, not to the experiment's file.
+  // A path from flags is relative to the user's current folder, not to the experiment file.
   EXPECT_EQ(experiment.path("model.config"), folder / "config.json");
 }
 
@@ -314,7 +314,7 @@ TEST(SglangFlags, WordsAreSplitAsByAShell) {
            "CUDA_VISIBLE_DEVICES=0 sglang serve --page-size 32 --schedule-policy lpm",
            "--served-model-name 'a b' --page-size 32 --chat-template \"it's\" --schedule-policy lpm",
            "--log-requests-target stdout /tmp/x --page-size 32 --schedule-policy lpm --cuda-graph-bs 1 2 4",
-           "--page-si 32 --schedule-po lpm",  // argparse takes what begins only one flag's name
+           "--page-si 32 --schedule-po lpm",  // argparse accepts the beginning of a flag if it is unique
        }) {
     const Experiment experiment = from_flags(flags);
     EXPECT_EQ(experiment.integer("cache.page_tokens"), 32) << flags;
@@ -372,7 +372,7 @@ TEST(SglangFlags, Refusals) {
   expect_flags_refused(std::string(2 << 20, ' '), {"1 MiB"});
 }
 
-// A later version may have such a flag, with a value or several, or without.
+// A later version of SGLang may have such a flag, without a value, or with one or several values.
 TEST(SglangFlags, UnknownOnesFarFromKnownOnesAreNamed) {
   for (const char* unknown : {"--warp-drive", "--warp-drive 9", "--warp-drive=9", "--warp-drive -1",
                               "--warp-drive 1 2 3", "--warp-drive '{\"a\": 1}'", "--hicache 2"}) {
@@ -386,7 +386,7 @@ TEST(SglangFlags, UnknownOnesFarFromKnownOnesAreNamed) {
     }
   }
   EXPECT_NE(notes_of(from_flags("--" + std::string(100'000, 'x'))).find("has no such flags"), std::string::npos);
-  // A value of a later version.
+  // A value that a later version may have.
   const Experiment policy = from_flags("--schedule-policy by-the-stars", "[scheduler]\norder = \"longest_prefix\"\n");
   EXPECT_EQ(policy.text("scheduler.order"), "fcfs");
   EXPECT_NE(notes_of(policy).find("--schedule-policy by-the-stars: SGLang 0.5.23 has no such value; fcfs"),
@@ -397,7 +397,7 @@ TEST(SglangFlags, UnknownOnesFarFromKnownOnesAreNamed) {
   EXPECT_NE(notes_of(store).find("--hicache-storage-backend cupboard: one model"), std::string::npos);
 }
 
-// Legal in SGLang and not modelled here: what stands for it is served, and said.
+// Values that SGLang accepts and kvtwin does not model: kvtwin uses a substitute and names it in a note.
 TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
   struct Case {
     std::string flags, part, key, value;
@@ -461,7 +461,7 @@ TEST(SglangFlags, ADraftThatIsLeftOutIsSaid) {
   EXPECT_EQ(planned.find("left out"), std::string::npos) << planned;
 }
 
-// Every flag of the real server, as its own parser listed it.
+// A flag of the real server, as its argument parser listed it.
 struct ListedFlag {
   std::string field;
   std::vector<std::string> flags;
@@ -559,7 +559,7 @@ TEST(SglangServer, EveryFlagAndEveryValueIsTaken) {
 
 TEST(SglangFlags, EveryPresetHasARepositoryThatNamesIt) {
   for (const std::string& preset : model_preset_names()) {
-    if (preset == "tiny") continue;  // our own
+    if (preset == "tiny") continue;  // a model of kvtwin's own
     const auto found =
         std::ranges::find(sglang_models(), std::string_view(preset), [](const auto& row) { return row.first; });
     ASSERT_NE(found, sglang_models().end()) << preset;
@@ -642,7 +642,7 @@ std::string canonical(const std::string& flags) {
   return line.flags;
 }
 
-// Lines as in SGLang's documents and in tickets, and what they come to.
+// Command lines as in SGLang's documentation and in bug reports, and their canonical form.
 TEST(SglangLines, RealOnesBecomeCanonical) {
   const std::string scheduler = " --schedule-policy fcfs --radix-eviction-policy lru";
   const std::vector<std::pair<std::string, std::string>> lines = {
@@ -705,7 +705,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
         "tiers.host.gib=0.033", "cache.load_back_min_tokens=0", "cache.layout=page_first"}) {
     experiment.set(setting);
   }
-  const kvtwin::Setup setup = make_setup(experiment);  // not testing's
+  const kvtwin::Setup setup = make_setup(experiment);  // qualified: testing::Setup exists too
   const SglangLine line = to_sglang_flags(experiment, setup);
   std::string notes;
   for (const std::string& note : line.notes) notes += note + "\n";
@@ -713,7 +713,7 @@ TEST(SglangLines, WhatNoFlagSaysIsNamed) {
                            "tiers.device.gib", "tiers.host.gib", "cache.load_back_min_tokens = 0"}) {
     EXPECT_NE(notes.find(part), std::string::npos) << part << "\n" << notes;
   }
-  // What is said in other words comes to the same pages.
+  // The flags, read again, give the same numbers of pages.
   Experiment again = Experiment::from_text("", "");
   for (const char* setting : {"model.name=tiny", "hardware.name=cpu-host"}) again.set(setting);
   apply_sglang_flags(again, line.flags);
@@ -798,7 +798,7 @@ TEST_F(SglangProgram, ToFlagsRunsNothing) {
   }
 }
 
-// The flags hold for every cell; --vary and --set win over them; a row of other flags is another row.
+// The flags apply to every cell. --vary and --set override flags. Rows with different flags are different rows.
 TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
   write_text(folder_ / "good.toml",
              "[workload]\ntrace = \"trace.jsonl\"\n[cache]\nevict_unit = \"page\"\n[tiers.device]\ntokens = 6400\n");
@@ -821,7 +821,7 @@ TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
       EXPECT_EQ(first.err.find(part, at + 1), std::string::npos) << "said once, not for every cell: " << first.err;
       EXPECT_NE(text_of(folder_ / (out + "/" + command + ".json")).find(part), std::string::npos);
     }
-    // What the flags stand for gives the same decisions, and other flags give other rows.
+    // The keys that the flags set give the same decisions, and other flags give other rows.
     const auto digests = [&](const std::string& of) {
       std::vector<std::string> list;
       std::istringstream rows(text_of(folder_ / (of + "/sweep.jsonl")));
@@ -841,7 +841,7 @@ TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
             around_);
     EXPECT_EQ(other.exit_code, 2);
     EXPECT_NE(other.err.find("cells that aren't of this sweep"), std::string::npos) << other.err;
-    // --vary wins, and no note speaks of the value that it replaced.
+    // --vary overrides the flags, and no note mentions the replaced value.
     const std::string varied = std::string(command) + "_varied";
     const Outcome wins = cells({"--from-sglang-server-info", "info.json", "--vary", "cache.page_tokens=16,32", "--vary",
                                 "cache.evict_unit=page,node"},
@@ -853,7 +853,7 @@ TEST_F(SglangProgram, SweepsAndComparisonsTakeThem) {
   EXPECT_EQ(refused.exit_code, 2);
 }
 
-// As the help says it.
+// The example of the help text.
 TEST(SglangHelp, ExamplesRun) {
   Surroundings around;
   around.folder = KVTWIN_SOURCE_DIR;

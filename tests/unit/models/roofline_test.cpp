@@ -31,7 +31,7 @@ ForwardShape decode(std::uint32_t sequences, Tokens context) {
   return shape;
 }
 
-// The contract, step by step and without any closed form.
+// The time of a pass by definition: step by step, without a closed form.
 Wide128 naive_fs(const RooflineCost& cost, const ForwardShape& s, std::uint64_t steps) {
   const RooflineCoefficients& c = cost.coefficients();
   const auto both = [&](Wide128 computing, Wide128 reading) {
@@ -96,7 +96,8 @@ TEST(Roofline, ClosedFormEqualsTheLoop) {
   }
 }
 
-// What isn't hidden adds up: at 1 computing and reading come one after the other, at 0 the longer is all there is.
+// `serial` is the part of the shorter of computing and reading that is not hidden. With 1, both times are added; with
+// 0, only the longer time counts.
 TEST(Roofline, AttentionHidesWhatItIsSaidTo) {
   HardwareSpec hw = hardware_preset("h200-pcie5");
   const ModelGeometry model = model_preset("llama-3.1-8b");
@@ -152,8 +153,8 @@ TEST(Roofline, WildShapesStayAtTheLargestTime) {
 }
 
 TEST(Roofline, KnownFiguresByHand) {
-  // Llama-3.1-8B on H200: decoding one sequence reads 15.0 GB of weights (all but the input embedding) at
-  // 0.87 * 4.8 TB/s = 3.594 ms; 8192 tokens of prefill are 2 * 6.98e9 * 8192 FLOPs at 0.7 * 989.4 TFLOP/s.
+  // Llama-3.1-8B on H200. Decoding one sequence reads 15.0 GB of weights (all but the input embedding) at 0.87 * 4.8
+  // TB/s, which takes 3.594 ms. A prefill of 8192 tokens is 2 * 6.98e9 * 8192 FLOPs at 0.7 * 989.4 TFLOP/s.
   const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
   EXPECT_NEAR(static_cast<double>(cost.forward_ns(decode(1, 0), 1)), 3.594e6 + 0.2e6, 1e4);
   const double linear = 2 * 6.98e9 * 8192 / (0.7 * 989.4e12), pairs = 8192.0 * 8193 / 2;
@@ -203,7 +204,7 @@ TEST(Roofline, TwiceTheRatesHalveTheCoefficients) {
           &RooflineCoefficients::reduce_token_fs}) {
       halved(field);
     }
-    EXPECT_EQ(a.step_fs, b.step_fs);  // overheads stay
+    EXPECT_EQ(a.step_fs, b.step_fs);  // overheads stay the same
     EXPECT_EQ(2 * a.host_to_device.link_rate, b.host_to_device.link_rate);
     EXPECT_EQ(2 * a.device_to_host.kernel_rate, b.device_to_host.kernel_rate);
   }
@@ -214,8 +215,8 @@ TEST(Roofline, RanksShareTheWork) {
   const TimeNs one = cost_of("llama-3.1-8b", "h100-pcie5", 1).forward_ns(shape, 1);
   const TimeNs eight = cost_of("llama-3.1-8b", "h100-pcie5", 8).forward_ns(shape, 1);
   EXPECT_LT(eight, one);
-  EXPECT_GT(eight * 8, one);  // all-reduces and the pass's overhead don't shrink
-  // Beyond the KV heads each rank still reads one head.
+  EXPECT_GT(eight * 8, one);  // the all-reduces and the overhead of a pass do not shrink
+  // With more ranks than KV heads, each rank still reads one head.
   const auto c8 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 8);
   const auto c16 = coefficients_of(model_preset("llama-3.1-8b"), hardware_preset("h100-pcie5"), 16);
   EXPECT_EQ(c8.decode_token_fs, c16.decode_token_fs);
@@ -240,11 +241,11 @@ TEST(Roofline, TransfersFollowTheCopyEngine) {
   const TransferCost small = cost.transfer(plan_of(TransferPath::copy_engine, kUp, 1000, 8192));
   EXPECT_EQ(small.bytes, 8'192'000U);
   EXPECT_EQ(small.latency_ns, 3000 + 1000 * 100);
-  EXPECT_EQ(small.bytes_per_second, 6'500'000'000U);  // the driver's inline rate
+  EXPECT_EQ(small.bytes_per_second, 6'500'000'000U);  // the inline rate of the driver
   const TransferCost down = cost.transfer(plan_of(TransferPath::copy_engine, kDown, 1000, 8192));
-  EXPECT_EQ(down.bytes_per_second, 8192 * 2'000'000ULL);  // 0.5 us a descriptor
+  EXPECT_EQ(down.bytes_per_second, 8192 * 2'000'000ULL);  // 0.5 us per descriptor
   const TransferCost middle = cost.transfer(plan_of(TransferPath::copy_engine, kUp, 10, 30000));
-  EXPECT_EQ(middle.bytes_per_second, 50'000'000'000U);  // 0.6 us a descriptor
+  EXPECT_EQ(middle.bytes_per_second, 50'000'000'000U);  // 0.6 us per descriptor
   EXPECT_EQ(cost.transfer(plan_of(TransferPath::copy_engine, kUp, 10, 1 << 20)).bytes_per_second, 0U);
 }
 
@@ -264,15 +265,15 @@ TEST(Roofline, TransfersFollowBoxesAndRing) {
   Plan boxes = plan_of(TransferPath::boxes, kUp, 100, 64 * 1024);
   boxes.piece_bytes = 1024;
   EXPECT_EQ(cost.transfer(boxes).latency_ns, 3000 + 100 * 100);
-  EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 1024 * 20'000'000ULL);  // 0.05 us a row
+  EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 1024 * 20'000'000ULL);  // 0.05 us per row
   boxes.piece_bytes = 8192;
   EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 0U);
-  boxes = plan_of(TransferPath::boxes, kUp, 100, 16 * 1024);  // 0.6 us a box, and no inline rate
+  boxes = plan_of(TransferPath::boxes, kUp, 100, 16 * 1024);  // 0.6 us per box, and no inline rate
   boxes.piece_bytes = 8192;
   EXPECT_EQ(cost.transfer(boxes).bytes_per_second, 16384 * 10'000'000ULL / 6);
   const TransferCost ring = cost.transfer(plan_of(TransferPath::ring, kUp, 100000, 512));
   EXPECT_EQ(ring.latency_ns, 3500);
-  EXPECT_EQ(ring.bytes_per_second, 50'000'000'000U);  // nothing of its own is known: a copy kernel's
+  EXPECT_EQ(ring.bytes_per_second, 50'000'000'000U);  // without ring_rate, the rate of a copy kernel
   HardwareSpec measured = hardware_preset("h200-pcie5");
   measured.ring_rate = 51e9;
   const RooflineCost faster(model_preset("llama-3.1-8b"), measured, 1);
@@ -280,7 +281,7 @@ TEST(Roofline, TransfersFollowBoxesAndRing) {
   EXPECT_EQ(faster.transfer(plan_of(TransferPath::kernel, kUp, 100000, 512)).bytes_per_second, 50'000'000'000U);
 }
 
-// A quarter of it must move in what a call takes: 3 us.
+// A quarter of the window moves in the time of a call, 3 us.
 TEST(Roofline, ATightWindowHoldsTheCopyEngineBack) {
   const RooflineCost cost = cost_of("llama-3.1-8b", "h200-pcie5");
   for (const auto path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::staged}) {
@@ -316,20 +317,20 @@ TEST(Roofline, StorageByHand) {
   const auto get = [&](Tier tier, Pages pages, std::uint32_t objects) {
     return cost.storage(storage_work(StorageVerb::get, tier, pages, objects));
   };
-  // Whole pages: sequential.
+  // Whole pages: the sequential bandwidth is the limit.
   const TransferCost whole = get(Tier::disk, 128, 1);
   EXPECT_EQ(whole.latency_ns, 75'000);
   EXPECT_EQ(whole.bytes, 128U * 8'388'608);
   EXPECT_EQ(whole.bytes_per_second, 54'000'000'000U);
   EXPECT_EQ(cost.storage(storage_work(StorageVerb::set, Tier::disk, 128, 1)).latency_ns, 12'000);
   EXPECT_EQ(cost.storage(storage_work(StorageVerb::set, Tier::disk, 128, 1)).bytes_per_second, 26'400'000'000U);
-  // A page in 2,048 objects of 4 KiB: 512 rounds of 75 us for 128 pages, more than IOPS (26.2 ms) and bandwidth take.
+  // A page in 2,048 objects of 4 KiB: 128 pages need 512 rounds of 75 us. IOPS (26.2 ms) and bandwidth need less time.
   const TransferCost small = get(Tier::disk, 128, 2'048);
   EXPECT_NEAR(static_cast<double>(small.bytes) / static_cast<double>(small.bytes_per_second), 511 * 75e-6, 1e-9);
-  // Written, IOPS bind: 262,144 objects at a million a second.
+  // For writes, IOPS are the limit: 262,144 objects at a million per second.
   const TransferCost write = cost.storage(storage_work(StorageVerb::set, Tier::disk, 128, 2'048));
   EXPECT_NEAR(static_cast<double>(write.bytes) / static_cast<double>(write.bytes_per_second), 0.262144, 1e-8);
-  // Remote: 100 us to the pool, 2.2 on the wire; 0.7 us an object and NIC.
+  // Remote: a latency of 100 us for the pool and 2.2 us on the wire; 0.7 us per object and NIC.
   EXPECT_EQ(get(Tier::remote, 1, 1).latency_ns, 102'200);
   EXPECT_EQ(get(Tier::remote, 1, 1).bytes_per_second, 186'400'000'000U);
   EXPECT_NEAR(static_cast<double>(get(Tier::remote, 1, 2'048).bytes_per_second), 4'096 / 0.175e-6, 1);
@@ -342,7 +343,7 @@ TEST(Roofline, AFileAPageIsReadOneAfterTheOtherByEachRank) {
   hardware.file_read_bandwidth = 1.5e9;
   const RooflineCost cost(model_preset("llama-3.1-8b"), hardware, 1);
   StorageWork work = storage_work(StorageVerb::get, Tier::disk, 100, 64);
-  // Each of 100 pages takes 60 us and its bytes at 1.5 GB/s, whatever its objects.
+  // Each of 100 pages takes 60 us plus the time of its bytes at 1.5 GB/s; the number of objects does not matter.
   const auto seconds = [&] {
     const TransferCost c = cost.storage(work);
     return static_cast<double>(c.latency_ns) * 1e-9 +
@@ -350,9 +351,9 @@ TEST(Roofline, AFileAPageIsReadOneAfterTheOtherByEachRank) {
   };
   const double each = 60e-6 + static_cast<double>(work.page_bytes) / 1.5e9;
   EXPECT_NEAR(seconds(), 100 * each, 1e-6 * 100 * each);
-  work.ranks = 2;  // ... by themselves
+  work.ranks = 2;  // each rank reads at its own rate
   EXPECT_NEAR(seconds(), 100 * each, 1e-6 * 100 * each);
-  work.ranks = 64;  // ... until the drives are the limit
+  work.ranks = 64;  // now the drives are the limit
   EXPECT_NEAR(static_cast<double>(cost.storage(work).bytes_per_second),
               hardware.drive_read_bandwidth * hardware.drive_count, 1);
 }
@@ -364,7 +365,7 @@ TEST(Roofline, StorageOfRanksAndPastHostMemory) {
   EXPECT_EQ(cost.storage(work).bytes, 8U * 8'388'608);
   work.memory = Tier::device;
   EXPECT_EQ(cost.storage(work).bytes_per_second, 2 * 46'600'000'000U);
-  work.objects = 2'048;  // a rank's submitters take 1.25 us an object
+  work.objects = 2'048;  // the submitters of a rank take 1.25 us per object
   EXPECT_NEAR(static_cast<double>(cost.storage(work).bytes_per_second), 2 * 4'096 / 1.25e-6, 1);
 }
 
@@ -384,8 +385,8 @@ TEST(Roofline, StorageThatMovesNothing) {
   EXPECT_GT(wild.bytes_per_second, 0U);
 }
 
-// Splitting a page into more objects never makes it faster, nor does more of it take less time.
-// 2 MiB a page at 20 GB/s is 104.9 us; the metadata servers give out a file each 50 us. Small pages wait for them.
+// 2 MiB per page at 20 GB/s take 104.9 us. The metadata servers open one file per 50 us. With small pages, the metadata
+// servers are the limit.
 TEST(Roofline, ASharedFileSystemIsBoundByItsBandwidthOrItsMetadata) {
   HardwareSpec hardware = hardware_preset("h100-pcie5");
   EXPECT_EQ(RooflineCost(model_preset("tiny"), hardware, 1).coefficients().storage[Tier::shared_fs],
@@ -466,7 +467,7 @@ TEST(Roofline, RawCoefficientsAreTakenAsGiven) {
   const RooflineCost cost(c);
   EXPECT_EQ(cost.forward_ns(decode(1, 10), 3), 3 * 5 + 2 * (11 + 12 + 13));
   EXPECT_EQ(cost.transfer(plan_of(TransferPath::staged, kUp, 3, 100)).latency_ns, 0);
-  EXPECT_EQ(RooflineCost(RooflineCoefficients{}).forward_ns({}, 4), 4);  // at least a nanosecond a step
+  EXPECT_EQ(RooflineCost(RooflineCoefficients{}).forward_ns({}, 4), 4);  // at least a nanosecond per step
   const std::string text = to_string(c);
   EXPECT_NE(text.find("decode_token = 2000000 fs/token\n"), std::string::npos);
 }
@@ -504,7 +505,7 @@ TEST(Draft, a_larger_draft_and_more_of_its_tokens_cost_more) {
       << "the draft's KV of the prompt is computed too";
 }
 
-// A draft of no tokens that yields one a step is none; each step costs more than nothing; contexts grow by the yield.
+// A draft of 0 tokens that yields 1 token per step equals no draft. Each step has a cost. Contexts grow by the yield.
 TEST(Draft, steps_add_up) {
   const RooflineCost alone = cost_of("llama-3.1-8b", "h100-pcie5"), drafted = with_draft("llama-3.1-8b", "tiny");
   for (const std::uint64_t steps : {1U, 2U, 7U, 64U}) {

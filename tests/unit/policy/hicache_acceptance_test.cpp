@@ -1,5 +1,5 @@
-// HiCache's minimum acceptance checks, one number each, as far as they are about the policy; check 10, which moves
-// bytes, is in tests/unit/kernels. Pages have four tokens unless a test says otherwise.
+// HiCache's minimum acceptance checks that concern the policy. The test names have the numbers of the checks. Check 10
+// moves bytes and is in tests/unit/kernels. Pages have four tokens, unless a test uses other pages.
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 // ---- 1 to 5: writes ------------------------------------------------------------------------------------------
 
-// What lies in each host slot, as the transfers say.
+// The page key of each host slot, according to the transfers.
 struct HostBytes {
   void move(const ManualWorld::Transfer& transfer) {
     for (const PageMove& page : transfer.pages) {
@@ -100,8 +100,8 @@ TEST(HiCache, check_03_write_back_counts_what_a_full_host_makes_it_drop) {
   EXPECT_TRUE(rig.engine.idle());
 }
 
-// One request after the other or several at once, of documents that share prefixes, with failures; each input is
-// followed by a check of every invariant: closed prefixes, and leaf sets against a recomputation.
+// Serves requests over documents that share prefixes, one at a time or several at once, with failures. After each
+// input, all invariants are checked: closed prefixes, and leaf sets against a new computation.
 void serve_at_random(const EngineConfig& config, std::uint64_t seed) {
   test::Splitmix random(seed);
   EngineRig rig(config);
@@ -112,7 +112,7 @@ void serve_at_random(const EngineConfig& config, std::uint64_t seed) {
     if (random.chance(10)) rig.hint(HintKind::abort, random.below(r + 1));
     for (std::uint64_t n = random.below(6); n > 0; --n) {
       if (!rig.world.transfers.empty() && random.chance(50)) {
-        // A load's failure fails the pass it gates, which needs more than a status: see faulty_test.cpp.
+        // Loads do not fail here. A failed load also fails the pass behind it; faulty_test.cpp tests that.
         const bool fails = rig.world.transfers[0].lane == Lane::d2h && random.chance(20);
         rig.complete_transfer(fails ? Status::failed : Status::done);
       } else if (!rig.world.stored.empty() && random.chance(60)) {
@@ -206,7 +206,7 @@ TEST(HiCache, check_06_a_hit_of_255_tokens_is_revoked_and_one_of_256_fetched) {
 
 TEST(HiCache, check_06_a_page_missing_in_the_second_batch_commits_the_pages_before_it) {
   for (const Pages k : {128U, 129U, 200U, 255U}) {
-    EngineRig rig(stored_config(400, 400));  // 128 pages a batch
+    EngineRig rig(stored_config(400, 400));  // batches of 128 pages
     rig.arrive(0, chain(1, 300), 1201, 1);
     rig.complete_stored(kLookUp, 300);
     ASSERT_EQ(in_flight(rig, kGet), 3U);
@@ -220,7 +220,8 @@ TEST(HiCache, check_06_a_page_missing_in_the_second_batch_commits_the_pages_befo
   }
 }
 
-// After it, a prefetch of the whole host is accepted, though a single page's reservation would be in its way.
+// Expects that no reservation is left: a prefetch that needs the whole host tier is accepted, which a reservation of a
+// single page would prevent.
 void expect_no_reservation(EngineRig& rig) {
   expect_rest(rig);
   const std::uint64_t declined = rig.events.count(EventKind::prefetch_declined);
@@ -239,7 +240,7 @@ TEST(HiCache, check_06_an_abort_in_any_state_leaks_neither_slots_nor_reservation
   const std::vector<std::function<void(EngineRig&)>> states = {
       [](EngineRig&) {},                              // looking up
       [](EngineRig& rig) { rig.complete_stored(); },  // fetching
-      [](EngineRig& rig) {                            // a batch has come
+      [](EngineRig& rig) {                            // one batch has completed
         rig.complete_stored();
         rig.complete_stored(kGet, 2);
       },
@@ -263,9 +264,9 @@ TEST(HiCache, check_06_an_abort_in_any_state_leaks_neither_slots_nor_reservation
   };
   for (std::size_t state = 0; state < states.size(); ++state) {
     SCOPED_TRACE(state);
-    // Revoked or landed it runs, and its own pages' copies may stay; L2 gives those up.
+    // In the states "revoked" and "landed" the request runs, and copies of its pages may stay in L2; L2 can evict them.
     EngineConfig config = stored_config(80, 64, state < 6 ? "wait_complete" : "timeout");
-    config.prefetch_host_share = 16;  // of 64 pages: one
+    config.prefetch_host_share = 16;  // 16 / 1024 of 64 pages: one page
     config.reclaim_shadowed = true;
     config.storage_batch_pages = 2;
     EngineRig rig(config);
@@ -341,7 +342,7 @@ TEST(HiCache, check_07_wait_complete_yields_the_whole_hit_unless_a_page_is_missi
 
 // ---- 8: ranks ------------------------------------------------------------------------------------------------
 
-// Two engines, each with a world of its own; a reduction is answered once both have entered it.
+// Two engines with one world each. A reduction completes when both engines have entered it.
 class TwoRanks {
  public:
   TwoRanks(const EngineConfig& config, std::uint64_t seed) : random_(seed) {
@@ -350,13 +351,13 @@ class TwoRanks {
 
   void arrive(RequestId request, const std::vector<PageKey>& keys) {
     arrivals_.push_back({request, keys});
-    // The ranks hear of it at different times.
+    // The ranks receive the arrival at different times.
     for (Rank& rank : ranks_) {
       if (random_.chance(70)) catch_up(rank);
     }
     meet();
   }
-  // Some of what is under way ends, on either rank.
+  // Completes some operations, on random ranks.
   void work(std::uint64_t steps) {
     while (steps-- > 0) {
       advance(ranks_[random_.below(2)]);
@@ -406,8 +407,8 @@ class TwoRanks {
     }
   }
 
-  // Both have entered: the elementwise minimum. One round at a time, as a reduction takes time: while each rank has an
-  // answer that the other lacks, both go on asking.
+  // If both ranks have entered a reduction, answers with the elementwise minimum. One reduction per call, because a
+  // reduction takes time.
   void meet() {
     if (ranks_[0].world.reductions.empty() || ranks_[1].world.reductions.empty()) return;
     ReduceVector least = ranks_[0].world.reductions.front().values;
@@ -434,7 +435,7 @@ class TwoRanks {
     });
   }
 
-  // Ends one operation, drawn, if one may end.
+  // Completes one random operation that may complete.
   void advance(Rank& rank) {
     catch_up(rank);
     meet();
@@ -444,7 +445,7 @@ class TwoRanks {
 
   bool complete_stored(Rank& rank) {
     if (rank.world.stored.empty() || random_.chance(30)) return false;
-    // Of one verb and tier the oldest first, look-ups apart.
+    // Operations of one tier, memory and verb complete in order, except for look-ups.
     const std::size_t drawn = random_.below(rank.world.stored.size());
     auto at = rank.world.stored.begin() + static_cast<std::ptrdiff_t>(drawn);
     const auto queue = [](const ManualWorld::Stored& o) {
@@ -481,7 +482,8 @@ class TwoRanks {
            std::ranges::find(rank.world.transfers, id, &ManualWorld::Transfer::id) == rank.world.transfers.end();
   }
 
-  // After its gates, on this rank; one that failed spoils the pass here, and the ranks agree on that.
+  // A pass completes after its gates on this rank. A failed gate makes the pass fail on this rank; a reduction tells
+  // the other rank.
   bool complete_pass(Rank& rank) {
     if (rank.world.passes.empty()) return false;
     const ManualWorld::Forward pass = rank.world.passes.front();
@@ -548,16 +550,16 @@ TEST(HiCache, check_08_the_smallest_hit_and_the_smallest_batch_count_on_every_ra
 
 // ---- 9: loads and the passes that use them -------------------------------------------------------------------
 
-// HiCache rotates over three sets of events, so that a batch's loads may overlap the two passes before it, and the
-// fourth waits until the first set isn't used any more. Here a step only happens when no pass is in flight, so one set
-// is in use at a time, and the reuse that HiCache has to assert can't arise.
+// HiCache rotates over three sets of events: the loads of a batch may overlap with the two passes before it, and the
+// fourth batch waits until the first set is free. Here a step happens only when no pass is in flight. So only one set
+// is in use at a time, and the reuse that HiCache must check for cannot happen.
 TEST(HiCache, check_09_a_batchs_loads_are_submitted_after_the_pass_that_used_the_last_ones) {
   EngineRig rig(small_config(24, 64));
   for (RequestId r = 0; r < 4; ++r) {
     rig.arrive(r, chain(r, 4), 17, 1);
     rig.drain();
   }
-  rig.arrive(4, chain(9, 20), 81, 1);  // all of these leave L1
+  rig.arrive(4, chain(9, 20), 81, 1);  // evicts the pages of the four requests from L1
   rig.drain();
   for (RequestId r = 0; r < 4; ++r) {
     rig.arrive(10 + r, chain(r, 4), 17, 1);
@@ -605,7 +607,7 @@ PageKey key_of(const ByteString& digest) {
 
 using TokenList = std::vector<std::uint32_t>;
 
-// HiCache's chain: the previous page's digest, then the page's tokens, four bytes each, little-endian.
+// HiCache's key chain: a hash of the previous page's digest and of the tokens (four bytes each, little-endian).
 std::vector<PageKey> independent_chain(const TokenList& tokens) {
   std::vector<PageKey> keys;
   ByteString digest;

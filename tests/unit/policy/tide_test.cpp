@@ -1,4 +1,4 @@
-// What tide is made of.
+// Tests the parts of the eviction policy tide, and the whole policy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Returns::Facts visit_at(TimeNs time, Tokens prompt, Tokens output = 300) {
   return {time, prompt, output, prompt / 512, 0, 0, kNoRecord};
 }
 
-// A request's first visit, and what there is to learn by then.
+// Begins the record of a request's first visit, and learns.
 RecordId seen(Returns& returns, const Returns::Facts& facts) {
   const RecordId id = returns.begin(facts);
   returns.learn();
@@ -29,7 +29,7 @@ RecordId seen(Returns& returns, const Returns::Facts& facts) {
 
 constexpr std::uint32_t kLikely = Returns::kChances * 9 / 10, kUnlikely = Returns::kChances / 10;
 
-// Conversations, one begun each second: all of the short ones come back once, after 40 to 60 s; no long one does.
+// Conversations; one begins each second. All short ones return once, after 40 to 60 s. No long one returns.
 struct Chats {
   Returns returns;
   TimeNs now = 0;
@@ -85,7 +85,7 @@ TEST(Returns, AreWorthMostShortlyBeforeTheyComeAndLittleAfter) {
 }
 
 TEST(Returns, CountByTheShareOfThePathThatTheyTakeUp) {
-  // All come back, for a quarter of the path.
+  // Every second request returns to the path of the previous one, and uses a quarter of it.
   Returns returns;
   RecordId id = kNoRecord;
   for (int i = 0; i < 4'000; ++i) {
@@ -105,7 +105,7 @@ TEST(Returns, OfForgottenRecordsAreNone) {
   EXPECT_EQ(returns.pages_of(first), 0U);
   Returns::Facts facts = visit_at(40'000, 4'000);
   facts.previous = first;
-  EXPECT_EQ(returns.pages_of(seen(returns, facts)), 7U);  // as a first turn
+  EXPECT_EQ(returns.pages_of(seen(returns, facts)), 7U);  // counts as a first turn
 }
 
 TEST(Returns, BearTimesAndLengthsOfAnySize) {
@@ -117,19 +117,19 @@ TEST(Returns, BearTimesAndLengthsOfAnySize) {
     facts.known = returns.pages_of(id);
     id = seen(returns, facts);
     for (const TimeNs age : {TimeNs{-5}, TimeNs{0}, TimeNs{1} << 61}) {
-      EXPECT_LT(returns.density(returns.outlook(id), age), std::uint64_t{1} << 49);  // times a cost fits in 64 bits
+      EXPECT_LT(returns.density(returns.outlook(id), age), std::uint64_t{1} << 49);  // density * cost fits in 64 bits
     }
   }
 }
 
-// A request that is seen three times is one: what was seen first leads to what was seen last, and that is what returns.
+// A request with three visits has three records, which count as one: the first leads to the last, and the last returns.
 TEST(Returns, OfARequestThatGoesOnAreOne) {
   Returns returns;
   RecordId first = kNoRecord, last = kNoRecord;
   for (int i = 0; i < 3'000; ++i) {
     const TimeNs time = i * 10 * kNsPerSecond;
     Returns::Facts facts = visit_at(time, 3'000);
-    if (i % 2 == 1) {  // every other one goes on from the one before
+    if (i % 2 == 1) {  // every second request continues the previous one
       facts.previous = returns.latest(first);
       EXPECT_EQ(facts.previous, last);
       facts.known = returns.pages_of(last);
@@ -140,7 +140,8 @@ TEST(Returns, OfARequestThatGoesOnAreOne) {
   }
   EXPECT_EQ(returns.latest(first), last);
   EXPECT_EQ(returns.latest(last), last);
-  // A first turn returns, a second one doesn't: so it is believed only if the first two parts don't count as lost.
+  // First turns return; second turns do not. The chance of a first turn is high only if the first two records of each
+  // request do not count as records without a return.
   const RecordId fresh = returns.continue_record(seen(returns, visit_at(30'001 * kNsPerSecond, 3'000)),
                                                  visit_at(30'001 * kNsPerSecond + 1, 3'000));
   EXPECT_GT(returns.outlook(fresh).chance, kLikely);
@@ -150,7 +151,7 @@ TEST(Returns, BelieveHintsAsFarAsTheyProveRight) {
   for (const bool right : {true, false}) {
     Returns returns;
     RecordId before = kNoRecord;
-    for (int i = 0; i < 4'000; ++i) {  // by turns one that ends, one that returns once
+    for (int i = 0; i < 4'000; ++i) {  // alternately: a conversation that ends, and one that returns once
       Returns::Facts facts = visit_at(i * 10 * kNsPerSecond, 3'000);
       if (i % 4 == 3) {
         facts.previous = before;
@@ -172,15 +173,15 @@ TEST(Returns, BelieveHintsAsFarAsTheyProveRight) {
 
 // ---- LruShadow ----------------------------------------------------------------------------------------------------
 
-// A visit uses one page: then the shadow is LRU, exactly.
+// If every visit uses one page, the shadow equals LRU exactly.
 TEST(LruShadow, HoldsWhatLruHolds) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     test::Splitmix random(seed);
     const std::uint64_t scale = seed % 10 == 0 ? 25 : 1;
     const Pages capacity = scale * random.between(1, 20);
     LruShadow shadow(capacity);
-    std::map<std::uint64_t, std::uint64_t> last;  // visit, by page
-    std::list<std::uint64_t> lru;                 // the page used last first
+    std::map<std::uint64_t, std::uint64_t> last;  // page -> last visit
+    std::list<std::uint64_t> lru;                 // the most recently used page is first
     for (std::uint64_t visit = 1; visit <= 500 * scale; ++visit) {
       const std::uint64_t page = random.below(40 * scale);
       const bool held = std::find(lru.begin(), lru.end(), page) != lru.end();
@@ -195,7 +196,7 @@ TEST(LruShadow, HoldsWhatLruHolds) {
   }
 }
 
-// Another tier may be a visit ahead, and tell of what it used.
+// Another tier may be one visit ahead, and report pages of a visit that has not begun in this tier.
 TEST(LruShadow, BearsVisitsThatHaveNotBegun) {
   LruShadow shadow(2);
   shadow.move(1, 0, 1);
@@ -212,10 +213,10 @@ TEST(LruShadow, BearsVisitsThatHaveNotBegun) {
   EXPECT_FALSE(shadow.holds(68));
 }
 
-// ---- the whole of it -----------------------------------------------------------------------------------------------
+// ---- the whole policy ----------------------------------------------------------------------------------------------
 
-// A tier as an engine uses it: a request is seen at its admission, and again when it has added its pages; in between
-// others are.
+// A tier as an engine uses it: a request visits at its admission, and again when it adds its pages. Other requests
+// visit in between.
 class Engine {
  public:
   Engine(std::string_view eviction, Pages capacity)
@@ -258,7 +259,7 @@ struct Turn {
   std::vector<PageKey> keys;
 };
 
-// Every third conversation goes on for four turns, a minute or two apart; the others, which are longer, end at once.
+// Every third conversation has four turns, one to two minutes apart. The others are longer and have one turn.
 std::vector<Turn> turns(std::uint64_t conversations) {
   test::Splitmix random(5);
   std::multimap<TimeNs, std::vector<std::uint64_t>> all;
@@ -295,8 +296,8 @@ TEST(Tide, LearnsAsWellFromRequestsThatAreAtWorkAtOnce) {
   EXPECT_GT(many, alone * 9 / 10);
 }
 
-// Pages that come back soon or never, whatever their requests look like: there is nothing to be learnt, and time and
-// again LRU's order is taken, and left, by more leaves than change over at once.
+// Pages return soon or never, and the requests do not tell which, so there is nothing to learn. The policy changes
+// between LRU's order and its own order again and again, with more leaves than one change can process at once.
 TEST(Tide, KeepsUpWithLruWhereItTakesItsOrderAmongManyLeaves) {
   constexpr Pages kCapacity = 20'000;
   const auto hits_of = [](std::string_view eviction) {
@@ -315,7 +316,7 @@ TEST(Tide, KeepsUpWithLruWhereItTakesItsOrderAmongManyLeaves) {
   EXPECT_GT(hits_of("tide"), hits_of("lru") * 98 / 100);
 }
 
-// A tier that serves requests one after another.
+// A request for a tier that serves requests one after another.
 struct Served {
   std::vector<PageKey> keys;
   Tokens tokens = 0;
@@ -325,9 +326,9 @@ struct Served {
 struct Tier {
   Pages capacity = 0;
   Tokens page_tokens = 512;
-  TimeNs pace = kNsPerSecond / 10;  // from one request to the next
+  TimeNs pace = kNsPerSecond / 10;  // time between two requests
 };
-// Hits of all requests from that one on.
+// Returns the hit pages of all requests from number `from` on.
 Pages hits_of(std::string_view eviction, const Tier& tier, std::span<const Served> requests, RequestId from = 0) {
   RadixTree tree(make_eviction(eviction, {tier.capacity, tier.page_tokens, 53'000}), nullptr);
   Pages hits = 0;
@@ -364,7 +365,8 @@ Served path(std::uint64_t name, std::size_t pages, Tokens page_tokens = 512) {
   return {test::chain(tokens), pages * page_tokens};
 }
 
-// Paths that are used again as they are among the last hundred, each with a last page that isn't full.
+// 60 % of the requests repeat one of the last hundred paths unchanged. The last page of a path misses `short_of`
+// tokens.
 std::vector<Served> repeated(std::size_t requests, Tokens short_of) {
   test::Splitmix random(11);
   std::vector<Served> served;
@@ -384,13 +386,14 @@ TEST(Tide, KeepsLastPagesThatAreNotFullWhereTheyAreUsedAgain) {
   EXPECT_GT(partial, full * 97 / 100);
 }
 
-// Who comes back does so soon, at an ever lower rate, whatever it looks like: nothing beats LRU by much.
+// Paths that return mostly return soon, at a decreasing rate, and the requests do not tell which paths return. No
+// policy is much better than LRU.
 std::vector<Served> soon_or_never(std::uint64_t seed, std::size_t requests, Tokens page_tokens = 512) {
   test::Splitmix random(seed);
   std::vector<Served> served, recent;
   for (std::uint64_t i = 0; i < requests; ++i) {
     Served next;
-    if (!recent.empty() && random.chance(75)) {  // at a distance of d or more with a probability of d^-1/2
+    if (!recent.empty() && random.chance(75)) {  // P(distance >= d) = d^(-1/2)
       const double draw = (1.0 + static_cast<double>(random.below(1 << 20))) / (1 << 20);
       const auto back = static_cast<std::size_t>(std::min(1 / (draw * draw), static_cast<double>(recent.size())));
       next = recent[recent.size() - back];
@@ -409,7 +412,7 @@ Pages pages_of(std::span<const Served> requests) {
   return all;
 }
 
-// What is lost to it by trying is a few requests' worth, also where the clock stands still.
+// Trying its own order costs tide only a few requests' worth of hits, even if the clock stands still.
 TEST(Tide, LosesLittleWhereLruIsBest) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     const std::vector<Served> requests = soon_or_never(seed, 6'000);
@@ -424,7 +427,7 @@ TEST(Tide, LosesLittleWhereLruIsBest) {
   }
 }
 
-// Short paths that are used again and again, among long ones that never are: LRU keeps what it shouldn't.
+// Short paths that are used again and again, and long paths that are used once: LRU keeps pages of the long paths.
 std::vector<Served> popular(std::uint64_t seed, std::size_t requests, Tokens page_tokens = 512) {
   test::Splitmix random(seed);
   std::vector<Served> served;
@@ -437,12 +440,12 @@ std::vector<Served> popular(std::uint64_t seed, std::size_t requests, Tokens pag
   return served;
 }
 
-// What LRU would have hit is asked of a tier of its own size, but for what is pinned: else pins would be laid to the
-// account of the order that they are kept in, whichever that is.
+// The guard compares tide with LRU on a tier without the pinned pages. Otherwise the cost of pins would count against
+// the current order.
 TEST(Tide, IsNotMisledByPins) {
   std::vector<Served> requests = popular(1, 8'000);
   const Pages lru = hits_of("lru", {1'000}, requests);
-  for (std::uint64_t i = 0; i < 20; ++i) {  // for ever, a fifth of the tier, never used again
+  for (std::uint64_t i = 0; i < 20; ++i) {  // pinned for ever: a fifth of the tier, which is never used again
     requests.insert(requests.begin(), path(i, 10));
     requests.front().session = 1 + i;
     requests.front().pinned = true;
@@ -450,7 +453,7 @@ TEST(Tide, IsNotMisledByPins) {
   EXPECT_GT(hits_of("tide", {1'000}, requests), lru * 115 / 100) << lru;
 }
 
-// Payments are of less than a token's worth each.
+// With pages of one token, each repayment is smaller than the cost of one token.
 TEST(Tide, PaysOffWhatItOwesHoweverSmallItsPages) {
   for (const Tokens page_tokens : {1U, 512U}) {
     std::vector<Served> requests = soon_or_never(3, 6'000, page_tokens);
@@ -462,7 +465,7 @@ TEST(Tide, PaysOffWhatItOwesHoweverSmallItsPages) {
   }
 }
 
-// However much was won by then.
+// Earlier gains do not allow unlimited losses.
 TEST(Tide, LosesLittleWhereLruHasBecomeBest) {
   std::vector<Served> requests = popular(4, 8'000);
   const std::size_t before = requests.size();
@@ -471,7 +474,7 @@ TEST(Tide, LosesLittleWhereLruHasBecomeBest) {
   EXPECT_GT(tide, lru * 985 / 1'000);
 }
 
-// A node on offer, straight to the policy.
+// A node that a test offers directly to the policy.
 struct Node {
   NodeId id;
   Served is;
@@ -494,7 +497,8 @@ struct Node {
   }
 };
 
-// Last pages that aren't full go first as long as none was used again, on the tier to which they go then, too.
+// As long as no partial last page was used again, partial last pages are evicted first. This holds also on the lower
+// tier that gets a copy of them.
 TEST(Tide, KnowsALastPageThatIsNotFullByWhatItWasOnTheTierBefore) {
   const EvictionSetup setup{10, 512, 53'000};
   const InstalledPolicy upper = make_eviction("tide", setup), lower = make_eviction("tide", setup);
@@ -509,7 +513,7 @@ TEST(Tide, KnowsALastPageThatIsNotFullByWhatItWasOnTheTierBefore) {
   EXPECT_EQ(lower->victim(), nodes[1].id);
 }
 
-// What is left of a node whose last page wasn't full is full.
+// After the eviction of a partial last page, the rest of the node counts as full.
 TEST(Tide, TakesWhatIsLeftForFull) {
   const InstalledPolicy policy = make_eviction("tide", {10, 512, 53'000});
   Node part(0, 2, 1'000), full(1, 1, 512), other(2, 1, 512);
@@ -525,7 +529,8 @@ TEST(Tide, TakesWhatIsLeftForFull) {
   EXPECT_EQ(policy->victim(), full.id);
 }
 
-// Somebody waits for it as it is, or has pinned it: in LRU's order, and in its own, which it tries after a while.
+// A partial last page is kept if a waiting request wants it or its session is pinned. Tested in LRU's order, and in
+// tide's own order, which begins after 100 visits.
 TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForItOrPinnedIt) {
   for (const int before : {0, 100}) {
     for (const bool pinned : {false, true}) {
@@ -547,7 +552,7 @@ TEST(Tide, KeepsALastPageThatIsNotFullForWhoWaitsForItOrPinnedIt) {
   }
 }
 
-// What was read ahead of a request and has gone before that came isn't taken for a page that wasn't full.
+// A page that was prefetched for a request, and evicted before the request came, does not count as a partial page.
 TEST(Tide, TellsWhatCameAheadFromALastPageThatIsNotFull) {
   const InstalledPolicy policy = make_eviction("tide", {10, 512, 53'000});
   Node ahead(0, 1, 512), full(1, 1, 512), part(2, 1, 500), other(3, 1, 512);
@@ -558,7 +563,7 @@ TEST(Tide, TellsWhatCameAheadFromALastPageThatIsNotFull) {
   EXPECT_EQ(policy->victim(), part.id);
 }
 
-// A thousand were used again as they were, and none of the next forty thousand.
+// A thousand partial last pages are used again; the next forty thousand are not.
 TEST(Tide, ForgetsThatLastPagesThatAreNotFullWereUsedAgain) {
   const InstalledPolicy policy = make_eviction("tide", {1'000'000, 512, 53'000});
   const auto goes_first = [&](int number) {

@@ -1,4 +1,4 @@
-// Storage operations in both worlds: what is stored, what moves, what shares which link, and what it costs the host's
+// Tests storage operations in both simulated worlds: stored pages, moved bytes, shared links, and the traffic in host
 // memory.
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ constexpr auto kGet = StorageVerb::get;
 constexpr auto kSet = StorageVerb::set;
 constexpr auto kRemove = StorageVerb::remove;
 
-// Pages of 100,000 bytes: drives read one in 10,000 ns and write one in 20,000, NICs move one in 5,000, and a GPU's
-// link in 2,000.
+// A page has 100,000 bytes. The drives read a page in 10,000 ns and write a page in 20,000 ns, the NICs move a page in
+// 5,000 ns, and the link of a GPU moves a page in 2,000 ns.
 WorldConfig storage_config() {
   WorldConfig config = plain_config();
   config.disk_read_bytes_per_second = 10'000'000'000;
@@ -32,8 +32,8 @@ class Storage : public testing::TestWithParam<Which> {
   Log run(const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
     return run_on(GetParam(), config, inputs, act);
   }
-  // Stores pages [0, stored) of disk and remote first, which are operations 1 and 2; then, at 1 s, `once`. The log
-  // counts from there, and ids from 1.
+  // Stores pages [0, stored) on disk and remote (operations 1 and 2), and then calls `once` at 1 s. In the returned
+  // log, times count from 1 s, and ids from 1.
   Log run_stored(const WorldConfig& config, Pages stored, const std::function<void(Substrate&)>& once,
                  const std::function<void(Substrate&, const Input&)>& later = nullptr) {
     const auto act = [&](Substrate& s, const Input& input) {
@@ -63,17 +63,18 @@ TEST_P(Storage, SetGetLookUpRemove) {
   const Log log = run_stored(storage_config(), 10, [](Substrate& s) {
     StorageCall(kLookUp, Tier::disk, 0, 20).latency(7).submit(s);
     StorageCall(kGet, Tier::disk, 2, 4).latency(100).submit(s);
-    StorageCall(kGet, Tier::remote, 8, 4).latency(100).submit(s);       // two are there
-    StorageCall(kGet, Tier::remote, 30, 4).latency(100).submit(s);      // none
-    StorageCall(kSet, Tier::disk, 8, 4).latency(100).submit(s);         // two are there
-    StorageCall(kRemove, Tier::disk, 0, 3).latency(50).submit(s);       // behind the set
-    StorageCall(kLookUp, Tier::disk, 0, 20).latency(30'000).submit(s);  // before both
-    StorageCall(kLookUp, Tier::disk, 3, 20).latency(90'000).submit(s);  // after both
+    StorageCall(kGet, Tier::remote, 8, 4).latency(100).submit(s);       // two pages are stored
+    StorageCall(kGet, Tier::remote, 30, 4).latency(100).submit(s);      // no page is stored
+    StorageCall(kSet, Tier::disk, 8, 4).latency(100).submit(s);         // two pages are stored already
+    StorageCall(kRemove, Tier::disk, 0, 3).latency(50).submit(s);       // ends after the set
+    StorageCall(kLookUp, Tier::disk, 0, 20).latency(30'000).submit(s);  // ends before set and remove
+    StorageCall(kLookUp, Tier::disk, 3, 20).latency(90'000).submit(s);  // ends after set and remove
     StorageCall(kLookUp, Tier::disk, 0, 20).latency(90'000).submit(s);
   });
   const Log first = {stored(7, 1, 10, 0), stored(10'100, 3, 2, 200'000, Status::failed, Cause::missing),
                      stored(10'200, 4, 0, 0, Status::failed, Cause::missing), stored(30'000, 7, 10, 0)};
-  // The drives' time is shared in SimGrid: a byte written takes that of two read, so both move at 10 / 3 bytes a ns.
+  // In SimGrid, reads and writes share the time of the drives. A written byte takes as long as two read bytes, so both
+  // move at 10 / 3 bytes per ns.
   const Log drives = GetParam() == Which::event
                          ? Log{stored(40'100, 2, 4, 400'000), stored(40'100, 5, 4, 200'000), stored(40'150, 6, 3, 0)}
                          : Log{stored(60'100, 5, 4, 200'000), stored(60'150, 6, 3, 0), stored(80'100, 2, 4, 400'000)};
@@ -88,9 +89,9 @@ TEST_P(Storage, AFullTierSaysSoAndOneThatEvictsDropsTheOldest) {
   WorldConfig config = storage_config();
   config.storage = {{Tier::disk, 12, false}, {Tier::remote, 12, true}};
   const Log log = run_stored(config, 10, [](Substrate& s) {
-    StorageCall(kSet, Tier::disk, 9, 5).submit(s);                         // 1: one is there, two have room
-    StorageCall(kGet, Tier::remote, 0, 1).submit(s);                       // 2: page 0 is the one used last
-    StorageCall(kSet, Tier::remote, 20, 5).latency(9'000).submit(s);       // 3: drops 1, 2 and 3
+    StorageCall(kSet, Tier::disk, 9, 5).submit(s);                         // 1: one page is stored, two have room
+    StorageCall(kGet, Tier::remote, 0, 1).submit(s);                       // 2: page 0 becomes the most recent
+    StorageCall(kSet, Tier::remote, 20, 5).latency(9'000).submit(s);       // 3: evicts pages 1, 2 and 3
     StorageCall(kLookUp, Tier::disk, 0, 20).latency(100'000).submit(s);    // 4
     StorageCall(kLookUp, Tier::remote, 0, 10).latency(100'000).submit(s);  // 5
     StorageCall(kLookUp, Tier::remote, 4, 10).latency(100'000).submit(s);  // 6
@@ -105,25 +106,26 @@ TEST_P(Storage, AFullTierSaysSoAndOneThatEvictsDropsTheOldest) {
   EXPECT_EQ(log[6].pages, 5u);
 }
 
-// What one operation does to the store counts for the next one's bytes.
+// The effect of one operation on the store determines how many bytes the next operation moves.
 TEST_P(Storage, RemovesMakeRoomForTheNextSet) {
   WorldConfig config = storage_config();
   config.storage = {{Tier::disk, 10, false}};
   const auto act = [](Substrate& s, const Input& input) {
     if (!std::holds_alternative<Arrival>(input.what)) return;
-    StorageCall(kSet, Tier::disk, 0, 10).submit(s);                // 200,001
-    StorageCall(kRemove, Tier::disk, 5, 2).submit(s);              // 200,002
-    StorageCall(kSet, Tier::disk, 5, 3).submit(s);                 // one is there still
-    StorageCall(kSet, Tier::disk, 5, 3).submit(s);                 // all are
-    StorageCall(kRemove, Tier::disk, 5, 1).submit(s);              // its lane is free before the next one's
-    StorageCall(kSet, Tier::disk, 20, 1, Tier::device).submit(s);  // ends in its turn
+    StorageCall(kSet, Tier::disk, 0, 10).submit(s);                // ends at 200,001
+    StorageCall(kRemove, Tier::disk, 5, 2).submit(s);              // ends at 200,002
+    StorageCall(kSet, Tier::disk, 5, 3).submit(s);                 // one page is still stored
+    StorageCall(kSet, Tier::disk, 5, 3).submit(s);                 // all pages are stored
+    StorageCall(kRemove, Tier::disk, 5, 1).submit(s);              // its lane is free before that of the next operation
+    StorageCall(kSet, Tier::disk, 20, 1, Tier::device).submit(s);  // ends in the order of submission
     StorageCall(kRemove, Tier::disk, 0, 1).submit(s);
     StorageCall(kSet, Tier::disk, 30, 1).submit(s);
   };
   Log log = run(config, {arrival(0, 0)}, act);
   log.erase(log.begin());
   ASSERT_EQ(log.size(), 8u);
-  const TimeNs shared = GetParam() == Which::event ? 0 : 20'000;  // the drives also write the sixth's page
+  const TimeNs shared =
+      GetParam() == Which::event ? 0 : 20'000;  // the drives also write the page of the sixth operation
   EXPECT_EQ(log[0], stored(200'001 + shared, 1, 10, 1'000'000));
   EXPECT_EQ(log[1], stored(200'002 + shared, 2, 2, 0));
   EXPECT_EQ(log[2], stored(240'003 + shared, 3, 3, 200'000));
@@ -140,7 +142,7 @@ TEST_P(Storage, LanesAreFifoAndEndsKeepTheOrderOfTheirTier) {
     StorageCall(kGet, Tier::disk, 3, 1).submit(s);                  // 2
     StorageCall(kGet, Tier::remote, 0, 1, Tier::device).submit(s);  // 3
     StorageCall(kGet, Tier::remote, 1, 3).submit(s);                // 4
-    StorageCall(kGet, Tier::remote, 4, 1, Tier::device).submit(s);  // 5: landed before 4 has
+    StorageCall(kGet, Tier::remote, 4, 1, Tier::device).submit(s);  // 5: lands before 4
   });
   ASSERT_EQ(log.size(), 5u);
   std::vector<std::uint64_t> ids;
@@ -156,12 +158,12 @@ TEST_P(Storage, AllRanksMoveTogether) {
   config.ranks = 4;
   const Log log = run_stored(config, 10, [](Substrate& s) {
     StorageCall(kGet, Tier::disk, 0, 2).of_ranks(4).submit(s);                  // 800,000 bytes through the drives
-    StorageCall(kGet, Tier::remote, 0, 2, Tier::device).of_ranks(4).submit(s);  // and through the NICs
+    StorageCall(kGet, Tier::remote, 0, 2, Tier::device).of_ranks(4).submit(s);  // 800,000 bytes through the NICs
   });
   EXPECT_EQ(log, (Log{stored(40'001, 2, 2, 800'000), stored(80'001, 1, 2, 800'000)}));
 }
 
-// The link of one rank is the limit: an MLA latent written by one of four.
+// One of four ranks writes an MLA latent, so the link of one rank is the limit.
 TEST_P(Storage, OneWriterLoadsOneLink) {
   WorldConfig config = storage_config();
   config.ranks = 4;
@@ -180,7 +182,7 @@ TEST_P(Storage, CancelCountsWholePages) {
       [](Substrate& s) {
         StorageCall(kGet, Tier::disk, 0, 5).latency(1'000).submit(s);        // 1
         StorageCall(kGet, Tier::disk, 5, 5).submit(s);                       // 2: queued
-        StorageCall(kSet, Tier::remote, 18, 6).latency(1'000).submit(s);     // 3: two are there, four move
+        StorageCall(kSet, Tier::remote, 18, 6).latency(1'000).submit(s);     // 3: two pages are stored, four move
         StorageCall(kRemove, Tier::remote, 0, 6).submit(s);                  // 4: queued
         StorageCall(kLookUp, Tier::remote, 0, 6).latency(90'000).submit(s);  // 5
         s.call_at(s.now() + 17'000);                                         // 6
@@ -193,14 +195,14 @@ TEST_P(Storage, CancelCountsWholePages) {
   ASSERT_EQ(log.size(), 7u);
   EXPECT_EQ(log[1], stored(17'000, 1, 1, 100'000, Status::cancelled));
   EXPECT_EQ(log[2], stored(17'000, 2, 0, 0, Status::cancelled));
-  // 16,000 ns at 20 bytes a ns are three pages.
+  // 16,000 ns at 20 bytes per ns move three whole pages.
   EXPECT_EQ(log[3], stored(17'000, 3, 5, 300'000, Status::cancelled));
   EXPECT_EQ(log[4], stored(17'000, 4, 0, 0, Status::cancelled));
   EXPECT_EQ(log[5], stored(17'000, 5, 0, 0, Status::cancelled));
   EXPECT_EQ(log[6], stored(17'001, 7, 23, 0));
 }
 
-// The contract: what counts all its pages is done, whoever cancelled it.
+// By the contract, an operation that counts all its pages has the status `done`, even if it was cancelled.
 TEST_P(Storage, ACancelledSetOfWhatIsThereIsDone) {
   const Log log = run_stored(
       storage_config(), 5,
@@ -215,7 +217,7 @@ TEST_P(Storage, ACancelledSetOfWhatIsThereIsDone) {
   EXPECT_EQ(log[1], stored(500, 1, 5, 0));
 }
 
-// Pages come whole, all layers of one after all of another.
+// A get moves whole pages: all layers of one page, then all layers of the next. So the pass waits for the whole get.
 TEST_P(Storage, AGetIntoTheDeviceGatesAsAWhole) {
   const Log log = run_stored(storage_config(), 20, [](Substrate& s) {
     const OperationId gate = StorageCall(kGet, Tier::disk, 0, 10, Tier::device).latency(500).submit(s);
@@ -259,7 +261,7 @@ TEST_P(Storage, StallsAreDrawnFromTheSeed) {
 // ---- shared links ------------------------------------------------------------------------------------
 
 class SharedStorage : public Storage {};
-// The event heap shares nothing.
+// In the event-heap world, transfers do not share links.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SharedStorage);
 #if KVTWIN_TEST_SIMGRID
 INSTANTIATE_TEST_SUITE_P(SimGrid, SharedStorage, testing::Values(Which::simgrid), name_of_world);
@@ -278,7 +280,8 @@ TEST_P(SharedStorage, WritesSlowReads) {
   EXPECT_EQ(end_of_read(true), stored(300'001, 2, 10, 1'000'000));
 }
 
-// A load and a direct get of one GPU halve its link; a load and a direct set meet on both ways together only.
+// A load and a direct get of one GPU share its link. A load and a direct set use different directions, so they share
+// only the limit of both directions together.
 TEST_P(SharedStorage, OneGpuLinkIsSharedByLoadsAndDirectGets) {
   for (const std::uint32_t ranks : {1u, 8u}) {
     WorldConfig config = storage_config();
@@ -292,7 +295,7 @@ TEST_P(SharedStorage, OneGpuLinkIsSharedByLoadsAndDirectGets) {
     };
     EXPECT_EQ(pair(kGet), (Log{completion(40'001, 1, 1'000'000 * ranks), stored(40'001, 2, 10, 1'000'000 * ranks)}));
     EXPECT_EQ(pair(kSet), (Log{completion(20'001, 1, 1'000'000 * ranks), stored(20'001, 2, 10, 1'000'000 * ranks)}));
-    config.both_ways_bytes_per_second = 80'000'000'000;  // 0.8 of 50 each
+    config.both_ways_bytes_per_second = 80'000'000'000;  // 0.8 of two times 50 GB/s
     EXPECT_EQ(pair(kSet), (Log{completion(25'001, 1, 1'000'000 * ranks), stored(25'001, 2, 10, 1'000'000 * ranks)}));
   }
 }
@@ -309,7 +312,7 @@ TEST_P(SharedStorage, BothDirectionsOfALinkTakeFromEachOther) {
   EXPECT_EQ(log[2], completion(45'000, 2, 2'000'000));
 }
 
-// Bytes that bounce take the host's memory from a backup; those that go straight don't.
+// Transfers through host memory slow down a backup; direct transfers do not.
 TEST_P(SharedStorage, OnlyWhatBouncesTakesHostMemory) {
   WorldConfig config = storage_config();
   config.nic_bytes_per_second = config.fabric_bytes_per_second = 50'000'000'000;
@@ -327,13 +330,13 @@ TEST_P(SharedStorage, OnlyWhatBouncesTakesHostMemory) {
 TEST_P(SharedStorage, RootAndPoolAreSharedByAll) {
   WorldConfig config = storage_config();
   config.root_bytes_per_second = 20'000'000'000;
-  // Two reads from devices: the drives' 10 bytes a ns are their half.
+  // Both reads cross the root. The drives' 10 bytes per ns are half of the root's bandwidth.
   Log log = run_stored(config, 10, [](Substrate& s) {
     StorageCall(kGet, Tier::disk, 0, 10).submit(s);
     StorageCall(kGet, Tier::remote, 0, 10).submit(s);
   });
   EXPECT_EQ(log, (Log{stored(100'001, 1, 10, 1'000'000), stored(100'001, 2, 10, 1'000'000)}));
-  // A direct get crosses it in and out.
+  // A direct get crosses the root twice: in and out.
   log = run_stored(config, 10, [](Substrate& s) {
     StorageCall(kGet, Tier::remote, 0, 10, Tier::device).submit(s);
     s.submit(transfer(Lane::h2d, 1'000'000, 1));
@@ -351,9 +354,9 @@ TEST_P(SharedStorage, RootAndPoolAreSharedByAll) {
 
 // ---- the host's memory -------------------------------------------------------------------------------
 
-// What crosses the host's memory by what `first` does, and `then` a second later.
+// Returns the bytes that cross host memory when `first` runs, and `then` runs one second later.
 Bytes dram_of(const std::function<void(Substrate&)>& first, const std::function<void(Substrate&)>& then) {
-  struct Alone final : FlowBackend {  // every flow at 10 bytes a ns
+  struct Alone final : FlowBackend {  // every flow moves 10 bytes per ns
     void start_flow(std::uint32_t, std::uint32_t slot, const Flow&) override {
       core->flow_rate(slot, Instant{core->now(), 0.0}, 10.0);
       core->flow_ended(slot);
@@ -376,7 +379,7 @@ Bytes dram_of(const std::function<void(Substrate&)>& first, const std::function<
   return core.dram_bytes();
 }
 
-// Seven pages of two ranks, stored by L2 and read back: bouncing, and by GPUDirect.
+// Stores seven pages of two ranks and reads them back: through L2, and with GPUDirect.
 TEST(HostMemory, GpuDirectHalvesWhatARoundTripCosts) {
   constexpr Bytes kAll = 7 * 100'000 * 2;
   for (const Tier tier : {Tier::disk, Tier::remote}) {
@@ -395,7 +398,7 @@ TEST(HostMemory, GpuDirectHalvesWhatARoundTripCosts) {
   }
 }
 
-// One way: what bounces crosses twice a byte, what goes straight doesn't.
+// One direction: a byte that goes through host memory crosses it twice; a direct transfer does not cross it.
 TEST(HostMemory, EachDmaIsOneCrossing) {
   const auto nothing = [](Substrate&) {};
   const auto direct_set = [](Substrate& s) { StorageCall(kSet, Tier::disk, 0, 7, Tier::device).submit(s); };
