@@ -69,7 +69,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   const PrefixMatch found = tree_.match(keys);
   KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
 
-  // Computed twice (two requests at once): the index's copy wins.
+  // Pages that two requests computed at once: the index keeps its own copy.
   freed_device_.clear();
   for (NodeId id = found.device_end; id != tree_.root() && tree_.node(id).facts.depth_pages > shared;
        id = tree_.node(id).parent) {
@@ -82,14 +82,14 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
   }
   free(freed_device_);
 
-  // On the host only: un-evict, i.e. take over the request's fresh copy; both now hold the page.
+  // Pages that only L2 has: un-evict them with the request's new copy. Then both tiers have the page.
   path_.clear();
   for (NodeId id = found.end; id != found.device_end; id = tree_.node(id).parent) path_.push_back(id);
   for (auto id = path_.rbegin(); id != path_.rend(); ++id) {
     const Node& node = tree_.node(*id);
     const auto part = slots.subspan(node.facts.depth_pages - node.facts.pages, node.facts.pages);
     tree_.set_device(*id, part);
-    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) shed_copy(*id);
+    if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) drop_shadowed_copy(*id);
   }
 
   NodeId end = found.end;
@@ -110,13 +110,13 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
 
 // ---- accounts ----------------------------------------------------------------------------------------
 
-// On L2, and not on its way there: so is what lies above it.
+// If a copy on L2 has arrived, the pages above are on L2 too.
 void Cache::check_copies_reachable() const {
   std::vector<NodeId> below{tree_.root()};
   for (std::size_t i = 0; i < below.size(); ++i) {
     const Node& node = tree_.node(below[i]);
     if (node.on_host() && node.backup == OperationId::none) {
-      KV_CHECK(copy_reachable(below[i]), "the host set is prefix-closed, but for write-back");
+      KV_CHECK(copy_reachable(below[i]), "without write-back, the host set is prefix-closed");
     }
     for (NodeId child = node.first_child; child != NodeId::none; child = tree_.node(child).next_sibling) {
       below.push_back(child);
@@ -128,8 +128,9 @@ void Cache::check_rest() const {
   const Node& root = tree_.node(tree_.root());
   KV_CHECK(tree_.unleased_device_pages() == tree_.device_pages(), "at rest no page of L1 is leased");
   KV_CHECK(root.host_leases == 0, "at rest no page of L2 is leased");
-  KV_CHECK(stores_.empty() && directs_.empty() && gates_.empty(), "at rest nothing is in flight");
-  KV_CHECK(tree_.device_pages() == device_.used() && tree_.host_pages() == host_.used(), "at rest nobody owns a slot");
+  KV_CHECK(stores_.empty() && direct_loads_.empty() && gates_.empty(), "at rest nothing is in flight");
+  KV_CHECK(tree_.device_pages() == device_.used() && tree_.host_pages() == host_.used(),
+           "at rest only the index owns slots");
 }
 
 void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
@@ -140,10 +141,10 @@ void Cache::check_invariants(Pages request_pages, Pages prefetch_pages) const {
   KV_CHECK(tree_.device_pages() + request_pages == device_.used(), "each device page has exactly one owner");
   KV_CHECK(tree_.host_pages() + prefetch_pages == host_.used(), "each host page has exactly one owner");
   storage_.check_invariants();
-  KV_CHECK(storage_.anything_in_flight() || stores_.empty(), "what is held for a write is being written");
+  KV_CHECK(storage_.anything_in_flight() || stores_.empty(), "each hold for a write has a write in flight");
   for (const Lanes* lanes : {&backups_, &loads_}) {
     const bool load = lanes == &loads_;
-    KV_CHECK(lanes->moves.size() == lanes->queued.pages, "what is queued has its moves");
+    KV_CHECK(lanes->moves.size() == lanes->queued.pages, "each queued page has a move");
     for (const Transfer& transfer : lanes->transfers) {
       Pages marked = 0;
       for (const NodeId id : marked_nodes(transfer, load)) {

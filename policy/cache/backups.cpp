@@ -1,4 +1,4 @@
-// Cache, backups: which nodes are written from L1 to L2, or straight to storage where there is no L2.
+// Cache, backups: which nodes are written from L1 to L2, or to the storage tiers if there is no L2.
 #include <algorithm>
 
 #include "policy/base/check.hpp"
@@ -12,7 +12,7 @@ std::uint32_t Cache::write_threshold() const {
 }
 
 // HiCache's hit rule: a request counts one hit on each node of its path, at the first complete insert that covers the
-// node; from the threshold on a node is backed up, its ancestors first so that the host's copies stay prefix-closed.
+// node. At the threshold, the node is backed up, its ancestors first, so the copies on L2 stay prefix-closed.
 void Cache::back_up_path(NodeId end, Pages counted) {
   path_.clear();
   for (NodeId id = end; id != tree_.root() && !tree_.node(id).on_host(); id = tree_.node(id).parent) {
@@ -27,11 +27,11 @@ void Cache::back_up_path(NodeId end, Pages counted) {
     }
   }
   for (std::size_t i = path_.size(); i > deepest; --i) {
-    if (!queue_backup(path_[i - 1])) return;  // what lies deeper can't be backed up without it
+    if (!queue_backup(path_[i - 1])) return;  // deeper nodes need this copy
   }
 }
 
-// The same rule where there is no L2: from the threshold on, once, a node is written straight to the storage tiers.
+// The same rule without L2: a node that reaches the threshold is written to the storage tiers once.
 void Cache::store_by_hits(NodeId end, Pages counted) {
   path_.clear();
   for (NodeId id = end; tree_.node(id).facts.depth_pages > counted && tree_.node(id).backup_hits < write_threshold();
@@ -47,7 +47,7 @@ void Cache::store_by_hits(NodeId end, Pages counted) {
 bool Cache::queue_backup(NodeId id) {
   const Pages pages = tree_.node(id).facts.pages;
   if (host_.available() < pages) {
-    tree_.lease_host(id);  // the copies above are what this one needs
+    tree_.lease_host(id);  // so that the copies above, which this one needs, stay
     evict_host(pages - host_.available());
     tree_.release_host(id);
   }
@@ -62,7 +62,7 @@ bool Cache::queue_backup(NodeId id) {
   return true;
 }
 
-// Host slots for the node, and its transfer queued. L2 has the room.
+// Allocates host slots for the node and queues its transfer. Requires: L2 has the room.
 void Cache::store(NodeId id) {
   const Pages pages = tree_.node(id).facts.pages;
   targets_.clear();
@@ -74,7 +74,7 @@ void Cache::store(NodeId id) {
   queue_transfer(id);
 }
 
-// While its mark stands, the node is neither evicted nor removed: no lease is needed.
+// The mark protects the node against eviction and removal, so no lease is needed.
 void Cache::queue_transfer(NodeId id) {
   const Node& node = tree_.node(id);
   const Pages pages = node.facts.pages;

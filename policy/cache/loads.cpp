@@ -1,4 +1,4 @@
-// Cache, pages that come to L1: load-back from L2, and loads past L2 straight from a storage tier.
+// Cache, pages that come to L1: load-back from L2, and direct loads from a storage tier.
 #include <algorithm>
 #include <utility>
 
@@ -11,12 +11,13 @@ namespace kvtwin {
 
 // ---- load-back ---------------------------------------------------------------------------------------
 
-bool Cache::loading_pays(const PrefixMatch& match, Tokens beside) const {
+bool Cache::is_load_admitted(const PrefixMatch& match, Tokens beside) const {
   constexpr Wide kLongestLoad = Wide{1'000'000'000} * kNsPerSecond;  // so that no sum wraps
   const Tokens page = config_.shape.page_tokens;
   const Tokens from = match.device_pages * page, to = from + match.host_pages * page;
   Pages before = loads_.queued.pages;
-  for (const Transfer& transfer : loads_.transfers) before += transfer.pages;  // all ranks have yet to see them done
+  for (const Transfer& transfer : loads_.transfers)
+    before += transfer.pages;  // the ranks have not agreed yet that these are done
   const Wide load = Wide{before * page + (to - from)} * config_.load_token_ps / 1000;
   return load_back_admission_->admits({.from = from,
                                        .to = to,
@@ -33,7 +34,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
     refused = Reason::below_threshold;
   } else if (config_.load_back_quota_pages != 0 && pages > config_.load_back_quota_pages) {
     refused = Reason::quota;
-  } else if (!loading_pays(match, beside)) {
+  } else if (!is_load_admitted(match, beside)) {
     refused = Reason::too_slow;
   } else if (pages > obtainable_pages()) {
     refused = Reason::capacity;
@@ -46,7 +47,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
     return refused;
   }
 
-  // The leases come first: making room must not take what is about to be read or extended.
+  // The leases come first: making room must not evict the pages that are read or extended.
   if (!KV_MUTANT(4)) tree_.lease_host(match.end);
   targets_.clear();
   const bool room = allocate(pages, targets_);
@@ -70,7 +71,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   return Reason::none;
 }
 
-// ---- loads past L2 -----------------------------------------------------------------------------------
+// ---- direct loads from a storage tier
 
 Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,
                           NodeId& end) {
@@ -103,7 +104,7 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       load.get = storage_.get(run.tier, request, keys, at, part, Tier::device);
       gates_.push_back(load.get.id);
       end = load.node;
-      directs_.push_back(load);
+      direct_loads_.push_back(load);
       rest = rest.subspan(count);
       at += count;
     }
@@ -112,8 +113,8 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
 }
 
 void Cache::take_direct(const StorageAnswer& answer) {
-  const auto load = std::ranges::find(directs_, answer.id, [](const DirectLoad& d) { return d.get.id; });
-  KV_CHECK(load != directs_.end(), "a load belongs to a request's admission");
+  const auto load = std::ranges::find(direct_loads_, answer.id, [](const DirectLoad& d) { return d.get.id; });
+  KV_CHECK(load != direct_loads_.end(), "a load belongs to a request's admission");
   load->get = answer;
   load->answered = true;
   sink_.event({.kind = EventKind::load_direct_done,
@@ -121,13 +122,14 @@ void Cache::take_direct(const StorageAnswer& answer) {
                .reason = answer.done ? Reason::none : Reason::transfer_failed,
                .pages = answer.asked,
                .operation = answer.id});
-  if (std::ranges::all_of(directs_, &DirectLoad::answered)) settle_directs();
+  if (std::ranges::all_of(direct_loads_, &DirectLoad::answered)) settle_direct_loads();
 }
 
-// Together, because what failed takes with it what was loaded below it. Nobody has read any of that.
-void Cache::settle_directs() {
+// All direct loads of a step end together, because a failed one also drops the pages that were loaded below it. No pass
+// has read any of them.
+void Cache::settle_direct_loads() {
   std::vector<NodeId> failed;
-  for (const DirectLoad& load : directs_) {
+  for (const DirectLoad& load : direct_loads_) {
     tree_.release_device(load.node);
     NodeId top = load.node;
     for (NodeId id = load.node; id != tree_.root() && tree_.node(id).load == load.mark; id = tree_.node(id).parent) {
@@ -136,8 +138,8 @@ void Cache::settle_directs() {
     }
     if (!load.get.done) failed.push_back(top);
   }
-  directs_.clear();
-  for (auto top = failed.rbegin(); top != failed.rend(); ++top) {  // the deeper ones first
+  direct_loads_.clear();
+  for (auto top = failed.rbegin(); top != failed.rend(); ++top) {  // the deepest first
     drop_device_below(*top);
     drop_direct(*top);
   }

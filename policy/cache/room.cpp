@@ -1,4 +1,4 @@
-// Cache, room on L1 and L2: allocation, eviction, and the choice of what leaves L1 under write-back.
+// Cache, room on L1 and L2: allocation, eviction, and under write-back the choice of pages that leave L1.
 #include <algorithm>
 
 #include "policy/base/check.hpp"
@@ -36,13 +36,13 @@ Room Cache::make_room(Pages pages, NodeId kept) {
   if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
   tree_.release_host(kept);
   if (pages <= obtainable_pages()) return Room::now;
-  if (!writes_under_way()) return Room::never;  // held for a storage tier, and free when that has them
+  if (!writes_under_way()) return Room::never;  // pages are held for a storage tier, and become free when that has them
   sink_.event({.kind = EventKind::backup_awaited, .tier = Tier::device, .pages = pages - obtainable_pages()});
   return Room::later;
 }
 
-// What has a copy, and what can't be given one, only has to be chosen; the rest is written first. Each round
-// settles a page or is the last.
+// Pages with a copy, and pages that cannot get one, only have to be chosen. Other pages are written first. Each round
+// settles at least one page, or is the last.
 void Cache::choose_leaving(Pages target, bool may_lose) {
   for (;;) {
     const Pages ready = device_.available() + tree_.settled_device_pages();
@@ -67,7 +67,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
   }
 }
 
-// How many of the last `wanted` pages of a node L2 has room for, after evicting there.
+// Returns for how many of the last `wanted` pages of the node L2 has room, after eviction there.
 Pages Cache::writable_pages(const Node& node, Pages wanted) {
   const bool whole = config_.evict_unit == EvictUnit::node;
   if (whole && node.facts.pages > host_.capacity()) return 0;
@@ -109,7 +109,7 @@ Reason Cache::loss_of(const Node& node) const {
   return node.backup_failures > config_.backup_retries ? Reason::transfer_failed : Reason::host_pressure;
 }
 
-// All that only L2 has below a page that is lost could no longer be reached.
+// After a page is lost, pages below it that only L2 has could not be reached.
 void Cache::drop_below(NodeId top, Reason reason) {
   if (tree_.node(top).children == 0) return;
   std::vector<NodeId> below{top};
@@ -122,7 +122,7 @@ void Cache::drop_below(NodeId top, Reason reason) {
   for (; below.size() > 1; below.pop_back()) remove_host_copy(below.back(), reason);
 }
 
-// The node's only one: it goes with it.
+// Drops the only copy of a node, and with it the node.
 void Cache::remove_host_copy(NodeId id, Reason reason) {
   const Node& node = tree_.node(id);
   const Pages pages = node.facts.pages;
@@ -136,8 +136,8 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});
 }
 
-// HiCache's order: first come, first reclaimed. Under write-back what is chosen to leave keeps its copy, or the
-// reserve would eat itself up.
+// HiCache's order: the oldest insertion is reclaimed first. Under write-back, pages that are chosen to leave keep their
+// copy, else the reserve would lose its clean pages.
 Pages Cache::reclaim_shadowed(Pages pages) {
   Pages reclaimed = 0;
   while (reclaimed < pages) {
@@ -146,14 +146,14 @@ Pages Cache::reclaim_shadowed(Pages pages) {
     const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - reclaimed);
     if (take < all) tree_.split(victim, all - take);
-    shed_copy(victim);
+    drop_shadowed_copy(victim);
     reclaimed += take;
   }
   return reclaimed;
 }
 
-// L1 has the page too.
-void Cache::shed_copy(NodeId id) {
+// Drops the copy on L2 of a node that L1 has too.
+void Cache::drop_shadowed_copy(NodeId id) {
   sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
   freed_host_ = tree_.clear_host(id);
   host_.release(freed_host_);

@@ -12,21 +12,23 @@ bool Cache::can_extend_on_host(NodeId end) const {
   return tree_.node(end).on_host() && tree_.node(end).backup == OperationId::none;
 }
 
-// A part of the path is still on its way from a storage tier: should that fail, nothing may be left below it.
-bool Cache::loaded_straight(NodeId end) const {
+// Returns whether a part of the path is still being loaded from a storage tier. If that load fails, nothing may remain
+// below that part.
+bool Cache::has_direct_load(NodeId end) const {
   for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
     if (tree_.node(id).load != OperationId::none && !tree_.node(id).on_host()) return true;
   }
   return false;
 }
 
-// A page that only L1 has above it could be lost, and it with that page: under write-back it is leased too.
+// Under write-back, a page of L2 may lie below a page that only L1 has. The loss of the upper page would lose both, so
+// it is leased too.
 Hold Cache::hold(NodeId end) {
   Hold hold;
   if (end == tree_.root() || !tree_.node(end).on_host()) return hold;
   hold.host_end = end;
   tree_.lease_host(end);
-  NodeId above = end;  // a copy that is on its way may fail
+  NodeId above = end;  // a copy that is being written may fail
   while (above != tree_.root() && tree_.node(above).on_host() && tree_.node(above).backup == OperationId::none) {
     above = tree_.node(above).parent;
   }
@@ -66,7 +68,7 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   Adoption adoption;
   if (present < first) {
     adoption.refused = Reason::anchor_lost;
-  } else if (!can_extend_on_host(found.end) || loaded_straight(found.end)) {
+  } else if (!can_extend_on_host(found.end) || has_direct_load(found.end)) {
     adoption.refused = Reason::not_backed_up;
   } else if (present > first) {
     adoption.refused = Reason::duplicate;
@@ -83,7 +85,7 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   return adoption;
 }
 
-// The whole of what has arrived on L2 goes on to every storage tier.
+// Writes pages of a node that have arrived on L2 (on L1, without L2) to the first `tiers_to` storage tiers.
 void Cache::store_node(NodeId id, Pages first, Pages pages, std::size_t tiers_to) {
   if (tiers_to == 0 || pages == 0) return;
   Hold held = hold(id);

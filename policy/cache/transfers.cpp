@@ -17,7 +17,7 @@ void Cache::submit_backups(bool beside_a_pass) {
   if (!backups_.moves.empty()) submit(backups_, Direction::device_to_host, beside_a_pass);
 }
 
-// All that was queued in one step is one operation, with one acknowledgement.
+// All moves that were queued in one step are one operation with one acknowledgement.
 void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
   sources_.clear();
   targets_.clear();
@@ -30,7 +30,7 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
   operation.lane = direction == Direction::host_to_device ? Lane::h2d : Lane::d2h;
   PoolPair pools{config_.shape, config_.host_layout, config_.device_pages, config_.host_pages};
   operation.plan = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
-  // One operation for both: what the target's pages and the draft's become can't differ.
+  // One operation for both pools, so a page and its draft KV always have the same fate.
   if (config_.draft.layers != 0) {
     pools.shape = config_.draft;
     operation.side = plan_transfer(runs_, direction, pools, config_.io, config_.planner, busy);
@@ -49,7 +49,7 @@ void Cache::submit(Lanes& lanes, Direction direction, bool busy) {
 
 bool Cache::complete(const Completion& completion) {
   for (Lanes* lanes : {&backups_, &loads_}) {
-    for (Transfer& transfer : lanes->transfers) {  // few are ever in flight
+    for (Transfer& transfer : lanes->transfers) {  // few transfers are in flight
       if (transfer.id != completion.id) continue;
       transfer.complete = true;
       transfer.status = completion.status;
@@ -71,7 +71,7 @@ std::uint64_t Cache::first_failure(const Lanes& lanes) {
   return kNoFailure;
 }
 
-// Whether a transfer failed is what the ranks agreed, not what this one saw.
+// A transfer has failed if the ranks agreed that it has, whatever this rank saw.
 bool Cache::commit(const Acknowledged& backups, const Acknowledged& loads) {
   bool more = false;
   const auto next = [&more](Lanes& lanes, const Acknowledged& agreed, Transfer& transfer) {
@@ -92,7 +92,7 @@ bool Cache::commit(const Acknowledged& backups, const Acknowledged& loads) {
   return more;
 }
 
-// The nodes that were queued and whatever splits have cut off above them since; parents before children.
+// Returns the nodes that were queued, and the nodes that splits have cut off above them; parents before children.
 std::vector<NodeId> Cache::marked_nodes(const Transfer& transfer, bool load) const {
   std::vector<NodeId> nodes;
   for (const NodeId end : transfer.ends) {
@@ -144,24 +144,25 @@ void Cache::acknowledge_backup(Transfer& transfer) {
                  .operation = transfer.id});
 }
 
-// Will a match find the copy once the device's is gone? Under write-back what is above is written later.
+// Returns whether a match finds the copy after the device copy has gone. Under write-back, pages above are written
+// later.
 bool Cache::copy_reachable(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
   if (tree_.leaves_by_choice() || parent == tree_.root()) return true;
-  // A parent that is still being written has been queued again after it failed: this copy outlived its own.
+  // A parent that is still being written failed before and was queued again, so the parent's copy is not there yet.
   return tree_.node(parent).on_host() && tree_.node(parent).backup == OperationId::none;
 }
 
-// The slots are still there. Where the copy above failed too, that one has been queued before this one.
+// The slots are still there. If the copy above failed too, it was queued again before this one.
 bool Cache::can_retry(NodeId id) const {
   const NodeId parent = tree_.node(id).parent;
   const bool above = tree_.leaves_by_choice() || parent == tree_.root() || tree_.node(parent).on_host();
   return above && tree_.node(id).backup_failures <= config_.backup_retries;
 }
 
-// A host copy that holds nothing goes, and with it those below it, which could no longer be reached (under
-// write-back they could: it is still on L1, and they are lost with it, or not at all).
-// Copies still being written are left to their own acknowledgement, which finds the parent gone.
+// Drops a copy on L2 that has no valid content. Without write-back, also drops the copies below, which could not be
+// reached any more. (Under write-back, `top` is still on L1, so the copies below stay reachable.) Copies that are still
+// being written are left to their own acknowledgement, which finds the parent's copy gone.
 void Cache::drop_host_copies(NodeId top) {
   std::vector<NodeId> below{top};
   for (std::size_t i = 0; i < below.size() && !tree_.leaves_by_choice(); ++i) {
@@ -191,7 +192,7 @@ void Cache::drop_host_copies(NodeId top) {
 
 void Cache::acknowledge_load(Transfer& transfer) {
   const bool done = transfer.status == Status::done;
-  if (!done && !directs_.empty()) {
+  if (!done && !direct_loads_.empty()) {
     failed_loads_.push_back(std::move(transfer));
     return;
   }
@@ -201,7 +202,7 @@ void Cache::acknowledge_load(Transfer& transfer) {
   }
   std::vector<NodeId> nodes = marked_nodes(transfer, true);
   for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);
-  // Nobody read a failed load's pages: the requests it gated have let go of them already.
+  // No pass has read the pages of a failed load: the requests that it gated have already given the pages back.
   if (!done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
       drop_device_below(*id);
@@ -209,7 +210,7 @@ void Cache::acknowledge_load(Transfer& transfer) {
     }
   } else if (config_.tiering == Tiering::exclusive) {
     for (const NodeId id : nodes) {
-      if (tree_.node(id).host_leases == 0) shed_copy(id);
+      if (tree_.node(id).host_leases == 0) drop_shadowed_copy(id);
     }
   }
   sink_.event({.kind = done ? EventKind::load_done : EventKind::load_failed,
