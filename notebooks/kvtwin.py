@@ -331,6 +331,8 @@ FIGURE_NAMES = {
     "ttft_mean_s": ("mean TTFT", seconds), "ttft_p50_s": ("median TTFT", seconds), "ttft_p99_s": ("p99 TTFT", seconds),
     "l3_read_gbps": ("L3 reads (GB/s)", lambda value: f"{value:g}"),
     "objects_read": ("objects read", lambda value: count(value)),
+    "hit_host": ("tokens hit on the host", lambda value: count(value)),
+    "hit_ratio": ("hit ratio, all tiers", lambda value: f"{100 * value:.3g} %"),
 }
 
 
@@ -434,8 +436,9 @@ def draw_panel(axes, sweep, setting, figure):
     name, formatter = FIGURE_NAMES.get(figure, (figure, lambda value: f"{value:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: formatter(value)))
     few_decades = 0 < low and high < 30 * low
+    labelled = "25" if high > 3 * low else "23456789"
     axes.yaxis.set_minor_formatter(
-        FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in "25" else "") if few_decades else NullFormatter()
+        FuncFormatter(lambda value, _: formatter(value) if f"{value:e}"[0] in labelled else "") if few_decades else NullFormatter()
     )
     axes.tick_params(axis="y", which="minor", labelsize=7.5)
     return name

@@ -144,5 +144,19 @@ TEST(Experiments, LayoutObjectsCostWhatTheyCost) {
             2 * row("page_first", 100).at("ttft_mean_s").get<double>());
 }
 
+TEST(Experiments, AHostNoLargerThanTheDeviceNeedsWriteBack) {
+  const Swept swept = sweep("l2_smaller_than_l1.toml", {"--vary", "tiers.host.ratio=1,2", "--set",
+                                                        "workload.limit=2000", "--set", "tiers.device.tokens=300000"});
+  ASSERT_EQ(swept.rows.size(), 11U);
+  const auto hits = [&](const char* name, double ratio) {
+    return swept.row({{"case", name}, {"tiers.host.ratio", ratio}}).at("hit_host").get<std::uint64_t>();
+  };
+  EXPECT_GT(hits("write_back", 1), 10 * hits("write_through", 1));
+  EXPECT_GT(hits("write_back", 1), 10 * hits("write_through_selective", 1));
+  EXPECT_GT(hits("write_through", 2), 10 * hits("write_through", 1));
+  EXPECT_GE(hits("write_back, exclusive", 2), hits("write_back", 2));
+  EXPECT_LT(hits("write_through, reclaims", 2), hits("write_through", 2)) << "a reclaimed copy is not written again";
+}
+
 }  // namespace
 }  // namespace kvtwin::test
