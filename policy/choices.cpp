@@ -1,4 +1,4 @@
-// The choices of every decision but the trace format's (traces/format.cpp), by their names.
+// The policies of every decision, by their names. (Trace formats are in traces/format.cpp.)
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, count> names_in(const Choice<Make> (&choi
   return names;
 }
 
-// Null for an unknown name.
+// Returns null for an unknown name.
 template <typename Make, std::size_t count, typename... Arguments>
 auto make(const Choice<Make> (&choices)[count], std::string_view name, const Arguments&... arguments) {
   for (const Choice<Make>& choice : choices) {

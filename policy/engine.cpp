@@ -1,13 +1,13 @@
-// Start here. One request's way: arrival -> (step) queue -> look up, decide, plan, submit -> completion ->
-// (step) commit and go on. A step happens when no forward pass is in flight and something has changed:
+// Start here. The way of a request: arrival -> (step) queue -> look up, decide, plan, submit -> completion -> (step)
+// commit, and so on. A step happens when no forward pass is in flight and something has changed:
 //
 //        input              reduction             pass submitted
 //   idle ------> agreeing ------------> (step) ------------------> passing
 //     ^                                   | nothing to run            | pass complete
 //     +-----------------------------------+          agreeing <-------+
 //
-// Everything that a step acts on is agreed by its reduction first (one vector: time, arrivals seen,
-// transfers complete), so that every rank of an engine takes the same step.
+// All inputs of a step are agreed by its reduction first (one vector: time, arrivals seen, transfers complete), so
+// every rank of an engine takes the same step. docs/internals/life-of-a-request.md follows one request.
 #include "policy/engine.hpp"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ struct Engine::State {
     agreed_loads,
     agreed_backup_failure,
     agreed_load_failure,
-    agreed_pass,     // of the last pass: 0 = failed, else 1 + its steps
-    agreed_storage,  // and the rest of StorageHeads, as far as there are tiers
+    agreed_pass,     // result of the last pass: 0 = failed, else 1 + the steps done
+    agreed_storage,  // first element of StorageHeads; the others follow, as many as the tiers need
   };
   static_assert(agreed_storage + std::tuple_size_v<StorageHeads> == kReduceWidthMost);
 
@@ -53,8 +53,9 @@ struct Engine::State {
         prefetcher(config, cache, storage, sink),
         scheduler(config, cache, prefetcher, sink) {
     KV_CHECK(c.accept_x1024 >= 1024 && c.accept_without_x1024 >= 1024, "a decode step yields a token at least");
-    const std::uint64_t most = 1024 * (std::uint64_t{c.draft_tokens} + 1);
-    KV_CHECK(c.accept_x1024 <= most && c.accept_without_x1024 <= most, "a decode step yields what it verifies");
+    const std::uint64_t max_yield = 1024 * (std::uint64_t{c.draft_tokens} + 1);
+    KV_CHECK(c.accept_x1024 <= max_yield && c.accept_without_x1024 <= max_yield,
+             "a decode step yields what it verifies");
   }
 
   void handle(const Arrival& arrival);
@@ -70,11 +71,11 @@ struct Engine::State {
   void step(const ReduceVector& agreed);
   bool take_storage_answers(const ReduceVector& agreed);
   void take_arrivals(const ReduceVector& agreed);
-  void watch_stops(TimeNs step_time);
+  void set_stop_timer(TimeNs step_time);
   std::int64_t pass_outcome() const;
   void finish_pass(std::int64_t outcome);
   void submit_pass();
-  void tell_prefills();
+  void report_prefills();
   void wake(bool ends_burst);
 
   const EngineConfig config;
@@ -87,21 +88,22 @@ struct Engine::State {
 
   Phase phase = Phase::idle;
   OperationId reduction_id = OperationId::none;
-  std::deque<Request*> arrived;  // not yet agreed on
+  std::deque<Request*> arrived;  // not agreed on yet
   std::uint64_t arrivals_taken = 0;
-  std::deque<Hint> hints;  // likewise
+  std::deque<Hint> hints;  // not agreed on yet
   std::uint64_t hints_taken = 0;
-  OperationId stop_timer = OperationId::none;  // for the next stop of a prefetch that a request waits for
+  OperationId stop_timer = OperationId::none;  // for the next end of a wait for a prefetch
   TimeNs stop_time = kNoStop;
 
   Pass pass;
   std::vector<SequenceWork> sequences;
   OperationId pass_id = OperationId::none;
   TimeNs pass_start = 0, pass_end = 0;
-  TimeNs unseen_since = kNoStop;  // the step whose prefill no step can interrupt; kNoStop = it wasn't one
+  // Time of the step whose prefill no step can interrupt; kNoStop if the last pass was no prefill.
+  TimeNs unseen_since = kNoStop;
   Completion pass_completion;
   bool pass_complete = false, pass_cancelled = false;
-  bool load_failed = false;  // until every load is acknowledged: what one promised on the device may be garbage
+  bool load_failed = false;  // until every load is acknowledged: promised pages on the device may be garbage
 };
 
 void Engine::handle(const Input& input) {
@@ -117,7 +119,7 @@ void Engine::State::handle(const Arrival& arrival) {
   request.priority = arrival.priority;
   request.session = arrival.session;
   request.keys.assign(arrival.keys.begin(), arrival.keys.end());
-  const bool matters = arrived.empty() && scheduler.arrival_matters();
+  const bool matters = arrived.empty() && scheduler.arrival_changes_step();
   arrived.push_back(&request);
   wake(matters);
 }
@@ -128,7 +130,7 @@ void Engine::State::handle(const Hint& hint) {
 }
 
 void Engine::State::handle(const TimerFired& timer) {
-  if (timer.id != stop_timer) return;  // an earlier one, overtaken
+  if (timer.id != stop_timer) return;  // an earlier timer, replaced since
   stop_timer = OperationId::none;
   stop_time = kNoStop;
   wake(true);
@@ -144,15 +146,15 @@ void Engine::State::handle(const Completion& completion) {
     return;
   }
   if (!cache.complete(completion)) {
-    // An answer that comes twice, or to what nobody waits for any more, changes nothing.
+    // A duplicate answer, or the answer to an operation that is no longer of interest, changes nothing.
     if (!storage.complete(completion)) return;
     cache.load_answered(completion.id);
   }
-  // What was leased may now be evicted for the request that waits for room; a prefetch may have landed.
+  // Pages that were leased may now be evicted for the request that waits for room; or a prefetch may have landed.
   wake(scheduler.blocked() || scheduler.holds());
 }
 
-// Something changed: step now if nothing runs; a decode burst goes on unless the next step would differ.
+// Something has changed. Steps now if nothing runs. A decode burst continues, unless the next step would differ.
 void Engine::State::wake(bool ends_burst) {
   if (phase == Phase::idle) {
     agree();
@@ -183,7 +185,7 @@ void Engine::State::handle(const Reduction& reduction) {
   step(reduction.values);
 }
 
-// The scheduler's step: results of the last pass, acknowledgements, storage answers, arrivals, next pass.
+// The scheduler's step: result of the last pass, acknowledgements, storage answers, arrivals, next pass.
 void Engine::State::step(const ReduceVector& agreed) {
   const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
   load_failed |= unsigned_of(agreed_load_failure) != Cache::kNoFailure;
@@ -192,21 +194,21 @@ void Engine::State::step(const ReduceVector& agreed) {
                            {unsigned_of(agreed_loads), unsigned_of(agreed_load_failure)});
   more |= take_storage_answers(agreed);
   take_arrivals(agreed);
-  // One failure and one answer a queue and round: the next ones may be there already. All ranks see the same.
+  // Each round takes one failure and one answer per queue. More may be there already. All ranks see the same.
   if (more) return agree();
   scheduler.retry_prefetches(agreed[agreed_time]);
   if (!cache.loading()) load_failed = false;
-  // Until then not even a decode: what it finishes would be published onto that garbage.
+  // While a load has failed, there is no decode either: finished requests would publish pages below garbage.
   const bool formed = !load_failed && scheduler.form(agreed[agreed_time], pass);
   cache.submit_loads();
   cache.keep_reserve();
   cache.submit_backups(formed);
-  watch_stops(agreed[agreed_time]);
+  set_stop_timer(agreed[agreed_time]);
   unseen_since = formed && pass.prefill ? agreed[agreed_time] : kNoStop;
   if (formed) {
     submit_pass();
-    // Inputs that came while the ranks agreed were not part of it; a burst must not make them wait.
-    wake((!arrived.empty() && scheduler.arrival_matters()) || aborts() ||
+    // Inputs that came during the agreement were not part of it. A burst must not make them wait.
+    wake((!arrived.empty() && scheduler.arrival_changes_step()) || aborts() ||
          (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()));
     return;
   }
@@ -222,7 +224,7 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
   StorageHeads heads{};
   std::copy_n(agreed.begin() + agreed_storage, storage.queues(), heads.begin());
   if (!storage.take(heads)) return false;
-  // Loads first: below one that isn't settled yet nothing is adopted.
+  // Loads first: no page is adopted below a load that has not been settled.
   const auto is_load = [](const StorageAnswer& a) { return a.verb == StorageVerb::get && a.memory == Tier::device; };
   for (const StorageAnswer& answer : storage.answers()) {
     if (is_load(answer)) cache.take_direct(answer);
@@ -250,8 +252,8 @@ void Engine::State::take_arrivals(const ReduceVector& agreed) {
   }
 }
 
-// Nothing else may happen at the time at which a request has waited long enough.
-void Engine::State::watch_stops(TimeNs step_time) {
+// Sets the timer for the end of a wait, because there may be no other input at that time.
+void Engine::State::set_stop_timer(TimeNs step_time) {
   const TimeNs next = scheduler.holds() ? prefetcher.next_stop(step_time) : kNoStop;
   if (next == stop_time) return;
   if (stop_timer != OperationId::none) substrate.cancel(stop_timer);
@@ -271,15 +273,15 @@ void Engine::State::submit_pass() {
   operation.shape = pass.shape;
   operation.steps = pass.steps;
   operation.sequences = sequences;
-  if (pass.prefill) operation.gates = cache.loads_in_flight();  // who decodes has had its loads
+  if (pass.prefill) operation.gates = cache.loads_in_flight();  // decoding requests have had their loads
   pass_complete = pass_cancelled = false;
   pass_start = substrate.now();
   pass_id = substrate.submit(operation);
   phase = Phase::passing;
-  if (pass.prefill) tell_prefills();
+  if (pass.prefill) report_prefills();
 }
 
-void Engine::State::tell_prefills() {
+void Engine::State::report_prefills() {
   for (std::size_t i = 0; i < pass.requests.size(); ++i) {
     sink.event_at({.kind = EventKind::prefill_started,
                    .time = pass_start,
@@ -295,7 +297,7 @@ std::int64_t Engine::State::pass_outcome() const {
   return failed ? 0 : 1 + static_cast<std::int64_t>(pass_completion.steps);
 }
 
-// As far as every rank got: a decode burst may have been cut at another step elsewhere.
+// Counts the steps that every rank has done: a decode burst may have been cut at a later step on this rank.
 void Engine::State::finish_pass(std::int64_t outcome) {
   const TimeNs duration = pass_end - pass_start;
   const std::uint64_t steps = outcome == 0 ? 0 : static_cast<std::uint64_t>(outcome - 1);
@@ -304,7 +306,7 @@ void Engine::State::finish_pass(std::int64_t outcome) {
   if (!pass.prefill) {
     decoded = scheduler.decode_done(pass, steps, pass_end);
   } else if (!counts) {
-    load_failed |= cache.loading();  // which ones, the acknowledgements will tell
+    load_failed |= cache.loading();  // the acknowledgements will show which loads failed
     scheduler.prefill_failed(pass, pass_end);
   } else {
     scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);

@@ -1,7 +1,8 @@
-// One serving engine: request scheduler and hierarchical cache as explicit state machines. Fed by one
-// stream of inputs, it answers with operations on its Substrate. Owns all policy state; single-threaded,
-// deterministic; fails only by KV_CHECK. Tables that grow with the pages come from std::pmr's default resource, which
-// is the program's choice. A newcomer starts at Engine::handle in engine.cpp.
+// One serving engine: request scheduler and hierarchical cache, as explicit state machines. It receives one stream of
+// inputs and answers with operations on its Substrate. It owns all policy state.
+//
+// Thread: one. Deterministic. Errors: only KV_CHECK. Memory: tables that grow with the pages come from the default
+// resource of std::pmr, which the program sets. Newcomers start at Engine::handle in engine.cpp.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +19,20 @@ namespace kvtwin {
 
 class Engine final : public InputHandler {
  public:
-  // All references must outlive the engine. `observer` may be null.
+  // Requires: all references outlive the engine. `observer` may be null.
   Engine(const EngineConfig& config, Substrate& substrate, DecisionLog& decisions, Observer* observer);
   ~Engine() override;
 
   void handle(const Input& input) override;
 
-  // Nothing waits, runs or is in flight.
+  // Returns true if no request waits or runs, and nothing is in flight.
   bool idle() const;
-  // Every invariant of scheduler, cache, tree and pools. O(state); for tests.
+  // Checks every invariant of scheduler, cache, tree and pools. O(state); for tests.
   void check_invariants() const;
-  // One sentence on what still waits; for a run that ends with work left.
+  // Returns one sentence about what still waits, for a run that ends with work left.
   std::string state_summary() const;
 
-  // Of a storage tier: that it was known, or believed, to hold.
+  // The largest number of pages that the tier held; for a storage tier, of pages that it was known or believed to hold.
   Pages pages_used_max(Tier tier) const;
 
  private:

@@ -10,14 +10,14 @@
 namespace kvtwin {
 namespace {
 
-// Admission believes at most this much output of one request (SGLang's clip of max_new_tokens).
-constexpr Tokens kOutputEstimateMax = 4096;
+// Admission counts at most this much output of one request (SGLang's clip of max_new_tokens).
+constexpr Tokens kMaxEstimatedOutput = 4096;
 
-// The reserve shrinks with each step, so that a head that waits for room may fit in the middle of a burst: it is
-// looked at again after so many steps.
-constexpr std::uint64_t kBlockedBurst = 8;
+// The reserve shrinks with each step, so a head that waits for room may fit in the middle of a burst. So bursts have at
+// most so many steps then.
+constexpr std::uint64_t kMaxStepsWhileBlocked = 8;
 
-// Of a request that others have overtaken too often: larger than an order's.
+// The rank of a request that others have overtaken too often: larger than any rank of an order.
 constexpr std::uint64_t kOverdueRank = ~std::uint64_t{0};
 
 bool older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
@@ -39,7 +39,7 @@ Request& Scheduler::new_request() {
   return *request;
 }
 
-// Keeps the buffers of as many requests as may run; those of a long queue go back to the system.
+// Keeps the buffers of as many requests as may run. The buffers of a longer queue are freed.
 void Scheduler::recycle(Request& request) {
   Request blank;
   if (spare_.size() < config_.max_running) {
@@ -59,10 +59,10 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
   } else if (config_.max_waiting != 0 && waiting_.size() >= config_.max_waiting) {
     record.rejected = Reason::queue_full;
   }
-  tell(EventKind::arrived, request, now);
+  report(EventKind::arrived, request, now);
   if (record.rejected != Reason::none) {
     decide(DecisionKind::reject, record.rejected, request, 0);
-    tell(EventKind::rejected, request, now);
+    report(EventKind::rejected, request, now);
     recycle(request);
     return;
   }
@@ -72,7 +72,8 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
   prefetch(request, now);
 }
 
-// The pages that a prefix may be reused of: at least one token is computed, so that there is a first to sample.
+// Returns the keys of the pages that the request may reuse. At least one token is always computed, so that there is a
+// first token to sample.
 std::span<const PageKey> Scheduler::reusable(const Request& request) const {
   const Pages pages = (request.prefill_target - 1) / config_.shape.page_tokens;
   return std::span(request.keys).first(std::min<Pages>(request.keys.size(), pages));
@@ -80,7 +81,7 @@ std::span<const PageKey> Scheduler::reusable(const Request& request) const {
 
 void Scheduler::prefetch(Request& request, TimeNs now) {
   if (config_.storage.empty()) return;
-  const TimeNs starts = prefetcher_.weighs_costs() ? now + ahead_ns(request) : now;
+  const TimeNs starts = prefetcher_.weighs_costs() ? now + queued_compute_ns(request) : now;
   const Reason refused = prefetcher_.issue(request.record.request, reusable(request), now, starts);
   ++request.prefetch_attempts;
   const bool later = refused == Reason::rate_limited && config_.prefetch_retry_steps != 0;
@@ -89,16 +90,16 @@ void Scheduler::prefetch(Request& request, TimeNs now) {
   }
 }
 
-// The computing that is to be done before it, by those whose turn doesn't hang on a prefetch: what they lacked when
-// they came. In order of arrival, and no more of them than a step looks at.
-TimeNs Scheduler::ahead_ns(Request& request) {
+// Returns the time to compute what comes before this request: of the requests ahead in the queue whose turn does not
+// depend on a prefetch, what L1 and L2 lacked at their arrival. Counts as many requests as a step looks at.
+TimeNs Scheduler::queued_compute_ns(Request& request) {
   const PrefixMatch match = cache_.peek(reusable(request));
   const Tokens near = (match.device_pages + match.host_pages) * config_.shape.page_tokens;
-  request.lacked_ns = config_.prefill_ns(near, request.prefill_target);
+  request.uncached_compute_ns = config_.prefill_ns(near, request.prefill_target);
   TimeNs ahead = chunked_ == nullptr ? 0 : config_.prefill_ns(chunked_->kv_tokens, chunked_->prefill_target);
   const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
   for (std::size_t i = 0; i < window && waiting_[i] != &request; ++i) {
-    if (!prefetcher_.waits(waiting_[i]->record.request)) ahead += waiting_[i]->lacked_ns;
+    if (!prefetcher_.waits(waiting_[i]->record.request)) ahead += waiting_[i]->uncached_compute_ns;
   }
   return ahead;
 }
@@ -138,7 +139,7 @@ void Scheduler::abort(RequestId id, TimeNs now) {
     running_output_left_ -= request->output_left();
   }
   decide(DecisionKind::abort, Reason::aborted, *request, request->slots.size());
-  tell(EventKind::aborted, *request, now);
+  report(EventKind::aborted, *request, now);
   recycle(*request);
 }
 
@@ -157,7 +158,7 @@ bool Scheduler::form(TimeNs step_time, Pass& pass) {
     if (pass.prefill) return true;
     const std::size_t before = running_.size();
     if (form_decode(step_time, pass)) return true;
-    // Who was retracted for a decode that then had nobody left has made room for a prefill.
+    // A request that was retracted for a decode, which then had no request left, may have made room for a prefill.
     if (running_.size() == before) return false;
   }
 }
@@ -193,7 +194,7 @@ bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
   return !pass.requests.empty();
 }
 
-// The requests that may be admitted now, best first; no more than a step can look at.
+// Sets candidates_ to the requests that may be admitted now, best first, and at most as many as a step looks at.
 void Scheduler::order_window() {
   candidates_.clear();
   const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
@@ -210,7 +211,7 @@ void Scheduler::order_window() {
   std::ranges::transform(ranked_, candidates_.begin(), [](const auto& pair) { return pair.second; });
 }
 
-// Share of the running requests' outstanding output that is kept free for them.
+// Returns the share of the running requests' outstanding output that is kept free for them.
 Pages Scheduler::reserve_pages(Tokens more_output) const {
   const std::uint64_t span = config_.reserve_initial - config_.reserve_min;
   const std::uint64_t decayed = std::min<std::uint64_t>(steps_since_reset_, config_.reserve_decay_steps);
@@ -218,17 +219,18 @@ Pages Scheduler::reserve_pages(Tokens more_output) const {
   return pages_for((running_output_left_ + more_output) * share / 1024);
 }
 
-// What it takes at once: what is loaded from further tiers, and its first chunk.
+// Returns the pages that the request needs at once: those loaded from lower tiers, and its first chunk.
 Pages Scheduler::first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const {
   const Tokens reused = (match.device_pages + match.host_pages + direct) * config_.shape.page_tokens;
   return pages_for(reused + std::min(budget, request.prefill_target - reused)) - match.device_pages;
 }
 
-// Finds room for the whole request, takes the lease on what is cached and moves it out of the queue; unless it waits
-// for its prefetch, which is looked at only once there is room: a stop for nothing would lose what it fetches.
+// Admits the request if there is room for all of it: leases its cached prefix and takes it out of the queue. Its
+// prefetch is checked only after there is room, because a stop without an admission would lose the fetched pages for
+// nothing.
 Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens budget) {
   const std::span<const PageKey> keys = reusable(request);
-  const Tokens output = std::min(request.output_left() - 1, kOutputEstimateMax);
+  const Tokens output = std::min(request.output_left() - 1, kMaxEstimatedOutput);
   const Pages pages = pages_for(request.prefill_target + output) + reserve_pages(0);
   PrefixMatch match = cache_.match(keys);
   cache_.lease(match.device_end);
@@ -247,27 +249,27 @@ Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens
   }
   const bool first = request.record.admitted < 0;
   if (first) request.record.admitted = step_time;
-  reuse(request, match, first);
+  take_over_prefix(request, match, first);
   if (!first) {
     request.record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
   }
-  // What it was promised counts as had: should its load fail, it is computed again.
+  // Tokens whose load was promised count as computed: if the load fails, they are computed again.
   request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
   running_output_left_ += request.output_left();
   waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
   decide(DecisionKind::admit, Reason::none, request, request.shared);
-  if (first) tell(EventKind::admitted, request, step_time);
+  if (first) report(EventKind::admitted, request, step_time);
   return Admission::admitted;
 }
 
-// Of its first pass, once it has the first `pages` pages.
-Tokens Scheduler::tail(const Request& request, Pages pages) const {
+// Returns the tokens of the request's first chunk after its first `pages` pages.
+Tokens Scheduler::first_chunk_tokens(const Request& request, Pages pages) const {
   return std::min(config_.chunk_tokens, request.prefill_target - pages * config_.shape.page_tokens);
 }
 
-// Takes over the cached prefix, whose device part is leased: what L1 has, then what L2 has, then what L3 has where
-// it is loaded straight.
-void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
+// Takes over the cached prefix, whose device part is leased: the part on L1, then the part on L2, then the part of L3
+// that is loaded straight.
+void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match, bool first) {
   RequestRecord& record = request.record;
   const Pages matched = match.device_pages + match.host_pages;
   const Pages direct = prefetcher_.direct_pages(record.request, matched);
@@ -280,7 +282,7 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
   };
   Pages loaded = 0;
   if (match.host_pages > 0 && !request.recompute &&
-      cache_.load_back(match, record.request, tail(request, matched)) == Reason::none) {
+      cache_.load_back(match, record.request, first_chunk_tokens(request, matched)) == Reason::none) {
     loaded = match.host_pages;
     move_to(match.end);
   }
@@ -291,7 +293,8 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
       move_to(next);
     }
   }
-  // Keys of output that the trace knows are the future's; those of a prompt's private pages may be still to come.
+  // Policies must not see the future: keys of output that the trace knows, and private pages of a prompt that may not
+  // be computed yet.
   const Pages prompt = std::min<Pages>(record.prompt_tokens / config_.shape.page_tokens, request.keys.size());
   cache_.unqueue(record.request, reusable(request));
   cache_.visit(visit_of(request, std::span(request.keys).first(std::max(prompt, first ? 0 : matched)), !first));
@@ -307,7 +310,8 @@ void Scheduler::reuse(Request& request, const PrefixMatch& match, bool first) {
   count_hits(record, match, loaded, outcome);
 }
 
-// The request's tokens, by where they come from. What its prefetch brought counts as the storage tier's.
+// Counts the request's prompt tokens by their source. Pages that its prefetch brought count as hits of the storage
+// tier.
 void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded,
                            const PrefetchOutcome& outcome) const {
   const Tokens page = config_.shape.page_tokens;
@@ -321,12 +325,12 @@ void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Page
     record.hit[Tier::host] -= tokens;
     record.hit[config_.storage[run.tier].tier] += tokens;
   }
-  const Pages had = std::max(to, match.device_pages + match.host_pages);  // loaded, or near and not loaded
+  const Pages had = std::max(to, match.device_pages + match.host_pages);  // loaded, or on L1 or L2 but not loaded
   if (outcome.stopped && outcome.known_end > had) record.recomputed_after_stop = (outcome.known_end - had) * page;
   record.miss = record.prompt_tokens - to * page - record.recomputed_after_stop;
 }
 
-// Adds the request's next chunk to the pass, as much as budget and room allow. Returns its tokens.
+// Adds the request's next chunk to the pass, as much as budget and room allow. Returns the number of tokens.
 Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   Tokens tokens = std::min(request.prefill_target - request.kv_tokens, budget);
   Pages more = pages_for(request.kv_tokens + tokens) - request.slots.size();
@@ -356,20 +360,20 @@ Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   return tokens;
 }
 
-// What the draft proposes goes unverified by its own KV where that is missing: few of its tokens are accepted.
+// Tokens of a decode step. If reused pages lack the draft model's KV, few proposals are accepted.
 std::uint64_t Scheduler::yield_x1024(const Request& request) const {
   return request.without_draft > 0 ? config_.accept_without_x1024 : config_.accept_x1024;
 }
 
-// Its tokens of the next `steps` decode steps. Of those that the last step verifies, the ones past its end don't count.
+// Tokens of the next `steps` decode steps. Verified tokens beyond the end of the output do not count.
 Tokens Scheduler::yield_of(const Request& request, std::uint64_t steps) const {
-  return std::min<Tokens>((request.part_x1024 + steps * yield_x1024(request)) / 1024, request.output_left());
+  return std::min<Tokens>((request.yield_remainder_x1024 + steps * yield_x1024(request)) / 1024, request.output_left());
 }
 
-// Decode steps until it finishes.
+// Decode steps until the request finishes.
 std::uint64_t Scheduler::steps_left(const Request& request) const {
   const std::uint64_t yield = yield_x1024(request);
-  return (request.output_left() * 1024 - request.part_x1024 + yield - 1) / yield;
+  return (request.output_left() * 1024 - request.yield_remainder_x1024 + yield - 1) / yield;
 }
 
 Pages Scheduler::burst_pages(std::uint64_t steps) const {
@@ -381,21 +385,21 @@ Pages Scheduler::burst_pages(std::uint64_t steps) const {
   return pages;
 }
 
-// One token (with a draft model: as many as are accepted) for each running request, several steps at once: up to the
-// first that finishes, and few while the head of the queue waits for room. Pages of the whole burst are taken at its
-// start; what is verified and not accepted lies in slots of the step's own, outside the pool.
+// Forms a decode pass for all running requests. A burst of several steps ends with the first request that finishes, and
+// is short while the head of the queue waits for room. The pages of the whole burst are allocated at its start. Tokens
+// that a draft proposes and that are not accepted are in slots of the step's own, outside the pool.
 bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
   std::uint64_t steps = 0;
   while (!running_.empty()) {
     steps = config_.burst_steps;
-    if (blocked_) steps = std::min(steps, kBlockedBurst);
+    if (blocked_) steps = std::min(steps, kMaxStepsWhileBlocked);
     for (const Request* request : running_) steps = std::min(steps, steps_left(*request));
     cache_.prepare(burst_pages(steps));
     while (steps > 1 && burst_pages(steps) > cache_.obtainable_pages()) steps /= 2;
     const Room room = cache_.make_room(burst_pages(steps), cache_.tree().root());
     if (room == Room::now) break;
     if (room == Room::later) return false;
-    if (!retract_youngest(step_time)) return false;  // the last one waits for an acknowledgement
+    if (!retract_youngest(step_time)) return false;  // the last running request waits for an acknowledgement
   }
   if (running_.empty()) return false;
   for (Request* request : running_) {
@@ -433,7 +437,7 @@ bool Scheduler::retract_youngest(TimeNs now) {
   return true;
 }
 
-// What the index has of it stays cached; the rest is freed and computed again later.
+// The pages that the index owns stay cached. The others are freed and computed again later.
 void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   decide(DecisionKind::retract, reason, request, request.slots.size());
   cache_.free(std::span(request.slots).subspan(request.shared));
@@ -441,7 +445,7 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   request.slots.clear();
   request.shared = 0;
   request.lease = NodeId::none;
-  request.counted = 0;
+  request.counted_pages = 0;
   request.without_draft = 0;
   request.kv_tokens = 0;
   request.prefill_target = request.record.prompt_tokens + request.generated;
@@ -449,7 +453,7 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   ++request.record.retractions;
   waiting_.insert(std::ranges::lower_bound(waiting_, &request, older), &request);
   cache_.queue(request.record.request, reusable(request));
-  tell(EventKind::retracted, request, now);
+  report(EventKind::retracted, request, now);
 }
 
 // ---- after a pass ------------------------------------------------------------------------------------
@@ -464,7 +468,7 @@ void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, Ti
       request.record.load_wait_ns += stalled_ns;
     }
     const bool chunked = request.kv_tokens < request.prefill_target;
-    // The one token that a request may be after ends it, and its end publishes: one insert, not two.
+    // If a request has only one token to generate, this pass ends it, and finish() publishes: one insert, not two.
     if (chunked || request.output_left() > 1) publish(request, chunked);
     if (!chunked) produce_token(request, end);
   }
@@ -483,7 +487,7 @@ Tokens Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end)
   Tokens all = 0;
   for (Request* request : pass.requests) {
     const Tokens tokens = yield_of(*request, steps);
-    request->part_x1024 = (request->part_x1024 + steps * yield_x1024(*request)) % 1024;
+    request->yield_remainder_x1024 = (request->yield_remainder_x1024 + steps * yield_x1024(*request)) % 1024;
     request->kv_tokens += tokens;
     request->computed_tokens = std::max(request->computed_tokens, request->kv_tokens);
     request->generated += tokens;
@@ -497,29 +501,29 @@ Tokens Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end)
   return all;
 }
 
-// At the step's time, which all ranks share; a pass's end they don't.
+// The visit has the step's time, which all ranks share. The end of a pass differs between ranks.
 Visit Scheduler::visit_of(const Request& request, std::span<const PageKey> keys, bool further) const {
   return {request.record.request, step_time_, request.session, request.record.prompt_tokens,
           request.generated,      keys,       further};
 }
 
-// Hands the full pages computed so far to the index and moves the lease to their end.
+// Gives the full pages computed so far to the index, and moves the lease to their end.
 void Scheduler::publish(Request& request, bool chunked) {
   const Tokens page = config_.shape.page_tokens;
   const Tokens cached =
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
-  // After a retraction the index may have lent pages of the output too: those stay shared.
+  // After a retraction, the shared prefix may include pages of the output. They stay shared.
   const Pages pages = std::max<Pages>(cached / page, request.shared);
   if (pages == 0) return;
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
-                                   request.shared, chunked, request.counted, request.priority);
-  if (!chunked) request.counted = std::max(request.counted, pages);
+                                   request.shared, chunked, request.counted_pages, request.priority);
+  if (!chunked) request.counted_pages = std::max(request.counted_pages, pages);
   cache_.lease(end);
   cache_.release(request.lease);
   request.lease = end;
   request.shared = pages;
-  // Where another was first, the index keeps its pages, and this request goes on with those.
+  // If another request inserted the same pages first, the index keeps those pages, and this request uses them.
   request.without_draft = cache_.pages_without_draft(end);
 }
 
@@ -528,7 +532,7 @@ void Scheduler::produce_token(Request& request, TimeNs now) {
   if (request.generated == 0) {
     record.first_token = now;
     record.queue_ns = now - record.arrival - record.prefetch_wait_ns - record.load_wait_ns - record.compute_ns;
-    tell(EventKind::first_token, request, now);
+    report(EventKind::first_token, request, now);
   }
   ++request.generated;
   --running_output_left_;
@@ -545,7 +549,7 @@ void Scheduler::finish(Request& request, TimeNs now) {
   cache_.release(request.lease);
   request.record.finished = now;
   decide(DecisionKind::finish, Reason::none, request, request.shared);
-  tell(EventKind::finished, request, now);
+  report(EventKind::finished, request, now);
   recycle(request);
 }
 
@@ -558,8 +562,8 @@ void Scheduler::ensure_keys(Request& request, Pages pages) {
 
 // ---- accounts ----------------------------------------------------------------------------------------
 
-bool Scheduler::arrival_matters() const {
-  if (!config_.storage.empty()) return true;  // its prefetch can begin
+bool Scheduler::arrival_changes_step() const {
+  if (!config_.storage.empty()) return true;  // the arrival's prefetch can begin
   return waiting_.empty() || (order_->reorders() && waiting_.size() < config_.order_window);
 }
 
@@ -589,13 +593,14 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
   KV_CHECK(output == running_output_left_, "outstanding output is summed up");
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     KV_CHECK(i == 0 || older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
-    KV_CHECK(waiting_[i]->slots.empty() && waiting_[i]->lease == NodeId::none, "who waits holds nothing");
+    KV_CHECK(waiting_[i]->slots.empty() && waiting_[i]->lease == NodeId::none,
+             "a waiting request holds no slot and no lease");
   }
   prefetcher_.check_invariants();
   cache_.check_invariants(owned, prefetcher_.owned_pages());
 }
 
-void Scheduler::tell(EventKind kind, const Request& request, TimeNs now) {
+void Scheduler::report(EventKind kind, const Request& request, TimeNs now) {
   sink_.event_at({.kind = kind, .time = now, .reason = request.record.rejected, .record = &request.record});
 }
 

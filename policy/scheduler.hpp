@@ -1,20 +1,21 @@
 // The request scheduler: which requests wait, which run, and what the next forward pass computes.
 //
-// Continuous batching, prefill first (SGLang's default): as long as a waiting request fits, the next pass is a
-// prefill of at most chunk_tokens; else it decodes one token for every running request, `steps` times over. With a
-// draft model a step yields more than one on average: accept_x1024 / 1024, the fraction kept by each request until it
-// makes a whole token, so that k steps on end yield floor(k * accept).
+// Continuous batching, prefill first (SGLang's default): as long as a waiting request fits, the next pass is a prefill
+// of at most chunk_tokens. Else the next pass decodes one token for every running request, `steps` times in a row. With
+// a draft model, a step yields accept_x1024 / 1024 tokens on average. Each request keeps the fraction until it makes a
+// whole token, so k steps yield floor(k * accept) tokens.
 //
 //            reject                     last chunk            last token
 //   arrived --------> gone    waiting ------------> running -------------> finished
 //      \----------------------^     ^---- retract ----/
 //
-// Nothing starves: waiting requests are kept in order of arrival, the head is never passed over more than
-// overtake_limit times, and what is retracted is the youngest and goes back to its place. Nothing deadlocks:
-// a request that passed the length check fits an otherwise empty L1.
-// A step costs O(batch), or O(order_window) look-ups for an order that reorders and for requests that are held for
-// their prefetches; it doesn't grow with the queue. A waiting request takes its Request and the keys of its prompt's
-// pages.
+// Nothing starves: waiting requests stay in order of arrival, the head is never passed over more than overtake_limit
+// times, and the youngest request is retracted first and goes back to its place. Nothing deadlocks: a request that
+// passed the length check fits into an otherwise empty L1.
+//
+// Cost: a step is O(batch). With an order that reorders, or with requests that wait for prefetches, it also does
+// O(order_window) look-ups. It does not grow with the queue. Memory: a waiting request takes its Request and the keys
+// of its prompt's pages.
 #pragma once
 
 #include <algorithm>
@@ -34,61 +35,63 @@ struct Request {
   RequestRecord record;
   std::int32_t priority = 0;
   std::uint64_t session = 0;  // 0 = none
-  std::vector<PageKey> keys;  // of its pages, in order; grows with private ones
+  std::vector<PageKey> keys;  // keys of its pages, in order; private keys are added as needed
   std::vector<SlotId> slots;  // device slots of its pages so far
-  Pages shared = 0;           // slots[0, shared) are the index's, held by the lease
+  Pages shared = 0;           // slots[0, shared) belong to the index; the lease protects them
   NodeId lease = NodeId::none;
-  Tokens computed_tokens = 0;    // the most that kv_tokens ever was
-  Tokens kv_tokens = 0;          // KV computed or reused
-  Tokens prefill_target = 0;     // prompt, and after a retraction the output so far
-  Tokens generated = 0;          // output tokens
-  std::uint64_t part_x1024 = 0;  // of its next token, that decode steps have yielded so far: < 1024
-  Pages counted = 0;             // of its path, that have had its hit (write_threshold); anew after a retraction
-  Pages without_draft = 0;       // pages that it reuses and that lack the draft model's KV
+  Tokens computed_tokens = 0;               // the largest value that kv_tokens has had
+  Tokens kv_tokens = 0;                     // KV computed or reused
+  Tokens prefill_target = 0;                // prompt; after a retraction, prompt and output so far
+  Tokens generated = 0;                     // output tokens
+  std::uint64_t yield_remainder_x1024 = 0;  // part of the next token that decode steps have yielded: < 1024
+  // Pages of the path on which it has counted its hit (write_threshold); 0 again after a retraction.
+  Pages counted_pages = 0;
+  Pages without_draft = 0;  // reused pages that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;
-  TimeNs lacked_ns = 0;    // to compute what no near tier had when it came; if the prefetch admission weighs costs
+  // Time to compute what L1 and L2 lacked at its arrival; only if the prefetch admission weighs costs.
+  TimeNs uncached_compute_ns = 0;
   bool recompute = false;  // a load of its prefix failed: compute it instead
 
   Tokens output_left() const { return record.output_tokens - generated; }
 };
 
-// What the next forward pass does; built anew each step.
+// The next forward pass; built again in each step.
 struct Pass {
   bool prefill = false;
   std::uint64_t steps = 1;
   ForwardShape shape;
   std::vector<Request*> requests;
-  std::vector<Tokens> new_tokens;  // of each
+  std::vector<Tokens> new_tokens;  // of each request
 };
 
 class Scheduler {
  public:
   Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink);
 
-  // A blank request to fill in and enqueue; the scheduler owns it until it has finished.
+  // Returns a blank request to fill in and enqueue. Ownership: the scheduler's, until the request has finished.
   Request& new_request();
-  // Takes it in, or rejects and forgets it.
+  // Adds the request to the queue, or rejects it and takes it back.
   void enqueue(Request& request, TimeNs now);
 
-  // The request's client has gone: it ends here, if it hasn't ended.
+  // The request's client has gone. Ends the request, if it has not ended.
   void abort(RequestId id, TimeNs now);
-  // Prefetches that were declined for lack of room, once more.
+  // Issues prefetches again that were declined for lack of room.
   void retry_prefetches(TimeNs now);
 
-  // Fills `pass`; false if there is nothing to do, or nothing that fits yet.
+  // Fills `pass`. Returns false if there is nothing to do, or if nothing fits yet.
   bool form(TimeNs step_time, Pass& pass);
-  // The pass has ended at `end`. Its requests move on.
+  // The pass has ended at `end`. Its requests continue.
   void prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
-  // Returns the tokens that its steps yielded.
+  // The same for a decode pass of `steps` steps. Returns the tokens that the steps yielded.
   Tokens decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);
-  // Its load failed, so nothing it computed counts: its requests go back and recompute.
+  // A load of the pass failed, so none of its results count: its requests go back to the queue and compute again.
   void prefill_failed(const Pass& pass, TimeNs end);
 
-  // Would an arrival be looked at by the next step? (Otherwise a decode burst goes on.)
-  bool arrival_matters() const;
-  bool blocked() const { return blocked_; }  // the head waits for room
-  bool holds() const { return held_ > 0; }   // some wait for their prefetches
+  // Returns whether an arrival can change the next step. If not, a decode burst continues.
+  bool arrival_changes_step() const;
+  bool blocked() const { return blocked_; }  // the head of the queue waits for room
+  bool holds() const { return held_ > 0; }   // some requests wait for their prefetches
   RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
@@ -96,7 +99,7 @@ class Scheduler {
 
   // Device pages that requests own outside the index.
   Pages owned_pages() const;
-  // Every request has the slots and leases that its place says.
+  // Checks that every request has the slots and leases of its state.
   void check_invariants(const Pass* in_flight) const;
 
  private:
@@ -108,12 +111,12 @@ class Scheduler {
   Admission admit(Request& request, TimeNs step_time, Tokens budget);
   std::span<const PageKey> reusable(const Request& request) const;
   Pages first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const;
-  void reuse(Request& request, const PrefixMatch& match, bool first);
+  void take_over_prefix(Request& request, const PrefixMatch& match, bool first);
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
   std::deque<Request*>::iterator find_waiting(RequestId id);
   void prefetch(Request& request, TimeNs now);
-  TimeNs ahead_ns(Request& request);
-  Tokens tail(const Request& request, Pages pages) const;
+  TimeNs queued_compute_ns(Request& request);
+  Tokens first_chunk_tokens(const Request& request, Pages pages) const;
   Tokens extend(Request& request, Tokens budget, Pass& pass);
   Pages burst_pages(std::uint64_t steps) const;
   std::uint64_t yield_x1024(const Request& request) const;
@@ -127,7 +130,7 @@ class Scheduler {
   void finish(Request& request, TimeNs now);
   void ensure_keys(Request& request, Pages pages);
   Pages reserve_pages(Tokens more_output) const;
-  void tell(EventKind kind, const Request& request, TimeNs now);
+  void report(EventKind kind, const Request& request, TimeNs now);
   void decide(DecisionKind kind, Reason reason, const Request& request, Pages pages);
   void recycle(Request& request);
 
@@ -136,18 +139,18 @@ class Scheduler {
   Prefetcher& prefetcher_;
   const EventSink& sink_;
   const std::unique_ptr<RequestOrder> order_;
-  std::deque<Request*> waiting_;   // by ordinal
+  std::deque<Request*> waiting_;   // by request number
   std::vector<Request*> running_;  // in order of admission
-  Request* chunked_ = nullptr;     // admitted, prompt not yet done; at most one
+  Request* chunked_ = nullptr;     // admitted, with a part of its prompt not computed; at most one
   std::vector<Request*> candidates_;
   std::vector<std::pair<std::uint64_t, Request*>> ranked_;
-  std::vector<std::unique_ptr<Request>> requests_;  // all there ever were at once
-  std::vector<Request*> spare_;                     // of those, the unused
-  Tokens running_output_left_ = 0;                  // of running_ and chunked_ and of the pass being formed
+  std::vector<std::unique_ptr<Request>> requests_;  // as many as there were at once
+  std::vector<Request*> spare_;                     // the unused ones of requests_
+  Tokens running_output_left_ = 0;                  // of running_, chunked_ and the pass that is being formed
   std::uint64_t steps_since_reset_ = 0;
   std::uint64_t steps_ = 0;
   TimeNs step_time_ = 0;
-  std::deque<std::pair<std::uint64_t, RequestId>> retries_;  // from which step on, whose prefetch
+  std::deque<std::pair<std::uint64_t, RequestId>> retries_;  // the step from which on to retry, and the request
   std::uint32_t held_ = 0;                                   // requests that the last step passed over
   bool blocked_ = false;
 };

@@ -29,8 +29,8 @@ class TailLru final : public LeafOrder {
     if (seek_growth_ && turns_.later() && prompt_ > node.marks.first) {
       growth_ = growth_ - growth_ / 16 + (prompt_ - node.marks.first);
     }
-    seek_growth_ =
-        false;  // the path's last node has the length of the turn before; a node above may have another conversation's
+    // The path's last node has the length of the turn before; a node above may have another conversation's.
+    seek_growth_ = false;
     node.marks = {length_, kept()};
   }
 

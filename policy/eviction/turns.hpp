@@ -27,8 +27,8 @@ class Turns {
   bool later() const { return at_->second; }
 
  private:
-  std::array<std::pair<RequestId, bool>, 1024>
-      requests_{};  // by number modulo 1024; an entry may be overwritten between two visits
+  // By number modulo 1024; an entry may be overwritten between two visits.
+  std::array<std::pair<RequestId, bool>, 1024> requests_{};
   std::pair<RequestId, bool>* at_ = requests_.data();
   Pages path_ = 0;
 };
