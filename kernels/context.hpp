@@ -1,7 +1,7 @@
-// What a forward pass does to the KV of its sequences in place of attention: reads every page of every context, as
-// attention would (the rows' dot products with a query), checks each byte against the page's key (page_pattern.hpp),
-// and writes the new tokens' rows. One layer at a time, pages in a layer_first pool. The bodies are the same on the
-// CPU and in a kernel; context_kernels.hpp has the launchers.
+// The work of a forward pass on the KV of its sequences, in place of attention: reads every page of each context like
+// attention (dot products of the rows with a query), checks each byte against the page key (page_pattern.hpp), and
+// writes the rows of the new tokens. One layer per call; the pages are in a layer_first pool. CPU and kernels use the
+// same bodies; context_kernels.hpp has the launchers.
 #pragma once
 
 #include <cstddef>
@@ -13,37 +13,38 @@
 
 namespace kvtwin {
 
-// One page of a sequence. A step reads the sequence's first `context` tokens (and those of the steps before), and
-// writes the next `fresh`; what of both lies in this page is worked out from where the page begins.
+// One page of a sequence. A step reads the sequence's first `context` tokens and the tokens of earlier steps, and
+// writes the next `fresh` tokens. `first` determines which of these tokens are in this page.
 struct ContextPage {
   std::uint64_t key[4] = {};
   std::uint32_t slot = 0;
-  std::uint32_t first = 0;  // token of the sequence
+  std::uint32_t first = 0;  // first token of the page, counted in the sequence
   std::uint32_t context = 0;
   std::uint32_t fresh = 0;
 };
 
-// Nothing here is owned; all pointers are to memory that the kernel can reach. Pages outside the pool are left out.
+// Ownership: all pointers are borrowed. Requires: kernels can reach the memory. Pages outside the pool are skipped.
 struct ContextPages {
-  KvShape shape;              // a block of one plane and layer, page_tokens * row_bytes, has less than 2^32 bytes
+  KvShape shape;              // a block (one plane and layer: page_tokens * row_bytes) has less than 2^32 bytes
   std::byte* pool = nullptr;  // [planes][layers][pool_pages * page_tokens][heads][head_bytes]
   std::uint64_t pool_pages = 0;
   const ContextPage* pages = nullptr;  // [count]
   std::uint64_t count = 0;
   std::uint32_t layer = 0;
-  std::uint32_t advance = 0;  // tokens written by the steps before
+  std::uint32_t advance = 0;  // number of tokens that earlier steps have written
 };
 
-// Blocks (one page and plane, in the launch's layer) in which a byte was wrong. Added up over launches.
+// A block (one page and plane, in the layer of the launch) with a wrong byte.
 struct ContextFault {
-  std::uint32_t page = 0;  // index into pages
+  std::uint32_t page = 0;  // index in ContextPages::pages
   std::uint16_t layer = 0, plane = 0;
   std::uint32_t offset = 0;  // of the first wrong byte, in the block
   std::uint32_t got = 0;
 };
+// Wrong blocks of all launches since the last reset.
 struct ContextFaults {
   static constexpr std::uint32_t kKept = 64;
-  std::uint32_t wrong = 0;  // blocks; the first kKept that were found are kept, in no order
+  std::uint32_t wrong = 0;  // number of wrong blocks; `kept` has the first kKept found, in no order
   std::uint32_t unused = 0;
   ContextFault kept[kKept];
 };
@@ -64,7 +65,7 @@ KV_HD constexpr TokenRange fresh_of(const ContextPage& page, std::uint32_t advan
   return {tokens_in_page(begin, page.first, page_tokens), tokens_in_page(begin + page.fresh, page.first, page_tokens)};
 }
 
-// The widest access of 16, 4 or 1 bytes that divides every row's address and size.
+// Returns the largest access size of 16, 4 or 1 bytes that divides the address and size of every row.
 KV_HD constexpr std::uint32_t context_vector(std::uint64_t pool_address, std::uint64_t row_bytes) {
   const std::uint64_t bits = pool_address | row_bytes;
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 1;
@@ -93,7 +94,7 @@ KV_HD inline std::uint32_t pattern_at(std::uint64_t seed, std::uint64_t offset, 
   }
 }
 
-// Where a block lies: number = page * planes + plane. Null if the page is left out.
+// Returns the address of a block, or null if its page is skipped. `number`: page * planes + plane.
 KV_HD inline std::byte* context_block(const ContextPages& p, std::uint64_t number) {
   const ContextPage& page = p.pages[number / p.shape.planes];
   if (page.slot >= p.pool_pages) return nullptr;
@@ -106,13 +107,13 @@ KV_HD inline std::uint64_t context_seed(const ContextPages& p, std::uint64_t num
                       static_cast<std::uint32_t>(number % p.shape.planes));
 }
 
-// What one lane of a block's lanes finds: the first wrong byte of its own, and its part of the dot products.
+// The result of one lane of a block: its first wrong byte (offset in the block), and its part of the dot products.
 struct LaneRead {
   std::uint32_t first = UINT32_MAX;
   float dot = 0;
 };
 
-// `query`: a row of bf16 in every plane alike, row_bytes long; null = none. Access::load<Vector>(at).
+// `query`: a row of bf16 for all planes, row_bytes long; null = none. Access has load<kBytes>(address).
 template <std::uint32_t kBytes, typename Access>
 KV_HD inline LaneRead read_lane(const ContextPages& p, std::uint64_t number, const std::byte* query, std::uint32_t lane,
                                 std::uint32_t lanes, const Access& access) {
@@ -157,12 +158,12 @@ KV_HD inline void write_lane(const ContextPages& p, std::uint64_t number, std::u
   }
 }
 
-// Do the launchers take it?
+// Returns whether the launchers accept the pages.
 bool valid(const ContextPages& pages);
 
-// ---- CPU twins: every lane of every block, one after the other ---------------------------------------------------
+// ---- CPU twins: every lane of every block, one after another ----------------------------------------------------
 
-// Adds to `faults`; scores[count * planes]: the blocks' dot products, where there is a query.
+// Adds to `faults`. If there is a query, scores[count * planes] receive the dot products of the blocks.
 void read_context(const ContextPages& pages, const std::byte* query, float* scores, ContextFaults& faults);
 void write_context(const ContextPages& pages);
 

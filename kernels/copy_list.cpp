@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// CUDA 12.8 has one argument more than CUDA 13, which says what went wrong with which copy.
+// CUDA 12.8 has one argument more than CUDA 13: the index of the failed copy.
 using BatchPlain = cudaError_t (*)(void* const*, const void* const*, const std::size_t*, std::size_t,
                                    cudaMemcpyAttributes*, std::size_t*, std::size_t, cudaStream_t);
 using BatchIndexed = cudaError_t (*)(void**, void**, std::size_t*, std::size_t, cudaMemcpyAttributes*, std::size_t*,
@@ -37,7 +37,7 @@ struct Batch {
   return function(count, boxes, &failed, 0, stream);
 }
 
-// A settled host page may be read ahead of the stream; GPU memory, which earlier kernels write, must not.
+// The copy engine may read host pages before the stream's earlier work ends, but not GPU memory, which kernels write.
 cudaMemcpySrcAccessOrder order_of(bool to_device) {
   return to_device ? cudaMemcpySrcAccessOrderAny : cudaMemcpySrcAccessOrderStream;
 }

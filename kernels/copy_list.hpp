@@ -1,6 +1,6 @@
-// What a GPU's copy engines are given for one transfer: descriptors of pieces or boxes (transfer.hpp), submitted in
-// portions, so that what is under way can be bounded. Compiled with CUDA only; the CPU twins are copy_pieces and
-// copy_boxes, which carry out the same lists.
+// The descriptors of one transfer for a GPU's copy engines: pieces or boxes (transfer.hpp). They are submitted in
+// portions, so that the caller can limit the bytes in flight. Only for builds with CUDA; the CPU twins copy_pieces and
+// copy_boxes execute the same lists.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,22 +15,23 @@ namespace kvtwin {
 
 class CopyList {
  public:
-  // params.device: GPU memory; params.host: page-locked memory. Both pools, and none of params.runs, are used by
-  // submit(). A source on the host must be settled: nothing writes to it any more when submit() is called.
+  // Requires: params.device is GPU memory; params.host is page-locked memory. When submit() is called, nothing writes
+  // to host sources any more. submit() uses both pools, but not params.runs.
   void assign_pieces(const TransferParams& params);
   void assign_boxes(const TransferParams& params);
-  // Between a staging buffer, params.host's layout in GPU memory, and the host pool: see expand_staged. Several runs of
-  // pages, if need be.
+  // Copies between the host pool and a staging buffer in GPU memory, which has params.host_layout; see expand_staged.
+  // Accepts several runs of pages.
   void assign_staged(const TransferParams& params, std::byte* staging, std::span<const StagedPages> runs);
 
   std::size_t size() const { return bytes_.size(); }
   std::uint64_t bytes(std::size_t copy) const { return bytes_[copy]; }
 
-  // Copies [begin, end), after what the stream has had before; the source of a copy to the host may still be written
-  // to by that. Returns at once. cudaErrorInvalidValue: the null stream, which batches don't take, or no such copies.
+  // Submits the copies [begin, end) after earlier work of the stream, and returns at once. Earlier work of the stream
+  // may still write to the source of a copy to the host.
+  // Returns: cudaErrorInvalidValue for the null stream, which batches do not support, or for copies out of range.
   cudaError_t submit(std::size_t begin, std::size_t end, cudaStream_t stream);
 
-  // The same by a cudaMemcpyAsync a piece, the usual way, to compare with; pieces only.
+  // The same with one cudaMemcpyAsync per piece, for comparisons. Requires: pieces.
   cudaError_t submit_one_by_one(std::size_t begin, std::size_t end, cudaStream_t stream) const;
 
  private:

@@ -6,7 +6,7 @@
 namespace kvtwin {
 namespace {
 
-// `bytes` bytes at `offset` of a block, a word at a time where whole words are.
+// Returns the sum of `bytes` bytes at `offset` of a block. Reads whole words where possible.
 std::uint64_t sum_of_row(std::uint32_t plane, std::uint32_t layer, std::uint64_t offset, const std::byte* row,
                          std::uint32_t bytes) {
   std::uint64_t sum = 0;

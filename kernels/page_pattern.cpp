@@ -25,8 +25,8 @@ void fill_bytes(std::byte* block, std::uint64_t seed, std::uint64_t begin, std::
   for (std::uint64_t i = begin; i < end; ++i) block[i] = static_cast<std::byte>(pattern_byte(seed, i));
 }
 
-// Integer arithmetic: as wide as the machine has it, always the same bytes. Sanitizers' runtimes come after the
-// resolvers that pick the variant.
+// Compiles variants for wide vectors; integer arithmetic gives the same bytes in each. Not with sanitizers, because
+// their runtimes start after the resolvers that select a variant.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
     !defined(__clang__)
 #define KV_WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -41,8 +41,8 @@ KV_WIDE void fill_words(std::byte* block, std::uint64_t seed, std::uint64_t firs
   }
 }
 
-// Are they the pattern's? One pass without branches.
-KV_WIDE bool right_words(const std::byte* block, std::uint64_t seed, std::uint64_t first, std::uint64_t last) {
+// Returns whether all words are right. One pass without branches.
+KV_WIDE bool words_match(const std::byte* block, std::uint64_t seed, std::uint64_t first, std::uint64_t last) {
   std::uint32_t wrong = 0;
   for (std::uint64_t i = first; i < last; ++i) {
     wrong |= load(block + 4 * i) ^ pattern_word(seed, static_cast<std::uint32_t>(i));
@@ -50,7 +50,7 @@ KV_WIDE bool right_words(const std::byte* block, std::uint64_t seed, std::uint64
   return wrong == 0;
 }
 
-// The whole words within [begin, end), as word numbers; none if first >= last.
+// The whole words in [begin, end), as word numbers; none if first >= last.
 struct Words {
   Words(std::uint64_t begin, std::uint64_t end) : first((begin + 3) / 4), last(end / 4) {}
   std::uint64_t first, last;
@@ -69,7 +69,7 @@ void fill_pattern(std::byte* block, std::uint64_t seed, std::uint64_t begin, std
 std::uint64_t check_pattern(const std::byte* block, std::uint64_t seed, std::uint64_t begin, std::uint64_t end) {
   const Words words(begin, end);
   if (words.first >= words.last) return check_bytes(block, seed, begin, end);
-  const bool right = right_words(block, seed, words.first, words.last) &&
+  const bool right = words_match(block, seed, words.first, words.last) &&
                      check_bytes(block, seed, begin, 4 * words.first) == 4 * words.first &&
                      check_bytes(block, seed, 4 * words.last, end) == end;
   return right ? end : check_bytes(block, seed, begin, end);

@@ -1,9 +1,9 @@
-// What a real run writes into KV pages in place of a model's keys and values: a known function of (page key,
-// layer, plane), so that every byte that is read later can be checked, wherever it has been in between.
+// The bytes that a real run writes into KV pages in place of a model's keys and values: a function of (page key, layer,
+// plane). So every byte that is read later can be checked, wherever the page has been in the meantime.
 //
-// A page's block of one layer and plane is page_tokens * row_bytes bytes, [token][head][head_bytes]. It is a
-// sequence of little-endian 32-bit words, word i being pattern_word(seed, i), cut off at the block's end. Equal
-// on the CPU and in a kernel. Two blocks with different seeds differ in nearly every word.
+// The block of one page, layer and plane has page_tokens * row_bytes bytes, [token][head][head_bytes]: little-endian
+// 32-bit words, word i = pattern_word(seed, i), cut off at the end of the block. CPU and kernels compute the same
+// bytes. Blocks with different seeds differ in nearly every word.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ KV_HD constexpr std::uint64_t pattern_mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// key: the four words of a page's key.
+// `key`: the four words of the page key.
 KV_HD constexpr std::uint64_t pattern_seed(const std::uint64_t* key, std::uint32_t layer, std::uint32_t plane) {
   const std::uint64_t block = (std::uint64_t{layer} << 32) | plane;
   return pattern_mix(pattern_mix(key[0] ^ pattern_mix(key[1] + 1)) ^ pattern_mix(key[2] ^ pattern_mix(key[3] + 2)) ^
@@ -39,10 +39,10 @@ KV_HD constexpr std::uint8_t pattern_byte(std::uint64_t seed, std::uint64_t offs
 
 // ---- CPU twins ---------------------------------------------------------------------------------------------
 
-// Writes bytes [begin, end) of a block whose first byte is at `block`.
+// Writes the bytes [begin, end) of a block. `block`: address of its first byte.
 void fill_pattern(std::byte* block, std::uint64_t seed, std::uint64_t begin, std::uint64_t end);
 
-// The offset of the first byte in [begin, end) that isn't the pattern's; `end` if all are.
+// Returns the offset of the first byte in [begin, end) that differs from the pattern, or `end`.
 std::uint64_t check_pattern(const std::byte* block, std::uint64_t seed, std::uint64_t begin, std::uint64_t end);
 
 }  // namespace kvtwin

@@ -1,5 +1,5 @@
-// Seen without a GPU: the pattern itself (page_pattern.hpp). Not seen: for_units' arithmetic, in words and in bytes,
-// and the atomics of the faults; the CPU's twins walk pages in their own way. tests/gpu sees them on a GPU.
+// Tests without a GPU cover the pattern itself (page_pattern.hpp). Only tests/gpu covers the arithmetic of for_units,
+// in words and in bytes, and the atomics of the faults: the CPU twins walk pages in another way.
 #include "kernels/pattern_kernels.hpp"
 
 #include <cuda_runtime.h>
@@ -19,7 +19,7 @@ struct Strides {
 };
 
 // Calls act(address, seed, offset in the block, ordinal of the block) for each word (Unit = 32 bits) or byte of the
-// pages' blocks: a CTA a block, its threads over the units.
+// pages' blocks. One CTA per block; its threads share the units.
 template <typename Unit, typename Act>
 __device__ inline void for_units(const PatternPages& p, const Strides& strides, const Act& act) {
   const std::uint32_t layers = p.layer_end - p.layer_begin;
@@ -89,7 +89,7 @@ Strides strides_of(const PatternPages& p) {
   return {stride({.head = 1}), stride({.token = 1}), stride({.layer = 1}), stride({.plane = 1}), stride({.page = 1})};
 }
 
-bool in_words(const PatternPages& p, const Strides& s) {
+bool fits_words(const PatternPages& p, const Strides& s) {
   std::uint64_t bits = p.shape.head_bytes | s.head | s.token | s.page;
   bits |= p.blocks != nullptr ? p.block_alignment : reinterpret_cast<std::uintptr_t>(p.pool) | s.layer | s.plane;
   return bits % 4 == 0;
@@ -106,7 +106,7 @@ cudaError_t launch_fill_pattern(const PatternPages& p, const LaunchLimits& limit
   if (!valid(p, limits)) return cudaErrorInvalidValue;
   if (p.count == 0 || p.layer_begin == p.layer_end) return cudaSuccess;
   const Strides strides = strides_of(p);
-  const auto kernel = in_words(p, strides) ? fill<std::uint32_t> : fill<std::uint8_t>;
+  const auto kernel = fits_words(p, strides) ? fill<std::uint32_t> : fill<std::uint8_t>;
   kernel<<<ctas_of(p, limits), kThreads, 0, stream>>>(p, strides);
   return cudaGetLastError();
 }
@@ -118,7 +118,7 @@ cudaError_t launch_check_pattern(const PatternPages& p, PatternFaults* faults, c
   if (error == cudaSuccess) error = cudaMemsetAsync(&faults->first, 0xFF, sizeof faults->first, stream);
   if (error != cudaSuccess || p.count == 0 || p.layer_begin == p.layer_end) return error;
   const Strides strides = strides_of(p);
-  const auto kernel = in_words(p, strides) ? check<std::uint32_t> : check<std::uint8_t>;
+  const auto kernel = fits_words(p, strides) ? check<std::uint32_t> : check<std::uint8_t>;
   kernel<<<ctas_of(p, limits), kThreads, 0, stream>>>(p, strides, faults);
   return cudaGetLastError();
 }

@@ -1,6 +1,6 @@
-// Launches the kernels that write and check page_pattern.hpp's bytes in pages given by an index array. As in
-// row_kernels.hpp, each launcher checks its arguments, launches on `stream` and returns without waiting:
-// cudaErrorInvalidValue for pages that make no sense, cudaSuccess without a launch where there are none.
+// Launchers of the kernels that write and check the bytes of page_pattern.hpp in pages of an index array. As in
+// row_kernels.hpp, each launcher checks its arguments, launches on `stream` and returns without waiting.
+// Returns: cudaErrorInvalidValue for invalid pages; cudaSuccess without a launch if there is no page.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,11 +12,11 @@
 
 namespace kvtwin {
 
-// Nothing here is owned. All pointers are to memory that a kernel can reach. Pages outside the pool are left out.
+// Ownership: all pointers are borrowed. Requires: kernels can reach the memory. Pages outside the pool are skipped.
 struct PatternPages {
-  KvShape shape;              // a block of one plane and layer, page_tokens * row_bytes, has less than 2^32 bytes
-  std::byte* pool = nullptr;  // layout's shape, of pool_pages pages
-  // Instead of `pool`, as RowTransfer's; layer_first only.
+  KvShape shape;              // a block (one plane and layer: page_tokens * row_bytes) has less than 2^32 bytes
+  std::byte* pool = nullptr;  // shape of `layout`, with pool_pages pages
+  // Used in place of `pool`, as RowTransfer::device_blocks; only for layer_first.
   std::byte* const* blocks = nullptr;
   std::uint32_t block_alignment = 1;
   std::uint64_t pool_pages = 0;
@@ -28,19 +28,19 @@ struct PatternPages {
   std::uint32_t layer_begin = 0, layer_end = 0;
 };
 
-// What a check finds.
+// The result of a check.
 struct PatternFaults {
-  std::uint64_t wrong = 0;           // bytes
-  std::uint64_t first = UINT64_MAX;  // the first of them, as wrong_byte() reads it
+  std::uint64_t wrong = 0;           // number of wrong bytes
+  std::uint64_t first = UINT64_MAX;  // position of the first one; see wrong_byte()
 };
 
 struct WrongByte {
-  std::uint64_t index = 0;  // into `pages`
+  std::uint64_t index = 0;  // index in PatternPages::pages
   std::uint32_t plane = 0, layer = 0;
   std::uint64_t offset = 0;  // in the block
 };
 
-// first != UINT64_MAX.
+// Decodes PatternFaults::first. Requires: first != UINT64_MAX.
 KV_HD constexpr WrongByte wrong_byte(const KvShape& shape, std::uint64_t first) {
   const std::uint64_t block_bytes = shape.row_bytes() * shape.page_tokens;
   const std::uint64_t block = first / block_bytes;
@@ -48,7 +48,7 @@ KV_HD constexpr WrongByte wrong_byte(const KvShape& shape, std::uint64_t first) 
           static_cast<std::uint32_t>(block % shape.layers), first % block_bytes};
 }
 
-// Do the launchers take it?
+// Returns whether the launchers accept the pages.
 inline bool valid(const PatternPages& p, const LaunchLimits& limits) {
   if (p.layer_begin > p.layer_end || p.layer_end > p.shape.layers || limits.ctas == 0) return false;
   if (!std::has_single_bit(p.block_alignment) || p.layout > Layout::page_head) return false;
@@ -62,7 +62,7 @@ inline bool valid(const PatternPages& p, const LaunchLimits& limits) {
 
 cudaError_t launch_fill_pattern(const PatternPages& pages, const LaunchLimits& limits, cudaStream_t stream);
 
-// faults: GPU memory, overwritten.
+// Overwrites `faults` (GPU memory).
 cudaError_t launch_check_pattern(const PatternPages& pages, PatternFaults* faults, const LaunchLimits& limits,
                                  cudaStream_t stream);
 

@@ -1,9 +1,11 @@
-// A warp loads segments into a ring of stages in shared memory by bulk copies, another stores them from there by bulk
-// copies; no byte passes through a register. A segment is one bulk copy each way; a stage holds as many as fit.
-// Seen without a GPU: how segments are cut and where they lie (tests of row_transfer.hpp), and the two warps' walk
-// against a model of the barriers (tests of ring.hpp). Not seen: that the fences order what the two proxies write and
-// read, that a lane's expect comes before the phase ends in the machine code too, and what a bulk copy reads of mapped
-// host memory.
+// One warp loads segments into a ring of stages in shared memory with bulk copies. Another warp stores them from there
+// with bulk copies. No byte passes through a register. A segment is one bulk copy in each direction; a stage holds as
+// many segments as fit.
+//
+// Tests without a GPU cover the cut and place of segments (tests of row_transfer.hpp), and the walk of the two warps
+// against a model of the barriers (tests of ring.hpp). Not covered: that the fences order the writes and reads of the
+// two proxies, that a lane's expect comes before the end of the phase in the machine code, and how bulk copies read
+// mapped host memory.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,8 +17,8 @@ namespace kvtwin {
 namespace {
 
 constexpr std::uint32_t kStageBytes = 32 * 1024;
-constexpr std::uint32_t kMostStages = 6;
-constexpr std::uint32_t kThreads = 2 * kWarpLanes;  // the loading warp, the storing warp
+constexpr std::uint32_t kMaxStages = 6;
+constexpr std::uint32_t kThreads = 2 * kWarpLanes;  // the loading warp and the storing warp
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
@@ -34,13 +36,14 @@ __device__ inline void barrier_arrive(std::uint64_t* barrier) {
       : "memory");
 }
 
-// The phase ends only when `bytes` more have come.
+// The phase ends only after `bytes` more bytes have arrived.
 __device__ inline void barrier_expect(std::uint64_t* barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
 
-// Waits for the end of the barrier's phase of this parity. Before the first one ends, the one before it counts as over.
+// Waits for the end of the barrier phase of this parity. Before the end of the first phase, the phase before it counts
+// as ended.
 __device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity) {
   std::uint32_t over = 0;
   while (over == 0) {
@@ -66,7 +69,7 @@ __device__ inline void bulk_store(std::byte* global, const std::byte* shared, st
                : "memory");
 }
 
-// One lane of either warp (ring.hpp).
+// One lane of either warp; the Warp of ring.hpp.
 struct RingLane {
   const RowTransfer& t;
   const RowPlan& plan;
@@ -77,7 +80,7 @@ struct RingLane {
 
   __device__ bool first_lane() const { return threadIdx.x % kWarpLanes == 0; }
 
-  // Calls copy(address, place in the stage, bytes) for this lane's segments.
+  // Calls copy(address, place in the stage, bytes) for each segment of this lane.
   template <typename Copy>
   __device__ void lane_segments(std::uint64_t batch, std::uint32_t stage, const Copy& copy) const {
     for (std::uint32_t i = threadIdx.x % kWarpLanes; i < in_stage; i += kWarpLanes) {
@@ -98,7 +101,7 @@ struct RingLane {
       barrier_expect(&full[stage], size);
       bulk_load(place, at.source, size, &full[stage]);
     });
-    __syncwarp();  // every lane expects its bytes before the phase may end
+    __syncwarp();  // each lane has announced its bytes before the phase can end
   }
   __device__ void arrive_full(std::uint32_t stage) const {
     if (first_lane()) barrier_arrive(&full[stage]);
@@ -131,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
     ring(const __grid_constant__ RowTransfer t, const __grid_constant__ RowPlan plan, std::uint32_t stages) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) std::byte ring_bytes[];  // [stages][kStageBytes]
-  __shared__ std::uint64_t full[kMostStages], empty[kMostStages];
+  __shared__ std::uint64_t full[kMaxStages], empty[kMaxStages];
   if (threadIdx.x == 0) {
     for (std::uint32_t i = 0; i < stages; ++i) {
       barrier_init(&full[i], 1);
@@ -166,9 +169,9 @@ cudaError_t launch_ring(const RowTransfer& t, const LaunchLimits& limits, cudaSt
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   if (error != cudaSuccess) return error;
-  const std::uint32_t barriers = 2 * kMostStages * sizeof(std::uint64_t);
+  const std::uint32_t barriers = 2 * kMaxStages * sizeof(std::uint64_t);
   const std::uint32_t room = (static_cast<std::uint32_t>(std::max(shared, 1024)) - barriers) / kStageBytes;
-  const std::uint32_t stages = std::min(kMostStages, room);
+  const std::uint32_t stages = std::min(kMaxStages, room);
   if (major < 9 || stages < 2) return cudaErrorNotSupported;
   const std::uint32_t ring_bytes = stages * kStageBytes;
   error = cudaFuncSetAttribute(ring, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(ring_bytes));

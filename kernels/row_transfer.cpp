@@ -8,7 +8,7 @@ namespace {
 
 std::uint64_t rounded_up(std::uint64_t value, std::uint64_t step) { return (value + step - 1) / step * step; }
 
-// All but how pieces are cut.
+// Returns the plan without the cut of pieces into segments.
 RowPlan uncut_plan(const RowTransfer& t) {
   RowPlan plan;
   plan.grid = piece_grid(t.host_layout, t.shape, t.device_pages, t.host_pages);
@@ -18,11 +18,12 @@ RowPlan uncut_plan(const RowTransfer& t) {
   return plan;
 }
 
-// Equal segments of up to `most` bytes, multiples of `step`, which divides `most`; the last one may be shorter.
-void cut(RowPlan& plan, std::uint64_t count, std::uint64_t most, std::uint64_t step) {
+// Cuts pieces into equal segments of at most `max_bytes` bytes, in multiples of `step`; the last segment may be
+// shorter. Requires: `step` divides `max_bytes`.
+void cut_into_segments(RowPlan& plan, std::uint64_t count, std::uint64_t max_bytes, std::uint64_t step) {
   const std::uint64_t piece = plan.grid.piece_bytes;
-  const std::uint64_t least_segments = (piece + most - 1) / most;
-  plan.segment_bytes = rounded_up((piece + least_segments - 1) / least_segments, step);
+  const std::uint64_t min_segments = (piece + max_bytes - 1) / max_bytes;
+  plan.segment_bytes = rounded_up((piece + min_segments - 1) / min_segments, step);
   plan.piece_segments = (piece + plan.segment_bytes - 1) / plan.segment_bytes;
   plan.segments =
       count * plan.grid.plane.count * plan.layers * plan.grid.token.count * plan.grid.head.count * plan.piece_segments;
@@ -52,15 +53,15 @@ RowPlan row_plan(const RowTransfer& t) {
   plan.group_lanes = static_cast<std::uint32_t>(lanes);
   const std::uint64_t accesses = std::bit_ceil(std::min((vectors + lanes - 1) / lanes, std::uint64_t{kLaneLoads}));
   plan.lane_vectors = static_cast<std::uint32_t>(accesses);
-  // Narrow vectors are rare: two kernels do for them.
+  // Narrow vectors are rare, so there are only two kernels for them.
   if (plan.vector_bytes < 16 && plan.lane_vectors > 1) plan.lane_vectors = kLaneLoads;
-  cut(plan, t.count, lanes * plan.lane_vectors * plan.vector_bytes, lanes * plan.vector_bytes);
+  cut_into_segments(plan, t.count, lanes * plan.lane_vectors * plan.vector_bytes, lanes * plan.vector_bytes);
   return plan;
 }
 
 RowPlan ring_plan(const RowTransfer& t, std::uint64_t stage_bytes) {
   RowPlan plan = uncut_plan(t);
-  cut(plan, t.count, stage_bytes, 16);
+  cut_into_segments(plan, t.count, stage_bytes, 16);
   return plan;
 }
 

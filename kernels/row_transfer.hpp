@@ -1,7 +1,6 @@
-// What the copy kernels move, and how they cut it up: pages given by index arrays, between a layer_first device pool
-// and a host pool in any of the four layouts (policy/transfer/layout.hpp), a range of layers at a time. The arithmetic
-// is the same on the CPU and in a kernel, and move_rows is the kernel's body in both, so that a test without a GPU
-// walks every thread of it.
+// The work of the copy kernels, and its division: pages of index arrays, between a layer_first device pool and a host
+// pool in any of the four layouts (policy/transfer/layout.hpp), for a range of layers. CPU and kernels use the same
+// arithmetic, and move_rows is the body in both, so a test without a GPU runs every thread of the kernel.
 #pragma once
 
 #include <cstddef>
@@ -13,65 +12,68 @@ namespace kvtwin {
 
 enum class IndexType : std::uint8_t { int32, int64 };
 
-// Nothing here is owned. Page source_pages[i] of the source goes to page target_pages[i] of the target; the source is
-// the host pool if to_device, else the device pool. A pair of which either index lies outside its pool is left out
-// (engines pad with -1). Target pages are distinct, source pages need not be, and nobody else touches them meanwhile.
+// Page source_pages[i] of the source is copied to page target_pages[i] of the target. The source is the host pool if
+// to_device, else the device pool. A pair with an index outside its pool is skipped, because engines pad with -1.
+// Ownership: all pointers are borrowed. Requires: target pages are distinct (source pages need not be), and nothing
+// else uses them during the copy.
 struct RowTransfer {
   KvShape shape;
   std::byte* device = nullptr;  // [planes][layers][device_pages * page_tokens][heads][head_bytes]
-  // If not null: [planes][layers] pointers that a kernel can read, each to [device_pages * page_tokens][heads]
-  // [head_bytes] and a multiple of block_alignment (a power of two), in place of `device`.
+  // If not null, used in place of `device`: [planes][layers] pointers that a kernel can read. Each points to
+  // [device_pages * page_tokens][heads][head_bytes] and is a multiple of block_alignment (a power of two).
   std::byte* const* device_blocks = nullptr;
   std::uint32_t block_alignment = 1;  // bytes
   std::uint64_t device_pages = 0;
-  std::byte* host = nullptr;  // host_layout's shape, of host_pages pages: mapped pinned memory, or device memory
+  std::byte* host = nullptr;  // host_pages pages in host_layout: mapped pinned memory, or device memory
   std::uint64_t host_pages = 0;
   Layout host_layout = Layout::layer_first;
   bool to_device = true;
-  const void* source_pages = nullptr;  // [count] of index_type, memory that a kernel can read
+  const void* source_pages = nullptr;  // [count] of index_type; memory that a kernel can read
   const void* target_pages = nullptr;  // [count] of index_type
   IndexType index_type = IndexType::int64;
   std::uint64_t count = 0;
   std::uint32_t layer_begin = 0, layer_end = 0;
 };
 
-// How RowTransfer is cut up: pieces (PieceGrid) into segments that are copied by one group of lanes each, or by one
-// bulk copy.
+// The division of a RowTransfer: pieces (PieceGrid) are cut into segments. One group of lanes, or one bulk copy, copies
+// a segment.
 struct RowPlan {
   PieceGrid grid;
-  std::uint64_t piece_segments = 1;  // segments of a piece
-  std::uint64_t segment_bytes = 0;   // of all segments of a piece but the last
-  std::uint64_t segments = 0;        // of all pages
+  std::uint64_t piece_segments = 1;  // segments per piece
+  std::uint64_t segment_bytes = 0;   // bytes of each segment of a piece except the last
+  std::uint64_t segments = 0;        // segments of all pages
   std::uint32_t layer_begin = 0, layers = 0;
-  std::uint32_t vector_bytes = 0;  // of one access: divides every address, stride and size
-  std::uint32_t group_lanes = 1;   // lanes that share a segment: a power of two up to kWarpLanes
-  std::uint32_t lane_vectors = 1;  // accesses of one lane in a segment: 1, 2, 4 or 8
+  std::uint32_t vector_bytes = 0;  // bytes of one access; divides every address, stride and size
+  std::uint32_t group_lanes = 1;   // lanes that share a segment; a power of two up to kWarpLanes
+  std::uint32_t lane_vectors = 1;  // accesses of one lane per segment: 1, 2, 4 or 8
 };
 
 inline constexpr std::uint32_t kWarpLanes = 32;
-inline constexpr std::uint32_t kLaneLoads = 8;  // that a lane has in flight
+inline constexpr std::uint32_t kLaneLoads = 8;  // loads that a lane has in flight
 
-// The widest access of 16, 8, 4, 2 or 1 bytes that divides all base addresses, strides and piece sizes.
+// Returns the largest access size of 16, 8, 4, 2 or 1 bytes that divides all base addresses, strides and piece sizes.
 std::uint32_t vector_bytes(const RowTransfer& transfer);
 
-// For the register kernel.
+// Returns the plan for the register kernel.
 RowPlan row_plan(const RowTransfer& transfer);
 
-// For the ring kernel: segments of up to stage_bytes, each of them one bulk copy.
+// Returns the plan for the ring kernel: segments of at most stage_bytes, each of them one bulk copy.
 RowPlan ring_plan(const RowTransfer& transfer, std::uint64_t stage_bytes);
 
-// May bulk copies move it? They need addresses and sizes that are multiples of 16 bytes.
+// Returns whether bulk copies can move the transfer: all addresses and sizes must be multiples of 16 bytes.
 bool ring_fits(const RowTransfer& transfer);
 
-// Do the launchers take it? Memory, if anything is to move; layers in range; a shape that is not empty.
+// Returns whether the launchers accept the transfer: non-null memory if there is work, layers in range, a non-empty
+// shape.
 bool valid(const RowTransfer& transfer);
 
-// Nothing to move?
+// Returns whether there is nothing to move.
 KV_HD constexpr bool empty(const RowTransfer& t) { return t.count == 0 || t.layer_begin == t.layer_end; }
 
-// ---- the same on the CPU and in a kernel ---------------------------------------------------------------------
+// ---- used on the CPU and in kernels --------------------------------------------------------------------------
 
-// rest % count, leaving rest / count. Dividing 64-bit numbers costs a kernel several times what 32-bit ones cost.
+// Divides `rest` by `count`; returns the remainder. In a kernel, a 64-bit division costs several times a 32-bit
+// division, so small numbers use 32 bits.
 KV_HD constexpr std::uint32_t take_digit(std::uint64_t& rest, std::uint64_t count) {
   if (count == 1) return 0;
   if ((rest | count) >> 32 == 0) {
@@ -86,15 +88,15 @@ KV_HD constexpr std::uint32_t take_digit(std::uint64_t& rest, std::uint64_t coun
 }
 
 struct Segment {
-  std::uint64_t pair = 0;    // index into source_pages and target_pages
-  std::uint64_t device = 0;  // byte offsets within the page; that of the device from its (plane, layer) only
+  std::uint64_t pair = 0;    // index in source_pages and target_pages
+  std::uint64_t device = 0;  // byte offset in the page; on the device, from the start of its (plane, layer)
   std::uint64_t host = 0;
   std::uint64_t block = 0;  // byte offset in the page's block of this plane and layer: [token][head][head_bytes]
   std::uint64_t bytes = 0;
   std::uint32_t plane = 0, layer = 0;
 };
 
-// number < plan.segments.
+// Returns a segment. Requires: number < plan.segments.
 KV_HD constexpr Segment segment_at(const RowPlan& plan, const KvShape& shape, std::uint64_t number) {
   Segment s;
   const std::uint64_t skip = take_digit(number, plan.piece_segments) * plan.segment_bytes;
@@ -117,7 +119,7 @@ KV_HD inline std::int64_t index_at(const void* indices, IndexType type, std::uin
                                   : static_cast<const std::int64_t*>(indices)[i];
 }
 
-// Where a segment's bytes lie; source is null if its pair is left out.
+// The addresses of a segment; `source` is null if the pair is skipped.
 struct SegmentAddress {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
@@ -128,7 +130,7 @@ KV_HD inline SegmentAddress address_of(const RowTransfer& t, const RowPlan& plan
   const std::int64_t target = index_at(t.target_pages, t.index_type, s.pair);
   const auto on_device = static_cast<std::uint64_t>(t.to_device ? target : source);
   const auto on_host = static_cast<std::uint64_t>(t.to_device ? source : target);
-  if (on_device >= t.device_pages || on_host >= t.host_pages) return {};  // negative ones are large
+  if (on_device >= t.device_pages || on_host >= t.host_pages) return {};  // a negative index becomes a large one
   std::byte* block = t.device_blocks != nullptr
                          ? t.device_blocks[std::uint64_t{s.plane} * t.shape.layers + s.layer]
                          : t.device + s.plane * plan.grid.plane.device_stride + s.layer * plan.grid.layer.device_stride;
@@ -137,7 +139,7 @@ KV_HD inline SegmentAddress address_of(const RowTransfer& t, const RowPlan& plan
   return t.to_device ? SegmentAddress{host, device} : SegmentAddress{device, host};
 }
 
-// Segments that a warp moves at a time.
+// Returns the number of segments that a warp moves at a time.
 KV_HD constexpr std::uint32_t warp_segments(const RowPlan& plan) {
   return kWarpLanes / plan.group_lanes * (kLaneLoads / plan.lane_vectors);
 }
@@ -153,16 +155,16 @@ KV_HD constexpr std::uint64_t warp_batches(const RowPlan& plan) {
 #define KV_UNROLL
 #endif
 
-// One lane's part of moving what warps `warp`, warp + warps, ... move. kVectors == plan.lane_vectors; Access::Vector
-// has plan.vector_bytes bytes. Access loads and stores, and is told of each segment's vectors where it counts them:
+// The part of one lane. Warp `warp` of `warps` moves the batches warp, warp + warps, ... Requires: kVectors ==
+// plan.lane_vectors; Access::Vector has plan.vector_bytes bytes. Access loads, stores, and receives each moved vector:
 //   Vector load(const std::byte*)    void store(std::byte*, Vector)
 //   void moved(const Segment&, offset in the segment, Vector, sum&)    void finish(pair, sum, group_lanes)
-// finish is called by all lanes of a warp at once, as often by each.
+// All lanes of a warp call finish at the same time and equally often.
 template <std::uint32_t kVectors, typename Access>
 KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::uint64_t warp, std::uint64_t warps,
                                 std::uint32_t lane, Access& access) {
   using Vector = typename Access::Vector;
-  constexpr std::uint32_t kSlots = kLaneLoads / kVectors;  // segments of a lane
+  constexpr std::uint32_t kSlots = kLaneLoads / kVectors;  // segments per lane
   const std::uint32_t groups = kWarpLanes / plan.group_lanes;
   const std::uint32_t group = lane / plan.group_lanes, in_group = lane % plan.group_lanes;
   const std::uint64_t batches = warp_batches(plan);
@@ -181,7 +183,7 @@ KV_DEVICE inline void move_rows(const RowTransfer& t, const RowPlan& plan, std::
         if (at[slot].source == nullptr) segment[slot].bytes = 0;
       }
     }
-    // All loads before the first store: that many bytes are on their way at once.
+    // All loads come before the first store, so that all these bytes are in flight at the same time.
     KV_UNROLL
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       KV_UNROLL

@@ -19,7 +19,7 @@ struct Copy {
   }
 };
 
-void carry_out(const std::vector<Box>& boxes, const Copy& copy) {
+void copy_box_rows(const std::vector<Box>& boxes, const Copy& copy) {
   for (const Box& box : boxes) {
     for (std::uint64_t slice = 0; slice < box.depth; ++slice) {
       for (std::uint64_t row = 0; row < box.height; ++row) {
@@ -30,7 +30,7 @@ void carry_out(const std::vector<Box>& boxes, const Copy& copy) {
   }
 }
 
-// Calls copy(device offset, host offset, bytes) for each piece, joined over a run's pages where the layout lets it.
+// Calls copy(device offset, host offset, bytes) for each piece, joined over a run's pages if the layout permits.
 template <typename Function>
 void for_pieces(const TransferParams& p, const Function& copy) {
   const PieceGrid grid = piece_grid(p.host_layout, p.shape, p.device_pages, p.host_pages);
@@ -91,7 +91,7 @@ void expand_staged(const TransferParams& p, const StagedPages& at, std::vector<B
     boxes.push_back(layer_slices(p.host_layout, p.shape, at, p.layer_begin, p.layer_end));
     return;
   }
-  const std::uint64_t plane_bytes = p.shape.page_bytes() / p.shape.planes;  // a page's
+  const std::uint64_t plane_bytes = p.shape.page_bytes() / p.shape.planes;  // of one page
   for (std::uint64_t plane = 0; plane < p.shape.planes; ++plane) {
     Box piece;
     piece.device_at = (plane * at.staging_pages + at.staging_first) * plane_bytes;
@@ -105,7 +105,7 @@ void expand_staged(const TransferParams& p, const StagedPages& at, std::vector<B
 void copy_boxes(const TransferParams& params) {
   std::vector<Box> boxes;
   expand_boxes(params, boxes);
-  carry_out(boxes, Copy{params.device, params.host, params.to_device});
+  copy_box_rows(boxes, Copy{params.device, params.host, params.to_device});
 }
 
 void copy_rows(const TransferParams& params) {
@@ -134,7 +134,7 @@ void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t
                      .host_first = host_first,
                      .host_pages = params.host_pages},
                     boxes);
-      // The staging buffer is a host pool of its own, in which the run begins at page 0.
+      // The staging buffer is a host pool in which the run begins at page 0.
       const PageRun part =
           params.to_device ? PageRun{0, run.target_first + skip, pages} : PageRun{run.source_first + skip, 0, pages};
       TransferParams relayout = params;
@@ -143,9 +143,9 @@ void copy_staged(const TransferParams& params, std::byte* staging, std::uint64_t
       relayout.runs = &part;
       relayout.run_count = 1;
       const Copy between{staging, params.host, params.to_device};
-      if (params.to_device) carry_out(boxes, between);
+      if (params.to_device) copy_box_rows(boxes, between);
       copy_rows(relayout);
-      if (!params.to_device) carry_out(boxes, between);
+      if (!params.to_device) copy_box_rows(boxes, between);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Loads and stores of 1 to 16 bytes by one instruction each, as the copy kernels want them.
+// Loads and stores of 1 to 16 bytes with one instruction each, for the copy kernels.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ struct VectorOf<1> {
   using Type = unsigned char;
 };
 
-// From GPU memory that nothing writes while the kernel runs: leaves L1 to others. Not by the read-only path (.nc),
-// though it would be legal: ptxas moves such loads down to the stores that use them, and one after the other is on its
-// way instead of eight. It must not move these over a store.
+// Loads from GPU memory that nothing writes while the kernel runs. Does not allocate in L1, which stays free for other
+// work. The read-only path (.nc) would be legal, but ptxas moves such loads down to the stores that use them, so only
+// one load would be in flight instead of eight. ptxas must not move these loads over a store.
 template <typename Vector>
 __device__ inline Vector load_settled(const std::byte* at) {
   const auto address = __cvta_generic_to_global(at);
@@ -61,9 +61,9 @@ __device__ inline Vector load_settled(const std::byte* at) {
   }
 }
 
-// From host memory, where other pages' neighbours change while the kernel runs (storage threads, network cards): a
-// relaxed load at system scope, which no cache of the SM answers. Such loads are not ordered among each other, so many
-// are on their way at once.
+// Loads from host memory. Neighbouring bytes can change while the kernel runs (storage threads, network cards), so this
+// is a relaxed load at system scope, which no cache of the SM answers. Such loads are not ordered among each other, so
+// many can be in flight.
 template <typename Vector>
 __device__ inline Vector load_shared_with_host(const std::byte* at) {
   const auto address = __cvta_generic_to_global(at);
@@ -92,7 +92,7 @@ __device__ inline Vector load_shared_with_host(const std::byte* at) {
   }
 }
 
-// Ordinary stores (the stream's end shows them to the host) that leave L1 to others.
+// Ordinary stores that do not allocate in L1. The host sees them at the end of the stream's work.
 template <typename Vector>
 __device__ inline void store_once(std::byte* at, Vector v) {
   const auto address = __cvta_generic_to_global(at);

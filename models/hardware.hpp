@@ -1,20 +1,20 @@
 // The figures of a machine: one accelerator, its link to the host, its peers, the host's memory, drives and NICs. Read
-// from
-// a preset, or from a JSON file of this form:
+// from a preset, or from a JSON file of this form:
 //
 //   {"description": "...", "numbers": {"memory_bandwidth": {"value": 4.8, "unit": "TB/s", "source": "...", "date":
 //   "..."}, ...}}
 //
 // A number that was fitted to measurements also has "low" and "high", in its unit: the 95 % confidence interval, if
-// residuals are random. "calibration" beside "numbers" is free text; kvtwin calibrate writes the measurements, dates,
-// machine and command there.
+// residuals are random. "calibration" beside "numbers" may contain anything; kvtwin calibrate writes the measurements,
+// dates, machine and command there.
 //
 // Units: bytes, bytes/s, FLOP/s, seconds, fractions and counts (GB = 10^9 bytes). The numbers are doubles, because they
-// are measurements. models/roofline rounds them once to integers, and no double is used after that. Optional numbers (0
-// if absent): peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate, box_row, the numbers
-// from bulk_copies to layer_group_min, and pcie_root_bandwidth. Storage numbers are optional per device: the drives,
-// the network with its pool, the shared file system, and GPUDirect each have all of their numbers or none. All other
-// numbers are required.
+// are measurements. models/roofline rounds them once to integers, and no double is used after that.
+//
+// Optional numbers (0 if absent): peak_fp8, peak_fp4, attention_serial, descriptor_gap, inline_limit, inline_rate,
+// box_row, the numbers from bulk_copies to layer_group_min, and pcie_root_bandwidth. Storage numbers are optional per
+// device: the drives, the network with its pool, the shared file system, and GPUDirect each have all of their numbers
+// or none. All other numbers are required.
 //
 // Errors: ModelError for an unknown preset or key (with the nearest known one), a missing or non-positive number, a
 // unit of another kind, or a number that no machine reaches (limits: host link 1,000 GB/s, memory 20 TB/s, 50 PFLOP/s,

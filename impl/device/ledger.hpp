@@ -46,7 +46,7 @@ class Ledger {
   // Thread: device-to-host.
   void run_host_check(const HostCheck& check);
 
-  // after the threads have ended
+  // ---- after the threads have ended
   // Returns one pass that reads all recorded pages of the device pool.
   PassJob device_audit() const;
   void record_audit(const PassJob& job, const PageEngine::StepEnd& end);

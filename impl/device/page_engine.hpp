@@ -47,18 +47,18 @@ class PageEngine {
   // Returns the host pool: config.host_pages pages in config.host_layout. The CPU may read and write it.
   virtual std::byte* host_pool() const = 0;
 
-  // thread: host-to-device
+  // ---- thread: host-to-device
   // Moves all pages. Calls land() for layers as soon as they can be used, also for the last ones. All bytes are present
   // when the call returns. Returns false if the job was cancelled in between.
   virtual bool load(const TransferJob& job) = 0;
 
-  // thread: device-to-host
+  // ---- thread: device-to-host
   // Returns the number of moved pages, in order: all, unless the job was cancelled in between.
   virtual Pages back_up(const TransferJob& job) = 0;
 
   // ---- thread: compute
-  // A pass: begin_pass; for each step, for each layer: await_layer (first step only), layer; then end_step. An audit:
-  // read_layer in place of await_layer and layer.
+  // A pass: begin_pass; for each step: for each layer await_layer (first step only) and layer, then end_step.
+  // An audit: read_layer in place of await_layer and layer.
   virtual void begin_pass(const PassJob& job) = 0;
   // Waits until later work in the queue finds the layer of all gates. Returns false if a gate is lost.
   virtual bool await_layer(const PassJob& job, std::uint32_t layer) = 0;
@@ -74,7 +74,7 @@ class PageEngine {
   // Waits for all work of the step. Also called after an aborted step.
   virtual StepEnd end_step() = 0;
 
-  // threads of storage tiers; at most one per slot
+  // ---- threads of storage tiers; at most one per slot
   // Copies one page between the device pool and `page`: page_bytes bytes, in layer_first of a pool of one page.
   virtual void read_device_page(SlotId slot, std::byte* page) = 0;
   virtual void write_device_page(SlotId slot, const std::byte* page) = 0;

@@ -67,7 +67,7 @@ class SegmentIndex {
  public:
   explicit SegmentIndex(Pages capacity) : capacity_(capacity) {}
 
-  // start: segments, and slots of each segment, in ascending order
+  // ---- start: segments, and slots of each segment, in ascending order
   void add_segment(std::shared_ptr<Segment> segment);
   void add_found(const PageName& name, const Place& place);
 

@@ -77,7 +77,7 @@ class UringQueue final : public BlockQueue {
   Arena buffers_;
   io_uring ring_{};
   bool running_ = false, fixed_buffers_ = false, fixed_files_ = false;
-  bool starts_disabled_ = false;  // the ring belongs to its first user, who enables it
+  bool starts_disabled_ = false;  // the first thread that uses the ring enables and owns it
   std::thread::id owner_{};
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> free_;
