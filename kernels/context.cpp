@@ -32,7 +32,7 @@ void read_blocks(const ContextPages& p, const std::byte* query, float* scores, C
     if (query != nullptr) scores[number] = block.dot;
     if (block.first == UINT32_MAX) continue;
     const std::uint32_t entry = faults.wrong++;
-    if (entry >= ContextFaults::kKept) continue;
+    if (entry >= ContextFaults::kMaxKept) continue;
     faults.kept[entry] = {static_cast<std::uint32_t>(number / p.shape.planes), static_cast<std::uint16_t>(p.layer),
                           static_cast<std::uint16_t>(number % p.shape.planes), block.first,
                           static_cast<std::uint32_t>(context_block(p, number)[block.first])};

@@ -43,10 +43,10 @@ struct ContextFault {
 };
 // Wrong blocks of all launches since the last reset.
 struct ContextFaults {
-  static constexpr std::uint32_t kKept = 64;
-  std::uint32_t wrong = 0;  // number of wrong blocks; `kept` has the first kKept found, in no order
+  static constexpr std::uint32_t kMaxKept = 64;
+  std::uint32_t wrong = 0;  // number of wrong blocks; `kept` has the first kMaxKept found, in no order
   std::uint32_t unused = 0;
-  ContextFault kept[kKept];
+  ContextFault kept[kMaxKept];
 };
 
 struct TokenRange {

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
       if (query != nullptr) scores[number] = sum;
       if (least != UINT32_MAX) {
         const std::uint32_t entry = atomicAdd(&faults->wrong, 1u);
-        if (entry < ContextFaults::kKept) {
+        if (entry < ContextFaults::kMaxKept) {
           faults->kept[entry] = {static_cast<std::uint32_t>(number / p.shape.planes),
                                  static_cast<std::uint16_t>(p.layer),
                                  static_cast<std::uint16_t>(number % p.shape.planes), least,

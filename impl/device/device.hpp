@@ -46,7 +46,7 @@ class Device {
   // Submits a transfer or a pass. Copies the operation as needed.
   virtual void submit(OperationId id, const Operation& operation) = 0;
   // Announces a get into L1 that a storage tier executes through memory(). From now on, the get can gate passes.
-  virtual void expect(OperationId get) = 0;
+  virtual void announce_get(OperationId get) = 0;
   // The get has been answered. `done`: its pages are in their slots. Thread: any thread.
   virtual void landed(OperationId get, bool done) = 0;
   // Returns the memory for storage tiers. Valid as long as the device.

@@ -74,7 +74,7 @@ class PagedDevice final : public Device, private PageMemory {
   void submit(OperationId id, const Operation& operation) override;
   void cancel(OperationId id) override;
   void retire(OperationId id) override { flights_.erase(id); }
-  void expect(OperationId get) override;
+  void announce_get(OperationId get) override;
   void landed(OperationId get, bool done) override;
   PageMemory& memory() override { return *this; }
   Verification finish() override;
@@ -123,9 +123,9 @@ class PagedDevice final : public Device, private PageMemory {
   std::vector<std::uint64_t> last_use_, last_write_;    // event loop; by device slot: ordinal of the last pass
   std::uint64_t passes_ = 0;                            // event loop: submitted passes
   std::atomic<std::uint64_t> passes_ended_{0};          // passes end in the order of submission
-  std::mutex expected_mutex_;
-  std::unordered_map<OperationId, FlightPtr> expected_;  // gets into L1 that have not landed
-  Verification reads_;                                   // compute thread
+  std::mutex announced_mutex_;
+  std::unordered_map<OperationId, FlightPtr> announced_;  // gets into L1 that have not landed
+  Verification reads_;                                    // compute thread
 
   // Last members: their threads end first, and the compute thread before the threads for which it waits.
   Worker<Job> d2h_, h2d_, compute_;
@@ -147,8 +147,8 @@ PagedDevice::~PagedDevice() {
     if (auto* transfer = std::get_if<TransferJob>(&job)) mark_lost(*transfer->flight);
   }
   {
-    const std::lock_guard lock(expected_mutex_);
-    for (const auto& [get, flight] : expected_) mark_lost(*flight);
+    const std::lock_guard lock(announced_mutex_);
+    for (const auto& [get, flight] : announced_) mark_lost(*flight);
   }
   // Above any count; the running pass may still add one.
   passes_ended_.store(UINT64_MAX / 2, std::memory_order_release);
@@ -254,20 +254,20 @@ void PagedDevice::cancel(OperationId id) {
   if (found != flights_.end()) found->second->cancelled.store(true, std::memory_order_relaxed);
 }
 
-void PagedDevice::expect(OperationId get) {
+void PagedDevice::announce_get(OperationId get) {
   const auto flight = std::make_shared<Flight>();
   flights_[get] = flight;
-  const std::lock_guard lock(expected_mutex_);
-  expected_[get] = flight;
+  const std::lock_guard lock(announced_mutex_);
+  announced_[get] = flight;
 }
 
 void PagedDevice::landed(OperationId get, bool done) {
   FlightPtr flight;
   {
-    const std::lock_guard lock(expected_mutex_);
-    const auto found = expected_.find(get);
+    const std::lock_guard lock(announced_mutex_);
+    const auto found = announced_.find(get);
     flight = std::move(found->second);
-    expected_.erase(found);
+    announced_.erase(found);
   }
   flight->land(done ? config_.shape.layers : Flight::kLost);
   flight->answer();

@@ -365,7 +365,7 @@ PageEngine::StepEnd CudaEngine::end_step() {
   const auto* faults = reinterpret_cast<const ContextFaults*>(faults_.data());
   end.wrong_reads = faults->wrong;
   if (faults->wrong == 0) return end;
-  for (std::uint32_t i = 0; i < std::min(faults->wrong, ContextFaults::kKept); ++i) {
+  for (std::uint32_t i = 0; i < std::min(faults->wrong, ContextFaults::kMaxKept); ++i) {
     const ContextFault& fault = faults->kept[i];
     end.wrong.push_back({fault.page, fault.layer, fault.plane, fault.offset, static_cast<std::uint8_t>(fault.got)});
   }

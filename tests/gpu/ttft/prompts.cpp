@@ -87,7 +87,7 @@ void Prompts::store(Pages pages) {
 OperationId Prompts::submit(const Operation& operation) {
   const auto id = static_cast<OperationId>(++submitted_);
   if (const auto* stored = std::get_if<StorageOperation>(&operation)) {
-    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device) device_->expect(id);
+    if (stored->work.verb == StorageVerb::get && stored->work.memory == Tier::device) device_->announce_get(id);
     disk_->submit(id, *stored);
   } else {
     device_->submit(id, operation);
