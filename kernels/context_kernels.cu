@@ -27,7 +27,7 @@ struct GpuAccess {
   }
 };
 
-// A CTA a block; what its threads find comes together in the first of them.
+// One CTA per block. The first thread combines the results of all threads.
 template <std::uint32_t kBytes>
 __global__ void __launch_bounds__(kThreads)
     read_blocks(const __grid_constant__ ContextPages p, const std::byte* query, float* scores, ContextFaults* faults) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
         }
       }
     }
-    __syncthreads();  // before the next block's warps write again
+    __syncthreads();  // the next block's warps write to firsts and dots only after this
   }
 }
 
