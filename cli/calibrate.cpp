@@ -1,4 +1,4 @@
-// kvtwin calibrate: measures this machine, or takes what was measured before, and fits a hardware file to it.
+// kvtwin calibrate: fits a hardware file to measurements of this machine, or to earlier measurements.
 #include "lab/calibrate/calibrate.hpp"
 
 #include <cstdio>
@@ -24,31 +24,38 @@ void calibrate(CalibrateArguments& arguments) {
 
 void add_calibrate(CLI::App& program) {
   static CalibrateArguments arguments;
-  CLI::App* command = program.add_subcommand("calibrate", "Measure this machine, and fit a hardware file to it");
+  CLI::App* command =
+      program.add_subcommand("calibrate", "Measure this machine, and fit a hardware file to the measurements");
   command->footer(
       "Example: kvtwin calibrate --device host --quick --out out/machine\n"
       "         kvtwin simulate experiments/quickstart.toml --set hardware.file=out/machine/hardware.json\n"
-      "         kvtwin calibrate --from out/machine out/run --out out/fitted    (and recorded runs)");
+      "         kvtwin calibrate --from out/machine out/run --out out/fitted\n"
+      "         (the last command fits the first measurements and a recorded run together)");
   command
-      ->add_option("--device", arguments.device,
-                   "host (host memory stands in for the GPU), cuda, or auto: cuda where there is a GPU, else host")
+      ->add_option(
+          "--device", arguments.device,
+          "Device to measure: host (host memory takes the place of the GPU), cuda, or auto (default: cuda if there "
+          "is a GPU, else host)")
       ->check(CLI::IsMember({"host", "cuda", "auto"}));
   command
       ->add_option("--out", arguments.out,
-                   "Folder for hardware.json and measurements.jsonl; the disk is measured there")
+                   "Folder for hardware.json and measurements.jsonl; the disk of this folder is measured")
       ->required();
   command->add_option("--from", arguments.from,
-                      "Measure nothing, and fit what was measured before: folders and files of kvtwin calibrate, "
-                      "kvtwin run (journals), tools/gpu-check (link.csv, matrix.csv), and what ucx_perftest, "
-                      "ib_write_bw or ib_write_lat printed");
-  command->add_option("--model", arguments.models,
-                      "Whose passes to measure: a preset, or the path of a config.json; may be repeated");
-  command->add_option("--remote", arguments.remote, "redis://...: measure these servers, too");
-  command->add_option("--base", arguments.base, "The preset whose figures stay where nothing was measured");
-  command->add_flag("--quick", arguments.quick, "Half a minute at most, instead of three");
-  command->add_flag("--no-disk", arguments.no_disk, "Leave the disk alone");
-  command->add_flag("--force", arguments.force, "Write into a folder that isn't empty");
-  command->add_flag("--json", arguments.json, "Print the hardware file instead of a summary");
+                      "Measure nothing. Fit earlier measurements: folders and files of kvtwin calibrate, of kvtwin run "
+                      "(journals) and of tools/gpu-check (link.csv, matrix.csv), and the output of ucx_perftest, "
+                      "ib_write_bw or ib_write_lat");
+  command->add_option(
+      "--model", arguments.models,
+      "Model whose forward passes are measured: a preset, or the path of a config.json; may be repeated");
+  command->add_option("--remote", arguments.remote, "Measure these servers too, e.g. redis://127.0.0.1:6379");
+  command->add_option(
+      "--base", arguments.base,
+      "Hardware preset for all figures that are not measured (default: cpu-host for host, else the nearest GPU)");
+  command->add_flag("--quick", arguments.quick, "Measure for half a minute at most, instead of two to three minutes");
+  command->add_flag("--no-disk", arguments.no_disk, "Do not measure the disk");
+  command->add_flag("--force", arguments.force, "Write into --out although the folder is not empty");
+  command->add_flag("--json", arguments.json, "Print the hardware file (JSON) instead of a summary");
   command->callback([] { calibrate(arguments); });
 }
 

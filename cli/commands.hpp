@@ -1,5 +1,8 @@
-// The subcommands. Each adds itself to the program with its options and an example, and runs when chosen.
-// They throw InputError (exit 2) or WorkError (exit 1); what else is thrown is a defect.
+// The subcommands. Each function adds one subcommand to the program, with options, help and a callback that runs it.
+// Call each function at most once.
+//
+// Errors: callbacks throw InputError (exit code 2), WorkError (1), AlreadySaid (its own code), or a TraceError or
+// ModelError (2). Any other exception is a defect.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// kvtwin compare: an experiment under several settings, or two runs decision by decision.
+// kvtwin compare: simulates one experiment under several settings, or compares the decisions of two runs.
 #include <string>
 #include <vector>
 
@@ -44,7 +44,7 @@ void add_compare(CLI::App& program) {
   static CompareCommand arguments;
   CLI::App* command = program.add_subcommand(
       "compare",
-      "The same work under several settings, with the distance to optimal; or two runs, decision by decision");
+      "Compare settings of one experiment, with the distance to optimal; or compare two runs, decision by decision");
   command->footer(
       "Example: kvtwin compare experiments/quickstart.toml --vary cache.eviction=lru,slru,tide --vary "
       "tiers.host.tokens=50000,100000 --out out/compare && kvtwin figures out/compare\n"
@@ -53,33 +53,37 @@ void add_compare(CLI::App& program) {
       "         kvtwin simulate experiments/quickstart.toml --out out/lru\n"
       "         kvtwin simulate experiments/quickstart.toml --set cache.eviction=fifo --out out/fifo\n"
       "         kvtwin compare out/lru out/fifo\n"
-      "Folder:  compare.csv and compare.jsonl (a row a setting), compare.json (what varied), sweep.csv and sweep.jsonl "
-      "(a "
-      "row a run); one that was ended goes on where it was\n"
-      "Exit:    0 done, of two runs every decision is equal; 2 bad input, or a run that can't be read or is cut short; "
-      "3 a "
-      "decision differs");
-  command->add_option("runs", arguments.runs, "Two run folders, or journals; or an experiment file (TOML)")->required();
+      "Folder:  compare.csv and compare.jsonl (one row per setting), compare.json (the varied keys), sweep.csv and "
+      "sweep.jsonl (one row per simulation). If a comparison was interrupted, the same command continues it.\n"
+      "Exit:    0 done, and two runs have equal decisions; 2 bad input, or a run that cannot be read or is cut "
+      "short; 3 a decision differs");
+  command->add_option("runs", arguments.runs, "Two run folders or journals; or one experiment file (TOML), with --vary")
+      ->required();
   SweepOptions options = add_sweep_options(*command, arguments);
   options.others.push_back(
-      command->add_option("--seeds", arguments.seeds, "Runs of each setting, with as many seeds from its own on")
+      command
+          ->add_option(
+              "--seeds", arguments.seeds,
+              "Simulate each setting with N seeds, from the experiment's seed on, and print means with 95 % intervals")
           ->check(CLI::Range(1, 1000))
           ->capture_default_str());
   CLI::Option* const seeds = options.others.back();
   options.others.push_back(
       command
-          ->add_option("--draws", arguments.draws,
-                       "Each setting also on so many machines that the experiment's may be, as far as its figures are "
-                       "known (hardware.spread_percent): what 95 % of them do")
+          ->add_option(
+              "--draws", arguments.draws,
+              "Simulate each setting also on N hardware variants drawn from the calibration's confidence intervals "
+              "(or hardware.spread_percent), and print the range of 95 % of the variants")
           ->check(CLI::Range(2, 10'000))
           ->excludes(seeds));
   options.others.push_back(command->add_option(
       "--goal", arguments.goal,
-      "FIGURE=VALUE, e.g. ttft_p90_s=2: from which size on of the tier that has the most is it met?"));
+      "FIGURE=VALUE, e.g. ttft_p90_s=2: print the smallest size that meets the goal, for the tier with the most "
+      "--vary values"));
   options.others.back()->check(
       [](const std::string& goal) { return std::string(goal.empty() ? "must be FIGURE=VALUE" : ""); });
   for (CLI::Option* option : options.others) option->needs(options.vary);
-  command->add_flag("--json", arguments.json, "Print it as JSON; of settings one object a line");
+  command->add_flag("--json", arguments.json, "Print JSON; for settings, one object per line");
   command->callback([] { compare(arguments); });
 }
 

@@ -50,12 +50,13 @@ void check_environment() {
 
 std::string environment_help() {
   return "Environment:\n"
-         "  KVTWIN_PYTHON    Python with matplotlib that `figures` runs (default: .venv of the source folder)\n"
-         "  KVTWIN_PROGRESS  false, 0 or off: no progress on a terminal\n"
-         "  KVTWIN_REDIS_PASSWORD  of the servers in tiers.remote.url; it isn't written anywhere\n"
-         "  KVTWIN_PAGE_KEY  secret of 16 characters or more; pages that `run` stores on disks and servers carry a "
-         "check\n"
-         "                   that takes it, and pages with another check are misses; it isn't written anywhere";
+         "  KVTWIN_PYTHON          Python with matplotlib for `figures` (default: .venv of the source folder)\n"
+         "  KVTWIN_PROGRESS        false, 0 or off: no progress line on a terminal (default: on)\n"
+         "  KVTWIN_REDIS_PASSWORD  password of the servers in tiers.remote.url; never written to a file\n"
+         "  KVTWIN_PAGE_KEY        secret of 16 characters or more; `run` signs stored pages with the secret; pages "
+         "without "
+         "this\n"
+         "                         signature are misses; never written to a file";
 }
 
 std::string environment_python() { return value_of("KVTWIN_PYTHON"); }

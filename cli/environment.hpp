@@ -1,4 +1,4 @@
-// The environment, read here and nowhere else: the KVTWIN_* names below, junk refused.
+// Environment variables: the KVTWIN_* names below. No other file reads the environment.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace kvtwin {
 
-// InputError for a KVTWIN_* name that isn't known, or a value that isn't valid.
+// Errors: InputError for an unknown KVTWIN_* name, and for an invalid value of KVTWIN_PROGRESS.
 void check_environment();
+// Returns the help text of all variables.
 std::string environment_help();
 
 // KVTWIN_PYTHON: the Python with matplotlib that `figures` runs; empty = not set.
 std::string environment_python();
 // KVTWIN_REDIS_PASSWORD and KVTWIN_PAGE_KEY.
 StorageSecrets environment_secrets();
-// KVTWIN_PROGRESS: false/0/off silence progress on a terminal.
+// KVTWIN_PROGRESS: false, 0 and off switch the progress line off. Errors: InputError for any other word.
 bool environment_progress();
 
 }  // namespace kvtwin

@@ -1,4 +1,4 @@
-// kvtwin figures: runs notebooks/kvtwin.py in the Python that has matplotlib.
+// kvtwin figures: draws figures with notebooks/kvtwin.py, in a Python that has matplotlib.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,7 +52,7 @@ void draw(const std::vector<std::string>& folders) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) throw AlreadySaid(2);  // it has named what is wrong in the folder
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) throw AlreadySaid(2);  // the script has printed the error
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     throw WorkError("figures: " + python.string() + " " + script.string() + " failed");
   }
@@ -61,15 +61,18 @@ void draw(const std::vector<std::string>& folders) {
 }  // namespace
 
 void add_figures(CLI::App& program) {
-  CLI::App* command = program.add_subcommand(
-      "figures",
-      "Draw a run folder's figures into its figures/ folder; of several also one with them side by side; of a sweep's, "
-      "comparison's or validation's folder one of its cells");
+  CLI::App* command = program.add_subcommand("figures",
+                                             "Draw figures of run folders, and of folders of sweep, compare and "
+                                             "validate, into figures/ of each folder; of several "
+                                             "runs also one figure side by side");
   command->footer(
       "Example: kvtwin figures out/quickstart-simulated out/quickstart-run\n"
       "         kvtwin figures out/termination out/compare");
   static std::vector<std::string> folders;
-  command->add_option("run_dir", folders, "Run folders; side_by_side.png goes to the last one's figures/")->required();
+  command
+      ->add_option("run_dir", folders,
+                   "Folders to draw; side_by_side.png of several runs is in figures/ of the last folder")
+      ->required();
   command->callback([] { draw(folders); });
 }
 

@@ -1,4 +1,4 @@
-// kvtwin hitrate: sequential replay of a trace, policies beside the bounds.
+// kvtwin hitrate: replays a trace without timing, with eviction policies and the bounds of any policy.
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -21,14 +21,14 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kMost = std::uint64_t{1} << 40;  // what is beyond was a negative number
-constexpr double kHostLoad = 0.1;                        // first tokens; llama-3.1-8b's on an H100 take 0.07
+constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;  // CLI11 turns a negative number into a larger one
+constexpr double kHostLoadCost = 0.1;  // in first tokens computed; llama-3.1-8b on an H100 has 0.07
 
 struct HitRateCommand {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
   unsigned end_hints = 0;
-  double host_load = kHostLoad;
+  double host_load = kHostLoadCost;
   TraceArguments how;
   bool exclusive = false, json = false;
 };
@@ -77,15 +77,15 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
   return config;
 }
 
-// A token's KV over the link at its full rate.
+// Returns the time of one token's KV on the host link at the full rate, in ps; 0 if the link has no rate.
 std::uint64_t host_load_ps(const ModelGeometry& model, const RooflineCost& cost) {
   const std::uint64_t rate = cost.coefficients().host_to_device.link_rate;
   return rate == 0 ? 0 : static_cast<std::uint64_t>(Wide128{model.kv_bytes_per_token} * 1'000'000'000'000 / rate);
 }
 
-// A ratio of nothing is no ratio.
-nlohmann::ordered_json ratio_json(double ratio, std::uint64_t of) {
-  return of == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ratio);
+// Returns null for a ratio whose divisor is 0.
+nlohmann::ordered_json ratio_json(double ratio, std::uint64_t divisor) {
+  return divisor == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ratio);
 }
 
 std::string ratio_text(double ratio, bool known) {
@@ -135,7 +135,7 @@ void hit_rates(const HitRateCommand& arguments) {
   HitRateConfig config = make_config(arguments, block_tokens);
   std::unique_ptr<RooflineCost> cost;
   if (!(arguments.host_load >= 0))
-    throw InputError("--host-load: must be a number from 0 to 1000");  // nan passed so far
+    throw InputError("--host-load: must be a number from 0 to 1000");  // CLI11's range check accepts nan
   config.host_load_milli = static_cast<std::uint64_t>(arguments.host_load * 53'000'000 + 0.5);
   if (!arguments.model.empty()) {
     const ModelGeometry model = model_preset(arguments.model);
@@ -163,41 +163,57 @@ void hit_rates(const HitRateCommand& arguments) {
 
 void add_hitrate(CLI::App& program) {
   static HitRateCommand arguments;
-  CLI::App* command =
-      program.add_subcommand("hitrate", "Hit ratios by sequential replay, in which service takes no time");
+  CLI::App* command = program.add_subcommand(
+      "hitrate",
+      "Print the hit ratios of eviction policies on a trace, without timing, next to the best possible ratio");
   command->footer(
       "Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt");
-  command->add_option("--trace", arguments.trace, "Trace file (any format below; plain, gzip or zstd)")->required();
-  command->add_option("--capacity", arguments.capacity, "Blocks of the device tier: N[,N...]")->required();
-  command->add_option("--eviction", arguments.eviction, "Policies and bounds: P[,P...]")->capture_default_str();
+  command->add_option("--trace", arguments.trace, "Trace file, in a format of --format; plain, gzip or zstd")
+      ->required();
+  command
+      ->add_option("--capacity", arguments.capacity, "Capacity of the device tier in blocks: N[,N...], e.g. 1000,10000")
+      ->required();
+  command
+      ->add_option("--eviction", arguments.eviction,
+                   "Eviction policies and bounds: P[,P...], e.g. lru,tide,opt; kvtwin presets lists the names")
+      ->capture_default_str();
   command
       ->add_option("--queue-view", arguments.queue_view,
-                   "Requests that wait behind the one served; for policies that look ahead: queue, tide")
-      ->check(CLI::Range(std::uint64_t{0}, kMost));
+                   "Number of requests that wait behind the served one, for policies that read the queue: queue, tide "
+                   "(default: 0)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
   command
-      ->add_option("--end-hints", arguments.end_hints,
-                   "After each request say whether its conversation has ended, right in so many of 100 cases (0: "
-                   "don't); for tide")
+      ->add_option(
+          "--end-hints", arguments.end_hints,
+          "After each request, give a hint whether the conversation has ended; the hint is right in N of 100 cases; "
+          "for tide (default: 0, no hints)")
       ->check(CLI::Range(0U, 100U));
-  command->add_option("--block-tokens", arguments.block_tokens, "Tokens of a block (default: the trace's own)")
+  command
+      ->add_option("--block-tokens", arguments.block_tokens,
+                   "Tokens per block of the cache (default: the trace's block size)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
   add_trace_options(*command, arguments.how, "--trace-block-tokens");
-  command->add_option("--host-capacity", arguments.host_capacity, "Blocks of the host tier; 0 = none")
-      ->check(CLI::Range(std::uint64_t{0}, kMost));
-  command->add_flag("--exclusive", arguments.exclusive, "The host holds only what the device evicted");
-  command->add_option("--limit", arguments.limit, "Requests to replay; 0 = all")
-      ->check(CLI::Range(std::uint64_t{0}, kMost));
-  CLI::Option* model = command->add_option("--model", arguments.model,
-                                           "Weigh hits by this model's prefill time instead of 1 + depth/53,000");
-  command->add_option("--hardware", arguments.hardware, "... on this machine")->capture_default_str();
   command
-      ->add_option("--host-load", arguments.host_load,
-                   "What it costs to load a token from the host, in first tokens computed; with --model its KV's bytes "
-                   "over the machine's link")
+      ->add_option("--host-capacity", arguments.host_capacity,
+                   "Capacity of the host tier in blocks (default: 0, no host tier)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
+  command->add_flag("--exclusive", arguments.exclusive, "The host tier holds only blocks that the device evicted");
+  command->add_option("--limit", arguments.limit, "Number of requests to replay (default: 0, all)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
+  CLI::Option* model =
+      command->add_option("--model", arguments.model,
+                          "Count a hit token with this model's prefill time (a preset), instead of 1 + depth / 53,000");
+  command->add_option("--hardware", arguments.hardware, "Hardware preset for the prefill time of --model")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--host-load", arguments.host_load,
+          "Cost to load one token from the host, in units of the cost to compute the first token of a prompt; with "
+          "--model: the time of the token's KV bytes on the host link")
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str()
       ->excludes(model);
-  command->add_flag("--json", arguments.json, "One JSON object a line");
+  command->add_flag("--json", arguments.json, "Print one JSON object per line");
   command->callback([] { hit_rates(arguments); });
 }
 

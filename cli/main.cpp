@@ -1,4 +1,4 @@
-// kvtwin: the one program. Picks a world, reads files, arguments and the environment; nothing else does.
+// The program kvtwin: parses the arguments, runs one subcommand, and returns its exit code.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -32,12 +32,12 @@ void print_failed_check(const char* condition, const char* sentence, const char*
                sentence, condition, file, line);
 }
 
-int complain(const kvtwin::Ending& ending) {
+int print_error(const kvtwin::Ending& ending) {
   kvtwin::say(ending.sentence);
   return ending.code;
 }
 
-// Otherwise CLI11 would say that a command is missing, and not which word is none.
+// Refuses an unknown command by name. CLI11 would only say that a command is missing.
 void check_command(const CLI::App& program, std::string_view word) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
@@ -48,13 +48,13 @@ void check_command(const CLI::App& program, std::string_view word) {
 
 constexpr const char* kNoStdout = "stdout can't be written; is the disk full?";
 
-// All that was written has gone out. A write that failed before shows in the stream's state only.
+// Flushes stdout. Returns false if any write has failed; an earlier failure shows only in the state of the streams.
 bool stdout_works() {
   std::cout.flush();
   return std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
 }
 
-// A disk tier keeps each of its segments open: more than the usual 1024 files.
+// Raises the limit of open files: a disk tier keeps every segment open, which may be more than the usual 1,024.
 void raise_file_limit() {
   constexpr rlim_t kMaxFiles = 1 << 20;
   rlimit limit{};
@@ -63,13 +63,13 @@ void raise_file_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// CLI11 asks for its help texts by exception.
+// CLI11 throws CLI::Success for --help and --version.
 void parse(CLI::App& program, int argc, char** argv) {
   if (argc > 1) check_command(program, argv[1]);
   try {
     program.parse(argc, argv);
-  } catch (const CLI::Success& asked) {
-    program.exit(asked);
+  } catch (const CLI::Success& help) {
+    program.exit(help);
   }
   if (!stdout_works()) throw kvtwin::WorkError(kNoStdout);
 }
@@ -79,7 +79,7 @@ void parse(CLI::App& program, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace kvtwin;
   set_check_handler(print_failed_check);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of its write, as a full disk is
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails like a write to a full disk
   raise_file_limit();
   std::pmr::set_default_resource(large_pages());
 #if KVTWIN_SERVES_CUDA
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
                       [](const std::string& library) { return CuFile::load(library); }});
 #endif
   CLI::App program{
-      "kvtwin: hierarchical KV caches for LLM serving, in simulation and for real, by one policy library.\n"
+      "kvtwin: hierarchical KV caches for LLM serving, simulated or on real hardware, with one policy library.\n"
       "Example: kvtwin simulate experiments/quickstart.toml --out out/quickstart"};
   program.set_version_flag("--version", std::string(kVersion) + " (" + kGitCommit + ")");
   program.require_subcommand(1);
@@ -109,10 +109,10 @@ int main(int argc, char** argv) {
     parse(program, argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {
-    return complain({2, std::string(error.what()) + "; see kvtwin --help"});
+    return print_error({2, std::string(error.what()) + "; see kvtwin --help"});
   } catch (const AlreadySaid& said) {
-    return stdout_works() ? said.code : complain({1, kNoStdout});
+    return stdout_works() ? said.code : print_error({1, kNoStdout});
   } catch (...) {
-    return complain(ending_of(std::current_exception()));
+    return print_error(ending_of(std::current_exception()));
   }
 }

@@ -14,19 +14,19 @@
 namespace kvtwin {
 namespace {
 
-[[noreturn]] void broke_off(const char* what) {
+[[noreturn]] void throw_errno(const char* what) {
   throw WorkError(std::string("a kvtwin of our own: ") + what + ": " + std::strerror(errno));
 }
 
-// Of what a child writes; a pipe would have to be emptied while it runs.
-class Caught {
+// A memory file that takes the child's output. A pipe would need a reader while the child runs.
+class CapturedOutput {
  public:
-  explicit Caught(const char* name) : file_(memfd_create(name, MFD_CLOEXEC)) {
-    if (file_ < 0) broke_off("no memory file");
+  explicit CapturedOutput(const char* name) : file_(memfd_create(name, MFD_CLOEXEC)) {
+    if (file_ < 0) throw_errno("no memory file");
   }
-  ~Caught() { close(file_); }
-  Caught(const Caught&) = delete;
-  Caught& operator=(const Caught&) = delete;
+  ~CapturedOutput() { close(file_); }
+  CapturedOutput(const CapturedOutput&) = delete;
+  CapturedOutput& operator=(const CapturedOutput&) = delete;
 
   int file() const { return file_; }
   std::string text() const {
@@ -34,7 +34,7 @@ class Caught {
     std::size_t done = 0;
     while (done < text.size()) {
       const ssize_t got = pread(file_, text.data() + done, text.size() - done, static_cast<off_t>(done));
-      if (got <= 0) broke_off("its output");
+      if (got <= 0) throw_errno("its output");
       done += static_cast<std::size_t>(got);
     }
     return text;
@@ -52,10 +52,10 @@ Said run_own_program(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const Caught out("stdout"), err("stderr");
+  const CapturedOutput out("stdout"), err("stderr");
   std::fflush(nullptr);
   const pid_t child = fork();
-  if (child < 0) broke_off("no process");
+  if (child < 0) throw_errno("no process");
   if (child == 0) {
     dup2(out.file(), STDOUT_FILENO);
     dup2(err.file(), STDERR_FILENO);

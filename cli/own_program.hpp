@@ -1,4 +1,5 @@
-// This program as a child of its own: what runs or simulates once a process, called by commands that do so many times.
+// Starts this program again as a child process, for commands that need many runs or simulations. Reason: SimGrid has
+// one world per process.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace kvtwin {
 
-// Waits for its end. WorkError if it can't be started, or was killed.
+// Runs kvtwin with these arguments, waits for its end, and returns its exit code and output.
+// Errors: WorkError if the child cannot start or is killed by a signal.
 Said run_own_program(const std::vector<std::string>& arguments);
 
 }  // namespace kvtwin

@@ -1,5 +1,5 @@
-// kvtwin presets: models, machines and policies known by name, each number with its source; and a machine's file with
-// the planner's limits that were measured.
+// kvtwin presets: lists the models, hardware and policies that have a name, each number with its source. With --limits:
+// prints a hardware file with measured limits of the transfer planner.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -71,7 +71,7 @@ std::string read_matrix(const std::string& path) {
   return text;
 }
 
-// What a table's head says, e.g. of its date: "# date: ...". Empty if nothing.
+// Returns the value of the comment line "# KEY: value" of a table, e.g. its date; empty if there is none.
 std::string remark(const std::string& csv, const std::string& key) {
   const std::string begin = "# " + key + ": ";
   const std::size_t at = csv.starts_with(begin) ? 0 : csv.find("\n" + begin);
@@ -80,8 +80,7 @@ std::string remark(const std::string& csv, const std::string& key) {
   return csv.substr(from, csv.find_first_of("\r\n", from) - from);
 }
 
-// A hardware file: the preset's numbers, one a line, and in the place of the planner's limits those that the matrix
-// tells.
+// Returns a hardware file with one number per line: the numbers of the preset, with the planner's limits of the matrix.
 std::string hardware_text(const std::string& preset, const std::string& matrix_file) {
   const std::string csv = read_matrix(matrix_file);
   const MeasuredLimits limits = limits_from(parse_path_matrix(csv, matrix_file));
@@ -102,7 +101,7 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
   set("copy_engine_min_d2h", limits.copy_engine_min_d2h, "B");
   set("box_min", limits.box_min, "B");
   set("kernel_min_pieces", limits.kernel_min_pieces, "count");
-  const auto line = [](const nlohmann::ordered_json& json) {  // file names may hold any bytes
+  const auto line = [](const nlohmann::ordered_json& json) {  // file names may have bytes that are not UTF-8
     return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   };
   std::string text = "{\n  \"description\": " + line(file["description"]) + ",\n  \"numbers\": {";
@@ -112,7 +111,7 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
     between = ",\n";
   }
   text += "\n  }\n}\n";
-  parse_hardware(text, matrix_file);  // a limit may be more than a machine's file may say
+  parse_hardware(text, matrix_file);  // checks: a limit may be out of the range of a hardware file
   return text;
 }
 
@@ -121,20 +120,21 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
 void add_presets(CLI::App& program) {
   static bool json = false;
   static std::string matrix, hardware = "h200-pcie5";
-  CLI::App* command = program.add_subcommand("presets", "List models, hardware and policies known by name");
+  CLI::App* command = program.add_subcommand("presets", "List the model presets, hardware presets and policies");
   command->footer(
       "Example: kvtwin presets --json\n"
       "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"
       "         kvtwin simulate experiments/quickstart.toml --set hardware.file=machine.json");
-  CLI::Option* as_json = command->add_flag("--json", json, "Machine-readable");
+  CLI::Option* as_json = command->add_flag("--json", json, "Print JSON");
   CLI::Option* limits =
       command
-          ->add_option("--limits", matrix,
-                       "Print a hardware file instead: the planner's limits that this matrix.csv of gpu_bench tells "
-                       "(copy_engine_min_h2d, copy_engine_min_d2h, box_min, kernel_min_pieces)")
+          ->add_option(
+              "--limits", matrix,
+              "Print a hardware file instead: the preset of --hardware, with the planner's limits that this matrix.csv "
+              "of gpu_bench shows (copy_engine_min_h2d, copy_engine_min_d2h, box_min, kernel_min_pieces)")
           ->type_name("MATRIX.csv")
           ->excludes(as_json);
-  command->add_option("--hardware", hardware, "The preset that all other numbers of that file are of")
+  command->add_option("--hardware", hardware, "Hardware preset for all other numbers of the printed file")
       ->type_name("NAME")
       ->capture_default_str()
       ->needs(limits);

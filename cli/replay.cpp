@@ -1,4 +1,4 @@
-// kvtwin replay: a journal fed to the policy again, without a world.
+// kvtwin replay: feeds the inputs of a journal to the policy again, without a world, and compares the decisions.
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -24,8 +24,8 @@ struct ReplayCommand {
   bool json = false;
 };
 
-// The first decisions after the last input, to be shown if that is where replay ended.
-class LastDecisions final : public Onlooker {
+// Keeps the first decisions after the last input. They are printed if the replay ends there.
+class LastDecisions final : public RerunObserver {
  public:
   void handle(const Input&) override {
     decisions.clear();
@@ -41,22 +41,22 @@ class LastDecisions final : public Onlooker {
   std::uint64_t count = 0;
 };
 
-std::string report(const Again& again, const LastDecisions& last, const std::vector<std::string>& sets,
+std::string report(const Rerun& rerun, const LastDecisions& last, const std::vector<std::string>& sets,
                    double seconds) {
-  const ReplayResult& result = again.result();
+  const ReplayResult& result = rerun.result();
   std::string text;
   char line[256];
-  if (again.verdict() == AgainVerdict::equal) {
+  if (rerun.verdict() == RerunVerdict::equal) {
     const double each = result.inputs == 0 ? 0 : seconds * 1e6 / static_cast<double>(result.inputs);
     std::snprintf(line, sizeof line,
                   "replay     %" PRIu64 " inputs, %" PRIu64 " decisions, digest %s: equal (%.2f s, %.1f us an input)\n",
                   result.inputs, result.got.count, digest_text(result.got.digest).c_str(), seconds, each);
     text = line;
   } else {
-    text = "replay     " + again.sentence() + "\n";
+    text = "replay     " + rerun.sentence() + "\n";
   }
   for (const std::string& set : sets) text += "with       " + set + "\n";
-  if (again.verdict() != AgainVerdict::diverged) return text;
+  if (rerun.verdict() != RerunVerdict::diverged) return text;
   for (const auto& [name, mark] : {std::pair{"expected", result.expected}, std::pair{"got", result.got}}) {
     std::snprintf(line, sizeof line, "%-10s %" PRIu64 " decisions, digest %s\n", name, mark.count,
                   digest_text(mark.digest).c_str());
@@ -73,17 +73,17 @@ std::string report(const Again& again, const LastDecisions& last, const std::vec
   return text;
 }
 
-Json report_json(const Again& again, const LastDecisions& last, double seconds) {
-  const ReplayResult& result = again.result();
-  Json json{{"verdict", name_of(again.verdict())},
+Json report_json(const Rerun& rerun, const LastDecisions& last, double seconds) {
+  const ReplayResult& result = rerun.result();
+  Json json{{"verdict", name_of(rerun.verdict())},
             {"inputs", result.inputs},
             {"decisions", mark_json(result.agreed)},
             {"wall_seconds", seconds}};
-  if (again.verdict() == AgainVerdict::equal) return json;
-  json["sentence"] = again.sentence();
-  if (again.verdict() == AgainVerdict::report_differs) return json;
-  json["record"] = {{"number", result.place.number}, {"kind", again.record_kind()}, {"byte", result.place.offset}};
-  if (again.verdict() != AgainVerdict::diverged) return json;
+  if (rerun.verdict() == RerunVerdict::equal) return json;
+  json["sentence"] = rerun.sentence();
+  if (rerun.verdict() == RerunVerdict::report_differs) return json;
+  json["record"] = {{"number", result.place.number}, {"kind", rerun.record_kind()}, {"byte", result.place.offset}};
+  if (rerun.verdict() != RerunVerdict::diverged) return json;
   json["expected"] = mark_json(result.expected);
   json["got"] = mark_json(result.got);
   json["decided"] = Json::array();
@@ -101,11 +101,11 @@ void replay_run(const ReplayCommand& arguments) {
   for (const std::string& assignment : arguments.sets) experiment.set(assignment);
   LastDecisions last;
   const auto start = std::chrono::steady_clock::now();
-  const Again again(run, experiment, &last);
+  const Rerun rerun(run, experiment, &last);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (again.verdict() == AgainVerdict::truncated && !arguments.json) throw InputError(again.sentence());
+  if (rerun.verdict() == RerunVerdict::truncated && !arguments.json) throw InputError(rerun.sentence());
   const std::string text =
-      arguments.json ? report_json(again, last, seconds).dump(2) + "\n" : report(again, last, arguments.sets, seconds);
+      arguments.json ? report_json(rerun, last, seconds).dump(2) + "\n" : report(rerun, last, arguments.sets, seconds);
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::error_code missing;
   const std::filesystem::path next = std::filesystem::path(arguments.run) / "journal.1.kvj";
@@ -113,21 +113,24 @@ void replay_run(const ReplayCommand& arguments) {
     std::fprintf(stderr, "kvtwin: note: that was rank 0's journal; kvtwin replay %s checks rank 1's, and so on\n",
                  next.c_str());
   }
-  if (again.exit_code() != 0) throw AlreadySaid(again.exit_code());
+  if (rerun.exit_code() != 0) throw AlreadySaid(rerun.exit_code());
 }
 
 }  // namespace
 
 void add_replay(CLI::App& program) {
   static ReplayCommand arguments;
-  CLI::App* command = program.add_subcommand("replay", "Decide a recorded run again, without a world, and compare");
+  CLI::App* command =
+      program.add_subcommand("replay", "Decide a recorded run again from its journal, and compare the decisions");
   command->footer(
       "Example: kvtwin simulate experiments/quickstart.toml --journal --out out/recorded\n"
       "         kvtwin replay out/recorded\n"
       "         kvtwin replay out/recorded --set cache.eviction=fifo\n"
-      "Exit:    0 equal; 2 the journal is cut short or can't be read; 3 something differs, which is named");
-  command->add_option("run_dir", arguments.run, "A run folder with a journal, or a journal")->required();
-  command->add_option("--set", arguments.sets, "key=value, overrides the journal's experiment; may be repeated")
+      "Exit:    0 equal; 2 the journal is cut short or cannot be read; 3 a decision differs (printed)");
+  command->add_option("run_dir", arguments.run, "A run folder with a journal, or the path of a journal")->required();
+  command
+      ->add_option("--set", arguments.sets,
+                   "key=value: change a key of the recorded experiment, e.g. cache.eviction=fifo; may be repeated")
       ->allow_extra_args(false);
   command->add_flag("--json", arguments.json, "Print the result as JSON");
   command->callback([] { replay_run(arguments); });

@@ -1,4 +1,4 @@
-// kvtwin run: an experiment for real, on this machine.
+// kvtwin run: serves an experiment on this machine, with real copies and real storage.
 #include <string>
 
 #include "cli/commands.hpp"
@@ -40,16 +40,19 @@ void run(const RunCommand& arguments) {
 
 void add_run(CLI::App& program) {
   static RunCommand arguments;
-  CLI::App* command = program.add_subcommand("run", "Serve an experiment's requests for real, on this machine");
+  CLI::App* command = program.add_subcommand(
+      "run", "Serve an experiment's requests on this machine, with real copies and real storage");
   command->footer(
-      "Every byte of every page that is read is checked. With --out, the run's inputs are recorded: see kvtwin "
+      "Every byte of every page that is read is checked. With --out, the journal records the inputs for kvtwin "
       "replay.\n"
       "Example: kvtwin run experiments/quickstart.toml --device host --out out/run\n"
       "Several ranks: mpirun -np 2 kvtwin run experiments/quickstart.toml --set parallel.tp=2 --out out/ranks");
   add_serve_options(*command, arguments);
   command
-      ->add_option("--device", arguments.device,
-                   "host (host memory stands in for the GPU), cuda, or auto: cuda where there is a GPU, else host")
+      ->add_option(
+          "--device", arguments.device,
+          "host (host memory takes the place of the GPU), cuda, or auto (cuda if there is a GPU, else host); sets "
+          "real.device")
       ->check(CLI::IsMember({"host", "cuda", "auto"}));
   command->callback([] { run(arguments); });
 }

@@ -1,4 +1,4 @@
-// The program's sentences on stderr, and its results on stdout.
+// Output of the program: sentences on stderr, results on stdout.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace kvtwin {
 
-// On stderr, in one line, whatever bytes the input had that it quotes.
+// Writes "kvtwin: SENTENCE" to stderr as one line. Control characters, for example from quoted input, become \xNN.
 void say(std::string_view sentence);
-// On stdout, as it is.
+// Writes the text to stdout unchanged.
 void print(const std::string& text);
 
 }  // namespace kvtwin

@@ -15,19 +15,22 @@ namespace kvtwin {
 
 void add_serve_options(CLI::App& command, ServeArguments& arguments) {
   command.add_option("experiment", arguments.experiment, "Experiment file (TOML)");
-  command.add_option("--set", arguments.sets, "key=value, overrides the file; may be repeated")
+  command
+      .add_option("--set", arguments.sets,
+                  "key=value: set a key, instead of the file's value, e.g. tiers.host.gib=64; may be repeated")
       ->allow_extra_args(false);
   add_sglang_options(command, arguments.sglang);
   command.add_flag("--to-sglang-flags", arguments.to_sglang,
-                   "Print the experiment as SGLang's server flags, and run nothing");
-  command.add_option("--out", arguments.out, "Run folder to write")->check([](const std::string& path) {
-    return std::string(path.empty() ? "must name a folder" : "");
-  });
-  command.add_flag("--force", arguments.force, "Replace the run folder");
+                   "Print the experiment as flags of an SGLang server, and run nothing");
+  command.add_option("--out", arguments.out, "Run folder to write, e.g. out/run (default: none)")
+      ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
+  command.add_flag("--force", arguments.force, "Replace the run folder if it exists");
   command.add_flag("--timeline", arguments.timeline,
-                   "Write timeline.json too: lanes and requests over time, for chrome://tracing and ui.perfetto.dev");
-  command.add_flag("--json", arguments.json, "Print report.json on stdout");
-  command.add_flag("--help-keys", arguments.help_keys, "List every experiment key");
+                   "Write timeline.json into the run folder: lanes and requests over time, for chrome://tracing or "
+                   "ui.perfetto.dev");
+  command.add_flag("--json", arguments.json, "Print report.json instead of the summary");
+  command.add_flag("--help-keys", arguments.help_keys,
+                   "List all experiment keys with range and default, and run nothing");
 }
 
 void list_keys() {

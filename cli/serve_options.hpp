@@ -1,4 +1,4 @@
-// What the commands `simulate` and `run` share: the options that name an experiment and its files, and what they print.
+// The options and the output that the commands `simulate` and `run` have in common.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,16 +16,18 @@ struct ServeArguments : RunFiles {
   SglangArguments sglang;
   std::vector<std::string> sets;
   bool json = false, help_keys = false;
-  bool to_sglang = false;  // only say the experiment as SGLang's flags
+  bool to_sglang = false;  // print the experiment as SGLang's flags, and run nothing
 };
 
 void add_serve_options(CLI::App& command, ServeArguments& arguments);
-// The experiment with everything that the command line changes. `command`: for sentences.
+// Returns the experiment of the file, with SGLang's flags and --set applied. `command`: the name for error texts.
+// Errors: InputError.
 Experiment read_experiment(const ServeArguments& arguments, const char* command);
-// --help-keys
+// --help-keys: prints all keys on stdout.
 void list_keys();
-// --to-sglang-flags
+// --to-sglang-flags: prints the flags on stdout, and the notes on stderr.
 void print_sglang_flags(const Experiment& experiment, const Setup& setup);
+// Prints the summary or report.json on stdout, and the name of the run folder on stderr.
 void print_result(const RunResult& result, bool json);
 
 }  // namespace kvtwin

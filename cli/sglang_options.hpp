@@ -1,4 +1,4 @@
-// The options that set an experiment's keys by SGLang's flags; the same for every command that takes an experiment.
+// The options --from-sglang-flags and --from-sglang-server-info, equal for every command that takes an experiment.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 
 namespace kvtwin {
 
-// Returns the options.
+// Adds both options. Returns them in that order.
 std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments& arguments);
 
 }  // namespace kvtwin

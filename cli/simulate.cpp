@@ -1,4 +1,4 @@
-// kvtwin simulate: an experiment in a simulated world.
+// kvtwin simulate: serves an experiment in a simulated world.
 #include "lab/simulate.hpp"
 
 #include <string>
@@ -45,18 +45,22 @@ void add_simulate(CLI::App& program) {
   add_serve_options(*command, arguments);
   command
       ->add_option("--world", arguments.world,
-                   "simgrid (links are shared; the default) or events (they are not); sets sim.world")
+                   "Simulated world: simgrid (transfers share links) or events (no sharing); sets sim.world")
       ->check(CLI::IsMember({"simgrid", "events"}));
   CLI::Option* draws =
       command
-          ->add_option("--draws", arguments.draws,
-                       "Simulate so many machines, too, that this one may be as far as its figures are known, and each "
-                       "figure at both ends of its interval: how sure the results are, and what they hang on")
+          ->add_option(
+              "--draws", arguments.draws,
+              "Repeat the simulation on N hardware variants drawn from the calibration's confidence intervals, and "
+              "report the spread of the results; also move each hardware figure to both ends of its interval, "
+              "and report the figures with the largest effect")
           ->check(CLI::Range(2, 10'000));
-  command->add_option("--jobs", arguments.jobs, "Of --draws, simulated at once (default: as many as there are cores)")
+  command
+      ->add_option("--jobs", arguments.jobs, "Number of --draws simulations at the same time (default: one per core)")
       ->check(CLI::Range(1, 64))
       ->needs(draws);
-  command->add_flag("--journal", arguments.journal, "Record the run's inputs too, for kvtwin replay");
+  command->add_flag("--journal", arguments.journal,
+                    "Write journal.kvj into the run folder: the inputs of the run, for kvtwin replay");
   command->callback([] { simulate_command(arguments); });
 }
 

@@ -1,4 +1,4 @@
-// kvtwin sweep: an experiment under many settings, a cell each, side by side.
+// kvtwin sweep: simulates an experiment under many settings; each combination of settings is a cell.
 #include "lab/sweep/sweep.hpp"
 
 #include "cli/commands.hpp"
@@ -20,7 +20,7 @@ void sweep_command(const CasesArguments& arguments) {
 void add_sweep(CLI::App& program) {
   static CasesArguments arguments;
   CLI::App* command = program.add_subcommand(
-      "sweep", "Simulate an experiment under many settings: its [sweep], or lists given here; a cell each");
+      "sweep", "Simulate every combination of settings in the file's [sweep] section and in --vary");
   command->footer(
       "Example: kvtwin sweep experiments/termination.toml --out out/termination\n"
       "         kvtwin figures out/termination\n"
@@ -28,16 +28,15 @@ void add_sweep(CLI::App& program) {
       "tiers.host.tokens=50000,100000\n"
       "         kvtwin sweep experiments/quickstart.toml --from-sglang-flags \"--page-size 32 "
       "--enable-hierarchical-cache\" --vary tiers.host.ratio=1,2,4\n"
-      "Folder:  sweep.csv and sweep.jsonl (a row a cell), sweep.json (what varied, crossovers). A sweep that was ended "
-      "goes on where it was. A cell that fails is marked (failure: why) and leaves the others as they are; exit code "
-      "1, "
-      "and the same command runs it again. Shards write sweep.shard-i-of-n.jsonl; those of other machines are copied "
-      "here.");
+      "Folder:  sweep.csv and sweep.jsonl (one row per combination), sweep.json (varied keys, crossovers). If a sweep "
+      "was interrupted, the same command continues it. If a simulation fails, its row has the reason (failure), the "
+      "rest of the sweep goes on, and the exit code is 1; the same command runs the failed simulation again. A shard "
+      "writes sweep.shard-i-of-n.jsonl; copy the shards of other machines into this folder.");
   command->add_option("experiment", arguments.experiment, "Experiment file (TOML)")->required();
-  command->add_option("--case", arguments.cases, "Only this case of the file's [sweep]; may be repeated")
+  command->add_option("--case", arguments.cases, "Run only this case of the file's [sweep] section; may be repeated")
       ->allow_extra_args(false);
   add_sweep_options(*command, arguments);
-  command->add_flag("--json", arguments.json, "Print the rows as JSON lines, and last what sweep.json holds");
+  command->add_flag("--json", arguments.json, "Print one JSON object per row, then the content of sweep.json");
   command->callback([] { sweep_command(arguments); });
 }
 

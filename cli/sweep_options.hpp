@@ -1,4 +1,4 @@
-// The options that say what a sweep's cells are and how they run: what `sweep` and `compare --vary` share.
+// The options that `sweep` and `compare --vary` have in common: the cells, and how the cells run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,14 +8,15 @@
 
 namespace kvtwin {
 
-// All but the experiment, --json and what one of them has alone. Returns --vary and the others.
 struct SweepOptions {
   CLI::Option* vary = nullptr;
   std::vector<CLI::Option*> others;
 };
+// Adds the common options, but not the experiment and not --json. Returns the added options.
 SweepOptions add_sweep_options(CLI::App& command, SweepArguments& arguments);
 
-// "sweep" or "compare": the folder's name in words. WorkError if a cell has failed.
+// Prints the text on stdout, and the folder on stderr. `command`: "sweep" or "compare".
+// Errors: WorkError if a cell has failed.
 void print_outcome(const SweepOutcome& outcome, const char* command);
 
 }  // namespace kvtwin

@@ -1,5 +1,5 @@
-// What a command prints on stderr while the library works for it: notes, steps, and one line of progress that is
-// rewritten in place where stderr is a terminal (KVTWIN_PROGRESS silences it).
+// The messages on stderr while the library works: notes, steps, and one progress line. The progress line is rewritten
+// in place; there is none if stderr is not a terminal or KVTWIN_PROGRESS is off.
 #pragma once
 
 #include "lab/listener.hpp"
@@ -13,10 +13,10 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Refers to this.
+  // Returns a listener that prints. Requires: this object outlives the listener.
   Listener listener();
   void note(const std::string& sentence);
-  // Takes the line of progress away, before something else is printed.
+  // Erases the progress line. Call it before other output.
   void erase();
 
  private:

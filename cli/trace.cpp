@@ -1,4 +1,4 @@
-// kvtwin trace: what a trace holds; make one; read any format, write Mooncake's.
+// kvtwin trace: describes, generates and converts traces. Reads any format, writes Mooncake's.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -17,7 +17,7 @@
 namespace kvtwin {
 namespace {
 
-// What keeps a file from being written is the work's failure; what is wrong with its source, the input's.
+// Turns a TraceError of `write` into a WorkError: the output cannot be written, and the input is not the cause.
 template <class Write>
 auto write_or_fail(Write write) {
   try {
@@ -53,7 +53,7 @@ struct ConvertArguments {
   bool force = false;
 };
 
-// What was made up or passed over; on stderr.
+// Prints on stderr what the reader generated or ignored.
 void print_notes(const TraceReader& reader) {
   for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
   if (reader.ignored_keys() != 0) {
@@ -75,10 +75,10 @@ void print_info(const InfoArguments& arguments) {
   print_notes(reader);
 }
 
-// The file has its name once it is whole: who ends the program leaves .partial.NAME at most.
+// Writes .partial.NAME and renames the complete file. So an interrupted program never leaves a partial file at `out`.
 void write_trace(TraceSource& source, std::uint64_t limit, const std::string& out) {
   namespace fs = std::filesystem;
-  // The compression follows the name's end, so the partial file keeps it.
+  // The end of the name selects the compression, so the partial file has the same end.
   const fs::path target = out;
   const fs::path partial = target.parent_path() / (".partial." + target.filename().string());
   TraceRequest request;
@@ -99,8 +99,8 @@ void write_trace(TraceSource& source, std::uint64_t limit, const std::string& ou
   std::fprintf(stderr, "%llu requests written to %s\n", static_cast<unsigned long long>(requests), out.c_str());
 }
 
-// Mooncake's lines don't say it.
-void tell_blocks(Tokens block) {
+// Prints the block size on stderr, because a file in Mooncake's format does not contain it.
+void print_block_tokens(Tokens block) {
   const auto tokens = static_cast<unsigned long long>(block);
   std::fprintf(stderr, "its blocks are of %llu tokens", tokens);
   if (tokens != 512) {
@@ -145,7 +145,7 @@ void generate(const GenerateArguments& arguments) {
     }
   }();
   write_trace(*made, groups ? arguments.requests : 0, arguments.out);
-  tell_blocks(made->block_tokens());
+  print_block_tokens(made->block_tokens());
 }
 
 void convert(const ConvertArguments& arguments) {
@@ -153,7 +153,7 @@ void convert(const ConvertArguments& arguments) {
   TraceReader reader(arguments.in, arguments.how.chosen());
   write_trace(reader, arguments.limit, arguments.out);
   std::fprintf(stderr, "from %s; ", std::string(reader.format()).c_str());
-  tell_blocks(reader.block_tokens());
+  print_block_tokens(reader.block_tokens());
   print_notes(reader);
 }
 
@@ -161,65 +161,71 @@ void add_groups_options(CLI::App& command, GroupsConfig& groups) {
   const auto add = [&](const char* name, std::uint64_t& value, const char* help) {
     command.add_option(name, value, std::string("groups: ") + help)->capture_default_str();
   };
-  add("--groups", groups.groups, "groups of prompts that share a prefix");
-  add("--prompts-per-group", groups.prompts_per_group, "prompts of a group");
-  add("--prefix-tokens", groups.prefix_tokens, "tokens that a group's prompts share");
-  add("--question-tokens", groups.question_tokens, "tokens of each prompt after its prefix");
-  add("--output-tokens", groups.output_tokens, "tokens of every answer");
+  add("--groups", groups.groups, "number of groups of prompts that share a prefix");
+  add("--prompts-per-group", groups.prompts_per_group, "prompts per group");
+  add("--prefix-tokens", groups.prefix_tokens, "tokens of the prefix that a group shares");
+  add("--question-tokens", groups.question_tokens, "tokens of each prompt after the prefix");
+  add("--output-tokens", groups.output_tokens, "tokens per answer");
   add("--concurrency", groups.clients,
-      "clients, sessions of a closed loop (workload.loop=closed), instead of requests a second");
+      "number of clients; each client is a session for a closed loop (workload.loop=closed), and "
+      "--requests-per-second is not used; 0 = no clients");
 }
 
 }  // namespace
 
 void add_trace(CLI::App& program) {
-  CLI::App* trace = program.add_subcommand("trace", "What a trace holds; make one; convert one");
+  CLI::App* trace = program.add_subcommand("trace", "Describe, generate or convert a trace");
   trace->require_subcommand(1);
   trace->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
   static InfoArguments info;
-  CLI::App* show = trace->add_subcommand("info", "Count requests, lengths, blocks and ideal hits");
+  CLI::App* show = trace->add_subcommand(
+      "info", "Print the number of requests, the lengths, the blocks and the hits of an infinite cache");
   show->footer("Example: kvtwin trace info traces/chat_small.jsonl.zst");
-  show->add_option("trace", info.trace, "Trace file (any format below; plain, gzip or zstd)")->required();
+  show->add_option("trace", info.trace, "Trace file, in a format of --format; plain, gzip or zstd")->required();
   add_trace_options(*show, info.how, "--block-tokens");
-  show->add_option("--limit", info.limit, "Requests to read; 0 = all");
-  show->add_flag("--json", info.json, "Machine-readable");
+  show->add_option("--limit", info.limit, "Number of requests to read (default: 0, all)");
+  show->add_flag("--json", info.json, "Print JSON");
   show->callback([] { print_info(info); });
 
   static GenerateArguments made;
   CLI::App* make = trace->add_subcommand("generate", "Write a generated trace (Mooncake JSONL)");
   make->footer("Example: kvtwin trace generate --seed 1 --duration 3600 --out chat.jsonl.zst");
-  make->add_option("--out", made.out, "File to write; .zst and .gz are compressed")->required();
+  make->add_option("--out", made.out,
+                   "File to write, in Mooncake's format; names that end in .zst or .gz are compressed")
+      ->required();
   make->add_option(
           "--kind", made.kind,
-          "chat: multi-turn chat behind one system prompt; agentic: coding agents; tools: applications' calls; "
-          "groups: prompts that share a prefix, as many as --groups and --prompts-per-group say")
+          "chat: multi-turn chat with one system prompt; agentic: coding agents; tools: calls of applications; "
+          "groups: groups of prompts that share a prefix (number of requests: --groups times --prompts-per-group)")
       ->check(CLI::IsMember({"chat", "agentic", "tools", "groups"}))
       ->capture_default_str();
-  make->add_option("--seed", made.seed, "Of everything drawn")->capture_default_str();
-  make->add_option("--requests", made.requests, "Requests; 0 = by duration");
-  make->add_option("--duration", made.duration_s, "Seconds of traffic, where --requests isn't given")
-      ->capture_default_str();
+  make->add_option("--seed", made.seed, "Seed of all random draws")->capture_default_str();
+  make->add_option("--requests", made.requests, "Number of requests (default: 0, by --duration)");
+  make->add_option("--duration", made.duration_s, "Seconds of traffic, if --requests is 0")->capture_default_str();
   make->add_option("--sessions-per-second", made.sessions_per_second,
-                   "chat, agentic: new sessions a second; 0 = 2.08, or 1/30 of agentic")
+                   "chat, agentic: new sessions per second; 0 = 2.08 for chat, 1/30 for agentic")
       ->capture_default_str();
-  make->add_option("--requests-per-second", made.requests_per_second, "tools, groups: requests a second")
+  make->add_option("--requests-per-second", made.requests_per_second, "tools, groups: requests per second")
       ->capture_default_str();
   add_groups_options(*make, made.groups);
-  make->add_flag("--force", made.force, "Replace the file");
+  make->add_flag("--force", made.force, "Replace the file if it exists");
   make->callback([] { generate(made); });
 
   static ConvertArguments converted;
-  CLI::App* convert_app = trace->add_subcommand("convert", "Write any trace as Mooncake JSONL");
+  CLI::App* convert_app = trace->add_subcommand("convert", "Convert a trace of any format to Mooncake JSONL");
   convert_app->footer("Example: kvtwin trace convert traces/chat_small.jsonl.zst chat.jsonl");
-  convert_app->add_option("in", converted.in, "Trace file (any format below; plain, gzip or zstd)")->required();
-  convert_app->add_option("out", converted.out, "File to write; .zst and .gz are compressed")->required();
+  convert_app->add_option("in", converted.in, "Trace file, in a format of --format; plain, gzip or zstd")->required();
+  convert_app->add_option("out", converted.out, "File to write; names that end in .zst or .gz are compressed")
+      ->required();
   add_trace_options(*convert_app, converted.how, "--block-tokens");
-  convert_app->add_option("--limit", converted.limit, "Requests to convert; 0 = all");
-  convert_app->add_option("--salt", converted.how.options.salt,
-                          "token_ids, sglang: of the hashes that stand for the prompts; keep it to yourself");
-  convert_app->add_option("--seed", converted.how.options.seed, "agentic: of the starts of sessions")
+  convert_app->add_option("--limit", converted.limit, "Number of requests to convert (default: 0, all)");
+  convert_app->add_option(
+      "--salt", converted.how.options.salt,
+      "token_ids, sglang: secret for the hashes that replace the prompts; without the secret, nobody can check "
+      "a guessed prompt against the file");
+  convert_app->add_option("--seed", converted.how.options.seed, "agentic: seed of the session starts")
       ->capture_default_str();
-  convert_app->add_flag("--force", converted.force, "Replace the file");
+  convert_app->add_flag("--force", converted.force, "Replace the file if it exists");
   convert_app->callback([] { convert(converted); });
 }
 

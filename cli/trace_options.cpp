@@ -14,18 +14,20 @@ void add_trace_options(CLI::App& command, TraceArguments& arguments, const std::
   TraceOptions& options = arguments.options;
   command
       .add_option("--format", arguments.format,
-                  "Of the trace; auto: told from its first line [" + one_of(trace_format_names()) + "]")
+                  "Format of the trace; auto = detected from the first line [" + one_of(trace_format_names()) + "]")
       ->capture_default_str();
   command
       .add_option(block_tokens, options.block_tokens,
-                  "Tokens of a block id (default: the trace's own, 512 for Mooncake); joins the smaller ones of qwen "
-                  "and agentic")
+                  "Tokens per block id of the trace (default: the format's own value, 512 for mooncake); for qwen and "
+                  "agentic a multiple of the format's own value, which joins blocks")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
-  command.add_option("--shared-tokens", options.shared_tokens,
-                     "azure, burstgpt: tokens that all prompts begin with; the files don't say");
+  command.add_option(
+      "--shared-tokens", options.shared_tokens,
+      "azure, burstgpt: number of tokens at the start of each prompt that all prompts share; these traces only "
+      "have lengths (default: 0)");
   command
       .add_option("--session-gap", options.session_gap_seconds,
-                  "agentic: mean seconds between the starts of sessions, which are drawn")
+                  "agentic: mean time between the starts of two sessions, in seconds; the starts are drawn")
       ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
 }

@@ -1,4 +1,4 @@
-// The options that say how a trace file is read; the same for every command that takes one.
+// The options for reading a trace file, equal for every command that takes a trace.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,10 +12,11 @@ struct TraceArguments {
   TraceOptions options;
   std::string format = "auto";
 
-  TraceOptions chosen() const;  // InputError
+  // Returns the options with the checked format. Errors: InputError for an unknown format.
+  TraceOptions chosen() const;
 };
 
-// `block_tokens`: the name of the option that says what a block is.
+// `block_tokens`: the name of the option for the tokens per block, e.g. "--block-tokens".
 void add_trace_options(CLI::App& command, TraceArguments& arguments, const std::string& block_tokens);
 
 }  // namespace kvtwin

@@ -1,4 +1,4 @@
-// kvtwin validate: what was measured against what is predicted.
+// kvtwin validate: compares simulations with measured runs.
 #include "lab/validate/validate.hpp"
 
 #include <string>
@@ -25,7 +25,7 @@ void print_validation(const ValidateArguments& arguments) {
 
 void add_validate(CLI::App& program) {
   static ValidateArguments arguments;
-  CLI::App* command = program.add_subcommand("validate", "What was measured against what is predicted");
+  CLI::App* command = program.add_subcommand("validate", "Compare predicted with measured runs");
   command->footer(
       "Example: kvtwin run experiments/quickstart.toml --out out/run1\n"
       "         kvtwin validate out/run1 --hardware models/measured/epyc-2core/hardware.json\n"
@@ -33,34 +33,44 @@ void add_validate(CLI::App& program) {
       "cache.eviction=lru,fifo --out out/validated\n"
       "         kvtwin validate --published table.json\n"
       "         kvtwin validate --bench-serving bench.jsonl --experiment served.toml\n"
-      "Exit:    0 done, 2 bad input, 3 --max-error is exceeded");
-  command->add_option("run_dir", arguments.runs, "Run folders; those of one experiment are repeats");
+      "Exit:    0 done; 2 bad input; 3 an error is larger than --max-error");
+  command->add_option("run_dir", arguments.runs,
+                      "Run folders of kvtwin run; folders of one experiment count as repeats");
   command->add_option("--hardware", arguments.hardware,
-                      "Predict with this hardware file or preset instead of the experiments' own");
-  command->add_option("--experiments", arguments.experiments, "Run these experiments for real, a,b,c")->delimiter(',');
-  command->add_option("--repeats", arguments.repeats, "Runs of each of --experiments")
+                      "Hardware file or preset for the prediction (default: the hardware of each experiment)");
+  command
+      ->add_option("--experiments", arguments.experiments,
+                   "Run these experiment files on this machine, then compare: a,b,c")
+      ->delimiter(',');
+  command->add_option("--repeats", arguments.repeats, "Number of runs of each experiment of --experiments")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--vary", arguments.lists, "key=a,b,c: each of --experiments with each of these values")
+  command
+      ->add_option("--vary", arguments.lists,
+                   "key=a,b,c: run each experiment of --experiments with each of these values")
       ->allow_extra_args(false);
-  command->add_option("--device", arguments.device, "Of --experiments: host, cuda or auto")
+  command->add_option("--device", arguments.device, "Device of the runs of --experiments: host, cuda or auto")
       ->check(CLI::IsMember({"host", "cuda", "auto"}));
-  command->add_option("--published", arguments.published, "Table of published measurements (JSON)");
-  command->add_option("--bench-serving", arguments.bench_serving,
-                      "What sglang.bench_serving wrote (JSONL), a run a line");
-  command->add_option("--experiment", arguments.experiment, "Of --bench-serving: what was served, and by what");
-  command->add_option("--set", arguments.sets, "key=value of all that is predicted (and run); may be repeated")
+  command->add_option("--published", arguments.published, "Compare with a table of published measurements (JSON)");
+  command->add_option(
+      "--bench-serving", arguments.bench_serving,
+      "Compare with the output file of sglang.bench_serving (JSONL, one run per line); needs --experiment");
+  command->add_option("--experiment", arguments.experiment,
+                      "Experiment file that describes the server and the workload of --bench-serving");
+  command->add_option("--set", arguments.sets, "key=value: set a key in all predictions and runs; may be repeated")
       ->allow_extra_args(false);
   command
-      ->add_option("--max-error", arguments.max_error,
-                   "% that a mean TTFT may be off; twice its spread, where that is more")
+      ->add_option(
+          "--max-error", arguments.max_error,
+          "Exit code 3 if the error of a mean TTFT is larger than this value, in %, and larger than twice the spread "
+          "of the runs (default: no limit)")
       ->check(CLI::Range(0.0, 1e6));
   command
       ->add_option("--out", arguments.out,
-                   "Folder to write: validate.json, validate.csv, the runs (default: none stays)")
+                   "Folder for validate.json, validate.csv and the runs (default: nothing is kept)")
       ->check([](const std::string& path) { return std::string(path.empty() ? "must name a folder" : ""); });
-  command->add_flag("--force", arguments.force, "Replace the folder");
-  command->add_flag("--json", arguments.json, "Print it as JSON");
+  command->add_flag("--force", arguments.force, "Replace the folder if it exists");
+  command->add_flag("--json", arguments.json, "Print JSON");
   command->callback([] { print_validation(arguments); });
 }
 

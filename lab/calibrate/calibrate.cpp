@@ -32,9 +32,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMeasurements = "measurements.jsonl";
-constexpr const char* kHardware = "hardware.json";
-constexpr double kSeconds = 110, kQuickSeconds = 15;  // of measuring; setting up and fitting take some more
+constexpr const char* kMeasurementsName = "measurements.jsonl";
+constexpr const char* kHardwareName = "hardware.json";
+constexpr double kMeasureSeconds = 110, kQuickMeasureSeconds = 15;  // without set-up and fit
 
 void write_text(const fs::path& path, const std::string& text) {
   errno = 0;
@@ -44,7 +44,7 @@ void write_text(const fs::path& path, const std::string& text) {
   if (!out) throw cannot_write(path, errno);
 }
 
-// ---- what was measured before --------------------------------------------------------------------------
+// ---- earlier measurements ------------------------------------------------------------------------------
 
 struct Source {
   Measurements measurements;
@@ -69,7 +69,7 @@ void add_file(const fs::path& path, Source& source) {
 
 void add_folder(const fs::path& path, Source& source) {
   bool any = false;
-  for (const char* name : {kMeasurements, "link.csv", "matrix.csv"}) {
+  for (const char* name : {kMeasurementsName, "link.csv", "matrix.csv"}) {
     if (!fs::is_regular_file(path / name)) continue;
     any = true;
     add_file(path / name, source);
@@ -79,7 +79,7 @@ void add_folder(const fs::path& path, Source& source) {
     source.measurements.add(measurements_of_run(path), path.string());
   }
   if (!any) {
-    throw InputError(path.string() + ": holds neither " + kMeasurements + ", nor a run's " + kJournalName +
+    throw InputError(path.string() + ": holds neither " + kMeasurementsName + ", nor a run's " + kJournalName +
                      ", nor link.csv or matrix.csv; give what kvtwin calibrate, kvtwin run or tools/gpu-check wrote");
   }
 }
@@ -104,7 +104,7 @@ Measurements measure(const CalibrateArguments& arguments, const Listener& listen
   terms.disk = arguments.no_disk ? "" : arguments.out;
   terms.remote = arguments.remote;
   terms.models = arguments.models;
-  terms.seconds = arguments.quick ? kQuickSeconds : kSeconds;
+  terms.seconds = arguments.quick ? kQuickMeasureSeconds : kMeasureSeconds;
   terms.secrets = arguments.secrets;
   const LoadWatch watch;
   Measurements found = measure_machine(terms, listener);
@@ -125,7 +125,7 @@ Measurements measure(const CalibrateArguments&, const Listener&) {
 
 // ---- fitting ---------------------------------------------------------------------------------------------
 
-// The nearest preset by the device's name.
+// Returns the preset that is nearest to the device, by the device's name.
 std::string base_of(const CalibrateArguments& arguments, const Measurements& found) {
   if (!arguments.base.empty()) return arguments.base;
   const std::string device = found.machine ? found.machine->device : arguments.device;
@@ -165,7 +165,7 @@ void make_folder(const CalibrateArguments& arguments) {
   }
   if (!arguments.force && fs::is_directory(arguments.out, error) && !fs::is_empty(arguments.out, error)) {
     throw InputError("--out " + arguments.out + ": is not empty; give another, or --force to write over its " +
-                     kMeasurements + " and " + kHardware);
+                     kMeasurementsName + " and " + kHardwareName);
   }
   make_out_folder(arguments.out, error);
   if (error) throw InputError("--out " + arguments.out + ": " + error.message());
@@ -190,11 +190,11 @@ CalibrationResult calibrate_machine(const CalibrateArguments& arguments, const L
   terms.limits = source.limits;
   terms.limits_from = source.limits_from;
   const fs::path out = arguments.out;
-  write_text(out / kMeasurements, to_jsonl(source.measurements));
+  write_text(out / kMeasurementsName, to_jsonl(source.measurements));
   const Calibration calibration = calibrate(source.measurements, terms);
   const std::string json = hardware_json(calibration, source.measurements, terms);
-  write_text(out / kHardware, json);
-  return {arguments.json ? json : calibration_text(calibration, terms), (out / kHardware).string()};
+  write_text(out / kHardwareName, json);
+  return {arguments.json ? json : calibration_text(calibration, terms), (out / kHardwareName).string()};
 }
 
 }  // namespace kvtwin

@@ -25,9 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// ---- playing operations to a world -----------------------------------------------------------------------
+// ---- submitting operations to a world --------------------------------------------------------------------
 
-// An operation with what it borrows.
+// An operation, and the arrays that its spans refer to.
 struct Part {
   std::vector<PageRun> runs;
   std::vector<PageMove> moves;
@@ -38,13 +38,14 @@ struct Part {
   Operation operation;
 };
 
-// Operations that are submitted together; the next step begins when all have ended. `told` gets their stays on lanes,
-// in order of submission; not if one wasn't done.
+// Operations that are submitted together. The next step begins when all operations have ended. If all were done,
+// `on_done` is called with the time of each operation on its lane, in the order of submission.
 struct Step {
   std::vector<Part> parts;
-  std::function<void(std::span<const LaneSpan> spans)> told;
+  std::function<void(std::span<const LaneSpan> spans)> on_done;
 };
 
+// The world needs an input to start with. The arrival has no other effect.
 class OneArrival final : public InputSource {
  public:
   bool next(Input& input) override {
@@ -58,7 +59,7 @@ class OneArrival final : public InputSource {
 
 class Player final : public InputHandler, public LaneObserver {
  public:
-  // Steps are made one by one, until there is none.
+  // `next` returns the next step, or nothing at the end.
   Player(World& world, std::function<std::optional<Step>()> next) : world_(world), next_(std::move(next)) {
     world.watch_lanes(this);
   }
@@ -70,10 +71,10 @@ class Player final : public InputHandler, public LaneObserver {
     if (const auto* done = std::get_if<Completion>(&input.what)) {
       const auto at = static_cast<std::size_t>(std::ranges::find(ids_, done->id) - ids_.begin());
       whole_ = whole_ && done->status == Status::done;
-      // A look-up holds no lane: it takes from its submission to its answer.
+      // A look-up occupies no lane. Its time is from the submission to the answer.
       if (spans_[at].id == OperationId::none) spans_[at] = {.begin = begun_, .end = input.now};
       if (--open_ > 0) return;
-      if (whole_ && step_->told) step_->told(spans_);
+      if (whole_ && step_->on_done) step_->on_done(spans_);
     }
     begin_next();
   }
@@ -111,7 +112,8 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// All steps once, as warm-up, then once at least, and until the time is over; a slow machine has half as much again.
+// Plays all steps once as warm-up, then all steps again until `seconds` have passed or `rounds` are complete, at least
+// once. After 1.5 times `seconds` a slow machine stops within a round.
 void play_rounds(World& world, std::size_t steps, double seconds, std::size_t rounds,
                  const std::function<Step(std::size_t number, bool counts)>& make) {
   std::size_t at = 0;
@@ -136,10 +138,10 @@ struct Bench {
   Measurements& found;
 
   Bytes pool_bytes() const { return cuda ? Bytes{1} << 30 : Bytes{48} << 20; }
-  // Of passes: a CPU takes a second for what a GPU does in a millisecond.
+  // A CPU needs a second for a pass that takes a GPU a millisecond, so the passes of a quick run are shorter.
   bool quick() const { return terms.seconds < 30; }
-  Tokens longest() const { return cuda ? 8192 : quick() ? 512 : 2048; }
-  std::uint32_t most_sequences() const { return !cuda && quick() ? 4 : 16; }
+  Tokens longest_context() const { return cuda ? 8192 : quick() ? 512 : 2048; }
+  std::uint32_t max_sequences() const { return !cuda && quick() ? 4 : 16; }
 };
 
 std::unique_ptr<Device> bare_device(const Bench& bench, const KvShape& shape, Layout layout, Pages device_pages,
@@ -159,7 +161,7 @@ std::unique_ptr<Device> bare_device(const Bench& bench, const KvShape& shape, La
   return make_host_device(of_host);
 }
 
-// `pages` in runs of eight, as a cache in use has them; `from`: the first slot of either side.
+// Returns a copy of `pages` pages in runs of eight pages, which is typical of a cache in use.
 Part copy(const PoolPair& pools, Direction direction, IoBackend io, Pages pages, const PlannerLimits& limits) {
   Part part;
   const auto most = static_cast<SlotId>(std::min(pools.device_pages, pools.host_pages));
@@ -194,7 +196,7 @@ struct CopyCase {
   Pages pages = 0;
 };
 
-// Each of `pages` both ways and by each path; then both directions at once.
+// Measures copies of 1, 8, 64 and half of all pages, in each direction and with each back end.
 void measure_copies_of(Bench& bench, const KvShape& shape, Layout layout, double seconds) {
   const auto pages = static_cast<Pages>(bench.pool_bytes() / shape.page_bytes());
   const PoolPair pools{shape, layout, pages, pages};
@@ -215,7 +217,7 @@ void measure_copies_of(Bench& bench, const KvShape& shape, Layout layout, double
     step.parts.push_back(copy(pools, it.direction, it.io, it.pages, limits));
     const Measurement blank = transfer_measurement(Measured::transfer, step.parts[0], 1);
     if (counts) {
-      step.told = [&bench, blank](std::span<const LaneSpan> spans) {
+      step.on_done = [&bench, blank](std::span<const LaneSpan> spans) {
         bench.found.list.push_back(blank);
         bench.found.list.back().seconds = seconds_of(spans[0]);
       };
@@ -224,7 +226,7 @@ void measure_copies_of(Bench& bench, const KvShape& shape, Layout layout, double
   });
 }
 
-// Bytes that flowed, of one way, while both did.
+// Returns the bytes that moved on `lane` between `begin` and `end`, if each transfer has a constant rate.
 double bytes_within(std::span<const LaneSpan> spans, Lane lane, TimeNs begin, TimeNs end) {
   double bytes = 0;
   for (const LaneSpan& span : spans) {
@@ -235,7 +237,8 @@ double bytes_within(std::span<const LaneSpan> spans, Lane lane, TimeNs begin, Ti
   return bytes;
 }
 
-void tell_both(Bench& bench, const Measurement& blank, std::span<const LaneSpan> spans) {
+// Records the rate of both directions together, while transfers of both directions were running.
+void record_both_ways(Bench& bench, const Measurement& blank, std::span<const LaneSpan> spans) {
   std::array<TimeNs, 2> begin{INT64_MAX, INT64_MAX}, end{0, 0};
   for (const LaneSpan& span : spans) {
     const std::size_t way = span.lane == Lane::h2d ? 0 : 1;
@@ -245,7 +248,7 @@ void tell_both(Bench& bench, const Measurement& blank, std::span<const LaneSpan>
   const TimeNs from = std::max(begin[0], begin[1]), to = std::min(end[0], end[1]);
   if (to <= from) return;
   const double bytes = bytes_within(spans, Lane::h2d, from, to) + bytes_within(spans, Lane::d2h, from, to);
-  // As long as that plan's bytes would have taken each way at once.
+  // The time in which the plan's bytes move in each direction, at this rate.
   Measurement one = blank;
   one.seconds = seconds_of(to - from) * 2 * static_cast<double>(blank.plan.bytes) / bytes;
   bench.found.list.push_back(one);
@@ -264,13 +267,14 @@ void measure_both_ways(Bench& bench, const KvShape& shape, double seconds) {
       }
     }
     const Measurement blank = transfer_measurement(Measured::both, step.parts[0], 1);
-    if (counts) step.told = [&bench, blank](std::span<const LaneSpan> spans) { tell_both(bench, blank, spans); };
+    if (counts)
+      step.on_done = [&bench, blank](std::span<const LaneSpan> spans) { record_both_ways(bench, blank, spans); };
     return step;
   });
 }
 
 void measure_copies(Bench& bench, double seconds) {
-  // Pieces from 256 bytes to 64 KiB, of 8 and of 64 layers and planes; rows of one and of eight heads.
+  // These shapes give pieces from 256 bytes to 64 KiB, 8 and 64 layers times planes, and rows of 1, 2 and 8 heads.
   constexpr std::array<KvShape, 3> kShapes{
       {{.layers = 4, .planes = 2, .heads = 2, .head_bytes = 32, .page_tokens = 64},
        {.layers = 32, .planes = 2, .heads = 1, .head_bytes = 256, .page_tokens = 64},
@@ -293,7 +297,8 @@ Experiment experiment_of(const std::vector<std::string>& settings) {
   return experiment;
 }
 
-// Each round's pages are new: what is there isn't written again.
+// Storage operations on pages of a series. A new series has new pages, because a tier does not write a present page
+// again.
 class StoredPages {
  public:
   StoredPages(Tier tier, const KvShape& shape, const PageKey& space) : tier_(tier), shape_(shape), space_(space) {}
@@ -321,7 +326,7 @@ class StoredPages {
   PageKey space_;
 };
 
-// Sets of 1, 4, 16 and 64 pages; each is looked up and got after others were; then it goes.
+// In each round: stores 1, 4, 16 and 64 new pages, then looks up, reads and removes the pages in the same order.
 void measure_storage_of(Bench& bench, Tier tier, const std::vector<std::string>& settings, std::uint32_t page_tokens,
                         double seconds) {
   const KvShape shape{.layers = 4, .planes = 2, .heads = 8, .head_bytes = 256, .page_tokens = page_tokens};
@@ -344,7 +349,7 @@ void measure_storage_of(Bench& bench, Tier tier, const std::vector<std::string>&
     step.parts.push_back(stored.part(verb, 1000 * round + pages + 1'000'000 * page_tokens, pages));
     const StorageWork work = std::get<StorageOperation>(step.parts[0].operation).work;
     if (counts && verb != StorageVerb::remove) {
-      step.told = [&bench, work](std::span<const LaneSpan> spans) {
+      step.on_done = [&bench, work](std::span<const LaneSpan> spans) {
         Measurement one;
         one.what = Measured::storage;
         one.work = work;
@@ -384,17 +389,17 @@ void measure_remote(Bench& bench, double seconds) {
 
 // ---- passes ----------------------------------------------------------------------------------------------
 
-constexpr Tokens kPassPage = 64;
+constexpr Tokens kPassPageTokens = 64;
 
 struct PassCase {
-  Tokens context = 0, fresh = 0;  // of one sequence; fresh: of a prefill, 0 = a decode
+  Tokens context = 0, fresh = 0;  // per sequence; fresh: the tokens of a prefill, 0 = a decode
   std::uint32_t sequences = 1;
   std::uint64_t steps = 1;
 };
 
-constexpr Tokens kRoom = 64;  // beyond a sequence's longest context, for decodes
+constexpr Tokens kDecodeRoomTokens = 64;  // per sequence, behind the longest context, for decoded tokens
 
-// The cheap ones first, in case that the time is over early.
+// The cheap cases come first, because a slow machine may not reach the last ones.
 std::vector<PassCase> pass_cases(std::uint32_t sequences, Tokens longest) {
   std::vector<PassCase> cases;
   for (std::uint32_t n = 1; n <= sequences; n *= 4) {
@@ -416,7 +421,7 @@ class Passes {
 
   Tokens longest() const { return longest_; }
 
-  Pages pages_of_a_sequence() const { return (longest_ + kRoom + page_tokens_ - 1) / page_tokens_; }
+  Pages pages_of_a_sequence() const { return (longest_ + kDecodeRoomTokens + page_tokens_ - 1) / page_tokens_; }
 
   Part part(const PassCase& it) const {
     Part part;
@@ -460,7 +465,8 @@ class Passes {
     return shape;
   }
 
-  Tokens page_tokens_, longest_;  // of a page; of a sequence's context
+  Tokens page_tokens_;  // tokens per page
+  Tokens longest_;      // the longest context of a sequence
 };
 
 std::string config_text(const std::string& model) {
@@ -486,16 +492,16 @@ struct PassWorld {
   std::uint32_t sequences = 1;
 };
 
-// As many sequences as the pools have room for, 16 at most; and host pages for copies beside passes.
+// Returns a world with room for up to 16 sequences on the device, and for copies beside the passes.
 PassWorld pass_world(const Bench& bench, const std::string& model, const Passes& passes) {
   const bool preset = std::filesystem::path(model).extension() != ".json";
-  const Tokens page_tokens = kPassPage;
+  const Tokens page_tokens = kPassPageTokens;
   PassWorld made;
   const ModelGeometry geometry = preset ? model_preset(model) : model_from_file(model);
   const Bytes of_a_sequence =
       geometry.shape(1, static_cast<std::uint32_t>(page_tokens)).page_bytes() * passes.pages_of_a_sequence();
   const Bytes room = bench.cuda ? Bytes{8} << 30 : Bytes{160} << 20;
-  while (made.sequences < bench.most_sequences() && 4 * made.sequences * of_a_sequence <= room) made.sequences *= 4;
+  while (made.sequences < bench.max_sequences() && 4 * made.sequences * of_a_sequence <= room) made.sequences *= 4;
   const std::uint64_t pages = made.sequences * passes.pages_of_a_sequence() + 64;
   const Experiment experiment =
       experiment_of({preset ? "model.name=" + model : "model.config=" + std::filesystem::absolute(model).string(),
@@ -509,8 +515,9 @@ PassWorld pass_world(const Bench& bench, const std::string& model, const Passes&
   return made;
 }
 
-// A prefill with copies beside it, against the same alone.
-void tell_interference(Bench& bench, const std::string& lane, const std::string& beside, double alone, double seconds) {
+// Records the time of a prefill with copies beside it, next to the time of the same prefill alone.
+void record_interference(Bench& bench, const std::string& lane, const std::string& beside, double alone,
+                         double seconds) {
   if (alone <= 0) return;
   Measurement one;
   one.what = Measured::interference;
@@ -521,7 +528,8 @@ void tell_interference(Bench& bench, const std::string& lane, const std::string&
   bench.found.list.push_back(one);
 }
 
-// Copies of the 64 pages beyond the sequences', for as long as the pass takes; odd rounds leave them out.
+// A prefill, and with `copies` also copies of 64 pages behind the sequences' pages, for as long as the prefill takes.
+// `alone`: the time of the last prefill without copies.
 Step beside_step(Bench& bench, const PassWorld& made, const Passes& passes, bool copies, Direction direction,
                  double& alone, bool counts) {
   Step step;
@@ -545,11 +553,11 @@ Step beside_step(Bench& bench, const PassWorld& made, const Passes& passes, bool
       step.parts.push_back(std::move(part));
     }
   }
-  step.told = [&bench, &alone, copies, counts, direction](std::span<const LaneSpan> spans) {
+  step.on_done = [&bench, &alone, copies, counts, direction](std::span<const LaneSpan> spans) {
     if (!copies) alone = seconds_of(spans[0]);
-    const bool covered = spans.back().end >= spans[0].end;  // copies went on as long as the pass did
+    const bool covered = spans.back().end >= spans[0].end;  // the copies lasted as long as the pass
     const std::string lane(name_of(direction));
-    if (copies && covered && counts) tell_interference(bench, "compute", lane, alone, seconds_of(spans[0]));
+    if (copies && covered && counts) record_interference(bench, "compute", lane, alone, seconds_of(spans[0]));
   };
   return step;
 }
@@ -562,8 +570,8 @@ void measure_interference(Bench& bench, PassWorld made, const Passes& passes, do
   });
 }
 
-// Writes the context of that sequence, which all others read.
-Step written_step(const Passes& passes, std::uint32_t number) {
+// Computes the context of one sequence. Later passes read it.
+Step context_step(const Passes& passes, std::uint32_t number) {
   PassCase all{0, passes.longest(), 1, 1};
   all.sequences = number + 1;
   Part part = passes.part(all);
@@ -583,7 +591,7 @@ Step pass_step(Bench& bench, const Passes& passes, const PassCase& it, std::size
   one.model = model;
   one.shape = operation.shape;
   one.steps = operation.steps;
-  step.told = [&bench, one](std::span<const LaneSpan> spans) {
+  step.on_done = [&bench, one](std::span<const LaneSpan> spans) {
     bench.found.list.push_back(one);
     bench.found.list.back().seconds = seconds_of(spans[0]);
   };
@@ -591,7 +599,7 @@ Step pass_step(Bench& bench, const Passes& passes, const PassCase& it, std::size
 }
 
 void measure_passes(Bench& bench, const std::string& model, double seconds) {
-  const Passes passes(kPassPage, bench.longest());
+  const Passes passes(kPassPageTokens, bench.longest_context());
   const PassWorld made = pass_world(bench, model, passes);
   const std::size_t number = bench.found.add_model(made.setup.model.name, config_text(model));
   const std::vector<PassCase> cases = pass_cases(made.sequences, passes.longest());
@@ -599,7 +607,7 @@ void measure_passes(Bench& bench, const std::string& model, double seconds) {
   std::size_t at = 0;
   const Clock::time_point end = after(0.8 * seconds), latest = after(1.6 * seconds);
   Player player(*made.world, [&]() -> std::optional<Step> {
-    if (written < made.sequences) return written_step(passes, written++);
+    if (written < made.sequences) return context_step(passes, written++);
     const Clock::time_point now = Clock::now();
     const bool round_is_over = at >= cases.size() && now > end;
     if (at >= cases.size() * 20 || round_is_over || (at > 0 && now > latest)) return std::nullopt;
@@ -609,14 +617,15 @@ void measure_passes(Bench& bench, const std::string& model, double seconds) {
   measure_interference(bench, pass_world(bench, model, passes), passes, 0.2 * seconds);
 }
 
-void refuse_silence(const Measurements& found, Tier tier, const std::string& where) {
+// Errors: WorkError if the tier has no measurement.
+void require_measurements(const Measurements& found, Tier tier, const std::string& where) {
   const auto has = [&](const Measurement& one) { return one.what == Measured::storage && one.work.tier == tier; };
   if (std::ranges::none_of(found.list, has)) {
     throw WorkError(where + ": stored and gave back nothing; is there room, and does it answer?");
   }
 }
 
-void tell_part(const Listener& listener, const std::string& what, double seconds) {
+void announce_part(const Listener& listener, const std::string& what, double seconds) {
   char about[40];
   std::snprintf(about, sizeof about, "%.0f", seconds);
   listener.begin("kvtwin: measures " + what + " (about " + about + " s)");
@@ -635,22 +644,22 @@ Measurements measure_machine(const MeasureTerms& terms, const Listener& listener
   if (models.empty()) models.emplace_back(bench.cuda ? "llama-3.1-8b" : "tiny");
   const double parts = 1.0 + 1.0 + (terms.disk.empty() ? 0 : 0.7) + (terms.remote.empty() ? 0 : 0.7);
   const double each = terms.seconds / parts;
-  tell_part(listener, "copies", each);
+  announce_part(listener, "copies", each);
   measure_copies(bench, each);
   for (const std::string& model : models) {
     const double share = each / static_cast<double>(models.size());
-    tell_part(listener, "passes of " + model, share);
+    announce_part(listener, "passes of " + model, share);
     measure_passes(bench, model, share);
   }
   if (!terms.disk.empty()) {
-    tell_part(listener, "the disk", 0.7 * each);
+    announce_part(listener, "the disk", 0.7 * each);
     measure_disk(bench, 0.7 * each);
-    refuse_silence(found, Tier::disk, terms.disk);
+    require_measurements(found, Tier::disk, terms.disk);
   }
   if (!terms.remote.empty()) {
-    tell_part(listener, "the remote tier", 0.7 * each);
+    announce_part(listener, "the remote tier", 0.7 * each);
     measure_remote(bench, 0.7 * each);
-    refuse_silence(found, Tier::remote, "--remote " + terms.remote);
+    require_measurements(found, Tier::remote, "--remote " + terms.remote);
   }
   return found;
 }

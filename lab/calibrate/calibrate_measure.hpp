@@ -1,6 +1,6 @@
-// kvtwin calibrate: micro-benchmarks of this machine, through the parts that serve real runs: the device (host or
-// CUDA) carries out plans of the planner's, the disk tier's segments and the remote tier's servers are behind their
-// queues. Times are those of the lanes.
+// Micro-benchmarks of this machine for kvtwin calibrate. They use the same code as real runs: the device (host or CUDA)
+// executes plans of the transfer planner, and the disk tier (segments) and the remote tier (servers) are used through
+// their queues. A measured time is the time that an operation occupies its lane.
 #pragma once
 
 #include <string>
@@ -14,14 +14,16 @@ namespace kvtwin {
 
 struct MeasureTerms {
   std::string device;               // host, cuda, auto
-  std::string disk;                 // a folder for the disk's measurements, which is left empty; "" = no disk
-  std::string remote;               // the servers' URL; "" = none
-  std::vector<std::string> models;  // presets, or paths of a config.json: of passes
-  double seconds = 100;             // in all, about
-  StorageSecrets secrets;           // of the remote tier
+  std::string disk;                 // folder for the disk measurements; the files are removed at the end; "" = no disk
+  std::string remote;               // URL of the servers; "" = no servers
+  std::vector<std::string> models;  // models whose passes are measured: presets, or paths of a config.json
+  double seconds = 100;             // target for all measurements together
+  StorageSecrets secrets;           // password and page key of the remote tier
 };
 
-// `listener` gets a step for each part. InputError for what can't be had.
+// Measures copies, passes, the disk and the servers. `listener` receives a step for each part.
+// Errors: InputError for an absent device, a bad model or a storage tier that cannot be opened; WorkError if a storage
+// tier returns nothing.
 Measurements measure_machine(const MeasureTerms& terms, const Listener& listener);
 
 }  // namespace kvtwin

@@ -17,12 +17,12 @@
 namespace kvtwin {
 namespace {
 
-// A world of the past: gives out ids, and has the time of the input at hand.
-class TimedPast final : public Substrate {
+// A substrate that does no work: it returns ids, its time is the time of the current input, and it records durations.
+class JournalTimer final : public Substrate {
  public:
-  TimedPast(Measurements& found, std::size_t model, std::uint32_t tp) : found_(found), model_(model), tp_(tp) {}
+  JournalTimer(Measurements& found, std::size_t model, std::uint32_t tp) : found_(found), model_(model), tp_(tp) {}
 
-  // False: it answers nothing that was asked.
+  // Returns false if the input is a completion of an operation that was never submitted.
   bool take(const Input& input) {
     now_ = input.now;
     const auto* done = std::get_if<Completion>(&input.what);
@@ -75,7 +75,8 @@ class TimedPast final : public Substrate {
     Measurement one;
     Lane lane = Lane::compute;
     TimeNs submitted = 0;
-    bool queues = true, counts = true;
+    bool queues = true;  // false: a look-up, which has no lane
+    bool counts = true;  // false: the cost model does not describe this operation, or it was cancelled
   };
 
   void end(Open& open, const Completion& done) {
@@ -120,20 +121,20 @@ Measurements measurements_of_run(const std::filesystem::path& path) {
   if (!run.has_journal()) {
     throw InputError(path.string() + ": has no journal of what happened when; give a folder that `kvtwin run` wrote");
   }
-  const Setup setup = setup_again(run.experiment());
+  const Setup setup = setup_for_rerun(run.experiment());
   if (setup.hardware.file_a_page) {
     throw InputError(path.string() + ": its disk tier is a file a page, which isn't fitted; give a run in segments");
   }
   Measurements found;
   const std::size_t model = found.add_model(setup.model.name, config_of(run.experiment()));
-  TimedPast past(found, model, static_cast<std::uint32_t>(setup.engine.ranks));
+  JournalTimer timer(found, model, static_cast<std::uint32_t>(setup.engine.ranks));
   DecisionLog decisions(nullptr);
-  Engine engine(setup.engine, past, decisions, nullptr);
+  Engine engine(setup.engine, timer, decisions, nullptr);
   const std::vector<std::byte> bytes = read_journal(run.journal_path());
   JournalReader reader(bytes);
   JournalRecord record;
   while (reader.next(record) == JournalStatus::record) {
-    if (!past.take(record.input)) refuse_other_decisions(path);
+    if (!timer.take(record.input)) refuse_other_decisions(path);
     engine.handle(record.input);
     if (DecisionMark{decisions.count(), decisions.digest()} != record.after) refuse_other_decisions(path);
   }

@@ -1,6 +1,6 @@
-// What a recorded run's operations took: its journal is decided again without a world, by a substrate that notes what
-// was submitted when, and each completion ends one. Lanes are queues: an operation begins when it was submitted, or
-// when the one before it on its lane has ended.
+// The duration of each operation of a recorded run, from its journal. A fresh engine decides the journal again on a
+// substrate that records when each operation is submitted. The journal's completions give the ends. A lane is a queue:
+// an operation begins when it is submitted, or when the operation before it on the lane ends, whichever is later.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,9 @@
 
 namespace kvtwin {
 
-// Of a run folder, or a journal; of passes, transfers and storage operations that were done. InputError for what
-// can't be read, or was decided otherwise than this program decides, as far as to where it ends.
+// Returns one measurement per pass, transfer and storage operation that was done. `path`: a run folder or a journal. A
+// journal that is cut short gives the measurements up to the cut.
+// Errors: InputError if the journal cannot be read, or if this program decides differently.
 Measurements measurements_of_run(const std::filesystem::path& path);
 
 }  // namespace kvtwin

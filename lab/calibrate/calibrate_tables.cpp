@@ -76,7 +76,7 @@ class Table {
     const std::string_view field = text(column);
     double value = 0;
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    // Written so that a NaN fails as well.
+    // The negated comparisons also refuse NaN.
     if (error != std::errc() || end != field.data() + field.size() || !(value > 0) || !(value < 1e15)) {
       fail("`" + std::string(field.substr(0, 40)) + "` where a number above 0 belongs (" + column + ")");
     }

@@ -1,6 +1,6 @@
-// Tables of tools/gpu-check (tests/gpu/bench) as measurements: link.csv's copies, one way and both at once;
-// matrix.csv's paths that have one descriptor a piece. What another cuts up in its own way (staged, copies in a loop)
-// is left out.
+// Reads tables of tools/gpu-check (tests/gpu/bench) as measurements: the copies of link.csv, in one direction and in
+// both at once, and the paths of matrix.csv with one descriptor per piece. The other paths of matrix.csv (staged,
+// copies in a loop) are left out, because they cut the bytes differently.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace kvtwin {
 
-// ModelError, with the line, for a table that is neither, and a row that isn't whole.
+// `csv`: the text of the table. `file`: its name for error texts.
+// Errors: ModelError with the line, for another table and for an incomplete row.
 Measurements measurements_of_table(std::string_view csv, const std::string& file);
 
 }  // namespace kvtwin

@@ -159,8 +159,8 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
                      std::string(key.help) + ")");
   }
   const auto check = [&](double number) {
-    const double least = key.least_but_0 > 0 && number != 0 ? key.least_but_0 : key.least;
-    if (!(number >= least && number <= key.most)) {
+    const double min = key.min_nonzero > 0 && number != 0 ? key.min_nonzero : key.min;
+    if (!(number >= min && number <= key.max)) {
       throw InputError(where + " is " + shown(value) + "; it must be " + key.range() + " (" + std::string(key.help) +
                        ")");
     }

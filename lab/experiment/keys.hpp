@@ -1,7 +1,10 @@
-// The keys of an experiment, each declared once: name, type, default, range or choices, help, and the configuration's
-// member that it sets where it sets one. Experiment checks values by this table, `--help-keys` prints it, and
-// apply_keys() sets the members. A key's unit is the end of its name: _gbps (GB/s), _us, _s, _gib, _tokens, _pages,
-// _percent; a bare number counts what the name says.
+// The table of experiment keys: name, type, default, range or choices, and help text of each key. A key may also set a
+// member of the engine's or the world's configuration.
+//
+// Readers of the table: Experiment (checks values), apply_keys() (sets the members), `--help-keys` and the docs (print
+// the keys).
+// Units: the end of a key's name is the unit: _gbps (10^9 bytes/s), _us, _s, _gib, _tokens, _pages, _percent. Without
+// such an end, the value is a count.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +28,24 @@ struct ExperimentKey {
   };
 
   std::string_view name;
-  KeyValue fallback;  // its type is the key's type; a double takes integers too
-  double least = 0;   // of numbers
-  double most = 0;
-  double least_but_0 = 0;                   // where 0 stands for something else than a quantity: the least quantity
-  std::vector<std::string_view> choices{};  // all values that a text may have; empty = any
-  bool chooses_file = false;                // each choice is a file of the build: a policy, a trace format
-  bool is_path = false;                     // relative to the experiment's file
-  std::string_view help;                    // one line
-  void (*apply)(const KeyValue& value, const Configuration& to) = nullptr;  // null: lab/experiment/setup.cpp reads it
+  KeyValue fallback;  // the default; sets the type of the key. A key of type double also takes integers
+  // The range of a number. If min_nonzero > 0, the range is 0 (the key is not set) and [min_nonzero, max].
+  double min = 0, max = 0;
+  double min_nonzero = 0;
+  std::vector<std::string_view> choices{};  // the valid values of a text; empty = any text
+  bool chooses_file = false;                // each choice is a source file of the build: a policy or a trace format
+  bool is_path = false;                     // a path, relative to the folder of the experiment file
+  std::string_view help;  // one line without a full stop at the end; also stands in parentheses in error texts
+  // Sets the member. Null: the key sets no member, and lab/experiment/setup.cpp or a command reads the value.
+  void (*apply)(const KeyValue& value, const Configuration& to) = nullptr;
 
-  // What values it takes: "true or false", "at least 1 and at most 64", "one of open, closed"; empty for any text.
+  // Returns the valid values: "true or false", "at least 1 and at most 64", "one of open, closed"; empty for any text.
   std::string range() const;
 };
 
-constexpr double kMostOfAnyKey = 9.2e18;
+constexpr double kMaxKeyValue = 9.2e18;  // fits into std::int64_t
 
-// In the order of the resolved file.
+// Returns all keys, in the order of experiment.resolved.toml.
 std::span<const ExperimentKey> experiment_keys();
 
 }  // namespace kvtwin

@@ -1,7 +1,7 @@
 #include "lab/past_run/compare_runs.hpp"
 
-// Each run is decided again in a process of its own: SimGrid has one world a process, and both go on at once. The
-// decisions come back through pipes and are held against each other one by one, so memory doesn't grow with the runs.
+// Two child processes decide the two runs again, because SimGrid has one world per process. The decisions come back
+// through pipes and are compared one by one, so memory does not grow with the length of the runs.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,29 +35,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// ---- what a child tells ------------------------------------------------------------------------------
+// ---- messages of a child -----------------------------------------------------------------------------
 
-// Between two processes of one program: as it lies in memory. After the one without a decision: JSON.
-struct Told {
+// One message from a child. The bytes are the struct as in memory, because both processes are one program. The last
+// message has no decision, and JSON text follows it.
+struct Message {
   bool is_decision = false;
   Decision decision;
   TimeNs at = 0;
 };
-static_assert(std::is_trivially_copyable_v<Told>);
+static_assert(std::is_trivially_copyable_v<Message>);
 
 struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-class Teller final : public Onlooker {
+class DecisionSender final : public RerunObserver {
  public:
-  explicit Teller(std::FILE* out) : out_(out) {}
+  explicit DecisionSender(std::FILE* out) : out_(out) {}
   void handle(const Input& input) override { now_ = input.now; }
-  void decided(const Decision& decision) override { tell({true, decision, now_}); }
+  void decided(const Decision& decision) override { send({true, decision, now_}); }
   void on_event(const Event& event) override { metrics.on_event(event); }
   void finish(const Json& last) {
-    tell({});
+    send({});
     const std::string text = last.dump();
     std::fwrite(text.data(), 1, text.size(), out_);
     std::fflush(out_);
@@ -66,23 +67,23 @@ class Teller final : public Onlooker {
   Metrics metrics;
 
  private:
-  void tell(const Told& told) {
-    // The other end is gone when the other run couldn't be read.
-    if (std::fwrite(&told, sizeof told, 1, out_) != 1) _exit(1);
+  void send(const Message& message) {
+    // Writing fails if the parent has closed the pipe, for example because the other run cannot be read.
+    if (std::fwrite(&message, sizeof message, 1, out_) != 1) _exit(1);
   }
   std::FILE* out_;
   TimeNs now_ = 0;
 };
 
-Json decide_again(const PastRun& run, Teller& teller) {
+Json rerun_json(const PastRun& run, DecisionSender& sender) {
   try {
-    const Again again(run, run.experiment(), &teller);
+    const Rerun rerun(run, run.experiment(), &sender);
     RunFacts facts;
-    facts.simulated_ns = again.result().now;
-    const Json figures = Json::parse(report_json(facts, teller.metrics, DecisionMark{}, {}));
-    const std::string sentence = again.verdict() == AgainVerdict::equal ? "" : again.sentence();
-    return {{"exit", again.exit_code()},
-            {"verdict", name_of(again.verdict())},
+    facts.simulated_ns = rerun.result().now;
+    const Json figures = Json::parse(report_json(facts, sender.metrics, DecisionMark{}, {}));
+    const std::string sentence = rerun.verdict() == RerunVerdict::equal ? "" : rerun.sentence();
+    return {{"exit", rerun.exit_code()},
+            {"verdict", name_of(rerun.verdict())},
             {"sentence", sentence},
             {"report", figures}};
   } catch (const InputError& error) {
@@ -96,10 +97,10 @@ Json decide_again(const PastRun& run, Teller& teller) {
   }
 }
 
-// A run that is being decided again by a child.
-class Side {
+// A child process that decides a run again, and the parent's end of its pipe.
+class RerunChild {
  public:
-  explicit Side(const PastRun& run) : run_(run) {
+  explicit RerunChild(const PastRun& run) : run_(run) {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("compare: no pipe: ") + std::strerror(errno));
     child_ = fork();
@@ -111,27 +112,27 @@ class Side {
     if (child_ == 0) {
       close(ends[0]);
       File out(fdopen(ends[1], "wb"));
-      Teller teller(out.get());
-      teller.finish(decide_again(run, teller));
+      DecisionSender sender(out.get());
+      sender.finish(rerun_json(run, sender));
       _exit(0);
     }
     close(ends[1]);
     in_.reset(fdopen(ends[0], "rb"));
   }
-  ~Side() {
+  ~RerunChild() {
     if (child_ <= 0) return;
     in_.reset();
-    kill(child_, SIGKILL);  // it has nothing left that anybody wants
+    kill(child_, SIGKILL);  // its other messages are not needed
     reap();
   }
-  Side(const Side&) = delete;
-  Side& operator=(const Side&) = delete;
+  RerunChild(const RerunChild&) = delete;
+  RerunChild& operator=(const RerunChild&) = delete;
 
-  // False at the end; then `last` is told.
-  bool next(Told& told) {
+  // Reads the next decision. Returns false at the end, and sets `last`.
+  bool next(Message& message) {
     if (over_) return false;
-    if (std::fread(&told, sizeof told, 1, in_.get()) != 1) broke_off();
-    if (told.is_decision) {
+    if (std::fread(&message, sizeof message, 1, in_.get()) != 1) throw_broken();
+    if (message.is_decision) {
       ++decisions;
       return true;
     }
@@ -140,7 +141,7 @@ class Side {
     std::array<char, 4096> piece{};
     while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), in_.get())) text.append(piece.data(), got);
     last = Json::parse(text, nullptr, false);
-    if (last.is_discarded()) broke_off();
+    if (last.is_discarded()) throw_broken();
     reap();
     if (last.contains("verdict")) return false;
     const std::string sentence = last.at("sentence");
@@ -152,7 +153,7 @@ class Side {
   Json last;
 
  private:
-  [[noreturn]] void broke_off() { throw WorkError(run_.path().string() + ": deciding it again broke off"); }
+  [[noreturn]] void throw_broken() { throw WorkError(run_.path().string() + ": deciding it again broke off"); }
   void reap() {
     int status = 0;
     while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
@@ -166,49 +167,49 @@ class Side {
   bool over_ = false;
 };
 
-// ---- holding them against each other -----------------------------------------------------------------
+// ---- comparing the decisions -------------------------------------------------------------------------
 
 bool same(const Decision& a, const Decision& b) {
   return a.kind == b.kind && a.reason == b.reason && a.request == b.request && a.key == b.key && a.pages == b.pages;
 }
 
-struct Parting {
-  std::uint64_t ordinal = 0;  // of the decision, from 1 on
-  std::optional<Told> a, b;   // none: that run had ended
+struct Difference {
+  std::uint64_t ordinal = 0;    // number of the decision, from 1
+  std::optional<Message> a, b;  // nothing: this run has ended
 };
 
-struct Compared {
+struct ComparedDecisions {
   std::uint64_t equal = 0;
-  std::deque<std::pair<Told, Told>> before;  // the last equal ones
-  std::optional<Parting> parting;
+  std::deque<std::pair<Message, Message>> before;  // the last equal decisions
+  std::optional<Difference> difference;
 };
 
-Compared hold_against(Side& a, Side& b) {
+ComparedDecisions compare_decisions(RerunChild& a, RerunChild& b) {
   constexpr std::size_t kContext = 2;
-  Compared compared;
-  Told of_a, of_b;
+  ComparedDecisions compared;
+  Message of_a, of_b;
   for (;;) {
     const bool more_a = a.next(of_a), more_b = b.next(of_b);
     if (!more_a && !more_b) return compared;
-    if (!compared.parting && more_a && more_b && same(of_a.decision, of_b.decision)) {
+    if (!compared.difference && more_a && more_b && same(of_a.decision, of_b.decision)) {
       ++compared.equal;
       compared.before.emplace_back(of_a, of_b);
       if (compared.before.size() > kContext) compared.before.pop_front();
-    } else if (!compared.parting) {
-      compared.parting.emplace();
-      compared.parting->ordinal = compared.equal + 1;
-      if (more_a) compared.parting->a = of_a;
-      if (more_b) compared.parting->b = of_b;
+    } else if (!compared.difference) {
+      compared.difference.emplace();
+      compared.difference->ordinal = compared.equal + 1;
+      if (more_a) compared.difference->a = of_a;
+      if (more_b) compared.difference->b = of_b;
     }
   }
 }
 
-bool cut(const Side& side) { return side.last.at("verdict") == name_of(AgainVerdict::truncated); }
+bool is_truncated(const RerunChild& side) { return side.last.at("verdict") == name_of(RerunVerdict::truncated); }
 
-// Nothing differs but that a run cut short stops there.
-bool parts_by_cut(const Compared& compared, const Side& a, const Side& b) {
-  if (!compared.parting) return cut(a) || cut(b);
-  return (!compared.parting->a && cut(a)) || (!compared.parting->b && cut(b));
+// Returns whether the only difference is that one run is cut short.
+bool differs_only_by_cut(const ComparedDecisions& compared, const RerunChild& a, const RerunChild& b) {
+  if (!compared.difference) return is_truncated(a) || is_truncated(b);
+  return (!compared.difference->a && is_truncated(a)) || (!compared.difference->b && is_truncated(b));
 }
 
 // ---- figures -----------------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ std::vector<Figure> figures_of(const Json& a, const Json& b, const PastRun& run_
     Figure figure{row.name, number_at(a, row.pointer), number_at(b, row.pointer), row.decimals};
     if (!row.if_any || figure.a.value_or(0) != 0 || figure.b.value_or(0) != 0) figures.push_back(figure);
   }
-  // What moved on which lane only the run itself could tell.
+  // Deciding again moves no bytes, so the lanes come from the reports of the runs.
   const auto lanes = [](const PastRun& run) {
     const Json report = Json::parse(run.report(), nullptr, false);
     return report.is_object() ? report.value("lanes", Json::array()) : Json::array();
@@ -297,7 +298,7 @@ std::vector<KeyThatDiffers> differing_keys(const Experiment& a, const Experiment
   return keys;
 }
 
-// ---- telling -----------------------------------------------------------------------------------------
+// ---- output ------------------------------------------------------------------------------------------
 
 std::string cell(std::optional<double> value, int decimals) {
   if (!value) return "-";
@@ -306,14 +307,14 @@ std::string cell(std::optional<double> value, int decimals) {
   return text;
 }
 
-std::string told_text(const std::optional<Told>& told) {
-  if (!told) return "has ended";
-  return decision_text(told->decision) + ", at " + seconds_text(told->at) + " s";
+std::string message_text(const std::optional<Message>& message) {
+  if (!message) return "has ended";
+  return decision_text(message->decision) + ", at " + seconds_text(message->at) + " s";
 }
 
-std::string text_of(const std::array<const PastRun*, 2>& runs, const std::array<const Side*, 2>& sides,
+std::string text_of(const std::array<const PastRun*, 2>& runs, const std::array<const RerunChild*, 2>& sides,
                     const std::vector<KeyThatDiffers>& keys, const std::vector<Figure>& figures,
-                    const Compared& compared) {
+                    const ComparedDecisions& compared) {
   std::string text = "a          " + runs[0]->path().string() + "\nb          " + runs[1]->path().string() + "\n";
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string sentence = sides[i]->last.at("sentence");
@@ -331,27 +332,29 @@ std::string text_of(const std::array<const PastRun*, 2>& runs, const std::array<
                   cell(ratio ? std::optional(*figure.b / *figure.a) : std::nullopt, 3).c_str());
     text += line;
   }
-  if (!compared.parting) return text + "decisions  equal (" + std::to_string(compared.equal) + ")\n";
-  if (parts_by_cut(compared, *sides[0], *sides[1])) {
+  if (!compared.difference) return text + "decisions  equal (" + std::to_string(compared.equal) + ")\n";
+  if (differs_only_by_cut(compared, *sides[0], *sides[1])) {
     return text + "decisions  equal (" + std::to_string(compared.equal) + ") up to where " +
-           (compared.parting->a ? "b" : "a") + " is cut\n";
+           (compared.difference->a ? "b" : "a") + " is cut\n";
   }
-  text += "decisions  differ from the " + std::to_string(compared.parting->ordinal) + ". on, after " +
+  text += "decisions  differ from the " + std::to_string(compared.difference->ordinal) + ". on, after " +
           std::to_string(compared.equal) + " equal ones\n";
-  for (const auto& [a, b] : compared.before) text += "both       " + told_text(a) + " | " + seconds_text(b.at) + " s\n";
-  text += "a          " + told_text(compared.parting->a) + "\n";
-  return text + "b          " + told_text(compared.parting->b) + "\n";
+  for (const auto& [a, b] : compared.before)
+    text += "both       " + message_text(a) + " | " + seconds_text(b.at) + " s\n";
+  text += "a          " + message_text(compared.difference->a) + "\n";
+  return text + "b          " + message_text(compared.difference->b) + "\n";
 }
 
-Json told_json(const std::optional<Told>& told) {
-  if (!told) return {};
-  Json json = decision_json(told->decision);
-  json["at_s"] = static_cast<double>(told->at) / 1e9;
+Json message_json(const std::optional<Message>& message) {
+  if (!message) return {};
+  Json json = decision_json(message->decision);
+  json["at_s"] = static_cast<double>(message->at) / 1e9;
   return json;
 }
 
-Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const Side*, 2>& sides,
-             const std::vector<KeyThatDiffers>& keys, const std::vector<Figure>& figures, const Compared& compared) {
+Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const RerunChild*, 2>& sides,
+             const std::vector<KeyThatDiffers>& keys, const std::vector<Figure>& figures,
+             const ComparedDecisions& compared) {
   Json json;
   const char* names[] = {"a", "b"};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -368,13 +371,13 @@ Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const S
     json["figures"].push_back({{"name", figure.name}, {"a", value(figure.a)}, {"b", value(figure.b)}});
   }
   json["equal_decisions"] = compared.equal;
-  json["equal"] = !compared.parting;
-  if (!compared.parting) return json;
-  json["first_difference"] = {{"ordinal", compared.parting->ordinal},
-                              {"a", told_json(compared.parting->a)},
-                              {"b", told_json(compared.parting->b)}};
+  json["equal"] = !compared.difference;
+  if (!compared.difference) return json;
+  json["first_difference"] = {{"ordinal", compared.difference->ordinal},
+                              {"a", message_json(compared.difference->a)},
+                              {"b", message_json(compared.difference->b)}};
   json["before"] = Json::array();
-  for (const auto& [a, b] : compared.before) json["before"].push_back({{"a", told_json(a)}, {"b", told_json(b)}});
+  for (const auto& [a, b] : compared.before) json["before"].push_back({{"a", message_json(a)}, {"b", message_json(b)}});
   return json;
 }
 
@@ -382,8 +385,8 @@ Json json_of(const std::array<const PastRun*, 2>& runs, const std::array<const S
 
 RunComparison compare_runs(const std::string& path_a, const std::string& path_b, bool json) {
   const PastRun run_a(path_a), run_b(path_b);
-  Side a(run_a), b(run_b);
-  const Compared compared = hold_against(a, b);
+  RerunChild a(run_a), b(run_b);
+  const ComparedDecisions compared = compare_decisions(a, b);
   const std::vector<KeyThatDiffers> keys = differing_keys(run_a.experiment(), run_b.experiment());
   std::vector<Figure> figures;
   try {
@@ -395,12 +398,12 @@ RunComparison compare_runs(const std::string& path_a, const std::string& path_b,
   RunComparison result;
   result.text = json ? json_of({&run_a, &run_b}, {&a, &b}, keys, figures, compared).dump(2) + "\n"
                      : text_of({&run_a, &run_b}, {&a, &b}, keys, figures, compared);
-  // A run that isn't decided again as it was can't vouch for what was compared.
-  const bool vouched = a.last.at("exit") != 3 && b.last.at("exit") != 3;
-  if (vouched && parts_by_cut(compared, a, b)) {
-    result.cut = (cut(a) ? a : b).last.at("sentence").get<std::string>();
+  // If a rerun does not have the decisions of its run, the compared decisions are not those of the run.
+  const bool reruns_match = a.last.at("exit") != 3 && b.last.at("exit") != 3;
+  if (reruns_match && differs_only_by_cut(compared, a, b)) {
+    result.cut = (is_truncated(a) ? a : b).last.at("sentence").get<std::string>();
   } else {
-    result.equal = vouched && !compared.parting;
+    result.equal = reruns_match && !compared.difference;
   }
   return result;
 }

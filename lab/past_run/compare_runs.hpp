@@ -1,5 +1,4 @@
-// Two runs decided again, side by side: what differs in their keys and figures, and the first decision in which they
-// part.
+// Compares two past runs: the keys and figures that differ, and the first decision that differs.
 #pragma once
 
 #include <string>
@@ -7,12 +6,14 @@
 namespace kvtwin {
 
 struct RunComparison {
-  std::string text;    // for a person, or JSON
-  bool equal = false;  // every decision is, and each run is decided again as it was
-  std::string cut;     // not empty: nothing differs but that a run is cut short, as this sentence says
+  std::string text;    // a table, or JSON
+  bool equal = false;  // all decisions of both runs are equal, and each rerun has the decisions of its run
+  std::string cut;     // not empty: the only difference is that one run is cut short; a sentence about the cut
 };
 
-// Of two run folders or journals. InputError if one can't be read; WorkError if deciding it again broke off.
+// `path_a`, `path_b`: run folders or journals. Both runs are decided again, in two child processes.
+// Errors: InputError if a run cannot be read; WorkError if a child process ends early.
+// Cost: memory does not grow with the length of the runs.
 RunComparison compare_runs(const std::string& path_a, const std::string& path_b, bool json);
 
 }  // namespace kvtwin

@@ -40,13 +40,13 @@ const char* status_text(Status status) {
   return "unknown";
 }
 
-// ---- did L3 pay? ---------------------------------------------------------------------------------------
+// ---- was L3 worth the wait? ----------------------------------------------------------------------------
 
 struct StorageVerdict {
-  Tokens tokens = 0;                    // that came from L3
-  TimeNs took_ns = 0;                   // from the fetch's begin until they were on the device
-  TimeNs waited_ns = 0, loaded_ns = 0;  // by which the first token came later
-  TimeNs compute_ns = 0;                // about what computing them would have taken, in passes of their own
+  Tokens tokens = 0;                    // tokens that came from L3
+  TimeNs took_ns = 0;                   // from the beginning of the fetch until the tokens were on the device
+  TimeNs waited_ns = 0, loaded_ns = 0;  // delay of the first token by the prefetch and by the load
+  TimeNs compute_ns = 0;                // estimate: computing the tokens in passes of their own
 };
 
 TimeNs computing_ns(const EngineConfig& engine, const CostModel& cost, Tokens context, Tokens tokens) {
@@ -64,7 +64,7 @@ TimeNs computing_ns(const EngineConfig& engine, const CostModel& cost, Tokens co
   return sum;
 }
 
-// None if L3 had nothing to do with it.
+// Returns nothing if the request neither used nor waited for L3.
 std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const EngineConfig& engine,
                                               const CostModel& cost) {
   const RequestRecord& r = life.record;
@@ -85,7 +85,7 @@ std::optional<StorageVerdict> storage_verdict(const RequestLife& life, const Eng
   return v;
 }
 
-// ---- in words ----------------------------------------------------------------------------------------
+// ---- text --------------------------------------------------------------------------------------------
 
 class Story {
  public:
@@ -103,7 +103,7 @@ class Story {
     loads();
     prefills();
     first_token();
-    was_it_worth_it();
+    l3_verdict();
     retractions();
     end();
     pages();
@@ -163,7 +163,7 @@ class Story {
     add("prefix", words);
   }
 
-  // What L3 did while the request waited.
+  // The prefetches and direct loads from L3.
   void storage() {
     for (const RequestLife::Prefetch& prefetch : life_.prefetches) {
       const std::string asked = tokens(prefetch.asked) + " at " + seconds_text(prefetch.issued) + " s";
@@ -247,8 +247,8 @@ class Story {
       add("", tokens_text(r_.recomputed_after_stop) + " of what L3 had were computed after the stop");
   }
 
-  // One sentence: time lost against time won.
-  void was_it_worth_it() {
+  // One sentence: the time that the request waited for L3, and the time that computing would have taken.
+  void l3_verdict() {
     if (r_.first_token < 0 || (life_.prefetches.empty() && life_.direct_loads.empty())) return;
     const std::optional<StorageVerdict> verdict = storage_verdict(life_, engine_, cost_);
     if (!verdict) return;
@@ -337,8 +337,8 @@ class Story {
       words += retraction.reason == Reason::transfer_failed ? "a load failed that its pass built on"
                                                             : "the device was full and it the youngest";
       if (i + 1 < life_.admissions.size()) {
-        const RequestLife::Admission& again = life_.admissions[i + 1];
-        words += "; admitted again at " + seconds_text(again.at) + " s with " + count(again.reused, "page") + " reused";
+        const RequestLife::Admission& next = life_.admissions[i + 1];
+        words += "; admitted again at " + seconds_text(next.at) + " s with " + count(next.reused, "page") + " reused";
       }
       add("retracted", words);
     }
@@ -397,7 +397,7 @@ class Story {
   std::string text_;
 };
 
-// ---- in numbers --------------------------------------------------------------------------------------
+// ---- JSON --------------------------------------------------------------------------------------------
 
 Json time_or_null(TimeNs time) { return time < 0 ? Json() : Json(seconds(time)); }
 
@@ -434,7 +434,7 @@ Json prefetch_json(const RequestLife::Prefetch& prefetch) {
           {"arrived_pages_at_stop", prefetch.arrived_at_stop}};
 }
 
-// Keys as requests.csv has columns, and what else is known.
+// The columns of requests.csv as keys, and further facts.
 Json life_json(const RequestLife& life, const Setup& setup) {
   const RequestRecord& r = life.record;
   Json json{{"request", r.request},
@@ -513,11 +513,11 @@ Json life_json(const RequestLife& life, const Setup& setup) {
 
 Explanation explain(const std::string& path, std::int64_t request, bool as_json) {
   const PastRun run(path);
-  const Setup setup = setup_again(run.experiment());
+  const Setup setup = setup_for_rerun(run.experiment());
   const EngineConfig& engine = setup.engine;
   RequestLife life(static_cast<RequestId>(request), engine.shape.page_tokens);
-  const Again again(run, run.experiment(), &life);
-  const bool equal = again.verdict() == AgainVerdict::equal;
+  const Rerun rerun(run, run.experiment(), &life);
+  const bool equal = rerun.verdict() == RerunVerdict::equal;
   if (!life.arrived) {
     std::string sentence = path + ": request " + std::to_string(request) + " is unknown; there " +
                            (life.arrivals == 1 ? "is one, 0" : "are " + std::to_string(life.arrivals));
@@ -525,21 +525,21 @@ Explanation explain(const std::string& path, std::int64_t request, bool as_json)
     if (!equal) sentence += ", as far as the run is decided again";
     throw InputError(sentence);
   }
-  Explanation told;
+  Explanation explanation;
   if (as_json) {
     Json json = life_json(life, setup);
     json["from"] = run.has_journal() ? "journal" : "simulation";
-    json["verdict"] = name_of(again.verdict());
-    if (!equal) json["sentence"] = again.sentence();
-    told.text = json.dump(2) + "\n";
+    json["verdict"] = name_of(rerun.verdict());
+    if (!equal) json["sentence"] = rerun.sentence();
+    explanation.text = json.dump(2) + "\n";
   } else {
-    told.text = "request     " + std::to_string(request) +
-                (run.has_journal() ? ", by the journal\n" : ", simulated again\n") + Story(life, setup).text();
-    if (!equal) told.text += "note        " + again.sentence() + "\n";
+    explanation.text = "request     " + std::to_string(request) +
+                       (run.has_journal() ? ", by the journal\n" : ", simulated again\n") + Story(life, setup).text();
+    if (!equal) explanation.text += "note        " + rerun.sentence() + "\n";
   }
-  // What there is of a journal cut short is as good as a whole one's.
-  if (!equal && again.verdict() != AgainVerdict::truncated) told.exit_code = again.exit_code();
-  return told;
+  // A journal that is cut short is an error only for requests behind the cut.
+  if (!equal && rerun.verdict() != RerunVerdict::truncated) explanation.exit_code = rerun.exit_code();
+  return explanation;
 }
 
 }  // namespace kvtwin

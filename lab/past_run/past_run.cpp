@@ -91,12 +91,12 @@ void PastRun::read_experiment() {
     case JournalStatus::record:
     case JournalStatus::end: break;
   }
-  // Its lines are not the file's: the text is named as what it is.
+  // Line numbers in errors count within this text, so the name says that the text is part of the journal.
   experiment_ = Experiment::from_text(reader.text(), name + " (its experiment)");
 }
 
-// A run names its model's and its machine's files; the journal does not hold them.
-Setup setup_again(const Experiment& experiment) {
+// The run refers to the files of the model and the hardware. The journal does not contain these files.
+Setup setup_for_rerun(const Experiment& experiment) {
   for (const std::string key : {"model.config", "hardware.file"}) {
     if (experiment.text(key).empty() || is_file(experiment.path(key))) continue;
     throw InputError(experiment.where(key) + ": " + experiment.path(key).string() +
@@ -107,45 +107,45 @@ Setup setup_again(const Experiment& experiment) {
   return make_setup(experiment);
 }
 
-// ---- deciding again ----------------------------------------------------------------------------------
+// ---- the rerun ---------------------------------------------------------------------------------------
 
-std::string_view name_of(AgainVerdict verdict) {
+std::string_view name_of(RerunVerdict verdict) {
   switch (verdict) {
-    case AgainVerdict::equal: return "equal";
-    case AgainVerdict::truncated: return "truncated";
-    case AgainVerdict::diverged: return "diverged";
-    case AgainVerdict::misfit: return "misfit";
-    case AgainVerdict::corrupt: return "corrupt";
-    case AgainVerdict::report_differs: return "report_differs";
+    case RerunVerdict::equal: return "equal";
+    case RerunVerdict::truncated: return "truncated";
+    case RerunVerdict::diverged: return "diverged";
+    case RerunVerdict::misfit: return "misfit";
+    case RerunVerdict::corrupt: return "corrupt";
+    case RerunVerdict::report_differs: return "report_differs";
   }
   return "unknown";
 }
 
-Again::Again(const PastRun& run, const Experiment& experiment, Onlooker* onlooker) : run_(run) {
-  run.has_journal() ? replay_journal(experiment, onlooker) : simulate(experiment, onlooker);
-  if (verdict_ == AgainVerdict::equal && run.reported() && *run.reported() != result_.got) {
-    verdict_ = AgainVerdict::report_differs;
+Rerun::Rerun(const PastRun& run, const Experiment& experiment, RerunObserver* observer) : run_(run) {
+  run.has_journal() ? replay_journal(experiment, observer) : simulate(experiment, observer);
+  if (verdict_ == RerunVerdict::equal && run.reported() && *run.reported() != result_.got) {
+    verdict_ = RerunVerdict::report_differs;
   }
 }
 
-void Again::replay_journal(const Experiment& experiment, Onlooker* onlooker) {
-  const Setup setup = setup_again(experiment);
+void Rerun::replay_journal(const Experiment& experiment, RerunObserver* observer) {
+  const Setup setup = setup_for_rerun(experiment);
   JournalReader reader(run_.journal_);
-  result_ = replay(reader, setup.engine, {onlooker, onlooker, onlooker});
+  result_ = replay(reader, setup.engine, {observer, observer, observer});
   record_kind_ = reader.kind_here();
   if (result_.verdict == ReplayVerdict::diverged) {
-    verdict_ = AgainVerdict::diverged;
+    verdict_ = RerunVerdict::diverged;
   } else if (result_.verdict == ReplayVerdict::misfit) {
-    verdict_ = AgainVerdict::misfit;
+    verdict_ = RerunVerdict::misfit;
   } else if (result_.journal == JournalStatus::truncated) {
-    verdict_ = AgainVerdict::truncated;
+    verdict_ = RerunVerdict::truncated;
   } else if (result_.journal != JournalStatus::end) {
-    verdict_ = AgainVerdict::corrupt;
+    verdict_ = RerunVerdict::corrupt;
   }
 }
 
-void Again::simulate(const Experiment& experiment, Onlooker* onlooker) {
-  const Setup setup = setup_again(experiment);
+void Rerun::simulate(const Experiment& experiment, RerunObserver* observer) {
+  const Setup setup = setup_for_rerun(experiment);
   if (setup.world.engines > 1) {
     throw InputError(run_.path().string() + ": " + std::to_string(setup.world.engines) +
                      " engines served it; only one engine's run is decided again, so simulate it with "
@@ -154,20 +154,20 @@ void Again::simulate(const Experiment& experiment, Onlooker* onlooker) {
   const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
   WorkloadInputs inputs(experiment, *workload);
-  // Ranks decide alike: one of them is looked on at.
-  Cluster cluster(setup, *world, {{inputs.observer(onlooker), onlooker, onlooker, nullptr}}, false, {});
+  // All ranks decide the same, so only one rank has the observer.
+  Cluster cluster(setup, *world, {{inputs.observer(observer), observer, observer, nullptr}}, false, {});
   cluster.run(inputs.source());
   result_.journal = JournalStatus::end;
   result_.now = world->now();
   result_.expected = result_.got = result_.agreed = cluster.decisions();
 }
 
-int Again::exit_code() const {
-  if (verdict_ == AgainVerdict::equal) return 0;
-  return verdict_ == AgainVerdict::truncated ? 2 : 3;
+int Rerun::exit_code() const {
+  if (verdict_ == RerunVerdict::equal) return 0;
+  return verdict_ == RerunVerdict::truncated ? 2 : 3;
 }
 
-std::string Again::sentence() const {
+std::string Rerun::sentence() const {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
   const bool vowel = record_kind_.starts_with('a') || record_kind_.starts_with('e');  // arrival, end
   const std::string where = "record " + number(result_.place.number) + ", " +
@@ -176,20 +176,20 @@ std::string Again::sentence() const {
   const std::string before =
       number(result_.inputs) + " inputs and " + number(result_.agreed.count) + " decisions are equal; then ";
   switch (verdict_) {
-    case AgainVerdict::equal: return "every decision is equal";
-    case AgainVerdict::truncated:
+    case RerunVerdict::equal: return "every decision is equal";
+    case RerunVerdict::truncated:
       return run_.journal_path().string() + ": is truncated: equal up to record " + number(result_.inputs) + " (" +
              number(result_.agreed.count) + " decisions), then cut within or before record " +
              number(result_.place.number) + ", which begins at byte " + number(result_.place.offset) +
              "; the run was killed, or is still writing";
-    case AgainVerdict::diverged:
+    case RerunVerdict::diverged:
       return before + where + " (" + seconds_text(result_.now) + " s), is decided differently";
-    case AgainVerdict::misfit:
+    case RerunVerdict::misfit:
       return before + where + " (" + seconds_text(result_.now) +
              " s), is nothing that a world could have told this engine: " + result_.misfit;
-    case AgainVerdict::corrupt:
+    case RerunVerdict::corrupt:
       return before + where + ", is corrupt: it was altered, moved or put there by another hand";
-    case AgainVerdict::report_differs:
+    case RerunVerdict::report_differs:
       return (run_.path() / "report.json").string() + " tells of " + number(run_.reported()->count) +
              " decisions, digest " + digest_text(run_.reported()->digest) + ", but decided again they are " +
              number(result_.got.count) + ", digest " + digest_text(result_.got.digest);

@@ -1,6 +1,8 @@
-// A run read back from what it left, and decided again: from its journal where there is one (policy/replay.hpp),
-// else by simulating its resolved experiment once more. Nothing that was recorded enters a decision; it is only
-// compared with, so that whoever looks on sees the policy of this program at work.
+// A past run, read from its files, and a rerun of it. A run with a journal is replayed (policy/replay.hpp). A simulated
+// run without a journal is simulated again from its resolved experiment.
+//
+// Recorded decisions never enter a rerun. They are only compared with the new decisions, so an observer sees the policy
+// of this program.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +17,9 @@
 
 namespace kvtwin {
 
-// Who looks on while a run is decided again. `handle` is told each input before the engine is, so that what follows
-// has its time.
-class Onlooker : public InputHandler, public DecisionSink, public Observer {
+// Observes a rerun. `handle` receives each input before the engine does, so the observer knows the time of the
+// decisions and events that follow.
+class RerunObserver : public InputHandler, public DecisionSink, public Observer {
  public:
   void handle(const Input&) override {}
   void decided(const Decision&) override {}
@@ -26,21 +28,21 @@ class Onlooker : public InputHandler, public DecisionSink, public Observer {
 
 class PastRun {
  public:
-  // A run folder, or the path of a journal. InputError when it is neither, or can't be read.
+  // `path`: a run folder or a journal. Errors: InputError if it is neither, or cannot be read.
   explicit PastRun(std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
   bool has_journal() const { return !journal_path_.empty(); }
   const std::filesystem::path& journal_path() const { return journal_path_; }
-  // As it was run: the journal's text, else the folder's resolved experiment.
+  // The experiment of the run: the text of the journal, or the resolved experiment of the folder.
   const Experiment& experiment() const { return *experiment_; }
-  // report.json, as text; empty if there is none, as in a killed run's folder.
+  // The text of report.json; empty if there is none, for example after a killed run.
   const std::string& report() const { return report_; }
-  // Of the report.
+  // Count and digest of the decisions, as in the report.
   const std::optional<DecisionMark>& reported() const { return reported_; }
 
  private:
-  friend class Again;
+  friend class Rerun;
   void read_report();
   void read_experiment();
 
@@ -49,46 +51,47 @@ class PastRun {
   std::optional<Experiment> experiment_;
   std::string report_;
   std::optional<DecisionMark> reported_;
-  bool real_ = false;  // by the report
+  bool real_ = false;  // the report is of a real run
 };
 
-enum class AgainVerdict : std::uint8_t {
+enum class RerunVerdict : std::uint8_t {
   equal,
-  truncated,  // equal up to where the journal is cut
-  diverged,
-  misfit,
-  corrupt,         // the journal, after equal records
-  report_differs,  // report.json tells other decisions
+  truncated,       // equal up to the point where the journal is cut short
+  diverged,        // a decision differs
+  misfit,          // an input does not fit the engine
+  corrupt,         // equal up to a damaged record of the journal
+  report_differs,  // report.json has another count or digest of decisions
 };
-std::string_view name_of(AgainVerdict verdict);
+std::string_view name_of(RerunVerdict verdict);
 
-// make_setup, with a sentence that tells whose file it is if one is missing.
-Setup setup_again(const Experiment& experiment);
+// make_setup(), with an error that explains a missing model or hardware file. Errors: InputError, ModelError.
+Setup setup_for_rerun(const Experiment& experiment);
 
-// A run decided again, by this program's policy with `experiment`'s settings.
-class Again {
+// Decides a run again, with this program's policy and the settings of `experiment`.
+class Rerun {
  public:
-  // InputError for an experiment that this program can't serve. `onlooker` may be null.
-  Again(const PastRun& run, const Experiment& experiment, Onlooker* onlooker);
+  // Decides the whole run. `observer` may be null. Requires: `run` outlives this object.
+  // Errors: InputError for an experiment that this program cannot serve.
+  Rerun(const PastRun& run, const Experiment& experiment, RerunObserver* observer);
 
-  AgainVerdict verdict() const { return verdict_; }
-  // 0 equal, 2 truncated, 3 all others
+  RerunVerdict verdict() const { return verdict_; }
+  // Returns 0 for equal, 2 for truncated, else 3.
   int exit_code() const;
-  // One sentence on a verdict that isn't equal.
+  // Returns one sentence about the verdict.
   std::string sentence() const;
-  // Of a run without a journal, only now, got and agreed are told.
+  // For a run without a journal, only `now`, `expected`, `got`, `agreed` and `journal` are set.
   const ReplayResult& result() const { return result_; }
-  // The kind of the record where it ended, as its bytes say.
+  // Returns the kind of the record at which the replay ended, from the bytes of the record.
   const std::string& record_kind() const { return record_kind_; }
 
  private:
-  void replay_journal(const Experiment& experiment, Onlooker* onlooker);
-  void simulate(const Experiment& experiment, Onlooker* onlooker);
+  void replay_journal(const Experiment& experiment, RerunObserver* observer);
+  void simulate(const Experiment& experiment, RerunObserver* observer);
 
   const PastRun& run_;
   ReplayResult result_;
   std::string record_kind_;
-  AgainVerdict verdict_ = AgainVerdict::equal;
+  RerunVerdict verdict_ = RerunVerdict::equal;
 };
 
 }  // namespace kvtwin

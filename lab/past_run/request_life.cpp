@@ -26,8 +26,8 @@ void RequestLife::take(const Arrival& arrival) {
     priority = arrival.priority;
     found_waiting = waiting_.size();
     found_running = running_;
-    for (auto id = waiting_.begin(); id != waiting_.end() && ahead.size() < kAheadShown; ++id) ahead.push_back(*id);
-    // The last token's KV is never computed. Keys beyond the trace's are made as the policy makes them.
+    for (auto id = waiting_.begin(); id != waiting_.end() && ahead.size() < kMaxAhead; ++id) ahead.push_back(*id);
+    // The last token has no KV. Pages without a key in the trace have private keys, as in the policy.
     const Pages pages = (arrival.prompt_tokens + arrival.output_tokens - 1) / page_tokens_;
     std::vector<PageKey> keys(arrival.keys.begin(), arrival.keys.end());
     while (keys.size() < pages) {
@@ -131,8 +131,8 @@ void RequestLife::follow_queue(const Decision& decision) {
   }
 }
 
-// A decision on pages names the first of a run that lies in one node, and the node of a page that is ours ends with
-// our pages or before them: once the prompt is the index's, the run is ours as a whole.
+// A decision about pages has the key of the first page of a run within one node. A node with a page of this request
+// ends before or at the request's last page. So, when the prompt is in the index, the whole run belongs to the request.
 void RequestLife::follow_pages(const Decision& decision) {
   const bool backup = decision.kind == DecisionKind::backup;
   if (!backup && decision.kind != DecisionKind::evict_device && decision.kind != DecisionKind::evict_host) return;
@@ -142,7 +142,7 @@ void RequestLife::follow_pages(const Decision& decision) {
   }
   const auto page = pages_.find(decision.key);
   if (page == pages_.end()) return;
-  if (moments.size() == kMomentsKept) {
+  if (moments.size() == kMaxMoments) {
     ++moments_left_out;
     return;
   }
@@ -157,7 +157,7 @@ void RequestLife::follow_pages(const Decision& decision) {
 
 void RequestLife::on_event(const Event& event) {
   if (event.kind == EventKind::transfer_submitted) {
-    // What was queued by this input goes in one transfer for each direction.
+    // All loads queued by one input are one transfer, and so are all backups.
     for (Load& load : loads) {
       const bool queued = load.refused == Reason::none && load.operation == OperationId::none;
       if (queued && event.tier == Tier::device) load.operation = event.operation;

@@ -1,5 +1,6 @@
-// What befalls one request while its run is decided again (past_run.hpp): collected from the inputs, decisions and
-// events that pass by, in memory that grows with the request, not with the run.
+// The life of one request: collects the inputs, decisions and events of the request while its run is decided again
+// (past_run.hpp).
+// Cost: memory grows with the request, not with the run.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace kvtwin {
 
-class RequestLife final : public Onlooker {
+class RequestLife final : public RerunObserver {
  public:
   RequestLife(RequestId request, Tokens page_tokens) : request_(request), page_tokens_(page_tokens) {}
   void handle(const Input& input) override;
@@ -25,29 +26,29 @@ class RequestLife final : public Onlooker {
     Pages reused = 0;
   };
   struct Load {
-    TimeNs queued = 0, landed = -1;  // -1 = not told
+    TimeNs queued = 0, landed = -1;  // landed: end of the copy; -1 = not known
     Pages pages = 0;
     Reason refused = Reason::none;
     Status status = Status::done;
     OperationId operation = OperationId::none;
   };
-  // What L3 was asked for it while it waited.
+  // A prefetch from L3 while the request waited.
   struct Prefetch {
     TimeNs issued = 0;
     Pages asked = 0;
     Reason declined = Reason::none;
-    std::vector<std::pair<Tier, Pages>> found;  // to be fetched to L2, by tier
-    Pages no_room = 0;                          // found, and L2 had no room for it
-    TimeNs begin = -1, end = -1;                // of the fetch to L2; -1 = there was none, or not told
-    Pages arrived = 0;                          // until its end, those after a stop too
+    std::vector<std::pair<Tier, Pages>> found;  // pages to fetch to L2, by tier
+    Pages no_room = 0;                          // found pages without room in L2
+    TimeNs begin = -1, end = -1;                // of the fetch to L2; -1 = no fetch, or not known
+    Pages arrived = 0;                          // until the end of the fetch, also after a stop
     TimeNs revoked = -1;
     Reason revoke_reason = Reason::none;
-    Pages hit = 0;  // of a revoked one
+    Pages hit = 0;  // found pages of a revoked prefetch
     TimeNs stopped = -1;
     Reason stop_reason = Reason::none;
     Pages arrived_at_stop = 0;
   };
-  // L3 to the device, past the host.
+  // A load from L3 to the device without host memory.
   struct DirectLoad {
     TimeNs queued = 0;
     Pages pages = 0;
@@ -64,33 +65,33 @@ class RequestLife final : public Onlooker {
     TimeNs at = 0;
     Reason reason = Reason::none;
   };
-  // From its first token on, of the pages [first, first + pages) of its prompt and output.
+  // A change of the pages [first, first + pages) of the prompt and the output, after the first token.
   struct PageMoment {
     DecisionKind kind = DecisionKind::backup;  // backup, evict_device, evict_host
     Reason reason = Reason::none;
     Pages first = 0, pages = 0;
-    TimeNs at = 0, done = -1;  // done: of backups
+    TimeNs at = 0, done = -1;  // done: the end of a backup
     Status status = Status::done;
     OperationId operation = OperationId::none;
   };
-  static constexpr std::size_t kAheadShown = 8, kMomentsKept = 1000;
+  static constexpr std::size_t kMaxAhead = 8, kMaxMoments = 1000;
 
   std::uint64_t arrivals = 0;  // of all requests
   bool arrived = false;
-  RequestRecord record;  // as it was told last
+  RequestRecord record;  // of the last event
   std::uint64_t session = 0;
   std::int32_t priority = 0;
   std::uint64_t found_waiting = 0, found_running = 0, admitted_meanwhile = 0;
-  std::vector<RequestId> ahead;  // the first of those that waited
+  std::vector<RequestId> ahead;  // waiting requests at the arrival, at most kMaxAhead
   std::vector<Admission> admissions;
   std::vector<Load> loads;
-  std::vector<Prefetch> prefetches;  // the last one was issued, others declined
+  std::vector<Prefetch> prefetches;  // only the last prefetch can be issued; earlier ones were declined
   std::vector<DirectLoad> direct_loads;
   std::vector<Prefill> prefills;
   std::vector<Retraction> retractions;
   std::vector<PageMoment> moments;
   std::uint64_t moments_left_out = 0;
-  std::optional<Pages> pages_left;  // in the cache, when it had finished
+  std::optional<Pages> pages_left;  // cached pages of the request when it finished
 
  private:
   void follow_queue(const Decision& decision);
@@ -105,9 +106,9 @@ class RequestLife final : public Onlooker {
   TimeNs now_ = 0;
   std::set<RequestId> waiting_;
   std::uint64_t running_ = 0;
-  std::unordered_map<PageKey, Pages, PageKeyHash> pages_;  // its pages by key
-  std::vector<Decision> backups_;                          // of the input at hand, until its first token
-  bool published_ = false;                                 // its prompt is the index's
+  std::unordered_map<PageKey, Pages, PageKeyHash> pages_;  // page numbers of the request, by key
+  std::vector<Decision> backups_;                          // of the current input, until the first token
+  bool published_ = false;                                 // the prompt is in the index
 };
 
 }  // namespace kvtwin

@@ -19,7 +19,7 @@ TEST(ServedKeys, HelpMarksThoseThatAreNotServedYet) {
   for (const char* key : {"cluster.prefill", "cluster.decode"}) {
     EXPECT_NE(help_of(key).find("not served yet"), std::string::npos) << help_of(key);
   }
-  EXPECT_NE(help_of("cache.split_kv").find("kvtwin run stores one object a page"), std::string::npos);
+  EXPECT_NE(help_of("cache.split_kv").find("kvtwin run stores one object per page"), std::string::npos);
 }
 
 #if KVTWIN_TEST_REAL
