@@ -19,7 +19,7 @@ std::uint64_t token_ps(Bytes bytes, std::uint64_t rate, Tokens tokens) {
   return static_cast<std::uint64_t>(Wide128{bytes} * kPsPerSecond / rate / tokens);
 }
 
-// Past host memory: of a batch, as the cost model has it.
+// Returns the time per token of one batch that is read without host memory, by the cost model.
 std::uint64_t direct_ps(const Setup& setup, Tier tier) {
   const EngineConfig& engine = setup.engine;
   StorageWork work{StorageVerb::get,       tier,        Tier::device, engine.storage_batch_pages, setup.page_bytes(),
@@ -104,7 +104,7 @@ void HitBounds::admitted(RequestId request) {
       if (hit) near_turns_.push_back({waits.logged, 0});
       other = hit ? brought_for_.erase(other) : std::next(other);
     }
-    // After a retraction it is at work again, and what it finds then is no hit in the report.
+    // After a retraction the request uses its pages again, and the report does not count them as hits.
     turns_.push_back({prompt.logged, prompt.admitted ? 0 : prompt.countable});
     near_turns_.push_back(turns_.back());
   }
@@ -152,7 +152,7 @@ HitBounds::Found HitBounds::reckon() const {
   add(opt_hits(future, room), found.opt, found.opt_saved);
   add(lru_hits(future, room), found.lru, found.lru_saved);
   found.saved = static_cast<TimeNs>(saved_ps_ / 1000);
-  if (turns_.size() <= kSavedMost) found.saved_most = saved_most(future);
+  if (turns_.size() <= kMaxAdmissionsForSaved) found.saved_most = saved_most(future);
   return found;
 }
 

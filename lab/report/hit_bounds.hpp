@@ -1,17 +1,17 @@
-// How far from optimal a run's hits are: it looks on while the run is served, and then reckons what could have been
-// hit of the same prompts, in the order in which they were admitted, and what that could have saved.
+// Bounds of a run's hits: the hits that an optimal cache and LRU have on the same prompts in the same order of
+// admission, and the time that these hits save. Observes the run, and computes the bounds at the end.
 //
-// The bound of hits is opt_hits (sim/bounds/opt.hpp) for one cache of all tiers of all engines together, that holds a
-// page once and needs no room for anything else: generated pages, copies, what is on its way. No run of the simulator
-// hits more. LRU is that of the same cache. Generated pages are private to their requests, so they are hit by none.
+// Bound of the hits: opt_hits (sim/bounds/opt.hpp) for one cache as large as all tiers of all engines together. This
+// cache holds each page once, and needs no room for generated pages, second copies or transfers. No simulated run hits
+// more. The LRU figure is for the same cache. Generated pages are private to their requests, so no request hits them.
 //
-// What a hit saves is reckoned, not measured, so that a run and its bound are comparable: the time in which the cost
-// model computes the prompt alone, less that for what is left of it, less what loading the hits takes at their tier's
-// rate (TierWorth). The bound is opt_tiers (sim/bounds/tiers.hpp) for the engines' tiers together. Prefetches bring
-// pages nearer before their request is admitted, and others may hit them there: where one does, the prefetch counts as
-// a use of those pages.
+// Saved time is computed by the cost model and not measured, so that a run and its bound are comparable: the time of
+// the prompt computed alone, minus the time of the prompt without its hits, minus the load of the hits at the rate of
+// their tier (TierWorth). The bound of the saved time is opt_tiers (sim/bounds/tiers.hpp) for the tiers of all engines
+// together. A prefetch may move pages nearer before its request is admitted, and another request may hit these pages.
+// In this case the prefetch counts as a use of the pages.
 //
-// Memory: about 80 bytes a distinct full page of the prompts, 80 a request.
+// Cost: about 80 bytes of memory per distinct full page of the prompts, and 80 bytes per request.
 #pragma once
 
 #include <array>
@@ -29,25 +29,25 @@
 
 namespace kvtwin {
 
-// A tier of all engines together.
+// A tier, for all engines together.
 struct TierWorth {
   Tier tier = Tier::device;
   Pages pages = 0;
-  std::uint64_t load_ps = 0;  // loading a token from it when nothing else does, never more than from a farther one
+  std::uint64_t load_ps = 0;  // time to load one token if nothing else uses the tier; at most that of the next tier
 };
 
-// Those that there are, nearest first: the host's by the link's rate; storage's by reading a batch, and by the host's
-// unless it is read past that.
+// Returns the tiers of the experiment, nearest first. The load time of the host is the link's. The load time of a
+// storage tier is the read of one batch, plus the link's unless cache.path bypasses the host.
 std::vector<TierWorth> tier_worths(const Setup& setup);
 
 class HitBounds final : public InputHandler, public DecisionSink, public Observer {
  public:
-  // Above so many admissions no bound of what is saved is reckoned. So many take about 10 s a tier, twice as many four
-  // times as long.
-  static constexpr std::size_t kSavedMost = 50'000;
+  // With more admissions there is no bound of the saved time. Its cost is quadratic: about 10 s per tier for this
+  // number of admissions.
+  static constexpr std::size_t kMaxAdmissionsForSaved = 50'000;
 
-  // To be told every engine's inputs, decisions and events, or those of one rank of ranks that decide alike. `cost`
-  // outlives it; events go on to `next`, which may be null.
+  // Requires: handle(), decided() and on_event() receive the inputs, decisions and events of every engine; of several
+  // ranks, those of one rank. `cost` outlives this object. Events go on to `next`, which may be null.
   HitBounds(Tokens page_tokens, std::vector<TierWorth> tiers, const CostModel& cost, Observer* next = nullptr);
 
   void handle(const Input& input) override;
@@ -56,17 +56,17 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
 
   struct Found {
     Tokens opt = 0, lru = 0;              // hits
-    TimeNs opt_saved = 0, lru_saved = 0;  // computing, by these very hits: no bound, as others may save more
-    TimeNs saved = 0;                     // less loading; by the run, of requests that finished
-    std::optional<TimeNs> saved_most;     // likewise; nothing saves more
+    TimeNs opt_saved = 0, lru_saved = 0;  // prefill time that these hits save. No bound: other hits may save more
+    TimeNs saved = 0;                     // by the run, minus loads; of requests that finished
+    std::optional<TimeNs> saved_most;     // upper bound of `saved`
   };
-  // When the run is over.
+  // Requires: the run has ended.
   Found reckon() const;
 
  private:
   struct Prompt {
-    std::uint32_t logged = 0;     // number in the log, if it has a page
-    std::uint32_t countable = 0;  // a prompt's last token is always computed
+    std::uint32_t logged = 0;     // number in log_, if the prompt has a full page
+    std::uint32_t countable = 0;  // pages that can be hit: the last token of a prompt is always computed
     std::uint32_t prefetched_from = 0;
     bool has_pages = false, admitted = false;
   };
@@ -80,10 +80,10 @@ class HitBounds final : public InputHandler, public DecisionSink, public Observe
   Observer* next_;
   RequestLog log_;
   std::vector<Prompt> prompts_;        // by request
-  std::vector<Tokens> logged_tokens_;  // by number in the log
+  std::vector<Tokens> logged_tokens_;  // by number in log_
   std::vector<Turn> turns_;
-  std::vector<Turn> near_turns_;     // and prefetches that others may have hit what they brought
-  std::set<RequestId> brought_for_;  // waiting requests that a prefetch has brought pages for
+  std::vector<Turn> near_turns_;     // also prefetches whose pages another request may have hit
+  std::set<RequestId> brought_for_;  // waiting requests with prefetched pages
   __extension__ __int128 saved_ps_ = 0;
 };
 

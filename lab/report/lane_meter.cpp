@@ -7,7 +7,7 @@
 
 namespace kvtwin {
 
-// After this, `time` is inside the windows.
+// Adds or merges windows until one window contains `time`.
 void LaneMeter::reach(TimeNs time) {
   while (time / use_.window_ns >= static_cast<TimeNs>(kMaxWindows)) {
     const std::size_t merged = (use_.window_busy_ns.size() + 1) / 2;
@@ -47,7 +47,7 @@ void LaneMeter::add_bytes(TimeNs from, TimeNs to, Bytes bytes) {
   while (left > 0) {
     const TimeNs window = at / use_.window_ns;
     const TimeNs stop = std::min(to, (window + 1) * use_.window_ns);
-    // The last window takes the rest, so that the windows sum to the total to the byte.
+    // The last window takes the rest, so that the sum of the windows is exactly the total.
     Bytes part = left;
     if (stop < to) {
       const double share = static_cast<double>(stop - at) / static_cast<double>(to - from);
@@ -80,7 +80,7 @@ void LaneMeters::on_lane(const LaneSpan& span) {
   LaneMeter& meter = meters_[span.lane];
   if (span.lane == Lane::compute) {
     if (span.steps == 0) return;
-    // Where in between the stalls lay is not known; the busy time is booked at the pass's end.
+    // The times of the stalls within the pass are not known. The busy time is counted at the end of the pass.
     meter.add_busy(span.begin + span.stalled_ns, span.end);
     meter.count_transfer();
     return;

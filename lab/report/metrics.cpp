@@ -166,7 +166,7 @@ void Metrics::count_prefetch(const Event& event) {
       break;
     case EventKind::prefetch_used: prefetches.used += event.pages; break;
     case EventKind::prefetch_wasted: prefetches.wasted[name_of(event.reason)] += event.pages; break;
-    default: break;  // of no figure in the report
+    default: break;  // not in the report
   }
 }
 
@@ -197,7 +197,7 @@ void Metrics::on_event(const Event& event) {
     case EventKind::backup_awaited: ++backups_awaited; break;
     case EventKind::evicted: evicted(event); break;
     case EventKind::pass_done:
-      // A pass that was cancelled or failed before its first step is neither.
+      // A pass that was cancelled or failed before its first step counts as neither.
       if (event.pages != 0) {
         ++decode_passes;
         decode_steps += event.pages;

@@ -1,4 +1,4 @@
-// What a run amounts to: sums and quantiles over the engine's events, in bounded memory, for report.json.
+// The figures of a run for report.json: sums and quantiles over the engine's events, in bounded memory.
 #pragma once
 
 #include <array>
@@ -14,15 +14,16 @@
 
 namespace kvtwin {
 
-// Counts of durations in buckets of 1/1024 of their size: quantiles within 0.1 %, sums exact, memory bounded
-// (a simulation of millions of requests keeps none of them). Integers only.
+// A histogram of durations. A bucket is 1/1024 of its value wide, so quantiles are within 0.1 %. Sums are exact.
+// Cost: bounded memory, also for millions of durations. Integer arithmetic only.
 class DurationHistogram {
  public:
   void add(TimeNs duration);
   std::uint64_t count() const { return count_; }
-  // Without a recorded duration these three return nothing.
+  // The next three functions return nothing if no duration is recorded.
   std::optional<double> mean_seconds() const;
-  // The smallest recorded value (rounded down to its bucket) that at least `per_mille` of them don't exceed.
+  // Returns the smallest recorded value, rounded down to its bucket, such that at least `per_mille` of the values are
+  // not larger.
   std::optional<double> quantile_seconds(std::uint64_t per_mille) const;
   std::optional<double> max_seconds() const;
 
@@ -33,23 +34,23 @@ class DurationHistogram {
   std::array<std::uint64_t, 2> sum_{};  // 128 bits, low word first
 };
 
-// How long requests wait for their first token, besides computing it, in the course of a run: by the number in which
-// they arrived, in at most kMaxGroups groups of equally many, merged by twos when there are more.
+// The trend of the wait for the first token (TTFT without compute) over a run. Requests are grouped by number, which is
+// the order of arrival. There are at most kMaxGroups groups of equal size; when more are needed, neighbours are merged.
 class WaitTrend {
  public:
   static constexpr std::size_t kMaxGroups = 768;
   void add(RequestId request, TimeNs wait);
   std::uint64_t count() const { return count_; }
   struct Thirds {
-    double first_s = 0, last_s = 0;  // mean waits of the first and the last third of the requests
+    double first_s = 0, last_s = 0;  // mean wait of the first and of the last third of the groups
   };
-  // None if either has no request.
+  // Returns nothing if a third has no request.
   std::optional<Thirds> thirds() const;
 
  private:
   struct Group {
     std::uint64_t count = 0;
-    double wait_s = 0;  // in all
+    double wait_s = 0;  // sum
   };
   std::vector<Group> groups_;
   std::uint64_t width_ = 1, count_ = 0;
@@ -57,14 +58,13 @@ class WaitTrend {
 
 class Metrics final : public Observer {
  public:
-  // Each finished or rejected request's record goes to `next` too (requests.csv), if there is one. With `cost`, hits
-  // are weighed by it.
+  // Events go on to `next`, which may be null. `cost` (may be null) gives the time that hits save.
   explicit Metrics(Observer* next = nullptr, const CostModel* cost = nullptr) : next_(next), cost_(cost) {}
   void on_event(const Event& event) override;
 
   struct TierUse {
     Pages evicted = 0, written = 0;
-    // By reason: not written, for want of room or a failure; or lost that should have been written.
+    // By reason: pages that were not written for lack of room or after a failure, and evicted pages without a copy.
     std::map<std::string_view, Pages> dropped;
   };
 
@@ -72,9 +72,9 @@ class Metrics final : public Observer {
   std::map<std::string_view, std::uint64_t> rejected;
   std::uint64_t rejected_total = 0;
   std::uint64_t failed() const { return arrived - completed - rejected_total; }
-  // `requests` as a share of all that arrived; nothing if none arrived.
+  // Returns `requests` as a share of all arrived requests; nothing if no request arrived.
   std::optional<double> share_of_arrived(std::uint64_t requests) const;
-  // Ledger, summed over admitted requests.
+  // Sums over finished requests.
   Tokens prompt = 0, recomputed_after_stop = 0, miss = 0;
   PerTier<Tokens> hit;
   Tokens reused_without_draft = 0;  // of the hits
@@ -89,18 +89,18 @@ class Metrics final : public Observer {
   const TierUse& tier(Tier which) const { return tiers[which]; }
   std::uint64_t aborted = 0;
   struct Prefetches {
-    // Each one that is issued ends in one of these ways, or is open yet (policy/prefetch/prefetch.hpp).
+    // An issued prefetch ends in one of the ways below, or is still open (policy/prefetch/prefetch.hpp).
     std::uint64_t issued = 0, completed = 0, failed = 0, stopped = 0, revoked = 0, aborted = 0;
     std::set<RequestId> open;
     bool add_up() const { return issued == completed + failed + stopped + revoked + aborted + open.size(); }
     std::map<std::string_view, std::uint64_t> declined, revoked_reasons;
     Pages arrived = 0, used = 0, shortened = 0;
-    std::map<std::string_view, Pages> wasted;  // arrived, and not kept
+    std::map<std::string_view, Pages> wasted;  // arrived pages that were not kept
   } prefetches;
   Pages stores_retried = 0;
-  std::map<std::string_view, Pages> fell_short;  // of storage operations, by cause
+  std::map<std::string_view, Pages> fell_short;  // pages that storage operations did not move, by cause
   Pages backups_retried = 0;
-  std::uint64_t backups_awaited = 0;  // steps that found a request short of room until a write-back is done
+  std::uint64_t backups_awaited = 0;  // steps in which a request waited for a write-back to make room
   struct Loads {
     Pages done = 0, failed = 0;
     std::map<std::string_view, Pages> declined;

@@ -41,7 +41,7 @@ void PrefetchBounds::take(std::size_t seat, const Input& input) {
     if (piece == under_way_.end()) return;
     const auto [request, number] = piece->second;
     under_way_.erase(piece);
-    // A request may be over before what it stopped is.
+    // A request may finish before the operations of its stopped prefetch.
     const auto prefetch = prefetches_.find(request);
     if (prefetch == prefetches_.end()) return;
     prefetch->second.pieces[number].at = input.now;
@@ -56,7 +56,7 @@ void PrefetchBounds::on_event(const Event& event) {
       prefetch.first = prefetch.reusable - std::min(prefetch.reusable, event.pages);
       break;
     }
-    case EventKind::prefetch_shortened:  // at its beginning, by what others have brought
+    case EventKind::prefetch_shortened:  // other requests have brought the first pages
       if (event.reason == Reason::duplicate) prefetches_[event.request].first += event.pages;
       break;
     case EventKind::prefetch_started: {
@@ -81,7 +81,7 @@ void PrefetchBounds::on_event(const Event& event) {
 
 void PrefetchBounds::finish(const RequestRecord& r, const Prefetch& prefetch) {
   if (prefetch.pieces.empty()) return;
-  // Pages count as long as there is no gap before them.
+  // Only pages without a gap before them count.
   std::vector<PagesArrived> arrivals;
   PagesArrived there;
   for (const Piece& piece : prefetch.pieces) {

@@ -1,14 +1,14 @@
-// How far from the best a run's prefetches are stopped: it looks on while the run is served, notes when each part of
-// each prefetch came, and reckons for each request when it would best have stopped waiting (sim/bounds/prefetch.hpp),
-// knowing that, and all else being as it was: what others did, and when the request could be admitted.
+// Bounds of a run's prefetch waits: for each request, the best time to stop waiting for its prefetch
+// (sim/bounds/prefetch.hpp). Observes the run, and records when each part of each prefetch arrived. Everything else
+// stays as in the run: the other requests, and the time at which the request could be admitted.
 //
-// Of a request's time to the first token a stop decides two parts: the wait for the prefetch, as it was, and the
-// computing of what it then doesn't have, as the cost model has it for one pass alone. The best is the least sum of the
-// two over all stops, the run's own included. Loading from the host is in neither.
+// A stop decides two parts of a request's TTFT: the wait for the prefetch, as measured, and the computation of the
+// pages that have not arrived, by the cost model for one pass alone. The best stop has the least sum of the two, and is
+// never worse than the run's own stop. Loads from the host are in neither part.
 //
-// Only what came is known: pages that a stop cancelled have no time, so that the best of a run that stops early is no
-// better than what came until its operations were over. Under wait_complete all come. Requests whose prefetch found
-// nothing, or went straight to the device, have none.
+// Limits: only pages that arrived have a time. After a stop, cancelled pages never arrive, so a run that stops early
+// shows little of the possible gain. Under wait_complete all pages arrive. Requests whose prefetch found nothing, or
+// went straight to the device, are not counted.
 #pragma once
 
 #include <deque>
@@ -25,19 +25,20 @@ namespace kvtwin {
 
 class PrefetchBounds final : public Observer {
  public:
-  // `cost` outlives it. It is told all seats' events, each after its seat's input, and hands them on to `next`, which
-  // may be null.
+  // Requires: `cost` outlives this object. on_event() receives the events of all seats, each after the input of its
+  // seat. Events go on to `next`, which may be null.
   PrefetchBounds(Tokens page_tokens, const CostModel& cost, Observer* next = nullptr);
   ~PrefetchBounds() override;
 
-  // To be told a seat's inputs, which go on to `next`. Owned by this.
+  // Returns the handler that must receive the inputs of a seat. Inputs go on to `next`, which may be null.
+  // Ownership: this object's.
   InputHandler* inputs_of(std::size_t seat, InputHandler* next);
   void on_event(const Event& event) override;
 
-  // Sums over the requests that had a prefetch and finished.
+  // Sums over finished requests with a prefetch.
   struct Found {
     std::uint64_t requests = 0;
-    TimeNs wait = 0, wait_best = 0;  // for the prefetch
+    TimeNs wait = 0, wait_best = 0;  // the wait for the prefetch
     TimeNs ttft = 0, ttft_best = 0;
   };
   const Found& found() const { return found_; }
@@ -48,8 +49,8 @@ class PrefetchBounds final : public Observer {
     TimeNs at = -1;
   };
   struct Prefetch {
-    Pages reusable = 0;  // of the prompt
-    Pages first = 0;     // where the prefetch begins
+    Pages reusable = 0;  // pages of the prompt that can be reused
+    Pages first = 0;     // first page of the prefetch
     std::vector<Piece> pieces;
   };
   class Seat;
@@ -61,9 +62,9 @@ class PrefetchBounds final : public Observer {
   const CostModel& cost_;
   Observer* next_;
   std::deque<Seat> seats_;
-  std::size_t seat_ = 0;  // whose input is being handled
+  std::size_t seat_ = 0;  // the seat of the current input
   std::unordered_map<RequestId, Prefetch> prefetches_;
-  // By seat and operation: whose piece it is.
+  // Request and number of the piece, by seat and operation.
   std::map<std::pair<std::size_t, OperationId>, std::pair<RequestId, std::size_t>> under_way_;
   Found found_;
 };

@@ -1,4 +1,4 @@
-// What hits are worth in time, by the experiment's own cost model.
+// The prefill time that hits save, by the experiment's cost model.
 #pragma once
 
 #include "policy/base/types.hpp"
@@ -6,10 +6,10 @@
 
 namespace kvtwin {
 
-// A pass that computes what is left of a prompt after its first `reused` tokens, alone and in one chunk.
+// Returns the time of one pass, alone and in one chunk, over a prompt without its first `reused` tokens.
 TimeNs computing_rest(const CostModel& cost, Tokens prompt, Tokens reused);
 
-// The prefill time that `hit` of a prompt's first tokens save. hit < prompt.
+// Returns the prefill time that a hit of the first `hit` tokens of a prompt saves. Requires: hit < prompt.
 TimeNs prefill_saved_ns(const CostModel& cost, Tokens prompt, Tokens hit);
 
 }  // namespace kvtwin

@@ -33,7 +33,7 @@ const char* status_name(Status status) {
   return "unknown";
 }
 
-// Microseconds with all their nanoseconds; what the format counts in.
+// Returns the time in microseconds, the unit of the format, with three decimals.
 std::string us(TimeNs time) {
   char text[40];
   std::snprintf(text, sizeof text, "%" PRId64 ".%03d", time / 1000, static_cast<int>(time % 1000));
@@ -42,7 +42,7 @@ std::string us(TimeNs time) {
 
 }  // namespace
 
-// Every name in the file is one of ours, in ASCII without quotes: nothing needs escaping.
+// All names in the file are constants of kvtwin in ASCII without quotes, so no text needs escaping.
 Timeline::Timeline(std::filesystem::path path, LaneObserver* lanes, Observer* events)
     : path_(std::move(path)), out_(path_.string() + ".partial", std::ios::binary), lanes_(lanes), events_(events) {
   if (!out_) throw cannot_write(path_, errno);

@@ -1,10 +1,13 @@
-// timeline.json: what ran when, in Chrome's trace event format; chrome://tracing and ui.perfetto.dev load it.
+// timeline.json: lanes and requests over time, in Chrome's trace event format, for chrome://tracing and
+// ui.perfetto.dev.
 //
-// Two processes: `lanes` with a thread a lane (h2d, d2h, compute ...), whose spans are transfers and passes, with the
-// stall of a pass inside it, told at its beginning; and `requests` with a track a request, whose parts up to the first
-// token lie end to end in the order queue, prefetch wait, load wait, compute (a chunked prompt's really alternate),
-// then decode. Rejections and retractions are instants. Written as it happens, in bounded memory; a request when it
-// has finished. Until the run is over the file is called timeline.json.partial: cut off, it is no JSON.
+// The process `lanes` has one thread per lane (h2d, d2h, compute, ...), with transfers and passes as spans. The stall
+// of a pass is a span within the pass, always at the beginning of the pass. The process `requests` has one track per
+// request: queue, prefetch wait, load wait, compute, then decode. Up to the first token these parts stand in this
+// order, although they alternate in a chunked prompt. Rejections and retractions are instants.
+//
+// The file is written during the run, a request when it finishes, in bounded memory. Until finish() the name is
+// timeline.json.partial, and the text is not complete JSON.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +23,11 @@ namespace kvtwin {
 
 class Timeline final : public LaneObserver, public Observer {
  public:
-  // Hands on what it is told; either may be null. WorkError when the file can't be created.
+  // Spans go on to `lanes`, and events to `events`; both may be null. Errors: WorkError if the file cannot be created.
   Timeline(std::filesystem::path path, LaneObserver* lanes, Observer* events);
   void on_lane(const LaneSpan& span) override;
   void on_event(const Event& event) override;
-  // The run is over. WorkError when the file couldn't be written.
+  // Completes the file and gives it its name. Errors: WorkError if the file cannot be written.
   void finish();
 
  private:
@@ -42,8 +45,8 @@ class Timeline final : public LaneObserver, public Observer {
   std::ofstream out_;
   LaneObserver* lanes_;
   Observer* events_;
-  std::map<OperationId, Prefill> prefills_;  // under way
-  std::uint32_t named_ = 0;                  // lanes, by bit
+  std::map<OperationId, Prefill> prefills_;  // running prefill passes
+  std::uint32_t named_ = 0;                  // one bit per lane that has a name in the file
   bool first_ = true;
 };
 

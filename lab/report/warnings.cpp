@@ -14,20 +14,20 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::uint64_t kMinPrefetches = 10;  // fewer say nothing
-constexpr double kMinDroppedShare = 0.01;     // of the pages that were to be backed up
-constexpr double kBusy = 0.95;                // share of the time
-constexpr std::uint64_t kMinWaits = 30;       // requests of which a trend can be told
-constexpr double kMinGrowth = 1.25;           // last third's mean wait / first third's
-constexpr double kMinGrowthOfSpan = 0.01;     // their difference / time over which requests arrive
-constexpr double kMinRejectedShare = 0.05;    // as the queue was full
+constexpr std::uint64_t kMinPrefetches = 10;  // fewer prefetches are no evidence
+constexpr double kMinDroppedShare = 0.01;     // dropped pages / pages to back up
+constexpr double kMinBusyShare = 0.95;        // busy time / time of a lane
+constexpr std::uint64_t kMinWaits = 30;       // fewer requests show no trend
+constexpr double kMinGrowth = 1.25;           // mean wait of the last third / of the first third
+constexpr double kMinGrowthOfSpan = 0.01;     // difference of these mean waits / time of all arrivals
+constexpr double kMinRejectedShare = 0.05;    // requests rejected because the queue was full / arrivals
 
 std::string percent(double share) { return formatted("%.0f %%", 100 * share); }
 std::string percent(std::uint64_t part, std::uint64_t all) {
   return percent(static_cast<double>(part) / static_cast<double>(std::max<std::uint64_t>(1, all)));
 }
 
-// Rounded up, so that this much is enough.
+// Returns the size in GiB, rounded up.
 std::string gib(double bytes) {
   const double value = bytes / 1073741824.0;
   const double unit = value >= 100 ? 1 : value >= 1 ? 0.1 : 0.0001;
@@ -38,14 +38,14 @@ double host_bytes(const Setup& setup, double pages) {
   return pages * static_cast<double>(setup.page_bytes()) * setup.engine.ranks;
 }
 
-// "478 GiB": of the host tier of an engine, all its ranks together.
+// Returns the size of `pages` on the host tier of one engine, all ranks together, e.g. "478 GiB".
 std::string host_gib(const Setup& setup, double pages) { return gib(host_bytes(setup, pages)); }
 
 bool fetches_by_host(const Setup& setup) {
   return setup.has_storage() && setup.engine.host_pages != 0 && setup.engine.path != CachePath::direct;
 }
 
-// Room for a copy of all that the device holds, beside what prefetches in flight may take.
+// Returns the size with room for copies of all pages of the device, beside the share of prefetches in flight.
 double enough_host_pages(const Setup& setup) {
   const double share =
       fetches_by_host(setup) ? std::min(0.9, static_cast<double>(setup.engine.prefetch_host_share) / 1024) : 0;
@@ -66,7 +66,7 @@ std::string host_cure(const Setup& setup) {
   return text;
 }
 
-// Where ranks can't split a token's KV among them: MLA latents, and fewer KV heads than ranks.
+// Returns a sentence part if ranks hold copies of a token's KV: with an MLA latent, or with fewer KV heads than ranks.
 std::string copies_of_ranks(const Setup& setup) {
   const Bytes rank = setup.target.token_bytes(), all = rank * setup.engine.ranks;
   if (all <= setup.model.kv_bytes_per_token) return "";
@@ -105,7 +105,7 @@ std::uint64_t count_of(const Counts& counts, std::string_view name) {
   return found == counts.end() ? 0 : found->second;
 }
 
-// Backups that found no room on the host; under write_back: pages that were lost for that.
+// Counts backups without room on the host, and with write_back the evicted pages that were lost for this reason.
 Dropped dropped_backups(const Metrics& m) {
   const Pages pages = count_of(m.tier(Tier::host).dropped, name_of(Reason::capacity)) +
                       count_of(m.tier(Tier::device).dropped, name_of(Reason::host_pressure));
@@ -131,7 +131,7 @@ std::pair<std::string_view, std::uint64_t> main_reason(const std::map<std::strin
   return most;
 }
 
-// The storage tier that lost most pages for want of room, and what would have held them.
+// Names the storage tier that evicted the most pages, and the size that would have held all its pages.
 std::string storage_cure(const Setup& setup, const Metrics& m) {
   const StorageTierConfig* worst = nullptr;
   for (const StorageTierConfig& tier : setup.engine.storage) {
@@ -149,7 +149,7 @@ std::string storage_cure(const Setup& setup, const Metrics& m) {
          (shared ? " in all" : " an engine") + " (tiers." + name + ") would have held all of them";
 }
 
-// Why storage had nothing of what was looked up, and what would change that.
+// Returns the reason for misses in storage, and the remedy.
 std::string miss_cure(const Setup& setup, const Metrics& m) {
   if (const Dropped dropped = dropped_backups(m); setup.engine.host_pages != 0 && dropped.notable()) {
     const double enough = std::max(enough_host_pages(setup), static_cast<double>(setup.engine.host_pages) + 1);
@@ -195,7 +195,7 @@ std::optional<Warning> prefetches_revoked(const Setup& setup, const Metrics& m) 
 
 std::optional<Warning> prefetches_declined(const Setup& setup, const Metrics& m) {
   std::map<std::string_view, std::uint64_t> reasons = m.prefetches.declined;
-  reasons.erase(name_of(Reason::too_short));  // next to nothing was left to ask for
+  reasons.erase(name_of(Reason::too_short));  // the host or the device had almost all pages
   std::uint64_t declined = 0;
   for (const auto& [name, count] : reasons) declined += count;
   const std::uint64_t all = declined + m.prefetches.issued;
@@ -223,7 +223,7 @@ std::optional<Warning> prefetches_declined(const Setup& setup, const Metrics& m)
 
 // ---- saturation ----------------------------------------------------------------------------------------
 
-// Share of [from, to) that the lane was busy; of the whole run where no window lies in between.
+// Returns the busy share of the lane during [from, to). If no window lies within this time: of the whole run.
 double busy_between(const LaneUse& lane, TimeNs from, TimeNs to, TimeNs end) {
   TimeNs busy = 0, time = 0;
   for (std::size_t i = 0; i < lane.window_busy_ns.size(); ++i) {
@@ -239,33 +239,35 @@ double busy_between(const LaneUse& lane, TimeNs from, TimeNs to, TimeNs end) {
   return static_cast<double>(busy) / static_cast<double>(time);
 }
 
-// "compute was busy 96 to 99 % of the time (10 of 10)": lanes by kind, the busiest kind. Empty if none is above kBusy.
+// Describes the busiest kind of lane: "compute was busy 96 to 99 % of the time (10 of 10 lanes)". Empty if no lane
+// reaches kMinBusyShare.
 std::string busy_lanes(const RunOutcome& outcome, TimeNs from, TimeNs to) {
   struct Kind {
     std::size_t all = 0, busy = 0;
-    double least = 1, most = 0;
+    double min = 1, max = 0;
   };
   std::map<std::string, Kind> kinds;
   for (const LaneUse& lane : outcome.lanes) {
     Kind& kind = kinds[lane.name.substr(lane.name.rfind('.') + 1)];
     ++kind.all;
     const double busy = std::min(1.0, busy_between(lane, from, to, outcome.end));
-    if (busy < kBusy) continue;
+    if (busy < kMinBusyShare) continue;
     ++kind.busy;
-    kind.least = std::min(kind.least, busy);
-    kind.most = std::max(kind.most, busy);
+    kind.min = std::min(kind.min, busy);
+    kind.max = std::max(kind.max, busy);
   }
-  const auto busiest = std::ranges::max_element(kinds, {}, [](const auto& entry) { return entry.second.most; });
+  const auto busiest = std::ranges::max_element(kinds, {}, [](const auto& entry) { return entry.second.max; });
   if (busiest == kinds.end() || busiest->second.busy == 0) return "";
   const Kind& kind = busiest->second;
-  const std::string least = formatted("%.0f", 100 * kind.least), most = formatted("%.0f", 100 * kind.most);
+  const std::string least = formatted("%.0f", 100 * kind.min), most = formatted("%.0f", 100 * kind.max);
   return busiest->first + " was busy " + (least == most ? "" : least + " to ") + most + " % of the time" +
          (kind.all == 1 ? "" : " (" + std::to_string(kind.busy) + " of " + std::to_string(kind.all) + " lanes)");
 }
 
-// A queue grows in an open loop where the mean wait of the last third of the requests is at least twice that of the
-// first, and the difference at least 1 % of the time over which they came: random ups and downs of a queue that keeps
-// up are shorter. A full queue that turns requests away can't grow, and is as much.
+// Two conditions, in an open loop only. The queue grows: the mean wait of the last third of the requests is at least
+// kMinGrowth times that of the first third, and the difference is at least 1 % of the time of all arrivals. Random
+// variations of a queue that does not grow are smaller. Or the queue is full: more than 5 % of the requests are
+// rejected.
 std::optional<Warning> saturated(const Setup& setup, const RunOutcome& outcome) {
   const Metrics& m = outcome.metrics;
   const TimeNs span = m.last_arrival - m.first_arrival;

@@ -1,5 +1,6 @@
-// Warnings: what a reader of a run's figures would take for a property of the hardware or of the policy, and is a tier
-// too small for its task, or a machine that can't keep up. A starved tier looks like a tier that is not worth buying.
+// Warnings about conditions that make a run's figures misleading: a tier that is too small for its task, or a machine
+// that cannot keep up with the requests. Reason: without a warning, such figures look like properties of the hardware
+// or of the policy; a tier without room looks like a tier that is not worth its price.
 #pragma once
 
 #include <array>
@@ -15,36 +16,37 @@
 namespace kvtwin {
 
 enum class WarningKind : std::uint8_t {
-  host_not_larger,      // than the device tier, whose pages write_through copies to it
-  backups_dropped,      // pages found no room on the host
-  prefetches_revoked,   // more than half of them
-  prefetches_declined,  // likewise
-  saturated,            // requests come faster than they are served
+  host_not_larger,      // write_through, and the host tier is not larger than the device tier
+  backups_dropped,      // copies to the host found no room
+  prefetches_revoked,   // more than half of the prefetches were revoked
+  prefetches_declined,  // more than half of the prefetches were declined
+  saturated,            // requests arrive faster than the machine serves them
 };
 inline constexpr std::array kWarningKinds{WarningKind::host_not_larger, WarningKind::backups_dropped,
                                           WarningKind::prefetches_revoked, WarningKind::prefetches_declined,
                                           WarningKind::saturated};
-// As in the report's `warnings`, and in rows of sweep and compare.
+// Returns the name in the report's `warnings`, and in rows of sweep and compare.
 std::string_view name_of(WarningKind kind);
-// In a few words, where there is no room for a sentence.
+// Returns a short description, for tables.
 std::string_view meaning_of(WarningKind kind);
 
 struct Warning {
   WarningKind kind = WarningKind::host_not_larger;
-  std::string sentence;  // what, why, and the size or setting that cures it, with numbers
+  std::string sentence;  // condition, reason, and the size or setting that removes the warning, with numbers
 };
 
 struct RunOutcome {
   const Metrics& metrics;
   const std::vector<LaneUse>& lanes;
   TimeNs end = 0;
-  bool open_loop = true;  // requests come at their times, whatever the machine does
+  bool open_loop = true;  // workload.loop = open
 };
 
-// In the order of kWarningKinds. A function of its arguments only.
+// Returns the warnings in the order of kWarningKinds.
 std::vector<Warning> warnings_of(const Setup& setup, const RunOutcome& outcome);
 
-// Of a sweep's rows, each the names of its warnings, with a space between: a line a warning that any row has.
+// `rows`: for each row of a sweep, the names of its warnings with spaces between. Returns one line per warning that a
+// row has, with the number of rows.
 std::string warnings_text(const std::vector<std::string>& rows);
 
 }  // namespace kvtwin

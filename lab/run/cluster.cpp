@@ -11,9 +11,9 @@
 
 namespace kvtwin {
 
-// ---- who gets what -----------------------------------------------------------------------------------
+// ---- routing -----------------------------------------------------------------------------------------
 
-// Arrivals go where the router says, and what concerns a request goes after it.
+// The router chooses the engine of an arrival. Later inputs of the request go to the same engine.
 class Cluster::Route final : public InputRoute {
  public:
   Route(std::string_view policy, std::size_t engines) : router_(make_router(policy, engines)) {}
@@ -23,9 +23,10 @@ class Cluster::Route final : public InputRoute {
       return open_[arrival->request] = router_->route(*arrival);
     }
     const auto& hint = std::get<Hint>(input.what);
-    if (hint.kind != HintKind::abort) return kEveryEngine;  // of a session, whose turns may be anywhere
+    if (hint.kind != HintKind::abort)
+      return kEveryEngine;  // a hint about a session, whose requests may be on any engine
     const auto at = open_.find(hint.subject);
-    return at == open_.end() ? 0 : at->second;  // it has ended; nobody heeds it
+    return at == open_.end() ? 0 : at->second;  // the request has ended, so every engine ignores the abort
   }
 
   void ended(RequestId request) {
@@ -37,12 +38,13 @@ class Cluster::Route final : public InputRoute {
 
  private:
   std::unique_ptr<Router> router_;
-  std::unordered_map<RequestId, std::size_t> open_;  // never walked
+  std::unordered_map<RequestId, std::size_t> open_;  // looked up only, never iterated
 };
 
 // ---- one seat ----------------------------------------------------------------------------------------
 
-// What stands between the world and one policy: world -> Checking -> Recording -> this -> engine.
+// One engine, and the chain of handlers between the world and the engine: world -> Checking -> Recording -> Seat ->
+// engine.
 class Cluster::Seat final : public InputHandler, public Observer {
  public:
   Seat(const EngineConfig& config, Substrate& seat, const SeatWatch& watch, Route* route, bool several_ranks,
@@ -50,10 +52,10 @@ class Cluster::Seat final : public InputHandler, public Observer {
       : watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
     Substrate* substrate = &seat;
     ContractTerms terms{config.shape.page_tokens};
-    terms.bursts_end_early = several_ranks;  // another rank may have cut them short
+    terms.bursts_end_early = several_ranks;  // another rank may end a burst
     if (checked) substrate = &checking_.emplace(*substrate, terms);
     engine_.emplace(config, *substrate, decisions_, route == nullptr ? watch.observer : this);
-    // An engine alone is told first-hand.
+    // Without observers of inputs, the engine receives the inputs directly.
     first_ = counts_reductions_ || watch.inputs != nullptr ? static_cast<InputHandler*>(this) : &*engine_;
     if (watch.journal != nullptr) {
       writer_.emplace(*watch.journal, text);
@@ -99,7 +101,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
   InputHandler* first_ = nullptr;
 };
 
-// ---- all of them -------------------------------------------------------------------------------------
+// ---- the cluster -------------------------------------------------------------------------------------
 
 Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
                  std::string_view text)
@@ -163,7 +165,7 @@ DecisionMark Cluster::decisions() const {
   for (std::size_t engine = 1; engine < seats_.size(); ++engine) {
     const DecisionMark mark = decisions_of(engine);
     all.count += mark.count;
-    std::uint64_t x = all.digest * 0xD1B54A32D192ED03u + mark.digest;  // in their order
+    std::uint64_t x = all.digest * 0xD1B54A32D192ED03u + mark.digest;  // depends on the order
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     all.digest = x ^ (x >> 31);

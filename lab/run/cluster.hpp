@@ -1,5 +1,6 @@
-// The policies of a run in the seats of its world: one engine; several, among which a router shares out the requests;
-// or one engine's ranks as policies of their own, which must all decide the same.
+// The engines of a run, each in one seat of its world. Three cases: one engine; several engines, with a router that
+// distributes the requests; or the ranks of one engine as instances, each with a policy of its own. Instances must all
+// decide the same.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +16,32 @@
 
 namespace kvtwin {
 
-// Who looks on at one seat. All may be null, and outlive the cluster.
+// The observers of one seat. Each may be null, and must outlive the cluster.
 struct SeatWatch {
   Observer* observer = nullptr;
   DecisionSink* decisions = nullptr;
-  InputHandler* inputs = nullptr;  // told each input before the engine is
+  InputHandler* inputs = nullptr;  // receives each input before the engine does
   ByteSink* journal = nullptr;
 };
 
-// WorkError, naming them, when ranks of one engine decided differently.
+// Errors: WorkError with the rank and both digests, if the ranks of one engine decided differently.
 void refuse_disagreement(const std::vector<DecisionMark>& ranks);
 
 class Cluster {
  public:
-  // As many watches as the world has seats, or fewer. `checked`: the seam's contract is. `text`: the journals' own.
+  // `watches`: one per seat; a seat without one has no observers. `checked`: check the seam's contract.
+  // `text`: the resolved experiment, for the journals. Requires: `setup` and `world` outlive this object.
   Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked, std::string_view text);
   ~Cluster();
 
-  // To the end, at which everything has been answered. WorkError when work is left, or ranks decided differently.
+  // Serves all requests. Errors: WorkError if work is left at the end, or if ranks decided differently.
   void run(InputSource& source);
 
   std::size_t seats() const;
-  // Of a storage tier that engines share: at most what there is of it.
+  // Returns the largest number of used pages, summed over the engines; of a shared tier, at most its capacity.
   Pages pages_used_max(Tier tier) const;
-  // Of all engines, in their order: counts are summed and digests chained. One engine's is its own; so is that of
-  // ranks.
+  // Returns the count and digest of all engines: counts are summed, and digests are chained in the order of the
+  // engines. One engine, and ranks as instances, have the count and digest of seat 0.
   DecisionMark decisions() const;
   DecisionMark decisions_of(std::size_t seat) const;
   std::uint64_t reductions_of(std::size_t seat) const;
@@ -50,7 +52,7 @@ class Cluster {
 
   const Setup& setup_;
   World& world_;
-  std::unique_ptr<Route> route_;  // of several engines
+  std::unique_ptr<Route> route_;  // null for one engine
   std::vector<std::unique_ptr<Seat>> seats_;
 };
 

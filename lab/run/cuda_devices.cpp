@@ -3,20 +3,20 @@
 namespace kvtwin {
 namespace {
 
-CudaDevices& served() {
+CudaDevices& registered() {
   static CudaDevices devices;
   return devices;
 }
 
 }  // namespace
 
-void serve_cuda_devices(const CudaDevices& devices) { served() = devices; }
+void serve_cuda_devices(const CudaDevices& devices) { registered() = devices; }
 
-const CudaDevices& cuda_devices() { return served(); }
+const CudaDevices& cuda_devices() { return registered(); }
 
 CudaPresence cuda_at_hand() {
-  if (served().presence == nullptr) return {0, "this build is without CUDA"};
-  return served().presence();
+  if (registered().presence == nullptr) return {0, "this build is without CUDA"};
+  return registered().presence();
 }
 
 }  // namespace kvtwin

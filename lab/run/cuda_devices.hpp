@@ -1,4 +1,4 @@
-// How a program comes by GPUs. This library links no CUDA: the program puts in what it was linked with.
+// Access to GPUs. The library links no CUDA: a program that links CUDA registers its functions here.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ struct CudaDevices {
   std::shared_ptr<CuFile> (*load_cufile)(const std::string& library) = nullptr;
 };
 
-// Before the command line is parsed; never called: this build is without CUDA.
+// Registers the functions. Call it before any other use of the library. Without a call, there is no CUDA.
 void serve_cuda_devices(const CudaDevices& devices);
 const CudaDevices& cuda_devices();
-// How many GPUs there are, or one sentence why none.
+// Returns the number of GPUs, or 0 and one sentence with the reason.
 CudaPresence cuda_at_hand();
 
 }  // namespace kvtwin

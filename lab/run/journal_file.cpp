@@ -31,10 +31,10 @@ void JournalFile::write(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> read_journal(const std::filesystem::path& path) {
   std::error_code error;
-  const bool file = std::filesystem::is_regular_file(path, error);  // opening a pipe would wait for its writer
+  const bool file = std::filesystem::is_regular_file(path, error);  // opening a pipe would wait for a writer
   const auto size = file ? std::filesystem::file_size(path, error) : 0;
-  constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 36;
-  if (size > kMostBytes) throw InputError(path.string() + ": is longer than 64 GiB, which no journal of a run is");
+  constexpr std::uintmax_t kMaxBytes = std::uintmax_t{1} << 36;
+  if (size > kMaxBytes) throw InputError(path.string() + ": is longer than 64 GiB, which no journal of a run is");
   std::ifstream in;
   if (file) in.open(path, std::ios::binary);
   std::vector<std::byte> bytes(error ? 0 : size);

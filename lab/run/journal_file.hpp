@@ -1,5 +1,5 @@
-// A journal on disk (policy/seam/journal.hpp says what is in it). Every record is handed to the operating system
-// before the next input is handled: a killed process loses none, a machine that loses power may.
+// A journal on disk (format: policy/seam/journal.hpp). Each record is given to the operating system before the next
+// input is handled. So a killed process loses no record. A power loss may lose records.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 namespace kvtwin {
 
 inline constexpr const char* kJournalName = "journal.kvj";  // in a run folder
-// Of a rank that is a policy of its own; rank 0's is the run's.
+// Returns the name of a rank's journal. Rank 0 has kJournalName.
 inline std::string journal_name(std::size_t rank) {
   return rank == 0 ? kJournalName : "journal." + std::to_string(rank) + ".kvj";
 }
 
 class JournalFile final : public ByteSink {
  public:
-  // Creates or empties the file. WorkError when it can't, and from write.
+  // Creates or empties the file. Errors: WorkError, also from write().
   explicit JournalFile(std::filesystem::path path);
   ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
@@ -32,7 +32,7 @@ class JournalFile final : public ByteSink {
   int file_ = -1;
 };
 
-// The whole file. InputError when it can't be read.
+// Returns the whole file. Errors: InputError if the file cannot be read.
 std::vector<std::byte> read_journal(const std::filesystem::path& path);
 
 }  // namespace kvtwin

@@ -20,7 +20,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// "" if there is no such file, or line.
+// Returns the text behind "KEY...:" in a file; empty if there is no such file or line.
 std::string line_after(const fs::path& path, const std::string& key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -59,7 +59,7 @@ std::optional<ProcessorTimes> processor_times(std::string_view stat) {
   std::string name;
   in >> name;
   if (name != "cpu") return std::nullopt;
-  // user nice system idle iowait irq softirq steal; those of guests are in user and nice already.
+  // user nice system idle iowait irq softirq steal. The later fields (guests) are part of user and nice.
   constexpr int kFields = 8, kSteal = 7;
   ProcessorTimes times;
   for (int field = 0; field < kFields; ++field) {

@@ -1,5 +1,4 @@
-// This machine, and what else it does while something is measured on it: for what `run`, `calibrate` and `validate`
-// measured, never for a simulation.
+// This machine and its load, for the results of `run`, `calibrate` and `validate`. Simulations never read it.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +10,23 @@
 
 namespace kvtwin {
 
-// `cuda`: its device is the GPU, else host memory.
+// Returns the processor, kernel, cores and device. `cuda`: the device is the GPU; else host memory.
 MeasuredMachine this_machine(bool cuda);
 
-// Of the first line of /proc/stat, in clock ticks.
+// Times of all processors together since boot, in clock ticks. `stolen`: taken by other virtual machines.
 struct ProcessorTimes {
   std::uint64_t all = 0, stolen = 0;
 };
-// None for a text that isn't such a file's.
+// `stat`: the text of /proc/stat. Returns nothing for another text.
 std::optional<ProcessorTimes> processor_times(std::string_view stat);
-// The load average of the last minute, as /proc/loadavg has it.
+// `loadavg`: the text of /proc/loadavg. Returns the load average of the last minute.
 std::optional<double> load_average(std::string_view loadavg);
 
-// From its making on.
+// Measures the load of the machine from the construction on.
 class LoadWatch {
  public:
   LoadWatch();
-  // None where the system doesn't tell.
+  // Returns nothing if the system does not report its load.
   std::optional<MachineLoad> load() const;
 
  private:

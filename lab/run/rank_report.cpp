@@ -17,12 +17,12 @@ using SortedJson = nlohmann::json;
 }  // namespace
 
 std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ours) {
-  const SortedJson told{{"count", ours.decisions.count},
+  const SortedJson sent{{"count", ours.decisions.count},
                         {"digest", ours.decisions.digest},
                         {"reductions", ours.reductions},
                         {"lanes", ours.lanes}};
   std::vector<RankOutcome> all;
-  for (const std::string& text : ranks.gather(told.dump())) {
+  for (const std::string& text : ranks.gather(sent.dump())) {
     const SortedJson json = SortedJson::parse(text);
     RankOutcome& outcome = all.emplace_back();
     json.at("count").get_to(outcome.decisions.count);
@@ -34,11 +34,11 @@ std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ou
 }
 
 Verification gather_verification(RealRanks& ranks, const Verification& ours) {
-  const SortedJson told{{"counts",
+  const SortedJson sent{{"counts",
                          {ours.pages_read, ours.bytes_read, ours.pages_audited, ours.bytes_audited, ours.wrong_reads,
                           ours.flipped ? 1 : 0}},
                         {"wrong", ours.wrong}};
-  const std::vector<std::string> texts = ranks.gather(told.dump());
+  const std::vector<std::string> texts = ranks.gather(sent.dump());
   if (texts.empty()) return ours;
   Verification all;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
@@ -59,10 +59,10 @@ Verification gather_verification(RealRanks& ranks, const Verification& ours) {
 }
 
 std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours) {
-  SortedJson told = SortedJson::array();
-  for (const StorageCounters& tier : ours) told.push_back(tier.counters);
+  SortedJson sent = SortedJson::array();
+  for (const StorageCounters& tier : ours) sent.push_back(tier.counters);
   std::vector<StorageCounters> sum = ours;
-  const std::vector<std::string> texts = ranks.gather(told.dump());
+  const std::vector<std::string> texts = ranks.gather(sent.dump());
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     const SortedJson json = SortedJson::parse(texts[rank]);
     for (std::size_t tier = 0; tier < sum.size(); ++tier) {

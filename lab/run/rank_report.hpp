@@ -1,4 +1,5 @@
-// What the ranks of a real run tell rank 0 when all has been served, for its report.
+// The results that the ranks of a real run send to rank 0 for the report, after all requests are served.
+// Requires: every rank calls the same functions in the same order.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +16,16 @@ namespace kvtwin {
 struct RankOutcome {
   DecisionMark decisions;
   std::uint64_t reductions = 0;
-  std::vector<LaneUse> lanes;  // that are its own: its GPU's
+  std::vector<LaneUse> lanes;  // the lanes of the rank's GPU
 };
 
-// By rank, on rank 0; nothing elsewhere.
+// Returns the outcomes of all ranks, in their order, on rank 0; an empty vector on the other ranks.
 std::vector<RankOutcome> gather_outcomes(RealRanks& ranks, const RankOutcome& ours);
 
-// Rank 0: what all have checked, and who found what is wrong. Elsewhere: ours.
+// Returns on rank 0 the sum of all ranks and all wrong pages, with their ranks; on the other ranks `ours`.
 Verification gather_verification(RealRanks& ranks, const Verification& ours);
 
-// Likewise: what the storage tiers of all ranks have counted, in sum.
+// Returns on rank 0 the summed counters of the storage tiers of all ranks; on the other ranks `ours`.
 std::vector<StorageCounters> gather_counters(RealRanks& ranks, const std::vector<StorageCounters>& ours);
 
 }  // namespace kvtwin

@@ -15,7 +15,7 @@
 namespace kvtwin {
 namespace {
 
-// How much slower this rank is than the others.
+// Returns the factor on the time of this rank's copies and storage operations; 1 for all but real.slow_rank.
 double slow_factor(const Experiment& experiment, const Setup& setup) {
   const double factor = experiment.number("real.slow_factor");
   const auto rank = static_cast<std::size_t>(experiment.integer("real.slow_rank"));
@@ -29,7 +29,7 @@ double slow_factor(const Experiment& experiment, const Setup& setup) {
 DeviceConfig::Flip flip_of(const Experiment& experiment, const Setup& setup) {
   const std::string& flip = experiment.text("real.flip");
   if (flip == "none") return DeviceConfig::Flip::none;
-  // It would be stored under a check of its own, and served to whoever comes after.
+  // The wrong page would be stored with a valid check, and later runs would read it.
   if (!setup.engine.storage.empty()) {
     throw InputError(experiment.where("real.flip") + ": would leave a wrong page in the " +
                      std::string(spec_of(setup.engine.storage.front().tier).name) +
@@ -54,22 +54,22 @@ DeviceConfig common_config(const Experiment& experiment, const Setup& setup, Ran
 HostDeviceConfig host_config(const Setup& setup, const DeviceConfig& common) {
   HostDeviceConfig config;
   static_cast<DeviceConfig&>(config) = common;
-  // Products with as many multiply-adds a token and layer as the model has weights for.
+  // Matrix products with as many multiply-adds per token and layer as the model has weights.
   const std::uint64_t head = setup.model.head_parameters;
   const std::uint64_t linear = setup.model.active_parameters - std::min(head, setup.model.active_parameters);
   config.hidden = setup.model.hidden;
   config.width = static_cast<std::uint32_t>(
       std::max<std::uint64_t>(1, linear / setup.model.layers.size() / std::max(1U, setup.model.hidden)));
-  // Multiply-adds a layer.
-  const auto of_a_layer = [&](std::uint64_t flops) { return flops / 2 / setup.model.layers.size(); };
-  config.pair_work = static_cast<std::uint32_t>(of_a_layer(setup.model.full_attention.prefill_pair_flops));
-  config.decode_work = of_a_layer(setup.model.full_attention.decode_token_flops);
-  config.context_work = of_a_layer(setup.model.context_projection_flops);
+  // Converts FLOP of the model to multiply-adds per layer.
+  const auto multiply_adds_per_layer = [&](std::uint64_t flops) { return flops / 2 / setup.model.layers.size(); };
+  config.pair_work = static_cast<std::uint32_t>(multiply_adds_per_layer(setup.model.full_attention.prefill_pair_flops));
+  config.decode_work = multiply_adds_per_layer(setup.model.full_attention.decode_token_flops);
+  config.context_work = multiply_adds_per_layer(setup.model.context_projection_flops);
   config.head_work = head;
   return config;
 }
 
-// Which of this machine's GPUs is this rank's, and how many ranks share it.
+// Returns the configuration of this rank's GPU. Ranks take the GPUs of the machine in turn.
 CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, const DeviceConfig& common, int gpus) {
   CudaDeviceConfig config;
   static_cast<DeviceConfig&>(config) = common;
@@ -79,8 +79,8 @@ CudaDeviceConfig cuda_config(const Experiment& experiment, const Setup& setup, c
   return config;
 }
 
-// So much GPU memory for pages on their way from the disk; a few must always find room.
-constexpr Bytes kDirectMost = Bytes{64} << 20;
+// GPU memory for pages that are read from the disk; at least four pages.
+constexpr Bytes kMaxDirectBytes = Bytes{64} << 20;
 
 enum class UseCuFile : std::uint8_t { automatic, on, off };
 
@@ -109,7 +109,8 @@ void use_cufile(const Experiment& experiment, const Setup& setup, CudaDeviceConf
   std::string why_not;
   try {
     config.cufile = cuda_devices().load_cufile(experiment.text("real.cufile_library"));
-    // The usual way through host memory is no longer than cuFile's, and needs no checksums of its own.
+    // In its compatible mode cuFile also copies through host memory. The usual path is as short, and needs no checksums
+    // of its own.
     if (use == UseCuFile::automatic && config.cufile->mode() == CuFile::Mode::compatible) {
       why_not = "there is " + config.cufile->description();
       config.cufile.reset();
@@ -119,7 +120,8 @@ void use_cufile(const Experiment& experiment, const Setup& setup, CudaDeviceConf
     why_not = error.what();
   }
   if (!config.cufile) notes.push_back("Disk tier: its pages reach the GPU through host memory: " + why_not + ".");
-  config.direct_buffers = static_cast<std::uint32_t>(std::clamp<Bytes>(kDirectMost / config.shape.page_bytes(), 4, 16));
+  config.direct_buffers =
+      static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxDirectBytes / config.shape.page_bytes(), 4, 16));
 }
 
 std::string gib(Bytes bytes) {
@@ -128,7 +130,7 @@ std::string gib(Bytes bytes) {
   return text;
 }
 
-// `ranks` of them share `available` bytes of `where`.
+// Errors: always InputError. `bytes`: per rank. `ranks` ranks share `available` bytes of `where`.
 [[noreturn]] void refuse_size(const Experiment& experiment, Bytes bytes, std::size_t ranks, Bytes available,
                               const char* where, const std::vector<std::string>& tiers) {
   const auto key = [&](const std::string& tier) {
@@ -144,8 +146,8 @@ std::string gib(Bytes bytes) {
                    " smaller, or take a smaller model, e.g. model.name = \"tiny\"");
 }
 
-// Of all ranks on this machine together: none of them has taken its memory yet.
-void refuse_what_host_memory_has_no_room_for(const Experiment& experiment, const DeviceConfig& config, Bytes bytes) {
+// Counts all ranks on this machine, because no rank has allocated its memory yet.
+void check_host_memory(const Experiment& experiment, const DeviceConfig& config, Bytes bytes) {
   const std::size_t ranks = config.ranks == nullptr ? 1 : config.ranks->size_here();
   const std::optional<Bytes> available = memory_available();
   if (!available || ranks * bytes <= *available / 10 * 9) return;
@@ -154,7 +156,7 @@ void refuse_what_host_memory_has_no_room_for(const Experiment& experiment, const
 
 RealDevice choose_host(const Experiment& experiment, const Setup& setup, const DeviceConfig& common) {
   const HostDeviceConfig config = host_config(setup, common);
-  refuse_what_host_memory_has_no_room_for(experiment, common, host_device_bytes(config));
+  check_host_memory(experiment, common, host_device_bytes(config));
   if (use_of_cufile(experiment, setup) == UseCuFile::on) {
     throw InputError(experiment.where("real.cufile") +
                      ": is on, and the host device has no GPU memory to read into; set it to auto, or take cuda");
@@ -167,7 +169,7 @@ RealDevice choose_cuda(const Experiment& experiment, const Setup& setup, const D
   std::vector<std::string> notes;
   use_cufile(experiment, setup, config, notes);
   const CudaDeviceBytes bytes = cuda_devices().bytes(config);
-  refuse_what_host_memory_has_no_room_for(experiment, common, bytes.host);
+  check_host_memory(experiment, common, bytes.host);
   const std::size_t here = common.ranks == nullptr ? 1 : common.ranks->size_here();
   const std::size_t sharing = (here + static_cast<std::size_t>(gpus) - 1) / static_cast<std::size_t>(gpus);
   const Bytes available = cuda_devices().bytes_free(config.ordinal);

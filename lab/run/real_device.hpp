@@ -1,4 +1,4 @@
-// The device of a real run: which one, of what size, and whether it fits this machine.
+// Chooses the device of a real run, and checks that the device fits into this machine.
 #pragma once
 
 #include <functional>
@@ -15,13 +15,14 @@ namespace kvtwin {
 
 struct RealDevice {
   const char* name = "";  // host or cuda
-  DeviceConfig config;    // what all devices have
+  DeviceConfig config;    // the part that all devices have in common
   std::function<std::unique_ptr<Device>()> make;
-  std::vector<std::string> notes;  // what to say of it
+  std::vector<std::string> notes;  // for the report
 };
 
-// By real.device; `ranks`: null if there is one only. InputError if there is no such device, or no room for its pools
-// and weights, those of the other ranks on this machine included.
+// Chooses by real.device. `ranks`: null if there is only one rank.
+// Errors: InputError if there is no such device, or not enough free memory for the pools and weights of all ranks on
+// this machine.
 RealDevice choose_device(const Experiment& experiment, const Setup& setup, RankGroup* ranks);
 
 }  // namespace kvtwin

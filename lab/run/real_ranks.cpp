@@ -31,7 +31,7 @@ void RealRanks::serve(const std::function<void()>& work) {
   }
 }
 
-// Rank 0 speaks before anyone leaves: mpirun ends all as soon as one process has failed.
+// Rank 0 prints before any rank ends, because mpirun ends all processes as soon as one has failed.
 void RealRanks::settle(const Ending& ours) {
   std::int64_t worst = -ours.code;
   if (!group_.minimum(RankChannel::run, std::span(&worst, 1))) throw AlreadySaid(1);

@@ -1,9 +1,9 @@
-// A real run of several ranks, from the side of one of its processes: how they go on together, or end together with
-// one exit code and, where that can be, one sentence.
+// A real run of several ranks, seen from one of its processes. All ranks continue together, or end together with one
+// exit code, and with one sentence if possible.
 //
-// Until the requests are served, and after that, the ranks meet: each brings what has gone wrong on it. If anything
-// has, rank 0 says it and all end alike; what every rank complains of is said once. While requests are served nobody
-// meets: who fails there says so itself and ends the others.
+// Before and after the requests are served, the ranks meet and exchange their errors. If a rank has an error, rank 0
+// prints the errors, and all ranks end with the same exit code. An error that all ranks have is printed once. While
+// requests are served, the ranks do not meet: a rank with an error prints the error itself and ends the other ranks.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace kvtwin {
 
 class RealRanks {
  public:
-  // `say` gets the sentences of what went wrong; may be empty.
+  // `say` receives the error sentences; may be empty. Requires: `group` outlives this object.
   RealRanks(RankGroup& group, std::function<void(const std::string& sentence)> say)
       : group_(group), say_(std::move(say)) {}
 
@@ -27,14 +27,14 @@ class RealRanks {
   std::size_t rank() const { return group_.rank(); }
   bool leads() const { return rank() == 0; }
 
-  // All of this rank's work; within it the rank meets the others as often as each of them does. AlreadySaid when it
-  // fails on any rank.
+  // Runs all work of this rank. Requires: all ranks call meet() and serve() in the same order within `work`.
+  // Errors: AlreadySaid if the work fails on any rank.
   void run(const std::function<void()>& work);
-  // All have come this far without a fault; else AlreadySaid.
+  // Waits for all ranks. Errors: AlreadySaid if a rank has an error.
   void meet() { settle({}); }
-  // All meet, then serve. Meetings come after it on all ranks, or never.
+  // Meets, then runs `work`, in which the ranks do not meet. Errors: AlreadySaid.
   void serve(const std::function<void()>& work);
-  // Everyone's, by rank, on rank 0; nothing elsewhere.
+  // Returns the bytes of all ranks, in their order, on rank 0; an empty vector on the other ranks.
   std::vector<std::string> gather(const std::string& bytes) { return group_.gather(bytes); }
 
  private:

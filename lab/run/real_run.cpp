@@ -26,7 +26,8 @@ namespace kvtwin {
 
 namespace {
 
-// A latent is the same on all ranks: where all of them read what one has written, all know it by one name.
+// An MLA latent is the same on all ranks. If one rank writes the pages and all ranks read them, all ranks use the
+// storage space of that rank.
 void share_what_one_rank_writes(Setup& setup) {
   if (setup.engine.storage_writers == 1 && !setup.rank_spaces.empty()) {
     std::ranges::fill(setup.rank_spaces, setup.rank_spaces.front());
@@ -61,7 +62,7 @@ std::string wrong_bytes_sentence(const Verification& verification) {
   return sentence + " (" + std::to_string(verification.wrong_reads) + " wrong reads in all)";
 }
 
-// Of all ranks together; rank 0 tells.
+// `seen`: the verification of all ranks. Called on rank 0.
 void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& config, const Verification& seen) {
   if (config.flip != DeviceConfig::Flip::none && !seen.flipped) {
     throw WorkError(experiment.where("real.flip") + ": nothing was flipped, because the run " +
@@ -71,7 +72,7 @@ void refuse_what_went_wrong(const Experiment& experiment, const DeviceConfig& co
   if (seen.wrong_reads != 0) throw WorkError(wrong_bytes_sentence(seen));
 }
 
-// This process's rank; `ranks` is null if there is one only.
+// Runs the rank of this process. `ranks`: null if there is only one rank.
 void run_rank(const Experiment& experiment, const RunFiles& files, const RealRun& run, RealRanks* ranks) {
   Setup setup = make_setup(experiment);
   if (ranks != nullptr) setup.rank = ranks->rank();
@@ -144,7 +145,7 @@ void run_ranks(const Experiment& experiment, const RunFiles&, const RealRun&) {
 }  // namespace
 
 void prepare_real_run(Experiment& experiment) {
-  // Whatever it was: a policy a process.
+  // Each process has a policy of its own, so the rank model is always instances.
   if (experiment.integer("parallel.tp") > 1) experiment.set("parallel.rank_model=instances", "kvtwin run");
 }
 

@@ -1,4 +1,5 @@
-// One experiment for real, on this machine: by one process, or by one a rank that mpirun started.
+// Runs one experiment on this machine with real copies and storage. An engine with several ranks needs one process per
+// rank, started with mpirun.
 #pragma once
 
 #include <functional>
@@ -14,17 +15,19 @@ namespace kvtwin {
 struct RealRun {
   StorageSecrets secrets;
   Listener listener;
-  // Gets the result on the rank that leads, before what went wrong in the run is thrown; may be empty.
+  // Receives the result, on rank 0 only, before run_real() throws an error of the run. May be empty.
   std::function<void(const RunResult&)> served;
-  // Gets the sentences of ranks that fail, from the rank that tells them; may be empty.
+  // Receives the error sentences of ranks that fail. May be empty.
   std::function<void(const std::string& sentence)> say;
 };
 
-// Sets what a real run fixes: ranks that are policies of their own. InputError where this build is without the real
-// world.
+// Sets the keys that a real run requires: with several ranks, parallel.rank_model = instances.
+// Errors: InputError if the build has no real world.
 void prepare_real_run(Experiment& experiment);
-// Of an experiment that prepare_real_run has seen. With files.out set, the run's inputs are recorded there too.
-// InputError for what can't be served; WorkError for wrong bytes; AlreadySaid where `say` has had the sentence.
+// Runs the experiment. If files.out is set, the run folder also has the journal.
+// Requires: prepare_real_run(experiment) was called.
+// Errors: InputError if the experiment cannot run here; WorkError for wrong bytes, and for a failed run; AlreadySaid if
+// `say` has received the sentence.
 void run_real(const Experiment& experiment, const RunFiles& files, const RealRun& run);
 
 }  // namespace kvtwin

@@ -16,18 +16,18 @@
 namespace kvtwin {
 namespace {
 
-// For pages on their way to or from the disk, each way; a few must always find room.
-constexpr Bytes kStagingMost = Bytes{64} << 20;
+// Buffers for reads from the disk, and as many for writes; at least four pages each.
+constexpr Bytes kMaxStagingBytes = Bytes{64} << 20;
 
-// A rank's part of each page lies by itself. What the folder lies in is made here, the folder itself by who locks it.
+// Returns the folder of this rank, and creates its parent folders. The store creates and locks the folder itself.
 std::filesystem::path disk_folder(const Experiment& experiment, const Setup& setup) {
   if (experiment.text("tiers.disk.path").empty()) {
     throw InputError(experiment.where("tiers.disk.path") +
                      ": is empty; a real run keeps its disk tier in a folder, e.g. --set tiers.disk.path=/nvme/kvtwin");
   }
   std::filesystem::path folder = experiment.path("tiers.disk.path").lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
-  // A file a page has its rank in its name.
+  if (!folder.has_filename()) folder = folder.parent_path();  // the path ended in '/'
+  // HiCache files have the rank in the name, so all ranks share a folder. Segments need one folder per rank.
   if (setup.engine.ranks != 1 && !setup.hardware.file_a_page) folder /= "rank" + std::to_string(setup.rank);
   const std::filesystem::path parent = folder.parent_path();
   std::error_code error;
@@ -39,13 +39,13 @@ std::filesystem::path disk_folder(const Experiment& experiment, const Setup& set
   return folder;
 }
 
-// What a tier's back end is opened with.
+// The arguments for opening a back end.
 struct OpenTerms {
   const Experiment& experiment;
   const Setup& setup;
   Pages pages = 0;
   PageMemory& memory;
-  bool stores = true;  // this rank; else others store for all, and it only reads
+  bool stores = true;  // false: this rank only reads, because another rank stores for all
   const PageSeal* seal = nullptr;
   const StorageSecrets& secrets;
   std::vector<std::string>& notes;
@@ -78,11 +78,11 @@ std::unique_ptr<StorageBackend> open_disk(const OpenTerms& terms) {
     segments.folder = folder;
     segments.capacity_pages = pages;
     segments.form = form;
-    segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kStagingMost / form.bytes(), 4, segments.depth));
+    segments.depth = static_cast<std::uint32_t>(std::clamp<Bytes>(kMaxStagingBytes / form.bytes(), 4, segments.depth));
     segments.direct = seal == nullptr ? memory.direct() : nullptr;
     segments.seal = seal;
     return std::make_unique<SegmentStore>(segments);
-  } catch (const std::runtime_error& error) {  // what the system says, too
+  } catch (const std::runtime_error& error) {  // also errors of the operating system
     throw InputError(experiment.where("tiers.disk.path") + ": " + error.what());
   }
 }
@@ -95,13 +95,13 @@ std::unique_ptr<StorageBackend> open_shared_fs(const OpenTerms& terms) {
                      "tiers.shared_fs.path=/lustre/kvtwin");
   }
   std::filesystem::path folder = terms.experiment.path("tiers.shared_fs.path").lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // it ended in '/'
+  if (!folder.has_filename()) folder = folder.parent_path();  // the path ended in '/'
   try {
     if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path());
-    // A page is a file of each rank that stores.
+    // Each rank that stores has one file per page.
     return make_shared_files({folder, terms.pages * terms.setup.engine.storage_writers, terms.stores, terms.seal},
                              terms.memory.form());
-  } catch (const std::runtime_error& error) {  // what the system says, too
+  } catch (const std::runtime_error& error) {  // also errors of the operating system
     throw InputError(where + ": " + error.what());
   }
 }
@@ -163,7 +163,7 @@ constexpr PerTier<std::unique_ptr<StorageBackend> (*)(const OpenTerms&)> kBacken
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor,
                          const StorageSecrets& secrets) {
   RealStorage storage;
-  // A rank's part of a page is one object or record here, whatever these keys say; simulations charge their count.
+  // Real storage has one object per page and rank. Only simulations use cache.layout and cache.split_kv for the count.
   if (setup.has_storage() && setup.engine.storage_objects != 1) {
     storage.notes.push_back("Storage tiers: cache.layout = " + experiment.text("cache.layout") +
                             " and cache.split_kv = " + experiment.as_toml("cache.split_kv") +
@@ -181,9 +181,10 @@ RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageM
   }
   const PageSeal* seal = storage.seal.get();
   for (const StorageTierConfig& tier : setup.engine.storage) {
-    // Pages that are the same on all ranks are one rank's to write where all of them read: not so in segments.
-    const bool alone = spec_of(tier.tier).owned && !setup.hardware.file_a_page;
-    const bool stores = alone || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
+    // If a page is the same on all ranks, one rank writes the page for all ranks; but not in segments, which only their
+    // own rank can read.
+    const bool one_rank_only = spec_of(tier.tier).owned && !setup.hardware.file_a_page;
+    const bool stores = one_rank_only || setup.engine.storage_writers == setup.engine.ranks || setup.rank == 0;
     std::unique_ptr<StorageBackend> backend =
         kBackends[tier.tier]({experiment, setup, tier.pages, memory, stores, seal, secrets, storage.notes});
     const std::string description = backend->description();

@@ -1,4 +1,4 @@
-// The storage tiers of a real run: back ends as the experiment asks for them, and what there is to say about them.
+// Opens the storage tiers of a real run.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,11 @@ namespace kvtwin {
 struct RealStorage {
   std::unique_ptr<PageSeal> seal;  // null: without a page key
   std::vector<std::unique_ptr<TierQueues>> tiers;
-  std::vector<std::string> notes;  // how each reads and writes, what it found, and whether it answers
+  std::vector<std::string> notes;  // for the report: mode and contents of each tier, and servers that do not answer
 };
 
-// InputError for what can't be served or opened. `memory` outlives the tiers. `slow_factor`: this rank's.
+// Opens all storage tiers of the experiment. `slow_factor`: the factor of this rank (real.slow_factor).
+// Requires: `memory` outlives the tiers. Errors: InputError if a tier cannot be opened.
 RealStorage open_storage(const Experiment& experiment, const Setup& setup, PageMemory& memory, double slow_factor,
                          const StorageSecrets& secrets);
 

@@ -44,7 +44,7 @@ double busy_fraction(const LaneUse& lane, TimeNs total) {
   return total == 0 ? 0 : static_cast<double>(lane.busy_ns) / static_cast<double>(total);
 }
 
-// 99th percentile over the run's windows.
+// Returns the busy share in the 99th-percentile window.
 double busy_p99(const LaneUse& lane) {
   std::vector<TimeNs> windows = lane.window_busy_ns;
   if (windows.empty() || lane.window_ns == 0) return 0;
@@ -53,7 +53,7 @@ double busy_p99(const LaneUse& lane) {
   return static_cast<double>(windows[index]) / static_cast<double>(lane.window_ns);
 }
 
-// Of what LRU leaves to be had, how much the run did; null where it leaves nothing.
+// Returns the run's share of the difference between LRU and optimal; null if there is no difference.
 Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
   if (bounds.opt == bounds.lru) return nullptr;
   const Tokens hits = m.hit.sum();
@@ -63,7 +63,7 @@ Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
   return beyond_lru(hits) / beyond_lru(bounds.opt);
 }
 
-// Means over the requests that waited, or could have; null where none could.
+// Means over the requests with a prefetch through the host; null if there is none.
 Json stops_json(const PrefetchBounds::Found& stops) {
   const auto mean = [&](TimeNs sum) -> Json {
     if (stops.requests == 0) return nullptr;
@@ -130,7 +130,7 @@ Json tier_json(std::string_view name, Pages capacity, Pages used_max, const Metr
           {"dropped", dropped}};
 }
 
-// L1 and L2 always, the storage tiers that there are.
+// L1 and L2 always; storage tiers only if the experiment has them.
 Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
   Json list = Json::array();
   for (const auto& spec : kTierSpecs) {
@@ -170,7 +170,7 @@ Json prefetch_json(const Metrics& m) {
           {"pages_shortened", p.shortened}};
 }
 
-// Bytes: of the pages that lanes moved. Dropped: pages that were reused without the draft's part.
+// Bytes: of the pages that the lanes moved. Dropped: reused pages without the draft's part.
 Json components_json(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
   Bytes page = 0, moved = 0;
   for (const RunFacts::Component& part : facts.components) page += part.page_bytes;
@@ -198,13 +198,13 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-// Of the completed requests; nothing if there is none.
+// Returns nothing if no request completed.
 std::optional<double> throughput(const RunFacts& facts, const Metrics& m, std::uint64_t count) {
   if (m.completed == 0 || facts.simulated_ns == 0) return std::nullopt;
   return static_cast<double>(count) / seconds(facts.simulated_ns);
 }
 
-// "-" where there is no figure.
+// Returns "-" if there is no figure.
 std::string decimal(const std::optional<double>& value, int decimals) {
   if (!value) return "-";
   char text[48];
@@ -347,7 +347,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     out += line;
     out += '\n';
   };
-  // Of the completed prompts' tokens, in %.
+  // Share of the prompt tokens of completed requests, in %.
   const auto share = [&](Tokens tokens) {
     if (m.prompt == 0) return std::string("-");
     return decimal(100.0 * static_cast<double>(tokens) / static_cast<double>(m.prompt), 1);
@@ -437,8 +437,8 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   return out;
 }
 
-// One family after the other: its HELP, its TYPE, its samples. SGLang's names and meanings; what a dashboard adds up
-// over labels that we don't have (pool, model_name) it adds up here too.
+// Writes the families one after another: HELP, TYPE, samples. Names and meanings are SGLang's. SGLang's labels pool and
+// model_name are absent; a dashboard that sums over these labels works unchanged.
 std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::vector<LaneUse>& lanes) {
   std::ostringstream out;
   std::string name;
@@ -505,8 +505,8 @@ std::string prometheus_text(const RunFacts& facts, const Metrics& m, const std::
 
 namespace {
 
-// The folder itself, whatever the user's way of naming it: a link, a slash at the end, dots. Its parent is where
-// it can be renamed.
+// Returns the canonical path, without links, dots or a slash at the end. A folder can only be renamed under its real
+// parent.
 fs::path whole_path(const fs::path& path) {
   std::error_code error;
   const fs::path whole = fs::weakly_canonical(fs::absolute(path, error), error);
@@ -526,14 +526,14 @@ RunFolder::RunFolder(fs::path path, bool force, Appears appears)
   if (full && !force) {
     throw InputError("--out " + path_.string() + ": is not empty; give another folder, or --force to replace it");
   }
-  // What a run that was cut short leaves counts too.
+  // The folder of a run that was cut short is a run folder too.
   const bool ours = std::ranges::any_of(std::array{"report.json", "experiment.resolved.toml"},
                                         [&](const char* name) { return fs::exists(target_ / name, error); });
   if (full && !ours) {
     throw InputError("--out " + path_.string() +
                      ": is not empty and holds no report.json; --force replaces run folders only");
   }
-  // A folder that is there and empty may be a mount point: it is filled, not replaced.
+  // An existing empty folder may be a mount point, so it is filled and not replaced.
   fill_ = fs::exists(target_, error) && !full;
   staging_ = !fill_ ? beside("partial") : appears_ == Appears::at_once ? target_ : target_ / ".partial";
   make_out_folder(staging_, error);
@@ -561,7 +561,7 @@ RunFolder::~RunFolder() {
   if (!committed_ && !recorded_) undo();
 }
 
-// As though we hadn't come.
+// Removes everything that this object has written, and restores the replaced folder.
 void RunFolder::undo() {
   std::error_code ignored;
   requests_.close();
@@ -580,7 +580,7 @@ void RunFolder::forget_replaced() {
   if (!replaced_.empty()) fs::remove_all(std::exchange(replaced_, {}), ignored);
 }
 
-// A hidden sibling of the folder, this process's own.
+// Returns a hidden path next to the folder, unique to this process.
 fs::path RunFolder::beside(const char* what) const {
   return target_.parent_path() / ("." + target_.filename().string() + "." + what + "." + std::to_string(getpid()));
 }
@@ -604,7 +604,7 @@ void RunFolder::on_event(const Event& event) {
       *end++ = ',';
     }
     *end = '\0';
-    // A request of one token has no time between tokens: its cell is empty.
+    // A request with one output token has no TPOT, so the cell is empty.
     char tpot[32] = "";
     if (r.output_tokens > 1) {
       std::snprintf(tpot, sizeof tpot, "%.9f",
@@ -636,7 +636,7 @@ void RunFolder::write_lanes(const std::vector<LaneUse>& lanes) {
     const std::size_t windows = lane.window_busy_ns.size();
     const auto is_idle = [&lane](std::size_t i) { return lane.window_busy_ns[i] == 0 && lane.window_bytes[i] == 0; };
     for (std::size_t first = 0, next = 0; first < windows; first = next) {
-      // One row for an idle stretch: the file's size follows the work, not the time that the trace spans.
+      // An idle stretch is one row, so the size of the file grows with the work and not with the time of the trace.
       next = first + 1;
       while (is_idle(first) && next < windows && is_idle(next)) ++next;
       char line[160];
@@ -659,7 +659,7 @@ void RunFolder::move_into_place() {
     }
     if (!error) fs::remove(staging_, ignored);
   } else {
-    // The run that was there moves aside first: what bears the name is always one run.
+    // The old folder gets a temporary name first, so the path never has files of two runs.
     const fs::path aside = beside("replaced");
     if (fs::exists(target_, error)) {
       fs::rename(target_, aside, error);

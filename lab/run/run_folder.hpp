@@ -1,6 +1,7 @@
-// The run folder: report.json, requests.csv, lanes.csv, experiment.resolved.toml, metrics.prom. A simulation
-// can be repeated, so its folder is written into a temporary sibling and appears when whole; a real run can't,
-// so its folder grows in place, and who finds no report.json in it knows that it was cut short.
+// The run folder: report.json, requests.csv, lanes.csv, experiment.resolved.toml, metrics.prom.
+//
+// The folder of a simulation is written next to its place under a temporary name, and renamed when it is complete. A
+// real run cannot be repeated, so its folder grows in place; without report.json, the run was cut short.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +24,15 @@
 
 namespace kvtwin {
 
-// What only a real run has.
+// Facts that only a real run has.
 struct RealFacts {
   LoopReport loop;
   Verification verification;
-  std::vector<StorageCounters> storage;  // of all ranks
+  std::vector<StorageCounters> storage;  // sums over all ranks
   MeasuredMachine machine;
 };
 
-// What a report needs besides the metrics.
+// The facts of a report that are not in Metrics.
 struct RunFacts {
   std::string world;   // simgrid, events, real
   std::string device;  // model, host, cuda
@@ -45,9 +46,10 @@ struct RunFacts {
   bool stores() const {
     return std::ranges::any_of(kStorageSpecs, [this](const TierSpec& spec) { return tier(spec.tier).capacity != 0; });
   }
-  Bytes stored_page_bytes = 0;  // that a page written to a storage tier takes there, all ranks together
+  Bytes stored_page_bytes = 0;  // size of a page in a storage tier, all ranks together
   Tokens page_tokens = 0;
-  // A target and its draft model, or nothing: what of a page is moved to and from the device, of one rank.
+  // The target and the draft model: the bytes of a page that move to and from the device, for one rank. Empty without a
+  // draft model.
   struct Component {
     const char* name = "";
     Bytes page_bytes = 0;
@@ -56,8 +58,8 @@ struct RunFacts {
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;
-  std::vector<std::string> notes;     // approximations that the reader must know, and warnings
-  std::vector<std::string> warnings;  // their short names (lab/report/warnings.hpp)
+  std::vector<std::string> notes;     // approximations and warnings, for the reader of the report
+  std::vector<std::string> warnings;  // names of the warnings (lab/report/warnings.hpp)
   std::optional<RealFacts> real;
   struct RankFacts {
     std::uint64_t digest = 0, reductions = 0;
@@ -68,40 +70,42 @@ struct RunFacts {
   };
   std::optional<BoundFacts> bounds;
   std::optional<Draws> draws;
-  std::vector<RankFacts> ranks;       // that are policies of their own
-  std::vector<DecisionMark> engines;  // if there are several
+  std::vector<RankFacts> ranks;       // of ranks as instances
+  std::vector<DecisionMark> engines;  // if there are several engines
 };
 
-// Which page, tier, layer, and what was found there.
+// Returns a sentence with the page, the tier, the place within the page, and the found value.
 std::string wrong_page_sentence(const WrongPage& page);
 
-// The report as contract.md fixes it (schema_version 1), as JSON text.
+// Returns report.json (schema_version 1; docs/reference/report.md).
 std::string report_json(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions,
                         const std::vector<LaneUse>& lanes);
 
-// One screen for a person.
+// Returns the summary for the screen.
 std::string summary_text(const RunFacts& facts, const Metrics& metrics, const DecisionMark& decisions,
                          const std::vector<LaneUse>& lanes);
 
-// The counters under SGLang's metric names, in Prometheus' text format (version 0.0.4). A tier that isn't there has
-// none.
+// Returns metrics.prom: the counters under SGLang's metric names, in Prometheus' text format (version 0.0.4). An absent
+// tier has no counters.
 std::string prometheus_text(const RunFacts& facts, const Metrics& metrics, const std::vector<LaneUse>& lanes);
 
 class RunFolder final : public Observer {
  public:
   enum class Appears : std::uint8_t { whole, at_once };
-  // Refuses (InputError) a non-empty `path` without `force`, and with it what is no run folder.
+  // Errors: InputError if `path` is a file, a non-empty folder without `force`, or a non-empty folder that is no run
+  // folder; WorkError if the folder cannot be written.
   RunFolder(std::filesystem::path path, bool force, Appears appears = Appears::whole);
   ~RunFolder() override;
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  void on_event(const Event& event) override;  // a row of requests.csv for each request that ends
-  // Where a file of that name is written now; after commit it lies in path().
+  // Writes one row of requests.csv for each request that finishes or is rejected.
+  void on_event(const Event& event) override;
+  // Returns the current place of a file. After commit() the file is in path().
   std::filesystem::path place(const std::string& name) const { return staging_ / name; }
   void write(const std::string& name, const std::string& content);
   void write_lanes(const std::vector<LaneUse>& lanes);
-  // The run is over: moves everything into place. WorkError if the disk says no.
+  // Completes the folder and moves it to its place. Errors: WorkError.
   void commit();
   const std::filesystem::path& path() const { return path_; }
 
@@ -115,9 +119,9 @@ class RunFolder final : public Observer {
   std::filesystem::path target_, staging_;
   Appears appears_;
   std::ofstream requests_;
-  std::filesystem::path replaced_;  // the run that was there, until ours has something to tell
-  bool fill_ = false;               // the folder was there, and empty
-  bool recorded_ = false;           // at_once: a request has ended; from now on a failed run's folder stays
+  std::filesystem::path replaced_;  // temporary name of the replaced folder, until the new folder has a result
+  bool fill_ = false;               // the folder existed and was empty
+  bool recorded_ = false;           // at_once: a request has ended, so the folder stays even if the run fails
   bool committed_ = false;
 };
 

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Tells the listener how far the requests are, at most five times a second.
+// Reports the progress to the listener, at most five times per second.
 class Progress {
  public:
   Progress(const TraceSource& source, const Metrics& metrics, std::uint64_t limit, const Listener& listener)
@@ -72,7 +72,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   return facts;
 }
 
-// What the run shows to be wrong with its sizes.
+// Adds the warnings of the run to the facts and their sentences to the notes.
 void add_warnings(const Setup& setup, const RunOutcome& outcome, RunFacts& facts) {
   for (Warning& warning : warnings_of(setup, outcome)) {
     facts.warnings.emplace_back(name_of(warning.kind));
@@ -90,7 +90,7 @@ void add_outcome(const Cluster& cluster, const Setup& setup, RunFacts& facts) {
   }
 }
 
-// Of every seat. Ranks that are policies of their own have a GPU each, and are alike in all else.
+// Returns the lanes of all seats. Ranks as instances each have a GPU; seat 0 has the figures of all other lanes.
 std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setup& setup, TimeNs end) {
   std::vector<LaneUse> uses = meters[0].uses(end);
   if (setup.world.engines > 1) {
@@ -110,7 +110,7 @@ std::vector<LaneUse> lane_uses(const std::vector<LaneMeters>& meters, const Setu
   return uses;
 }
 
-// Those that report.bounds asks for: each looks on, and hands on.
+// The observers for report.bounds: events go to `stops`, then to `hits`, then to `next`.
 struct Bounds {
   Bounds(const Setup& setup, Observer* next)
       : hits(setup.engine.shape.page_tokens, tier_worths(setup), *setup.cost, next),
@@ -120,7 +120,7 @@ struct Bounds {
     facts.bounds = RunFacts::BoundFacts{hits.reckon(), stops.found()};
     if (!facts.bounds->hits.saved_most) {
       facts.notes.push_back("bounds.net_saved_seconds_max: is reckoned for up to " +
-                            std::to_string(HitBounds::kSavedMost) + " admissions; lower workload.limit");
+                            std::to_string(HitBounds::kMaxAdmissionsForSaved) + " admissions; lower workload.limit");
     }
   }
 
@@ -128,7 +128,7 @@ struct Bounds {
   PrefetchBounds stops;
 };
 
-// Each rank's digest and its GPU's lanes, on rank 0. WorkError there when they decided differently.
+// Adds the digest and the GPU lanes of each rank, on rank 0. Errors: WorkError on rank 0 if ranks decided differently.
 void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::vector<LaneUse>& lanes) {
   RankOutcome ours{cluster.decisions_of(0), cluster.reductions_of(0), {}};
   const auto own = lanes.begin() + static_cast<std::ptrdiff_t>(2 * ranks.rank());
@@ -154,7 +154,7 @@ void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, cons
           const std::string& report) {
   folder.write("metrics.prom", prometheus_text(facts, metrics, lanes));
   folder.write_lanes(lanes);
-  folder.write("report.json", report);  // last: who finds it finds the others
+  folder.write("report.json", report);  // last: a folder with a report is complete
   folder.commit();
 }
 
@@ -216,8 +216,8 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     folder.emplace(files.out, files.force, terms.at_once ? RunFolder::Appears::at_once : RunFolder::Appears::whole);
     folder->write("experiment.resolved.toml", resolved);
   }
-  if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0's folder is there
-  std::deque<JournalFile> journals;                 // one a seat
+  if (terms.ranks != nullptr) terms.ranks->meet();  // rank 0 has created the folder
+  std::deque<JournalFile> journals;                 // one per seat
   for (std::size_t seat = 0; files.journal && seat < world.seats(); ++seat) {
     const std::string name = journal_name(setup.rank + seat);
     journals.emplace_back(folder ? folder->place(name) : std::filesystem::path(files.out) / name);
@@ -231,7 +231,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get());
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
-    // Of ranks that decide alike one tells what happened to the requests.
+    // All ranks decide the same, so only one rank has observers.
     if ((seat == 0 && leads) || !setup.world.instances) {
       watches[seat].observer = inputs.observer(&metrics);
       if (bounds) watches[seat].decisions = &bounds->hits;

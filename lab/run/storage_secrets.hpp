@@ -1,4 +1,4 @@
-// Secrets of real storage tiers. They stand in no experiment and are not written anywhere.
+// Secrets of real storage tiers. They are never part of an experiment, and never written to a file.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 namespace kvtwin {
 
 struct StorageSecrets {
-  std::string redis_password;  // of the servers in tiers.remote.url; empty = none
-  std::string page_key;        // of the checks that stored pages carry (impl/storage/page_seal.hpp); empty = none
+  std::string redis_password;  // for the servers in tiers.remote.url; empty = none
+  std::string page_key;        // for the checks of stored pages (impl/storage/page_seal.hpp); empty = none
 };
 
 }  // namespace kvtwin
