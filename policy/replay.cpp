@@ -5,10 +5,10 @@
 namespace kvtwin {
 namespace {
 
-// Gives out ids, and has the time of the input at hand. Nothing ever happens in it.
+// Assigns ids and has the time of the current input. No operation is carried out.
 class RecordedWorld final : public Substrate {
  public:
-  // `Faulty` may have lain below.
+  // Accepts what `Faulty` may have done to the recorded run.
   explicit RecordedWorld(std::uint32_t page_tokens)
       : contract_({.page_tokens = page_tokens, .bursts_end_early = true, .cancels_unasked = true, .duplicates = true}) {
   }

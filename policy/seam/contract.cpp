@@ -47,7 +47,7 @@ BrokenTerm SeamContract::judge(const TransferOperation& transfer) const {
   return at == transfer.pages.size() ? nullptr : "a plan's runs are the page moves, in order";
 }
 
-// What no executor could carry out, or only by writing to a page twice.
+// Breaks of a plan that an executor could not carry out, or only by writing to a page twice.
 BrokenTerm SeamContract::judge_path(const Plan& plan) {
   if (plan.path == TransferPath::staged && plan.host_layout == Layout::layer_first) {
     return "a staged plan's pages lie together on the host";
@@ -65,7 +65,7 @@ BrokenTerm SeamContract::judge_path(const Plan& plan) {
   return nullptr;
 }
 
-// Target and draft can't drift apart: the same pages, in the same slots.
+// Target and draft must stay together: the same pages in the same slots.
 BrokenTerm SeamContract::judge_side(const TransferOperation& transfer) {
   const Plan& plan = transfer.plan;
   const Plan& side = transfer.side;
@@ -108,8 +108,8 @@ BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
     tokens += sequence.new_tokens;
     if (shape.draft_tokens != 0 && shape.prefill_sequences == 0) {
       decoded += sequence.new_tokens;
-      const Tokens most = pass.steps * (std::uint64_t{shape.draft_tokens} + 1);
-      if (sequence.new_tokens < pass.steps || sequence.new_tokens > most) return "a step yields what it verifies";
+      const Tokens max_yield = pass.steps * (std::uint64_t{shape.draft_tokens} + 1);
+      if (sequence.new_tokens < pass.steps || sequence.new_tokens > max_yield) return "a step yields what it verifies";
     }
     context += sequence.context_tokens;
   }
@@ -289,17 +289,17 @@ BrokenTerm SeamContract::take(const Reduction& reduction, TimeNs) {
   if (open == nullptr || open->kind != Kind::reduction) return "a result answers a reduction that was entered, once";
   if (reduction.values.size() < open->values.size()) return "a minimum is as wide as our own vector";
   for (std::size_t i = 0; i < reduction.values.size(); ++i) {
-    // Journals of version 2 hold zeros behind our own values.
+    // Journals of version 2 have zeros after the engine's own values.
     const std::int64_t ours = i < open->values.size() ? open->values[i] : 0;
     if (reduction.values[i] > ours) return "a minimum isn't above our own value";
-    // Ranks agree on times and totals; one below zero could only come from a damaged world.
+    // Ranks agree on times and totals. Only a damaged world could return a negative one.
     if (reduction.values[i] < 0 && ours >= 0) return "a minimum of times and totals isn't negative";
   }
   close(reduction.id);
   return nullptr;
 }
 
-// A load has been answered: for the passes it gates, one gate fewer.
+// A load has been answered: the passes that it gates have one gate less.
 void SeamContract::open_gates(const Open& load, Status status) {
   std::erase_if(gates_, [&](const Gate& gate) {
     if (gate.load != load.id) return false;

@@ -1,13 +1,15 @@
-// What the two sides of the seam promise each other, as a book of the operations in flight that judges each
-// call and each input. `Checking` breaks off on a broken promise; `replay` reports a journal that breaks one.
+// The contract of the seam: the promises of policy and world to each other. A SeamContract keeps a book of the
+// operations in flight, and judges each call and each input. `Checking` stops the program on a broken promise; `replay`
+// reports a journal that breaks one.
 //
-// The policy's side: steps and shapes agree with the sequences, spans cover the tokens, page moves are the
-// plan's, and the side plan's too, gates are loads in flight, only known operations are cancelled.
-// The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and
-// with a status that it can have; a pass that counts is answered after its gates, none of which failed; a
-// timer isn't early; a storage operation counts no more pages than it was given, and all of them if it is done; gets,
-// and sets with removes, end in the order of their submission, of each tier and each way to it; a minimum isn't above
-// our own vector; arrivals come in order of their ordinals.
+// The policy's side: steps and shapes agree with the sequences; spans cover the tokens; page moves are the plan's, and
+// the side plan's too; gates are loads in flight; only known operations are cancelled.
+//
+// The world's side: ids are 1, 2, 3 ...; each operation is answered exactly once, by its kind of input and with a
+// possible status; a pass that counts is answered after its gates, none of which failed; a timer is not early; a
+// storage operation counts at most its pages, and all of them if it is done; gets, and sets with removes, end in the
+// order of submission, per tier and per path to the tier; a minimum is not above the engine's own vector; arrivals come
+// in the order of their ordinals.
 #pragma once
 
 #include <cstddef>
@@ -22,20 +24,20 @@ namespace kvtwin {
 
 struct ContractTerms {
   std::uint32_t page_tokens = 0;  // of the device tier
-  // A decode burst may come back cancelled though nobody here cancelled it: `Faulty` lies below.
+  // A decode burst may end cancelled although the engine did not cancel it, because `Faulty` lies below.
   bool bursts_end_early = false;
-  bool cancels_unasked = false;  // nor transfers and storage operations
-  bool duplicates = false;       // a storage operation may be answered again, later
+  bool cancels_unasked = false;  // the same for transfers and storage operations
+  bool duplicates = false;       // a storage operation may be answered a second time, later
 };
 
-// Null, or the promise that was broken, as a sentence.
+// Null, or the broken promise as a sentence.
 using BrokenTerm = const char*;
 
 class SeamContract {
  public:
   explicit SeamContract(const ContractTerms& terms) : terms_(terms) {}
 
-  // The policy's calls; judged before they reach the world.
+  // The policy's calls. Judged before they reach the world.
   BrokenTerm judge(const Operation& operation) const;
   BrokenTerm judge_cancel(OperationId id) const;
   // The world has answered a call with `id`.
@@ -43,10 +45,10 @@ class SeamContract {
   BrokenTerm timer_set(TimeNs time, OperationId id);
   BrokenTerm reduction_entered(const ReduceVector& values, OperationId id);
   void cancelled(OperationId id);
-  // The world's input; closes the operation that it answers.
+  // An input of the world. Closes the operation that the input answers.
   BrokenTerm take(const Input& input);
 
-  // Operations not answered yet.
+  // Operations that have not been answered.
   std::size_t outstanding() const { return open_.size(); }
 
  private:
@@ -56,12 +58,12 @@ class SeamContract {
     Kind kind = Kind::transfer;
     bool cancelled = false;
     bool gate_lost = false;  // passes: a gate failed or was cancelled
-    TimeNs since = 0;        // submitted; of a timer, its time
+    TimeNs since = 0;        // time of submission; for a timer, the set time
     std::uint64_t steps = 0;
     std::uint32_t gates = 0, gates_open = 0;
-    StorageVerb verb = StorageVerb::look_up;  // storage operations
+    StorageVerb verb = StorageVerb::look_up;  // storage operations only
     Pages pages = 0;
-    std::uint8_t order = 0;  // those of one number end in order; 0 = any
+    std::uint8_t order = 0;  // operations with the same number end in order of submission; 0 = in any order
     ReduceVector values{};
   };
   struct Gate {
@@ -90,12 +92,12 @@ class SeamContract {
 
   ContractTerms terms_;
   std::vector<Open> open_;                      // by id; few at a time
-  std::vector<Gate> gates_;                     // whose load hasn't been answered
-  std::unordered_set<std::uint64_t> answered_;  // storage operations, where there may be duplicates
+  std::vector<Gate> gates_;                     // gates whose load has not been answered
+  std::unordered_set<std::uint64_t> answered_;  // ids of answered storage operations, if there may be duplicates
   std::uint64_t last_id_ = 0;
   TimeNs last_now_ = 0;
-  RequestId next_request_ = 0;                                // no arrival may be below
-  std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // of every key seen: the one before it in its chain
+  RequestId next_request_ = 0;                                // the smallest request number that may still arrive
+  std::unordered_map<PageKey, PageKey, PageKeyHash> priors_;  // for every key seen: the key before it in its chain
 };
 
 }  // namespace kvtwin

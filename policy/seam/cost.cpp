@@ -15,7 +15,7 @@ TransferCost one_after_another(const TransferCost& first, const TransferCost& se
     return part.bytes == 0 || part.bytes_per_second == 0 || part.bytes_per_second >= link_rate;
   };
   if (link_rate == 0 || (free(first) && free(second))) {
-    // The link is the limit of both; without a known one the only limit that is known holds for both.
+    // Both parts are limited by the link. If the link's rate is unknown, the only known limit counts for both.
     both.bytes_per_second = link_rate == 0 ? std::max(first.bytes_per_second, second.bytes_per_second) : 0;
     return both;
   }

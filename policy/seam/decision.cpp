@@ -76,7 +76,7 @@ std::string_view name_of(Cause cause) {
   return "unknown";
 }
 
-// The record is fixed: journals of other versions and machines are compared by its digest.
+// The format is fixed, because digests of other versions and machines are compared.
 // kind, reason, 6 zero bytes, request, key (4 words), pages; words are little-endian.
 void DecisionLog::add(const Decision& decision) {
   std::array<std::byte, 56> record{};

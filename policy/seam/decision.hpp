@@ -1,5 +1,5 @@
-// What the policy decided, in order, and the 64-bit digest over it. Two runs with equal digests made the
-// same decisions. No times, slots or pointers in a decision, so that worlds and machines can be compared.
+// The policy's decisions in order, and the 64-bit digest over them. Two runs with equal digests made the same
+// decisions. A decision has no times, slots or pointers, so that runs of different worlds and machines can be compared.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace kvtwin {
 
 enum class DecisionKind : std::uint8_t {
-  admit,  // pages: of the prefix that is reused
+  admit,  // pages: of the reused prefix
   reject,
   prefill,       // pages: KV pages after the chunk
   load_back,     // pages loaded from L2
@@ -21,9 +21,9 @@ enum class DecisionKind : std::uint8_t {
   finish,
   store,          // pages written to the first storage tier
   store_next,     // to the second
-  evict_storage,  // pages removed from a storage tier of ours
-  prefetch,       // pages asked for; a reason: declined
-  fetch,          // pages fetched from L3, of the hit
+  evict_storage,  // pages removed from a storage tier that the engine owns
+  prefetch,       // pages requested; with a reason: declined
+  fetch,          // pages to fetch from L3, a part of the hit
   revoke,         // a prefetch that ends without a fetch; pages of the hit
   stop,           // a prefetch that takes too long; pages that have arrived
   commit,         // pages that a prefetch has brought to L2
@@ -33,28 +33,28 @@ enum class DecisionKind : std::uint8_t {
 
 enum class Reason : std::uint8_t {
   none,
-  too_long,         // reject: prompt and output don't fit L1
+  too_long,         // reject: prompt and output do not fit into L1
   queue_full,       // reject
   capacity,         // eviction to make room; a backup or load without room
-  below_threshold,  // a load-back not worth it
+  below_threshold,  // a load-back that is too short
   quota,
   demoted,  // evicted from L1, copy kept in L2
-  lost,     // evicted without a copy left
+  lost,     // evicted without a copy
   transfer_failed,
-  chunk,          // a prefill that leaves prompt to do
-  retry,          // a backup that failed, once more
+  chunk,          // a prefill that leaves a part of the prompt for later
+  retry,          // a failed backup is tried again
   shadowed,       // evicted from L2, copy kept in L1
-  host_pressure,  // lost, though to be written back: L2 had no room
-  backlog,        // not stored: too much is being written already
+  host_pressure,  // lost although write-back was to save it: L2 had no room
+  backlog,        // not stored: too many pages are being written
   too_short,      // not prefetched
-  rate_limited,   // not prefetched: too much of L2 is taken by prefetches
-  not_backed_up,  // not prefetched, or not kept: what lies above it isn't on L2
-  miss,           // revoked: L3 has none of it
-  stopped,        // revoked: the request didn't wait
+  rate_limited,   // not prefetched: prefetches already take too much of L2
+  not_backed_up,  // not prefetched or not kept: the page above is not on L2
+  miss,           // revoked: L3 has none of the pages
+  stopped,        // revoked: the request did not wait
   aborted,
-  anchor_lost,  // prefetched and not kept: what lies above it has gone
-  duplicate,    // prefetched and not kept: computed or fetched by another request meanwhile
-  too_slow,     // not prefetched, or not loaded: computing it is faster
+  anchor_lost,  // prefetched and not kept: the page above has gone
+  duplicate,    // prefetched and not kept: another request has computed or fetched the page meanwhile
+  too_slow,     // not prefetched or not loaded: computing is faster
 };
 
 struct Decision {
@@ -74,7 +74,7 @@ class DecisionSink {
   virtual void decided(const Decision& decision) = 0;
 };
 
-// Counts and digests; passes each decision on to `next` if there is one.
+// Counts the decisions and computes the digest. Passes each decision on to `next`, if there is one.
 class DecisionLog {
  public:
   explicit DecisionLog(DecisionSink* next = nullptr) : next_(next) {}

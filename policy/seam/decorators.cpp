@@ -18,7 +18,7 @@ void Recording::handle(const Input& input) {
 // ---- Checking ---------------------------------------------------------------------------------------------
 
 namespace {
-void keep(BrokenTerm broken) { KV_CHECK(broken == nullptr, broken); }
+void require_kept(BrokenTerm broken) { KV_CHECK(broken == nullptr, broken); }
 }  // namespace
 
 // One call into the world.
@@ -45,29 +45,29 @@ TimeNs Checking::now() const {
 }
 
 OperationId Checking::submit(const Operation& operation) {
-  keep(contract_.judge(operation));
+  require_kept(contract_.judge(operation));
   const Call call(*this);
   const OperationId id = world_.submit(operation);
-  keep(contract_.submitted(operation, id, now_));
+  require_kept(contract_.submitted(operation, id, now_));
   return id;
 }
 
 OperationId Checking::call_at(TimeNs time) {
   const Call call(*this);
   const OperationId id = world_.call_at(time);
-  keep(contract_.timer_set(time, id));
+  require_kept(contract_.timer_set(time, id));
   return id;
 }
 
 OperationId Checking::reduce_min(const ReduceVector& values) {
   const Call call(*this);
   const OperationId id = world_.reduce_min(values);
-  keep(contract_.reduction_entered(values, id));
+  require_kept(contract_.reduction_entered(values, id));
   return id;
 }
 
 void Checking::cancel(OperationId id) {
-  keep(contract_.judge_cancel(id));
+  require_kept(contract_.judge_cancel(id));
   const Call call(*this);
   contract_.cancelled(id);
   world_.cancel(id);
@@ -78,7 +78,7 @@ void Checking::handle(const Input& input) {
   KV_CHECK(!calling_, "no input comes during a call into the world");
   KV_CHECK(!handling_, "no input comes while another is handled");
   KV_CHECK(world_.now() == input.now, "an input carries the time that it comes at");
-  keep(contract_.take(input));
+  require_kept(contract_.take(input));
   now_ = input.now;
   handling_ = true;
   handler_->handle(input);
@@ -90,7 +90,8 @@ void Checking::finish() const { KV_CHECK(outstanding() == 0, "at the end everyth
 
 // ---- Faulty -----------------------------------------------------------------------------------------------
 
-// splitmix64: policy/ has no library-made chance, and equal seeds must mean equal faults everywhere.
+// splitmix64, because random numbers of the standard library differ between machines, and equal seeds must give equal
+// faults everywhere.
 std::uint64_t Faulty::draw() {
   std::uint64_t z = (random_ += 0x9E3779B97F4A7C15U);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
@@ -98,64 +99,64 @@ std::uint64_t Faulty::draw() {
   return z ^ (z >> 31);
 }
 
-Faulty::Flight& Faulty::open(OperationId theirs) {
+Faulty::Flight& Faulty::open(OperationId world_id) {
   Flight& flight = flights_.emplace_back();
-  flight.ours = OperationId{++last_id_};
-  flight.theirs = theirs;
+  flight.engine_id = OperationId{++last_id_};
+  flight.world_id = world_id;
   flight.since = world_.now();
   return flight;
 }
 
-Faulty::Flight* Faulty::find(OperationId ours) {
-  const auto at = std::ranges::find(flights_, ours, &Flight::ours);
+Faulty::Flight* Faulty::find(OperationId engine_id) {
+  const auto at = std::ranges::find(flights_, engine_id, &Flight::engine_id);
   return at == flights_.end() ? nullptr : &*at;
 }
 
-OperationId Faulty::call_at(TimeNs time) { return open(world_.call_at(time)).ours; }
-OperationId Faulty::reduce_min(const ReduceVector& values) { return open(world_.reduce_min(values)).ours; }
+OperationId Faulty::call_at(TimeNs time) { return open(world_.call_at(time)).engine_id; }
+OperationId Faulty::reduce_min(const ReduceVector& values) { return open(world_.reduce_min(values)).engine_id; }
 
-// What the world has answered, but the engine hasn't heard of yet, can't be cancelled any more.
+// An operation that the world has answered cannot be cancelled, even if the engine has not received the answer yet.
 void Faulty::cancel(OperationId id) {
-  if (const Flight* const flight = find(id); flight != nullptr) world_.cancel(flight->theirs);
+  if (const Flight* const flight = find(id); flight != nullptr) world_.cancel(flight->world_id);
 }
 
-// Fates are drawn here, not at the completion, so that a pass is known to lose its gate whichever comes first.
+// Faults are drawn here and not at the completion, so a pass knows that its gate will fail, whichever completes first.
 OperationId Faulty::submit(const Operation& operation) {
   if (const auto* storage = std::get_if<StorageOperation>(&operation)) return submit_storage(*storage);
   if (const auto* pass = std::get_if<ForwardOperation>(&operation)) return submit_pass(*pass);
   Flight& flight = open(world_.submit(operation));
-  flight.doomed = drawn(shares_.failed_transfers);
+  flight.will_fail = drawn(shares_.failed_transfers);
   draw_times(flight);
-  return flight.ours;
+  return flight.engine_id;
 }
 
 OperationId Faulty::submit_pass(const ForwardOperation& pass) {
-  std::vector<OperationId> gates;  // theirs; those that it has answered are no gates to the world
-  bool doomed = false, lost = false;
+  std::vector<OperationId> gates;  // world ids; gates that the world has answered are left out
+  bool will_fail = false, lost = false;
   for (const OperationId gate : pass.gates) {
     if (const Flight* const load = find(gate); load != nullptr) {
-      gates.push_back(load->theirs);
-      doomed |= load->doomed;
+      gates.push_back(load->world_id);
+      will_fail |= load->will_fail;
     } else if (const Held* const answered = held(gate); answered != nullptr) {
       lost |= answered->completion.status != Status::done;
     }
   }
   ForwardOperation below = pass;
   below.gates = gates;
-  // The world would not know that it must not run.
+  // The world would not know that it must not run this pass.
   Flight& flight = open(lost ? world_.call_at(world_.now()) : world_.submit(below));
-  flight.doomed = doomed || lost;
+  flight.will_fail = will_fail || lost;
   flight.stand_in = lost;
   flight.gates.assign(pass.gates.begin(), pass.gates.end());
-  if (!flight.doomed && pass.steps > 1 && drawn(shares_.cut_bursts)) {
+  if (!flight.will_fail && pass.steps > 1 && drawn(shares_.cut_bursts)) {
     if (draw() % 2 == 0) {
       ++counts_.cut_bursts;
-      world_.cancel(flight.theirs);
+      world_.cancel(flight.world_id);
     } else {
-      bursts_to_cut_.push_back(flight.ours);
+      bursts_to_cut_.push_back(flight.engine_id);
     }
   }
-  return flight.ours;
+  return flight.engine_id;
 }
 
 namespace {
@@ -165,7 +166,7 @@ std::uint8_t order_key(const StorageWork& work) {
                                    (work.memory == Tier::device ? 1 : 0));
 }
 
-// What a page is called in this tier and no other.
+// The name of the page in this tier only.
 PageKey name_of(const StorageOperation& operation, const StoragePage& page) {
   PageKey name = storage_page_key(operation.space, page.key);
   name.words[3] = static_cast<std::uint64_t>(operation.work.tier);
@@ -182,16 +183,16 @@ OperationId Faulty::submit_storage(const StorageOperation& operation) {
   }
   draw_fate(flight, operation);
   draw_times(flight);
-  return flight.ours;
+  return flight.engine_id;
 }
 
 void Faulty::draw_times(Flight& flight) {
-  constexpr std::uint64_t most_slow = 99, most_late = 1'000'000;
-  const auto up_to = [this](std::uint64_t most) { return static_cast<TimeNs>(1 + draw() % most); };
-  if (flight.stores && drawn(shares_.slow)) flight.fate.slow = up_to(most_slow);
-  if (drawn(shares_.late)) flight.fate.late = up_to(most_late);
-  if (flight.stores && drawn(shares_.duplicates)) flight.fate.again = up_to(most_late);
-  if (drawn(shares_.cancels)) to_cancel_.push_back(flight.ours);
+  constexpr std::uint64_t max_slow_factor = 99, max_late_ns = 1'000'000;
+  const auto up_to = [this](std::uint64_t max) { return static_cast<TimeNs>(1 + draw() % max); };
+  if (flight.stores && drawn(shares_.slow)) flight.fate.slow = up_to(max_slow_factor);
+  if (drawn(shares_.late)) flight.fate.late = up_to(max_late_ns);
+  if (flight.stores && drawn(shares_.duplicates)) flight.fate.again = up_to(max_late_ns);
+  if (drawn(shares_.cancels)) to_cancel_.push_back(flight.engine_id);
 }
 
 void Faulty::draw_fate(Flight& flight, const StorageOperation& operation) {
@@ -211,10 +212,10 @@ void Faulty::draw_fate(Flight& flight, const StorageOperation& operation) {
     if (fate.loses) fate.lost_from = draw() % pages;
   }
   if (spec_of(operation.work.tier).shared) draw_unreachable(fate);
-  flight.doomed = fate.ends_by != nullptr && verb == StorageVerb::get && operation.work.memory == Tier::device;
+  flight.will_fail = fate.ends_by != nullptr && verb == StorageVerb::get && operation.work.memory == Tier::device;
 }
 
-// The one that ends it first.
+// Of several ends, the earliest one counts.
 void Faulty::draw_end(Fate& fate, Count count, std::uint32_t share, Cause cause, Pages pages) {
   if (!drawn(share)) return;
   const Pages page = draw() % pages;
@@ -247,35 +248,36 @@ void Faulty::find_lost(Fate& fate, const StorageOperation& operation) {
 
 void Faulty::handle(const Input& input) {
   KV_CHECK(handler_ != nullptr, "the handler is connected before the first input");
-  const auto theirs = [&input] {
+  const auto world_id = [&input] {
     if (const auto* completion = std::get_if<Completion>(&input.what)) return completion->id;
     if (const auto* timer = std::get_if<TimerFired>(&input.what)) return timer->id;
     if (const auto* reduction = std::get_if<Reduction>(&input.what)) return reduction->id;
     return OperationId::none;
   }();
-  const auto at = std::ranges::find(flights_, theirs, &Flight::theirs);
-  const OperationId ours = at == flights_.end() ? OperationId::none : at->ours;
-  cancel_some(ours);
+  const auto at = std::ranges::find(flights_, world_id, &Flight::world_id);
+  const OperationId engine_id = at == flights_.end() ? OperationId::none : at->engine_id;
+  cancel_some(engine_id);
   if (const auto* completion = std::get_if<Completion>(&input.what)) {
     take(*completion);
-    give_due();
+    deliver_due();
   } else if (at != flights_.end() && at->stand_in) {
-    take(Completion{.id = theirs});
-    give_due();
-  } else if (const auto mine = std::ranges::find(held_, theirs, &Held::timer);
-             theirs != OperationId::none && mine != held_.end()) {
+    take(Completion{.id = world_id});
+    deliver_due();
+  } else if (const auto mine = std::ranges::find(held_, world_id, &Held::timer);
+             world_id != OperationId::none && mine != held_.end()) {
     mine->timer = OperationId::none;
-    give_due();
+    deliver_due();
   } else {
     if (at != flights_.end()) flights_.erase(at);
-    Input told = input;
-    if (std::holds_alternative<TimerFired>(input.what)) told.what = TimerFired{ours};
-    if (const auto* reduction = std::get_if<Reduction>(&input.what)) told.what = Reduction{ours, reduction->values};
-    handler_->handle(told);
+    Input reported = input;
+    if (std::holds_alternative<TimerFired>(input.what)) reported.what = TimerFired{engine_id};
+    if (const auto* reduction = std::get_if<Reduction>(&input.what))
+      reported.what = Reduction{engine_id, reduction->values};
+    handler_->handle(reported);
   }
 }
 
-// A burst that is to be cut goes on until something happens beside it; other operations may go on for longer.
+// A burst that is to be cut continues until the next input. Other operations may continue for longer.
 void Faulty::cancel_some(OperationId completing) {
   std::erase(bursts_to_cut_, completing);
   for (const OperationId burst : bursts_to_cut_) {
@@ -293,7 +295,7 @@ void Faulty::cancel_some(OperationId completing) {
 }
 
 void Faulty::take(const Completion& completion) {
-  const auto at = std::ranges::find(flights_, completion.id, &Flight::theirs);
+  const auto at = std::ranges::find(flights_, completion.id, &Flight::world_id);
   KV_CHECK(at != flights_.end(), "a completion answers an operation in flight, once");
   const Flight flight = std::move(*at);
   flights_.erase(at);
@@ -310,46 +312,47 @@ void Faulty::take(const Completion& completion) {
 }
 
 Completion Faulty::distorted(const Flight& flight, const Completion& completion) {
-  Completion told = completion;
-  told.id = flight.ours;
+  Completion reported = completion;
+  reported.id = flight.engine_id;
   if (flight.stores) {
     const Fate& fate = flight.fate;
     const bool unreachable = fate.cause == Cause::unreachable;
-    if (fate.ends_by != nullptr && (unreachable || told.pages > fate.page)) end_early(fate, flight.order == 0, told);
-    lose_pages(flight, told);
+    if (fate.ends_by != nullptr && (unreachable || reported.pages > fate.page))
+      end_early(fate, flight.order == 0, reported);
+    lose_pages(flight, reported);
   } else if (flight.gates.empty()) {
-    if (!flight.doomed || completion.status != Status::done) return told;
-    told.status = Status::failed;
-    told.bytes = 0;
+    if (!flight.will_fail || completion.status != Status::done) return reported;
+    reported.status = Status::failed;
+    reported.bytes = 0;
     ++counts_.failed_transfers;
-  } else if (flight.doomed && completion.status != Status::gate_failed) {
-    told.status = Status::gate_failed;
-    told.steps = 0;
+  } else if (flight.will_fail && completion.status != Status::gate_failed) {
+    reported.status = Status::gate_failed;
+    reported.steps = 0;
     ++counts_.failed_gates;
   }
-  return told;
+  return reported;
 }
 
-// A look-up that misses has answered; all else that ends early has failed.
-void Faulty::end_early(const Fate& fate, bool look_up, Completion& told) {
+// A look-up that misses a page is done. All other operations that end early have failed.
+void Faulty::end_early(const Fate& fate, bool look_up, Completion& reported) {
   ++(counts_.*fate.ends_by);
-  told.bytes = told.pages == 0 ? 0 : told.bytes / told.pages * fate.page;
-  told.pages = fate.page;
-  told.status = look_up && fate.cause == Cause::missing ? Status::done : Status::failed;
-  told.cause = fate.cause;
+  reported.bytes = reported.pages == 0 ? 0 : reported.bytes / reported.pages * fate.page;
+  reported.pages = fate.page;
+  reported.status = look_up && fate.cause == Cause::missing ? Status::done : Status::failed;
+  reported.cause = fate.cause;
 }
 
-// What a set has stored is found again, whatever was lost before; unless it is lost now.
-void Faulty::lose_pages(const Flight& flight, const Completion& told) {
-  const std::size_t stored = std::min<std::size_t>(flight.names.size(), told.pages);
+// A page that a set has stored is found again, even if it was lost before, unless this set loses it.
+void Faulty::lose_pages(const Flight& flight, const Completion& reported) {
+  const std::size_t stored = std::min<std::size_t>(flight.names.size(), reported.pages);
   const std::size_t kept = flight.fate.loses ? std::min<std::size_t>(stored, flight.fate.lost_from) : stored;
   for (std::size_t i = 0; i < kept; ++i) lost_.erase(flight.names[i]);
   for (std::size_t i = kept; i < stored; ++i) lost_.insert(flight.names[i]);
   if (kept < stored) ++counts_.lost_writes;
 }
 
-const Faulty::Held* Faulty::held(OperationId ours) const {
-  const auto is_it = [ours](const Held& held) { return held.completion.id == ours && !held.duplicate; };
+const Faulty::Held* Faulty::held(OperationId engine_id) const {
+  const auto is_it = [engine_id](const Held& held) { return held.completion.id == engine_id && !held.duplicate; };
   const auto at = std::ranges::find_if(held_, is_it);
   return at == held_.end() ? nullptr : &*at;
 }
@@ -363,20 +366,20 @@ bool Faulty::due(std::size_t at) const {
   return std::ranges::none_of(next.gates, [this](OperationId gate) { return held(gate) != nullptr; });
 }
 
-void Faulty::give_due() {
+void Faulty::deliver_due() {
   for (std::size_t i = 0; i < held_.size(); ++i) {
     if (!due(i)) continue;
     const Held next = std::move(held_[i]);
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
     if (next.again > 0) {
       ++counts_.duplicates;
-      Held& again = held_.emplace_back();  // of no order: whoever hears it has heard it before
+      Held& again = held_.emplace_back();  // no order: the engine ignores a second answer
       again.completion = next.completion;
       again.timer = world_.call_at(world_.now() + next.again);
       again.duplicate = true;
     }
     handler_->handle({world_.now(), next.completion});
-    i = ~std::size_t{0};  // what waited for it may be due
+    i = ~std::size_t{0};  // completions that waited for this one may be due
   }
 }
 

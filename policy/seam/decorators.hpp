@@ -1,12 +1,12 @@
-// What can be put between an engine and its world, on either side of which nobody notices. Inputs come down
-// the left column, calls go up the right:
+// Decorators between an engine and its world. Neither side notices them. In this picture, inputs go to the right and
+// calls to the left:
 //
 //   world     -->  Faulty  -->  Checking  -->  Recording  -->  engine      inputs
 //   world     <--  Faulty  <--  Checking  <------------------  engine      calls
 //
-// Recording writes the journal, Checking breaks off (KV_CHECK) on a broken contract (contract.hpp), Faulty
-// injects failures. An engine needs its substrate when it is made, so the handler is connected afterwards,
-// before the first input. Everything referred to outlives the decorator.
+// Recording writes the journal. Checking stops the program (KV_CHECK) on a broken contract (contract.hpp). Faulty
+// injects failures. An engine needs its substrate when it is made, so the handler is connected afterwards, before the
+// first input. Requires: all referenced objects outlive the decorator.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace kvtwin {
 
-// Hands each input on, then journals it with the decisions after it: what breaks the engine is the input
-// after the last record.
+// Passes each input on, then writes it to the journal with the decisions after it. So an input that breaks the engine
+// is the one after the last record.
 class Recording final : public InputHandler {
  public:
   Recording(InputHandler& inner, const DecisionLog& decisions, JournalWriter& journal)
@@ -34,8 +34,8 @@ class Recording final : public InputHandler {
   JournalWriter& journal_;
 };
 
-// Besides the contract's terms: the clock stands still while an input is handled, no input comes during a
-// call or another input, and the policy calls only while it handles an input.
+// Checks more than the contract's terms: the clock stands still while an input is handled; no input comes during a call
+// or another input; the policy calls only while it handles an input.
 class Checking final : public Substrate, public InputHandler {
  public:
   Checking(Substrate& world, const ContractTerms& terms) : world_(world), contract_(terms) {}
@@ -49,7 +49,7 @@ class Checking final : public Substrate, public InputHandler {
   void handle(const Input& input) override;
 
   std::size_t outstanding() const { return contract_.outstanding(); }
-  // The run is over: everything has been answered.
+  // The run is over. Checks that every operation has been answered.
   void finish() const;
 
  private:
@@ -58,52 +58,54 @@ class Checking final : public Substrate, public InputHandler {
   Substrate& world_;
   InputHandler* handler_ = nullptr;
   SeamContract contract_;
-  TimeNs now_ = 0;  // of the input being handled
+  TimeNs now_ = 0;  // of the current input
   bool handling_ = false;
   bool calling_ = false;
 };
 
-// Shares in 1/1024: of transfers, bursts, storage operations of the verb named, or of all that are remote or in flight.
+// Shares in 1/1024: of transfers, of bursts, of storage operations of the named verb, or of all remote operations or
+// operations in flight.
 struct FaultShares {
   std::uint32_t failed_transfers = 0;
   std::uint32_t cut_bursts = 0;
   // A storage operation that ends before a drawn page:
   std::uint32_t read_errors = 0;    // get: io_error
-  std::uint32_t short_reads = 0;    // get: io_error, too
+  std::uint32_t short_reads = 0;    // get: also io_error
   std::uint32_t corrupt_pages = 0;  // get: corrupt
   std::uint32_t write_errors = 0;   // set: io_error
   std::uint32_t full = 0;           // set: at its first page
-  std::uint32_t lost_writes = 0;    // set: told done; its pages from a drawn one on are missing afterwards
-  // Remote ones: all pages unreachable, for a drawn number of operations or for good.
+  std::uint32_t lost_writes = 0;    // set: completes as done, but its pages from a drawn one on are missing afterwards
+  // Operations of remote tiers: all pages unreachable, for a drawn number of operations or for good.
   std::uint32_t link_down = 0;
   std::uint32_t dead_node = 0;
-  // When the completion comes, and how often:
-  std::uint32_t slow = 0;        // storage: what it took, up to 100 times over
-  std::uint32_t late = 0;        // storage, transfers: up to a millisecond
-  std::uint32_t duplicates = 0;  // storage: once more, up to a millisecond later
+  // Time and number of completions:
+  std::uint32_t slow = 0;        // storage: up to 99 times its own time later
+  std::uint32_t late = 0;        // storage, transfers: up to a millisecond later
+  std::uint32_t duplicates = 0;  // storage: a second completion, up to a millisecond later
   std::uint32_t cancels = 0;     // storage, transfers: cancelled when a drawn later input comes
 };
 
-// What has struck: a fate that the world fulfilled by itself isn't counted.
+// Faults that took effect. A fault that the world produced by itself is not counted.
 struct FaultCounts {
   std::uint64_t failed_transfers = 0;
-  std::uint64_t failed_gates = 0;  // passes that ended gate_failed for one of the others
-  std::uint64_t cut_bursts = 0;    // cancels sent; a burst in its last step may still end whole
+  std::uint64_t failed_gates = 0;  // passes that ended gate_failed because of a failed transfer
+  std::uint64_t cut_bursts = 0;    // cancels sent; a burst in its last step may still end complete
   std::uint64_t read_errors = 0, short_reads = 0, corrupt_pages = 0;
   std::uint64_t write_errors = 0, full = 0;
   std::uint64_t lost_writes = 0;               // sets
   std::uint64_t lost_found = 0;                // gets and look-ups that ended at a lost page
   std::uint64_t link_down = 0, dead_node = 0;  // operations
   std::uint64_t slow = 0, late = 0, duplicates = 0;
-  std::uint64_t cancels = 0;  // sent; what has moved by then stays done
+  std::uint64_t cancels = 0;  // cancels sent; bytes moved before stay moved
 };
 
-// Makes things go wrong, over any world: what the shares say, each drawn when the operation is submitted. Equal seeds
-// and inputs, equal faults. The world below has done its work all the same: slots of pages that aren't counted hold
-// anything, and what was refused may be stored. A fault only ever takes away; a pass whose gate comes out failed ends
-// gate_failed. Completions of one verb and tier keep their order when one of them is held back, and a pass waits for
-// its gates; other than that the order of inputs of equal time is lost. Ids are the engine's own 1, 2, 3 ..., which the
-// world's are not: Faulty's timers have some of those.
+// Injects failures over any world. Each fault is drawn with its share when the operation is submitted. Equal seeds and
+// inputs give equal faults.
+//
+// The world below still does its work: slots of pages that are not counted hold any bytes, and a refused page may be
+// stored. A fault only takes away. A pass whose gate fails ends gate_failed. Completions of one verb and tier keep
+// their order when one is delayed, and a pass waits for its gates. The order of other inputs of equal time is lost. Ids
+// on the engine's side are 1, 2, 3 ...; the world's ids differ, because Faulty's own timers take some.
 class Faulty final : public Substrate, public InputHandler {
  public:
   Faulty(Substrate& world, const FaultShares& shares, std::uint64_t seed)
@@ -121,30 +123,30 @@ class Faulty final : public Substrate, public InputHandler {
 
  private:
   using Count = std::uint64_t FaultCounts::*;
-  // What is to become of an operation.
+  // The faults of one operation.
   struct Fate {
-    Count ends_by = nullptr;  // it ends with the pages before `page` at most
+    Count ends_by = nullptr;  // the operation ends at the latest before `page`
     Cause cause = Cause::none;
     Pages page = 0;
-    bool loses = false;  // a set's pages from `lost_from` on
+    bool loses = false;  // a set loses its pages from `lost_from` on
     Pages lost_from = 0;
-    TimeNs slow = 0, late = 0, again = 0;  // slow: so many times what it took
+    TimeNs slow = 0, late = 0, again = 0;  // slow: factor of the time taken; late, again: ns
   };
   struct Flight {
-    OperationId ours = OperationId::none, theirs = OperationId::none;  // the engine's number, and the world's
+    OperationId engine_id = OperationId::none, world_id = OperationId::none;
     TimeNs since = 0;
-    bool doomed = false;     // a transfer, a load or a pass that is to come out failed
+    bool will_fail = false;  // a transfer, load or pass that will be reported as failed
     bool stores = false;     // a storage operation
-    bool stand_in = false;   // a pass that the world never sees, in the guise of a timer
-    std::uint8_t order = 0;  // of those of one number none overtakes another; 0 = any may
+    bool stand_in = false;   // a timer in place of a pass that the world must not run
+    std::uint8_t order = 0;  // operations with the same number stay in order; 0 = any order
     Fate fate = {};
-    std::vector<OperationId> gates = {};  // ours
-    std::vector<PageKey> names = {};      // of a set's pages
+    std::vector<OperationId> gates = {};  // engine ids
+    std::vector<PageKey> names = {};      // names of a set's pages
   };
   // A completion that waits for its timer, for others of its order, or for its gates.
   struct Held {
     Completion completion;
-    OperationId timer = OperationId::none;  // the world's; none = due
+    OperationId timer = OperationId::none;  // id in the world; none = due
     std::uint8_t order = 0;
     TimeNs again = 0;
     bool duplicate = false;
@@ -152,10 +154,10 @@ class Faulty final : public Substrate, public InputHandler {
   };
 
   std::uint64_t draw();
-  // A share of nothing draws nothing, so that a new kind of fault leaves the others' sequence alone.
+  // A share of 0 draws no number, so a new kind of fault does not change the sequence of the others.
   bool drawn(std::uint32_t share) { return share > 0 && draw() % 1024 < share; }
-  Flight& open(OperationId theirs);
-  Flight* find(OperationId ours);
+  Flight& open(OperationId world_id);
+  Flight* find(OperationId engine_id);
   OperationId submit_pass(const ForwardOperation& pass);
   OperationId submit_storage(const StorageOperation& operation);
   void draw_times(Flight& flight);
@@ -166,11 +168,11 @@ class Faulty final : public Substrate, public InputHandler {
   void cancel_some(OperationId completing);
   void take(const Completion& completion);
   Completion distorted(const Flight& flight, const Completion& completion);
-  void end_early(const Fate& fate, bool look_up, Completion& told);
-  void lose_pages(const Flight& flight, const Completion& told);
-  const Held* held(OperationId ours) const;
+  void end_early(const Fate& fate, bool look_up, Completion& reported);
+  void lose_pages(const Flight& flight, const Completion& reported);
+  const Held* held(OperationId engine_id) const;
   bool due(std::size_t at) const;
-  void give_due();
+  void deliver_due();
 
   Substrate& world_;
   FaultShares shares_;
@@ -180,9 +182,9 @@ class Faulty final : public Substrate, public InputHandler {
   std::uint64_t last_id_ = 0;
   std::vector<Flight> flights_;                         // in the order of both ids; few at a time
   std::vector<Held> held_;                              // in the order in which the world answered
-  std::vector<OperationId> bursts_to_cut_, to_cancel_;  // ours
+  std::vector<OperationId> bursts_to_cut_, to_cancel_;  // engine ids
   std::unordered_set<PageKey, PageKeyHash> lost_;       // names of stored pages
-  std::uint64_t operations_down_ = 0;                   // that the link is still to be down for
+  std::uint64_t operations_down_ = 0;                   // the number of operations for which the link stays down
   bool node_dead_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What happened, for metrics, reports and tests; never read back by the policy. One call a state change.
+// Events, for metrics, reports and tests. The policy never reads them. One call per state change.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace kvtwin {
 
-// One request's life. Times are the substrate's; parts of the time to first token sum to it exactly:
+// The record of one request. Times are the substrate's. The parts of the time to first token sum to it exactly:
 // first_token - arrival = queue + prefetch_wait + load_wait + compute.
 struct RequestRecord {
   RequestId request = kNoRequest;
@@ -20,11 +20,11 @@ struct RequestRecord {
   TimeNs admitted = -1;  // first admission; -1 = never
   TimeNs first_token = -1;
   TimeNs finished = -1;
-  // Ledger at first admission: prompt_tokens = hit.sum() + recomputed_after_stop + miss.
+  // Tokens at first admission: prompt_tokens = hit.sum() + recomputed_after_stop + miss.
   PerTier<Tokens> hit;
   Tokens recomputed_after_stop = 0, miss = 0;
-  Tokens reused_without_draft = 0;  // of the hits, those whose pages lack a draft model's KV
-  Tokens retracted_recompute = 0;   // computed again after retractions; outside the identity
+  Tokens reused_without_draft = 0;  // hit tokens whose pages lack a draft model's KV
+  Tokens retracted_recompute = 0;   // computed again after retractions; not part of the sum
   TimeNs queue_ns = 0, prefetch_wait_ns = 0, load_wait_ns = 0, compute_ns = 0;
   std::uint32_t retractions = 0;
   std::uint32_t prefill_passes = 0;
@@ -45,31 +45,31 @@ enum class EventKind : std::uint8_t {
   backup_retried,  // tier host; pages
   backup_awaited,  // tier device; pages that a request lacks until a write-back is done
   load_queued,
-  load_declined,  // tier device; pages found on L2 or past it that are computed again, reason
+  load_declined,  // tier device; pages found on L2 or L3 that are computed again, reason
   load_done,
   load_failed,         // tier device; pages
   load_direct_done,    // tier device; pages of one get, reason: transfer_failed or none
-  transfer_submitted,  // tier: to which; pages: all that was queued for it
+  transfer_submitted,  // tier: the target; pages: all that were queued for it
   store_queued,        // tier (L3); pages
-  store_done,          // likewise
-  store_retried,       // likewise
+  store_done,          // tier (L3); pages
+  store_retried,       // tier (L3); pages
   store_dropped,       // tier, pages, reason
-  storage_fell_short,  // tier, pages, cause: of one operation; this rank's
-  prefetch_issued,     // pages asked for
+  storage_fell_short,  // tier, pages, cause: of one operation on this rank
+  prefetch_issued,     // pages requested
   prefetch_declined,   // pages, reason
   prefetch_revoked,    // pages of the hit, reason
-  prefetch_hit,        // pages of a hit that is to go to L2: those shortened and those started
-  prefetch_shortened,  // pages that aren't fetched, reason: L2 has no room, or others have brought them
-  prefetch_started,    // tier; pages of its part of the hit
-  prefetch_stopped,    // pages of the hit that hadn't arrived
-  prefetch_done,       // pages that arrived, those after a stop too; reason: stopped, transfer_failed or none
+  prefetch_hit,        // pages of a hit that will go to L2: sum of the shortened and the started ones
+  prefetch_shortened,  // pages that are not fetched, reason: L2 has no room, or other requests have brought them
+  prefetch_started,    // tier; pages of one batch
+  prefetch_stopped,    // pages of the hit that had not arrived
+  prefetch_done,       // pages that arrived, also after a stop; reason: stopped, transfer_failed or none
   prefetch_used,       // pages that the request found
-  prefetch_wasted,     // pages that arrived and weren't kept, reason
-  evicted,             // tier; pages, reason: demoted, shadowed, or lost and its kinds
+  prefetch_wasted,     // pages that arrived and were not kept, reason
+  evicted,             // tier; pages, reason: demoted, shadowed, or lost and similar reasons
   slots_allocated,
   slots_released,   // tier; slots
-  prefill_started,  // record; one for each request of a prefill pass. tokens: of its chunk
-  pass_done,        // pages: decode steps; tokens: prefilled or decoded, none if it failed; duration_ns
+  prefill_started,  // record; one event per request of a prefill pass; tokens: of its chunk
+  pass_done,        // pages: decode steps; tokens: prefilled or decoded, 0 if the pass failed; duration_ns
 };
 
 struct Event {
@@ -81,8 +81,8 @@ struct Event {
   Tokens tokens = 0;
   TimeNs duration_ns = 0;
   Cause cause = Cause::none;
-  OperationId operation = OperationId::none;  // of passes and of transfers from their submission on
-  RequestId request = kNoRequest;             // of prefetches; others that are about a request have its record
+  OperationId operation = OperationId::none;  // of passes, and of transfers after their submission
+  RequestId request = kNoRequest;             // of prefetches; other events about a request have its record
   const RequestRecord* record = nullptr;      // borrowed for the call
   std::span<const SlotId> slots{};            // borrowed for the call
 };

@@ -1,5 +1,5 @@
-// Where an engine's state machines report to: decisions to the log, events to the observer, if there is one.
-// An event without a time happens now.
+// Where the state machines of an engine report: decisions to the log, events to the observer, if there is one. event()
+// sets the time to now.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace kvtwin {
 
 class EventSink {
  public:
-  // All outlive the sink. `observer` may be null.
+  // Requires: all references outlive the sink. `observer` may be null.
   EventSink(const Substrate& substrate, DecisionLog& decisions, Observer* observer)
       : substrate_(substrate), decisions_(decisions), observer_(observer) {}
 
@@ -24,11 +24,11 @@ class EventSink {
     event.time = substrate_.now();
     event_at(event);
   }
-  // At the time that the event has.
+  // Reports the event with its own time.
   void event_at(const Event& event) const {
     if (observer_ != nullptr) observer_->on_event(event);
   }
-  // Slots of a pool, if there are any.
+  // Reports slots of a pool, unless there are none.
   void slots(EventKind kind, Tier tier, std::span<const SlotId> slots) const {
     if (!slots.empty()) event({.kind = kind, .tier = tier, .pages = slots.size(), .slots = slots});
   }

@@ -13,28 +13,28 @@
 namespace kvtwin {
 namespace {
 
-// No text file begins like this, and a copy in text mode breaks it.
+// No text file begins like this, and a copy in text mode changes these bytes.
 constexpr std::array<std::byte, 8> kMagic = {std::byte{0x89}, std::byte{'k'}, std::byte{'v'}, std::byte{'t'},
                                              std::byte{'w'},  std::byte{'i'}, std::byte{'n'}, std::byte{'\n'}};
 constexpr std::size_t kCheckBytes = 4;
 constexpr std::size_t kHeaderBytes = 48;      // up to its first check
-constexpr std::size_t kRecordHeadBytes = 16;  // likewise
+constexpr std::size_t kRecordHeadBytes = 16;  // up to its first check
 constexpr std::size_t kKeySize = 32;
 constexpr std::size_t kKinds = std::variant_size_v<decltype(Input::what)>;
-constexpr std::size_t kCommonBytes = 24;  // what every payload begins with
-// Payloads by kind; an arrival's grows by its keys, a reduction's by its values.
+constexpr std::size_t kCommonBytes = 24;  // the common begin of every payload
+// Sizes of payloads by kind. An arrival also has its keys, a reduction its values.
 constexpr std::array<std::size_t, kKinds> kPayloadBytes = {64, 44, 72, 32, 36};
 constexpr std::size_t kValueBytes = 8;
-// A reduction of version 2.
+// The reduction of version 2.
 constexpr std::size_t kOldReductionWidth = 16;
 constexpr std::size_t kOldReductionBytes = kCommonBytes + 8 + kOldReductionWidth * kValueBytes;
 static_assert(kOldReductionWidth <= kReduceWidthMost);
 constexpr std::uint32_t kEndType = kKinds + 1;
 
-// XXH3 rather than the CRC-32 of zlib: policy/ links it already, it is several times faster on records of this
-// size, and it takes a seed, by which each check depends on all earlier ones. What a CRC is sure to see (a short
-// burst of errors) goes unseen with odds of 2^-32 here, and then the next check sees it: the 64-bit value is
-// handed on, only its low half is stored.
+// XXH3 instead of zlib's CRC-32: policy/ links it already, it is several times faster on records of this size, and it
+// takes a seed, which makes each check depend on all earlier ones. A CRC detects every short burst of errors. XXH3
+// misses one with a probability of 2^-32, and the next check then detects it: the 64-bit value is the next seed, and
+// only its low half is stored.
 std::uint64_t chained(const std::byte* bytes, std::size_t size, std::uint64_t before) {
   return XXH3_64bits_withSeed(bytes, size, before);
 }
@@ -57,7 +57,7 @@ std::array<std::byte, 32> sha256(const void* data, std::size_t bytes) {
   return digest;
 }
 
-// Takes words off a payload whose size is known to suffice.
+// Reads words from a payload. Requires: the payload is long enough.
 class Words {
  public:
   explicit Words(const std::byte* at) : at_(at) {}
@@ -69,7 +69,7 @@ class Words {
   const std::byte* at_;
 };
 
-// ---- what a field may hold; the same for writer and reader -------------------------------------------
+// ---- ranges of the fields, the same for writer and reader
 
 bool in_range(const Arrival& arrival) {
   return arrival.request != kNoRequest && arrival.prompt_tokens >= 1 && arrival.prompt_tokens <= kJournalTokensMost &&
@@ -84,14 +84,14 @@ bool in_range(const Completion& completion) {
 bool in_range(const TimerFired& timer) { return timer.id != OperationId::none; }
 bool in_range(const Reduction& reduction) { return reduction.id != OperationId::none; }
 
-// Time and decisions only go forwards, and a digest changes by decisions only.
+// Time and the number of decisions never decrease. A digest changes only with the number of decisions.
 bool in_range(const Input& input, const DecisionMark& mark, TimeNs last_now, const DecisionMark& last_mark) {
   return input.now >= last_now && mark.count >= last_mark.count &&
          (mark.count > last_mark.count || mark.digest == last_mark.digest) &&
          std::visit([](const auto& what) { return in_range(what); }, input.what);
 }
 
-// Nothing is decided between the last input and the end.
+// There are no decisions between the last input and the end.
 bool ends_well(TimeNs now, const DecisionMark& mark, TimeNs last_now, const DecisionMark& last_mark) {
   return now >= last_now && mark == last_mark;
 }
@@ -134,7 +134,7 @@ void store(std::byte* to, const Reduction& reduction) {
   for (const std::int64_t value : reduction.values) to = store_i64(to, value);
 }
 
-// A number too large for the enum becomes its last value, which no range takes.
+// A number that is too large for the enum becomes 255, which is outside every range.
 template <typename Enum>
 Enum load_enum(std::uint32_t value) {
   return static_cast<Enum>(std::min<std::uint32_t>(value, 0xFF));
@@ -160,7 +160,7 @@ Completion load_completion(Words words) {
   return completion;
 }
 
-// False: it is as long as no reduction of that version.
+// Returns false if the payload does not have the length of a reduction of this version.
 bool load_reduction(Words words, std::uint32_t version, std::size_t payload_bytes, Reduction& reduction) {
   reduction.id = OperationId{words.u64()};
   std::size_t width = kOldReductionWidth;
@@ -313,7 +313,7 @@ JournalStatus JournalReader::parse_header() {
   const std::size_t magic = std::min(bytes_.size(), kMagic.size());
   if (!std::equal(at, at + magic, kMagic.begin())) return stop(JournalStatus::corrupt);
   if (bytes_.size() < kMagic.size() + 4) return JournalStatus::truncated;
-  // Before anything else is believed: another version may look different from here on.
+  // The version comes first: other versions may look different from here on.
   version_ = load_le32(at + kMagic.size());
   if (version_ < kJournalVersionOldest || version_ > kJournalVersion) return stop(JournalStatus::wrong_version);
   if (bytes_.size() < kHeaderBytes + kCheckBytes) return JournalStatus::truncated;
@@ -364,7 +364,7 @@ JournalStatus JournalReader::parse_record(JournalRecord& record) {
   if (ends) {
     end_ = place_;
     place_ = ahead_;
-    return parse_record(record);  // nothing may follow
+    return parse_record(record);  // no bytes may follow
   }
   record.number = place_.number;
   last_now_ = record.input.now;
@@ -405,7 +405,7 @@ bool JournalReader::parse_payload(InputKind kind, const std::byte* payload, std:
       arrival.priority = static_cast<std::int32_t>(words.u32());
       const std::size_t keys = words.u32();
       if (size != kPayloadBytes[0] + keys * kKeySize) return false;
-      keys_.resize(keys);  // no more than the bytes that are there
+      keys_.resize(keys);  // never more than the payload has
       for (PageKey& key : keys_) {
         for (std::uint64_t& word : key.words) word = words.u64();
       }

@@ -1,5 +1,5 @@
-// The journal: one engine's stream of inputs as bytes, and after each input how far its decisions had come.
-// From it alone a fresh engine decides again (replay.hpp). Everything is little-endian and without gaps:
+// The journal: one engine's inputs as bytes, and after each input the count and digest of its decisions. A new engine
+// can decide again from the journal alone (replay.hpp). Little-endian, without gaps:
 //
 //   header   8 magic | u32 version | u32 text bytes | 32 SHA-256 of the text | u32 check | text | u32 check
 //   record   u32 payload bytes | u32 type | u64 number | u32 check | payload | u32 check
@@ -11,17 +11,17 @@
 //     5 reduction   u64 id | u32 values | i64 each; in version 2: u64 id | 16 i64
 //     6 end         nothing; the last record of a run that came to its end
 //
-// Records are numbered 1, 2, 3 ...; the header is record 0. Each check covers the bytes since the one before
-// it and depends on all earlier ones, so records can't be altered, swapped, dropped or taken from another
-// journal; a length has its own check, so a killed run (truncated) is never mistaken for damage (corrupt). A
-// journal without its end record is truncated too, wherever it was cut; bytes after that record are damage.
-// The text is the caller's: by custom the resolved experiment, from which the engine's configuration is made.
+// Records are numbered 1, 2, 3 ...; the header is record 0. Each check covers the bytes since the check before, and
+// depends on all earlier checks. So records cannot be altered, swapped, dropped or taken from another journal. A length
+// has its own check, so a killed run (truncated) is never taken for damage (corrupt). A journal without its end record
+// is truncated too, wherever it was cut. Bytes after the end record are damage. The text belongs to the caller: by
+// convention the resolved experiment, from which the engine's configuration is made.
 //
-// Version 3 is written. Version 2 is read too: there a reduction always has 16 values, zeros behind those of the
-// engine.
+// Version 3 is written. Version 2 is read too: there, a reduction always has 16 values, with zeros after the engine's
+// own.
 //
-// No I/O here: the writer hands bytes to a sink, the reader looks at bytes in memory. The writer fails by
-// KV_CHECK on inputs that break the seam's field ranges; the reader takes any bytes at all.
+// No I/O here: the writer passes bytes to a sink, the reader reads bytes in memory. Errors: the writer fails by
+// KV_CHECK on inputs outside the seam's field ranges. The reader accepts any bytes.
 #pragma once
 
 #include <array>
@@ -36,11 +36,11 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 3;                    // that is written
-constexpr std::uint32_t kJournalVersionOldest = 2;              // that is read
+constexpr std::uint32_t kJournalVersion = 3;                    // the version that is written
+constexpr std::uint32_t kJournalVersionOldest = 2;              // the oldest version that is read
 constexpr std::size_t kJournalTextMost = std::size_t{1} << 24;  // bytes
 constexpr std::size_t kJournalKeysMost = std::size_t{1} << 26;  // of one arrival
-// So that no sum of a request's tokens wraps.
+// So that no sum of a request's tokens overflows.
 constexpr Tokens kJournalTokensMost = Tokens{1} << 62;
 
 // In the order of Input::what.
@@ -48,7 +48,7 @@ enum class InputKind : std::uint8_t { arrival, hint, completion, timer, reductio
 InputKind kind_of(const Input& input);
 std::string_view name_of(InputKind kind);
 
-// How far an engine's decisions have come: DecisionLog's count and digest.
+// The state of an engine's decisions: DecisionLog's count and digest.
 struct DecisionMark {
   std::uint64_t count = 0;
   std::uint64_t digest = 0;
@@ -58,23 +58,24 @@ struct DecisionMark {
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
-  // The bytes are borrowed for the call. One call a record, so a sink that keeps whole calls keeps whole records.
+  // The bytes are borrowed for the call. There is one call per record, so a sink that keeps whole calls keeps whole
+  // records.
   virtual void write(std::span<const std::byte> bytes) = 0;
 };
 
-// Allocates only when a record is longer than all before it.
+// Memory: allocates only for a record that is longer than all before it.
 class JournalWriter {
  public:
-  // Writes the header. The sink outlives the writer.
+  // Writes the header. Requires: the sink outlives the writer.
   JournalWriter(ByteSink& sink, std::string_view text);
-  // `after`: the decisions once the input was handled.
+  // `after`: the decisions after the input was handled.
   void append(const Input& input, const DecisionMark& after);
-  // The run is over: no input follows, and none has been decided on since the last. Once.
+  // The run is over: no input follows, and no decision was made since the last input. Call it once.
   void finish(TimeNs now, const DecisionMark& after);
-  std::uint64_t records() const { return records_; }  // inputs, without the header and the end
+  std::uint64_t records() const { return records_; }  // inputs; header and end are not counted
 
  private:
-  // Room for a record in the buffer, its head and the common payload filled in; where the rest begins.
+  // Makes room for a record in the buffer, fills in its head and the common payload, and returns where the rest begins.
   std::byte* open(std::uint32_t type, std::size_t payload_bytes, TimeNs now, const DecisionMark& after);
   void close();
 
@@ -90,19 +91,19 @@ class JournalWriter {
 enum class JournalStatus : std::uint8_t {
   record,
   end,            // the end record has been read, and nothing follows it
-  truncated,      // the bytes end before it: the run was killed, or is still writing
+  truncated,      // the bytes end before the end record: the run was killed, or is still writing
   corrupt,        // a check, a number or a field's range is wrong; nothing after it is read
-  wrong_version,  // a journal, but of no version that is read
+  wrong_version,  // a journal of a version that this program does not read
 };
 std::string_view name_of(JournalStatus status);
 
 struct JournalRecord {
   std::uint64_t number = 0;
-  Input input;  // its spans live until the reader's next call
+  Input input;  // its spans are valid until the reader's next call
   DecisionMark after;
 };
 
-// Which record, and where its first byte lies.
+// The number of a record, and the offset of its first byte.
 struct JournalPlace {
   std::uint64_t number = 0;
   std::size_t offset = 0;
@@ -111,23 +112,25 @@ struct JournalPlace {
 
 class JournalReader {
  public:
-  // Borrowed for the reader's life, or until extend.
+  // The bytes are borrowed for the reader's life, or until extend().
   explicit JournalReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  // The same journal, grown; it may lie elsewhere now. After `truncated`, next goes on.
+  // Replaces the bytes by a longer version of the same journal, which may be at another address. After `truncated`,
+  // next() continues.
   void extend(std::span<const std::byte> bytes);
 
-  // Reads the header if that hasn't been done; `record` when it is there. next does the same first.
+  // Reads the header, if this has not been done. Returns `record` if the header is valid. next() reads the header
+  // first, too.
   JournalStatus header();
-  // Of a header that was read.
+  // Require a header that was read.
   std::string_view text() const;
   const std::array<std::byte, 32>& text_digest() const { return text_digest_; }
 
   JournalStatus next(JournalRecord& record);
-  // The record that the last call returned, or stopped at.
+  // The record that the last call returned, or at which it stopped.
   const JournalPlace& place() const { return place_; }
-  // What the record there says it is; not checked if it is damaged.
+  // The kind that the record at place() claims to be. Not checked if the record is damaged.
   std::string_view kind_here() const;
-  // Of the last record that was read, the end included.
+  // Time of the last record that was read, including the end record.
   TimeNs last_now() const { return last_now_; }
 
  private:
@@ -140,14 +143,14 @@ class JournalReader {
   std::span<const std::byte> bytes_;
   JournalPlace place_;
   JournalPlace ahead_;                             // the next record to read
-  JournalStatus stopped_ = JournalStatus::record;  // corrupt or wrong_version for good
+  JournalStatus stopped_ = JournalStatus::record;  // corrupt or wrong_version: final
   std::uint64_t check_ = 0;
   std::uint32_t version_ = kJournalVersion;
   std::size_t text_bytes_ = 0;
   std::array<std::byte, 32> text_digest_{};
   TimeNs last_now_ = 0;
   DecisionMark last_mark_;
-  JournalPlace end_;  // of the end record, once it has been read
+  JournalPlace end_;  // place of the end record, after it was read
   std::vector<PageKey> keys_;
 };
 

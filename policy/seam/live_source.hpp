@@ -1,6 +1,6 @@
-// A source of inputs that learns from the run: a client that sends its next request once it has the answer to its last
-// one. The source is told of answers by the engine's events (policy/seam/event.hpp), while the world holds the input
-// that is to come next; an answer may bring an earlier one.
+// A source of inputs that depends on the run: for example a client that sends its next request after the answer to the
+// last one. The source learns of answers from the engine's events (policy/seam/event.hpp). The world holds the next
+// input meanwhile; an answer may lead to an earlier input.
 #pragma once
 
 #include "policy/seam/substrate.hpp"
@@ -9,9 +9,10 @@ namespace kvtwin {
 
 class LiveSource : public InputSource {
  public:
-  // To be asked by a world after every input that it has handed to an engine. `has`: it holds an input, in `held`, from
-  // next() or from here. True if `held` is another one now, earlier than the one held
-  // before, which is taken back and comes again. next() may say false and this true later.
+  // The world calls this after every input that it has passed to an engine. `has`: the world holds an input in `held`,
+  // from next() or from this call. Returns true if `held` is now another input, earlier than the one before. The source
+  // takes the one before back, and returns it again later. After next() has returned false, this call may still return
+  // true.
   virtual bool overtake(Input& held, bool has) = 0;
 };
 

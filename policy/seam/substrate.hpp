@@ -1,12 +1,13 @@
-// The only door between the policy and a world, simulated or real.
+// The only interface between the policy and a world, simulated or real. docs/internals/the-seam.md has an overview.
 //
-// The policy calls Substrate; the world calls InputHandler with one stream of inputs. One thread. Nothing
-// ever completes inside a call: every submit, call_at and reduce_min is answered by exactly one later
-// input that carries its OperationId, also after cancel. `now()` stands still while one input is handled.
-// Inputs of equal time come in the order of their OperationIds; arrivals of that time come after them.
-// A pass that counts completes after its gates have. policy/seam/contract.hpp checks all of this.
+// The policy calls Substrate. The world calls InputHandler with one stream of inputs. Thread: one. Nothing completes
+// inside a call: every submit, call_at and reduce_min is answered by exactly one later input that has its OperationId,
+// even after cancel. `now()` is constant while one input is handled. Inputs of equal time come in the order of their
+// OperationIds, and arrivals of that time after them. A pass that counts completes after its gates.
+// policy/seam/contract.hpp checks all of this.
 //
-// Spans and pointers in an Operation or an Input are borrowed for the call: who needs them later copies.
+// Ownership: spans and pointers in an Operation or an Input are borrowed for the call. Code that needs them later makes
+// a copy.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +33,10 @@ struct PageMove {
   SlotId target = kNoSlot;
 };
 
-// One sequence of a forward pass. Page i of the sequence lies in device slot slots[i] and, once full, has
-// key keys[i]; both cover context_tokens + new_tokens, the last page maybe in part. The pass reads the
-// first context_tokens and writes the next new_tokens (of a decode burst: one a step, or with a draft model what its
-// steps yield, which is at least that; a cancelled one has written what the steps done yield).
+// One sequence of a forward pass. Page i of the sequence is in device slot slots[i] and, once full, has the key
+// keys[i]. Both spans cover context_tokens + new_tokens; the last page may be partly full. The pass reads the first
+// context_tokens and writes the next new_tokens. A decode burst writes one token per step, or with a draft model the
+// yield of its steps. A cancelled burst has written the yield of the steps that are done.
 struct SequenceWork {
   RequestId request = kNoRequest;
   Tokens context_tokens = 0;
@@ -44,50 +45,50 @@ struct SequenceWork {
   std::span<const PageKey> keys;
 };
 
-// Pages of L2 to L1 or back. Done when the last byte of the last rank has landed. A draft model's pool beside the
-// target's has its pages in the same slots: they move by `side`, in the same operation, or there is none of it.
+// Moves pages from L2 to L1 or back. Done when the last byte of the last rank has arrived. If there is a draft model's
+// pool beside the target's, its pages have the same slots, and move by `side` in the same operation.
 struct TransferOperation {
   Lane lane = Lane::h2d;
   Plan plan;
   std::span<const PageMove> pages;
-  Plan side = {};  // the same runs with the draft's shape; of no layers and no bytes where there is none
+  Plan side = {};  // the same runs with the draft's shape; no layers and no bytes if there is no draft pool
 
   bool has_side() const { return side.shape.layers != 0; }
   Bytes bytes() const { return plan.bytes + side.bytes; }  // of one rank
 };
 
-// A forward pass of `steps` steps over a batch: one for prefill, one or more for decode. Layer group i
-// starts at max(end of group i - 1, arrival of its bytes by every gate). A cancel takes effect at the end
-// of the step under way; the completion then reports the steps done.
+// A forward pass of `steps` steps over a batch: one for prefill, one or more for decode. Layer group i starts at
+// max(end of group i - 1, arrival of its bytes by every gate). A cancel takes effect at the end of the running step.
+// The completion then has the number of steps done.
 struct ForwardOperation {
   ForwardShape shape;
   std::uint64_t steps = 1;
   std::span<const SequenceWork> sequences;
-  std::span<const OperationId> gates;  // h2d transfers and gets into L1 submitted before
+  std::span<const OperationId> gates;  // h2d transfers, and gets into L1, that were submitted before
 };
 
-// A page of a storage operation. `slot`: where it goes to (get) or comes from (set); else kNoSlot.
+// A page of a storage operation. `slot`: target of a get, source of a set; else kNoSlot.
 struct StoragePage {
   PageKey key;
   SlotId slot = kNoSlot;
 };
 
-// Pages of one storage tier (L3), consecutive ones of one chain; the completion counts how many of the leading
-// ones it is true for (Completion::pages):
-//   look_up   they are there now. A miss is no failure.
-//   get       they have landed in their slots and are what was stored under their keys: the world has checked.
-//             The slots of the others hold anything. Done if all have.
-//   set       they are stored, or were there already. Done if all are.
-//   remove    they will not be found any more. Done if all are gone.
-// Operations of one verb and tier end in the order in which they were submitted, look-ups apart; a remove takes
-// its place among the sets. A cancel leaves alone what has begun to move, and ends the rest.
+// Consecutive pages of one chain in one storage tier (L3). The completion has the number of leading pages
+// (Completion::pages) for which this is true:
+//   look_up   the page is there now. A miss is no failure.
+//   get       the page is in its slot and is what was stored under its key: the world has checked this.
+//             Slots of other pages hold any bytes. Done if true for all pages.
+//   set       the page is stored, or was there already. Done if true for all pages.
+//   remove    the page will not be found any more. Done if true for all pages.
+// Operations of one verb and tier end in the order of submission, except look-ups; a remove counts as a set here.
+// A cancel does not stop pages that have begun to move, and ends the rest.
 struct StorageOperation {
   StorageWork work;
-  PageKey space;  // what the keys' pages are KV of (page_key.hpp); the store holds them under both
+  PageKey space;  // identity of the pages' KV (page_key.hpp); the store finds a page by space and key
   std::span<const StoragePage> pages;
 };
 
-// Where it queues. Look-ups don't queue: they are answered by an index, not by the medium.
+// The lane where the operation queues. Look-ups do not queue, because an index answers them, not the medium.
 constexpr Lane lane_of(const StorageWork& work) {
   const bool reads = work.verb == StorageVerb::look_up || work.verb == StorageVerb::get;
   if (work.memory == Tier::device) return reads ? Lane::direct_read : Lane::direct_write;
@@ -96,9 +97,9 @@ constexpr Lane lane_of(const StorageWork& work) {
 
 using Operation = std::variant<TransferOperation, ForwardOperation, StorageOperation>;
 
-// Rank agreement: one fused vector per scheduler step, the elementwise minimum comes back. All ranks of an engine enter
-// equally wide ones.
-constexpr std::size_t kReduceWidthMost = 8 + 4 * kStorageTiers;  // of any configuration; see Engine
+// Rank agreement: one vector per scheduler step. The elementwise minimum comes back. All ranks of an engine pass
+// vectors of equal width.
+constexpr std::size_t kReduceWidthMost = 8 + 4 * kStorageTiers;  // the largest of any configuration; see Engine
 
 class ReduceVector {
  public:
@@ -124,7 +125,7 @@ class ReduceVector {
   friend bool operator==(const ReduceVector& a, const ReduceVector& b) { return std::ranges::equal(a, b); }
 
  private:
-  std::array<std::int64_t, kReduceWidthMost> values_{};  // zeros behind the width
+  std::array<std::int64_t, kReduceWidthMost> values_{};  // zeros after the width
   std::size_t width_ = 0;
 };
 
@@ -135,7 +136,7 @@ class Substrate {
   virtual OperationId submit(const Operation& operation) = 0;
   virtual OperationId call_at(TimeNs time) = 0;
   virtual OperationId reduce_min(const ReduceVector& values) = 0;
-  // A request: the operation's one completion (timer, reduction) still comes, with what was done by then.
+  // Requests a cancel. The operation's one completion (timer, reduction) still comes, with the part that was done.
   virtual void cancel(OperationId id) = 0;
 };
 
@@ -144,18 +145,18 @@ class Substrate {
 struct Arrival {
   RequestId request = kNoRequest;  // ordinal
   Tokens prompt_tokens = 0;        // >= 1
-  Tokens output_tokens = 0;        // >= 1; served in full (the field's ignore_eos)
+  Tokens output_tokens = 0;        // >= 1; always generated in full (like ignore_eos)
   std::int32_t priority = 0;       // larger matters more
   std::uint64_t session = 0;       // 0 = none
-  // Keys of the prompt's full pages, then of as many output pages as the trace knows. Generated pages
-  // without a key get one private to the request.
+  // Keys of the prompt's full pages, then of as many output pages as the trace knows. Generated pages without a key get
+  // one that is private to the request.
   std::span<const PageKey> keys;
 };
 
 enum class Status : std::uint8_t {
   done,
-  cancelled,    // after cancel; what was done by then counts
-  failed,       // a transfer's target holds anything; a forward pass wrote nothing that counts
+  cancelled,    // after a cancel; the part that was done counts
+  failed,       // a transfer's target holds any bytes; a forward pass wrote nothing that counts
   gate_failed,  // a forward pass whose load failed
 };
 
@@ -163,9 +164,9 @@ enum class Status : std::uint8_t {
 enum class Cause : std::uint8_t {
   none,
   missing,      // not there
-  corrupt,      // there, but not what was stored: damage, a torn write, another page's bytes
-  io_error,     // the medium said so, or gave less than asked
-  unreachable,  // nobody answers
+  corrupt,      // there, but other bytes than were stored: damage, a torn write, another page's bytes
+  io_error,     // the medium reported an error, or returned too few bytes
+  unreachable,  // no answer
   full,         // no room
 };
 
@@ -174,10 +175,10 @@ std::string_view name_of(Cause cause);
 struct Completion {
   OperationId id = OperationId::none;
   Status status = Status::done;
-  Bytes bytes = 0;          // transfers, get, set: moved, of all ranks together
+  Bytes bytes = 0;          // transfers, get, set: bytes moved, of all ranks together
   std::uint64_t steps = 0;  // forward passes: steps done
-  TimeNs stalled_ns = 0;    // forward passes: part of the duration spent waiting for gates
-  Pages pages = 0;          // storage operations: how many of the leading ones
+  TimeNs stalled_ns = 0;    // forward passes: time that the pass waited for gates
+  Pages pages = 0;          // storage operations: the number of leading pages
   Cause cause = Cause::none;
 };
 
@@ -201,11 +202,11 @@ class InputHandler {
   virtual void handle(const Input& input) = 0;
 };
 
-// Where a world gets its arrivals and hints from, in order of time (a trace, a generator, a test).
+// The source of a world's arrivals and hints, in order of time: a trace, a generator, a test.
 class InputSource {
  public:
   virtual ~InputSource() = default;
-  // False at the end. `input` holds an Arrival or a Hint; its spans live until the next call.
+  // Returns false at the end. `input` holds an Arrival or a Hint; its spans are valid until the next call.
   virtual bool next(Input& input) = 0;
 };
 

@@ -1,8 +1,9 @@
-// What runs an engine: a world owns the clock and the loop, carries operations out on its lanes, and feeds one
-// engine one stream of inputs through its Substrate. Simulated worlds are in sim/, the real one in impl/.
+// A world runs an engine: it owns the clock and the loop, carries out operations on its lanes, and gives the engine one
+// stream of inputs through the engine's Substrate. Simulated worlds are in sim/, the real one in impl/.
 //
-// A world may have several seats, each for one policy with a Substrate, ids and lanes of its own, in one clock: several
-// engines that serve one stream of requests, or the ranks of one engine, each of which gets all of its inputs.
+// A world may have several seats, for several policies with one clock. Each seat has its own Substrate, ids and lanes.
+// The seats are several engines that serve one stream of requests, or the ranks of one engine, each of which receives
+// all inputs.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +15,16 @@
 
 namespace kvtwin {
 
-// An operation's stay on its lane, told when it ends; for meters and timelines, never read back by the policy.
+// The time that an operation spent on its lane, reported at its end. For meters and timelines; the policy never reads
+// it.
 struct LaneSpan {
   Lane lane = Lane::compute;
   OperationId id = OperationId::none;
-  TimeNs begin = 0, end = 0;  // it held the lane
-  TimeNs flowing = 0;         // transfers: bytes moved from here to the end
-  TimeNs stalled_ns = 0;      // passes: waited for gates, after the begin
-  Bytes bytes = 0;            // h2d, d2h: moved, of one rank; storage lanes: of all ranks together
-  std::uint64_t steps = 0;    // passes: done
+  TimeNs begin = 0, end = 0;  // when the operation held the lane
+  TimeNs flowing = 0;         // transfers: bytes moved from this time to the end
+  TimeNs stalled_ns = 0;      // passes: time waited for gates, after `begin`
+  Bytes bytes = 0;            // bytes moved. h2d, d2h: of one rank; storage lanes: of all ranks together
+  std::uint64_t steps = 0;    // passes: steps done
   Status status = Status::done;
 };
 
@@ -32,12 +34,12 @@ class LaneObserver {
   virtual void on_lane(const LaneSpan& span) = 0;
 };
 
-// Which engine an arrival or a hint is for, where there are several.
+// Which of several engines an arrival or a hint is for.
 class InputRoute {
  public:
   static constexpr std::size_t kEveryEngine = ~std::size_t{0};
   virtual ~InputRoute() = default;
-  // Asked once for each, when it comes.
+  // Called once for each arrival or hint, when it comes. Returns a seat, or kEveryEngine.
   virtual std::size_t engine_of(const Input& input) = 0;
 };
 
@@ -45,15 +47,16 @@ class World {
  public:
   virtual ~World() = default;
   virtual Substrate& substrate() = 0;
-  // Delivers arrivals, hints and completions until the source is exhausted and nothing is in flight.
+  // Delivers arrivals, hints and completions until the source is at its end and nothing is in flight.
   virtual void run(InputSource& source, InputHandler& handler) = 0;
   virtual TimeNs now() const = 0;
-  // Every stay on a lane from now on, in order of its end; null = nobody. Outlives the run.
+  // From now on, reports every LaneSpan, in order of its end; null = to nobody. Requires: the observer outlives the
+  // run.
   virtual void watch_lanes(LaneObserver* observer) = 0;
-  // Called now and then with the time reached, at least once per 1,000 inputs; for progress.
+  // For progress: `tick` is called with the time reached, at least once per 1,000 inputs.
   virtual void set_progress(void (*tick)(void* context, TimeNs now), void* context) = 0;
 
-  // The same for each seat; what is above is for the first. A world has one unless it says otherwise.
+  // The same for each seat; the functions above are for the first seat. By default a world has one seat.
   virtual std::size_t seats() const { return 1; }
   virtual Substrate& substrate_of(std::size_t seat) {
     KV_CHECK(seat == 0, "this world has one seat");
@@ -63,7 +66,7 @@ class World {
     KV_CHECK(seat == 0, "this world has one seat");
     watch_lanes(observer);
   }
-  // A handler for each seat; `route` may be null if there is one engine.
+  // One handler per seat. `route` may be null if there is one engine.
   virtual void run_seats(InputSource& source, std::span<InputHandler* const> handlers, InputRoute*) {
     KV_CHECK(handlers.size() == 1, "this world has one seat");
     run(source, *handlers[0]);
