@@ -1,4 +1,4 @@
-// Bad input: one sentence for the user (what, where, what would be right); the program exits with 2.
+// Exceptions for the user, and the exit codes that they become.
 #pragma once
 
 #include <exception>
@@ -7,30 +7,31 @@
 
 namespace kvtwin {
 
+// Bad input. The text is one sentence for the user: what, where, and what would be right. Exit code 2.
 class InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The work itself failed (a full disk, say); the program exits with 1.
+// The work failed, for example because the disk is full. Exit code 1.
 class WorkError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// The user has been told everything, through a caller's sink or by a program that was run; only the exit code is left
-// to pass on.
+// The error text has already been printed, by a callback or by a child process. Only the exit code is left.
 class AlreadySaid : public std::runtime_error {
  public:
   explicit AlreadySaid(int exit_code) : std::runtime_error("said already"), code(exit_code) {}
   int code;
 };
 
-// How the program ends by an exception, whatever it is.
+// How the program ends.
 struct Ending {
-  int code = 0;  // 0: it went well, and there is no sentence
+  int code = 0;  // 0: success, and the sentence is empty
   std::string sentence;
 };
+// Returns exit code and sentence for any exception.
 Ending ending_of(const std::exception_ptr& error);
 
 }  // namespace kvtwin

@@ -1,4 +1,4 @@
-// Text of up to 199 characters as std::printf makes it.
+// std::printf() into a string. A text of more than 199 characters is cut.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// What the library tells its caller while it works. Every member may be empty: then nobody is told.
-// Thread: called by the thread that called the library.
+// Callbacks for progress and messages while the library works. Each callback may be empty.
+// Thread: the thread that called the library.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ namespace kvtwin {
 
 struct RequestProgress {
   std::uint64_t completed = 0;
-  TimeNs now = 0;         // the world's time
-  double share_read = 0;  // of the workload, 0 to 1; 0 = not known
-  double seconds = 0;     // since serving began
+  TimeNs now = 0;         // world time
+  double share_read = 0;  // part of the workload that has been read, 0 to 1; 0 = not known
+  double seconds = 0;     // since the start of serving
 };
 
 struct CellProgress {
   std::size_t done = 0, of = 0;  // cells of a sweep
-  double seconds = 0;            // since the first began
+  double seconds = 0;            // since the start of the first cell
 };
 
 struct Listener {
-  std::function<void(const std::string& sentence)> note;  // about the experiment
-  std::function<void(const std::string& line)> step;      // of long work: a step begins or is left out
-  std::function<void(const RequestProgress&)> requests;   // at most five times a second
+  std::function<void(const std::string& sentence)> note;  // a message about the experiment
+  std::function<void(const std::string& line)> step;      // a step of long work begins or is left out
+  std::function<void(const RequestProgress&)> requests;   // at most five times per second
   std::function<void(const CellProgress&)> cells;         // after each cell
 
   void tell(const std::string& sentence) const {

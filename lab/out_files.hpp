@@ -1,4 +1,4 @@
-// Folders and files that the program writes for its user.
+// Folders and files that the program writes for the user.
 #pragma once
 
 #include <filesystem>
@@ -8,11 +8,12 @@
 
 namespace kvtwin {
 
-// Makes the folder for this user alone (0700), and missing parents as the umask says. A folder that exists stays as it
-// is.
+// Creates the folder with mode 0700, and missing parents with the umask. An existing folder is not changed. `error`:
+// set if the folder does not exist afterwards.
 void make_out_folder(const std::filesystem::path& folder, std::error_code& error);
 
-// Why the file could not be written. `error`: the errno of the call that failed; 0: not known.
+// Returns an error with the reason why the file cannot be written. `error`: the errno of the failed call; 0 = not
+// known.
 WorkError cannot_write(const std::filesystem::path& path, int error);
 
 }  // namespace kvtwin

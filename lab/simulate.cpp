@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-// How far the machine's figures were measured; empty if they weren't.
+// Returns the ranges of work in which the hardware file was measured; empty for a preset or a file without ranges.
 WorkRanges ranges_of(const Experiment& experiment) {
   if (experiment.text("hardware.file").empty()) return {};
   const std::string path = experiment.path("hardware.file").string();
@@ -25,9 +25,9 @@ RunResult simulate(const Experiment& experiment, const Observers& observers) {
   Setup setup = make_setup(experiment);
   const RunFiles& files = observers.files;
   std::optional<Draws> draws;
-  // First: SimGrid has one world a process, and those of the draws are made from this one.
+  // The draws come first, because their processes are forked from this one, which must not have a SimGrid world yet.
   if (observers.draws != 0) {
-    if (!files.out.empty()) const RunFolder refused_now(files.out, files.force);  // not after all of them
+    if (!files.out.empty()) const RunFolder check(files.out, files.force);  // errors before the draws
     draws = simulate_draws(experiment, static_cast<std::size_t>(observers.draws), observers.jobs, observers.listener);
   }
   const WorkRanges measured = ranges_of(experiment);

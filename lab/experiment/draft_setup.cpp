@@ -12,7 +12,8 @@
 namespace kvtwin {
 namespace {
 
-// A key that would be without effect is refused; `none` that was asked for, as when varying it, overrides them all.
+// Refuses draft keys if model.draft.kind is not given. If the user gives kind = none, for example in a sweep, the other
+// keys have no effect and are allowed.
 void refuse_keys_without_a_draft(const Experiment& e) {
   if (e.origin("model.draft.kind") != "default") return;
   for (const ExperimentKey& key : experiment_keys()) {
@@ -56,7 +57,7 @@ void check_shape(const Experiment& e, const ModelGeometry& model, const KvShape&
   }
 }
 
-// Tokens that a decode step yields, in 1/1024.
+// Returns the mean tokens that a decode step yields, in units of 1/1024 token.
 std::uint32_t accepted(const Experiment& e, const char* key, std::uint32_t tokens) {
   const double length = e.number(key);
   if (length < 1) {

@@ -1,4 +1,4 @@
-// The draft model of speculative decoding, as an experiment gives it (model.draft.*).
+// The draft model of speculative decoding, from the keys model.draft.*.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,16 @@ namespace kvtwin {
 
 struct DraftSetup {
   ModelGeometry model;
-  KvShape shape;         // of one rank
-  bool packed = false;   // its layers are the last of the target's pages; else it has a pool of its own
-  bool restored = true;  // its KV leaves the device and comes back with the target's
-  std::uint32_t tokens = 0;
+  KvShape shape;             // of one rank
+  bool packed = false;       // true: the last layers of the target's pages; false: a pool of its own
+  bool restored = true;      // the draft's KV moves to other tiers and back with the target's
+  std::uint32_t tokens = 0;  // proposed per decode step
+  // Mean tokens that a decode step yields, in units of 1/1024 token; `without`: if reused pages lack the draft's KV.
   std::uint32_t accept_x1024 = 1024, accept_without_x1024 = 1024;
 };
 
-// Nothing if the experiment has no draft. InputError, ModelError.
+// Returns nothing if the experiment has no draft model. `target`: the shape of the target, for one rank.
+// Errors: InputError, ModelError.
 std::optional<DraftSetup> read_draft(const Experiment& experiment, KvDtype dtype, const ModelGeometry& model,
                                      const KvShape& target, std::uint32_t tp);
 

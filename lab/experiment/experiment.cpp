@@ -35,7 +35,8 @@ std::string shown(const KeyValue& value) {
   return out.str();
 }
 
-// Would the resolved experiment bring it back? Bytes that aren't UTF-8, as in some file names, it wouldn't.
+// Returns whether the value can be written to TOML and read back. Text that is not UTF-8, for example a file name,
+// cannot.
 bool can_be_written(const KeyValue& value) {
   if (!std::holds_alternative<std::string>(value)) return true;
   try {
@@ -66,15 +67,16 @@ KeyValue to_value(const toml::node& node, const std::string& where) {
   throw InputError(where + ": must be a string, a number or true/false");
 }
 
-// toml++ nests a table for each dot of a key and takes them down by recursion: thousands would overflow the stack.
+// Limits the dots in a line. toml++ nests one table per dot and destroys the tables by recursion, so thousands of dots
+// would overflow the stack.
 void check_depth(std::string_view text, const std::string& name) {
-  constexpr std::size_t kMostDots = 64;
+  constexpr std::size_t kMaxDotsPerLine = 64;
   std::size_t dots = 0, line = 1;
   for (const char c : text) {
     if (c == '\n') {
       dots = 0;
       ++line;
-    } else if (c == '.' && ++dots > kMostDots) {
+    } else if (c == '.' && ++dots > kMaxDotsPerLine) {
       throw InputError(name + ":" + std::to_string(line) +
                        ": more than 64 dots in a line; keys have at most four parts");
     }
@@ -107,13 +109,13 @@ Experiment Experiment::from_text(std::string_view text, const std::string& name)
     std::string prefix;
     const toml::table* table;
   };
-  std::vector<Level> open{{"", &document}};  // breadth first, no recursion on user input
+  std::vector<Level> open{{"", &document}};  // breadth first: no recursion on user input
   for (std::size_t i = 0; i < open.size(); ++i) {
     const Level level = open[i];
     for (const auto& [key, node] : *level.table) {
       const std::string full = level.prefix + std::string(key.str());
       const std::string where = name + ":" + std::to_string(node.source().begin.line);
-      if (full == "sweep" && node.is_table()) continue;  // not of one experiment: see sweep_plan.hpp
+      if (full == "sweep" && node.is_table()) continue;  // read by SweepPlan (sweep_plan.hpp)
       if (const auto* child = node.as_table()) {
         open.push_back({full + ".", child});
         continue;
@@ -138,7 +140,7 @@ void Experiment::set(std::string_view assignment, const std::string& origin) {
     try {
       const toml::table parsed = toml::parse("value = " + text);
       if (parsed.size() == 1) value = to_value(*parsed.get("value"), origin + " " + key);
-    } catch (const toml::parse_error&) {  // stays a string, whose type is then refused below
+    } catch (const toml::parse_error&) {  // stays a string; assign() refuses the type
     }
   } else if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
     value = text.substr(1, text.size() - 2);
@@ -172,7 +174,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
   if (const auto* number = std::get_if<double>(&value)) check(*number);
   const bool empty = value == KeyValue(std::string()) || value == KeyValue(std::int64_t{0}) || value == KeyValue(0.0);
   entries_.find(key.name)->second = {std::move(value), origin, from_file};
-  // Two ways of saying one thing: the later one wins, but one file that says both is a mistake.
+  // Pairs of keys with the same meaning. A later setting replaces the other key. One file with both keys is an error.
   static constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
       {"tiers.device.tokens", "tiers.device.gib"},
       {"tiers.device.tokens", "tiers.device.memory_fraction"},
@@ -187,7 +189,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
       {"hardware.name", "hardware.file"}};
   for (const auto& [a, b] : kPairs) {
     if (key.name != a && key.name != b) continue;
-    if (empty && from_file) continue;  // says nothing, as in a resolved experiment
+    if (empty && from_file) continue;  // an empty value sets nothing, as in a resolved experiment
     const std::string_view other_name = key.name == a ? b : a;
     Entry& other = entry(other_name);
     const bool other_empty = std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, other.value);
@@ -197,7 +199,7 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
     }
     if (other_empty) continue;
     const bool preset = other_name == "model.name" || other_name == "hardware.name";
-    if (empty && preset) continue;  // an empty path leaves the preset as it is
+    if (empty && preset) continue;  // an empty path does not replace the preset
     other.value = std::visit([](const auto& v) { return KeyValue(std::decay_t<decltype(v)>{}); }, other.value);
     other.origin = origin;
     other.from_file = false;
@@ -215,7 +217,7 @@ const std::string& Experiment::origin(std::string_view key) const { return entry
 
 std::string Experiment::as_toml(std::string_view key) const { return shown(entry(key).value); }
 
-// A report and a terminal take them: they may quote anything.
+// Notes may quote any bytes, and go to reports and terminals.
 void Experiment::note(std::string_view sentence) {
   std::string text;
   for (const char c : sentence) {

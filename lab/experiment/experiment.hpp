@@ -1,6 +1,7 @@
-// An experiment: every key that kvtwin knows, its value, and where that came from. Read from TOML, then
-// overridden by --set; written back whole into each run folder. Unknown keys, wrong types and values out of
-// range are InputErrors that name the place and the nearest known key.
+// An experiment: all keys, their values, and the origin of each value. The values come from a TOML file and from later
+// settings such as --set. Each run folder has the whole experiment.
+//
+// Errors: unknown keys, wrong types and values out of range are InputErrors with the place and the nearest known key.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +26,10 @@ class Experiment {
   static Experiment from_file(const std::filesystem::path& path);
   static Experiment from_text(std::string_view text, const std::string& name);
 
-  // `assignment` is key=value; a value that is no TOML literal is taken as a string.
+  // Sets one key. `assignment`: key=value; a value that is no TOML literal is a string. `origin`: for origin() and
+  // errors. Errors: InputError.
   void set(std::string_view assignment, const std::string& origin = "--set");
-  // What a reader of its results must know of how it came about.
+  // Adds a note for the reader of the results, e.g. an assumption. Control and non-ASCII characters become \xNN.
   void note(std::string_view sentence);
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -36,20 +38,20 @@ class Experiment {
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   const KeyValue& value(std::string_view key) const { return entry(key).value; }
-  // Its value as TOML.
+  // Returns the value as TOML text.
   std::string as_toml(std::string_view key) const;
-  // "experiments/quickstart.toml:12", "--set", "default", ...
+  // Returns the origin of the value: "experiments/quickstart.toml:12", "--set", "default", ...
   const std::string& origin(std::string_view key) const;
   bool is_from_file(std::string_view key) const { return entry(key).from_file; }
-  // "cache.layout (experiments/x.toml:12)", for error sentences.
+  // Returns key and origin for error texts: "cache.layout (experiments/x.toml:12)".
   std::string where(std::string_view key) const;
-  // A path relative to the experiment file's folder unless it came from the command line.
+  // Returns a path. A relative path in the file counts from the folder of the file, one from the command line does not.
   std::filesystem::path path(std::string_view key) const;
 
-  // Sets every member that a key sets.
+  // Sets the members of `to` by all keys that set a member.
   void apply_keys(const ExperimentKey::Configuration& to) const;
 
-  // Every key, its value and where it came from, as TOML that gives the same experiment again.
+  // Returns all keys with value and origin, as TOML text that gives the same experiment.
   std::string resolved() const;
 
  private:

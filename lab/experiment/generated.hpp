@@ -1,4 +1,4 @@
-// Generated traffic by the name of its kind.
+// Makes the generator of a kind of traffic.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,9 @@
 
 namespace kvtwin {
 
-// `kind`: chat, agentic or tools. 0 requests or duration: no limit. A rate of sessions of 0: the kind's own. TraceError
-// on a figure out of range.
+// `kind`: chat, agentic or tools. `requests`, `duration` (ns): 0 = no limit. `sessions_per_second`: for chat and
+// agentic; 0 = the measured rate of the kind. `requests_per_second`: for tools. Errors: TraceError for a value out of
+// range.
 std::unique_ptr<TraceSource> generated_traffic(std::string_view kind, std::uint64_t seed, std::uint64_t requests,
                                                TimeNs duration, double sessions_per_second, double requests_per_second);
 

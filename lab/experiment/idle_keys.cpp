@@ -27,7 +27,7 @@ struct Facts {
         host(has(Tier::host)),
         trace(!e.text("workload.trace").empty()),
         kind(e.text("workload.generate.kind")) {}
-  // False for an unknown name, too.
+  // Also false for an unknown name.
   bool writes_when_evicted() const {
     const std::unique_ptr<WritePolicy> policy = make_write_policy(e.text("cache.write_policy"));
     return policy != nullptr && policy->writes_when_evicted();
@@ -48,8 +48,8 @@ struct Facts {
   const std::string& kind;
 };
 
-// Keys, when they have an effect, and else: why not, and what would give them one. A policy or a format that a build
-// adds may read what its decision's others read.
+// Some keys, the condition of their effect, and the sentence if there is no effect. Policies and formats that a build
+// adds are assumed to read the same keys as the known ones.
 struct Rule {
   std::span<const std::string_view> keys;
   bool (*has_effect)(const Facts&);
@@ -150,9 +150,9 @@ const Rule kRules[] = {
      "real.slow_factor is 1; set that higher"},
 };
 
-// What each kind of generated traffic reads.
+// The kinds of generated traffic that read a key.
 struct Generated {
-  std::string_view key;  // after workload.generate.
+  std::string_view key;  // without the prefix workload.generate.
   std::string_view kinds[4];
 };
 constexpr Generated kGenerated[] = {
@@ -173,7 +173,7 @@ constexpr Generated kGenerated[] = {
     {"at_once", {"returning"}},
 };
 
-// Why the generator doesn't read the key; empty if it does.
+// Returns the reason why the generator does not read the key; empty if the generator reads it.
 std::string why_not_generated(const Facts& facts, std::string_view key) {
   if (facts.trace) return "the requests come from workload.trace; set that to \"\" to generate them";
   const auto known = std::ranges::find(kGenerated, key, &Generated::key);
@@ -201,7 +201,8 @@ std::string why_not_generated(const Facts& facts, std::string_view key) {
   return "";
 }
 
-// Of a storage tier that isn't there: tiers.NAME.*, hardware.NAME_*. Its capacity gives it.
+// Returns the reason for a key of an absent storage tier (tiers.NAME.*, hardware.NAME_*); empty for all other keys. A
+// tier is present if it has a capacity.
 std::string why_no_tier(const Facts& facts, std::string_view key) {
   for (const TierSpec& spec : kStorageSpecs) {
     const std::string name(spec.name);
@@ -225,7 +226,8 @@ bool is_off(const KeyValue& value) {
   return std::visit([](const auto& v) { return v == std::decay_t<decltype(v)>{}; }, value);
 }
 
-// A user gave it: neither a default of ours or SGLang's, nor one of the many fields that a server tells.
+// Returns whether the user set the value. Defaults of kvtwin and SGLang, and the many fields of a server's answer, are
+// not set by the user.
 bool is_given(const std::string& origin) {
   for (const char* other : {"default", "SGLang's default", "as SGLang", "kvtwin ", "--from-sglang-server-info"}) {
     if (origin.starts_with(other)) return false;

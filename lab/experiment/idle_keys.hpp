@@ -1,4 +1,4 @@
-// Keys without effect: a user gave them, and nothing in this experiment reads them.
+// Keys without effect: the user set the key, and this experiment never reads it.
 #pragma once
 
 #include <string>
@@ -11,13 +11,16 @@ namespace kvtwin {
 
 struct IdleKey {
   std::string_view key;
-  std::string sentence;  // which key, who gave it, why it has no effect, what would give it one
+  std::string sentence;  // the key, its origin, the reason, and a setting that gives the key an effect
 };
 
-// In the order of experiment_keys(). Of keys that a file, --set, --vary or SGLang's flags gave; a value that switches
-// something off is not listed. Default values are not listed either where a file lists all keys (a resolved
-// experiment), or has generator keys beside a trace for readers (as experiments/quickstart.toml does). Keys of the
-// other mode (sim.*, real.*, places of real storage) are not listed: one file serves both modes.
+// Returns the keys without effect, in the order of experiment_keys(). Only keys that a file, --set, --vary or SGLang's
+// flags set. Not listed:
+// - values that switch something off;
+// - default values in a file that sets all keys (a resolved experiment), and default generator keys next to a trace,
+// which
+//   explain the file (experiments/quickstart.toml);
+// - keys of the other mode (sim.*, real.*, paths of real storage), because one file serves both modes.
 std::vector<IdleKey> idle_keys(const Experiment& experiment);
 
 }  // namespace kvtwin

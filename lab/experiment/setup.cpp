@@ -27,9 +27,9 @@
 namespace kvtwin {
 namespace {
 
-// What `read` returns. Its ModelErrors become InputErrors that name the key.
+// Returns the result of `read`. Turns its ModelErrors into InputErrors with the key.
 template <typename Read>
-auto said_of(const Experiment& e, std::string_view key, const Read& read) {
+auto with_key(const Experiment& e, std::string_view key, const Read& read) {
   try {
     return read();
   } catch (const ModelError& error) {
@@ -37,15 +37,15 @@ auto said_of(const Experiment& e, std::string_view key, const Read& read) {
   }
 }
 
-// What later versions serve and this one doesn't: said, not ignored.
-void refuse_what_is_missing(const Experiment& e) {
+// Refuses keys that this version does not support yet.
+void refuse_unsupported(const Experiment& e) {
   for (const char* key : {"cluster.prefill", "cluster.decode"}) {
     if (e.integer(key) != 0)
       throw InputError(e.where(key) + ": separate roles aren't served yet; leave it out, or set it to 0");
   }
 }
 
-// Pages of one tier of the whole engine; 0 if the experiment doesn't give it.
+// Returns the pages of a tier, for the whole engine; 0 if the experiment does not set the tier.
 Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_tokens, double bytes_per_token) {
   const auto tokens = static_cast<Tokens>(e.integer("tiers." + tier + ".tokens"));
   const double gib = e.number("tiers." + tier + ".gib");
@@ -58,7 +58,7 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
                      " tokens, less than one page of " + std::to_string(page_tokens) + " (" +
                      e.where("cache.page_tokens") + "); make the tier larger or the page smaller");
   }
-  // A store without a bound is said as a very large one.
+  // A very large size stands for a store without a limit.
   if (pages > 4e9 && is_storage(tier_named(tier)->tier)) return 4'000'000'000;
   if (pages > 4e9)
     throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
@@ -68,15 +68,15 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
 void size_tiers(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const Tokens page = engine.shape.page_tokens;
-  // All ranks together: with an MLA latent or fewer KV heads than ranks the copies count.
-  // On the device with a draft's KV, also where it isn't restored.
+  // All ranks together, so copies count: an MLA latent, and fewer KV heads than ranks. The device also holds the
+  // draft's KV, even if it is not restored.
   const Bytes rank_bytes = setup.target.token_bytes() + (setup.draft ? setup.draft->shape.token_bytes() : 0);
   const double bytes_per_token = static_cast<double>(rank_bytes) * engine.ranks;
   if (setup.target.token_bytes() == 0)
     throw InputError(e.where("model.name") + ": has no KV cache of pages; nothing to simulate");
   engine.device_pages = tier_pages(e, "device", page, bytes_per_token);
   if (engine.device_pages == 0) {
-    // SGLang's fraction leaves the activations to the rest of the memory.
+    // With SGLang's fraction, the activations are in the rest of the memory.
     const double fraction = e.number("tiers.device.memory_fraction");
     Bytes room = 0;
     try {
@@ -133,18 +133,19 @@ void check_storage(const Experiment& e, const Setup& setup) {
   }
 }
 
-// What tells a model's pages from another's. A config file goes by what is in it: where it lies says nothing.
+// Returns the text that identifies the weights: the name of a preset, or the content of a config file. The path of the
+// file does not matter.
 std::string name_of_weights(const Experiment& e, const ModelGeometry& model) {
   if (e.text("model.config").empty()) return model.name;
   return read_text_file(e.path("model.config"), "give a config.json (JSON)");
 }
 
-// A page in a store is there once, whatever the ranks.
+// Sets the storage tiers and their spaces.
 void configure_storage(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
   const KvShape& shape = engine.shape;
   const KvShape& draft = engine.draft;
-  // An object holds a rank's part of both: one writer is enough where both are the same on all ranks.
+  // An object has a rank's part of target and draft. If both are the same on all ranks, one writer is enough.
   engine.storage_writers = shape.planes == 1 && (draft.layers == 0 || draft.planes == 1) ? 1 : engine.ranks;
   const double bytes_per_token =
       static_cast<double>(shape.token_bytes() + draft.token_bytes()) * engine.storage_writers;
@@ -162,7 +163,7 @@ void configure_storage(const Experiment& e, Setup& setup) {
   };
   engine.storage_objects = objects(shape) + objects(draft);
   StorageIdentity identity;
-  // Pages with a draft's part are other pages than those without.
+  // Pages with and without the draft's part are different pages.
   std::string pages_of = name_of_weights(e, setup.model);
   if (setup.draft && setup.draft->restored) {
     pages_of += (setup.draft->packed ? "+packed:" : "+") + setup.draft->model.name;
@@ -180,10 +181,11 @@ void configure_storage(const Experiment& e, Setup& setup) {
   }
 }
 
-// Of one rank; they load side by side. Neighbouring pages, as many as a prefill's.
-// Rounded to whole picoseconds. Times beyond 9e18 ps, which only absurd rates give, are 9e18 ps.
+// Rounds to whole picoseconds. Times are at most 9e18 ps, to fit into the type.
 std::uint64_t picoseconds(double ps) { return static_cast<std::uint64_t>(std::min(ps, 9.0e18) + 0.5); }
 
+// Returns the time to load one token from the host, for one rank (all ranks load in parallel), in a load of up to 128
+// neighbouring pages.
 std::uint64_t load_token_ps(const Setup& setup) {
   const EngineConfig& engine = setup.engine;
   if (engine.host_pages == 0) return 0;
@@ -198,11 +200,11 @@ std::uint64_t load_token_ps(const Setup& setup) {
   return picoseconds(bytes * 1e12 / rate / engine.shape.page_tokens);
 }
 
-// What policies believe that computing and reading cost. Prefill is taken for linear and quadratic in the depth, as it
-// is between two lengths that no pass overhead blurs.
+// Sets the costs of computing and reading that policies use. The cost of a token grows linearly with its depth. Two
+// points of the cost model give the line, at lengths where the overhead of a pass does not matter.
 void price(Setup& setup) {
   EngineConfig& engine = setup.engine;
-  constexpr Tokens kStep = 4096, kNear = 4096, kFar = 65'536;
+  constexpr Tokens kStepTokens = 4096, kNearTokens = 4096, kFarTokens = 65'536;
   const auto slope_ps = [&](Tokens from) {
     const auto prefill = [&](Tokens tokens) {
       ForwardShape shape;
@@ -211,14 +213,16 @@ void price(Setup& setup) {
       shape.prefill_sequences = 1;
       return setup.cost->forward_ns(shape, 1);
     };
-    return Wide{prefill(from + kStep) - prefill(from)} * 1000 / Wide{kStep};
+    return Wide{prefill(from + kStepTokens) - prefill(from)} * 1000 / Wide{kStepTokens};
   };
-  const Wide near = slope_ps(kNear), far = slope_ps(kFar);
-  const Wide first = std::max<Wide>(1, near - (far - near) * Wide{kNear + kStep / 2} / Wide{kFar - kNear});
-  constexpr Tokens kFlat = Tokens{1} << 40;  // computing costs the same at any depth
+  const Wide near = slope_ps(kNearTokens), far = slope_ps(kFarTokens);
+  const Wide first =
+      std::max<Wide>(1, near - (far - near) * Wide{kNearTokens + kStepTokens / 2} / Wide{kFarTokens - kNearTokens});
+  constexpr Tokens kNeverDoubles = Tokens{1} << 40;  // the cost does not depend on the depth
   engine.cost_token_ps = static_cast<std::uint64_t>(first);
   engine.cost_doubling_tokens =
-      far <= near ? kFlat : static_cast<Tokens>(std::max<Wide>(1, first * Wide{kFar - kNear} / (far - near)));
+      far <= near ? kNeverDoubles
+                  : static_cast<Tokens>(std::max<Wide>(1, first * Wide{kFarTokens - kNearTokens} / (far - near)));
   engine.load_token_ps = load_token_ps(setup);
   for (StorageTierConfig& tier : engine.storage) {
     StorageWork work;
@@ -243,7 +247,7 @@ std::string gigabytes_a_second(double bytes_per_second) {
   return text;
 }
 
-// Another machine that this one may be.
+// Moves figures within their intervals: hardware.draw, hardware.end.
 void draw_hardware(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
   const double spread = e.number("hardware.spread_percent") / 100;
@@ -274,7 +278,7 @@ void draw_hardware(const Experiment& e, Setup& setup) {
   setup.notes.push_back("hardware.end: " + key + " of " + hw.name + " at its interval's " + which + " end");
 }
 
-// Figures that an experiment varies without a file of its own; said in the notes.
+// Applies the keys hardware.*_gbps and hardware.*_us, with a note for each.
 void override_hardware(const Experiment& e, Setup& setup) {
   HardwareSpec& hw = setup.hardware;
   const auto change = [&](const char* key, bool has_one, const char* what, double before, auto apply) {
@@ -290,7 +294,7 @@ void override_hardware(const Experiment& e, Setup& setup) {
          [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
   change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_write_bandwidth = rate / hw.drive_count; });
-  // A machine may get a shared file system by these keys alone.
+  // Hardware without a shared file system gets one by these keys.
   const auto set_shared_fs = [&](const char* key, double HardwareSpec::*figure, double unit) {
     const double wanted = e.number(key);
     if (wanted == 0) return;
@@ -350,16 +354,16 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
   if (e.text("model.config").empty()) {
-    return said_of(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype); });
+    return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype); });
   }
-  return said_of(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype); });
+  return with_key(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype); });
 }
 
 HardwareSpec hardware_of(const Experiment& e) {
   if (e.text("hardware.file").empty()) {
-    return said_of(e, "hardware.name", [&] { return hardware_preset(e.text("hardware.name")); });
+    return with_key(e, "hardware.name", [&] { return hardware_preset(e.text("hardware.name")); });
   }
-  return said_of(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
+  return with_key(e, "hardware.file", [&] { return hardware_from_file(e.path("hardware.file").string()); });
 }
 
 void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
@@ -386,7 +390,7 @@ void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   for (const std::string& sentence : draft.model.inexact) setup.notes.push_back("model.draft: " + sentence);
 }
 
-// In whole bytes/s. 0 stands for a device that the machine lacks, and for nothing that is slow.
+// Rounds to whole bytes/s. Only an absent device has the rate 0; a slow one has at least 1.
 std::uint64_t rate(double bytes_per_second) {
   if (bytes_per_second == 0) return 0;
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(bytes_per_second + 0.5));
@@ -401,7 +405,7 @@ void configure_world(const Experiment& e, Setup& setup) {
   if (e.flag("sim.both_ways_shared"))
     world.both_ways_bytes_per_second = rate(hw.bidirectional_factor * (hw.host_to_device + hw.device_to_host));
   if (e.flag("sim.dram_shared")) world.dram_bytes_per_second = rate(hw.dram_bandwidth);
-  // Ranks beyond one socket's accelerators sit on further ones, each with its own root.
+  // If one socket has fewer accelerators than there are ranks, more sockets are used, each with a PCIe root of its own.
   const double sockets = std::ceil(world.ranks / hw.accelerators_per_socket);
   world.root_bytes_per_second = rate(hw.pcie_root_bandwidth * sockets);
   world.disk_read_bytes_per_second = rate(hw.drive_read_bandwidth * hw.drive_count);
@@ -413,7 +417,7 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.cost = setup.cost.get();
 }
 
-// How many policies there are, and what they share.
+// Sets the number of seats, the route, and the slow rank.
 void configure_seats(const Experiment& e, Setup& setup) {
   WorldConfig& world = setup.world;
   setup.route = e.text("cluster.route");
@@ -453,15 +457,15 @@ EngineConfig Setup::engine_of(std::size_t seat) const {
 }
 
 Setup make_setup(const Experiment& e) {
-  refuse_what_is_missing(e);
+  refuse_unsupported(e);
   Setup setup;
   e.apply_keys({setup.engine, setup.world});
-  const KvDtype dtype = said_of(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
+  const KvDtype dtype = with_key(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
   check_kv_bytes(e, setup.model);
   setup.hardware = hardware_of(e);
   override_hardware(e, setup);
-  draw_hardware(e, setup);  // what is set may be off as much as what it replaces
+  draw_hardware(e, setup);  // after the overrides: a figure that a key sets is as uncertain as the original
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
@@ -493,7 +497,7 @@ std::unique_ptr<World> make_simulated_world(const Experiment& e, const Setup& se
 
 namespace {
 
-// The content of workload.salt_file up to the end of its last line; empty if the key is. InputError.
+// Returns the content of workload.salt_file without trailing line ends; empty if the key is empty. Errors: InputError.
 std::string page_salt(const Experiment& e) {
   constexpr std::size_t kMinBytes = 16, kMaxBytes = 4096;
   if (e.text("workload.salt_file").empty()) return {};
@@ -514,7 +518,7 @@ std::string page_salt(const Experiment& e) {
   return salt;
 }
 
-// Its load and its size are told in tokens, so that prompts of another length come as so many tokens again.
+// The keys give rate and working set in tokens, so both stay the same for prompts of another length.
 std::unique_ptr<TraceSource> returning_workload(const Experiment& e) {
   ReturningConfig config;
   config.seed = static_cast<std::uint64_t>(e.integer("seed"));
@@ -629,7 +633,7 @@ std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
 TraceInputOptions input_options(const Experiment& e) {
   TraceInputOptions options;
   options.page_tokens = static_cast<Tokens>(e.integer("cache.page_tokens"));
-  try {  // more digits than it keeps, say
+  try {  // for example more digits than it keeps
     options.time_scale = time_scale_of(e.number("workload.time_scale"));
   } catch (const TraceError& error) {
     throw InputError(e.where("workload.time_scale") + ": " + error.what());

@@ -1,5 +1,5 @@
-// From an experiment to the parts of a run: geometry, machine, costs, engine and world configuration, and the
-// stream of requests. Everything an experiment asks for that this program can't do is refused here.
+// Makes the parts of a run from an experiment: model geometry, hardware, cost model, configurations of engine and
+// world, and the stream of requests. Refuses everything in an experiment that this program cannot do.
 #pragma once
 
 #include <memory>
@@ -24,47 +24,49 @@ struct Setup {
   ModelGeometry model;
   HardwareSpec hardware;
   std::unique_ptr<RooflineCost> cost;
-  KvShape target;                   // of one rank; without a packed draft's layers
-  std::optional<DraftSetup> draft;  // a draft model beside the model
-  EngineConfig engine;              // each engine's
+  KvShape target;                   // of one rank, without the layers of a packed draft
+  std::optional<DraftSetup> draft;  // nothing without a draft model
+  EngineConfig engine;              // of each engine
   WorldConfig world;
-  std::string route = "round_robin";  // of several engines; a name of route_names()
-  std::vector<PageKey> rank_spaces;   // ranks that are instances: what each stores under
-  // What a page takes once it has left the device, of one rank.
+  std::string route = "round_robin";  // for several engines; a name of route_names()
+  std::vector<PageKey> rank_spaces;   // storage space of each rank; only for ranks as instances
+  // Returns the bytes of a page outside the device, for one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
-  std::size_t rank = 0;  // of the world's first seat: a real world is one rank's
-  // Of the policy in that seat of the world.
+  std::size_t rank = 0;  // of the first seat of the world; a real world has only this rank
+  // Returns the configuration of the engine in a seat of the world.
   EngineConfig engine_of(std::size_t seat) const;
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
 };
 
-// InputError, ModelError.
+// Errors: InputError, ModelError.
 Setup make_setup(const Experiment& experiment);
 
-// Why such a machine can't be drawn: no figure of it has an interval.
+// Returns the error text for hardware without a figure that has an interval.
 std::string without_intervals(const HardwareSpec& hardware);
 
-// By sim.world; InputError if this build lacks it. `setup` outlives the world.
+// Returns the world of sim.world. Requires: `setup` outlives the world. Errors: InputError if the build lacks this
+// world.
 std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const Setup& setup);
 
-// The experiment's requests: its trace, or the generator.
+// Returns the requests of the experiment, from its trace or generator. Errors: InputError, TraceError.
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 TraceInputOptions input_options(const Experiment& experiment);
 
-// A workload as a world's inputs, by workload.loop. Engines' events go to observer(), which hands them on to `observer`
-// (may be null); so a closed loop learns of answers.
+// The inputs of a world from a workload, as an open or closed loop (workload.loop). Requires: the engines' events go to
+// observer(); from them a closed loop knows the ends of the answers.
 class WorkloadInputs {
  public:
   WorkloadInputs(const Experiment& experiment, TraceSource& workload);
 
   InputSource& source() { return *source_; }
+  // Returns the observer for the engines. Events go on to `observer`, which may be null.
   Observer* observer(Observer* observer);
   bool is_closed_loop() const { return loop_ != nullptr; }
 
  private:
   std::unique_ptr<InputSource> source_;
-  ClosedLoopSource* loop_ = nullptr;  // the same, if it is one
+  ClosedLoopSource* loop_ = nullptr;  // source_, or null for an open loop
 };
 
 }  // namespace kvtwin

@@ -1,5 +1,5 @@
-// The program `kvtwin` as a function of its arguments. The caller brings it: the program starts itself again, and who
-// embeds the library starts an installed one.
+// The program `kvtwin` as a function of its arguments. The caller supplies the function: the program kvtwin starts
+// itself again, and another program that uses the library starts an installed kvtwin.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,15 @@ namespace kvtwin {
 struct Said {
   int exit_code = 0;
   std::string out, err;
-  // Its last line on stderr, without the program's name: the sentence of one that failed.
+  // Returns the last line of stderr without the name of the program: the error of a failed run.
   std::string sentence() const;
 };
 
-// Waits for the program's end. WorkError if it can't be started, or was killed.
+// Runs the program and waits for its end. Errors: WorkError if the program cannot start or is killed.
 using KvtwinProgram = std::function<Said(const std::vector<std::string>& arguments)>;
 
-// The same, of one that must succeed. Else its sentence after `whose`: InputError or WorkError, by its exit code.
+// Runs the program and requires exit code 0.
+// Errors: InputError (exit code 2) or WorkError (others), with `whose` and the error of the program.
 Said run_to_its_end(const KvtwinProgram& program, const std::vector<std::string>& arguments, const std::string& whose);
 
 }  // namespace kvtwin

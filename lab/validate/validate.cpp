@@ -39,10 +39,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kResolved = "experiment.resolved.toml";
 
-// ---- where it is written -----------------------------------------------------------------------------
+// ---- the output folder -------------------------------------------------------------------------------
 
-// --out, or a folder that is removed at the end. That one lies in P_tmpdir, the C library's folder for temporary files
-// on every machine; TMPDIR is not read, because this library does not read the environment.
+// The folder of --out, or a temporary folder that is removed at the end. The temporary folder is in P_tmpdir. TMPDIR is
+// not read, because this library does not read the environment.
 class Place {
  public:
   Place(const std::string& out, bool force, const KvtwinProgram& program)
@@ -79,7 +79,7 @@ class Place {
   Place& operator=(const Place&) = delete;
 
   bool kept() const { return kept_; }
-  const KvtwinProgram& program() const { return program_; }  // that runs and simulates there
+  const KvtwinProgram& program() const { return program_; }  // runs kvtwin for this folder
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
   void write(const std::string& name, const std::string& content) const {
     errno = 0;
@@ -99,7 +99,7 @@ class Place {
   const KvtwinProgram& program_;
 };
 
-// A folder's name of any cell's: 003-name, so that no two are alike.
+// Returns a unique folder name for a cell: 003-name, with other characters replaced.
 std::string folder_name(std::size_t number, const std::string& name) {
   char head[16];
   std::snprintf(head, sizeof head, "%03zu", number + 1);
@@ -114,7 +114,7 @@ std::string folder_name(std::size_t number, const std::string& name) {
 
 // ---- predicting --------------------------------------------------------------------------------------
 
-// --hardware and --set.
+// Returns the settings of --hardware and --set.
 std::vector<std::string> prediction_settings(const ValidateArguments& arguments) {
   std::vector<std::string> settings;
   if (!arguments.hardware.empty()) {
@@ -132,7 +132,7 @@ std::vector<std::string> prediction_settings(const ValidateArguments& arguments)
   return settings;
 }
 
-void with_settings(std::vector<std::string>& words, const std::vector<std::string>& settings) {
+void add_settings(std::vector<std::string>& words, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
     words.emplace_back("--set");
     words.push_back(setting);
@@ -145,7 +145,7 @@ RunFigures predict(const Place& place, const std::string& experiment, const std:
   std::error_code error;
   fs::create_directories(place / "predicted", error);
   std::vector<std::string> words{"simulate", experiment, "--out", out};
-  with_settings(words, settings);
+  add_settings(words, settings);
   run_to_its_end(place.program(), words, name);
   return read_run_folder(out);
 }
@@ -249,7 +249,8 @@ std::vector<Configuration> configurations_of(const ValidateArguments& arguments,
   return list;
 }
 
-// Runs it for real. Storage is its own and empty: a run that found the last one's pages would be another experiment.
+// Runs a configuration on this machine. Each run has empty storage of its own, because pages of an earlier run would
+// change the result.
 RunFigures measure(const ValidateArguments& arguments, const Place& place, const Configuration& one, std::size_t number,
                    int repeat) {
   const std::string name = folder_name(number, one.name) + "." + std::to_string(repeat + 1);
@@ -258,9 +259,9 @@ RunFigures measure(const ValidateArguments& arguments, const Place& place, const
   const std::string out = place / ("measured/" + name);
   std::vector<std::string> words{"run", one.file, "--out", out};
   if (!arguments.device.empty()) words.insert(words.end(), {"--device", arguments.device});
-  with_settings(words, one.settings);
+  add_settings(words, one.settings);
   std::vector<std::string> folders;
-  bool in_a_service = false;  // there a namespace of its own is empty
+  bool in_a_service = false;  // a tier without a path; a new namespace is empty there
   for (const TierSpec& spec : kStorageSpecs) {
     const std::string key = "tiers." + std::string(spec.name) + ".path";
     if (!one.stores[spec.tier]) continue;
@@ -269,11 +270,11 @@ RunFigures measure(const ValidateArguments& arguments, const Place& place, const
       continue;
     }
     folders.push_back(std::string(spec.name) + "-" + name);
-    with_settings(words, {key + "=" + Json(fs::absolute(place / folders.back()).string()).dump()});
+    add_settings(words, {key + "=" + Json(fs::absolute(place / folders.back()).string()).dump()});
   }
   if (in_a_service) {
     const auto now = std::chrono::system_clock::now().time_since_epoch().count();
-    with_settings(words, {"cache.namespace=\"validate-" + std::to_string(now) + "\""});
+    add_settings(words, {"cache.namespace=\"validate-" + std::to_string(now) + "\""});
   }
   run_to_its_end(place.program(), words, one.name);
   for (const std::string& folder : folders) place.remove(folder);
@@ -282,10 +283,10 @@ RunFigures measure(const ValidateArguments& arguments, const Place& place, const
 
 std::vector<ValidationCell> cells_of_experiments(const ValidateArguments& arguments, const Place& place,
                                                  const std::vector<std::string>& settings, const Listener& listener) {
-  // What policies believe of the machine, and how they plan copies, is the same in both.
+  // Runs and predictions use the same settings, so the policies have the same cost figures and plan copies alike.
   const std::vector<Configuration> list = configurations_of(arguments, settings);
   std::vector<ValidationCell> cells(list.size());
-  // Round by round: what changes on the machine meanwhile meets all alike, and shows in the spread.
+  // Repeats run round by round, so a change of the machine affects all configurations and appears in the spread.
   for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       listener.begin("round " + std::to_string(repeat + 1) + " of " + std::to_string(arguments.repeats) + ": " +
@@ -306,7 +307,7 @@ std::vector<ValidationCell> cells_of_table(const Place& place, const std::string
                                            const std::vector<std::string>& settings) {
   std::vector<ValidationCell> cells;
   std::vector<PublishedEntry> entries = read_published(file);
-  // All are looked at before the first is simulated.
+  // All entries are checked before the first simulation.
   for (PublishedEntry& entry : entries) {
     Experiment experiment = Experiment::from_text("", file);
     entry.settings.insert(entry.settings.end(), settings.begin(), settings.end());
@@ -337,10 +338,11 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
   cell.measured = read_bench_serving(arguments.bench_serving);
   cell.predicted = predict(place, arguments.experiment, settings, 0, cell.name);
   for (std::size_t i = 0; i < cell.measured.size(); ++i) {
-    const std::size_t told = cell.measured[i].requests.size();
-    if (told > cell.predicted.requests.size()) {
-      throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " served " + std::to_string(told) +
-                       " requests, and " + arguments.experiment + " " + std::to_string(cell.predicted.requests.size()) +
+    const std::size_t served = cell.measured[i].requests.size();
+    if (served > cell.predicted.requests.size()) {
+      throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " served " +
+                       std::to_string(served) + " requests, and " + arguments.experiment + " " +
+                       std::to_string(cell.predicted.requests.size()) +
                        "; give the experiment whose workload is what bench_serving sent");
     }
   }
@@ -370,7 +372,7 @@ std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const P
   return cells_of_folders(place, arguments.runs, settings);
 }
 
-// With so many digits that the error is printed as the larger one.
+// Prints both numbers with enough digits to show that the error is larger than the bound.
 std::string bound_text(double error, double bound) {
   char of_error[400], of_bound[400];
   int decimals = 2;
@@ -383,8 +385,8 @@ std::string bound_text(double error, double bound) {
 
 bool completes_none(const RunFigures& run) { return !run.folder.empty() && !run.figures.contains("ttft_mean_s"); }
 
-// The cells whose mean TTFT is further off than the bound, and than twice the spread allows; and those of which one
-// side only completes requests, so that there is nothing to hold a TTFT against.
+// Names the cells whose mean TTFT has an error larger than `max_error` (in %) and than twice the spread, and the cells
+// in which only one side completes requests. Empty if there is none.
 std::string too_far_off(const std::vector<ValidatedCell>& cells, double max_error) {
   std::string sentence;
   const auto add = [&](const ValidatedCell& cell, const std::string& words) {
@@ -405,7 +407,7 @@ std::string too_far_off(const std::vector<ValidatedCell>& cells, double max_erro
   return sentence.empty() ? "" : "mean TTFT is off: " + sentence;
 }
 
-// The one that just ran them.
+// Returns the machine that measured the runs.
 MeasuredMachine machine_here(const std::vector<ValidatedCell>& cells) {
   return cells.front().cell.measured.front().machine.value_or(this_machine(false));
 }

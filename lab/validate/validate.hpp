@@ -1,5 +1,5 @@
-// What was measured against what is predicted. Everything is simulated, run and decided again by processes of their
-// own, one after the other: what is timed has the machine for itself.
+// Compares predictions with measurements. Each run, simulation and replay is a child process, and only one child runs
+// at a time, so a timed run shares the machine with no other child.
 #pragma once
 
 #include <optional>
@@ -20,11 +20,12 @@ struct ValidateArguments {
 };
 
 struct Validation {
-  std::string text;         // for a person, or validate.json
-  std::string too_far_off;  // a sentence if max_error is exceeded
+  std::string text;         // the table, or validate.json
+  std::string too_far_off;  // a sentence if an error is larger than max_error; else empty
 };
 
-// Writes validate.csv, validate.json and the runs into `out`, if it names a folder. InputError or WorkError.
+// Writes validate.csv, validate.json and the runs into `out`; without `out`, nothing is kept. `program`: runs kvtwin.
+// Errors: InputError for bad arguments and files; WorkError if a child fails or a file cannot be written.
 Validation validate(const ValidateArguments& arguments, const KvtwinProgram& program, const Listener& listener);
 
 }  // namespace kvtwin

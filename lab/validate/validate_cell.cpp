@@ -44,15 +44,15 @@ std::vector<FigureKind> kinds() {
 
 constexpr const char* kWantedRun = "give a run folder that kvtwin run wrote";
 
-// A figure that this run doesn't have (null, or a share of nothing) stays absent.
+// Reads the figures. A figure that the run does not have (null, or a share of 0) stays absent.
 void take_figures(const Json& report, RunFigures& run) {
   const double prompt = report.at("tokens").at("prompt"), requests = report.at("requests").at("total");
   double hits = 0;
   for (const FigureKind& kind : figure_kinds()) {
-    // Runs from before a tier was there tell nothing of it.
+    // Reports of older versions lack the figures of newer tiers.
     const Json::json_pointer at(kind.report);
-    const bool untold = kind.of_prompt() && !report.contains(at);
-    const Json value = kind.is_hits() ? Json(hits) : untold ? Json(0) : report.at(at);
+    const bool absent = kind.of_prompt() && !report.contains(at);
+    const Json value = kind.is_hits() ? Json(hits) : absent ? Json(0) : report.at(at);
     if (value.is_null()) continue;
     double figure = value.get<double>();
     if (kind.of_prompt() && !kind.is_hits()) hits += figure;
@@ -69,8 +69,8 @@ void take_lanes(const Json& report, RunFigures& run) {
   const double duration = report.at("simulated_seconds");
   for (const Json& lane : report.at("lanes")) {
     std::string name = lane.at("name");
-    name.erase(0, name.rfind('.') + 1);  // "gpu0.h2d": one of several that are alike
-    if (name == "dram") continue;        // a simulated host's only
+    name.erase(0, name.rfind('.') + 1);  // "gpu0.h2d" becomes "h2d"
+    if (name == "dram") continue;        // only simulations have this lane
     LaneTime& time = run.lanes[name];
     time.bytes += lane.at("bytes").get<double>();
     time.operations += lane.at("transfers").get<double>();
@@ -79,7 +79,7 @@ void take_lanes(const Json& report, RunFigures& run) {
   std::erase_if(run.lanes, [](const auto& entry) { return entry.second.operations == 0; });
 }
 
-// None of runs that didn't tell theirs.
+// Returns nothing if the report has no machine.
 std::optional<MeasuredMachine> machine_of(const Json& report) {
   const Json::json_pointer where("/real/machine");
   if (!report.contains(where)) return std::nullopt;
@@ -107,7 +107,7 @@ Number number_in(std::string_view text, const std::string& where) {
   return value;
 }
 
-// requests.csv, whose columns go by their names.
+// Reads requests.csv. The header gives the order of the columns.
 void take_requests(const fs::path& path, RunFigures& run) {
   const std::string text = read_text_file(path, kWantedRun, kMaxRowsBytes);
   std::string_view rest = text;
@@ -195,7 +195,7 @@ std::string work_of(const Experiment& experiment) {
   });
 }
 
-// Repeats have a folder or a namespace of their own where pages would be found again.
+// Leaves out the keys in which repeats differ: paths and namespaces, because each repeat has empty storage, and real.*.
 std::string identity_of_run(const Experiment& experiment) {
   return keys_but(experiment, [](std::string_view key) {
     return key.starts_with("real.") || key == "tiers.disk.path" || key == "tiers.shared_fs.path" ||

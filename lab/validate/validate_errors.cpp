@@ -31,12 +31,12 @@ std::optional<FigureError> figure_error(const FigureKind& kind, const Validation
   return error;
 }
 
-// Its TTFT in each measured run; empty if one of them didn't complete it.
+// Returns the TTFT of a request in each measured run; empty if a run did not complete the request.
 std::vector<double> measured_ttfts(const ValidationCell& cell, std::uint64_t number,
                                    const RunFigures::Request& predicted, bool& other_prompt) {
   std::vector<double> ttfts;
   for (const RunFigures& run : cell.measured) {
-    if (run.requests.empty()) continue;  // it tells of none
+    if (run.requests.empty()) continue;  // a source without requests
     const auto at = run.requests.find(number);
     if (at == run.requests.end()) return {};
     other_prompt = other_prompt || at->second.prompt_tokens != predicted.prompt_tokens;
@@ -99,9 +99,9 @@ std::optional<LaneError> lane_error(const ValidationCell& cell, const std::strin
 }
 
 void add_lanes(const ValidationCell& cell, CellErrors& errors) {
-  bool told = false;
+  bool has_lanes = false;
   for (const RunFigures& run : cell.measured) {
-    told = told || !run.lanes.empty();
+    has_lanes = has_lanes || !run.lanes.empty();
     for (const auto& [name, lane] : run.lanes) {
       const std::string words = name + ": used in what was measured, not in the prediction";
       if (!cell.predicted.lanes.contains(name) &&
@@ -110,7 +110,7 @@ void add_lanes(const ValidationCell& cell, CellErrors& errors) {
       }
     }
   }
-  if (!told) return;
+  if (!has_lanes) return;
   for (const auto& [name, lane] : cell.predicted.lanes) {
     if (const auto error = lane_error(cell, name, lane)) {
       errors.lanes.push_back(*error);
@@ -122,8 +122,9 @@ void add_lanes(const ValidationCell& cell, CellErrors& errors) {
                            [](const LaneError& lane) { return std::max(lane.ratio, 1 / lane.ratio); });
 }
 
-// Those that complete enough, measured and predicted, to be held against each other.
-std::vector<std::size_t> those_that_serve(std::span<const Ranked> ranked, const std::vector<std::size_t>& cells) {
+// Returns the cells that complete enough requests, measured and predicted, for a fair comparison.
+std::vector<std::size_t> cells_that_serve_enough(std::span<const Ranked> ranked,
+                                                 const std::vector<std::size_t>& cells) {
   double most_measured = 0, most_predicted = 0;
   for (const std::size_t cell : cells) {
     most_measured = std::max(most_measured, ranked[cell].measured_served);
@@ -139,8 +140,8 @@ std::vector<std::size_t> those_that_serve(std::span<const Ranked> ranked, const 
   return serving;
 }
 
-// By an interval of the difference that is a little wider than Welch's.
-bool told_apart(const Ranked& a, const Ranked& b) {
+// Returns whether the repeats separate two cells. The interval of the difference is a little wider than Welch's.
+bool are_separate(const Ranked& a, const Ranked& b) {
   const double half_a = estimate(a.measured).half.value_or(0), half_b = estimate(b.measured).half.value_or(0);
   return std::abs(a.mean() - b.mean()) > std::hypot(half_a, half_b);
 }
@@ -154,7 +155,7 @@ Choice choice_of(std::span<const Ranked> ranked, const std::vector<std::size_t>&
   for (const std::size_t cell : cells) {
     pairs.emplace_back(ranked[cell].mean(), ranked[cell].predicted);
     choice.has_repeats = choice.has_repeats || ranked[cell].measured.size() > 1;
-    if (cell != best && !told_apart(ranked[cell], ranked[best])) choice.best.push_back(cell);
+    if (cell != best && !are_separate(ranked[cell], ranked[best])) choice.best.push_back(cell);
   }
   if (choice.best.size() == cells.size()) return choice;
   choice.tau = kendall_tau(pairs);
@@ -214,7 +215,7 @@ std::optional<double> kendall_tau(std::span<const std::pair<double, double>> pai
     }
   }
   if (first_differs == 0 || second_differs == 0) return std::nullopt;
-  // The root of the product, so that full agreement is 1 and not nearly so.
+  // One root of the product, because two roots would make full agreement only nearly 1.
   return static_cast<double>(agree) /
          std::sqrt(static_cast<double>(first_differs) * static_cast<double>(second_differs));
 }
@@ -226,7 +227,7 @@ std::vector<Choice> choices_of(std::span<const Ranked> ranked) {
   for (std::size_t cell = 0; cell < ranked.size(); ++cell) by_work[ranked[cell].work].push_back(cell);
   std::vector<Choice> choices;
   for (const auto& entry : by_work) {
-    const std::vector<std::size_t> cells = those_that_serve(ranked, entry.second);
+    const std::vector<std::size_t> cells = cells_that_serve_enough(ranked, entry.second);
     if (cells.size() > 1) choices.push_back(choice_of(ranked, cells));
   }
   std::ranges::sort(choices, {}, [](const Choice& choice) { return choice.cells.front(); });

@@ -1,7 +1,7 @@
-// How far predictions are from what was measured: plain arithmetic on cells (validate_cell.hpp).
+// Errors of predictions: arithmetic on cells (validate_cell.hpp).
 //
-// An error is predicted / mean of the measured runs - 1; of shares, the difference. The spread of measured runs is
-// their standard deviation (of a sample), relative to their mean; of shares, as it is. Of one run it isn't known.
+// Error: predicted / mean of the measured runs - 1; for a share, predicted - mean. Spread: the sample standard
+// deviation of the measured runs, divided by their mean; for a share, not divided. One run has no spread.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace kvtwin {
 struct FigureError {
   const FigureKind* kind = nullptr;
   double measured = 0, predicted = 0;
-  std::optional<double> error;   // none: relative to 0
-  std::optional<double> spread;  // none: of one run, or relative to 0
+  std::optional<double> error;   // nothing if the mean is 0
+  std::optional<double> spread;  // nothing for one run, or if the mean is 0
 };
 
 struct Quantiles {
@@ -27,65 +27,69 @@ struct Quantiles {
 };
 Quantiles quantiles_of(std::vector<double> values);
 
-// TTFTs request by request; of all that all measured runs and the prediction completed.
+// Errors of the TTFTs, request by request, for the requests that all measured runs and the prediction completed.
 struct RequestErrors {
-  std::uint64_t joined = 0;
-  std::uint64_t other_prompts = 0;   // requests of one number whose prompts are of different lengths: not joined
-  Quantiles seconds, relative;       // |predicted - mean of the measured|; relative to that mean
-  std::optional<Quantiles> spreads;  // of the measured, each request's own, relative
+  std::uint64_t joined = 0;          // compared requests
+  std::uint64_t other_prompts = 0;   // requests with one number and prompts of different lengths: not compared
+  Quantiles seconds, relative;       // |predicted - mean of the measured runs|; the same divided by the mean
+  std::optional<Quantiles> spreads;  // spread of each request over the measured runs
 };
 
-// A lane's time for what it does: a byte; of compute, which moves none, a completed request.
+// The busy time of a lane per byte; for compute, which moves no bytes, per completed request.
 struct LaneError {
   std::string lane;
   const char* unit = "byte";
-  double measured_s = 0, predicted_s = 0;  // a unit
-  double ratio = 1;                        // predicted to measured
+  double measured_s = 0, predicted_s = 0;  // per unit
+  double ratio = 1;                        // predicted / measured
   std::optional<double> spread;
-  bool off = false;  // by more than kLaneError and twice the spread
+  bool off = false;  // the error is larger than kLaneError and than twice the spread
   double measured_bytes_an_operation = 0, predicted_bytes_an_operation = 0;
 };
-// Of a ratio, whichever way it is off: 1.1 and 1 / 1.1 are off by 0.1. A link that is wrong by 2 may show as little
-// where another limit is near, as that of copy kernels is.
+// Largest error of a lane's ratio that is not reported. Ratios of 1.1 and 1 / 1.1 both have an error of 0.1. If another
+// limit is near, such as the copy kernels, even a link whose figure is wrong by a factor of 2 has a small error.
 constexpr double kLaneError = 0.1;
 
 struct CellErrors {
-  std::vector<FigureError> figures;        // those that both sides tell
-  std::optional<RequestErrors> requests;   // where both sides tell of requests
-  std::vector<LaneError> lanes;            // used on both sides; the furthest off first
-  std::vector<std::string> one_side_only;  // lanes that only one side used, in words
+  std::vector<FigureError> figures;        // figures that both sides have
+  std::optional<RequestErrors> requests;   // if both sides have requests
+  std::vector<LaneError> lanes;            // lanes that both sides used; largest error first
+  std::vector<std::string> one_side_only;  // sentences about lanes that only one side used
   const FigureError* figure(std::string_view name) const;
 };
 CellErrors errors_of(const ValidationCell& cell);
 
-// Mean and spread, as above.
+// Returns mean and spread, as defined above. Requires: at least one value.
 std::pair<double, std::optional<double>> mean_and_spread(std::span<const double> values, bool share);
 
-// Kendall's tau-b of pairs (measured, predicted), which allows for ties: -1 .. 1; none if one side is all ties.
+// Returns Kendall's tau-b of pairs (measured, predicted), -1 to 1; tau-b takes ties into account. Nothing if all values
+// of one side are equal.
 std::optional<double> kendall_tau(std::span<const std::pair<double, double>> pairs);
 
-// A cell among those of the same work, by mean TTFT.
+// A cell in a ranking by mean TTFT.
 struct Ranked {
   std::string work;
-  std::vector<double> measured;  // mean TTFTs, a run each
+  std::vector<double> measured;  // mean TTFT of each run
   double predicted = 0;
-  double measured_served = 1, predicted_served = 1;  // completed requests as a share of all
+  double measured_served = 1, predicted_served = 1;  // completed requests / all requests
   double mean() const;
 };
 
-// Cells of the same work: which one the simulator would have chosen, and what that costs. Cells that complete less than
-// kMinServedShare of what the cell that completes most does, measured or predicted, are left out.
+// Cells of the same work: the cell that the simulator chooses, and the cost of this choice. Cells that complete less
+// than kMinServedShare of the highest number of completed requests, measured or predicted, are left out.
 struct Choice {
   std::vector<std::size_t> cells;
-  std::vector<std::size_t> best;      // the best measured one first, then those that its repeats don't tell from it
-  std::optional<std::size_t> chosen;  // the first of equals; nothing where the repeats tell no cell from another
-  std::optional<double> regret;       // measured mean TTFT of the chosen / of the best - 1, where repeats tell the two
-                                      // apart, or there is one best, which is chosen
-  std::optional<double> tau;          // nothing without `chosen`
-  bool has_repeats = false;           // else a difference may be noise
+  // The best measured cell, then all cells that the repeats do not separate from it.
+  std::vector<std::size_t> best;
+  // The cell with the least predicted mean TTFT, the first of equals. Nothing if the repeats separate no two cells.
+  std::optional<std::size_t> chosen;
+  // Measured mean TTFT of the chosen cell / of the best cell - 1. Nothing if the repeats do not separate the two,
+  // unless the chosen cell is the only best one.
+  std::optional<double> regret;
+  std::optional<double> tau;  // Kendall's tau-b; nothing without `chosen`
+  bool has_repeats = false;   // false: a difference may be noise
 };
-// Of each work that two cells or more share. Repeats don't tell two cells apart if the 95 % interval (Student's t) of
-// the difference of their means includes 0; without repeats, if the two figures are the same.
+// Returns one choice for each work with at least two cells. Repeats separate two cells if the 95 % interval (Student's
+// t) of the difference of their means does not include 0; without repeats, if the two figures differ.
 std::vector<Choice> choices_of(std::span<const Ranked> cells);
 
 }  // namespace kvtwin

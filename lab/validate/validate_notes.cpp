@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMostSpread = 0.1;  // of the mean TTFTs of a configuration's runs
+constexpr double kMaxTtftSpread = 0.1;  // spread of the mean TTFTs of a configuration's runs
 
 std::optional<MeasuredMachine> machine_of(const ValidationCell& cell) {
   for (const RunFigures& run : cell.measured) {
@@ -25,19 +25,19 @@ std::optional<MeasuredMachine> machine_of(const ValidationCell& cell) {
   return std::nullopt;
 }
 
-// A simulation stands in for what was measured: there is no machine.
+// Returns whether the "measured" runs are simulations, which have no machine.
 bool is_simulated(const ValidationCell& cell) {
   return std::ranges::all_of(cell.measured, [](const RunFigures& run) { return run.simulated; });
 }
 
-// The group of fits whose figures a lane goes by.
+// Returns the group of fitted figures that set the time of a lane.
 std::string_view group_of(std::string_view lane) {
   if (lane == "compute") return "forward";
   if (lane == "h2d" || lane == "d2h") return "copies";
   for (const TierSpec& spec : kStorageSpecs) {
     if (lane == spec_of(spec.read).name || lane == spec_of(spec.write).name) return spec.name;
   }
-  return spec_of(Tier::disk).name;  // past the host: fitted with it
+  return spec_of(Tier::disk).name;  // the direct lanes are fitted with the disk
 }
 
 std::string disagreeing_repeats(const std::vector<ValidatedCell>& cells) {
@@ -48,20 +48,20 @@ std::string disagreeing_repeats(const std::vector<ValidatedCell>& cells) {
     const FigureError* const ttft = cell.errors.figure("ttft_mean_s");
     if (ttft == nullptr || !ttft->spread) continue;
     ++several;
-    if (*ttft->spread <= kMostSpread) continue;
+    if (*ttft->spread <= kMaxTtftSpread) continue;
     ++disagree;
     if (*ttft->spread <= most) continue;
     most = *ttft->spread;
     worst = &cell;
   }
   if (worst == nullptr) return "";
-  return "Repeats disagree: the mean TTFTs of the runs spread by more than " + formatted("%.0f %%", 100 * kMostSpread) +
-         " in " + std::to_string(disagree) + " of " + std::to_string(several) + " configurations (" + worst->cell.name +
-         ": " + formatted("%.0f %%", 100 * most) +
+  return "Repeats disagree: the mean TTFTs of the runs spread by more than " +
+         formatted("%.0f %%", 100 * kMaxTtftSpread) + " in " + std::to_string(disagree) + " of " +
+         std::to_string(several) + " configurations (" + worst->cell.name + ": " + formatted("%.0f %%", 100 * most) +
          "), so errors below twice the spread say nothing; measure on an idle machine, or more often";
 }
 
-// Of one hardware, over the cells that it predicted.
+// Notes about one hardware, over all cells of its predictions. Each note is added once.
 class HardwareNotes {
  public:
   HardwareNotes(const PredictedBy& by, std::vector<std::string>& notes) : by_(by), notes_(notes) {}

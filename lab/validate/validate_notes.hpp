@@ -1,5 +1,4 @@
-// How far a validation can be trusted: sentences on the machine that was measured and on the hardware figures that the
-// prediction took.
+// Notes about the reliability of a validation: the measured machine, and the hardware figures of the prediction.
 #pragma once
 
 #include <map>
@@ -13,27 +12,27 @@
 
 namespace kvtwin {
 
-// What a hardware file says of its calibration.
+// The calibration entry of a hardware file.
 struct CalibrationFacts {
   std::optional<MeasuredMachine> machine;
-  std::string base;                          // the preset of what wasn't measured
-  std::map<std::string, double> errors_p90;  // by group that was fitted: disk, copies, ...
+  std::string base;                          // the preset for figures that were not measured
+  std::map<std::string, double> errors_p90;  // 90th percentile of the fit's errors, by group: disk, copies, ...
 };
 
-// The figures that a cell was predicted with.
+// The hardware of a cell's prediction.
 struct PredictedBy {
   std::string hardware;  // a preset's name or a file's path
   std::optional<CalibrationFacts> calibration;
 };
 
-// None if the file has no calibration. `text`: a hardware file, which has been read before.
+// `text`: a hardware file that has been checked. Returns nothing if the file has no calibration.
 std::optional<CalibrationFacts> calibration_facts(std::string_view text);
-// Of the experiment that was simulated.
+// Returns the hardware of a simulated experiment.
 PredictedBy predicted_by(const Experiment& experiment);
 
-// One sentence each: other work on the machine; repeats that disagree; figures that were not measured on the machine
-// that is validated; lanes for which a calibration no longer holds. `by`: of each cell. `here`: this machine, if the
-// runs were measured just now.
+// Returns sentences about: other work on the machine; repeats that disagree; figures that were not measured on the
+// validated machine; lanes for which a calibration no longer holds. `by`: the hardware of each cell. `here`: this
+// machine, if `validate` itself measured the runs.
 std::vector<std::string> validation_notes(const std::vector<ValidatedCell>& cells, const std::vector<PredictedBy>& by,
                                           const std::optional<MeasuredMachine>& here);
 

@@ -1,4 +1,4 @@
-// Measurements of others: a JSON table of published figures, and what sglang.bench_serving wrote.
+// Readers of foreign measurements: a JSON table of published figures, and the output file of sglang.bench_serving.
 #include <algorithm>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 // ---- a table of published measurements ---------------------------------------------------------------
 
-// Its names for what an experiment calls otherwise.
+// Keys of the table, and the experiment keys that they set.
 struct WorkloadKey {
   const char* name;
   const char* key;
@@ -100,7 +100,7 @@ class EntryReader {
     settings_.push_back(key + "=" + value.dump());  // a JSON value is a TOML value
   }
 
-  // A preset's name, or a file beside the table.
+  // A preset, or a file next to the table.
   std::string machine(const char* key, const char* as_file, const char* as_name) const {
     const std::string name = text(key);
     std::error_code error;
@@ -109,7 +109,7 @@ class EntryReader {
     return std::string(is_file ? as_file : as_name) + "=" + Json(is_file ? file.string() : name).dump();
   }
 
-  // {"host": {"gib": 100}} of tiers: tiers.host.gib.
+  // Joins nested keys: {"host": {"gib": 100}} in "tiers" becomes tiers.host.gib.
   void flatten(const std::string& prefix, const Json& value) {
     if (!value.is_object()) return add(prefix, value);
     for (const auto& [key, inner] : value.items()) flatten(prefix + "." + key, inner);
@@ -190,7 +190,7 @@ constexpr BenchKey kBenchKeys[] = {{"mean_ttft_ms", "ttft_mean_s", 1e-3},
                                    {"input_throughput", "prompt_tokens_per_second", 1},
                                    {"output_throughput", "output_tokens_per_second", 1}};
 
-// The lists of --output-details: a request each, in the order in which they were sent.
+// Reads the lists of --output-details: one element per request, in the order of sending.
 void take_lists(const Json& line, const std::string& where, RunFigures& run) {
   if (!line.contains("ttfts") || !line.contains("input_lens")) return;
   const Json &ttfts = line.at("ttfts"), &lengths = line.at("input_lens");
@@ -204,7 +204,7 @@ void take_lists(const Json& line, const std::string& where, RunFigures& run) {
       throw InputError(where + ": ttfts and input_lens: must hold numbers; give what bench_serving wrote");
     }
     const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
-    if (failed) continue;  // its time is 0
+    if (failed) continue;  // a failed request has the time 0
     run.requests[i] = {lengths[i], ttfts[i]};
     good.push_back(ttfts[i]);
   }
