@@ -1,13 +1,13 @@
-# A choice is one file: NAME.cpp in a decision's folder is the choice NAME of that decision. -DKVTWIN_EXTRA_POLICIES=FOLDER
-# adds FOLDER/DECISION/NAME.cpp, and FOLDER/NAME.cpp as an eviction policy. The table of a decision's names, e.g.
-# policy/eviction.inc of the folder policy/eviction, holds KV_CHOICE(NAME) for each; policy/choices.cpp and
-# traces/format.cpp include it.
+# A choice is one file: NAME.cpp in the folder of a decision is the choice NAME of this decision. With
+# -DKVTWIN_EXTRA_POLICIES=FOLDER, FOLDER/DECISION/NAME.cpp is a choice too, and FOLDER/NAME.cpp is an eviction policy. The
+# table of a decision, for example policy/eviction.inc for the folder policy/eviction, has one KV_CHOICE(NAME) per choice.
+# policy/choices.cpp and traces/format.cpp include the tables.
 #
-# Sets KVTWIN_CHOICES, the folder to include the tables from; KVTWIN_EXTRA_CHOICES_OF_DECISION, the files from FOLDER.
+# Sets KVTWIN_CHOICES, the include folder of the tables, and KVTWIN_EXTRA_CHOICES_OF_DECISION, the files from FOLDER.
 set(KVTWIN_CHOICES ${PROJECT_BINARY_DIR}/choices)
 set(kvtwin_decisions eviction termination write prefetch_admission load_back_admission route order trace_format)
 
-# Writes the decision's table, in a tree below `folder`, for the choices in those files (and no others).
+# Writes the table of a decision to a tree below `folder`. The table has exactly the choices in these files.
 function(kvtwin_choice_table folder decision)
   set(names "")
   foreach(file IN LISTS ARGN)
@@ -32,8 +32,8 @@ function(kvtwin_choice_table folder decision)
   file(CONFIGURE OUTPUT ${folder}/${source}.inc CONTENT "${names}" @ONLY)
 endfunction()
 
-# The decision whose choices lie in the folder `source`. Lists begin with the names given, in their order; the others
-# follow in alphabetical order. The property KVTWIN_CHOICES_OF_DECISION holds all files.
+# Defines a decision whose choices are in the folder `source`. The list of choices begins with the given names, in this
+# order; the other choices follow in alphabetical order. The property KVTWIN_CHOICES_OF_DECISION has all files.
 function(kvtwin_decision decision source)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${source}/*.cpp)
   set(extra "")

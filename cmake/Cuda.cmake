@@ -1,11 +1,11 @@
-# Sets KVTWIN_HAVE_CUDA, and enables the language, if the kernels are to be compiled: KVTWIN_CUDA says whether.
-# Not where the real world isn't built, nor under sanitizers and fuzzers, which don't see into device code.
-# Sets KVTWIN_CUDA_HEADERS, and makes kvtwin_cuda_headers, where the host's part can be compiled, by the C++ compiler:
-# wherever CUDA's headers are found, sanitizers included. Its tests link the CUDA twin (tests/cuda_twin), programs the
-# runtime.
+# Sets KVTWIN_HAVE_CUDA and enables the language CUDA if the kernels are compiled. The option KVTWIN_CUDA decides. The
+# kernels are not compiled without the real world, and not under sanitizers and fuzzers, which do not see device code.
+# Sets KVTWIN_CUDA_HEADERS and creates kvtwin_cuda_headers if CUDA's headers are found. Then the C++ compiler compiles the
+# host part of the CUDA code, under sanitizers too. The tests of this part link the CUDA twin (tests/cuda_twin); programs
+# link the CUDA runtime.
 set(KVTWIN_HAVE_CUDA OFF)
 set(KVTWIN_CUDA_HEADERS OFF)
-set(cuda_least 12.8)  # the first that knows sm_100
+set(cuda_least 12.8)  # the first version with sm_100
 if(NOT KVTWIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVTWIN_CUDA is `${KVTWIN_CUDA}`; it may be AUTO, ON or OFF.")
 endif()
@@ -41,7 +41,7 @@ if(KVTWIN_HAVE_CUDA)
     set(CMAKE_CUDA_COMPILER ${KVTWIN_NVCC})
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    # Machine code of the data-centre generations, and PTX for those to come.
+    # Machine code for the data-centre GPUs, and PTX for future GPUs.
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;100-real;100-virtual" CACHE STRING "What nvcc compiles for")
   endif()
   if(KVTWIN_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
@@ -49,13 +49,13 @@ if(KVTWIN_HAVE_CUDA)
   endif()
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 doesn't know that nvcc 12 has it
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 12 supports C++20
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  # CMake 3.25 sets a property of this library, which CUDA 13 has no more.
+  # CMake 3.25 sets a property of this library, which CUDA 13 no longer has.
   if(NOT TARGET CUDA::nvToolsExt)
     add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
   endif()
@@ -74,7 +74,7 @@ if(KVTWIN_REAL AND NOT KVTWIN_FUZZ AND NOT KVTWIN_CUDA STREQUAL OFF)
   if(EXISTS ${KVTWIN_CUDA_INCLUDE}/cuda_runtime_api.h)
     file(STRINGS ${KVTWIN_CUDA_INCLUDE}/cuda_runtime_api.h text REGEX "#define CUDART_VERSION +[0-9]+")
     if(text MATCHES "([0-9]+)([0-9][0-9])[0-9]$")
-      math(EXPR header_version "${CMAKE_MATCH_2}")  # without its leading zero
+      math(EXPR header_version "${CMAKE_MATCH_2}")  # removes a leading zero
       set(header_version ${CMAKE_MATCH_1}.${header_version})
     endif()
   endif()

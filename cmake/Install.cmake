@@ -1,5 +1,5 @@
-# bin/kvtwin, the libraries for other projects (find_package(kvtwin), then kvtwin::policy or kvtwin::lab), and the data
-# files under share/kvtwin in the same tree as here.
+# Installs bin/kvtwin, the libraries for other projects (find_package(kvtwin), then kvtwin::policy or kvtwin::lab), and
+# the data files under share/kvtwin, in the same folders as in the sources.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -13,7 +13,7 @@ install(TARGETS kvtwin_policy EXPORT kvtwin)
 install(DIRECTORY policy/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kvtwin/policy FILES_MATCHING PATTERN "*.hpp")
 
 
-# The application library and what it stands on. Its headers name impl's types, whether or not that is built.
+# The application library and the libraries that it needs. Its headers use types of impl/ even if impl/ is not built.
 set(lab_libraries kvtwin_lab kvtwin_models kvtwin_traces kvtwin_bounds kvtwin_sim)
 if(KVTWIN_REAL)
   list(APPEND lab_libraries kvtwin_impl kvtwin_kernels)

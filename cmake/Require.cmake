@@ -1,8 +1,8 @@
-# kvtwin_require(PACKAGE <Debian package> FOR <what needs it> <how to find it>), the last one of
-#   CMAKE <arguments of find_package>    gives that package's own targets
-#   PKG_CONFIG <PREFIX> <module>         gives PkgConfig::<PREFIX>
-#   PROGRAM <VARIABLE> <name>...         gives the variable
-# Nothing fails before kvtwin_require_done(), which names everything that is missing at once.
+# kvtwin_require(PACKAGE <Debian package> FOR <the use> <how to find it>). The last argument is one of
+#   CMAKE <arguments of find_package>    defines the targets of the package
+#   PKG_CONFIG <PREFIX> <module>         defines PkgConfig::<PREFIX>
+#   PROGRAM <VARIABLE> <name>...         sets the variable
+# kvtwin_require() never fails. kvtwin_require_done() fails if packages are missing, and names all of them at once.
 
 define_property(GLOBAL PROPERTY KVTWIN_MISSING_PACKAGES)
 define_property(GLOBAL PROPERTY KVTWIN_MISSING_REASONS)

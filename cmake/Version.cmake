@@ -1,5 +1,5 @@
-# The source file that defines lab/version.hpp: ${KVTWIN_VERSION_SOURCE}, written by the target kvtwin_version.
-# This file is also the script (cmake -P) that the target runs: it asks git and writes the file if it changed.
+# The target kvtwin_version writes ${KVTWIN_VERSION_SOURCE}, the source file with the definitions of lab/version.hpp.
+# This file is also the script (cmake -P) that the target runs. The script calls git, and writes the file if it changed.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(KVTWIN_GIT_COMMIT unknown)
   execute_process(COMMAND git -C ${KVTWIN_SOURCE_DIR} rev-parse --show-toplevel
@@ -7,7 +7,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   if(NOT failed)
     file(REAL_PATH ${KVTWIN_SOURCE_DIR} source)
     file(REAL_PATH ${top} top)
-    if(top STREQUAL source)  # else we're a plain copy inside somebody else's repository
+    if(top STREQUAL source)  # otherwise the sources are a plain copy inside another repository
       execute_process(COMMAND git -C ${KVTWIN_SOURCE_DIR} describe --always --dirty --abbrev=40 --exclude=*
         OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
       if(NOT failed)

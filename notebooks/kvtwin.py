@@ -1,13 +1,16 @@
-"""Run folders of kvtwin as tables, and their figures. Reads run folders only; needs matplotlib (requirements.txt).
+"""Loads run folders of kvtwin as tables, and draws figures. Reads only run folders. Needs matplotlib (requirements.txt).
 
-    python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png; equal folders give equal bytes; of
-                                                   several runs also side_by_side.png, into the last one's
-                                                   of a sweep's folder (kvtwin sweep --out) sweep.png,
-                                                   of a comparison's (kvtwin compare --vary) compare.png, and with a
-                                                   goal goal.png; of a validation's (kvtwin validate --out) validate.png
-    python notebooks/kvtwin.py summary RUN_DIR...  the numbers to look at first
+    python notebooks/kvtwin.py figures RUN_DIR...  writes RUN_DIR/figures/*.png. Equal folders give equal bytes.
+    python notebooks/kvtwin.py summary RUN_DIR...  prints the most important numbers
 
-From a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
+Figures by kind of folder:
+    a run             ttft.png, tokens_by_tier.png, lanes.png
+    several runs      also side_by_side.png, in the folder of the last run
+    kvtwin sweep      sweep.png
+    kvtwin compare    compare.png, and goal.png if there is a goal
+    kvtwin validate   validate.png
+
+In a notebook: run = load_run("out/chat-hour"); draw_ttft(run); run.requests["ttft_s"].mean()
 """
 
 import csv
@@ -29,8 +32,8 @@ REQUEST_COLUMNS = """request arrival_s prompt_tokens output_tokens hit_device hi
     retractions outcome""".split()
 LANE_COLUMNS = "lane window_start_s window_s busy_fraction bytes".split()
 
-# Where a prompt's tokens came from: key in report.json and requests.csv (absent in runs from before that tier), label, colour (Okabe and Ito's palette,
-# which the colour-blind can tell apart). Fast to slow, then what had to be computed.
+# The sources of prompt tokens: key in report.json and requests.csv (old runs lack the newer tiers), label, colour. From
+# the fastest to the slowest tier, then computed tokens. The palette of Okabe and Ito suits colour-blind readers.
 SOURCES = [
     ("hit_device", "GPU memory", "#0072B2"),
     ("hit_host", "host memory", "#56B4E9"),
@@ -58,13 +61,13 @@ INK, BLUE = "#333333", "#0072B2"
 
 
 class RunError(Exception):
-    """A run folder that can't be read; the sentence says what and where."""
+    """A run folder that cannot be read. The message has the file and the reason."""
 
 
 @dataclass
 class Run:
-    """One run folder. `report` is report.json; `requests` and `lanes` map a column's name to a numpy array
-    (NaN where a cell is empty)."""
+    """One run folder. `report` is report.json. `requests` and `lanes` map the name of a column to a numpy array; empty
+    cells are NaN."""
 
     folder: Path
     report: dict
@@ -124,7 +127,7 @@ def note(axes, text):
 
 
 def seconds(value):
-    """300 µs, 20 ms, 1.5 s, 4,119 s; a dash where nothing was measured."""
+    """Formats a time: 300 µs, 20 ms, 1.5 s, 4,119 s. None becomes a dash."""
     if value is None:
         return "–"
     if value >= 1000:
@@ -133,12 +136,12 @@ def seconds(value):
 
 
 def count(value):
-    """1234 -> 1.23 k."""
+    """Formats a number: 1234 -> 1.23 k."""
     return EngFormatter(sep=" ")(float(f"{value:.3g}")).strip()
 
 
 def draw_ttft(run):
-    """Time to first token: histogram above, cumulative share below, on one logarithmic axis."""
+    """Draws the TTFT of all requests: a histogram above, the cumulative share below, with one logarithmic axis."""
     ttft = run.requests["ttft_s"]
     ttft = np.sort(ttft[np.isfinite(ttft)])
     with matplotlib.rc_context(STYLE):
@@ -154,7 +157,7 @@ def draw_ttft(run):
         histogram.set(ylabel="requests", xscale="log", xlim=(low, high))
         histogram.yaxis.set_major_locator(MaxNLocator(integer=True))
         histogram.grid(visible=False, axis="x")
-        # A step at each request, from 0 to 1.
+        # One step per request, from 0 to 1.
         cumulative.step(np.r_[low, ttft, high], np.r_[0, np.arange(1, ttft.size + 1) / ttft.size, 1], where="post", color=BLUE)
         cumulative.set(ylabel="share of requests", xlabel="TTFT", ylim=(0, 1.02))
         cumulative.yaxis.set_major_formatter(PercentFormatter(1))
@@ -169,7 +172,7 @@ def draw_ttft(run):
             for axes in (histogram, cumulative):
                 axes.axvline(value, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
             cumulative.plot([value], [share], marker="o", markersize=4, color=INK)
-            # Below the curve, where nothing else is.
+            # The labels are below the curve, where there is space.
             cumulative.annotate(
                 f"{name} {seconds(value)}", (value, share), (6, -4), textcoords="offset points", va="top", fontsize=8, color=INK,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
@@ -178,7 +181,7 @@ def draw_ttft(run):
 
 
 def draw_tokens(run):
-    """Where prompt tokens came from: of the whole run, and of the requests that arrived in each stretch of time."""
+    """Draws the sources of prompt tokens: for the whole run, and over time by the arrival of the requests."""
     tokens = run.report["tokens"]
     admitted = np.isfinite(run.requests["miss"])
     arrival = run.requests["arrival_s"][admitted]
@@ -200,7 +203,7 @@ def draw_tokens(run):
                 whole.text(left + share / 2, 0, f"{share:.0%}", ha="center", va="center", color="white" if dark else INK)
             left += share
         whole.set(xlim=(0, 1), yticks=[])
-        whole.set_xlabel(f"share of {count(total)} tokens")
+        whole.set_xlabel(f"share of {count(total)} prompt tokens")
         whole.xaxis.set_major_formatter(PercentFormatter(1))
         whole.spines["left"].set_visible(False)
         whole.grid(visible=False)
@@ -215,24 +218,25 @@ def draw_tokens(run):
         for (_, _, colour), part in zip(used, sums):
             over_time.bar(edges[:-1], part / totals, np.diff(edges), bottom, align="edge", color=colour)
             bottom += part / totals
-        over_time.set(xlim=(0, edges[-1]), ylim=(0, 1), xlabel="arrival (s)", ylabel="share of tokens")
+        over_time.set(xlim=(0, edges[-1]), ylim=(0, 1), xlabel="arrival of the request (s)", ylabel="share of prompt tokens")
         over_time.yaxis.set_major_formatter(PercentFormatter(1))
         over_time.grid(visible=False)
         figure.legend(*whole.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(used), 4))
     return figure
 
 
-MOST_LANES, MOST_BINS = 24, 160
+MAX_LANES, MAX_BINS = 24, 160
 
 
 def draw_lanes(run):
-    """How busy each lane was, over time: mean, and pale the peak; one strip a lane, the busiest if there are many."""
+    """Draws the utilisation of each lane over time: the mean (dark) and the peak (pale). One strip per lane; if there
+    are many lanes, the busiest ones."""
     lanes = run.lanes
     names = list(dict.fromkeys(lanes["lane"].tolist()))
     shown = names
-    if len(names) > MOST_LANES:
+    if len(names) > MAX_LANES:
         busy = {n: np.sum((lanes["busy_fraction"] * lanes["window_s"])[lanes["lane"] == n]) for n in names}
-        kept = set(sorted(names, key=lambda n: -busy[n])[:MOST_LANES])
+        kept = set(sorted(names, key=lambda n: -busy[n])[:MAX_LANES])
         shown = [n for n in names if n in kept]
     with matplotlib.rc_context(STYLE):
         figure = blank_figure(run.title("Lane utilisation over time"), 1.1 + 0.62 * max(2, len(shown)))
@@ -244,8 +248,8 @@ def draw_lanes(run):
         for axes, name in zip(strips, shown):
             rows = lanes["lane"] == name
             start, width, busy = (lanes[column][rows] for column in ("window_start_s", "window_s", "busy_fraction"))
-            # As many bins as can be told apart: their mean, and pale behind it their busiest window.
-            first = np.unique(np.arange(MOST_BINS) * start.size // MOST_BINS)
+            # At most MAX_BINS bins. Each bin has its mean, and behind it, pale, its busiest window.
+            first = np.unique(np.arange(MAX_BINS) * start.size // MAX_BINS)
             mean_of_bin = np.add.reduceat(busy * width, first) / np.maximum(np.add.reduceat(width, first), 1e-30)
             edges = np.r_[start[first], start[-1] + width[-1]]
             for height, opacity in ((np.maximum.reduceat(busy, first), 0.25), (mean_of_bin, 0.9)):
@@ -258,19 +262,20 @@ def draw_lanes(run):
             label = f"{mean:.0%} busy" + (f", {EngFormatter(unit='B')(float(f'{moved:.3g}'))}" if moved else "")
             axes.annotate(label, (1, 0.5), (6, 0), "axes fraction", "offset points", va="center", fontsize=8, color=INK)
         which = f" · the {len(shown)} busiest of {len(names)} lanes" if len(shown) < len(names) else ""
-        pale = " · dark: mean, pale: peak" if lanes["lane"].size > MOST_BINS * len(names) else ""
+        pale = " · dark: mean, pale: peak" if lanes["lane"].size > MAX_BINS * len(names) else ""
         strips[-1].set_xlabel(f"time (s){which}{pale}")
     return figure
 
 
-# Of runs side by side; told apart by line style too.
+# Colours and line styles of runs side by side.
 RUN_STYLES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#56B4E9", "-"), ("#E69F00", "--")]
-PARTS = [("queue", "in the queue", "#999999"), ("prefetch_wait", "waiting for prefetch", "#E69F00"),
-         ("load_wait", "waiting for loads", "#56B4E9"), ("compute", "computing", "#D55E00")]
+PARTS = [("queue", "queue", "#999999"), ("prefetch_wait", "wait for the prefetch", "#E69F00"),
+         ("load_wait", "wait for loads", "#56B4E9"), ("compute", "compute", "#D55E00")]
 
 
 def stacked_bars(axes, names, parts, values):
-    """One bar a run; `values` maps a part's key to one height a run. A run without figures (None) has no bar, and a dash."""
+    """Draws one bar per run. `values` maps the key of a part to one value per run. A run without values (None) has a dash
+    instead of a bar."""
     left, known = np.zeros(len(names)), np.ones(len(names), dtype=bool)
     for key, label, colour in parts:
         width = np.array(values[key], dtype=float)
@@ -290,7 +295,8 @@ def stacked_bars(axes, names, parts, values):
 
 
 def draw_side_by_side(runs):
-    """Several runs of one experiment, say in simulation and for real: TTFT, what it is made of, where tokens came from."""
+    """Compares several runs of one experiment, for example simulated and real: TTFT, the sources of tokens, and the parts
+    of the mean TTFT."""
     names = [f"{run.folder.name}\n({run.report['world']})" for run in runs]
     with matplotlib.rc_context(STYLE):
         figure = blank_figure("Side by side: " + ", ".join(run.folder.name for run in runs), 3.4 + 1.5 * (1 + 0.3 * len(runs)) * 2)
@@ -325,7 +331,8 @@ def draw_side_by_side(runs):
     return figure
 
 
-# Of cases of a sweep: colours and markers that can be told apart in grey too. A level line is grey and dashed.
+# Colours and markers of the cases of a sweep; the markers differ in grey prints too. A case without an x axis is a dashed
+# grey line.
 CASE_STYLES = [("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#56B4E9", "v"), ("#E69F00", "P"), ("#8B6914", "X")]
 FIGURE_NAMES = {
     "ttft_mean_s": ("mean TTFT", seconds), "ttft_p50_s": ("median TTFT", seconds), "ttft_p99_s": ("p99 TTFT", seconds),
@@ -338,15 +345,15 @@ FIGURE_NAMES = {
 
 @dataclass
 class Sweep:
-    """One sweep's folder. `plan` is sweep.json; `rows` a list of dicts, one a cell, with the axes' values (None where
-    the case sets the axis' keys itself, so that it is the same for all of them)."""
+    """The folder of one sweep. `plan` is sweep.json. `rows` is a list of dicts, one per cell, with the values of the
+    axes. A value is None if the case sets the keys of the axis itself, so that the axis does not change the case."""
 
     folder: Path
     plan: dict
     rows: list
 
     def select(self, case=None, **settings):
-        """Rows of a case whose axes have those values, or don't have the axis."""
+        """Returns the rows of a case that have these values on these axes, or None on an axis."""
         chosen = []
         for row in self.rows:
             fits = all(row.get(name) is None or row[name] == value for name, value in settings.items())
@@ -356,7 +363,7 @@ class Sweep:
 
 
 def load_json_lines(folder, name):
-    """NAME.json, which must be of a schema that is known, and the rows of NAME.jsonl."""
+    """Returns NAME.json (checks the schema version) and the rows of NAME.jsonl."""
     try:
         plan = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -376,14 +383,14 @@ def load_sweep(folder):
 
 
 def short_name(axis):
-    """hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps; hardware.name -> hardware; tiers.disk.gib ->
-    disk gib"""
+    """Shortens the name of an axis. Examples: hardware.disk_read_gbps+hardware.remote_gbps -> disk_read_gbps, remote_gbps;
+    hardware.name -> hardware; tiers.disk.gib -> disk gib."""
     names = [key.removesuffix(".name").removeprefix("tiers.") for key in axis.split("+")]
     return ", ".join(name.replace(".", " ") if key.startswith("tiers.") else name.rsplit(".", 1)[-1] for name, key in zip(names, axis.split("+")))
 
 
 def combinations(axes):
-    """Every combination of the axes' values, as dicts; the last axis fastest."""
+    """Returns all combinations of the axes' values, as dicts. The last axis changes fastest."""
     found = [{}]
     for axis in axes:
         found = [one | {axis["name"]: value} for one in found for value in axis["values"]]
@@ -400,8 +407,8 @@ def tidy_setting(setting):
 
 
 def draw_panel(axes, sweep, setting, figure):
-    """One line a case along the sweep's axis; a case that the axis doesn't touch is a level line. A cell without that figure
-    (no request completed) has no point."""
+    """Draws one line per case along the x axis of the sweep. A case that does not depend on the axis is a horizontal line.
+    A cell without a value (no request completed) has no point."""
     plan = sweep.plan
     along = next(axis for axis in plan["axes"] if axis["name"] == plan["along"])
     positions = along["values"]
@@ -417,7 +424,7 @@ def draw_panel(axes, sweep, setting, figure):
         else:
             x = [row[plan["along"]] for row in rows]
             colour, marker = CASE_STYLES[coloured % len(CASE_STYLES)]
-            # Where lines lie upon each other, all of them show.
+            # Later lines are thinner, so that lines on top of each other stay visible.
             thin = min(coloured, 6)
             axes.plot(x, y, color=colour, marker=marker, markersize=6.5 - 0.6 * thin, linewidth=2.2 - 0.2 * thin, label=case)
             coloured += 1
@@ -445,8 +452,8 @@ def draw_panel(axes, sweep, setting, figure):
 
 
 def draw_sweep(sweep):
-    """Rows of panels: the shown figures; columns: combinations of the other axes. Many combinations: the first figure
-    only, one row for each value of the first axis."""
+    """Draws a grid of panels. Rows are the shown quantities, columns are combinations of the other axes. With more than
+    four combinations: only the first quantity, with one row per value of the first axis."""
     plan = sweep.plan
     if not plan["along"]:
         raise RunError(f"{sweep.folder}: has no x axis; write sweep.along into its experiment")
@@ -487,38 +494,39 @@ def draw_sweep(sweep):
 
 
 def mark_crossover(axes, sweep, setting):
-    """Where the first pair's first case is slower."""
+    """Marks the point from which the first case of the first pair is slower than the second case."""
     for crossover in sweep.plan["crossovers"]:
         fits = all(setting.get(name, value) == value for name, value in crossover["settings"].items())
         if not fits or [crossover["slower"], crossover["than"]] != sweep.plan["pairs"][0] or crossover["at"] is None:
             continue
         axes.axvline(crossover["at"], color=INK, linewidth=0.9, linestyle=":")
         text = f"{crossover['where']} {crossover['at']:.2g} {sweep.plan['unit']}"
-        right = crossover["at"] > 0.3 * axes.get_xlim()[1]  # no room on that side
+        right = crossover["at"] > 0.3 * axes.get_xlim()[1]  # no space on the right: the text goes to the left
         axes.annotate(text, (crossover["at"], 0.97), (-4 if right else 4, 0), ("data", "axes fraction"), "offset points", va="top",
                       ha="right" if right else "left", fontsize=7.5, color=INK,
                       bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})
 
 
-# The two panels of a comparison: a row's key, the same of optimal and of LRU in one cache of that size, heading, axis.
+# The two panels of a comparison: the key of a row, the keys of the optimum and of LRU in a single cache of the same size,
+# the title, and the label of the axis.
 COMPARED = [
     ("hit_ratio", "opt_hit_ratio", "lru_hit_ratio", "Prompt tokens hit", "share of prompt tokens"),
     ("saved_s", "opt_saved_s", "lru_saved_s", "Prefill time saved by hits", "GPU time"),
 ]
 GREY = "#8a8a8a"
-MOST_CIRCUMSTANCES = 6
+MAX_CIRCUMSTANCES = 6
 
 
 @dataclass
 class Compared:
-    """One folder of kvtwin compare --vary. `plan` is compare.json; `rows` a list of dicts, one a setting."""
+    """One folder of kvtwin compare --vary. `plan` is compare.json. `rows` is a list of dicts, one per setting."""
 
     folder: Path
     plan: dict
     rows: list
 
     def axes(self, **wanted):
-        """Those of `plan` with, say, choice=True, capacity=False."""
+        """Returns the axes of `plan` with these properties, for example choice=True, capacity=False."""
         return [axis for axis in self.plan["axes"] if all(axis[key] == value for key, value in wanted.items())]
 
     def select(self, setting):
@@ -542,7 +550,7 @@ def tier_label(axis):
 
 
 def style_of(index, setting):
-    """Colour, marker and line of a choice; LRU is what others are held against, and grey."""
+    """Returns colour, marker and line style of a choice. LRU, the reference, is grey."""
     if "lru" in setting.values() and len(setting) == 1:
         return GREY, "o", "-"
     colour, marker = CASE_STYLES[index % len(CASE_STYLES)]
@@ -550,7 +558,7 @@ def style_of(index, setting):
 
 
 def label_of(compared, setting):
-    """Values of what varies, joined; what has one value only needn't be said."""
+    """Joins the values of a setting. Axes with a single value are left out."""
     several = {axis["name"] for axis in compared.plan["axes"] if len(axis["values"]) > 1}
     return ", ".join(str(value) for name, value in tidy_setting(setting).items() if name in several)
 
@@ -560,13 +568,14 @@ def values_of(rows, key):
 
 
 def left_out_text(row):
-    """The shares of the requests that a row's figures leave out; empty if none."""
+    """Returns the shares of rejected and failed requests, which the values of a row do not contain; empty if none."""
     shares = [(row.get(f"{name}_share") or 0, name) for name in ("rejected", "failed")]
     return ", ".join(f"{100 * share:.3g}% {name}" for share, name in shares if share)
 
 
 def whiskers_of(rows, key):
-    """How far below and above its figure each row's interval reaches: of the mean over seeds, or of the machines drawn."""
+    """Returns, per row, how far the interval extends below and above the value. The interval is that of the mean over
+    seeds, or that of the hardware variants."""
     if rows and f"{key}_low" in rows[0]:
         y = values_of(rows, key)
         return np.maximum(0, y - values_of(rows, f"{key}_low")), np.maximum(0, values_of(rows, f"{key}_high") - y)
@@ -575,7 +584,7 @@ def whiskers_of(rows, key):
 
 
 def draw_compared_lines(axes, compared, circumstance, along, panel):
-    """A line a choice along the capacity; filled where it is the best or as good as that."""
+    """Draws one line per choice over the capacity. Filled markers: the best choice, or as good as the best."""
     key, of_opt, of_lru, _, _ = panel
     has_lru, low, high = False, np.inf, 0.0
     choices = combinations(compared.axes(choice=True))
@@ -583,7 +592,7 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
     coloured = 0
     best_of_all = {}
     for index, choice in enumerate(choices):
-        # Intervals of many side by side.
+        # Moves each line a little, so that the intervals of several choices are side by side.
         aside = ScaledTranslation((index - (len(choices) - 1) / 2) * 3.2 / 72 if noisy else 0, 0, axes.figure.dpi_scale_trans)
         place = {"transform": axes.transData + aside}
         rows = sorted(compared.select(circumstance | choice), key=lambda row: row[along["name"]])
@@ -592,7 +601,7 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
         has_lru |= colour == GREY
         coloured += colour != GREY
         label = label_of(compared, choice) or compared.plan["eviction"]
-        # Below all others, and wide enough to show where one lies upon it.
+        # LRU is below the other lines, and wider, so that it stays visible under another line.
         thick, order = (3.2, 2.5) if colour == GREY else (1.6, 3)
         axes.plot(x, y, color=colour, linestyle=line, linewidth=thick, zorder=order, **place)
         axes.plot([], [], color=colour, linestyle=line, linewidth=thick, marker=marker, markersize=5.5, label=label)
@@ -608,7 +617,7 @@ def draw_compared_lines(axes, compared, circumstance, along, panel):
                 known = best_of_all.setdefault(bound, {})
                 if row[bound] is not None:
                     known[row[along["name"]]] = max(row[bound], known.get(row[along["name"]], 0))
-    for bound, label, colour, line in ((of_opt, "optimal", INK, (0, (5, 2))), (of_lru, "LRU in one cache", GREY, ":")):
+    for bound, label, colour, line in ((of_opt, "optimal", INK, (0, (5, 2))), (of_lru, "LRU, single cache", GREY, ":")):
         known = best_of_all[bound]
         if known and not (bound == of_lru and has_lru):
             x, y = zip(*sorted(known.items()))
@@ -631,7 +640,7 @@ def scale_capacity(axes, along):
     else:
         beside = 0.05 * (values[-1] - values[0] or 1)
         axes.set_xlim(values[0] - beside, values[-1] + beside)
-    # Ticks at the values, but for those that would lie upon another's number.
+    # A tick at each value, except for values whose number would overlap with another number.
     place = [np.log(value) if wide else value for value in values]
     ticks = [values[0]]
     for value, at in zip(values, place):
@@ -644,7 +653,7 @@ def scale_capacity(axes, along):
 
 
 def draw_compared_bars(axes, compared, circumstance, panel):
-    """A bar a setting; the best one's and those as good are filled, optimal is a dashed line."""
+    """Draws one bar per setting. Filled bars: the best setting, or as good as the best. The optimum is a dashed line."""
     key, of_opt, of_lru, _, _ = panel
     choices = compared.axes(choice=True)
     rows = compared.select(circumstance)
@@ -664,7 +673,7 @@ def draw_compared_bars(axes, compared, circumstance, panel):
         if choices:
             axes.axvline(optimal.max(), color=INK, linestyle=(0, (5, 2)), linewidth=1.4, label="optimal")
             if "lru" not in names:
-                axes.axvline(np.nanmax(values_of(rows, of_lru)), color=GREY, linestyle=":", linewidth=1.4, label="LRU in one cache")
+                axes.axvline(np.nanmax(values_of(rows, of_lru)), color=GREY, linestyle=":", linewidth=1.4, label="LRU, single cache")
         else:
             axes.plot(optimal, places, color=INK, marker="|", markersize=13, markeredgewidth=1.4, linestyle="none", label="optimal")
     axes.set_yticks(places, [f"{name}\n{text}" if text else name for name, text in zip(names, away)])
@@ -674,7 +683,8 @@ def draw_compared_bars(axes, compared, circumstance, panel):
 
 
 def draw_hit_rates(rows):
-    """Rows of kvtwin hitrate --json: hit ratio against the capacity, a line an eviction; optimal dashed, LRU grey."""
+    """Draws rows of kvtwin hitrate --json: the hit ratio over the capacity, one line per eviction policy. The optimum is
+    dashed, LRU is grey."""
     names = list(dict.fromkeys(row["eviction"] for row in rows))
     capacities = sorted({row["capacity_blocks"] for row in rows})
     with matplotlib.rc_context(STYLE):
@@ -697,7 +707,7 @@ def draw_hit_rates(rows):
 
 
 def compared_grid(compared):
-    """The capacity that is the x axis (None: bars), and the combinations of what else varies but choices."""
+    """Returns the capacity for the x axis (None: draw bars), and the combinations of all other axes except choices."""
     capacities = compared.axes(choice=False, capacity=True)
     along = max(capacities, key=lambda axis: len(axis["values"]), default=None)
     if along is not None and len(along["values"]) < 2:
@@ -709,9 +719,10 @@ def compared_grid(compared):
 
 
 def draw_compare(compared):
-    """Hit ratio and saved prefill time: against the capacity, a line a policy, or bars; optimal dashed, LRU grey."""
+    """Draws hit ratio and saved prefill time over the capacity, one line per policy; or bars, if no capacity varies. The
+    optimum is dashed, LRU is grey."""
     along, circumstances = compared_grid(compared)
-    drawn = circumstances[:MOST_CIRCUMSTANCES]
+    drawn = circumstances[:MAX_CIRCUMSTANCES]
     settings = len(compared.rows) // len(circumstances)
     each = 2.6 if along else 0.7 + 0.28 * settings
     with matplotlib.rc_context(STYLE):
@@ -750,9 +761,10 @@ GOAL_LABELS = {"ttft_mean_s": "mean TTFT", "ttft_p90_s": "p90 TTFT", "ttft_p99_s
 
 
 def draw_goal(compared):
-    """The figure of a goal against the capacity, a line a setting, whiskers where 95 % of the machines lie, or the mean's
-    interval over seeds; a panel for each value of what varies first besides. The goal is the dashed line; a filled mark is
-    the smallest size that meets it, a ring the smallest at which 97.5 % of the runs do."""
+    """Draws the quantity of a goal over the capacity, one line per setting. Whiskers: 95 % of the hardware variants, or
+    the confidence interval of the mean over seeds. One panel per value of the first other axis. The dashed line is the
+    goal. A filled marker is the smallest size that meets the goal; a ring is the smallest size at which 97.5 % of the
+    runs meet the goal."""
     goal = compared.plan["goal"]
     key, name = goal["figure"], goal["along"]
     along = next(axis for axis in compared.plan["axes"] if axis["name"] == name)
@@ -765,7 +777,7 @@ def draw_goal(compared):
         figure = Figure(figsize=(8.2, 1.5 + 2.9 * rows_of_panels), layout="constrained")
         sign = "at most" if key.startswith("ttft") else "at least"
         amount = seconds(goal["value"]) if key.endswith("_s") else f"{100 * goal['value']:.3g}%"
-        figure.suptitle(f"What size of tier for {GOAL_LABELS[key]} {sign} {amount}?", x=0.01, ha="left")
+        figure.suptitle(f"Tier size needed for {GOAL_LABELS[key]} {sign} {amount}", x=0.01, ha="left")
         grid = figure.subplots(rows_of_panels, columns, squeeze=False, sharex=True, sharey=True)
         for unused in grid.flat[len(panels):]:
             unused.set_visible(False)
@@ -785,7 +797,8 @@ def draw_goal(compared):
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value) if key.endswith("_s") else f"{100 * value:.3g}%"))
             axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         tops = values_of(compared.rows, key) + whiskers_of(compared.rows, key)[1]
-        grid[0][0].set_ylim(0, 1.05 * max(goal["value"], 1e-30, *tops[np.isfinite(tops)]))  # moved aside, they don't count by themselves
+        # matplotlib does not see the whiskers, because the lines are moved. So set the limits here.
+        grid[0][0].set_ylim(0, 1.05 * max(goal["value"], 1e-30, *tops[np.isfinite(tops)]))
         for axes in grid[-1]:
             axes.set_xlabel(tier_label(along))
         for line in grid:
@@ -807,22 +820,22 @@ def draw_goal_line(axes, compared, goal, setting, index, label, along, place):
     axes.plot(x, y, color=colour, marker=marker, markersize=5, markerfacecolor="white", linestyle="none", zorder=3.5, **place)
     if np.nansum(below + above) > 0:
         axes.errorbar(x, y, yerr=(below, above), color=colour, linestyle="none", elinewidth=1, capsize=2, zorder=2.5, **place)
-    told = next(line for line in goal["lines"] if all(line["settings"][name] == value for name, value in setting.items()))
+    result = next(line for line in goal["lines"] if all(line["settings"][name] == value for name, value in setting.items()))
     several = compared.plan["seeds"] > 1 or "draws" in compared.plan
     for where, size in (("from", 5), ("surely_from", 11)):
-        if told[where] is None or (where == "surely_from" and not several):
+        if result[where] is None or (where == "surely_from" and not several):
             continue
-        at = next(number for number, row in enumerate(rows) if row[along["name"]] == told[where])
+        at = next(number for number, row in enumerate(rows) if row[along["name"]] == result[where])
         axes.plot(at, y[at], color=colour, marker=marker if size == 5 else "o", markersize=size,
                   markerfacecolor=colour if size == 5 else "none", linestyle="none", zorder=4, **place)
 
 
 def goal_note(compared):
-    note = "filled: the smallest that meets it"
+    note = "filled: smallest size that meets the goal"
     if "draws" in compared.plan:
-        note += f"; ring: that does with 97.5 % of {compared.plan['draws']} machines that this one may be, whiskers: 95 % of them"
+        note += f"; ring: with 97.5 % of {compared.plan['draws']} hardware variants; whiskers: 95 % of the variants"
     elif compared.plan["seeds"] > 1:
-        note += f"; ring: that does with 97.5 % of {compared.plan['seeds']} seeds, whiskers: the mean's 95 % interval"
+        note += f"; ring: with 97.5 % of {compared.plan['seeds']} seeds; whiskers: 95 % interval of the mean"
     return note
 
 
@@ -832,25 +845,25 @@ def compare_note(compared):
     words = []
     if several:
         noisy = seeds > 1 or "draws" in compared.plan
-        words.append("filled: the best" + (", or as good (paired 95 % intervals)" if noisy else ", or equal to it"))
+        words.append("filled: best" + (", or as good as the best (paired 95 % intervals)" if noisy else ", or equal to the best"))
     if seeds > 1:
-        words.append(f"whiskers: 95 % intervals of {seeds} seeds")
+        words.append(f"whiskers: 95 % interval of the mean over {seeds} seeds")
     if "draws" in compared.plan:
-        words.append(f"whiskers: 95 % of {compared.plan['draws']} machines that this one may be")
+        words.append(f"whiskers: 95 % of {compared.plan['draws']} hardware variants")
     return "; ".join(words) or None
 
 
 @dataclass
 class Validated:
-    """One folder of kvtwin validate: what validate.json holds."""
+    """One folder of kvtwin validate. `result` is validate.json."""
 
     folder: Path
-    told: dict
+    result: dict
 
     def figures(self, name):
-        """[(configuration, figure)], of those that have it."""
+        """Returns [(configuration, figure)] of the configurations that have the figure and its error."""
         found = []
-        for cell in self.told["cells"]:
+        for cell in self.result["cells"]:
             found += [(cell["cell"], figure) for figure in cell["figures"] if figure["figure"] == name and figure["error"] is not None]
         return found
 
@@ -858,17 +871,17 @@ class Validated:
 def load_validation(folder):
     folder = Path(folder)
     try:
-        told = json.loads((folder / "validate.json").read_text())
-        for cell in told["cells"]:
+        result = json.loads((folder / "validate.json").read_text())
+        for cell in result["cells"]:
             for figure in cell["figures"]:
                 _ = figure["figure"], figure["error"]
-        return Validated(folder.resolve(), told)
+        return Validated(folder.resolve(), result)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder}: holds no validate.json of kvtwin validate --out ({error})") from error
 
 
 def draw_validation(validated):
-    """Mean TTFT predicted against measured, and how far off each is beside twice the spread of its own runs."""
+    """Draws predicted over measured mean TTFT; and the errors, next to twice the spread of the measured runs."""
     points = sorted(validated.figures("ttft_mean_s"), key=lambda point: point[1]["error"])
     if not points:
         raise RunError(f"{validated.folder}: no configuration has a mean TTFT on both sides")
@@ -878,7 +891,7 @@ def draw_validation(validated):
     inside = np.abs(error) <= np.maximum(0.05, 2 * spread)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.2, 1.4 + max(2.6, 0.24 * len(points))), layout="constrained")
-        figure.suptitle(f"Predicted against measured · {validated.folder.name}", x=0.01, ha="left")
+        figure.suptitle(f"Predicted and measured mean TTFT · {validated.folder.name}", x=0.01, ha="left")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
         low, high = 0.8 * min(measured.min(), predicted.min()), 1.25 * max(measured.max(), predicted.max())
         left.plot([low, high], [low, high], color=GREY, linewidth=1, zorder=1)
@@ -886,20 +899,20 @@ def draw_validation(validated):
         left.errorbar(measured, predicted, xerr=2 * spread * measured, color=GREY, linestyle="none", elinewidth=1, zorder=2)
         for chosen, face in ((inside, BLUE), (~inside, "white")):
             left.plot(measured[chosen], predicted[chosen], "o", color=BLUE, markersize=5, markerfacecolor=face, zorder=3)
-        left.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="measured mean TTFT", ylabel="predicted")
+        left.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), xlabel="measured mean TTFT", ylabel="predicted mean TTFT")
         for axis in (left.xaxis, left.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: seconds(value)))
             axis.set_minor_formatter(NullFormatter())
         places = np.arange(len(points))
-        right.barh(places, 4 * spread, left=-2 * spread, height=0.8, color=GREY, alpha=0.3, label="twice the spread of its runs")
+        right.barh(places, 4 * spread, left=-2 * spread, height=0.8, color=GREY, alpha=0.3, label="± 2 × spread of the measured runs")
         right.axvline(0, color=GREY, linewidth=1, zorder=1)
         for chosen, face in ((inside, BLUE), (~inside, "white")):
             right.plot(error[chosen], places[chosen], "o", color=BLUE, markersize=5, markerfacecolor=face, zorder=3)
         right.set_yticks(places, names, fontsize=7.5)
         right.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-        right.set_xlabel("error of the mean TTFT")
+        right.set_xlabel("error of the predicted mean TTFT")
         right.grid(visible=False, axis="y")
-        note = f"{inside.sum()} of {len(points)} within 5 % or twice the spread (filled)"
+        note = f"{inside.sum()} of {len(points)} within 5 % or 2 × the spread (filled)"
         figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", title=note, title_fontsize=8)
     return figure
 
@@ -908,7 +921,7 @@ FIGURES = {"ttft.png": draw_ttft, "tokens_by_tier.png": draw_tokens, "lanes.png"
 
 
 def write_figures(folder):
-    """Draws everything into folder/figures; returns the paths."""
+    """Draws all figures of the folder into folder/figures. Returns the paths."""
     target = Path(folder) / "figures"
     if is_sweep(folder):
         figures = {}
@@ -932,20 +945,20 @@ def write_figures(folder):
 
 
 def is_sweep(folder):
-    """Of many runs: kvtwin sweep's, compare's or validate's."""
+    """Returns True for a folder of kvtwin sweep, compare or validate."""
     return any((Path(folder) / name).exists() for name in ("sweep.json", "compare.json", "validate.json"))
 
 
 def save(figure, path):
-    # No version or date in the file: equal runs, equal bytes.
+    # Without version and date, so that equal runs give equal bytes.
     figure.savefig(path, dpi=STYLE["figure.dpi"], metadata={"Software": None})
     return path
 
 
 def write_all_figures(folders):
-    """Each folder's own figures; of several, side_by_side.png in the last one."""
+    """Draws the figures of each folder; for several runs also side_by_side.png, in the last folder."""
     if len(folders) > len(RUN_STYLES):
-        raise RunError(f"{len(folders)} run folders; side by side go at most {len(RUN_STYLES)}")
+        raise RunError(f"{len(folders)} run folders; at most {len(RUN_STYLES)} can be drawn side by side")
     paths = [path for folder in folders for path in write_figures(folder)]
     runs = [folder for folder in folders if not is_sweep(folder)]
     if len(runs) > 1:
@@ -955,7 +968,7 @@ def write_all_figures(folders):
 
 
 def summary(folder):
-    """The numbers to look at first, as lines of text."""
+    """Returns the most important numbers, as lines of text."""
     report = load_run(folder).report
     requests, tokens, ttft = report["requests"], report["tokens"], report["ttft_seconds"]
     total = sum(tokens.get(key, 0) for key, _, _ in SOURCES)

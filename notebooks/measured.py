@@ -1,11 +1,12 @@
-"""Tables that gpu_bench and gpu_ttft measured, judged and kept. Needs Python alone.
+"""Judges and stores the tables that gpu_bench and gpu_ttft measured. Needs only Python.
 
-    python notebooks/measured.py verdict FOLDER [--steps FILE]   each target, its figure, whether it was met
-    python notebooks/measured.py keep FOLDER DIR                 FOLDER's tables and where they come from, as
-                                                                 DIR/<gpu>/*.csv and DIR/<gpu>/provenance.json; the
-                                                                 runs of calibrate as DIR/<gpu>/runs/NAME/
+    python notebooks/measured.py verdict FOLDER [--steps FILE]   prints each target, the measured value, and the result
+    python notebooks/measured.py keep FOLDER DIR                 copies the tables of FOLDER to DIR/<gpu>/*.csv, their
+                                                                 origin to DIR/<gpu>/provenance.json, and the runs of
+                                                                 calibrate to DIR/<gpu>/runs/NAME/
 
-FOLDER holds tables/*.csv, or what tools/gpu-check left (tables.tar.gz); tiers/ and calibrate/ likewise, if they are there.
+FOLDER has tables/*.csv, and optionally tiers/ and calibrate/; or the archives that tools/gpu-check wrote (*.tar.gz).
+In the targets, R is the rate of a transfer divided by the rate of one large copy of the same size.
 """
 
 import csv
@@ -16,7 +17,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-# Their columns; a table may have more.
+# The required columns of each table. A table may have more columns.
 TABLES = {
     "link": "kind direction bytes ctas node gbps",
     "matrix": "path direction chunk_bytes chunks bytes r_median r_p10 r_p90 pairs gbps base_gbps submit_us ctas sm_ms_per_gb wrong_bytes",
@@ -28,16 +29,16 @@ TABLES = {
     "ttft": "model tokens source path overlap mode cufile ttft_ms p10 p90 samples wrong_pages",
 }
 TEXT = set("kind direction node path access_order flags load model source overlap mode cufile".split())
-WITHOUT_SMS = {"copy_loop", "batch", "boxes", "staged"}  # over the link; staging uses them in GPU memory only
-BULK = 16 << 20  # bytes from which a transfer counts as a prefix's load
+WITHOUT_SMS = {"copy_loop", "batch", "boxes", "staged"}  # no SMs on the link; `staged` uses SMs within GPU memory only
+BULK_BYTES = 16 << 20  # a transfer of at least this size counts as the load of a prefix
 
 
 class TableError(Exception):
-    """A table that can't be read; the sentence says what and where."""
+    """A table that cannot be read. The message has the file and the reason."""
 
 
 class Table:
-    """Rows as dicts, numbers as floats; `about` maps what its head says, e.g. about["gpu"]."""
+    """A table. `rows` are dicts, with numbers as floats. `about` has the lines of the head, for example about["gpu"]."""
 
     def __init__(self, path):
         self.path, self.about = Path(path), {}
@@ -66,7 +67,7 @@ class Table:
 
 
 def unpacked(folder, scratch):
-    """The folder itself, or what its archives hold."""
+    """Returns the folder itself, or a folder with the content of its archives."""
     folder = Path(folder)
     if (folder / "tables").is_dir():
         return folder
@@ -95,16 +96,16 @@ def read_tables(folder):
 
 
 def bulk_cells(matrix, least, most):
-    """{(direction, chunk): [rows]} of transfers large enough to count."""
+    """Returns {(direction, chunk bytes, chunks): [rows]} of the transfers of at least BULK_BYTES."""
     cells = {}
     for row in matrix.rows:
-        if row["bytes"] >= BULK and least <= row["chunk_bytes"] <= most:
+        if row["bytes"] >= BULK_BYTES and least <= row["chunk_bytes"] <= most:
             cells.setdefault((row["direction"], row["chunk_bytes"], row["chunks"]), []).append(row)
     return cells
 
 
 def worst_of_best(cells, key, paths=None):
-    """The cell whose best path does worst: (value, its row)."""
+    """Returns the row of the best path in the cell in which the best path is worst."""
     best = []
     for rows in cells.values():
         rows = [row for row in rows if paths is None or row["path"] in paths]
@@ -138,7 +139,7 @@ def rate_targets(tables):
     slow = max(best, key=submit_share) if best else None
     yield "submitting takes <= 1 % of a transfer's time", *judge(
         slow, slow and submit_share(slow) <= 0.01, slow and f"{100 * submit_share(slow):.2f} % at worst ({cell_text(slow)})")
-    yield "more R per SM-ms than a warp a row", *against_baseline(matrix)
+    yield "higher R per SM-ms than one warp per row", *against_baseline(matrix)
     yield from baseline_targets(matrix)
 
 
@@ -147,7 +148,7 @@ BASELINES = ("warp_per_row", "copy_loop")
 
 
 def worst_against(cells, baselines):
-    """The cell in which our fastest path gains least on the fastest of these: (how many times as fast, our row)."""
+    """Returns (factor, row) of the cell in which kvtwin's fastest path is least faster than the fastest baseline."""
     gains = []
     for rows in cells:
         ours = max((row for row in rows if row["path"] in OURS), key=lambda row: row["r_median"], default=None)
@@ -170,7 +171,7 @@ def baseline_targets(matrix):
 
 
 def against_baseline(matrix):
-    """In every cell, some path of ours is faster than the baseline kernel and holds SMs for less time."""
+    """Checks that in every cell, a path of kvtwin is at least as fast as the baseline kernel and uses less SM time."""
     lost, cells = [], bulk_cells(matrix, 0, 1 << 30) if matrix else {}
     for rows in cells.values():
         base = [row for row in rows if row["path"] == "warp_per_row"]
@@ -207,12 +208,12 @@ def ttft_targets(tables):
             judged += 1
             if row["ttft_ms"] > again[0]["ttft_ms"]:
                 slower.append(row)
-    yield "a hit in host memory is faster than computing anew", *judge(
+    yield "a hit in host memory is faster than computing", *judge(
         judged or None, not slower, f"in {judged - len(slower)} of {judged} cases")
 
 
 def step_state(how):
-    """What a step's last line comes to: 'passed', 'failed (1)', 'stopped after 60 s', 'not measured: why'."""
+    """Converts the result of a step: 'passed', 'failed (1)', 'stopped after 60 s', 'not measured: REASON'."""
     if how is None:
         return "not measured", ""
     state, _, why = how.partition(": ")
@@ -231,7 +232,7 @@ def correctness_targets(folder, steps, tables):
     cut = [f"{name} {how}" for name, how in said.items() if how.startswith("stopped")]
     yield "every step within its budget", *judge(said or None, not cut, "; ".join(cut[:3]) + (f"; {len(cut) - 3} more" if cut[3:] else ""))
     wrong = sum(row["wrong_bytes"] > 0 for row in tables["matrix"].rows) if "matrix" in tables else None
-    # Exit code 1 without such a cell: it ended early, and no cell after that was checked.
+    # If no cell is wrong but gpu_bench failed, it ended early, and later cells were not checked.
     failed = said.get("bench", "passed").startswith("failed")
     yield "every path leaves the right bytes", *judge(
         wrong, wrong == 0 and not failed, f"wrong in {wrong} cells of the matrix" + (f"; gpu_bench {said['bench']}" if failed else ""))
@@ -244,7 +245,7 @@ def correctness_targets(folder, steps, tables):
     if reports:
         evicted = min(sum(tier["evicted_pages"] for tier in report["tiers"]) for report in reports)
         stopped = sum(report["prefetch"]["stopped"] + report["prefetch"].get("revoked_reasons", {}).get("stopped", 0) for report in reports)
-        yield "those runs evict, and stop prefetches", "met" if evicted and stopped else "missed", f"at least {evicted} pages evicted, {stopped} stopped in all"
+        yield "these runs evict pages and stop prefetches", "met" if evicted and stopped else "missed", f"at least {evicted} pages evicted, {stopped} prefetches stopped"
 
 
 def direct_state(folder, how):
@@ -281,7 +282,7 @@ def verdict(folder, steps):
 
 
 def folder_name(gpu):
-    """'NVIDIA H200, 132 SMs' -> nvidia-h200"""
+    """Returns a folder name: 'NVIDIA H200, 132 SMs' -> nvidia-h200"""
     return re.sub(r"[^a-z0-9]+", "-", gpu.partition(",")[0].lower()).strip("-")
 
 
@@ -289,7 +290,7 @@ RUN_FILES = ("report.json", "requests.csv", "lanes.csv", "experiment.resolved.to
 
 
 def keep_runs(folder, target):
-    """What cost models are fitted to and judged by, in target/runs/; {name: which of the two}."""
+    """Copies the runs that cost models are fitted to, or tested with, to target/runs/. Returns {name: use}."""
     kept = {}
     for report in sorted(Path(folder, "calibrate").glob("*/report.json")):
         name = report.parent.name
@@ -302,7 +303,7 @@ def keep_runs(folder, target):
 
 
 def keep(folder, to):
-    """Copies the tables and the calibration runs; returns the folder that holds them."""
+    """Copies the tables and the calibration runs. Returns the new folder."""
     tables = read_tables(folder)
     if not tables:
         raise TableError(f"{folder}: no tables")

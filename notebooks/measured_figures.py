@@ -1,9 +1,9 @@
-"""Figures of the tables that measured.py keeps. Needs matplotlib (requirements.txt).
+"""Draws figures of the tables that measured.py stores. Needs matplotlib (requirements.txt).
 
-    python notebooks/measured_figures.py FOLDER    writes FOLDER/figures/*.png; equal tables give equal bytes.
-                                                   FOLDER holds the tables, or a folder tables/ of them
+    python notebooks/measured_figures.py FOLDER    writes FOLDER/figures/*.png. Equal tables give equal bytes.
+                                                   FOLDER has the tables, or a subfolder tables/ with them
 
-From a notebook: draw_rates(Table("models/measured/GPU/matrix.csv"))
+In a notebook: draw_rates(Table("models/measured/GPU/matrix.csv"))
 """
 
 import sys
@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 import kvtwin
 from measured import Table, TableError
 
-# Okabe and Ito's palette, as kvtwin.py's.
+# The palette of Okabe and Ito, as in kvtwin.py.
 PATHS = {
     "copy_loop": ("loop of copies", "#999999"),
     "batch": ("batch of pieces", "#56B4E9"),
@@ -26,7 +26,7 @@ PATHS = {
     "kernel": ("register kernel", "#E69F00"),
     "ring": ("ring kernel", "#D55E00"),
     "staged": ("staged", "#009E73"),
-    "warp_per_row": ("a warp a row", "#F0E442"),
+    "warp_per_row": ("one warp per row", "#F0E442"),
 }
 DIRECTIONS = [("h2d", "host to device"), ("d2h", "device to host")]
 OTHERS = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#999999", "#333333"]
@@ -43,8 +43,9 @@ def size_text(value, _=None):
 
 
 def draw_rates(matrix):
-    """R against a piece's size, each path's largest transfer of that size; the band is p10 to p90."""
-    figure, panels = figure_of(matrix, "Rate over one big copy's", 2)
+    """Draws the rate of each path, relative to one large copy, over the piece size. Uses the largest transfer of each
+    piece size. The band is p10 to p90."""
+    figure, panels = figure_of(matrix, "Transfer rate relative to one large copy", 2)
     for axes, (direction, label) in zip(panels, DIRECTIONS):
         for path, (name, colour) in PATHS.items():
             largest = {}
@@ -57,15 +58,15 @@ def draw_rates(matrix):
             axes.fill_between(chunks, [row["r_p10"] for row in rows], [row["r_p90"] for row in rows], color=colour, alpha=0.2, linewidth=0)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(FuncFormatter(size_text))
-        axes.set(title=label, xlabel="piece", ylim=(0, 1.05))
-    panels[0].set_ylabel("R")
+        axes.set(title=label, xlabel="piece size", ylim=(0, 1.05))
+    panels[0].set_ylabel("rate / rate of one large copy")
     panels[1].legend(fontsize=7, loc="lower right")
     return figure
 
 
 def draw_best(matrix):
-    """Which path is fastest, by size and number of pieces, and its R."""
-    figure, panels = figure_of(matrix, "The fastest path, and its R", 2, 4.2)
+    """Draws the fastest path, and its relative rate, by piece size and number of pieces."""
+    figure, panels = figure_of(matrix, "Fastest path, and its rate relative to one large copy", 2, 4.2)
     chunks = sorted({row["chunk_bytes"] for row in matrix.rows})
     counts = sorted({row["chunks"] for row in matrix.rows})
     names = list(PATHS)
@@ -82,16 +83,16 @@ def draw_best(matrix):
         axes.set_xticks(range(len(counts)), [f"{count:.0f}" for count in counts])
         axes.set_yticks(range(len(chunks)), [size_text(chunk) for chunk in chunks])
         axes.grid(False)
-        axes.set(title=label, xlabel="pieces")
+        axes.set(title=label, xlabel="number of pieces", ylabel="piece size")
     handles = [Patch(color=colour, label=name) for name, colour in PATHS.values()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=7)
     return figure
 
 
 def draw_interference(table):
-    """How much slower products become beside each path, by the bytes outstanding; larger pieces only."""
+    """Draws the slowdown of matrix products during a transfer, by path and outstanding bytes, for the largest pieces."""
     loads = [load for load in ("prefill", "decode") if table.where(load=load)] or ["none"]
-    figure, panels = figure_of(table, "Matrix products beside a transfer to the device", len(loads))
+    figure, panels = figure_of(table, "Slowdown of matrix products during a transfer to the device", len(loads))
     for axes, load in zip(panels, loads):
         rows = [row for row in table.where(load=load, direction="h2d")]
         chunk = max((row["chunk_bytes"] for row in rows), default=0)
@@ -105,15 +106,15 @@ def draw_interference(table):
         axes.set_xticks(range(len(paths)), [PATHS[path][0] for path in paths], rotation=30, ha="right", fontsize=7)
         axes.axhline(2, color=kvtwin.INK, linewidth=0.6, linestyle="--")
         axes.set(title=f"{load}, pieces of {size_text(chunk)}")
-    panels[0].set_ylabel("slower by, %")
+    panels[0].set_ylabel("slowdown (%)")
     panels[-1].legend(fontsize=7)
     return figure
 
 
 def draw_ttft(table):
-    """Time to the first token against the prompt, by where its KV comes from."""
+    """Draws the TTFT over the prompt length, one line per source of the KV."""
     models = sorted({row["model"] for row in table.rows})
-    figure, panels = figure_of(table, "Time to the first token", len(models))
+    figure, panels = figure_of(table, "Time to first token", len(models))
     for axes, model in zip(panels, models):
         kinds = sorted({(row["source"], row["path"], row["mode"]) for row in table.where(model=model, overlap="on")})
         for index, (source, path, mode) in enumerate(kinds):
@@ -124,9 +125,9 @@ def draw_ttft(table):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1024:g} k"))
-        axes.set(title=model, xlabel="tokens")
+        axes.set(title=model, xlabel="prompt tokens")
         axes.legend(fontsize=6)
-    panels[0].set_ylabel("ms")
+    panels[0].set_ylabel("TTFT (ms)")
     return figure
 
 
@@ -139,7 +140,7 @@ DRAWN = {
 
 
 def write_figures(folder):
-    """Draws what there are tables for; the paths written."""
+    """Draws a figure for each table that exists. Returns the paths."""
     folder = Path(folder)
     tables = folder / "tables" if (folder / "tables").is_dir() else folder
     written = []

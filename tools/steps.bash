@@ -1,5 +1,5 @@
-# Sourced by tools/quickstart, tools/test, tools/gpu-check and tools/gpu-figures: timed steps, and what they begin
-# with.
+# Functions for timed steps, and the setup of the scripts. Sourced by tools/quickstart, tools/test, tools/gpu-check and
+# tools/gpu-figures.
 # shellcheck shell=bash
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
@@ -11,8 +11,8 @@ step_status=0
 keep_going=no
 failed_steps=()
 
-# optional_step NAME COMMAND...: runs it under a heading, keeps its seconds, and leaves its exit code in step_status.
-# Never call it in a condition: that switches -e off.
+# optional_step NAME COMMAND...: runs the command under a heading, records the time, and stores the exit code in
+# step_status. Do not call the function in a condition, because bash ignores -e there.
 optional_step() {
   local name=$1 begin=$EPOCHREALTIME status outcome=""
   shift
@@ -29,8 +29,8 @@ optional_step() {
   printf '== %s: %s s%s\n' "$name" $seconds "$outcome" >&2
 }
 
-# step NAME COMMAND...: likewise. A failure ends the script with its exit code, or is remembered in failed_steps when
-# keep_going=yes.
+# step NAME COMMAND...: like optional_step. A failure ends the script with the exit code of the command. With
+# keep_going=yes, the script continues, and failed_steps has the name of the step.
 step() {
   optional_step "$@"
   if [ $step_status -ne 0 ]; then
@@ -39,7 +39,7 @@ step() {
   fi
 }
 
-# packages no|yes SET...: installs what is missing, or, when it may not, names it and exits 2.
+# packages yes|no SET...: yes: installs the missing packages. no: prints the missing packages and exits with code 2.
 packages() {
   local install=$1 lacking
   shift
@@ -54,8 +54,8 @@ packages() {
   fi
 }
 
-# The figures' Python: .venv with what notebooks/requirements.txt pins. The copy in it says what it was made from. If it
-# can't be made whole, none is left.
+# Creates .venv with the packages of notebooks/requirements.txt, for the figures. .venv has a copy of this file, to detect
+# changes. If the installation fails, .venv is removed.
 figures_python() {
   local wanted=notebooks/requirements.txt made=.venv/requirements.txt
   if cmp -s "$wanted" "$made"; then

@@ -1,4 +1,4 @@
-"""The figures of made-up run folders: drawn, equal bytes each time, bad folders refused with a sentence."""
+"""Draws the figures of synthetic run folders. Checks equal bytes on each run, and error messages for bad folders."""
 
 import contextlib
 import csv
@@ -25,7 +25,7 @@ class Figures(unittest.TestCase):
         self.run_dir = Path(self.scratch.name, "run")
 
     def program(self, *arguments):
-        """(exit code, stdout, stderr)"""
+        """Returns (exit code, stdout, stderr)."""
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             code = kvtwin.main([str(argument) for argument in arguments])
         return code, out.getvalue(), err.getvalue()
@@ -49,7 +49,7 @@ class Figures(unittest.TestCase):
             self.assertGreater(len(drawn), 10_000)
             for word in (b"tEXt", b"tIME"):  # no version, no date
                 self.assertNotIn(word, drawn)
-        # Again, in a process of its own.
+        # Again, in another process.
         command = [sys.executable, "-B", str(ROOT / "notebooks/kvtwin.py"), "figures", str(self.run_dir)]
         self.assertEqual(subprocess.run(command, capture_output=True, text=True, check=True).stdout, lines)
         self.assertEqual([path.read_bytes() for path in paths], before)
@@ -64,7 +64,7 @@ class Figures(unittest.TestCase):
         strips = figure.axes
         self.assertEqual([axes.get_ylabel() for axes in strips], ["compute", "gpu0.h2d"])
         self.assertEqual([axes.get_xlim() for axes in strips], [(0, 1000192)] * 2)
-        # The mean weighs each row by its width; the drawn steps stand where the rows say.
+        # The mean weighs each row by its width. The drawn steps are at the times of the rows.
         self.assertEqual(strips[0].texts[0].get_text(), "0% busy")
         drawn = strips[0].collections[-1].get_paths()[0].vertices
         self.assertTrue({256.0, 999936.0} <= set(drawn[:, 0]))
@@ -109,7 +109,7 @@ class Figures(unittest.TestCase):
         bars = kvtwin.draw_side_by_side([kvtwin.load_run(folder) for folder in folders]).axes[1:]
         for axes in bars:
             drawn = {round(bar.get_y() + bar.get_height() / 2) for bar in axes.patches if bar.get_width() > 0}
-            self.assertEqual(drawn, {0, 1}, "the run that served nobody has no bar")
+            self.assertEqual(drawn, {0, 1}, "the run without completed requests has no bar")
             self.assertEqual([text.get_text() for text in axes.texts], ["– no request completed"])
         images = []
         for _ in range(2):
@@ -124,7 +124,7 @@ class Figures(unittest.TestCase):
         self.assertIn("7 run folders", errors)
 
     def sweep(self, folder, others, cases):
-        """A made-up sweep: each case's TTFT falls along the axis, the last case has none."""
+        """Writes a synthetic sweep. The TTFT of a case falls along the axis; the last case does not depend on the axis."""
         folder.mkdir(parents=True)
         rates = [1, 10, 100]
         axes = [{"name": name, "unit": "", "values": values} for name, values in others.items()]
@@ -156,7 +156,7 @@ class Figures(unittest.TestCase):
                 images.append((folder / "figures" / "sweep.png").read_bytes())
             self.assertEqual(*images)
         self.assertEqual(len(kvtwin.load_sweep(small).select("computes", seed=1)), 3)
-        # Cells that serve nobody have no point; a sweep of such cells only is drawn too.
+        # Cells without completed requests have no point. A sweep with only such cells is drawn too.
         for name, gone in (("some", 2), ("none", 10**6)):
             self.sweep(self.run_dir / name, {}, ["waits", "stops"])
             rows = [json.loads(line) for line in (self.run_dir / name / "sweep.jsonl").read_text().splitlines()]
@@ -177,8 +177,8 @@ class Figures(unittest.TestCase):
         self.assertIn("sweep.jsonl: No such file", errors)
 
     def comparison(self, folder, axes, seeds=1):
-        """A made-up comparison: what is later in its list hits more; optimal as much more again. Axes: (name, values,
-        a choice, a capacity)."""
+        """Writes a synthetic comparison. Later settings hit more; the optimum hits twice as much. Axes: (name, values,
+        is a choice, is a capacity)."""
         folder.mkdir(parents=True)
         keys = ("name", "values", "choice", "capacity")
         axes = [dict(zip(keys, axis)) | {"unit": "tokens" if axis[3] else ""} for axis in axes]
@@ -209,7 +209,7 @@ class Figures(unittest.TestCase):
                 self.assertEqual((code, errors, lines), (0, "", f"{path}\n"))
                 images.append(path.read_bytes())
             self.assertEqual(images[0], images[-1])
-        # What is drawn: of each policy a line, filled where it is the best or as good; optimal and LRU.
+        # One line per policy, filled where the policy is the best or as good; and the optimum and LRU.
         compared = kvtwin.load_compare(self.run_dir / "lines")
         left = kvtwin.draw_compare(compared).axes[0]
         labels = left.get_legend_handles_labels()[1]
@@ -221,14 +221,14 @@ class Figures(unittest.TestCase):
         hollow = sum(len(line.get_xdata()) for line in left.lines if line.get_markerfacecolor() == "white")
         self.assertEqual(hollow, 3)
         one = kvtwin.draw_compare(kvtwin.load_compare(self.run_dir / "one")).axes[0]
-        self.assertEqual(one.get_legend_handles_labels()[1], ["lru", "optimal", "LRU in one cache"])
-        # Without bounds there is nothing to be far from.
+        self.assertEqual(one.get_legend_handles_labels()[1], ["lru", "optimal", "LRU, single cache"])
+        # Without bounds.
         rows = [json.loads(line) for line in (self.run_dir / "lines/compare.jsonl").read_text().splitlines()]
         for row in rows:
             row.update({key: None for key in row if key.startswith(("opt_", "lru_"))})
         (self.run_dir / "lines/compare.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.assertEqual(self.program("figures", self.run_dir / "lines")[0], 0)
-        # Settings that serve nobody, some or all of them.
+        # Some or all settings have no completed requests.
         for folder in ("lines", "bars", "bare"):
             for share in (2, 1):
                 rows = [json.loads(line) for line in (self.run_dir / folder / "compare.jsonl").read_text().splitlines()]
@@ -270,7 +270,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(len(panels[0].containers), 2, "whiskers of both disks")
         goal_line = panels[0].lines[-1]
         self.assertEqual(list(goal_line.get_ydata()), [60.0, 60.0])
-        # Nobody is served, so nothing meets it.
+        # No request completes, so no setting meets the goal.
         plan = json.loads((folder / "compare.json").read_text())
         for line in plan["goal"]["lines"]:
             line.update({"from": None, "surely_from": None})

@@ -1,8 +1,8 @@
-"""gpu_bench's and gpu_ttft's tables on the CUDA twin: whole, with right bytes, judged, kept and drawn. Their figures
-mean nothing.
+"""Runs gpu_bench and gpu_ttft on the CUDA twin. Checks that their tables are complete and have no wrong bytes, and that
+measured.py judges, stores and draws the tables. The measured times mean nothing.
 
-measured_test.py GPU_BENCH GPU_TTFT BLAS CUFILE    the programs, linked with the twin; libraries in the place of cuBLAS
-                                                   and cuFile
+measured_test.py GPU_BENCH GPU_TTFT BLAS CUFILE    the programs, linked with the twin; libraries that replace cuBLAS and
+                                                   cuFile
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class Measured(unittest.TestCase):
         assert run.returncode == 0, run.stderr
 
     def output(self, program, *arguments):
-        """(exit code, stdout, stderr)"""
+        """Returns (exit code, stdout, stderr)."""
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             code = program([str(argument) for argument in arguments])
         return code, out.getvalue(), err.getvalue()
@@ -62,7 +62,7 @@ class Measured(unittest.TestCase):
         cells = [(row["path"], row["direction"], row["chunk_bytes"], row["chunks"]) for row in matrix.rows]
         every = {(path, direction, chunk, count) for path in measured_figures.PATHS for direction in ("h2d", "d2h") for chunk in (512, 1152, 24576) for count in (16, 64)}
         self.assertEqual(len(cells), len(set(cells)))
-        # A page of 64 pieces of 24 KiB doesn't fit into the small staging buffer.
+        # A page of 64 pieces of 24 KiB does not fit into the small staging buffer.
         self.assertEqual(set(cells), every - {("staged", direction, 24576, 64) for direction in ("h2d", "d2h")})
         for load in ("none", "prefill", "decode"):
             paths = {row["path"] for row in tables["interference"].where(load=load)}
@@ -115,7 +115,7 @@ class Measured(unittest.TestCase):
         self.assertRegex(text, r"racecheck +not measured +Device not supported")
         self.assertRegex(text, r"every path leaves the right bytes +met")
         self.assertRegex(text, r"R >= 0.95 from 32 KiB.* not measured\n")  # no tiny cell is large enough
-        self.assertRegex(text, r"a hit in host memory is faster than computing anew +(met|missed) +in \d+ of 12 cases")
+        self.assertRegex(text, r"a hit in host memory is faster than computing +(met|missed) +in \d+ of 12 cases")
         counts = re.search(r"(\d+) met, (\d+) missed, (\d+) not measured", text)
         self.assertEqual(sum(map(int, counts.groups())), len(text.splitlines()) - 2)
 
@@ -128,7 +128,7 @@ class Measured(unittest.TestCase):
                 loads |= {("disk", "auto", mode) for mode in ("bounce", "direct")}
                 self.assertEqual(found, loads | ({("recompute", "-", "-"), ("l1", "-", "-")} if overlap == "on" else set()))
         self.assertEqual({row["wrong_pages"] for row in rows}, {0})
-        # What stands in for cuFile finds no kernel module to go by.
+        # The replacement of cuFile finds no kernel module for GPUDirect.
         self.assertEqual({row["cufile"] for row in rows if row["mode"] == "direct"}, {"compatibility"})
         self.assertEqual({row["cufile"] for row in rows if row["mode"] != "direct"}, {"-"})
 
@@ -158,7 +158,7 @@ class Measured(unittest.TestCase):
         for slow, sentence in [("5", "met +in 1 of 1 cases"), ("21", "missed +in 0 of 1 cases")]:
             (folder / "ttft.csv").write_text(TTFT.replace("on,-,-,5", f"on,-,-,{slow}"))
             _, text, _ = self.output(measured.main, "verdict", folder.parent)
-            self.assertRegex(text, f"a hit in host memory is faster than computing anew +{sentence}")
+            self.assertRegex(text, f"a hit in host memory is faster than computing +{sentence}")
 
     def test_targets_are_judged_by_the_worst_cell(self):
         def row(path, chunk, r, sm):
@@ -175,7 +175,7 @@ class Measured(unittest.TestCase):
         self.assertEqual(states, ["missed", "missed", "met", "met", "met", "missed"])  # 0.89 isn't three times 0.3
         matrix.rows[5]["r_median"] = 0.95
         states = {target: state for target, state, _ in measured.rate_targets({"matrix": matrix})}
-        self.assertEqual(states["more R per SM-ms than a warp a row"], "missed")
+        self.assertEqual(states["higher R per SM-ms than one warp per row"], "missed")
         self.assertEqual(states[">= 1.0x the best baseline everywhere"], "missed")
         matrix.rows = matrix.rows[:3]
         states = {target: state for target, state, _ in measured.rate_targets({"matrix": matrix})}
@@ -187,7 +187,7 @@ class Measured(unittest.TestCase):
             (folder / "tiers" / name).mkdir(parents=True)
             (folder / "tiers" / name / "report.json").write_text(json.dumps({"tiers": [{"evicted_pages": 4}], "prefetch": prefetch}))
         rows = {target: (state, text) for target, state, text in measured.correctness_targets(folder, [], {})}
-        self.assertEqual(rows["those runs evict, and stop prefetches"], ("met", "at least 4 pages evicted, 3 stopped in all"))
+        self.assertEqual(rows["these runs evict pages and stop prefetches"], ("met", "at least 4 pages evicted, 3 prefetches stopped"))
 
     def test_pages_past_host_memory_are_counted(self):
         folder = Path(self.scratch.name, "direct")
