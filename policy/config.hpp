@@ -100,7 +100,7 @@ struct EngineConfig {
   std::string prefetch_policy = "timeout";  // a name of termination_names()
   TimeNs prefetch_timeout_base_ns = kNsPerSecond;
   TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;
-  TimeNs prefetch_timeout_most_ns = 0;           // 0 = no limit
+  TimeNs prefetch_timeout_max_ns = 0;            // 0 = no limit
   std::string prefetch_admission = "threshold";  // a name of prefetch_admission_names()
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.

@@ -42,7 +42,7 @@ struct Engine::State {
     agreed_pass,     // result of the last pass: 0 = failed, else 1 + the steps done
     agreed_storage,  // first element of StorageHeads; the others follow, as many as the tiers need
   };
-  static_assert(agreed_storage + std::tuple_size_v<StorageHeads> == kReduceWidthMost);
+  static_assert(agreed_storage + std::tuple_size_v<StorageHeads> == kMaxReduceWidth);
 
   State(const EngineConfig& c, Substrate& s, DecisionLog& decisions, Observer* o)
       : config(c),

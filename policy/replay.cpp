@@ -10,8 +10,8 @@ class RecordedWorld final : public Substrate {
  public:
   // Accepts what `Faulty` may have done to the recorded run.
   explicit RecordedWorld(std::uint32_t page_tokens)
-      : contract_({.page_tokens = page_tokens, .bursts_end_early = true, .cancels_unasked = true, .duplicates = true}) {
-  }
+      : contract_(
+            {.page_tokens = page_tokens, .bursts_end_early = true, .cancels_unrequested = true, .duplicates = true}) {}
 
   BrokenTerm take(const Input& input) {
     now_ = input.now;

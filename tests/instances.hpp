@@ -96,7 +96,7 @@ class Rank final : public InputHandler, public Observer {
     if (late_ns != 0) below = &late_.emplace(seat, late_ns);
     if (faults) {
       below = &faulty_.emplace(*below, *faults, seed);
-      terms.cancels_unasked = terms.duplicates = true;
+      terms.cancels_unrequested = terms.duplicates = true;
     }
     checking_.emplace(*below, terms);
     engine_.emplace(config, *checking_, decisions_, this);

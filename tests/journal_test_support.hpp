@@ -130,8 +130,8 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
       }
       Arrival arrival;
       arrival.request = number() >> 1;
-      arrival.prompt_tokens = 1 + (number() >> 2) % kJournalTokensMost;
-      arrival.output_tokens = 1 + (number() >> 2) % kJournalTokensMost;
+      arrival.prompt_tokens = 1 + (number() >> 2) % kMaxJournalTokens;
+      arrival.output_tokens = 1 + (number() >> 2) % kMaxJournalTokens;
       arrival.priority = static_cast<std::int32_t>(static_cast<std::uint32_t>(number() & 0xFFFFFFFFU));
       arrival.session = number();
       arrival.keys = keys;
@@ -148,7 +148,7 @@ inline Input random_input(Splitmix& random, TimeNs now, std::vector<PageKey>& ke
       break;
     case 3: input.what = TimerFired{id()}; break;
     case 4: {
-      Reduction reduction{id(), ReduceVector(random.below(kReduceWidthMost + 1))};
+      Reduction reduction{id(), ReduceVector(random.below(kMaxReduceWidth + 1))};
       for (std::int64_t& value : reduction.values) value = static_cast<std::int64_t>(number());
       input.what = reduction;
       break;

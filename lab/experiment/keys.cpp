@@ -342,7 +342,7 @@ std::span<const Key> experiment_keys() {
       seconds<&EngineConfig::prefetch_timeout_per_ki_token_ns>(
           "cache.prefetch_timeout_per_ki_token_s", 0, 1e6,
           "timeout: part of the time limit per 1,024 tokens of the prefetch, in seconds"),
-      seconds<&EngineConfig::prefetch_timeout_most_ns>(
+      seconds<&EngineConfig::prefetch_timeout_max_ns>(
           "cache.prefetch_timeout_most_s", 0, 1e6, "timeout: upper bound of the time limit, in seconds; 0 = no bound"),
       share<&EngineConfig::prefetch_host_share>(
           "cache.prefetch_host_share", 0.5,

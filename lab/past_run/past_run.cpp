@@ -82,7 +82,7 @@ void PastRun::read_experiment() {
       throw InputError(name + ": is truncated within its header; the run was killed at its very start");
     case JournalStatus::wrong_version:
       throw InputError(name + ": is a journal of another version; this kvtwin reads version " +
-                       std::to_string(kJournalVersion) + " and those from " + std::to_string(kJournalVersionOldest) +
+                       std::to_string(kJournalVersion) + " and those from " + std::to_string(kOldestJournalVersion) +
                        " on");
     case JournalStatus::corrupt:
       throw InputError(name +

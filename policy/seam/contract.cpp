@@ -219,7 +219,7 @@ BrokenTerm SeamContract::take(const Completion& completion, TimeNs now) {
     case Kind::load:
     case Kind::storage:
       if (completion.status == Status::gate_failed) return "only a pass has gates";
-      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unasked) {
+      if (completion.status == Status::cancelled && !open->cancelled && !terms_.cancels_unrequested) {
         return "only what was cancelled ends cancelled";
       }
       if (const BrokenTerm broken = take_pages(*open, completion); broken != nullptr) return broken;

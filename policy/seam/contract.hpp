@@ -26,8 +26,8 @@ struct ContractTerms {
   std::uint32_t page_tokens = 0;  // of the device tier
   // A decode burst may end cancelled although the engine did not cancel it, because `Faulty` lies below.
   bool bursts_end_early = false;
-  bool cancels_unasked = false;  // the same for transfers and storage operations
-  bool duplicates = false;       // a storage operation may be answered a second time, later
+  bool cancels_unrequested = false;  // the same for transfers and storage operations
+  bool duplicates = false;           // a storage operation may be answered a second time, later
 };
 
 // Null, or the broken promise as a sentence.

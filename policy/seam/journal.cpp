@@ -28,7 +28,7 @@ constexpr std::size_t kValueBytes = 8;
 // The reduction of version 2.
 constexpr std::size_t kOldReductionWidth = 16;
 constexpr std::size_t kOldReductionBytes = kCommonBytes + 8 + kOldReductionWidth * kValueBytes;
-static_assert(kOldReductionWidth <= kReduceWidthMost);
+static_assert(kOldReductionWidth <= kMaxReduceWidth);
 constexpr std::uint32_t kEndType = kKinds + 1;
 
 // XXH3 instead of zlib's CRC-32: policy/ links it already, it is several times faster on records of this size, and it
@@ -72,9 +72,9 @@ class Words {
 // ---- ranges of the fields, the same for writer and reader
 
 bool in_range(const Arrival& arrival) {
-  return arrival.request != kNoRequest && arrival.prompt_tokens >= 1 && arrival.prompt_tokens <= kJournalTokensMost &&
-         arrival.output_tokens >= 1 && arrival.output_tokens <= kJournalTokensMost &&
-         arrival.keys.size() <= kJournalKeysMost;
+  return arrival.request != kNoRequest && arrival.prompt_tokens >= 1 && arrival.prompt_tokens <= kMaxJournalTokens &&
+         arrival.output_tokens >= 1 && arrival.output_tokens <= kMaxJournalTokens &&
+         arrival.keys.size() <= kMaxJournalKeys;
 }
 bool in_range(const Hint& hint) { return hint.kind <= HintKind::abort; }
 bool in_range(const Completion& completion) {
@@ -166,7 +166,7 @@ bool load_reduction(Words words, std::uint32_t version, std::size_t payload_byte
   std::size_t width = kOldReductionWidth;
   if (version >= 3) {
     width = words.u32();
-    if (width > kReduceWidthMost) return false;
+    if (width > kMaxReduceWidth) return false;
     if (payload_bytes != kPayloadBytes[static_cast<std::size_t>(InputKind::reduction)] + width * kValueBytes)
       return false;
   }
@@ -182,10 +182,10 @@ struct PayloadSizes {
 PayloadSizes payload_sizes(InputKind kind, std::uint32_t version) {
   const std::size_t least = kPayloadBytes[static_cast<std::size_t>(kind)];
   switch (kind) {
-    case InputKind::arrival: return {least, least + kJournalKeysMost * kKeySize};
+    case InputKind::arrival: return {least, least + kMaxJournalKeys * kKeySize};
     case InputKind::reduction:
       if (version < 3) return {kOldReductionBytes, kOldReductionBytes};
-      return {least, least + kReduceWidthMost * kValueBytes};
+      return {least, least + kMaxReduceWidth * kValueBytes};
     default: return {least, least};
   }
 }
@@ -219,7 +219,7 @@ std::string_view name_of(JournalStatus status) {
 // ---- writer ---------------------------------------------------------------------------------------------
 
 JournalWriter::JournalWriter(ByteSink& sink, std::string_view text) : sink_(sink) {
-  KV_CHECK(text.size() <= kJournalTextMost, "a journal's text is of moderate length");
+  KV_CHECK(text.size() <= kMaxJournalTextBytes, "a journal's text is of moderate length");
   buffer_.resize(kHeaderBytes + text.size() + 2 * kCheckBytes);
   std::byte* to = std::ranges::copy(kMagic, buffer_.data()).out;
   to = store_le32(to, kJournalVersion);
@@ -315,12 +315,12 @@ JournalStatus JournalReader::parse_header() {
   if (bytes_.size() < kMagic.size() + 4) return JournalStatus::truncated;
   // The version comes first: other versions may look different from here on.
   version_ = load_le32(at + kMagic.size());
-  if (version_ < kJournalVersionOldest || version_ > kJournalVersion) return stop(JournalStatus::wrong_version);
+  if (version_ < kOldestJournalVersion || version_ > kJournalVersion) return stop(JournalStatus::wrong_version);
   if (bytes_.size() < kHeaderBytes + kCheckBytes) return JournalStatus::truncated;
   const std::uint64_t first = chained(at, kHeaderBytes, 0);
   if (!check_holds(at + kHeaderBytes, first)) return stop(JournalStatus::corrupt);
   const std::size_t size = load_le32(at + kMagic.size() + 4);
-  if (size > kJournalTextMost) return stop(JournalStatus::corrupt);
+  if (size > kMaxJournalTextBytes) return stop(JournalStatus::corrupt);
   if (bytes_.size() - kHeaderBytes < size + 2 * kCheckBytes) return JournalStatus::truncated;
 
   const std::byte* const words = at + kHeaderBytes + kCheckBytes;

@@ -36,12 +36,12 @@
 
 namespace kvtwin {
 
-constexpr std::uint32_t kJournalVersion = 3;                    // the version that is written
-constexpr std::uint32_t kJournalVersionOldest = 2;              // the oldest version that is read
-constexpr std::size_t kJournalTextMost = std::size_t{1} << 24;  // bytes
-constexpr std::size_t kJournalKeysMost = std::size_t{1} << 26;  // of one arrival
+constexpr std::uint32_t kJournalVersion = 3;                        // the version that is written
+constexpr std::uint32_t kOldestJournalVersion = 2;                  // the oldest version that is read
+constexpr std::size_t kMaxJournalTextBytes = std::size_t{1} << 24;  // bytes
+constexpr std::size_t kMaxJournalKeys = std::size_t{1} << 26;       // of one arrival
 // So that no sum of a request's tokens overflows.
-constexpr Tokens kJournalTokensMost = Tokens{1} << 62;
+constexpr Tokens kMaxJournalTokens = Tokens{1} << 62;
 
 // In the order of Input::what.
 enum class InputKind : std::uint8_t { arrival, hint, completion, timer, reduction };

@@ -99,7 +99,7 @@ using Operation = std::variant<TransferOperation, ForwardOperation, StorageOpera
 
 // Rank agreement: one vector per scheduler step. The elementwise minimum comes back. All ranks of an engine pass
 // vectors of equal width.
-constexpr std::size_t kReduceWidthMost = 8 + 4 * kStorageTiers;  // the largest of any configuration; see Engine
+constexpr std::size_t kMaxReduceWidth = 8 + 4 * kStorageTiers;  // the largest of any configuration; see Engine
 
 class ReduceVector {
  public:
@@ -109,7 +109,7 @@ class ReduceVector {
     std::copy(values.begin(), values.end(), begin());
   }
   void resize(std::size_t width) {
-    KV_CHECK(width <= kReduceWidthMost, "a reduction is no wider than any configuration needs");
+    KV_CHECK(width <= kMaxReduceWidth, "a reduction is no wider than any configuration needs");
     width_ = width;
   }
 
@@ -125,7 +125,7 @@ class ReduceVector {
   friend bool operator==(const ReduceVector& a, const ReduceVector& b) { return std::ranges::equal(a, b); }
 
  private:
-  std::array<std::int64_t, kReduceWidthMost> values_{};  // zeros after the width
+  std::array<std::int64_t, kMaxReduceWidth> values_{};  // zeros after the width
   std::size_t width_ = 0;
 };
 

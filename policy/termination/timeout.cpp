@@ -11,7 +11,7 @@ class Timeout final : public Termination {
   explicit Timeout(const EngineConfig& config)
       : base_(config.prefetch_timeout_base_ns),
         per_ki_token_(config.prefetch_timeout_per_ki_token_ns),
-        max_(config.prefetch_timeout_most_ns) {}
+        max_(config.prefetch_timeout_max_ns) {}
 
   TimeNs stop_at(const PrefetchFacts& facts) const override {
     const auto kilo = static_cast<TimeNs>(facts.hit_tokens / 1024), rest = static_cast<TimeNs>(facts.hit_tokens % 1024);

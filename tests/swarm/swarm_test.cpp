@@ -88,12 +88,12 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_policy = pick(random, {"best_effort", "wait_complete", "timeout", "timeout"});
   e.prefetch_timeout_base_ns = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
   e.prefetch_timeout_per_ki_token_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
-  e.prefetch_timeout_most_ns = pick<TimeNs>(random, {0, 0, 50'000});
+  e.prefetch_timeout_max_ns = pick<TimeNs>(random, {0, 0, 50'000});
   e.prefetch_min_tokens = pick<Tokens>(random, {0, 1, 1, 8, 40});
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});
   // Derived from earlier draws, so that the other draws of a seed do not change.
-  if (e.prefetch_policy == "timeout" && e.prefetch_timeout_most_ns != 0) {
+  if (e.prefetch_policy == "timeout" && e.prefetch_timeout_max_ns != 0) {
     e.prefetch_policy = "cost_stop";
   }
   if (e.prefetch_retry_steps == 4) e.prefetch_admission = "cost";
@@ -381,7 +381,7 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   const FaultShares shares = random.below(2) == 0 ? draw_faults(random) : FaultShares{};
   Faulty faulty(world->substrate(), shares, random.next());
   ContractTerms terms{scenario.engine.shape.page_tokens};
-  terms.bursts_end_early = terms.cancels_unasked = terms.duplicates = true;
+  terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
   Checking checking(faulty, terms);
   Watcher watcher(*world, marks);
   DecisionLog decisions;

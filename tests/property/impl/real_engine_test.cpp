@@ -118,8 +118,8 @@ void serve(std::uint64_t seed, Faults faults, Stores& stores, Happened& happened
   }
   Faulty faulty(world->substrate(), shares, seed);
   const bool unasked = faults == Faults::some;
-  Checking checking(faulty,
-                    {.page_tokens = config.shape.page_tokens, .bursts_end_early = unasked, .cancels_unasked = unasked});
+  Checking checking(
+      faulty, {.page_tokens = config.shape.page_tokens, .bursts_end_early = unasked, .cancels_unrequested = unasked});
   DecisionLog decisions(&happened);
   Engine engine(config, checking, decisions, &happened);
   Inspecting inspecting(engine);

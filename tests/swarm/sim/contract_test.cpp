@@ -146,7 +146,7 @@ void storage_without_faulty(std::uint64_t seed) { storage_traffic(seed, {}, {.pa
 
 void storage_with_faulty(std::uint64_t seed) {
   Splitmix rng(mix(seed));
-  storage_traffic(seed, random_shares(rng), {.page_tokens = 4, .cancels_unasked = true, .duplicates = true});
+  storage_traffic(seed, random_shares(rng), {.page_tokens = 4, .cancels_unrequested = true, .duplicates = true});
 }
 
 // An engine, whose transfers fail, come late and are cancelled.
@@ -163,9 +163,10 @@ void engine_with_faulty(std::uint64_t seed) {
   FaultShares shares = random_shares(rng);
   shares.cut_bursts = static_cast<std::uint32_t>(rng.below(400));
   Faulty faulty(world->substrate(), shares, seed << 32);
-  Checking outer(
-      faulty,
-      {.page_tokens = config.shape.page_tokens, .bursts_end_early = true, .cancels_unasked = true, .duplicates = true});
+  Checking outer(faulty, {.page_tokens = config.shape.page_tokens,
+                          .bursts_end_early = true,
+                          .cancels_unrequested = true,
+                          .duplicates = true});
   DecisionLog decisions;
   Engine engine(config, outer, decisions, world.get());
   faulty.connect(outer);

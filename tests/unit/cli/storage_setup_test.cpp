@@ -141,7 +141,7 @@ TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
   EXPECT_EQ(setup.engine.prefetch_policy, "best_effort");
   EXPECT_EQ(setup.engine.prefetch_timeout_base_ns, 2 * kNsPerSecond);
   EXPECT_EQ(setup.engine.prefetch_timeout_per_ki_token_ns, kNsPerSecond / 2);
-  EXPECT_EQ(setup.engine.prefetch_timeout_most_ns, 9 * kNsPerSecond);
+  EXPECT_EQ(setup.engine.prefetch_timeout_max_ns, 9 * kNsPerSecond);
   EXPECT_EQ(setup.engine.prefetch_min_tokens, 64U);
   EXPECT_EQ(setup.engine.prefetch_host_share, 256U);
   EXPECT_EQ(setup.engine.prefetch_retry_steps, 3U);

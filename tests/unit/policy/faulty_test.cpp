@@ -426,7 +426,7 @@ TEST_F(StorageContract, counts_pages_as_the_status_says) {
 TEST_F(StorageContract, takes_duplicates_and_unasked_cancels_by_the_terms_only) {
   for (const bool lenient : {false, true}) {
     last = 0;
-    SeamContract contract({.page_tokens = 4, .cancels_unasked = lenient, .duplicates = lenient});
+    SeamContract contract({.page_tokens = 4, .cancels_unrequested = lenient, .duplicates = lenient});
     const OperationId id = submit(contract, get), other = submit(contract, get);
     EXPECT_TRUE(takes(contract, {.id = id, .pages = 4}));
     EXPECT_EQ(takes(contract, {.id = id, .pages = 4}), lenient);

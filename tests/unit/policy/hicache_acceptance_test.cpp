@@ -286,7 +286,7 @@ TEST(HiCache, check_07_timeout_is_base_plus_slope_times_the_hit_up_to_the_cap) {
     for (const Pages hit : {2U, 100U, 256U, 1024U, 2000U}) {
       SCOPED_TRACE(hit);
       EngineConfig config = stored_config(2100, 2100, "timeout");
-      config.prefetch_timeout_most_ns = cap;
+      config.prefetch_timeout_max_ns = cap;
       EngineRig rig(config);
       rig.world.time = 77;
       rig.arrive(0, chain(1, 2000), 8001, 1);

@@ -34,7 +34,7 @@ std::vector<KeptRecord> every_kind() {
   records.push_back(kept({1501, Hint{HintKind::unpin, 77, -9}}, {5, 1}));
   records.push_back(
       kept({std::numeric_limits<TimeNs>::max(),
-            Arrival{kNoRequest - 1, kJournalTokensMost, 1, std::numeric_limits<std::int32_t>::min(), 0, {}}},
+            Arrival{kNoRequest - 1, kMaxJournalTokens, 1, std::numeric_limits<std::int32_t>::min(), 0, {}}},
            {6, 0}));
   return records;
 }
@@ -308,7 +308,7 @@ TEST(Journal, with_fields_out_of_range_is_corrupt_even_if_every_check_holds) {
   EXPECT_EQ(status_with(2, payload + 16, 1, true), JournalStatus::corrupt) << "a digest changed by no decision";
   EXPECT_EQ(status_with(1, what, kNoRequest, true), JournalStatus::corrupt);
   EXPECT_EQ(status_with(1, what + 8, 0, true), JournalStatus::corrupt) << "prompt";
-  EXPECT_EQ(status_with(1, what + 8, kJournalTokensMost + 1, true), JournalStatus::corrupt) << "prompt";
+  EXPECT_EQ(status_with(1, what + 8, kMaxJournalTokens + 1, true), JournalStatus::corrupt) << "prompt";
   EXPECT_EQ(status_with(1, what + 16, 0, true), JournalStatus::corrupt) << "output";
   for (const std::uint64_t keys : {1U, 3U, ~0U}) {
     EXPECT_EQ(status_with(1, what + 36, keys, false), JournalStatus::corrupt) << "keys";
@@ -355,7 +355,7 @@ TEST(Journal, of_another_version_is_told_from_what_is_no_journal) {
   std::vector<std::byte> bytes = write_all(every_kind(), kText).bytes;
   store_le32(bytes.data() + 8, kJournalVersion + 1);
   EXPECT_EQ(read_all(bytes).status, JournalStatus::wrong_version);
-  store_le32(bytes.data() + 8, kJournalVersionOldest - 1);
+  store_le32(bytes.data() + 8, kOldestJournalVersion - 1);
   EXPECT_EQ(read_all(bytes).status, JournalStatus::wrong_version);
   bytes.resize(12);
   EXPECT_EQ(read_all(bytes).status, JournalStatus::wrong_version);

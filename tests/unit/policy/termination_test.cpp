@@ -66,7 +66,7 @@ TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped
   config.prefetch_policy = "timeout";
   config.prefetch_timeout_base_ns = 2000;
   config.prefetch_timeout_per_ki_token_ns = 1024;
-  config.prefetch_timeout_most_ns = 5000;
+  config.prefetch_timeout_max_ns = 5000;
   const auto timeout = make_termination(config);
   EXPECT_EQ(timeout->stop_at({10, 0, 0}), 10 + 2000 + 1);
   EXPECT_EQ(timeout->stop_at({10, 3000, 0}), 10 + 5000 + 1) << "just the cap";
