@@ -1,4 +1,4 @@
-// Decisions, digests and times as people and --json read them.
+// Text and JSON of decisions, digests and times.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace kvtwin {
 
-// 16 hex digits, as in report.json.
+// Returns 16 hex digits, as in report.json.
 std::string digest_text(std::uint64_t digest);
-// Seconds with all their nanoseconds: "12.345678901".
+// Returns seconds with nine decimals: "12.345678901".
 std::string seconds_text(TimeNs time);
-// 8192 -> "8,192"
+// Groups the digits: 8192 becomes "8,192".
 std::string grouped(std::uint64_t number);
-// "evict_device 3 pages from key 0123456789abcdef on, demoted"
+// Returns e.g. "evict_device 3 pages from key 0123456789abcdef on, demoted".
 std::string decision_text(const Decision& decision);
 
 nlohmann::ordered_json decision_json(const Decision& decision);

@@ -1,4 +1,4 @@
-// An SGLang server's settings, as a command line or a caller gives them, applied to an experiment.
+// Applies the settings of an SGLang server to an experiment.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,12 @@
 namespace kvtwin {
 
 struct SglangArguments {
-  std::optional<std::string> flags, server_info;  // the flag line; a file
+  std::optional<std::string> flags;        // the flag line
+  std::optional<std::string> server_info;  // path of a JSON file
 };
 
-// Sets the keys and adds the notes, but for notes on the keys in `set_later`, which the caller sets afterwards. A key
-// may have its value behind it, as in --set. InputError.
+// Sets the keys and adds the notes. `set_later`: keys that the caller sets afterwards, as KEY or KEY=VALUE; there are
+// no notes about their values. Errors: InputError.
 void apply_sglang(const SglangArguments& arguments, std::span<const std::string> set_later, Experiment& experiment);
 
 }  // namespace kvtwin

@@ -29,17 +29,17 @@ constexpr int kMostDepth = 64;
 constexpr std::size_t kMaxTypoEdits = 2;
 constexpr int kTlruTokens = 4096;  // threshold of policy/eviction/tlru.cpp
 
-// Of a storage tier whose size no flag says.
+// The size of a storage tier that has no size flag.
 constexpr double kUnboundedGib = 1e9;
 
-// SGLang counts 10^9 bytes, and for each rank; here a tier is all ranks together.
+// Converts SGLang's size (10^9 bytes per rank) to kvtwin's (2^30 bytes, all ranks together).
 double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
 
 std::string short_text(std::string_view text) {
   return text.size() <= 60 ? std::string(text) : std::string(text.substr(0, 57)) + "...";
 }
 
-// The fewest digits that read back as the same number.
+// Returns the shortest text of exactly this number.
 std::string number_text(double number) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof text, number);
@@ -68,7 +68,8 @@ std::string joined(const std::vector<std::string>& list, std::size_t most = 40) 
 
 // ---- the flag line -----------------------------------------------------------------------------------
 
-// The end of the JSON object that begins at `at`; npos if it has none. Braces within its strings don't count.
+// Returns the end of the JSON object that begins at `at`; npos if the object is not closed. Braces in strings do not
+// count.
 std::size_t end_of_object(std::string_view text, std::size_t at) {
   std::size_t open = 0;
   bool in_string = false;
@@ -89,8 +90,9 @@ std::size_t end_of_object(std::string_view text, std::size_t at) {
   return std::string_view::npos;
 }
 
-// As a shell splits a line without variables. Beyond that, a word or a value behind "=" that begins with { is taken
-// whole up to its }: who puts JSON between the quotes of --from-sglang-flags has none left.
+// Splits a line like a shell, but without variables. In addition, a word or a value behind "=" that begins with {
+// extends to its
+// }, because JSON within the quotes of --from-sglang-flags often has no quotes of its own.
 std::vector<std::string> split_line(std::string_view line) {
   std::vector<std::string> words;
   std::string word;
@@ -125,7 +127,7 @@ std::vector<std::string> split_line(std::string_view line) {
       i = end;
     } else if (c == '\\' && i + 1 < line.size()) {
       ++i;
-      if (line[i] == '\n') {  // a line goes on
+      if (line[i] == '\n') {  // the line continues
         in_word = !word.empty();
       } else {
         word += line[i];
@@ -151,7 +153,8 @@ std::string shell_word(const std::string& word) {
 
 // ---- reading -----------------------------------------------------------------------------------------
 
-// The known name that `name` is a misspelling of; empty: none, so that `name` may be a later version's.
+// Returns the known name that `name` probably means; empty if no known name is near, so `name` may belong to a later
+// version.
 std::string misspelt(std::string_view name, std::span<const std::string> known) {
   std::string nearest;
   std::size_t fewest = kMaxTypoEdits + 1;
@@ -191,7 +194,7 @@ SortedJson read_object(std::string_view text, const std::string& where) {
   throw InputError(where + " is no JSON object; it must be one, { ... }");
 }
 
-// The preset that a model's path names; empty if none.
+// Returns the preset for the path of a model; empty if there is none.
 std::string preset_of(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
   const auto base = [](std::string_view name) {
@@ -204,7 +207,7 @@ std::string preset_of(std::string_view path) {
   std::size_t best = 0;
   const auto consider = [&](std::string_view preset, std::string known) {
     if (known.ends_with("-instruct")) known.resize(known.size() - std::string_view("-instruct").size());
-    // Variants go by the same shape: -Instruct, -0324, -FP8.
+    // Variants have the same shape: -Instruct, -0324, -FP8.
     if (known.size() > best && (wanted == known || wanted.starts_with(known + "-"))) {
       best = known.size();
       best_preset = preset;
@@ -220,15 +223,15 @@ std::string preset_of(std::string_view path) {
 
 class SglangReader {
  public:
-  // `source`: the option and its file, for sentences and origins.
+  // `source`: the option and its file, for error texts and origins.
   SglangReader(Experiment& experiment, std::string source, KeyList set_later)
       : experiment_(experiment), source_(std::move(source)), set_later_(set_later) {}
 
-  // `said`: the flag or field as the user wrote it.
+  // `said`: the flag or field in the words of the user.
   void give(const SglangFlag& flag, std::string value, std::string said) {
     given_[flag.field] = {std::move(value), std::move(said)};
   }
-  // Of a flag that SGLang's known versions don't have.
+  // Adds a flag that no known version of SGLang has.
   void give_unknown(std::string said) { unknown_.push_back(std::move(said)); }
 
   void apply() {
@@ -270,7 +273,7 @@ class SglangReader {
     return "SGLang's default of " + find_sglang_field(field)->name;
   }
   void note(const std::string& sentence) { experiment_.note(source_ + ": " + sentence); }
-  // A sentence on the value of a key, or of the keys that begin so.
+  // Adds a note about the value of a key, or of all keys with this prefix.
   void note_on(std::string_view keys, const std::string& sentence) {
     if (!is_set_later(keys)) note(sentence);
   }
@@ -284,7 +287,7 @@ class SglangReader {
                      "; it must be " + right);
   }
 
-  // Is the value one that SGLang takes? Counts of tokens are written out.
+  // Checks that SGLang takes the value. Replaces counts such as 20k by digits. Errors: InputError.
   void check(const SglangFlag& flag, Given& given) {
     if (flag.takes == Takes::word) check_word(flag, given);
     if (flag.takes == Takes::tokens) given.value = written_out(given);
@@ -302,20 +305,21 @@ class SglangReader {
     if (flag.takes == Takes::text && flag.is == Is::modelled && given.value.empty()) refuse(given, "some text");
   }
 
-  // A value far from all that SGLang takes may be a later version's: its default stands for it.
+  // A value that is far from all valid values may belong to a later version. Then the default takes its place.
   void check_word(const SglangFlag& flag, Given& given) {
     const std::vector<std::string> known = words_of(flag.words);
     if (std::ranges::find(known, given.value) != known.end()) return;
     if (given.value.empty() || !misspelt(given.value, known).empty()) {
       throw InputError(source_ + ": " + given.said + ": " + unknown_name("value", short_text(given.value), known));
     }
-    if (flag.preset.empty()) return;  // a storage back end: one model stands for most of the known ones, too
+    if (flag.preset.empty()) return;  // a storage back end: one model covers most known back ends anyway
     note_on(flag.key, given.said + " " + short_text(given.value) + ": SGLang " + std::string(kSglangVersion) +
                           " has no such value; " + flag.preset + ", its default, stands for it");
     given.value = flag.preset;
   }
 
-  // 20k, 2M, 1G are thousands; Ki, Mi, Gi are 1024. What a lone K is differs between servers: that isn't guessed.
+  // k, M, G are powers of 1,000; Ki, Mi, Gi are powers of 1,024. The meaning of K differs between servers, so K is
+  // refused.
   static std::string written_out(const Given& given) {
     static constexpr std::pair<std::string_view, std::int64_t> kUnits[] = {
         {"k", 1'000},         {"m", 1'000'000}, {"M", 1'000'000}, {"g", 1'000'000'000},
@@ -340,7 +344,7 @@ class SglangReader {
       return;
     }
     const std::string preset = preset_of(path);
-    // Without one the name is kept: the refusal of an unknown model lists those that are known.
+    // Without a preset the name stays, and the error about an unknown model lists the known models.
     experiment_.set("model.name=" + (preset.empty() ? path : preset), where("model_path"));
     const auto same = [&](const auto& pair) { return pair.second == path; };
     if (!preset.empty() && preset != path && std::ranges::none_of(sglang_models(), same))
@@ -369,7 +373,7 @@ class SglangReader {
                          std::string(word.unlike) + ")");
       }
       if (flag.field == "chunked_prefill_size" && text == "-1") text = unchunked_pass();
-      if (key == "cache.prefetch_attempts" && text == "0") text = "1";  // the first one, which SGLang doesn't count
+      if (key == "cache.prefetch_attempts" && text == "0") text = "1";  // SGLang does not count the first attempt
       experiment_.set(key + "=" + text, where(flag.field));
       return;
     }
@@ -379,7 +383,7 @@ class SglangReader {
     if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + flag.preset);
   }
 
-  // What an SGLang server does and no flag says. It overrides the experiment.
+  // Sets a fixed behaviour of SGLang that has no flag. It overrides the experiment.
   void set_as_sglang(const std::string& key, const std::string& value, const std::string& why) {
     const std::string before = experiment_.as_toml(key), origin = experiment_.origin(key);
     experiment_.set(key + "=" + value, "as SGLang, for which there is no flag");
@@ -391,7 +395,7 @@ class SglangReader {
     }
   }
 
-  // slru and tlru take parameters: here they are constants.
+  // SGLang's slru and tlru have parameters; kvtwin's have constants.
   void apply_eviction_config() {
     const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
     double threshold = 0, estimate = 0, protect = 2;
@@ -432,7 +436,8 @@ class SglangReader {
     }
   }
 
-  // Without chunks SGLang takes requests into a pass up to --max-prefill-tokens, and a longer one alone and whole.
+  // Without chunked prefill, SGLang fills a pass with requests up to --max-prefill-tokens. A longer request is a pass
+  // of its own.
   std::string unchunked_pass() {
     const std::string tokens =
         is_given("max_prefill_tokens") ? value("max_prefill_tokens") : find_sglang_field("max_prefill_tokens")->preset;
@@ -474,7 +479,7 @@ class SglangReader {
     if (!is_given("hicache_ratio")) assumed_.push_back("--hicache-ratio " + preset);
     experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
                     where("hicache_ratio"));
-    // A server's account says the ratio in any case, and the fraction where it bounds it.
+    // /server_info always has the ratio, and has the fraction if the fraction is the limit.
     if (is_given("hicache_ratio") && !is_given("hicache_host_memory_fraction")) return;
     note_on("tiers.host.",
             "not modelled: SGLang cuts a host tier that neither --hicache-ratio nor --hicache-size "
@@ -488,7 +493,8 @@ class SglangReader {
       }
       return;
     }
-    // One back end: a disk of the engine's own, or a store beyond it that evicts by itself.
+    // SGLang has one storage back end: `file` is a disk of the engine; all others are remote stores, which evict by
+    // themselves.
     const std::string& backend = value("hicache_storage_backend");
     const bool disk = backend == "file";
     if (!disk) {
@@ -509,7 +515,7 @@ class SglangReader {
     }
   }
 
-  // Mooncake's: what each rank gives to the pool, in bytes or as "4gb".
+  // Mooncake's segment size: the memory that each rank gives to the pool, in bytes or as "4gb".
   void apply_segment(const SortedJson& setting, const std::string& from) {
     std::string text = setting.is_string() ? setting.get<std::string>() : setting.dump();
     std::ranges::transform(text, text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
@@ -558,7 +564,7 @@ class SglangReader {
     if (!others.empty()) note("of the extra configuration, not modelled: " + joined(others));
   }
 
-  // hicache.md's rules of legal pairs, which SGLang applies at its start with a warning.
+  // Applies HiCache's rules for pairs of layout and back end, as SGLang does at its start with a warning.
   void rewrite_layout() {
     if (!hierarchical_ || (!is_given("hicache_io_backend") && !is_given("hicache_mem_layout"))) return;
     const auto rewrite = [&](const std::string& key, const std::string& text, const char* why) {
@@ -627,7 +633,7 @@ class SglangReader {
   bool hierarchical_ = false;
 };
 
-// `python3 -m sglang.launch_server` and the like, and what is set before it.
+// Skips variables and a command such as `python3 -m sglang.launch_server` before the flags.
 std::size_t first_flag(const std::vector<std::string>& words) {
   std::size_t first = 0;
   bool sglang = false;
@@ -637,7 +643,7 @@ std::size_t first_flag(const std::vector<std::string>& words) {
   return sglang ? first : 0;
 }
 
-// Null: a flag that no known version has.
+// Returns null for a flag that no known version has. Errors: InputError for a probable misspelling.
 const SglangFlag* known_flag(const std::string& name) {
   const SglangFlag* flag = find_sglang_flag(name);
   if (flag != nullptr) return flag;
@@ -667,7 +673,7 @@ void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList 
     const SglangFlag* flag = known_flag(name);
     const auto value_follows = [&] { return i + 1 < words.size() && !words[i + 1].starts_with("--"); };
     if (flag == nullptr) {
-      // With as many values as stand behind it: how many it takes isn't known.
+      // Takes all values behind an unknown flag, because their number is not known.
       std::string said = words[i];
       while (!value && value_follows()) said += " " + words[++i];
       reader.give_unknown(std::move(said));
@@ -692,7 +698,7 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
                                    KeyList set_later) {
   std::string source = std::string(kInfoOption) + ": " + name;
   const SortedJson info = read_object(text, source);
-  // It becomes part of an origin, which stands in a TOML comment.
+  // The text becomes part of an origin, which is written as a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
   SglangReader reader(experiment, source, set_later);
@@ -700,7 +706,7 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
   const auto give = [&](const SglangFlag& flag, const std::string& field, const SortedJson& setting) {
     const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
                          (setting.is_structured() && setting.empty());
-    if (nothing) return;  // as if not given
+    if (nothing) return;  // same as an absent field
     const bool is_switch = flag.takes == Takes::nothing;
     const bool fits = is_switch ? setting.is_boolean()
                                 : setting.is_string() || setting.is_number() ||
@@ -719,7 +725,7 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
       unknown.push_back(field);
     }
   }
-  // What the pool came to, whatever was asked for.
+  // The real size of the pool has priority over the requested size.
   if (const auto tokens = info.find("max_total_num_tokens"); tokens != info.end()) {
     give(*find_sglang_field("max_total_tokens"), "max_total_num_tokens", *tokens);
   }
@@ -807,7 +813,7 @@ class SglangWriter {
          " is said as a ratio: --hicache-size takes whole GB a rank");
   }
 
-  // In as few digits as give the same pages.
+  // Returns the ratio with the fewest digits that give the same number of pages.
   std::string ratio_text() const {
     const auto device = static_cast<double>(setup_.engine.device_pages),
                host = static_cast<double>(setup_.engine.host_pages);
@@ -894,7 +900,7 @@ class SglangWriter {
   }
 
   void note_what_is_left() {
-    // What a server does and can't be told.
+    // Fixed behaviour of the server without a flag.
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
         {"cache.evict_unit", "node"},
         {"cache.write_threshold", "0"},

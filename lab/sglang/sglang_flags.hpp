@@ -1,11 +1,17 @@
-// SGLang's server flags and an experiment, both ways. lab/sglang/sglang_table is what SGLang knows.
+// Converts flags of an SGLang server to an experiment, and back. lab/sglang/sglang_table has the flags of SGLang.
 //
-// Reading: a given flag overrides the experiment. A flag that isn't given takes SGLang's default where the experiment
-// doesn't give its key. SGLang's fixed behaviour (it evicts whole nodes and keeps no clean reserve) overrides the
-// experiment, and so do the tiers below the GPU: without --enable-hierarchical-cache there is no host tier.
-// A note of the experiment says what was assumed, what has no effect here, which flags and values aren't modelled, and
-// what stands for them. A flag or value that SGLang doesn't have is an InputError if it is at most two edits from one
-// that it has; farther ones may be a later version's and become a note.
+// Rules of reading:
+// - A given flag overrides the experiment. If a flag is absent and the experiment does not set its key, SGLang's
+// default is set.
+// - SGLang's fixed behaviour (evicts whole nodes, keeps no clean reserve) overrides the experiment, and so do the tiers
+// below the
+//   GPU: without --enable-hierarchical-cache there is no host tier.
+// - Notes of the experiment name every assumption, flags without effect, flags and values without a model, and the
+// model that
+//   takes their place.
+// - An unknown flag or value is an InputError if it is at most two edits from a known one. Otherwise it may belong to a
+// later
+//   version, and becomes a note.
 #pragma once
 
 #include <filesystem>
@@ -19,24 +25,24 @@
 
 namespace kvtwin {
 
-// `set_later`: keys that the caller sets afterwards; no note speaks of their value.
+// `set_later` below: keys that the caller sets afterwards. There are no notes about their values.
 using KeyList = std::span<const std::string>;
 
-// As behind `python -m sglang.launch_server`, which may stand there too: words as in a shell, with quotes; a value
-// that begins with { may be JSON without them.
+// `flags`: the arguments of `python -m sglang.launch_server`; the line may also contain this command. Words are split
+// as in a shell, with quotes. A value that begins with { may be JSON without quotes. Errors: InputError.
 void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later = {});
 
-// The answer of a running server's /server_info, or its ServerArgs: one JSON object.
+// `file`: the answer of a running server's /server_info, or its ServerArgs: one JSON object. Errors: InputError.
 void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later = {});
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view json, const std::string& name,
                                    KeyList set_later = {});
 
 struct SglangLine {
-  std::string flags;               // to be read by a shell
-  std::vector<std::string> notes;  // what the experiment says and no flag does
+  std::string flags;               // quoted for a shell
+  std::vector<std::string> notes;  // keys of the experiment that no flag can express
 };
-// Every flag that has a value in the experiment, defaults too, in a fixed order: apply_sglang_flags() of it gives the
-// same experiment again but for what the notes name.
+// Returns all flags that the experiment sets, also defaults, in a fixed order. apply_sglang_flags() of this line gives
+// the same experiment, except for the keys in the notes.
 SglangLine to_sglang_flags(const Experiment& experiment, const Setup& setup);
 
 }  // namespace kvtwin

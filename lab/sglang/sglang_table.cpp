@@ -50,7 +50,7 @@ constexpr Modelled kModelled[] = {
     {"hicache_storage_backend_extra_config", Takes::text, "", "", "", true},
 };
 
-// Lists of fields. A field takes one value; behind it, "!" says none and "*" several; "=x" is its default.
+// Lists of fields. A field takes one value. Behind the name: "!" = no value, "*" = several values, "=x" = the default.
 struct NotModelled {
   std::string_view why, fields, key = "";
 };
@@ -100,7 +100,8 @@ constexpr NotModelled kNotModelled[] = {
     {"that file isn't read: give what it says as flags", "config"},
 };
 
-// Serving, logging, kernels, weights on disk: the cost model knows a machine by its figures, not by its kernels.
+// Flags of serving, logging, kernels and weights on disk have no effect: the cost model uses the figures of the
+// hardware and not the kernels.
 constexpr std::string_view kWithoutEffect =
     // model and tokenizer
     "tokenizer_path tokenizer_mode tokenizer_backend tokenizer_worker_num detokenizer_worker_num skip_tokenizer_init! "
@@ -162,7 +163,7 @@ constexpr std::string_view kWithoutEffect =
     "enable_scattered_sconv! pre_warm_nccl! enable_quant_communications! enable_flashinfer_allreduce_fusion! "
     "enforce_disable_flashinfer_allreduce_fusion! flashinfer_allreduce_fusion_backend enable_aiter_allreduce_fusion! "
     "enable_torch_compile! enable_torch_compile_debug_mode! torch_compile_max_bs "
-    // speculative decoding, beside what names the draft
+    // speculative decoding, except the flags of the draft model
     "speculative_draft_model_revision speculative_draft_load_format speculative_dflash_block_size "
     "speculative_dspark_block_size speculative_dspark_sps_table_path speculative_dspark_confidence_sts_path "
     "speculative_dspark_align_verify_tokens_to_graph_tier! speculative_accept_threshold_single "
@@ -189,19 +190,19 @@ constexpr std::string_view kWithoutEffect =
     "disable_flashinfer_cutlass_moe_fp4_allgather! disable_shared_experts_fusion! "
     "enforce_shared_experts_fusion! kt_weight_path kt_method kt_cpuinfer "
     "kt_threadpool_count kt_num_gpu_experts kt_max_deferred_experts_per_token "
-    // state layers' kernels
+    // kernels of state-space layers
     "enable_mamba_cache_stochastic_rounding! mamba_cache_philox_rounds mamba_track_interval linear_attn_backend "
     "linear_attn_decode_backend linear_attn_prefill_backend linear_attn_verify_backend enable_linear_replayssm! "
     "linear_replayssm_cache_len enable_linear_replayssm_spec! "
-    // HiCache beside what is modelled
+    // flags of HiCache without a model
     "enable_linker_mla_dedup! no_enable_decoder_swa_bounded_replay! "
-    // several kinds of input
+    // multimodal input
     "enable_broadcast_mm_inputs_process! enable_prefix_mm_cache! mm_enable_dp_encoder! no_mm_enable_dp_encoder! "
     "mm_process_config "
     "mm_processor_worker_num mm_io_worker_num allowed_media_domains* media_url_max_file_size_mb "
     "mm_preprocess_cache_size_mb trust_mm_content_hashes! limit_mm_data_per_request enable_mm_global_cache! "
     "image_processor_backend mm_global_cache_backend disable_fast_image_processor! mm_feature_transport "
-    // adapters, beside what names them
+    // adapters, except the flags that name them
     "enable_lora_overlap_loading! max_lora_rank lora_target_modules* max_loaded_loras max_loras_per_batch "
     "lora_eviction_policy lora_backend max_lora_chunk_size experts_shared_outer_loras! no_experts_shared_outer_loras! "
     "lora_use_virtual_experts! lora_strict_loading! no_lora_strict_loading! lora_drain_wait_threshold "
@@ -231,7 +232,7 @@ constexpr std::string_view kWithoutEffect =
     "return_hidden_states_mode enable_return_routed_experts! enable_return_indexer_topk! "
     "enable_return_aux_hidden_states! return_aux_hidden_state_layer_ids* "
     "disable_outlines_disk_cache! enable_mis! forward_hooks msprobe_dump_config "
-    // of earlier versions
+    // flags of earlier versions
     "prefill_round_robin_balance! stream_output! fp8_gemm_backend fp4_gemm_backend nsa_prefill_backend "
     "nsa_decode_backend cuda_graph_tc_compiler cuda_graph_max_bs cuda_graph_bs* enable_piecewise_cuda_graph! "
     "disable_piecewise_cuda_graph! piecewise_cuda_graph_max_tokens piecewise_cuda_graph_tokens* "
@@ -250,7 +251,7 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"--moe-data-parallel-size", "moe_dp_size"},
     {"--expert-parallel-size", "ep_size"},
     {"--ep", "ep_size"},
-    {"--tp", "tp_size"},  // prefixes of one flag today, and in every script
+    {"--tp", "tp_size"},  // common short forms; today each is the prefix of one flag
     {"--dp", "dp_size"},
     {"--pp", "pp_size"},
     {"--speculative-draft-model", "speculative_draft_model_path"},
@@ -320,12 +321,12 @@ constexpr std::pair<std::string_view, std::string_view> kModels[] = {
     {"llama-3.1-8b", "meta-llama/Meta-Llama-3.1-8B-Instruct"},
     {"llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"},
     {"llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B-Instruct"},
-    {"llama-3.1-70b", "meta-llama/Llama-3.3-70B-Instruct"},  // the same config.json
+    {"llama-3.1-70b", "meta-llama/Llama-3.3-70B-Instruct"},  // equal config.json
     {"qwen3-32b", "Qwen/Qwen3-32B"},
     {"qwen3-coder-30b-a3b", "Qwen/Qwen3-Coder-30B-A3B-Instruct"},
     {"gpt-oss-120b", "openai/gpt-oss-120b"},
     {"deepseek-v3", "deepseek-ai/DeepSeek-V3"},
-    {"deepseek-v3", "deepseek-ai/DeepSeek-V3.1"},  // these two have V3's shape
+    {"deepseek-v3", "deepseek-ai/DeepSeek-V3.1"},  // the next two have the shape of V3
     {"deepseek-v3", "deepseek-ai/DeepSeek-R1"},
 };
 

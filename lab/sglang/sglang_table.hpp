@@ -1,6 +1,6 @@
-// The flags of SGLang's server, version 0.5.23: every field of its ServerArgs, how its flag takes a value, SGLang's
-// default, and the key of an experiment that means the same. Flags of earlier versions that scripts still use are in it
-// too. Data only; lab/sglang/sglang_flags knows the flags that need more than a key. A test holds the table against
+// The flags of SGLang's server, version 0.5.23: each field of its ServerArgs, the kind of value of its flag, SGLang's
+// default, and the experiment key with the same meaning. Also flags of earlier versions that scripts still use. Data
+// only: sglang_flags.cpp has the code for flags that need more than a key. A test compares the table with
 // tests/fixtures/sglang/server_flags.tsv, which SGLang's own parser wrote.
 #pragma once
 
@@ -18,40 +18,41 @@ inline constexpr std::string_view kSglangVersion = "0.5.23";
 struct SglangFlag {
   enum class Takes : std::uint8_t { nothing, integer, tokens, number, word, text, list };
   enum class Is : std::uint8_t {
-    modelled,      // by `key`, or by hand in sglang_flags.cpp
-    not_modelled,  // but it would change what kvtwin computes: `why`
-    without_effect,
+    modelled,        // by `key`, or by code in sglang_flags.cpp
+    not_modelled,    // kvtwin has no model, although the flag would change its results; `why` has the reason
+    without_effect,  // the flag does not change what kvtwin computes
   };
   std::string field;  // of ServerArgs
   std::string name;   // --page-size
   Takes takes = Takes::text;
   Is is = Is::without_effect;
-  std::string preset;         // SGLang's default as a flag would say it; empty: none, or found out from the GPU
-  std::string_view words;     // of Takes::word: all that SGLang takes
-  std::string_view key;       // of the experiment; empty: see `is`. Of a flag that isn't modelled: may stand for it
-  std::string_view why;       // of what isn't modelled
-  bool hierarchical = false;  // only read with --enable-hierarchical-cache
+  std::string preset;      // SGLang's default as the value of a flag; empty: none, or SGLang derives it from the GPU
+  std::string_view words;  // for Takes::word: all valid values
+  std::string_view key;    // experiment key; empty: see `is`. For a flag without a model: a key that may take its place
+  std::string_view why;    // for Is::not_modelled
+  bool hierarchical = false;  // SGLang reads the flag only with --enable-hierarchical-cache
 };
 
-// In the order in which a flag line is written.
+// Returns all flags, in the order of a written flag line.
 std::span<const SglangFlag> sglang_flags();
-// By exact name, alias or, as argparse does, a prefix of one flag's name only; else null.
+// Finds a flag by exact name, by alias, or by an unambiguous prefix (as argparse does). Returns null for an unknown
+// name.
 const SglangFlag* find_sglang_flag(std::string_view name);
-// By a field's name, in this version or an earlier one; else null.
+// Finds a flag by the name of its field, in this version or an earlier one. Returns null for an unknown name.
 const SglangFlag* find_sglang_field(std::string_view field);
-// Every name that a flag line may use.
+// Returns all valid names in a flag line.
 const std::vector<std::string>& sglang_flag_names();
-// What /get_server_info says beside ServerArgs.
+// Returns whether the field is one of /get_server_info that is not in ServerArgs.
 bool is_server_info_field(std::string_view field);
 
-// A value of a flag under SGLang's name and kvtwin's. With `unlike` kvtwin doesn't model the value: `ours` is what
-// stands for it, and `unlike` is the difference.
+// A value of a flag: SGLang's name and kvtwin's. If `unlike` is not empty, kvtwin has no model of the value; `ours`
+// takes its place, and `unlike` describes the difference.
 struct SglangWord {
   std::string_view field, theirs, ours, unlike = "";
 };
 std::span<const SglangWord> sglang_words();
 
-// Preset and the repository that SGLang is given for it; the first of a preset is what a flag line is written with.
+// Returns pairs of preset and model repository. The first repository of a preset is used in a written flag line.
 std::span<const std::pair<std::string_view, std::string_view>> sglang_models();
 
 }  // namespace kvtwin

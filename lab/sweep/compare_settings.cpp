@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Does another seed make other work of it? A trace tells every request, but for agentic ones' starts of sessions.
+// Returns whether another seed changes the work. A trace has every request, except the session starts of agentic
+// traces.
 bool draws(const Experiment& experiment) {
   if (experiment.number("sim.storage_stall_share") > 0 || experiment.text("workload.trace").empty()) return true;
   TraceOptions options;
@@ -52,7 +53,7 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
   return json;
 }
 
-// Where along the capacity it is met.
+// The sizes that meet the goal.
 Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) {
   const ComparedFigure& figure = compared_figures()[goal.figure];
   Json json{{"figure", figure.name}, {"value", goal.value}, {"along", nullptr}, {"lines", Json::array()}};
@@ -71,7 +72,7 @@ Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) 
   return json;
 }
 
-// Of each setting, those of all its runs.
+// Returns the warnings of each setting, over all its runs.
 std::vector<std::string> warnings_of_settings(const SweepRows& rows, std::size_t runs) {
   std::vector<std::string> settings;
   for (std::size_t first = 0; first < rows.size(); first += runs) {
@@ -91,7 +92,7 @@ std::vector<std::string> warnings_of_settings(const SweepRows& rows, std::size_t
 
 SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const Listener& listener) {
   Experiment base = Experiment::from_file(arguments.experiment);
-  SweepPlan plan;  // the file's [sweep] asks another question
+  SweepPlan plan;  // without the [sweep] section of the file
   finish_plan(arguments, plan, base, listener);
   if (base.origin("report.bounds") == "default") base.set("report.bounds=true", "kvtwin compare");
   if (!base.flag("report.bounds")) {

@@ -31,10 +31,11 @@ constexpr std::array<ComparedFigure, kComparedFigures> kFigures{{
     {"lru_hit_ratio", "", 1, Better::neither},
     {"lru_saved_s", "", 1, Better::neither},
 }};
-constexpr double kSure = 0.975;  // of the runs
+constexpr double kSureShare = 0.975;  // share of the runs that must meet a goal
 constexpr std::size_t kOptHitRatio = 6, kOptSaved = 7;
 
-// 97.5 % of Student's t lie below, by degrees of freedom; between two of the list the lower one's, which is wider.
+// Returns the 97.5 % quantile of Student's t. Between two listed degrees of freedom: the value of the lower one, which
+// gives a wider interval.
 double student_t(std::size_t freedom) {
   static constexpr std::array<double, 30> kFirst{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
                                                  2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -48,7 +49,7 @@ std::optional<double> number(const Json& row, const char* name) {
   return row.at(name).get<double>();
 }
 
-// A figure of one run; none if it has none.
+// Returns a figure of one run; nothing if the run does not have the figure.
 std::optional<double> figure_of(const Json& row, std::size_t figure) {
   if (has_failed(row)) return std::nullopt;
   const double prompt = row.at("prompt_tokens");
@@ -65,7 +66,7 @@ std::optional<double> figure_of(const Json& row, std::size_t figure) {
   }
 }
 
-// By run; empty if one has none.
+// Returns the figure of each run; empty if a run does not have the figure.
 std::vector<double> values_of(const SweepRows& rows, std::size_t setting, std::size_t runs, std::size_t figure) {
   std::vector<double> values;
   for (std::size_t run = 0; run < runs; ++run) {
@@ -126,20 +127,20 @@ void mark_best(const SweepRows& rows, const Repeats& repeats, std::size_t figure
   }
   if (!best) return;
   const std::vector<double> of_best = values_of(rows, *best, repeats.runs(), figure);
-  bool told_apart = false;
+  bool any_separate = false;
   for (const std::size_t i : group) {
     if (i == *best) continue;
     if (settings[i].serves_enough && includes_zero(values_of(rows, i, repeats.runs(), figure), of_best, repeats)) {
       settings[i].standing[figure] = Standing::equal;
     } else {
-      told_apart = true;
+      any_separate = true;
     }
   }
-  settings[*best].standing[figure] = told_apart ? Standing::best : Standing::equal;
+  settings[*best].standing[figure] = any_separate ? Standing::best : Standing::equal;
 }
 
-// Of the runs that a setting is judged by: all; with draws, the machine itself.
-void tell_served(const SweepRows& rows, std::size_t setting, const Repeats& repeats, ComparedSetting& told) {
+// Sets the shares of served, rejected and failed requests: over all runs; with draws, on the hardware as given.
+void set_served(const SweepRows& rows, std::size_t setting, const Repeats& repeats, ComparedSetting& served) {
   double requests = 0, completed = 0, rejected = 0, failed = 0;
   for (std::size_t run = 0; run < (repeats.draws == 0 ? repeats.seeds : 1); ++run) {
     const Json& row = rows[setting * repeats.runs() + run];
@@ -150,13 +151,13 @@ void tell_served(const SweepRows& rows, std::size_t setting, const Repeats& repe
     failed += row.at("failed").get<double>();
   }
   if (requests == 0) return;
-  told.served_share = completed / requests;
-  told.rejected_share = rejected / requests;
-  told.failed_share = failed / requests;
+  served.served_share = completed / requests;
+  served.rejected_share = rejected / requests;
+  served.failed_share = failed / requests;
 }
 
-void tell_who_serves_enough(const std::vector<std::size_t>& group, double min_served,
-                            std::vector<ComparedSetting>& settings) {
+void set_serves_enough(const std::vector<std::size_t>& group, double min_served,
+                       std::vector<ComparedSetting>& settings) {
   double most = 0;
   for (const std::size_t i : group) most = std::max(most, settings[i].served_share);
   for (const std::size_t i : group) {
@@ -164,9 +165,9 @@ void tell_who_serves_enough(const std::vector<std::size_t>& group, double min_se
   }
 }
 
-// `served`: which runs complete enough requests.
-void tell_goal(const Goal& goal, const std::vector<double>& values, const std::vector<bool>& served,
-               const Repeats& repeats, ComparedSetting& setting) {
+// `served`: true for each run that completes enough requests.
+void set_goal(const Goal& goal, const std::vector<double>& values, const std::vector<bool>& served,
+              const Repeats& repeats, ComparedSetting& setting) {
   const std::size_t first = repeats.draws == 0 ? 0 : 1;
   std::size_t met = 0;
   for (std::size_t run = first; run < values.size(); ++run) met += goal.met_by(values[run]) && served[run] ? 1 : 0;
@@ -177,7 +178,7 @@ void tell_goal(const Goal& goal, const std::vector<double>& values, const std::v
   setting.only_figure_meets = figure_meets && !all_served;
 }
 
-// As many digits as it takes to read the same number back.
+// Returns the shortest text that is exactly this number.
 std::string exact_number(double value) {
   std::array<char, 40> text{};
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
@@ -191,9 +192,10 @@ std::string decimal(double value, int decimals) {
   return text;
 }
 
-// Whoever reads the printed figures judges as the figures themselves were judged: on the right side of the goal, and
-// apart from the best one's where they have another mark.
-bool printed_tells(const Comparison& comparison, std::size_t figure, int decimals, const std::optional<Goal>& goal) {
+// Returns whether the printed figures lead to the same judgement as the exact ones: the same side of the goal, and
+// different from the best figure if the mark is different.
+bool printed_like_exact(const Comparison& comparison, std::size_t figure, int decimals,
+                        const std::optional<Goal>& goal) {
   const double scale = kFigures[figure].scale;
   const auto printed = [&](const ComparedSetting& setting) {
     return decimal(setting.figures[figure]->mean * scale, decimals);
@@ -216,7 +218,8 @@ bool printed_tells(const Comparison& comparison, std::size_t figure, int decimal
   return true;
 }
 
-// As many digits for all of a column: four of its largest, or what a hundredth takes; more where they tell more.
+// Returns the decimals of a column: four digits of the largest figure (shares: two decimals), or more if the rounded
+// figures would lead to another judgement.
 int decimals_of(const Comparison& comparison, std::size_t figure, const std::optional<Goal>& goal) {
   constexpr int kMaxDecimals = 17;
   double most = 0;
@@ -226,16 +229,16 @@ int decimals_of(const Comparison& comparison, std::size_t figure, const std::opt
   }
   int decimals = most >= 100 ? 1 : most >= 10 ? 2 : most >= 1 ? 3 : 4;
   if (figure == 0 || figure == 2) decimals = 2;
-  while (decimals < kMaxDecimals && !printed_tells(comparison, figure, decimals, goal)) ++decimals;
+  while (decimals < kMaxDecimals && !printed_like_exact(comparison, figure, decimals, goal)) ++decimals;
   return decimals;
 }
 
 using Line = std::vector<std::string>;
 
-// Text columns to the left, `numbers` last ones to the right.
-std::string laid_out(const std::vector<Line>& lines, std::size_t text_columns) {
+// Aligns the columns: the first `text_columns` and the last column to the left, the others to the right.
+std::string aligned(const std::vector<Line>& lines, std::size_t text_columns) {
   std::vector<std::size_t> widths;
-  const auto width_of = [](const std::string& cell) {  // of "±" one place
+  const auto width_of = [](const std::string& cell) {  // "±" takes one place
     return static_cast<std::size_t>(std::ranges::count_if(cell, [](char c) { return (c & 0xC0) != 0x80; }));
   };
   for (const Line& line : lines) {
@@ -292,7 +295,7 @@ std::string setting_name(const SweepPlan& plan, const Comparison& comparison, st
   return name;
 }
 
-// What the marks mean where some settings send requests away; empty where none does.
+// Returns the meaning of the marks if a setting rejects or fails requests; else empty.
 std::string served_legend(const Comparison& comparison, double min_served) {
   const auto sends_away = [](const ComparedSetting& setting) {
     return setting.failure.empty() && setting.served_share < 1;
@@ -351,7 +354,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   for (std::size_t i = 0; i * runs < rows.size(); ++i) {
     ComparedSetting setting;
     setting.place = cells[i * runs];
-    tell_served(rows, i, repeats, setting);
+    set_served(rows, i, repeats, setting);
     std::vector<bool> served;
     for (std::size_t run = 0; run < runs; ++run) {
       const Json& row = rows[i * runs + run];
@@ -362,7 +365,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
       const std::vector<double> values = values_of(rows, i, runs, figure);
       if (values.empty()) continue;
       setting.figures[figure] = estimate_of(values, repeats);
-      if (goal && goal->figure == figure) tell_goal(*goal, values, served, repeats, setting);
+      if (goal && goal->figure == figure) set_goal(*goal, values, served, repeats, setting);
       comparison.has_noise |= std::ranges::adjacent_find(values, std::ranges::not_equal_to{}) != values.end();
     }
     for (std::size_t run = 0; run < runs && setting.failure.empty(); ++run) {
@@ -372,7 +375,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   }
   comparison.groups = groups_of(comparison);
   for (const std::vector<std::size_t>& group : comparison.groups) {
-    tell_who_serves_enough(group, min_served, comparison.settings);
+    set_serves_enough(group, min_served, comparison.settings);
     for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
       mark_best(rows, repeats, figure, group, comparison.settings);
     }
@@ -455,7 +458,7 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
       return first;
     };
     line.from = first_of([](const ComparedSetting& setting) { return setting.meets_goal; });
-    line.surely_from = first_of([](const ComparedSetting& setting) { return setting.goal_share >= kSure; });
+    line.surely_from = first_of([](const ComparedSetting& setting) { return setting.goal_share >= kSureShare; });
     found.lines.push_back(std::move(line));
   }
   return found;
@@ -577,7 +580,7 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
     line.push_back(decimal(1, decimals[2]) + "  ");
     lines.push_back(std::move(line));
   }
-  return laid_out(lines, axes.size()) + legend(comparison, repeats, drawn) + served_legend(comparison, min_served) +
+  return aligned(lines, axes.size()) + legend(comparison, repeats, drawn) + served_legend(comparison, min_served) +
          (optimal ? "(optimal): the most that can be hit in one cache of all tiers, and what those hits save\n" : "");
 }
 

@@ -1,9 +1,9 @@
-// What runs of one piece of work under several settings amount to: of each setting the mean of its figures over the
-// seeds, and how sure that is, or its figures on the machine, and on those that it may be (models/hardware_draws.hpp);
-// which is the best, and which are as good as far as can be told; and which meet a goal.
+// Compares settings of one experiment. For each setting: the mean of its figures over the seeds with a 95 % interval,
+// or its figures on the hardware as given and on hardware variants (models/hardware_draws.hpp). Marks the best setting,
+// the settings that are as good, and the settings that meet a goal.
 //
-// What varies is a choice (keys of cache and scheduler, cluster.route) or a circumstance (all others: tiers, hardware,
-// work). Settings are held against each other under equal circumstances; where no choice varies, all against all.
+// A varied key is a choice (keys of cache and scheduler, cluster.route) or a circumstance (all other keys: tiers,
+// hardware, workload). Settings are compared under equal circumstances. If no choice varies, all settings are compared.
 #pragma once
 
 #include <array>
@@ -21,96 +21,98 @@
 
 namespace kvtwin {
 
-// Runs of one setting: as many seeds; or the machine itself, and as many machines that it may be.
+// The runs of one setting: one per seed, or one on the hardware as given and one per hardware variant.
 struct Repeats {
-  std::size_t seeds = 1, draws = 0;  // one of the two is more than that
+  std::size_t seeds = 1, draws = 0;  // only one of the two may differ from its default
   std::size_t runs() const { return draws == 0 ? seeds : draws + 1; }
 };
 
 struct Estimate {
-  double mean = 0;             // of the seeds; with draws, of the machine itself
-  std::optional<double> half;  // of the mean's 95 % confidence interval (Student's t); none of a single value
-  std::optional<std::pair<double, double>> range;  // of 95 % of the draws
+  double mean = 0;             // over the seeds; with draws, the figure on the hardware as given
+  std::optional<double> half;  // half the 95 % confidence interval of the mean (Student's t); nothing for one value
+  std::optional<std::pair<double, double>> range;  // range of 95 % of the hardware variants
 };
-// One value a seed.
+// `values`: one per seed.
 Estimate estimate(std::span<const double> values);
 
-// Beside the best one's: `equal` is one whose differences from it, seed by seed or draw by draw, have an interval that
-// includes 0; of a single run, the very same figure. Where that is so of all settings, none is the best: all are equal.
-// A setting that completes less than `min_served` of what the setting that completes most does has no standing.
+// The mark of a figure. equal: the differences from the best setting, seed by seed or variant by variant, have an
+// interval that includes 0; with one run, the figure is the same. If all settings are equal, there is no best. A
+// setting that completes less than `min_served` of the highest number of completed requests has no mark.
 enum class Standing : std::uint8_t { none, best, equal };
 
 struct ComparedFigure {
   const char* name = "";     // in JSON
   const char* heading = "";  // of the table
-  double scale = 1;          // ... in which it is shown times that
+  double scale = 1;          // factor for the table
   enum class Better : std::uint8_t { neither, more, less } better = Better::neither;
 };
-// hit_ratio, saved_s, gap_closed, TTFT's mean, p90 and p99; then those of hit-optimal and of LRU with the same
-// capacity.
+// hit_ratio, saved_s, gap_closed, mean, p90 and p99 of TTFT; then hits and saved time of an optimal cache and of LRU
+// with the same capacity.
 inline constexpr std::size_t kComparedFigures = 10, kShownFigures = 6;
 std::span<const ComparedFigure, kComparedFigures> compared_figures();
 
 struct ComparedSetting {
-  SweepCell place;                                                // the first run's
-  std::array<std::optional<Estimate>, kComparedFigures> figures;  // none: not of every run
+  SweepCell place;                                                // of the first run
+  std::array<std::optional<Estimate>, kComparedFigures> figures;  // nothing if a run has no figure
   std::array<Standing, kComparedFigures> standing{};
-  // Of the requests of all runs; with draws, of the machine itself.
+  // Over all runs; with draws, on the hardware as given.
   double served_share = 0, rejected_share = 0, failed_share = 0;
-  bool serves_enough = true;                  // to have a standing
-  std::string failure;                        // why a run of it failed; empty = none did
-  std::vector<std::string> digests;           // of its decisions, by run
-  double goal_share = 0;                      // of its runs (draws: without the machine itself) that meet the goal
-  bool meets_goal = false;                    // its figure does, and enough requests are completed
-  bool only_figure_meets = false;             // its figure does, but too few requests are completed
-  std::optional<std::size_t> same_decisions;  // the first setting under these circumstances that decided the same
+  bool serves_enough = true;                  // completes enough requests for a mark
+  std::string failure;                        // reason of a failed run; empty = no failure
+  std::vector<std::string> digests;           // of the decisions, by run
+  double goal_share = 0;                      // share of the runs (with draws: of the variants) that meet the goal
+  bool meets_goal = false;                    // the figure meets the goal, and enough requests complete
+  bool only_figure_meets = false;             // the figure meets the goal, but too few requests complete
+  std::optional<std::size_t> same_decisions;  // first setting of the group with the same decisions
 };
 
 struct Comparison {
-  std::vector<bool> is_choice;                   // by axis of the plan; the seeds' is neither
-  std::vector<ComparedSetting> settings;         // in the plan's order
+  std::vector<bool> is_choice;                   // by axis of the plan, without the axis of seeds or draws
+  std::vector<ComparedSetting> settings;         // in the order of the plan
   std::vector<std::vector<std::size_t>> groups;  // settings under equal circumstances
-  bool has_noise = false;                        // any figure of any setting differs between its runs
+  bool has_noise = false;                        // a figure of a setting differs between runs
 };
 
-// A figure that shall be no worse than this, with at least `min_served` of all requests completed.
+// A goal: a figure that must not be worse than `value`, with at least `min_served` of all requests completed.
 struct Goal {
-  std::size_t figure = 0;  // of compared_figures()
+  std::size_t figure = 0;  // index in compared_figures()
   double value = 0;
-  // "ttft_p90_s=2"; InputError if it isn't one.
+  // Reads "ttft_p90_s=2". Errors: InputError.
   static Goal from_text(const std::string& text);
   bool met_by(double figure_value) const;
 };
 
-// `rows` of all cells; so many of them at a time are of one setting, the plan's last axis if there is more than one.
+// `rows`: one per cell. The runs of a setting are neighbours: seeds or draws are the last axis of the plan.
 Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repeats& repeats,
                         const std::optional<Goal>& goal = {}, double min_served = kMinServedShare);
 
-// A key of a tier's size, whose values are numbers.
+// Returns whether the axis is the size of a tier.
 bool is_capacity(const SweepAxis& axis);
 
-// Along the capacity that has the most values (of equals the first), the others being equal: from which size on the
-// goal is met, up to the largest; and from which on 97.5 % of the runs meet it.
+// The smallest size that meets the goal, for one combination of the other axes. The axis is the tier size with the most
+// values (of equals the first). All larger sizes also meet the goal.
 struct GoalLine {
-  std::vector<std::pair<std::size_t, std::size_t>> others;  // axis and index of its value
-  std::optional<std::size_t> from, surely_from;             // index of the capacity's value; none: not even the largest
+  std::vector<std::pair<std::size_t, std::size_t>> others;  // axis, and index of its value
+  // Index of the size whose figure meets the goal; and of the size at which 97.5 % of the runs meet the goal. Nothing:
+  // not even the largest.
+  std::optional<std::size_t> from, surely_from;
 };
 struct GoalLines {
-  std::optional<std::size_t> along;  // the capacity's axis; none: no capacity varies, and a line is a setting
+  std::optional<std::size_t> along;  // the axis of the size; nothing: no size varies, and a line is a setting
   std::vector<GoalLine> lines;
-  std::size_t only_figure_meets =
-      0;  // settings that complete too few requests to meet the goal that their figure meets
+  std::size_t only_figure_meets = 0;  // settings whose figure meets the goal, but too few requests complete
 };
 GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison);
 std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats);
 
-// A row a setting: its axes, figures, their `_ci95` (half an interval, null without; draws: `_low` and `_high`) and
-// `_standing`; with a goal `meets_goal` and `goal_share`.
+// Returns one row per setting: axes, figures with `_ci95` (half the interval, or null; with draws `_low` and `_high`)
+// and
+// `_standing`; with a goal also `meets_goal` and `goal_share`.
 SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats,
                           const std::optional<Goal>& goal = {});
-// A line a setting, those under equal circumstances together, and below them what optimal would hit; then what the
-// marks mean. `drawn`: something in the work is drawn, so that other seeds would give other figures. A column has so
-// many digits that each of its figures is on the same side of the goal, and of the best one's, as it is printed.
+// Returns the table: one line per setting, grouped by circumstances, with the optimal figures below each group, then
+// the meaning of the marks. `drawn`: seeds change the work. A column has enough digits that each printed figure is on
+// the same side of the goal, and of the best figure, as the figure itself.
 std::string comparison_text(const SweepPlan& plan, const Comparison& comparison, const Repeats& repeats, bool drawn,
                             const std::optional<Goal>& goal = {}, double min_served = kMinServedShare);
 

@@ -1,5 +1,5 @@
-// How far a simulation's figures may be off because the machine's are not known exactly: the same work on machines
-// drawn from what it may be (models/hardware_draws.hpp), and with one number at a time at an end of its interval.
+// The uncertainty of a simulation because of the hardware's figures: the same work on hardware variants drawn from the
+// intervals of the figures (models/hardware_draws.hpp), and with one figure at a time at each end of its interval.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,28 @@ namespace kvtwin {
 
 struct Draws {
   struct Figure {
-    std::string name;                         // of a sweep's rows
-    std::optional<double> value;              // as the machine is; nothing where no request completed
-    std::optional<double> low, median, high;  // 95 % of the draws lie between; nothing if a draw has no figure
+    std::string name;             // a column of sweep.csv
+    std::optional<double> value;  // with the figures as given; nothing if no request completed
+    std::optional<double> low, median,
+        high;  // 95 % of the variants are between low and high; nothing if one has no figure
   };
   struct Cause {
-    std::string number;
-    double low = 1, high = 1;        // the ends of its interval, as multiples of its value
-    double at_low = 0, at_high = 0;  // mean TTFT there, in s
+    std::string number;              // key of the hardware file
+    double low = 1, high = 1;        // ends of the interval / value
+    double at_low = 0, at_high = 0;  // mean TTFT at each end, in s
   };
   std::size_t count = 0;
   double spread_percent = 0;
-  std::size_t numbers = 0;  // that are uncertain
+  std::size_t numbers = 0;  // hardware figures with an interval
   std::vector<Figure> figures;
-  std::vector<Cause> hangs_on;  // what the mean TTFT does, the most first; numbers that move nothing are left out
+  std::vector<Cause> hangs_on;  // figures that change the mean TTFT, largest effect first
 };
 
-// InputError where nothing is uncertain. Each is a process, `jobs` at once (0 = as many as there are cores).
+// Simulates `draws` variants and both ends of each interval, each in a child process. `jobs`: processes at the same
+// time; 0 = one per core. Errors: InputError if no figure has an interval.
 Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs, const Listener& listener);
 
-// Two lines for a person.
+// Returns two lines for the summary.
 std::string draws_text(const Draws& draws);
 
 }  // namespace kvtwin

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 void check_show(const SweepPlan& plan, const Json& row) {
   std::vector<std::string> names;
   for (const auto& [name, value] : row.items()) {
-    if (value.is_number() || value.is_null()) names.push_back(name);  // null: a figure that this cell doesn't have
+    if (value.is_number() || value.is_null()) names.push_back(name);  // null: this cell does not have the figure
   }
   for (const std::string& figure : plan.show) {
     if (std::ranges::find(names, figure) == names.end()) {
@@ -30,7 +30,7 @@ void check_show(const SweepPlan& plan, const Json& row) {
   }
 }
 
-// For whoever draws it.
+// sweep.json, for drawing.
 Json summary_json(const CasesArguments& arguments, const SweepPlan& plan, const std::vector<Crossover>& crossovers,
                   const std::string& sentence, std::size_t cells) {
   Json json{{"schema_version", 1},
@@ -77,7 +77,8 @@ Json summary_json(const CasesArguments& arguments, const SweepPlan& plan, const 
 }  // namespace
 
 SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener) {
-  Experiment base = Experiment::from_file(arguments.experiment);  // first: its sentences say what isn't an experiment
+  Experiment base = Experiment::from_file(
+      arguments.experiment);  // read first, because its errors explain a file that is no experiment
   SweepPlan plan = SweepPlan::from_file(arguments.experiment);
   if (!arguments.cases.empty()) plan.only_cases(arguments.cases);
   finish_plan(arguments, plan, base, listener);

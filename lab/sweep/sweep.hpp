@@ -1,4 +1,5 @@
-// An experiment under many settings, a cell each, side by side: its file's [sweep] and more lists.
+// Simulates an experiment under many settings: the [sweep] section of its file, and lists of the caller. Each
+// combination is a cell.
 #pragma once
 
 #include <string>
@@ -9,10 +10,11 @@
 namespace kvtwin {
 
 struct CasesArguments : SweepArguments {
-  std::vector<std::string> cases;  // of the file's, those to run; empty = all
+  std::vector<std::string> cases;  // the cases of the file to run; empty = all
 };
 
-// Writes sweep.csv, sweep.jsonl and sweep.json into `out`, if it names a folder. InputError or WorkError.
+// Runs the sweep, and writes sweep.csv, sweep.jsonl and sweep.json into `out` if it is set. Errors: InputError,
+// WorkError.
 SweepOutcome sweep(const CasesArguments& arguments, const Listener& listener);
 
 }  // namespace kvtwin

@@ -30,14 +30,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "5";  // of what a row holds
+constexpr std::string_view kRowVersion = "5";  // version of the columns of a row
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
 }
 
-// A file's bytes, wherever it lies: shards of a sweep may run on other machines.
+// Returns size and hash of a file. The path does not matter, because shards may run on other machines.
 std::string content_mark(const fs::path& path) {
   static std::map<fs::path, std::string> known;
   const auto [at, fresh] = known.try_emplace(path);
@@ -73,13 +73,13 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
   return digest_text(hash);
 }
 
-// What TTFT is made of, of each request.
+// Collects TTFT and its parts of all finished requests.
 class Times final : public Observer {
  public:
   void on_event(const Event& event) override {
     if (event.kind == EventKind::finished) records_.push_back(*event.record);
   }
-  // Without the first ones.
+  // Returns the figures without the first share `warm_up` of the requests, 0 to 1.
   Json figures(double warm_up) {
     std::ranges::sort(records_, {}, &RequestRecord::request);
     const auto first = static_cast<std::size_t>(warm_up * static_cast<double>(records_.size()) + 0.5);
@@ -94,7 +94,7 @@ class Times final : public Observer {
       }
     }
     std::ranges::sort(ttft);
-    // null where no request completed
+    // null if no request completed
     const auto quantile = [&](std::size_t per_cent) -> Json {
       if (ttft.empty()) return nullptr;
       return ttft[(ttft.size() * per_cent + 99) / 100 - 1];
@@ -117,9 +117,9 @@ class Times final : public Observer {
   std::vector<RequestRecord> records_;
 };
 
-constexpr char kBetween = '\x1e';  // the report and what is told beside it
+constexpr char kSeparator = '\x1e';  // between report.json and the figures of Times
 
-// As far as the other end reads.
+// Writes the text to the pipe. Stops without an error if the other end is closed.
 void send(int pipe, std::string_view text) {
   while (!text.empty()) {
     const ssize_t sent = write(pipe, text.data(), text.size());
@@ -139,10 +139,10 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
   Times times;
   terms.rows = &times;
   const RunResult result = serve(experiment, setup, *world, {}, terms, {});
-  return result.report + kBetween + times.figures(warm_up).dump();
+  return result.report + kSeparator + times.figures(warm_up).dump();
 }
 
-// In the child: the report goes into the pipe; or what was wrong.
+// Runs in the child process. Sends the report, or the error, into the pipe.
 [[noreturn]] void simulate_cell(const Experiment& experiment, double warm_up, int out) {
   Json failure;
   const auto failed = [&](int code, const std::exception& error) {
@@ -163,7 +163,7 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
   _exit(0);
 }
 
-// A row's figures, of its report.
+// Returns the figures of a row from the report.
 Json figures_of(const Json& report, const CellRun& cell) {
   Json row;
   const Json& requests = report.at("requests");
@@ -184,7 +184,7 @@ Json figures_of(const Json& report, const CellRun& cell) {
   for (const char* name : {"recomputed_after_stop", "miss"}) row[name] = tokens.at(name);
   const double prompt = tokens.at("prompt");
   row["hit_ratio"] = prompt > 0 ? Json(hits / prompt) : Json();
-  const Json bounds = report.value("bounds", Json::object());  // with report.bounds only; a column in any case
+  const Json bounds = report.value("bounds", Json::object());  // only with report.bounds; the columns exist anyway
   row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
   row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
   row["gap_closed"] = bounds.value("gap_closed", Json());
@@ -202,14 +202,14 @@ Json figures_of(const Json& report, const CellRun& cell) {
   const double simulated = report.at("simulated_seconds");
   for (const Json& lane : report.at("lanes")) {
     std::string name = lane.at("name");
-    name.erase(0, name.rfind('.') + 1);  // of one of several engines
+    name.erase(0, name.rfind('.') + 1);  // removes the number of the engine
     if (name != "disk_read" && name != "remote_read" && name != "direct_read") continue;
     bytes += lane.at("bytes").get<double>();
     busy += lane.at("busy_fraction").get<double>() * simulated;
   }
   row["l3_read_bytes"] = static_cast<std::uint64_t>(bytes);
   row["l3_read_busy_s"] = busy;
-  row["l3_read_gbps"] = busy > 0 ? Json(bytes / busy / 1e9) : Json();  // while it reads
+  row["l3_read_gbps"] = busy > 0 ? Json(bytes / busy / 1e9) : Json();  // rate while the lane is busy
   row["objects_a_page"] = cell.objects_a_page;
   const double pages = cell.page_bytes == 0 ? 0 : bytes / static_cast<double>(cell.page_bytes);
   row["objects_read"] = static_cast<std::uint64_t>(pages * static_cast<double>(cell.objects_a_page) + 0.5);
@@ -245,9 +245,9 @@ Json placed_row(const SweepPlan& plan, const CellRun& cell, std::size_t number, 
   return row;
 }
 
-// Its report, or why there is none: `sentence` and `exit`.
+// Returns the report of a cell, or an object with `sentence` and `exit` if the cell failed.
 Json report_of(const CellEnd& end) {
-  const std::size_t between = end.said.find(kBetween);
+  const std::size_t between = end.said.find(kSeparator);
   Json said = Json::parse(end.said.substr(0, between), nullptr, false);
   if (said.is_object() && said.contains("sentence")) return said;
   Json times = between == std::string::npos ? Json() : Json::parse(end.said.substr(between + 1), nullptr, false);
@@ -314,7 +314,7 @@ Json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number, c
 
 CellProcesses::~CellProcesses() {
   for (Child& child : list_) {
-    kill(child.id, SIGKILL);  // somebody else's cell went wrong
+    kill(child.id, SIGKILL);  // an error ended the sweep early
     end(child);
   }
 }

@@ -1,5 +1,4 @@
-// A cell of a sweep: simulated by a process of its own (SimGrid has one world a process), and the row of figures that
-// comes of it.
+// A cell of a sweep: its simulation in a child process (SimGrid has one world per process), and its row of figures.
 #pragma once
 
 #include <sys/types.h>
@@ -18,33 +17,33 @@ namespace kvtwin {
 
 struct CellRun {
   SweepCell place;
-  std::uint64_t objects_a_page = 0;  // of all ranks
-  Bytes page_bytes = 0;              // likewise
-  std::string identity;              // of everything that its row depends on, wherever its files lie
+  std::uint64_t objects_a_page = 0;  // storage objects per page, all ranks together
+  Bytes page_bytes = 0;              // all ranks together
+  std::string identity;              // hash of the build, the settings and the contents of files
   std::vector<IdleKey> idle_keys;
 };
-// Keys that have no effect in any of the cells.
+// Returns the keys without effect in all cells.
 std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells);
 
-// Everything that can be refused before the first cell runs is: InputError.
+// Returns the cells of the plan. Errors: InputError for everything that can be checked before the first cell runs.
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base);
 
-// How a cell's process ended.
+// The end of a cell's process.
 struct CellEnd {
   std::size_t cell = 0;
-  std::string said;
-  int status = 0;  // as waitpid gives it
+  std::string said;  // the text that the process sent
+  int status = 0;    // of waitpid()
 };
 
-// A cell's row: place, figures, settings, identity. If the cell failed, `failure` (why) and `exit` (the exit code that
-// the failure has) stand in the figures' place.
+// Returns the row of a cell: place, figures, settings, identity. A failed cell has `failure` (the reason) and `exit`
+// (its exit code) instead of the figures.
 nlohmann::ordered_json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const CellEnd& end);
 bool has_failed(const nlohmann::ordered_json& row);
-// An earlier row of the same identity, whose place may have been another.
+// Returns an earlier row with the same identity at its new place.
 nlohmann::ordered_json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number,
                                  const nlohmann::ordered_json& earlier);
 
-// Cells under way. Whoever is left when it goes is ended.
+// Running cells. The destructor kills processes that still run.
 class CellProcesses {
  public:
   CellProcesses() = default;
@@ -54,7 +53,7 @@ class CellProcesses {
 
   std::size_t size() const { return list_.size(); }
   void start(const Experiment& experiment, double warm_up, std::size_t cell);
-  // The next one that has ended.
+  // Waits for the next cell that ends.
   CellEnd wait();
 
  private:
@@ -64,7 +63,7 @@ class CellProcesses {
     std::size_t cell = 0;
     std::string text;
   };
-  static int end(Child& child);  // its status
+  static int end(Child& child);  // returns the status of waitpid()
   std::vector<Child> list_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// sweep.jsonl, or a shard's.
+// Returns whether the file is sweep.jsonl or the file of a shard.
 bool is_row_file(const fs::path& path) {
   const std::string name = path.filename().string();
   return name == "sweep.jsonl" || (name.starts_with("sweep.shard-") && name.ends_with(".jsonl"));
@@ -86,7 +86,8 @@ std::map<std::string, Json> SweepFolder::earlier() const {
     std::ifstream in(file);
     for (std::string line; std::getline(in, line);) {
       Json row = Json::parse(line, nullptr, false);
-      if (!row.is_object() || !row.contains("identity") || !row["identity"].is_string()) continue;  // cut short
+      if (!row.is_object() || !row.contains("identity") || !row["identity"].is_string())
+        continue;  // a row that was cut short
       if (row.contains("failure")) continue;
       const std::string identity = row["identity"];
       rows[identity] = std::move(row);
@@ -101,7 +102,7 @@ void SweepFolder::keep(const Json& row) {
     std::ifstream before(rows_, std::ios::binary | std::ios::ate);
     const bool cut_short = before && before.tellg() > 0 && before.seekg(-1, std::ios::end).get() != '\n';
     log_.open(rows_, std::ios::app | std::ios::binary);
-    if (cut_short) log_ << "\n";  // whoever wrote that row was ended in the middle of it
+    if (cut_short) log_ << "\n";  // the writer of the last row was killed
   }
   log_ << row.dump() << "\n" << std::flush;
   if (!log_) throw cannot_write(rows_, errno);
@@ -132,7 +133,7 @@ std::string json_lines(const std::vector<Json>& rows) {
 }
 
 std::string csv_of(const std::vector<Json>& rows) {
-  std::vector<std::string> columns;  // those of a failed cell are few, and some of them its own
+  std::vector<std::string> columns;  // the union of all rows' columns, because a failed row has other columns
   for (const Json& row : rows) {
     for (const auto& [name, value] : row.items()) {
       const bool shown = !value.is_array() && name != "identity";

@@ -1,5 +1,6 @@
-// A sweep's folder: its rows, kept as soon as they are there so that a sweep that was ended goes on where it was, and
-// what is made of them at the end. Several shards may write into one folder at once, each into a file of its own.
+// The folder of a sweep. Each row is stored as soon as its cell is done, so an interrupted sweep can continue. The
+// final files are written at the end. Several shards may write into one folder at the same time, each into a file of
+// its own.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +15,27 @@
 
 namespace kvtwin {
 
-// A share of a sweep's cells: of every `of` neighbours the `number`-th, from 1 on.
+// A share of the cells: of each `of` neighbouring cells, the cell `number`, counted from 1.
 struct Shard {
   std::size_t number = 1, of = 1;
   bool holds(std::size_t cell) const { return cell % of == number - 1; }
-  // "2/8"; InputError if it isn't one.
+  // Reads "2/8". Errors: InputError.
   static Shard from_text(std::string_view text);
 };
 
 class SweepFolder {
  public:
-  // Made if it isn't there; InputError if it is another's. `force` forgets earlier rows, with a shard its own only.
+  // Creates the folder if it does not exist. `force`: removes earlier rows; for a shard, only its own rows.
+  // Errors: InputError if the folder is not empty and no sweep's; WorkError if the folder cannot be created.
   SweepFolder(const std::string& path, std::optional<Shard> shard, bool force);
 
-  // Rows of earlier sweeps and of all shards, by identity.
+  // Returns the rows of earlier runs of the sweep and of all shards, by identity. Failed rows are left out.
   std::map<std::string, nlohmann::ordered_json> earlier() const;
+  // Appends a row. Errors: WorkError.
   void keep(const nlohmann::ordered_json& row);
-  // Rows in their order, instead of those that were kept one by one. Not of a shard.
+  // Replaces the stored rows by these rows in order. Requires: not a shard.
   void write_rows(const std::vector<nlohmann::ordered_json>& rows);
-  // Appears when whole.
+  // Writes a file; the file appears when it is complete. Errors: WorkError.
   void write(const std::string& name, const std::string& content);
 
  private:
@@ -41,9 +44,9 @@ class SweepFolder {
   std::ofstream log_;
 };
 
-// One object a line.
+// Returns one JSON object per line.
 std::string json_lines(const std::vector<nlohmann::ordered_json>& rows);
-// Columns are the first row's; lists and `identity` are left out.
+// Returns CSV text. Lists and `identity` are left out.
 std::string csv_of(const std::vector<nlohmann::ordered_json>& rows);
 
 }  // namespace kvtwin

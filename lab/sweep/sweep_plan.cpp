@@ -12,7 +12,7 @@
 namespace kvtwin {
 namespace {
 
-constexpr std::size_t kMostCells = 100'000;
+constexpr std::size_t kMaxCells = 100'000;
 
 std::string place(const std::string& name, const toml::node& node) {
   return name + ":" + std::to_string(node.source().begin.line);
@@ -25,14 +25,14 @@ SweepValue value_of(const toml::node& node, const std::string& where) {
     return {std::to_string(integer->get()), static_cast<double>(integer->get())};
   }
   if (const auto* number = node.as_floating_point()) {
-    char text[40];  // the shortest that is the same number again
+    char text[40];  // the shortest text of the same number
     const std::to_chars_result end = std::to_chars(text, text + sizeof text, number->get());
     return {std::string(text, end.ptr), number->get()};
   }
   throw InputError(where + ": must be a string, a number or true/false");
 }
 
-// toml++ sorts a table's keys; people order them by meaning. Tables of dotted keys are taken apart.
+// Returns the values of a table in the order of the file, because toml++ sorts keys. Nested tables become dotted keys.
 struct Leaf {
   std::string key;
   const toml::node* node;
@@ -165,7 +165,7 @@ SweepPlan SweepPlan::from_text(std::string_view text, const std::string& name) {
                        std::vector<std::string>{"title", "along", "pairs", "show", "warm_up", "vary", "case"}));
     }
   }
-  // As they stand in the file.
+  // In the order of the file.
   const auto line = [&](const SweepCase& c) { return document["sweep"]["case"][c.name].node()->source().begin.line; };
   std::ranges::stable_sort(plan.cases, [&](const SweepCase& a, const SweepCase& b) { return line(a) < line(b); });
   return plan;
@@ -274,14 +274,14 @@ void SweepPlan::check() const {
     }
     if (along.empty()) throw InputError(pairs_origin_ + ": pairs are compared along a key; give sweep.along too");
   }
-  std::size_t most = std::max<std::size_t>(1, cases.size());
+  std::size_t cells = std::max<std::size_t>(1, cases.size());
   for (const SweepAxis& axis : axes) {
-    most *= axis.values.size();
-    if (most > kMostCells) throw InputError("more than 100000 cells; shorten a list");
+    cells *= axis.values.size();
+    if (cells > kMaxCells) throw InputError("more than 100000 cells; shorten a list");
   }
 }
 
-// Does the case set what the axis varies?
+// Returns whether the case sets the keys of the axis. Errors: InputError if the case sets only some of them.
 bool SweepPlan::pinned(const SweepCase& of_case, const SweepAxis& axis) const {
   std::size_t set = 0;
   for (const auto& [key, value] : of_case.settings) set += std::ranges::count(axis.keys, key) > 0;
@@ -300,7 +300,7 @@ std::vector<SweepCell> SweepPlan::cells() const {
       const bool fixed = !cases.empty() && pinned(cases[c], axis);
       cell.indices.push_back(fixed ? std::nullopt : std::optional<std::size_t>(0));
     }
-    // Counts up, the last axis first.
+    // Counts up; the last axis is the fastest.
     for (bool more = true; more;) {
       list.push_back(cell);
       more = false;

@@ -21,7 +21,7 @@ std::size_t jobs_of(const SweepArguments& arguments) {
   return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 64);
 }
 
-// Earlier rows of these cells, each at its place. InputError if the folder holds others too.
+// Takes the earlier rows of these cells. Errors: InputError if the folder has rows of other cells.
 void take_earlier(const SweepArguments& arguments, const SweepPlan& plan, const std::vector<CellRun>& cells,
                   const SweepFolder& folder, SweepRows& rows) {
   const std::map<std::string, Json> earlier = folder.earlier();
@@ -39,7 +39,7 @@ void take_earlier(const SweepArguments& arguments, const SweepPlan& plan, const 
   }
 }
 
-// Those in `wanted` that have no row yet.
+// Runs the cells in `wanted` that have no row yet.
 void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<CellRun>& cells,
                const std::vector<std::size_t>& wanted, std::size_t jobs, SweepFolder* folder, SweepRows& rows,
                const Listener& listener) {
@@ -61,7 +61,7 @@ void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<
     }
     const CellEnd end = processes.wait();
     Json& row = rows[end.cell] = row_of(plan, cells[end.cell], end.cell, end);
-    if (folder != nullptr && !has_failed(row)) folder->keep(row);  // who goes on runs a failed one again
+    if (folder != nullptr && !has_failed(row)) folder->keep(row);  // a failed cell is run again next time
     ++done;
     if (listener.cells) {
       listener.cells({done, left.size(), std::chrono::duration<double>(Clock::now() - start).count()});

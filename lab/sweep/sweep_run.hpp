@@ -1,4 +1,4 @@
-// Running a sweep's cells, some at once: what `sweep` and `compare --vary` share.
+// Runs the cells of a sweep, several at the same time. `sweep` and `compare --vary` both use it.
 #pragma once
 
 #include <cstddef>
@@ -19,34 +19,34 @@ struct SweepArguments {
   std::string experiment, out, world, shard;
   std::vector<std::string> sets, lists;
   SglangArguments sglang;
-  int jobs = 0;                               // 0 = as many as there are cores
+  int jobs = 0;                               // cells at the same time; 0 = one per core
   double min_served = 100 * kMinServedShare;  // %
   bool force = false, json = false;
 };
 
-// Adds --vary to the plan and checks it, against --set too; applies the options to `base`, the experiment that all
-// cells share, and tells its notes.
+// Adds the lists of --vary to the plan, and checks the plan. Applies the options to `base`, the experiment of all
+// cells, and passes its notes to the listener. Errors: InputError, also if --set sets a varied key.
 void finish_plan(const SweepArguments& arguments, SweepPlan& plan, Experiment& base, const Listener& listener);
 
-// What a command on a sweep has to tell.
+// The output of a command on a sweep.
 struct SweepOutcome {
-  std::string text;      // tables for a person, or JSON lines
-  std::string folder;    // that the results were written to; empty if none was, or a shard's
-  std::string failures;  // a sentence; empty if no cell failed
+  std::string text;      // tables, or JSON lines
+  std::string folder;    // the folder with the results; empty without --out and for a shard
+  std::string failures;  // a sentence about failed cells; empty if no cell failed
 };
 
 struct SweptRows {
-  SweepRows rows;  // of all cells; of a shard its own, the others null
+  SweepRows rows;  // one row per cell; for a shard, rows of other shards' cells may be null
   std::optional<Shard> shard;
   std::optional<SweepFolder> folder;
 };
-// Runs what isn't in --out yet. A cell that fails has a row that says why, and the others go on. InputError or
-// WorkError if all fail.
+// Runs the cells that have no row in --out yet. A failed cell gets a row with the reason, and the other cells go on.
+// Errors: InputError or WorkError if all cells fail.
 SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, const Experiment& base,
                     const Listener& listener);
-// How many cells have failed, and the first of them; empty if none has.
+// Returns a sentence with the number of failed cells and the first one; empty if no cell failed.
 std::string failures_sentence(const SweepPlan& plan, const SweptRows& swept);
-// What a shard has to say instead of a result.
+// Returns the output of a shard, which has no tables.
 std::string shard_text(const SweepArguments& arguments, const SweptRows& swept);
 
 }  // namespace kvtwin

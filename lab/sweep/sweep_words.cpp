@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kEqual = 1.01;  // times as long is still equal
+constexpr double kMaxEqualRatio = 1.01;  // ratio of mean TTFTs that counts as equal
 
 std::string short_number(double value) {
   char text[40];
@@ -21,10 +21,10 @@ std::string short_number(double value) {
   return text;
 }
 
-// So many digits that the text is on the same side of kEqual as the number.
+// Returns the ratio with enough digits to be on the same side of kMaxEqualRatio as the number.
 std::string ratio_text(double ratio) {
   std::string text = short_number(ratio);
-  for (int digits = 3; (std::strtod(text.c_str(), nullptr) > kEqual) != (ratio > kEqual); ++digits) {
+  for (int digits = 3; (std::strtod(text.c_str(), nullptr) > kMaxEqualRatio) != (ratio > kMaxEqualRatio); ++digits) {
     char longer[40];
     std::snprintf(longer, sizeof longer, "%.*g", digits, ratio);
     text = longer;
@@ -32,7 +32,7 @@ std::string ratio_text(double ratio) {
   return text;
 }
 
-// Finds a cell by its case and the axes' indices, of which the case may pin some.
+// Finds a cell by its case and the indices of the axes. A case may set the keys of some axes.
 class Index {
  public:
   explicit Index(const SweepPlan& plan) : plan_(plan), cells_(plan.cells()) {
@@ -48,7 +48,7 @@ class Index {
     }
     return numbers_.at({of_case, indices});
   }
-  // All combinations of those axes; the others are 0.
+  // Returns all combinations of the values of these axes. The other axes have index 0.
   std::vector<std::vector<std::optional<std::size_t>>> combinations(const std::vector<std::size_t>& axes) const {
     std::vector<std::vector<std::optional<std::size_t>>> list{
         std::vector<std::optional<std::size_t>>(plan_.axes.size(), 0)};
@@ -69,10 +69,10 @@ class Index {
   const SweepPlan& plan_;
   std::vector<SweepCell> cells_;
   std::map<std::pair<std::size_t, std::vector<std::optional<std::size_t>>>, std::size_t> numbers_;
-  std::vector<std::size_t> first_;  // cell of each case
+  std::vector<std::size_t> first_;  // first cell of each case
 };
 
-// Of the two cells' mean TTFTs; nothing where they are not compared.
+// Returns the ratio of two cells' mean TTFTs; nothing if the cells are not compared.
 std::optional<double> ttft_ratio(const SweepRows& rows, std::size_t a, std::size_t b, double min_served) {
   if (has_failed(rows[a]) || has_failed(rows[b])) return std::nullopt;
   const double share_a = served_share(rows[a]), share_b = served_share(rows[b]);
@@ -90,9 +90,9 @@ std::string percent_text(double share) {
   return text;
 }
 
-// Where log(ratio) crosses log(kEqual) on the line between two points of (log x, log ratio).
+// Returns x where the line between two points (log x, log ratio) crosses log(kMaxEqualRatio).
 double crossing(double x0, double ratio0, double x1, double ratio1) {
-  const double a = std::log(ratio0 / kEqual), b = std::log(ratio1 / kEqual);
+  const double a = std::log(ratio0 / kMaxEqualRatio), b = std::log(ratio1 / kMaxEqualRatio);
   if (x0 <= 0) return x1;  // no logarithm
   return std::exp(std::log(x0) + (std::log(x1) - std::log(x0)) * a / (a - b));
 }
@@ -107,7 +107,7 @@ std::string figure_text(const Json& row, const std::string& name) {
   return text;
 }
 
-// Shares of the requests that a cell's figures leave out, as they stand beside each of them.
+// Shares of requests that the figures leave out, and their labels in tables.
 constexpr std::pair<const char*, const char*> kLeftOut[] = {{"rejected_share", " rejected"},
                                                             {"failed_share", " failed"}};
 
@@ -179,7 +179,8 @@ std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
   return text;
 }
 
-// "below about 1.5 to 2.3 GB/s", "nowhere or above about 50 GB/s": where the first case of all of these is slower.
+// Returns where the first case is slower, over all crossovers of a group, e.g. "below about 1.5 to 2.3 GB/s" or
+// "nowhere or above about 50 GB/s".
 std::string range_text(const std::vector<const Crossover*>& group, const SweepPlan& plan) {
   const std::string unit = unit_of(plan.along).empty() ? "" : " " + unit_of(plan.along);
   std::string text;
@@ -193,7 +194,7 @@ std::string range_text(const std::vector<const Crossover*>& group, const SweepPl
       least = std::min(least, one->at);
       most = std::max(most, one->at);
     }
-    if (least > most) continue;  // there is none
+    if (least > most) continue;  // no crossover of this kind
     text += (text.empty() ? "" : " or ") + std::string(word);
     if (where == Slower::everywhere || where == Slower::nowhere) continue;
     text += short_number(least);
@@ -203,7 +204,7 @@ std::string range_text(const std::vector<const Crossover*>& group, const SweepPl
   return text;
 }
 
-// hardware.name -> hardware, cache.page_tokens -> page_tokens
+// hardware.name becomes hardware, cache.page_tokens becomes page_tokens.
 std::string short_name(std::string name) {
   if (name.ends_with(".name")) name.erase(name.size() - 5);
   return name.substr(name.rfind('.') + 1);
@@ -258,7 +259,7 @@ std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& row
       one.settings.resize(plan.axes.size());
       for (const std::size_t axis : others) one.settings[axis] = combination[axis];
       const std::vector<SweepValue>& values = plan.axes[*along].values;
-      std::vector<std::pair<double, double>> ratios;  // by the x axis' value, where the two are compared
+      std::vector<std::pair<double, double>> ratios;  // x value and ratio of each compared pair of cells
       for (std::size_t value = 0; value < values.size(); ++value) {
         combination[*along] = value;
         const auto ratio = ttft_ratio(rows, index.at(a, combination), index.at(b, combination), min_served);
@@ -272,11 +273,11 @@ std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& row
       }
       one.first_ratio = ratios.front().second;
       one.last_ratio = ratios.back().second;
-      // From the top down, the last change counts.
-      const bool slower_last = ratios.back().second > kEqual;
+      // If there are several crossings, the one at the largest x counts.
+      const bool slower_last = ratios.back().second > kMaxEqualRatio;
       one.slower = slower_last ? Slower::everywhere : Slower::nowhere;
       for (std::size_t i = ratios.size() - 1; i-- > 0;) {
-        if ((ratios[i].second > kEqual) == slower_last) continue;
+        if ((ratios[i].second > kMaxEqualRatio) == slower_last) continue;
         one.slower = slower_last ? Slower::above : Slower::below;
         one.at = crossing(ratios[i].first, ratios[i].second, ratios[i + 1].first, ratios[i + 1].second);
         break;
@@ -288,7 +289,7 @@ std::vector<Crossover> crossovers_of(const SweepPlan& plan, const SweepRows& row
 }
 
 std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
-  constexpr std::size_t kMostTables = 12;
+  constexpr std::size_t kMaxTables = 12;
   const auto along = plan.along_axis();
   if (!along || plan.cases.empty()) return cells_table(plan, rows);
   const Index index(plan);
@@ -299,10 +300,10 @@ std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
   const auto combinations = index.combinations(others);
   std::string text;
   std::size_t tables = 0;
-  const bool all = combinations.size() * plan.show.size() <= kMostTables;  // else the first figure only
+  const bool all = combinations.size() * plan.show.size() <= kMaxTables;  // false: only the first figure
   for (const auto& combination : combinations) {
     for (const std::string& figure : plan.show) {
-      if ((!all && figure != plan.show.front()) || ++tables > kMostTables) continue;
+      if ((!all && figure != plan.show.front()) || ++tables > kMaxTables) continue;
       std::string heading = figure;
       for (const std::size_t axis : others) {
         heading += ", " + plan.axes[axis].name + "=" + plan.axes[axis].values[*combination[axis]].text;
@@ -316,7 +317,7 @@ std::string sweep_tables(const SweepPlan& plan, const SweepRows& rows) {
   return all ? text : text + "All figures of all cells are in sweep.csv.\n\n";
 }
 
-// By the first of the axes that tell crossovers of a pair apart; over the others it gives the range.
+// Lists the crossovers by the first axis of the pair. Over the other axes, the sentence has the range.
 std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& crossovers, double min_served) {
   std::string sentence;
   for (std::size_t pair = 0; pair < plan.pairs.size(); ++pair) {
@@ -356,7 +357,7 @@ std::string sweep_sentence(const SweepPlan& plan, const std::vector<Crossover>& 
           if (one->settings[axis] == value) group.push_back(one);
         }
         std::string range = range_text(group, plan);
-        // What has been said needn't be again.
+        // Do not repeat a beginning that all parts have in common.
         for (const std::string_view begin : {"below about ", "above about "}) {
           const bool only = whole.starts_with(begin) && whole.find(" or ") == std::string::npos;
           if (only && range.starts_with(begin)) range.erase(0, begin.size());

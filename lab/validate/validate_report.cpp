@@ -31,7 +31,7 @@ std::string lane_sentence(const LaneError& lane, const std::string& cell) {
          cell + ")";
 }
 
-// ---- for people --------------------------------------------------------------------------------------
+// ---- text --------------------------------------------------------------------------------------------
 
 std::string figure_line(const FigureError& figure) {
   const double scale = figure.kind->share ? 100 : 1;
@@ -96,7 +96,7 @@ std::string cell_text(const ValidatedCell& validated) {
                      (cell.source.empty() ? "" : "; " + cell.source) + ")\n";
   text += formatted("  %-22s %12s %-15s %12s %s\n", "", "measured", "       spread", "predicted", "    error");
   for (const FigureError& figure : validated.errors.figures) {
-    if (figure.kind->of_prompt() && figure.measured == 0 && figure.predicted == 0) continue;  // a tier that isn't there
+    if (figure.kind->of_prompt() && figure.measured == 0 && figure.predicted == 0) continue;  // an absent tier
     text += figure_line(figure);
   }
   if (validated.errors.requests) text += requests_text(*validated.errors.requests);
@@ -118,7 +118,7 @@ std::string rejected_and_failed(const CellErrors& errors, double FigureError::*s
   return formatted("%.2f", 100 * (rejected->*side + failed->*side));
 }
 
-// A line a configuration: mean TTFT, hits in all, and the share of the requests that these leave out.
+// One line per configuration: mean TTFT, hits, and the share of the requests that these figures leave out.
 std::string overview_text(const std::vector<ValidatedCell>& cells) {
   std::size_t width = 13;
   for (const ValidatedCell& it : cells) width = std::max(width, it.cell.name.size());
@@ -142,7 +142,7 @@ std::string overview_text(const std::vector<ValidatedCell>& cells) {
   return text;
 }
 
-// "0.25", with more digits where it takes them to see that it isn't 0.
+// Returns the value in %, e.g. "0.25", with more digits if it would look like 0.
 std::string regret_text(double regret) {
   std::string text = formatted("%.2f", regret * 100);
   for (int decimals = 3; regret != 0 && std::strtod(text.c_str(), nullptr) == 0 && decimals < 20; ++decimals) {
@@ -168,7 +168,7 @@ std::string choice_sentence(const std::vector<ValidatedCell>& cells, const Choic
   return text + (choice.has_repeats ? "" : "; a run each, so a difference may be noise");
 }
 
-// ---- for machines ------------------------------------------------------------------------------------
+// ---- JSON --------------------------------------------------------------------------------------------
 
 Json quantiles_json(const Quantiles& q) { return {{"p50", q.p50}, {"p90", q.p90}, {"p99", q.p99}, {"max", q.max}}; }
 
@@ -238,7 +238,7 @@ Ranking ranking_of(const std::vector<ValidatedCell>& cells) {
     }
     for (const char* share : {"rejected_share", "failed_share"}) {
       const FigureError* const unserved = errors.figure(share);
-      if (unserved == nullptr) continue;  // published figures don't tell it
+      if (unserved == nullptr) continue;  // published figures may lack the share
       one.measured_served -= unserved->measured;
       one.predicted_served -= unserved->predicted;
     }
@@ -264,9 +264,9 @@ std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells)
   }
   std::ranges::stable_sort(off, std::greater<>{}, [](const auto& entry) { return off_by(*entry.first); });
   std::vector<std::string> sentences;
-  std::set<std::string> told;
+  std::set<std::string> named;
   for (const auto& [lane, cell] : off) {
-    if (told.insert(lane->lane).second) sentences.push_back(lane_sentence(*lane, *cell));
+    if (named.insert(lane->lane).second) sentences.push_back(lane_sentence(*lane, *cell));
   }
   return sentences;
 }

@@ -1,4 +1,4 @@
-// What `kvtwin validate` found, for people, for machines and as a table.
+// The output of `kvtwin validate`: text, JSON and CSV.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@
 
 namespace kvtwin {
 
-// Whether the prediction decided as the measured runs did.
+// Compares the decisions of the prediction with those of the measured runs.
 struct DecisionCheck {
   bool known = false;         // both sides tell their decisions
   std::size_t alike = 0;      // measured runs that decided as the prediction did
@@ -31,15 +31,15 @@ struct Ranking {
   std::optional<double> tau;  // over all cells
   std::vector<Choice> choices;
 };
-// Of cells that tell a mean TTFT on both sides.
+// Ranks the cells that have a mean TTFT on both sides.
 Ranking ranking_of(const std::vector<ValidatedCell>& cells);
 
-// The lanes that are off, one sentence each, the furthest first; over all cells, each lane once, of the cell in which
-// it is furthest off.
+// Returns one sentence for each lane with a large error, largest first. A lane appears once, for the cell with its
+// largest error.
 std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells);
 
-// What is said besides the cells: how far they can be trusted (validate_notes.hpp), and by which machine they were
-// measured just now.
+// The output besides the cells: notes about the reliability (validate_notes.hpp), and the machine if `validate` itself
+// measured the runs.
 struct ValidationTerms {
   std::vector<std::string> notes;
   std::optional<MeasuredMachine> here;
@@ -49,7 +49,7 @@ nlohmann::ordered_json validation_json(const std::vector<ValidatedCell>& cells, 
                                        const ValidationTerms& terms);
 std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranking& ranking,
                             const ValidationTerms& terms);
-// A row a figure: cell, figure, runs, measured, spread, predicted, error.
+// Returns one row per figure: cell, figure, runs, measured, spread, predicted, error.
 std::string validation_csv(const std::vector<ValidatedCell>& cells);
 
 }  // namespace kvtwin
