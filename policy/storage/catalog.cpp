@@ -21,7 +21,7 @@ bool Catalog::knows(const PageKey& key) const {
   return id != kNone && entries_[id].state != State::named;
 }
 
-bool Catalog::has_had(const PageKey& key, std::uint64_t mark) const {
+bool Catalog::is_there_since(const PageKey& key, std::uint64_t mark) const {
   const std::uint32_t id = find(key);
   return id != kNone && entries_[id].state == State::there && entries_[id].arrived <= mark;
 }
@@ -51,7 +51,7 @@ void Catalog::attach(std::uint32_t child, std::uint32_t parent) {
   refresh(parent);
 }
 
-// A name without children goes, and with it the names above that only led to it.
+// Drops a name without children, and the names above that only led to it.
 void Catalog::drop_name(std::uint32_t id) {
   while (id != kNone && entries_[id].state == State::named && entries_[id].children == 0) {
     const std::uint32_t parent = entries_[id].parent;
@@ -65,7 +65,7 @@ void Catalog::drop_name(std::uint32_t id) {
 
 void Catalog::lose(std::uint32_t id) {
   Entry& entry = entries_[id];
-  KV_CHECK(entry.state != State::named, "only what is known is lost");
+  KV_CHECK(entry.state != State::named, "only a known page is lost");
   entry.state = State::named;
   --used_;
   policy_->withdraw(NodeId{id});
@@ -111,7 +111,7 @@ void Catalog::refresh(std::uint32_t id) {
   }
 }
 
-// ---- what comes and goes ---------------------------------------------------------------------------------
+// ---- pages come and go ---------------------------------------------------------------------------------
 
 Pages Catalog::take_victims(Pages pages, std::vector<PageKey>& victims) {
   while (capacity_ - used_ < pages) {
@@ -134,7 +134,7 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
     const std::uint32_t id = name(key);
     Entry& entry = entries_[id];
     KV_CHECK(entry.state == State::named, "a page is written once");
-    entry.state = State::coming;
+    entry.state = State::arriving;
     entry.last_access = stamp_;
     entry.inserted = ++insertions_;
     entry.hits = 1;
@@ -150,9 +150,9 @@ void Catalog::begin_write(const PageKey* prior, std::span<const PageKey> keys, s
 }
 
 void Catalog::end_write(std::span<const PageKey> keys, Pages stored) {
-  for (std::size_t i = keys.size(); i > 0; --i) {  // from the end, so that what is lost has no child among them
+  for (std::size_t i = keys.size(); i > 0; --i) {  // from the end, so a page that is lost has no child among them
     const std::uint32_t id = find(keys[i - 1]);
-    KV_CHECK(id != kNone && entries_[id].state == State::coming, "only what is on its way arrives");
+    KV_CHECK(id != kNone && entries_[id].state == State::arriving, "only a page on its way arrives");
     if (i - 1 < stored) {
       entries_[id].state = State::there;
       entries_[id].arrived = ++arrivals_;
@@ -168,7 +168,7 @@ void Catalog::adopt(const PageKey* prior, std::span<const PageKey> keys) {
   for (const PageKey& key : keys) {
     if (!knows(key)) {
       if (used_ == capacity_) break;
-      // The parent first: naming it may move the entries.
+      // the parent first, because name() may move the entries
       const std::uint32_t parent = prior == nullptr ? kNone : name(*prior);
       const std::uint32_t id = name(key);
       Entry& entry = entries_[id];
@@ -207,7 +207,7 @@ void Catalog::touch(std::span<const PageKey> keys) {
     if (id == kNone || entries_[id].state == State::named) continue;
     entries_[id].last_access = stamp_;
     ++entries_[id].hits;
-    entries_[id].depth = depth_below(entries_[id].parent);  // what lies above may have become known
+    entries_[id].depth = depth_below(entries_[id].parent);  // a page above may have become known
     notify_learner(id, [](LearnsFromVisits& learner, const PolicyNode& node) { learner.touched(node); });
     refresh(id);
   }
@@ -241,7 +241,7 @@ void Catalog::pin(const PageKey& key) {
 
 void Catalog::unpin(const PageKey& key) {
   const std::uint32_t id = find(key);
-  KV_CHECK(id != kNone && entries_[id].pins > 0, "a pin is taken out once");
+  KV_CHECK(id != kNone && entries_[id].pins > 0, "a pin is removed once");
   --entries_[id].pins;
   --entries_[id].children;
   refresh(id);
@@ -271,13 +271,13 @@ void Catalog::check_invariants() const {
     if (!in_use(id)) continue;
     const Entry& entry = entries_[id];
     KV_CHECK(entry.children == children[id], "children and pins are counted");
-    KV_CHECK(entry.state != State::named || entry.children > 0, "a mere name leads to something");
+    KV_CHECK(entry.state != State::named || entry.children > 0, "a page that is only named has a child or a pin");
     const bool leaf = entry.state == State::there && entry.children == 0;
-    KV_CHECK(policy_->is_offered(NodeId{id}) == leaf, "what may go is on offer");
+    KV_CHECK(policy_->is_offered(NodeId{id}) == leaf, "a page is on offer exactly if it may be evicted");
     leaves += leaf;
   }
-  KV_CHECK(used == used_ && used_ <= capacity_, "a tier holds no more than it can");
-  KV_CHECK(leaves == policy_->offered(), "nothing else is on offer");
+  KV_CHECK(used == used_ && used_ <= capacity_, "a tier holds at most its capacity");
+  KV_CHECK(leaves == policy_->offered(), "no other page is on offer");
 }
 
 }  // namespace kvtwin

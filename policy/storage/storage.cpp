@@ -8,11 +8,11 @@
 namespace kvtwin {
 namespace {
 
-// A guess at what a shared store holds needn't be longer (HiCache's bound).
-constexpr Pages kBeliefMost = 131072;
+// The guess at the content of a shared store need not be longer (HiCache's bound).
+constexpr Pages kMaxGuessPages = 131072;
 
 Pages catalog_pages(const StorageTierConfig& tier) {
-  return tier.owned ? tier.pages : std::min(tier.pages, kBeliefMost);
+  return tier.owned ? tier.pages : std::min(tier.pages, kMaxGuessPages);
 }
 
 EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tier) {
@@ -121,7 +121,7 @@ std::uint32_t Storage::write(std::uint64_t hold, const PageKey* prior, std::span
   std::uint32_t jobs = 0;
   for (std::size_t tier = 0; tier < tiers_to; ++tier) {
     const Catalog& catalog = tiers_[tier].catalog;
-    // What is known there is left alone; the rest goes out run by run.
+    // Pages that the tier knows already are left alone. The others are written in runs.
     for (std::size_t at = 0; at < keys.size();) {
       const std::size_t first = at;
       const bool known = catalog.knows(keys[at]);
@@ -183,7 +183,7 @@ void Storage::raise_priority(std::span<const PageKey> keys, std::int32_t priorit
   for (auto& tier : tiers_) tier.catalog.raise_priority(keys, priority);
 }
 
-// In a tier of ours, by removing what goes first; of what a shared store holds we only forget.
+// Makes room: an owned tier removes the victims; of a shared store, the engine only forgets them.
 Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages) {
   Catalog& catalog = tiers_[tier].catalog;
   victims_.clear();
@@ -200,22 +200,23 @@ Pages Storage::make_room(std::size_t tier, const PageKey* prior, Pages pages) {
   return room;
 }
 
-// In its place among the sets: what it makes room for comes later.
+// Removes in order with the sets: a set that needs the room comes later.
 void Storage::remove(std::size_t tier, std::span<const PageKey> keys) {
   Job job;
   job.answer.verb = StorageVerb::remove;
   job.answer.memory = config_.host_pages != 0 ? Tier::host : Tier::device;
   job.keys.assign(keys.begin(), keys.end());
-  for (const PageKey& key : keys) ++tiers_[tier].leaving[key];
+  for (const PageKey& key : keys) ++tiers_[tier].being_removed[key];
   submit(tier, std::move(job), keys, {});
 }
 
-// Not there, or not readable: of a tier of ours it must not go on taking up room that the catalog doesn't know of.
-void Storage::lost(std::size_t tier, std::span<const PageKey> keys) {
+// The pages are missing or unreadable. From an owned tier they are also removed, so they do not take up room that the
+// catalog does not count.
+void Storage::forget_lost(std::size_t tier, std::span<const PageKey> keys) {
   victims_.clear();
   for (const PageKey& key : keys) {
     tiers_[tier].catalog.forget(key);
-    if (!tiers_[tier].catalog.knows(key)) victims_.push_back(key);  // else it is being written anew
+    if (!tiers_[tier].catalog.knows(key)) victims_.push_back(key);  // otherwise the page is being written again
   }
   if (config_.storage[tier].owned && !victims_.empty()) remove(tier, victims_);
 }
@@ -300,23 +301,23 @@ void Storage::take(Job& job) {
 }
 
 void Storage::take_remove(Job& job) {
-  auto& leaving = tiers_[job.answer.tier].leaving;
+  auto& being_removed = tiers_[job.answer.tier].being_removed;
   for (const PageKey& key : job.keys) {
-    const auto found = leaving.find(key);
-    if (--found->second == 0) leaving.erase(found);
+    const auto found = being_removed.find(key);
+    if (--found->second == 0) being_removed.erase(found);
   }
 }
 
-// What was believed to be there and isn't is forgotten; what is there without our knowing is noted down.
+// A page that was believed to be there and is missing is forgotten. Pages that are there without being known are added.
 void Storage::take_look_up(Job& job) {
   Catalog& catalog = tiers_[job.answer.tier].catalog;
   const std::span<const PageKey> keys = job.keys;
-  if (job.answer.done && job.answer.pages < keys.size() && catalog.has_had(keys[job.answer.pages], job.mark)) {
-    lost(job.answer.tier, keys.subspan(job.answer.pages, 1));
+  if (job.answer.done && job.answer.pages < keys.size() && catalog.is_there_since(keys[job.answer.pages], job.mark)) {
+    forget_lost(job.answer.tier, keys.subspan(job.answer.pages, 1));
   }
-  // It may have been answered before a remove that was submitted meanwhile.
+  // The answer may be older than a remove that was submitted meanwhile.
   Pages stays = 0;
-  while (stays < job.answer.pages && !tiers_[job.answer.tier].leaving.contains(keys[stays])) ++stays;
+  while (stays < job.answer.pages && !tiers_[job.answer.tier].being_removed.contains(keys[stays])) ++stays;
   catalog.adopt(job.prior ? &*job.prior : nullptr, keys.first(stays));
   answers_.push_back(job.answer);
 }
@@ -325,7 +326,7 @@ void Storage::take_get(Job& job) {
   Catalog& catalog = tiers_[job.answer.tier].catalog;
   catalog.unpin(job.keys.back());
   const Pages pages = job.answer.pages;
-  if (pages < job.answer.asked && !job.cancelled) lost(job.answer.tier, std::span(job.keys).subspan(pages, 1));
+  if (pages < job.answer.asked && !job.cancelled) forget_lost(job.answer.tier, std::span(job.keys).subspan(pages, 1));
   answers_.push_back(job.answer);
 }
 
@@ -350,7 +351,7 @@ void Storage::take_set(Job& job) {
   const Pages room = again ? make_room(tier, prior, rest.size()) : 0;
   if (room < rest.size()) {
     drop(tier, rest, Reason::transfer_failed);
-    if (config_.storage[tier].owned) remove(tier, rest);  // some of it may be there
+    if (config_.storage[tier].owned) remove(tier, rest);  // some of these pages may be there
     ended_.push_back(job.hold);
     return;
   }
@@ -390,7 +391,7 @@ void Storage::check_invariants() const {
   KV_CHECK(jobs == in_flight_, "operations in flight are counted");
   KV_CHECK(writing == writing_, "pages on their way are counted");
   for (const TierState& tier : tiers_) {
-    KV_CHECK(jobs > 0 || tier.leaving.empty(), "what is to leave has a remove on its way");
+    KV_CHECK(jobs > 0 || tier.being_removed.empty(), "a page that is being removed has a remove in flight");
   }
 }
 

@@ -1,13 +1,13 @@
-// The storage tiers (L3) of one engine, in the order in which they are asked: the operations on them, what all ranks
-// agree of their results, and what is written to them and leaves them.
+// The storage tiers (L3) of one engine, in the order of look-ups: the operations on them, the results on which all
+// ranks agree, and which pages are written to the tiers and removed from them.
 //
-// Every operation is answered in the order of its queue (one each for look-ups, gets into L2, gets into L1, and
-// sets with removes, a tier), and taken by the scheduler's step once every rank has its answer: the smallest count
-// of pages counts. Look-ups and gets are answered to whom they were for; writes are this module's own affair:
+// Each tier has four queues: look-ups; gets into L2; gets into L1; sets with removes. Each operation is answered in the
+// order of its queue. The scheduler's step takes an answer once every rank has it; the smallest number of pages counts.
+// The caller gets the answers to look-ups and gets. This class handles the answers to writes:
 //
-//   write --> known there? no --> room made --> set --> stored, or tried again, or dropped for a reason
+//   write --> already known? no --> make room --> set --> stored, or tried again, or dropped with a reason
 //
-// Whoever has a page written keeps its slot leased until `ended` names the page's hold.
+// Requires: the caller of write() keeps the pages' slots leased until `ended` has the hold.
 #pragma once
 
 #include <array>
@@ -26,27 +26,27 @@
 
 namespace kvtwin {
 
-// What became of a look-up or a get, on all ranks.
+// The result of a look-up or a get on all ranks.
 struct StorageAnswer {
   OperationId id = OperationId::none;
   StorageVerb verb = StorageVerb::look_up;
   std::size_t tier = 0;  // index into EngineConfig::storage
   Tier memory = Tier::host;
-  RequestId request = kNoRequest;  // whose
+  RequestId request = kNoRequest;  // the request that it was for
   Pages asked = 0, pages = 0;
-  bool done = false;    // not failed, not cancelled
-  TimeNs answered = 0;  // on this rank; for accounts only
+  bool done = false;    // neither failed nor cancelled
+  TimeNs answered = 0;  // on this rank; for reports only
 };
 
-// Pages of a chain that came, or will come, from one tier.
+// Pages of a chain that have come, or will come, from one tier.
 struct FetchedRun {
   std::size_t tier = 0;  // index into EngineConfig::storage
   Pages first = 0, pages = 0;
 };
 
-constexpr std::size_t kStorageQueues = 4;  // of a tier
-// What a rank says of the head of each queue: 0 = not answered yet, else 1 + 2 * pages + (done ? 1 : 0).
-// Of each tier of EngineConfig::storage, in that order; zeros behind them.
+constexpr std::size_t kStorageQueues = 4;  // per tier
+// A rank's report of the head of each queue: 0 = no answer yet, else 1 + 2 * pages + (done ? 1 : 0). In the order of
+// EngineConfig::storage, then zeros.
 using StorageHeads = std::array<std::int64_t, kStorageTiers * kStorageQueues>;
 
 class Storage {
@@ -57,61 +57,64 @@ class Storage {
   std::size_t queues() const { return tiers_.size() * kStorageQueues; }
   Tier tier(std::size_t index) const { return config_.storage[index].tier; }
   const Catalog& catalog(std::size_t index) const { return tiers_[index].catalog; }
-  // A request goes to work on its path.
+  // A request goes to work on its path. Calls visit() of the policies; likewise below.
   void visit(const Visit& visit);
   void hint(const Hint& hint, TimeNs step_time);
   void queue(RequestId request, std::span<const PageKey> keys);
   void unqueue(RequestId request, std::span<const PageKey> keys);
 
-  // Asks for chain[first, end); the chain is the request's keys from the root on.
+  // Looks up chain[first, end). `chain`: the request's keys from the root on.
   OperationId look_up(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first);
-  // Brings chain[first, first + slots.size()) into the slots. Returns the answer as far as it is known.
+  // Reads chain[first, first + slots.size()) into the slots. Returns the answer with the fields known so far.
   StorageAnswer get(std::size_t tier, RequestId request, std::span<const PageKey> chain, Pages first,
                     std::span<const SlotId> slots, Tier memory);
 
-  // Keeps the catalog's victims off a page that is to be got later, and what lies above it. Counted.
+  // Protects a page that will be read later, and the pages above it, against eviction. Pins are counted.
   void pin(std::size_t tier, const PageKey& key) { tiers_[tier].catalog.pin(key); }
   void unpin(std::size_t tier, const PageKey& key) { tiers_[tier].catalog.unpin(key); }
-  // A request to the store, as by Substrate::cancel; what falls short for it isn't held against the store.
+  // Requests a cancel, as Substrate::cancel does. Pages that fall short because of it do not count as missing from the
+  // store.
   void cancel(const StorageAnswer& get);
 
-  // Writes the pages that a tier doesn't know yet to it, to every tier below `tiers_to`; `prior` is the key of the
-  // page before them, or null. Raises the priority of all of them. Returns the number of operations that will name
-  // `hold` in `ended`.
+  // Writes the pages that a tier does not know yet, to every tier below `tiers_to`. `prior`: the key of the page before
+  // them, or null. Raises the priority of all these pages. Returns the number of operations that will put `hold` into
+  // `ended`.
   std::uint32_t write(std::uint64_t hold, const PageKey* prior, std::span<const PageKey> keys,
                       std::span<const SlotId> slots, Tier memory, std::size_t tiers_to, std::int32_t priority);
-  // Of those pages that a tier has.
+  // Raises the priority of the pages that a tier has.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
 
-  // True if the completion was one of ours.
+  // Returns true if the completion belongs to an operation of this class.
   bool complete(const Completion& completion);
   StorageHeads heads() const;
-  // Takes what all ranks have: one answer a queue. True if there was any. Fills answers() and ended().
+  // Takes the answers that all ranks have, at most one per queue. Returns true if there was any. Fills answers() and
+  // ended().
   bool take(const StorageHeads& agreed);
   std::span<const StorageAnswer> answers() const { return answers_; }
   std::span<const std::uint64_t> ended() const { return ended_; }
 
   bool anything_in_flight() const { return in_flight_ > 0; }
-  bool answer_due() const;  // at a queue's head
+  bool answer_due() const;  // at the head of a queue
   void check_invariants() const;
 
  private:
   struct Job {
-    StorageAnswer answer;  // `pages` and `done`: this rank's, until all agree
+    StorageAnswer answer;  // `pages` and `done` are this rank's until all ranks agree
     bool complete = false;
     bool cancelled = false;
     std::optional<PageKey> prior;  // sets
     std::vector<PageKey> keys;
     std::vector<SlotId> slots;  // sets
     std::uint64_t hold = 0;
-    std::uint64_t mark = 0;  // look-ups: the catalog's
+    std::uint64_t mark = 0;  // look-ups: mark of the catalog at submission
     std::uint32_t attempts = 0;
     std::int32_t priority = 0;  // sets
   };
   struct TierState {
     Catalog catalog;
     std::array<std::deque<Job>, kStorageQueues> queues;
-    std::unordered_map<PageKey, std::uint32_t, PageKeyHash> leaving;  // removes on their way, of each page
+    // Pages that removes in flight are removing, with the number of these removes.
+    std::unordered_map<PageKey, std::uint32_t, PageKeyHash> being_removed;
   };
 
   static std::size_t queue_of(StorageVerb verb, Tier memory);
@@ -124,7 +127,7 @@ class Storage {
   void take_get(Job& job);
   void take_set(Job& job);
   void take_remove(Job& job);
-  void lost(std::size_t tier, std::span<const PageKey> keys);
+  void forget_lost(std::size_t tier, std::span<const PageKey> keys);
   void remove(std::size_t tier, std::span<const PageKey> keys);
   void drop(std::size_t tier, std::span<const PageKey> keys, Reason reason);
 
@@ -135,7 +138,7 @@ class Storage {
   std::vector<StorageAnswer> answers_;
   std::vector<std::uint64_t> ended_;
   std::uint64_t in_flight_ = 0;
-  Pages writing_ = 0;  // pages on their way to a tier, one count a tier
+  Pages writing_ = 0;  // pages on their way to a tier, counted once per tier
   // Scratch.
   std::vector<StoragePage> pages_;
   std::vector<PageKey> victims_;

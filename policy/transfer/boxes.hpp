@@ -1,6 +1,6 @@
-// A run of pages as strided copies ("boxes": a 3-D copy of a copy engine): one descriptor in place of many, where the
-// grid of pieces (layout.hpp) has regular strides. The planner counts them; the CPU twin and the CUDA copy lists of
-// kernels/ walk them.
+// A run of pages as strided copies ("boxes": 3-D copies of a copy engine). If the grid of pieces (layout.hpp) has
+// regular strides, one descriptor replaces many. The planner counts boxes. The CPU twin and the CUDA copy lists of
+// kernels/ iterate over them.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,20 @@
 
 namespace kvtwin {
 
-// `depth` slices of `height` rows of `width` contiguous bytes. Pitches and slices in bytes, from the start of one row
-// or slice to that of the next; a slice is a whole number of pitches, and at least `height` of them.
+// `depth` slices of `height` rows of `width` contiguous bytes. Pitches and slices are in bytes, from the start of one
+// row or slice to the start of the next. A slice is a whole number of pitches, at least `height`.
 struct Box {
-  std::uint64_t device_at = 0, host_at = 0;  // of the first byte, from each pool's start
+  std::uint64_t device_at = 0, host_at = 0;  // offset of the first byte in each pool
   std::uint64_t width = 0, height = 1, depth = 1;
   std::uint64_t device_pitch = 0, host_pitch = 0;
   std::uint64_t device_slice = 0, host_slice = 0;
 };
 
-// What a device takes at most (cudaDeviceProp::memPitch).
-constexpr std::uint64_t kMostPitch = (std::uint64_t{1} << 31) - 1;
+// The largest pitch that a device takes (cudaDeviceProp::memPitch).
+constexpr std::uint64_t kMaxPitchBytes = (std::uint64_t{1} << 31) - 1;
 
-// How the pieces of a run are gathered into boxes: two axes become rows and slices, the others are counted through.
+// How the pieces of a run form boxes: one axis becomes the rows, one the slices; every combination of the other axes is
+// one box.
 struct BoxGrid {
   static constexpr int kAxes = 5;
   static constexpr int kNone = kAxes;
@@ -40,7 +41,7 @@ struct BoxGrid {
     }
     return all;
   }
-  // The box number `index` < boxes(), of a run that begins at these offsets.
+  // Returns box number `index` < boxes() of a run that begins at these offsets.
   KV_HD constexpr Box box(std::uint64_t index, std::uint64_t device_at, std::uint64_t host_at) const {
     Box b{device_at, host_at, width};
     for (int axis = 0; axis < kAxes; ++axis) {
@@ -60,11 +61,11 @@ struct BoxGrid {
   }
 };
 
-// May this axis give the rows, that one the slices? BoxGrid::kNone: there are none.
+// Returns whether axis `height` can be the rows and axis `depth` the slices. BoxGrid::kNone: no such axis.
 KV_HD constexpr bool makes_boxes(const BoxGrid& grid, int height, int depth) {
   if (height == BoxGrid::kNone) return depth == BoxGrid::kNone;
   const BoxGrid::Axis& rows = grid.axes[height];
-  const auto fits = [&](std::uint64_t pitch) { return pitch >= grid.width && pitch <= kMostPitch; };
+  const auto fits = [&](std::uint64_t pitch) { return pitch >= grid.width && pitch <= kMaxPitchBytes; };
   if (!fits(rows.device_stride) || !fits(rows.host_stride)) return false;
   if (depth == BoxGrid::kNone) return true;
   const BoxGrid::Axis& slices = grid.axes[depth];
@@ -73,7 +74,7 @@ KV_HD constexpr bool makes_boxes(const BoxGrid& grid, int height, int depth) {
          slices.host_stride / rows.host_stride >= rows.count;
 }
 
-// Of neighbouring pages and a range of layers; the fewest boxes there can be.
+// Returns the grid with the fewest boxes for neighbouring pages and a range of layers.
 KV_HD constexpr BoxGrid box_grid(const PieceGrid& pieces, std::uint64_t pages, std::uint32_t layers) {
   BoxGrid grid;
   grid.width = pieces.piece_bytes;
@@ -89,7 +90,7 @@ KV_HD constexpr BoxGrid box_grid(const PieceGrid& pieces, std::uint64_t pages, s
     grid.width *= pages;
     grid.axes[2].count = 1;
   }
-  // Tokens of neighbouring pages that go on evenly are one axis.
+  // If the tokens of neighbouring pages continue with the same strides, token and page are one axis.
   BoxGrid::Axis& token = grid.axes[1];
   if (token.count > 1 && pieces.device_page == token.count * token.device_stride &&
       pieces.host_page == token.count * token.host_stride) {
@@ -110,8 +111,8 @@ KV_HD constexpr BoxGrid box_grid(const PieceGrid& pieces, std::uint64_t pages, s
   return best;
 }
 
-// Layouts that keep a page together repeat its layers within it, per token, page, or head and token: so many bytes of
-// each layer lie together. 0: layer_first, which doesn't.
+// Returns how many bytes of one layer are contiguous within a page: of a token, of a page, or of a head and token, by
+// the layout. 0 for layer_first, which does not keep a page together.
 KV_HD constexpr std::uint64_t layer_slice_bytes(Layout layout, const KvShape& s) {
   switch (layout) {
     case Layout::layer_first: return 0;
@@ -122,18 +123,19 @@ KV_HD constexpr std::uint64_t layer_slice_bytes(Layout layout, const KvShape& s)
   return 0;
 }
 
-// Where neighbouring whole pages lie in a staging buffer and in the host pool, both of the same layout.
+// Neighbouring whole pages in a staging buffer and in the host pool. Both have the same layout.
 struct StagedPages {
   std::uint64_t pages = 0;
-  std::uint64_t staging_first = 0, staging_pages = 0;  // of the buffer, as a pool
+  std::uint64_t staging_first = 0, staging_pages = 0;  // the buffer as a pool
   std::uint64_t host_first = 0, host_pages = 0;
 };
 
-// Layers [begin, end) of them as one box, whose device side is the staging buffer. Not of layer_first.
+// Returns layers [begin, end) of these pages as one box, with the staging buffer as the device side. Requires: not
+// layer_first.
 KV_HD constexpr Box layer_slices(Layout layout, const KvShape& s, const StagedPages& at, std::uint32_t begin,
                                  std::uint32_t end) {
   const std::uint64_t slice = layer_slice_bytes(layout, s), pitch = s.layers * slice;
-  const std::uint64_t plane = s.page_bytes() / s.planes;  // of a page
+  const std::uint64_t plane = s.page_bytes() / s.planes;  // bytes of a page in one plane
   Box b;
   b.device_at = at.staging_first * plane + begin * slice;
   b.host_at = at.host_first * plane + begin * slice;

@@ -1,4 +1,4 @@
-// Where a page's bytes lie in a pool, for the four layouts; the same arithmetic on the CPU and in a kernel.
+// Where the bytes of a page are in a pool, for the four layouts. CPU and kernels use the same arithmetic.
 //
 // A pool holds `pool_pages` pages of `page_tokens` tokens. Shapes, outermost dimension first
 // (T = pool_pages * page_tokens; planes = 2 for K and V (MHA, GQA), 1 for the MLA latent):
@@ -8,8 +8,8 @@
 //   page_first_direct  [planes][pool_pages][layers][page_tokens][heads][head_bytes]
 //   page_head          [planes][pool_pages][heads][page_tokens][layers][head_bytes]   each head's slice contiguous
 //
-// Device pools are always layer_first. Source: SGLang HiCache's host pools. Nothing here can fail; the
-// caller keeps indices in range.
+// Device pools are always layer_first. Source: SGLang HiCache's host pools. Errors: none. Requires: indices are in
+// range.
 #pragma once
 
 #include <cstdint>
@@ -80,8 +80,8 @@ KV_HD constexpr std::uint64_t byte_offset(Layout layout, const KvShape& s, std::
   return 0;
 }
 
-// One page in a layer_first device pool and in a host pool, as a grid of equal pieces that are contiguous in both: what
-// every way of moving pages walks. An axis that the piece spans has a count of 1.
+// One page in a layer_first device pool and in a host pool, as a grid of equal pieces that are contiguous in both. All
+// paths that move pages iterate over this grid. An axis that lies within a piece has a count of 1.
 struct PieceGrid {
   struct Axis {
     std::uint32_t count = 1;
@@ -89,16 +89,16 @@ struct PieceGrid {
   };
   std::uint64_t piece_bytes = 0;
   Axis head, token, layer, plane;
-  std::uint64_t device_page = 0, host_page = 0;  // bytes from a page's first piece to the next page's
+  std::uint64_t device_page = 0, host_page = 0;  // bytes from a page's first piece to the next page's first piece
 
   KV_HD constexpr std::uint64_t pieces() const {
     return std::uint64_t{head.count} * token.count * layer.count * plane.count;
   }
-  // Do neighbouring pages make one piece of each (plane, layer)?
+  // Returns whether neighbouring pages make one piece for each (plane, layer).
   KV_HD constexpr bool joins_pages() const { return device_page == piece_bytes && host_page == piece_bytes; }
 };
 
-// Of all layers. The axes are the same for pools of any size but for strides.
+// Returns the grid of all layers. The size of a pool only changes the strides.
 KV_HD constexpr PieceGrid piece_grid(Layout host, const KvShape& s, std::uint64_t device_pages,
                                      std::uint64_t host_pages) {
   const Layout device = Layout::layer_first;
@@ -115,8 +115,8 @@ KV_HD constexpr PieceGrid piece_grid(Layout host, const KvShape& s, std::uint64_
   grid.device_page = byte_offset(device, s, device_pages, {.page = 1});
   grid.host_page = byte_offset(host, s, host_pages, {.page = 1});
   if (s.page_tokens == 1) grid.token = {1, s.row_bytes(), s.row_bytes()};
-  // Pieces grow over heads, then over tokens. (Over layers only in pools of one page, which is no reason for another
-  // plan.)
+  // Pieces are joined over heads, then over tokens. (They could be joined over layers only in pools of one page, which
+  // is no reason for another plan.)
   if (s.heads == 1 || (grid.head.device_stride == s.head_bytes && grid.head.host_stride == s.head_bytes)) {
     grid.piece_bytes = s.row_bytes();
     grid.head.count = 1;

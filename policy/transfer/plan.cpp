@@ -16,19 +16,19 @@ class Planner {
   Planner(Plan& plan, const PoolPair& pools)
       : plan_(plan), grid_(piece_grid(pools.host_layout, pools.shape, pools.device_pages, pools.host_pages)) {}
 
-  void take(TransferPath path, const PlannerLimits& limits) {
+  void set_path(TransferPath path, const PlannerLimits& limits) {
     plan_.path = path;
     plan_.layer_groups = layer_groups(limits);
     plan_.descriptors = descriptors(path);
     plan_.descriptor_bytes = share(plan_.descriptors);
     plan_.piece_bytes = share(path == TransferPath::staged ? slices() : pieces());
   }
-  TransferPath fastest(const PlannerLimits& limits, bool busy) const;
+  TransferPath choose_path(const PlannerLimits& limits, bool busy) const;
 
  private:
   Bytes share(std::uint64_t count) const { return count == 0 ? 0 : (plan_.bytes + count - 1) / count; }
   std::uint64_t pieces() const { return (grid_.joins_pages() ? plan_.runs.size() : plan_.pages) * grid_.pieces(); }
-  // Of staging: what lies together of a group, or a run's pages of a plane.
+  // Staged pages: contiguous parts of a layer group; with one group, a run's pages in a plane.
   std::uint64_t slices() const {
     const std::uint64_t slice = layer_slice_bytes(plan_.host_layout, plan_.shape);
     if (plan_.layer_groups == 1) return plan_.runs.size() * plan_.shape.planes;
@@ -42,16 +42,17 @@ class Planner {
 };
 
 std::uint32_t Planner::layer_groups(const PlannerLimits& limits) const {
-  if (plan_.direction == Direction::device_to_host) return 1;  // nobody waits for a layer of it
+  if (plan_.direction == Direction::device_to_host) return 1;  // no pass waits for the layers of a backup
   const std::uint32_t layers = plan_.shape.layers;
-  std::uint64_t most = std::min(layers, limits.layer_groups_max);
-  if (limits.layer_group_min != 0) most = std::min<std::uint64_t>(most, plan_.bytes / limits.layer_group_min);
+  std::uint64_t max_groups = std::min(layers, limits.layer_groups_max);
+  if (limits.layer_group_min != 0)
+    max_groups = std::min<std::uint64_t>(max_groups, plan_.bytes / limits.layer_group_min);
   if (plan_.path == TransferPath::staged) {
     const Bytes slice = layer_slice_bytes(plan_.host_layout, plan_.shape);
-    const Bytes least = std::max<Bytes>(1, (limits.box_min + slice - 1) / slice);  // layers
-    most = slice * layers > kMostPitch ? 1 : std::min(most, layers / least);
+    const Bytes min_layers = std::max<Bytes>(1, (limits.box_min + slice - 1) / slice);  // layers
+    max_groups = slice * layers > kMaxPitchBytes ? 1 : std::min(max_groups, layers / min_layers);
   }
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, most));
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, max_groups));
 }
 
 std::uint64_t Planner::descriptors(TransferPath path) const {
@@ -68,26 +69,26 @@ std::uint64_t Planner::descriptors(TransferPath path) const {
       }
       return boxes;
     }
-    // A warp takes a token's row of one layer, or less where the layout breaks the row up.
+    // A warp moves a token's row of one layer, or less if the layout breaks up the row.
     case TransferPath::kernel: return plan_.bytes / std::min(shape.row_bytes(), grid_.piece_bytes);
-    // A bulk copy takes a page's piece.
+    // A bulk copy moves one piece of a page.
     case TransferPath::ring: return plan_.pages * grid_.pieces();
     case TransferPath::staged: return plan_.runs.size() * (plan_.layer_groups == 1 ? shape.planes : plan_.layer_groups);
   }
   return 0;
 }
 
-TransferPath Planner::fastest(const PlannerLimits& limits, bool busy) const {
+TransferPath Planner::choose_path(const PlannerLimits& limits, bool busy) const {
   const std::uint64_t count = pieces();
   const Bytes piece = share(count);
   const bool up = plan_.direction == Direction::host_to_device;
   if (piece >= (up ? limits.copy_engine_min_h2d : limits.copy_engine_min_d2h) || count < limits.kernel_min_pieces) {
     return TransferPath::copy_engine;
   }
-  // Only where a page's bytes lie together on the host can a whole page be moved and laid out afterwards.
+  // Only if a page is contiguous on the host can it be moved as a whole, and its layout be changed afterwards.
   const bool together = plan_.host_layout != Layout::layer_first;
   const bool rows_suffice = piece >= (busy && !together ? limits.box_min_busy : limits.box_min);
-  // Strides beyond the copy engine's leave a box for every piece.
+  // If strides exceed the copy engine's limit, each piece is a box of its own.
   if (rows_suffice && (busy || !together) && descriptors(TransferPath::boxes) < count) return TransferPath::boxes;
   if (together) return TransferPath::staged;
   return limits.bulk_copies && grid_.piece_bytes % kBulkCopyBytes == 0 ? TransferPath::ring : TransferPath::kernel;
@@ -98,7 +99,7 @@ TransferPath Planner::fastest(const PlannerLimits& limits, bool busy) const {
 void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs) {
   KV_CHECK(source.size() == target.size(), "every page has a source and a target");
   runs.clear();
-  bool descends = false;  // the last run does
+  bool descends = false;  // the last run descends
   for (std::size_t i = 0; i < source.size(); ++i) {
     if (!runs.empty()) {
       PageRun& last = runs.back();
@@ -132,9 +133,9 @@ Plan plan_transfer(std::span<const PageRun> runs, Direction direction, const Poo
 
   Planner planner(plan, pools);
   switch (io) {
-    case IoBackend::kernel: planner.take(TransferPath::kernel, limits); break;
-    case IoBackend::direct: planner.take(TransferPath::copy_engine, limits); break;
-    case IoBackend::automatic: planner.take(planner.fastest(limits, busy), limits); break;
+    case IoBackend::kernel: planner.set_path(TransferPath::kernel, limits); break;
+    case IoBackend::direct: planner.set_path(TransferPath::copy_engine, limits); break;
+    case IoBackend::automatic: planner.set_path(planner.choose_path(limits, busy), limits); break;
   }
   return plan;
 }

@@ -1,6 +1,7 @@
-// What a transfer between the device pool and a host pool does, in symbols: runs of pages and strides, not
-// one descriptor a piece. The simulator charges exactly this; an executor expands it. Made by the planner,
-// which is policy code: it depends on slots, layouts and the shape only, never on the world.
+// The symbolic description of a transfer between the device pool and a host pool: runs of pages and strides, not one
+// descriptor per piece. The simulator charges exactly this plan; an executor expands it. The planner is policy code: it
+// depends only on slots, layouts, the shape and whether the GPU is busy, never on the world.
+// docs/internals/transfers.md has the table of paths.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@
 namespace kvtwin {
 
 enum class TransferPath : std::uint8_t {
-  copy_engine,  // one DMA descriptor a contiguous piece
-  boxes,        // one DMA descriptor a box of equally spaced pieces (boxes.hpp)
-  kernel,       // SM threads read or write host memory, any piece size
-  ring,         // SMs by bulk copies through shared memory; pieces of 16-byte multiples
-  staged,       // whole pages by DMA to or from a device buffer, relaid out by a kernel in device memory
+  copy_engine,  // one DMA descriptor per contiguous piece
+  boxes,        // one DMA descriptor per box of equally spaced pieces (boxes.hpp)
+  kernel,       // SM threads read or write host memory; any piece size
+  ring,         // SMs use bulk copies through shared memory; pieces of 16-byte multiples
+  staged,       // whole pages by DMA to or from a device buffer; a kernel changes their layout in device memory
 };
 constexpr std::string_view name_of(TransferPath path) {
   switch (path) {
@@ -31,9 +32,9 @@ constexpr std::string_view name_of(TransferPath path) {
   return "";
 }
 
-constexpr Bytes kBulkCopyBytes = 16;  // a GPU's bulk copies move multiples of it
+constexpr Bytes kBulkCopyBytes = 16;  // a GPU's bulk copies move multiples of this
 
-// cache.io: `direct` is copy_engine, `kernel` is kernel, `automatic` picks (see plan_transfer).
+// cache.io: `direct` is copy_engine, `kernel` is kernel, `automatic` chooses (see plan_transfer).
 enum class IoBackend : std::uint8_t { kernel, direct, automatic };
 constexpr std::string_view name_of(IoBackend io) {
   switch (io) {
@@ -53,11 +54,11 @@ constexpr std::string_view name_of(Direction direction) {
   return "";
 }
 
-// The pools that a transfer goes between, of one rank. The device side is layer_first.
+// The two pools of a transfer, of one rank. The device side is layer_first.
 struct PoolPair {
   KvShape shape;
   Layout host_layout = Layout::layer_first;
-  Pages device_pages = 1, host_pages = 1;  // strides hang on them, and copy engines take no stride of 2^31 bytes
+  Pages device_pages = 1, host_pages = 1;  // for the strides; a copy engine takes no stride of 2^31 bytes or more
 };
 
 struct Plan {
@@ -65,54 +66,59 @@ struct Plan {
   Direction direction = Direction::host_to_device;
   Layout host_layout = Layout::layer_first;
   KvShape shape;                  // of one rank
-  std::span<const PageRun> runs;  // borrowed from the planner's caller
+  std::span<const PageRun> runs;  // borrowed from the caller of plan_transfer
   Pages pages = 0;
   Bytes bytes = 0;                // of one rank
-  std::uint64_t descriptors = 0;  // that the path handles one by one, per rank
-  Bytes descriptor_bytes = 0;     // size of the typical one (bytes / descriptors, rounded up)
-  Bytes piece_bytes = 0;          // of the typical piece that is contiguous on both sides; a box's row; staged: what
-                                  // lies together of a layer group
-  // Loads: in so many groups of layers, one after the other, each of which can be worked on once it has landed.
+  std::uint64_t descriptors = 0;  // descriptors that the path handles, per rank
+  Bytes descriptor_bytes = 0;     // size of a typical descriptor (bytes / descriptors, rounded up)
+  // Typical size of a piece that is contiguous on both sides. boxes: a box's row; staged: the contiguous part of a
+  // layer group.
+  Bytes piece_bytes = 0;
+  // Loads: the number of groups of layers. Groups arrive one after the other; a pass can compute with each that has
+  // arrived.
   std::uint32_t layer_groups = 1;
-  // Most bytes that the copy engine is given before the first of them have moved; 0 = all. What an engine itself
-  // sends to its GPU in between, a batch's page tables say, waits behind so many.
+  // Limit of the bytes that the copy engine is given before the first of them have moved; 0 = no limit. Data that an
+  // engine itself sends to its GPU meanwhile, for example a batch's page tables, waits for at most so many bytes.
   Bytes window = 0;
 };
 
-// A window's bytes are submitted in so many portions: one is filled up while the others move.
+// The bytes of a window are submitted in so many portions: one portion is filled up while the others move.
 constexpr std::uint32_t kWindowPortions = 4;
 
-// Where one path becomes faster than another: calibration data. The defaults are others' measurements on PCIe and
-// arithmetic (models/presets/hardware says which); a machine's own replace them.
+// The limits at which one path becomes faster than another: calibration data. The defaults come from measurements of
+// other projects on PCIe and from arithmetic (models/presets/hardware has the sources). Measured values of a machine
+// replace them.
 struct PlannerLimits {
-  // Shorter pieces cost a copy engine more than they move.
+  // For shorter pieces, the copy engine's cost per piece exceeds the time to move it.
   Bytes copy_engine_min_h2d = 28 * 1024;
   Bytes copy_engine_min_d2h = 16 * 1024;
-  // Shorter rows make boxes slow; while the GPU computes, slow ones still do less harm than a kernel beside it.
+  // Shorter rows make boxes slow. While the GPU computes, slow boxes still do less harm than a kernel beside the pass.
   Bytes box_min = 8 * 1024;
   Bytes box_min_busy = 2 * 1024;
-  std::uint64_t kernel_min_pieces = 64;  // fewer are on their way before a kernel has been launched
-  bool bulk_copies = false;              // the GPU has them (compute capability 9.0 and later)
+  std::uint64_t kernel_min_pieces = 64;  // fewer pieces arrive before a kernel would have been launched
+  bool bulk_copies = false;              // the GPU has bulk copies (compute capability 9.0 and later)
   Bytes window_h2d = 8 * 1024 * 1024;
-  Bytes layer_group_min = 1024 * 1024;  // smaller groups aren't worth their calls
+  Bytes layer_group_min = 1024 * 1024;  // smaller groups are not worth their calls
   std::uint32_t layer_groups_max = 16;
 };
 
-// The layers of group number `group` end here, and those of the next one begin.
+// Returns the end of the layers of group number `group`, which is the begin of the next group.
 constexpr std::uint32_t layer_group_end(std::uint32_t layers, std::uint32_t groups, std::uint32_t group) {
   return static_cast<std::uint32_t>(std::uint64_t{layers} * (group + 1) / groups);
 }
 
-// Fills `runs` with the longest runs of pages that are neighbours on both sides, ascending or descending, in the given
-// order. `source` and `target` have equal length.
+// Fills `runs` with the longest runs, in the given order, of pages that are neighbours on both sides, ascending or
+// descending. Requires: `source` and `target` have equal length.
 void join_runs(std::span<const SlotId> source, std::span<const SlotId> target, std::vector<PageRun>& runs);
 
-// `runs` is borrowed by the returned plan. `busy`: the GPU computes meanwhile. `automatic` takes
-//   copy_engine  where pieces are long enough for it, or few;
-//   boxes        where rows are long enough; for pages that lie together on the host only while the GPU is busy;
-//   staged       for other pages that lie together on the host: DMA in long pieces at any page size; in layer groups
-//                only where what lies together of a group is as long as a box's row has to be;
-//   ring         for what is left, where the GPU has bulk copies and pieces are theirs to move; else kernel.
+// Returns the plan, which borrows `runs`. `busy`: the GPU computes meanwhile. `automatic` takes the first path that
+// fits:
+//   copy_engine  if pieces are long enough, or few;
+//   boxes        if rows are long enough; for pages that are contiguous on the host, only while the GPU is busy;
+//   staged       for other pages that are contiguous on the host: DMA in long pieces at any page size; in layer groups
+//                only if the contiguous part of a group is as long as a box's row must be;
+//   ring         if the GPU has bulk copies and the pieces are multiples of 16 bytes;
+//   kernel       otherwise.
 Plan plan_transfer(std::span<const PageRun> runs, Direction direction, const PoolPair& pools, IoBackend io,
                    const PlannerLimits& limits, bool busy = false);
 

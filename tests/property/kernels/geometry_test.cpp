@@ -94,7 +94,7 @@ void check_boxes(const std::vector<Box>& boxes, std::size_t pieces) {
     for (const auto& [pitch, slice] :
          {std::pair{box.device_pitch, box.device_slice}, {box.host_pitch, box.host_slice}}) {
       ASSERT_GE(pitch, box.width);
-      ASSERT_TRUE(pitch <= kMostPitch || box.height == 1);
+      ASSERT_TRUE(pitch <= kMaxPitchBytes || box.height == 1);
       ASSERT_EQ(slice % pitch, 0U);
       ASSERT_GE(slice / pitch, box.height);
     }

@@ -278,18 +278,18 @@ TEST(Catalog, a_mark_tells_what_has_been_there_since_before_it) {
   const std::vector<PageKey> keys{{{1}}, {{2}}, {{3}}};
   catalog.begin_write(nullptr, keys, 0);
   const std::uint64_t while_coming = catalog.mark();
-  EXPECT_FALSE(catalog.has_had(keys[0], while_coming)) << "it is only on its way";
+  EXPECT_FALSE(catalog.is_there_since(keys[0], while_coming)) << "it is only on its way";
   catalog.end_write(keys, 2);
-  EXPECT_FALSE(catalog.has_had(keys[0], while_coming)) << "it came after the mark";
+  EXPECT_FALSE(catalog.is_there_since(keys[0], while_coming)) << "it came after the mark";
   const std::uint64_t once_there = catalog.mark();
-  EXPECT_TRUE(catalog.has_had(keys[0], once_there));
-  EXPECT_TRUE(catalog.has_had(keys[1], once_there));
-  EXPECT_FALSE(catalog.has_had(keys[2], once_there)) << "it never came";
+  EXPECT_TRUE(catalog.is_there_since(keys[0], once_there));
+  EXPECT_TRUE(catalog.is_there_since(keys[1], once_there));
+  EXPECT_FALSE(catalog.is_there_since(keys[2], once_there)) << "it never came";
   catalog.forget(keys[1]);
-  EXPECT_FALSE(catalog.has_had(keys[1], once_there));
+  EXPECT_FALSE(catalog.is_there_since(keys[1], once_there));
   catalog.adopt(&keys[0], std::span(keys).subspan(1, 1));
-  EXPECT_FALSE(catalog.has_had(keys[1], once_there)) << "it is there anew";
-  EXPECT_TRUE(catalog.has_had(keys[1], catalog.mark()));
+  EXPECT_FALSE(catalog.is_there_since(keys[1], once_there)) << "it is there anew";
+  EXPECT_TRUE(catalog.is_there_since(keys[1], catalog.mark()));
 }
 
 }  // namespace
