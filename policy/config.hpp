@@ -105,7 +105,7 @@ struct EngineConfig {
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.
   std::uint32_t prefetch_host_share = 512;
-  // A prefetch that was declined for lack of room is tried again after so many steps; 0 = never.
+  // Steps after which a prefetch that was declined for lack of room is tried again; 0 = never.
   std::uint32_t prefetch_retry_steps = 0;
   std::uint32_t prefetch_attempts = 4;  // attempts in all
 

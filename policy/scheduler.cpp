@@ -13,8 +13,8 @@ namespace {
 // Admission counts at most this much output of one request (SGLang's clip of max_new_tokens).
 constexpr Tokens kMaxEstimatedOutput = 4096;
 
-// The reserve shrinks with each step, so a head that waits for room may fit in the middle of a burst. So bursts have at
-// most so many steps then.
+// Decode steps of a burst while the head of the queue waits for room. The reserve shrinks with each step, so the head
+// may fit in the middle of a longer burst.
 constexpr std::uint64_t kMaxStepsWhileBlocked = 8;
 
 // The rank of a request that others have overtaken too often: larger than any rank of an order.

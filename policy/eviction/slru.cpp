@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// Nodes touched since their insertion are protected, without a bound on their number; within each part as lru.
+// A node touched since the insertion is protected. The protected part has no size limit. Within each part as lru.
 LeafRank slru_rank(const NodeFacts& facts) { return {facts.hits >= 2 ? 1U : 0U, facts.last_access, facts.inserted}; }
 
 }  // namespace

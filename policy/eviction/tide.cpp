@@ -38,8 +38,8 @@ namespace {
 constexpr std::uint64_t kGhostsPerPage = 8;             // remembered pages per page of the tier
 constexpr std::uint32_t kRescoreAllMaxLeaves = 64;      // with so few leaves, all are computed again
 constexpr TimeNs kMaxRequestGap = 3600 * kNsPerSecond;  // a longer gap between two requests counts as this
-constexpr std::uint64_t kPriorReturnsOfTails = 64;      // a prior: so many returns count before any is seen
-// If fewer than one in so many visits uses a last page that is not full again, LRU's order keeps no such page.
+constexpr std::uint64_t kPriorReturnsOfTails = 64;      // a prior, added to the returns that were seen
+// LRU's order keeps last pages that are not full only if more than one visit in this many uses such a page again.
 constexpr std::uint64_t kVisitsPerPartialReuse = 128;
 // While as many pages are evicted as the tier holds, each leaf is computed again kRescoresPerTurnover times; per
 // evicted page at most kMaxRescoresPerEvictedPage leaves are due, at a time at most kMaxRescoresAtOnce; for each of

@@ -55,7 +55,7 @@ void PagePool::release(std::span<const SlotId> slots) {
       used_[slots[i]] = false;
     }
     available_ += pages;
-    // Join the run with its free neighbours. Their tags have their lengths.
+    // Join the run with the free runs beside it, whose tags have the lengths.
     FreeRuns::node_type node;
     if (first + pages < capacity_ && !used_[first + pages]) {
       const SlotId after = tags_[first + pages];

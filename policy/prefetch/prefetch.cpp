@@ -643,7 +643,8 @@ void Prefetcher::check_invariants() const {
              "the end of a finished prefetch is reported");
     KV_CHECK(!prefetch.end_reported || !waits, "a prefetch whose end is reported is no longer waited for");
     KV_CHECK(prefetch.held_since < 0 || !waits || held_.contains(request), "held requests are known");
-    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0, "a finished prefetch occupies no pages of L2");
+    KV_CHECK(waits || prefetch.state == State::draining || prefetch.occupied == 0,
+             "a finished prefetch occupies no pages of L2");
     KV_CHECK(prefetch.state != State::landed || prefetch.slots.empty(), "a landed prefetch owns no slots");
     KV_CHECK(prefetch.committed <= prefetch.arrived, "only pages that have arrived are committed");
   }

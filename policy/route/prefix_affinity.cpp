@@ -13,9 +13,9 @@ namespace kvtwin {
 namespace {
 
 // Pages remembered before the older half is forgotten.
-constexpr std::size_t kPagesMost = std::size_t{1} << 20;
+constexpr std::size_t kMaxRememberedPages = std::size_t{1} << 20;
 // Loads are uneven if the largest exceeds the least by more than this and by more than half.
-constexpr std::uint64_t kUnevenBy = 32;
+constexpr std::uint64_t kMinUnevenRequests = 32;
 
 class PrefixAffinity final : public Router {
  public:
@@ -24,10 +24,10 @@ class PrefixAffinity final : public Router {
   std::size_t route(const Arrival& arrival) override {
     const auto [least, most] = std::ranges::minmax_element(loads_);
     auto engine = static_cast<std::size_t>(least - loads_.begin());
-    const bool uneven = *most - *least > kUnevenBy && 2 * *most > 3 * *least;
+    const bool uneven = *most - *least > kMinUnevenRequests && 2 * *most > 3 * *least;
     const std::size_t known = known_pages(arrival.keys);
     if (!uneven && known > 0 && 2 * known >= arrival.keys.size()) engine = *sent_to(arrival.keys[known - 1]);
-    if (young_.size() + arrival.keys.size() > kPagesMost) old_ = std::exchange(young_, {});
+    if (young_.size() + arrival.keys.size() > kMaxRememberedPages) old_ = std::exchange(young_, {});
     for (const PageKey& key : arrival.keys) young_[key] = engine;
     ++loads_[engine];
     return engine;

@@ -19,8 +19,8 @@ struct ForwardShape {
   std::uint32_t prefill_sequences = 0;
   std::uint32_t decode_sequences = 0;  // each decodes one token per step, or more with a draft model
   Tokens decode_context_tokens = 0;    // KV tokens of the decoding sequences before the first step
-  // Speculative decoding: per decode step and sequence, a draft model proposes so many tokens, which the target
-  // verifies together with its own. 0 = no draft model; then a step yields one token per sequence.
+  // Speculative decoding: tokens per decode step and sequence that a draft model proposes and the target verifies
+  // together with its own token. 0 = no draft model; then a step yields one token per sequence.
   std::uint32_t draft_tokens = 0;
   // With a draft model: average tokens per step, summed over the sequences, in 1/1024.
   std::uint64_t decode_yield_x1024 = 0;

@@ -78,11 +78,11 @@ struct Plan {
   // arrived.
   std::uint32_t layer_groups = 1;
   // Limit of the bytes that the copy engine is given before the first of them have moved; 0 = no limit. Data that an
-  // engine itself sends to its GPU meanwhile, for example a batch's page tables, waits for at most so many bytes.
+  // engine itself sends to its GPU meanwhile, for example a batch's page tables, waits for at most these bytes.
   Bytes window = 0;
 };
 
-// The bytes of a window are submitted in so many portions: one portion is filled up while the others move.
+// The number of portions in which the bytes of a window are submitted: one is filled up while the others move.
 constexpr std::uint32_t kWindowPortions = 4;
 
 // The limits at which one path becomes faster than another: calibration data. The defaults come from measurements of

@@ -47,8 +47,8 @@ class TideDuel {
   }
 
  private:
-  // In visits: LRU's order is kept at least so long; a loss of so many differing visits ends the own order; so many
-  // visits' worth of earlier gains may be lost again.
+  // Visits for which LRU's order is kept at least; loss that ends the own order, in visits' usual difference; earlier
+  // gains that may be lost again, in the same unit.
   static constexpr std::int64_t kMinVisitsInLruOrder = 64, kMaxLossVisits = 3, kMaxCreditVisits = 32;
   // A loss is paid off by 1/kRepayDivisor of what LRU misses. If all remembered pages would save only 1/kMinGainDivisor
   // more than LRU, there is more to lose than to win.

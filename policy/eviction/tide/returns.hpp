@@ -103,7 +103,7 @@ class Returns {
   void compute_class(std::size_t gap_class, const Row& base);
   Row density_row(std::size_t gap_class, std::uint32_t chance) const;
 
-  std::vector<Record> records_{1};  // by id modulo kRecords, once there are so many
+  std::vector<Record> records_{1};  // by id; modulo kRecords once there are kRecords records
   RecordId last_ = 0, cursor_ = 1;
   TimeNs now_ = 0;
   std::uint64_t visits_ = 0, visits_to_tables_ = 16;
