@@ -46,7 +46,7 @@ class CapturedOutput {
 
 }  // namespace
 
-Said run_own_program(const std::vector<std::string>& arguments) {
+ProgramOutput run_own_program(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = arguments;
   words.insert(words.begin(), "kvtwin");
   std::vector<char*> argv;

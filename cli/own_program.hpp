@@ -11,6 +11,6 @@ namespace kvtwin {
 
 // Runs kvtwin with these arguments, waits for its end, and returns its exit code and output.
 // Errors: WorkError if the child cannot start or is killed by a signal.
-Said run_own_program(const std::vector<std::string>& arguments);
+ProgramOutput run_own_program(const std::vector<std::string>& arguments);
 
 }  // namespace kvtwin

@@ -259,8 +259,8 @@ void draw_hardware(const Experiment& e, Setup& setup) {
       throw InputError(e.where("hardware.draw") + ": " + without_intervals(hw));
     }
     move_to_draw(hw, draw, spread);
-    setup.notes.push_back("hardware.draw: machine " + std::to_string(draw) + " of those that " + hw.name + " may be, " +
-                          std::to_string(count) + " of its figures moved");
+    setup.notes.push_back("hardware.draw: variant " + std::to_string(draw) + " of " + hw.name + ", " +
+                          std::to_string(count) + " figures drawn");
   }
   if (end.empty()) return;
   const std::size_t colon = end.find(':');

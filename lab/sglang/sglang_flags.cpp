@@ -24,8 +24,8 @@ using SortedJson = nlohmann::json;
 
 constexpr std::string_view kFlagsOption = "--from-sglang-flags";
 constexpr std::string_view kInfoOption = "--from-sglang-server-info";
-constexpr std::size_t kMostText = std::size_t{1} << 20;
-constexpr int kMostDepth = 64;
+constexpr std::size_t kMaxInputBytes = std::size_t{1} << 20;
+constexpr int kMaxJsonDepth = 64;
 constexpr std::size_t kMaxTypoEdits = 2;
 constexpr int kTlruTokens = 4096;  // threshold of policy/eviction/tlru.cpp
 
@@ -170,7 +170,7 @@ std::string misspelt(std::string_view name, std::span<const std::string> known) 
 std::string read_file(const std::string& path, const std::string& where) {
   if (path.empty()) throw InputError(where + " is empty; give the path of a JSON file");
   try {
-    return read_text_file(path, "give the path of a JSON file", kMostText);
+    return read_text_file(path, "give the path of a JSON file", kMaxInputBytes);
   } catch (const ModelError& error) {
     throw InputError(where + ": " + error.what());
   }
@@ -178,8 +178,8 @@ std::string read_file(const std::string& path, const std::string& where) {
 
 SortedJson read_object(std::string_view text, const std::string& where) {
   const auto check_depth = [&](int depth, SortedJson::parse_event_t, const SortedJson&) {
-    if (depth > kMostDepth)
-      throw InputError(where + " is nested deeper than " + std::to_string(kMostDepth) + " levels");
+    if (depth > kMaxJsonDepth)
+      throw InputError(where + " is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
     return true;
   };
   try {
@@ -659,7 +659,7 @@ const SglangFlag* known_flag(const std::string& name) {
 }  // namespace
 
 void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later) {
-  if (flags.size() > kMostText)
+  if (flags.size() > kMaxInputBytes)
     throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
   SglangReader reader(experiment, std::string(kFlagsOption), set_later);
   const std::vector<std::string> words = split_line(flags);

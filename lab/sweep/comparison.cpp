@@ -302,8 +302,8 @@ std::string served_legend(const Comparison& comparison, double min_served) {
   };
   if (!std::ranges::any_of(comparison.settings, sends_away)) return "";
   std::string text =
-      "Some of these reject or fail requests, which all other figures leave out. A setting that completes less than " +
-      exact_number(100 * min_served) + " % of what the setting that completes most does is not marked";
+      "Some settings reject or fail requests, which all other figures leave out. A setting that completes less than " +
+      exact_number(100 * min_served) + " % of the highest number of completed requests is not marked";
   const auto few = std::ranges::count(comparison.settings, false, &ComparedSetting::serves_enough);
   return text + ": " + std::to_string(few) + " of " + std::to_string(comparison.settings.size()) + ".\n";
 }
@@ -313,11 +313,12 @@ std::string legend(const Comparison& comparison, const Repeats& repeats, bool dr
   std::string text = "* the best";
   const bool circumstances = comparison.groups.size() > 1;
   if (circumstances) text += " under equal circumstances";
-  text += " (none where all are alike)";
+  text += " (none if all are equal)";
   if (repeats.draws != 0) {
     return text +
-           "; = as good: its differences from the best, machine by machine, include 0; in brackets where 95 % of " +
-           std::to_string(repeats.draws) + " machines lie that this one may be\n";
+           "; = as good: its differences from the best, variant by variant, include 0; in brackets: the range of 95 % "
+           "of " +
+           std::to_string(repeats.draws) + " hardware variants\n";
   }
   if (seeds > 1 && comparison.has_noise) {
     return text + "; = as good: its differences from the best, seed by seed, have a 95 % interval that includes 0 (" +
@@ -325,8 +326,8 @@ std::string legend(const Comparison& comparison, const Repeats& repeats, bool dr
   }
   text += "; = the same figure. ";
   if (!drawn || seeds > 1)
-    return text + "Nothing is drawn in this work: a seed changes nothing, and there is no noise.\n";
-  return text + "One seed: nothing is known of noise; --seeds 5 would tell.\n";
+    return text + "This work has no random draws: a seed changes nothing, and there is no noise.\n";
+  return text + "One seed: nothing is known of noise; --seeds 5 shows the noise.\n";
 }
 
 }  // namespace
@@ -433,7 +434,7 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
     if (values < 2 || !is_capacity(plan.axes[axis])) continue;
     if (!found.along || values > plan.axes[*found.along].values.size()) found.along = axis;
   }
-  // Settings of a line by the capacity's values, smallest first.
+  // The settings of a line, by size, smallest first.
   std::map<std::vector<std::pair<std::size_t, std::size_t>>, std::map<double, const ComparedSetting*>> by_others;
   for (const ComparedSetting& setting : comparison.settings) {
     std::vector<std::pair<std::size_t, std::size_t>> others;

@@ -93,8 +93,7 @@ Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs, 
 
 std::string draws_text(const Draws& draws) {
   char line[256];
-  std::snprintf(line, sizeof line,
-                "draws      of %zu machines that this one may be (%zu of its figures moved) 95 %% have", draws.count,
+  std::snprintf(line, sizeof line, "draws      95 %% of %zu hardware variants (%zu figures drawn) have", draws.count,
                 draws.numbers);
   std::string text = line;
   const char* const shown[][2] = {{"ttft_mean_s", "mean TTFT"}, {"ttft_p90_s", "p90"}, {"ttft_p99_s", "p99"}};
@@ -109,7 +108,7 @@ std::string draws_text(const Draws& draws) {
     }
   }
   text += "\n";
-  if (draws.hangs_on.empty()) return text + "hangs on   none of them, as far as the mean TTFT goes\n";
+  if (draws.hangs_on.empty()) return text + "hangs on   no figure: none of them changes the mean TTFT\n";
   constexpr std::size_t kShown = 3;
   text += "hangs on  ";
   for (std::size_t i = 0; i < std::min(kShown, draws.hangs_on.size()); ++i) {

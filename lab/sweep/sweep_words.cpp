@@ -155,7 +155,7 @@ std::string cases_table(const SweepPlan& plan, const SweepRows& rows, const Inde
 }
 
 std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
-  constexpr std::size_t kMostLines = 60;
+  constexpr std::size_t kMaxLines = 60;
   const std::vector<SweepCell> cells = plan.cells();
   std::size_t width = 10;
   for (const SweepCell& cell : cells) width = std::max(width, plan.name_of(cell).size());
@@ -166,7 +166,7 @@ std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
   std::string text(width, ' ');
   for (const std::string& figure : figures) text += "  " + padded(figure, 12);
   text += "\n";
-  for (std::size_t i = 0; i < cells.size() && i < kMostLines; ++i) {
+  for (std::size_t i = 0; i < cells.size() && i < kMaxLines; ++i) {
     std::string name = plan.name_of(cells[i]);
     name.resize(width, ' ');
     text += name;
@@ -175,7 +175,7 @@ std::string cells_table(const SweepPlan& plan, const SweepRows& rows) {
     }
     text += "\n";
   }
-  if (cells.size() > kMostLines) text += "and " + std::to_string(cells.size() - kMostLines) + " more cells\n";
+  if (cells.size() > kMaxLines) text += "and " + std::to_string(cells.size() - kMaxLines) + " more cells\n";
   return text;
 }
 

@@ -6,7 +6,7 @@
 
 namespace kvtwin {
 
-std::string Said::sentence() const {
+std::string ProgramOutput::sentence() const {
   constexpr std::string_view kName = "kvtwin: ";
   std::string last = err;
   while (!last.empty() && last.back() == '\n') last.pop_back();
@@ -15,8 +15,9 @@ std::string Said::sentence() const {
   return last;
 }
 
-Said run_to_its_end(const KvtwinProgram& program, const std::vector<std::string>& arguments, const std::string& whose) {
-  Said said = program(arguments);
+ProgramOutput run_to_its_end(const KvtwinProgram& program, const std::vector<std::string>& arguments,
+                             const std::string& whose) {
+  ProgramOutput said = program(arguments);
   if (said.exit_code == 0) return said;
   const std::string sentence = whose + ": " + said.sentence();
   if (said.exit_code == 2) throw InputError(sentence);

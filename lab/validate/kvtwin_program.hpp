@@ -8,7 +8,7 @@
 
 namespace kvtwin {
 
-struct Said {
+struct ProgramOutput {
   int exit_code = 0;
   std::string out, err;
   // Returns the last line of stderr without the name of the program: the error of a failed run.
@@ -16,10 +16,11 @@ struct Said {
 };
 
 // Runs the program and waits for its end. Errors: WorkError if the program cannot start or is killed.
-using KvtwinProgram = std::function<Said(const std::vector<std::string>& arguments)>;
+using KvtwinProgram = std::function<ProgramOutput(const std::vector<std::string>& arguments)>;
 
 // Runs the program and requires exit code 0.
 // Errors: InputError (exit code 2) or WorkError (others), with `whose` and the error of the program.
-Said run_to_its_end(const KvtwinProgram& program, const std::vector<std::string>& arguments, const std::string& whose);
+ProgramOutput run_to_its_end(const KvtwinProgram& program, const std::vector<std::string>& arguments,
+                             const std::string& whose);
 
 }  // namespace kvtwin

@@ -154,7 +154,8 @@ RunFigures predict(const Place& place, const std::string& experiment, const std:
 
 void find_first_difference(const Place& place, const RunFigures& measured, const RunFigures& predicted,
                            DecisionCheck& check) {
-  const Said said = place.program()({"compare", measured.folder.string(), predicted.folder.string(), "--json"});
+  const ProgramOutput said =
+      place.program()({"compare", measured.folder.string(), predicted.folder.string(), "--json"});
   const Json told = Json::parse(said.out, nullptr, false);
   if (!told.is_object() || !told.contains("equal_decisions")) {
     check.sentence = "they can't be compared one by one: " + said.sentence();

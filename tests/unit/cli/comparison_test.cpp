@@ -198,7 +198,7 @@ TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
   EXPECT_NE(goal_text(plan, goal, lines, {}).find("of 1 settings the figure would do"), std::string::npos);
   const std::string text = comparison_text(plan, comparison, {}, true, goal);
   EXPECT_NE(text.find("rejected %  failed %\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("less than 99 % of what the setting that completes most does is not marked: 2 of 4"),
+  EXPECT_NE(text.find("less than 99 % of the highest number of completed requests is not marked: 2 of 4"),
             std::string::npos)
       << text;
   const std::string none = text.substr(text.find("\n16"), text.find("\n32") - text.find("\n16"));
