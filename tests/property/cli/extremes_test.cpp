@@ -217,7 +217,7 @@ constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}, {"worklo
 
 double most_of(const ExperimentKey& key) {
   const auto* costly = std::ranges::find(kCostly, key.name, &Costly::key);
-  return costly == std::end(kCostly) ? key.most : costly->most;
+  return costly == std::end(kCostly) ? key.max : costly->most;
 }
 
 std::vector<std::string> extremes_of(const ExperimentKey& key) {
@@ -231,7 +231,7 @@ std::vector<std::string> extremes_of(const ExperimentKey& key) {
   if (std::holds_alternative<double>(key.fallback)) {
     values.insert(values.end(), {"5e-324", "1e-10", "1e-7", "0.123456789123", "1e9", "1e300", "inf"});
   }
-  for (const double end : {key.least, key.least_but_0, most_of(key)}) {
+  for (const double end : {key.min, key.min_nonzero, most_of(key)}) {
     char text[40];
     std::snprintf(text, sizeof text, std::holds_alternative<double>(key.fallback) ? "%.17g" : "%.0f", end);
     values.emplace_back(text);
