@@ -1,4 +1,5 @@
-// What every storage back end does, in front of its medium and behind the queues that drive it. No test knows which.
+// Conformance tests that hold for every storage back end, behind the queues of a tier. The tests do not know which back
+// end they test.
 #include <filesystem>
 #include <iterator>
 #include <set>
@@ -79,7 +80,7 @@ TEST_P(BackendTest, stores_a_page_once) {
   StoreRig rig(medium_->open(kSmallForm, 4));
   const std::vector<PageKey> keys = keys_of(4);
   for (int i = 0; i < 5; ++i) expect_done(rig.set(keys), 4);
-  // The same page many times on its way takes no room twice.
+  // Several sets of the same page at the same time use the space of one page.
   expect_done(rig.remove(keys), 4);
   std::vector<OperationId> ids;
   for (int i = 0; i < 20; ++i) ids.push_back(rig.begin(StorageVerb::set, keys));
@@ -142,8 +143,8 @@ TEST_P(BackendTest, answers_many_operations_at_once_in_order) {
   rig.wait_all();
 }
 
-// All three threads at once, on the same few pages. Nobody knows what a get finds; whatever it counts is right
-// (StoreRig), and in the end the writes have taken place in order.
+// All three threads use the same few pages at the same time. The result of a get is not determined, but StoreRig checks
+// every page that a get counts. At the end, the writes have taken effect in order.
 TEST_P(BackendTest, look_ups_gets_and_writes_go_on_at_the_same_time) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -168,7 +169,7 @@ TEST_P(BackendTest, look_ups_gets_and_writes_go_on_at_the_same_time) {
   }
 }
 
-// Rounds of operations, many at once: writes anywhere, look-ups and gets of what the round doesn't write.
+// Rounds with many operations at the same time: writes of some pages, and look-ups and gets of other pages.
 TEST_P(BackendTest, agrees_with_a_model) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -179,7 +180,7 @@ TEST_P(BackendTest, agrees_with_a_model) {
     const std::vector<PageKey> keys = keys_of(48);
     std::set<std::pair<PageKey, PageKey>> there;
     for (int round = 0; round < 40; ++round) {
-      // The first part of the chain is written in this round, the rest is read; or the other way about.
+      // In this round, the first part of the chain is written and the rest is read, or the other way round.
       const std::size_t cut = random.between(1, keys.size() - 1);
       const bool swapped = random.chance(50);
       const auto some = [&](bool written) {
@@ -227,11 +228,11 @@ TEST_P(BackendTest, what_is_cancelled_before_it_begins_never_does) {
   }
   EXPECT_EQ(rig.look_up(first), 3u);
   EXPECT_EQ(rig.look_up(second), 0u);
-  rig.cancel(get);  // of what has ended: nothing
+  rig.cancel(get);  // the operation has ended: no effect
   expect_done(rig.get(first), 3);
 }
 
-// Stops the back end at each page in turn, in the middle of taking or giving it, and cancels there.
+// Stops the back end at each page, while the back end reads or writes the slot, and cancels the operation there.
 TEST_P(BackendTest, a_cancel_in_the_middle_keeps_what_was_begun) {
   Gate reached, go;
   std::atomic<int> pages_to_go = 0;
@@ -283,7 +284,7 @@ TEST_P(BackendTest, leaves_no_thread_and_no_descriptor_behind) {
     {
       Gate reached;
       std::atomic<int> pages_to_go = round;
-      StoreRig rig(medium_->open(kSmallForm, 4 * kRoom));  // for the pages of all rounds
+      StoreRig rig(medium_->open(kSmallForm, 4 * kRoom));  // room for the pages of all rounds
       rig.memory.before_read = rig.memory.before_write = [&] {
         if (--pages_to_go == 0) reached.open();
       };
@@ -296,12 +297,12 @@ TEST_P(BackendTest, leaves_no_thread_and_no_descriptor_behind) {
         reached.pass();
       }
       if (round % 3 == 0) rig.finish();
-    }  // the others go in the middle of it
+    }  // in other rounds, the rig is destroyed while operations are in flight
     if (round == 0) {
       threads = entries("/proc/self/task");
       descriptors = entries("/proc/self/fd");
     }
-    // The kernel takes a moment to clear away a thread that has been joined.
+    // The kernel needs a moment to remove a thread that has been joined.
     while (entries("/proc/self/task") > threads) std::this_thread::yield();
     ASSERT_EQ(entries("/proc/self/fd"), descriptors) << "in round " << round;
   }
@@ -328,7 +329,7 @@ TEST_P(BoundedBackendTest, a_full_one_refuses_pages_and_goes_on) {
   expect_short(rig.set(slice(keys, 20, 22)), 0, Cause::full);
   EXPECT_EQ(rig.look_up(keys), 10u);
   expect_done(rig.get(slice(keys, 0, 10)), 10);
-  expect_done(rig.set(slice(keys, 0, 10)), 10);  // they are there
+  expect_done(rig.set(slice(keys, 0, 10)), 10);  // these pages are stored already
   expect_short(rig.set(slice(keys, 5, 15)), 5, Cause::full);
   expect_done(rig.remove(slice(keys, 3, 5)), 2);
   expect_done(rig.set(slice(keys, 20, 22)), 2);
@@ -367,7 +368,7 @@ std::vector<Damage> damages() {
   return list;
 }
 
-// Page 2 of 4 is no good. It is missed, once; the others are what they were, and the page can be stored again.
+// Page 2 of 4 is damaged. Expects one miss of this page, unchanged other pages, and that the page can be stored again.
 void expect_missed_once(StoreRig& rig, const std::vector<PageKey>& keys) {
   const Completion completion = rig.get(keys);
   EXPECT_EQ(completion.pages, 2u);
@@ -397,7 +398,7 @@ TEST_P(VouchingBackendTest, damaged_pages_are_misses) {
   EXPECT_EQ(rig.counter("corrupt_pages"), damages().size());
 }
 
-// What is stored as nothing may be nothing, or damage; it is no page.
+// An empty value counts as missing or as damaged, but never as a page.
 TEST_P(VouchingBackendTest, an_emptied_page_is_a_miss) {
   StoreRig rig(medium_->open(kSmallForm, 64));
   const std::vector<PageKey> keys = keys_of(4);
@@ -418,7 +419,7 @@ TEST_P(VouchingBackendTest, a_page_in_the_place_of_another_is_a_miss) {
     medium_->overwrite(kSpace, keys[2], medium_->stored(kOtherSpace, keys[2]));
     expect_missed_once(rig, keys);
   }
-  // A right header before another's payload.
+  // A correct header before the payload of another page.
   std::vector<std::byte> mixed = medium_->stored(kSpace, keys[2]);
   const std::vector<std::byte> other = medium_->stored(kSpace, others[2]);
   std::copy(other.begin() + kPageHeaderBytes, other.end(), mixed.begin() + kPageHeaderBytes);
@@ -449,7 +450,8 @@ TEST_P(PersistentBackendTest, what_was_finished_is_there_again) {
   }
 }
 
-// Cut off in the middle of writing: every page is right or missing (StoreRig judges), and can be stored again.
+// The back end is destroyed during a write. Every page is correct or missing (StoreRig checks this), and can be stored
+// again.
 TEST_P(PersistentBackendTest, what_was_cut_off_is_right_or_missing) {
   for (int page = 1; page <= 40; page += 3) {
     const std::vector<PageKey> keys = keys_of(40, static_cast<std::uint64_t>(page));
@@ -486,7 +488,7 @@ TEST_P(ExclusiveBackendTest, a_second_one_is_refused) {
 
 }  // namespace
 
-// Where a build leaves out all back ends of a property.
+// A build may leave out all back ends that have a property.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BoundedBackendTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(VouchingBackendTest);

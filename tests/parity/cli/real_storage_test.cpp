@@ -1,5 +1,5 @@
-// Real runs over four tiers: device and host memory, a folder, a Redis server. Every page that is read is checked; each
-// run is decided again from its journal.
+// Tests real runs with four tiers: device memory, host memory, a folder, and a Redis server. Every read page is
+// checked, and every run is replayed from its journal.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -20,7 +20,7 @@ std::string key(const std::string& name, std::uint64_t value) { return name + "=
 
 class RealStorage : public testing::Test {
  protected:
-  // Conversations of which L1 holds some turns, L2 about as much, and the folder a part of the rest.
+  // Conversations. L1 holds some turns, L2 about as many, and the folder a part of the rest.
   Settings work(std::uint64_t seed) {
     Conversations c;
     c.requests = 120;
@@ -88,7 +88,7 @@ TEST_F(RealStorage, FourTiersUnderEachWriteAndTerminationPolicy) {
   EXPECT_EQ(happened["waited for, stopped"], 0U);
   happened.erase("waited for, stopped");
   if (std::string_view(KVTWIN_TEST_DEVICE) != "host") {
-    // A twin's passes take so long that what was asked for is always there in time.
+    // The passes of the CUDA twin take so long that prefetches always complete in time.
     happened.erase("not waited for, stopped");
     happened.erase("hit_remote");
   }
@@ -107,7 +107,7 @@ TEST_F(RealStorage, StraightIntoTheDevice) {
     fs::remove_all(folder_ / "disk");
   }
   EXPECT_GT(straight, 0U);
-  // Without a host tier. What a first run left is there in time for the second, however slow the machine.
+  // Without a host tier. The second run finds the pages of the first run, even on a slow machine.
   const Settings alone = work(12) + disk(100'000) +
                          Settings{"tiers.host.tokens=0", "cache.path=direct", "cache.prefetch_policy=wait_complete"};
   serve(alone, "alone");
@@ -127,14 +127,14 @@ TEST_F(RealStorage, TheFolderIsWarmForTheNextRun) {
   }
 }
 
-// Nothing bounds what a run hits that finds another's pages.
+// A run that finds the pages of another run has no upper bound of hits, so report.bounds is an error.
 TEST_F(RealStorage, BoundsAreRefused) {
   const Outcome outcome = run(run_arguments(folder_, work(22) + disk(3200) + Settings{"report.bounds=true"}, "bounds"));
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_NE(outcome.err.find("report.bounds (--set): "), std::string::npos) << outcome.err;
 }
 
-// What is stored is named by what it is KV of: another model's, type's or layout's pages are never found.
+// The names of stored pages contain the model, the data type and the layout. So pages of another kind are never found.
 TEST_F(RealStorage, PagesOfAnotherKindAreNotFound) {
   TraceText trace(16);  // no two prompts share a page
   for (std::uint64_t i = 0; i < 40; ++i) trace.request(20 * i, 4, ids(1000 * (i + 1), 20));
@@ -170,7 +170,7 @@ TEST_F(RealStorage, RefusesWhatItCannotServe) {
   refused(disk(1600) + Settings{"real.flip=host"}, "real.flip (--set): would leave a wrong page in the disk tier");
 }
 
-// Nothing of a folder that holds other things is touched, in either format.
+// A folder with other files is an error, in both formats, and its files are not changed.
 TEST_F(RealStorage, FoldersOfOthersAreRefused) {
   for (const char* format : {"segments", "hicache_files"}) {
     SCOPED_TRACE(format);
@@ -191,7 +191,7 @@ TEST_F(RealStorage, FoldersOfOthersAreRefused) {
   }
 }
 
-// The secret stands nowhere; pages of another one, or of none, are misses and are counted.
+// The secret appears in no file. Pages of another secret, or without a secret, are misses, and are counted.
 TEST_F(RealStorage, PagesTakeASecret) {
   const RedisProcess server;
   const Settings settings = work(53) + disk(100'000) + remote(server) + Settings{"cache.prefetch_policy=wait_complete"};
@@ -239,7 +239,7 @@ TEST_F(RealStorage, PagesTakeASecret) {
   refused(secret, disk(1600, "hicache_files"), "tiers.disk.format (--set): hicache_files has no place for the check");
 }
 
-// Where the program runs, and what it makes there is for others to write to, too.
+// Changes the current folder, and sets a umask that lets the group write to new files.
 class Elsewhere {
  public:
   explicit Elsewhere(const fs::path& place) : before_(fs::current_path()), mask_(::umask(002)) {
@@ -270,7 +270,7 @@ TEST_F(RealStorage, FoldersInAnyNotation) {
   }
 }
 
-// A file's name and length don't tell the layout of what is in it.
+// The name and the length of a file do not show its layout. So a different layout is an error.
 TEST_F(RealStorage, FilesOfAnotherLayoutAreRefused) {
   const Settings base = work(52) + disk(4000, "hicache_files");
   serve(base, "one");
@@ -279,7 +279,7 @@ TEST_F(RealStorage, FilesOfAnotherLayoutAreRefused) {
   EXPECT_NE(outcome.err.find("take another folder"), std::string::npos) << outcome.err;
 }
 
-// Nobody is there at all: the run says so and goes on.
+// No server is running. The run reports this and continues.
 TEST_F(RealStorage, AServerThatIsNotThereIsAMiss) {
   const Settings settings = work(41) + Settings{"tiers.remote.tokens=100000", "tiers.remote.url=redis://127.0.0.1:1"};
   std::vector<std::string> in_words = run_arguments(folder_, settings, "");

@@ -1,4 +1,5 @@
-// `kvtwin run`: what it leaves, what it finds, what it refuses, and where it decides what `kvtwin simulate` decides.
+// Tests `kvtwin run`: the run folder, the results, the errors; and the cases in which the decisions must equal those of
+// `kvtwin simulate`.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -15,7 +16,7 @@ namespace {
 
 std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
 
-// Tiers that hold a few prompts: pages leave both, and come back.
+// Tiers that hold a few prompts, so that both evict pages and load pages again.
 Settings busy(const Folder& folder, std::uint64_t seed) {
   const Conversations c{
       .requests = 80, .block_tokens = 16, .first_blocks = 6, .growth_blocks = 2, .live = 8, .output = 12, .gap_ms = 2};
@@ -48,7 +49,7 @@ TEST(Real, LeavesAWholeRunFolderAndAReportThatAddsUp) {
     EXPECT_GT(real.tier("device").at("evicted_pages").get<std::uint64_t>(), 0U);
     EXPECT_GT(real.tier("host").at("evicted_pages").get<std::uint64_t>(), 0U);
 
-    // 64 bytes a token go over the lanes.
+    // A token has 64 bytes.
     EXPECT_EQ(real.lane_bytes("gpu0.d2h"), 64 * real.counter("sglang:hicache_backup_tokens_total"));
     EXPECT_EQ(real.lane_bytes("gpu0.h2d"), 64 * real.counter("sglang:load_back_tokens_total"));
     EXPECT_EQ(Table(real.requests_csv).size(), 80U);
@@ -79,14 +80,13 @@ TEST(Real, NeedsNoFolder) {
   EXPECT_EQ(outcome.err, "");
 }
 
-// ---- where the two modes decide alike --------------------------------------------------------------------------
+// ---- equal decisions of both modes -----------------------------------------------------------------------------
 //
-// A decision depends on the order of inputs, and the order of inputs on what takes how long. Two ways to work leave no
-// choice:
-//  * One request at a time (max_running = 1, fcfs) in tiers that nothing has to leave: a request is admitted when the
-//    one before has ended, however late it came; backups may end before or after, but nobody waits for them.
-//  * Requests so far apart that each has ended, backups and all, before the next one comes. Then the tiers may be as
-//    small as one likes.
+// Decisions depend on the order of inputs, and this order depends on times. In two cases the order does not depend on
+// times:
+//  * One request at a time (max_running = 1, fcfs), with tiers so large that nothing is evicted. A request is admitted
+//    when the previous one has ended. A backup may end before or after, because no request waits for backups.
+//  * Requests so far apart that each one, with its backups, ends before the next arrival. Then the tiers may be small.
 
 void expect_equal_decisions(const Simulated& real, const Simulated& simulated) {
   for (const char* tier : {"hit_device", "hit_host", "miss", "prompt", "output"}) {
@@ -110,7 +110,8 @@ TEST(Real, DecidesWhatASimulationDecidesWhenRequestsAreServedOneByOne) {
   }
 }
 
-// The first distance at which nobody was late on this machine, loaded as it may be, settles it.
+// Tries increasing gaps between requests. Uses the first gap at which no request was late on this machine, whatever its
+// load.
 TEST(Real, DecidesWhatASimulationDecidesWhenRequestsAreFarApart) {
   std::uint64_t evicted = 0, evicted_on_host = 0, loaded = 0, rejected = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -215,7 +216,7 @@ TEST(Real, RefusesWhatItCantServe) {
   }
 }
 
-// By name, with what is wrong with them.
+// The error names the model and the reason.
 TEST(Real, RefusesModelsWhoseCacheItCantCarry) {
   const Folder folder;
   const Settings trace = conversations({.requests = 5}, 1).save(folder);
@@ -242,18 +243,18 @@ TEST(Real, LeavesAnEarlierRunAloneUnlessForced) {
   EXPECT_NE(text_of(folder / "run/report.json"), before) << "wall_seconds alone differs";
   EXPECT_FALSE(fs::exists(folder / "run/left.over"));
 
-  // What is no run folder is never replaced.
+  // A folder that is not a run folder is never replaced.
   fs::create_directory(folder.path() / "other");
   write_text(folder.path() / "other" / "letter.txt", "dear");
   const Outcome other = run(run_arguments(folder, settings, "other", {"--force"}));
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_EQ(text_of(folder / "other/letter.txt"), "dear");
 
-  // A bad experiment replaces nothing either.
+  // An invalid experiment replaces no folder.
   const std::string whole = text_of(folder / "run/report.json");
   EXPECT_EQ(run(run_arguments(folder, settings + Settings{"parallel.tp=2"}, "run", {"--force"})).exit_code, 2);
   EXPECT_EQ(text_of(folder / "run/report.json"), whole);
-  // Nor does a run that ends before its first request has.
+  // A run that ends before its first request has completed replaces no folder.
   write_text(folder.path() / "bad.jsonl", "no request\n");
   const Settings bad{"workload.trace=" + (folder / "bad.jsonl")};
   EXPECT_EQ(run(run_arguments(folder, settings + bad, "run", {"--force"})).exit_code, 2);
@@ -265,7 +266,7 @@ TEST(Real, LeavesAnEarlierRunAloneUnlessForced) {
   }
 }
 
-// A folder that is there may be a mount point, which can't be renamed: it stays the same folder.
+// An existing folder may be a mount point, which cannot be renamed. So the program uses the same folder.
 TEST(Real, FillsAnEmptyFolder) {
   const Folder folder;
   const Settings settings = busy(folder, 1);
@@ -290,7 +291,7 @@ TEST(Real, FillsAnEmptyFolder) {
   }
 }
 
-// A drill that doesn't take place is no drill that found nothing.
+// If no bit was flipped, the drill did not take place, and the report must say so.
 TEST(Real, SaysThatNothingWasFlipped) {
   const Folder folder;
   const Outcome outcome =
@@ -299,7 +300,7 @@ TEST(Real, SaysThatNothingWasFlipped) {
   EXPECT_NE(outcome.err.find("nothing was flipped"), std::string::npos) << outcome.err;
 }
 
-// A trace that turns bad half-way ends the run: exit 2, the place in the trace, and no report.
+// An error in the middle of the trace ends the run: exit code 2, a message with the line of the trace, and no report.
 TEST(Real, ARunThatBreaksOffLeavesNoReport) {
   const Folder folder;
   TraceText trace(16);

@@ -1,4 +1,4 @@
-// Bytes, tokens and pages add up, whatever the model, the number of ranks and the page size.
+// Checks that bytes, tokens and pages add up, for different models, numbers of ranks and page sizes.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace kvtwin::test {
 namespace {
 
-// From the model's config as its authors wrote it.
+// Returns the KV bytes per token, computed from the original config of the model.
 std::uint64_t token_bytes(const std::string& model) {
   const Json config = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models" / (model + ".json")));
   const auto number = [&](const char* key) { return config.at(key).get<std::uint64_t>(); };
@@ -28,7 +28,7 @@ std::uint64_t token_bytes(const std::string& model) {
 
 struct Case {
   const char* model;
-  std::uint64_t ranks, copies;  // copies: ranks that hold the same heads
+  std::uint64_t ranks, copies;  // copies: number of ranks that have the same heads
 };
 constexpr Case kCases[] = {{"llama-3.1-8b", 1, 1},  {"llama-3.1-8b", 4, 1}, {"llama-3.1-8b", 16, 2},
                            {"llama-3.1-70b", 4, 1}, {"qwen3-32b", 2, 1},    {"qwen3-coder-30b-a3b", 8, 2},
@@ -36,7 +36,7 @@ constexpr Case kCases[] = {{"llama-3.1-8b", 1, 1},  {"llama-3.1-8b", 4, 1}, {"ll
 
 std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
 
-// Both tiers small enough to evict and large enough to hit.
+// Both tiers are so small that they evict, and so large that they hit.
 Settings busy(const Folder& folder, std::uint64_t seed) {
   return conversations({.requests = 250}, seed).save(folder) +
          Settings{"hardware.name=b200-pcie5", "tiers.device.tokens=20032", "tiers.host.tokens=60032"};
@@ -67,13 +67,13 @@ TEST(Accounts, LanesCarryThePagesOfTheFormula) {
       EXPECT_EQ(down, run.counter("sglang:hicache_backup_tokens_total") * bytes * c.copies);
       EXPECT_EQ(up, run.counter("sglang:load_back_tokens_total") * bytes * c.copies);
       EXPECT_EQ(down, run.tier("host").at("written_bytes").get<std::uint64_t>());
-      // What is loaded is loaded for a request that counts it as a hit; a retracted one loads again.
+      // A page is loaded for a request, which counts it as a hit. A retracted request loads its pages again.
       const std::uint64_t loaded = run.counter("sglang:load_back_tokens_total");
       EXPECT_GE(loaded, run.tokens("hit_host"));
       if (run.requests("retractions") == 0) {
         EXPECT_EQ(loaded, run.tokens("hit_host"));
       }
-      // A tier given in tokens holds that many of whole pages.
+      // A tier with a size in tokens holds the whole pages of these tokens.
       EXPECT_EQ(run.tier("device").at("capacity_pages").get<std::uint64_t>(), 20032 / page);
       EXPECT_EQ(run.tier("host").at("capacity_pages").get<std::uint64_t>(), 60032 / page);
       EXPECT_LE(run.tier("device").at("used_pages_max").get<std::uint64_t>(), 20032 / page);
@@ -82,7 +82,7 @@ TEST(Accounts, LanesCarryThePagesOfTheFormula) {
   }
 }
 
-// GiB are 2^30 bytes of all ranks together, copies included.
+// A size in GiB is the size of all ranks together, including copies, in units of 2^30 bytes.
 TEST(Accounts, GibHoldsWholePagesOfTheFormula) {
   for (const Case& c : kCases) {
     const Folder folder;
@@ -115,11 +115,12 @@ TEST(Accounts, TiersSumToTheTotalForEveryRequest) {
   }
 }
 
-// Each prefetch that is issued ends in one way, whatever ends it.
+// Every issued prefetch ends in exactly one way.
 TEST(Accounts, PrefetchesEndInOneWayEach) {
   std::map<std::string, std::uint64_t> happened;
   for (const char* policy : {"best_effort", "wait_complete", "timeout", "cost_stop"}) {
-    // A host that is too small, one that isn't, a disk that loses what look-ups have found, and another tier behind it.
+    // A host tier that is too small; a large one; a disk that evicts pages after their look-up; and a tier behind the
+    // disk.
     for (const Settings& tiers :
          {Settings{"tiers.host.tokens=8192", "tiers.disk.tokens=120000"},
           Settings{"tiers.host.tokens=60032", "tiers.disk.tokens=120000"},
@@ -150,11 +151,11 @@ TEST(Accounts, PrefetchesEndInOneWayEach) {
   for (const char* way : {"completed", "failed", "stopped", "miss"}) EXPECT_GT(happened[way], 0U) << way;
 }
 
-// An infinite cache misses what is compulsory and nothing else: a page's tokens are told by the blocks up to its end.
+// The compulsory misses, the only misses of an infinite cache. The blocks up to the end of a page identify the page.
 class Compulsory {
  public:
   Compulsory(std::uint64_t block, std::uint64_t page) : block_(block), page_(page) {}
-  // Tokens of the request that were seen before; then they are seen.
+  // Returns the tokens of the request that were seen before, and marks all as seen.
   std::uint64_t hit(std::uint64_t input, const std::vector<std::uint64_t>& blocks) {
     std::uint64_t hit = 0;
     bool missed = false;
@@ -188,15 +189,15 @@ TEST(Accounts, InfiniteCacheMissesWhatIsCompulsory) {
   for (const std::uint64_t page : {1, 16, 48, 64, 512}) {
     SCOPED_TRACE(page);
     const Folder folder;
-    // One at a time: what is being computed right now can't be hit.
+    // One request at a time, because pages that are being computed cannot be hit.
     const TraceText trace = conversations({.requests = 150, .least_gap_ms = 60'000}, 5);
     const std::uint64_t expected = compulsory_hits(trace, 64, page);
     const Settings settings = trace.save(folder) + Settings{key("cache.page_tokens", page)};
     const Simulated device = simulate(settings + Settings{"tiers.device.tokens=4000000"});
     EXPECT_EQ(device.tokens("hit_device"), expected);
-    // The same from below, through a device that holds little more than one request.
+    // The same with a host tier, and a device that holds little more than one request.
     const Simulated host = simulate(settings + Settings{"tiers.device.tokens=32768", "tiers.host.tokens=4000000"});
-    if (page > 10) {  // shorter hits on the host are computed again: cache.load_back_min_tokens
+    if (page > 10) {  // shorter host hits are computed: cache.load_back_min_tokens
       EXPECT_EQ(host.tokens("hit_device") + host.tokens("hit_host"), expected);
     }
     EXPECT_GT(host.tokens("hit_host"), 0U);
@@ -244,7 +245,7 @@ TEST(Accounts, SeedMovesTheGeneratorAndNothingElse) {
   EXPECT_EQ(simulate(traced + Settings{"seed=7"}).requests_csv, simulate(traced + Settings{"seed=8"}).requests_csv);
 }
 
-// Later arrivals and requests change nothing of what came before them.
+// Later requests do not change the results of earlier requests.
 TEST(Accounts, LimitCutsAndChangesNothingBefore) {
   const Folder folder;
   const Settings base = conversations({.requests = 200, .least_gap_ms = 60'000}, 7).save(folder) +

@@ -1,6 +1,6 @@
-// Every key of an experiment and every figure of a machine, one at a time, at the ends of what its type can say: the
-// answer is a report, or a refusal that names the key. Never a signal, never exit code 1, never without end.
-//   KVTWIN_DEEP=1 build/tests/property_cli --gtest_filter='Extremes*'     pairs of keys too
+// Sets every key of an experiment and every number of a hardware file, one at a time, to the extreme values of its
+// type. The result must be a report, or an error that names the key. Never a signal, never exit code 1, never a hang.
+//   KVTWIN_DEEP=1 build/tests/property_cli --gtest_filter='Extremes*'     also tests pairs of keys
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -30,18 +30,19 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::size_t kAtOnce = 4;          // children
-constexpr rlim_t kMostCpuSeconds = 200;     // of one simulation of a few requests: without it a hang is for ever
-constexpr rlim_t kMostFileBytes = 1 << 26;  // that one may write
+constexpr std::size_t kMaxChildren = 4;    // child processes at the same time
+constexpr rlim_t kMaxCpuSeconds = 200;     // limit of one simulation of a few requests, to end a hang
+constexpr rlim_t kMaxFileBytes = 1 << 26;  // limit of a file that one simulation writes
 
-// What one simulation came to.
+// The result of one simulation.
 struct Result {
-  int code = -1;  // -1 = ended by `signal`
+  int code = -1;  // exit code; -1: a signal ended the process
   int signal = 0;
-  std::string sentence;  // of a refusal or a failure
+  std::string sentence;  // the error message
 };
 
-// A simulation in a process of its own, as a broken promise ends the process and SimGrid has one world a process.
+// Runs a simulation in a child process, because a failed KV_CHECK ends the process, and SimGrid allows one world per
+// process.
 class Child {
  public:
   explicit Child(const std::function<void()>& work) : said_(memfd_create("said", MFD_CLOEXEC)) {
@@ -76,7 +77,7 @@ class Child {
 
  private:
   [[noreturn]] void simulate(const std::function<void()>& work) const {
-    const rlimit cpu{kMostCpuSeconds, kMostCpuSeconds}, file{kMostFileBytes, kMostFileBytes}, no_core{0, 0};
+    const rlimit cpu{kMaxCpuSeconds, kMaxCpuSeconds}, file{kMaxFileBytes, kMaxFileBytes}, no_core{0, 0};
     setrlimit(RLIMIT_CPU, &cpu);
     setrlimit(RLIMIT_FSIZE, &file);
     setrlimit(RLIMIT_CORE, &no_core);
@@ -99,18 +100,18 @@ class Child {
 
 struct Case {
   std::string shown;
-  std::vector<std::string> names;  // of which a refusal says one
+  std::vector<std::string> names;  // an error must contain one of these names
   Experiment experiment;
 };
 
 std::string clipped(const std::string& text) { return text.size() < 300 ? text : text.substr(0, 300) + "..."; }
 
-// Children, some at once, and what they come to.
+// Runs child processes, several at the same time, and checks their results.
 class Cases {
  public:
   ~Cases() { EXPECT_TRUE(under_way_.empty()); }
 
-  // `settings` on `base`. What the key's own declaration refuses needs no process.
+  // Adds the case `settings` on `base`. If the declaration of the key rejects the value, no process is needed.
   void add(const Experiment& base, const std::vector<std::string>& settings, std::vector<std::string> names) {
     Case one{"", std::move(names), base};
     for (const std::string& setting : settings) one.shown += clipped(setting) + " ";
@@ -122,7 +123,7 @@ class Cases {
     }
     auto child = std::make_unique<Child>([&] { simulate(one.experiment); });
     under_way_.emplace_back(std::move(one), std::move(child));
-    if (under_way_.size() == kAtOnce) finish_one();
+    if (under_way_.size() == kMaxChildren) finish_one();
   }
   void finish() {
     while (!under_way_.empty()) finish_one();
@@ -152,7 +153,7 @@ class Cases {
 
 // ---- experiments -----------------------------------------------------------------------------------------
 
-// All tiers, prefetch, eviction everywhere.
+// All tiers, with prefetches, and with evictions in every tier.
 constexpr const char* kReturningBase = R"(model.name = "tiny"
 workload.limit = 6
 workload.generate.kind = "returning"
@@ -166,7 +167,7 @@ tiers.remote.tokens = 4096
 cache.prefetch_min_tokens = 64
 sim.world = "events"
 )";
-// Ranks that are instances, a draft, write_back, a closed loop.
+// Rank instances, a draft model, write_back, and a closed loop.
 constexpr const char* kGroupsBase = R"(model.name = "tiny"
 model.draft.kind = "side_pool"
 model.draft.config = "tiny"
@@ -197,7 +198,7 @@ report.bounds = true
 sim.storage_stall_share = 0.5
 sim.world = "events"
 )";
-// What the machine leaves beside the weights, and a measured machine's interval.
+// A device tier of the memory that the weights leave, and a hardware file with measured intervals.
 constexpr const char* kChatBase = R"(workload.limit = 4
 workload.generate.requests = 4
 tiers.host.ratio = 2
@@ -208,10 +209,10 @@ sim.world = "events"
 )";
 constexpr const char* kOthers[] = {"workload.generate.kind=agentic", "workload.generate.kind=tools"};
 
-// Keys whose largest values are honest work of minutes, with sanitizers: the tokens of a prompt.
+// Keys whose largest values take minutes of real work with sanitizers: the tokens of a prompt.
 struct Costly {
   std::string_view key;
-  double most;  // that is tried
+  double most;  // largest value that the test tries
 };
 constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}, {"workload.generate.prompt_tokens", 1e7}};
 
@@ -246,7 +247,7 @@ const Experiment& base_of(std::size_t number) {
   return bases[number];
 }
 
-// A refusal may name the other key of a pair that doesn't fit together.
+// If two keys do not fit together, the error may name the other key.
 std::vector<std::string> names_of(const std::string& key) {
   if (key.starts_with("tiers.host.")) return {key, "tiers.host"};
   if (key == "workload.generate.groups") return {key, "as groups is"};
@@ -269,7 +270,7 @@ TEST(Extremes, EveryKeyIsServedOrRefusedByName) {
   EXPECT_GT(cases.refused(), 1000U);
 }
 
-// Two at a time, drawn by seed: what each alone allows, both together may not.
+// Random pairs of keys: values that are valid alone may be invalid together.
 TEST(Extremes, PairsOfKeysAreServedOrRefusedByName) {
   const std::size_t pairs = std::getenv("KVTWIN_DEEP") != nullptr ? 5000 : 100;
   const std::span<const ExperimentKey> keys = experiment_keys();
@@ -301,7 +302,7 @@ TEST(Extremes, EveryFigureOfAMachineIsServedOrRefusedByName) {
       const std::string file = folder / (std::to_string(files++) + ".json");
       write_text(file, machine.dump());
       cases.add(base_of(0), {"hardware.file=" + file}, {key});
-      // As far off as figures can be.
+      // The largest possible deviations.
       cases.add(base_of(1), {"hardware.file=" + file, "hardware.spread_percent=1000", "hardware.draw=3"}, {key});
       cases.add(base_of(0), {"hardware.file=" + file, "hardware.spread_percent=1000", "hardware.end=" + key + ":low"},
                 {key});

@@ -1,5 +1,5 @@
-// Every key of an experiment moves a result, or is refused beyond the one value that is served. A new key fails
-// this test until it has a row here.
+// Checks that every key of an experiment changes a result, or that all values except the supported one are errors. A
+// new key needs a row here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@ const std::string kModels = KVTWIN_SOURCE_DIR "/models/presets/models/";
 struct Knob {
   std::string key;
   std::string one, other;
-  Settings base;  // instead of the common one, if not empty
+  Settings base;  // if not empty: replaces the common base
 };
 
 class Knobs : public testing::Test {
  protected:
-  // Both tiers evict and hit, requests queue, the PCIe link and the host's memory are in use.
+  // Both tiers evict and hit, requests queue, and the PCIe link and host memory are busy.
   Settings busy() {
     return conversations({.requests = 250, .gap_ms = 60}, 1).save(folder_) +
            Settings{"tiers.device.tokens=20032", "tiers.host.tokens=60032"};
@@ -48,14 +48,14 @@ class Knobs : public testing::Test {
     const Settings groups{"workload.generate.kind=groups", "workload.generate.groups=8",
                           "workload.generate.prefix_tokens=1024", "tiers.device.tokens=20032"};
     const Settings clients = groups + Settings{"workload.loop=closed"};
-    // Blocks of 64 to 70 tokens fit these ten ids.
+    // These ten ids fit blocks of 64 to 70 tokens.
     TraceText ambiguous(64);
     ambiguous.request(0, 1, ids(0, 10));
     std::vector<std::uint64_t> half = ids(0, 5);
     for (const std::uint64_t id : ids(100, 5)) half.push_back(id);
     ambiguous.request(60'000, 1, half);
     const Settings blocks{ambiguous.save(folder_, "ambiguous.jsonl").front(), "cache.page_tokens=16"};
-    // Times in ms, or in seconds.
+    // The times may be in ms or in seconds, depending on the format.
     write_text(
         folder_ / "either.jsonl",
         R"({"timestamp":0,"input_length":64,"output_length":2,"hash_ids":[1,2,3,4],"chat_id":1,"parent_chat_id":-1})"
@@ -186,7 +186,7 @@ class Knobs : public testing::Test {
         {"sim.straggler_factor", "1", "50", ranks},
         {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},
     };
-    if (KVTWIN_TEST_SIMGRID) {  // the event heap shares nothing; here eight GPUs share one host's memory
+    if (KVTWIN_TEST_SIMGRID) {  // the event heap does not share links; here eight GPUs share the memory of one host
       knobs.push_back({"sim.dram_shared", "true", "false", busy() + Settings{"parallel.tp=8"}});
       knobs.push_back({"sim.both_ways_shared", "true", "false", busy() + Settings{"sim.dram_shared=false"}});
     }
@@ -196,7 +196,7 @@ class Knobs : public testing::Test {
   Folder folder_;
 };
 
-// What is served is one value; any other is refused, by name.
+// Keys with one supported value. Every other value is an error that names the key.
 const std::map<std::string, std::string>& single_valued() {
   static const std::map<std::string, std::string> keys = {
       {"cluster.prefill", "1"},
@@ -206,8 +206,8 @@ const std::map<std::string, std::string>& single_valued() {
   return keys;
 }
 
-// They say whose pages a storage tier holds, or where it is in the real world: in a simulated one, with one engine and
-// no failures, they change nothing.
+// Keys for the owner of stored pages, or for the place of a real storage tier. In a simulation with one engine and
+// without failures, they have no effect.
 const std::map<std::string, std::string>& of_storage_tiers() {
   static const std::map<std::string, std::string> keys = {{"cache.storage_retries", "9"},
                                                           {"cache.namespace", "mine"},
@@ -220,7 +220,7 @@ const std::map<std::string, std::string>& of_storage_tiers() {
   return keys;
 }
 
-// Figures of drives and networks, which are said in the notes at least.
+// Numbers of drives and networks. At least the notes contain them.
 const std::set<std::string>& of_devices() {
   static const std::set<std::string> keys = {"hardware.shared_fs_read_gbps",  "hardware.shared_fs_write_gbps",
                                              "hardware.shared_fs_latency_us", "hardware.shared_fs_file_us",
@@ -229,8 +229,9 @@ const std::set<std::string>& of_devices() {
   return keys;
 }
 
-// Which world, and what only the real one asks: tests/property/impl turns these. No copy fails in a simulated one:
-// tests/swarm turns its retries. A salt is a file's, and renames the pages: Salt in tests/unit/cli.
+// The choice of the world, and keys of the real world only (tested in tests/property/impl). Copies do not fail in a
+// simulation, so tests/swarm tests the retries. The salt is in a file and changes the page keys: see Salt in
+// tests/unit/cli.
 const std::set<std::string>& of_worlds() {
   static const std::set<std::string> keys = {"sim.world",         "real.device",      "real.flip",
                                              "real.slow_rank",    "real.slow_factor", "cache.backup_retries",
@@ -239,7 +240,7 @@ const std::set<std::string>& of_worlds() {
   return keys;
 }
 
-// All that a user sees, but for the echo of the seed.
+// Returns all results that a user sees, without the value of the seed.
 std::string results(const Simulated& run) {
   Json report = without_costs(run.report);
   report.erase("seed");
@@ -271,7 +272,7 @@ TEST_F(Knobs, NamesOfStoredPagesChangeNothing) {
   const Settings base = busy() + Settings{"tiers.disk.tokens=200000"};
   const auto served = [&](const Settings& settings) {
     Simulated run = simulate(settings);
-    run.report.erase("notes");  // they say of such keys that they have no effect
+    run.report.erase("notes");  // the notes say that these keys have no effect
     return results(run);
   };
   const std::string plain = served(base);

@@ -1,6 +1,7 @@
-// Engines on several ranks of the real world, in threads, with storage tiers whose pages lie in maps: a disk of each
-// rank's own, a server for all. Some ranks are slower, now and then late, or held until nobody waits for them; on one,
-// back ends fail, lose and spoil pages. All decide alike, keep the seam's contract, and read no wrong byte.
+// Runs engines on several ranks of the real world, as threads, with storage tiers in memory: a disk for each rank, and
+// one server for all ranks. Some ranks are slow, sometimes late, or held until no request waits for them. On one rank,
+// back ends fail, lose pages and damage pages. All ranks must make equal decisions, keep the contract of the seam, and
+// read no wrong byte.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,10 +33,10 @@ namespace {
 enum StoreFault : std::size_t { unreachable, lost, spoilt, full, forgotten, late, kStoreFaults };
 constexpr std::array<const char*, kStoreFaults> kFaultNames = {"unreachable", "lost",      "spoilt",
                                                                "full",        "forgotten", "late"};
-// Of each in 1/1000 of the pages, and of unreachable ones in as many of the look-ups.
+// The share of each fault, in 1/1000 of the pages. `unreachable` also counts in 1/1000 of the look-ups.
 using StoreFaults = std::array<std::uint32_t, kStoreFaults>;
 
-// Gets wait here until the rank has stopped a prefetch.
+// Holds gets until the rank has stopped a prefetch.
 class Hold {
  public:
   void wait() {
@@ -54,7 +55,7 @@ class Hold {
   bool open_ = false;
 };
 
-// A MemoryBackend that is struck by faults, which `done` counts, and held if there is a hold.
+// A MemoryBackend with random faults, which `done` counts, and with an optional hold.
 class FlakyBackend final : public StorageBackend {
  public:
   using Counts = std::array<std::atomic<std::uint64_t>, kStoreFaults>;
@@ -83,7 +84,7 @@ class FlakyBackend final : public StorageBackend {
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override { return whole_.counters(); }
 
  private:
-  // Hands on what isn't struck, or only in the map.
+  // Passes on the pages without a fault, and the pages whose fault is only in the map.
   class Struck final : public PageWork {
    public:
     Struck(FlakyBackend& owner, PageWork& work, Splitmix& chance)
@@ -117,7 +118,7 @@ class FlakyBackend final : public StorageBackend {
   bool ends_get(Splitmix& chance, const PageTask& task, PageWork& work) {
     if (hold_ != nullptr) hold_->wait();
     if (strikes(chance, late)) {
-      // Others go on. By the clock, as a busy machine's yields may take any time.
+      // Waits 5 ms, so that other ranks get ahead. Uses the clock, because a yield may take any time on a busy machine.
       const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
       while (std::chrono::steady_clock::now() < until) std::this_thread::yield();
     }
@@ -147,7 +148,7 @@ class FlakyBackend final : public StorageBackend {
   const StoreFaults faults_;
   Counts& done_;
   Hold* const hold_;
-  Splitmix look_ups_{0}, reads_{0}, writes_{0};  // a thread's each
+  Splitmix look_ups_{0}, reads_{0}, writes_{0};  // one per thread
 };
 
 struct RankTerms {
@@ -189,7 +190,7 @@ std::vector<std::unique_ptr<TierQueues>> open_tiers(const RankTerms& terms, Page
   return tiers;
 }
 
-// To its end, on this rank.
+// Runs one rank to its end.
 void serve(const RankTerms& terms, RankResult& result) {
   std::unique_ptr<Device> device = make_test_device(terms.device);
   std::vector<std::unique_ptr<TierQueues>> tiers = open_tiers(terms, device->memory(), result);
@@ -215,7 +216,7 @@ RankTerms random_terms(Splitmix& rng, std::uint64_t seed, std::size_t ranks) {
   config = random_real_engine(rng, ranks);
   while (config.storage.empty()) draw_storage(rng, config);
   config.storage_writers = config.shape.planes == 1 ? 1 : config.ranks;
-  // Where a slow rank's prefetches come by L2, and are stopped: more often than not.
+  // Mostly through L2, where prefetches of a slow rank are stopped.
   if (config.host_pages != 0 && rng.chance(60)) config.path = CachePath::via_host;
   config.prefetch_policy = rng.chance(50) ? "timeout" : termination_names()[rng.below(3)];
   terms.device.shape = config.shape;
@@ -244,14 +245,14 @@ void note(const RankResult& result, const RankResult& first, Happened& happened)
   for (std::size_t i = 0; i < kStoreFaults; ++i) happened.faults[i] += result.faults[i];
 }
 
-// A group's stored pages.
+// The stored pages of a group of ranks.
 struct Stores {
   explicit Stores(std::size_t ranks) : disks(ranks) {}
   std::vector<PageMap> disks;
   PageMap remote;
 };
 
-// One life of a group, each rank in a thread of its own.
+// Runs a group of ranks once, with one thread per rank.
 void live(std::vector<RankTerms>& terms, Stores& stores, Happened& happened) {
   ThreadRanks group(terms.size());
   std::vector<RankResult> results(terms.size());
@@ -280,7 +281,7 @@ void live(std::vector<RankTerms>& terms, Stores& stores, Happened& happened) {
   for (std::size_t i = 0; i < happened.decisions.size(); ++i) happened.decisions[i] += results[0].decisions[i];
 }
 
-// Two lives: the second finds the first one's pages.
+// Runs the group twice. The second run finds the stored pages of the first run.
 void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
   Splitmix rng(mix(seed));
   const std::size_t ranks = rng.between(2, 3);
@@ -292,7 +293,7 @@ void serve_on_ranks(std::uint64_t seed, bool faults, Happened& happened) {
     if (faults && rank == struck) {
       for (std::uint32_t& share : terms[rank].faults)
         share = static_cast<std::uint32_t>(rng.chance(60) ? rng.below(200) : 0);
-      if (terms[rank].slow_tiers > 1) terms[rank].faults[late] = 0;  // a slow one's lateness would take seconds
+      if (terms[rank].slow_tiers > 1) terms[rank].faults[late] = 0;  // a slow rank that is also late would take seconds
     }
     if (terms[rank].slow_tiers == 1 && rng.chance(50))
       terms[rank].faults[late] = static_cast<std::uint32_t>(rng.below(150));
@@ -331,7 +332,7 @@ TEST(StoredRanks, DecideAlikeThoughOnesBackEndsFail) {
   for (std::size_t i = 0; i < kStoreFaults; ++i) EXPECT_GT(happened.faults[i], 0U) << kFaultNames[i];
 }
 
-// One rank's gets go on only once the group has stopped waiting for one: a stop in each seed, on any machine.
+// The gets of one rank continue only after the group has stopped a prefetch. So every seed has a stop, on any machine.
 TEST(StoredRanks, StopAlikeWhatOneOfThemIsHeldWith) {
   const ThrowingChecks checks;
   for (std::uint64_t seed = 1; seed <= seeds_for(12, 4) && !testing::Test::HasFailure(); ++seed) {
@@ -340,7 +341,7 @@ TEST(StoredRanks, StopAlikeWhatOneOfThemIsHeldWith) {
     const std::size_t ranks = rng.between(2, 3);
     RankTerms common = random_terms(rng, seed, ranks);
     EngineConfig& config = common.engine;
-    // All is stored; in the second life what was is wanted, by way of L2, which has room for it.
+    // The first run stores all pages. The second run needs the stored pages, through L2, which has room for them.
     config.write_policy = "write_through";
     config.tiering = Tiering::inclusive;
     config.write_threshold = 1;

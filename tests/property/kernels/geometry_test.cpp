@@ -1,6 +1,6 @@
-// Every shape the field has, and some it hasn't: what a copy engine is given for a transfer covers exactly its pages'
-// bytes, each once, and takes each from where byte_offset says it lies to where it belongs. No memory is touched, so
-// that pools may be of any size.
+// Tests the copies that a copy engine gets for a transfer, for all shapes of known models and some others. The copies
+// cover exactly the bytes of the pages, each byte once, and move each byte from its place to its target according to
+// byte_offset(). The tests access no memory, so pools may have any size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Interval {
   std::uint64_t begin = 0, end = 0;
 };
 
-// Where a head row lies in a layer_first pool.
+// Returns the index of the head row at `offset` of a layer_first pool.
 KvIndex index_at(const KvShape& s, std::uint64_t pool_pages, std::uint64_t offset) {
   KvIndex i;
   i.head = static_cast<std::uint32_t>(offset / s.head_bytes % s.heads);
@@ -47,7 +47,7 @@ std::vector<PieceCopy> rows_of(const std::vector<Box>& boxes) {
   return rows;
 }
 
-// Disjoint, and of so many bytes.
+// Expects that the intervals are disjoint and have `bytes` bytes together.
 void expect_partition(std::vector<Interval> intervals, std::uint64_t bytes) {
   std::ranges::sort(intervals, {}, &Interval::begin);
   std::uint64_t sum = 0;
@@ -72,7 +72,7 @@ void check_copies(const TransferParams& p, const std::vector<PieceCopy>& copies)
   for (const PieceCopy& copy : copies) {
     on_device.push_back({copy.device_at, copy.device_at + copy.bytes});
     on_host.push_back({copy.host_at, copy.host_at + copy.bytes});
-    // Its first and its last head row: between them both sides are contiguous.
+    // Checks the first and the last head row of a copy. Between them, both sides are contiguous.
     ASSERT_EQ(copy.bytes % s.head_bytes, 0U);
     for (const std::uint64_t at : {std::uint64_t{0}, copy.bytes - s.head_bytes}) {
       KvIndex i = index_at(s, p.device_pages, copy.device_at + at);
@@ -101,7 +101,7 @@ void check_boxes(const std::vector<Box>& boxes, std::size_t pieces) {
   }
 }
 
-// Staging: copies between the buffer and the host, of a range of layers, cover exactly these layers of the pages.
+// Checks staging: the copies between buffer and host for a range of layers cover exactly these layers of the pages.
 void check_staged(const TransferParams& p, const StagedPages& at) {
   const KvShape& s = p.shape;
   std::vector<Box> boxes;
@@ -117,7 +117,7 @@ void check_staged(const TransferParams& p, const StagedPages& at) {
   const std::uint64_t bytes = at.pages * s.page_bytes() / s.layers * (p.layer_end - p.layer_begin);
   ASSERT_NO_FATAL_FAILURE(expect_partition(std::move(staged), bytes));
   ASSERT_NO_FATAL_FAILURE(expect_partition(std::move(hosted), bytes));
-  // Each layer's first and last byte of each page: in one row, on both sides at the same place of it.
+  // The first and last byte of each layer of each page are in one row, at the same position on both sides.
   const std::vector<PieceCopy> rows = rows_of(boxes);
   for (std::uint64_t page = 0; page < at.pages; ++page) {
     for (std::uint32_t layer = p.layer_begin; layer < p.layer_end; ++layer) {
@@ -137,7 +137,7 @@ void check_staged(const TransferParams& p, const StagedPages& at) {
   }
 }
 
-// The planner counts what an executor is given.
+// The counts of the planner must equal the copies that an executor gets.
 void check_plans(const TransferParams& p, std::size_t pieces, std::size_t boxes) {
   const PoolPair pools{p.shape, p.host_layout, p.device_pages, p.host_pages};
   const auto planned = [&](IoBackend io, const PlannerLimits& limits) {
@@ -168,7 +168,7 @@ void check_plans(const TransferParams& p, std::size_t pieces, std::size_t boxes)
   }
 }
 
-// Pairs of a host slot and a device slot.
+// Pairs of host slots and device slots.
 struct Slots {
   const char* name;
   std::vector<SlotId> host, device;
@@ -189,7 +189,7 @@ std::vector<Slots> slot_sets(Splitmix& rng, SlotId pool) {
 void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
   constexpr SlotId kPages = 5;
   const std::vector<Slots> sets = slot_sets(rng, kPages);
-  const bool large = shape.page_bytes() / piece_grid(layout, shape, 1, 1).piece_bytes > 40'000;  // of one page, then
+  const bool large = shape.page_bytes() / piece_grid(layout, shape, 1, 1).piece_bytes > 40'000;  // then test one page
   const Slots& slots = sets[large ? 1 : rng.below(sets.size())];
   SCOPED_TRACE(std::to_string(shape.heads) + " x " + std::to_string(shape.head_bytes) + " bytes, pages of " +
                std::to_string(shape.page_tokens) + ", layers " + std::to_string(shape.layers) + ", layout " +
@@ -198,7 +198,7 @@ void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
   join_runs(slots.host, slots.device, runs);
   TransferParams params;
   params.shape = shape;
-  params.device_pages = kPages + rng.below(2) * 3'000'000;  // rows of a layer lie beyond 2^31 bytes, too
+  params.device_pages = kPages + rng.below(2) * 3'000'000;  // some rows of a layer are beyond 2^31 bytes
   params.host_pages = kPages + rng.below(2) * 3'000'000;
   params.host_layout = layout;
   params.runs = runs.data();
@@ -231,14 +231,14 @@ void check_shape(Splitmix& rng, const KvShape& shape, Layout layout) {
 
 TEST(Geometry, CopiesCoverTheirPagesOnceAndRight) {
   Splitmix rng(7);
-  // heads, bytes of one: rows of 8, 16, 64, 128, 512, 576, 656, 1152, 2048, 4096, 4680 and 257 bytes
+  // {heads, bytes per head}: rows of 8, 16, 64, 128, 512, 576, 656, 1152, 2048, 4096, 4680 and 257 bytes
   constexpr std::pair<std::uint32_t, std::uint32_t> kRows[] = {{1, 8},   {2, 8},    {4, 16},  {1, 128},
                                                                {2, 256}, {1, 576},  {1, 656}, {1, 1152},
                                                                {8, 256}, {16, 256}, {9, 520}, {1, 257}};
   for (const auto& [heads, head_bytes] : kRows) {
     for (const std::uint32_t page_tokens : {1U, 2U, 16U, 32U, 64U, 128U}) {
       for (const std::uint32_t layers : {1U, 2U, 61U, 80U}) {
-        const std::uint32_t planes = heads > 1 ? 2 : 1;  // one head: a latent
+        const std::uint32_t planes = heads > 1 ? 2 : 1;  // one head: an MLA latent
         for (const Layout layout : kLayouts) {
           check_shape(rng, {layers, planes, heads, head_bytes, page_tokens}, layout);
           if (HasFatalFailure()) return;
@@ -248,7 +248,7 @@ TEST(Geometry, CopiesCoverTheirPagesOnceAndRight) {
   }
 }
 
-// What the boxes are for: one a page, or a run, where a copy a piece would be hundreds.
+// The purpose of boxes: one copy per page or run, instead of hundreds of copies of pieces.
 TEST(Geometry, BoxesAreFew) {
   const KvShape llama{32, 2, 8, 256, 16};
   const std::vector<PageRun> runs = {{0, 7, 3}, {9, 2, 1}};
@@ -267,7 +267,7 @@ TEST(Geometry, BoxesAreFew) {
   EXPECT_EQ(boxes(Layout::layer_first, 100), 2U);
   EXPECT_EQ(boxes(Layout::page_first_direct, 100), 4U);
   EXPECT_EQ(boxes(Layout::page_first, 100), 32U + 16U);
-  // A layer of so large a pool is more than a pitch may be: pages and planes are gathered, where there are several.
+  // A layer of this pool is larger than the maximum pitch, so a box joins pages and planes instead of layers.
   EXPECT_EQ(boxes(Layout::layer_first, 100'000), 2 * 64U);
   EXPECT_EQ(boxes(Layout::page_first_direct, 100'000), 32U + 64U);
 }

@@ -1,4 +1,4 @@
-// RadixTree against a slow model: a map of single pages, each with its own state, and no tree at all.
+// Compares RadixTree with a slow model: a map of single pages with their own states, without a tree.
 #include "policy/index/radix_tree.hpp"
 
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@ namespace kvtwin {
 namespace {
 
 struct Page {
-  PageKey parent;  // zero: first of its chain
+  PageKey parent;  // zero: the first page of a chain
   SlotId device = kNoSlot, host = kNoSlot;
   std::uint64_t last_access = 0, inserted = 0, depth = 0;
   std::uint32_t hits = 0, backup_hits = 0, device_leases = 0, host_leases = 0;
   std::int32_t priority = 0;
   OperationId backup = OperationId::none;
   bool leaving = false;
-  bool settled = false, evictable = false;  // as of the last classify()
+  bool settled = false, evictable = false;  // set by classify()
 };
 
 using Model = std::map<PageKey, Page>;
@@ -34,7 +34,7 @@ struct Lease {
   bool device;
 };
 
-struct Write {  // a transfer to the host, and the node whose path's marked part it covers
+struct Write {  // a transfer to the host, and the node at the end of the transferred part of a path
   NodeId node;
   PageKey last;
   OperationId operation;
@@ -74,7 +74,7 @@ class Twin {
     compare();
   }
 
-  // Releases everything and evicts page by page until nothing is left.
+  // Releases all leases and writes, and evicts page by page until the tree is empty.
   void drain() {
     while (!leases_.empty()) release();
     while (!writes_.empty()) acknowledge();
@@ -102,9 +102,10 @@ class Twin {
  private:
   // ---- what the model says ------------------------------------------------------------------------
 
-  // What may leave L1, from the deepest pages up.
+  // Determines which pages may leave L1, from the deepest pages upward.
   void classify() {
-    std::map<PageKey, std::pair<bool, bool>> stuck;  // has a child that isn't settled, that isn't evictable
+    std::map<PageKey, std::pair<bool, bool>>
+        stuck;  // page -> has an unsettled child, has a child that is not evictable
     std::vector<std::pair<std::uint64_t, PageKey>> order;
     for (const auto& [key, page] : model_) order.emplace_back(page.depth, key);
     std::ranges::sort(order, std::greater<>{});
@@ -122,7 +123,7 @@ class Twin {
 
   template <typename Allowed, typename Keeps>
   PageKey first(bool lru, Allowed allowed, Keeps keeps_parent) const {
-    std::set<PageKey> blocked;  // have a child that keeps them
+    std::set<PageKey> blocked;  // pages with a child that keeps them in the tier
     for (const auto& [key, page] : model_) {
       if (keeps_parent(page)) blocked.insert(page.parent);
     }
@@ -230,7 +231,8 @@ class Twin {
     compare_victim(tree_.host_victim(), victim(false));
   }
 
-  // Of other policies: that there is one whenever anything is on offer, and it stays (what is on offer is checked).
+  // For policies without a model: checks that there is a victim if a node is offered, and that a second call returns
+  // the same victim. Other checks compare the offered nodes.
   void compare_victim(NodeId found, const PageKey& expected) {
     if (modelled_) {
       ASSERT_EQ(found == NodeId::none ? PageKey{} : last_key(found), expected);
@@ -287,7 +289,7 @@ class Twin {
     time_ += static_cast<TimeNs>(random_.below(3) * 1'000'000'000);
     tree_.visit({requests_++, time_, 0, keys.size() * 512, 100, keys, random_.chance(20)});
     const std::uint64_t stamp = tree_.next_stamp();
-    if (random_.chance(70)) {  // not always: what is inserted may then be as young and as often used as what is above
+    if (random_.chance(70)) {  // without touch, inserted nodes may have the same stamp and use count as their parents
       tree_.touch(match.end, stamp);
       for_path(last_key(match.end), [&](Page& page) {
         page.last_access = stamp;
@@ -327,9 +329,9 @@ class Twin {
     const NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) return;
     const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
-    if (random_.chance(80)) tree_.notify_evicted(PolicyRole::device, victim, pages);  // pages may also just leave
+    if (random_.chance(80)) tree_.notify_evicted(PolicyRole::device, victim, pages);  // pages may leave without notice
     if (!tree_.node(victim).on_host()) {
-      // Below it may be host pages and it may be leased there: then a cache would back it up first.
+      // If the victim has children on the host, or a host lease, a cache would back up the victim first.
       if (tree_.node(victim).children > 0 || tree_.node(victim).host_leases > 0) {
         fill_host(victim);
       } else {
@@ -348,7 +350,7 @@ class Twin {
     }
   }
 
-  // The tail of what is next leaves L1.
+  // Removes the tail of the next victim from L1.
   void choose() {
     const NodeId next = by_choice_ ? tree_.candidate() : NodeId::none;
     if (next == NodeId::none) return;
@@ -397,7 +399,7 @@ class Twin {
     take_lease({id, last_key(id), random_.chance(60)});
   }
 
-  // The lease names a node that may have been split since: it still names the end of the leased path.
+  // The node of a lease may have been split in the meantime. It is still the end of the leased path.
   void release() {
     if (leases_.empty()) return;
     const std::size_t at = random_.below(leases_.size());
@@ -413,7 +415,7 @@ class Twin {
     }
   }
 
-  // Splits leave the upper parts above the named node, under the same operation.
+  // After splits, the upper parts are above the node of the write, with the same operation.
   void acknowledge() {
     if (writes_.empty()) return;
     const Write write = writes_.front();
@@ -490,10 +492,10 @@ class Twin {
   }
 
   test::Splitmix random_;
-  static constexpr EvictionSetup kSetup{8};  // small, so that what is remembered turns over
+  static constexpr EvictionSetup kSetup{8};  // small, so that policies forget pages
   std::string policy_;
   const bool modelled_;
-  const bool by_choice_;  // what leaves L1 is chosen
+  const bool by_choice_;  // the policy chooses the candidates that leave L1 (write-back)
   RadixTree tree_;
   Model model_;
   std::vector<Lease> leases_;

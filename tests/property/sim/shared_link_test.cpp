@@ -1,5 +1,5 @@
-// The SimGrid world on a shared DRAM link against a reference of our own in long double: every rank's flow by
-// itself, exact processor sharing, and layer groups one by one.
+// Compares the SimGrid world with a shared DRAM link to a reference in long double: every rank has its own flow, the
+// link uses exact processor sharing, and layer groups arrive one by one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace {
 
 using Real = long double;  // nanoseconds, or bytes
 
-struct Job {  // a transfer, and the pass that it gates if group_ns > 0
+struct Job {  // a transfer; and, if pass_ns > 0, the pass that waits for it
   TimeNs submitted = 0;
   Lane lane = Lane::h2d;
   Bytes bytes = 0;
   TimeNs latency = 0;
   std::uint64_t most = 0;
   TimeNs pass_ns = 0;
-  std::uint32_t groups = 16;  // of layers
+  std::uint32_t groups = 16;  // layer groups
 };
 
 struct Outcome {
@@ -32,7 +32,8 @@ struct Outcome {
   Real pass_end = 0;
 };
 
-// Highest equal rates on one shared link of `capacity`, each within its own limit.
+// Replaces each limit by the rate of the flow: the largest equal rates on a link of `capacity`, within each flow's
+// limit.
 void share(Real capacity, std::vector<Real>& limits) {
   std::vector<Real*> open;
   for (Real& limit : limits) open.push_back(&limit);
@@ -46,8 +47,8 @@ void share(Real capacity, std::vector<Real>& limits) {
 
 class Reference {
  public:
-  // `ends`: the world's, whole ns, from which the next in each lane starts; else rounding that falls the other
-  // way once would add up along the queue.
+  // `ends`: the end times in the world, in whole ns. The next transfer of a lane starts at this time. Otherwise
+  // rounding errors would add up along the queue.
   Reference(const WorldConfig& config, const std::vector<Job>& jobs, const std::vector<TimeNs>& ends)
       : config_(config), jobs_(jobs), ends_(ends), outcomes_(jobs.size()) {}
 
@@ -66,10 +67,10 @@ class Reference {
  private:
   struct Side {
     std::deque<std::size_t> queue;
-    Real start = 0;  // of the head's flow
+    Real start = 0;  // start of the first transfer's flow
     Real left = 0;
-    std::uint32_t groups = 0;  // arrived
-    Real group_end = 0;        // of the pass's last group so far
+    std::uint32_t groups = 0;  // number of groups that have arrived
+    Real group_end = 0;        // end of the last group that the pass has computed
   };
 
   void begin(Side& side) {
@@ -79,7 +80,7 @@ class Reference {
     side.group_end = static_cast<Real>(job.submitted);
   }
 
-  // Rates of the two lanes' flows, one rank's.
+  // Computes the rates of the flows of both lanes, for one rank.
   void rates(Real (&rate)[2]) {
     std::vector<Real> flows;
     for (int s = 0; s < 2; ++s) {
@@ -121,7 +122,7 @@ class Reference {
     }
   }
 
-  // Groups of the gated pass, one at a time.
+  // Advances a flow and the groups of its pass, one group at a time.
   void flow(Side& side, Real rate, Real until) {
     const Job& job = jobs_[side.queue.front()];
     const Real total = static_cast<Real>(job.bytes);
@@ -154,7 +155,7 @@ class Reference {
   Real now_ = 0;
 };
 
-// Submits each job at its time; job i is operation 2i + 2 behind timer 2i + 1, its pass comes after all of these.
+// Submits each job at its time. Job i is operation 2i + 2 after timer 2i + 1; its pass follows.
 Act play(const std::vector<Job>& jobs, TimeNs origin) {
   return [&jobs, origin, next = std::size_t{0}](Substrate& s, const Input& input) mutable {
     if (std::holds_alternative<Arrival>(input.what)) s.call_at(origin + jobs[0].submitted);
@@ -166,7 +167,7 @@ Act play(const std::vector<Job>& jobs, TimeNs origin) {
   };
 }
 
-// The reference counts from 0; the world's run starts at `origin`.
+// Compares the world with the reference. The run of the world starts at `origin`; the reference counts from 0.
 void compare(const WorldConfig& config, const std::vector<Job>& jobs, const std::string& where, TimeNs origin = 0) {
   Log log = run_simgrid(config, {arrival(origin, 0)}, play(jobs, origin));
   for (Seen& seen : log) seen.now -= origin;
@@ -177,7 +178,7 @@ void compare(const WorldConfig& config, const std::vector<Job>& jobs, const std:
   for (const Job& job : jobs) {
     loads.push_back(by_id.at(++id));
     passes.push_back(job.pass_ns > 0 ? by_id.at(++id) : Seen{});
-    ++id;  // the next job's timer
+    ++id;  // the timer of the next job
   }
   std::vector<TimeNs> ends;
   for (const Seen& load : loads) ends.push_back(load.now);
@@ -189,7 +190,7 @@ void compare(const WorldConfig& config, const std::vector<Job>& jobs, const std:
   }
 }
 
-// Half of the runs happen after a day, where an ulp of a clock in double seconds is 0.015 ns.
+// Half of the runs start after one day, where the resolution of a clock in double seconds is 0.015 ns.
 TimeNs start_of(std::uint64_t seed) { return seed % 2 == 0 ? 86'400 * kNsPerSecond : 0; }
 
 class SharedLink : public testing::Test {
@@ -209,7 +210,7 @@ TEST_F(SharedLink, EqualFlowsShareFairly) {
                                   s.submit(transfer(Lane::d2h, 700'000, 100));
                                 }));
     ASSERT_EQ(log.size(), 3u);
-    // 2 * ranks flows of 700,000 bytes through 70 bytes a ns.
+    // 2 * ranks flows of 700,000 bytes share 70 bytes per ns.
     EXPECT_EQ(log[1], completion(100 + 20'000 * ranks, 1, 700'000 * ranks));
     EXPECT_EQ(log[2], completion(100 + 20'000 * ranks, 2, 700'000 * ranks));
   }
@@ -223,11 +224,12 @@ TEST_F(SharedLink, ACappedFlowLeavesItsShareToTheOther) {
                                 s.submit(transfer(Lane::d2h, 1'000'000, 0));
                               }));
   ASSERT_EQ(log.size(), 3u);
-  EXPECT_EQ(log[1], completion(25'000, 2, 1'000'000));  // 40 bytes a ns
+  EXPECT_EQ(log[1], completion(25'000, 2, 1'000'000));  // 40 bytes per ns
   EXPECT_EQ(log[2], completion(50'000, 1, 1'000'000));
 }
 
-// The load starts alone at 50 bytes a ns, from 8,000 ns on shares 60 with a write, and is alone again later.
+// The load starts alone, at 50 bytes per ns. From 8,000 ns on, it shares 60 bytes per ns with a write. Later it is
+// alone again.
 TEST_F(SharedLink, RateChangeInTheMiddleOfALoad) {
   WorldConfig config = plain_config();
   config.dram_bytes_per_second = 60'000'000'000;
@@ -258,7 +260,7 @@ TEST_F(SharedLink, RandomLoadMatchesProcessorSharing) {
   }
 }
 
-// Loads far enough apart for each pass to have the compute lane to itself; writes disturb them all the time.
+// The loads are so far apart that each pass has the compute lane alone. Writes interfere with the loads all the time.
 TEST_F(SharedLink, RandomGatedPassesMatchLayerByLayer) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Splitmix rng(mix(seed));

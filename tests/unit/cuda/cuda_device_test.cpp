@@ -1,5 +1,5 @@
-// What is the CUDA device's own: its paths, its windows and events, and what becomes of a run when a call of CUDA
-// fails. All that it shares with other devices is tested in tests/unit/impl, which is built for it once more.
+// Tests the special parts of the CUDA device: paths, windows, events, and failures of CUDA calls. The tests in
+// tests/unit/impl cover the common behavior of devices, and are also built for the CUDA device.
 #include "impl/device/cuda/cuda_device.hpp"
 
 #include <cuda_runtime_api.h>
@@ -41,7 +41,7 @@ void expect_clean(const CudaTwin& machine) {
   EXPECT_EQ(machine.live(), Live{});
 }
 
-// Twelve layers of 32 KiB a page: loads of a few pages move in several groups.
+// A page has twelve layers of 32 KiB, so loads of a few pages move in several groups.
 HostDeviceConfig deep_device(Layout layout) {
   HostDeviceConfig config = small_device(40, 40);
   config.shape = {12, 2, 2, 256, 32};
@@ -53,7 +53,7 @@ bool possible(TransferPath path, Layout layout) {
   return path != TransferPath::staged || layout != Layout::layer_first;
 }
 
-// Out of the device and back into it, over `path`; what comes back is read by a pass that the load gates.
+// Moves pages out of the device and back, over `path`. A pass with the load as a gate reads the loaded pages.
 void play_there_and_back(RealRig& rig, const std::vector<PageKey>& keys) {
   const std::vector<SlotId> first{3, 4, 5, 6, 11, 10, 9, 0, 1}, host{20, 21, 22, 7, 6, 5, 30, 0, 39},
       second{12, 13, 14, 39, 38, 30, 31, 4, 2};
@@ -82,7 +82,7 @@ TEST_F(CudaDevice, CarriesPagesByEveryPath) {
       EXPECT_EQ(machine.launches("ring") > 0, path == TransferPath::ring);
       EXPECT_EQ(machine.launches("gather_scatter") > 0, path == TransferPath::kernel);
       EXPECT_EQ(machine.launches("relayout") > 0, path == TransferPath::staged);
-      // Staged loads land in groups of layers, each a box.
+      // Staged loads land in layer groups, and each group is a box.
       EXPECT_EQ(machine.calls("cudaMemcpy3DBatchAsync") > 0,
                 path == TransferPath::boxes || path == TransferPath::staged);
       expect_clean(machine);
@@ -90,7 +90,7 @@ TEST_F(CudaDevice, CarriesPagesByEveryPath) {
   }
 }
 
-// An order that the seed draws, however late streams run.
+// The seed determines the order in which streams run, and how late they run.
 TEST_F(CudaDevice, CarriesPagesInEveryOrder) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     for (const TransferPath path : kPaths) {
@@ -111,8 +111,8 @@ TEST_F(CudaDevice, CarriesPagesInEveryOrder) {
   }
 }
 
-// The bytes that are under way stay within the plan's window, and go in its portions; but a descriptor that is larger
-// goes alone.
+// The bytes in flight stay within the window of the plan, and move in portions of the window. A descriptor that is
+// larger than a portion moves alone.
 TEST_F(CudaDevice, KeepsWithinTheWindow) {
   for (const Layout layout : kLayouts) {
     for (const TransferPath path : {TransferPath::copy_engine, TransferPath::boxes, TransferPath::staged}) {
@@ -122,7 +122,7 @@ TEST_F(CudaDevice, KeepsWithinTheWindow) {
       std::uint64_t before = 0;
       RealRig rig(config);
       rig.path = path;
-      rig.window = Bytes{1} << 20;  // pages are of 384 KiB
+      rig.window = Bytes{1} << 20;  // a page has 384 KiB
       const std::vector<PageKey> keys = some_keys(30);
       rig.then([&] { rig.compute(keys, slots(0, 30)); });
       rig.then([&] { rig.back_up(keys, slots(0, 30), slots(5, 30)); });
@@ -141,7 +141,7 @@ TEST_F(CudaDevice, KeepsWithinTheWindow) {
   }
 }
 
-// A load in groups tells each: passes wait for events, on the GPU.
+// A load has one event per group, and the passes wait for these events on the GPU.
 TEST_F(CudaDevice, WaitsForGroupsOnTheGpu) {
   CudaTwin machine;
   RealRig rig(deep_device(Layout::page_first));
@@ -173,7 +173,7 @@ TEST_F(CudaDevice, TakesTheKernelWhereThereAreNoBulkCopies) {
 
 // ---- when CUDA fails -------------------------------------------------------------------------------------------
 
-// Everything happens that may: groups, portions, staging, a burst.
+// Uses all features: groups, portions, staging, and a burst.
 void play_all(const HostDeviceConfig& config) {
   RealRig rig(config);
   const std::vector<PageKey> keys = some_keys(4);
@@ -204,7 +204,7 @@ HostDeviceConfig failing_device() {
   return config;
 }
 
-// Fails it at the nth call; returns the sentence, or nothing if the run had no such call.
+// Runs play_all() with a failure of the nth CUDA call. Returns the error message; empty if there was no nth call.
 std::string sentence_of_failure(std::uint64_t nth, bool sticky) {
   CudaTwin machine;
   machine.fail_call(nth, cudaErrorECCUncorrectable, "", sticky);
@@ -222,7 +222,7 @@ TEST_F(CudaDevice, EndsTheRunWhicheverCallFails) {
   const std::string text = cudaGetErrorString(cudaErrorECCUncorrectable);
   for (const bool sticky : {false, true}) {
     std::uint64_t silent = 0, nth = 1;
-    for (; silent < 40; ++nth) {  // those at the end give back what was taken
+    for (; silent < 40; ++nth) {  // the last calls free resources, so their failure gives no message
       SCOPED_TRACE("call " + std::to_string(nth) + (sticky ? " and all after it" : ""));
       const std::string sentence = sentence_of_failure(nth, sticky);
       silent = sentence.empty() ? silent + 1 : 0;
@@ -281,7 +281,7 @@ TEST_F(CudaDevice, SaysWhyThereIsNoGpu) {
   EXPECT_NE(presence({.compute_major = 7}).why_none.find("compute capability 7"), std::string::npos);
 }
 
-// What it says before is what it takes.
+// The memory that the device announces equals the memory that it allocates.
 TEST_F(CudaDevice, SaysWhatItTakes) {
   for (const bool arithmetic : {false, true}) {
     const CudaTwin machine;
@@ -299,7 +299,7 @@ TEST_F(CudaDevice, SaysWhatItTakes) {
 
 // ---- arithmetic ------------------------------------------------------------------------------------------------
 
-// A function of the stand-in.
+// Returns a function of the stand-in library.
 template <typename Function>
 Function* stand_in(const char* name) {
   void* library = dlopen(KVTWIN_BLAS_STAND_IN, RTLD_NOW);

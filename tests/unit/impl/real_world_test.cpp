@@ -1,5 +1,5 @@
-// The event loop and the host device's side of the seam: what is answered, when, and in which order. What the bytes
-// are is device_test.cpp's business.
+// Tests the event loop and the host device at the seam: the completions, their times and their order. device_test.cpp
+// tests the bytes.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -92,12 +92,12 @@ TEST(RealWorld, FiresTimersInTheirOrderAndNotEarly) {
   });
   rig.run();
   for (const auto& [id, time] : timers) EXPECT_GE(rig.inputs.at(rig.place(id)).now, time);
-  for (const std::size_t earlier_later : {21, 14, 43, 30}) {  // indices: 2 before 1, 1 before 4, 4 before 3, 3 before 0
+  for (const std::size_t earlier_later : {21, 14, 43, 30}) {  // timer 2 before 1, 1 before 4, 4 before 3, 3 before 0
     EXPECT_LT(rig.place(timers[earlier_later / 10].first), rig.place(timers[earlier_later % 10].first));
   }
 }
 
-// The run would last for an hour.
+// Without the cancel, the run would take an hour.
 TEST(RealWorld, ACancelledTimerIsAnsweredAtOnce) {
   RealRig rig(small_device());
   OperationId timer{};
@@ -106,7 +106,7 @@ TEST(RealWorld, ACancelledTimerIsAnsweredAtOnce) {
     rig.cancel(timer);
     rig.cancel(timer);
   });
-  rig.then([&] { rig.cancel(timer); });  // it has been answered: nothing happens
+  rig.then([&] { rig.cancel(timer); });  // the timer has fired: no effect
   rig.run();
   EXPECT_LT(rig.inputs.at(rig.place(timer)).now, 3600 * kNsPerSecond);
 }
@@ -118,8 +118,8 @@ TEST(RealWorld, ACancelledReductionIsAnsweredAllTheSame) {
   EXPECT_EQ(rig.answers.size(), 1U);
 }
 
-// Loads of many pages, one behind the other. Cancels hit them queued, under way and done; whatever came of each, it is
-// said and it is true.
+// Cancels transfers of many pages that are queued, in flight, or complete. Every completion must report the moved bytes
+// correctly.
 TEST(RealWorld, CancelledTransfersSayWhatTheyMoved) {
   HostDeviceConfig config = small_device(256, 256);
   config.shape = {4, 2, 2, 64, 16};
@@ -138,7 +138,7 @@ TEST(RealWorld, CancelledTransfersSayWhatTheyMoved) {
         for (int i = 0; i < 20; ++i) copies.push_back(rig.transfer(lane, keys, slots(0, 64), backwards));
         for (std::size_t i = 0; i < copies.size(); i += 2) rig.cancel(copies[i]);
       });
-      // Those that are done have left right bytes: the last one wasn't cancelled.
+      // Completed transfers have left correct bytes. The last transfer was not cancelled.
       if (lane == Lane::d2h) {
         rig.then([&] {
           std::vector<SlotId> backwards(64);
@@ -190,7 +190,7 @@ TEST(RealWorld, ACancelledBurstSaysHowFarItCame) {
       burst = rig.decode({{slots(0, 2001), keys, 4, kSteps}});
       rig.cancel(burst);
     });
-    // Goes on where it ended: all that it wrote is right.
+    // Continues after the cancelled burst, to check that all its tokens are correct.
     rig.then([&] {
       const Tokens there = 4 + rig.completion(burst).steps;
       rig.decode({{slots(0, 2001), keys, there, 4}});
@@ -228,7 +228,7 @@ TEST(RealWorld, CancelledPassesInTheQueueDoNothing) {
   EXPECT_TRUE(seen);
 }
 
-// Whatever becomes of the gates and of the pass, it is answered after all of them.
+// A pass completes after all its gates, with every combination of results.
 TEST(RealWorld, PassesAreAnsweredAfterTheirGates) {
   HostDeviceConfig config = small_device(256, 256);
   config.shape = {4, 2, 2, 32, 16};
@@ -236,7 +236,7 @@ TEST(RealWorld, PassesAreAnsweredAfterTheirGates) {
   std::array<int, 4> ends{};  // by Status
   for (int round = 0; round < 60; ++round) {
     RealRig rig(config);
-    rig.io = round % 2 == 0 ? IoBackend::kernel : IoBackend::automatic;  // by a kernel, and staged
+    rig.io = round % 2 == 0 ? IoBackend::kernel : IoBackend::automatic;  // with a kernel, or staged
     std::vector<OperationId> gates;
     OperationId pass{}, burst{};
     rig.then([&] { rig.compute(keys, slots(0, 32)); });
@@ -275,7 +275,8 @@ TEST(RealWorld, PassesAreAnsweredAfterTheirGates) {
   EXPECT_GT(ends[static_cast<std::size_t>(Status::gate_failed)], 0);
 }
 
-// A pass whose gates have been answered, but not yet delivered, or that are answered while it is submitted.
+// The gates of a pass have completed, but the completions have not been delivered; or they complete during the
+// submission of the pass.
 TEST(RealWorld, GatesThatHaveLandedDontHoldUpAPass) {
   RealRig rig(small_device());
   const std::vector<PageKey> keys = some_keys(1);
@@ -292,8 +293,8 @@ TEST(RealWorld, GatesThatHaveLandedDontHoldUpAPass) {
   for (const auto& [load, pass] : pairs) EXPECT_GT(rig.place(pass), rig.place(load));
 }
 
-// A load is cancelled while a pass works behind it, layer by layer. What the pass has written of a page by then is
-// nobody's: neither the old page nor the new one. The rounds cancel earlier and later.
+// A load is cancelled while a pass runs behind the load, layer by layer. A page that the pass has partly written is
+// neither the old page nor the new one. The rounds cancel at different times.
 TEST(RealWorld, APassThatLosesItsGateHalfWayLeavesNoPageBehind) {
   HostDeviceConfig config = small_device(256, 256);
   config.shape = {16, 2, 2, 64, 16};
@@ -320,7 +321,7 @@ TEST(RealWorld, APassThatLosesItsGateHalfWayLeavesNoPageBehind) {
   EXPECT_GT(lost, 0);
 }
 
-// So with a backup: some of the old pages on the host are gone, and some of the new ones are there.
+// The same for a backup: some old pages on the host are lost, and some new pages are present.
 TEST(RealWorld, ABackupThatIsCancelledHalfWayLeavesNoPageInPartBehind) {
   HostDeviceConfig config = small_device(256, 256);
   config.shape = {8, 2, 2, 64, 16};

@@ -1,5 +1,5 @@
-// The Redis back end on servers that fill up, evict, die, freeze, deny and talk nonsense. Back-offs are measured in
-// a time of the test's own.
+// Tests the Redis back end with servers that are full, evict, die, freeze, deny access, or send invalid replies. The
+// test sets the clock of the back-offs.
 #if KVTWIN_HAVE_REDIS
 #include <poll.h>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr TimeNs kMs = 1'000'000;
 constexpr TimeNs kLong = 60 * kNsPerSecond;
 
-// A configuration of servers on this machine, and the time that its back-offs see.
+// A configuration with servers on this machine, and the clock of its back-offs.
 struct Setting {
   explicit Setting(const std::vector<int>& ports) {
     for (const int port : ports) config.servers.push_back({"127.0.0.1", port});
@@ -134,7 +134,7 @@ TEST(RedisNames, a_server_less_moves_only_its_own_pages) {
   for (const int count : pages) EXPECT_NEAR(count, 1000, 150);
 }
 
-// The same on every machine and in every version, or else a fleet's pages can't be found.
+// The placement must be the same on every machine and in every version. Otherwise other clients do not find the pages.
 TEST(RedisNames, placement_never_changes) {
   const std::vector<RedisServer> servers = {{"a", 1}, {"b", 1}, {"c", 2}};
   std::string placed;
@@ -199,12 +199,12 @@ TEST(Redis, a_dead_server_is_left_alone_for_a_while_and_the_other_serves) {
   EXPECT_EQ(rig.look_up(on_second), 20u);
   expect_cause(rig.set(on_first), Cause::unreachable);
   expect_cause(rig.remove(on_first), Cause::unreachable);
-  // It is back, but nobody asks yet.
+  // The server runs again, but the back-off is not over.
   first.restart();
   setting.pass(99 * kMs);
   expect_cause(rig.get(on_first), Cause::unreachable);
   setting.pass(kMs);
-  expect_cause(rig.get(on_first), Cause::missing);  // it kept nothing
+  expect_cause(rig.get(on_first), Cause::missing);  // the new server is empty
   expect_done(rig.set(on_first));
   expect_done(rig.get(on_first));
   EXPECT_EQ(rig.look_up(on_first), 20u);
@@ -212,9 +212,9 @@ TEST(Redis, a_dead_server_is_left_alone_for_a_while_and_the_other_serves) {
   EXPECT_GT(rig.counter("pages_not_asked_for_in_back_off"), 0u);
 }
 
-// How often a server is asked that never answers: after 100, 200, 400 ms and so on, at most 10 s.
+// A server that never answers is tried again after 100, 200, 400 ms and so on, up to 10 s.
 TEST(Redis, back_offs_double_up_to_ten_seconds) {
-  const FreePort nobody;  // bound, and nobody listens
+  const FreePort nobody;  // bound, but not listening
   const Setting setting({nobody.number()});
   StoreRig rig(setting.open());
   const std::vector<PageKey> keys = keys_of(1);
@@ -233,7 +233,7 @@ TEST(Redis, back_offs_double_up_to_ten_seconds) {
   EXPECT_EQ(waits, (std::vector<TimeNs>{100, 200, 400, 800, 1600, 3200, 6400, 10'000, 10'000, 10'000}));
 }
 
-// A look-up and a get dial at the same moment and both fail: the server failed once.
+// A look-up and a get connect at the same time and both fail. This counts as one failure of the server.
 TEST(Redis, attempts_that_fail_together_count_once_in_the_back_off) {
   Setting setting({1});
   std::latch both(2);
@@ -287,7 +287,7 @@ TEST(Redis, a_server_killed_in_the_middle_of_a_batch) {
     pages_to_go = page;
     rig.memory.before_write = rig.memory.before_read;
     const Completion got = rig.get(keys);
-    // What had come before it died is there.
+    // A get that had received all pages before the server died succeeds.
     if (got.status != Status::done) expect_cause(got, Cause::unreachable);
     server.restart();
     setting.pass(10 * kNsPerSecond);
@@ -310,7 +310,7 @@ TEST(Redis, a_frozen_server_is_slow_and_then_left_alone) {
   EXPECT_EQ(rig.answer(rig.begin(StorageVerb::look_up, its)).cause, Cause::unreachable);
   EXPECT_EQ(rig.counter("unreachable_slow"), 1u) << "the others found it in its back-off";
   frozen.go_on();
-  expect_done(healthy.get(its));  // with time to spare
+  expect_done(healthy.get(its));  // with a longer timeout
   expect_done(healthy.get(others));
 }
 
@@ -351,7 +351,7 @@ TEST(Redis, databases_do_not_mix) {
   StoreRig second(setting.open());
   expect_done(first.set(keys_of(3)));
   EXPECT_EQ(second.look_up(keys_of(3)), 0u);
-  setting.config.database = 12'345;  // it has 16
+  setting.config.database = 12'345;  // the server has 16 databases
   StoreRig none(setting.open());
   expect_cause(none.get(keys_of(3)), Cause::unreachable);
 }
@@ -372,7 +372,7 @@ TEST(Redis, checks_say_what_is_wrong) {
 
 // ---- servers that aren't
 
-// Takes connections and answers whatever comes with the same bytes, once; then closes, or stays silent.
+// Accepts connections, and answers any input once with the same bytes. Then it closes the connection or stays silent.
 class FakeRedis {
  public:
   FakeRedis(std::string answer, bool closes) : answer_(std::move(answer)), closes_(closes) {
@@ -389,7 +389,7 @@ class FakeRedis {
   int port() const { return port_.number(); }
 
  private:
-  // One connection after another, until the pipe ends.
+  // Serves one connection after another, until the pipe is closed.
   void serve() {
     std::vector<int> taken;
     for (;;) {
@@ -458,7 +458,7 @@ TEST(Redis, nonsense_serves_nothing_and_harms_nothing) {
       SCOPED_TRACE(std::string(one.what) + (closes ? ", then the end" : ", then silence"));
       const FakeRedis fake(one.answer, closes);
       Setting setting({fake.port()});
-      // Silence is waited for, so shortly; a wait that is cut off by it looks the same.
+      // A silent server makes the client wait, so the timeout is short. A timeout within a reply looks the same.
       setting.config.command_timeout = setting.config.connect_timeout = closes ? kLong : 20 * kMs;
       StoreRig rig(setting.open());
       for (const StorageVerb verb : {StorageVerb::look_up, StorageVerb::get, StorageVerb::set, StorageVerb::remove}) {
@@ -472,7 +472,7 @@ TEST(Redis, nonsense_serves_nothing_and_harms_nothing) {
   }
 }
 
-// Replies of the right shape for other questions: no page comes of them.
+// Replies with a correct form, but to other commands: they never become a page.
 TEST(Redis, a_page_that_is_not_asked_for_is_never_served) {
   const std::string page(288, 'x');
   std::string answer;
@@ -486,7 +486,7 @@ TEST(Redis, a_page_that_is_not_asked_for_is_never_served) {
   EXPECT_EQ(rig.counter("corrupt_pages"), 4u);
 }
 
-// A reply more than there were questions puts the connection out of step: the next batch has one of its own.
+// One reply more than commands: the connection is out of step, so the next batch opens a new connection.
 TEST(Redis, a_connection_out_of_step_is_given_up) {
   const FakeRedis fake(":0\r\n:0\r\n:0\r\n", false);
   const Setting setting({fake.port()});
@@ -511,7 +511,7 @@ TEST(Redis, a_value_longer_than_a_page_is_corrupt) {
   expect_cause(rig.get(keys_of(1)), Cause::corrupt);
 }
 
-// Half a million bytes, one at a time: there is always another one, and no byte ends the reply.
+// The server sends half a million bytes, one at a time. Each read succeeds, but the reply never ends.
 TEST(Redis, a_server_that_drips_is_slow) {
   constexpr int kBytes = 500'000;
   const PageForm form{{4, 2, 4, 128, 256}, Layout::page_first};  // 1 MiB
@@ -538,7 +538,7 @@ TEST(Redis, a_server_that_drips_is_slow) {
   server.join();
 }
 
-// As CMake says what it didn't find.
+// The values that CMake sets if it does not find the program.
 TEST(Redis, a_test_without_a_server_names_the_package) {
   for (const char* program : {"", "KVTWIN_REDIS_SERVER-NOTFOUND", "/nowhere/redis-server"}) {
     try {

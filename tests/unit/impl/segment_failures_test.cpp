@@ -1,5 +1,5 @@
-// The disk tier when things fail: whatever it had acquired is given back; a full or failing disk is answered, not
-// thrown; three threads at once.
+// Tests failures of the disk tier: all resources are released; a full or failing disk gives a result, not an exception;
+// and three threads at the same time.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -38,7 +38,7 @@ SegmentStoreConfig config_in(const Folder& folder, bool threads, Pages capacity 
 // ---- what is acquired --------------------------------------------------------------------------------
 
 struct Held {
-  std::set<std::string> descriptors;  // what they are, by number
+  std::set<std::string> descriptors;  // number and target of each open file descriptor
   std::uint64_t locked_kib = 0, pinned_kib = 0, mappings = 0;
   friend bool operator==(const Held&, const Held&) = default;
 };
@@ -46,7 +46,7 @@ struct Held {
 Held held() {
   Held it;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the listing's own
+    std::error_code gone;  // the descriptor of the listing itself may be closed
     const fs::path target = fs::read_symlink(entry.path(), gone);
     if (!gone && target.string().find("/proc/") == std::string::npos) {
       it.descriptors.insert(entry.path().filename().string() + " " + target.string());
@@ -65,7 +65,7 @@ Held held() {
   return it;
 }
 
-// The kernel takes rings apart in its own time.
+// Waits until the held resources equal `before`. The kernel destroys rings asynchronously.
 bool comes_to(const Held& before) {
   for (int i = 0; i < 200'000; ++i) {
     if (held() == before) return true;
@@ -109,7 +109,8 @@ TEST_P(DiskFailures, EachStepGivesBackWhatWasAcquired) {
 
 // ---- less than all of io_uring -----------------------------------------------------------------------
 
-// In a process of its own, which `restrict` makes less of. The description there; empty if pages didn't come back.
+// Opens a store in a child process after `restrict` has removed permissions. Returns the description of the store;
+// empty if stored pages cannot be read.
 template <typename Restrict>
 std::string description_under(const SegmentStoreConfig& config, Restrict restrict) {
   int ends[2];
@@ -143,13 +144,13 @@ TEST(DiskLadder, PlainBuffersWhereNoMoreMemoryMayBeLocked) {
   config.form = small_form(64 << 10);  // 1 MiB
   config.capacity_pages = 4;
   const auto restrict = [&folder] {
-    // What a user's other processes have locked counts too, so this is one who has none (where root runs the tests).
+    // Memory that other processes of the user have locked counts too. So root switches to a user without processes.
     constexpr uid_t kNobody = 60'177;
     const bool root = geteuid() == 0;
     if (root && (chown(folder.path().c_str(), kNobody, getgid()) != 0 || setresuid(kNobody, kNobody, kNobody) != 0)) {
       return false;
     }
-    const rlimit little{512 << 10, 512 << 10};  // for rings, but no page
+    const rlimit little{512 << 10, 512 << 10};  // enough for rings, but not for a page
     __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
     __user_cap_data_struct data[2] = {};
     if (syscall(SYS_capget, &header, data) != 0) return false;
@@ -165,7 +166,7 @@ TEST(DiskLadder, ThreadsWhereThereMayBeNoRing) {
   const Folder folder;
   const auto restrict = [] {
     sock_filter program[] = {
-        {BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},  // the system call's number
+        {BPF_LD | BPF_W | BPF_ABS, 0, 0, 0},  // loads the number of the system call
         {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_io_uring_setup},
         {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
         {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
@@ -191,10 +192,10 @@ TEST(DiskErrors, AFullDiskIsFullUntilThereIsRoom) {
   for (std::uint64_t i = 0; i < 10; ++i) EXPECT_EQ(set_page(store, kForm, i), i < 8 ? Cause::none : Cause::full) << i;
   EXPECT_EQ(counter(store, "full"), 2U);
   EXPECT_EQ(counter(store, "io_errors"), 0U);
-  // Room made by the tier's own removals ...
+  // The tier makes room by removing pages ...
   for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(remove_page(store, kForm, i), Cause::none);
   EXPECT_EQ(set_page(store, kForm, 8), Cause::none);
-  // ... and by others.
+  // ... or other files on the disk make room.
   for (std::uint64_t i = 10; i < 13; ++i) EXPECT_EQ(set_page(store, kForm, i), Cause::none);
   EXPECT_EQ(set_page(store, kForm, 13), Cause::full);
   files->room *= 2;
@@ -226,7 +227,8 @@ TEST(DiskErrors, WritesThatFindNoRoomAreFullAndOthersAreErrors) {
   store.check_invariants();
 }
 
-// The limit of open files or of memory is a setting to mend: the store isn't opened, and no segment is lost.
+// A limit of open files or of memory is a setting that the user can change. So the store does not open, and no segment
+// is lost.
 TEST(DiskErrors, ALimitOfOpenFilesOrMemoryDropsNoSegment) {
   for (const int limit : {-EMFILE, -ENFILE, -ENOMEM}) {
     const auto files = std::make_shared<PowerLossFiles>();
@@ -251,7 +253,8 @@ TEST(DiskErrors, ALimitOfOpenFilesOrMemoryDropsNoSegment) {
   }
 }
 
-// Reclaim rewrites claimed pages before it unlinks their segment; every other time the first of those writes fails.
+// Reclaim writes claimed pages to another segment before it removes their segment. Here, every second time the first of
+// these writes fails.
 TEST(DiskErrors, APageThatCannotBeMovedStaysWhereItIs) {
   const auto files = std::make_shared<PowerLossFiles>();
   SegmentStoreConfig config;
@@ -263,7 +266,7 @@ TEST(DiskErrors, APageThatCannotBeMovedStaysWhereItIs) {
   bool setting = false, moving = false;
   int moves = 0, failed = 0;
   files->fault = [&](PowerLossFiles::Step step) {
-    if (setting && step == PowerLossFiles::Step::read) moving = true;  // a set of a new page reads to move others
+    if (setting && step == PowerLossFiles::Step::read) moving = true;  // a set of a new page reads pages to move them
     if (!moving || step != PowerLossFiles::Step::write) return 0;
     moving = false;
     if (++moves % 2 == 0) return 0;
@@ -289,7 +292,7 @@ TEST(DiskErrors, APageThatCannotBeMovedStaysWhereItIs) {
   EXPECT_GT(counter(store, "pages_moved"), 10U);
 }
 
-// Each kind of step fails now and then: no page is ever wrong, each task ends, and the store recovers.
+// Every kind of step fails sometimes. No page is ever wrong, every task ends, and the store recovers.
 TEST(DiskErrors, ADiskThatFailsNowAndThenLosesPagesOnly) {
   for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
     const auto files = std::make_shared<PowerLossFiles>(seed);

@@ -1,6 +1,7 @@
-// The ring kernel's walk against a model of what it stands on: barriers with phases and expected bytes, loads that land
-// and stores that read and write whenever they like. Two warps take turns, and copies go on between, in an order drawn
-// from a seed; every byte must come through, nothing may hang, and no stage may be loaded into while it is read.
+// Tests the walk of the ring kernel with a model of the hardware: barriers with phases and expected bytes, loads that
+// land at any time, and stores that read and write at any time. Two warps run in turns, and copies progress in between,
+// in an order that a seed determines. Every byte must arrive, nothing may hang, and no load may write a stage that a
+// store still reads.
 #include "kernels/ring.hpp"
 
 #include <gtest/gtest.h>
@@ -16,16 +17,16 @@
 namespace kvtwin::test {
 namespace {
 
-// What may be wrong with a warp.
+// Bugs that are planted into a warp.
 enum class Mutant : std::uint8_t {
   none,
-  waits_for_no_reads,     // a stage is given back while it is read
-  gives_back_too_early,   // the stage that has just been stored, not the one before
-  waits_for_wrong_phase,  // of `empty`: the loads overtake the stores
-  expects_too_little,     // `full` ends before all bytes are there
+  waits_for_no_reads,     // a stage is released while a store still reads the stage
+  gives_back_too_early,   // releases the stage that has just been stored, not the stage before
+  waits_for_wrong_phase,  // waits for the wrong phase of `empty`, so loads overtake stores
+  expects_too_little,     // a phase of `full` ends before all bytes have arrived
 };
 
-// An mbarrier with one arrival a phase.
+// An mbarrier with one arrival per phase.
 class Barrier {
  public:
   void expect(std::int64_t bytes) { bytes_ += bytes; }
@@ -37,7 +38,7 @@ class Barrier {
     --pending_;
     end_if_over();
   }
-  // Is the phase of this parity over, the one before the first having parity 1?
+  // Returns true if the phase with this parity is over. The phase before the first phase has parity 1.
   bool is_over(std::uint32_t parity) const { return phase_ % 2 != parity; }
 
  private:
@@ -51,10 +52,10 @@ class Barrier {
   std::uint64_t phase_ = 0;
 };
 
-constexpr std::uint32_t kInStage = 3;  // segments, of one "byte" each: its number
+constexpr std::uint32_t kInStage = 3;  // segments per stage; the content of a segment is its number
 constexpr std::int64_t kSegmentBytes = 16;
 
-// Memory, barriers and copies under way, and whose turn it is.
+// The memory, the barriers, the copies in flight, and the warp whose turn it is.
 class Model {
  public:
   Model(std::uint64_t seed, const RingWalk& its_walk, Mutant its_mutant)
@@ -70,7 +71,7 @@ class Model {
 
   struct Hung {};
 
-  // Both until their ends; false if they hung.
+  // Runs both warps to their ends. Returns false if they hang.
   template <typename Filler, typename Drainer>
   bool run(const Filler& filler, const Drainer& drainer) {
     std::thread threads[] = {std::thread([&] { play(0, filler); }), std::thread([&] { play(1, drainer); })};
@@ -80,18 +81,18 @@ class Model {
     return !hung_;
   }
 
-  // Waits, while the other warp and the copies go on.
+  // Waits for the condition. In the meantime, the other warp and the copies progress.
   template <typename Condition>
   void until(const Condition& condition) {
     pass();
     while (!condition()) {
-      // Copies may be slow: the other warp goes on meanwhile.
+      // Copies may be slow, so the other warp may run first.
       if (!copies_.empty() && !over_[1 - turn_] && rng_.chance(50)) {
         hand_over();
         continue;
       }
       if (step_copy()) continue;
-      // For the other warp alone: it's over, or waits for this one, and no copy is under way.
+      // No copy is in flight, and the other warp has ended or waits for this warp: both hang.
       if (over_[1 - turn_] || ++idle_ > 2) {
         hung_ = true;
         throw Hung{};
@@ -112,7 +113,7 @@ class Model {
     pass();
   }
   void commit() { ++group_; }
-  // All groups but the newest `but`: have they read, have they written?
+  // The next two functions return true if all groups except the newest `but` groups have read, or have written.
   bool have_read(std::uint64_t but) const {
     for (const Copy& copy : copies_) {
       if (copy.kind == Copy::read && copy.group + but < group_) return false;
@@ -130,22 +131,22 @@ class Model {
   const Mutant mutant;
   std::vector<Barrier> full, empty;
   std::vector<std::uint64_t> target;
-  std::uint64_t overrun = 0;  // loads into what was still to be read
+  std::uint64_t overrun = 0;  // number of loads into a segment that a store still had to read
 
  private:
   struct Copy {
     enum Kind : std::uint8_t { load, read, write } kind;
     std::uint32_t place;
-    std::uint64_t segment;  // or, of a write, what was read in the upper half
+    std::uint64_t segment;  // for a write: the upper half is the content that was read
     Barrier* barrier;
     std::uint64_t group;
     std::uint64_t value = 0;
   };
 
-  // One copy under way, any, goes on.
+  // Advances one random copy.
   bool step_copy() {
     if (copies_.empty()) return false;
-    // Some wait for long.
+    // Mostly the newest copy, so that some copies wait for a long time.
     const std::size_t i = rng_.chance(70) ? copies_.size() - 1 : rng_.below(copies_.size());
     Copy copy = copies_[i];
     copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -164,7 +165,7 @@ class Model {
     return true;
   }
 
-  // The other's turn, perhaps, and a few copies' first.
+  // Advances copies, and gives the turn to the other warp, both with some probability.
   void pass() {
     if (rng_.chance(eagerness_)) step_copy();
     if (!over_[1 - turn_] && rng_.chance(60)) hand_over();
@@ -196,8 +197,8 @@ class Model {
   }
 
   Splitmix rng_;
-  const std::uint64_t eagerness_;      // of copies, in percent
-  std::vector<std::uint64_t> stages_;  // what each segment's place holds
+  const std::uint64_t eagerness_;      // probability that a copy advances, in percent
+  std::vector<std::uint64_t> stages_;  // content of the place of each segment
   std::vector<Copy> copies_;
   std::uint64_t group_ = 0;
   std::mutex mutex_;
@@ -208,7 +209,7 @@ class Model {
   bool hung_ = false;
 };
 
-// Either warp, all lanes at once.
+// One warp. All lanes act at once.
 struct ModelWarp {
   Model& m;
 
@@ -247,7 +248,7 @@ struct ModelWarp {
   std::uint32_t stored_ = 0;
 };
 
-// A sentence; empty: as it should be.
+// Returns a sentence about an error; empty if there is none.
 std::string run_ring(std::uint64_t seed, Mutant mutant) {
   Splitmix rng(mix(seed) + 1);
   RingWalk walk;

@@ -1,4 +1,4 @@
-// The life of requests and pages, one completion at a time. Pages have four tokens.
+// Tests the life of requests and pages in the engine, one completion at a time. Pages have four tokens.
 #include "policy/engine.hpp"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(Engine, write_through_keeps_an_evicted_prefix_on_the_host_and_loads_it_back
   EXPECT_EQ(rig.world.transfers[0].lane, Lane::d2h);
   EXPECT_EQ(rig.world.transfers[0].pages.size(), 4U);
   rig.drain();
-  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);  // needs 5 of 6 pages: evicts
+  rig.arrive(1, document({11, 12, 13, 14}), 17, 1);  // needs 5 of 6 pages, so the engine evicts
   rig.drain();
   EXPECT_GT(rig.events.page_count(EventKind::evicted), 0U);
   rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
@@ -68,7 +68,8 @@ TEST(Engine, write_through_selective_backs_up_what_a_second_request_inserts) {
   EngineConfig config = small_config(16, 16);
   config.write_policy = "write_through_selective";
   EngineRig rig(config);
-  rig.arrive(0, document({1, 2, 3, 4}), 17, 1);  // one token: prefill's end is the request's, and one insert
+  rig.arrive(0, document({1, 2, 3, 4}), 17,
+             1);  // one output token: the request ends with the prefill, and inserts once
   rig.drain();
   EXPECT_EQ(rig.events.count(EventKind::backup_queued), 0U);
   rig.arrive(1, document({1, 2, 3, 4}), 17, 1);
@@ -79,7 +80,7 @@ TEST(Engine, write_through_selective_backs_up_what_a_second_request_inserts) {
   rig.drain();
 }
 
-// Prefill's end and the request's are two inserts, and more passes of a chunked prompt are more: they count once.
+// A request inserts at the end of each prefill chunk and at its end. All these inserts count once.
 TEST(Engine, write_through_selective_counts_a_node_once_a_request) {
   for (const Pages host : {16U, 0U}) {
     for (const Tokens chunk : {64U, 8U}) {
@@ -91,10 +92,10 @@ TEST(Engine, write_through_selective_counts_a_node_once_a_request) {
       if (host == 0) config.path = CachePath::direct;
       EngineRig rig(config);
       const EventKind written = host == 0 ? EventKind::store_done : EventKind::backup_done;
-      rig.arrive(0, document({1, 2, 3, 4}), 17, 9);  // a page of output more
+      rig.arrive(0, document({1, 2, 3, 4}), 17, 9);  // the output adds a page
       rig.drain();
       EXPECT_EQ(rig.events.page_count(written), 0U);
-      rig.arrive(1, document({1, 2, 3, 4}), 17, 9);  // the prompt's pages a second time, the output's are its own
+      rig.arrive(1, document({1, 2, 3, 4}), 17, 9);  // inserts the prompt's pages a second time; its output page is new
       rig.drain();
       EXPECT_EQ(rig.events.page_count(written), 4U);
       rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
@@ -104,9 +105,10 @@ TEST(Engine, write_through_selective_counts_a_node_once_a_request) {
   }
 }
 
-// Prefix [1,2] is used at priority 0 and again at 9: it stays, and what came at 5 leaves.
+// The prefix [1,2] is used with priority 0 and later with priority 9, so it stays. The pages with priority 5 are
+// evicted.
 TEST(Engine, priority_rises_to_that_of_each_request_that_inserts) {
-  EngineConfig config = small_config(5, 0);  // four pages of prompts, one for the token that is computed
+  EngineConfig config = small_config(5, 0);  // four pages for prompts, and one page for the computed token
   config.eviction = "priority";
   EngineRig rig(config);
   const std::vector<PageKey> a = document({1, 2}), b = document({3, 4}), c = document({5, 6});
@@ -120,8 +122,8 @@ TEST(Engine, priority_rises_to_that_of_each_request_that_inserts) {
   EXPECT_EQ(hits, 4U * 4);
 }
 
-// The host and the disk rank by the same priority. Both have room for two of three: `a` is raised when it comes back,
-// and stays.
+// The host and the disk use the same priority. Both have room for two of three documents. The priority of `a` rises
+// when `a` is requested again, so `a` stays.
 TEST(Engine, priority_rises_on_further_tiers_too) {
   for (const bool disk : {false, true}) {
     SCOPED_TRACE(disk ? "disk" : "host");
@@ -197,7 +199,7 @@ TEST(Engine, a_failed_load_is_used_by_nobody_until_it_is_acknowledged) {
   rig.arrive(1, document({11, 12, 13, 14}), 17, 1);
   rig.drain();
   rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
-  rig.complete_pass(Status::gate_failed);  // before its load says so itself
+  rig.complete_pass(Status::gate_failed);  // before the completion of the failed load
   EXPECT_TRUE(rig.world.passes.empty()) << "what the load left on the device is garbage, and still in the index";
   rig.complete_transfer(Status::failed);
   ASSERT_EQ(rig.world.passes.size(), 1U);
@@ -215,7 +217,7 @@ TEST(Engine, nobody_decodes_onto_what_a_failed_load_left) {
   rig.drain();
   rig.arrive(1, document({11, 12, 13, 14, 15, 16, 17}), 29, 1);
   rig.drain();
-  rig.arrive_knowing_output(2, pages, 3, 12);  // will make the very pages that are on the host
+  rig.arrive_knowing_output(2, pages, 3, 12);  // computes the same pages that are on the host
   for (int i = 0; i < 9; ++i) rig.complete_pass();
   rig.arrive_knowing_output(3, pages, 9, 1);
   rig.complete_pass();
@@ -240,7 +242,7 @@ TEST(Engine, a_backup_below_one_that_failed_is_dropped_though_its_parent_is_on_i
   rig.complete_transfer(Status::failed);
   rig.arrive(2, document({1, 3}), 9, 1);  // queues page 1 again
   rig.complete_pass();
-  rig.complete_transfer();  // page 2's, done, below nothing
+  rig.complete_transfer();  // the backup of page 2 succeeds, without its parent on the host
   rig.arrive(3, {}, 3, 12);
   while (!rig.world.passes.empty()) rig.complete_pass();
   rig.arrive(4, document({1, 2}), 9, 1);
@@ -307,7 +309,7 @@ TEST(Engine, a_node_splits_under_its_backup) {
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
   rig.complete_pass();
   ASSERT_EQ(rig.world.transfers.size(), 1U);
-  rig.arrive(1, document({1, 2, 13, 14}), 17, 1);  // leaves after two pages while all four are on their way
+  rig.arrive(1, document({1, 2, 13, 14}), 17, 1);  // branches off after two pages, while all four are in a transfer
   EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 9U);
   rig.complete_pass();
   rig.complete_transfer();
@@ -324,7 +326,7 @@ TEST(Engine, two_requests_of_one_batch_share_a_prefix_that_is_being_loaded) {
   rig.arrive(2, document({1, 2, 3, 4}), 17, 1);
   rig.arrive(3, document({1, 2, 3, 4, 5}), 21, 1);
   rig.complete_pass();
-  while (rig.world.passes.empty()) rig.complete_transfer();  // the backup frees the room
+  while (rig.world.passes.empty()) rig.complete_transfer();  // the backup makes room
   ASSERT_EQ(rig.world.passes.size(), 1U);
   EXPECT_EQ(rig.world.passes[0].sequences, 2U);
   rig.drain();
@@ -361,7 +363,7 @@ TEST(Engine, what_can_never_fit_is_rejected) {
 
 TEST(Engine, a_full_device_retracts_the_youngest_and_finishes_all) {
   EngineConfig config = small_config(8, 0);
-  config.reserve_initial = config.reserve_min = 0;  // admits too much on purpose
+  config.reserve_initial = config.reserve_min = 0;  // admits too many requests, to cause retractions
   config.burst_steps = 1;
   EngineRig rig(config);
   rig.arrive(0, document({1, 2}), 8, 12);
@@ -386,14 +388,14 @@ TEST(Engine, an_arrival_ends_a_decode_burst_only_if_it_may_be_admitted) {
   const auto burst = rig.world.passes.front();
   rig.world.passes.pop_front();
   rig.complete(burst.id, Status::cancelled, 5);
-  rig.complete_pass();  // prefill of the second
+  rig.complete_pass();  // the prefill of request 1
   EXPECT_EQ(rig.world.passes.at(0).steps, 34U);
-  rig.arrive(2, document({21, 22}), 8, 4);  // nothing waits yet: looked at, and found not to fit
+  rig.arrive(2, document({21, 22}), 8, 4);  // the queue is empty, so the engine tries this request; it does not fit
   EXPECT_EQ(rig.world.cancelled.size(), 2U);
   const OperationId second = rig.world.passes.front().id;
   rig.world.passes.pop_front();
   rig.complete(second, Status::cancelled, 3);
-  rig.arrive(3, document({31, 32}), 8, 4);  // the head waits for a place, so this one changes nothing
+  rig.arrive(3, document({31, 32}), 8, 4);  // request 2 waits for room, so this arrival changes nothing
   EXPECT_EQ(rig.world.cancelled.size(), 2U);
   rig.drain();
   EXPECT_EQ(rig.events.records.size(), 4U);
@@ -475,7 +477,7 @@ TEST(Engine, write_back_to_a_full_host_drops_the_sub_tree_and_counts_it) {
   rig.arrive(2, document({11, 12, 13}), 13, 1);
   rig.drain();
   EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::demoted), 2U) << "pages 5 and 6, a node";
-  rig.arrive(3, document({21, 22, 23, 24}), 17, 1);  // pages 1 to 4 are more than the host holds
+  rig.arrive(3, document({21, 22, 23, 24}), 17, 1);  // pages 1 to 4 do not fit on the host
   EXPECT_EQ(rig.events.evicted_pages(Tier::device, Reason::host_pressure), 4U);
   EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::host_pressure), 2U) << "nothing could reach them any more";
   rig.drain();
@@ -485,7 +487,7 @@ TEST(Engine, write_back_to_a_full_host_drops_the_sub_tree_and_counts_it) {
 
 TEST(Engine, write_back_makes_progress_when_all_is_dirty_and_the_host_can_take_nothing) {
   EngineConfig config = write_back_config(6, 3);
-  config.evict_unit = EvictUnit::node;  // four pages never fit three
+  config.evict_unit = EvictUnit::node;  // a node of four pages never fits into three
   EngineRig rig(config);
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
   rig.drain();
@@ -514,9 +516,9 @@ TEST(Engine, a_node_splits_under_its_write_back) {
   EngineRig rig(write_back_config(8, 16));
   rig.arrive(0, document({1, 2, 3, 4, 5}), 21, 1);
   rig.drain();
-  rig.arrive(1, document({11, 12, 13, 14, 15, 16}), 25, 1);  // pages 2 to 5 are on their way
+  rig.arrive(1, document({11, 12, 13, 14, 15, 16}), 25, 1);  // starts the backup of pages 2 to 5
   ASSERT_EQ(rig.world.transfers.size(), 1U);
-  rig.arrive(2, document({1, 2, 3, 33}), 17, 1);  // leaves in their middle; waits behind
+  rig.arrive(2, document({1, 2, 3, 33}), 17, 1);  // branches off among these pages, and waits
   rig.complete_transfer();
   rig.drain();
   EXPECT_EQ(rig.events.records.size(), 3U);
@@ -641,7 +643,7 @@ TEST(Engine, a_retried_backup_brings_those_below_it_along) {
   rig.complete_pass();
   ASSERT_EQ(rig.world.transfers.size(), 2U);
   rig.complete_transfer(Status::failed);
-  rig.complete_transfer();  // page 3's, done, below a copy that is on its way again
+  rig.complete_transfer();  // the backup of page 3 succeeds; the backup of its parent is in flight again
   EXPECT_EQ(rig.events.page_count(EventKind::backup_retried), 3U);
   rig.drain();
   EXPECT_EQ(rig.events.page_count(EventKind::backup_done), 3U);

@@ -1,5 +1,5 @@
-// Storage tiers, one completion at a time: what is written to them, and prefetches in each of their states. Pages have
-// four tokens.
+// Tests storage tiers, one completion at a time: writes, and prefetches in each of their states. Pages have four
+// tokens.
 #include <gtest/gtest.h>
 
 #include "stored_rig.hpp"
@@ -51,11 +51,11 @@ TEST(Prefetch, below_the_threshold_is_declined_or_revoked) {
   config.prefetch_min_tokens = 3 * kPage;
   EngineRig rig(config);
   put(rig, chain(1, 2));
-  rig.arrive(0, chain(1, 2), 9, 1);  // asks for two pages
+  rig.arrive(0, chain(1, 2), 9, 1);  // needs two pages
   EXPECT_EQ(rig.events.count(EventKind::prefetch_declined), 1U);
   rig.drain();
   put(rig, chain(2, 2));
-  rig.arrive(1, chain(2, 5), 21, 1);  // asks for five, two are there
+  rig.arrive(1, chain(2, 5), 21, 1);  // needs five pages; two are stored
   rig.complete_stored(kLookUp, 2);
   EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked), 1U);
   expect_rest(rig);
@@ -160,7 +160,7 @@ TEST(Prefetch, shrinks_to_what_the_host_has_room_for) {
 
 TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
   EngineConfig config = stored_config(64, 8);
-  config.prefetch_host_share = 512;  // 4 pages
+  config.prefetch_host_share = 512;  // half of the host tier: 4 pages
   EngineRig rig(config);
   put(rig, chain(1, 4));
   put(rig, chain(2, 4));
@@ -171,7 +171,7 @@ TEST(Prefetch, is_rate_limited_by_what_others_take_of_the_host) {
   expect_rest(rig);
 }
 
-// A token takes a microsecond to compute, and `read_ps` to read.
+// Computing a token takes a microsecond; reading a token takes `read_ps`.
 EngineConfig priced_config(std::uint64_t read_ps) {
   EngineConfig config = stored_config(24, 96);
   config.prefetch_admission = "cost";
@@ -204,8 +204,8 @@ TEST(Prefetch, waiting_that_is_to_be_done_anyway_is_free) {
   config.max_running = 1;
   EngineRig rig(config);
   put(rig, chain(3, 4));
-  rig.arrive(0, chain(1, 8), 33, 4);  // computes its 33 tokens at once
-  rig.arrive(1, chain(2, 8), 33, 4);  // waits for its turn, and computes as many then
+  rig.arrive(0, chain(1, 8), 33, 4);  // computes 33 tokens immediately
+  rig.arrive(1, chain(2, 8), 33, 4);  // waits, and will compute 33 tokens
   rig.complete_pass();
   const std::uint64_t before = rig.events.count(EventKind::prefetch_issued);
   rig.arrive(2, chain(3, 4), 17, 1);
@@ -233,7 +233,7 @@ TEST(Prefetch, a_medium_that_was_slow_is_tried_again) {
   for (RequestId request = 1; request <= 150; ++request) {
     rig.arrive(request, chain(request, 4), 17, 1);
     if (!rig.world.stored.empty()) rig.complete_stored();
-    rig.world.time += 1'000'000;  // a millisecond for what should take 14 us
+    rig.world.time += 1'000'000;  // takes a millisecond instead of 14 us
     rig.drain();
   }
   const std::uint64_t refused = rig.events.count(EventKind::prefetch_declined);
@@ -247,12 +247,12 @@ TEST(LoadBack, by_cost_is_what_is_loaded_faster_than_computed) {
     EngineConfig config = small_config(16, 32);
     config.load_back_admission = "cost";
     config.cost_token_ps = 1'000'000;
-    config.load_token_ps = slow ? 1'400'000 : 1'200'000;  // the second layer hides behind 17 us / 2
-    config.cost_doubling_tokens = 1 << 30;                // 32 tokens take 32 us
+    config.load_token_ps = slow ? 1'400'000 : 1'200'000;  // half of the computation, 17 us / 2, hides the second layer
+    config.cost_doubling_tokens = 1 << 30;                // so 32 tokens take 32 us
     EngineRig rig(config);
     rig.arrive(0, chain(1, 8), 33, 1);
     expect_rest(rig);
-    rig.arrive(1, chain(2, 15), 61, 1);  // takes all of L1
+    rig.arrive(1, chain(2, 15), 61, 1);  // fills L1
     expect_rest(rig);
     rig.arrive(2, chain(1, 8), 49, 1);  // 32 tokens on the host, 17 to compute
     expect_rest(rig);
@@ -269,9 +269,9 @@ TEST(Prefetch, an_abort_in_any_state_leaves_nothing) {
     put(rig, chain(1, 8));
     rig.arrive(0, chain(1, 8), 33, 1);
     if (state >= 1) rig.complete_stored();         // fetching
-    if (state >= 2) rig.complete_stored(kGet, 2);  // a batch has come
-    if (state == 3) rig.complete_stored(kGet, 1);  // one fell short
-    if (state == 4) rig.drain();                   // long done
+    if (state >= 2) rig.complete_stored(kGet, 2);  // one batch has completed
+    if (state == 3) rig.complete_stored(kGet, 1);  // one batch lacks a page
+    if (state == 4) rig.drain();                   // the request has finished
     rig.hint(HintKind::abort, 0);
     expect_rest(rig);
     EXPECT_EQ(rig.events.count(EventKind::aborted), state == 4 ? 0U : 1U) << state;
@@ -279,7 +279,7 @@ TEST(Prefetch, an_abort_in_any_state_leaves_nothing) {
 }
 
 TEST(Prefetch, nothing_is_brought_below_what_the_host_lacks) {
-  EngineConfig config = stored_config(64, 2);  // too small for the first prompt's copy
+  EngineConfig config = stored_config(64, 2);  // the host is too small for a copy of the first prompt
   EngineRig rig(config);
   rig.arrive(0, chain(1, 4), 17, 1);
   rig.complete_stored(kLookUp, 0);
@@ -370,7 +370,8 @@ TEST(Prefetch, shrunk_below_the_threshold_is_revoked) {
   EXPECT_EQ(last(rig).hit[Tier::disk], 0U);
 }
 
-// Declined for lack of room, a waiting request is tried again every so many steps, and no more often than that.
+// If a prefetch is declined because there is no room, the waiting request is tried again every prefetch_retry_steps
+// steps, at most prefetch_attempts times.
 TEST(Prefetch, declined_for_lack_of_room_is_tried_again_so_often) {
   for (const std::uint32_t attempts : {1U, 2U, 4U}) {
     EngineConfig config = stored_config(64, 8);
@@ -380,7 +381,7 @@ TEST(Prefetch, declined_for_lack_of_room_is_tried_again_so_often) {
     config.max_running = 1;
     config.burst_steps = 1;
     EngineRig rig(config);
-    rig.arrive(0, chain(9, 1), 5, 40);  // runs and runs
+    rig.arrive(0, chain(9, 1), 5, 40);  // runs during the whole test
     put(rig, chain(1, 4));
     put(rig, chain(2, 4));
     rig.arrive(1, chain(1, 4), 17, 1);
@@ -434,7 +435,7 @@ TEST(Prefetch, what_another_prefetch_has_brought_meanwhile_is_revoked_as_a_dupli
   EXPECT_EQ(rig.events.count(EventKind::prefetch_revoked), 1U);
 }
 
-// In each state, by an answer, a failure, a stop or an abort: one end each, and what comes after it is none.
+// A prefetch ends once, in each state, by success, failure, stop or abort. Later completions are no second end.
 TEST(Prefetch, each_one_is_told_to_end_once) {
   for (int way = 0; way < 7; ++way) {
     SCOPED_TRACE(way);
@@ -492,7 +493,7 @@ TEST(Prefetch, what_another_request_computed_meanwhile_is_not_kept_twice) {
 
 TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
   EngineConfig config = stored_config(8, 8);
-  config.write_policy = "write_back";  // else what it extends is on L2, and leased there
+  config.write_policy = "write_back";  // otherwise the pages before the prefetch are on L2, with a lease
   config.clean_reserve = 0;
   EngineRig rig(config);
   rig.arrive(0, chain(1, 2), 9, 1);
@@ -502,7 +503,7 @@ TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
   rig.arrive(1, keys, 25, 1);
   rig.complete_stored(kLookUp, 4);
   ASSERT_EQ(in_flight(rig, kGet), 1U);
-  for (RequestId r = 2; r < 4; ++r) {  // these fill L1 and L2, where four pages are the prefetch's
+  for (RequestId r = 2; r < 4; ++r) {  // fill L1 and L2, in which the prefetch has four pages
     rig.arrive(r, chain(r, 7), 29, 1);
     rig.complete_stored(kLookUp, 0);
     while (!rig.world.passes.empty() || !rig.world.transfers.empty() || in_flight(rig, kSet) > 0) {
@@ -521,7 +522,7 @@ TEST(Prefetch, what_it_was_to_extend_has_gone_meanwhile) {
   EXPECT_EQ(record_of(rig, 1).miss, 25U);
 }
 
-// Stopped, admitted, and retracted for lack of room, all before its last answer.
+// The request is stopped, admitted, and retracted because L1 is full, all before the last completion of its prefetch.
 TEST(Prefetch, drains_while_its_request_is_retracted_and_admitted_again) {
   for (const bool aborted : {false, true}) {
     EngineConfig config = stored_config(16, 64, "best_effort");

@@ -1,6 +1,6 @@
-// The ranks of one engine as policies of their own. Whatever each sees and when, they must take the same steps: a
-// collective that not all ranks enter waits for ever, which is how SGLang's HiCache hangs (issue #30760: a reduction
-// inside a loop that breaks on what only one rank knows).
+// Tests one policy instance per rank. Although the ranks see different inputs at different times, they must take the
+// same steps. If a rank does not enter a collective, all ranks wait for ever. SGLang's HiCache hung in this way (issue
+// #30760: a reduction inside a loop that ends on a condition of one rank).
 #include "tests/instances.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ void expect_alike(const std::vector<RankResult>& ranks, std::uint64_t requests, 
   }
 }
 
-// The traffic of run_instances, so many times as slow and with a pause before each arrival.
+// The traffic of run_instances(), slower by `factor` and with a pause before each arrival.
 class Stretched final : public InputSource {
  public:
   Stretched(const InstancesRun& run, TimeNs factor, TimeNs pause)
@@ -53,7 +53,7 @@ TEST(Instances, eight_ranks_of_unequal_speed_never_deadlock_and_decide_alike) {
         run.engine.prefetch_policy = prefetch;
         run.engine.write_policy = write;
         run.engine.tiering = Tiering::inclusive;
-        if (seed % 2 == 0) {  // what comes again often lies in storage only
+        if (seed % 2 == 0) {  // prompts that return are often in storage only
           run.engine.path = CachePath::via_host;
           run.engine.host_pages = 2 * run.engine.device_pages;
           run.engine.prefetch_min_tokens = 0;
@@ -65,7 +65,7 @@ TEST(Instances, eight_ranks_of_unequal_speed_never_deadlock_and_decide_alike) {
         run.seed = seed;
         run.reduce_ns = static_cast<TimeNs>(rng.between(1'000, 50'000));
         for (int rank = 0; rank < 8; ++rank) run.slower.push_back(1.0 + static_cast<double>(rng.below(400)) / 10.0);
-        // With a pause, what a request wrote lies in the store before the next one comes, and can be fetched.
+        // With a pause, the pages of a request are stored before the next request arrives and can fetch them.
         Stretched source(run, seed % 2 == 0 ? 50 : 1, seed % 4 == 0 ? kNsPerSecond / 10 : 0);
         const std::vector<RankResult> ranks = run_instances(run, source);
         expect_alike(
@@ -81,7 +81,7 @@ TEST(Instances, eight_ranks_of_unequal_speed_never_deadlock_and_decide_alike) {
   EXPECT_GT(host, 0U);
 }
 
-// Three distinct prompts, so that the first leaves L1 and L2, then the first again.
+// Three different prompts, so that the first one is evicted from L1 and L2, and then the first one again.
 std::vector<Input> there_and_back(const std::vector<PageKey>& a, const std::vector<PageKey>& b,
                                   const std::vector<PageKey>& c) {
   std::vector<Input> inputs;
@@ -101,7 +101,7 @@ std::vector<PageKey> prompt(std::uint64_t first) {
   return chain(tokens);
 }
 
-// Pages that one rank's store has lost are missing to all: the minimum counts.
+// A page that the store of one rank has lost is missing for all ranks, because the minimum counts.
 TEST(Instances, RanksWhoseStoresDifferTakeWhatAllOfThemHave) {
   for (const Tier tier : {Tier::disk, Tier::remote}) {
     InstancesRun run;
@@ -124,7 +124,7 @@ TEST(Instances, RanksWhoseStoresDifferTakeWhatAllOfThemHave) {
     const std::vector<RankResult> whole = served();
     expect_alike(whole, 4, "whole stores");
     EXPECT_GT(whole[0].hit_stored, 8U * 4) << "the first prompt's pages come back";
-    // Rank 2 loses some of what it writes, and only it knows: found out when they are read.
+    // Rank 2 loses some of its writes without an error. The loss is found when the pages are read.
     bool fewer = false;
     for (run.seed = 0; run.seed < 8; ++run.seed) {
       run.faults = {std::nullopt, std::nullopt, FaultShares{.lost_writes = 300}};
@@ -139,9 +139,9 @@ TEST(Instances, RanksWhoseStoresDifferTakeWhatAllOfThemHave) {
   }
 }
 
-// Ranks of equal speed see what lockstep sees, and so decide the same, if its reductions take as long as theirs: else
-// their steps come later, and what ends near one is seen by an earlier step. A store that evicts by itself is roomy:
-// of the ranks it evicts parts of pages, of lockstep whole ones.
+// Ranks of equal speed make the same decisions as lockstep, if the reductions in lockstep take the same time. Otherwise
+// the steps of the ranks are later, and see completions that the steps of lockstep do not see. The store that evicts by
+// itself is large here, because it evicts parts of pages for rank instances, and whole pages for lockstep.
 TEST(Instances, RanksOfEqualSpeedDecideAsLockstepDoes) {
   Tokens stored = 0, host = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {

@@ -1,4 +1,4 @@
-// Several seats in one clock: what engines share, and what ranks do together.
+// Tests worlds with several seats and one clock: the resources that engines share, and the collectives of ranks.
 #include "sim/seats.hpp"
 
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@ constexpr auto kGet = StorageVerb::get;
 constexpr auto kSet = StorageVerb::set;
 constexpr auto kLookUp = StorageVerb::look_up;
 
-// What each seat does on each of its inputs.
+// The action of a seat on each of its inputs.
 using SeatAct = std::function<void(std::size_t seat, Substrate&, const Input&)>;
 
-// A seat's inputs, one after the other; `bytes` of an arrival is the seat's number + 1, so that logs can be told apart.
+// One input of a seat. For an arrival, `bytes` is the seat's number + 1, to distinguish the logs.
 struct SeatSeen {
   std::size_t seat = 0;
   Seen seen;
@@ -45,7 +45,7 @@ class SeatHandler final : public InputHandler {
   SeatLog& log_;
 };
 
-// By the request's number.
+// Routes request n to engine n mod `engines`.
 class InTurn final : public InputRoute {
  public:
   explicit InTurn(std::size_t engines) : engines_(engines) {}
@@ -76,7 +76,7 @@ bool is_arrival(const Input& input) { return std::holds_alternative<Arrival>(inp
 
 class SeatsOf : public testing::TestWithParam<Which> {
  protected:
-  // SimGrid allows one world a process: a test that runs there runs in a child, which says no more than whether it
+  // SimGrid allows one world per process. So a SimGrid test runs in a child process, which returns only whether it
   // passed.
   void on_world(const WorldConfig& config, const std::function<void(World&)>& body) {
     if (GetParam() == Which::event) return body(*make_event_world(config));
@@ -105,7 +105,7 @@ WorldConfig two_engines() {
   return config;
 }
 
-// What one engine puts into the pool is there for the other; its disk is its own.
+// Both engines use the same remote pool. Each engine has its own disk.
 TEST_P(SeatsOf, EnginesShareThePoolAndNoDisk) {
   on_world(two_engines(), [](World& world) {
     ASSERT_EQ(world.seats(), 2U);
@@ -124,14 +124,15 @@ TEST_P(SeatsOf, EnginesShareThePoolAndNoDisk) {
   });
 }
 
-// Each alone would get 20 bytes a ns: with links of their own both have ended after 20 us, sharing the fabric after 40.
+// Each engine alone gets 20 bytes per ns. With separate links, both end after 20 us; if they share the fabric, after 40
+// us.
 TEST_P(SeatsOf, EnginesShareTheFabric) {
   on_world(two_engines(), [this](World& world) {
     const SeatLog log =
         run_seats(world, 2, {arrival(0, 0), arrival(0, 1)}, [](std::size_t seat, Substrate& s, const Input& i) {
           if (!is_arrival(i)) return;
           StorageCall(kSet, Tier::remote, 100 * seat, 4).submit(s);
-          s.submit(transfer(Lane::h2d, 1'000'000, 0));  // each has a GPU of its own
+          s.submit(transfer(Lane::h2d, 1'000'000, 0));  // each engine has its own GPU
         });
     const TimeNs shared = GetParam() == Which::simgrid ? 40'001 : 20'001;
     SeatLog expected = {{0, flat(arrival(0, 0))}, {1, flat(arrival(0, 1))}};
@@ -156,7 +157,7 @@ TEST_P(SeatsOf, AReductionIsAnsweredToAllWhenTheLastHasEntered) {
         s.call_at(static_cast<TimeNs>(1'000 * seat));
       } else if (std::holds_alternative<TimerFired>(i.what)) {
         s.reduce_min({static_cast<std::int64_t>(10 - seat)});
-        if (seat == 0) s.reduce_min({7});  // the second of each belong together, whenever
+        if (seat == 0) s.reduce_min({7});  // the nth reductions of all ranks belong together, at any time
       } else if (seat != 0 && std::get<Reduction>(i.what).values[0] == 8) {
         s.reduce_min({99});
       }
@@ -177,7 +178,7 @@ TEST_P(SeatsOf, AReductionIsAnsweredToAllWhenTheLastHasEntered) {
   });
 }
 
-// What one rank doesn't enter no rank is told: the run ends with it, and whoever owns the policies sees them at work.
+// If one rank does not enter a reduction, no rank gets the result. The run ends, and the policies are not idle.
 TEST_P(SeatsOf, AReductionThatNotAllEnterIsNeverAnswered) {
   on_world(ranks_of(2), [](World& world) {
     const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
@@ -187,7 +188,8 @@ TEST_P(SeatsOf, AReductionThatNotAllEnterIsNeverAnswered) {
   });
 }
 
-// Rank 1 comes late, rank 0's load later still: 2,000 ns over 50 bytes a ns from 0 on, and then one step of 1,000.
+// Rank 1 submits the pass late, and the load of rank 0 ends even later. After that, the pass takes one step of 1,000
+// ns.
 TEST_P(SeatsOf, APassOfAllRanksWaitsForTheLastAndForEveryGate) {
   on_world(ranks_of(2), [](World& world) {
     const SeatLog log = run_seats(world, 1, {arrival(0, 0)}, [](std::size_t seat, Substrate& s, const Input& i) {
@@ -227,15 +229,15 @@ TEST_P(SeatsOf, ACancelByOneRankCutsForAllAndAGateThatFailsFailsForAll) {
     for (const SeatSeen& seen : log) {
       if (seen.seen.kind == kCompletionKind && seen.seen.bytes == 0) passes.push_back(seen);
     }
-    std::erase_if(passes, [](const SeatSeen& s) { return s.seat == 1 && s.seen.id == 3; });  // the gate itself
+    std::erase_if(passes, [](const SeatSeen& s) { return s.seat == 1 && s.seen.id == 3; });  // removes the gate
     EXPECT_EQ(passes, (SeatLog{{0, pass_end(3'000, 1, 3, 0, Status::cancelled)},
                                {1, pass_end(3'000, 1, 3, 0, Status::cancelled)},
-                               {0, pass_end(100'000, 3, 0, 0, Status::failed)},  // had no gate that could
+                               {0, pass_end(100'000, 3, 0, 0, Status::failed)},  // had no gate that could fail
                                {1, pass_end(100'000, 4, 0, 0, Status::gate_failed)}}));
   });
 }
 
-// Engines share the file system's contents, capacity and bandwidth, and have a NIC each.
+// Engines share the content, capacity and bandwidth of the file system. Each engine has its own NIC.
 TEST_P(SeatsOf, EnginesShareTheSharedFileSystem) {
   WorldConfig config = two_engines();
   config.shared_fs_read_bytes_per_second = 10'000'000'000;
@@ -263,7 +265,7 @@ TEST_P(SeatsOf, EnginesShareTheSharedFileSystem) {
     }
     ASSERT_EQ(ends.size(), 8U);
     EXPECT_EQ(ends[0].seen.now, 200'001) << "written at 5 bytes a ns";
-    // Both engines read 1 MB at once.
+    // Both engines read 1 MB at the same time.
     const TimeNs took = shares ? 200'001 : 100'001;
     for (const std::size_t get : {1U, 2U}) {
       EXPECT_EQ(ends[get].seen.now, kNsPerSecond + took);
@@ -278,7 +280,7 @@ TEST_P(SeatsOf, EnginesShareTheSharedFileSystem) {
   });
 }
 
-// A machine without NICs reaches it all the same.
+// A machine without NICs can use the shared file system, too.
 TEST_P(SeatsOf, TheSharedFileSystemNeedsNoNic) {
   WorldConfig config = plain_config();
   config.shared_fs_read_bytes_per_second = config.shared_fs_write_bytes_per_second = 10'000'000'000;
@@ -292,7 +294,7 @@ TEST_P(SeatsOf, TheSharedFileSystemNeedsNoNic) {
   });
 }
 
-// A rank that is slower moves what is its own more slowly; its store is its own too.
+// A slow rank has slow transfers and slow storage operations. Every rank has its own store.
 TEST_P(SeatsOf, ARanksTransfersAndStoresAreItsOwn) {
   WorldConfig config = ranks_of(2);
   config.slower = {1.0, 3.0};
