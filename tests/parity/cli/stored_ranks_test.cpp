@@ -1,5 +1,5 @@
-// `mpirun -np 2 kvtwin run` over four tiers, on ranks of unequal speed: what has come from a folder or a server when a
-// request goes on differs from rank to rank, what is decided doesn't.
+// Tests `mpirun -np 2 kvtwin run` with four tiers and ranks of different speed. The ranks differ in the pages that have
+// arrived from a folder or a server when a request continues, but the decisions are equal.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace kvtwin::test {
 namespace {
 
-// Tiers of which none holds what is live, and time enough between requests for pages to come and go.
+// No tier holds all live pages, and the gaps between requests are so long that pages can move.
 Settings four_tiers(const Folder& folder, const RedisProcess& server, std::uint64_t seed) {
   const Conversations c{.requests = 120,
                         .block_tokens = 16,
@@ -71,8 +71,8 @@ void note(const Simulated& real, Happened& happened) {
   }
 }
 
-// The first fills folder and server. Then there is much to be fetched, on one rank slowly: from the server alone, which
-// has room for all, and from both, while the server loses pages for want of room.
+// The first run fills the folder and the server. The next runs fetch many pages, slowly on one rank: from the server
+// alone, which has room for all pages; and from both, while the full server evicts pages.
 TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
   const Folder folder;
   const RedisProcess server({"--maxmemory-policy", "allkeys-lru"});
@@ -85,7 +85,7 @@ TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
   note(serve(folder,
              slowed + Settings{"cache.prefetch_policy=wait_complete", "tiers.disk.path=" + (folder / "empty disk")}),
        happened);
-  // A little more than what it takes when it is empty.
+  // A little more than the memory of an empty server.
   EXPECT_EQ(server.ask("CONFIG SET maxmemory 1300kb").substr(0, 3), "+OK");
   for (const char* policy : {"best_effort", "timeout"}) {
     SCOPED_TRACE(policy);
@@ -95,7 +95,7 @@ TEST(StoredRanks, DecideAlikeThoughOneIsSlower) {
   for (const auto& [what, count] : happened) EXPECT_GT(count, 0U) << what;
 }
 
-// A latent is the same on all ranks: one of them sends it to the server, and all of them read it there.
+// An MLA latent is the same on all ranks. One rank writes it to the server, and all ranks read it.
 TEST(StoredRanks, OneWritesALatentForAll) {
   const Folder folder;
   const RedisProcess server;
@@ -106,7 +106,8 @@ TEST(StoredRanks, OneWritesALatentForAll) {
                  "num_key_value_heads": 2, "intermediate_size": 32, "vocab_size": 32, "torch_dtype": "bfloat16",
                  "kv_lora_rank": 12, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
                  "q_lora_rank": null})");
-  // Both ranks' counts together: what one has set, two get; and nobody has found it there already.
+  // The counts of both ranks together: one rank sets a page, two ranks get it, and no set finds the page already
+  // stored.
   const auto remote_pages = [](const Simulated& real, const char* what) {
     return real.report.at("real").at("storage").at("remote").at(what).get<std::uint64_t>();
   };
@@ -115,7 +116,7 @@ TEST(StoredRanks, OneWritesALatentForAll) {
   const Simulated again = serve(folder, settings + Settings{"tiers.disk.path=" + (folder / "empty disk")});
   EXPECT_GT(again.tokens("hit_remote"), 0U);
   EXPECT_GE(remote_pages(again, "got_pages") * 16, 2 * again.tokens("hit_remote"));
-  // Each rank's disk has a copy of its own.
+  // The disk of each rank has its own copy.
   for (const char* rank : {"disk/rank0", "disk/rank1"}) EXPECT_FALSE(fs::is_empty(folder / rank)) << rank;
 }
 

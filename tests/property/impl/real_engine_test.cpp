@@ -1,7 +1,6 @@
-// Engines in the real world: random traffic, tiers so small that everything happens that can, storage tiers on pages in
-// a map or in a folder's segments, failures injected over them. The
-// contract of the seam holds at every call and input, the engine's invariants after every input, and no pass ever reads
-// a byte that its page's key doesn't make.
+// Runs engines in the real world, with random traffic, tiers so small that every event occurs, storage tiers in a map
+// or in segments of a folder, and injected failures. The contract of the seam must hold at every call and input, the
+// invariants of the engine after every input, and no pass may read a wrong byte.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,9 +22,9 @@ namespace kvtwin::test {
 namespace {
 
 constexpr std::uint64_t kSeeds = 100,
-                        kLeastSeeds = 25;  // two lives each: the second finds the first one's pages in storage
+                        kLeastSeeds = 25;  // a seed has two runs: the second finds the stored pages of the first
 
-// How often each thing was decided or done, over all seeds.
+// Counts of all decisions and events, over all seeds.
 struct Happened final : DecisionSink, Observer {
   void decided(const Decision& decision) override { ++decisions[static_cast<std::size_t>(decision.kind)]; }
   void on_event(const Event& event) override { ++events[static_cast<std::size_t>(event.kind)]; }
@@ -33,10 +32,10 @@ struct Happened final : DecisionSink, Observer {
   std::uint64_t count(EventKind kind) const { return events[static_cast<std::size_t>(kind)]; }
   std::array<std::uint64_t, 64> decisions{}, events{};
   std::uint64_t pages_read = 0, pages_audited = 0, stores = 0;
-  std::array<std::uint64_t, 12> faults{};  // each kind's count
+  std::array<std::uint64_t, 12> faults{};  // count of each kind of fault
 };
 
-// Looks at the engine after every input.
+// Checks the invariants of the engine after every input.
 class Inspecting final : public InputHandler {
  public:
   explicit Inspecting(Engine& engine) : engine_(engine) {}
@@ -51,7 +50,7 @@ class Inspecting final : public InputHandler {
 
 enum class Faults : std::uint8_t { none, some };
 
-// What the pages of one seed's tiers lie on.
+// The media of the storage tiers of one seed.
 struct Stores {
   PageMap disk, remote;
   std::unique_ptr<Folder> folder;
@@ -80,7 +79,7 @@ std::vector<std::unique_ptr<TierQueues>> open_storage(const EngineConfig& config
   return tiers;
 }
 
-// Each kind, so that the suite can ask whether it has struck.
+// Returns the count of each kind of fault, so that the suite can check that each kind occurred.
 std::array<std::uint64_t, 12> counts_of(const FaultCounts& c) {
   return {c.failed_transfers, c.failed_gates, c.cut_bursts,  c.read_errors, c.short_reads, c.corrupt_pages,
           c.write_errors,     c.full,         c.lost_writes, c.link_down,   c.late,        c.cancels};
@@ -170,8 +169,8 @@ Happened serve_all(Faults faults) {
 
 TEST(RealEngine, KeepsTheContractAndReadsNoWrongByte) { serve_all(Faults::none); }
 
-// A transfer that is told as failed has moved its bytes all the same, maybe late: who goes on as if the slot held the
-// old page, or the new one, is found out.
+// A transfer that is reported as failed may still move its bytes, perhaps late. So an engine that then uses the slot,
+// as the old page or as the new page, reads wrong bytes, and the check finds them.
 TEST(RealEngine, ReadsNoWrongByteWhenTransfersFailAndBurstsAreCut) {
   const Happened happened = serve_all(Faults::some);
   if (!shows_all()) return;

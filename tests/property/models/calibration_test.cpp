@@ -1,5 +1,5 @@
-// A machine of known figures is measured on paper, with noise and outliers: the fit finds its figures again, and its
-// intervals hold them as often as they say.
+// Simulates the measurement of a machine with known numbers, with noise and outliers. The fit must find the numbers,
+// and its intervals must contain them as often as they claim.
 #include "models/calibration.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace kvtwin::test {
 namespace {
 
-// The preset, each figure that a fit can find off by a factor.
+// Returns the preset with each number that a fit can find multiplied by a random factor.
 HardwareSpec true_machine(Splitmix& rng) {
   HardwareSpec hw = hardware_preset("cpu-host");
   const auto vary = [&](double& figure) { figure *= 0.4 + static_cast<double>(rng.below(2000)) / 1000.0; };
@@ -26,9 +26,9 @@ HardwareSpec true_machine(Splitmix& rng) {
   }
   hw.gemm_fraction = std::min(hw.gemm_fraction, 1.0);
   hw.memory_fraction = std::min(hw.memory_fraction, 1.0);
-  // As fast both ways: else the slower one hides what both at once have.
+  // Nearly the same speed in both directions. Otherwise the slower direction hides the limit of both together.
   hw.device_to_host = 0.9 * hw.host_to_device;
-  // Slower than the link, so that they can be seen.
+  // Slower than the link, so that a measurement can show the kernel rates.
   hw.kernel_read = hw.host_to_device * 0.7;
   hw.kernel_write = hw.device_to_host * 0.6;
   hw.kernel_block_rate = std::max(hw.kernel_read, hw.kernel_write);
@@ -112,7 +112,7 @@ class Paper {
     one.plan.descriptors = pieces;
     add(one);
   }
-  // Even, and one in twenty takes several times as long: somebody else had the machine.
+  // Uniform noise; and one measurement in twenty takes several times as long, as if another program used the machine.
   double noise() {
     const double even =
         1 + (static_cast<double>(rng_.below(2001)) - 1000.0) / 1000.0 * static_cast<double>(noise_) / 100.0;
@@ -125,7 +125,7 @@ class Paper {
   std::size_t model_ = 0;
 };
 
-// Recorded passes that take half as long again as those measured alone: their sum is met, whatever the fit came to.
+// Recorded passes take 1.5 times as long as passes measured alone. The fit must match the sum of the recorded passes.
 TEST(Calibration, TakesTheLevelOfPassesFromServedRuns) {
   Splitmix rng(5);
   const HardwareSpec hw = true_machine(rng);
@@ -209,12 +209,12 @@ TEST(Calibration, FindsTheFiguresThroughNoiseAndOutliers) {
     for (const CalibratedNumber& number : c.numbers) {
       const auto figure = figures().find(number.key);
       if (figure == figures().end() || number.low == 0) continue;
-      // Of fractions and their peaks only the products are told.
+      // The measurements determine only the product of a fraction and its peak.
       const double peaks = number.key == "memory_fraction"     ? c.hardware.memory_bandwidth / hw.memory_bandwidth
                            : number.key.ends_with("_fraction") ? c.hardware.peak_bf16 / hw.peak_bf16
                                                                : 1;
       const double truth = hw.*figure->second / peaks;
-      // Within 8 %, or as far off as the fit itself says that it may be.
+      // Within 8 %, or within the interval of the fit if this is larger.
       const double unsure = (number.high - number.low) / number.value;
       EXPECT_NEAR(number.value / truth, 1, std::max(0.08, unsure)) << number.key;
       EXPECT_LE(number.low, number.value) << number.key;
@@ -224,8 +224,8 @@ TEST(Calibration, FindsTheFiguresThroughNoiseAndOutliers) {
     }
     for (const CalibratedGroup& group : c.groups) EXPECT_LT(quantile_of(group.errors, 0.5), 0.06) << group.name;
   }
-  EXPECT_GE(found, 6 * figures().size() - 6);  // each, but for a few that its machine hides
-  // 95 % of them, were the noise normal and the model linear.
+  EXPECT_GE(found, 6 * figures().size() - 6);  // all numbers, except for a few that the machine hides
+  // 95 % if the noise were normal and the model were linear.
   EXPECT_GE(held * 100, found * 85) << held << " of " << found;
 }
 

@@ -1,4 +1,4 @@
-// The replays against slow models that know nothing of radix trees, on many small random traces.
+// Compares hit-rate replays with slow models without radix trees, on many small random traces.
 #include "sim/bounds/hitrate.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ using test::replay;
 using test::starts_with;
 using test::Trace;
 
-// The definitions, word by word, block by block: O(capacity^2) an eviction.
+// The definitions of the policies, block by block. Cost: O(capacity^2) per eviction.
 class SlowCache {
  public:
   SlowCache(std::string_view eviction, std::size_t capacity) : eviction_(eviction), capacity_(capacity) {}
@@ -58,7 +58,8 @@ class SlowCache {
   };
   using Rank = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-  // Least first. What the definitions leave open, blocks that one request touched, is by insertion.
+  // The block with the smallest rank is evicted first. The definitions do not order blocks that one request touched;
+  // here the order of insertion decides.
   Rank rank(const Facts& f) const {
     if (eviction_ == "fifo") return {f.inserted, 0, 0};
     if (eviction_ == "filo") return {-f.inserted, 0, 0};
@@ -89,9 +90,9 @@ class SlowCache {
   std::size_t requests_ = 0;
 };
 
-// Plain LRU over blocks, no tree: a request's deeper blocks count as older.
+// Plain LRU over blocks, without a tree. The deeper blocks of a request count as older.
 std::uint64_t plain_lru_hits(const Trace& trace, std::size_t capacity) {
-  std::list<Path> order;  // newest first
+  std::list<Path> order;  // the newest block is first
   std::uint64_t hits = 0;
   for (const Path& path : trace) {
     const auto find = [&](std::size_t n) { return std::find(order.begin(), order.end(), head(path, n)); };
@@ -138,20 +139,20 @@ TEST(HitRateProperty, ReplaysSglangsStrategies) {
   }
 }
 
-// Two names for one policy would be a mistake somewhere.
+// Two policies with equal results would be an error, except for the known cases.
 TEST(HitRateProperty, NoTwoPoliciesAreOne) {
   const std::set<std::set<std::string>> known = {
-      {"fifo", "lru"},       // of a path's leaves the one that came first is the one not touched for longest
-      {"filo", "mru"},       // likewise
-      {"fifo", "priority"},  // no request of the trace has a priority: then it is lru
-      {"lru", "priority"},  {"lfu", "slru"},  // there always is a page that was touched once
-      {"lfu", "sieve"},                       // likewise: the hand never comes round
+      {"fifo", "lru"},       // among leaves, the first inserted one is the one that was not used for the longest time
+      {"filo", "mru"},       // the same
+      {"fifo", "priority"},  // no request of the trace has a priority, so priority equals lru
+      {"lru", "priority"},  {"lfu", "slru"},  // there is always a page that was used once
+      {"lfu", "sieve"},                       // the same: the hand never starts again
       {"sieve", "slru"},
   };
   HitRateConfig config;
   for (const std::string_view name : eviction_names()) config.evictions.emplace_back(name);
   config.capacities = {3'000, 10'000};
-  config.queue_view = 64;  // without one, queue is lru
+  config.queue_view = 64;  // without it, the policy `queue` equals lru
   TraceReader reader(test::bundled_trace());
   TraceInputOptions options;
   options.page_tokens = config.block_tokens;
@@ -180,7 +181,7 @@ TEST(HitRateProperty, TwoTiersAddUp) {
         const HitRate exclusive = replay(trace, {"lru"}, {device}, host, true).front();
         ASSERT_EQ(exclusive.device_hit_blocks, one[0].hit_blocks) << "seed " << seed << ", " << device << "+" << host;
         if (device < kDepth) {
-          // A request may be longer than the device: then its end is kept nowhere, which now and then even helps.
+          // A request may be longer than the device. Then no tier keeps its end, which sometimes gives more hits.
           const HitRate opt = replay(trace, {"opt"}, {device + host}).front();
           ASSERT_LE(exclusive.hit_blocks, opt.hit_blocks) << "seed " << seed << ", " << device << "+" << host;
         } else {
@@ -191,11 +192,11 @@ TEST(HitRateProperty, TwoTiersAddUp) {
   }
 }
 
-// Any policy, any tiers: the counts add up and every exclusive replay keeps its promises to the index.
+// For all policies and tiers, the counts add up, and exclusive replays keep the contract of the index.
 TEST(HitRateProperty, EveryPolicyRuns) {
   std::vector<std::string> names, policies;
   for (const std::string_view name : hit_rate_evictions()) {
-    if (!name.starts_with("opt-cost")) names.emplace_back(name);  // those know one tier
+    if (!name.starts_with("opt-cost")) names.emplace_back(name);  // opt-cost supports one tier only
   }
   for (const std::string_view name : eviction_names()) policies.emplace_back(name);
   for (std::uint64_t seed = 1; seed <= 1'000; ++seed) {

@@ -1,5 +1,5 @@
-// What a user gets wrong is answered by exit code 2 and one line on stderr that says what, where and what would be
-// right; stdout stays empty and nothing is left in the folder. A machine that refuses work is exit code 1, likewise.
+// Tests wrong input: the exit code is 2, and one line on stderr has the error, the place, and a correct value. stdout
+// is empty, and the folder has no new files. If the machine fails, the exit code is 1, and the rest is the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class BadInput : public testing::Test {
     return names;
   }
 
-  // Runs it in the folder and expects one line with all of `parts`, and no trace of it.
+  // Runs the program in the folder. Expects one error line with all `parts`, and no new files.
   void refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts, int code = 2) {
     const std::vector<std::string> before = files();
     const Outcome outcome = run(arguments, around_);
@@ -68,7 +68,7 @@ class BadInput : public testing::Test {
   Surroundings around_;
 };
 
-TEST_F(BadInput, GoodInputIsTaken) {  // else all below would prove nothing
+TEST_F(BadInput, GoodInputIsTaken) {  // without this, the other tests would prove nothing
   const Outcome outcome = run({"simulate", "good.toml", "--json", "--world", kAnyWorld, "--out", "out"}, around_);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.json().at("requests").at("completed"), 2);
@@ -126,13 +126,13 @@ TEST_F(BadInput, ExperimentFile) {
   refused_file("nothing_like_it_at_all = 1\n", {"bad.toml:1", "--help-keys"});
   refused_file("\"a\\nb\" = 1\n", {"bad.toml:1", "unknown key"});
   refused_file(std::string(2 << 20, '#'), {"bad.toml", "1 MiB"});
-  // Keys too deep for a parser that recurses.
+  // A key that is too deep for a recursive parser.
   std::string deep = "seed = 1\na";
   for (int i = 0; i < 400'000; ++i) deep += ".a";
   refused_file(deep + " = 1\n", {"bad.toml:2", "dots"});
 }
 
-// A device may have no end. A longer file is given up at its bound.
+// A device file may be endless. Reading stops at the limit of the file size.
 TEST_F(BadInput, WhatHasNoEndIsNotRead) {
   refused({"simulate", "/dev/zero"}, {"/dev/zero: can't be read, as it is no regular file", "experiment file"});
   refused({"sweep", "/dev/zero"}, {"/dev/zero: can't be read"});
@@ -147,7 +147,7 @@ TEST_F(BadInput, WhatHasNoEndIsNotRead) {
   refused({"simulate", "good.toml", "--from-sglang-server-info", "/dev/zero"},
           {"--from-sglang-server-info: /dev/zero: can't be read"});
   refused({"presets", "--hardware", "h200-pcie5", "--limits", "/dev/zero"}, {"/dev/zero: can't be read"});
-  // Its blocks are never read: it has none.
+  // A sparse file of 1 TiB. The program does not read it.
   write_text(folder_ / "huge.json", "{");
   fs::resize_file(folder_ / "huge.json", std::uintmax_t{1} << 40);
   refused_set("hardware.file=huge.json", {"hardware.file (--set): huge.json: is longer than 16 MiB"});
@@ -225,7 +225,7 @@ TEST_F(BadInput, Tiers) {
                {"bad.toml:", "tiers.host.gib", "tiers.host.tokens", "one of them"});
   refused_file("[model]\nname = \"tiny\"\nconfig = \"x.json\"\n",
                {"bad.toml:", "model.name", "model.config", "one of them"});
-  // A page larger than what the device has left beside the weights.
+  // A page that is larger than the device memory without the weights.
   refused({"simulate", "good.toml", "--set", "cache.page_tokens=900000"}, {"cache.page_tokens", "900000", "smaller"});
   refused_set("model.name=llama-3.1-70b", {"llama-3.1-70b", "h100-pcie5", "parallel.tp"});
 }
@@ -304,7 +304,7 @@ TEST_F(BadInput, Trace) {
 
 TEST_F(BadInput, CutOffCompression) {
   const std::string whole = text_of(KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst");
-  // Cut within the last frame's end, so that thousands of requests have been served before it shows.
+  // The file is cut off, so the error appears after thousands of requests.
   write_text(folder_ / "cut.zst", whole.substr(0, whole.size() / 16));
   refused_set("workload.trace=cut.zst", {"cut.zst", "cut off", "zstd"});
   write_text(folder_ / "cut.zst", whole.substr(0, 7));
@@ -314,7 +314,7 @@ TEST_F(BadInput, CutOffCompression) {
   write_text(folder_ / "cut.zst", broken);
   refused_set("workload.trace=cut.zst", {"cut.zst"});
 
-  // An empty member, header and all: 1f 8b 08 ...; cut in its trailer.
+  // An empty gzip member (1f 8b 08 ...), cut at several places.
   const std::string gzip("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00", 20);
   for (const std::size_t length : {3UL, 10UL, 12UL, 19UL}) {
     write_text(folder_ / "cut.gz", gzip.substr(0, length));
@@ -347,13 +347,13 @@ TEST_F(BadInput, ForceReplacesARunFolderWhole) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_FALSE(fs::exists(folder_ / "out/old.txt"));
   EXPECT_TRUE(fs::exists(folder_ / "out/report.json"));
-  // What fails leaves the old run as it was.
+  // A failed run does not change the old run folder.
   refused({"simulate", "good.toml", "--out", "out", "--force", "--set", "workload.trace=nowhere.jsonl"},
           {"nowhere.jsonl"});
   EXPECT_TRUE(fs::exists(folder_ / "out/report.json"));
 }
 
-// However its name is written.
+// The name of the folder may be written in any form.
 TEST_F(BadInput, RunFolderIsNamedAsUsersDo) {
   for (const char* name : {"plain", "slash/", "a/b/c", "./dot", "up/../over", "with space"}) {
     const Outcome outcome = run({"simulate", "good.toml", "--world", kAnyWorld, "--out", name}, around_);
@@ -365,7 +365,7 @@ TEST_F(BadInput, RunFolderIsNamedAsUsersDo) {
     EXPECT_TRUE(fs::exists(report)) << name;
   }
   for (const std::string& name : files()) EXPECT_EQ(name.find("partial"), std::string::npos) << name;
-  // A link stays one, and what it names is replaced.
+  // A symbolic link stays a link, and the folder behind it is replaced.
   fs::create_directory(folder_ / "disk");
   fs::create_directory_symlink(folder_ / "disk", folder_ / "link");
   for (const bool again : {false, true}) {
@@ -375,7 +375,7 @@ TEST_F(BadInput, RunFolderIsNamedAsUsersDo) {
     EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
     EXPECT_TRUE(fs::exists(folder_ / "disk/report.json"));
   }
-  // An empty folder that is there already.
+  // An empty folder that exists already.
   fs::create_directory(folder_ / "here");
   Surroundings inside = around_;
   inside.folder = folder_ / "here";

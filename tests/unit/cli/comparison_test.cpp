@@ -1,4 +1,5 @@
-// kvtwin compare --vary: means and intervals, which setting is the best and which are as good, told by hand.
+// Tests kvtwin compare --vary with rows written by hand: means, intervals, the best setting, and settings that are as
+// good.
 #include "lab/sweep/comparison.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ SweepPlan plan_of(const std::vector<std::string>& lists, std::size_t seeds) {
   return plan;
 }
 
-// Of a prompt of 100 tokens.
+// Returns a row for prompts of 100 tokens.
 nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) {
   return {{"requests", 10},        {"completed", 10},          {"rejected", 0},          {"failed", 0},
           {"prompt_tokens", 100},  {"hit_ratio", hits / 100},  {"hit_opt", 50},          {"hit_lru", 5},
@@ -29,7 +30,7 @@ nlohmann::ordered_json row(double hits, double ttft, const std::string& digest) 
           {"ttft_mean_s", ttft},   {"ttft_p90_s", 1.5 * ttft}, {"ttft_p99_s", 2 * ttft}, {"decisions_digest", digest}};
 }
 
-// Of 10 requests the last ones are rejected.
+// Returns a row in which `rejected` of 10 requests are rejected.
 nlohmann::ordered_json rejecting(int rejected, double hits, double ttft) {
   nlohmann::ordered_json row_of = row(hits, ttft, "r");
   row_of["rejected"] = rejected;
@@ -49,7 +50,7 @@ TEST(Comparison, IntervalsAreStudents) {
   EXPECT_NEAR(*estimate(std::vector<double>{1, 2}).half, 12.706 * 0.5, 1e-12);
   std::vector<double> many;
   double before = 1e9;
-  for (int i = 0; i < 150; ++i) {  // never wider with more of the same
+  for (int i = 0; i < 150; ++i) {  // more of the same values never make the interval wider
     many.insert(many.end(), {0, 2});
     const Estimate now = estimate(many);
     EXPECT_NEAR(now.mean, 1, 1e-9);
@@ -58,7 +59,7 @@ TEST(Comparison, IntervalsAreStudents) {
   }
 }
 
-// Both differ from seed to seed by far more than from each other; but one is always better by the same.
+// The values differ much more between seeds than between settings, but one setting is always better by the same amount.
 TEST(Comparison, GoesByDifferencesSeedBySeed) {
   const SweepPlan plan = plan_of({"cache.eviction=lru,fifo,slru"}, 3);
   SweepRows rows;
@@ -80,7 +81,7 @@ TEST(Comparison, GoesByDifferencesSeedBySeed) {
   EXPECT_NE(text.find("(3 seeds)"), std::string::npos) << text;
 }
 
-// Capacities are circumstances: each policy is held against others of its own capacity.
+// Capacities are circumstances: a policy is compared only with policies of the same capacity.
 TEST(Comparison, IsUnderEqualCircumstances) {
   const SweepPlan plan = plan_of({"cache.eviction=lru,fifo", "tiers.host.tokens=1000,2000"}, 1);
   const SweepRows rows{row(10, 0.5, "a"), row(30, 0.3, "b"), row(20, 0.6, "c"), row(30, 0.3, "b")};
@@ -119,7 +120,7 @@ TEST(Comparison, WithoutAChoiceAllAreHeldAgainstAll) {
   EXPECT_EQ(text.find("(optimal)"), std::string::npos) << "there is one for each: " << text;
 }
 
-// The machine itself, then three that it may be.
+// A plan with the hardware as given, and three hardware variants.
 SweepPlan drawn_plan(const std::vector<std::string>& lists) {
   SweepPlan plan = plan_of(lists, 1);
   plan.repeat("hardware.draw", 0, 4, "--draws");
@@ -147,7 +148,7 @@ TEST(Comparison, DrawsAreHeldAgainstEachOtherMachineByMachine) {
   EXPECT_NEAR(comparison_rows(plan, comparison, repeats)[0].at("hit_ratio_low").get<double>(), 0.105, 1e-12);
 }
 
-// The smallest size from which on it is met up to the largest; a larger one that doesn't meet it takes it back.
+// The result is the smallest size that meets the goal, if all larger sizes meet the goal too.
 TEST(Comparison, AGoalIsMetFromASizeOn) {
   const SweepPlan plan = drawn_plan({"cluster.engines=1,2,3", "tiers.host.gib=64,16,32"});
   SweepRows rows;
@@ -176,7 +177,7 @@ TEST(Comparison, AGoalIsMetFromASizeOn) {
   EXPECT_NEAR(comparison_rows(plan, comparison, repeats, goal)[2].at("goal_share").get<double>(), 2.0 / 3, 1e-12);
 }
 
-// Whoever serves nobody is quick.
+// A setting that rejects requests has short TTFTs for the rest.
 TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
   const SweepPlan plan = plan_of({"tiers.host.gib=16,32,64,128"}, 1);
   const SweepRows rows{rejecting(10, 0, 0), rejecting(1, 5, 0.1), row(1, 1, "c"), row(2, 1, "d")};
@@ -220,14 +221,14 @@ TEST(Comparison, HowManyRequestsAreEnoughCanBeSet) {
   const Comparison comparison = compare_rows(plan, rows, {}, goal, 0.9);
   EXPECT_EQ(comparison.settings[0].standing[3], Standing::best);
   EXPECT_TRUE(comparison.settings[0].meets_goal);
-  // All reject alike: they can be held against each other, but a goal is for all requests.
+  // If all settings reject the same share, they can be compared. But a goal is for all requests.
   const SweepRows alike{rejecting(6, 5, 0.1), rejecting(6, 1, 1)};
   const Comparison of_few = compare_rows(plan, alike, {}, goal);
   EXPECT_EQ(of_few.settings[0].standing[3], Standing::best);
   EXPECT_FALSE(of_few.settings[0].meets_goal);
 }
 
-// Two seeds, in which one is ahead of the other once and behind it once: no best.
+// One setting is better with one seed and worse with the other seed, so none is the best.
 TEST(Comparison, WhereRepeatsTellNothingApartThereIsNoBest) {
   const SweepPlan plan = plan_of({"cache.eviction=lru,fifo"}, 2);
   const SweepRows rows{row(10, 0.3, "a"), row(20, 0.4, "b"), row(11, 0.4, "c"), row(19.5, 0.2, "d")};
@@ -240,7 +241,8 @@ TEST(Comparison, WhereRepeatsTellNothingApartThereIsNoBest) {
   EXPECT_EQ(text.find(" *"), std::string::npos) << text;
 }
 
-// 2.039 doesn't meet 2, and isn't printed as 2.0 where another figure of the column takes one decimal.
+// The value 2.0004 does not meet the goal 2, so it must not be printed as 2.0, even if other values of the column have
+// one decimal.
 TEST(Comparison, PrintedFiguresDecideAsTheFiguresDo) {
   const SweepPlan plan = plan_of({"tiers.host.gib=16,32,64"}, 1);
   const SweepRows rows{row(1, 200, "a"), row(1, 2.0004, "b"), row(1, 1.9996, "c")};
@@ -253,7 +255,7 @@ TEST(Comparison, PrintedFiguresDecideAsTheFiguresDo) {
   const Goal exact = Goal::from_text("ttft_mean_s=1.9996000000001");
   const Comparison close = compare_rows(plan, rows, {}, exact);
   EXPECT_NE(goal_text(plan, exact, goal_lines(plan, close), {}).find("at most 1.9996000000001,"), std::string::npos);
-  // The best one's figure isn't printed at another without its mark.
+  // A setting without the mark must not show the same number as the best setting.
   const SweepRows nearly{row(1, 200, "a"), row(1, 2.00004, "b"), row(1, 2.00003, "c")};
   const std::string apart = comparison_text(plan, compare_rows(plan, nearly, {}), {}, true);
   EXPECT_NE(apart.find("2.00004"), std::string::npos) << apart;

@@ -10,7 +10,7 @@
 namespace kvtwin {
 namespace {
 
-// Pages of two tokens. A request: its pages' ids, and how long it is.
+// Pages of two tokens. A request has the ids of its pages and a length.
 class ListSource final : public InputSource {
  public:
   using Request = std::pair<std::vector<std::uint64_t>, Tokens>;
@@ -34,7 +34,7 @@ class ListSource final : public InputSource {
   std::size_t at_ = 0;
 };
 
-// A token takes 100 ns, whatever is before it.
+// Computing a token takes 100 ns, at every position.
 class TokenTime final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
@@ -44,7 +44,7 @@ class TokenTime final : public CostModel {
   TransferCost storage(const StorageWork&) const override { return {}; }
 };
 
-// All arrive first, then are admitted in this order.
+// Computes the bounds for requests that arrive first and are then admitted in this order.
 HitBounds::Found reckon(std::vector<ListSource::Request> requests, const std::vector<RequestId>& admitted,
                         Pages capacity) {
   ListSource source(std::move(requests));
@@ -53,7 +53,7 @@ HitBounds::Found reckon(std::vector<ListSource::Request> requests, const std::ve
   for (Input input; source.next(input);) bounds.handle(input);
   for (const RequestId request : admitted) {
     bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
-    bounds.decided({DecisionKind::evict_device, Reason::none, request, {}, 1});  // of no interest
+    bounds.decided({DecisionKind::evict_device, Reason::none, request, {}, 1});  // ignored
   }
   return bounds.reckon();
 }
@@ -75,8 +75,8 @@ TEST(HitBounds, LeaveOutWhatIsComputedInAnyCase) {
   EXPECT_EQ(reckon({{{1}, 1}, {{1}, 1}}, {0, 1}, 100).opt, 0U) << "no page at all";
 }
 
-// Retracted and admitted again, a request computes its pages anew, so nobody had to keep them meanwhile; what it finds
-// itself then is no hit.
+// A request that is retracted and admitted again computes its pages again, so no tier has to keep them in the meantime.
+// Its own pages are no hits.
 TEST(HitBounds, TakeARetractedRequestForAtWorkTwice) {
   const std::vector<ListSource::Request> requests{
       {{1, 2, 3, 4, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{1, 2, 3, 4, 9}, 9}};
@@ -89,13 +89,13 @@ TEST(HitBounds, TakeARetractedRequestForAtWorkTwice) {
 TEST(HitBounds, SayWhatTheirHitsSave) {
   const std::vector<ListSource::Request> requests{
       {{1, 2, 3, 4, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{5, 6, 7, 8, 9}, 9}, {{1, 2, 3, 4, 9}, 9}};
-  constexpr TimeNs kPath = 800;  // four pages of two tokens
+  constexpr TimeNs kPath = 800;  // the cost of four pages of two tokens
   EXPECT_EQ(reckon(requests, {0, 1, 2, 0, 3}, 4).opt_saved, 2 * kPath);
   EXPECT_EQ(reckon(requests, {0, 1, 2, 3}, 4).lru_saved, kPath);
   EXPECT_EQ(reckon({{kB, 8}, {kB, 8}}, {0, 1}, 100).opt_saved, 600) << "the last token";
 }
 
-// Three tiers of which each holds one of A, B and C: 10 tokens, of which 8 can be hit.
+// Three tiers. Each holds one of the prompts A, B and C. A prompt has 10 tokens, of which 8 can be hit.
 struct ThreeTiers {
   ThreeTiers() : bounds(2, {{Tier::device, 4, 0}, {Tier::host, 4, 10'000}, {Tier::disk, 4, 30'000}}, cost) {
     ListSource source({{kA, 10}, {kB, 10}, {kC, 10}, {kA, 10}, {kA, 10}});
@@ -112,7 +112,7 @@ struct ThreeTiers {
 TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
   ThreeTiers run;
   run.admit(3);
-  // All else can go, so that A stays on the device.
+  // All other pages can be evicted, so A stays on the device.
   EXPECT_EQ(run.bounds.reckon().saved_most, 8 * 100);
   EXPECT_EQ(run.bounds.reckon().saved, 0) << "nobody has finished";
   RequestRecord record;
@@ -127,7 +127,8 @@ TEST(HitBounds, WhatIsSavedGoesByTheTiersThatThereIsRoomOn) {
   EXPECT_EQ(run.bounds.reckon().saved, 8 * 100 - 2 * 10 - 2 * 30);
 }
 
-// Room for a page on each of three tiers. A's four are used again: one of them from each, the fourth is gone.
+// Each of three tiers has room for one page. The four pages of A are used again: one from each tier; the fourth is
+// lost.
 TEST(HitBounds, WhatHasNoRoomNearbyIsLoaded) {
   const TokenTime cost;
   HitBounds bounds(2, {{Tier::device, 1, 0}, {Tier::host, 1, 10'000}, {Tier::disk, 1, 30'000}}, cost);
@@ -137,8 +138,8 @@ TEST(HitBounds, WhatHasNoRoomNearbyIsLoaded) {
   EXPECT_EQ(bounds.reckon().saved_most, 2 * (100 + 90 + 70));
 }
 
-// B's pages and A's are in each other's way near the device, unless a prefetch brings A's back for who waits; another
-// that shares them comes first.
+// The pages of A and B compete for the fast tiers, unless a prefetch loads the pages of A again for a waiting request.
+// A request that shares these pages comes first.
 TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
   const TokenTime cost;
   for (const bool brought : {false, true}) {
@@ -149,7 +150,7 @@ TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
     bounds.decided({DecisionKind::prefetch, Reason::none, 2, {}, 2});
     if (brought) bounds.decided({DecisionKind::commit, Reason::none, 2, {}, 2});
     for (const RequestId request : {3, 2}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
-    // Two pages each of the last three are hit; two on the device; by the host, four or all.
+    // The last three requests hit two pages each. Two hits are on the device; on the host, four or all.
     EXPECT_EQ(bounds.reckon().saved_most, 6 * 2 * 70 + 2 * 2 * 10 + (brought ? 6 : 4) * 2 * 20) << brought;
   }
 }

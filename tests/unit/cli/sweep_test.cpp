@@ -1,4 +1,4 @@
-// kvtwin sweep: which cells there are, what they amount to, and that a sweep goes on where it was ended.
+// Tests kvtwin sweep: the cells, the results, and that a sweep continues after an interruption.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -106,14 +106,14 @@ nlohmann::ordered_json served_row(double ttft, int completed = 100) {
           {"ttft_mean_s", completed == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(ttft)}};
 }
 
-// Mean TTFTs that cross at 10, where on logarithmic axes the ratio goes from 4 at 1 through 1.01 to less at 100.
+// Mean TTFTs that cross at 10: on logarithmic axes, the ratio falls from 4 at 1 over 1.01 at 10 to less at 100.
 TEST(SweepWords, CrossoversAreInterpolated) {
   SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
   plan.vary("hardware.disk_read_gbps=1,100");
   SweepRows rows;
   for (const double ttft : {1.01 * 4, 1.01 / 4, 0.5, 0.4, 1.0, 1.0}) rows.push_back(served_row(ttft));
   const std::vector<Crossover> found = crossovers_of(plan, rows, kMinServedShare);
-  ASSERT_EQ(found.size(), 2U);  // a seed each
+  ASSERT_EQ(found.size(), 2U);  // one per seed
   EXPECT_EQ(found[0].slower, Slower::below);
   EXPECT_NEAR(found[0].at, 10, 1e-6);
   EXPECT_EQ(found[1].slower, Slower::nowhere);
@@ -129,18 +129,18 @@ TEST(SweepWords, CrossoversAreInterpolated) {
             "waits is nowhere slower than none (its mean TTFT is 0.25 to 0.5 times the other's)");
   EXPECT_NE(sweep_tables(plan, rows).find("ttft_mean_s, seed=1"), std::string::npos);
   EXPECT_NE(sweep_tables(plan, rows).find("No cell rejects or fails a request.\n"), std::string::npos);
-  // 1.0123 is slower than equal (1.01), and is printed so.
+  // 1.0123 counts as slower (above 1.01), so it must be printed with enough decimals.
   rows = {served_row(1.0123), served_row(1.0123), served_row(1.0)};
   EXPECT_EQ(sweep_sentence(plan, crossovers_of(plan, rows, kMinServedShare), kMinServedShare),
             "waits is everywhere slower than none (its mean TTFT is 1.012 to 1.012 times the other's)");
 }
 
-// Whoever rejects most requests is quick to serve the others.
+// A case that rejects most requests has short TTFTs for the others.
 TEST(SweepWords, CellsThatServeFewAreNotCompared) {
   SweepPlan plan = SweepPlan::from_text(kPlan, "x.toml");
   plan.vary("hardware.disk_read_gbps=1,100");
   plan.vary("seed=1");
-  // At 1 `waits` is slower; at 100 it rejects 2 %, and isn't found to be faster.
+  // At 1, `waits` is slower. At 100, `waits` rejects 2 % of the requests, so the sweep does not call it faster.
   SweepRows rows{served_row(2), served_row(0.1, 98), served_row(1)};
   std::vector<Crossover> found = crossovers_of(plan, rows, kMinServedShare);
   ASSERT_EQ(found.size(), 1U);
@@ -154,7 +154,7 @@ TEST(SweepWords, CellsThatServeFewAreNotCompared) {
   const std::string table = sweep_tables(plan, rows);
   EXPECT_NE(table.find("     100  0.1000 (2 % rejected)      1.0000\n"), std::string::npos) << table;
   EXPECT_EQ(table.find("No cell rejects"), std::string::npos) << table;
-  // Nobody is served by one, or by both.
+  // One of the cases, or both, complete no request.
   for (const int others : {100, 0}) {
     rows = {served_row(0, 0), served_row(0, 0), served_row(1, others)};
     found = crossovers_of(plan, rows, kMinServedShare);
@@ -211,7 +211,7 @@ cache.eviction = "fifo"
     for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
     return rows;
   }
-  // Settings that name a small trace.
+  // Returns settings with a small trace.
   Settings ids_trace() const { return conversations({.requests = 20}, 1).save(folder_); }
   const Folder folder_;
 };
@@ -254,7 +254,7 @@ TEST_F(Sweep, RowsHaveTheBoundsThatWereAskedFor) {
 TEST_F(Sweep, GoesOnWhereItWas) {
   ASSERT_EQ(sweep({"--out", folder_ / "whole", "--jobs", "1"}).exit_code, 0);
   const std::string csv = text_of(folder_ / "whole/sweep.csv"), lines = text_of(folder_ / "whole/sweep.jsonl");
-  // Two rows and half of a third, in another order.
+  // Two rows and half of a third row, in another order.
   const std::size_t second = lines.find('\n') + 1, third = lines.find('\n', second) + 1;
   fs::create_directory(folder_ / "part");
   write_text(folder_ / "part/sweep.jsonl",
@@ -264,11 +264,11 @@ TEST_F(Sweep, GoesOnWhereItWas) {
   EXPECT_NE(rest.err.find("2 of 4 cells are there already"), std::string::npos) << rest.err;
   EXPECT_EQ(text_of(folder_ / "part/sweep.csv"), csv);
   EXPECT_EQ(text_of(folder_ / "part/sweep.jsonl"), lines);
-  // A larger grid takes what is there.
+  // A larger grid uses the existing rows.
   const Outcome larger = sweep({"--out", folder_ / "part", "--vary", "tiers.host.tokens=4096,6144,8192"});
   ASSERT_EQ(larger.exit_code, 0) << larger.err;
   EXPECT_NE(larger.err.find("4 of 6 cells are there already"), std::string::npos) << larger.err;
-  // A smaller one would lose some.
+  // A smaller grid would lose rows.
   refused({"--out", folder_ / "part"}, "holds 2 cells that aren't of this sweep");
   EXPECT_EQ(sweep({"--out", folder_ / "part", "--force"}).exit_code, 0);
   EXPECT_EQ(text_of(folder_ / "part/sweep.csv"), csv);
@@ -277,7 +277,7 @@ TEST_F(Sweep, GoesOnWhereItWas) {
   EXPECT_EQ(Json::parse(json.out.substr(lines.size())).at("cells"), 4);
 }
 
-// The others' rows are there, the failed one says why, and the same command makes it when it can.
+// The other cells have their rows, the failed cell has the reason, and the same command runs the failed cell again.
 TEST_F(Sweep, AFailedCellIsMarkedAndRunAgain) {
   const Settings good = ids_trace();
   const std::string absent = folder_ / "later.jsonl", there = folder_ / "trace.jsonl";
@@ -307,7 +307,7 @@ TEST_F(Sweep, AFailedCellIsMarkedAndRunAgain) {
   for (const Json& row : rows_of("out")) EXPECT_FALSE(row.contains("failure")) << row;
 }
 
-// The limit ends the one cell that has a million visits to a context.
+// The CPU limit ends the one cell that has a million visits per context.
 TEST_F(Sweep, ACellThatIsKilledEndsNoOther) {
   Surroundings around;
   around.wrapper = {"sh", "-c", "ulimit -t 5; exec \"$@\"", "sh"};
@@ -330,7 +330,7 @@ TEST_F(Sweep, RefusesBeforeAnythingRuns) {
   EXPECT_EQ(text_of(folder_ / "notes.txt"), "mine");
   const Outcome absent = test::run({"sweep", folder_ / "y.toml"});
   EXPECT_EQ(absent.exit_code, 2);
-  // The file's [sweep] is no experiment's key.
+  // The section [sweep] of the file is not an experiment key, and `simulate` ignores it.
   EXPECT_EQ(test::run({"simulate", folder_ / "x.toml", "--world", kAnyWorld}).exit_code, 0);
   refused({"--set", "workload.generate.question_tokens=512"}, "a prompt has 512 tokens");
 }

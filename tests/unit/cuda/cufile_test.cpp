@@ -1,4 +1,4 @@
-// Pages from files into GPU memory without host memory: cuFile by a stand-in, the GPU by its twin.
+// Tests reads from files directly into GPU memory, with the stand-in of cuFile and with the CUDA twin.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@
 namespace kvtwin::test {
 namespace {
 
-// Its inside, as it is when nothing was asked of it.
+// Returns the state of the stand-in library. CuFileTest resets it before each test.
 CuFileStandIn& stand_in() {
   static CuFileStandIn* const found = [] {
     void* library = dlopen(KVTWIN_CUFILE_STAND_IN, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -103,7 +103,7 @@ struct Shape {
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
 std::vector<Shape> shapes() {
-  const KvShape heads{3, 2, 2, 24, 5};     // K and V; 1440 bytes, no whole block
+  const KvShape heads{3, 2, 2, 24, 5};     // K and V; 1440 bytes, not a multiple of a block
   const KvShape latent{3, 1, 1, 1152, 4};  // MLA; 13,824 bytes
   return {{"HeadsLayerFirst", {heads, Layout::layer_first}},
           {"HeadsPageFirst", {heads, Layout::page_first}},
@@ -115,7 +115,7 @@ std::vector<Shape> shapes() {
           {"LatentPageHead", {latent, Layout::page_head}}};
 }
 
-// Gets into the pool; those that come through host memory are written there, as a device would.
+// Gets pages into the pool. Pages that come through host memory are written to the pool, as a device does.
 class PoolWork final : public PageWork {
  public:
   PoolWork(const PageForm& form, std::byte* pool, Pages pool_pages) : PageWork(form), pool_(pool), pages_(pool_pages) {}
@@ -201,7 +201,7 @@ class DirectPagesOnTwin : public CuFileTest, public testing::WithParamInterface<
     direct_.reset();
     if (pool_.data() == nullptr) {
       pool_ = GpuMemory(kPoolPages * form_.bytes(), "a pool");
-      std::memset(pool_.data(), 0xDB, pool_.bytes());  // the twin's is host memory
+      std::memset(pool_.data(), 0xDB, pool_.bytes());  // the GPU memory of the twin is host memory
     }
     SegmentStoreConfig config;
     config.folder = folder_ / "tier";
@@ -227,7 +227,7 @@ class DirectPagesOnTwin : public CuFileTest, public testing::WithParamInterface<
     store_->write(work);
     for (std::uint64_t page = 0; page < kPages; ++page) ASSERT_EQ(work.cause(page), Cause::none);
   }
-  // Page i into slot 7i + 3 of a pool of 40, all but those that were found wrong.
+  // Page i goes to slot 7i + 3 of a pool of 40 slots.
   static SlotId slot_of(std::uint64_t page) { return static_cast<SlotId>((7 * page + 3) % kPoolPages); }
   std::unique_ptr<PoolWork> get_all() {
     auto work = std::make_unique<PoolWork>(form_, pool_.data(), kPoolPages);
@@ -235,7 +235,7 @@ class DirectPagesOnTwin : public CuFileTest, public testing::WithParamInterface<
     store_->read(*work);
     return work;
   }
-  // All there, and nothing else touched.
+  // Expects that all pages are in the pool, and that all other bytes are unchanged.
   void expect_all(const PoolWork& work) {
     std::set<SlotId> slots;
     for (std::uint64_t page = 0; page < kPages; ++page) {
@@ -250,7 +250,7 @@ class DirectPagesOnTwin : public CuFileTest, public testing::WithParamInterface<
     }
   }
   std::uint64_t count(const char* name) { return counter(*store_, name); }
-  // In the file of which page 0 is the first slot.
+  // Returns the file whose first slot has page 0.
   fs::path first_segment() const {
     fs::path first;
     for (const auto& entry : fs::directory_iterator(folder_ / "tier")) {
@@ -354,7 +354,7 @@ TEST_P(DirectPagesOnTwin, WhatFailsComesThroughHostMemory) {
   EXPECT_EQ(count("corrupt_pages") + count("io_errors") + count("missing"), 0U);
 }
 
-// Each call and each piece of work of the GPU's in turn. Pages come, or come the other way.
+// Makes each CUDA call and each work item fail in turn. All pages still arrive, directly or through host memory.
 TEST_P(DirectPagesOnTwin, FailingCallsOfTheGpuCostNoPage) {
   open();
   set_all();
@@ -383,7 +383,7 @@ TEST_P(DirectPagesOnTwin, DamageIsSeenByTheGpu) {
     EXPECT_EQ(work->through_host.size(), 0U);
     set_all();
   };
-  // The set writes it anew elsewhere, so that each flip hits another slot of the first segment.
+  // The set writes the page to another place, so that each flip changes another slot of the first segment.
   flip(slot_offset(form_, 0) + kBlockBytes + form_.bytes() / 2);
   expect_wrong(0);
   flip(slot_offset(form_, 1) + 20);
@@ -392,7 +392,7 @@ TEST_P(DirectPagesOnTwin, DamageIsSeenByTheGpu) {
   expect_wrong(2);
   flip(slot_offset(form_, 3) + kBlockBytes + form_.bytes() - 1);
   expect_wrong(3);
-  flip(slot_offset(form_, 4) + 152);  // the sum itself
+  flip(slot_offset(form_, 4) + 152);  // the checksum
   expect_wrong(4);
 }
 
@@ -415,7 +415,7 @@ TEST_P(DirectPagesOnTwin, AFileThatIsRemovedMeanwhileIsStillRead) {
   EXPECT_EQ(count("direct_pages"), kPages);
 }
 
-// Segments come and go while they are read; what was registered goes with them.
+// Segments are created and removed during reads. Their registrations are removed too.
 TEST_P(DirectPagesOnTwin, SegmentsAreRewrittenMeanwhile) {
   open();
   set_all();

@@ -1,4 +1,4 @@
-// Bytes on a device: they move, they are checked, and what is wrong is found and named.
+// Tests the bytes on a device: transfers move the correct bytes, passes check them, and errors are found and named.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -18,7 +18,7 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const Layout layout : kLayouts) {
-    for (const IoBackend io : {IoBackend::kernel, IoBackend::direct, IoBackend::automatic}) {  // automatic: staged
+    for (const IoBackend io : {IoBackend::kernel, IoBackend::direct, IoBackend::automatic}) {  // automatic is staged
       for (const std::uint32_t page_tokens : {1u, 16u, 64u}) list.push_back({layout, io, page_tokens});
     }
   }
@@ -43,7 +43,7 @@ TEST(Device, CarriesPagesToTheHostAndBack) {
     const std::vector<PageKey> keys = some_keys(9), others = some_keys(9, 1);
     const std::vector<SlotId> first{3, 4, 5, 6, 11, 10, 9, 0, 1};        // on the device, then overwritten
     const std::vector<SlotId> host{20, 21, 22, 7, 6, 5, 30, 0, 39};      // on the host
-    const std::vector<SlotId> second{12, 13, 14, 39, 38, 30, 31, 4, 2};  // on the device, afterwards
+    const std::vector<SlotId> second{12, 13, 14, 39, 38, 30, 31, 4, 2};  // on the device, after the load
     RealRig rig(device_of(c));
     rig.io = c.io;
     rig.then([&] { rig.compute(keys, first); });
@@ -55,12 +55,12 @@ TEST(Device, CarriesPagesToTheHostAndBack) {
     EXPECT_EQ(seen.wrong_reads, 0U) << (seen.wrong.empty() ? "" : seen.wrong.front().found);
     EXPECT_EQ(seen.pages_read, 18U);
     EXPECT_EQ(seen.bytes_read, 18 * device_of(c).shape.page_bytes());
-    // 9 + 9 on the device less slot 4 and the scratch page's token or page, 9 on the host.
+    // 9 + 9 on the device, minus slot 4 and the token or page of the scratch page; and 9 on the host.
     EXPECT_GE(seen.pages_audited, 26U);
   }
 }
 
-// The policy never asks for this; nothing is overwritten all the same while a pass may still need it.
+// The policy never does this. But the device does not overwrite a slot that a pass may still need.
 TEST(Device, TransfersWaitForPassesThatUseTheirSlots) {
   for (int round = 0; round < 20; ++round) {
     RealRig rig(small_device(64, 64));
@@ -68,18 +68,18 @@ TEST(Device, TransfersWaitForPassesThatUseTheirSlots) {
     rig.then([&] { rig.compute(keys, slots(0, 20)); });
     rig.then([&] {
       rig.compute(others, slots(30, 20));
-      rig.back_up(others, slots(30, 20), slots(10, 20));  // what that pass writes
+      rig.back_up(others, slots(30, 20), slots(10, 20));  // reads the slots that the pass writes
     });
     rig.then([&] {
       rig.read(keys, slots(0, 20), 60);
-      rig.load(others, slots(10, 20), slots(0, 20));  // over what that pass reads
+      rig.load(others, slots(10, 20), slots(0, 20));  // writes the slots that the pass reads
     });
     rig.then([&] { rig.read(others, slots(0, 20), 60); });
     EXPECT_EQ(rig.run().wrong_reads, 0U);
   }
 }
 
-// Chunks and bursts that begin and end anywhere in a page, in several sequences of one pass.
+// Chunks and bursts that begin and end at any token of a page, with several sequences in one pass.
 TEST(Device, WritesPagesInParts) {
   for (const std::uint32_t page_tokens : {1u, 3u, 16u}) {
     HostDeviceConfig config = small_device(64, 0);
@@ -117,7 +117,7 @@ TEST(Device, FindsAPageThatWasNeverWritten) {
   rig.then([&] { rig.compute({keys[0]}, {3}); });
   rig.then([&] { rig.read(keys, {3, 7}, 9); });
   const Verification& seen = rig.run();
-  EXPECT_EQ(seen.wrong_reads, 4U);  // in each layer and plane
+  EXPECT_EQ(seen.wrong_reads, 4U);  // one per layer and plane
   ASSERT_EQ(seen.wrong.size(), 4U);
   for (std::uint32_t i = 0; i < 4; ++i) {
     const WrongPage& wrong = seen.wrong[i];
@@ -146,7 +146,7 @@ TEST(Device, FindsAPageThatHoldsAnotherKeysBytes) {
   EXPECT_EQ(seen.wrong.front().key, others[1]);
 }
 
-// Pages that changed places: each holds right bytes, of the other one.
+// Two pages are exchanged: each slot has the correct bytes of the other page.
 TEST(Device, FindsLoadsThatPutPagesInEachOthersPlaces) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text_of(c));
@@ -175,7 +175,7 @@ TEST(Device, FindsAHostPageThatWasNeverWritten) {
   EXPECT_NE(seen.wrong.front().found.find("loaded from host slot 11"), std::string::npos) << seen.wrong.front().found;
 }
 
-// Reading a chunk that a burst or a pass hasn't come to.
+// Reads tokens that no burst and no pass has written.
 TEST(Device, FindsTokensBehindTheOnesThatWereWritten) {
   RealRig rig(small_device());
   const std::vector<PageKey> keys = some_keys(2);
@@ -207,7 +207,7 @@ TEST(Device, FindsABitThatFlippedOnTheDevice) {
   }
 }
 
-// No pass reads it.
+// No pass reads the wrong page.
 TEST(Device, FindsAtTheEndWhatNobodyRead) {
   HostDeviceConfig config = small_device();
   config.flip = HostDeviceConfig::Flip::device;
@@ -247,7 +247,7 @@ TEST(Device, FindsABitThatFlippedOnTheHost) {
   }
 }
 
-// The device's own copy is still there and right: only the copy on the host is wrong.
+// The copy on the device is still present and correct; only the copy on the host is wrong.
 TEST(Device, FindsAtTheEndWhatIsWrongOnTheHostOnly) {
   HostDeviceConfig config = small_device();
   config.flip = HostDeviceConfig::Flip::host;
@@ -256,7 +256,7 @@ TEST(Device, FindsAtTheEndWhatIsWrongOnTheHostOnly) {
   rig.then([&] { rig.compute(keys, {0}); });
   rig.then([&] { rig.back_up(keys, {0}, {9}); });
   rig.then([&] { rig.load(keys, {9}, {1}); });
-  rig.then([&] { rig.compute(some_keys(1, 1), {1}); });  // overwrites what was loaded
+  rig.then([&] { rig.compute(some_keys(1, 1), {1}); });  // overwrites the loaded page
   const Verification& seen = rig.run();
   EXPECT_EQ(seen.wrong_reads, 1U);
   ASSERT_EQ(seen.wrong.size(), 1U);
@@ -272,7 +272,7 @@ TEST(Device, KeepsTheFirstWrongPagesAndCountsAll) {
   EXPECT_EQ(seen.wrong.size(), 16U);
 }
 
-// Two layers, a product of 100 multiply-adds a token, attention of 10 a pair.
+// Two layers, 100 multiply-adds per token for products, and 10 per pair of tokens for attention.
 TEST(Device, ComputesWhatAPassIsSaidToCost) {
   HostDeviceConfig config = small_device(10, 0);
   config.shape.layers = 2;

@@ -1,4 +1,4 @@
-// What is started is ended and what is taken is given back, wherever a run breaks off.
+// Stops a run at every possible place. All threads must end, and all resources must be released.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "real_rig.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KV_SANITIZED 1  // their bookkeeping grows as it likes
+#define KV_SANITIZED 1  // the memory of sanitizers grows, so the resident memory is not checked
 #else
 #define KV_SANITIZED 0
 #endif
@@ -33,7 +33,7 @@ std::size_t entries(const char* folder) {
 std::size_t threads() { return entries("/proc/self/task"); }
 std::size_t descriptors() { return entries("/proc/self/fd"); }
 
-// Pools are touched: one that isn't given back stays.
+// Returns the resident memory. The pools are written, so a pool that is not released stays resident.
 Bytes resident() {
   std::ifstream in("/proc/self/statm");
   Bytes mapped = 0, pages = 0;
@@ -41,7 +41,7 @@ Bytes resident() {
   return pages * static_cast<Bytes>(sysconf(_SC_PAGESIZE));
 }
 
-// A joined thread may stand in /proc for an instant longer.
+// Waits until the process has `wanted` threads: a joined thread may stay in /proc for a moment.
 bool threads_come_to(std::size_t wanted) {
   for (int i = 0; i < 100'000; ++i) {
     if (threads() == wanted) return true;
@@ -50,7 +50,7 @@ bool threads_come_to(std::size_t wanted) {
   return false;
 }
 
-// The process's own, and those that a sanitizer starts with the first one.
+// Returns the number of threads at rest, including threads that a sanitizer starts with the first thread.
 std::size_t threads_at_rest() {
   std::thread([] {}).join();
   std::size_t fewest = threads();
@@ -61,7 +61,7 @@ std::size_t threads_at_rest() {
   return fewest;
 }
 
-// With one allocation arena, so that the process's size says something.
+// Uses one malloc arena, so that the resident memory of the process is meaningful.
 class Failures : public testing::Test {
  protected:
   Failures() { mallopt(M_ARENA_MAX, 1); }
@@ -69,7 +69,7 @@ class Failures : public testing::Test {
 
 HostDeviceConfig device() {
   HostDeviceConfig config = small_device(256, 256);
-  config.shape = {4, 2, 2, 64, 16};  // 4 MiB a pool
+  config.shape = {4, 2, 2, 64, 16};  // a pool has 4 MiB
   config.hidden = 16;
   config.width = 48;
   return config;
@@ -133,17 +133,17 @@ class FailingSource final : public InputSource {
   std::uint64_t throw_at_, calls_ = 0;
 };
 
-constexpr std::uint64_t kInputs = 24;  // at which the handler may throw
-constexpr std::uint64_t kPulls = 7;    // at which the source may
+constexpr std::uint64_t kInputs = 24;  // number of inputs at which the handler may throw
+constexpr std::uint64_t kPulls = 7;    // number of calls at which the source may throw
 
-// The last one: nowhere.
+// The number of places where a run can stop. The last place means: the run does not stop.
 std::uint64_t places() { return test_device_acquires + kInputs + kPulls + 1; }
 
 std::vector<std::string> steps_seen;
 
-// Breaks off at the given place. True: it did.
+// Makes a run that stops at this place. Returns true if the run stopped.
 bool one_run(std::uint64_t place) {
-  // Counted from 1 among the places of each kind; 0 and those beyond the last are never reached.
+  // For each kind of place, a number from 1 on. A run never reaches 0 or a number above the last place.
   const std::uint64_t failing_step = place < test_device_acquires ? place + 1 : 0;
   const std::uint64_t failing_input =
       place >= test_device_acquires && place < test_device_acquires + kInputs ? place - test_device_acquires + 1 : 0;
@@ -169,7 +169,7 @@ bool one_run(std::uint64_t place) {
 
 TEST_F(Failures, LeaveNothingBehindWhereverTheyHappen) {
   const std::size_t threads_before = threads_at_rest();
-  for (std::uint64_t place = 0; place < places(); ++place) one_run(place);  // warms up
+  for (std::uint64_t place = 0; place < places(); ++place) one_run(place);  // warm-up
   EXPECT_EQ(steps_seen.size(), test_device_acquires) << "a new thing is acquired: let it fail too";
   ASSERT_TRUE(threads_come_to(threads_before));
   const std::size_t descriptors_before = descriptors();
@@ -184,12 +184,12 @@ TEST_F(Failures, LeaveNothingBehindWhereverTheyHappen) {
   }
   EXPECT_EQ(failed, 3 * (places() - 1));
   EXPECT_EQ(descriptors(), descriptors_before);
-  if (!KV_SANITIZED) {  // a pool lost in each run would be half a GiB
+  if (!KV_SANITIZED) {  // losing one pool in each run would cost half a GiB
     EXPECT_LE(resident(), resident_before + (Bytes{32} << 20));
   }
 }
 
-// Loads in the queue that will never be done, and a pass that waits for them.
+// The run ends while loads are queued that will never complete, and while a pass waits for these loads.
 TEST_F(Failures, APassThatWaitsForLoadsDoesntHoldUpTheEnd) {
   struct Handler final : InputHandler {
     explicit Handler(Substrate& below) : substrate(below) {}
@@ -208,7 +208,7 @@ TEST_F(Failures, APassThatWaitsForLoadsDoesntHoldUpTheEnd) {
                                             IoBackend::kernel, PlannerLimits{}),
                               moves}));
       }
-      const std::vector<SlotId> at = slots(250, 1);  // no load goes there
+      const std::vector<SlotId> at = slots(250, 1);  // a slot that is not the target of a load
       SequenceWork work{0, 0, 1, at, std::span(keys).first(1)};
       ForwardOperation pass;
       pass.shape.prefill_tokens = pass.shape.prefill_sequences = 1;
@@ -227,11 +227,11 @@ TEST_F(Failures, APassThatWaitsForLoadsDoesntHoldUpTheEnd) {
   }
 }
 
-// A world that never ran, and one whose device can't be made.
+// A world that never ran, and a world whose device cannot be created.
 TEST_F(Failures, AWorldThatNeverRanGoesQuietly) {
   make_real_world(make_test_device(device()));
   HostDeviceConfig huge = device();
-  huge.device_pages = Pages{1} << 50;  // no address space has that
+  huge.device_pages = Pages{1} << 50;  // larger than the address space
   huge.shape.page_tokens = 1;
   huge.shape.head_bytes = 1;
   EXPECT_THROW(make_test_device(huge), std::runtime_error);

@@ -1,4 +1,4 @@
-// The HiCache form of a disk tier: its names, its bytes, and what it makes of files that others left.
+// Tests the HiCache format of a disk tier: file names, bytes, and files that other programs wrote.
 #include "impl/disk/hicache_files.hpp"
 
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ class HiCacheFilesTest : public testing::Test {
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
-  // As HiCache would have left it; `age`: seconds ago.
+  // Writes a file as HiCache would have written it `age` seconds ago.
   void leave(const PageKey& key, int age = 0) const {
     write(file(key), page_bytes(kSmallForm, kSpace, key));
     fs::last_write_time(file(key), fs::file_time_type::clock::now() - std::chrono::seconds(age));
@@ -60,7 +60,7 @@ TEST_F(HiCacheFilesTest, names_are_hicaches) {
   PageForm latent = kSmallForm;
   latent.shape.planes = 1;
   EXPECT_EQ(hicache_file_name(config_, latent, key), digits + "_org-model-1.5.bin");
-  // The digits are the SHA-256 chain's: that of the tokens 1, 2 as HiCache writes it.
+  // The digits are those of the SHA-256 chain: the expected value is from HiCache for the tokens 1, 2.
   const std::uint32_t tokens[] = {1, 2};
   EXPECT_EQ(hicache_file_name(config_, latent, token_page_key(nullptr, tokens)).substr(0, 16), "34fb5c825de7ca4a");
 }
@@ -95,7 +95,7 @@ TEST_F(HiCacheFilesTest, what_hicache_left_is_read) {
   StoreRig rig(open());
   EXPECT_EQ(rig.look_up(keys), 3u);
   EXPECT_EQ(rig.get(keys).status, Status::done);
-  // Also what comes while we are there.
+  // A file that appears while the back end is open is found too.
   const PageKey later = keys_of(1, 9)[0];
   leave(later);
   EXPECT_EQ(rig.get({later}).status, Status::done);
@@ -115,7 +115,7 @@ TEST_F(HiCacheFilesTest, a_file_of_another_length_is_removed) {
     EXPECT_FALSE(fs::exists(file(keys[2])));
     EXPECT_EQ(rig.set(keys).status, Status::done);
     EXPECT_EQ(rig.get(keys).status, Status::done);
-    // A set alone mends it too.
+    // A set also repairs the page.
     write(file(keys[2]), std::span(bytes).first(length));
     EXPECT_EQ(rig.set(keys).status, Status::done);
     EXPECT_EQ(rig.get(keys).status, Status::done);
@@ -124,7 +124,7 @@ TEST_F(HiCacheFilesTest, a_file_of_another_length_is_removed) {
   EXPECT_EQ(rig.counter("corrupt_pages"), 5u);
 }
 
-// What was found makes room, the oldest first; what was stored never does.
+// Pages found at the start are evicted to make room, the oldest first. Stored pages are never evicted.
 TEST_F(HiCacheFilesTest, found_pages_make_room_for_stored_ones) {
   const std::vector<PageKey> found = keys_of(6, 1), fresh = keys_of(6, 2);
   config_.capacity = 6;
@@ -140,7 +140,7 @@ TEST_F(HiCacheFilesTest, found_pages_make_room_for_stored_ones) {
   EXPECT_EQ(left(), "--xxxx");
   EXPECT_EQ(rig.set({fresh[0]}).status, Status::done);
   EXPECT_EQ(left(), "---xxx");
-  EXPECT_EQ(rig.set({found[3]}).status, Status::done);  // there already, and ours from now on
+  EXPECT_EQ(rig.set({found[3]}).status, Status::done);  // exists already, and counts as stored from now on
   EXPECT_EQ(rig.set({fresh[1], fresh[2]}).status, Status::done);
   EXPECT_EQ(left(), "---x--");
   EXPECT_EQ(rig.set({fresh[3]}).cause, Cause::full);
@@ -150,7 +150,7 @@ TEST_F(HiCacheFilesTest, found_pages_make_room_for_stored_ones) {
   EXPECT_EQ(rig.counter("found_pages_removed"), 5u);
 }
 
-// Whatever is wanted of them: room, a right length, their removal.
+// Files of HiCache stay, even if room is needed, if their length is wrong, or if a page is removed.
 TEST_F(HiCacheFilesTest, what_hicache_left_is_never_removed) {
   const std::vector<PageKey> left = keys_of(6, 1), fresh = keys_of(5, 2);
   fs::create_directory(config_.folder);
@@ -177,7 +177,7 @@ TEST_F(HiCacheFilesTest, what_hicache_left_is_never_removed) {
     EXPECT_EQ(rig.counter("found_pages"), life == 0 ? 0u : 4u);
     EXPECT_EQ(rig.counter("others_pages_kept"), 5u);
   }
-  // Not even where the tier becomes smaller than what is there.
+  // Also if the capacity is less than the number of files.
   config_.capacity = 1;
   const auto backend = open();
   for (const PageKey& key : left) EXPECT_TRUE(fs::exists(file(key)));
@@ -188,7 +188,7 @@ TEST_F(HiCacheFilesTest, what_hicache_left_is_never_removed) {
       << backend->description();
 }
 
-// A list that a full disk cut in the middle of a line, and one whose pages have gone.
+// A list that ends in the middle of a line because the disk was full, and a list whose pages no longer exist.
 TEST_F(HiCacheFilesTest, the_list_of_stored_pages_may_be_cut_short) {
   const std::vector<PageKey> keys = keys_of(3);
   { EXPECT_EQ(StoreRig(open()).set(keys).status, Status::done); }
@@ -258,7 +258,7 @@ TEST_F(HiCacheFilesTest, a_folder_is_for_one_space) {
   EXPECT_EQ(rig.get(keys).status, Status::done);
 }
 
-// Names and lengths are the same: what another space's life has left would be served.
+// Names and lengths are the same in all spaces. So without this check, pages of another space would be served.
 TEST_F(HiCacheFilesTest, pages_of_another_space_are_refused) {
   const std::vector<PageKey> keys = keys_of(2);
   { EXPECT_EQ(StoreRig(open()).set(keys).status, Status::done); }
@@ -271,7 +271,7 @@ TEST_F(HiCacheFilesTest, pages_of_another_space_are_refused) {
     EXPECT_EQ(again.remove(keys).status, Status::done);
   }
   config_.space = kOtherSpace;
-  { EXPECT_EQ(StoreRig(open()).look_up(keys, kOtherSpace), 0u); }  // it is empty now
+  { EXPECT_EQ(StoreRig(open()).look_up(keys, kOtherSpace), 0u); }  // the folder is empty now
   for (const PageKey& key : keys) leave(key);
   config_.space = kSpace;
   EXPECT_THROW(open(), std::runtime_error);
@@ -284,7 +284,7 @@ TEST_F(HiCacheFilesTest, ranks_share_a_folder_and_their_pages_do_not_mix) {
   EXPECT_EQ(first.set(keys_of(4)).status, Status::done);
   EXPECT_EQ(second.look_up(keys_of(4)), 0u);
   EXPECT_THROW(open(), std::runtime_error);
-  // A rank that only reads what another one stores.
+  // A rank that only reads the pages that another rank stores.
   HiCacheFilesConfig reader = config_;
   reader.stores = false;
   StoreRig third(make_hicache_files(reader, kSmallForm), kSmallForm, true, false);

@@ -10,7 +10,7 @@ namespace kvtwin {
 namespace {
 
 constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head};
-// No copy engine but by whole pages.
+// Limits with which the planner uses copy engines only for whole pages.
 constexpr PlannerLimits kNever{.copy_engine_min_h2d = ~Bytes{0},
                                .copy_engine_min_d2h = ~Bytes{0},
                                .box_min = ~Bytes{0},
@@ -19,7 +19,7 @@ constexpr PlannerLimits kNever{.copy_engine_min_h2d = ~Bytes{0},
 constexpr PlannerLimits kAlways{.copy_engine_min_h2d = 0, .copy_engine_min_d2h = 0};
 
 std::vector<PageRun> joined(const std::vector<SlotId>& source, const std::vector<SlotId>& target) {
-  std::vector<PageRun> runs = {{1, 2, 3}};  // of another transfer
+  std::vector<PageRun> runs = {{1, 2, 3}};  // a run of another transfer, which join_runs() must not change
   join_runs(source, target, runs);
   return runs;
 }
@@ -35,7 +35,7 @@ TEST(JoinRuns, JoinsWhatDescendsOnBothSides) {
   EXPECT_EQ(joined({1, 0}, {1, 0}), (std::vector<PageRun>{{0, 0, 2}}));
 }
 
-// A run goes one way: whoever has moved so many of its pages has moved the first so many.
+// A run has one direction. So after n moved pages of a run, the first n pages of the list have moved.
 TEST(JoinRuns, TurnsWithANewRun) {
   EXPECT_EQ(joined({5, 6, 4, 3}, {5, 6, 4, 3}), (std::vector<PageRun>{{5, 5, 2}, {3, 3, 2}}));
   EXPECT_EQ(joined({6, 5, 7}, {6, 5, 7}), (std::vector<PageRun>{{5, 5, 2}, {7, 7, 1}}));
@@ -51,8 +51,8 @@ struct Row {
   std::uint64_t device, host;
 };
 
-// Pieces of the plan after expansion to head rows, joined within a run where an executor could join them.
-// `host_only`: joined where neighbours on the host, as in a staged copy of whole pages.
+// Returns the number of pieces of the plan, computed from single head rows. Rows are joined within a run if an executor
+// can join them. `host_only`: rows are joined if they are contiguous on the host, as in a staged copy of whole pages.
 std::uint64_t expand(const Plan& plan, bool host_only) {
   constexpr std::uint64_t kDevicePool = 40, kHostPool = 50;
   const KvShape& s = plan.shape;
@@ -105,7 +105,7 @@ TEST(PlanTransfer, DescriptorsAreThePiecesOfAnExpansion) {
       ASSERT_EQ(direct.path, TransferPath::copy_engine);
       ASSERT_EQ(direct.pages, 7u);
       ASSERT_EQ(direct.bytes, 7 * shape.page_bytes());
-      // With one layer, page_head's last row of a page happens to adjoin the next page's first on both sides.
+      // With one layer and page_head, the last row of a page is next to the first row of the next page, on both sides.
       if (layout != Layout::page_head || shape.layers > 1 || piece_grid(layout, shape, 8, 8).joins_pages()) {
         ASSERT_EQ(direct.descriptors, expand(direct, false));
       }
@@ -135,7 +135,7 @@ TEST(PlanTransfer, KernelMovesRows) {
 }
 
 TEST(PlanTransfer, AutomaticWeighsThePieceAgainstItsDirectionsLimit) {
-  const KvShape shape{32, 2, 8, 256, 16};  // a page of a layer and plane: 32 KiB
+  const KvShape shape{32, 2, 8, 256, 16};  // 32 KiB per page, layer and plane
   const std::vector<PageRun> one = {{0, 0, 1}};
   const auto path = [&](Direction direction, Layout layout, PlannerLimits limits) {
     return plan_transfer(one, direction, {shape, layout}, IoBackend::automatic, limits).path;
@@ -153,7 +153,7 @@ TEST(PlanTransfer, AutomaticWeighsThePieceAgainstItsDirectionsLimit) {
 }
 
 TEST(PlanTransfer, LongRunsMakePiecesLongEnough) {
-  const KvShape shape{32, 2, 8, 256, 4};  // 8 KiB a page, layer and plane
+  const KvShape shape{32, 2, 8, 256, 4};  // 8 KiB per page, layer and plane
   const std::vector<PageRun> run = {{0, 0, 4}};
   const std::vector<PageRun> scattered = {{0, 0, 1}, {2, 2, 1}, {4, 4, 1}, {6, 6, 1}};
   const auto path = [&](const std::vector<PageRun>& runs) {
@@ -165,7 +165,7 @@ TEST(PlanTransfer, LongRunsMakePiecesLongEnough) {
   EXPECT_EQ(path(scattered), TransferPath::kernel);
 }
 
-constexpr KvShape kWide{32, 2, 8, 256, 4};  // 8 KiB a page, layer and plane
+constexpr KvShape kWide{32, 2, 8, 256, 4};  // 8 KiB per page, layer and plane
 const std::vector<PageRun> kScattered = {{0, 0, 1}, {2, 2, 1}, {4, 4, 1}, {6, 6, 1}};
 
 TransferPath automatic(const PoolPair& pools, const PlannerLimits& limits, bool busy = false) {
@@ -185,17 +185,17 @@ TEST(PlanTransfer, EquallySpacedPiecesMakeBoxes) {
   const PoolPair pools{kWide, Layout::layer_first, 8, 8};
   const Plan plan = plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::automatic, {});
   EXPECT_EQ(plan.path, TransferPath::boxes);
-  EXPECT_EQ(plan.descriptors, 4u);  // a page: 32 rows, two slices
+  EXPECT_EQ(plan.descriptors, 4u);  // one per page: 32 rows, two slices
   EXPECT_EQ(plan.descriptor_bytes, 64u * 8192);
   EXPECT_EQ(plan.piece_bytes, 8192u);
-  // Strides that no copy engine takes leave none.
+  // If a stride is larger than a copy engine supports, there are no boxes.
   const Pages many = (Pages{1} << 31) / 8192;
   EXPECT_EQ(automatic({kWide, Layout::layer_first, many - 1, 8}, {}), TransferPath::boxes);
   EXPECT_EQ(automatic({kWide, Layout::layer_first, many, 8}, {}), TransferPath::kernel);
   EXPECT_EQ(automatic({kWide, Layout::layer_first, 8, many}, {}), TransferPath::kernel);
 }
 
-// Beside a forward pass slow boxes do less harm than a kernel or a relayout.
+// During a forward pass, slow boxes disturb less than a kernel or a relayout.
 TEST(PlanTransfer, ABusyGpuIsLeftAlone) {
   const PlannerLimits limits{.box_min = 8193, .box_min_busy = 8192};
   const PoolPair apart{kWide, Layout::layer_first, 8, 8}, together{kWide, Layout::page_first_direct, 8, 8};
@@ -213,18 +213,18 @@ TEST(PlanTransfer, BulkCopiesTakeWhatIsTheirs) {
   const Plan plan = plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::automatic, limits);
   EXPECT_EQ(plan.descriptors, 4u * 64);
   KvShape odd = kWide;
-  odd.head_bytes = 257;  // 4 tokens of 8 heads: a multiple of 16 again
+  odd.head_bytes = 257;  // 4 tokens of 8 heads are a multiple of 16 bytes
   EXPECT_EQ(automatic({odd, Layout::layer_first, 8, 8}, limits), TransferPath::ring);
   odd.heads = 1;
   EXPECT_EQ(automatic({odd, Layout::layer_first, 8, 8}, limits), TransferPath::kernel);
-  // SGLang's two back ends are what they are.
+  // SGLang's two I/O back ends always use their own path.
   EXPECT_EQ(plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::kernel, limits).path,
             TransferPath::kernel);
   EXPECT_EQ(plan_transfer(kScattered, Direction::device_to_host, pools, IoBackend::direct, limits).path,
             TransferPath::copy_engine);
 }
 
-// A load of 4 pages: 2 MiB.
+// A load of 4 pages has 2 MiB.
 TEST(PlanTransfer, LoadsLandInGroupsOfLayers) {
   const auto planned = [](Layout layout, Direction direction, IoBackend io, const PlannerLimits& limits) {
     return plan_transfer(kScattered, direction, {kWide, layout, 8, 8}, io, limits);
@@ -236,20 +236,20 @@ TEST(PlanTransfer, LoadsLandInGroupsOfLayers) {
   EXPECT_EQ(
       planned(Layout::layer_first, kUp, IoBackend::kernel, {.layer_group_min = 0, .layer_groups_max = 99}).layer_groups,
       32u);
-  // Boxes: one a page and group.
+  // One box per page and group.
   const Plan boxes = planned(Layout::layer_first, kUp, IoBackend::automatic, {});
   EXPECT_EQ(boxes.path, TransferPath::boxes);
   EXPECT_EQ(boxes.descriptors, 2 * 4u);
   EXPECT_EQ(boxes.piece_bytes, 8192u);
 }
 
-// Of a staged page's group only what lies together is a row: it must be long enough.
+// In a group of a staged page, a row is a contiguous part. The rows must be long enough.
 TEST(PlanTransfer, StagedLoadsLandInGroupsOfLongRows) {
   const auto planned = [](Layout layout, Bytes box_min) {
     return plan_transfer(kScattered, Direction::host_to_device, {kWide, layout, 8, 8}, IoBackend::automatic,
                          {.box_min = box_min, .layer_group_min = 1});
   };
-  // 2 KiB of a layer lie together in a token's row, 256 bytes in a head's.
+  // In the row of a token, 2 KiB of a layer are contiguous; in the row of a head, 256 bytes.
   const Plan tokens = planned(Layout::page_first, 8192);
   EXPECT_EQ(tokens.path, TransferPath::staged);
   EXPECT_EQ(tokens.layer_groups, 8u);

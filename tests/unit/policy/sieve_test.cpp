@@ -1,4 +1,4 @@
-// SIEVE's hand on a tree, where only leaves can go: through the policy's own interface.
+// Tests the hand of SIEVE on a tree, in which only leaves can be evicted, through the interface of the policy.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace {
 
 class Leaves {
  public:
-  // A node that ends `depth` pages from the root, the last of which was the nth to be inserted; one page if not told.
+  // Adds a node that ends at `depth` pages from the root. Its last page was the nth inserted page.
   void enter(int id, std::uint64_t nth, std::uint32_t depth, std::uint32_t pages = 1) {
     Known& known = known_[id];
     known = {{nth, nth, 1, 0, pages, depth}, test::chain({static_cast<std::uint64_t>(id)}), {}};
@@ -25,12 +25,12 @@ class Leaves {
   void use(int id) { policy_.learner->touched(node(id)); }
   void offer(int id) { policy_->offer(node(id)); }
   void withdraw(int id) { policy_->withdraw(static_cast<NodeId>(id)); }
-  // It leaves, as a whole.
+  // Evicts the whole node.
   void evict(int id) {
     policy_.learner->evicted(node(id), known_.at(id).facts.pages);
     withdraw(id);
   }
-  // Its last page leaves.
+  // Evicts the last page of the node.
   void evict_tail(int id, std::uint64_t nth) {
     policy_.learner->evicted(node(id), 1);
     NodeFacts& facts = known_.at(id).facts;
@@ -39,7 +39,8 @@ class Leaves {
     facts.inserted = nth;
     offer(id);
   }
-  // The same, where the node keeps its last page, which is elsewhere too, and the others become the node `upper`.
+  // Evicts the last page too, but the page also exists in another tier. So the node keeps its last page, and the other
+  // pages become the node `upper`.
   void split_tail_off(int id, int upper, std::uint64_t nth) {
     policy_.learner->evicted(node(id), 1);
     known_[upper] = known_.at(id);
@@ -69,7 +70,8 @@ class Leaves {
   std::map<int, Known> known_;
 };
 
-// 2 lies below 1, on a path of its own lies 3, which was used, and 4. The hand has passed 3 when it comes to 2.
+// Node 2 is below node 1. Node 3, which was used, and node 4 are on other paths. The hand has passed 3 when it reaches
+// 2.
 Leaves with_a_path() {
   Leaves leaves;
   leaves.enter(1, 1, 1);
@@ -88,11 +90,11 @@ TEST(Sieve, GoesUpAPathAndThenOnFromWhereItWas) {
   leaves.offer(1);
   ASSERT_EQ(leaves.victim(), 1);
   leaves.evict(1);
-  leaves.withdraw(3);  // held for a while
+  leaves.withdraw(3);  // a lease holds the leaf for some time
   leaves.offer(3);
-  EXPECT_EQ(leaves.victim(), 4);  // not 3, though that lies behind 1
+  EXPECT_EQ(leaves.victim(), 4);  // not 3, although 3 comes after 1
   leaves.evict(4);
-  EXPECT_EQ(leaves.victim(), 3);  // the hand has come round
+  EXPECT_EQ(leaves.victim(), 3);  // the hand starts again
 }
 
 TEST(Sieve, PassesOverWhatLiesAboveIfThatWasUsed) {
@@ -113,13 +115,13 @@ TEST(Sieve, StaysWithALeafOfWhichATailHasGone) {
   ASSERT_EQ(leaves.victim(), 1);
   leaves.evict_tail(1, 2);
   ASSERT_EQ(leaves.victim(), 1);
-  // Another way: what stays is split off, as a node above.
+  // The other way: the remaining pages become a new node above.
   leaves.split_tail_off(1, 5, 1);
   EXPECT_EQ(leaves.victim(), 5);
 }
 
-// Under write-back a leaf that is to go is on offer no longer while it is written: nothing is left ahead of the hand,
-// and what enters meanwhile is the last that is to go.
+// With write-back, a chosen leaf is not offered while it is written. So no leaf is ahead of the hand, and a leaf that
+// enters in the meantime is the last one to be evicted.
 TEST(Sieve, ComesRoundWhenTheLastOneAheadIsChosen) {
   Leaves leaves;
   for (const int leaf : {1, 2, 3}) {
@@ -135,7 +137,7 @@ TEST(Sieve, ComesRoundWhenTheLastOneAheadIsChosen) {
   EXPECT_EQ(leaves.victim(), 1);
 }
 
-// The hand may have gone on by the time that it leaves: it doesn't come back for what lies above.
+// When the chosen leaf leaves, the hand may have moved on. The hand does not return for the parent.
 TEST(Sieve, GoesOnWhileWhatIsToGoIsWritten) {
   Leaves leaves = with_a_path();
   ASSERT_EQ(leaves.victim(), 2);
@@ -146,7 +148,7 @@ TEST(Sieve, GoesOnWhileWhatIsToGoIsWritten) {
   EXPECT_EQ(leaves.victim(), 4);
 }
 
-// Depth 0: of storage pages it may not be known. They lie above nothing.
+// Depth 0 means that the depth of a storage page is unknown. Such a page is not the parent of a leaf.
 TEST(Sieve, TakesNoLeafOfUnknownDepthForWhatLiesAbove) {
   Leaves leaves;
   leaves.enter(1, 1, 1);

@@ -1,4 +1,4 @@
-// Writes to the storage tiers, and what they hold, one completion at a time. Pages have four tokens.
+// Tests writes to storage tiers, and the content of the tiers, one completion at a time. Pages have four tokens.
 #include <gtest/gtest.h>
 
 #include "policy/storage/storage.hpp"
@@ -10,7 +10,7 @@ namespace {
 
 TEST(Storage, more_than_its_share_being_written_is_dropped) {
   EngineConfig config = stored_config(32, 16);
-  config.storage_write_share = 512;  // 8 pages
+  config.storage_write_share = 512;  // half of the host tier: 8 pages
   EngineRig rig(config);
   for (RequestId r = 0; r < 3; ++r) {
     rig.arrive(r, chain(r, 4), 17, 1);
@@ -57,7 +57,7 @@ TEST(Storage, reductions_are_as_wide_as_the_tiers_that_there_are) {
     engine.handle({0, Arrival{0, 4, 1, 0, 0, {}}});
     ASSERT_EQ(world.reductions.size(), 1U);
     EXPECT_EQ(world.reductions.front().values.size(), 8 + 4 * tiers);
-    // All ranks enter alike: a narrower minimum isn't one of theirs.
+    // All ranks enter reductions of the same width. So a narrower minimum breaks the contract.
     const test::ThrowingChecks checks;
     EXPECT_THROW(engine.handle({0, Reduction{world.reductions.front().id, {0, 0, 0}}}), test::BrokenPromise);
   }
@@ -92,7 +92,7 @@ TEST(Storage, a_look_up_corrects_what_was_believed) {
   rig.drain();
   rig.arrive(1, chain(2, 3), 13, 1);
   rig.drain();
-  rig.arrive(2, chain(3, 3), 13, 1);  // by now neither L1 nor L2 has the first
+  rig.arrive(2, chain(3, 3), 13, 1);  // evicts the first document from L1 and L2
   rig.drain();
   store_of(rig).erase(chain(1, 3)[1]);
   rig.arrive(3, chain(1, 3), 13, 1);
@@ -100,13 +100,13 @@ TEST(Storage, a_look_up_corrects_what_was_believed) {
   EXPECT_TRUE(store_of(rig).contains(chain(1, 3)[1])) << "it was written again";
 }
 
-// What it learns from visits it can't learn of storage, where pages come and go before and after them.
+// tide cannot learn from visits on storage tiers, because pages enter and leave before and after the visits.
 TEST(Storage, goes_by_lru_where_tide_is_asked_for) {
   std::set<PageKey> stored[2];
   for (const bool tide : {false, true}) {
     EngineConfig config = stored_config(4'000, 4'000);
     config.eviction = tide ? "tide" : "lru";
-    config.cost_doubling_tokens = kPage;  // so that depth matters to it
+    config.cost_doubling_tokens = kPage;  // so that the depth matters to tide
     config.storage[0].pages = 60;
     config.storage_write_share = 1024;
     EngineRig rig(config);
@@ -157,7 +157,7 @@ TEST(Storage, what_write_back_sends_to_the_host_goes_on_to_storage) {
   for (std::size_t i = 1; i < 4; ++i) EXPECT_TRUE(store_of(rig).contains(chain(1, 4)[i]));
 }
 
-// Chain 1 has been written to L2, and its last three pages are being written from there to storage.
+// After this function, chain 1 is on L2, and a write of its last three pages from L2 to storage is in flight.
 void begin_storage_write(EngineRig& rig) {
   rig.arrive(0, chain(1, 4), 17, 1);
   rig.drain();
@@ -191,7 +191,7 @@ TEST(Storage, exclusive_tiers_keep_a_loaded_page_on_the_host_while_a_storage_wri
 
 TEST(Storage, exclusive_tiers_keep_a_recomputed_page_on_the_host_while_a_storage_write_reads_it) {
   EngineConfig config = exclusive_config();
-  config.load_back_min_tokens = 1000;  // no load: the request computes its pages again
+  config.load_back_min_tokens = 1000;  // no load-back: the request computes its pages again
   EngineRig rig(config);
   begin_storage_write(rig);
   rig.arrive(2, chain(1, 4), 17, 1);
@@ -209,12 +209,12 @@ TEST(Storage, a_page_that_only_the_device_has_stays_while_those_below_it_are_bei
   EngineRig rig(config);
   rig.arrive(0, chain(1, 4), 17, 1);
   rig.drain();
-  rig.arrive(1, chain(2, 4), 17, 1);  // three of those leave, and fill L2
+  rig.arrive(1, chain(2, 4), 17, 1);  // three pages of chain 1 leave L1 and fill L2
   rig.complete_stored(kLookUp, 0);
   rig.complete_transfer();
   ASSERT_EQ(in_flight(rig, kSet), 1U);
   rig.complete_pass();
-  rig.arrive(2, chain(3, 5), 21, 1);  // needs the whole of L1 but for one page
+  rig.arrive(2, chain(3, 5), 21, 1);  // needs all pages of L1 except one
   rig.complete_stored(kLookUp, 0);
   EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::host_pressure), 0U) << "they are being read";
   rig.arrive(3, chain(4, 6), 25, 1);
@@ -224,7 +224,7 @@ TEST(Storage, a_page_that_only_the_device_has_stays_while_those_below_it_are_bei
 
 // ---- the module alone ------------------------------------------------------------------------------------
 
-// One tier and one rank: its answer is the agreed one.
+// A Storage with one tier and one rank, so the answer of the rank is the agreed answer.
 class StorageRig {
  public:
   explicit StorageRig(Pages capacity, bool owned = true) : config_(config_of(capacity, owned)) {}
@@ -240,7 +240,7 @@ class StorageRig {
     for (std::size_t i = 0; i < keys.size(); ++i) slots.push_back(static_cast<SlotId>(i));
     return storage.get(0, 0, keys, 0, slots, Tier::host);
   }
-  // The oldest operation of that verb ends.
+  // Completes the oldest operation with this verb.
   void answer(StorageVerb verb, Pages pages, Status status = Status::done) {
     const auto at = std::ranges::find(world.stored, verb, [](const auto& o) { return o.work.verb; });
     ASSERT_NE(at, world.stored.end());
@@ -253,7 +253,7 @@ class StorageRig {
     EXPECT_TRUE(storage.take(storage.heads()));
     storage.check_invariants();
   }
-  // The keys of the removes that are in flight.
+  // Returns the keys of the removes in flight.
   std::vector<PageKey> leaving() const {
     std::vector<PageKey> keys;
     for (const ManualWorld::Stored& operation : world.stored) {
@@ -282,7 +282,8 @@ class StorageRig {
   Storage storage{config_, world, sink_};
 };
 
-// A part of the rest may have been stored: the tier would hold pages that take up room and that no catalog counts.
+// After a failed set, some of the other pages may be stored. Without the remove, they would use space that no catalog
+// counts.
 TEST(StorageModule, a_set_that_failed_for_good_removes_the_rest_from_an_owned_tier) {
   for (const bool owned : {true, false}) {
     StorageRig rig(8, owned);
@@ -296,7 +297,7 @@ TEST(StorageModule, a_set_that_failed_for_good_removes_the_rest_from_an_owned_ti
   }
 }
 
-// The store answers a look-up before it carries out a remove that was submitted meanwhile.
+// The store may answer a look-up before it executes a remove that was submitted later.
 TEST(StorageModule, a_look_up_does_not_adopt_a_page_that_is_being_removed) {
   StorageRig rig(4);
   const std::vector<PageKey> keys = chain(1, 4);
@@ -343,7 +344,7 @@ TEST(StorageModule, making_room_does_not_evict_the_parent_of_what_is_about_to_be
   rig.storage.check_invariants();
 }
 
-// As many pages as there is room for, written or seen.
+// The tier counts written pages and pages found by look-ups, up to its capacity.
 TEST(StorageModule, a_tier_takes_its_capacity_and_no_page_more) {
   const std::vector<PageKey> keys = chain(1, 4);
   StorageRig written(3);
