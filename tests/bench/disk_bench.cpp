@@ -1,8 +1,9 @@
-// The disk tier against fio on the same file system, in the same run: pages of 64 KiB and 1 MiB, 32 under way, each run
-// of the store with one of fio beside it (direct I/O by io_uring with registered buffers; its file preallocated, as the
-// store's are; reads of what was written). Each is the first to write, and to be timed, as often as the other. The
-// store's bytes are the pages' only, and its time includes the copy from and to memory, checks, and the syncs of sealed
-// segments. Counters: store_GB_per_second and fio_GB_per_second (medians), of_fio (the median of the ratios of
+// Compares the disk tier with fio on the same file system in the same run, with pages of 64 KiB and 1 MiB and a queue
+// depth of 32. Each run of the store has a run of fio next to it (direct I/O through io_uring with registered buffers;
+// its file is preallocated like the store's; it reads what it wrote). Which of the two writes first, and which is timed
+// first, alternates. For the store, only the bytes of the pages count, and its time includes the copies from and to
+// memory, the checksums, and the syncs of sealed segments.
+// Counters: store_GB_per_second and fio_GB_per_second (medians), of_fio (median of the ratios, store to fio, of
 // neighbouring runs).
 //   TMPDIR=/mnt/disk build/tests/disk_bench
 #include <benchmark/benchmark.h>
@@ -29,10 +30,10 @@ using namespace kvtwin;
 using test::BenchWork;
 
 constexpr std::uint32_t kDepth = 32;
-constexpr Bytes kBytes = Bytes{1} << 30;  // a run
+constexpr Bytes kBytes = Bytes{1} << 30;  // per run
 constexpr Bytes kCapacity = Bytes{16} << 30;
 
-// Bytes a second.
+// Runs fio and returns its bytes per second, or 0 if fio failed.
 double fio(const std::string& folder, const std::string& pattern, Bytes block) {
   const std::string command =
       "fio --name=bench --directory=" + folder + " --filename=fio --rw=" + pattern + " --bs=" + std::to_string(block) +
@@ -87,7 +88,7 @@ void disk(benchmark::State& state) {
     SegmentStore store(config);
     description = store.description();
     if (reads) {
-      // What was written last may be nearer: virtual disks have their host's cache behind them.
+      // The data that was written last may be read faster: a virtual disk may have a cache of its host behind it.
       const bool fio_writes_first = stores.size() / 2 % 2 != 0;
       if (fio_writes_first) fio(folder.path().string(), "write", block);
       store_rate(store, form, StorageVerb::set, false, failed);

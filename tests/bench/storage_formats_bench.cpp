@@ -1,8 +1,11 @@
-// The disk tier's segments against HiCache's file a page, on the same pages in the same run: pages a second, and the
-// processor's time a page. Written, then read back at random after the system's page cache was asked to let go of them
-// (the segments' reads go past it anyway), and once more for what it keeps. Counters: segments_pages_per_second,
-// files_pages_per_second, faster (the median of the ratios of neighbouring runs), the same of CPU time. And segments
-// against segments whose pages carry the check that takes a secret (KVTWIN_PAGE_KEY): times_as_long, times_the_cpu.
+// Compares the two storage formats of the disk tier, with the same pages in the same run: segments, and HiCache's
+// format with one file per page. Measures pages per second and CPU time per page. The pages are written; then read in
+// random order, after the page cache of the operating system was asked to drop them (segments are read past the page
+// cache anyway); then read once more, when the page cache may hold them.
+// Counters: segments_pages_per_second and files_pages_per_second (medians); faster and less_cpu (medians of the ratios,
+// files to segments, of wall time and of CPU time in neighbouring runs).
+// Also compares segments with segments whose pages carry a keyed checksum (KVTWIN_PAGE_KEY): times_as_long (wall time)
+// and times_the_cpu (CPU time).
 //   TMPDIR=/mnt/disk build/tests/storage_formats_bench
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -27,7 +30,7 @@ namespace {
 
 using namespace kvtwin;
 
-constexpr Bytes kBytes = Bytes{512} << 20;  // a run
+constexpr Bytes kBytes = Bytes{512} << 20;  // per run
 
 struct Took {
   double wall = 0, cpu = 0;
@@ -57,7 +60,7 @@ Took move_pages(StorageBackend& store, const PageForm& form, StorageVerb verb, s
   return {wall.count(), cpu_seconds() - cpu};
 }
 
-// What is on the disk is dropped from the page cache.
+// Writes the files of the folder to the disk and drops them from the page cache.
 void drop_cached(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
@@ -104,9 +107,9 @@ std::unique_ptr<StorageBackend> open_files(const std::filesystem::path& folder, 
   return make_hicache_files(config, form);
 }
 
-// Of neighbouring runs, each of the two first as often as the other.
+// The results of pairs of neighbouring runs. Which of the two stores runs first alternates.
 struct Pairs {
-  std::vector<double> one_rate, other_rate, wall_ratio, cpu_ratio;  // of the other to the one
+  std::vector<double> one_rate, other_rate, wall_ratio, cpu_ratio;  // ratios: other / one
 };
 
 Pairs run_pairs(benchmark::State& state, const Open& one, const Open& other) {

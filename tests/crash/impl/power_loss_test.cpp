@@ -1,7 +1,7 @@
-// The power goes at any step of any history: afterwards each page is absent or exactly right, and what was synced and
-// not removed is there.
+// The power is cut at any step of a history of operations. Afterwards each page must be either absent or correct, and
+// every page that was synced and not removed must be present.
 //   KVTWIN_DEEP=1 build/tests/crash_impl --gtest_filter='PowerLoss*'     100,000 random histories
-//   KVTWIN_SEED=n build/tests/crash_impl --gtest_filter='*Random*'       the one history of seed n
+//   KVTWIN_SEED=n build/tests/crash_impl --gtest_filter='*Random*'       only the history of seed n
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,11 +25,11 @@ struct Action {
 
 struct Shape {
   Pages capacity = 0;
-  Bytes slots = 0;  // of a segment
+  Bytes slots = 0;  // in a segment
   std::uint32_t depth = 1;
 };
 
-// A store on a disk that may lose power, and what it has promised.
+// A store on a disk that may lose power, from open to close, with the set of pages that it has reported as durable.
 class Life {
  public:
   Life(std::shared_ptr<PowerLossFiles> files, const Shape& shape) : files_(std::move(files)) {
@@ -46,7 +46,7 @@ class Life {
     ListedWork work(kForm);
     for (const Action& it : together) {
       if (it.kind == Action::Kind::sync) {
-        // As of now: a cut during the sync leaves it without a promise.
+        // If the power is cut during the sync, the store has not reported the pages as durable.
         if (store_->sync() && !files_->is_cut()) durable = stored;
         return;
       }
@@ -64,7 +64,8 @@ class Life {
     }
   }
 
-  // Empty: each is absent or right, and these are there.
+  // Checks that each page of `all` is absent or correct, and that the pages of `there` are present. Returns the error,
+  // or "" if none.
   std::string check(const std::set<std::uint64_t>& all, const std::set<std::uint64_t>& there) {
     ListedWork work(kForm);
     for (const std::uint64_t page : all) work.add(StorageVerb::get, numbered_key(page));
@@ -92,7 +93,8 @@ class Life {
 
 using History = std::vector<Action>;
 
-// The steps that it took without a cut. `error`: of what the disk held after it.
+// Runs the history with a power cut at step `cut`, and returns the number of steps that it did. Sets `error` to what is
+// wrong with the disk content afterwards ("" if nothing is).
 std::uint64_t run(const History& history, const Shape& shape, bool second_life, std::uint64_t cut, CutMode mode,
                   std::string& error) {
   const auto files = std::make_shared<PowerLossFiles>(cut);
@@ -169,7 +171,7 @@ TEST(PowerLoss, AfterAnyShortHistoryPagesAreAbsentOrRight) {
   EXPECT_GT(runs, 50'000U);
 }
 
-// ---- random ones -------------------------------------------------------------------------------------
+// ---- random histories --------------------------------------------------------------------------------
 
 struct RandomHistory {
   explicit RandomHistory(std::uint64_t seed)
@@ -193,7 +195,7 @@ struct RandomHistory {
       files->cut_at(files->steps() + rng.below(120));
       for (; operations > 0 && !files->is_cut(); --operations) {
         life.act(actions());
-        if (rng.chance(4)) break;  // the process dies, the power stays
+        if (rng.chance(4)) break;  // only the process ends here; the power stays on
       }
       pages.insert(life.pages.begin(), life.pages.end());
       const bool power_lost = files->is_cut() || rng.chance(50);
@@ -231,7 +233,7 @@ TEST(PowerLoss, AfterRandomHistoriesPagesAreAbsentOrRight) {
   EXPECT_GE(cuts, histories / 2);
 }
 
-// A sync that fails promises nothing, and what it should have saved is gone from the index at once.
+// After a sync that fails, nothing is durable, and the pages that it should have made durable leave the index at once.
 TEST(PowerLoss, AFailedSyncLosesWhatItShouldHaveSaved) {
   const auto files = std::make_shared<PowerLossFiles>();
   SegmentStoreConfig config;

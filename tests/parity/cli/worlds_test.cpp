@@ -1,5 +1,6 @@
-// Two worlds, two implementations of time: without a shared link a SimGrid flow has its lane to itself, which is
-// what the event heap assumes. So every decision and every request's every nanosecond must be equal.
+// The two simulated worlds (SimGrid and the event heap) compute times independently. Without shared links, a SimGrid
+// flow has its lane to itself, which is what the event heap assumes. So all decisions, and all times of all requests,
+// must be equal to the nanosecond.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +14,8 @@ namespace {
 
 struct Model {
   const char* name;
-  std::uint64_t token_bytes;  // of KV, all ranks together (tp up to 4 keeps it, but for an MLA latent)
+  std::uint64_t
+      token_bytes;  // KV bytes per token of all ranks together (equal for tp 1 to 4, except for an MLA latent)
   bool latent;
 };
 constexpr Model kModels[] = {{"llama-3.1-8b", 131'072, false},
@@ -30,7 +32,8 @@ const auto& one_of(const List& list, Splitmix& random) {
 
 std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
 
-// Settings drawn by `seed`: tiers from a few prompts upwards, so that they evict, load back, retract and reject.
+// Returns random settings. Some tiers hold only a few prompts, so that evictions, load-backs, retractions and
+// rejections happen.
 Settings draw(std::uint64_t seed, const Folder& folder) {
   Splitmix random(seed);
   Conversations c;
@@ -50,7 +53,8 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
   const bool latent = model.latent;
   static constexpr const char* kLayouts[] = {"layer_first", "page_first", "page_first_direct", "page_head"};
   const std::string layout = kLayouts[random.below(latent ? 3 : 4)];
-  // DeepSeek-V3's weights fill eight of these; the tier's size is given, so that it may run on fewer.
+  // DeepSeek-V3's weights need eight of these GPUs. It can run on fewer here because the size of the device tier is
+  // set.
   settings = settings + Settings{"sim.dram_shared=false",
                                  "sim.both_ways_shared=false",
                                  std::string("model.name=") + model.name,
@@ -105,7 +109,7 @@ TEST_P(Worlds, DecideAndTimeAlikeWithoutSharedLinks) {
 
 INSTANTIATE_TEST_SUITE_P(BySeed, Worlds, testing::Range<std::uint64_t>(1, 33));
 
-// Otherwise equality would say nothing: the draws must reach what can differ.
+// The random settings must reach every mechanism that could differ; otherwise the equality would prove little.
 TEST(WorldDraws, ReachEveryMechanism) {
   std::uint64_t host_hits = 0, retractions = 0, rejected = 0, evicted_host = 0, dropped = 0, waits = 0,
                 written_back = 0;
@@ -129,8 +133,8 @@ TEST(WorldDraws, ReachEveryMechanism) {
   EXPECT_GE(written_back, 2U);
 }
 
-// Where the links do share, it shows: else the two worlds would be one. Eight GPUs together ask more of the host's
-// memory than it gives.
+// Where links share bandwidth, the two worlds must differ: eight GPUs together need more bandwidth than the host memory
+// has.
 TEST(SharedLinks, MemoryBandwidthShows) {
   const Folder folder;
   const Settings busy = conversations({.requests = 250, .gap_ms = 60}, 1).save(folder) +

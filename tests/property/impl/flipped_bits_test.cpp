@@ -1,5 +1,6 @@
-// One bit flips in what the disk tier stored: exactly that page is a miss, and is counted; all others read right.
-//   KVTWIN_SEED=n build/tests/property_impl --gtest_filter='FlippedBits*'     other flips
+// One bit of the disk tier's stored data flips. Then exactly the page with this bit must be a miss and be counted as
+// corrupt, and all other pages must be read correctly.
+//   KVTWIN_SEED=n build/tests/property_impl --gtest_filter='FlippedBits*'     other random flips
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 namespace kvtwin::test {
 namespace {
 
-const PageForm kForm = small_form(65);  // 1040 bytes: the last block isn't full
+const PageForm kForm = small_form(65);  // 1040 bytes, so the last block of a page is only partly filled
 constexpr std::uint64_t kPages = 16;
 
 std::uint64_t seed() {
@@ -43,13 +44,13 @@ void set_all(SegmentStore& store) {
   store.write(work);
 }
 
-// Where a bit of page `page` lies: in its youngest copy's header block or payload.
+// Chooses a bit of page `page` at random and returns its place, in the header block or the payload of the newest copy.
 struct Spot {
   FileNumber number = 0;
   Bytes at = 0;
   std::byte bit{};
 };
-template <typename Blocks>  // map of file number to bytes
+template <typename Blocks>  // a map from file number to the bytes of the file
 Spot spot_of(const Blocks& files, std::uint64_t page, Splitmix& rng) {
   Spot spot;
   for (const auto& [number, bytes] : files) {
@@ -70,7 +71,7 @@ std::map<FileNumber, std::span<std::byte>> bytes_of(const PowerLossFiles& files)
   return all;
 }
 
-// All but `flipped` read right; that one doesn't. Empty: so it is.
+// Checks that page `flipped` cannot be read and that all others are read correctly. Returns the error, or "" if none.
 std::string check(SegmentStore& store, std::uint64_t flipped, Tier memory = Tier::host) {
   ListedWork work(kForm);
   work.memory = memory;
@@ -99,12 +100,12 @@ TEST(FlippedBits, AreCountedMissesOfALiveStore) {
     ASSERT_EQ(check(store, page), "") << "KVTWIN_SEED=" << seed() << ", flip " << i << " of page " << page;
     ASSERT_EQ(counter(store, "corrupt_pages"), i + 1);
     ASSERT_EQ(set_page(store, kForm, page), Cause::none);
-    if (i % 64 == 0) store.sync();  // the disk forgets what it needn't remember
+    if (i % 64 == 0) store.sync();  // lets the simulated disk drop its record of unsynced writes
   }
   store.check_invariants();
 }
 
-// Their checksum is another one there.
+// A direct load to the GPU (L1) uses a different checksum than a load to host memory.
 TEST(FlippedBits, AreCountedMissesOnTheDirectWayIntoL1) {
   const auto files = std::make_shared<PowerLossFiles>(seed());
   HostDirectPages direct(kForm, *files, 3);
@@ -129,7 +130,7 @@ TEST(FlippedBits, AreCountedMissesOnTheDirectWayIntoL1) {
   store.check_invariants();
 }
 
-// What goes wrong on that way costs no page: it comes the other one.
+// An error of the direct load costs no page: the page is then loaded through host memory.
 TEST(FlippedBits, OfTheDirectWayItselfAreNeverServed) {
   const auto files = std::make_shared<PowerLossFiles>(seed());
   HostDirectPages direct(kForm, *files, 3);
@@ -201,7 +202,7 @@ TEST(FlippedBits, OfASuperblockCostItsSegment) {
   }
 }
 
-// Of two copies, as a crash may leave them, the older one serves when the younger is torn; to gets and to sets.
+// A crash may leave two copies of a page. If the newer one is torn, the older one is used, by gets and by sets.
 TEST(FlippedBits, OfOneOfTwoCopiesCostNothing) {
   for (const bool claims : {false, true}) {
     const auto files = std::make_shared<PowerLossFiles>(seed());
@@ -261,7 +262,7 @@ TEST_P(FlippedBitsOnDisk, AreCountedMisses) {
       store = std::make_unique<SegmentStore>(config);
     }
     const std::uint64_t corrupt = counter(*store, "corrupt_pages");
-    // After a reopening an older copy may serve: in this test none has been written of the page yet, or it is right.
+    // After the store was reopened, an older copy of the page may be used. If there is one, its bytes are correct.
     ListedWork work(kForm);
     for (std::uint64_t n = 0; n < kPages; ++n) work.add(StorageVerb::get, numbered_key(n));
     store->read(work);

@@ -1,4 +1,4 @@
-// kvtwin replay: what it says of a whole journal, a cut one, an altered one and of what is none.
+// kvtwin replay: its results for a complete journal, a truncated one, an altered one, and a file that is no journal.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -29,7 +29,7 @@ class Replay : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   }
-  // Of these bytes, in a folder of their own.
+  // Replays a journal of these bytes, in a folder of its own.
   static Outcome replay_bytes(std::span<const std::byte> bytes, const std::vector<std::string>& more = {}) {
     const Folder folder;
     write_bytes(folder / "some.kvj", bytes);
@@ -113,7 +113,8 @@ TEST_F(Replay, ByAnotherEvictionNamesTheFirstInputThatIsDecidedDifferently) {
   EXPECT_GT(json.at("decided").size(), 0U);
   EXPECT_NE(outcome.out.find(record_text(number - 1, "reduction", journal_->ends[number - 1])), std::string::npos)
       << outcome.out;
-  // What the journal holds before is equal: cut there it is truncated, cut behind it differs all the same.
+  // All decisions before this record are equal: cut before the record, the journal is only truncated. Cut after the
+  // record, it differs like the complete journal.
   expect(replay_bytes(std::span(journal_->bytes).first(journal_->ends[number - 1]), fifo), 2, {"is truncated"});
   expect(replay_bytes(std::span(journal_->bytes).first(journal_->ends[number]), fifo), 3, {"is decided differently"});
 }
@@ -128,7 +129,7 @@ TEST_F(Replay, OfAnAlteredCompletionNamesItEvenIfEveryCheckHolds) {
   for (std::size_t i = 0; i < journal_->records.size() && altered < 5; ++i) {
     std::vector<KeptRecord> records = journal_->records;
     auto* completion = std::get_if<Completion>(&records[i].input.what);
-    // (A burst that was ended early may well have ended a step later.)
+    // A burst that was ended early could also have ended one step later, so it is skipped.
     if (completion == nullptr || completion->steps == 0 || completion->status != Status::done) continue;
     ++altered;
     ++completion->steps;
@@ -153,7 +154,7 @@ TEST_F(Replay, OfTwoSwappedRecordsNamesTheFirst) {
   EXPECT_EQ(json.at("record").at("number"), i + 1);
   EXPECT_EQ(json.at("record").at("byte"), first);
 
-  // With numbers, times and checks made to hold: whoever answers before it was asked is seen.
+  // The swapped records get valid numbers, times and checksums: an answer before its question is still noticed.
   for (std::size_t at = 0; at + 1 < journal_->records.size(); ++at) {
     if (!std::holds_alternative<Reduction>(journal_->records[at + 1].input.what)) continue;
     std::vector<KeptRecord> records = journal_->records;
@@ -172,7 +173,7 @@ TEST_F(Replay, OfATruncatedJournalSaysHowFarItIsEqual) {
            {"is truncated", "equal up to record " + std::to_string(records) + " (",
             "begins at byte " + std::to_string(journal_->ends[records])});
   };
-  // Exactly between two records, too, and where only the end is missing.
+  // Cuts between two records, and a cut where only the end record is missing.
   for (const std::size_t records : {std::size_t{0}, std::size_t{1}, std::size_t{2}, journal_->records.size() / 2,
                                     journal_->records.size() - 1, journal_->records.size()}) {
     at_end(records);
@@ -214,7 +215,8 @@ TEST_F(Replay, HoldsTheReportAgainstTheJournal) {
   }
 }
 
-// Recorded by a program that wrote version 2: 48 requests on a device, a host, a disk and a remote tier.
+// The journal was recorded by an older program that wrote format version 2: 48 requests; a device, a host, a disk and a
+// remote tier.
 TEST_F(Replay, OfAJournalOfVersion2IsEqual) {
   expect(replay(KVTWIN_SOURCE_DIR "/tests/fixtures/journals/version_2.kvj"), 0,
          {"651 inputs, 629 decisions, digest 5ab0e9aaa463cce9: equal ("});
@@ -247,7 +249,7 @@ TEST_F(Replay, OfNoRequestsAtAllIsEqual) {
   expect(replay_bytes(write_all({}, "").bytes), 0, {"0 inputs, 0 decisions", ": equal ("});
 }
 
-// A difference that nobody can read is a failure.
+// If the result cannot be printed, the command fails.
 TEST_F(Replay, SaysThatStdoutCannotBeWritten) {
   Surroundings around;
   around.out_file = "/dev/full";
@@ -256,7 +258,7 @@ TEST_F(Replay, SaysThatStdoutCannotBeWritten) {
   EXPECT_NE(outcome.err.find("stdout"), std::string::npos) << outcome.err;
 }
 
-// The journal holds the run's settings, but not the files that they name.
+// The journal holds the settings of the run, but not the files that the settings name.
 TEST_F(Replay, SaysWhoseFileIsMissing) {
   const Folder folder;
   const std::string config = folder / "model.json";

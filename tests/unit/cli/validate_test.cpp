@@ -1,4 +1,5 @@
-// kvtwin validate: a simulation stands for what was measured, so that all is known and nothing depends on the machine.
+// kvtwin validate. A simulation takes the place of the measured run, so that the right answers are known and nothing
+// depends on the machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 class Validate : public testing::Test {
  protected:
-  // Every lane but the remote ones is used; loads and backups seldom meet.
+  // Every lane except the remote ones is used; loads and backups seldom overlap.
   Validate()
       : settings_(conversations({.requests = 80, .gap_ms = 300}, 1).save(folder_) +
                   Settings{"hardware.name=h100-pcie5", "tiers.device.tokens=12032", "tiers.host.tokens=30016",
@@ -47,7 +48,7 @@ class Validate : public testing::Test {
 
 TEST_F(Validate, OfASimulationIsExact) {
   make("one");
-  make("two");  // a repeat
+  make("two");  // the same run again
   const Json json = validate({folder_ / "one", folder_ / "two"}).json();
   ASSERT_EQ(json.at("cells").size(), 1U);
   const Json cell = json.at("cells")[0];
@@ -73,7 +74,7 @@ TEST_F(Validate, OfASimulationIsExact) {
   EXPECT_EQ(words.err, "");
 }
 
-// What is wrong by 2 on either side of the truth is found, and nothing is named before it.
+// A lane whose speed is wrong by a factor of 2, in either direction, is found and is listed first.
 TEST_F(Validate, NamesTheLinkThatIsWrong) {
   make("truth");
   const std::vector<std::pair<std::string, std::vector<std::string>>> plants = {
@@ -91,12 +92,12 @@ TEST_F(Validate, NamesTheLinkThatIsWrong) {
     const Json furthest = json.at("cells")[0].at("lanes")[0];
     EXPECT_EQ(furthest.at("lane"), lane) << json.at("cells")[0].at("lanes");
     EXPECT_TRUE(furthest.at("off"));
-    const double least = lane == "compute" ? 1.2 : 1.5;  // some of a pass is overhead, which nothing halves
+    const double least = lane == "compute" ? 1.2 : 1.5;  // part of a pass is fixed overhead, which isn't halved
     EXPECT_GT(furthest.at("ratio"), least) << lane;
     EXPECT_LT(furthest.at("ratio"), 2.2) << lane;
     ASSERT_GE(json.at("lanes_off").size(), 1U);
     EXPECT_EQ(json.at("lanes_off")[0].get<std::string>().substr(0, lane.size() + 11), lane + ": predicted");
-    // The other way round: the simulation is right, what was measured isn't what the preset says.
+    // The other way round: the prediction uses the right preset, and the "measured" run was slower.
     make("slow-" + lane, {setting});
     const Json other = validate({folder_ / ("slow-" + lane), "--hardware", "h100-pcie5"}).json();
     EXPECT_EQ(other.at("cells")[0].at("lanes")[0].at("lane"), lane);
@@ -115,7 +116,7 @@ TEST_F(Validate, TellsWhereDecisionsPartAndHowConfigurationsRank) {
   ASSERT_EQ(exact.at("choices").size(), 1U) << "all serve the same work";
   EXPECT_EQ(exact.at("choices")[0].at("regret"), 0);
   EXPECT_EQ(exact.at("choices")[0].at("cells").size(), 3U);
-  // Predicted with another policy, decisions differ from some on.
+  // A prediction with another policy decides differently from some decision on.
   const Json other = validate({folder_ / "lru", "--set", "cache.eviction=fifo"}).json();
   const Json decisions = other.at("cells")[0].at("decisions");
   EXPECT_FALSE(decisions.at("equal"));
@@ -174,7 +175,8 @@ TEST_F(Validate, JudgesPublishedFigures) {
     EXPECT_DOUBLE_EQ(ttft.at("measured"), 0.11);
     EXPECT_GT(ttft.at("spread"), 0.1);
     EXPECT_DOUBLE_EQ(ttft.at("error"), ttft.at("predicted").get<double>() / 0.11 - 1);
-    // Of each group one prompt finds nothing, or more that run beside it; 1,024 of 1,124 tokens are shared.
+    // In each group, at least one prompt finds nothing in the cache (more, if several run at the same time). Of the
+    // 1,124 tokens of a prompt, 1,024 are shared.
     EXPECT_LE(figure(cell, "hit_ratio").at("predicted"), 5.0 / 6 * 1024 / 1124);
     if (load == R"("rate": 5)") {
       EXPECT_GT(figure(cell, "hit_ratio").at("predicted"), 0.7);
@@ -207,7 +209,7 @@ TEST_F(Validate, RefusesTablesThatSaySomethingElse) {
   refused({"--published", folder_ / "table.json"}, {"entry 2", "another entry's"});
 }
 
-// As sglang.bench_serving writes it, of a run that we know.
+// The result line that sglang.bench_serving would write for a simulated run.
 Json bench_line(const Table& requests, const Json& report) {
   Json line{{"backend", "sglang"}, {"request_rate", 4.0}, {"completed", requests.size()}};
   line["mean_ttft_ms"] = report.at("ttft_seconds").at("mean").get<double>() * 1e3;
@@ -261,7 +263,8 @@ TEST_F(Validate, ReadsWhatBenchServingWrote) {
   refused({"--bench-serving", folder_ / "bad.jsonl", "--experiment", experiment}, {"bad.jsonl:1", "mean_ttft_ms"});
 }
 
-// What the target `validation` runs for more than half an hour is at least something that can be served.
+// The build target `validation` runs these experiments for more than half an hour. This test only checks that each of
+// them can be served.
 TEST_F(Validate, HeldOutExperimentsAreServed) {
   std::size_t count = 0;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(KVTWIN_SOURCE_DIR) / "tests/validation")) {

@@ -1,4 +1,4 @@
-// Whose folder a disk tier takes, and what it leaves alone there.
+// Which folders a disk tier accepts, and which files in its folder it does not touch.
 #include "impl/disk/own_folder.hpp"
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ class DiskTrust : public testing::Test {
     }
     return texts;
   }
-  // The folder is refused in both formats, in words that have all parts, and stays as it is.
+  // Expects that the folder is refused (in both storage formats if `hicache`), with an error text that has all `parts`.
   void expect_refused(const fs::path& folder, const std::vector<std::string>& parts, bool hicache = true) const {
     std::vector<std::function<void()>> ways = {[&] {
       SegmentStoreConfig one = config();
@@ -77,7 +77,7 @@ class DiskTrust : public testing::Test {
 
 TEST_F(DiskTrust, AnothersFolderIsRefused) {
   constexpr uid_t kNobody = 60'177;
-  fs::path others = "/usr";  // root's, where somebody else runs this
+  fs::path others = "/usr";  // belongs to root; used if another user runs this test
   if (geteuid() == 0) {
     others = folder_.path() / "others";
     fs::create_directory(others);
@@ -112,7 +112,8 @@ TEST_F(DiskTrust, AFolderWithOtherContentIsRefused) {
   }
 }
 
-// A ledger that says nothing marks no folder, but where it is alone: who made it was killed at the start.
+// An empty or zeroed ledger file does not mark a folder as a disk tier's. If it is the only file, the folder is
+// accepted all the same: a program that created it was killed at the start.
 TEST_F(DiskTrust, ALedgerThatIsNoneMarksNoFolder) {
   fill();
   write_text(tier() / kLedger, std::string(4096, '\0'));
@@ -148,7 +149,7 @@ TEST_F(DiskTrust, TheFolderIsMarkedFromTheStart) {
   }
 }
 
-// Not even where its number could be a segment's, nor when room is wanted.
+// Such files stay even if their name could be a segment number, and also when the tier needs space.
 TEST_F(DiskTrust, FilesThatAreNoSegmentsStay) {
   fill(8);
   const std::map<std::string, std::string> mine = {{"0000000000000007", "short"},
@@ -158,7 +159,7 @@ TEST_F(DiskTrust, FilesThatAreNoSegmentsStay) {
   for (const auto& [name, text] : mine) write_text(tier() / name, text);
   fs::create_directory(tier() / "0000000000000009");
   SegmentStore store(config());
-  EXPECT_EQ(counter(store, "strange_files"), 3U);  // those that may have been segments
+  EXPECT_EQ(counter(store, "strange_files"), 3U);  // those with the name of a segment
   EXPECT_NE(store.description().find("3 files that are no segments, left alone"), std::string::npos)
       << store.description();
   for (std::uint64_t i = 0; i < 300; ++i) {
@@ -170,7 +171,7 @@ TEST_F(DiskTrust, FilesThatAreNoSegmentsStay) {
   store.check_invariants();
 }
 
-// The largest number would be followed by the ledger's own, 0.
+// After the largest file number, the next one would wrap around to 0, which is the number of the ledger.
 TEST_F(DiskTrust, APlantedNumberDoesNotUseTheNumbersUp) {
   fill(8);
   for (const char* name : {"ffffffffffffffff", "3fffffffffffffff", "00000000f0000000"}) {
@@ -199,7 +200,7 @@ TEST_F(DiskTrust, HardLinkedCopiesAreRefusedAndStayAsTheyAre) {
   const auto before = content(tier());
   for (const auto& [name, text] : before) fs::create_hard_link(tier() / name, copy / name);
   expect_refused(tier(), {"has another hard link", "cp -a"}, false);
-  // A segment alone, too.
+  // Hard links to the segments alone are refused, too.
   fs::remove(copy / kLedger);
   expect_refused(tier(), {"has another hard link"}, false);
   EXPECT_EQ(content(tier()), before);
@@ -207,7 +208,7 @@ TEST_F(DiskTrust, HardLinkedCopiesAreRefusedAndStayAsTheyAre) {
   fill();
 }
 
-// Linked while the tier is open: what it lets go is the other's.
+// The hard link is made while the tier is open. When the tier removes the segment, the linked file keeps its content.
 TEST_F(DiskTrust, ACopyLinkedMeanwhileIsNotCut) {
   SegmentStore store(config());
   for (std::uint64_t i = 0; i < 8; ++i) ASSERT_EQ(set_page(store, kForm, i), Cause::none);
@@ -225,7 +226,7 @@ TEST_F(DiskTrust, ACopyLinkedMeanwhileIsNotCut) {
 
 // ---- too many open files -----------------------------------------------------------------------------
 
-// While it lives, no further file can be opened.
+// While an object of this class exists, the process cannot open further files.
 class NoMoreFiles {
  public:
   NoMoreFiles() {
@@ -264,7 +265,8 @@ TEST_F(DiskTrust, TooManyOpenFilesIsNoFullDisk) {
   try {
     std::unique_ptr<NoMoreFiles> limit;
     it.before = [](const char*) {};
-    // The folder's queue takes files of its own, the segments come after it.
+    // The limit is set after the folder is listed: the folder's I/O queue opens files before that, the segments are
+    // opened after it.
     class Limited final : public Files {
      public:
       Limited(std::shared_ptr<Files> files, std::unique_ptr<NoMoreFiles>& l) : files_(std::move(files)), limit_(l) {}

@@ -1,5 +1,4 @@
-// Pages that come from a storage tier straight to L1, alone and together with what L1 and L2 have. Pages have four
-// tokens.
+// Loads from a storage tier directly to L1, alone and together with pages that L1 and L2 hold. A page has four tokens.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -22,7 +21,7 @@ TEST(Automatic, the_head_of_the_queue_is_loaded_straight_and_one_behind_it_by_th
   put(rig, chain(1, 4));
   put(rig, chain(2, 4));
   put(rig, chain(3, 4));
-  rig.arrive(0, chain(1, 4), 17, 1);  // the head
+  rig.arrive(0, chain(1, 4), 17, 1);  // the head of the queue
   rig.arrive(1, chain(2, 4), 17, 1);
   rig.arrive(2, chain(3, 4), 17, 1);
   rig.complete_stored();
@@ -42,7 +41,7 @@ TEST(Automatic, the_head_of_the_queue_is_loaded_straight_and_one_behind_it_by_th
   for (const RequestRecord& record : rig.events.records) EXPECT_EQ(record.hit[Tier::disk], 16U) << record.request;
 }
 
-// The first three pages only on L2, the next three on disk, the last three on the remote tier.
+// A prompt of nine pages: the first three are only on L2, the next three on disk, the last three on the remote tier.
 struct ThreeTiers {
   explicit ThreeTiers(bool disk_owned = true) : rig(config(disk_owned)) {
     rig.arrive(0, chain(1, 3), 13, 1);
@@ -66,7 +65,7 @@ struct ThreeTiers {
     EXPECT_EQ(at->work.verb, kGet);
     return at->id;
   }
-  // In any order, and the pass after them.
+  // Completes the three loads (true: it succeeds) and then the pass that waits for them.
   void end(bool host, bool disk, bool remote) {
     ASSERT_EQ(rig.world.passes.size(), 1U);
     ASSERT_EQ(rig.world.passes[0].gates.size(), 3U);
@@ -121,7 +120,7 @@ TEST(Direct, two_requests_that_share_a_load_which_fails_both_compute) {
   EXPECT_EQ(rig.events.records.size(), 2U);
 }
 
-// Both are admitted into one pass, the second extends what the first loads.
+// Two requests are admitted into one pass, and the second request loads the pages after those that the first one loads.
 TEST(Direct, a_load_below_one_that_fails_goes_with_it) {
   EngineConfig config = stored_config(40, 0);
   config.burst_steps = 1;
@@ -131,7 +130,7 @@ TEST(Direct, a_load_below_one_that_fails_goes_with_it) {
   rig.complete_pass();
   rig.arrive(1, chain(1, 4), 17, 1);
   rig.arrive(2, chain(1, 8), 33, 1);
-  rig.complete_pass();  // its tokens go on while both look up
+  rig.complete_pass();  // request 0 continues to generate tokens during both lookups
   ASSERT_EQ(in_flight(rig, kLookUp), 2U);
   while (in_flight(rig, kLookUp) > 0) rig.complete_stored(kLookUp, EngineRig::kAll);
   rig.complete_pass();
@@ -148,7 +147,8 @@ TEST(Direct, a_load_below_one_that_fails_goes_with_it) {
   EXPECT_EQ(record_of(rig, 2).retractions, 1U);
 }
 
-// Under write-back a prefetch may put pages on L2 below ones that only L1 has; not below ones still being loaded.
+// Under write-back a prefetch may put pages on L2 whose parent pages are only on L1, but not if these parents are still
+// being loaded.
 TEST(Automatic, nothing_is_adopted_below_a_load_that_then_fails) {
   EngineConfig config = automatic_config(32, 32);
   config.write_policy = "write_back";
@@ -156,8 +156,8 @@ TEST(Automatic, nothing_is_adopted_below_a_load_that_then_fails) {
   EngineRig rig(config);
   rig.arrive(0, chain(1, 4), 17, 1);
   rig.arrive(1, chain(1, 8), 33, 1);
-  rig.complete_stored(kLookUp, 0);  // the first has to ask the next tier
-  rig.complete_stored(kLookUp, 8);  // the second, who isn't the head, comes by the host
+  rig.complete_stored(kLookUp, 0);  // request 0 has to ask the next tier
+  rig.complete_stored(kLookUp, 8);  // request 1 isn't the head of the queue: it loads through the host
   ASSERT_EQ(oldest(rig, kGet).work.memory, Tier::host);
   rig.complete_stored(kLookUp, 4);
   ASSERT_EQ(in_flight(rig, kGet), 2U);
@@ -169,7 +169,7 @@ TEST(Automatic, nothing_is_adopted_below_a_load_that_then_fails) {
   EXPECT_EQ(rig.events.records.size(), 2U);
 }
 
-// The prefetch ends in the round before the last piece of the load is answered.
+// The prefetch ends one round before the last part of the load is answered.
 TEST(Automatic, nothing_is_adopted_below_a_load_in_several_pieces_the_last_of_which_fails) {
   EngineConfig config = automatic_config(40, 40);
   config.write_policy = "write_back";
@@ -207,7 +207,7 @@ TEST(Direct, what_it_was_to_extend_has_gone_by_the_time_it_is_admitted) {
   store_of(rig).clear();
   put(rig, {chain(1, 6)[3], chain(1, 6)[4], chain(1, 6)[5]});
   rig.arrive(1, chain(2, 6), 25, 2);
-  rig.arrive(2, chain(1, 6), 25, 1);  // asks for what follows the three pages on L1
+  rig.arrive(2, chain(1, 6), 25, 1);  // asks storage for the pages after the three pages on L1
   while (in_flight(rig, kLookUp) > 0) rig.complete_stored();
   expect_rest(rig);
   EXPECT_EQ(last(rig).request, 2U);

@@ -39,7 +39,7 @@ std::map<std::pair<std::string, Pages>, std::uint64_t> hits_of(const std::vector
   return hits;
 }
 
-// A list of requests as an input source; block ids hashed as a pager would.
+// A list of requests as an input source. A Pager hashes the block ids to page keys.
 class ListSource final : public InputSource {
  public:
   struct Request {
@@ -111,12 +111,12 @@ TEST(HitRate, TakesACostModel) {
   EXPECT_EQ(rate.total_cost, 30.000000265);
 }
 
-// A, B, A: A comes back from a host for its third use, from the device for its fourth.
+// The sequence A, B, A, A: the second A is loaded from the host, the third A hits on the device.
 TEST(HitRate, WhatTheHostHitsIsLoaded) {
   ListSource source({{{1, 2}, 15}, {{3, 4}, 20}, {{1, 2}, 15}, {{1, 2}, 15}}, 10);
   HitRateConfig config = config_of({"lru", "opt-tiers", "infinite"}, {2}, 2, true);
   config.block_tokens = 10;
-  config.host_load_milli = 53'000'000 / 4;  // a quarter of a first token
+  config.host_load_milli = 53'000'000 / 4;  // per token: a quarter of the cost of computing the first token
   const auto rates = replay_hit_rates(source, config);
   EXPECT_EQ(rates[0].device_hit_blocks, 2U);
   EXPECT_EQ(rates[0].host_hit_blocks, 2U);
@@ -135,7 +135,7 @@ TEST(HitRate, NothingIsInsertedThatHasNoPlace) {
   }
 }
 
-// Prefix [1,2] is used at priority 0 and again at 9: it stays, and what came at 5 leaves.
+// Prefix [1,2] is used with priority 0 and again with priority 9: it stays, and the blocks of priority 5 are evicted.
 TEST(HitRate, PriorityRisesToThatOfEachRequest) {
   const std::vector<ListSource::Request> requests = {
       {{1, 2}, 2, 0}, {{1, 2}, 2, 9}, {{3, 4}, 2, 5}, {{5, 6}, 2, 5}, {{1, 2}, 2, 0}};
@@ -145,7 +145,7 @@ TEST(HitRate, PriorityRisesToThatOfEachRequest) {
   EXPECT_EQ(replay_hit_rates(source, config).front().hit_blocks, 4U);
 }
 
-// The same as a file.
+// The same requests, read from a trace file.
 TEST(HitRate, TakesPrioritiesFromTraces) {
   const test::Folder folder;
   std::string lines;
@@ -183,7 +183,7 @@ TEST(HitRate, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(replay_hit_rates(source, config_of({}, {1})).empty());
 }
 
-// Figures of an independent block-level program.
+// The expected numbers come from an independent program that simulates single blocks.
 TEST(HitRate, BundledTrace) {
   const auto hits =
       hits_of(replay(test::bundled_trace(), config_of({"lru", "opt", "infinite"}, {1'000, 10'000, 50'000})));
@@ -224,7 +224,8 @@ TEST(HitRate, ConversationTraceAsPublished) {
   const auto ratio = [&](const char* eviction, Pages capacity) {
     return rounded(hits.at({eviction, capacity}), 288'500);
   };
-  // To the block, by an independent block-level program; the ratios are those published.
+  // The hits are equal, to the block, to those of an independent program that simulates single blocks. The ratios are
+  // the published ones.
   EXPECT_EQ(hits.at({"lru", 1'000}), 12'847U);
   EXPECT_EQ(hits.at({"lru", 10'000}), 61'046U);
   EXPECT_EQ(hits.at({"lru", 50'000}), 102'290U);
@@ -242,7 +243,8 @@ TEST(HitRate, ConversationTraceAsPublished) {
   EXPECT_EQ(ratio("opt", 2'000), 0.2550);
   EXPECT_EQ(ratio("opt", 5'000), 0.3412);
   EXPECT_EQ(ratio("opt", 10'000), 0.3664);
-  // What knowing the bit closes of the gap between the two.
+  // The share of the gap between LRU and optimal (in %) that opt-bit closes. It knows whether a block is used again,
+  // but not when.
   const auto closed = [&](Pages capacity) {
     const std::uint64_t lru = hits.at({"lru", capacity}), gap = hits.at({"opt", capacity}) - lru;
     return (100 * (hits.at({"opt-bit", capacity}) - lru) + gap / 2) / gap;
@@ -269,8 +271,9 @@ TEST(HitRate, AgenticTraceAsPublished) {
   EXPECT_EQ(ratio("opt", 10'000), 0.9442);
 }
 
-// Pages come down to an exclusive host from their paths' ends on, and what a policy remembers of each that has left it
-// counts (2026-11-22; with memory by runs of a path, which is for prefix-closed tiers, lruk has 42,460).
+// Pages move down to an exclusive host from the end of each path on, and the result depends on what a policy remembers
+// of each page that has left it. (If lruk remembered whole runs of a path instead, which is meant for prefix-closed
+// tiers, it would hit 42,460 blocks.)
 TEST(HitRate, AnExclusiveHostRemembersEachPage) {
   const auto rates = replay(test::bundled_trace(), config_of({"lruk", "arc"}, {1'000}, 5'000, true));
   EXPECT_EQ(rates[0].hit_blocks, 44'226U);

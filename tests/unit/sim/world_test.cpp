@@ -1,4 +1,4 @@
-// What both worlds promise, on each of them: exact times, FIFO lanes, order, cancel, gates.
+// What both simulated worlds must do, tested on each of them: exact times, FIFO lanes, order, cancel, gates.
 #include "sim/world.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ class Worlds : public testing::TestWithParam<Which> {
   Log run(const WorldConfig& config, const std::vector<Input>& inputs, const Act& act) {
     return run_on(GetParam(), config, inputs, act);
   }
-  // One arrival at time 0 that does `once`; the log without that arrival.
+  // Runs `once` at an arrival at time 0, and returns the log without that arrival.
   Log run_once(const WorldConfig& config, std::function<void(Substrate&)> once) {
     Log log = run(config, {arrival(0, 0)}, at_first(std::move(once)));
     if (!log.empty()) log.erase(log.begin());
@@ -34,7 +34,7 @@ TEST_P(Worlds, ManySizesAreExact) {
   for (const Bytes bytes : {Bytes{1}, Bytes{24}, Bytes{25}, Bytes{4097}, Bytes{1} << 31, Bytes{1} << 40}) {
     for (const std::uint64_t most : {0ULL, 50'000'000'000ULL, 28'123'456'789ULL}) {
       const std::uint64_t rate = most == 0 ? 50'000'000'000 : most;
-      const auto exact = static_cast<unsigned __int128>(bytes) * kNsPerSecond * 2 + rate;  // nearest, half goes up
+      const auto exact = static_cast<unsigned __int128>(bytes) * kNsPerSecond * 2 + rate;  // rounds to nearest, half up
       const auto want = static_cast<TimeNs>(exact / (2 * static_cast<unsigned __int128>(rate)));
       const Log log = run_once(plain_config(), [&](Substrate& s) { s.submit(transfer(Lane::d2h, bytes, 7, most)); });
       EXPECT_EQ(log, (Log{completion(7 + want, 1, bytes)})) << bytes << " at " << rate;
@@ -51,8 +51,8 @@ TEST_P(Worlds, BytesCountAllRanks) {
 
 TEST_P(Worlds, LanesAreFifoAndIndependent) {
   const Log log = run_once(plain_config(), [](Substrate& s) {
-    s.submit(transfer(Lane::h2d, 500'000, 1'000));  // 1: 11,000
-    s.submit(transfer(Lane::h2d, 50, 1'000));       // 2: after 1: 12,001
+    s.submit(transfer(Lane::h2d, 500'000, 1'000));  // 1: ends at 11,000
+    s.submit(transfer(Lane::h2d, 50, 1'000));       // 2: ends after 1, at 12,001
     s.submit(transfer(Lane::d2h, 1'000'000, 0));    // 3: 20,000
     s.submit(transfer(Lane::h2d, 50, 0));           // 4: 12,002
   });
@@ -83,7 +83,7 @@ TEST_P(Worlds, EqualTimesComeByOperationIdThenArrivals) {
   EXPECT_EQ(log[5].bytes, 42u);
 }
 
-// 1 ends at 20.4, rounds to 20; 2 ends at 19.6 rounds to 20; the timer of 20 came later than both.
+// Transfer 1 ends at 20.4 ns and transfer 2 at 19.6 ns; both round to 20. The timer of 20 was set after both.
 TEST_P(Worlds, EndsThatRoundToTheSameNanosecondAreHeldAndOrdered) {
   const Log log = run_once(plain_config(), [](Substrate& s) {
     s.submit(transfer(Lane::h2d, 1020, 0));
@@ -128,7 +128,7 @@ TEST_P(Worlds, CancelReportsWholePagesMovedAndFreesTheLane) {
 TEST_P(Worlds, CancelDuringLatencyAndAtTheEnd) {
   const auto act = [](Substrate& s, const Input& input) {
     if (std::holds_alternative<Arrival>(input.what)) {
-      s.call_at(20'000);                                 // 1: as 2 ends
+      s.call_at(20'000);                                 // 1: at the time at which 2 ends
       s.submit(transfer(Lane::h2d, 1'000'000, 0));       // 2: has ended when cancelled
       s.submit(transfer(Lane::d2h, 1'000'000, 30'000));  // 3: still in its latency
     }
@@ -196,7 +196,7 @@ TEST_P(Worlds, CancelInTheLastStepIsDone) {
   EXPECT_EQ(log.back(), pass_end(4'000, 1, 4));
 }
 
-// 10 groups of 1,000 ns; bytes come every 2,000 ns: group 10 starts at 20,000.
+// The pass has 10 groups of 1,000 ns; the bytes of a group arrive every 2,000 ns, so group 10 starts at 20,000.
 TEST_P(Worlds, GatedPassIsLimitedByTheLoad) {
   const Log log = run_once(plain_config(), [](Substrate& s) {
     const OperationId gate = s.submit(layered(10, transfer(Lane::h2d, 1'000'000, 0)));
@@ -205,7 +205,7 @@ TEST_P(Worlds, GatedPassIsLimitedByTheLoad) {
   EXPECT_EQ(log, (Log{completion(20'000, 1, 1'000'000), pass_end(21'000, 2, 1, 11'000)}));
 }
 
-// 10 groups of 3,000 ns: only the first group waits.
+// The pass has 10 groups of 3,000 ns: only the first group waits for its bytes.
 TEST_P(Worlds, GatedPassIsLimitedByCompute) {
   const Log log = run_once(plain_config(), [](Substrate& s) {
     const OperationId gate = s.submit(layered(10, transfer(Lane::h2d, 1'000'000, 0)));
@@ -214,7 +214,7 @@ TEST_P(Worlds, GatedPassIsLimitedByCompute) {
   EXPECT_EQ(log, (Log{completion(20'000, 1, 1'000'000), pass_end(32'000, 2, 1, 2'000)}));
 }
 
-// Nothing of it can be worked on before all of it is there.
+// A pass cannot start before such a load is complete.
 TEST_P(Worlds, ALoadInOneGroupGatesAsAWhole) {
   const Log log = run_once(plain_config(), [](Substrate& s) {
     const OperationId gate = s.submit(transfer(Lane::h2d, 1'000'000, 0));
