@@ -1,5 +1,6 @@
-// Any bytes as a Redis server's replies: every call of the back end ends, and no page is served that isn't what was
-// stored. Input: a byte that picks the verb and how the bytes are cut, then what the server sends.
+// Any bytes as the replies of a Redis server: every call of the backend must return, and every page that it returns
+// must be the stored page. Input: one byte that chooses the verb and how many bytes later connections skip, then the
+// bytes that the server sends.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,7 +27,7 @@ constexpr PageKey kSpace{{1, 2, 3, 4}};
 PageKey key_of(std::uint64_t page) { return {{page, 5, 6, 7}}; }
 std::vector<std::byte> payload_of(std::uint64_t page) { return std::vector<std::byte>(kForm.bytes(), std::byte(page)); }
 
-// Four pages of one verb; what is given is right or refused.
+// An operation with one verb on four pages. Aborts if a page with wrong bytes is returned.
 class FourPages final : public PageWork {
  public:
   explicit FourPages(StorageVerb verb) : PageWork(kForm), verb_(verb) {}
@@ -42,7 +43,8 @@ class FourPages final : public PageWork {
   }
   Cause give_bare(const PageTask& task, std::span<const std::byte> payload) override {
     require(verb_ == StorageVerb::get && payload.size() == kForm.bytes());
-    // The corpus has right pages, so that this is reached; nobody makes others by chance.
+    // The corpus holds correct pages, so that this line is reached. Random bytes cannot have a valid checksum by
+    // chance.
     const std::vector<std::byte> page = payload_of(task.ticket);
     require(std::equal(payload.begin(), payload.end(), page.begin()));
     given_[task.ticket] = true;
@@ -63,24 +65,27 @@ class FourPages final : public PageWork {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size < 1 || size > 60'000) return 0;  // what a socket holds
+  if (size < 1 || size > 60'000) return 0;  // fits into the buffer of a socket
   const auto verb = static_cast<StorageVerb>(data[0] % 4);
   const std::size_t part = 1 + data[0] / 4;
   RedisConfig config;
   config.servers = {{"fuzz", 1}};
-  // The whole of the server's side is there before we ask, and then its end; a part at a time where data[0] says so.
+  // All bytes of the server and the end of its stream are written before the backend sends its request.
   std::vector<int> far;
   config.dial = [&](const RedisServer&) {
     int ends[2];
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    // The first connection gets all, the next ones (after a page was found corrupt, say) a part less.
+    // The first connection gets all bytes. Each further connection (opened after a corrupt page, for example) skips
+    // `part` bytes more.
     const std::size_t skipped = std::min(size - 1, far.size() * part);
     require(::send(ends[1], data + 1 + skipped, size - 1 - skipped, 0) >= 0);
     ::shutdown(ends[1], SHUT_WR);
     far.push_back(ends[1]);
     return ends[0];
   };
-  config.now = [time = TimeNs{0}]() mutable { return time += 100 * kNsPerSecond; };  // nothing is backed off
+  config.now = [time = TimeNs{0}]() mutable {
+    return time += 100 * kNsPerSecond;
+  };  // the time advances so fast that no server is in backoff
   {
     const std::unique_ptr<StorageBackend> backend = make_redis_backend(config, kForm);
     if (verb == StorageVerb::look_up) {

@@ -1,6 +1,7 @@
-// Any bytes as the segment files of a folder: opening ends, what is looked up can be got or is a miss, and a page that
-// is given is what its key says. As they are, and with superblock and header checks that hold, to get past those.
-// Input: a byte that picks how many files, and what is repaired; then their bytes, in equal parts.
+// Any bytes as the segment files of a folder: opening them must end, a page that a lookup reports must be readable, and
+// every page that is read must have the bytes that belong to its key. With or without valid superblocks and header
+// checksums, so that the code behind these checks is reached, too.
+// Input: one byte that chooses the number of files and what is repaired; then the bytes of the files, in equal parts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,7 @@ void require(bool condition) {
 const PageForm kForm = test::small_form();
 constexpr std::uint64_t kPages = 8;
 
-// A file of the bytes given, stretched over its blocks: 64 of them go to the start of each.
+// Returns a file in which each block starts with the next 64 of the given bytes; the rest of each block is zero.
 std::vector<std::byte> file_of(std::span<const std::byte> bytes) {
   constexpr std::size_t kPiece = 64;
   std::vector<std::byte> file((bytes.size() + kPiece - 1) / kPiece * kBlockBytes);
@@ -32,7 +33,7 @@ std::vector<std::byte> file_of(std::span<const std::byte> bytes) {
   return file;
 }
 
-// Real superblocks and headers around what is there.
+// Writes valid superblocks (bit 0 of `how`) and page headers (bit 1) into the file.
 void repair(FileNumber number, unsigned how, std::vector<std::byte>& file) {
   if (file.size() < kBlockBytes) return;
   const auto block = [&](std::size_t at) { return std::span(file).subspan(at).first<kBlockBytes>(); };
@@ -42,7 +43,8 @@ void repair(FileNumber number, unsigned how, std::vector<std::byte>& file) {
     const Bytes at = slot_offset(kForm, slot);
     const PageKey key = test::numbered_key(std::to_integer<std::uint64_t>(file[at]) % kPages);
     const auto payload = std::span(file).subspan(at + kBlockBytes, kForm.bytes());
-    // Right bytes in every other slot; in the others the header vouches for what is right, and that isn't there.
+    // Every second slot gets the correct payload. In the others the header has the checksum of the correct payload, but
+    // the payload is wrong.
     if (slot % 2 == 0) test::fill_page(key, payload);
     std::vector<std::byte> right(kForm.bytes());
     test::fill_page(key, right);

@@ -1,5 +1,5 @@
-// The hour of chat: its figures are the golden file's, its report keeps the contract's
-// identities, and nothing but the experiment moves it.
+// The report of one hour of simulated chat: its numbers equal the golden file, the sums in it agree, and nothing but
+// the experiment changes it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ TEST(Golden, EventHeap) { expect_golden("events"); }
 TEST(Golden, SimGrid) { expect_golden("simgrid"); }
 #endif
 
-// One hour under load, for all that is read off a finished run: both tiers evict, both hit.
+// One hour under load, used by all tests that only read a finished run. Both tiers evict pages, and both have hits.
 const Simulated& busy_hour() {
   static const Simulated run = simulate_file(kChatHour, {"tiers.device.gib=20", "tiers.host.gib=64"});
   return run;
@@ -45,7 +45,7 @@ TEST(Report, PromptTokensAreHitOrMissedExactly) {
   EXPECT_EQ(run.tokens("prompt"), run.tokens("hit_device") + run.tokens("hit_host") + run.tokens("hit_disk") +
                                       run.tokens("hit_shared_fs") + run.tokens("hit_remote") +
                                       run.tokens("recomputed_after_stop") + run.tokens("miss"));
-  EXPECT_GE(run.tokens("miss"), run.requests("completed"));  // at least one token each is computed
+  EXPECT_GE(run.tokens("miss"), run.requests("completed"));  // at least one token of each request is computed
 }
 
 TEST(Report, EveryRequestEnds) {
@@ -105,7 +105,8 @@ TEST(Report, RequestsSumToTheReport) {
   }
 }
 
-// The report's quantiles come from buckets of 1/1024; by definition the smallest value that the share reaches.
+// The report computes quantiles from histogram buckets with a relative width of 1/1024. The exact quantile is the
+// smallest value that at least the given share of the values does not exceed.
 TEST(Report, QuantilesAreThoseOfTheRequests) {
   const Simulated& run = busy_hour();
   const Table requests(run.requests_csv);
@@ -115,7 +116,7 @@ TEST(Report, QuantilesAreThoseOfTheRequests) {
     std::vector<double> values;
     double sum = 0;
     for (std::size_t row = 0; row < requests.size(); ++row) {
-      // A request of one token has no time between tokens.
+      // A request with one output token has no time between tokens.
       if (std::string_view(column) == "tpot_s" && requests.integer(row, "output_tokens") < 2) continue;
       values.push_back(requests.number(row, column));
       sum += values.back();
@@ -164,7 +165,8 @@ TEST(Report, ResolvedExperimentGivesTheSameRun) {
   EXPECT_EQ(again.requests_csv, run.requests_csv);
 }
 
-// What the machine is like must not show: no clock, no scheduling, no choice of instructions, no environment.
+// The result must not depend on the machine: not on its clock, the scheduling, the chosen CPU instructions or the
+// environment.
 TEST(Report, MachineDoesNotMoveIt) {
   const std::string text = without_costs(busy_hour().report).dump();
   const Settings same{"tiers.device.gib=20", "tiers.host.gib=64"};
@@ -173,7 +175,7 @@ TEST(Report, MachineDoesNotMoveIt) {
   slow.wrapper = {"nice", "-n", "19"};
   plain.environment = {"GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-AVX2", "LC_ALL=de_DE.UTF-8", "TZ=Asia/Tokyo"};
   plain.folder = folder.path();
-  // At the same time, so that they are in each other's way.
+  // Both run at the same time, so that they disturb each other.
   Process first(simulate_arguments(kChatHour, same, folder / "first", kAnyWorld), slow);
   Process second(simulate_arguments(kChatHour, same, folder / "second", kAnyWorld), plain);
   const Outcome one = first.wait(), two = second.wait();

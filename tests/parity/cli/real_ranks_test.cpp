@@ -1,4 +1,4 @@
-// `mpirun -np N kvtwin run`: a process a rank, each with a policy of its own, which decide alike.
+// `mpirun -np N kvtwin run`: one process per rank, each with its own policy instance. All must decide the same.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace kvtwin::test {
 namespace {
 
-// Each journal decides what it decided, and all the same.
+// Each rank's journal replays to the same decisions, and the decisions of all ranks are equal.
 void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ranks) {
   ASSERT_EQ(report.at("ranks").size(), ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -25,7 +25,7 @@ void expect_equal_ranks(const Folder& folder, const Json& report, std::size_t ra
   }
 }
 
-// But for conversations that have outgrown the device.
+// All requests are served except for conversations that became too long for the device tier.
 void expect_all_served(const Json& report, std::uint64_t requests) {
   const Json& are = report.at("requests");
   EXPECT_EQ(are.at("total"), requests);
@@ -47,7 +47,7 @@ TEST(MpiRanks, DecideAlikeAndRankZeroTellsIt) {
   EXPECT_GT(real.tier("device").at("evicted_pages").get<std::uint64_t>(), 0U);
   EXPECT_GT(real.tier("host").at("evicted_pages").get<std::uint64_t>(), 0U);
   EXPECT_EQ(real.report.at("real").at("verified").at("wrong_reads"), 0);
-  // Both ranks' bytes, and both ranks' checks: each has read and audited as many pages.
+  // The report has the bytes and the checks of both ranks: each rank has read and checked the same number of pages.
   EXPECT_EQ(real.lane_bytes("gpu1.h2d"), real.lane_bytes("gpu0.h2d"));
   EXPECT_EQ(real.lane_bytes("gpu1.d2h"), real.lane_bytes("gpu0.d2h"));
   EXPECT_GT(real.lane_bytes("gpu1.h2d"), 0U);
@@ -87,7 +87,7 @@ struct Refusal {
   std::vector<std::string> says;
 };
 
-// With one sentence of ours, whatever the number of processes.
+// The program prints one error sentence, whatever the number of processes.
 TEST(MpiRanks, RefuseOnceWhatTheyCantServe) {
   const Folder folder;
   const Settings good = busy_ranks(folder, 1);
@@ -114,7 +114,7 @@ TEST(MpiRanks, RefuseOnceWhatTheyCantServe) {
   }
 }
 
-// Any rank's wrong byte fails the run, and stands in the report with its rank.
+// A wrong byte on any rank fails the run and is in the report, together with the rank.
 TEST(MpiRanks, FindAFlippedBit) {
   const Folder folder;
   const Outcome outcome = run_ranks(folder, busy_ranks(folder, 1) + Settings{"real.flip=device"});
@@ -125,7 +125,7 @@ TEST(MpiRanks, FindAFlippedBit) {
   EXPECT_NE(wrong.dump().find("on rank 1"), std::string::npos) << wrong;
 }
 
-// In the middle of serving: all ranks end, with the code that one would have ended with.
+// The trace has an error in the middle. All ranks end, with the exit code that a single process would have.
 TEST(MpiRanks, EndTogetherWhenTheTraceTurnsBad) {
   const Folder folder;
   const Settings settings = busy_ranks(folder, 1);
@@ -136,7 +136,8 @@ TEST(MpiRanks, EndTogetherWhenTheTraceTurnsBad) {
   EXPECT_FALSE(fs::exists(folder / "run/report.json"));
 }
 
-// The libraries that the dynamic linker asks in their order: SimGrid's MPI functions are simulated ones.
+// Returns the position of the library in the list of shared libraries. The dynamic linker searches them in this order,
+// and SimGrid also has MPI functions, which are simulated.
 std::size_t place_among_libraries(const std::string& text, const std::string& library) {
   return text.find("Shared library: [" + library);
 }

@@ -1,5 +1,5 @@
-// Several engines, and ranks as policies of their own, through the program: what they share, what routing is worth, and
-// that one report tells of all.
+// Several engines, and ranks with a policy instance each, run by the program: what they share, the benefit of routing,
+// and one report for all of them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,7 +19,7 @@ Settings chat_on(const std::string& route) {
           "cluster.route=" + route};
 }
 
-// A conversation's turns find their prefix where the last one was served.
+// Each turn of a conversation finds its prefix on the engine that served the previous turn.
 TEST(Cluster, PrefixAffinityHitsTheDeviceMoreThanRoundRobin) {
   const Simulated turn = simulate(chat_on("round_robin"));
   const Simulated affine = simulate(chat_on("prefix_affinity"));
@@ -29,7 +29,8 @@ TEST(Cluster, PrefixAffinityHitsTheDeviceMoreThanRoundRobin) {
   EXPECT_LT(affine.mean_ttft(), turn.mean_ttft());
 }
 
-// What one engine computed and stored the other fetches from the pool; without one, or from a disk, it computes again.
+// One engine fetches from the shared pool what another engine computed and stored there. Without a pool, or with only a
+// local disk, it has to compute the pages again.
 TEST(Cluster, AnEngineFetchesWhatAnotherHasComputed) {
   const Folder folder;
   TraceText trace(64);
@@ -58,7 +59,8 @@ TEST(Cluster, AnEngineFetchesWhatAnotherHasComputed) {
   }
 }
 
-// Engines that each get every other request of two unrelated streams are those streams' engines alone.
+// Two unrelated streams of requests alternate, so that each engine gets exactly one of the streams. Each engine must
+// then behave as if it served its stream alone.
 TEST(Cluster, OneReportSumsOverEngines) {
   const Folder folder;
   TraceText both(64), first(64), second(64);
@@ -84,7 +86,7 @@ TEST(Cluster, OneReportSumsOverEngines) {
             one.tier("device").at("used_pages_max").get<int>() + two.tier("device").at("used_pages_max").get<int>());
 }
 
-// Ranks of unequal speed, on every tier; in both worlds.
+// Ranks of different speed, with all tiers, in both simulated worlds.
 TEST(Cluster, RanksThatArePoliciesAllDecideAlikeAndSaySo) {
   const Folder folder;
   const Settings base =
@@ -100,7 +102,8 @@ TEST(Cluster, RanksThatArePoliciesAllDecideAlikeAndSaySo) {
   for (const std::string world : {"events", kAnyWorld}) {
     for (const char* policy : {"best_effort", "wait_complete", "timeout"}) {
       const Simulated run = simulate(base + Settings{std::string("cache.prefetch_policy=") + policy}, world);
-      const Json& outgrown = run.report.at("requests").at("rejected_reasons");  // conversations, the device
+      const Json& outgrown =
+          run.report.at("requests").at("rejected_reasons");  // conversations longer than the device tier
       EXPECT_EQ(run.requests("completed") + outgrown.value("too_long", 0U), 200U);
       const Json& ranks = run.report.at("ranks");
       ASSERT_EQ(ranks.size(), 4U);
@@ -112,7 +115,8 @@ TEST(Cluster, RanksThatArePoliciesAllDecideAlikeAndSaySo) {
   }
 }
 
-// Each rank's journal replays, and explain tells rank 0's story; of several engines both say that they can't.
+// The journal of each rank can be replayed, and explain shows the decisions of rank 0. For several engines, both
+// commands refuse.
 TEST(Cluster, ReplayAndExplainServeRanksAndRefuseEngines) {
   const Folder folder;
   const std::string experiment = folder / "experiment.toml";

@@ -1,4 +1,5 @@
-// Catalog against a slow model, made from its contract: pages and their chains in a map, no counts, no leaf set.
+// Compares Catalog with a slow model written from its specification: a map of pages and their parents, without counters
+// and without a set of leaves.
 #include "policy/storage/catalog.hpp"
 
 #include <gtest/gtest.h>
@@ -63,14 +64,14 @@ class Model {
   }
   void pin(const PageKey& key, int by) { pages_.at(key).pins += static_cast<std::uint32_t>(by); }
 
-  // There, not pinned, and no page right below it is known.
+  // A page may be evicted if it is stored and not pinned, and no direct child of it is stored or being written.
   bool may_go(const PageKey& key) const {
     return is(key, Place::there) && pages_.at(key).pins == 0 && std::ranges::none_of(pages_, [&](const auto& entry) {
              return entry.second.place != Place::absent && entry.second.parent == key;
            });
   }
-  // And nothing further below it is known or pinned: then it may go for certain. Otherwise it depends on whether the
-  // names in between are kept.
+  // If, in addition, no deeper descendant is stored, being written or pinned, the catalog must be able to evict the
+  // page. Otherwise this depends on whether the catalog keeps the nodes in between.
   bool must_be_free_to_go(const PageKey& key) const {
     return may_go(key) && std::ranges::none_of(pages_, [&](const auto& entry) {
              return (entry.second.place != Place::absent || entry.second.pins > 0) && leads_to(key, entry.first);
@@ -165,7 +166,7 @@ class Twin {
     const auto known = std::ranges::find_if(drawn.keys, [this](const PageKey& key) { return model_.knows(key); });
     drawn.keys = drawn.keys.first(static_cast<std::size_t>(known - drawn.keys.begin()));
     if (drawn.keys.empty()) return;
-    // As a writer does: what the pages go below stays while room is made for them.
+    // Like a real writer: the parent page is pinned while space for the new pages is made.
     if (drawn.prior != nullptr) pin_both(*drawn.prior, 1);
     const Pages room = take_victims(drawn.keys.size());
     if (drawn.prior != nullptr) pin_both(*drawn.prior, -1);
@@ -257,7 +258,7 @@ TEST(CatalogProperty, AgreesWithAMapOfPages) {
   }
 }
 
-// As in the index: what a request of a higher priority has inserted again stays longer.
+// As in the index: a page that a request of a higher priority inserts again stays longer.
 TEST(Catalog, ranks_pages_by_the_priority_they_have_been_raised_to) {
   Catalog catalog(3, make_eviction("priority"));
   const std::vector<PageKey> keys{{{1}}, {{2}}, {{3}}};
@@ -266,13 +267,13 @@ TEST(Catalog, ranks_pages_by_the_priority_they_have_been_raised_to) {
     catalog.end_write(std::span(keys).subspan(i, 1), 1);
   }
   catalog.raise_priority(std::span(keys).subspan(2, 1), 9);
-  catalog.raise_priority(keys, 1);  // they have more
+  catalog.raise_priority(keys, 1);  // no effect: the pages have higher priorities
   std::vector<PageKey> victims;
   EXPECT_EQ(catalog.take_victims(3, victims), 3U);
   EXPECT_EQ(victims, (std::vector<PageKey>{keys[1], keys[0], keys[2]}));
 }
 
-// A look-up that misses what was stored after it had been asked says nothing about it.
+// If a lookup started before a page was stored, its miss does not mean that the page is absent.
 TEST(Catalog, a_mark_tells_what_has_been_there_since_before_it) {
   Catalog catalog(4, make_eviction("lru"));
   const std::vector<PageKey> keys{{{1}}, {{2}}, {{3}}};

@@ -1,4 +1,4 @@
-// What policies are told of what is still to come: who waits, and what is said of sessions.
+// Policies that use knowledge of the future: the waiting queue, and hints about sessions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Request {
   std::vector<PageKey> keys;
   Tokens output = 100;
   std::uint64_t session = 0;
-  std::optional<Hint> hint = std::nullopt;  // then it is this, and no request
+  std::optional<Hint> hint = std::nullopt;  // if set, the input is this hint instead of a request
 };
 
 class Requests final : public InputSource {
@@ -76,7 +76,8 @@ std::vector<Request> bushy_trace(std::uint64_t seed, std::size_t requests) {
   return trace;
 }
 
-// Look-ahead LRU, a page at a time, from the definition.
+// Returns the hits of look-ahead LRU, computed page by page from its definition: a page that one of the next `view`
+// requests uses is evicted after all others.
 std::uint64_t look_ahead_lru(const std::vector<Request>& trace, std::size_t capacity, std::size_t view) {
   struct Page {
     PageKey parent;
@@ -148,7 +149,8 @@ TEST(LookingAhead, HitsNoMoreThanIsPossible) {
   }
 }
 
-// Conversations of which half end with their first turn, by no sign; the others go on for three more.
+// Returns the requests of conversations. Half of them have one turn, the others have four, and the first turn does not
+// show which.
 std::vector<Request> chats(std::size_t conversations, std::uint64_t seed) {
   test::Splitmix random(seed);
   std::multimap<TimeNs, std::vector<std::uint64_t>> turns;
@@ -173,7 +175,7 @@ TEST(LookingAhead, Pays) {
   EXPECT_GT(replay(trace, "queue", 400, 256).saved_cost, 1.2 * replay(trace, "lru", 400).saved_cost);
 }
 
-// How far they are to be believed is learnt: even from those who are always wrong.
+// The policy learns how reliable the hints are, so even hints that are always wrong are useful.
 TEST(EndHints, Pay) {
   const auto saved = [](unsigned accuracy) {
     double sum = 0;
@@ -187,7 +189,7 @@ TEST(EndHints, Pay) {
   EXPECT_GT(saved(50), 0.97 * none);
 }
 
-// What comes down from the device was used before, and hits of it are the host's own: tide need not be LRU for them.
+// The pages that move from the device down to an exclusive host were used before, and hits on them count for the host.
 TEST(Tide, SavesMoreThanLruBelowAnExclusiveTierToo) {
   const std::vector<Request> trace = chats(3'000, 1);
   const auto saved = [&](std::string_view eviction) {
@@ -206,7 +208,7 @@ TEST(Tide, SavesMoreThanLruBelowAnExclusiveTierToo) {
 
 class Script {
  public:
-  // The blocks from `first` on.
+  // Serves a request with `blocks` blocks, which are numbered from `first` on.
   Script& serve(std::uint64_t session, std::uint64_t first, std::size_t blocks) {
     std::vector<std::uint64_t> ids(blocks);
     for (std::uint64_t& id : ids) id = 1'000'000 + first++;
@@ -217,7 +219,7 @@ class Script {
     steps_.push_back({now(), {}, 0, 0, Hint{kind, session, value}});
     return *this;
   }
-  // Sixty blocks, a request each, again and again.
+  // Uses the same sixty blocks in each round, with one request per block.
   Script& hot(int rounds) {
     for (int i = 0; i < 60 * rounds; ++i) serve(0, 900'000 + 10 * static_cast<std::uint64_t>(i % 60), 1);
     return *this;

@@ -1,5 +1,5 @@
-// kvtwin compare EXPERIMENT --vary, as a user sees it: rows are what simulate reports, shards and what was ended come
-// to the same, seeds where something is drawn.
+// kvtwin compare EXPERIMENT --vary, as a user sees it: its rows equal the reports of simulate, sharded and interrupted
+// runs give the same result, and several seeds are used only where the workload is random.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class CompareSettings : public testing::Test {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
   }
-  // All that a finished folder holds.
+  // Returns the content of all files of a finished folder.
   std::string whole(const std::string& name) const {
     std::string text;
     for (const char* file : {"sweep.csv", "sweep.jsonl", "compare.csv", "compare.jsonl", "compare.json"}) {
@@ -74,9 +74,9 @@ TEST_F(CompareSettings, RowsAreWhatSimulateReports) {
   }
 }
 
-// A setting of which a run failed has no figures and no star; the others are compared.
+// If a run of a setting failed, the setting has no numbers and no star; the other settings are compared.
 TEST_F(CompareSettings, AFailedSettingIsNotCompared) {
-  // A question as long as its prompt.
+  // 512: the question is as long as the whole prompt, so these runs fail.
   const std::vector<std::string> more{"--vary", "workload.generate.question_tokens=64,512"};
   const Outcome text = compare(more);
   EXPECT_EQ(text.exit_code, 1) << text.err;
@@ -121,7 +121,7 @@ TEST_F(CompareSettings, SeedsGiveIntervals) {
   refused({"--seeds", "0"}, "--seeds");
 }
 
-// Equal to the last digit whatever the seed: so it needn't be run, and isn't.
+// A trace gives the same result with every seed, so only one seed is run.
 TEST_F(CompareSettings, ATraceHasNoNoise) {
   const Settings trace = conversations({.requests = 40, .block_tokens = 16}, 3).save(folder_);
   std::vector<std::string> more{"--json", "--seeds", "4"};
@@ -147,7 +147,7 @@ TEST_F(CompareSettings, ShardsAndWhatWasEndedComeToTheSame) {
   };
   const Outcome alone = into("whole", {"--jobs", "1"});
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
-  // One shard in its folder, another on a machine where files lie elsewhere.
+  // One shard writes to its folder, another one to a different folder, as on another machine.
   ASSERT_EQ(into("parts", {"--shard", "1/3"}).exit_code, 0);
   const Outcome third = into("far", {"--shard", "3/3", "--jobs", "4"});
   EXPECT_EQ(third.out, "shard 3/3: its 4 cells are in " + (folder_ / "far") +
@@ -159,12 +159,12 @@ TEST_F(CompareSettings, ShardsAndWhatWasEndedComeToTheSame) {
   EXPECT_NE(merged.err.find("8 of 12 cells are there already"), std::string::npos) << merged.err;
   EXPECT_EQ(merged.out, alone.out);
   EXPECT_EQ(whole("parts"), whole("whole"));
-  // Killed in the middle of a row.
+  // The file as if the command was killed while it wrote a row.
   fs::create_directory(folder_ / "cut");
   write_text(folder_ / "cut/sweep.jsonl", text_of(folder_ / "whole/sweep.jsonl").substr(0, 4000));
   ASSERT_EQ(into("cut", {}).exit_code, 0);
   EXPECT_EQ(whole("cut"), whole("whole"));
-  // --force of a shard leaves the others'.
+  // --force of one shard keeps the files of the other shards.
   ASSERT_EQ(into("parts", {"--shard", "1/3", "--force"}).exit_code, 0);
   EXPECT_TRUE(fs::exists(folder_ / "parts/sweep.shard-3-of-3.jsonl"));
   refused({"--out", folder_ / "parts"}, "cells that aren't of this sweep");
@@ -173,7 +173,7 @@ TEST_F(CompareSettings, ShardsAndWhatWasEndedComeToTheSame) {
   refused({"--shard", "1/2"}, "--out");
 }
 
-// A row depends on what the trace holds, not on where it lies.
+// A row depends on the content of the trace, not on its path.
 TEST_F(CompareSettings, GoesByTheContentsOfFiles) {
   const TraceText trace = conversations({.requests = 40, .block_tokens = 16}, 3);
   const Settings here = trace.save(folder_, "here.jsonl"), there = trace.save(folder_, "there.jsonl");

@@ -8,7 +8,7 @@
 namespace kvtwin {
 namespace {
 
-// A token takes 100 ns, whatever is before it.
+// Computing a token takes 100 ns, whatever its context.
 class TokenTime final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
@@ -18,8 +18,8 @@ class TokenTime final : public CostModel {
   TransferCost storage(const StorageWork&) const override { return {}; }
 };
 
-// Prompts of 100 tokens in pages of 10, of which nine can be reused; the first two are on the host, seven are
-// prefetched in pieces of three. A page is worth 1,000 ns.
+// Prompts of 100 tokens in pages of 10 tokens. Nine pages can be reused: the first two are on the host, seven are
+// prefetched in parts of three pages. Computing a page takes 1,000 ns.
 class Rig {
  public:
   explicit Rig(std::size_t seats = 1) {
@@ -35,11 +35,12 @@ class Rig {
     event(EventKind::prefetch_issued, request, 7);
     for (const Pages pages : {3U, 3U, 1U}) event(EventKind::prefetch_started, request, pages, ++operations_[seat]);
   }
-  // A seat's n-th operation.
+  // The n-th operation of a seat is completed.
   void came(TimeNs now, std::uint64_t operation, Pages pages, std::size_t seat = 0) {
     tell(seat, {now, Completion{.id = OperationId{operation}, .pages = pages}});
   }
-  // Admitted at 10,000 after a wait, with so many pages; the first token comes when the rest is computed.
+  // The request was admitted at 10,000 ns, after waiting `wait` ns, with `used` prefetched pages. Its first token comes
+  // when the other tokens are computed.
   void finish(RequestId request, TimeNs wait, Pages used) {
     RequestRecord record;
     record.request = request;
@@ -81,7 +82,8 @@ void expect(const Rig& rig, TimeNs wait_best, TimeNs gained) {
   EXPECT_EQ(found.ttft - found.ttft_best, gained);
 }
 
-// Ready at 4,000. The second piece comes late, and is waited for; the best leaves when the first has come.
+// The request is ready at 4,000. The run waits for the second part, which is late; it would be best to stop waiting
+// when the first part has arrived.
 TEST(PrefetchBounds, LeavesWhenWaitingCostsMore) {
   Rig rig;
   rig.begin(0);
@@ -96,7 +98,7 @@ TEST(PrefetchBounds, WaitsForMoreThanTheRunDid) {
   Rig rig;
   rig.begin(0);
   rig.came(10'100, 1, 3);
-  rig.came(10'200, 3, 1);  // out of turn: of no use until the second is there
+  rig.came(10'200, 3, 1);  // out of order: useless until the second part has arrived
   rig.came(10'300, 2, 3);
   rig.finish(0, 0, 0);
   expect(rig, 300, 7'000 - 300);
@@ -115,11 +117,11 @@ TEST(PrefetchBounds, OnlyKnowsWhatCame) {
   Rig rig;
   rig.begin(0);
   rig.finish(0, 0, 0);
-  rig.came(10'001, 1, 3);  // too late to tell
+  rig.came(10'001, 1, 3);  // too late to count
   expect(rig, 0, 0);
 }
 
-// What the run did itself counts too: others may have computed pages meanwhile.
+// The bound is never worse than what the run did itself: other requests may have computed pages in the meantime.
 TEST(PrefetchBounds, IsNoWorseThanTheRun) {
   Rig rig;
   rig.begin(0);

@@ -1,5 +1,5 @@
-// Warnings: where a tier is too small for its task or a machine can't keep up, a run says so, why, and which size cures
-// it; where neither is so, it says nothing.
+// Warnings: if a tier is too small for its task, or a machine cannot keep up, the run prints a warning with the reason
+// and the size that would be enough. Otherwise it prints none.
 #include "lab/report/warnings.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::vector<Warning> warnings(const kvtwin::Setup& setup, const Metrics& metrics
   return warnings_of(setup, {metrics, lanes, 1000 * kNsPerSecond, open_loop});
 }
 
-// The one of a kind; empty if there is none.
+// Returns the text of the warning of this kind, or "" if there is none.
 std::string sentence(const std::vector<Warning>& list, WarningKind kind) {
   const auto found = std::ranges::find(list, kind, &Warning::kind);
   return found == list.end() ? "" : found->sentence;
@@ -34,7 +34,7 @@ void expect_parts(const std::string& sentence, const std::vector<std::string>& p
   for (const std::string& part : parts) EXPECT_NE(sentence.find(part), std::string::npos) << part << ": " << sentence;
 }
 
-// Pages of 8 MiB.
+// A page has 8 MiB.
 const Settings kSmallHost{"tiers.device.tokens=12032", "tiers.host.tokens=6016"};
 
 TEST(Warnings, AHostNoLargerThanTheDevice) {
@@ -51,7 +51,7 @@ TEST(Warnings, AHostNoLargerThanTheDevice) {
       << "as large isn't larger";
 }
 
-// DeepSeek-V3 under eight ranks: the latent can't be split.
+// DeepSeek-V3 on eight ranks: an MLA latent cannot be split between ranks.
 TEST(Warnings, CopiesOfRanksAreCounted) {
   expect_parts(sentence(warnings(setup_of({"model.name=deepseek-v3", "hardware.name=h200-pcie5", "parallel.tp=8",
                                            "tiers.host.gib=256"})),
@@ -116,7 +116,8 @@ TEST(Warnings, DeclinedPrefetchesSayWhy) {
                {"23 of 33", "12 of them because what lies above on the device is not on the host"});
 }
 
-// 90 requests a second apart, the i-th of which waits wait(i) seconds; and a GPU that is busy for a share of the time.
+// Returns the warning for 90 requests, one per second, of which the i-th waits wait(i) seconds, on a GPU that is busy
+// for the share `busy` of the time.
 template <typename Wait>
 std::string saturation(Wait wait, double busy, bool open_loop = true) {
   Metrics m;
@@ -158,7 +159,7 @@ TEST(Warnings, AQueueThatGrowsOnABusyMachine) {
 TEST(WaitTrend, OfManyRequestsIsThatOfTheirThirds) {
   for (const RequestId count : {3U, 768U, 769U, 5000U, 100'000U}) {
     WaitTrend trend;
-    // Out of order, as they finish.
+    // Not in the order of arrival, because requests don't finish in this order.
     for (RequestId i = 0; i < count; ++i) trend.add(i ^ 1U, static_cast<TimeNs>(i ^ 1U) * kNsPerSecond);
     const auto thirds = trend.thirds();
     ASSERT_TRUE(thirds);
@@ -188,7 +189,8 @@ bool has(const Json& report, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// L3 under a host that is smaller than the device: starved, said, and cured by the size that is said.
+// Storage (L3) below a host tier that is smaller than the device tier gets few pages. The warning names a host size,
+// and with this size the problem must be gone.
 TEST(Warnings, AStarvedTierIsNamedAndCured) {
   const Folder folder;
   const Settings work = conversations({}, 1).save(folder) + kSmallHost + Settings{"tiers.disk.tokens=400000"};

@@ -1,4 +1,4 @@
-// Several ranks, each a real world in a thread of its own: what they do together.
+// Several ranks, each of them a real world (not simulated) in its own thread: reductions, common passes, and errors.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 using Script = std::function<void(RealRig& rig, std::size_t rank)>;
 
-// A script for each rank, which ends by running its rig.
+// Runs the script in one thread per rank, each with its own rig. The script must run its rig at the end.
 void play(std::size_t ranks, const Script& script, const HostDeviceConfig& config = small_device()) {
   ThreadRanks group(ranks);
   std::vector<std::thread> threads;
@@ -54,7 +54,8 @@ TEST(RealRanks, ReduceToTheLeastOfAll) {
   }
 }
 
-// Reductions are answered in their order though operations, timers and arrivals come in between.
+// Reductions are answered in the order in which they were requested, even with operations, timers and arrivals in
+// between.
 TEST(RealRanks, ReduceInOrderWhateverElseHappens) {
   play(3, [](RealRig& rig, std::size_t rank) {
     const std::vector<PageKey> keys = some_keys(4);
@@ -73,7 +74,7 @@ TEST(RealRanks, ReduceInOrderWhateverElseHappens) {
   });
 }
 
-// Rank 0 comes to its pass when rank 1 has cancelled it: from then on there is one step more at most.
+// Rank 0 starts its pass after rank 1 has cancelled it: from then on, the ranks do at most one more step.
 TEST(RealRanks, ABurstThatOneCancelsEndsOnAllAtTheSameStep) {
   for (int round = 0; round < 20; ++round) {
     std::latch cancelled(1);
@@ -99,7 +100,7 @@ TEST(RealRanks, ABurstThatOneCancelsEndsOnAllAtTheSameStep) {
   }
 }
 
-// One step isn't cut: all do it, or none does.
+// A single step isn't interrupted: all ranks do it, or none does.
 TEST(RealRanks, APrefillThatOneCancelsIsDoneByAll) {
   play(2, [&](RealRig& rig, std::size_t rank) {
     OperationId pass = OperationId::none;
@@ -113,7 +114,7 @@ TEST(RealRanks, APrefillThatOneCancelsIsDoneByAll) {
   });
 }
 
-// Rank 1 cancels its load, mostly before it has moved; rank 0 has no load to wait for.
+// Rank 1 cancels its load, mostly before any bytes are copied. Rank 0 has no load to wait for.
 TEST(RealRanks, ALoadThatOneLosesFailsThePassOnAll) {
   const std::vector<PageKey> keys = some_keys(4);
   std::size_t lost = 0;
@@ -152,7 +153,7 @@ TEST(RealRanks, ALoadThatOneLosesFailsThePassOnAll) {
   }
 }
 
-// In the middle of everything: passes, reductions, or the wait for what doesn't come.
+// A rank leaves while the others run passes or reductions, or wait for it.
 TEST(RealRanks, AreNotWaitedForWhenTheyHaveLeft) {
   for (int at = 0; at < 4; ++at) {
     std::atomic<int> thrown = 0;
@@ -171,7 +172,7 @@ TEST(RealRanks, AreNotWaitedForWhenTheyHaveLeft) {
       try {
         rig.run();
       } catch (const std::logic_error&) {
-        ++thrown;  // the world goes with the rig
+        ++thrown;  // the rig and its world are destroyed after this
       } catch (const std::runtime_error& error) {
         EXPECT_STREQ(error.what(), "another rank has left the run");
         ++thrown;
@@ -181,7 +182,7 @@ TEST(RealRanks, AreNotWaitedForWhenTheyHaveLeft) {
   }
 }
 
-// The others are told when one can't even start.
+// If one rank cannot start, the run of the other ranks ends with an error.
 TEST(RealRanks, ARankThatCantStartEndsTheOthers) {
   ThreadRanks group(2);
   std::thread other([&] {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kText = "[cache]\neviction = \"lru\"\n";
 
-// Every kind and every field, edges included.
+// Records of every kind, with a value in every field, including extreme values.
 std::vector<KeptRecord> every_kind() {
   std::vector<KeptRecord> records;
   const std::vector<PageKey> keys = {{{1, 2, 3, 4}}, {{~std::uint64_t{0}, 0, 0x0123456789ABCDEF, 7}}};
@@ -39,7 +39,7 @@ std::vector<KeptRecord> every_kind() {
   return records;
 }
 
-// What a storage operation may end with: every cause, with some pages or none.
+// Completions of storage operations with every cause, with and without pages.
 std::vector<KeptRecord> storage_completions() {
   std::vector<KeptRecord> records;
   for (std::uint64_t i = 0; i <= static_cast<std::uint64_t>(Cause::full); ++i) {
@@ -106,7 +106,7 @@ TEST(Journal, tells_number_and_place_of_each_record) {
   }
 }
 
-// A run that was killed between two inputs leaves whole records, and is no less cut short.
+// A run that was killed between two inputs leaves only complete records, but its journal counts as truncated, too.
 TEST(Journal, without_its_end_is_truncated) {
   const std::vector<KeptRecord> records = every_kind();
   const ByteVector journal = write_all(records, kText, false);
@@ -150,8 +150,8 @@ TEST(Journal, carries_the_text_and_its_digest) {
   EXPECT_EQ(read_all(write_all({}, "").bytes).status, JournalStatus::end);
 }
 
-// The stored journal also seeds the fuzzer. A change of the format needs a new kJournalVersion, and then the
-// files anew: KVTWIN_WRITE_JOURNALS=1 unit_policy --gtest_filter='Journal.*'
+// The stored journals are also the start corpus of the fuzzer. A change of the format needs a new kJournalVersion and
+// new files: KVTWIN_WRITE_JOURNALS=1 unit_policy --gtest_filter='Journal.*'
 TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
   const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
   std::vector<KeptRecord> records = every_kind();
@@ -174,7 +174,7 @@ TEST(Journal, of_this_version_is_written_byte_by_byte_as_ever) {
   EXPECT_EQ(hex(std::span(whole.bytes).first(16)), "896b767477696e0a0300000019000000");
 }
 
-// Written by a program before version 3: a reduction has 16 values, and no count of them.
+// The journal was written by a program before version 3: a reduction always has 16 values, without a count.
 TEST(Journal, of_version_2_is_read_as_what_it_was) {
   const std::filesystem::path folder = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal";
   std::vector<std::byte> bytes = file_bytes(folder / "every_kind_version_2");
@@ -209,7 +209,7 @@ TEST(Journal, is_read_while_it_grows) {
   std::size_t read = 0;
   std::vector<std::byte> before;
   for (std::size_t size = 0; size <= journal.bytes.size(); ++size) {
-    // Elsewhere each time; the bytes before are gone by the next turn.
+    // The bytes are at a different address each time, and the former bytes are freed one iteration later.
     std::vector<std::byte> now(journal.bytes.begin(), journal.bytes.begin() + static_cast<std::ptrdiff_t>(size));
     reader.extend(now);
     before.swap(now);
@@ -255,7 +255,7 @@ TEST(Journal, stays_corrupt) {
   EXPECT_EQ(reader.place(), place);
 }
 
-// Pieces of journals in another order, by the ends of what is wanted.
+// Returns the pieces of journals joined in the given order.
 std::vector<std::byte> joined(std::initializer_list<std::span<const std::byte>> pieces) {
   std::vector<std::byte> bytes;
   for (const auto piece : pieces) bytes.insert(bytes.end(), piece.begin(), piece.end());

@@ -1,5 +1,5 @@
-// What a step of the engine costs, in instructions of the processor, with a short and with a long queue: the same.
-// Not under sanitizers, whose own instructions would be counted.
+// A step of the engine must need the same number of CPU instructions with a short and with a long waiting queue.
+// Not compiled with sanitizers, because their instructions would be counted, too.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
@@ -16,7 +16,8 @@
 namespace kvtwin {
 namespace {
 
-// Lets a copy of this process do it, an instruction at a time. What it changes is lost with the copy.
+// Counts the instructions of `work`. A forked copy of this process runs it in single steps, so the changes that `work`
+// makes are not visible in this process.
 std::uint64_t instructions_of(const std::function<void()>& work) {
   const pid_t child = fork();
   if (child < 0) throw std::runtime_error("fork fails");
@@ -41,7 +42,7 @@ std::uint64_t instructions_of(const std::function<void()>& work) {
   return count;
 }
 
-// One request runs; the others, which share two pages with each other, wait.
+// An engine with one running request and `waiting` waiting requests, which all share their first two pages.
 class Queue {
  public:
   Queue(const EngineConfig& config, std::uint64_t waiting) : engine_(config, world, decisions_, nullptr) {
@@ -67,7 +68,7 @@ class Queue {
     world.time += 1000;
     give(Completion{.id = pass.id, .steps = pass.steps});
   }
-  // All that is asked of a disk which has nothing, once.
+  // Completes the oldest storage operation, on a disk that holds no pages.
   void complete_stored() {
     const ManualWorld::Stored operation = world.stored.front();
     world.stored.pop_front();
@@ -75,7 +76,7 @@ class Queue {
     give(Completion{.id = operation.id, .pages = set ? operation.pages.size() : 0});
   }
   void abort(RequestId request) { give(Hint{HintKind::abort, request, 0}); }
-  // The one that runs ends, and the next is admitted.
+  // Ends the running request; the next one is admitted.
   void next_request() {
     abort(0);
     complete_pass();
@@ -112,14 +113,14 @@ EngineConfig stored_queue_config(std::string_view policy) {
   config.prefetch_policy = policy;
   config.prefetch_min_tokens = 1;
   config.prefetch_host_share = 1024;
-  config.host_pages = 100'000;  // nobody is declined
-  config.max_running = 2;       // so that who waits for a prefetch is held for it
+  config.host_pages = 100'000;  // enough that no prefetch is declined
+  config.max_running = 2;       // so that a seat is free, and requests wait only because of their prefetch
   return config;
 }
 
 constexpr std::uint64_t kShort = 800, kLong = 8'000;
 
-// Ten times the queue: a tenth more, for look-ups in larger tables.
+// With a queue ten times as long, `work` may take at most 10 % more instructions, for lookups in larger tables.
 void expect_no_growth(const EngineConfig& config, const char* what, const std::function<void(Queue&)>& work) {
   SCOPED_TRACE(what);
   Queue few(config, kShort), many(config, kLong);

@@ -29,7 +29,7 @@ std::vector<std::byte> file_bytes(const std::filesystem::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Writes the records again, with checks that hold.
+// Returns a journal of these records with valid checksums.
 std::vector<std::byte> rewritten(const std::vector<KeptRecord>& records) { return write_all(records, "again").bytes; }
 
 struct KindCounter final : DecisionSink {
@@ -89,7 +89,7 @@ TEST(Replay, by_another_eviction_names_the_first_record_that_differs) {
   rig.drain();
   rig.arrive(1, document({11, 12}), 8, 1);
   rig.drain();
-  rig.arrive(2, document({1, 2}), 9, 1);  // touches the older one: lru keeps it, fifo doesn't
+  rig.arrive(2, document({1, 2}), 9, 1);  // uses the older document again: lru keeps it, fifo evicts it
   rig.drain();
   const std::uint64_t before = rig.writer.records();
   rig.arrive(3, document({21, 22}), 9, 1);
@@ -116,7 +116,7 @@ TEST(Replay, by_another_configuration_never_breaks_the_engine) {
   others[1].device_pages = 1000;
   others[2].host_pages = 0;
   others[3].chunk_tokens = 8;
-  others[4].burst_steps = 1;  // no decision: only its passes' steps differ
+  others[4].burst_steps = 1;  // no decision differs, only the number of steps of the passes
   others[5].shape.page_tokens = 1;
   others[6].shape.page_tokens = 64;
   others[7].max_running = 1;
@@ -148,7 +148,8 @@ TEST(Replay, of_an_altered_completion_differs) {
     ++altered;
     std::vector<KeptRecord> other = records;
     auto& completion = std::get<Completion>(other[i].input.what);
-    // A transfer that fails changes what is cached, or nothing that is decided later; a pass has more steps or fewer.
+    // A failed transfer changes what is cached; later decisions may or may not change. A pass with a wrong number of
+    // steps is a misfit.
     completion.status = Status::failed;
     if (completion.steps > 0) ++completion.steps;
     const ReplayResult result = replayed(rewritten(other), config());
@@ -194,7 +195,7 @@ TEST(Replay, of_two_records_swapped_differs_unless_their_order_matters_to_nobody
   std::size_t differs = 0;
   for (std::size_t i = 0; i + 1 < records.size(); ++i) {
     std::vector<KeptRecord> other = records;
-    // The marks stay, so that the writer takes it; times likewise.
+    // The times and the digests after each record are not swapped: the writer accepts only growing times.
     std::swap(other[i].input.what, other[i + 1].input.what);
     std::swap(other[i].keys, other[i + 1].keys);
     const ReplayResult result = replayed(rewritten(other), config());
@@ -222,8 +223,9 @@ TEST(Replay, of_a_journal_cut_anywhere_is_equal_up_to_there) {
   }
 }
 
-// A stored run, which also seeds the fuzzer: it stays readable, whatever the policy would decide today. One byte
-// follows it, the fuzzer's choice of this configuration. KVTWIN_WRITE_JOURNALS=1 writes it anew.
+// The journal of a stored run, which is also in the start corpus of the fuzzer: it must stay readable, whatever the
+// policy decides today. One extra byte at its end makes the fuzzer choose this configuration. KVTWIN_WRITE_JOURNALS=1
+// writes the file again.
 TEST(Replay, of_a_stored_journal_has_a_verdict) {
   const std::filesystem::path path = std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fuzz/corpus/journal/served";
   if (std::getenv("KVTWIN_WRITE_JOURNALS") != nullptr) {
@@ -235,7 +237,7 @@ TEST(Replay, of_a_stored_journal_has_a_verdict) {
       file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     };
     write(path, rig.journal.bytes);
-    // What the fuzzer once found: whole, but a key has two keys before it. Nothing is decided on it before.
+    // A case that the fuzzer found: a complete journal in which a key has two different parent keys.
     std::vector<KeptRecord> records = {read_all(rig.journal.bytes).records.front()};
     records.push_back(records.front());
     std::get<Arrival>(records[1].input.what).request = 1;
