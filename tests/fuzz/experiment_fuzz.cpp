@@ -1,6 +1,6 @@
-// An experiment file, then a line each for --set (behind a '-' for --from-sglang-flags, behind a '{' what
-// --from-sglang-server-info reads): the parts lie behind one another, separated by a zero byte. Whatever they say, the
-// answer is an experiment or an InputError; and an experiment's resolved form reads back as the same experiment.
+// The input is an experiment file, followed by one text per option: for --set, or for --from-sglang-flags if it starts
+// with '-', or for --from-sglang-server-info if it starts with '{'. A zero byte separates these parts. Any input must
+// give an experiment or an InputError, and the resolved form of an experiment must read back as the same experiment.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The resolved form without its comments on where values came from, which differ.
+// Compares the values only: the comments of the resolved form, which name the origin of each value, differ.
 bool equal_values(const kvtwin::Experiment& a, const kvtwin::Experiment& b) {
   for (const kvtwin::ExperimentKey& key : kvtwin::experiment_keys()) {
     switch (key.fallback.index()) {
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const kvtwin::InputError&) {
     return 0;
   }
-  // Out of the try: this must not fail.
+  // Outside of the try block, because this must not fail.
   const kvtwin::Experiment again = kvtwin::Experiment::from_text(experiment->resolved(), "resolved");
   if (!equal_values(*experiment, again)) std::abort();
   return 0;

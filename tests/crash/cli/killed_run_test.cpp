@@ -1,5 +1,5 @@
-// kill -9 in the middle of a real run, which can't be repeated: what it had recorded stays, nothing looks like a
-// finished run, and nothing is in the way of the next.
+// kill -9 in the middle of a real run. A real run cannot be repeated exactly, so its recorded data must stay; no file
+// may look like the result of a finished run; and the next run must be able to start.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ class KilledRun : public testing::Test {
                                      "workload.time_scale=1e-6"};
   }
 
-  // The trace comes through a pipe that never ends; the program is killed when its journal has grown to some size.
+  // The trace comes through a pipe that never ends. The program is killed when its journal has reached a certain size.
   void kill_in_the_middle() {
     Process process(run_arguments(folder_, settings_ + Settings{"workload.trace=" + (folder_ / "endless.jsonl")}));
     const int pipe = open((folder_ / "endless.jsonl").c_str(), O_WRONLY | O_CLOEXEC);  // waits for the reader
@@ -65,7 +65,7 @@ TEST_F(KilledRun, KeepsItsJournalAndLooksUnfinished) {
     EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
   }
 
-  // What the run had decided is decided again, up to the last input that was recorded.
+  // The replay of the journal decides the same as the run, up to the last recorded input.
   const std::vector<std::byte> bytes = read_journal(folder_ / "run/journal.kvj");
   JournalReader reader(bytes);
   JournalRecord record;

@@ -1,5 +1,6 @@
-// A Redis server goes in the middle of a real run and comes back, empty or as it was: its pages are misses meanwhile,
-// the run goes on, and uses it again. What has happened is seen in the server and in the journal, not in the time.
+// A Redis server stops in the middle of a real run and comes back, empty or with its pages. Meanwhile its pages are
+// misses and the run continues; later the run uses the server again. The test waits for the state of the server and of
+// the journal, never for a fixed time.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -53,7 +54,8 @@ TEST(RedisRestart, ComesBackAgainAndAgain) {
   EXPECT_GT(count_of(report.at("real").at("storage").at("remote"), "set_pages"), 4 * kSomePages);
 }
 
-// It answers nobody for a while, and then those too who have gone.
+// The server process is stopped: it doesn't answer for a while. When it continues, it also answers old requests whose
+// senders have given up.
 TEST(RedisRestart, IsStoppedAndGoesOn) {
   const Folder folder;
   RedisProcess server;

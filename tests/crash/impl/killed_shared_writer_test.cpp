@@ -1,5 +1,5 @@
-// kill -9 of a process that stores pages in a folder which others read at the same time: no reader ever gets a torn
-// page, and what the dead one acknowledged is there.
+// kill -9 of a process that stores pages in a folder which other processes read at the same time: no reader ever gets a
+// torn page, and every page that the killed process acknowledged is there.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,10 +14,10 @@
 namespace kvtwin::test {
 namespace {
 
-const PageForm kForm = small_form(4096);  // 64 KiB: a write takes a while
+const PageForm kForm = small_form(4096);  // 64 KiB: a write takes long enough to be interrupted
 constexpr std::uint64_t kPages = 40;
 
-// Stores and removes pages until it is killed; tells which it has stored.
+// Stores and removes pages until the process is killed. Writes the number of each stored page to the pipe.
 [[noreturn]] void store_pages_for_ever(const SharedFilesConfig& config, std::uint64_t seed, int pipe) {
   const auto store = make_shared_files(config, kForm);
   Splitmix rng(mix(seed));

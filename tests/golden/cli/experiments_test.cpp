@@ -1,5 +1,5 @@
-// The storage tiers' experiments that ship, each with a small part of its grid: they run, and what they say is
-// physically sound.
+// The experiments about storage tiers in this repository, each with a small part of its grid: they run, and their
+// results are physically plausible.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Swept {
   std::vector<Json> rows;
   Json plan;
 
-  // The row whose settings all are `wanted`.
+  // Returns the row that has all settings of `wanted`.
   const Json& row(const Json& wanted) const {
     for (const Json& row : rows) {
       bool fits = true;
@@ -80,8 +80,9 @@ TEST(Experiments, TerminationASlowL3LosesToComputing) {
   EXPECT_NE(sentence.find("best_effort is nowhere slower than recompute"), std::string::npos) << sentence;
 }
 
-// Of cost_stop's mean and 99th percentile against the better of its neighbours, each the mean over the seeds. The long
-// form is the whole grid and four seeds, as which of a burst's reads stall moves a percentile by some percent.
+// Compares the mean and the 99th percentile of TTFT with cost_stop against the better of the two other policies. Each
+// number is a mean over the seeds. The long form (KVTWIN_DEEP) runs the whole grid with four seeds, because a
+// percentile changes by a few percent depending on which reads of a burst stall.
 TEST(Experiments, CostStopIsNeverWorseThanNeverOrAlwaysWaiting) {
   const bool whole = std::getenv("KVTWIN_DEEP") != nullptr;
   std::vector<std::string> words{"--vary", whole ? "seed=1,2,3,4" : "seed=1"};
@@ -137,7 +138,7 @@ TEST(Experiments, LayoutObjectsCostWhatTheyCost) {
   EXPECT_EQ(row("layer_first", 0.3).at("objects_a_page"), 64);
   EXPECT_EQ(row("page_first", 0.3).at("objects_a_page"), 1);
   EXPECT_EQ(row("page_first, K and V apart", 0.3).at("objects_a_page"), 2);
-  // 128 KiB an object, a quarter of 100 us each.
+  // Each object has 128 KiB and takes a quarter of 100 us.
   EXPECT_NEAR(row("layer_first", 100).at("l3_read_gbps").get<double>(), 5.24, 0.05);
   EXPECT_GT(row("page_first", 100).at("l3_read_gbps").get<double>(), 150);
   EXPECT_GT(row("layer_first", 100).at("ttft_mean_s").get<double>(),

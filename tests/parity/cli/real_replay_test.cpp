@@ -1,4 +1,4 @@
-// A real run, decided again from its journal without a world: the same decisions, whatever the settings.
+// The journal of a real run is replayed without a world: the decisions must be the same, whatever the settings.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,8 +15,8 @@ constexpr std::uint64_t kSeeds = 24;
 
 std::string key(const std::string& name, std::uint64_t value) { return name + "=" + std::to_string(value); }
 
-// Tiers of about one long prompt and upwards. Each value of what matters most comes up as the seeds go round; the rest
-// is drawn.
+// Returns settings with tiers of about one long prompt or more. The most important settings take all of their values
+// over the seeds; the others are random.
 Settings draw(std::uint64_t seed, const Folder& folder) {
   Splitmix random(seed);
   static constexpr const char* kLayouts[] = {"layer_first", "page_first", "page_first_direct", "page_head"};
@@ -29,7 +29,7 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
   c.first_blocks = random.between(3, 10);
   c.growth_blocks = random.between(1, 3);
   c.live = random.between(3, 12);
-  c.output = seed % 4 == 1 ? 100 : random.between(4, 60);  // long ones are retracted
+  c.output = seed % 4 == 1 ? 100 : random.between(4, 60);  // requests with long outputs are retracted
   c.gap_ms = random.below(4);
   const std::uint64_t longest = (8 + 2 * c.first_blocks + 6 * c.growth_blocks) * c.block_tokens + 2 * c.output;
   Settings settings = small_model(folder) + conversations(c, seed).save(folder) +
@@ -81,7 +81,7 @@ TEST(RealReplay, DecidesWhatTheRunDecided) {
   }
 }
 
-// What the journal is for: another policy, and the first decision that it takes otherwise.
+// The purpose of a journal: replay it with another policy and find the first decision that is different.
 TEST(RealReplay, NamesTheFirstDecisionThatAnotherPolicyTakes) {
   const Folder folder;
   run_for_real(folder, draw(3, folder) + Settings{"cache.eviction=lru", "tiers.device.tokens=600"});
@@ -90,7 +90,7 @@ TEST(RealReplay, NamesTheFirstDecisionThatAnotherPolicyTakes) {
   EXPECT_NE(Json::parse(outcome.out).at("verdict"), "equal");
 }
 
-// Arrivals that depend on when answers came are in the journal as they came.
+// In a closed loop, arrivals depend on the time of earlier answers. The journal has the actual arrivals.
 TEST(RealReplay, ClosedLoopsAreDecidedAgain) {
   const Folder folder;
   constexpr std::uint64_t kSessions = 5, kTurns = 6;
@@ -98,7 +98,7 @@ TEST(RealReplay, ClosedLoopsAreDecidedAgain) {
   std::uint64_t ms = 0;
   for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
     for (std::uint64_t session = 0; session < kSessions; ++session) {
-      // A length of its own for each request, which tells it.
+      // Each request has a different length, which identifies it.
       const Json line{{"timestamp", ms},     {"input_length", 16 + turn * kSessions + session},
                       {"output_length", 20}, {"hash_ids", {session, 100 + turn * kSessions + session, 7, 8}},
                       {"session", session},  {"think_time", 1}};
@@ -115,7 +115,7 @@ TEST(RealReplay, ClosedLoopsAreDecidedAgain) {
   const Simulated real = run_for_real(folder, settings);
   EXPECT_EQ(real.requests("completed"), kSessions * kTurns);
   const Table rows(real.requests_csv);
-  std::map<std::uint64_t, std::pair<double, double>> served;  // by length: arrival, answer
+  std::map<std::uint64_t, std::pair<double, double>> served;  // length to arrival and answer time
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const double arrival = rows.number(row, "arrival_s");
     served[rows.integer(row, "prompt_tokens")] = {arrival, arrival + rows.number(row, "e2e_s")};

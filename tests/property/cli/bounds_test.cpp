@@ -1,4 +1,5 @@
-// report.bounds: no run hits more than the bound says, whatever its settings, and one with room for all hits just that.
+// report.bounds: no run has more hits than the bound, whatever its settings, and a run with space for all pages has
+// exactly as many.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -77,7 +78,7 @@ double of_prefetches(const Simulated& run, const char* key) {
   return run.report.at("bounds").at("prefetch").at(key).get<double>();
 }
 
-// Whatever ends a prefetch: knowing when its pages came would have been at least as good.
+// Whatever rule ends a prefetch: a choice made with the knowledge of when its pages arrive is at least as good.
 TEST(ReportBounds, NoStopIsBetterThanTheBest) {
   double waited = 0, could_have = 0;
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
@@ -105,7 +106,7 @@ TEST(ReportBounds, NoStopIsBetterThanTheBest) {
   EXPECT_LT(could_have, waited / 2) << "at 0.2 GB/s nobody should wait";
 }
 
-// Long answers on a small device: requests are retracted, and are at work a second time.
+// Long outputs on a small device tier: requests are retracted and run a second time. The bound must hold all the same.
 TEST(ReportBounds, RetractedRequestsAreNoExcuse) {
   std::uint64_t retractions = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
@@ -127,7 +128,8 @@ TEST(ReportBounds, WithRoomForAllEverythingIsHit) {
   expect_bounded(run, "room for all");
 }
 
-// One after another: A, B, A, with room for one and a page. A last page is not hit whole: a token is computed.
+// Requests A, B, A, one after another, with space for one of them plus one page. The last page of a prompt is never hit
+// completely, because the last token is always computed.
 TEST(ReportBounds, ByHand) {
   const Folder folder;
   TraceText trace(64);

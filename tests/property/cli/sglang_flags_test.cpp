@@ -1,5 +1,5 @@
-// Experiments that SGLang's flags can say, drawn by seed, come back from their flag line as they were; and whatever a
-// flag line or a server's account says, the answer is an experiment or an InputError.
+// Random experiments that SGLang's flags can express are unchanged after conversion to a flag line and back. And any
+// text as a flag line or as the info of a server gives either an experiment or an InputError.
 #include "lab/sglang/sglang_flags.hpp"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ Experiment drawn(Splitmix& random) {
     if (random.chance(50)) {
       set("tiers.host.ratio", between(1, 9) + "." + between(0, 99999));
     } else {
-      Experiment size = empty_experiment();  // a whole number of GB for each rank
+      Experiment size = empty_experiment();  // an integer number of GB per rank
       apply_sglang_flags(size, "--enable-hierarchical-cache --hicache-size " + between(1, 2000) + " --tp " + ranks);
       set("tiers.host.gib", size.as_toml("tiers.host.gib"));
     }
@@ -96,7 +96,7 @@ TEST(SglangRoundTrip, DrawnExperimentsComeBack) {
   EXPECT_GT(with_host, 200U);
 }
 
-// Sizes that no flag says come back as the same number of pages.
+// Sizes that no flag can express exactly come back as the same number of pages.
 TEST(SglangRoundTrip, AnyHostSizeKeepsItsPages) {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Splitmix random(seed);
@@ -111,7 +111,7 @@ TEST(SglangRoundTrip, AnyHostSizeKeepsItsPages) {
   }
 }
 
-// Cuts, doubles, overwrites and joins pieces.
+// Returns the text with random changes: it cuts, repeats, overwrites and inserts pieces.
 std::string mutated(Splitmix& random, std::string text) {
   static constexpr const char* kPieces[] = {"{",
                                             "}",
@@ -169,7 +169,7 @@ std::size_t survive(const std::vector<std::string>& seeds, std::uint64_t rounds,
       EXPECT_GT(std::string(error.what()).size(), 10U) << text;
       continue;
     }
-    // What was taken can be written down and read again.
+    // An experiment that was accepted can be written in its resolved form and read again.
     const Experiment again = Experiment::from_text(experiment->resolved(), "resolved");
     EXPECT_EQ(again.as_toml("cache.page_tokens"), experiment->as_toml("cache.page_tokens")) << text;
     EXPECT_EQ(again.as_toml("tiers.host.ratio"), experiment->as_toml("tiers.host.ratio")) << text;

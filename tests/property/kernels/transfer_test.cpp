@@ -1,5 +1,5 @@
-// Every way of moving pages, for drawn shapes and runs, leaves exactly what moving them byte by byte leaves:
-// in the pages that move, and everywhere else.
+// For random shapes and runs of pages, every copy function must give exactly the same memory as a copy byte by byte, in
+// the copied pages and everywhere else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Pool drawn_pool(Splitmix& rng, std::uint64_t bytes) {
   return pool;
 }
 
-// `count` slots of a pool, some in ascending order, which makes long runs, some not.
+// Returns `count` slots of a pool. Some are in ascending order, which gives long runs, others are not.
 std::vector<SlotId> drawn_slots(Splitmix& rng, std::uint64_t pool, std::uint64_t count) {
   std::vector<SlotId> slots(pool);
   std::iota(slots.begin(), slots.end(), SlotId{0});
@@ -38,7 +38,7 @@ std::vector<SlotId> drawn_slots(Splitmix& rng, std::uint64_t pool, std::uint64_t
   return slots;
 }
 
-// As the planner joins them, but some cut again where they would still be one.
+// Returns the runs that the planner makes, with some of them cut again.
 std::vector<PageRun> drawn_runs(Splitmix& rng, const std::vector<SlotId>& source, const std::vector<SlotId>& target) {
   std::vector<PageRun> joined, runs;
   join_runs(source, target, joined);
@@ -86,7 +86,7 @@ void check_seed(std::uint64_t seed) {
         Pool device, host;
         bool operator==(const Pools&) const = default;
       };
-      // Copies all of `runs` in fresh pools.
+      // Copies all `runs`, in new copies of the pools.
       const auto after = [&](std::uint32_t first_layer, std::uint32_t last_layer, const auto& copy) {
         Pools pools{device, host};
         TransferParams params;
@@ -110,7 +110,8 @@ void check_seed(std::uint64_t seed) {
       ASSERT_TRUE(after(layer_begin, layer_end, copy_boxes) == expected);
       if (layout == Layout::layer_first) continue;
       const std::uint64_t staging_pages = rng.between(1, count);
-      Pool staging(staging_pages * shape.page_bytes());  // no byte more, for the sanitizers to see
+      Pool staging(staging_pages *
+                   shape.page_bytes());  // exactly as large as needed, so that sanitizers find accesses past its end
       const auto by_staging = [&](const TransferParams& params) { copy_staged(params, staging.data(), staging_pages); };
       ASSERT_TRUE(after(layer_begin, layer_end, by_staging) == expected &&
                   after(0, shape.layers, by_staging) == after(0, shape.layers, copy_slowly))

@@ -1,4 +1,5 @@
-// Lateness against a model that keeps every batch, tries every time to give up, and works in floating point.
+// Compares Lateness with a model that keeps every batch, tries every time at which to give up, and computes in floating
+// point.
 #include "policy/prefetch/lateness.hpp"
 
 #include <gtest/gtest.h>
@@ -19,12 +20,12 @@ struct Model {
     double ratio = 1;
     bool came = true;
   };
-  std::vector<Batch> batches = std::vector<Batch>(8, Batch{});  // a new medium is on time
+  std::vector<Batch> batches = std::vector<Batch>(8, Batch{});  // a new medium starts with batches that are on time
 
   static std::size_t bin_of(double ratio) {
     return static_cast<std::size_t>(std::clamp(std::floor(4 * std::log2(std::max(ratio, 1e-9))), 0.0, kBins - 1.0));
   }
-  // Waiting up to the beginning of bin `last`, and then giving up.
+  // Returns the expected cost of waiting until the beginning of bin `last` and then giving up.
   double cost(const Lateness::Stake& stake, std::size_t first, std::size_t last) const {
     const double unit = static_cast<double>(stake.unit), waiting = static_cast<double>(stake.waiting);
     double cost = 0, left = 1, at = static_cast<double>(stake.waited);
@@ -55,7 +56,7 @@ TEST(LatenessModel, the_best_time_to_give_up_is_found) {
     Model model;
     const TimeNs unit = 1'000'000;
     for (std::uint64_t i = random.below(200); i > 0; --i) {
-      // Not at the edge of a bin, where rounding decides.
+      // Never at the edge of a bin, where rounding would decide.
       const double quarter = static_cast<double>(random.chance(70) ? random.below(2) : random.below(40));
       const double ratio = std::exp2((quarter + 0.3 + 0.1 * static_cast<double>(random.below(5))) / 4);
       const TimeNs took = static_cast<TimeNs>(ratio * static_cast<double>(unit));
@@ -74,7 +75,7 @@ TEST(LatenessModel, the_best_time_to_give_up_is_found) {
     for (std::size_t last = first + 1; last < kBins; ++last) best = std::min(best, model.cost(stake, first, last));
     const Lateness::Outlook outlook = lateness.weigh(stake);
     EXPECT_NEAR(static_cast<double>(outlook.cost), best, 1'000 + best / 500) << seed;
-    // And it is what giving up at the time that it names costs.
+    // The cost is also what the model computes for giving up at the returned time.
     const double when = static_cast<double>(outlook.give_up) / static_cast<double>(unit);
     const std::size_t last = outlook.give_up <= stake.waited ? first : Model::bin_of(when * 1.01);
     EXPECT_NEAR(model.cost(stake, first, last), best, 1'000 + best / 200) << seed;

@@ -1,4 +1,4 @@
-// NodeTable against a std::unordered_map.
+// Compares NodeTable with a std::unordered_map.
 #include "policy/index/node_table.hpp"
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 namespace kvtwin {
 namespace {
 
-// Nodes come, go and change their numbers. Of `names` keys; the fewer differ in their first words, the more lie where
-// others belong, and only the rest of the key tells them apart.
+// Inserts, erases and renumbers nodes with `names` different keys. The keys have only `first_words` different first
+// words: keys with the same first word collide in the table, and only the rest of the key differs.
 class Nodes {
   PageKey key_of(std::uint64_t name) const { return {{test::mix(name % first_words_), name, 0, name % 3}}; }
   auto first_key() const {
@@ -62,14 +62,15 @@ class Nodes {
 
   test::Splitmix random_;
   const std::uint64_t names_, first_words_;
-  std::vector<PageKey> keys_;  // by number
+  std::vector<PageKey> keys_;  // indexed by node id
   NodeTable table_;
   std::unordered_map<PageKey, NodeId, PageKeyHash> model_;
 };
 
 TEST(NodeTable, FindsWhatAMapFinds) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
-    const std::uint64_t names = seed % 10 == 0 ? 20'000 : 1 + seed * seed;  // the parts grow a few times
+    const std::uint64_t names =
+        seed % 10 == 0 ? 20'000 : 1 + seed * seed;  // enough that the parts of the table grow a few times
     const std::uint64_t first_words = seed % 3 == 0 ? names : 1 + names / (1 + seed % 7);
     Nodes nodes(seed, names, first_words);
     for (const std::uint64_t inserts : {80U, 40U, 10U, 60U}) {
@@ -81,7 +82,8 @@ TEST(NodeTable, FindsWhatAMapFinds) {
   }
 }
 
-// Half of a part's places are one run of pages with one hash, behind them those that belong there.
+// Pages with the same hash fill half of the slots of a part in one run, and displace the pages that belong into these
+// slots.
 TEST(NodeTable, KeepsPagesOfOneHashApart) {
   Nodes nodes(5, 40, 2);
   for (std::uint64_t i = 0; i < 20'000 && !testing::Test::HasFatalFailure(); ++i) nodes.step(50);

@@ -1,5 +1,5 @@
-// Closed loops against what they promise, on random traces in a world of random latencies: each request comes once, in
-// order of time, and a session's next one at the later of its time and its think time after the answer.
+// Closed loops on random traces, in a world with random latencies: each request arrives once, in order of time. The
+// next request of a session arrives at its trace time, or one think time after the previous answer, whichever is later.
 #include "traces/closed_loop.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,8 @@ class ListTrace final : public TraceSource {
   std::size_t at_ = 0;
 };
 
-// The first block is the request's place in the trace. Few times, so that many are equal.
+// Returns a random trace. The first block of a request is its position in the trace. There are few different times, so
+// that many requests have the same one.
 std::vector<TraceRequest> random_trace(Random& random) {
   std::vector<TraceRequest> trace(static_cast<std::size_t>(random.integer(1, 60)));
   const std::uint64_t sessions = random.integer(1, 8);
@@ -44,7 +45,7 @@ std::vector<TraceRequest> random_trace(Random& random) {
       continue;
     }
     r.input = 16;
-    r.output = i + 1;  // names it
+    r.output = i + 1;  // identifies the request
     r.blocks = {i};
     r.session = random.integer(0, sessions);
     if (random.chance(0.3)) r.think = static_cast<TimeNs>(random.integer(0, 20));
@@ -56,7 +57,7 @@ struct Served {
   TimeNs arrived = 0, answered = 0;
 };
 
-// A world that answers each request after a while of its own, and some at once.
+// Serves all requests: each is answered after a random time, some of them immediately.
 std::map<std::size_t, Served> serve(ClosedLoopSource& source, Random& random, std::uint64_t& hints) {
   std::map<std::size_t, Served> served;
   std::multimap<TimeNs, std::pair<RequestId, std::size_t>> ends;
@@ -117,7 +118,7 @@ TEST(ClosedLoopProperty, NextRequestsWaitForAnswers) {
     ClosedLoopSource source(list, options, service);
     std::uint64_t hints = 0;
     const std::map<std::size_t, Served> served = serve(source, random, hints);
-    std::map<std::uint64_t, std::size_t> last;  // of each session
+    std::map<std::uint64_t, std::size_t> last;  // last request of each session
     std::uint64_t requests = 0;
     for (std::size_t i = 0; i < trace.size(); ++i) {
       const TraceRequest& r = trace[i];

@@ -1,5 +1,5 @@
-// Re-paging against a slow model: a request is a list of (parent chain, block, offset) tokens; a page is a run of P
-// of them; two pages have equal keys if and only if everything up to their ends is equal.
+// Compares re-paging with a slow model: a request is a list of tokens, each of them (parent chain, block, offset), and
+// a page is a run of P tokens. Two pages must have equal keys if and only if all tokens up to their ends are equal.
 #include "traces/paging.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ struct SlowRequest {
   Tokens input = 0;
 };
 
-// Few ids, so that prefixes are shared; each request may leave an earlier one anywhere.
+// Returns requests with few different block ids, so that prefixes are shared and two requests may differ from any block
+// on.
 std::vector<SlowRequest> random_requests(Random& random, Tokens block_tokens) {
   std::vector<SlowRequest> requests(static_cast<std::size_t>(random.integer(2, 8)));
   for (SlowRequest& request : requests) {
@@ -61,7 +62,7 @@ TEST(PagingProperty, EqualPrefixesHaveEqualKeysAndOthersDont) {
   }
 }
 
-// With started pages counted, a page is the list of blocks it touches and all before it.
+// If partly filled pages count, a page is identified by its number and by all blocks up to its end.
 TEST(PagingProperty, StartedPagesAreTheirBlocks) {
   for (std::uint64_t seed = 1; seed <= 3'000; ++seed) {
     Random random(seed + 1'000'000);

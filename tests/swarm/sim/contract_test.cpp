@@ -1,6 +1,6 @@
-// The contract of the seam (policy/seam/contract.hpp), checked on both sides: an engine with random traffic in the
-// adversarial world and on the event heap, and random storage operations in the adversarial world, which may have
-// `Faulty` above it. What the bytes say is swarm_test.cpp's business; of storage, this one's.
+// Checks the contract of the seam (policy/seam/contract.hpp) on both sides: an engine with random traffic in the
+// adversarial world and on the event heap, and random storage operations in the adversarial world, with or without
+// `Faulty` above it. swarm_test.cpp checks the bytes that passes read; this test checks the bytes from storage.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 300;
 
-// Linear, with whole numbers.
+// A linear cost model with integer factors.
 class PlainCost final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override {
@@ -115,7 +115,7 @@ FaultShares random_shares(Splitmix& rng) {
   return shares;
 }
 
-// world - Checking - Faulty - Checking - traffic: each side keeps its promises to the next.
+// The stack is world - Checking - Faulty - Checking - traffic: each part must keep the contract with the next one.
 void storage_traffic(std::uint64_t seed, const FaultShares& shares, const ContractTerms& terms) {
   AdversarialConfig adversity;
   adversity.seed = seed;
@@ -149,7 +149,7 @@ void storage_with_faulty(std::uint64_t seed) {
   storage_traffic(seed, random_shares(rng), {.page_tokens = 4, .cancels_unrequested = true, .duplicates = true});
 }
 
-// An engine, whose transfers fail, come late and are cancelled.
+// An engine whose transfers fail, are late and are cancelled.
 void engine_with_faulty(std::uint64_t seed) {
   Splitmix rng(mix(seed));
   const EngineConfig config = random_engine(rng);

@@ -1,7 +1,8 @@
-// Ranks as policies of their own, by the hundred: unequal speeds, and on some ranks everything that `Faulty` can do.
-// Whatever goes wrong on one rank, all take the same steps and decide the same, and every request ends.
+// Hundreds of random runs in which each rank has its own policy instance: ranks of different speed, and on some ranks
+// all faults that `Faulty` can produce. Whatever fails on one rank, all ranks take the same steps and decide the same,
+// and every request ends.
 //
-//   KVTWIN_SWARM_SEED=123 build/tests/swarm_sim --gtest_filter='InstancesSwarm*'       that seed
+//   KVTWIN_SWARM_SEED=123 build/tests/swarm_sim --gtest_filter='InstancesSwarm*'       only this seed
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -22,8 +23,9 @@ void print_seed(const char* condition, const char* sentence, const char* file, i
                sentence, condition, file, line, static_cast<unsigned long long>(current_seed));
 }
 
-// A rank's `Faulty` keeps a pass to itself whose load it has seen fail before: in a world where ranks run passes
-// together the others would wait for it. That takes a load that is held back, so either loads come late or they fail.
+// `Faulty` does not pass on a pass whose load it already knows to have failed. Where ranks run passes together, the
+// other ranks would wait for that pass forever. This can only happen if the failed load was also delayed, so the faults
+// have either late loads or failing loads, never both.
 FaultShares draw_faults(Splitmix& rng, bool late) {
   FaultShares shares;
   for (std::uint32_t* share : {&shares.cut_bursts, &shares.write_errors, &shares.full, &shares.lost_writes}) {

@@ -26,7 +26,7 @@ class DrawsCommand : public testing::Test {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return Json::parse(outcome.out);
   }
-  // cpu-host with an interval for one number, of so many times either way.
+  // Returns the setting for a cpu-host file in which one number has the interval [value / times, value * times].
   std::string calibrated(const std::string& key, double times) const {
     Json machine = Json::parse(text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/hardware/cpu-host.json"));
     Json& number = machine["numbers"][key];
@@ -56,7 +56,7 @@ TEST_F(DrawsCommand, TellWhatTheAnswerHangsOn) {
               0.002 * ttft.at("value").get<double>());
   EXPECT_LT(ttft.at("low"), ttft.at("value"));
   EXPECT_GT(ttft.at("high"), ttft.at("value"));
-  // The run itself is what it is without draws, and the draws what they are again, whatever runs at once.
+  // The run itself is the same as without draws, and the draws are the same whatever the number of parallel jobs.
   Json same = without_costs(report({"--set", slow_products, "--draws", "40", "--jobs", "3"}));
   EXPECT_EQ(same, without_costs(with));
   same.erase("draws");
@@ -81,7 +81,8 @@ TEST_F(DrawsCommand, ASpreadIsForPresets) {
   EXPECT_NE(outcome.out.find("draws      95 % of 3 hardware variants"), std::string::npos) << outcome.out;
 }
 
-// A link that is set may be off as well, and copy kernels go with it: slower at its low end.
+// A link speed that is set in the experiment is uncertain, too, and so are the copy kernels that use the link: at the
+// low end of the interval, copies take longer.
 TEST_F(DrawsCommand, WhatIsSetMovesTheSameWay) {
   const std::vector<std::string> link{
       "--set", "hardware.host_link_gbps=0.5", "--set", "hardware.spread_percent=50", "--set", "cache.io=kernel"};

@@ -1,4 +1,5 @@
-// kvtwin explain: for every request the numbers of requests.csv, whether its run is replayed or simulated again.
+// kvtwin explain gives the same numbers as requests.csv for every request, whether the run is replayed from its journal
+// or simulated again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 class Explain : public testing::Test {
  protected:
-  // Requests that hit on both tiers, load back, wait, are rejected for both reasons and retracted.
+  // The requests hit on both tiers, load back, wait, are rejected for both reasons, and are retracted.
   static Settings settings(const Folder& folder) {
     TraceText trace = conversations({.requests = 79, .output = 800, .gap_ms = 15}, 3);
     trace.request(60'000, 1, ids(900'000, 200));
@@ -74,7 +75,7 @@ TEST_F(Explain, TellsTheNumbersOfEveryRequest) {
       expect_row(told, table, row);
       outcomes.insert(table.text(row, "outcome"));
 
-      // What is told in pieces adds up.
+      // The parts of each number must add up to the number.
       const std::uint64_t before = told.at("found").at("waiting");
       EXPECT_EQ(told.at("found").at("ahead").size(), std::min<std::size_t>(before, 8));
       waits += before;
@@ -86,7 +87,7 @@ TEST_F(Explain, TellsTheNumbersOfEveryRequest) {
       std::uint64_t tokens = 0;
       std::int64_t computed = 0, stalled = 0;
       for (const Json& prefill : told.at("prefills")) {
-        if (prefill.at("end_s") > told.at("first_token_s")) break;  // computed again
+        if (prefill.at("end_s") > told.at("first_token_s")) break;  // computed again after a retraction
         tokens += prefill.at("tokens").get<std::uint64_t>();
         computed += ns(prefill.at("end_s")) - ns(prefill.at("begin_s"));
         stalled += ns(prefill.at("stalled_s"));
@@ -118,7 +119,7 @@ TEST_F(Explain, TellsTheNumbersOfEveryRequest) {
         EXPECT_EQ(again, told);
       }
     }
-    // It would prove little if nothing happened.
+    // The test is only meaningful if all of this happened.
     EXPECT_EQ(outcomes, (std::set<std::string>{"completed", "rejected:queue_full", "rejected:too_long"}));
     EXPECT_EQ(words, (std::set<std::string>{"backup", "evict_device", "evict_host"}));
     EXPECT_GT(table.sum("retractions"), 0U);
@@ -192,7 +193,7 @@ TEST_F(Explain, RefusesWhatItCantTell) {
   refused({"explain", folder / "empty", "--request", "0"},
           {"empty", "neither journal.kvj nor experiment.resolved.toml"});
   refused({"explain", folder / "trace.jsonl", "--request", "0"}, {"trace.jsonl", "is no journal"});
-  // A run that isn't the one of the report any more: told, and said to be another.
+  // If the report is not from this run, explain still answers, but says that the run is a different one.
   Json other = report;
   other["decisions"]["digest"] = "0123456789abcdef";
   write_text(folder / "run/report.json", other.dump());
@@ -211,7 +212,8 @@ TEST_F(Explain, RefusesWhatItCantTell) {
   refused({"explain", folder / "gone", "--request", "0"}, {"trace.jsonl", "No such file"});
 }
 
-// One prompt that comes back after L1 and L2 have lost it, from drives of that speed.
+// Returns explain's text for a prompt that returns after L1 and L2 have evicted it, and is loaded from drives of the
+// given speed.
 std::string told_of_return(const Settings& more) {
   const Folder folder;
   const Settings settings{"workload.generate.kind=returning",

@@ -1,4 +1,5 @@
-// Keys without effect are said: by a table of conditions, which simulations confirm.
+// Keys of an experiment that have no effect are reported, according to a table of conditions. Simulations check this
+// table.
 #include "lab/experiment/idle_keys.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ std::vector<std::string> idle_of(const Settings& settings, const std::string& fi
 
 std::string key_of(const std::string& setting) { return setting.substr(0, setting.find('=')); }
 
-// A setting, what makes it idle, and what gives it an effect.
+// A setting, other settings with which it has no effect, and settings with which it has one.
 struct Case {
   std::string setting;
   Settings idle, effective;
@@ -157,7 +158,7 @@ TEST(IdleKeys, AreThoseThatAUserGave) {
   EXPECT_EQ(idle_keys(experiment)[0].sentence,
             "workload.generate.prompt_tokens (--set): has no effect: workload.generate.kind is chat, which draws "
             "lengths of its own; set that to returning, or leave this out");
-  // Its resolved form lists all keys, and has as many.
+  // The resolved form lists all keys, but only the same keys are reported for it.
   EXPECT_EQ(idle_of(Experiment::from_text(experiment.resolved(), "resolved.toml")),
             (Settings{"workload.generate.prompt_tokens", "cache.prefetch_policy"}));
   EXPECT_EQ(idle_of(Experiment::from_text(Experiment::from_text("", "x.toml").resolved(), "resolved.toml")),
@@ -171,7 +172,7 @@ TEST(IdleKeys, ShippedExperimentsHaveNone) {
   }
 }
 
-// The table is not believed: what it calls idle changes no decision and no time.
+// Simulations check the table: a key that it calls idle must change no decision and no time.
 TEST(IdleKeys, ChangeNothing) {
   const Folder folder;
   write_text(folder / "x.toml", kReturning);
@@ -184,12 +185,13 @@ TEST(IdleKeys, ChangeNothing) {
   for (const Case& one : cases()) {
     if (one.setting.starts_with("workload.") || one.setting.starts_with("model.draft.") ||
         one.setting.starts_with("tiers.remote.tls")) {
-      continue;  // of other work than this
+      continue;  // needs a different experiment
     }
     SCOPED_TRACE(one.setting);
-    Settings base = {"tiers.host.tokens=0"};  // the file's
+    Settings base = {"tiers.host.tokens=0"};  // as in the file
     base = base + one.idle;
-    const bool refused = one.setting.starts_with("cache.tiering");  // without a host tier: write_through
+    // The base has no host tier, so its write policy is write_through, and exclusive tiering is refused.
+    const bool refused = one.setting.starts_with("cache.tiering");
     if (refused || one.setting.starts_with("sim.straggler")) continue;
     EXPECT_EQ(figures(base + Settings{one.setting}), figures(base));
     ++tried;
@@ -213,7 +215,8 @@ TEST(IdleKeys, StandInTheReportAndOnTheScreen) {
   EXPECT_NE(machine.err.find("kvtwin: note: " + sentence), std::string::npos) << machine.err;
 }
 
-// A case may lack the tier that another has; a key that no cell reads is said once.
+// A key may have no effect in one case of a sweep and an effect in another. A key is reported, once, only if no cell
+// uses it.
 TEST(IdleKeys, OfASweepAreThoseOfAllItsCells) {
   const Folder folder;
   write_text(folder / "x.toml", kReturning);

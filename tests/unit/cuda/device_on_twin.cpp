@@ -1,5 +1,6 @@
-// Makes the CUDA device the one that this program's tests are about. Each test has a machine of its own; whatever the
-// test is about, a GPU would have found nothing wrong, nothing waited that needn't, and all was given back.
+// Makes the tests of this program use the CUDA device on the CUDA twin. Each test has its own twin. After every test
+// this file checks that the twin found no violation of CUDA's rules and no unnecessary wait, and that everything was
+// released.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -20,7 +21,8 @@ class MachinePerTest final : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo&) override { machine_.emplace(); }
   void OnTestEnd(const testing::TestInfo& test) override {
     EXPECT_EQ(machine_->violations(), std::vector<std::string>{});
-    // Ranks are processes; here, what one frees at its end another may wait for.
+    // Ranks normally are processes. Here they are threads, so one rank may wait for memory that another frees at its
+    // end.
     if (!std::string_view(test.test_suite_name()).ends_with("Ranks")) {
       EXPECT_EQ(machine_->hidden_syncs(), std::vector<std::string>{});
     }
@@ -32,9 +34,9 @@ class MachinePerTest final : public testing::EmptyTestEventListener {
 
 const bool in_place = [] {
   make_test_device = &make_on_twin;
-  test_device_acquires = 8;                                                  // direct storage, too
-  test_device_slowness = 4;                                                  // each call of CUDA's is a thread's turn
-  testing::UnitTest::GetInstance()->listeners().Append(new MachinePerTest);  // owned by it
+  test_device_acquires = 8;                                                  // one more than by default: direct storage
+  test_device_slowness = 4;                                                  // each CUDA call switches threads
+  testing::UnitTest::GetInstance()->listeners().Append(new MachinePerTest);  // takes ownership
   return true;
 }();
 

@@ -1,4 +1,4 @@
-// The keyed check of stored pages: who lacks the secret can make no page that is served.
+// The keyed checksum of stored pages: without the secret, nobody can make a page that is accepted.
 #include "impl/storage/page_seal.hpp"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST(PageSeal, EveryBitOfAPageCounts) {
   header = make_page_header(kForm, space, key, payload);
   EXPECT_TRUE(holds(nullptr));
   EXPECT_FALSE(holds(&seal)) << "anybody can make this";
-  // A forger knows everything but the secret: the id, and what a right page looks like.
+  // An attacker knows everything except the secret: also the id of the secret and the format of a correct page.
   header = make_page_header(kForm, space, key, payload, &other);
   store_le32(header.data() + 100, seal.id());
   EXPECT_FALSE(holds(&seal));
@@ -130,7 +130,8 @@ TEST_F(SealedSegments, PagesOfAnotherSecretOrNoneAreMissesAndCounted) {
   }
 }
 
-// Whoever may write to the folder gives a page another payload, with every check that takes no secret made anew.
+// An attacker with write access to the folder changes the payload of a page, and recomputes every checksum that needs
+// no secret.
 TEST_F(SealedSegments, AForgedPageIsServedOnlyWithoutASecret) {
   for (const bool sealed : {false, true}) {
     for (const auto& [number, image] : files_->images()) files_->remove(number, nullptr);
@@ -153,7 +154,7 @@ TEST_F(SealedSegments, AForgedPageIsServedOnlyWithoutASecret) {
     EXPECT_EQ(work.cause(0), sealed ? Cause::corrupt : Cause::none);
     EXPECT_EQ(work.wrong_bytes, sealed ? 0U : 1U);
     EXPECT_EQ(counter(*store, "corrupt_pages"), sealed ? 1U : 0U);
-    // A set doesn't take it for its page either.
+    // With a secret, a set does not accept the forged page as already stored, either.
     EXPECT_EQ(set_page(*store, kForm, 3), Cause::none);
     EXPECT_EQ(counter(*store, "pages_written"), sealed ? 1U : 0U);
   }

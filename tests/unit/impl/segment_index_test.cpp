@@ -1,4 +1,4 @@
-// The disk tier's index alone: copies, capacity, and what survives the power.
+// The index of the disk tier alone: several copies of a page, the capacity, and which pages survive a power loss.
 #include "impl/disk/segment_index.hpp"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ FileNumber segment_of(const SegmentIndex& index, std::uint64_t page) {
   return place ? place->segment->number : 0;
 }
 
-// The youngest was written last. An older one may lack what was written since, or be half of a move.
+// The newest copy is the one that was written last. An older one may be outdated or only partly moved.
 TEST(SegmentIndex, of_several_copies_the_youngest_is_read_first) {
   SegmentIndex index(8);
   std::vector<std::shared_ptr<Segment>> segments;
@@ -52,8 +52,8 @@ TEST(SegmentIndex, of_several_copies_in_a_segment_the_last_is_read_first) {
   EXPECT_FALSE(index.find(name(1)));
 }
 
-// The kernel reports a failed write-back once: what the failed sync covered may be gone, though an earlier sync ends
-// well after it.
+// The kernel reports a failed write-back only once. So pages covered by a failed sync may be lost, even if a sync that
+// began before it ends without an error later.
 TEST(SegmentIndex, a_sync_that_began_before_a_failed_one_makes_nothing_durable) {
   SegmentIndex index(8);
   const std::shared_ptr<Segment> segment = add_segment(index, 1);

@@ -1,4 +1,4 @@
-// The disk tier on a real folder: each way of reading and writing, lives one after another, locks and permissions.
+// The disk tier in a real folder: each I/O mode, opening the same folder again, locks and permissions.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -93,7 +93,8 @@ TEST_P(DiskFolder, FoundPagesAreClaimedBySetsAndGoOldestFirst) {
   store.check_invariants();
 }
 
-// A smaller life after a larger one: what was found counts against the room as soon as it is set.
+// The folder is opened with a smaller capacity than before: a page that was found counts against the capacity when it
+// is set again.
 TEST_P(DiskFolder, FoundPagesAreClaimedAsFarAsThereIsRoom) {
   {
     SegmentStore store(config());
@@ -126,7 +127,7 @@ TEST_P(DiskFolder, RewritesAndUnlinksSegmentsUnderLoad) {
   for (const std::uint64_t page : there) EXPECT_EQ(get_page(store, kForm, page), Cause::none) << page;
   EXPECT_GT(counter(store, "pages_moved"), 30U);
   EXPECT_EQ(counter(store, "io_errors") + counter(store, "corrupt_pages") + counter(store, "full"), 0U);
-  // 64 pages in segments of 8, and two segments more.
+  // 64 pages in segments of 8 pages, plus two segments.
   EXPECT_LE(segments().size(), 10U);
   store.check_invariants();
 }
@@ -206,7 +207,7 @@ TEST_P(DiskFolder, ASmallerLifeMakesDoWithLess) {
   {
     SegmentStore store(config(16));
     EXPECT_EQ(get_page(store, kForm, 499), Cause::none);
-    // Claimed all over the large segments, so that they must be rewritten.
+    // The claimed pages are spread over the large segments, so that these must be rewritten.
     for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(set_page(store, kForm, 31 * i + 3), Cause::none);
     EXPECT_EQ(set_page(store, kForm, 1000), Cause::full);
     for (std::uint64_t i = 0; i < 8; ++i) ASSERT_EQ(remove_page(store, kForm, 31 * i + 3), Cause::none);
@@ -251,7 +252,7 @@ TEST_P(DiskFolder, AFileCutOffWhileInUseIsAnError) {
 }
 
 TEST_P(DiskFolder, WorksWhereThereIsNoDirectIo) {
-  // Refused, as by file systems that haven't got it.
+  // Direct I/O is refused, as on file systems without it.
   const auto open = [&] {
     SegmentStoreConfig it = config();
     FolderOptions options;

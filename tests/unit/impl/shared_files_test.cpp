@@ -1,5 +1,5 @@
-// A storage tier in a folder that several runs use at once: what they see of each other, what goes when it is full, and
-// what a dead writer leaves.
+// A storage tier in a folder that several runs use at the same time: which pages they see of each other, which pages
+// are evicted when it is full, and what a killed writer leaves.
 #include "impl/disk/shared_files.hpp"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST_F(SharedFilesTest, beyond_the_capacity_what_was_used_longest_ago_goes) {
     EXPECT_EQ(set_page(page % 2 == 0 ? *one : *two, kForm, page), Cause::none);
     age(file(page), 1000 - static_cast<int>(page));
   }
-  EXPECT_EQ(get_page(*two, kForm, 0), Cause::none);  // so that it was used last
+  EXPECT_EQ(get_page(*two, kForm, 0), Cause::none);  // makes it the most recently used page
   const auto three = open(32);
   EXPECT_EQ(set_page(*three, kForm, 100), Cause::none);
   EXPECT_EQ(counter(*three, "evicted_pages"), 2U) << "a sixteenth at once";
@@ -81,9 +81,10 @@ TEST_F(SharedFilesTest, beyond_the_capacity_what_was_used_longest_ago_goes) {
   for (const std::uint64_t page : {0U, 3U, 31U, 100U}) EXPECT_TRUE(looks_up(*one, page)) << page;
   EXPECT_EQ(set_page(*three, kForm, 101), Cause::none);
   EXPECT_EQ(counter(*three, "evicted_pages"), 2U) << "there is room again";
-  // The first two have counted 16 pages each: they count the folder anew before they remove anything.
+  // The first two runs counted 16 pages each when they opened the folder. They count again before they evict a page.
   for (std::uint64_t page = 200; page < 300; ++page) EXPECT_EQ(set_page(*one, kForm, page), Cause::none);
-  const auto files = std::distance(fs::directory_iterator(place_), fs::directory_iterator()) - 1;  // its mark
+  const auto files =
+      std::distance(fs::directory_iterator(place_), fs::directory_iterator()) - 1;  // without the marker file
   EXPECT_LE(files, 32 + 2);
 }
 
@@ -91,13 +92,14 @@ TEST_F(SharedFilesTest, the_capacity_is_of_all_runs_together) {
   constexpr Pages kCapacity = 64;
   const std::vector<std::unique_ptr<StorageBackend>> runs = [&] {
     std::vector<std::unique_ptr<StorageBackend>> list;
-    for (int i = 0; i < 4; ++i) list.push_back(open(kCapacity));  // all of them find it empty
+    for (int i = 0; i < 4; ++i) list.push_back(open(kCapacity));  // the folder is empty when they open it
     return list;
   }();
   for (std::uint64_t page = 0; page < 4 * kCapacity; ++page) {
     EXPECT_EQ(set_page(*runs[page % 4], kForm, page), Cause::none);
   }
-  const auto files = std::distance(fs::directory_iterator(place_), fs::directory_iterator()) - 1;  // its mark
+  const auto files =
+      std::distance(fs::directory_iterator(place_), fs::directory_iterator()) - 1;  // without the marker file
   EXPECT_LE(files, 64 + 4 * 64 / 16);
   EXPECT_GE(files, 64 - 4);
 }
@@ -120,7 +122,7 @@ TEST_F(SharedFilesTest, a_page_that_is_none_is_a_miss_and_counted_and_goes) {
   const auto one = open();
   for (std::uint64_t page = 1; page <= 3; ++page) EXPECT_EQ(set_page(*one, kForm, page), Cause::none);
   fs::resize_file(file(1), 40);
-  fs::copy_file(file(2), file(3), fs::copy_options::overwrite_existing);  // a whole page, of another key
+  fs::copy_file(file(2), file(3), fs::copy_options::overwrite_existing);  // a complete page with a different key
   EXPECT_FALSE(looks_up(*one, 1)) << "torn";
   EXPECT_EQ(get_page(*one, kForm, 1), Cause::corrupt);
   EXPECT_EQ(get_page(*one, kForm, 3), Cause::corrupt);

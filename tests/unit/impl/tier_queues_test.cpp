@@ -1,5 +1,5 @@
-// A slow rank's queues: each operation takes so many times as long as its back end, and none holds up the end of a run
-// that breaks off. (What queues do for any back end: tests/conformance.)
+// The storage queues of a rank that is slowed down: each operation takes the given factor longer than its backend, and
+// no operation delays the end of an aborted run. (tests/conformance tests the queues with every backend.)
 #include "impl/storage/tier_queues.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 enum Side : std::size_t { looking_up, reading, writing, kSides };
 
-// Notes how long it was in each of its threads.
+// A backend that measures the time spent in each of its threads.
 class TimedBackend final : public StorageBackend {
  public:
   struct Times {
@@ -38,7 +38,7 @@ class TimedBackend final : public StorageBackend {
   std::vector<std::pair<std::string, std::uint64_t>> counters() const override { return {}; }
 
  private:
-  // From when it has the page to when it tells that it is done with it.
+  // Measures the time from taking a page to reporting its end.
   class OnePage final : public PageWork {
    public:
     OnePage(PageWork& work, TimedBackend& owner, Side side)
@@ -105,7 +105,7 @@ struct SlowTier {
   PageMap map;
   TimedBackend::Times times;
   std::uint64_t last = 0;
-  TierQueues queues;  // last: its threads use all of the above
+  TierQueues queues;  // the last member: its threads use all members above
 };
 
 TEST(TierQueues, ASlowOnesOperationsTakeLonger) {
@@ -123,7 +123,7 @@ TEST(TierQueues, ASlowOnesOperationsTakeLonger) {
   tier.queues.finish();
 }
 
-// They would take years.
+// With this factor the operations would take years.
 TEST(TierQueues, ASlowOneThatBreaksOffIsntWaitedFor) {
   for (const auto& [verb, side] : {std::pair{StorageVerb::set, writing}, std::pair{StorageVerb::get, reading},
                                    std::pair{StorageVerb::look_up, looking_up}}) {

@@ -1,4 +1,4 @@
-// What a pass reads and writes of its pages, by the CPU twin of the kernels.
+// The pages that a pass reads and writes, tested with the CPU version of the kernels.
 #include "kernels/context.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t kPages = 6;
 
-// A pool of poison, with one sequence over all of its pages, last one first.
+// A pool filled with 0xDB, and one sequence that uses all of its pages in reverse order.
 struct Pool {
   explicit Pool(const KvShape& s) : shape(s), bytes(kPages * s.page_bytes(), std::byte{0xDB}), pages(kPages) {
     for (std::uint32_t i = 0; i < kPages; ++i) {
@@ -47,10 +47,11 @@ struct Pool {
 };
 
 std::vector<KvShape> shapes() {
-  return {{2, 2, 2, 32, 4}, {3, 1, 1, 20, 1}, {2, 2, 1, 5, 3}, {1, 1, 1, 576, 16}};  // by 16, 4, 1 and 16 bytes
+  return {{2, 2, 2, 32, 4}, {3, 1, 1, 20, 1}, {2, 2, 1, 5, 3}, {1, 1, 1, 576, 16}};  // copied by 16, 4, 1 and 16 bytes
 }
 
-// In pieces that begin and end anywhere; then all of it is there, and nothing behind it.
+// Writes the sequence in parts that begin and end at any token. Then all tokens must be there, and no byte after them
+// is changed.
 TEST(Context, WritesWhatItReads) {
   for (const KvShape& shape : shapes()) {
     Pool pool(shape);
@@ -69,7 +70,7 @@ TEST(Context, WritesWhatItReads) {
   }
 }
 
-// A burst's steps move on by `advance`, over the same table.
+// Each step of a burst moves its tokens on by `advance`, with the same page table.
 TEST(Context, AdvancesWithTheSteps) {
   for (const KvShape& shape : shapes()) {
     Pool pool(shape);
@@ -112,7 +113,7 @@ TEST(Context, CountsAllAndKeepsTheFirst) {
   EXPECT_EQ(faults.wrong, 40U * 2 * kPages);
 }
 
-// Whatever lies outside the pool is neither read nor written.
+// Pages outside the pool are neither read nor written.
 TEST(Context, LeavesOutPagesOutsideThePool) {
   const KvShape shape{2, 2, 1, 8, 2};
   Pool pool(shape);
@@ -122,7 +123,7 @@ TEST(Context, LeavesOutPagesOutsideThePool) {
   EXPECT_EQ(std::ranges::count(pool.bytes, std::byte{0xDB}), static_cast<std::ptrdiff_t>(pool.bytes.size()));
 }
 
-// Ones times ones, in bf16: the scores are the rows' lengths.
+// All elements are 1 in bf16, so each score is the number of elements of a row.
 TEST(Context, MultipliesRowsByTheQuery) {
   const KvShape shape{1, 2, 1, 32, 4};
   Pool pool(shape);

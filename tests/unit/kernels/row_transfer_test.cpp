@@ -1,5 +1,5 @@
-// The copy kernels' arithmetic, walked on the CPU: every warp and lane of the register kernel, every bulk copy of the
-// ring, for drawn shapes, layouts and index arrays.
+// The index arithmetic of the copy kernels, run on the CPU: every warp and lane of the register kernel and every bulk
+// copy of the ring kernel, for random shapes, layouts and index arrays.
 #include "kernels/row_transfer.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::page_first_direct, Layout::page_head};
 
-// Bytes between two bands of others, at an address that is `skew` more than a multiple of 64.
+// Memory with guard bytes before and after it, at an address that is `skew` bytes past a multiple of 64.
 class Pool {
  public:
   Pool(Splitmix& rng, std::uint64_t bytes, std::uint64_t skew) : memory_(bytes + 192), skew_(skew) {
@@ -89,10 +89,11 @@ std::uint64_t walk(const RowTransfer& t, const RowPlan& plan, std::uint64_t warp
   }
 }
 
-// Bytes stored.
+// Runs the register kernel and returns the number of stored bytes.
 std::uint64_t move_by_registers(const RowTransfer& t, std::uint64_t warps, std::vector<std::uint64_t>& sums) {
   const RowPlan plan = row_plan(t);
-  EXPECT_TRUE(plan.vector_bytes == 16 || plan.lane_vectors == 1 || plan.lane_vectors == 8);  // what is compiled
+  EXPECT_TRUE(plan.vector_bytes == 16 || plan.lane_vectors == 1 ||
+              plan.lane_vectors == 8);  // only these variants are compiled
   switch (plan.vector_bytes) {
     case 16: return walk<16>(t, plan, warps, sums);
     case 8: return walk<8>(t, plan, warps, sums);
@@ -164,7 +165,7 @@ void check_seed(std::uint64_t seed) {
                std::to_string(shape.page_tokens) + ", layout " + std::to_string(static_cast<int>(t.host_layout)));
   std::vector<std::int64_t> source = drawn_pages(rng, t.to_device ? host_pages : device_pages, count);
   std::vector<std::int64_t> target = drawn_pages(rng, t.to_device ? device_pages : host_pages, count);
-  if (rng.chance(30)) source[rng.below(count)] = source[0];  // a source twice
+  if (rng.chance(30)) source[rng.below(count)] = source[0];  // one source page twice
   std::uint64_t left_out = count;
   if (rng.chance(20)) {
     left_out = rng.below(count);
@@ -196,7 +197,7 @@ void check_seed(std::uint64_t seed) {
   slow.layer_end = t.layer_end;
   copy_slowly(slow);
 
-  // One pool of all layers, and one memory a layer.
+  // The device memory is either one pool of all layers or one block per layer.
   for (const bool in_blocks : {false, true}) {
     SCOPED_TRACE(in_blocks ? "blocks" : "one pool");
     Pool device_after = device, host_after = host;
@@ -269,18 +270,18 @@ TEST(RowTransfer, VectorsAreAsWideAsEveryAddressStrideAndSizeLets) {
     EXPECT_EQ(vector_bytes(t), width);
     t = llama();
     t.shape.heads = 1;
-    t.shape.head_bytes = 576 + skew;  // rows apart, in page_first
+    t.shape.head_bytes = 576 + skew;  // in page_first, the rows are not adjacent
     EXPECT_EQ(vector_bytes(t), width);
   }
   t = llama();
   t.device_blocks = reinterpret_cast<std::byte* const*>(t.device);
-  t.device += 1;  // of no matter then
+  t.device += 1;  // has no effect then
   for (const std::uint32_t alignment : {1u, 2u, 4u, 8u, 16u, 256u}) {
     t.block_alignment = alignment;
     EXPECT_EQ(vector_bytes(t), std::min(alignment, 16u));
     EXPECT_EQ(ring_fits(t), alignment >= 16);
   }
-  // Rows of 257 bytes that lie together make pieces that 16 divides.
+  // Rows of 257 bytes that are adjacent form pieces whose size is a multiple of 16.
   t = llama();
   t.shape.heads = 1;
   t.shape.head_bytes = 257;
@@ -297,7 +298,7 @@ TEST(RowTransfer, SegmentsPartThePieceAndOffsetsPassFourGigabytes) {
   for (const Layout layout : kLayouts) {
     t.host_layout = layout;
     const RowPlan plan = row_plan(t);
-    EXPECT_EQ(plan.segments * plan.segment_bytes, t.shape.page_bytes());  // they divide these pieces
+    EXPECT_EQ(plan.segments * plan.segment_bytes, t.shape.page_bytes());  // the segments cover the page exactly
     for (std::uint64_t number = 0; number < plan.segments; ++number) {
       const Segment s = segment_at(plan, t.shape, number);
       const SegmentAddress at = address_of(t, plan, s);

@@ -20,7 +20,7 @@ struct Way {
   std::function<void(const TransferParams&)> copy;
 };
 
-// Those that serve a layout; the staged one with a buffer of two pages.
+// Returns the copy functions that support the layout. The staged copy gets a buffer of two pages.
 std::vector<Way> ways(Layout layout, const KvShape& shape) {
   std::vector<Way> list{{"copy_pieces", copy_pieces}, {"copy_rows", copy_rows}};
   if (layout != Layout::layer_first) {
@@ -32,7 +32,7 @@ std::vector<Way> ways(Layout layout, const KvShape& shape) {
   return list;
 }
 
-// Address space without memory behind it, but where it is touched.
+// Address space that takes physical memory only where it is accessed.
 class Sparse {
  public:
   explicit Sparse(std::uint64_t bytes) : bytes_(bytes) {
@@ -90,13 +90,14 @@ bool page_is(const std::byte* pool, Layout layout, const KvShape& s, std::uint64
   return equal;
 }
 
-// Pools of 12 GiB: offsets on both sides pass 2^31 and 2^32, within a plane too.
+// Pools of 12 GiB: offsets on both sides exceed 2^31 and 2^32, also within a plane.
 TEST(Transfer, ReachesPagesBehindFourGiB) {
   constexpr KvShape kShape{2, 2, 2, 48, 16};  // 6 KiB a page
   constexpr SlotId kPages = 2u << 20;
   const Sparse device(kPages * kShape.page_bytes()), host(kPages * kShape.page_bytes());
   ASSERT_TRUE(device.data() != nullptr && host.data() != nullptr) << "24 GiB of addresses, hardly any of memory";
-  // Neighbours on both sides, at the pool's ends and in the middle, where signed and unsigned 32 bits end.
+  // Runs of adjacent pages at both ends of the pool, and in the middle, where offsets pass the limits of signed and
+  // unsigned 32-bit numbers.
   const std::vector<PageRun> runs{{0, kPages - 3, 3}, {kPages - 1, 0, 1}, {kPages / 2 - 1, kPages / 2 - 2, 4}};
   std::vector<PageRun> back;
   for (const PageRun& run : runs) back.push_back({run.target_first, run.source_first, run.pages});
@@ -154,7 +155,7 @@ TEST(Transfer, NoRunsNoBytes) {
       params.device_pages = params.host_pages = 4;
       params.host_layout = layout;
       params.layer_end = kShape.layers;
-      way.copy(params);  // would read at null
+      way.copy(params);  // if it accessed memory, it would read a null pointer
       const PageRun empty{1, 1, 0};
       params.runs = &empty;
       params.run_count = 1;

@@ -14,17 +14,17 @@
 namespace kvtwin::test {
 namespace {
 
-// A handler that does what the test says.
+// A handler that runs the test's action while it handles the next input.
 struct Acting final : InputHandler {
   void handle(const Input& input) override {
     seen.push_back(kept(input, {}));
     if (act) std::exchange(act, nullptr)();
   }
-  std::function<void()> act;  // once
+  std::function<void()> act;  // run only once
   std::vector<KeptRecord> seen;
 };
 
-// A pass or a transfer with all that they borrow.
+// A pass (or, below, a transfer) together with the data that it points to.
 struct OwnedPass {
   explicit OwnedPass(std::uint64_t steps = 1, std::vector<OperationId> gated_by = {}) : gates(std::move(gated_by)) {
     sequence = {0, 4, steps == 1 ? 3 : steps, slots, keys};
@@ -88,7 +88,7 @@ class CheckingTest : public testing::Test {
  protected:
   CheckingTest() { checking.connect(handler); }
 
-  // The policy does this while it handles an input.
+  // Runs the action as if the policy did it while it handles an input.
   void act(const std::function<void()>& action) {
     handler.act = action;
     checking.handle({world.time, Hint{}});
@@ -133,7 +133,7 @@ TEST_F(CheckingTest, passes_on_what_keeps_the_contract) {
 }
 
 TEST_F(CheckingTest, ids_are_1_2_3) {
-  world.call_at(0);  // behind our back
+  world.call_at(0);  // not through `checking`, so the ids no longer agree
   EXPECT_THROW(act([&] { checking.call_at(5); }), BrokenPromise);
 }
 
@@ -220,7 +220,7 @@ TEST_F(CheckingTest, inputs_and_calls_dont_nest) {
   EXPECT_THROW(act([&] { answer(Hint{}); }), BrokenPromise);
 }
 
-// A world that completes within a call.
+// A world that sends an input before the call returns, which the contract forbids.
 struct HastyWorld final : Substrate {
   TimeNs now() const override { return 0; }
   OperationId submit(const Operation&) override { return give(); }
@@ -264,7 +264,7 @@ TEST_F(CheckingTest, timers_are_late_at_most_and_minima_low_at_most) {
   answer(Reduction{OperationId{3}, {4, 0, -9}});
 }
 
-// A journal of version 2 holds zeros behind an engine's own values.
+// In a journal of version 2, zeros follow the engine's own values.
 TEST_F(CheckingTest, minima_are_as_wide_as_what_was_entered_or_go_on_with_zeros) {
   act([&] { checking.reduce_min({5, 6}), checking.reduce_min({5, 6}); });
   EXPECT_THROW(answer(Reduction{OperationId{1}, {5}}), BrokenPromise);
@@ -312,9 +312,9 @@ TEST(Checking, a_transfer_moves_its_plans_pages) {
         t.operation.plan.path = TransferPath::staged;
         t.operation.plan.host_layout = Layout::layer_first;
       },
-      [](OwnedTransfer& t) { t.operation.plan.path = TransferPath::ring; },  // rows of 8 bytes
+      [](OwnedTransfer& t) { t.operation.plan.path = TransferPath::ring; },  // not possible with rows of 8 bytes
       [](OwnedTransfer& t) { t.operation.plan.layer_groups = 0; },
-      [](OwnedTransfer& t) { t.operation.plan.layer_groups = 3; },  // of 2 layers
+      [](OwnedTransfer& t) { t.operation.plan.layer_groups = 3; },  // more groups than the 2 layers
   };
   for (std::size_t i = 0; i < spoils.size(); ++i) {
     OwnedTransfer transfer;

@@ -1,4 +1,5 @@
-// A draft model's KV moves with its target's: packed into its pages, or in a pool of its own. Pages have four tokens.
+// The KV of a draft model moves together with the KV of its target model, either packed into the same pages or in a
+// side pool. A page has four tokens.
 #include <gtest/gtest.h>
 
 #include "policy/seam/contract.hpp"
@@ -11,11 +12,11 @@ enum class Draft : std::uint8_t { none, packed, side_pool };
 
 EngineConfig with_draft(EngineConfig config, Draft draft) {
   if (draft == Draft::packed) ++config.shape.layers;
-  if (draft == Draft::side_pool) config.draft = {1, 2, 3, 16, 4};  // other heads than the target's
+  if (draft == Draft::side_pool) config.draft = {1, 2, 3, 16, 4};  // a different number of heads than the target model
   return config;
 }
 
-// Traffic over all tiers: pages are backed up, evicted, stored, prefetched and loaded back.
+// The result of traffic over all tiers: pages are backed up, evicted, stored, prefetched and loaded back.
 struct Outcome {
   std::uint64_t digest = 0, decisions = 0, operations = 0;
   friend bool operator==(const Outcome&, const Outcome&) = default;
@@ -33,7 +34,7 @@ Outcome serve(Draft draft, std::string_view policy) {
   EXPECT_TRUE(rig.engine.idle());
   EXPECT_GT(rig.events.page_count(EventKind::load_queued), 0U);
   EXPECT_GT(rig.events.page_count(EventKind::store_done), 0U);
-  // Numbers are given to every operation, timer and reduction.
+  // Operations, timers and reductions share one sequence of ids, so the next id tells how many there were.
   const auto operations = static_cast<std::uint64_t>(rig.world.call_at(rig.world.time));
   return {rig.decisions.digest(), rig.decisions.count(), operations};
 }
@@ -47,7 +48,7 @@ TEST(Draft, no_decision_operation_or_reduction_more_than_without_one) {
   }
 }
 
-// What the seam carries, judged by its contract.
+// A world that checks each call against the contract of the seam and records what is transferred.
 class Carried final : public Substrate {
  public:
   TimeNs now() const override { return 0; }
@@ -153,7 +154,7 @@ TEST(Draft, a_side_plan_of_other_pages_breaks_the_contract) {
 TEST(Draft, parts_of_a_transfer_add_up) {
   const TransferCost free{100, 3000, 0}, slow{50, 1000, 10};
   EXPECT_EQ(one_after_another(free, slow, 0).bytes_per_second, 10U);
-  const TransferCost both = one_after_another(free, slow, 30);  // 100 s and 100 s
+  const TransferCost both = one_after_another(free, slow, 30);  // 100 s for each part
   EXPECT_EQ(both.latency_ns, 150);
   EXPECT_EQ(both.bytes, 4000U);
   EXPECT_EQ(both.bytes_per_second, 20U);
@@ -171,7 +172,7 @@ EngineConfig speculating(EngineConfig config) {
 
 TEST(Draft, a_burst_ends_with_the_first_that_finishes) {
   EngineRig rig(speculating(small_config(32, 0)));
-  rig.arrive(0, document({1}), 5, 1 + 11);  // 2 5 7 10 12
+  rig.arrive(0, document({1}), 5, 1 + 11);  // whole tokens after each step: 2 5 7 10 12
   rig.arrive(1, document({2}), 5, 1 + 50);
   rig.complete_pass();
   while (rig.world.passes.at(0).shape.prefill_sequences != 0) rig.complete_pass();
@@ -197,8 +198,8 @@ TEST(Draft, a_burst_that_was_cut_counts_the_steps_done) {
   rig.arrive(1, document({2}), 5, 1);
   EXPECT_EQ(rig.world.cancelled.size(), 1U);
   rig.world.passes.pop_front();
-  rig.complete(burst.id, Status::cancelled, 3);  // 7.5
-  rig.complete_pass();                           // the other's prefill
+  rig.complete(burst.id, Status::cancelled, 3);  // three steps: 7.5 tokens
+  rig.complete_pass();                           // the prefill of the other request
   EXPECT_EQ(rig.world.passes.at(0).steps, 7U) << "the half of a token is kept";
   EXPECT_EQ(rig.world.passes.at(0).shape.decode_context_tokens, 5U + 7);
   rig.drain();
@@ -231,7 +232,7 @@ TEST(Draft, what_comes_back_without_its_kv_is_slow_to_decode) {
   EXPECT_EQ(yield_of_second(false), 1024U);
 }
 
-// A load past L2 lacks it as well; what is computed has it.
+// Pages that are loaded directly from storage to L1 also lack the draft model's KV; computed pages have it.
 TEST(Draft, pages_from_storage_lack_it) {
   EngineConfig config = speculating(stored_config(16, 0));
   config.draft_restored = false;

@@ -1,5 +1,5 @@
-// What Faulty makes of storage operations, one fault at a time, over a world that is moved by hand; and what the
-// contract says to it.
+// What Faulty does to storage operations, one kind of fault at a time, above a world that the test controls. The
+// contract checks each result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace kvtwin::test {
 namespace {
 
-// Keeps what it is asked; answers when told to.
+// A world that records the operations. The test gives the answers.
 class HandWorld final : public Substrate {
  public:
   TimeNs now() const override { return time; }
@@ -54,7 +54,7 @@ const std::vector<PageKey>& keys() {
   return made;
 }
 
-// Four pages of one chain.
+// A storage operation on four pages of one chain.
 struct OwnedStorage {
   explicit OwnedStorage(StorageVerb verb, Tier tier = Tier::disk, Tier memory = Tier::host) {
     const bool moves = verb == StorageVerb::get || verb == StorageVerb::set;
@@ -85,8 +85,8 @@ class Rig {
     operation.gates = gates;
     return faulty.submit(operation);
   }
-  OperationId last() const { return OperationId{world.last}; }  // as the world calls it
-  // All of it went well below.
+  OperationId last() const { return OperationId{world.last}; }  // the world's id of the last operation
+  // The world reports success for the operation.
   void done(OperationId theirs, Pages pages = 4, std::uint64_t steps = 0) {
     faulty.handle({world.time, Completion{.id = theirs, .bytes = 10 * pages, .steps = steps, .pages = pages}});
   }
@@ -274,7 +274,7 @@ TEST(FaultyStorage, holds_back_what_came_after_a_held_one) {
 TEST(FaultyStorage, counts_1_2_3_whatever_its_timers_are_called_below) {
   Rig rig({.late = 1024});
   EXPECT_EQ(rig.submit(get), OperationId{1});
-  rig.done(rig.last());  // sets a timer: 2 below
+  rig.done(rig.last());  // Faulty sets a timer, which has id 2 in the world
   const OperationId timer = rig.faulty.call_at(0);
   EXPECT_EQ(timer, OperationId{2});
   EXPECT_EQ(rig.last(), OperationId{3});

@@ -1,5 +1,5 @@
-// Storage operations in the adversarial world: what is promised holds in every seed, with every fault; what a world
-// without checks would serve is seen.
+// Storage operations in the adversarial world: the contract holds for every seed and every fault, and wrong bytes that
+// an unchecked world would return are found.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -38,7 +38,7 @@ const std::vector<PageKey>& pages_of_a_document() {
   return keys;
 }
 
-// A policy by hand: page i lies in slot i of either memory unless it says otherwise.
+// A policy controlled by the test: page i is in slot i of device and host memory, unless the test names other slots.
 class Hand {
  public:
   explicit Hand(Substrate& substrate) : substrate_(substrate) {}
@@ -302,10 +302,10 @@ TEST(AdversarialStorage, NoFaultEverPutsWrongBytesIntoACountedSlot) {
   Marks marks;
   for (std::uint64_t seed = 0; seed < kSeeds && !testing::Test::HasFailure(); ++seed) {
     AdversarialConfig config = config_of(seed, true);
-    config.disk.pages = config.remote.pages = 6;  // soon full: the traffic removes pages, too
+    config.disk.pages = config.remote.pages = 6;  // full after a few pages, so that the traffic also removes pages
     run_traffic(config, marks);
   }
-  // Traffic cuts no bursts, sets no timers and asks nobody.
+  // The traffic cuts no bursts, sets no timers and starts no reductions.
   for (const char* mark : {"burst_done", "burst_cut", "timer_cancelled", "reduction_delayed", "slot_poisoned"}) {
     marks.erase(mark);
   }

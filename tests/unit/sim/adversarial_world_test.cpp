@@ -1,5 +1,5 @@
-// The adversarial world sees wrong bytes, however they came about, and accuses nobody else. Each test plays a
-// policy by hand over many seeds: the careful one is never blamed, the careless one is in most seeds.
+// The adversarial world finds wrong bytes, whatever caused them, and reports no correct policy. Each test acts as the
+// policy, for many seeds: the careful policy is never reported, the careless one is reported for most seeds.
 #include "tests/adversary/adversarial_world.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ PageKey key(std::uint64_t i) {
   return result;
 }
 
-// A policy by hand: pages i of a sequence have key(i); slots are named by the test.
+// A policy controlled by the test: page i of a sequence has key(i), and the test chooses the slots.
 class Hand {
  public:
   explicit Hand(AdversarialWorld& world) : world_(world), substrate_(world.substrate()) {}
@@ -33,7 +33,7 @@ class Hand {
   void allocate(Tier tier, std::vector<SlotId> slots) { tell(EventKind::slots_allocated, tier, slots); }
   void release(Tier tier, std::vector<SlotId> slots) { tell(EventKind::slots_released, tier, slots); }
 
-  // Pages first .. first + slots.size() - 1.
+  // Moves the pages first to first + from.size() - 1.
   OperationId move(Lane lane, std::uint64_t first, std::vector<SlotId> from, std::vector<SlotId> to) {
     std::vector<PageMove> moves;
     for (std::size_t i = 0; i < from.size(); ++i) moves.push_back({key(first + i), from[i], to[i]});
@@ -91,7 +91,7 @@ class Sequencer final : public InputHandler {
   int at_ = 0;
 };
 
-// In how many seeds something was found.
+// Returns the number of seeds for which an error was found.
 std::uint64_t blamed(const Sequencer::Step& step, bool faults = false, std::string* sentence = nullptr) {
   std::uint64_t seeds = 0;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -194,7 +194,7 @@ TEST(AdversarialWorld, SeesAContextOverwrittenByALoad) {
 }
 
 TEST(AdversarialWorld, SeesTokensThatACutBurstNeverWrote) {
-  // Believes that all eight steps were done.
+  // The careless policy assumes that all eight steps were done.
   const auto careless = [](Hand& hand, int step, const Completion&) {
     if (step == 0) hand.allocate(Tier::device, {0, 1});
     if (step == 0) {
@@ -204,7 +204,7 @@ TEST(AdversarialWorld, SeesTokensThatACutBurstNeverWrote) {
     }
     return step == 1 ? hand.compute(8, 0, {0, 1}) : OperationId::none;
   };
-  // Believes the completion.
+  // The careful policy uses the number of steps in the completion.
   const auto careful = [](Hand& hand, int step, const Completion& burst) {
     if (step == 0) hand.allocate(Tier::device, {0, 1, 2});
     if (step == 0) {
@@ -218,7 +218,7 @@ TEST(AdversarialWorld, SeesTokensThatACutBurstNeverWrote) {
   EXPECT_EQ(blamed(careful), 0u);
 }
 
-// A backup that failed is believed by the careless one.
+// The careless policy treats a failed backup as successful.
 TEST(AdversarialWorld, SeesAFailedTransferBelieved) {
   for (const bool careful : {false, true}) {
     const auto step = [careful](Hand& hand, int n, const Completion& last) {

@@ -1,4 +1,5 @@
-// Formats other than Mooncake's own: told by their first line, read field by field, refused by line and key.
+// Trace formats other than Mooncake's: how the first line identifies them, how each field is read, and errors that name
+// the line and the key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct Read {
   std::string format;
   Tokens block_tokens = 0;
   std::vector<TraceRequest> requests;
-  std::string notes;  // joined
+  std::string notes;  // all notes joined
 };
 
 Read read_all(const std::string& bytes, const TraceOptions& options = {}) {
@@ -445,7 +446,8 @@ TEST(SglangLog, RefusesWhatItCantRead) {
   expect_error(with("2026-01-02T", "yesterday "), {"line 2", "\"timestamp\"", "date"});
 }
 
-// request_log.jsonl and server_output.log hold the same requests, written by SGLang (make_request_logs.py beside them).
+// request_log.jsonl and server_output.log hold the same requests. SGLang wrote them (see make_request_logs.py in the
+// same folder).
 TEST(SglangLog, IsReadAsSglangWritesIt) {
   for (const std::string name : {"request_log.jsonl", "server_output.log"}) {
     SCOPED_TRACE(name);
@@ -527,7 +529,7 @@ std::string looked_up(const std::string& time, const std::string& request, int t
          R"(, "dtypes": ["torch.bfloat16"], "shapes": [[2, 32, 256, 1024]], "chunk_hashes": )" + hashes + "}\n";
 }
 
-// lookup_hashes.jsonl was written by LMCache (make_lookup_log.py beside it).
+// LMCache wrote lookup_hashes.jsonl (see make_lookup_log.py in the same folder).
 TEST(LmcacheLog, IsReadAsLmcacheWritesIt) {
   TraceReader reader(test::fixture("lmcache/lookup_hashes.jsonl"));
   EXPECT_EQ(reader.format(), "lmcache");
