@@ -1,6 +1,7 @@
-// How `kvtwin simulate` grows with the number of requests: the whole program, in a process of its own (SimGrid's
-// engine is global), on generated chat. Flat time a request and bounded memory are the aim. Counters: us_per_request
-// (wall), peak_MiB.   build/tests/simulate_bench --benchmark_filter=10000/
+// How the time and memory of `kvtwin simulate` grow with the number of requests of generated chat. Each run is a
+// separate process, because SimGrid's engine is global. The aim is constant time per request and bounded memory.
+// Counters: us_per_request (wall time), peak_MiB.
+//   build/tests/simulate_bench --benchmark_filter=10000/
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

@@ -1,7 +1,8 @@
-// Any bytes as a journal: reading ends, whole or in pieces alike; what was read is written back as the same
-// bytes (of an old version: as one of today with as many records); and an engine can be fed with it. As they are, and
-// with checks that hold, to get past those. Input: a journal, maybe with more bytes at its end; the last one also picks
-// the engine's sizes and the pieces.
+// Any bytes as a journal: reading must end, with the same result for the whole journal and in pieces; the records that
+// were read must be written back as the same bytes (an old version: as a current journal with as many records); and an
+// engine can replay the journal. With and without valid checksums, so that the code behind the checks is reached, too.
+// Input: a journal, maybe with extra bytes at its end. The last byte also chooses the sizes of the engine and of the
+// pieces.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace {
 
 using namespace kvtwin;
 
-constexpr std::size_t kVersionAt = 8;  // behind the magic number
+constexpr std::size_t kVersionAt = 8;  // after the magic number
 constexpr std::size_t kEndBytes = 16 + 4 + 24 + 4;
 
 void require(bool condition) {
@@ -29,11 +30,11 @@ void write_back(std::span<const std::byte> bytes, const test::WholeJournal& read
   JournalReader reader(bytes);
   if (reader.header() != JournalStatus::record) return;
   const test::ByteVector again = test::write_all(read.records, reader.text(), false);
-  if (load_le32(bytes.data() + kVersionAt) != kJournalVersion) {  // written as the version of today
+  if (load_le32(bytes.data() + kVersionAt) != kJournalVersion) {  // written again in the current version
     require(test::read_all(again.bytes).records.size() == read.records.size());
     return;
   }
-  // The end record carries a time of its own, so that it isn't written back.
+  // The end record has its own time, so it isn't written back.
   const std::size_t end = read.place.number == read.records.size() + 2 ? kEndBytes : 0;
   require(again.bytes.size() + end == read.place.offset);
   require(read.status != JournalStatus::end || read.place.offset + kEndBytes == bytes.size());

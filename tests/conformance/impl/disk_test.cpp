@@ -15,7 +15,7 @@ namespace {
 
 class SegmentsMedium final : public StorageMedium {
  public:
-  // `direct`: gets go into L1, by another way; 0: into L2.
+  // `direct` > 0: gets load directly into L1; 0: into L2.
   explicit SegmentsMedium(bool threads, std::uint32_t direct = 0, bool seals = false)
       : threads_(threads), direct_(direct), seals_(seals) {}
 
@@ -42,7 +42,8 @@ class SegmentsMedium final : public StorageMedium {
     return page;
   }
 
-  // In a header block that holds, so that what is checked beyond that shows; of another length: without its check.
+  // Overwrites a stored page. The header block stays valid, so that the checks after it are tested, too. If the bytes
+  // have a different length, the checksum isn't written.
   void overwrite(const PageKey& space, const PageKey& key, const std::vector<std::byte>& bytes) override {
     const Spot spot = find(space, key);
     if (spot.file.empty()) throw std::logic_error("only a page that is there can be overwritten");
@@ -64,13 +65,13 @@ class SegmentsMedium final : public StorageMedium {
 
  private:
   struct Spot {
-    std::filesystem::path file;  // empty: nowhere
+    std::filesystem::path file;  // empty: the page isn't stored
     FileNumber number = 0;
     std::uint32_t index = 0;
     std::vector<std::byte> slot;
   };
 
-  // The youngest copy; after it was overwritten, where that was.
+  // Finds the newest copy of the page. If the page was overwritten, finds the place of the overwritten copy.
   Spot find(const PageKey& space, const PageKey& key) const {
     Spot found;
     if (!std::filesystem::exists(folder_.path() / "tier")) return found;

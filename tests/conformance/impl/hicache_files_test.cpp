@@ -27,7 +27,7 @@ class HiCacheMedium final : public StorageMedium {
 
 KVTWIN_CONFORMS(HiCacheFiles, {.name = "files",
                                .medium = [] { return std::make_unique<HiCacheMedium>(); },
-                               .vouches = false,  // nothing but a file's length is checked
+                               .vouches = false,  // only the length of a file is checked
                                .persists = true,
                                .exclusive = true,
                                .spaces = false});

@@ -42,7 +42,7 @@ class SharedFilesMedium final : public StorageMedium {
 BackendKind shared_files(const char* name, bool seals) {
   return {.name = name,
           .medium = [=] { return std::make_unique<SharedFilesMedium>(seals); },
-          .bounded = false,  // makes room by itself
+          .bounded = false,  // evicts pages by itself
           .persists = true};
 }
 

@@ -1,4 +1,5 @@
-// kill -9 of one rank of a real run: the others end too, in good time, and nothing looks like a finished run.
+// kill -9 of one rank of a real run: the other ranks must end soon, too, and no file may look like the result of a
+// finished run.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +13,7 @@
 namespace kvtwin::test {
 namespace {
 
-// The process that has `file` open; 0 = none.
+// Returns the id of the process that has `file` open, or 0.
 pid_t process_with(const fs::path& file) {
   std::error_code error;
   for (const fs::directory_entry& process : fs::directory_iterator("/proc", error)) {
@@ -21,7 +22,7 @@ pid_t process_with(const fs::path& file) {
     for (const fs::directory_entry& open : fs::directory_iterator(process.path() / "fd", error)) {
       if (fs::read_symlink(open.path(), error) == file) return id;
     }
-    error.clear();  // it is gone, or another's
+    error.clear();  // the process has ended, or belongs to another user
   }
   return 0;
 }
@@ -35,7 +36,7 @@ class KilledRank : public testing::TestWithParam<int> {};
 
 TEST_P(KilledRank, EndsTheRun) {
   const Folder folder;
-  // Minutes of traffic.
+  // Enough traffic for minutes.
   const Settings settings = busy_ranks(folder, 1, 20'000) + Settings{"workload.time_scale=10"};
   Process process(run_arguments(folder, settings), started_by_mpirun(2));
   const std::string name = GetParam() == 0 ? "run/journal.kvj" : "run/journal.1.kvj";

@@ -1,5 +1,5 @@
-// kill -9 in the middle of a real run over four tiers. What lies in the folder and in the server is served in the next
-// life: right, or not at all.
+// kill -9 in the middle of a real run with four tiers. The next run uses the pages in the folder and on the server:
+// each is correct or absent.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -33,7 +33,7 @@ TEST_P(KilledStorage, IsServedInTheNextLife) {
   const Outcome outcome = run(run_arguments(folder, again, "run", {"--force"}));
   const Json report = expect_served(folder, outcome, first.fed());
   ASSERT_TRUE(report.is_object());
-  // Nobody in this life has computed the first request's prompt before it.
+  // This run has not computed the prompt of the first request before, so its hits come from the killed run.
   const Table requests(text_of(folder / "run/requests.csv"));
   EXPECT_GT(requests.integer(requests.row_of("request", 0), "hit_disk"), 0U);
   EXPECT_GT(report.at("tokens").at("hit_disk"), 0);

@@ -1,4 +1,5 @@
-// kill -9 in the middle of a simulation: nothing that looks like a finished run, nothing in the way of the next.
+// kill -9 in the middle of a simulation: no file may look like the result of a finished run, and the next run must be
+// able to start.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,8 +12,8 @@
 namespace kvtwin::test {
 namespace {
 
-// The trace comes through a pipe that never ends. A pipe holds 64 KiB and the reader's buffer a few hundred, so
-// when the last of a few megabytes has been taken, the program is in the middle of serving it.
+// The trace comes through a pipe that never ends. The pipe holds 64 KiB and the buffer of the reader a few hundred KiB.
+// So when the program has taken all of a few megabytes, it is in the middle of serving them.
 class Killed : public testing::Test {
  protected:
   Killed() { mkfifo((folder_ / "endless.jsonl").c_str(), 0600); }
@@ -24,7 +25,7 @@ class Killed : public testing::Test {
     return list;
   }
 
-  // The program's id.
+  // Starts the program, kills it and returns its process id.
   pid_t kill_in_the_middle(std::vector<std::string> list) {
     Process process(list);
     const pid_t id = process.id();

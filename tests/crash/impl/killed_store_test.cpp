@@ -1,5 +1,5 @@
-// kill -9 of a process that stores pages, at a moment that can't be repeated: what it had acknowledged is there and
-// right, and anything else is absent or right.
+// kill -9 of a process that stores pages, at a random moment: every page that it acknowledged must be present and
+// correct, and every other page must be absent or correct.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +34,8 @@ void tell(int pipe, std::uint64_t what) {
   if (write(pipe, &what, sizeof what) != sizeof what) _exit(1);
 }
 
-// Sets and removes until it is killed. Says what is about to be removed, and what has been stored.
+// Sets and removes pages until the process is killed. Reports each page that it is about to remove and each page that
+// has been stored.
 [[noreturn]] void store_for_ever(const SegmentStoreConfig& config, std::uint64_t seed, int pipe) {
   SegmentStore store(config);
   Splitmix rng(mix(seed));

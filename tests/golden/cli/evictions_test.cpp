@@ -1,4 +1,4 @@
-// What each eviction policy hits of the bundled trace, to the block: whatever changes a decision shows here.
+// The exact number of hit blocks of each eviction policy on the bundled trace. Any changed decision is visible here.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,5 +1,5 @@
-// Two real runs at the same time on one folder: each finds what the other has stored, every page is checked, and each
-// run is decided again from its journal.
+// Two real runs at the same time with one storage folder: each finds the pages that the other has stored, every page is
+// checked, and the journal of each run replays to the same decisions.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -30,7 +30,7 @@ TEST(RealSharedFs, TwoRunsAtOnceFindEachOthersPages) {
   const std::string place = one / "shared";
   FedRun first(one, shared_settings(one, place));
   first.feed_until([&] { return pages_in(place) > 100; });
-  // The same requests once more, by a run that has computed nothing yet.
+  // A second run, which has computed nothing yet, serves the same requests.
   FedRun second(two, shared_settings(two, place));
   for (int i = 0; i < 60; ++i) second.feed();
   const Json later = expect_served(two, second.end(), second.fed());

@@ -1,4 +1,4 @@
-// kvtwin validate with runs of its own: what it makes of them, never how fast they were.
+// kvtwin validate that runs the experiment itself. The test checks the results, but no times.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -45,7 +45,7 @@ TEST(ValidateReal, RunsExperimentsItselfAndPredictsThem) {
         EXPECT_GT(figure.at("measured"), 0);
       }
     }
-    // Each repeat had a disk of its own: none found the other's pages.
+    // Each repeat had its own disk folder, so none found pages of another repeat.
     for (const Json& figure : cell.at("figures")) {
       if (figure.at("figure") == "hit_ratio") {
         EXPECT_LT(figure.at("measured"), 0.95);
@@ -58,7 +58,7 @@ TEST(ValidateReal, RunsExperimentsItselfAndPredictsThem) {
   for (const auto& entry : fs::directory_iterator(out)) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("disk-")) << "left behind: " << entry.path();
   }
-  // What it wrote is run folders like any other.
+  // The folders that it wrote are normal run folders.
   const Outcome again = run({"validate", out + "/measured/001-work-cache.eviction-lru.1",
                              out + "/measured/001-work-cache.eviction-lru.2", "--json"});
   EXPECT_EQ(again.json().at("cells").size(), 1U) << "repeats are known by what they ran";

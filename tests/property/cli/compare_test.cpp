@@ -1,4 +1,4 @@
-// Two runs compare equal exactly if their digests are, whatever was changed between them.
+// kvtwin compare calls two runs equal if and only if their digests are equal, whatever was changed between them.
 #include <gtest/gtest.h>
 
 #include <string>

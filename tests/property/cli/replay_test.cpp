@@ -1,4 +1,4 @@
-// Whatever was served, its journal is decided again alike; whatever happens to the journal's bytes is seen.
+// The journal of any run replays to the same decisions, and any damage to the bytes of a journal is found.
 #include <gtest/gtest.h>
 
 #include <string>

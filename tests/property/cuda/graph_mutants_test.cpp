@@ -1,5 +1,5 @@
-// Graphs that lack one class of waits are found out: by a wrong byte in some seed, by a race whichever way the threads
-// ran. The same graphs with all their waits pass in tests/gpu.
+// Graphs in which one class of waits is missing must be found: by a wrong byte with some seed, and by a race whatever
+// the schedule of the threads. tests/gpu tests the same graphs with all their waits.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using twin::Streams;
 
 constexpr Missing kMissing[] = {Missing::read_after_write, Missing::write_after_read, Missing::write_after_write};
 
-// Seeds until the first that is wrong; 0 = none is.
+// Returns the first seed with a wrong byte, or 0 if there is none up to `most`.
 std::uint64_t seeds_until_wrong(Missing missing, std::uint64_t most) {
   for (std::uint64_t seed = 1; seed <= most; ++seed) {
     const CudaTwin twin({.streams = Streams::seeded, .seed = seed});
@@ -39,7 +39,7 @@ void run_threads(Missing missing) {
     const CudaTwin twin({.streams = Streams::threads});
     run_graph(seed, missing);
   }
-  std::exit(0);  // ThreadSanitizer says 66 if it has seen a race
+  std::exit(0);  // ThreadSanitizer makes this 66 if it has found a race
 }
 
 TEST(GraphMutantsDeathTest, AMissingWaitIsARace) {

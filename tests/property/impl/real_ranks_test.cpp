@@ -1,5 +1,5 @@
-// Engines on several ranks of the real world, in threads: each a policy with a device of its own, some of them slower,
-// failures on some. They decide alike, keep the seam's contract, and read no wrong byte.
+// Engines on several ranks of the real world, in threads: each rank has its own policy instance and device; some are
+// slower, and some have failures. All must decide the same, keep the contract of the seam, and read no wrong byte.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -36,7 +36,7 @@ struct RankResult final : DecisionSink {
   std::string trouble;
 };
 
-// To its end, on this rank.
+// Serves all requests on this rank.
 void serve(const RankTerms& terms, RankResult& result) {
   const std::unique_ptr<RealWorld> world = make_real_world(make_test_device(terms.device), {}, terms.device.ranks);
   Faulty faulty(world->substrate(), terms.faults, mix(terms.seed + terms.device.ranks->rank()));
@@ -71,7 +71,7 @@ RankTerms random_terms(Splitmix& rng, std::uint64_t seed, std::size_t ranks) {
   return terms;
 }
 
-// Sums over all seeds.
+// What happened, summed over all seeds.
 struct Happened {
   std::array<std::uint64_t, 64> decisions{};
   std::uint64_t pages_read = 0, failed_gates = 0, cut_bursts = 0;

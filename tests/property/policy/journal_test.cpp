@@ -1,4 +1,4 @@
-// Whatever inputs come, the journal gives them back; whatever happens to its bytes, no wrong record is taken.
+// A journal returns all recorded inputs, whatever they are, and damaged bytes never give a wrong record.
 #include "policy/seam/journal.hpp"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,8 @@ TEST(JournalProperty, a_random_byte_changed_is_seen) {
   }
 }
 
-// Blocks of zeros, of other journals or of noise, as a disk might leave them: what is read was written.
+// A part of the journal is replaced by zeros, by another journal or by random bytes, as a bad disk might do: every
+// record that is read must be one that was written.
 TEST(JournalProperty, damage_never_makes_a_record) {
   std::vector<std::byte> other;
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
@@ -50,7 +51,7 @@ TEST(JournalProperty, damage_never_makes_a_record) {
     const ByteVector journal = write_all(records, std::to_string(seed));
     const std::vector<std::byte>& whole = journal.bytes;
     std::vector<std::byte> bytes = whole;
-    // Behind the header: a journal that was replaced from its first byte on is another one, and right.
+    // Only bytes after the header: a journal that is replaced from its first byte on would be a different, valid one.
     const std::size_t from = journal.ends[0] + random.below(bytes.size() - journal.ends[0]);
     const std::size_t size = 1 + random.below(bytes.size() - from);
     const std::uint64_t way = random.below(4);

@@ -1,4 +1,4 @@
-// PageList against std::vector, through random histories of what the index does with it.
+// Compares PageList with std::vector, over random sequences of the operations that the index uses.
 #include "policy/base/page_list.hpp"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TYPED_TEST(Lists, HoldWhatVectorsDo) {
   EXPECT_TRUE(few && many);
 }
 
-// At every place.
+// Cuts the list at every position and joins it again.
 TYPED_TEST(Lists, ArePutTogetherAgain) {
   const auto all = this->some(64);
   PageList<TypeParam> list{std::span<const TypeParam>(all)};

@@ -1,4 +1,4 @@
-// PagePool against a bitmap and a scan.
+// Compares PagePool with a bitmap that is scanned.
 #include "policy/index/page_pool.hpp"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ void run(std::uint64_t seed) {
       }
       held.insert(held.end(), got.begin(), got.end());
     } else {
-      // Some of what is held: a stretch of the order it came in, or that shuffled.
+      // Releases some of the held slots: a range in the order of allocation, or the range shuffled.
       const std::size_t first = random.below(held.size() + 1);
       const std::size_t count = random.below(held.size() - first + 1);
       const auto begin = held.begin() + static_cast<std::ptrdiff_t>(first);

@@ -1,4 +1,4 @@
-// What the write policies have in common, over random traffic served one request at a time.
+// What all write policies have in common, with random traffic that is served one request at a time.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -44,8 +44,8 @@ std::vector<Tokens> hits(EngineConfig config, const std::vector<std::vector<Page
   return result;
 }
 
-// As long as nothing is ever dropped, a page once computed is on some tier: what is hit is the longest prefix that
-// any request before had. On which tier is another matter.
+// As long as no page is dropped, every computed page is on some tier, so a request hits the longest prefix that it
+// shares with any earlier request. The tier of a hit may differ between policies.
 TEST(WritePolicies, hit_the_same_tokens_when_nothing_is_dropped) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);

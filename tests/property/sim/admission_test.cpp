@@ -1,5 +1,5 @@
-// Admission by cost at both of its ends: where computing is dear it admits what the thresholds do, decision for
-// decision; where it costs nothing, it admits nothing.
+// Prefetch admission by cost in its two extreme cases: if computing is very expensive, it decides exactly like the
+// thresholds; if computing is free, it admits nothing.
 #include <gtest/gtest.h>
 
 #include "tests/instances.hpp"

@@ -1,4 +1,4 @@
-// The store model against a list in order of use.
+// Compares the store model with a list in the order of last use.
 #include "sim/store_model.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class SlowStore {
   std::list<StoreKey> newest_first_;
 };
 
-// A few low bits, so that cells of the table collide and runs wrap around its end.
+// Only few low bits differ, so that keys collide in the table and runs wrap around its end.
 StoreKey key_of(std::uint64_t i) { return {mix(i) & 0x3F, i}; }
 
 TEST(StoreModel, DoesWhatAListDoes) {

@@ -1,4 +1,4 @@
-// Where no link is shared, the SimGrid world and the event heap tell the policy the same, to the nanosecond.
+// Without shared links, the SimGrid world and the event heap give the policy the same inputs, to the nanosecond.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 namespace kvtwin::test {
 namespace {
 
-// Which lanes meet on no link: loads, backups, sets to disk, and the remote tier by the host; or both tiers' reads by
-// the host, once something is there; or the remote tier's direct reads and writes.
+// Sets of lanes that share no link: loads, backups, sets to disk, and the remote tier through the host; or the reads of
+// both storage tiers through the host, after something was stored; or the direct reads and writes of the remote tier.
 enum class Lanes : std::uint8_t { writes_to_disk, reads_by_host, direct };
 
-// Acts at random on every input, from a seed. Two copies that see the same inputs act the same.
+// Does random actions on every input, depending on a seed. Two copies that get the same inputs do the same actions.
 class RandomPolicy {
  public:
   RandomPolicy(std::uint64_t seed, int budget)
@@ -73,7 +73,7 @@ class RandomPolicy {
     if (tier == Tier::disk && verb == StorageVerb::get && lanes_ == Lanes::writes_to_disk) verb = StorageVerb::set;
     if (tier == Tier::disk && verb == StorageVerb::set && lanes_ == Lanes::reads_by_host) {
       if (set_) return;
-      set_ = true;  // before the first get: see below
+      set_ = true;  // must come before the first get, see set_ below
     }
     const bool reads = verb == StorageVerb::get;
     if (reads && tier == Tier::disk && (!set_ || !stored_)) return;
@@ -109,7 +109,7 @@ class RandomPolicy {
   std::uint64_t scale_;
   Lanes lanes_;
   std::uint32_t ranks_ = static_cast<std::uint32_t>(1 + rng_.below(4));
-  bool set_ = false, stored_ = false;  // reads_by_host: the disk's one set, which its gets wait for
+  bool set_ = false, stored_ = false;  // reads_by_host: the only set of the disk; the gets wait for it
   OperationId first_set_ = OperationId::none;
   std::vector<OperationId> all_;
   std::vector<OperationId> loads_;
@@ -162,7 +162,7 @@ TEST(WorldsAgree, OnRandomScripts) {
   EXPECT_GT(inputs, 50'000u);
 }
 
-// Every operation is answered once, and time and order keep their promises.
+// Every operation is answered exactly once, and times and order keep the contract.
 TEST(WorldsAgree, StreamsKeepTheContract) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     const Log log = run_event(random_config(seed), random_arrivals(seed), random_act(seed));

@@ -1,5 +1,5 @@
-// Generators against the figures that they were shaped after, over several seeds; random draws against their
-// distributions' moments.
+// Compares generated traces, over several seeds, with the published numbers that they imitate, and random draws with
+// the moments of their distributions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,8 @@ std::uint64_t fingerprint(TraceSource& source) {
   return h;
 }
 
-// In order, with as many blocks as the input needs, each in one place behind one other.
+// Expects that requests are in order of time and have as many blocks as their input needs, and that each block always
+// has the same position and the same block before it.
 void expect_proper(TraceSource& source, TimeNs duration) {
   TraceRequest r;
   TimeNs time = 0;
@@ -147,10 +148,10 @@ TEST(ToolsGeneratorProperty, LooksLikeTheMeasuredHour) {
 
 struct Figures {
   std::vector<Tokens> first_inputs;
-  std::vector<std::uint64_t> lengths;  // of sessions, in requests
+  std::vector<std::uint64_t> lengths;  // requests per session
   std::vector<double> tool_gaps, user_gaps;
   std::uint64_t users = 0, requests = 0, kept = 0, shrunk = 0, followed = 0;
-  std::map<std::uint64_t, std::uint64_t> prefixes;  // how many sessions have that first block
+  std::map<std::uint64_t, std::uint64_t> prefixes;  // first block to number of sessions
 };
 
 Figures measure(AgentsGenerator& generator) {
@@ -180,7 +181,7 @@ Figures measure(AgentsGenerator& generator) {
   return f;
 }
 
-// 710 measured sessions, 48,658 requests. The generated ones are long enough for nearly all sessions to end.
+// Measured were 710 sessions with 48,658 requests. The generated trace is long enough that nearly all sessions end.
 TEST(AgentsGeneratorProperty, LooksLikeTheMeasuredSessions) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(seed);
@@ -197,7 +198,7 @@ TEST(AgentsGeneratorProperty, LooksLikeTheMeasuredSessions) {
     EXPECT_NEAR(quantile(f.first_inputs, 0.25), 18'600.0, 2'500.0);
     EXPECT_NEAR(quantile(f.first_inputs, 0.75), 104'000.0, 45'000.0);
     EXPECT_NEAR(static_cast<double>(f.users) / static_cast<double>(f.requests), 0.135, 0.03);
-    // From one request to the next.
+    // The gaps, in seconds, from one request to the next one.
     EXPECT_NEAR(quantile(f.tool_gaps, 0.5), 17.0, 5.0);
     EXPECT_NEAR(quantile(f.tool_gaps, 0.9), 95.0, 25.0);
     EXPECT_NEAR(quantile(f.user_gaps, 0.5), 22.0, 20.0);
@@ -205,7 +206,7 @@ TEST(AgentsGeneratorProperty, LooksLikeTheMeasuredSessions) {
     EXPECT_NEAR(quantile(f.user_gaps, 0.9), 612.0, 180.0);
     EXPECT_GT(static_cast<double>(f.kept) / static_cast<double>(f.followed), 0.95);
     EXPECT_NEAR(static_cast<double>(f.shrunk) / static_cast<double>(f.followed), 0.007, 0.004);
-    // 343 different prefixes of 710 sessions, the commonest 25 times.
+    // The 710 measured sessions have 343 different prefixes; the most frequent one occurs 25 times.
     std::uint64_t commonest = 0;
     for (const auto& [block, count] : f.prefixes) commonest = std::max(commonest, count);
     const double per_session = 1.0 / static_cast<double>(f.first_inputs.size());
@@ -240,7 +241,7 @@ TEST(Generators, MakeProperTraces) {
   expect_proper(tools, applications.duration);
 }
 
-// Same bytes on every machine: the numbers are of the first machine that made them.
+// The generators make the same bytes on every machine. The expected numbers were computed once, on one machine.
 TEST(Generators, AreTheSameEverywhere) {
   AgentsGenerator coding{AgentsConfig{}};
   EXPECT_EQ(fingerprint(coding), 8412020430036347978U);

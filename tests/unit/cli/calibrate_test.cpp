@@ -1,4 +1,4 @@
-// kvtwin calibrate, as a user runs it. What it measures is this machine's; nothing here asks how fast that is.
+// kvtwin calibrate, as a user runs it. It measures the machine that runs the test, so no test checks a speed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kMachine =
     "{\"what\":\"machine\",\"cpu\":\"a processor\",\"cores\":2,\"kernel\":\"Linux 6\",\"device\":\"host\"}\n";
 
-// A disk of 1 GB/s and 100 us, without noise.
+// Returns measurements, without noise, of a disk with 1 GB/s and a latency of 100 us.
 std::string disk_measurements() {
   std::string text = kMachine;
   for (const int pages : {1, 4, 16, 32}) {
@@ -48,7 +48,7 @@ TEST(Calibrate, FitsWhatWasMeasuredBefore) {
   EXPECT_EQ(file.at("calibration").at("fits").at("disk").at("measurements"), 8);
   EXPECT_EQ(file.at("calibration").at("ranges").at("disk_read").at("pages"), Json::parse("[1, 32]"));
   EXPECT_EQ(Json::parse(text_of(folder / "out/hardware.json")), file);
-  // And again from what it wrote.
+  // A calibration from the files that it wrote gives the same numbers.
   const Json again = calibrate(folder, {folder / "out"}, "again").json();
   EXPECT_EQ(again.at("numbers"), file.at("numbers"));
 }
@@ -66,7 +66,7 @@ TEST(Calibrate, SimulationsSayWhatTheyExtrapolate) {
       << report.at("notes").dump(2);
 }
 
-// Load and steal go with what was measured, and repeats that disagree are said.
+// The measurements record the machine's load and CPU steal time, and repeated measurements that disagree are reported.
 TEST(Calibrate, SaysWhyNotToTrustIt) {
   const Folder folder;
   std::string text = disk_measurements();
@@ -83,7 +83,7 @@ TEST(Calibrate, SaysWhyNotToTrustIt) {
     EXPECT_NE(words.out.find(part), std::string::npos) << words.out;
     EXPECT_NE(file.at("calibration").at("notes").dump().find(part), std::string::npos) << file.at("calibration");
   }
-  // It stays with the measurements.
+  // The notes stay with the measurements.
   EXPECT_EQ(calibrate(folder, {folder / "words"}).json().at("calibration").at("notes"),
             file.at("calibration").at("notes"));
   write_text(folder / "measured.jsonl", disk_measurements());
@@ -151,8 +151,9 @@ TEST(Calibrate, MeasuresThisMachineForSimulations) {
                  "--set", "workload.limit=5", "--set", "hardware.file=" + (folder / "out/hardware.json")})
                 .exit_code,
             0);
-  // A short form of the target `validation`: measured, predicted, run. How far off the times are is the machine's
-  // matter; that they are times of this machine, and what is hit while nothing is late, is not.
+  // A short form of the build target `validation`: calibrate, predict and run. The error of the times depends on the
+  // machine, so it isn't checked. The test checks that the times are from this machine, and the hits, which are exact
+  // as long as nothing is late.
   const std::string held_out = folder / "held_out.toml";
   write_text(held_out, R"(model.name = "tiny"
 hardware.name = "cpu-host"

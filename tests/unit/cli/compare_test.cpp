@@ -1,4 +1,4 @@
-// kvtwin compare: equal runs, runs that part, and what can't be compared.
+// kvtwin compare: equal runs, runs that differ from some decision on, and folders that cannot be compared.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ TEST_F(Compare, OfOneWorkIsEqualRecordedOrNot) {
   EXPECT_EQ(json.at("a").at("from"), "journal");
   EXPECT_EQ(json.at("b").at("from"), "simulation");
   for (const Json& figure : json.at("figures")) EXPECT_EQ(figure.at("a"), figure.at("b")) << figure;
-  // The same folder twice, and folders without a report.
+  // Compares a folder with itself, and folders without a report.
   EXPECT_EQ(compare("plain", "plain").exit_code, 0);
   fs::remove(folder_ / "plain/report.json");
   fs::remove(folder_ / "recorded/report.json");
@@ -110,7 +110,7 @@ TEST_F(Compare, NamesTheFirstDecisionThatDiffers) {
     EXPECT_EQ(first.at("ordinal").get<std::uint64_t>(), json.at("equal_decisions").get<std::uint64_t>() + 1);
     EXPECT_NE(first.at("a"), first.at("b"));
     EXPECT_EQ(json.at("before").size(), 2U);
-    // The journal, decided again by the other policy, parts in the same input.
+    // A replay of the journal with the other policy differs first at the same input.
     const Json replayed =
         Json::parse(run({"replay", folder_ / ("lru-" + world), "--set", "cache.eviction=fifo", "--json"}).out);
     EXPECT_LT(replayed.at("decisions").at("count"), first.at("ordinal"));
@@ -171,7 +171,7 @@ TEST_F(Compare, RefusesWhatItCantCompare) {
   refused({"compare", whole, folder_ / "trace.jsonl"}, {"trace.jsonl", "is no journal"});
   fs::create_directory(folder_ / "empty");
   refused({"compare", whole, folder_ / "empty"}, {"empty", "neither journal.kvj nor experiment.resolved.toml"});
-  // Found by a child only.
+  // Only a child process finds this error.
   fs::remove(folder_ / "trace.jsonl");
   refused({"compare", whole, whole}, {"trace.jsonl", "No such file"});
 }

@@ -1,4 +1,5 @@
-// real.cufile: what it refuses, what it falls back to and says so. GPUs and cuFile as a test has them.
+// The setting real.cufile: when it is refused, and when the program falls back and notes that. The GPUs and cuFile are
+// stand-ins controlled by the test.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -16,7 +17,7 @@
 namespace kvtwin::test {
 namespace {
 
-std::vector<std::string> asked_for;  // libraries
+std::vector<std::string> asked_for;  // the libraries that the program tried to load
 
 class CuFileChoice : public testing::Test {
  protected:
@@ -34,7 +35,7 @@ class CuFileChoice : public testing::Test {
   }
   ~CuFileChoice() override { serve_cuda_devices({}); }
 
-  // What is said of the device; empty where it is refused, with `refusal_`.
+  // Returns the notes about the device. If the setting is refused, returns none and sets `refusal_`.
   std::vector<std::string> notes(const std::vector<std::string>& settings) {
     Experiment experiment =
         Experiment::from_text("[tiers.host]\ntokens = 8192\n[tiers.device]\ntokens = 4096\n", "x.toml");

@@ -1,4 +1,4 @@
-// A draft model in an experiment: what the engine and its tiers are told, what is refused, what the report says.
+// A draft model in an experiment: the configuration of the engine and its tiers, what is refused, and the report.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,7 +24,7 @@ Settings drafted(const std::string& kind, Settings more = {}) {
   return more;
 }
 
-// llama-3.1-8b has 32 layers of 8 heads of 256 bytes; tiny has 4 of 2 heads of 32.
+// llama-3.1-8b has 32 layers with 8 heads of 256 bytes; tiny has 4 layers with 2 heads of 32 bytes.
 TEST(DraftSetup, a_pool_of_its_own) {
   const kvtwin::Setup setup = setup_of(drafted("side_pool", {"model.draft.config=tiny", "tiers.device.gib=4"}));
   EXPECT_EQ(setup.engine.shape.layers, 32U);
@@ -49,7 +49,7 @@ TEST(DraftSetup, packed_into_the_targets_pages) {
   EXPECT_EQ(setup.engine.storage_objects, 1U);
 }
 
-// It takes room on the device all the same.
+// Such KV takes space only on the device.
 TEST(DraftSetup, kv_that_is_not_restored_takes_no_room_elsewhere) {
   const Settings tiny = {"model.name=tiny", "model.draft.config=tiny", "tiers.device.gib=0.25",
                          "model.draft.restore=false", "model.draft.accept_length_without_kv=1.1"};

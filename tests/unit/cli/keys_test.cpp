@@ -1,4 +1,4 @@
-// The table of keys: what it says of values, and the configuration's members that keys set.
+// The table of experiment keys: its limits and texts for values, and the members of configurations that the keys set.
 #include "lab/experiment/keys.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Keys, SetTheMembersThatTheyName) {
   EngineConfig engine;
   WorldConfig world;
   experiment.apply_keys({engine, world});
-  EXPECT_EQ(engine.clean_reserve, EngineConfig{}.clean_reserve);  // 0.1, in 1/1024
+  EXPECT_EQ(engine.clean_reserve, EngineConfig{}.clean_reserve);  // 0.1, stored in units of 1/1024
   EXPECT_EQ(engine.prefetch_timeout_per_ki_token_ns, EngineConfig{}.prefetch_timeout_per_ki_token_ns);
   EXPECT_EQ(world.reduce_ns, WorldConfig{}.reduce_ns);
   for (const char* assignment : {"cache.layout=page_head", "cache.io=direct", "cache.clean_reserve=0.25",

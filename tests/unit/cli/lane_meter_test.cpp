@@ -11,7 +11,7 @@ TEST(LaneMeter, CutsIntervalsAtWindows) {
   LaneMeter meter;
   meter.add_busy(kNsPerSecond / 2, 3 * kNsPerSecond);
   meter.add_bytes(kNsPerSecond / 2, 5 * kNsPerSecond / 2, 1000);
-  meter.add_bytes(kNsPerSecond, kNsPerSecond, 7);  // an instant
+  meter.add_bytes(kNsPerSecond, kNsPerSecond, 7);  // at a single point in time
   const LaneUse use = meter.use("lane");
   EXPECT_EQ(use.name, "lane");
   EXPECT_EQ(use.window_busy_ns, (std::vector<TimeNs>{kNsPerSecond / 2, kNsPerSecond, kNsPerSecond}));
@@ -35,7 +35,7 @@ TEST(LaneMeter, StaysBoundedAndLosesNothing) {
 }
 
 TEST(LaneMeter, IdleTimeStaysBoundedToo) {
-  constexpr TimeNs kDays = 1'000'000 * kNsPerSecond;  // 11.6
+  constexpr TimeNs kDays = 1'000'000 * kNsPerSecond;  // 11.6 days
   const LaneMeter unused;
   LaneMeter early;
   early.add_busy(0, kNsPerSecond / 2);
@@ -82,7 +82,7 @@ TEST(LaneMeters, ListStorageLanesAndHostMemory) {
                                              "disk_write", "remote_read", "remote_write", "direct_read", "direct_write",
                                              "dram"}));
   const LaneUse dram = meters.uses(3 * kSecond).back();
-  EXPECT_EQ(dram.bytes, 80u);  // what goes straight doesn't cross it
+  EXPECT_EQ(dram.bytes, 80u);  // direct transfers don't use the host memory
   EXPECT_EQ(dram.transfers, 2u);
   EXPECT_EQ(dram.window_bytes, (std::vector<Bytes>{40, 40, 0}));
   EXPECT_EQ(dram.busy_ns, 800'000'000);

@@ -1,4 +1,4 @@
-// What else a machine does meanwhile: read from the kernel's files, kept beside what was measured.
+// The load of the machine during a measurement: read from files of the kernel and stored with the measurements.
 #include "lab/run/machine.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// metrics.prom is what a Prometheus server takes: version 0.0.4 of its text format, read here by its rules.
+// metrics.prom has the text format of Prometheus, version 0.0.4. This test parses it by the rules of the format.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,7 +12,8 @@
 namespace kvtwin::test {
 namespace {
 
-// Families with their types; samples by name and labels. Fails the test where the text breaks a rule.
+// The metric families with their types, and the samples by name and labels. The test fails if the text breaks a rule of
+// the format.
 struct Exposition {
   explicit Exposition(const std::string& text) {
     static const std::string kName = "([a-zA-Z_:][a-zA-Z0-9_:]*)";
@@ -50,7 +51,7 @@ struct Exposition {
 
 TEST(MetricsFile, IsTakenAndTellsWhatTheReportTells) {
   const Folder folder;
-  // So small a host that backups find no room in it.
+  // The host tier is so small that backups find no space.
   const Settings settings = conversations({.requests = 90, .output = 800, .gap_ms = 15}, 3).save(folder) + tight() +
                             Settings{"tiers.host.tokens=2048"};
   const Json report = simulate_to(folder, "run", settings, false);

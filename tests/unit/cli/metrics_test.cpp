@@ -24,7 +24,7 @@ TEST(DurationHistogram, HasNoFigureWithoutADuration) {
   EXPECT_EQ(histogram.max_seconds(), 0.0);
 }
 
-// A burst that was cancelled before its first step, or a prefill that failed, is neither.
+// A burst that was cancelled before its first step and a prefill that failed are not counted.
 TEST(Metrics, CountsPassesThatDidSomething) {
   Metrics metrics;
   metrics.on_event(pass(0, 100));
@@ -36,7 +36,7 @@ TEST(Metrics, CountsPassesThatDidSomething) {
   EXPECT_EQ(metrics.decode_steps, 3u);
 }
 
-// A pass costs what it computes and what it attends to.
+// The cost of a pass depends on the tokens that it computes and on the pairs of attention.
 class Square final : public CostModel {
  public:
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t) const override {
@@ -59,7 +59,7 @@ TEST(Metrics, WeighsWhatHitsSaved) {
   event.kind = EventKind::finished;
   event.record = &record;
   metrics.on_event(event);
-  // The first 6 tokens: 10 each, and 6 * 7 / 2 pairs. The rest is computed in either case.
+  // The hit saves the first 6 tokens: 10 ns each, plus 6 * 7 / 2 pairs. The other tokens are computed in any case.
   EXPECT_EQ(metrics.saved_ns, 60 + 21);
   record.hit[Tier::device] = record.hit[Tier::host] = record.hit[Tier::disk] = 0;
   metrics.on_event(event);
@@ -77,7 +77,7 @@ Event of_prefetch(EventKind kind, RequestId request, Reason reason = Reason::non
   return event;
 }
 
-// What arrives after a stop isn't another end; an abort is no stop and no refusal.
+// Pages that arrive after a stop aren't a second end of the prefetch. An abort is neither a stop nor a refusal.
 TEST(Metrics, EveryPrefetchEndsInOneWay) {
   Metrics metrics;
   for (RequestId request = 0; request < 9; ++request) {

@@ -1,4 +1,5 @@
-// Names of enumerators: every one has its own, and a value beyond them is never read from behind an array.
+// Names of enumerators: each enumerator has a different name, and a value without a name never reads past the end of an
+// array.
 #include "lab/names.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 namespace kvtwin {
 namespace {
 
-// Of all values that the type can have.
+// Returns the names of all 256 values that the type can have.
 template <typename Enum>
 std::set<std::string> names_of(std::size_t count) {
   std::set<std::string> names;
@@ -35,7 +36,7 @@ TEST(Names, EveryEnumeratorHasOne) {
             (std::set<std::string>{"none", "full", "window", "latent", "sparse_latent", "state"}));
 }
 
-// A key of a policy or a trace format takes every name of its folder.
+// The key for a kind of policy, or for the trace format, accepts the name of every file in the folder of this kind.
 TEST(Names, OfChoicesAreThoseThatTheirKeysTake) {
   std::size_t keys = 0;
   for (const ExperimentKey& key : experiment_keys()) {

@@ -1,4 +1,4 @@
-// What the program writes for its user: for whose eyes, and what it says where it can't.
+// The files that the program writes: their permissions, and the errors if a file cannot be written.
 #include "lab/out_files.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST(OutFiles, TooManyOpenFilesIsNoFullDisk) {
   EXPECT_GT(said, 0);
 }
 
-// Not killed by SIGXFSZ.
+// The program reports the limit as an error instead of being killed by SIGXFSZ.
 TEST(OutFiles, ALimitOnTheSizeOfFilesIsAnError) {
   const Folder folder;
   Surroundings around;

@@ -1,4 +1,4 @@
-// The processes of a real run of several ranks, played by threads: how they end together, and what they tell rank 0.
+// The ranks of a real run, here as threads instead of processes: how they end together, and what they report to rank 0.
 #include "lab/run/real_ranks.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace kvtwin::test {
 namespace {
 
 struct Ended {
-  std::vector<int> codes;  // by rank; 0 = well
+  std::vector<int> codes;  // exit code of each rank; 0 = no error
   std::string said;
   bool left = false;
 };
@@ -64,7 +64,7 @@ TEST(RealRanksTogether, SayOnceWhatAllComplainOf) {
   EXPECT_FALSE(ended.left) << "they end in order, not by force";
 }
 
-// Wherever it is before or after serving, the others hear of it where they meet next.
+// A rank fails before or after serving. The other ranks notice it at their next meeting.
 TEST(RealRanksTogether, EndAllWhenOneFails) {
   for (int place = 0; place < 4; ++place) {
     const Ended ended = play(3, [place](RealRanks& ranks) {
@@ -94,14 +94,14 @@ TEST(RealRanksTogether, EndWithTheGravestCodeAndAllSentences) {
   EXPECT_EQ(ended.said, "kvtwin: no room\nkvtwin: rank 2: bad line\n");
 }
 
-// Nobody meets while requests are served: who fails ends the others.
+// There are no meetings while requests are served: a rank that fails ends the other ranks.
 TEST(RealRanksTogether, LeaveWhenTheyFailWhileServing) {
   const Ended ended = play(3, [](RealRanks& ranks) {
     ranks.serve([&] {
       if (ranks.rank() == 1) throw InputError("a line of the trace");
       while (ranks.group().barrier()) {
       }
-      throw AlreadySaid(2);  // as processes that are ended
+      throw AlreadySaid(2);  // like processes that are killed
     });
   });
   EXPECT_EQ(ended.codes, (std::vector<int>{2, 2, 2}));

@@ -1,4 +1,4 @@
-// Keys that a mode doesn't honour yet: the help marks them, and a run says so.
+// Keys that a mode doesn't support yet: the help marks them, and a run prints a note.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace kvtwin::test {
 namespace {
 
-// The key's line in --help-keys.
+// Returns the line of the key in --help-keys.
 std::string help_of(const std::string& key) {
   const std::string help = "\n" + run({"simulate", "--help-keys"}).out;
   const std::size_t at = help.find("\n" + key + " ");

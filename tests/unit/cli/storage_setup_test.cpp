@@ -1,4 +1,4 @@
-// Storage tiers in an experiment: what the engine and the world are told, and what is refused.
+// Storage tiers in an experiment: the configurations of the engine and of the world, and what is refused.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -31,7 +31,7 @@ void expect_refused(const Settings& settings, const Settings& parts) {
   ADD_FAILURE() << "not refused: " << parts.front();
 }
 
-// On the slower of these GPUs 4096 tokens take months: 1000 times that many nanoseconds are more than 64 bits hold.
+// On the slower of these GPUs, 4096 tokens take months: this time in picoseconds does not fit into 64 bits.
 TEST(StorageSetup, PricesOfAnAbsurdlySlowMachineDoNotWrap) {
   const Folder folder;
   const auto token_ps = [&](double peak) {
@@ -55,7 +55,7 @@ TEST(StorageSetup, TiersAreTheEnginesOwnDiskAndAPoolThatEvicts) {
   EXPECT_EQ(setup.engine.storage[0].pages, 10'000U);
   EXPECT_TRUE(setup.engine.storage[0].owned);
   EXPECT_EQ(setup.engine.storage[1].tier, Tier::remote);
-  EXPECT_EQ(setup.engine.storage[1].pages, 1'024U);  // of 8 MiB
+  EXPECT_EQ(setup.engine.storage[1].pages, 1'024U);  // pages of 8 MiB
   EXPECT_FALSE(setup.engine.storage[1].owned);
   ASSERT_EQ(setup.world.storage.size(), 2U);
   EXPECT_EQ(setup.world.storage[0].pages, 10'000U);
@@ -107,7 +107,7 @@ TEST(StorageSetup, AMachineWithoutASharedFileSystemSaysWhichFiguresToGive) {
   EXPECT_EQ(setup_of(joined(both, kSharedFsFigures)).engine.storage[0].pages, 1000U) << "the later one wins";
 }
 
-// A latent that is the same on every rank is stored once.
+// An MLA latent, which is equal on all ranks, is stored only once.
 TEST(StorageSetup, ObjectsAndWriters) {
   const auto objects = [](const Settings& settings) { return setup_of(settings).engine.storage_objects; };
   EXPECT_EQ(objects({}), 1U);

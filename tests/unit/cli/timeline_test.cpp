@@ -1,4 +1,4 @@
-// timeline.json is JSON that trace viewers take, and tells the same as the report and requests.csv.
+// timeline.json is JSON that trace viewers accept, and agrees with the report and requests.csv.
 #include "lab/report/timeline.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace kvtwin::test {
 namespace {
 
-// In ns, as the file's text has them: three decimals of a microsecond.
+// Converts a time of the file, in microseconds with three decimals, to ns.
 std::int64_t ns(const Json& us) { return std::llround(us.get<double>() * 1000); }
 
 struct Span {
@@ -57,7 +57,7 @@ struct Drawn {
   }
   std::map<int, std::string> lane_names;
   std::map<std::string, std::vector<Span>> lanes;
-  std::map<std::uint64_t, std::vector<Span>> open, requests;  // the whole one last
+  std::map<std::uint64_t, std::vector<Span>> open, requests;  // the span of the whole request is the last one
   std::vector<Json> instants;
 };
 
@@ -74,7 +74,7 @@ TEST(Timeline, TellsWhatTheRunDid) {
         world, {"--timeline"});
     const Drawn drawn(text_of(folder / "run/timeline.json"));
 
-    // A lane is a FIFO: its spans follow one another, a stall lies within its pass.
+    // A lane is a FIFO, so its spans don't overlap; only a stall lies within its pass.
     std::uint64_t loads = 0, stalls = 0;
     std::map<std::string, std::uint64_t> bytes;
     for (const auto& [lane, spans] : drawn.lanes) {

@@ -1,4 +1,4 @@
-// kvtwin trace convert: what is read from any format is what is read again from what was written.
+// kvtwin trace convert: a converted trace holds the same requests as the original, for every format.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -136,14 +136,14 @@ TEST(TraceConvert, LeavesNothingHalf) {
   EXPECT_EQ(run({"trace", "convert", folder / "in", folder / "nowhere/out.jsonl"}).exit_code, 1);
 }
 
-// One that is ended halfway leaves no file of the name.
+// If the command is killed halfway, there is no file with the output name.
 TEST(TraceConvert, EndedHalfwayItHasNoName) {
   const Folder folder;
   const std::string pipe = folder / "pipe", out = folder / "out.jsonl";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   Process process({"trace", "convert", pipe, out});
   {
-    std::ofstream in(pipe, std::ios::binary);  // opens once the program does
+    std::ofstream in(pipe, std::ios::binary);  // waits until the program opens the pipe
     for (int i = 0; i < 2'000; ++i) in << kinds()[0].text.substr(0, kinds()[0].text.find('\n') + 1);
     in.flush();
     ASSERT_EQ(::kill(process.id(), SIGINT), 0);
@@ -187,7 +187,7 @@ TEST(SglangLog, EveryCommandReadsIt) {
       EXPECT_EQ(converted.at(key), info.at(key)) << key;
     }
   }
-  // Rotated and packed.
+  // A rotated log, and a compressed one.
   const Outcome packed = run({"trace", "info", sglang_fixture("request_log.jsonl"), "--json"});
   write_text(folder / "host_0.log.2026-11-24_04", text_of(sglang_fixture("request_log.jsonl")));
   EXPECT_EQ(run({"trace", "info", folder / "host_0.log.2026-11-24_04", "--json"}).out, packed.out);
@@ -210,7 +210,7 @@ TEST(SglangLog, WithoutARequestIsBadInput) {
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
-// Two requests, `days` apart by a clock that counts from 1970.
+// Simulates two requests that are `days` apart, with time stamps that count from 1970.
 Simulated days_apart(const Folder& folder, double days) {
   const auto request = [](double ms, int block) {
     return R"({"timestamp": )" + std::to_string(static_cast<std::int64_t>(ms)) +
@@ -231,7 +231,7 @@ TEST(IdleTime, CostsNeitherMemoryNorFiles) {
   EXPECT_LT(far.lanes_csv.size(), 4'096U);
   const auto rss = [](const Simulated& run) { return run.report.at("peak_rss_bytes").get<std::uint64_t>(); };
   EXPECT_LT(rss(far), rss(close) + (std::uint64_t{8} << 20));
-  // The rows of each lane still cover the whole time.
+  // The rows of each lane still cover the whole run.
   const Table rows(far.lanes_csv);
   std::map<std::string, double> ends;
   for (std::size_t row = 0; row < rows.size(); ++row) {
@@ -243,7 +243,7 @@ TEST(IdleTime, CostsNeitherMemoryNorFiles) {
   for (const auto& [lane, end] : ends) EXPECT_GE(end, far.report.at("simulated_seconds").get<double>() - 1e-3) << lane;
 }
 
-// Of a journal's first request.
+// Returns the first key of the first request in the journal.
 PageKey first_key(const std::string& journal) {
   JournalReader reader(std::as_bytes(std::span(journal)));
   JournalRecord record;
@@ -273,7 +273,7 @@ TEST(Salt, IsInThePageKeysAndNowhereElse) {
     const Outcome outcome = run(arguments);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     keys.insert(first_key(text_of(folder / "run/journal.kvj")));
-    // The namespaces stay, and so do the hits.
+    // Requests stay in the same namespaces, so the hits are the same.
     if (tokens.is_null()) tokens = outcome.json().at("tokens");
     EXPECT_EQ(outcome.json().at("tokens"), tokens);
     const std::string notes = outcome.json().at("notes").dump();
@@ -287,7 +287,7 @@ TEST(Salt, IsInThePageKeysAndNowhereElse) {
     }
     EXPECT_EQ(files, 6U);
     EXPECT_NE(text_of(folder / "run/experiment.resolved.toml").find(folder / "salt"), std::string::npos);
-    // The run can be made again from what its folder names.
+    // The run can be repeated from the files that its folder names.
     fs::remove(folder / "run/journal.kvj");
     const Outcome explained = run({"explain", folder / "run", "--request", "0"});
     EXPECT_EQ(explained.exit_code, 0) << explained.err;
@@ -319,7 +319,8 @@ TEST(Salt, FileIsChecked) {
   EXPECT_EQ(outcome(folder / "longest").exit_code, 0);
 }
 
-// A slow machine, two sessions: the second turn of one waits for the answer, of the other for its time.
+// A slow machine and two sessions: the second turn of one session waits for the previous answer, the second turn of the
+// other one waits for its time in the trace.
 TEST(ClosedLoop, IsServed) {
   const Folder folder;
   const auto request = [](int ms, int session, int first) {

@@ -1,4 +1,4 @@
-// What is said of a validation's trust, of cells and hardware files that are made up.
+// The notes on how far a validation can be trusted, tested with invented cells and hardware files.
 #include "lab/validate/validate_notes.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The CUDA twin itself: that it keeps what CUDA promises and no more, and fails what a GPU would fail.
+// The CUDA twin itself: it gives the guarantees of CUDA, but no stronger ones, and rejects what a GPU would reject.
 #include "tests/cuda_twin/cuda_twin.hpp"
 
 #include <cuda_runtime_api.h>
@@ -78,7 +78,7 @@ TEST_P(BothWays, AStreamKeepsItsOrderAndEventsTieStreams) {
   }
 }
 
-// What a copy on another stream reads of two writes, in each seed.
+// Returns the values that a copy on another stream reads after two writes, over all seeds.
 std::set<unsigned char> read_in_seeds(bool waits) {
   std::set<unsigned char> read;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -87,14 +87,15 @@ std::set<unsigned char> read_in_seeds(bool waits) {
     unsigned char* host = pinned(1);
     const cudaStream_t writer = new_stream(), reader = new_stream();
     const cudaEvent_t event = new_event();
-    EXPECT_EQ(cudaStreamWaitEvent(reader, event, 0), cudaSuccess);  // not recorded: says nothing
+    EXPECT_EQ(cudaStreamWaitEvent(reader, event, 0),
+              cudaSuccess);  // the event isn't recorded yet, so there is nothing to wait for
     EXPECT_EQ(cudaMemsetAsync(memory, 1, 1, writer), cudaSuccess);
     EXPECT_EQ(cudaEventRecord(event, writer), cudaSuccess);
     if (waits) {
       EXPECT_EQ(cudaStreamWaitEvent(reader, event, 0), cudaSuccess);
     }
     EXPECT_EQ(cudaMemsetAsync(memory, 2, 1, writer), cudaSuccess);
-    EXPECT_EQ(cudaEventRecord(event, writer), cudaSuccess);  // after the wait: not what it waits for
+    EXPECT_EQ(cudaEventRecord(event, writer), cudaSuccess);  // recorded after the wait, so the wait ignores it
     EXPECT_EQ(cudaMemcpyAsync(host, memory, 1, cudaMemcpyDeviceToHost, reader), cudaSuccess);
     EXPECT_EQ(cudaStreamSynchronize(reader), cudaSuccess);
     read.insert(*host);
@@ -126,7 +127,7 @@ TEST(CudaTwin, TheSameSeedGivesTheSameOrder) {
   }
 }
 
-// The source may be read from the call on, or as late as the stream comes to it.
+// The source may be read immediately at the call, or only when the stream reaches the copy.
 TEST(CudaTwin, ABatchReadsASourceOfAnyOrderEarlyOrLate) {
   for (const cudaMemcpySrcAccessOrder order : {cudaMemcpySrcAccessOrderStream, cudaMemcpySrcAccessOrderAny}) {
     std::set<unsigned char> read;
@@ -167,7 +168,7 @@ TEST_P(BothWays, CallsFailAsTold) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   twin.fail_call(1, cudaErrorUnknown);
-  EXPECT_EQ(cudaFree(memory), cudaErrorUnknown);  // and is freed
+  EXPECT_EQ(cudaFree(memory), cudaErrorUnknown);  // the memory is freed all the same
   EXPECT_EQ(twin.live(), Live{});
   EXPECT_EQ(twin.calls("cudaMalloc"), 2u);
   EXPECT_EQ(twin.calls(), 3u);
@@ -302,7 +303,7 @@ TEST(CudaTwin, BytesUnderWayAreThoseThatHaveNotRun) {
   EXPECT_EQ(twin.copies(Way::to_host).calls, 0u);
 }
 
-// One page of one layer: what a kernel is given.
+// The arguments of a kernel that copies one page with one layer.
 struct OnePage {
   OnePage() {
     t.shape = {.layers = 1, .planes = 1, .heads = 1, .head_bytes = 16, .page_tokens = 1};
@@ -344,7 +345,8 @@ TEST_P(BothWays, KernelsTouchWhatTheGpuReachesOrTheErrorSticks) {
   EXPECT_EQ(twin.violations().size(), 1u);
 }
 
-// A copy from memory that isn't page-locked has read it when it returns, and not written it all.
+// When a copy from memory that isn't page-locked returns, it has read the source, but may not have written all of the
+// target.
 TEST(CudaTwin, ACopyToTheGpuMayReturnBeforeItIsThere) {
   std::set<unsigned char> read;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
@@ -371,7 +373,7 @@ TEST(CudaTwin, AKernelReadsItsIndicesWhenItRuns) {
     ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
     std::memset(page.t.host, 2, 16);
     ASSERT_EQ(launch_gather_scatter(page.t, {}, stream), cudaSuccess);
-    ASSERT_EQ(cudaMemsetAsync(page.pages, 0xFF, 8, other), cudaSuccess);  // page -1: left out
+    ASSERT_EQ(cudaMemsetAsync(page.pages, 0xFF, 8, other), cudaSuccess);  // page -1: the kernel skips it
     ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
     read.insert(std::byte{read_byte(reinterpret_cast<const unsigned char*>(page.t.device))});
@@ -407,7 +409,7 @@ TEST_P(BothWays, HostFunctionsRunInOrder) {
 }
 
 #if defined(__SANITIZE_THREAD__)
-// ThreadSanitizer's exit code.
+// Runs in a child process: ThreadSanitizer changes the exit code if it finds a race.
 void run_two_streams(bool waits) {
   const CudaTwin twin({.streams = Streams::threads});
   unsigned char* memory = on_gpu(64);
@@ -438,7 +440,7 @@ void read_without_synchronising() {
   unsigned char* host = pinned(64);
   const cudaStream_t stream = new_stream();
   cudaMemcpyAsync(host, memory, 64, cudaMemcpyDeviceToHost, stream);
-  cudaStreamSynchronize(new_stream());  // another one
+  cudaStreamSynchronize(new_stream());  // not the stream of the copy
   const volatile int read = host[63];
   (void)read;
   std::exit(0);

@@ -21,7 +21,7 @@ std::map<std::uint64_t, std::int64_t> results(BlockThreads& threads) {
   while (by_tag.size() < kOperations) {
     ends.clear();
     threads.wait(ends);
-    if (ends.empty()) break;  // it says that nothing is under way
+    if (ends.empty()) break;  // empty: no operation is in progress
     for (const BlockEnd& end : ends) EXPECT_TRUE(by_tag.emplace(end.tag, end.result).second) << end.tag;
   }
   return by_tag;
@@ -35,11 +35,11 @@ TEST(BlockThreads, HandEachEndBackOnce) {
   EXPECT_EQ(ended.size(), kOperations);
   for (const auto& [tag, result] : ended) EXPECT_EQ(result, static_cast<std::int64_t>(1000 + tag));
   std::vector<BlockEnd> more;
-  threads.wait(more);  // nothing is under way
+  threads.wait(more);  // no operation is in progress
   EXPECT_TRUE(more.empty());
 }
 
-// Also what nobody waits for.
+// The destructor completes all operations in their order, also those that nobody waits for.
 TEST(BlockThreads, CarryOutAllInOrderBeforeTheyGo) {
   std::vector<std::uint64_t> seen, all;
   {

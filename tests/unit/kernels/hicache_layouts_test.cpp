@@ -1,4 +1,5 @@
-// HiCache's acceptance check 10: pages come back from the host as they were, in every layout and by every legal way.
+// HiCache's acceptance check 10: pages are unchanged after they were copied to the host and back, in every layout and
+// with every allowed copy function.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -14,7 +15,7 @@ constexpr Layout kLayouts[] = {Layout::layer_first, Layout::page_first, Layout::
 constexpr KvShape kMha{3, 2, 4, 8, 4}, kMla{3, 1, 1, 36, 4};
 constexpr std::uint64_t kDevicePages = 9, kHostPages = 7;
 
-// As an executor does what a plan says.
+// Carries out a plan like an executor.
 void carry_out(const Plan& plan, std::vector<std::byte>& device, std::vector<std::byte>& host) {
   TransferParams params;
   params.shape = plan.shape;
@@ -85,7 +86,7 @@ TEST(HiCache, check_10_pages_come_back_as_they_were_in_every_layout_by_every_way
   }
 }
 
-// The one pair that isn't legal: a page that doesn't lie together on the host can't be moved as a whole.
+// The only combination that isn't allowed: a page that isn't contiguous on the host cannot be copied as a whole.
 TEST(HiCache, check_10_the_planner_never_stages_pages_that_dont_lie_together) {
   const std::vector<PageRun> runs = {{0, 0, 3}};
   const PlannerLimits limits{.kernel_min_pieces = 0};

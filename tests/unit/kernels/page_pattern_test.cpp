@@ -12,7 +12,7 @@ namespace {
 constexpr std::byte kUntouched{0x5A};
 constexpr std::uint64_t kSeed = 0x0123456789ABCDEF;
 
-// A block as the header defines it, byte by byte.
+// Returns a block made byte by byte, as page_pattern.hpp defines it.
 std::vector<std::byte> plain_block(std::uint64_t seed, std::uint64_t bytes) {
   std::vector<std::byte> block(bytes);
   for (std::uint64_t i = 0; i < bytes; ++i) block[i] = static_cast<std::byte>(pattern_byte(seed, i));
@@ -28,7 +28,7 @@ TEST(PagePattern, BytesAreTheWordsInLittleEndianOrder) {
   }
 }
 
-// Every alignment of both ends, also of the block itself: a row of 6 bytes lets a layer begin anywhere.
+// Every alignment of both ends and of the block itself: with rows of 6 bytes, a layer may begin at any address.
 TEST(PagePattern, FillsExactlyWhatItIsAskedFor) {
   constexpr std::uint64_t kBytes = 45;
   const std::vector<std::byte> whole = plain_block(kSeed, kBytes);
@@ -66,7 +66,7 @@ TEST(PagePattern, PartsMakeTheWhole) {
   }
 }
 
-// Long enough for every width of vector, and for what is left after it.
+// Blocks that are long enough for every vector width, with every length of the rest.
 TEST(PagePattern, WideBlocksAreTheSameWords) {
   for (std::uint64_t bytes = 0; bytes < 700; ++bytes) {
     std::vector<std::byte> block(bytes, kUntouched);
@@ -89,7 +89,8 @@ TEST(PagePattern, EveryFlippedBitIsFoundWhereItIs) {
   }
 }
 
-// At all ends: what lies outside isn't looked at, the first wrong one inside is named.
+// For all begins and ends: bytes outside the range aren't checked, and the position of the first wrong byte inside it
+// is returned.
 TEST(PagePattern, ChecksExactlyWhatItIsAskedFor) {
   constexpr std::uint64_t kBytes = 41;
   std::vector<std::byte> block = plain_block(kSeed, kBytes);
@@ -109,7 +110,8 @@ TEST(PagePattern, ChecksExactlyWhatItIsAskedFor) {
   EXPECT_EQ(check_pattern(block.data(), kSeed, 12, kBytes), 23U);
 }
 
-// No page can be taken for another one: each part of the key, the layer and the plane matter, in their places.
+// No page can be mistaken for another one: the seed depends on each word of the key, on its position, on the layer and
+// on the plane.
 TEST(PagePattern, SeedsTellBlocksApart) {
   std::set<std::uint64_t> seeds;
   std::size_t made = 0;
@@ -146,7 +148,7 @@ TEST(PagePattern, BlocksOfOtherSeedsDifferNearlyEverywhere) {
 }
 
 TEST(PagePattern, IsNeverThePoolsPoison) {
-  // 0xDB in every byte of a row: what was never written can't pass for written.
+  // Memory that was never written holds 0xDB in every byte. It must not look like written data.
   const std::uint64_t key[4] = {1, 2, 0, 0};
   std::vector<std::byte> poison(64, std::byte{0xDB});
   for (std::uint32_t layer = 0; layer < 64; ++layer) {

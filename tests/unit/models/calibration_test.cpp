@@ -65,7 +65,7 @@ TEST(FitNumbers, WhatNothingHangsOnStaysWhereItBegan) {
   EXPECT_NEAR(fit.numbers[1].value, 2, 1e-3);
 }
 
-// It isn't seen, and that is known: where it began would have been.
+// The number is too small to be measured, but the fit knows an upper limit: a larger value would have been visible.
 TEST(FitNumbers, WhatIsNearlyNothingIsBoundedFromAbove) {
   std::vector<double> x, y;
   for (int i = 1; i <= 20; ++i) {
@@ -116,7 +116,7 @@ TEST(Measurements, OfTwoMachinesAreNotMixed) {
 
 TEST(Perftest, TablesTellANicsFigures) {
   std::string bandwidth = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n";
-  // Made up: 20 GiB/s, and 0.25 us a message at least.
+  // Invented measurements: 20 GiB/s, and at least 0.25 us per message.
   for (const double bytes : {64.0, 1024.0, 65536.0, 1048576.0}) {
     const double rate = std::min(20480.0, bytes / 0.25e-6 / 1048576);
     bandwidth += " " + std::to_string(static_cast<int>(bytes)) + " 5000 1 " + std::to_string(rate) + " 0.1\n";

@@ -48,14 +48,15 @@ std::string error_with(const char* key, const json& value) {
 struct Known {
   const char* name;
   Bytes bytes_per_token;
-  double total, active;   // as published
+  double total, active;   // the published numbers of parameters
   bool counts_embedding;  // does the published active count include the input embedding?
   double weight_bytes;
 };
 
 class Preset : public testing::TestWithParam<Known> {};
 
-// Expected numbers: the model cards and technical reports; weights from the sizes of the checkpoints.
+// The expected numbers are from the model cards and technical reports; the bytes of the weights are the sizes of the
+// checkpoints.
 TEST_P(Preset, MatchesThePublishedFigures) {
   const Known& known = GetParam();
   const ModelGeometry m = model_preset(known.name);
@@ -64,7 +65,7 @@ TEST_P(Preset, MatchesThePublishedFigures) {
   EXPECT_NE(m.kv_formula.find(" = " + std::to_string(known.bytes_per_token) + " bytes/token"), std::string::npos);
   EXPECT_NEAR(static_cast<double>(m.parameters) / known.total, 1.0, 0.01);
   const std::uint64_t active = m.active_parameters + (known.counts_embedding ? m.embedding_parameters : 0);
-  // Published active counts are cut to 0.1 or 1 billion: 3.35 is published as 3.3.
+  // Published numbers of active parameters are cut to 0.1 or 1 billion: 3.35 is published as 3.3.
   EXPECT_NEAR(static_cast<double>(active) / known.active, 1.0, 0.02);
   EXPECT_NEAR(static_cast<double>(m.weight_bytes) / known.weight_bytes, 1.0, 0.01);
   EXPECT_EQ(m.shape(1, 16).token_bytes(), known.bytes_per_token);
@@ -122,7 +123,7 @@ TEST(Geometry, CountsParametersOfADenseModel) {
   tied["tie_word_embeddings"] = true;
   EXPECT_EQ(parse(tied).parameters, layers + 6400);
   json plain = llama();
-  plain["model_type"] = "starcoder2";  // no gate: two matrices
+  plain["model_type"] = "starcoder2";  // an MLP without a gate: two matrices
   EXPECT_EQ(parse(plain).parameters, layers + 2 * 6400 - 4 * 64 * 128);
 }
 
@@ -201,7 +202,7 @@ TEST(Geometry, QuantisedWeightsAreSmaller) {
   const Bytes plain = parse(config).weight_bytes;
   config["quantization_config"] = {{"quant_method", "fp8"}};
   const ModelGeometry fp8 = parse(config);
-  const std::uint64_t kept = 2 * 6400 + 9 * 64;  // embeddings and norms stay
+  const std::uint64_t kept = 2 * 6400 + 9 * 64;  // embeddings and norms are not quantized
   EXPECT_EQ(fp8.weight_bytes, (plain / 2 - kept) + 2 * kept);
   config["quantization_config"] = {{"quant_method", "fp8"}, {"ignored_layers", {"model.layers.0.self_attn.q_proj"}}};
   EXPECT_EQ(parse(config).attention_format.name, "bf16");
@@ -351,7 +352,7 @@ TEST(Geometry, ErrorsSayFileKeyAndWhatIsRight) {
   EXPECT_THROW(model_from_file("/nonexistent/config.json"), ModelError);
 }
 
-// Whatever a config holds, it is read or refused with a sentence.
+// Any content of a config is either read or refused with an error text.
 TEST(Geometry, MutilatedConfigsAreReadOrRefused) {
   const std::vector<json> junk{nullptr,        -1,      0, 1, 3, 1 << 24, 1e300, "x", true, json::array(),
                                json::object(), {1, "a"}};

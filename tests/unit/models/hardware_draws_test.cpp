@@ -1,4 +1,5 @@
-// Machines that a machine may as well be: within intervals, alike on all machines, and nothing else moves.
+// Random machines within the uncertainty of a machine's numbers: they stay in the intervals, a draw moves all machines
+// in the same way, and no other number changes.
 #include "models/hardware_draws.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@
 namespace kvtwin {
 namespace {
 
-// A preset; its link's figure with an interval.
+// Returns a preset in which the bandwidth of the link has an interval.
 HardwareSpec machine() {
   HardwareSpec hardware = hardware_preset("h100-pcie5");
   const auto link = std::ranges::find(hardware.numbers, "host_to_device", &HardwareNumber::key);
@@ -54,7 +55,8 @@ TEST(HardwareDraws, ASpreadIsForRatesTimesAndSharesWithoutOne) {
   }
 }
 
-// Half of the draws above the value, 95 % within the interval, none where no machine is.
+// Half of the draws are above the value, 95 % are in the interval, and none is negative or above the largest value that
+// is allowed.
 TEST(HardwareDraws, KeepTheirIntervals) {
   const HardwareSpec base = machine();
   int above = 0, outside = 0;
@@ -74,7 +76,7 @@ TEST(HardwareDraws, KeepTheirIntervals) {
   EXPECT_NEAR(outside, kDraws / 20, 150);
 }
 
-// A number's move is of its name and the draw alone.
+// How a number moves depends only on its name and on the draw.
 TEST(HardwareDraws, MoveAllMachinesAlike) {
   HardwareSpec a = hardware_preset("h100-pcie5"), b = hardware_preset("gb200-c2c");
   const double before_a = a.peer_bandwidth, before_b = b.peer_bandwidth;

@@ -97,7 +97,7 @@ TEST(Hardware, StorageIsThereOrNot) {
     const HardwareSpec spec = hardware_preset(name);
     EXPECT_TRUE(spec.has_drives() && spec.has_pool() && spec.has_gpudirect()) << name;
     EXPECT_GE(spec.drive_read_bandwidth, spec.drive_write_bandwidth) << name;
-    // Requests of 64 KiB and more are bound by the bandwidth, as Solidigm measured.
+    // Requests of 64 KiB and more are limited by the bandwidth, as measurements by Solidigm show.
     EXPECT_GE(spec.drive_read_iops * 65536, spec.drive_read_bandwidth) << name;
   }
   EXPECT_DOUBLE_EQ(hardware_preset("h200-pcie5").drive_read_iops, 2.5e6);

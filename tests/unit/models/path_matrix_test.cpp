@@ -12,7 +12,7 @@ namespace {
 constexpr Bytes kChunks[] = {512, 2048, 8192, 16384, 28672, 32768, 65536};
 constexpr std::uint64_t kCounts[] = {16, 64, 1024};
 
-// A table of every cell; `rate` says how fast a path is, 0 that it wasn't measured.
+// A function that returns the rate of a path in one cell of the table, or 0 if it wasn't measured.
 using Rate = std::function<double(const std::string& path, bool to_device, Bytes chunk, std::uint64_t chunks)>;
 
 std::string table_of(const Rate& rate) {
@@ -35,8 +35,8 @@ std::string table_of(const Rate& rate) {
 
 std::vector<PathRate> matrix_of(const Rate& rate) { return parse_path_matrix(table_of(rate), "matrix.csv"); }
 
-// Batches are good from 28 KiB on to the device and 16 KiB on to the host, boxes from 8 KiB and 2 KiB on; the ring
-// overtakes batches of small pieces from 64 on. The baselines would win everything, and count for nothing.
+// Batches are good from 28 KiB on to the device and from 16 KiB on to the host, boxes from 8 KiB and 2 KiB on. The ring
+// is faster than batches from 64 small pieces on. The baselines are the fastest, but they must not be considered.
 double ordinary(const std::string& path, bool to_device, Bytes chunk, std::uint64_t chunks) {
   if (path == "batch") return chunk >= (to_device ? 28672u : 16384u) ? 0.92 : 0.1;
   if (path == "boxes") return chunk >= (to_device ? 8192u : 2048u) ? 0.93 : 0.3;
@@ -89,7 +89,7 @@ TEST(PathMatrix, ThresholdsAreWhereAPathBecomesAsGoodAsAny) {
   const MeasuredLimits limits = limits_from(matrix_of(ordinary));
   EXPECT_EQ(limits.copy_engine_min_h2d, 28672u);
   EXPECT_EQ(limits.copy_engine_min_d2h, 16384u);
-  EXPECT_EQ(limits.box_min, 8192u);  // of the worse direction
+  EXPECT_EQ(limits.box_min, 8192u);  // the limit of the slower direction
   EXPECT_EQ(limits.kernel_min_pieces, 64u);
 }
 

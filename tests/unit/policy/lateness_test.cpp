@@ -7,12 +7,12 @@ namespace {
 
 constexpr TimeNs kUnit = 1'000'000;
 
-// One that waits alone for a batch, which has been under way for `waited` and is all that is still to come.
+// Weighs waiting for a prefetch with no other request ahead: its last batch was started `waited` ago.
 Lateness::Outlook alone(const Lateness& medium, TimeNs instead, TimeNs waited = 0) {
   return medium.weigh({kUnit, waited, 1, 0, instead});
 }
 
-// So many on time, and of every twenty one that takes `late` times as long.
+// A medium with `batches` batches, of which every twentieth takes `late` times as long as expected.
 Lateness stalling(int batches, TimeNs late) {
   Lateness medium;
   for (int i = 0; i < batches; ++i) medium.came(kUnit, i % 20 == 19 ? late * kUnit : kUnit);
@@ -77,7 +77,8 @@ TEST(Lateness, the_old_is_forgotten) {
   EXPECT_LT(alone(medium, 8 * kUnit, 2 * kUnit).give_up, 3 * kUnit);
   for (int i = 0; i < 4'000; ++i) medium.came(kUnit, i % 20 == 19 ? 3 * kUnit : kUnit);
   EXPECT_GT(alone(medium, 8 * kUnit, 2 * kUnit).give_up, 3 * kUnit);
-  for (int i = 0; i < 4'000; ++i) medium.given_up(kUnit, 0);  // nothing is known any more, not even that
+  // Batches that were given up immediately tell nothing about the medium, and these 4,000 replace all older ones.
+  for (int i = 0; i < 4'000; ++i) medium.given_up(kUnit, 0);
   EXPECT_GT(alone(medium, 40 * kUnit, 2 * kUnit).give_up, 50 * kUnit);
 }
 

@@ -1,4 +1,4 @@
-// Where the policy's tables come from, and that they are given back.
+// The memory resource from which the policy allocates its tables, and that all of them are freed.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 namespace kvtwin {
 namespace {
 
-// The default resource as long as it lives.
+// A memory resource that counts bytes. It is the default resource while it exists.
 class Counting final : public std::pmr::memory_resource {
  public:
   Counting() : before_(std::pmr::set_default_resource(this)) {}
   ~Counting() override { std::pmr::set_default_resource(before_); }
 
-  std::size_t bytes = 0;  // not yet given back
+  std::size_t bytes = 0;  // allocated and not yet freed
 
  private:
   void* do_allocate(std::size_t size, std::size_t alignment) override {

@@ -11,7 +11,7 @@ std::unique_ptr<Termination> policy(std::string_view which) {
   return make_termination(config);
 }
 
-// Waits at `now`?
+// Returns true if the policy still waits at `now`.
 bool waits(const Termination& policy, const PrefetchFacts& facts, TimeNs now) { return now < policy.stop_at(facts); }
 
 TEST(Termination, best_effort_never_waits) {
@@ -78,7 +78,7 @@ TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped
 
 constexpr RequestId kSelf = 1, kOther = 2;
 
-// Its own batch, which should take 100, is under way for 50; another of 100 comes after it.
+// The facts of a prefetch whose batch was started 50 ns ago and should take 100 ns; another batch of 100 ns follows.
 PrefetchFacts weighed(const Lateness& medium, TimeNs saves) {
   PrefetchFacts facts{5, 4096, 0};
   facts.now = 1'050;
@@ -130,7 +130,7 @@ TEST(Termination, cost_stop_in_a_queue_counts_on_those_before_it) {
   facts.rest_ns = 350;
   EXPECT_EQ(cost_stop->stop_at(facts), 5) << "350 after 150 are as much as computing";
   facts.rest_ns = 100;
-  facts.ahead = {50, 0, 400};  // he should have given up by now
+  facts.ahead = {50, 0, 400};  // the request ahead should have given up by now
   EXPECT_EQ(cost_stop->stop_at(facts), 1'000 + 400) << "but isn't asked to";
 }
 

@@ -7,7 +7,7 @@
 namespace kvtwin {
 namespace {
 
-// Computing takes 100 less 7 a page.
+// Computing takes 100 ns, minus 7 ns per prefetched page.
 TimeNs rest(Pages pages) { return 100 - 7 * static_cast<TimeNs>(pages); }
 
 BestStop stop(TimeNs ready, const std::vector<PagesArrived>& arrivals) { return best_stop(ready, arrivals, rest); }
@@ -19,10 +19,10 @@ void expect(const BestStop& best, TimeNs wait, TimeNs total) {
 
 TEST(BestStop, WaitsForWhatComesSoonEnough) {
   expect(stop(1000, {}), 0, 100);
-  expect(stop(1000, {{1010, 1}}), 0, 100);  // 10 for 7
+  expect(stop(1000, {{1010, 1}}), 0, 100);  // waiting 10 ns would save only 7 ns
   expect(stop(1000, {{1005, 1}}), 5, 98);
-  expect(stop(1000, {{1005, 1}, {1020, 2}}), 5, 98);               // and no longer
-  expect(stop(1000, {{1008, 1}, {1016, 2}, {1018, 10}}), 18, 48);  // for what comes last
+  expect(stop(1000, {{1005, 1}, {1020, 2}}), 5, 98);               // stops after the first
+  expect(stop(1000, {{1008, 1}, {1016, 2}, {1018, 10}}), 18, 48);  // waits for the last arrival
 }
 
 TEST(BestStop, HasWhatCameWhileItQueued) {

@@ -9,7 +9,7 @@
 namespace kvtwin {
 namespace {
 
-// A few old operations stay while thousands of young ones come and go past them.
+// A few old operations stay in the table while thousands of newer ones are added and removed.
 TEST(OperationTable, MatchesAMap) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     test::Splitmix rng(test::mix(seed));

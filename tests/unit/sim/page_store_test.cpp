@@ -1,4 +1,4 @@
-// A place of the medium may be damaged in every way: what is read is what was stored, or nothing.
+// A slot of the medium may be damaged in every way: a read returns the stored page or nothing.
 #include "tests/adversary/page_store.hpp"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,8 @@ TEST(PageStore, refuses_when_full_or_drops_what_was_used_least_recently) {
   }
 }
 
-// What a get told of a page that was written with this fault, over many seeds and a medium that was used before.
+// Returns how often a get ended with each cause, for a page that was written with this fault, over many seeds and on a
+// medium that was used before.
 std::map<Cause, int> after_writing(MediumFault fault, bool verifies = true, int* wrong = nullptr) {
   std::map<Cause, int> causes;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -36,8 +36,8 @@ TEST(ChatGenerator, IsAProperTrace) {
   config.timestamp_step = 1;
   ChatGenerator generator(config);
   TraceRequest r;
-  std::map<std::uint64_t, TraceRequest> last;                            // by session
-  std::map<std::uint64_t, std::pair<std::uint64_t, std::size_t>> owner;  // of a block: session and place
+  std::map<std::uint64_t, TraceRequest> last;                            // last request of each session
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::size_t>> owner;  // block to session and position
   TimeNs time = 0;
   while (generator.next(r)) {
     EXPECT_GE(r.arrival, time);

@@ -39,7 +39,7 @@ TEST(GroupsGenerator, EachGroupSharesItsPrefixAndNothingElse) {
     EXPECT_EQ(r.input, 130U);
     EXPECT_EQ(r.output, 7U);
     EXPECT_EQ(r.session, 0U);
-    ASSERT_EQ(r.blocks.size(), 9U);  // 6 whole ones of 16 lie within the prefix
+    ASSERT_EQ(r.blocks.size(), 9U);  // 6 full blocks of 16 tokens are in the prefix
     const std::vector<std::uint64_t> head(r.blocks.begin(), r.blocks.begin() + 6);
     ++heads[head];
     neighbours += head == last ? 1 : 0;

@@ -153,7 +153,7 @@ TEST(TraceInputSource, SaltsEveryPageKey) {
   }
   ASSERT_EQ(keys.size(), 12U);
   EXPECT_EQ(std::set<PageKey>(keys.begin(), keys.end()).size(), 12U);
-  // What contract.hpp and other programs compute: the salt takes the place of extra_key.
+  // As defined in contract.hpp, so that other programs compute the same: the salt is used in place of extra_key.
   const std::vector<std::uint64_t> block = {1};
   Pager pager(512, 256, LastPage::full_only);
   const PageKey salted = *namespace_seed("one secret", std::nullopt), tenant = *namespace_seed("one secret", "6");

@@ -47,7 +47,7 @@ TEST(Random, IntegersCoverTheirRange) {
   EXPECT_EQ(random.integer(7, 7), 7U);
 }
 
-// Share of `draws` draws below `x`, against the true distribution function; 4.5 standard errors.
+// Expects that the share of draws below `x` is within 4.5 standard errors of `share`, the true probability.
 template <class Draw>
 void expect_share_below(Draw draw, double x, double share) {
   constexpr int kDraws = 200'000;

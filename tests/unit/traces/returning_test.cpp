@@ -38,7 +38,7 @@ TEST(ReturningGenerator, ContextsComeBackWithNewQuestions) {
     time = r.arrival;
     EXPECT_EQ(r.input, 1'000U);
     EXPECT_EQ(r.output, 7U);
-    ASSERT_EQ(r.blocks.size(), 16U);  // 14 whole ones lie within the 900 tokens of the context
+    ASSERT_EQ(r.blocks.size(), 16U);  // 14 full blocks are in the 900 tokens of the context
     if (i < 10) {
       EXPECT_EQ(r.session, i + 1) << "each is visited once first";
     }

@@ -51,7 +51,7 @@ TEST(ShrunkTrace, SharesThePagesThatWereShared) {
     ASSERT_TRUE(to.next(b));
     const auto& x = std::get<Arrival>(a.what);
     const auto& y = std::get<Arrival>(b.what);
-    // The last block may be full in one of them only.
+    // The last block may be full in only one of the two traces.
     const std::size_t common = std::min(x.keys.size(), y.keys.size());
     ASSERT_GE(common + 1, std::max(x.keys.size(), y.keys.size()));
   }

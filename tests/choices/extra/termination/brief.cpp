@@ -3,7 +3,7 @@
 namespace kvtwin {
 namespace {
 
-// A request waits 5 ms for its prefetch.
+// A request waits at most 5 ms for its prefetch.
 class Brief final : public Termination {
  public:
   TimeNs stop_at(const PrefetchFacts& facts) const override { return facts.issued + 5'000'000; }

@@ -1,5 +1,5 @@
-// A first line `#turns`, then lines of four integers: ms since the beginning, session, prompt tokens, answer tokens. A
-// session's prompts begin alike: the shorter is the beginning of the longer.
+// The first line is `#turns`. Each further line has four integers: ms since the start, session, prompt tokens, output
+// tokens. Of two prompts of a session, the shorter one is a prefix of the longer one.
 #include <cinttypes>
 #include <cstdio>
 #include <string>
