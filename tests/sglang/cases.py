@@ -1,0 +1,66 @@
+"""What is compared: sequence, policies and capacities. Tokens are those of the shrunken sequences."""
+
+from dataclasses import dataclass
+
+POLICIES = ("lru", "fifo", "lfu", "mru", "filo", "slru")
+WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
+NO_CHUNKS = 65536
+
+
+@dataclass(frozen=True)
+class Case:
+    sequence: str
+    eviction: str
+    device_tokens: int
+    host_tokens: int = 0
+    write_policy: str = "write_through"
+    chunk_tokens: int = NO_CHUNKS
+
+    @property
+    def name(self):
+        words = [self.sequence, self.eviction, f"device={self.device_tokens}"]
+        if self.host_tokens:
+            words += [f"host={self.host_tokens}", self.write_policy]
+        if self.chunk_tokens != NO_CHUNKS:
+            words.append(f"chunk={self.chunk_tokens}")
+        return " ".join(words)
+
+
+def one_tier():
+    for eviction in POLICIES:
+        for tokens in (4000, 12000, 40000):
+            yield Case("chat", eviction, tokens)
+        yield Case("agentic", eviction, 40000)
+        yield Case("tools", eviction, 4000)
+        yield Case("groups", eviction, 60000)
+        yield Case("answers", eviction, 8000)
+        yield Case("again", eviction, 8000)
+        for sequence in ("chat", "answers"):
+            yield Case(sequence, eviction, 8000, chunk_tokens=32)
+    for tokens in (4000, 12000, 40000):
+        yield Case("priorities", "priority", tokens)
+    yield Case("priorities", "priority", 8000, chunk_tokens=32)
+
+
+def two_tiers():
+    for write_policy in WRITE_POLICIES:
+        for eviction in POLICIES:
+            for device, host in ((4000, 8000), (4000, 2000), (12000, 28000), (12000, 12000)):
+                yield Case("chat", eviction, device, host, write_policy)
+        for sequence, device in (("agentic", 40000), ("tools", 4000), ("groups", 60000), ("answers", 8000),
+                                 ("again", 8000)):
+            yield Case(sequence, "lru", device, 2 * device, write_policy)
+            yield Case(sequence, "slru", device, 2 * device, write_policy)
+        yield Case("answers", "lru", 8000, 16000, write_policy, chunk_tokens=32)
+        yield Case("priorities", "priority", 8000, 16000, write_policy)
+
+
+def real_trace():
+    for tokens in (12000, 40000, 120000):
+        yield Case("real", "lru", tokens)
+    for write_policy in WRITE_POLICIES:
+        yield Case("real", "lru", 40000, 120000, write_policy)
+
+
+def all_cases():
+    return [*one_tier(), *two_tiers(), *real_trace()]

@@ -1,0 +1,54 @@
+"""Runs the program kvtwin on a case."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+from cases import Case
+from sequences import PAGE_TOKENS
+
+EXPERIMENT = """seed = 1
+[model]
+name = "tiny"
+[hardware]
+name = "cpu-host"
+[workload]
+block_tokens = {page}
+[scheduler]
+chunk_tokens = {chunk}
+"""
+
+
+class Kvtwin:
+    def __init__(self, program, folder):
+        self.program, self.folder = program, folder
+        # The program refuses KVTWIN_ names that it does not know.
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("KVTWIN_")}
+
+    def run(self, *arguments):
+        run = subprocess.run(
+            [self.program, *map(str, arguments)], env=self.environment, capture_output=True, text=True)
+        if run.returncode != 0:
+            sys.exit(f"{' '.join(map(str, arguments))}: exit code {run.returncode}\n{run.stderr}")
+        return run.stdout
+
+    def serve(self, case: Case, sequence, settings=()):
+        """(device, host) hit tokens of each request, and the evicted pages of both tiers."""
+        experiment, out = self.folder / "experiment.toml", self.folder / "run"
+        experiment.write_text(EXPERIMENT.format(page=PAGE_TOKENS, chunk=case.chunk_tokens), encoding="utf-8")
+        flags = f"--page-size {PAGE_TOKENS} --chunked-prefill-size {case.chunk_tokens}"
+        if case.host_tokens:
+            flags += f" --enable-hierarchical-cache --hicache-write-policy {case.write_policy}"
+        values = [f"workload.trace={sequence}", f"cache.eviction={case.eviction}",
+                  f"tiers.device.tokens={case.device_tokens}"]
+        if case.host_tokens:
+            values.append(f"tiers.host.tokens={case.host_tokens}")
+        sets = [word for value in [*values, *settings] for word in ("--set", value)]
+        report = json.loads(self.run(
+            "simulate", experiment, "--json", "--out", out, "--force", "--from-sglang-flags", flags, *sets))
+        with open(out / "requests.csv", encoding="utf-8", newline="") as table:
+            rows = sorted(csv.DictReader(table), key=lambda row: int(row["request"]))
+        hits = [(int(row["hit_device"]), int(row["hit_host"])) for row in rows]
+        return hits, [tier["evicted_pages"] for tier in report["tiers"]]
