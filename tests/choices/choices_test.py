@@ -1,6 +1,6 @@
-"""Policies and a trace format of one file each, from a folder outside of policy/ and traces/: a program that was built
-with those of extra/ knows and uses them (its path is the first argument), and CMake (the second) finds such files in
--DKVTWIN_EXTRA_POLICIES=FOLDER."""
+"""Tests policies and a trace format, one file each, from a folder outside of policy/ and traces/. A program that was
+built with the files of extra/ (first argument: its path) must know and use them. CMake (second argument: its path) must
+find such files in -DKVTWIN_EXTRA_POLICIES=FOLDER."""
 
 import json
 import subprocess
@@ -32,14 +32,14 @@ class Program(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
         self.trace = self.folder / "trace.txt"
-        # Two sessions, in turns; each prompt begins with the one before it. Then three prompts at once, the longest
-        # one first.
+        # Two sessions that alternate; each prompt begins with the previous prompt of its session. Then three prompts at
+        # nearly the same time, the longest one first.
         turns = [(10_000 * i, 8 + i % 2, 4096 + 512 * (i // 2), 4) for i in range(16)]
         turns += [(200_000 + i, 20 + 2 * i, tokens, 4) for i, tokens in enumerate((8192, 6144, 4096))]
         self.trace.write_text("#turns\n" + "".join(f"{a} {b} {c} {d}\n" for a, b, c, d in turns))
 
     def simulate(self, *assignments):
-        """report.json, and the rows of requests.csv by their request."""
+        """Returns report.json, and the rows of requests.csv as a dict by request number."""
         settings = ["workload.shrink=1", "workload.limit=0", "workload.time_scale=1", "cache.page_tokens=64",
                     "model.name=llama-3.1-8b", "hardware.name=h100-pcie5", "tiers.device.tokens=16384",
                     f"workload.trace={self.trace}", *assignments]
@@ -74,13 +74,14 @@ class Program(unittest.TestCase):
     def test_routes(self):
         hits = {}
         for route in ("round_robin", "by_session"):
-            # Three engines and two sessions that take turns: one after the other never finds what it had.
+            # Three engines and two sessions that alternate: with round_robin, the next request of a session never goes
+            # to the engine that served the previous one.
             report, _ = self.simulate("cluster.engines=3", f"cluster.route={route}")
             hits[route] = report["tokens"]["hit_device"] + report["tokens"]["hit_host"]
         self.assertGreater(hits["by_session"], hits["round_robin"])
 
     def test_stops_prefetches(self):
-        # Eight prompts in turns, of which the device holds two and the host four: all come back from the disk.
+        # Eight prompts in rotation. The device holds two of them and the host four, so all are loaded from the disk.
         self.trace.write_text("#turns\n" + "".join(f"{10_000 * i} {i % 8} 8192 4\n" for i in range(24)))
         waits = {}
         for policy in ("brief", "wait_complete", "best_effort"):
@@ -125,7 +126,7 @@ class Build(unittest.TestCase):
             (self.policies / path).write_text("")
 
     def configure(self, policies):
-        """What CMake says, and the tables that it wrote."""
+        """Returns the output of CMake and the tables that it wrote."""
         project = self.folder / "project"
         project.mkdir(exist_ok=True)
         (project / "CMakeLists.txt").write_text(

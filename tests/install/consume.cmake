@@ -1,4 +1,4 @@
-# Installs the build into a fresh prefix, and builds and runs consumer/ against that prefix alone.
+# Installs the build into an empty prefix, and builds and runs consumer/ with nothing but this prefix.
 set(work ${BUILD}/tests/install/work)
 file(REMOVE_RECURSE ${work})
 function(run)
@@ -15,7 +15,7 @@ foreach(file share/doc/kvtwin/LICENSE share/doc/kvtwin/README.md share/kvtwin/no
     message(FATAL_ERROR "not installed: ${file}")
   endif()
 endforeach()
-# Every installed header, so that none needs what stays behind.
+# Includes every installed header, to check that none needs a file that isn't installed.
 file(GLOB headers RELATIVE ${work}/prefix/include/kvtwin ${work}/prefix/include/kvtwin/policy/*.hpp)
 list(TRANSFORM headers REPLACE ".+" "#include \"\\0\"\n")
 list(JOIN headers "" text)
@@ -30,6 +30,6 @@ run(${CMAKE_COMMAND} --build ${work}/build)
 run(${work}/build/consumer)
 run(${work}/build/simulation ${work}/prefix/share/kvtwin/experiments/quickstart.toml)
 
-# The installed program: hardened, and without a library path that leads to the current folder.
+# Checks that the installed program is hardened and has no library path that includes the current folder.
 run(${PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/../rules/check_program.py ${work}/prefix/bin/kvtwin)
 run(${work}/prefix/bin/kvtwin --version)

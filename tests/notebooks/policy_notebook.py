@@ -1,5 +1,5 @@
-"""The cells of notebooks/write_a_policy.ipynb; as a program (NOTEBOOK FOLDER) it writes the policy that the notebook
-writes into FOLDER, for the build."""
+"""Reads the cells of notebooks/write_a_policy.ipynb. As a program, with the arguments NOTEBOOK FOLDER, it writes the
+policy of the notebook into FOLDER, for the build."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def code_cells(notebook):
-    """(source without Jupyter's % lines, tags, outputs, execution count) of each."""
+    """Returns (source without Jupyter's % lines, tags, outputs, execution count) of each code cell."""
     found = []
     for cell in json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
@@ -17,7 +17,7 @@ def code_cells(notebook):
 
 
 def policy(notebook):
-    """Its name and text: what the one cell that defines them says."""
+    """Returns the name and the source text of the policy, which one cell of the notebook defines."""
     names = {}
     for text, _, _, _ in code_cells(notebook):
         if text.startswith("POLICY_NAME"):

@@ -1,4 +1,4 @@
-"""synthetic_run.py FOLDER: writes a run folder of the documented shape, made up but plausible."""
+"""synthetic_run.py FOLDER: writes a run folder in the documented format, with invented but plausible numbers."""
 
 import csv
 import json

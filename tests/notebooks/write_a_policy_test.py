@@ -1,5 +1,5 @@
-"""notebooks/write_a_policy.ipynb runs, in a scratch folder and with the program named on the command line, which the
-build has given the notebook's policy. With KVTWIN_DEEP=1 it builds its program itself, as a reader would."""
+"""Runs notebooks/write_a_policy.ipynb in a temporary folder, with the program named on the command line, which was
+built with the policy of the notebook. With KVTWIN_DEEP=1 the notebook builds the program itself, as for a reader."""
 
 import contextlib
 import io
@@ -22,7 +22,7 @@ DEEP = os.environ.pop("KVTWIN_DEEP", "0") == "1"  # the program refuses names th
 
 class WriteAPolicy(unittest.TestCase):
     def run_cells(self, work, builds):
-        """What the cells have defined in the end, and what they printed."""
+        """Runs all cells. Returns the names that they define and the text that they print."""
         names, tags_seen = {}, []
         with contextlib.redirect_stdout(io.StringIO()) as out:
             for text, tags, outputs, count in policy_notebook.code_cells(NOTEBOOK):

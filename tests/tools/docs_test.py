@@ -1,5 +1,5 @@
-"""tools/docs: what a console block is, which output matches, and that stale pages and wrong commands are found. A shell
-script stands in for kvtwin."""
+"""Tests tools/docs: what a console block is, which output matches, and that outdated pages and wrong commands are
+found. A shell script takes the place of kvtwin."""
 
 import os
 import re

@@ -1,5 +1,6 @@
-"""tools/gpu-check without a GPU: shell scripts stand in for compilers, tests and benchmarks. What a step's budget is, what
-is left of one that is cut, and what is said of it. Budgets that aren't to be exceeded are far longer than needed."""
+"""Tests tools/gpu-check without a GPU: shell scripts take the place of compilers, tests and benchmarks. Tests the time
+budget of a step, the results that a stopped step leaves, and the messages about it. Budgets that must not be exceeded
+are far longer than needed."""
 
 import os
 import re
@@ -46,12 +47,12 @@ class GpuCheck(unittest.TestCase):
         (self.tree / name).chmod(0o755)
 
     def budgets(self, text):
-        """{step: [seconds, seconds with --long]} of the table at the script's top."""
+        """Returns {step: [seconds, seconds with --long]} from the table at the top of the script."""
         table = re.search(r"^budgets='\n(.*?)'$", text, re.DOTALL | re.MULTILINE).group(1)
         return {line.split()[0]: [int(number) for number in line.split()[1:]] for line in table.splitlines()}
 
     def run_script(self, *arguments, **seconds):
-        """Budgets: an hour each but those given, and an hour a run."""
+        """Runs the script. Each step has a budget of one hour, except those given; the whole run has one hour, too."""
         script = self.tree / "tools/gpu-check"
         text = (ROOT / "tools/gpu-check").read_text()
         self.assertIn(" most=15 ", text)
@@ -103,7 +104,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(run.returncode, 3, run.stdout)
         steps = self.steps()
         self.assertRegex(steps.pop("bench"), r"^stopped after \d+ s$")
-        self.assertEqual(set(steps.values()), {"passed"})  # the steps after it, too
+        self.assertEqual(set(steps.values()), {"passed"})  # including the steps after it
         self.assertIn("calibrate-held-out-4-replay", steps)
         self.assertIn("tables/link.csv", self.members("tables"))
         self.assertRegex(self.verdict(), r"every step within its budget +missed +bench stopped after \d+ s")

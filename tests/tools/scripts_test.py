@@ -1,5 +1,6 @@
-"""tools/quickstart and tools/test without a package index: all but the figures is done, and what is left out is named.
-Shell scripts stand in for what they build and run; the virtual environment is made, and pip fails, for real."""
+"""Tests tools/quickstart and tools/test without a package index: they do everything except the figures, and name what
+they leave out. Shell scripts take the place of the programs that they build and run. The virtual environment and the
+failing pip are real."""
 
 import os
 import shutil
@@ -57,7 +58,7 @@ class Scripts(unittest.TestCase):
         return subprocess.run([self.tree / "tools" / name], env=environment, capture_output=True, text=True)
 
     def made_python(self):
-        """A .venv that is as wanted already."""
+        """Makes a .venv that already has everything."""
         (self.tree / ".venv").mkdir()
         shutil.copy(self.tree / "notebooks/requirements.txt", self.tree / ".venv/requirements.txt")
 

@@ -13,15 +13,15 @@ namespace kvtwin::test {
 namespace {
 
 TEST(FullDisk, DropsPagesAndServesOn) {
-  constexpr rlim_t kMost = 2 << 20;
+  constexpr rlim_t kMaxFileBytes = 2 << 20;
   const Folder folder;
   const Settings disk{"tiers.disk.tokens=160000", "tiers.disk.path=" + (folder / "disk")};
   FedRun real(folder, fed_settings(folder) + disk, "run");
   real.feed_and_see_progress();
   const std::uint64_t before = real.fed();
-  const rlimit limit{kMost, kMost};
+  const rlimit limit{kMaxFileBytes, kMaxFileBytes};
   ASSERT_EQ(::prlimit(real.process(), RLIMIT_FSIZE, &limit, nullptr), 0);
-  // Each brings two new pages at least: more than what the segments that are there have room for.
+  // Each request brings at least two new pages, together more than the existing segments have space for.
   real.feed_until([&] { return real.fed() == before + 600; });
   const Json report = expect_served(folder, real.end(), real.fed());
   ASSERT_TRUE(report.is_object());

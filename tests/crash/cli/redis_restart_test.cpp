@@ -13,7 +13,7 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::uint64_t kSomePages = 60;
+constexpr std::uint64_t kMinStoredPages = 60;
 
 Settings remote(const std::string& url) {
   return {"tiers.remote.tokens=1000000", "tiers.remote.url=" + url, "tiers.remote.timeout_s=0.05"};
@@ -32,11 +32,11 @@ TEST(RedisRestart, ComesBackEmpty) {
   const Folder folder;
   RedisProcess server;
   FedRun real(folder, fed_settings(folder) + remote(server.url()));
-  real.feed_until([&] { return server.keys() > kSomePages; });
+  real.feed_until([&] { return server.keys() > kMinStoredPages; });
   server.kill();
   real.feed_and_see_progress();
   server.restart();
-  real.feed_until([&] { return server.keys() > kSomePages; });
+  real.feed_until([&] { return server.keys() > kMinStoredPages; });
   expect_misses(expect_served(folder, real.end(), real.fed()));
 }
 
@@ -45,13 +45,13 @@ TEST(RedisRestart, ComesBackAgainAndAgain) {
   RedisProcess server;
   FedRun real(folder, fed_settings(folder) + remote(server.url()));
   for (int life = 0; life < 3; ++life) {
-    real.feed_until([&] { return server.keys() > kSomePages; });
+    real.feed_until([&] { return server.keys() > kMinStoredPages; });
     server.restart();
   }
-  real.feed_until([&] { return server.keys() > kSomePages; });
+  real.feed_until([&] { return server.keys() > kMinStoredPages; });
   const Json report = expect_served(folder, real.end(), real.fed());
   ASSERT_TRUE(report.is_object());
-  EXPECT_GT(count_of(report.at("real").at("storage").at("remote"), "set_pages"), 4 * kSomePages);
+  EXPECT_GT(count_of(report.at("real").at("storage").at("remote"), "set_pages"), 4 * kMinStoredPages);
 }
 
 // The server process is stopped: it doesn't answer for a while. When it continues, it also answers old requests whose
@@ -60,12 +60,12 @@ TEST(RedisRestart, IsStoppedAndGoesOn) {
   const Folder folder;
   RedisProcess server;
   FedRun real(folder, fed_settings(folder) + remote(server.url()));
-  real.feed_until([&] { return server.keys() > kSomePages; });
+  real.feed_until([&] { return server.keys() > kMinStoredPages; });
   const std::uint64_t before = server.keys();
   server.stop();
   real.feed_and_see_progress();
   server.go_on();
-  real.feed_until([&] { return server.keys() > before + kSomePages; });
+  real.feed_until([&] { return server.keys() > before + kMinStoredPages; });
   const Json report = expect_served(folder, real.end(), real.fed());
   expect_misses(report);
   EXPECT_GT(count_of(report.at("real").at("storage").at("remote"), "unreachable_slow"), 0U);
@@ -75,13 +75,13 @@ TEST(RedisRestart, OneOfTwoServers) {
   const Folder folder;
   RedisProcess stays, goes;
   FedRun real(folder, fed_settings(folder) + remote(stays.url() + ",127.0.0.1:" + std::to_string(goes.port())));
-  real.feed_until([&] { return stays.keys() > kSomePages && goes.keys() > kSomePages; });
+  real.feed_until([&] { return stays.keys() > kMinStoredPages && goes.keys() > kMinStoredPages; });
   goes.kill();
   const std::uint64_t before = stays.keys();
   real.feed_and_see_progress();
-  real.feed_until([&] { return stays.keys() > before + kSomePages; });
+  real.feed_until([&] { return stays.keys() > before + kMinStoredPages; });
   goes.restart();
-  real.feed_until([&] { return goes.keys() > kSomePages; });
+  real.feed_until([&] { return goes.keys() > kMinStoredPages; });
   expect_misses(expect_served(folder, real.end(), real.fed()));
 }
 

@@ -16,13 +16,13 @@ namespace kvtwin::test {
 namespace {
 
 constexpr TimeNs kMs = 1'000'000;
-constexpr TimeNs kLong = 60 * kNsPerSecond;
+constexpr TimeNs kLongTimeout = 60 * kNsPerSecond;
 
 // A configuration with servers on this machine, and the clock of its back-offs.
 struct Setting {
   explicit Setting(const std::vector<int>& ports) {
     for (const int port : ports) config.servers.push_back({"127.0.0.1", port});
-    config.connect_timeout = config.command_timeout = kLong;
+    config.connect_timeout = config.command_timeout = kLongTimeout;
     config.now = [time = time] { return time->load(); };
   }
   std::unique_ptr<StorageBackend> open(const PageForm& form = kSmallForm) const {
@@ -220,7 +220,7 @@ TEST(Redis, back_offs_double_up_to_ten_seconds) {
   const std::vector<PageKey> keys = keys_of(1);
   std::uint64_t asked = 0;
   std::vector<TimeNs> times;
-  setting.pass(kLong);
+  setting.pass(kLongTimeout);
   for (int i = 0; i < 500; ++i) {
     expect_cause(rig.get(keys), Cause::unreachable);
     const std::uint64_t now = rig.counter("unreachable_refused");
@@ -459,13 +459,13 @@ TEST(Redis, nonsense_serves_nothing_and_harms_nothing) {
       const FakeRedis fake(one.answer, closes);
       Setting setting({fake.port()});
       // A silent server makes the client wait, so the timeout is short. A timeout within a reply looks the same.
-      setting.config.command_timeout = setting.config.connect_timeout = closes ? kLong : 20 * kMs;
+      setting.config.command_timeout = setting.config.connect_timeout = closes ? kLongTimeout : 20 * kMs;
       StoreRig rig(setting.open());
       for (const StorageVerb verb : {StorageVerb::look_up, StorageVerb::get, StorageVerb::set, StorageVerb::remove}) {
         const Completion completion = rig.answer(rig.begin(verb, keys_of(4)));
         EXPECT_EQ(completion.pages, 0u);
         expect_cause(completion, Cause::unreachable);
-        setting.pass(kLong);
+        setting.pass(kLongTimeout);
       }
       rig.finish();
     }

@@ -118,21 +118,21 @@ EngineConfig stored_queue_config(std::string_view policy) {
   return config;
 }
 
-constexpr std::uint64_t kShort = 800, kLong = 8'000;
+constexpr std::uint64_t kShortQueue = 800, kLongQueue = 8'000;
 
 // With a queue ten times as long, `work` may take at most 10 % more instructions, for lookups in larger tables.
 void expect_no_growth(const EngineConfig& config, const char* what, const std::function<void(Queue&)>& work) {
   SCOPED_TRACE(what);
-  Queue few(config, kShort), many(config, kLong);
+  Queue few(config, kShortQueue), many(config, kLongQueue);
   const std::uint64_t with_few = instructions_of([&] { work(few); });
   const std::uint64_t with_many = instructions_of([&] { work(many); });
-  EXPECT_LT(with_many, with_few + with_few / 10 + 500) << with_few << " with " << kShort << " waiting requests";
+  EXPECT_LT(with_many, with_few + with_few / 10 + 500) << with_few << " with " << kShortQueue << " waiting requests";
 }
 
 void expect_no_growth(const EngineConfig& config) {
   expect_no_growth(config, "a pass", [](Queue& queue) { queue.complete_pass(); });
   expect_no_growth(config, "an arrival", [](Queue& queue) {
-    queue.arrive(kLong + 1, branch(1, 2, 99, 4), 17, 1);
+    queue.arrive(kLongQueue + 1, branch(1, 2, 99, 4), 17, 1);
     queue.complete_pass();
   });
   expect_no_growth(config, "an admission", [](Queue& queue) { queue.next_request(); });
