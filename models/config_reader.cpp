@@ -1,5 +1,7 @@
 #include "models/config_reader.hpp"
 
+#include <nlohmann/json.hpp>
+
 #include "models/error.hpp"
 
 namespace kvtwin {

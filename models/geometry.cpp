@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "models/config_reader.hpp"
 #include "models/geometry_layers.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 

@@ -167,7 +167,7 @@ void find_first_difference(const Place& place, const RunFigures& measured, const
     return;
   }
   const Json& at = told.at("first_difference");
-  check.at = {{"ordinal", at.at("ordinal")}, {"measured", at.at("a")}, {"predicted", at.at("b")}};
+  check.at = Json{{"ordinal", at.at("ordinal")}, {"measured", at.at("a")}, {"predicted", at.at("b")}}.dump();
 }
 
 DecisionCheck check_decisions(const Place& place, const ValidationCell& cell) {

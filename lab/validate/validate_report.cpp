@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -63,11 +64,12 @@ std::string decisions_text(const ValidatedCell& validated) {
   text += "equal in " + std::to_string(check.alike) + " of " + std::to_string(runs) + " runs, which decided in " +
           std::to_string(check.kinds) + (check.kinds == 1 ? " way\n" : " ways\n");
   if (!check.sentence.empty()) return text + "                         " + check.sentence + "\n";
-  if (check.at.is_null()) return text;
+  if (check.at.empty()) return text;
+  const Json at = Json::parse(check.at);
   text +=
       "    first difference     after " + std::to_string(check.equal) + " equal ones, to the first run that differs\n";
-  text += "    measured             " + decision_words(check.at.at("measured")) + "\n";
-  return text + "    predicted            " + decision_words(check.at.at("predicted")) + "\n";
+  text += "    measured             " + decision_words(at.at("measured")) + "\n";
+  return text + "    predicted            " + decision_words(at.at("predicted")) + "\n";
 }
 
 std::string requests_text(const RequestErrors& requests) {
@@ -179,8 +181,8 @@ Json decisions_json(const ValidatedCell& validated) {
           {"alike", check.alike},
           {"runs", validated.cell.measured.size()},
           {"different_among_runs", check.kinds},
-          {"equal_decisions", check.at.is_null() ? Json() : Json(check.equal)},
-          {"first_difference", check.at},
+          {"equal_decisions", check.at.empty() ? Json() : Json(check.equal)},
+          {"first_difference", check.at.empty() ? Json() : Json::parse(check.at)},
           {"sentence", check.sentence}};
 }
 

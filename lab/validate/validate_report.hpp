@@ -1,7 +1,7 @@
 // The output of `kvtwin validate`: text, JSON and CSV.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +13,12 @@ namespace kvtwin {
 
 // Compares the decisions of the prediction with those of the measured runs.
 struct DecisionCheck {
-  bool known = false;         // both sides tell their decisions
-  std::size_t alike = 0;      // measured runs that decided as the prediction did
-  std::size_t kinds = 0;      // different digests among the measured
-  std::uint64_t equal = 0;    // up to the first difference to the first measured run, where there is one
-  nlohmann::ordered_json at;  // {"ordinal", "measured", "predicted"}; null if none differs
-  std::string sentence;       // where they couldn't be compared one by one, why
+  bool known = false;       // both sides tell their decisions
+  std::size_t alike = 0;    // measured runs that decided as the prediction did
+  std::size_t kinds = 0;    // different digests among the measured
+  std::uint64_t equal = 0;  // up to the first difference to the first measured run, where there is one
+  std::string at;           // JSON: {"ordinal", "measured", "predicted"}; empty if none differs
+  std::string sentence;     // where they couldn't be compared one by one, why
 };
 
 struct ValidatedCell {
