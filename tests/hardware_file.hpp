@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "tests/program.hpp"
+#include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,10 +52,8 @@ struct Outcome {
   int signal = 0;
   std::string out, err;
 
-  Json json() const {
-    if (exit_code != 0) throw std::runtime_error("exit code " + std::to_string(exit_code) + ": " + err);
-    return Json::parse(out);
-  }
+  // `out` as JSON; throws after another exit code than 0. For callers that include program_json.hpp.
+  Json json() const;
 };
 
 struct Surroundings {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "policy/eviction.hpp"
-#include "tests/program.hpp"
+#include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 namespace {

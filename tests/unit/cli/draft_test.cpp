@@ -6,7 +6,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
-#include "tests/program.hpp"
+#include "tests/program_json.hpp"
 
 namespace kvtwin::test {
 namespace {
