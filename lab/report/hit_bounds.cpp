@@ -1,22 +1,30 @@
 #include "lab/report/hit_bounds.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <variant>
 
 #include "lab/report/saved_time.hpp"
 #include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
 #include "sim/bounds/tiers.hpp"
 
 namespace kvtwin {
 namespace {
 
 constexpr std::uint64_t kPsPerSecond = 1'000'000'000'000;
+// The longest load time of a token, as for EngineConfig: two of them fit into 64 bits.
+constexpr std::uint64_t kMaxTokenPs = 9'000'000'000'000'000'000;
+
+std::uint64_t limited_ps(UnsignedWide ps) {
+  return static_cast<std::uint64_t>(std::min<UnsignedWide>(ps, kMaxTokenPs));
+}
 
 std::uint64_t token_ps(Bytes bytes, std::uint64_t rate, Tokens tokens) {
   if (rate == 0) return 0;
-  return static_cast<std::uint64_t>(Wide128{bytes} * kPsPerSecond / rate / tokens);
+  return limited_ps(UnsignedWide{bytes} * kPsPerSecond / rate / tokens);
 }
 
 // Returns the time per token of one batch that is read without host memory, by the cost model.
@@ -26,8 +34,8 @@ std::uint64_t direct_ps(const Setup& setup, Tier tier) {
                    engine.storage_objects, engine.ranks};
   const TransferCost cost = setup.cost->storage(work);
   const Tokens tokens = work.pages * engine.shape.page_tokens;
-  return static_cast<std::uint64_t>(cost.latency_ns) * 1000 / tokens +
-         token_ps(cost.bytes, cost.bytes_per_second, tokens);
+  return limited_ps(static_cast<UnsignedWide>(cost.latency_ns) * 1000 / tokens +
+                    token_ps(cost.bytes, cost.bytes_per_second, tokens));
 }
 
 }  // namespace
@@ -40,7 +48,7 @@ std::vector<TierWorth> tier_worths(const Setup& setup) {
   std::vector<TierWorth> tiers{{Tier::device, engines * engine.device_pages, 0}};
   if (engine.host_pages != 0) tiers.push_back({Tier::host, engines * engine.host_pages, link});
   for (const StorageTierConfig& tier : engine.storage) {
-    std::uint64_t load = tier.read_token_ps + link;
+    std::uint64_t load = limited_ps(UnsignedWide{tier.read_token_ps} + link);
     if (engine.path == CachePath::direct) load = direct_ps(setup, tier.tier);
     if (engine.path == CachePath::automatic) load = std::min(load, direct_ps(setup, tier.tier));
     tiers.push_back({tier.tier, spec_of(tier.tier).shared ? tier.pages : engines * tier.pages, load});
@@ -151,7 +159,7 @@ HitBounds::Found HitBounds::reckon() const {
   Found found;
   add(opt_hits(future, room), found.opt, found.opt_saved);
   add(lru_hits(future, room), found.lru, found.lru_saved);
-  found.saved = static_cast<TimeNs>(saved_ps_ / 1000);
+  found.saved = static_cast<TimeNs>(std::max<Wide>(saved_ps_ / 1000, std::numeric_limits<TimeNs>::min()));
   if (turns_.size() <= kMaxAdmissionsForSaved) found.saved_most = saved_most(future);
   return found;
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 namespace {
@@ -39,8 +40,8 @@ class Gain {
   }
 
   static std::uint64_t saved(std::uint64_t worth, std::uint64_t tokens, std::uint64_t load_milli) {
-    const std::uint64_t load = tokens * load_milli / 1000;
-    return worth > load ? worth - load : 0;
+    const UnsignedWide load = UnsignedWide{tokens} * load_milli / 1000;
+    return worth > load ? worth - static_cast<std::uint64_t>(load) : 0;
   }
 
   const TierLevel& level_;

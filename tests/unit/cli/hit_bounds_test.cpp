@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -153,6 +155,47 @@ TEST(HitBounds, AnotherMayHitWhatAPrefetchBrought) {
     // The last three requests hit two pages each. Two hits are on the device; on the host, four or all.
     EXPECT_EQ(bounds.reckon().saved_most, 6 * 2 * 70 + 2 * 2 * 10 + (brought ? 6 : 4) * 2 * 20) << brought;
   }
+}
+
+Setup setup_with_direct_reads(std::uint64_t latency_ns, Tokens page_tokens) {
+  RooflineCoefficients coefficients;
+  coefficients.gpudirect_rate = coefficients.storage[Tier::remote].read.rate = 1'000'000'000;
+  coefficients.storage[Tier::remote].read.request_ns = latency_ns;
+  Setup setup;
+  setup.cost = std::make_unique<RooflineCost>(coefficients);
+  setup.engine.path = CachePath::direct;
+  setup.engine.shape.page_tokens = static_cast<std::uint32_t>(page_tokens);
+  setup.engine.storage_batch_pages = 1;
+  StorageTierConfig remote;
+  remote.tier = Tier::remote;
+  remote.pages = 1;
+  setup.engine.storage = {remote};
+  return setup;
+}
+
+// 347 days are more picoseconds than 64 bits hold.
+TEST(HitBounds, LoadTimeOfALongLatency) {
+  constexpr std::uint64_t kLatencyNs = 30'000'000'000'000'000;
+  EXPECT_EQ(tier_worths(setup_with_direct_reads(kLatencyNs, 64)).back().load_ps, kLatencyNs / 64 * 1000);
+  EXPECT_EQ(tier_worths(setup_with_direct_reads(kLatencyNs, 1)).back().load_ps, 9'000'000'000'000'000'000U)
+      << "the longest load time";
+}
+
+TEST(HitBounds, NothingIsSavedByTheLongestLoad) {
+  const TokenTime cost;
+  HitBounds bounds(2, {{Tier::device, 0, 0}, {Tier::remote, 9, 9'000'000'000'000'000'000}}, cost);
+  ListSource source({{{1, 2, 3, 4, 5}, 10}, {{1, 2, 3, 4, 5}, 10}});
+  for (Input input; source.next(input);) bounds.handle(input);
+  for (const RequestId request : {0, 1}) bounds.decided({DecisionKind::admit, Reason::none, request, {}, 0});
+  EXPECT_EQ(bounds.reckon().saved_most, 0);
+  RequestRecord record;
+  record.prompt_tokens = 1'000'000;
+  record.hit[Tier::remote] = 999'999;
+  Event finished;
+  finished.kind = EventKind::finished;
+  finished.record = &record;
+  bounds.on_event(finished);
+  EXPECT_EQ(bounds.reckon().saved, std::numeric_limits<TimeNs>::min());
 }
 
 }  // namespace
