@@ -493,22 +493,22 @@ class SglangReader {
       }
       return;
     }
-    // SGLang has one storage back end: `file` is a disk of the engine; all others are remote stores, which evict by
-    // themselves.
+    // SGLang has one storage back end: `file` is a disk of the engine, and `hf3fs` is a file system that engines share;
+    // all others are remote stores, which evict by themselves.
     const std::string& backend = value("hicache_storage_backend");
-    const bool disk = backend == "file";
-    if (!disk) {
+    const Tier tier = backend == "file" ? Tier::disk : backend == "hf3fs" ? Tier::shared_fs : Tier::remote;
+    if (tier == Tier::remote) {
       note_on("tiers.remote.", as_given("hicache_storage_backend") +
                                    ": one model of a remote store (tiers.remote.*, hardware.remote_gbps, "
-                                   "hardware.remote_object_us) stands for mooncake, aibrix, eic, simm, dynamic, nixl, "
-                                   "hf3fs and all others but file");
+                                   "hardware.remote_object_us) stands for mooncake, aibrix, eic, simm, dynamic, nixl "
+                                   "and all others but file and hf3fs");
     }
     for (const TierSpec& spec : kStorageSpecs) {
-      if (spec.tier == (disk ? Tier::disk : Tier::remote)) continue;
+      if (spec.tier == tier) continue;
       remove_tier(std::string(spec.name), where("hicache_storage_backend"));
     }
     if (is_given("hicache_storage_backend_extra_config")) apply_extra_config();
-    const std::string prefix = disk ? "tiers.disk." : "tiers.remote.";
+    const std::string prefix = "tiers." + std::string(spec_of(tier).name) + ".";
     if (experiment_.integer(prefix + "tokens") == 0 && experiment_.number(prefix + "gib") == 0) {
       experiment_.set(prefix + "gib=" + number_text(kUnboundedGib), where("hicache_storage_backend"));
       note_on(prefix, "no flag says how much " + short_text(backend) + " holds: " + prefix + "gib is without bound");
@@ -830,15 +830,20 @@ class SglangWriter {
   }
 
   void say_storage() {
-    if (has_tier("shared_fs")) {
-      note("the shared_fs tier: no flag is written for it");
+    std::vector<std::string> tiers;
+    for (const TierSpec& spec : kStorageSpecs) {
+      if (has_tier(std::string(spec.name))) tiers.emplace_back(spec.name);
     }
-    if (has_tier("disk") && has_tier("remote")) {
-      note("the disk and the remote tier: --hicache-storage-backend names one back end");
-    } else if (has_tier("disk")) {
-      say("--hicache-storage-backend", "file");
-      if (e_.number("tiers.disk.gib") != kUnboundedGib) note("the disk tier's size: there is no flag for it");
-    } else if (has_tier("remote")) {
+    if (tiers.empty()) return;
+    const std::string& tier = tiers.back();
+    if (tiers.size() > 1) {
+      note("storage tiers " + joined(tiers) + ": --hicache-storage-backend names one back end");
+    } else if (tier == "disk" || tier == "shared_fs") {
+      say("--hicache-storage-backend", tier == "disk" ? "file" : "hf3fs");
+      if (e_.number("tiers." + tier + ".gib") != kUnboundedGib) {
+        note("the " + tier + " tier's size: there is no flag for it");
+      }
+    } else {
       say("--hicache-storage-backend", "mooncake");
       if (e_.integer("tiers.remote.tokens") != 0) note("tiers.remote.tokens: a back end's size is said in bytes");
     }
@@ -847,7 +852,7 @@ class SglangWriter {
   void say_extra_config() {
     nlohmann::ordered_json config = nlohmann::ordered_json::object();
     const double remote = e_.number("tiers.remote.gib");
-    if (remote != 0 && remote != kUnboundedGib && !has_tier("disk")) {
+    if (remote != 0 && remote != kUnboundedGib && !has_tier("disk") && !has_tier("shared_fs")) {
       const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
       config["global_segment_size"] = number_text(remote / ranks) + "gb";
     }

@@ -105,6 +105,7 @@ TEST(SglangFlags, EachSetsItsKey) {
            {kHost + "--hicache-mem-layout layer_first", "cache.layout", "'layer_first'"},
            {kHost + "--hicache-storage-prefetch-policy best_effort", "cache.prefetch_policy", "'best_effort'"},
            {kHost + "--hicache-storage-backend file", "tiers.disk.gib", "1000000000.0"},
+           {kHost + "--hicache-storage-backend hf3fs", "tiers.shared_fs.gib", "1000000000.0"},
            {kHost + "--hicache-storage-backend mooncake", "tiers.remote.gib", "1000000000.0"},
            {kHost + "--hicache-storage-backend nixl", "tiers.remote.gib", "1000000000.0"},
        }) {
@@ -438,7 +439,7 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
 }
 
 TEST(SglangFlags, OneRemoteModelStandsForManyStores) {
-  for (const char* backend : {"mooncake", "aibrix", "eic", "simm", "dynamic", "nixl", "hf3fs"}) {
+  for (const char* backend : {"mooncake", "aibrix", "eic", "simm", "dynamic", "nixl"}) {
     const Experiment experiment = from_flags(kHost + "--hicache-storage-backend " + backend);
     EXPECT_EQ(experiment.number("tiers.remote.gib"), 1e9) << backend;
     EXPECT_EQ(experiment.number("tiers.disk.gib"), 0) << backend;
@@ -447,6 +448,29 @@ TEST(SglangFlags, OneRemoteModelStandsForManyStores) {
   }
   const Experiment file = from_flags(kHost + "--hicache-storage-backend file");
   EXPECT_EQ(notes_of(file).find("remote store"), std::string::npos);
+}
+
+TEST(SglangFlags, Hf3fsIsASharedFileSystem) {
+  const Experiment experiment =
+      from_flags(kHost + "--hicache-storage-backend hf3fs", "[tiers.disk]\ngib = 4\n[tiers.remote]\ngib = 4\n");
+  EXPECT_EQ(experiment.number("tiers.disk.gib"), 0);
+  EXPECT_EQ(experiment.number("tiers.remote.gib"), 0);
+  const std::string notes = notes_of(experiment);
+  EXPECT_EQ(notes.find("remote store"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("no flag says how much hf3fs holds: tiers.shared_fs.gib is without bound"), std::string::npos)
+      << notes;
+  const kvtwin::Setup setup = make_setup(experiment);  // qualified: testing::Setup exists too
+  ASSERT_EQ(setup.engine.storage.size(), 1U);
+  EXPECT_EQ(setup.engine.storage[0].tier, Tier::shared_fs);
+  EXPECT_FALSE(setup.engine.storage[0].owned);
+  const Experiment sized = from_flags(kHost + "--hicache-storage-backend hf3fs", "[tiers.shared_fs]\ngib = 4\n");
+  EXPECT_EQ(sized.number("tiers.shared_fs.gib"), 4);
+  // Only a segment of Mooncake has a size in the extra configuration.
+  const Experiment extra = from_flags(kHost +
+                                      "--hicache-storage-backend hf3fs --hicache-storage-backend-extra-config "
+                                      "'{\"global_segment_size\": \"4gb\", \"prefetch_threshold\": 512}'");
+  EXPECT_EQ(extra.number("tiers.shared_fs.gib"), 1e9);
+  EXPECT_EQ(extra.integer("cache.prefetch_min_tokens"), 512);
 }
 
 TEST(SglangFlags, ADraftThatIsLeftOutIsSaid) {
@@ -690,12 +714,26 @@ TEST(SglangLines, StorageComesBack) {
       "--hicache-mem-layout page_first ";
   for (const char* storage :
        {"--hicache-storage-backend file --hicache-storage-prefetch-policy timeout",
+        "--hicache-storage-backend hf3fs --hicache-storage-prefetch-policy timeout",
         "--hicache-storage-backend mooncake --hicache-storage-prefetch-policy best_effort "
         "--hicache-storage-prefetch-retry-poll-interval 4 --hicache-storage-prefetch-retry-max-attempts 3",
         "--hicache-storage-backend mooncake --hicache-storage-prefetch-policy timeout "
         "--hicache-storage-backend-extra-config '{\"global_segment_size\":\"4gb\",\"prefetch_threshold\":512}'"}) {
     EXPECT_EQ(canonical(common + storage), common + storage);
   }
+}
+
+TEST(SglangLines, OneStorageBackEnd) {
+  Experiment experiment = Experiment::from_text("", "");
+  for (const char* setting : {"tiers.host.gib=64", "tiers.shared_fs.gib=4"}) experiment.set(setting);
+  SglangLine line = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_NE(line.flags.find("--hicache-storage-backend hf3fs"), std::string::npos) << line.flags;
+  EXPECT_EQ(std::ranges::count(line.notes, "the shared_fs tier's size: there is no flag for it"), 1);
+  experiment.set("tiers.disk.gib=4");
+  line = to_sglang_flags(experiment, make_setup(experiment));
+  EXPECT_EQ(line.flags.find("--hicache-storage-backend"), std::string::npos) << line.flags;
+  EXPECT_EQ(
+      std::ranges::count(line.notes, "storage tiers disk, shared_fs: --hicache-storage-backend names one back end"), 1);
 }
 
 TEST(SglangLines, WhatNoFlagSaysIsNamed) {
@@ -739,6 +777,15 @@ class SglangProgram : public testing::Test {
   Folder folder_;
   Surroundings around_;
 };
+
+TEST_F(SglangProgram, Hf3fsIsSimulated) {
+  const Outcome outcome =
+      simulate({"--json", "--from-sglang-flags", "--enable-hierarchical-cache --hicache-storage-backend hf3fs"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json last = outcome.json().at("tiers").back();
+  EXPECT_EQ(last.at("name"), "shared_fs");
+  EXPECT_EQ(last.at("used_pages_max"), 600 / 16) << "each full page is written through";
+}
 
 TEST_F(SglangProgram, FileThenFlagsThenSet) {
   const auto page_line = [&](const std::vector<std::string>& more) {

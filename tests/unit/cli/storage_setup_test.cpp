@@ -88,20 +88,34 @@ TEST(StorageSetup, ASharedFileSystemIsOfAllEnginesAndAskedBeforeThePool) {
   EXPECT_EQ(setup.world.shared_fs_read_bytes_per_second, 20'000'000'000U);
   EXPECT_EQ(setup.world.shared_fs_write_bytes_per_second, 10'000'000'000U);
   ASSERT_EQ(setup.notes.size(), 4U);
-  EXPECT_EQ(setup.notes[0], "hardware.shared_fs_read_gbps: 20 instead of 0 as of h100-pcie5");
+  EXPECT_EQ(setup.notes[0], "hardware.shared_fs_read_gbps: 20 instead of 42.9497 as of h100-pcie5");
+}
+
+TEST(StorageSetup, EveryPresetHasASharedFileSystem) {
+  for (const std::string& name : hardware_preset_names()) {
+    const kvtwin::Setup setup = setup_of({"tiers.shared_fs.gib=1", "hardware.name=" + name, "model.name=tiny"});
+    ASSERT_EQ(setup.engine.storage.size(), 1U) << name;
+    EXPECT_EQ(setup.engine.storage[0].tier, Tier::shared_fs) << name;
+  }
 }
 
 TEST(StorageSetup, AMachineWithoutASharedFileSystemSaysWhichFiguresToGive) {
-  expect_refused({"tiers.shared_fs.gib=1"},
-                 {"tiers.shared_fs.gib (--set): h100-pcie5 has no shared file system; give",
-                  "hardware.shared_fs_read_gbps", "hardware.shared_fs_write_gbps", "hardware.shared_fs_latency_us",
-                  "hardware.shared_fs_file_us", "leave the tier out"});
+  const Folder folder;
+  Json machine = Json::parse(hardware_preset_text("h100-pcie5"));
+  for (const char* figure : {"read_bandwidth", "write_bandwidth", "latency", "file"}) {
+    machine["numbers"].erase(std::string("shared_fs_") + figure);
+  }
+  write_text(folder / "machine.json", machine.dump());
+  const Settings without = {"hardware.file=" + (folder / "machine.json"), "tiers.shared_fs.gib=1"};
+  expect_refused(without, {"tiers.shared_fs.gib (--set): ", "machine.json has no shared file system; give",
+                           "hardware.shared_fs_read_gbps", "hardware.shared_fs_write_gbps",
+                           "hardware.shared_fs_latency_us", "hardware.shared_fs_file_us", "leave the tier out"});
   for (std::size_t left_out = 0; left_out < kSharedFsFigures.size(); ++left_out) {
     Settings some = kSharedFsFigures;
     some.erase(some.begin() + static_cast<std::ptrdiff_t>(left_out));
-    expect_refused(joined({"tiers.shared_fs.gib=1"}, some), {"tiers.shared_fs.gib (--set)", "no shared file system"});
+    expect_refused(joined(without, some), {"tiers.shared_fs.gib (--set)", "no shared file system"});
   }
-  EXPECT_EQ(setup_of({"tiers.shared_fs.gib=1", "hardware.name=cpu-host", "model.name=tiny"}).engine.storage.size(), 1U);
+  EXPECT_EQ(setup_of(joined(without, kSharedFsFigures)).engine.storage.size(), 1U);
   expect_refused({"tiers.shared_fs.tokens=3"}, {"tiers.shared_fs.tokens (--set)", "less than one page"});
   const Settings both = {"tiers.shared_fs.gib=1", "tiers.shared_fs.tokens=64000"};
   EXPECT_EQ(setup_of(joined(both, kSharedFsFigures)).engine.storage[0].pages, 1000U) << "the later one wins";
