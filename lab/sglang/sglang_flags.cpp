@@ -751,21 +751,21 @@ class SglangWriter {
     for (const SglangFlag& flag : sglang_flags()) {
       if (flag.is != Is::modelled || (flag.hierarchical && !hierarchical_)) continue;
       if (flag.field == "model_path") {
-        say_model();
+        write_model();
       } else if (flag.field == "enable_hierarchical_cache") {
         if (hierarchical_) line_.flags += " " + flag.name;
       } else if (flag.field == "hicache_ratio") {
-        say_host_tier();
+        write_host_tier();
       } else if (flag.field == "max_total_tokens") {
-        say_device_tier();
+        write_device_tier();
       } else if (flag.field == "hicache_storage_backend") {
-        say_storage();
+        write_storage();
       } else if (flag.field == "hicache_storage_backend_extra_config") {
-        say_extra_config();
+        write_extra_config();
       } else if (flag.field == "radix_eviction_policy_config") {
-        say_eviction_config();
+        write_eviction_config();
       } else if (!flag.key.empty()) {
-        say_key(flag);
+        write_key(flag);
       }
     }
     note_what_is_left();
@@ -779,7 +779,7 @@ class SglangWriter {
   }
   void note(std::string sentence) { line_.notes.push_back(std::move(sentence)); }
 
-  void say_model() {
+  void write_model() {
     if (const std::string& config = e_.text("model.config"); !config.empty()) {
       const std::filesystem::path path = std::filesystem::absolute(e_.path("model.config")).lexically_normal();
       if (path.filename() == "config.json") return say("--model-path", path.parent_path().string());
@@ -791,7 +791,7 @@ class SglangWriter {
     note("model.name = " + e_.text("model.name") + ": no repository is known for it; add --model-path");
   }
 
-  void say_device_tier() {
+  void write_device_tier() {
     if (const std::int64_t tokens = e_.integer("tiers.device.tokens"); tokens != 0) {
       say("--max-total-tokens", std::to_string(tokens));
     } else if (e_.number("tiers.device.gib") != 0) {
@@ -801,7 +801,7 @@ class SglangWriter {
     }
   }
 
-  void say_host_tier() {
+  void write_host_tier() {
     if (const double ratio = e_.number("tiers.host.ratio"); ratio != 0)
       return say("--hicache-ratio", number_text(ratio));
     const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
@@ -829,7 +829,7 @@ class SglangWriter {
     return e_.integer("tiers." + tier + ".tokens") != 0 || e_.number("tiers." + tier + ".gib") != 0;
   }
 
-  void say_storage() {
+  void write_storage() {
     std::vector<std::string> tiers;
     for (const TierSpec& spec : kStorageSpecs) {
       if (has_tier(std::string(spec.name))) tiers.emplace_back(spec.name);
@@ -849,7 +849,7 @@ class SglangWriter {
     }
   }
 
-  void say_extra_config() {
+  void write_extra_config() {
     nlohmann::ordered_json config = nlohmann::ordered_json::object();
     const double remote = e_.number("tiers.remote.gib");
     if (remote != 0 && remote != kUnboundedGib && !has_tier("disk") && !has_tier("shared_fs")) {
@@ -872,13 +872,13 @@ class SglangWriter {
     if (!config.empty()) say("--hicache-storage-backend-extra-config", config.dump());
   }
 
-  void say_eviction_config() {
+  void write_eviction_config() {
     if (e_.text("cache.eviction") != "tlru") return;
     say("--radix-eviction-policy-config", R"({"threshold":)" + std::to_string(kTlruTokens) + "}");
     note("cache.eviction = tlru: it learns how long the next prompt is, and next_prompt_estimate is a constant");
   }
 
-  void say_key(const SglangFlag& flag) {
+  void write_key(const SglangFlag& flag) {
     const std::string key(flag.key);
     if (flag.takes == Takes::number) {
       if (e_.number(key) != 0) say(flag.name, number_text(e_.number(key)));

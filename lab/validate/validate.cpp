@@ -156,17 +156,17 @@ void find_first_difference(const Place& place, const RunFigures& measured, const
                            DecisionCheck& check) {
   const ProgramOutput said =
       place.program()({"compare", measured.folder.string(), predicted.folder.string(), "--json"});
-  const Json told = Json::parse(said.out, nullptr, false);
-  if (!told.is_object() || !told.contains("equal_decisions")) {
+  const Json comparison = Json::parse(said.out, nullptr, false);
+  if (!comparison.is_object() || !comparison.contains("equal_decisions")) {
     check.sentence = "they can't be compared one by one: " + said.sentence();
     return;
   }
-  check.equal = told.at("equal_decisions");
-  if (!told.contains("first_difference")) {
+  check.equal = comparison.at("equal_decisions");
+  if (!comparison.contains("first_difference")) {
     check.sentence = "decided again they are equal: " + said.sentence();
     return;
   }
-  const Json& at = told.at("first_difference");
+  const Json& at = comparison.at("first_difference");
   check.at = Json{{"ordinal", at.at("ordinal")}, {"measured", at.at("a")}, {"predicted", at.at("b")}}.dump();
 }
 

@@ -13,12 +13,12 @@ namespace kvtwin {
 
 // Compares the decisions of the prediction with those of the measured runs.
 struct DecisionCheck {
-  bool known = false;       // both sides tell their decisions
-  std::size_t alike = 0;    // measured runs that decided as the prediction did
-  std::size_t kinds = 0;    // different digests among the measured
-  std::uint64_t equal = 0;  // up to the first difference to the first measured run, where there is one
-  std::string at;           // JSON: {"ordinal", "measured", "predicted"}; empty if none differs
-  std::string sentence;     // where they couldn't be compared one by one, why
+  bool known = false;       // both sides have their decisions
+  std::size_t alike = 0;    // measured runs with the decisions of the prediction
+  std::size_t kinds = 0;    // different digests among the measured runs
+  std::uint64_t equal = 0;  // decisions before the first difference, for the first measured run that differs
+  std::string at;           // JSON: {"ordinal", "measured", "predicted"}; empty without a difference
+  std::string sentence;     // reason why the decisions cannot be compared one by one
 };
 
 struct ValidatedCell {
