@@ -389,6 +389,8 @@ TEST(Roofline, StorageThatMovesNothing) {
 // servers are the limit.
 TEST(Roofline, ASharedFileSystemIsBoundByItsBandwidthOrItsMetadata) {
   HardwareSpec hardware = hardware_preset("h100-pcie5");
+  hardware.shared_fs_read_bandwidth = 0;
+  hardware.shared_fs_write_bandwidth = 0;
   EXPECT_EQ(RooflineCost(model_preset("tiny"), hardware, 1).coefficients().storage[Tier::shared_fs],
             StorageTierCoefficients{});
   hardware.shared_fs_read_bandwidth = 20e9;
