@@ -20,8 +20,8 @@ namespace kvtwin {
 
 // What is known about a prefetch, agreed by all ranks. docs/internals/cost_stop.md explains the costs.
 struct PrefetchFacts {
-  TimeNs issued = 0;      // time of the step
-  Tokens hit_tokens = 0;  // 0 until a look-up has been answered
+  TimeNs issued = 0;        // time of the step
+  Tokens asked_tokens = 0;  // tokens that neither L1 nor L2 had when the prefetch was issued
   Tokens arrived_tokens = 0;
   // All below: only if weighs_costs(). Costs include the delay of other requests.
   TimeNs now = 0;

@@ -569,7 +569,7 @@ TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
 }
 
 PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
-  PrefetchFacts facts{prefetch.issued, tokens(prefetch.hit), tokens(prefetch.arrived)};
+  PrefetchFacts facts{prefetch.issued, tokens(prefetch.keys.size() - prefetch.first), tokens(prefetch.arrived)};
   if (!termination_->weighs_costs()) return facts;
   const bool fetching = prefetch.state == State::fetching;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;

@@ -5,7 +5,8 @@
 namespace kvtwin {
 namespace {
 
-// HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024.
+// HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024. The tokens are
+// those that the prefetch asked L3 for, found or not.
 class Timeout final : public Termination {
  public:
   explicit Timeout(const EngineConfig& config)
@@ -14,7 +15,8 @@ class Timeout final : public Termination {
         max_(config.prefetch_timeout_max_ns) {}
 
   TimeNs stop_at(const PrefetchFacts& facts) const override {
-    const auto kilo = static_cast<TimeNs>(facts.hit_tokens / 1024), rest = static_cast<TimeNs>(facts.hit_tokens % 1024);
+    const auto kilo = static_cast<TimeNs>(facts.asked_tokens / 1024),
+               rest = static_cast<TimeNs>(facts.asked_tokens % 1024);
     constexpr TimeNs kLongestWait = kNoStop / 4;  // so that no sum wraps
     TimeNs limit = kLongestWait;
     if (per_ki_token_ == 0 || kilo < (kLongestWait - base_) / per_ki_token_ - 1) {

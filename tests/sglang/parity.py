@@ -9,6 +9,10 @@ import sequences
 from kvtwin_program import Kvtwin
 
 
+PREFETCHES = golden.FILE.with_name("prefetch.tsv")  # read by tests/unit/policy/sglang_prefetch_test.cpp
+SCRIPTED_PREFETCHES = 400
+
+
 class Sequences:
     """Made when they are needed, once."""
 
@@ -102,7 +106,22 @@ def run_both(given, kvtwin, made):
               f"{row['evicted_pages']}, {kvtwin_evicted[0]}; {row['differ']} of {row['requests']}", flush=True)
     if given.renew:
         renew(version, used, rows)
+    if all(word.strip() in "prefetch" for word in given.only.split(",")):
+        wrong += prefetches(version, given.renew)
     return 1 if wrong else 0
+
+
+def prefetches(version, write):
+    """The prefetches of prefetch.tsv by SGLang. Returns the results that are not as stored, or writes all of them."""
+    import scripted_storage
+
+    table = scripted_storage.table(version, SCRIPTED_PREFETCHES)
+    stored = PREFETCHES.read_text(encoding="utf-8") if PREFETCHES.is_file() else ""
+    changed = sum(new not in set(stored.splitlines()) for new in table.splitlines())
+    print(f"{SCRIPTED_PREFETCHES} prefetches by scripted answers: {changed} lines of {PREFETCHES.name} change")
+    if write:
+        PREFETCHES.write_text(table, encoding="utf-8")
+    return 0 if write else changed
 
 
 def renew(version, used, rows):

@@ -36,7 +36,7 @@ std::vector<PagesArrived> random_arrivals(Random& random) {
 TimeNs taken(const Termination& policy, TimeNs ready, const std::vector<PagesArrived>& arrivals) {
   const Lateness medium;
   PrefetchFacts facts;
-  facts.hit_tokens = kHit * kPageTokens;
+  facts.asked_tokens = kHit * kPageTokens;
   facts.medium = &medium;
   facts.first = 0;
   Pages there = 0;

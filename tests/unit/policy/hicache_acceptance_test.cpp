@@ -281,17 +281,17 @@ TEST(HiCache, check_06_an_abort_in_any_state_leaks_neither_slots_nor_reservation
 
 // ---- 7: how long a request waits -----------------------------------------------------------------------------
 
-TEST(HiCache, check_07_timeout_is_base_plus_slope_times_the_hit_up_to_the_cap) {
+TEST(HiCache, check_07_timeout_is_base_plus_slope_times_the_tokens_asked_for_up_to_the_cap) {
   for (const TimeNs cap : {TimeNs{0}, 2 * kNsPerSecond, kNsPerSecond / 2}) {
-    for (const Pages hit : {2U, 100U, 256U, 1024U, 2000U}) {
-      SCOPED_TRACE(hit);
+    for (const Pages asked : {2U, 100U, 256U, 1024U, 2000U}) {
+      SCOPED_TRACE(asked);
       EngineConfig config = stored_config(2100, 2100, "timeout");
       config.prefetch_timeout_max_ns = cap;
       EngineRig rig(config);
       rig.world.time = 77;
-      rig.arrive(0, chain(1, 2000), 8001, 1);
-      rig.complete_stored(kLookUp, hit);
-      const auto tokens = static_cast<TimeNs>(hit * kPage);
+      rig.arrive(0, chain(1, asked), asked * kPage + 1, 1);
+      rig.complete_stored(kLookUp, std::max<Pages>(2, asked / 2));
+      const auto tokens = static_cast<TimeNs>(asked * kPage);
       TimeNs limit = kNsPerSecond + tokens * (kNsPerSecond / 4) / 1024;
       if (cap != 0) limit = std::min(limit, cap);
       rig.fire(77 + limit);

@@ -30,9 +30,9 @@ TEST(Termination, wait_complete_always_waits) {
   }
 }
 
-TEST(Termination, timeout_is_base_plus_slope_per_1024_tokens_of_the_hit) {
+TEST(Termination, timeout_is_base_plus_slope_per_1024_tokens_asked_for) {
   const auto timeout = policy("timeout");
-  const auto limit = [&](Tokens hit) { return timeout->stop_at({7, hit, 0}) - 7 - 1; };
+  const auto limit = [&](Tokens asked) { return timeout->stop_at({7, asked, 0}) - 7 - 1; };
   EXPECT_EQ(limit(0), kNsPerSecond);
   EXPECT_EQ(limit(256), kNsPerSecond + kNsPerSecond / 16);
   EXPECT_EQ(limit(1000), kNsPerSecond + 1000 * (kNsPerSecond / 4) / 1024);
@@ -42,7 +42,7 @@ TEST(Termination, timeout_is_base_plus_slope_per_1024_tokens_of_the_hit) {
   EXPECT_FALSE(waits(*timeout, {7, 0, 0}, 7 + kNsPerSecond + 1));
 }
 
-TEST(Termination, timeout_counts_the_hit_and_not_what_has_arrived) {
+TEST(Termination, timeout_counts_the_tokens_asked_for_and_not_those_that_arrived) {
   const auto timeout = policy("timeout");
   EXPECT_EQ(timeout->stop_at({7, 2048, 0}), timeout->stop_at({7, 2048, 2000}));
 }

@@ -1,0 +1,112 @@
+// Prefetches decided by SGLang's own controller (tests/sglang/scripted_storage.py), decided again: when the request is
+// admitted, how many tokens it hits in L3, and how many stay on the host.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "stored_rig.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr TimeNs kMs = 1'000'000;
+
+struct Script {
+  std::string line, policy;
+  Tokens threshold = 0;
+  TimeNs base_us = 0, per_ki_us = 0, look_up_ms = 0, end_ms = 0, admitted_ms = 0;
+  Pages asked = 0, found = 0, host_pages = 0;
+  Tokens hit = 0, kept = 0;
+  std::vector<std::pair<TimeNs, Pages>> batches;  // end in ms, pages that came
+};
+
+std::vector<Script> read_scripts() {
+  std::ifstream in(std::filesystem::path(KVTWIN_SOURCE_DIR) / "tests/fixtures/sglang/prefetch.tsv");
+  std::vector<Script> scripts;
+  std::string line;
+  std::getline(in, line);  // comment
+  std::getline(in, line);  // names of the columns
+  while (std::getline(in, line)) {
+    Script s;
+    s.line = line;
+    std::istringstream words(line);
+    std::string batches;
+    words >> s.policy >> s.threshold >> s.base_us >> s.per_ki_us >> s.asked >> s.found >> s.look_up_ms >>
+        s.host_pages >> s.end_ms >> s.admitted_ms >> s.hit >> s.kept >> batches;
+    EXPECT_FALSE(words.fail()) << line;
+    std::istringstream list(batches);
+    for (std::string batch; batches != "-" && std::getline(list, batch, ',');) {
+      const std::size_t colon = batch.find(':');
+      s.batches.emplace_back(std::stoll(batch), std::stoull(batch.substr(colon + 1)));
+    }
+    scripts.push_back(std::move(s));
+  }
+  return scripts;
+}
+
+EngineConfig config_of(const Script& script) {
+  EngineConfig config = stored_config(256, script.host_pages, script.policy);
+  config.prefetch_min_tokens = std::max(script.threshold, kPage);
+  config.prefetch_timeout_base_ns = script.base_us * 1000;
+  config.prefetch_timeout_per_ki_token_ns = script.per_ki_us * 1000;
+  config.storage_batch_pages = 4;
+  config.load_back_min_tokens = 1;
+  config.chunk_tokens = 1024;
+  return config;
+}
+
+bool is_in_flight(const EngineRig& rig, StorageVerb verb) { return in_flight(rig, verb) > 0; }
+
+// Ends the gets that the engine has cancelled. SGLang too keeps no page that comes after a stop.
+void end_cancelled(EngineRig& rig) {
+  const auto cancelled = [&](const ManualWorld::Stored& o) {
+    return o.work.verb == kGet && std::ranges::find(rig.world.cancelled, o.id) != rig.world.cancelled.end();
+  };
+  while (std::ranges::any_of(rig.world.stored, cancelled)) rig.complete_stored(kGet, 0);
+}
+
+struct Outcome {
+  TimeNs admitted_ms = -1;
+  Tokens hit = 0, kept = 0;
+};
+
+Outcome play(const Script& script) {
+  EngineRig rig(config_of(script));
+  rig.arrive(0, chain(1, script.asked), script.asked * kPage + 1, 1);
+  Outcome outcome;
+  auto batch = script.batches.begin();
+  for (TimeNs now = 0; now <= script.end_ms; ++now) {
+    rig.world.time = now * kMs;
+    if (now == script.look_up_ms && is_in_flight(rig, kLookUp)) rig.complete_stored(kLookUp, script.found);
+    for (; batch != script.batches.end() && batch->first == now; ++batch) {
+      if (is_in_flight(rig, kGet)) rig.complete_stored(kGet, batch->second);
+    }
+    end_cancelled(rig);
+    rig.fire(now * kMs);
+    end_cancelled(rig);
+    if (rig.world.passes.empty()) continue;
+    if (outcome.admitted_ms < 0) outcome.admitted_ms = now;
+    rig.complete_pass();  // the engine decides nothing while a pass runs
+  }
+  outcome.kept =
+      (rig.events.page_count(EventKind::prefetch_done) - rig.events.page_count(EventKind::prefetch_wasted)) * kPage;
+  expect_rest(rig);
+  outcome.hit = last(rig).hit[Tier::disk];
+  return outcome;
+}
+
+TEST(Prefetch, is_decided_as_by_sglang) {
+  const std::vector<Script> scripts = read_scripts();
+  EXPECT_GT(scripts.size(), 100U);
+  for (const Script& script : scripts) {
+    const Outcome outcome = play(script);
+    EXPECT_EQ(outcome.admitted_ms, script.admitted_ms) << script.line;
+    EXPECT_EQ(outcome.hit, script.hit) << script.line;
+    EXPECT_EQ(outcome.kept, script.kept) << script.line;
+  }
+}
+
+}  // namespace
+}  // namespace kvtwin
