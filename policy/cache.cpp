@@ -39,6 +39,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
       host_(config.host_pages),
       reserve_pages_(config.device_pages * config.clean_reserve / 1024) {
   KV_CHECK(load_back_admission_ != nullptr, "a load-back admission is known by its name");
+  tree_.set_split_refreshes(config.split_refreshes);
 }
 
 void Cache::visit(const Visit& visit) {
@@ -65,8 +66,8 @@ void Cache::unqueue(RequestId request, std::span<const PageKey> keys) {
 
 NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked, Pages counted,
                      std::int32_t priority) {
-  const std::uint64_t stamp = tree_.next_stamp();
   const PrefixMatch found = tree_.match(keys);
+  const std::uint64_t stamp = tree_.next_stamp();
   KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
 
   // Pages that two requests computed at once: the index keeps its own copy.

@@ -70,6 +70,7 @@ struct EngineConfig {
   PlannerLimits planner;
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
+  bool split_refreshes = false;  // a match that ends inside a node makes the rest of the node recently used (SGLang)
   // Depth at which computing a token costs twice as much as the first token; for eviction policies that weigh costs.
   Tokens cost_doubling_tokens = 53'000;
   std::uint64_t cost_token_ps = 0;             // time to compute the first token

@@ -306,6 +306,9 @@ std::span<const Key> experiment_keys() {
       choice<&EngineConfig::evict_unit>("cache.evict_unit",
                                         "page: evict just enough pages, from the tail of a leaf; node: evict whole "
                                         "leaves"),
+      flag<&EngineConfig::split_refreshes>(
+          "cache.split_refreshes",
+          "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
       file_choice<&EngineConfig::write_policy>(
           "cache.write_policy", write_policy_names(),
           "When pages are copied to the host: after the first request that inserts the prefix (write_through), after "

@@ -245,6 +245,7 @@ class SglangReader {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
     set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
+    set_as_sglang("cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used");
     set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
     if (experiment_.text("cache.write_policy") == "write_back") {
       set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
@@ -908,6 +909,7 @@ class SglangWriter {
     // Fixed behaviour of the server without a flag.
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
         {"cache.evict_unit", "node"},
+        {"cache.split_refreshes", "true"},
         {"cache.write_threshold", "0"},
         {"cache.tiering", "inclusive"},
         {"cache.backup_retries", "0"},

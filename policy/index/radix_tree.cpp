@@ -307,6 +307,10 @@ PrefixMatch RadixTree::match(std::span<const PageKey> keys) {
   const Pages beyond = last.depth_pages - (match.device_pages + match.host_pages);
   if (beyond == 0) return match;
   const NodeId upper = split(match.end, last.pages - beyond);
+  if (split_refreshes_) {
+    mutable_node(match.end).facts.last_access = next_stamp();
+    reoffer(match.end);
+  }
   if (match.device_end == match.end) match.device_end = upper;
   match.end = upper;
   return match;
@@ -416,7 +420,8 @@ void RadixTree::join_only_child(NodeId id) {
   constexpr std::uint32_t kMaxGrandchildren = 16;  // each grandchild gets a new parent
   Node& upper = mutable_node(id);
   const NodeId lower_id = upper.first_child;
-  if (looks_ahead_) return;  // one part may be wanted and the other not
+  if (looks_ahead_) return;      // one part may be wanted and the other not
+  if (split_refreshes_) return;  // a later split of the joined node would refresh its rest
   if (lower_id == NodeId::none || !is_one_node(upper, node(lower_id))) return;
   Node& lower = mutable_node(lower_id);
   if (lower.children > kMaxGrandchildren) return;

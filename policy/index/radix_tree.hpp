@@ -104,6 +104,8 @@ class RadixTree {
   PrefixMatch peek(std::span<const PageKey> keys) const;
   // Like peek(), then splits the last node where `keys` leaves it. So the match ends at a node's end.
   PrefixMatch match(std::span<const PageKey> keys);
+  // If true, a match that splits a node stamps the lower part, which the match does not use.
+  void set_split_refreshes(bool on) { split_refreshes_ = on; }
 
   // A request goes to work. Calls visit() of the policies.
   void visit(const Visit& visit);
@@ -206,6 +208,7 @@ class RadixTree {
   NodeTable by_first_key_;
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
+  bool split_refreshes_ = false;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;
   bool looks_ahead_ = false;  // a policy implements LooksAhead

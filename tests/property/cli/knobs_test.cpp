@@ -120,6 +120,7 @@ class Knobs : public testing::Test {
         {"cache.tiering", "inclusive", "exclusive", busy() + Settings{"cache.write_policy=write_back"}},
         {"cache.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
         {"cache.write_threshold", "1", "2", {}},
+        {"cache.split_refreshes", "false", "true", busy() + Settings{"cache.evict_unit=node"}},
         {"cache.io", "auto", "kernel", {}},
         {"cache.io", "auto", "direct", {}},
         {"cache.load_back_admission", "threshold", "cost", busy() + Settings{"hardware.host_link_gbps=0.2"}},

@@ -104,6 +104,7 @@ EngineConfig config_of(std::uint64_t seed) {
   config.clean_reserve = static_cast<std::uint32_t>(random.below(400));
   if (config.write_policy == "write_back" && random.chance(50)) config.tiering = Tiering::exclusive;
   config.reclaim_shadowed = random.chance(50);
+  config.split_refreshes = random.chance(50);
   config.backup_retries = static_cast<std::uint32_t>(random.below(3));
   config.load_back_min_tokens = random.below(2 * config.shape.page_tokens);
   config.load_back_quota_pages = random.chance(20) ? 4 : 0;

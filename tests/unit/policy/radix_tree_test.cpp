@@ -48,6 +48,24 @@ TEST_F(RadixTreeTest, PeekChangesNothingAndMatchSplits) {
   tree_.check_invariants();
 }
 
+TEST_F(RadixTreeTest, MatchThatSplitsRefreshesTheRestIfSet) {
+  for (const bool refreshes : {false, true}) {
+    RadixTree tree{make_eviction("lru"), nullptr};
+    tree.set_split_refreshes(refreshes);
+    const NodeId older = tree.insert(tree.root(), chain({1, 2, 3, 4}), slots(0, 4), {}, tree.next_stamp(), 0);
+    const NodeId newer = tree.insert(tree.root(), chain({5, 6}), slots(4, 2), {}, tree.next_stamp(), 0);
+    EXPECT_EQ(tree.device_victim(), older);
+    const PrefixMatch match = tree.match(chain({1, 2, 9}));
+    EXPECT_EQ(tree.device_victim(), refreshes ? newer : older);
+    const std::uint64_t rest = tree.node(older).facts.last_access;
+    EXPECT_EQ(rest > tree.node(newer).facts.last_access, refreshes);
+    const std::uint64_t stamp = tree.next_stamp();
+    tree.touch(match.end, stamp);
+    EXPECT_LT(rest, stamp) << "the pages that the match uses are newer than the rest";
+    tree.check_invariants();
+  }
+}
+
 TEST_F(RadixTreeTest, MatchOfNothing) {
   insert({1, 2}, 0);
   for (const auto& keys : {chain({}), chain({2, 1})}) {
