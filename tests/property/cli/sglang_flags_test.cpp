@@ -46,6 +46,7 @@ Experiment drawn(Splitmix& random) {
   set("parallel.tp", ranks);
   set("cache.page_tokens", any(random, kPages));
   set("cache.evict_unit", "node");
+  set("cache.split_refreshes", "true");
   set("cache.clean_reserve", "0");
   set("cache.eviction", "lru");
   set("scheduler.order", any(random, {"fcfs", "longest_prefix"}));
