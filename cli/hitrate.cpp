@@ -3,8 +3,10 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -14,6 +16,8 @@
 #include "models/hardware.hpp"
 #include "models/names.hpp"
 #include "models/roofline.hpp"
+#include "policy/base/names.hpp"
+#include "policy/config.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
@@ -28,9 +32,12 @@ struct HitRateCommand {
   std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
   unsigned end_hints = 0;
+  std::string evict_unit = "page";
+  std::uint32_t slru_protected_touches = 2;
+  std::uint64_t tlru_threshold = 0, tlru_next_prompt = 0;
   double host_load = kHostLoadCost;
   TraceArguments how;
-  bool exclusive = false, json = false;
+  bool exclusive = false, split_refreshes = false, json = false;
 };
 
 std::vector<std::string> split_list(const std::string& text, const char* option) {
@@ -73,6 +80,14 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
   if (config.exclusive && config.host_capacity == 0) {
     throw InputError("--exclusive: needs a host tier; give --host-capacity N");
   }
+  config.whole_nodes = arguments.evict_unit == name_of(EvictUnit::node);
+  if (config.exclusive && config.whole_nodes) {
+    throw InputError("--evict-unit node: exclusive tiers evict single blocks; leave out --exclusive");
+  }
+  config.split_refreshes = arguments.split_refreshes;
+  config.slru_protected_touches = arguments.slru_protected_touches;
+  config.tlru_threshold_tokens = arguments.tlru_threshold;
+  config.tlru_next_prompt_tokens = arguments.tlru_next_prompt;
   config.block_tokens = block_tokens;
   return config;
 }
@@ -198,6 +213,31 @@ void add_hitrate(CLI::App& program) {
                    "Capacity of the host tier in blocks (default: 0, no host tier)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
   command->add_flag("--exclusive", arguments.exclusive, "The host tier holds only blocks that the device evicted");
+  const auto one_of = [](std::span<const std::string_view> names) {
+    return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
+  };
+  command
+      ->add_option("--evict-unit", arguments.evict_unit,
+                   "page: evict just enough blocks, from the tail of a leaf; node: evict whole leaves, as SGLang does "
+                   "(bounds evict single blocks)")
+      ->check(one_of(names_of<EvictUnit>()))
+      ->capture_default_str();
+  command->add_flag("--split-refreshes", arguments.split_refreshes,
+                    "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in "
+                    "SGLang");
+  command
+      ->add_option("--slru-protected-touches", arguments.slru_protected_touches,
+                   "slru: touches from which a block is protected; the insertion counts as a touch")
+      ->check(CLI::Range(1U, 1'000'000'000U))
+      ->capture_default_str();
+  command
+      ->add_option("--tlru-threshold", arguments.tlru_threshold,
+                   "tlru: tokens that the next turn of a conversation may have to compute (default: 0, evict as lru)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
+  command
+      ->add_option("--tlru-next-prompt", arguments.tlru_next_prompt,
+                   "tlru: tokens that the next turn is expected to add (default: 0)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
   command->add_option("--limit", arguments.limit, "Number of requests to replay (default: 0, all)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
   CLI::Option* model =

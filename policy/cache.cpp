@@ -16,8 +16,14 @@ std::unique_ptr<WritePolicy> write_policy_of(const EngineConfig& config) {
 
 EvictionSetup setup_for(const EngineConfig& config, Tier tier) {
   const bool device = tier == Tier::device;
-  return {device ? config.device_pages : config.host_pages, config.shape.page_tokens, config.cost_doubling_tokens,
-          device};
+  return {.capacity = device ? config.device_pages : config.host_pages,
+          .page_tokens = config.shape.page_tokens,
+          .doubling_tokens = config.cost_doubling_tokens,
+          .prefix_closed = device,
+          .whole_nodes = config.evict_unit == EvictUnit::node,
+          .slru_protected_touches = config.slru_protected_touches,
+          .tlru_threshold_tokens = config.tlru_threshold_tokens,
+          .tlru_next_prompt_tokens = config.tlru_next_prompt_tokens};
 }
 
 }  // namespace
@@ -60,6 +66,12 @@ void Cache::queue(RequestId request, std::span<const PageKey> keys) {
 void Cache::unqueue(RequestId request, std::span<const PageKey> keys) {
   tree_.unqueue(request, keys);
   storage_.unqueue(request, keys);
+}
+
+void Cache::raise_priority(std::span<const PageKey> keys, std::int32_t priority) {
+  const PrefixMatch found = tree_.match(keys);
+  const Pages raised = tree_.raise_priority(found.end, priority);
+  storage_.raise_priority(keys.first(found.device_pages + found.host_pages).last(raised), priority);
 }
 
 // ---- insert ------------------------------------------------------------------------------------------

@@ -118,6 +118,9 @@ class Cache {
   NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked, Pages counted,
                 std::int32_t priority);
 
+  // Raises the priority of the cached pages of this prefix, on all tiers.
+  void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
+
   // ---- for prefetches: pages that come to L2 from a storage tier
   // Returns whether pages of L2 may be put below `end`. If the pages above are not on L2, only write-back allows it.
   bool can_extend_on_host(NodeId end) const;

@@ -71,6 +71,9 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   bool split_refreshes = false;  // a match that ends inside a node makes the rest of the node recently used (SGLang)
+  bool raise_prompt_priority = false;        // a prompt has a priority one higher than its answer (SGLang 0.5.23)
+  std::uint32_t slru_protected_touches = 2;  // of eviction slru
+  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;  // of eviction tlru
   // Depth at which computing a token costs twice as much as the first token; for eviction policies that weigh costs.
   Tokens cost_doubling_tokens = 53'000;
   std::uint64_t cost_token_ps = 0;             // time to compute the first token

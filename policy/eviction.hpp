@@ -65,6 +65,10 @@ struct EvictionSetup {
   // True for the device and host tiers: touched() is called after the visit() it belongs to. False for storage tiers,
   // where pages move before and after the visit.
   bool follows_visits = true;
+  bool whole_nodes = false;  // the whole victim is evicted, not only as many pages of the victim's tail as are needed
+  // Parameters of slru and tlru.
+  std::uint32_t slru_protected_touches = 2;
+  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;
 };
 
 // What every policy implements. A policy that needs more also derives from one or more of the interfaces below. The

@@ -22,6 +22,9 @@ struct WaitingRequest {
   Tokens prompt_tokens = 0;
   Pages device_pages = 0, host_pages = 0;  // of the longest cached prefix, by tier
   std::int32_t priority = 0;               // larger matters more
+  Tokens prefill_tokens = 0;               // the prompt and, after a retraction, the answer so far
+  Tokens cached_tokens = 0;                // of the longest cached prefix, both tiers; less than prefill_tokens
+  Tokens computed_tokens = 0;  // prefill tokens that the engine has computed since the request began to wait
 };
 
 class RequestOrder {

@@ -1,6 +1,7 @@
 #include "policy/scheduler.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "policy/base/check.hpp"
@@ -67,6 +68,7 @@ void Scheduler::enqueue(Request& request, TimeNs now) {
     return;
   }
   request.prefill_target = record.prompt_tokens;
+  request.prefill_tokens_before = prefill_tokens_;
   waiting_.push_back(&request);
   cache_.queue(record.request, reusable(request));
   prefetch(request, now);
@@ -204,7 +206,14 @@ void Scheduler::order_window() {
   for (Request* const request : candidates_) {
     const PrefixMatch found = cache_.peek(request->keys);
     const bool overdue = request->overtaken >= config_.overtake_limit;
-    const WaitingRequest facts{request->record.prompt_tokens, found.device_pages, found.host_pages, request->priority};
+    const Tokens cached = (found.device_pages + found.host_pages) * config_.shape.page_tokens;
+    const WaitingRequest facts{.prompt_tokens = request->record.prompt_tokens,
+                               .device_pages = found.device_pages,
+                               .host_pages = found.host_pages,
+                               .priority = request->priority,
+                               .prefill_tokens = request->prefill_target,
+                               .cached_tokens = std::min(cached, request->prefill_target - 1),
+                               .computed_tokens = prefill_tokens_ - request->prefill_tokens_before};
     ranked_.emplace_back(overdue ? kOverdueRank : std::min(order_->rank(facts), kOverdueRank - 1), request);
   }
   std::ranges::stable_sort(ranked_, [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -347,6 +356,7 @@ Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
   pass.requests.push_back(&request);
   pass.new_tokens.push_back(tokens);
   pass.shape.prefill_tokens += tokens;
+  prefill_tokens_ += tokens;
   pass.shape.prefill_pairs += tokens * request.kv_tokens + tokens * (tokens + 1) / 2;
   pass.shape.prefill_context_tokens += request.kv_tokens;
   ++pass.shape.prefill_sequences;
@@ -449,6 +459,7 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   request.without_draft = 0;
   request.kv_tokens = 0;
   request.prefill_target = request.record.prompt_tokens + request.generated;
+  request.prefill_tokens_before = prefill_tokens_;
   running_output_left_ -= request.output_left();
   ++request.record.retractions;
   waiting_.insert(std::ranges::lower_bound(waiting_, &request, older), &request);
@@ -518,6 +529,12 @@ void Scheduler::publish(Request& request, bool chunked) {
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
                                    request.shared, chunked, request.counted_pages, request.priority);
+  const Pages prompt_pages = request.record.prompt_tokens / page;
+  if (config_.raise_prompt_priority && prompt_pages > 0 && prompt_pages < pages) {
+    const auto above =
+        std::min<std::int64_t>(request.priority + std::int64_t{1}, std::numeric_limits<std::int32_t>::max());
+    cache_.raise_priority(std::span(request.keys).first(prompt_pages), static_cast<std::int32_t>(above));
+  }
   if (!chunked) request.counted_pages = std::max(request.counted_pages, pages);
   cache_.lease(end);
   cache_.release(request.lease);

@@ -49,6 +49,7 @@ struct Request {
   Pages without_draft = 0;  // reused pages that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;
+  Tokens prefill_tokens_before = 0;  // Scheduler::prefill_tokens_ when the request began to wait
   // Time to compute what L1 and L2 lacked at its arrival; only if the prefetch admission weighs costs.
   TimeNs uncached_compute_ns = 0;
   bool recompute = false;  // a load of its prefix failed: compute it instead
@@ -149,6 +150,7 @@ class Scheduler {
   Tokens running_output_left_ = 0;                  // of running_, chunked_ and the pass that is being formed
   std::uint64_t steps_since_reset_ = 0;
   std::uint64_t steps_ = 0;
+  Tokens prefill_tokens_ = 0;  // of all passes so far
   TimeNs step_time_ = 0;
   std::deque<std::pair<std::uint64_t, RequestId>> retries_;  // the step from which on to retry, and the request
   std::uint32_t held_ = 0;                                   // requests that the last step passed over

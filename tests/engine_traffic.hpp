@@ -81,6 +81,9 @@ inline EngineConfig random_engine(Splitmix& rng) {
   config.cache_output = rng.chance(80);
   config.order = rng.chance(50) ? "fcfs" : "longest_prefix";
   config.overtake_limit = static_cast<std::uint32_t>(rng.between(1, 20));
+  static constexpr const char* kOrders[] = {"longest_prefix", "shortest_prefill_first", "hrrn"};
+  if (config.order != "fcfs") config.order = kOrders[config.overtake_limit % 3];
+  config.raise_prompt_priority = config.overtake_limit % 2 == 0;
   config.max_running = static_cast<std::uint32_t>(rng.between(1, 12));
   config.max_waiting = rng.chance(80) ? 0 : rng.between(1, 20);
   config.chunk_tokens = rng.between(1, 60);

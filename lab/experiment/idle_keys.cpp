@@ -56,6 +56,8 @@ struct Rule {
   const char* otherwise;
 };
 
+constexpr std::string_view kOfSlru[] = {"cache.slru_protected_touches"};
+constexpr std::string_view kOfTlru[] = {"cache.tlru_threshold_tokens", "cache.tlru_next_prompt_tokens"};
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
                                          "model.draft.tokens"};
@@ -127,6 +129,10 @@ const Rule kRules[] = {
     {kOfThreshold, [](const Facts& f) { return f.host ? !f.writes_when_evicted() : f.stores(); },
      "it is read for cache.write_policy = write_through or write_through_selective, with a tier to write to only; set "
      "that"},
+    {kOfSlru, [](const Facts& f) { return f.is("cache.eviction", "slru"); },
+     "it is read for cache.eviction = slru only; set that"},
+    {kOfTlru, [](const Facts& f) { return f.is("cache.eviction", "tlru"); },
+     "it is read for cache.eviction = tlru only; set that"},
     {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},
     {kOfTimeout,
      [](const Facts& f) {
@@ -139,7 +145,7 @@ const Rule kRules[] = {
      "it is read for storage tiers with cache.prefetch_retry_steps above 0 only; set that"},
     {kOfSplit, [](const Facts& f) { return f.stores() && !f.is("cache.layout", "layer_first"); },
      "it is read for storage tiers and layouts other than layer_first only; set that"},
-    {kOfOvertaking, [](const Facts& f) { return f.reorders(); }, "scheduler.order is fcfs; set that to longest_prefix"},
+    {kOfOvertaking, [](const Facts& f) { return f.reorders(); }, "scheduler.order is fcfs; set that to another"},
     {kOfStalls, [](const Facts& f) { return f.stores() && f.e.number("sim.storage_stall_share") != 0; },
      "it is read for storage tiers with sim.storage_stall_share above 0 only; set that"},
     {kOfInstances, [](const Facts& f) { return f.is("parallel.rank_model", "instances"); },

@@ -309,6 +309,17 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::split_refreshes>(
           "cache.split_refreshes",
           "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
+      flag<&EngineConfig::raise_prompt_priority>(
+          "cache.raise_prompt_priority",
+          "The pages of a prompt have a priority one higher than the pages of its answer, as in SGLang 0.5.23"),
+      integer<&EngineConfig::slru_protected_touches>(
+          "cache.slru_protected_touches", 1, 1e9,
+          "slru: touches from which a page is protected; the insertion counts as a touch"),
+      integer<&EngineConfig::tlru_threshold_tokens>(
+          "cache.tlru_threshold_tokens", 0, 1e9,
+          "tlru: tokens that the next turn of a conversation may have to compute; 0 = evict as lru"),
+      integer<&EngineConfig::tlru_next_prompt_tokens>("cache.tlru_next_prompt_tokens", 0, 1e9,
+                                                      "tlru: tokens that the next turn is expected to add"),
       file_choice<&EngineConfig::write_policy>(
           "cache.write_policy", write_policy_names(),
           "When pages are copied to the host: after the first request that inserts the prefix (write_through), after "
@@ -414,8 +425,9 @@ std::span<const Key> experiment_keys() {
       number("tiers.remote.timeout_s", 1.0, 0.001, 3600,
              "Seconds without an answer after which a server counts as gone, for kvtwin run"),
       file_choice<&EngineConfig::order>("scheduler.order", request_order_names(),
-                                        "Order in which waiting requests are admitted: fcfs (by arrival) or "
-                                        "longest_prefix (longest cached prefix first)"),
+                                        "Order in which waiting requests are admitted: by arrival (fcfs), longest "
+                                        "cached prefix, fewest tokens to compute, or highest response ratio (hrrn) "
+                                        "first"),
       integer<&EngineConfig::order_window>(
           "scheduler.order_window", 1, 1e6,
           "Maximum number of waiting requests that a scheduler step considers, oldest first"),

@@ -480,6 +480,12 @@ Setup make_setup(const Experiment& e) {
   configure_storage(e, setup);
   price(setup);
   configure_world(e, setup);
+  const EngineConfig& engine = setup.engine;
+  if (engine.eviction == "tlru" && engine.tlru_threshold_tokens <= engine.tlru_next_prompt_tokens) {
+    setup.notes.emplace_back(
+        "cache.eviction = tlru evicts as lru, because cache.tlru_threshold_tokens is not above "
+        "cache.tlru_next_prompt_tokens; tail_lru needs no parameter");
+  }
   setup.notes.insert(setup.notes.begin(), setup.model.inexact.begin(), setup.model.inexact.end());
   setup.notes.insert(setup.notes.end(), e.notes().begin(), e.notes().end());
   return setup;

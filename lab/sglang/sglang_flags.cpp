@@ -27,10 +27,19 @@ constexpr std::string_view kInfoOption = "--from-sglang-server-info";
 constexpr std::size_t kMaxInputBytes = std::size_t{1} << 20;
 constexpr int kMaxJsonDepth = 64;
 constexpr std::size_t kMaxTypoEdits = 2;
-constexpr int kTlruTokens = 4096;  // threshold of policy/eviction/tlru.cpp
 
 // The size of a storage tier that has no size flag.
 constexpr double kUnboundedGib = 1e9;
+
+// Of --radix-eviction-policy-config. The presets are SGLang's.
+struct EvictionParameter {
+  std::string_view policy, field, key;
+  std::int64_t preset;
+};
+constexpr EvictionParameter kEvictionParameters[] = {
+    {"slru", "protected_threshold", "cache.slru_protected_touches", 2},
+    {"tlru", "threshold", "cache.tlru_threshold_tokens", 0},
+    {"tlru", "next_prompt_estimate", "cache.tlru_next_prompt_tokens", 0}};
 
 // Converts SGLang's size (10^9 bytes per rank) to kvtwin's (2^30 bytes, all ranks together).
 double gib_of(double gigabytes, double ranks) { return gigabytes * 1e9 / 1073741824.0 * ranks; }
@@ -247,6 +256,7 @@ class SglangReader {
     set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
     set_as_sglang("cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used");
     set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
+    set_as_sglang("cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer");
     if (experiment_.text("cache.write_policy") == "write_back") {
       set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
     }
@@ -396,45 +406,26 @@ class SglangReader {
     }
   }
 
-  // SGLang's slru and tlru have parameters; kvtwin's have constants.
+  // Parameters of slru and tlru.
   void apply_eviction_config() {
+    if (!is_given("radix_eviction_policy_config")) return;
     const std::string policy = is_given("radix_eviction_policy") ? value("radix_eviction_policy") : "lru";
-    double threshold = 0, estimate = 0, protect = 2;
+    const std::string from = where("radix_eviction_policy_config");
+    const SortedJson config = read_object(value("radix_eviction_policy_config"), from);
     std::vector<std::string> others;
-    if (is_given("radix_eviction_policy_config")) {
-      const std::string from = where("radix_eviction_policy_config");
-      const SortedJson config = read_object(value("radix_eviction_policy_config"), from);
-      for (const auto& [field, setting] : config.items()) {
-        double* const known = policy == "tlru" && field == "threshold"              ? &threshold
-                              : policy == "tlru" && field == "next_prompt_estimate" ? &estimate
-                              : policy == "slru" && field == "protected_threshold"  ? &protect
-                                                                                    : nullptr;
-        if (known == nullptr) {
-          others.push_back(field);
-        } else if (setting.is_number_integer()) {
-          *known = setting.get<double>();
-        } else {
-          throw InputError(from + ": " + field + " must be an integer");
-        }
+    for (const auto& [field, setting] : config.items()) {
+      const auto known = std::ranges::find_if(kEvictionParameters, [&, name = field](const EvictionParameter& one) {
+        return one.policy == policy && one.field == name;
+      });
+      if (known == std::end(kEvictionParameters)) {
+        others.push_back(field);
+      } else if (setting.is_number_integer()) {
+        experiment_.set(std::string(known->key) + "=" + setting.dump(), from + " " + field);
+      } else {
+        throw InputError(from + ": " + field + " must be an integer");
       }
     }
     if (!others.empty()) note("not modelled: of " + as_given("radix_eviction_policy_config") + ", " + joined(others));
-    if (policy == "slru" && protect != 2) {
-      note_on("cache.eviction", "not modelled: protected_threshold " + number_text(protect) +
-                                    "; slru protects here what was touched once after its insert, SGLang's 2");
-    }
-    if (policy != "tlru") return;
-    if (threshold <= estimate) {
-      given_.at("radix_eviction_policy").value = "lru";
-      note_on("cache.eviction",
-              given_.at("radix_eviction_policy").said +
-                  " tlru: cache.eviction = lru, as no tail may go first unless --radix-eviction-policy-config gives a "
-                  "threshold above next_prompt_estimate (both are 0 by default)");
-    } else {
-      note_on("cache.eviction", "not modelled: threshold " + number_text(threshold) + " and next_prompt_estimate " +
-                                    number_text(estimate) + "; tlru takes " + std::to_string(kTlruTokens) +
-                                    " here, and learns how long the next prompt is");
-    }
   }
 
   // Without chunked prefill, SGLang fills a pass with requests up to --max-prefill-tokens. A longer request is a pass
@@ -874,9 +865,12 @@ class SglangWriter {
   }
 
   void write_eviction_config() {
-    if (e_.text("cache.eviction") != "tlru") return;
-    say("--radix-eviction-policy-config", R"({"threshold":)" + std::to_string(kTlruTokens) + "}");
-    note("cache.eviction = tlru: it learns how long the next prompt is, and next_prompt_estimate is a constant");
+    nlohmann::ordered_json config = nlohmann::ordered_json::object();
+    for (const EvictionParameter& one : kEvictionParameters) {
+      const std::int64_t number = e_.integer(std::string(one.key));
+      if (one.policy == e_.text("cache.eviction") && number != one.preset) config[one.field] = number;
+    }
+    if (!config.empty()) say("--radix-eviction-policy-config", config.dump());
   }
 
   void write_key(const SglangFlag& flag) {
@@ -910,6 +904,7 @@ class SglangWriter {
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
         {"cache.evict_unit", "node"},
         {"cache.split_refreshes", "true"},
+        {"cache.raise_prompt_priority", "true"},
         {"cache.write_threshold", "0"},
         {"cache.tiering", "inclusive"},
         {"cache.backup_retries", "0"},

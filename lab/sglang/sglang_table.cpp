@@ -310,8 +310,7 @@ constexpr SglangWord kWords[] = {
     {"schedule_policy", "lof", "fcfs", "it takes the longest output first"},
     {"schedule_policy", "priority", "fcfs", "it orders by the requests' priority"},
     {"schedule_policy", "routing-key", "fcfs", "it orders by the requests' routing key"},
-    {"schedule_policy", "hrrn", "fcfs", "it takes the highest response ratio first"},
-    {"schedule_policy", "shortest-prefill-first", "fcfs", "it takes the shortest prefill first"},
+    {"schedule_policy", "shortest-prefill-first", "shortest_prefill_first"},
     {"hicache_io_backend", "kernel_ascend", "kernel", "it is the NPU's copy kernel"},
     {"hicache_mem_layout", "page_first_kv_split", "page_first", "it keeps K and V in pools of their own"},
 };

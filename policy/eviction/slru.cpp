@@ -3,11 +3,28 @@
 namespace kvtwin {
 namespace {
 
-// A node touched since the insertion is protected. The protected part has no size limit. Within each part as lru.
-LeafRank slru_rank(const NodeFacts& facts) { return {facts.hits >= 2 ? 1U : 0U, facts.last_access, facts.inserted}; }
+// A node with at least setup.slru_protected_touches touches is protected. The insertion counts as a touch. The
+// protected part has no size limit. Within each part as lru.
+class Slru final : public EvictionPolicy {
+ public:
+  explicit Slru(const EvictionSetup& setup) : protected_touches_(setup.slru_protected_touches) {}
+
+  void offer(const PolicyNode& node) override {
+    const bool is_protected = node.facts.hits >= protected_touches_;
+    leaves_.set(node.id, 0, {is_protected ? 1U : 0U, node.facts.last_access, node.facts.inserted});
+  }
+  void withdraw(NodeId node) override { leaves_.remove(node); }
+  NodeId victim() override { return leaves_.smallest(0); }
+  std::size_t offered() const override { return leaves_.size(); }
+  bool is_offered(NodeId node) const override { return leaves_.contains(node); }
+
+ private:
+  const std::uint32_t protected_touches_;
+  LeafLists leaves_{1};
+};
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_slru(const EvictionSetup&) { return std::make_unique<RankedPolicy<slru_rank>>(); }
+std::unique_ptr<EvictionPolicy> make_slru(const EvictionSetup& setup) { return std::make_unique<Slru>(setup); }
 
 }  // namespace kvtwin

@@ -1,62 +1,46 @@
-// Tail-optimised LRU (Zhang et al., 2025). The next turn of a conversation of L tokens will add about q tokens. If the
-// first L + q - xi tokens are in the tier, at most xi are left to compute, which is soon enough. So deeper pages are
-// evicted first, least recently used first; then the other pages in the same order. xi is 4,096 tokens. q is a moving
-// average (1/16) of the tokens that later turns (turns.hpp) added to the turn before.
+// SGLang's tlru (0.5.23), a tail-optimised LRU (Zhang et al., 2025). If the prefix of a conversation is cached up to
+// history + tlru_next_prompt_tokens - tlru_threshold_tokens, the next turn has to compute at most the threshold. Deeper
+// pages are evicted first, least recently used first; then the other pages in the same order. With a threshold of 0,
+// which is the default, this is lru. tail_lru learns the length of the next prompt instead.
 //
-// On the tree: L is the length of the request that visited the node last. A parent is less deep than its child, so it
-// becomes a tail no earlier, unless a shorter conversation visited the parent last. In that case it waits for the
-// child.
-#include "policy/eviction/ghosts.hpp"
+// On the tree: the history of a page is the length of the longest path that led through the page since the page
+// entered. If whole nodes are evicted, a node counts as deep from its first page on, else from its last page on.
 #include "policy/eviction/ranked_leaves.hpp"
-#include "policy/eviction/turns.hpp"
 
 namespace kvtwin {
 namespace {
 
-class TailLru final : public LeafOrder {
+class Tlru final : public LeafOrder {
  public:
-  explicit TailLru(const EvictionSetup& setup) : page_tokens_(setup.page_tokens) {}
+  explicit Tlru(const EvictionSetup& setup) : setup_(setup) {}
 
-  void visit(const Visit& visit) override {
-    turns_.visit(visit, none_);
-    prompt_ = visit.prompt_tokens;
-    length_ = visit.prompt_tokens + visit.output_tokens;
-    seek_growth_ = !visit.further;
+  void visit(const Visit& visit) override { path_pages_ = setup_.follows_visits ? visit.keys.size() : 0; }
+  void entered(const PolicyNode& node) override { raise_history(node); }
+  void copied(const PolicyNode& node, const PolicyMarks& elsewhere) override {
+    node.marks = elsewhere;
+    raise_history(node);
   }
-  void entered(const PolicyNode& node) override { node.marks = {length_, kept()}; }
-  void touched(const PolicyNode& node) override {
-    turns_.touched(node.facts);
-    if (seek_growth_ && turns_.later() && prompt_ > node.marks.first) {
-      growth_ = growth_ - growth_ / 16 + (prompt_ - node.marks.first);
-    }
-    // The path's last node has the length of the turn before; a node above may have another conversation's.
-    seek_growth_ = false;
-    node.marks = {length_, kept()};
-  }
+  void touched(const PolicyNode& node) override { raise_history(node); }
 
  private:
-  static constexpr Tokens kMaxUncachedTokens = 4'096;
-
-  // Marks: the conversation's length in tokens; how much of it to keep.
-  Tokens kept() const {
-    const Tokens next = length_ + growth_ / 16;
-    return next < kMaxUncachedTokens ? 0 : next - kMaxUncachedTokens;
+  // First mark: the history, in pages.
+  void raise_history(const PolicyNode& node) {
+    node.marks.first = std::max<std::uint64_t>({node.marks.first, node.facts.depth_pages, path_pages_});
   }
   LeafRank rank(const PolicyNode& node) const override {
-    const bool tail = last_page_depth(node.facts, page_tokens_) >= node.marks.second;
-    return {tail ? 0U : 1U, node.facts.last_access, node.facts.inserted};
+    const Tokens wanted = node.marks.first * setup_.page_tokens + setup_.tlru_next_prompt_tokens;
+    const Tokens kept = wanted - std::min(wanted, setup_.tlru_threshold_tokens);
+    const Pages evicted = setup_.whole_nodes ? node.facts.pages : 1;
+    const bool deep = (node.facts.depth_pages - evicted) * setup_.page_tokens >= kept;
+    return {deep ? 0U : 1U, node.facts.last_access, node.facts.inserted};
   }
 
-  const Tokens page_tokens_;
-  Turns turns_;
-  Ghosts none_{0, {}};
-  Tokens prompt_ = 0, length_ = 0;
-  Tokens growth_ = 0;  // 16 q
-  bool seek_growth_ = false;
+  const EvictionSetup setup_;
+  Pages path_pages_ = 0;  // of the request at work
 };
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> make_tlru(const EvictionSetup& setup) { return std::make_unique<TailLru>(setup); }
+std::unique_ptr<EvictionPolicy> make_tlru(const EvictionSetup& setup) { return std::make_unique<Tlru>(setup); }
 
 }  // namespace kvtwin

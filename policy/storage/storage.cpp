@@ -19,7 +19,10 @@ EvictionSetup setup_for(const EngineConfig& config, const StorageTierConfig& tie
   return {.capacity = catalog_pages(tier),
           .page_tokens = config.shape.page_tokens,
           .doubling_tokens = config.cost_doubling_tokens,
-          .follows_visits = false};
+          .follows_visits = false,
+          .slru_protected_touches = config.slru_protected_touches,
+          .tlru_threshold_tokens = config.tlru_threshold_tokens,
+          .tlru_next_prompt_tokens = config.tlru_next_prompt_tokens};
 }
 
 }  // namespace

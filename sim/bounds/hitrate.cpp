@@ -53,14 +53,25 @@ void insert(RadixTree& tree, NodeId parent, const Arrival& arrival, Pages first,
 }
 
 EvictionSetup setup_for(const HitRateConfig& config, Pages capacity, bool prefix_closed) {
-  return {capacity, config.block_tokens, kCostDepth, prefix_closed};
+  return {.capacity = capacity,
+          .page_tokens = config.block_tokens,
+          .doubling_tokens = kCostDepth,
+          .prefix_closed = prefix_closed,
+          .whole_nodes = config.whole_nodes,
+          .slru_protected_touches = config.slru_protected_touches,
+          .tlru_threshold_tokens = config.tlru_threshold_tokens,
+          .tlru_next_prompt_tokens = config.tlru_next_prompt_tokens};
 }
 
 // A cache with one tier.
 class TierReplay final : public Replay {
  public:
   TierReplay(std::string_view eviction, Pages capacity, const HitRateConfig& config)
-      : tree_(make_eviction(eviction, setup_for(config, capacity, true)), nullptr), capacity_(capacity) {}
+      : tree_(make_eviction(eviction, setup_for(config, capacity, true)), nullptr),
+        capacity_(capacity),
+        whole_nodes_(config.whole_nodes) {
+    tree_.set_split_refreshes(config.split_refreshes);
+  }
 
   BlockHits serve(const Arrival& arrival, const Visit& visit) override {
     const PrefixMatch match = tree_.match(arrival.keys);
@@ -84,9 +95,10 @@ class TierReplay final : public Replay {
     while (capacity_ - tree_.device_pages() < wanted) {
       const NodeId victim = tree_.device_victim();
       if (victim == NodeId::none) break;
-      tree_.notify_evicted(PolicyRole::device, victim, 1);
+      const Pages pages = whole_nodes_ ? tree_.node(victim).facts.pages : 1;
+      tree_.notify_evicted(PolicyRole::device, victim, pages);
       released_.clear();
-      tree_.remove_tail(victim, 1, released_, released_);
+      tree_.remove_tail(victim, pages, released_, released_);
     }
     tree_.release_device(end);
     return std::min(wanted, capacity_ - tree_.device_pages());
@@ -94,6 +106,7 @@ class TierReplay final : public Replay {
 
   RadixTree tree_;
   Pages capacity_;
+  bool whole_nodes_;
   std::vector<SlotId> released_;  // slots have no meaning here
 };
 
@@ -122,7 +135,9 @@ class ExclusiveReplay final : public Replay {
       : tree_(make_eviction(eviction, setup_for(config, device, true)),
               make_eviction(eviction, setup_for(config, config.host_capacity, false))),
         device_capacity_(device),
-        host_capacity_(config.host_capacity) {}
+        host_capacity_(config.host_capacity) {
+    tree_.set_split_refreshes(config.split_refreshes);
+  }
 
   BlockHits serve(const Arrival& arrival, const Visit& visit) override {
     const PrefixMatch match = tree_.match(arrival.keys);
@@ -297,6 +312,9 @@ void check(const HitRateConfig& config) {
   }
   if (config.exclusive && config.host_capacity == 0) {
     throw HitRateError("exclusive needs a host capacity above 0.");
+  }
+  if (config.exclusive && config.whole_nodes) {
+    throw HitRateError("exclusive tiers evict single blocks; leave out one of exclusive and whole nodes.");
   }
 }
 

@@ -39,7 +39,11 @@ struct HitRateConfig {
   std::vector<Pages> capacities;       // device tier, in blocks
   Pages host_capacity = 0;             // host tier, in blocks; 0 = no host tier
   bool exclusive = false;
-  Tokens block_tokens = 512;   // page size of the source
+  bool whole_nodes = false;                  // evicts whole leaves, as SGLang does; not with exclusive tiers
+  bool split_refreshes = false;              // RadixTree::set_split_refreshes()
+  std::uint32_t slru_protected_touches = 2;  // of slru
+  Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;  // of tlru
+  Tokens block_tokens = 512;                                      // page size of the source
   std::size_t queue_view = 0;  // number of requests behind the served one that policies can see
   // Percentage of correct session hints, 0 to 100. After each request, the correct hint is "session ended" if no later
   // request continues from the request's last full block. In the remaining cases, the hint is given the other way

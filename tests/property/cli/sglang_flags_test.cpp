@@ -46,10 +46,15 @@ Experiment drawn(Splitmix& random) {
   set("parallel.tp", ranks);
   set("cache.page_tokens", any(random, kPages));
   set("cache.evict_unit", "node");
-  set("cache.split_refreshes", "true");
   set("cache.clean_reserve", "0");
-  set("cache.eviction", "lru");
-  set("scheduler.order", any(random, {"fcfs", "longest_prefix"}));
+  set("cache.raise_prompt_priority", "true");
+  set("cache.split_refreshes", "true");
+  const std::string eviction = any(random, {"lru", "lru", "lru", "slru", "tlru"});
+  set("cache.eviction", eviction);
+  if (eviction == "slru") set("cache.slru_protected_touches", between(1, 9));
+  if (eviction == "tlru") set("cache.tlru_threshold_tokens", between(0, 9'000));
+  if (eviction == "tlru") set("cache.tlru_next_prompt_tokens", between(0, 900));
+  set("scheduler.order", any(random, {"fcfs", "longest_prefix", "shortest_prefill_first", "hrrn"}));
   set("scheduler.chunk_tokens", between(1, 100'000));
   set("scheduler.max_running", between(1, 1000));
   if (random.chance(50)) set("scheduler.max_waiting", between(1, 1000));

@@ -348,7 +348,7 @@ class PgdsfModel : public PageModel {
   std::uint64_t clock_ = 0;
 };
 
-class TlruModel : public PageModel {
+class TailLruModel : public PageModel {
  public:
   using PageModel::PageModel;
 
@@ -758,7 +758,7 @@ inline std::unique_ptr<PageModel> make_model(std::string_view eviction, std::uin
   if (eviction == "lhd") return std::make_unique<LhdModel>(capacity);
   if (eviction == "wa") return std::make_unique<WaModel>(capacity);
   if (eviction == "ttl") return std::make_unique<TtlModel>(capacity);
-  if (eviction == "tlru") return std::make_unique<TlruModel>(capacity);
+  if (eviction == "tail_lru") return std::make_unique<TailLruModel>(capacity);
   if (eviction == "marconi") return std::make_unique<LruModel>(capacity);
   if (eviction == "tide") return std::make_unique<TideModel>(capacity);
   return nullptr;

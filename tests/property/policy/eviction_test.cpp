@@ -470,7 +470,7 @@ TEST_P(PageModels, AgreeAfterTheirMemoryHasTurnedOver) {
 
 INSTANTIATE_TEST_SUITE_P(Policies, PageModels,
                          testing::Values("lfuda", "gdsf", "pgdsf", "lruk", "2q", "arc", "s3fifo", "sieve", "lhd", "wa",
-                                         "ttl", "tlru", "marconi", "tide"),
+                                         "ttl", "tail_lru", "marconi", "tide"),
                          [](const auto& tested) { return "of_" + std::string(tested.param); });
 
 // ---- deep traces ---------------------------------------------------------------------------------------
@@ -548,11 +548,12 @@ class PagesOnATree {
 
 // The eviction strategies of SGLang.
 struct PageFacts {
-  std::int64_t last = 0, inserted = 0, touches = 0, priority = 0;
+  std::int64_t last = 0, inserted = 0, touches = 0, priority = 0, depth = 0, history = 0;
 };
 class PagesByStrategy final : public PagesOnATree<PageFacts> {
  public:
-  PagesByStrategy(std::string_view strategy, std::size_t capacity) : PagesOnATree(capacity), strategy_(strategy) {}
+  PagesByStrategy(std::string_view strategy, const EvictionSetup& setup)
+      : PagesOnATree(setup.capacity), strategy_(strategy), setup_(setup) {}
 
  private:
   void use(PageFacts& page) const override {
@@ -561,8 +562,16 @@ class PagesByStrategy final : public PagesOnATree<PageFacts> {
   }
   void inserted_again(PageFacts& page, const Request& request) const override {
     page.priority = std::max<std::int64_t>(page.priority, request.priority);
+    page.history = std::max(page.history, static_cast<std::int64_t>(request.keys.size()));
   }
-  PageFacts enter(const Request& request, std::size_t) override { return {stamp_, ++inserted_, 1, request.priority}; }
+  PageFacts enter(const Request& request, std::size_t i) override {
+    return {stamp_,
+            ++inserted_,
+            1,
+            request.priority,
+            static_cast<std::int64_t>(i),
+            static_cast<std::int64_t>(request.keys.size())};
+  }
   Rank rank(const PageFacts& page) const override {
     if (strategy_ == "lru") return {0, page.last, page.inserted};
     if (strategy_ == "fifo") return {0, 0, page.inserted};
@@ -570,10 +579,18 @@ class PagesByStrategy final : public PagesOnATree<PageFacts> {
     if (strategy_ == "mru") return {0, -page.last, -page.inserted};
     if (strategy_ == "filo") return {0, 0, -page.inserted};
     if (strategy_ == "priority") return {page.priority, page.last, page.inserted};
-    return {page.touches >= 2, page.last, page.inserted};  // slru
+    if (strategy_ == "tlru") {
+      constexpr auto kPage = static_cast<std::int64_t>(test::kModelPageTokens);
+      const auto threshold = static_cast<std::int64_t>(setup_.tlru_threshold_tokens);
+      const auto next = static_cast<std::int64_t>(setup_.tlru_next_prompt_tokens);
+      const bool needed = page.depth * kPage < page.history * kPage + next - threshold;
+      return {needed, page.last, page.inserted};
+    }
+    return {page.touches >= setup_.slru_protected_touches, page.last, page.inserted};
   }
 
   std::string_view strategy_;
+  EvictionSetup setup_;
 };
 
 class Strategies : public testing::TestWithParam<std::string_view> {};
@@ -583,9 +600,12 @@ TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
   const test::ThrowingChecks checks;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
-    const Pages capacity = 1 + test::mix(seed) % 40;
-    OneTier tier(make_eviction(GetParam(), setup_of(capacity)), capacity);
-    PagesByStrategy model(GetParam(), capacity);
+    EvictionSetup setup = setup_of(1 + test::mix(seed) % 40);
+    setup.slru_protected_touches = 2 + static_cast<std::uint32_t>(seed % 3);
+    setup.tlru_threshold_tokens = test::mix(seed + 1) % (8 * test::kModelPageTokens);
+    setup.tlru_next_prompt_tokens = test::mix(seed + 2) % (2 * test::kModelPageTokens);
+    OneTier tier(make_eviction(GetParam(), setup), setup.capacity);
+    PagesByStrategy model(GetParam(), setup);
     test::Splitmix random(seed);
     for (const Request& request : deep_trace(seed, 80, 12)) {
       ASSERT_EQ(tier.serve(request), model.serve(request));
@@ -595,7 +615,8 @@ TEST_P(Strategies, AgreeToThePageOnDeepTraces) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sglang, Strategies, testing::Values("lru", "fifo", "lfu", "mru", "filo", "priority", "slru"),
+INSTANTIATE_TEST_SUITE_P(Sglang, Strategies,
+                         testing::Values("lru", "fifo", "lfu", "mru", "filo", "priority", "slru", "tlru"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 // lfuda, gdsf and lruk: every page has its own history and its own depth.

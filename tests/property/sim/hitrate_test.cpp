@@ -145,6 +145,8 @@ TEST(HitRateProperty, NoTwoPoliciesAreOne) {
       {"fifo", "lru"},       // among leaves, the first inserted one is the one that was not used for the longest time
       {"filo", "mru"},       // the same
       {"fifo", "priority"},  // no request of the trace has a priority, so priority equals lru
+      {"lru", "tlru"},       // no threshold is set, so tlru equals lru
+      {"fifo", "tlru"},     {"priority", "tlru"},
       {"lru", "priority"},  {"lfu", "slru"},  // there is always a page that was used once
       {"lfu", "sieve"},                       // the same: the hand never starts again
       {"sieve", "slru"},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -83,6 +84,8 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--max-queued-requests 7", "scheduler.max_waiting", "7"},
            {"--schedule-policy lpm", "scheduler.order", "'longest_prefix'"},
            {"--schedule-policy fcfs", "scheduler.order", "'fcfs'"},
+           {"--schedule-policy hrrn", "scheduler.order", "'hrrn'"},
+           {"--schedule-policy shortest-prefill-first", "scheduler.order", "'shortest_prefill_first'"},
            {"--radix-eviction-policy slru", "cache.eviction", "'slru'"},
            {"--model-path meta-llama/Llama-3.1-70B-Instruct", "model.name", "'llama-3.1-70b'"},
            {"--model /models/Meta-Llama-3.1-70B/", "model.name", "'llama-3.1-70b'"},
@@ -92,8 +95,13 @@ TEST(SglangFlags, EachSetsItsKey) {
            {"--model-path openai/gpt-oss-120b", "model.name", "'gpt-oss-120b'"},
            {"--model-path Qwen/Qwen3-3B", "model.name", "'Qwen/Qwen3-3B'"},
            {"--max-total-tokens 1.5M", "tiers.device.tokens", "1500000"},
-           {"--radix-eviction-policy tlru --radix-eviction-policy-config '{\"threshold\": 4096}'", "cache.eviction",
-            "'tlru'"},
+           {"--radix-eviction-policy tlru", "cache.eviction", "'tlru'"},
+           {"--radix-eviction-policy tlru --radix-eviction-policy-config '{\"threshold\": 4096}'",
+            "cache.tlru_threshold_tokens", "4096"},
+           {"--radix-eviction-policy tlru --radix-eviction-policy-config={\"next_prompt_estimate\":50}",
+            "cache.tlru_next_prompt_tokens", "50"},
+           {"--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}",
+            "cache.slru_protected_touches", "4"},
            {"--enable-hicache --hicache-ratio 3", "tiers.host.ratio", "3.0"},
            {kHost + "--hicache-storage-prefetch-retry-max-attempts 3", "cache.prefetch_attempts", "3"},
            {kHost + "--hicache-storage-prefetch-retry-max-attempts 0", "cache.prefetch_attempts", "1"},
@@ -417,12 +425,6 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
             "model.kv_dtype", "'fp8'"},
            {"--disaggregation-mode decode", "not modelled: --disaggregation-mode decode; an engine that",
             "cluster.decode", "0"},
-           {"--radix-eviction-policy tlru", "tlru: cache.eviction = lru, as no tail", "cache.eviction", "'lru'"},
-           {"--radix-eviction-policy tlru "
-            "--radix-eviction-policy-config={\"threshold\":9000,\"next_prompt_estimate\":50}",
-            "threshold 9000 and next_prompt_estimate 50; tlru takes 4096", "cache.eviction", "'tlru'"},
-           {"--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}",
-            "protected_threshold 4", "cache.eviction", "'slru'"},
            {"--radix-eviction-policy lru --radix-eviction-policy-config {\"speed\":4}",
             "policy-config {\"speed\":4}, speed", "cache.eviction", "'lru'"},
        }) {
@@ -431,8 +433,15 @@ TEST(SglangFlags, ValuesThatAreNotModelledHaveAStandIn) {
     EXPECT_EQ(experiment.as_toml(c.key), c.value) << c.flags;
     EXPECT_NO_THROW(make_setup(experiment)) << c.flags;
   }
+  const auto tlru_notes = [](const std::string& config) {
+    std::string text;
+    for (const std::string& note : make_setup(from_flags("--radix-eviction-policy tlru" + config)).notes) text += note;
+    return text;
+  };
+  EXPECT_NE(tlru_notes("").find("tlru evicts as lru"), std::string::npos);
+  EXPECT_EQ(tlru_notes(" --radix-eviction-policy-config {\"threshold\":9}").find("evicts as lru"), std::string::npos);
   const Experiment exact =
-      from_flags("--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":2}");
+      from_flags("--radix-eviction-policy slru --radix-eviction-policy-config {\"protected_threshold\":4}");
   EXPECT_EQ(notes_of(exact).find("not modelled"), std::string::npos) << notes_of(exact);
   expect_refused([] { make_setup(from_flags("--model-path mistralai/Mistral-7B")); },
                  {"model.name (--from-sglang-flags --model-path)"});
@@ -557,6 +566,26 @@ TEST(SglangServer, TheTableKnowsEveryFlagAsTheServerDoes) {
       }
     }
   }
+}
+
+// docs/sglang.md states how many flags set a key, are noted, and have no effect.
+TEST(SglangServer, TheDocumentationCountsTheFlags) {
+  std::map<SglangFlag::Is, std::size_t> counts;
+  const std::vector<ListedFlag> list = listed_flags();
+  for (const ListedFlag& listed : list) {
+    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
+    ASSERT_NE(flag, nullptr) << listed.field;
+    ++counts[flag->is];
+  }
+  const std::string sentence = "Of the " + std::to_string(list.size()) + " flags, " +
+                               std::to_string(counts[SglangFlag::Is::modelled]) + " are taken, " +
+                               std::to_string(counts[SglangFlag::Is::not_modelled]) + " are noted because kvtwin has " +
+                               "no model of them, " + std::to_string(counts[SglangFlag::Is::without_effect]) +
+                               " have no effect on the cache, and 0 are refused";
+  std::string text = text_of(KVTWIN_SOURCE_DIR "/docs/sglang.md");
+  std::ranges::replace(text, '\n', ' ');
+  for (std::size_t at = text.find("  "); at != std::string::npos; at = text.find("  ")) text.erase(at, 1);
+  EXPECT_NE(text.find(sentence), std::string::npos) << sentence;
 }
 
 TEST(SglangServer, EveryFlagAndEveryValueIsTaken) {

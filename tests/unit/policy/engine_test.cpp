@@ -122,6 +122,29 @@ TEST(Engine, priority_rises_to_that_of_each_request_that_inserts) {
   EXPECT_EQ(hits, 4U * 4);
 }
 
+// The prompt and the answer of request 0 have four pages each. With SGLang's rule, the answer is evicted before the
+// pages of other requests of the same priority, but the prompt is not.
+TEST(Engine, a_prompt_has_a_higher_priority_than_its_answer_as_in_sglang) {
+  for (const bool raise : {false, true}) {
+    EngineConfig config = small_config(13, 0);
+    config.eviction = "priority";
+    config.evict_unit = EvictUnit::node;
+    config.raise_prompt_priority = raise;
+    EngineRig rig(config);
+    rig.arrive(0, document({1, 2, 3, 4}), 16, 17);
+    rig.drain();
+    rig.arrive(1, document({11, 12, 13, 14}), 16, 1);
+    rig.drain();
+    rig.arrive(2, document({21, 22, 23, 24}), 16, 1);  // evicts the answer of 0
+    rig.drain();
+    rig.arrive(3, document({31, 32, 33, 34}), 16, 1);  // the prompt of 0 is older than 1
+    rig.drain();
+    rig.arrive(4, document({1, 2, 3, 4}), 17, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.records.at(4).hit[Tier::device], raise ? 16U : 0U);
+  }
+}
+
 // The host and the disk use the same priority. Both have room for two of three documents. The priority of `a` rises
 // when `a` is requested again, so `a` stays.
 TEST(Engine, priority_rises_on_further_tiers_too) {
@@ -416,6 +439,45 @@ TEST(Engine, longest_prefix_goes_first_but_nobody_waits_for_ever) {
   EXPECT_EQ(rig.events.records[1].request, 2U);
   EXPECT_EQ(rig.events.records[2].request, 3U);
   EXPECT_EQ(rig.events.records[3].request, 1U) << "passed over twice, then first";
+}
+
+std::vector<RequestId> order_of_finish(const EngineRig& rig) {
+  std::vector<RequestId> order;
+  for (const RequestRecord& record : rig.events.records) order.push_back(record.request);
+  return order;
+}
+
+TEST(Engine, the_shortest_prefill_goes_first_and_cached_tokens_do_not_count) {
+  EngineConfig config = small_config(64, 0);
+  config.order = "shortest_prefill_first";
+  config.max_running = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3}), 12, 2);
+  rig.arrive(1, document({71, 72, 73}), 12, 2);
+  rig.arrive(2, document({81, 82}), 8, 2);
+  rig.arrive(3, document({1, 2, 3, 4}), 16, 2);  // 12 of its tokens are cached by then
+  rig.arrive(4, document({91, 92}), 8, 2);
+  rig.drain();
+  EXPECT_EQ(order_of_finish(rig), (std::vector<RequestId>{0, 3, 2, 4, 1})) << "of equals, the one that arrived first";
+}
+
+TEST(Engine, hrrn_weighs_the_wait_against_the_prefill) {
+  EngineConfig config = small_config(64, 0);
+  config.order = "hrrn";
+  config.max_running = 1;
+  EngineRig rig(config);
+  rig.arrive(0, document({1, 2, 3}), 12, 2);
+  rig.arrive(1, document({11, 12, 13, 14, 15, 16, 17, 18, 19, 20}), 40, 2);
+  rig.arrive(2, document({21, 22, 23, 24}), 16, 2);
+  rig.arrive(3, document({31, 32}), 8, 2);
+  rig.complete_pass();
+  rig.complete_pass();
+  ASSERT_EQ(rig.events.records.size(), 1U);
+  ASSERT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 40U) << "none had waited, so the one that arrived first";
+  rig.arrive(4, document({41}), 4, 2);
+  rig.drain();
+  // Requests 2 and 3 waited for 40 tokens: 40/16 < 40/8. Then 2 and 4 waited for 8 tokens more: 48/16 > 8/4.
+  EXPECT_EQ(order_of_finish(rig), (std::vector<RequestId>{0, 1, 3, 2, 4}));
 }
 
 // ---- write-back --------------------------------------------------------------------------------------------
