@@ -38,6 +38,8 @@ class Scripts(unittest.TestCase):
         self.program("tools/packages", "")
         self.program("tools/docs", "")
         self.program("tools/lint", "")
+        self.program("tools/engine-env", "")
+        self.program("tools/sglang-parity", "")
         self.program("bin/cmake", "")
         self.program("bin/ctest", CTEST)
         self.program("build/kvtwin", KVTWIN)
@@ -87,11 +89,21 @@ class Scripts(unittest.TestCase):
 
     def test_test_names_what_it_does_not_run_where_pip_fails(self):
         self.program("tools/docs", '[ "$1" != --site ] || exit 3\n')
+        self.program("tools/engine-env", "exit 3\n")
+        self.program("tools/sglang-parity", "exit 1\n")
         run = self.run_script("test", **NO_INDEX)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
-        self.assertEqual(lines[-1], "48 passed, 0 failed, 3 not run")
-        self.assertEqual(lines[-2], "not run, as pip could not install the packages that they need: figures, measured, documentation site")
+        self.assertEqual(lines[-1], "48 passed, 0 failed, 4 not run")
+        self.assertEqual(lines[-2], "not run, as the packages that they need could not be installed: "
+                         "figures, measured, SGLang, documentation site")
+
+    def test_test_fails_where_sglang_decides_otherwise(self):
+        self.made_python()
+        self.program("tools/sglang-parity", "exit 1\n")
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("failed step: the same decisions as SGLang", run.stdout)
 
     def test_test_fails_where_a_page_is_wrong(self):
         self.made_python()
