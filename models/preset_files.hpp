@@ -1,5 +1,5 @@
-// The preset files as text, sorted by name. models/embed.cmake generates the definitions. Private to
-// models/presets.cpp.
+// The contents of the preset files (of operators: bytes), sorted by name. models/embed.cmake generates the definitions.
+// Private to models/presets.cpp.
 #pragma once
 
 #include <string_view>
@@ -14,5 +14,6 @@ struct PresetFile {
 
 const std::vector<PresetFile>& models_preset_files();
 const std::vector<PresetFile>& hardware_preset_files();
+const std::vector<PresetFile>& operators_preset_files();
 
 }  // namespace kvtwin

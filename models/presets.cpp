@@ -3,6 +3,7 @@
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/names.hpp"
+#include "models/operator_table.hpp"
 #include "models/preset_files.hpp"
 
 namespace kvtwin {
@@ -20,6 +21,16 @@ std::string_view text_of(const std::vector<PresetFile>& files, std::string_view 
     if (file.name == name) return file.text;
   }
   throw ModelError(unknown_name(kind, name, names_of(files)));
+}
+
+void add_operator_rows(const std::string& name, std::vector<PresetRow>& rows) {
+  const OperatorTable table = operators_preset(name);
+  std::map<std::string, std::size_t> points;  // by family
+  for (const auto& [label, lattice] : table.lattices) points[label.substr(0, label.find(' '))] += lattice.points();
+  for (const auto& [family, count] : points) {
+    rows.push_back({"operators", name, family, std::to_string(count), "points",
+                    "measured on " + table.gpu + " with " + table.engine + ": " + table.source, table.date});
+  }
 }
 
 void add_model_rows(const std::string& name, std::vector<PresetRow>& rows) {
@@ -40,9 +51,15 @@ void add_model_rows(const std::string& name, std::vector<PresetRow>& rows) {
 std::vector<std::string> model_preset_names() { return names_of(models_preset_files()); }
 std::vector<std::string> hardware_preset_names() { return names_of(hardware_preset_files()); }
 
+std::vector<std::string> operators_preset_names() { return names_of(operators_preset_files()); }
+
 std::string_view model_preset_text(std::string_view name) { return text_of(models_preset_files(), "model", name); }
 std::string_view hardware_preset_text(std::string_view name) {
   return text_of(hardware_preset_files(), "hardware", name);
+}
+
+std::string_view operators_preset_bytes(std::string_view name) {
+  return text_of(operators_preset_files(), "operator table", name);
 }
 
 std::vector<PresetRow> preset_rows() {
@@ -53,6 +70,7 @@ std::vector<PresetRow> preset_rows() {
       rows.push_back({"hardware", name, number.key, number.value, number.unit, number.source, number.date});
     }
   }
+  for (const std::string& name : operators_preset_names()) add_operator_rows(name, rows);
   return rows;
 }
 

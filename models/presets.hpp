@@ -1,6 +1,6 @@
-// The models and machines known by name. Their files (models/presets/*/*.json) are compiled in, so the program needs no
-// install path. Model files have the keys of a Hugging Face config.json. Each number of a hardware file has a unit, a
-// source and a date.
+// The models, machines and operator tables known by name. Their files (models/presets) are compiled in, so the program
+// needs no install path. Model files have the keys of a Hugging Face config.json. Each number of a hardware file has a
+// unit, a source and a date. An operator table names its source.
 //
 // Errors: ModelError with the known names and the nearest one.
 #pragma once
@@ -13,15 +13,17 @@
 
 namespace kvtwin {
 
-std::vector<std::string> model_preset_names();     // sorted
-std::vector<std::string> hardware_preset_names();  // sorted
+std::vector<std::string> model_preset_names();      // sorted
+std::vector<std::string> hardware_preset_names();   // sorted
+std::vector<std::string> operators_preset_names();  // sorted; for example "h100-sxm/sglang"
 
 std::string_view model_preset_text(std::string_view name);
 std::string_view hardware_preset_text(std::string_view name);
+std::string_view operators_preset_bytes(std::string_view name);  // compressed
 
 // One number of one preset, for `kvtwin presets`.
 struct PresetRow {
-  std::string kind;    // "model" or "hardware"
+  std::string kind;    // "model", "hardware" or "operators"
   std::string preset;  // its name
   std::string number;  // name of the number, for example "memory_bandwidth"
   std::string value;   // as written; integers in full
@@ -30,7 +32,7 @@ struct PresetRow {
   std::string date;
 };
 
-// Returns the rows, sorted by kind (models first) and preset.
+// Returns the rows, sorted by kind (models, hardware, operators) and preset.
 std::vector<PresetRow> preset_rows();
 
 }  // namespace kvtwin

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "models/operator_cost.hpp"
+
 namespace kvtwin {
 
 namespace {
@@ -14,15 +16,10 @@ constexpr std::uint64_t kFsPerNs = 1'000'000;
 constexpr std::uint64_t kExpertOne = std::uint64_t{1} << 32;
 constexpr std::uint64_t kSerialOne = std::uint64_t{1} << 32;
 
-// Sums and products saturate at the largest number instead of wrapping, so results are monotone for any input.
-constexpr Wide kMaxWide = ~Wide{0};
+constexpr Wide kMaxWide = kMaxWide128;
 
-Wide sum(Wide a, Wide b) { return a > kMaxWide - b ? kMaxWide : a + b; }
-
-Wide product(Wide a, Wide b) {
-  Wide result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? kMaxWide : result;
-}
+Wide sum(Wide a, Wide b) { return saturated_sum(a, b); }
+Wide product(Wide a, Wide b) { return saturated_product(a, b); }
 
 TimeNs to_ns(Wide femtoseconds) {
   const Wide ns = femtoseconds / kFsPerNs + (femtoseconds % kFsPerNs == 0 ? 0 : 1);
@@ -51,20 +48,12 @@ Wide overlapped(Wide a, Wide b, std::uint64_t serial_x2_32) {
   return sum(std::max(a, b), unhidden);
 }
 
-// Returns the peak FLOP/s of matrix products with weights of this format.
-double peak_of(const HardwareSpec& hw, const WeightFormat& format) {
-  const bool fp8 = format.name == "fp8" || (format.name == "mxfp4" && hw.peak_fp4 > 0);
-  if (format.name == "nvfp4" && hw.peak_fp4 > 0) return hw.peak_fp4;
-  if (fp8 && hw.peak_fp8 > 0) return hw.peak_fp8;
-  return hw.peak_bf16;  // other formats are converted to bf16 first
-}
-
 void set_linear(RooflineCoefficients& c, const ModelGeometry& m, const HardwareSpec& hw, double tp) {
   const double expert_flops = 2 * as_double(m.expert_parameters) * m.experts_per_token;
   const double head_flops = 2 * as_double(m.head_parameters);
   const double other_flops = 2 * as_double(m.active_parameters) - expert_flops - head_flops;
-  const double expert_s = expert_flops / (tp * hw.gemm_fraction * peak_of(hw, m.expert_format));
-  const double other_s = other_flops / (tp * hw.gemm_fraction * peak_of(hw, m.attention_format));
+  const double expert_s = expert_flops / (tp * hw.gemm_fraction * matrix_peak(hw, m.expert_format));
+  const double other_s = other_flops / (tp * hw.gemm_fraction * matrix_peak(hw, m.attention_format));
   c.linear_token_fs = femtoseconds(expert_s + other_s, 1);
   c.head_sequence_fs = femtoseconds(head_flops, tp * hw.gemm_fraction * hw.peak_bf16);
   const double bandwidth = tp * hw.memory_bandwidth * hw.memory_fraction;
@@ -219,6 +208,13 @@ Wide sum_capped_contexts(Wide context, std::uint64_t sequences, std::uint64_t st
 
 }  // namespace
 
+double matrix_peak(const HardwareSpec& hw, const WeightFormat& format) {
+  const bool fp8 = format.name == "fp8" || (format.name == "mxfp4" && hw.peak_fp4 > 0);
+  if (format.name == "nvfp4" && hw.peak_fp4 > 0) return hw.peak_fp4;
+  if (fp8 && hw.peak_fp8 > 0) return hw.peak_fp8;
+  return hw.peak_bf16;  // other formats are converted to bf16 first
+}
+
 RooflineCoefficients coefficients_of(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp) {
   RooflineCoefficients c;
   (void)m.shape(tp, 1);  // refuses a tp that does not divide the heads
@@ -261,6 +257,7 @@ std::uint64_t RooflineCost::distinct_experts_x2_32(Tokens tokens) const {
 
 Wide RooflineCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
   if (tokens == 0) return 0;
+  if (operators_ != nullptr) return operators_->linear_fs(tokens, yielding);
   const Wide compute = sum(product(c_.linear_token_fs, tokens), product(c_.head_sequence_fs, yielding));
   const Wide experts = Wide{c_.expert_fs} * distinct_experts_x2_32(tokens) / kExpertOne;
   return sum(std::max(compute, c_.weights_fs + experts), product(c_.reduce_token_fs, tokens));
@@ -272,10 +269,16 @@ Wide RooflineCost::both_fs(Wide computing, Wide reading) const {
 
 Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
-  Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), product(c_.prefill_read_fs, all));
+  const Wide reading = product(c_.prefill_read_fs, all);
+  Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), reading);
+  if (operators_ != nullptr && operators_->full().layers != 0) {
+    total = operators_->full().prefill_fs(s);
+    if (s.prefill_context_tokens != 0) total = std::max(total, reading);
+  }
   total = sum(total, product(c_.prefill_context_fs, s.prefill_context_tokens));
   total = sum(total, product(c_.decode_sequence_fs, s.prefill_sequences));
   if (c_.window_tokens == 0) return total;
+  if (operators_ != nullptr && operators_->window().layers != 0) return sum(total, operators_->window().prefill_fs(s));
   const Wide window = c_.window_tokens;
   const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
   const Wide read = std::min<Wide>(s.prefill_context_tokens, window * s.prefill_sequences) + s.prefill_tokens;
@@ -284,6 +287,10 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
 
 TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) const {
   const std::uint64_t n = std::max<std::uint64_t>(1, steps);
+  return to_ns(draft_ == nullptr ? pass_fs(shape, n) : sum(pass_fs(shape, n), draft_->drafting_fs(shape, n)));
+}
+
+Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
   const std::uint64_t decoding = shape.decode_sequences;
   const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified tokens of all sequences
   const Tokens new_tokens = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
@@ -293,9 +300,7 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
   total = sum(total, product(linear_fs(decoded, decoded), n - 1));
   total = sum(total, prefill_fs(shape));
   total = sum(total, product(product(c_.decode_sequence_fs, decoding), n));
-  total = sum(total, attention_fs(shape, n));
-  if (draft_ != nullptr) total = sum(total, draft_->drafting_fs(shape, n));
-  return to_ns(total);
+  return sum(total, attention_fs(shape, n));
 }
 
 // Returns the attention time of `steps` decode steps. Each step reads its contexts once for all tokens that it
@@ -312,10 +317,25 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
   const auto a_token = [&](std::uint64_t least, std::uint64_t query, std::uint64_t read) {
     return std::max(Wide{least}, both_fs(product(query, verified), read));
   };
-  Wide total = product(a_token(c_.decode_token_fs, c_.decode_query_fs, c_.prefill_read_fs), seen);
+  // A measured decode step verifies one token per sequence; more tokens cost as many times more as in the roofline.
+  const auto measured = [&](const MeasuredAttention& attention, Wide roofline, Wide roofline_of_one) {
+    const Wide growth_x1024 = drafted ? Wide{shape.decode_yield_x1024} : Wide{growth} * 1024;
+    const Wide last = (Wide{shape.decode_context_tokens} + Wide{decoding} * verified) * 1024;
+    const Wide first = last < growth_x1024 ? 0 : last - growth_x1024;
+    const Wide one = attention.decode_fs(decoding, first, static_cast<std::uint64_t>(growth_x1024), steps);
+    return !drafted || roofline_of_one == 0 ? one
+                                            : scaled_by(one, std::max(roofline, roofline_of_one), roofline_of_one);
+  };
+  const Wide full = a_token(c_.decode_token_fs, c_.decode_query_fs, c_.prefill_read_fs);
+  Wide total = operators_ != nullptr && operators_->full().layers != 0
+                   ? measured(operators_->full(), full, c_.decode_token_fs)
+                   : product(full, seen);
   if (c_.window_tokens == 0) return total;
   const Wide max_context = Wide{c_.window_tokens} * decoding;
   const Wide windowed = a_token(c_.decode_window_token_fs, c_.decode_window_query_fs, c_.prefill_window_read_fs);
+  if (operators_ != nullptr && operators_->window().layers != 0) {
+    return sum(total, measured(operators_->window(), windowed, c_.decode_window_token_fs));
+  }
   return sum(total, product(windowed, sum_capped_contexts(context, growth, steps, max_context)));
 }
 
@@ -334,6 +354,26 @@ Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) c
   const Wide grown = product(yield - decoding, Wide{steps} * (steps - 1) / 2);
   const Wide attention = sum(attention_fs(one_token_steps, steps), product(c_.decode_token_fs, grown));
   return sum(total, product(sum(product(step, steps), attention), shape.draft_tokens));
+}
+
+void RooflineCost::measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
+                                std::uint32_t tp) {
+  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, table);
+  if (operators_->reduces()) c_.step_fs = std::max(kFsPerNs, femtoseconds(hardware.pass_overhead, 1));
+}
+
+std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
+  const Wide all = pass_fs(shape, 1);
+  if (operators_ == nullptr || all == 0) return 0;
+  const std::uint64_t decoded = std::uint64_t{shape.decode_sequences} * (std::uint64_t{shape.draft_tokens} + 1);
+  Wide part = operators_->linear_measured_fs(shape.prefill_tokens + decoded, shape.prefill_sequences + decoded);
+  for (const MeasuredAttention* attention : {&operators_->full(), &operators_->window()}) {
+    if (attention->layers == 0) continue;
+    part = sum(part, attention->prefill_fs(shape));
+    part = sum(part, attention->decode_fs(shape.decode_sequences, Wide{shape.decode_context_tokens} * 1024,
+                                          std::uint64_t{shape.decode_sequences} * 1024, 1));
+  }
+  return static_cast<std::uint64_t>(scaled_by(std::min(part, all), kSerialOne, all));
 }
 
 void RooflineCost::set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp) {

@@ -44,6 +44,9 @@
 //   remove       a request
 // The world limits the rate further by the rates of the links.
 //
+// With a table of measured operators (measure_with), the parts that the table has replace linear, prefill, decode and
+// all-reduce: see models/operator_cost.hpp.
+//
 // Units: femtoseconds (10^-15 s) per unit of work, so that a tiny model on a fast machine keeps its digits. Each
 // coefficient is rounded once, half up, from doubles computed only with + - * /. Answers use 128-bit integers and are
 // rounded up to nanoseconds, so they are equal on all machines. Cost: closed form in `steps`, O(1).
@@ -59,11 +62,10 @@
 
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
+#include "models/wide.hpp"
 #include "policy/seam/cost.hpp"
 
 namespace kvtwin {
-
-__extension__ using Wide128 = unsigned __int128;
 
 // One direction between device and host memory.
 struct TransferCoefficients {
@@ -131,10 +133,16 @@ struct RooflineCoefficients {
   friend bool operator==(const RooflineCoefficients&, const RooflineCoefficients&) = default;
 };
 
+// Returns the peak FLOP/s of matrix products with weights of this format.
+double matrix_peak(const HardwareSpec& hardware, const WeightFormat& format);
+
 RooflineCoefficients coefficients_of(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp);
 
 // Returns one line "name = value unit" per coefficient.
 std::string to_string(const RooflineCoefficients& coefficients);
+
+class OperatorCost;
+struct OperatorTable;
 
 class RooflineCost final : public CostModel {
  public:
@@ -144,6 +152,15 @@ class RooflineCost final : public CostModel {
 
   // Adds a draft model. Later passes include its work. The draft's steps have no pass overhead.
   void set_draft(const ModelGeometry& draft, const HardwareSpec& hardware, std::uint32_t tp);
+
+  // Uses measured operators for the parts of a pass that the table has. The arguments must be those of the constructor.
+  // Requires: called before set_draft() if at all; not for a cost made from coefficients.
+  void measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
+                    std::uint32_t tp);
+  const OperatorCost* operators() const { return operators_.get(); }  // null = none
+
+  // Returns the share of a pass's time that comes from measured operators, in 2^-32. Excludes a draft model's work.
+  std::uint64_t measured_x2_32(const ForwardShape& shape) const;
 
   TimeNs forward_ns(const ForwardShape& shape, std::uint64_t steps) const override;
   TransferCost transfer(const Plan& plan) const override;
@@ -157,13 +174,15 @@ class RooflineCost final : public CostModel {
  private:
   Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
+  Wide128 pass_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 both_fs(Wide128 computing, Wide128 reading) const;
   Wide128 attention_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 drafting_fs(const ForwardShape& shape, std::uint64_t steps) const;
 
   RooflineCoefficients c_;
   std::shared_ptr<const RooflineCost> draft_;  // null = none
-  std::vector<std::uint64_t> distinct_;        // by tokens, up to the number at which nearly all experts are touched
+  std::shared_ptr<const OperatorCost> operators_;
+  std::vector<std::uint64_t> distinct_;  // by tokens, up to the number at which nearly all experts are touched
 };
 
 }  // namespace kvtwin

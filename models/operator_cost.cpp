@@ -1,0 +1,378 @@
+#include "models/operator_cost.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string_view>
+
+#include "models/roofline.hpp"
+
+namespace kvtwin {
+
+namespace {
+
+// A matrix product of one rank: tokens x k times k x n, `count` times in a pass.
+struct MatrixProduct {
+  std::uint64_t count = 0, n = 0, k = 0;
+  const WeightFormat* format = nullptr;
+};
+
+bool is_half(std::string_view name) { return name == "bf16" || name == "fp16"; }
+
+// Returns the names of an element type in the table, in the order of preference.
+std::vector<std::string> table_types(const WeightFormat& format) {
+  if (is_half(format.name)) return {"bf16"};
+  if (format.name == "fp8") {
+    constexpr std::uint64_t kWithoutBlocks = 8 * 1024;  // bits_x1024 of one scale per matrix or row
+    if (format.bits_x1024 > kWithoutBlocks) return {"fp8_block"};
+    return {"fp8"};
+  }
+  if (format.name == "mxfp4") return {"w4a16_mxfp4", "w4a8_mxfp4_mxfp8"};
+  if (format.name == "int4" || format.name == "int8") return {format.name + "_wo"};
+  return {format.name};
+}
+
+// Returns the lattice "FAMILY TYPE REST" of the first type that has one; null if there is none.
+const OperatorLattice* find_of_type(const OperatorTable& table, std::string_view family, const WeightFormat& format,
+                                    const std::string& rest) {
+  for (const std::string& type : table_types(format)) {
+    const OperatorLattice* found = table.find(std::string(family) + " " + type + rest);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+std::uint64_t rounded(double fs) {
+  constexpr double kMaxFs = 9.0e18;
+  return fs > 0 ? static_cast<std::uint64_t>(std::min(fs, kMaxFs) + 0.5) : 0;
+}
+
+// The products of one model on one rank, and what the table and the roofline say about a pass with a number of tokens.
+class LinearParts {
+ public:
+  LinearParts(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp, const OperatorTable& table)
+      : m_(m), hw_(hw), tp_(tp), table_(table), roofline_(m, hw, tp) {
+    for (const LayerGeometry& layer : m.layers) add_layer(layer);
+    reduce_ = tp > 1 ? find("all_reduce " + std::to_string(tp)) : nullptr;
+    const std::string shape = " " + std::to_string(m.hidden) + " " + std::to_string(m.expert_width) + " " +
+                              std::to_string(m.experts_per_token) + " " + std::to_string(m.experts) + " " +
+                              std::to_string(tp);
+    if (expert_layers_ != 0) {
+      experts_ = find_of_type(table, "moe", m.expert_format, shape);
+      if (experts_ == nullptr) missing.insert("moe " + table_types(m.expert_format).front() + shape);
+    }
+    const std::uint64_t experts = m.experts_per_token * m.expert_parameters;
+    const std::uint64_t others = m.active_parameters - m.head_parameters - experts;
+    rest_ = others > counted_ ? others - counted_ : 0;
+  }
+
+  // The token counts at which the curves have a knot.
+  std::set<std::uint64_t> knots() const {
+    std::set<std::uint64_t> all{1};
+    const auto add = [&](const OperatorLattice* lattice) {
+      if (lattice != nullptr) all.insert(lattice->axis(0).begin(), lattice->axis(0).end());
+    };
+    for (const MatrixProduct& product : products_) add(lattice_of(product));
+    add(experts_);
+    constexpr std::uint64_t kDoubling = 1 << 15;  // also without a measured product
+    for (std::uint64_t tokens = 1; tokens <= kDoubling; tokens *= 2) all.insert(tokens);
+    return all;
+  }
+
+  struct Time {
+    Wide128 all = 0, measured = 0;
+  };
+
+  Time layers(std::uint64_t tokens) {
+    Time time;
+    for (const MatrixProduct& product : products_) add(product, tokens, time);
+    add_experts(tokens, time);
+    add_reduces(tokens, time);
+    const WeightFormat& format = m_.attention_format;
+    time.all += roofline_product(tokens, static_cast<double>(rest_) / tp_, format);
+    return time;
+  }
+
+  Time head(std::uint64_t tokens) {
+    Time time;
+    plain_ = {"bf16", 16 * 1024};
+    add({1, std::max<std::uint64_t>(1, m_.vocab / tp_), m_.hidden, &plain_}, tokens, time);
+    return time;
+  }
+
+  bool reduces() const { return reduce_ != nullptr; }
+
+  std::set<std::string> missing;
+
+ private:
+  const OperatorLattice* find(const std::string& name) {
+    const OperatorLattice* found = table_.find(name);
+    if (found == nullptr) missing.insert(name);
+    return found;
+  }
+
+  // `whole`: the parameters of all ranks together.
+  void add_product(std::uint64_t n, std::uint64_t k, const WeightFormat& format, std::uint64_t whole) {
+    if (n == 0 || k == 0) return;
+    counted_ += whole;
+    for (MatrixProduct& product : products_) {
+      if (product.n == n && product.k == k && product.format->name == format.name) {
+        ++product.count;
+        return;
+      }
+    }
+    products_.push_back({1, n, k, &format});
+    if (lattice_of(products_.back()) == nullptr) missing.insert("gemm " + table_types(format).front());
+  }
+
+  void add_layer(const LayerGeometry& layer) {
+    const std::uint64_t hidden = m_.hidden, heads = m_.heads / tp_;
+    const WeightFormat& format = m_.attention_format;
+    switch (layer.attention) {
+      case AttentionKind::full:
+      case AttentionKind::window: {
+        const std::uint64_t kv_heads = std::max<std::uint64_t>(1, m_.kv_heads / tp_);
+        const std::uint64_t qkv = heads * m_.head_dim + kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
+        const std::uint64_t whole =
+            std::uint64_t{m_.heads} * m_.head_dim + m_.kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
+        add_product(qkv, hidden, format, whole * hidden);
+        add_product(hidden, heads * m_.value_dim, format, hidden * m_.heads * m_.value_dim);
+        break;
+      }
+      case AttentionKind::latent:
+      case AttentionKind::sparse_latent: add_latent_layer(heads); break;
+      case AttentionKind::none:
+      case AttentionKind::state: break;
+    }
+    if (layer.feed_forward == FeedForwardKind::dense) add_feed_forward(m_.dense_width);
+    if (layer.feed_forward != FeedForwardKind::experts) return;
+    ++expert_layers_;
+    add_feed_forward(m_.shared_width);
+    plain_ = {"bf16", 16 * 1024};
+    add_product(m_.experts, hidden, plain_, hidden * m_.experts);
+  }
+
+  // The projections from the hidden state are on every rank.
+  void add_latent_layer(std::uint64_t heads) {
+    const std::uint64_t hidden = m_.hidden, latent = std::uint64_t{m_.latent_rank} + m_.rope_dim;
+    const std::uint64_t query = std::uint64_t{m_.nope_dim} + m_.rope_dim;
+    const WeightFormat& format = m_.attention_format;
+    if (m_.query_rank != 0) {
+      add_product(m_.query_rank + latent, hidden, format, (m_.query_rank + latent) * hidden);
+      add_product(heads * query, m_.query_rank, format, m_.heads * query * m_.query_rank);
+    } else {
+      add_product(latent, hidden, format, latent * hidden);
+      add_product(heads * query, hidden, format, m_.heads * query * hidden);
+    }
+    const std::uint64_t expanded = std::uint64_t{m_.nope_dim} + m_.value_dim;
+    add_product(heads * expanded, m_.latent_rank, format, m_.heads * expanded * m_.latent_rank);
+    add_product(hidden, heads * m_.value_dim, format, hidden * m_.heads * m_.value_dim);
+  }
+
+  void add_feed_forward(std::uint64_t width) {
+    if (width == 0) return;
+    const std::uint64_t share = std::max<std::uint64_t>(1, width / tp_), up = m_.gated ? 2 : 1;
+    add_product(up * share, m_.hidden, m_.linear_format, up * width * m_.hidden);
+    add_product(m_.hidden, share, m_.linear_format, width * m_.hidden);
+  }
+
+  const OperatorLattice* lattice_of(const MatrixProduct& product) const {
+    return find_of_type(table_, "gemm", *product.format, "");
+  }
+
+  std::uint64_t roofline_product(std::uint64_t tokens, double parameters, const WeightFormat& format) const {
+    const double flops = 2 * parameters * static_cast<double>(tokens);
+    const double bytes = parameters * static_cast<double>(format.bits_x1024) / (8 * 1024);
+    const double computing = flops / (hw_.gemm_fraction * matrix_peak(hw_, format));
+    const double reading = bytes / (hw_.memory_bandwidth * hw_.memory_fraction);
+    return rounded(std::max(computing, reading) * 1e15);
+  }
+
+  void add(const MatrixProduct& product, std::uint64_t tokens, Time& time) const {
+    const OperatorLattice* lattice = lattice_of(product);
+    if (lattice != nullptr && lattice->axes() == 3) {
+      const Wide128 measured = product.count * lattice->at_fs(tokens, product.n, product.k);
+      time.all += measured;
+      time.measured += measured;
+      return;
+    }
+    const double parameters = static_cast<double>(product.n) * static_cast<double>(product.k);
+    time.all += Wide128{product.count} * roofline_product(tokens, parameters, *product.format);
+  }
+
+  void add_experts(std::uint64_t tokens, Time& time) const {
+    if (expert_layers_ == 0) return;
+    if (experts_ != nullptr) {
+      const Wide128 measured = expert_layers_ * experts_->at_fs(tokens);
+      time.all += measured;
+      time.measured += measured;
+      return;
+    }
+    const double flops = 2.0 * static_cast<double>(m_.expert_parameters) * m_.experts_per_token;
+    const double rate = tp_ * hw_.gemm_fraction * matrix_peak(hw_, m_.expert_format);
+    const Wide128 computing = rounded(flops * static_cast<double>(tokens) / rate * 1e15);
+    const Wide128 reading =
+        scaled_by(roofline_.coefficients().expert_fs, roofline_.distinct_experts_x2_32(tokens), Wide128{1} << 32);
+    time.all += std::max(computing, reading);
+  }
+
+  void add_reduces(std::uint64_t tokens, Time& time) const {
+    if (tp_ == 1) return;
+    if (reduce_ == nullptr) {
+      time.all += Wide128{roofline_.coefficients().reduce_token_fs} * tokens;  // the latency is in the pass's step
+      return;
+    }
+    const std::uint64_t bytes = tokens * m_.hidden * m_.dtype_bytes;
+    const Wide128 measured = Wide128{2} * m_.layers.size() * reduce_->at_fs(bytes);
+    time.all += measured;
+    time.measured += measured;
+  }
+
+  const ModelGeometry& m_;
+  const HardwareSpec& hw_;
+  std::uint32_t tp_;
+  const OperatorTable& table_;
+  RooflineCost roofline_;
+  std::vector<MatrixProduct> products_;
+  WeightFormat plain_;
+  std::uint64_t counted_ = 0, rest_ = 0;  // parameters in products_; other parameters
+  std::uint64_t expert_layers_ = 0;
+  const OperatorLattice* experts_ = nullptr;
+  const OperatorLattice* reduce_ = nullptr;
+};
+
+std::uint64_t layers_of(const ModelGeometry& m, AttentionKind kind, Tokens window) {
+  return static_cast<std::uint64_t>(std::ranges::count_if(m.layers, [&](const LayerGeometry& layer) {
+    return layer.attention == kind && (kind != AttentionKind::window || layer.window == window);
+  }));
+}
+
+std::string cache_type(const ModelGeometry& m) { return is_half(m.kv_dtype) ? "bf16" : m.kv_dtype; }
+
+MeasuredAttention attention_of(const ModelGeometry& m, std::uint32_t tp, AttentionKind kind, const OperatorTable& table,
+                               std::vector<std::string>& missing) {
+  MeasuredAttention attention;
+  attention.window = kind == AttentionKind::window ? m.window : 0;
+  const std::uint64_t layers = layers_of(m, kind, attention.window);
+  if (layers == 0) return attention;
+  const bool latent = kind == AttentionKind::latent;
+  std::string rest = " " + cache_type(m) + " ";
+  if (latent) {
+    rest += std::to_string(m.heads / tp);
+  } else {
+    rest += std::to_string(m.head_dim) + " " + std::to_string(attention.window) + " " + std::to_string(m.heads / tp) +
+            " " + std::to_string(std::max(1U, m.kv_heads / tp));
+  }
+  const std::string prefix = latent ? "mla_" : "";
+  const OperatorLattice* context = table.find(prefix + "context" + rest);
+  const OperatorLattice* generation = table.find(prefix + "generation" + rest);
+  const auto usable = [](const OperatorLattice* lattice) { return lattice != nullptr && lattice->axes() == 2; };
+  if (!usable(context)) missing.push_back(prefix + "context" + rest);
+  if (!usable(generation)) missing.push_back(prefix + "generation" + rest);
+  if (!usable(context) || !usable(generation)) return attention;
+  // Layers with another window than the largest, and values of another size than the keys, have no lattice.
+  if (kind == AttentionKind::window &&
+      layers != static_cast<std::uint64_t>(std::ranges::count_if(
+                    m.layers, [](const LayerGeometry& layer) { return layer.attention == AttentionKind::window; }))) {
+    return attention;
+  }
+  if (!latent && m.value_dim != m.head_dim) return attention;
+  attention.context = *context;
+  attention.generation = *generation;
+  attention.layers = layers;
+  return attention;
+}
+
+}  // namespace
+
+void OperatorCurve::add_knot(std::uint64_t tokens, Wide128 fs) {
+  tokens_.push_back(tokens);
+  fs_.push_back(fs_.empty() ? fs : std::max(fs, fs_.back()));
+}
+
+Wide128 OperatorCurve::at_fs(std::uint64_t tokens) const {
+  if (tokens == 0 || tokens_.empty()) return 0;
+  const auto next = static_cast<std::size_t>(std::ranges::upper_bound(tokens_, tokens) - tokens_.begin());
+  if (next == 0) return fs_.front();
+  if (next == tokens_.size()) return scaled_by(fs_.back(), tokens, tokens_.back());
+  return between_fs(tokens, tokens_[next - 1], tokens_[next], fs_[next - 1], fs_[next]);
+}
+
+Wide128 MeasuredAttention::prefill_fs(const ForwardShape& shape) const {
+  const std::uint64_t sequences = std::max<std::uint64_t>(1, shape.prefill_sequences);
+  std::uint64_t pairs = shape.prefill_pairs / sequences;
+  if (window != 0) {  // as many new tokens, and the window before them
+    const std::uint64_t cached = std::min<std::uint64_t>(window, shape.prefill_context_tokens / sequences);
+    const Wide128 tokens = Wide128{shape.prefill_tokens / sequences} + cached;
+    const Wide128 windowed = saturated_product(tokens, tokens + 1) / 2;
+    pairs = static_cast<std::uint64_t>(std::min<Wide128>(pairs, windowed));
+  }
+  return shape.prefill_pairs == 0 ? 0 : saturated_product(context.at_fs(sequences, pairs), layers);
+}
+
+Wide128 MeasuredAttention::decode_fs(std::uint64_t sequences, Wide128 context_x1024, std::uint64_t growth_x1024,
+                                     std::uint64_t steps) const {
+  if (sequences == 0 || steps == 0) return 0;
+  const std::vector<std::uint64_t>& knots = generation.axis(1);
+  const auto total_x1024 = [&](std::size_t i) { return saturated_product(Wide128{knots[i]} * 1024, sequences); };
+  const auto time_at = [&](std::size_t i) { return generation.at_fs(sequences, knots[i]); };
+  const Wide128 growth = growth_x1024;
+  Wide128 total = 0;
+  std::uint64_t left = steps;
+  Wide128 at = saturated_sum(context_x1024, growth);
+  std::size_t segment = 0;  // `at` is below knot `segment`
+  while (left != 0) {
+    while (segment < knots.size() && total_x1024(segment) <= at) ++segment;
+    // The steps before the next knot, and the sum of their contexts.
+    std::uint64_t inside = left;
+    if (segment < knots.size() && growth != 0) {
+      const Wide128 until = (total_x1024(segment) - at + growth - 1) / growth;
+      inside = static_cast<std::uint64_t>(std::min<Wide128>(left, until));
+    }
+    const Wide128 rises = saturated_product(growth, Wide128{inside} * (inside - 1) / 2);
+    const Wide128 contexts = saturated_sum(saturated_product(at, inside), rises);
+    Wide128 part = 0;
+    if (segment == 0) {
+      part = saturated_product(time_at(0), inside);
+    } else if (segment == knots.size()) {
+      part = scaled_by(time_at(segment - 1), contexts, total_x1024(segment - 1));
+    } else {
+      const Wide128 low = total_x1024(segment - 1), high = total_x1024(segment);
+      const Wide128 above = contexts - low * inside, below = high * inside - contexts;
+      part = saturated_sum(scaled_by(time_at(segment - 1), below, high - low),
+                           scaled_by(time_at(segment), above, high - low));
+    }
+    total = saturated_sum(total, part);
+    at = saturated_sum(at, saturated_product(growth, inside));
+    left -= inside;
+  }
+  return saturated_product(total, layers);
+}
+
+OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp,
+                           const OperatorTable& table) {
+  (void)model.shape(tp, 1);  // refuses a tp that does not divide the heads
+  full_ =
+      attention_of(model, tp, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table, missing_);
+  window_ = attention_of(model, tp, AttentionKind::window, table, missing_);
+  LinearParts parts(model, hardware, tp, table);
+  for (const std::uint64_t tokens : parts.knots()) {
+    const LinearParts::Time layers = parts.layers(tokens), head = parts.head(tokens);
+    linear_.add_knot(tokens, layers.all);
+    linear_measured_.add_knot(tokens, layers.measured);
+    head_.add_knot(tokens, head.all);
+    head_measured_.add_knot(tokens, head.measured);
+  }
+  reduces_ = parts.reduces();
+  missing_.insert(missing_.end(), parts.missing.begin(), parts.missing.end());
+}
+
+Wide128 OperatorCost::linear_fs(Tokens tokens, std::uint64_t yielding) const {
+  return tokens == 0 ? 0 : saturated_sum(linear_.at_fs(tokens), head_.at_fs(yielding));
+}
+
+Wide128 OperatorCost::linear_measured_fs(Tokens tokens, std::uint64_t yielding) const {
+  return tokens == 0 ? 0 : saturated_sum(linear_measured_.at_fs(tokens), head_measured_.at_fs(yielding));
+}
+
+}  // namespace kvtwin

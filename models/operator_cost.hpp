@@ -1,0 +1,78 @@
+// The cost of a model's passes as the sum of measured operators (models/operator_table). The roofline fills each part
+// that the table lacks.
+//
+// Per layer of one rank:
+//   linear       matrix products: query, key and value; output; feed-forward; MLA's projections; the router. Also the
+//                experts, and 2 all-reduces. The output head, once, for tokens that a pass yields
+//   prefill      full attention at (sequences, query-key pairs per sequence). The table has prefills without a cached
+//                prefix. A prefill with a prefix takes the time of one without that has as many pairs, but at least
+//                the roofline's time to read the KV. A window layer: as many new tokens plus the window
+//   decode       attention at (sequences, mean KV tokens per sequence)
+// Sequences of a batch count with their mean length. Verification of draft tokens costs as many times more than
+// one token as in the roofline. Not measured: the pass overhead, norms, activations, sampling; the roofline has only
+// the first.
+//
+// A part is measured if the table has its lattice: the products' element type; attention's element type, head size,
+// window, heads and KV heads of one rank; the experts' shape at this tp; the ranks of the all-reduce.
+//
+// Units: femtoseconds, 128-bit integers. Monotone in tokens, pairs and steps, because every lattice is.
+// Cost: the linear part is one curve over tokens, computed once. A pass costs O(log points); a burst of decode steps
+// costs O(points of the KV axis), however many steps it has.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/geometry.hpp"
+#include "models/hardware.hpp"
+#include "models/operator_table.hpp"
+#include "policy/seam/cost.hpp"
+
+namespace kvtwin {
+
+// Time over a number of tokens: linear between knots, in proportion beyond the last.
+class OperatorCurve {
+ public:
+  void add_knot(std::uint64_t tokens, Wide128 fs);  // in rising order; fs never falls
+  Wide128 at_fs(std::uint64_t tokens) const;        // 0 tokens take no time
+
+ private:
+  std::vector<std::uint64_t> tokens_;
+  std::vector<Wide128> fs_;
+};
+
+// Attention of `layers` equal layers.
+struct MeasuredAttention {
+  OperatorLattice context, generation;
+  std::uint64_t layers = 0;  // 0 = not measured
+  Tokens window = 0;         // 0 = all tokens
+
+  Wide128 prefill_fs(const ForwardShape& shape) const;
+  // Returns the sum over j = 1 .. steps of the time at (context_x1024 + j * growth_x1024) / 1024 KV tokens in total.
+  Wide128 decode_fs(std::uint64_t sequences, Wide128 context_x1024, std::uint64_t growth_x1024,
+                    std::uint64_t steps) const;
+};
+
+class OperatorCost {
+ public:
+  // Errors: ModelError if tp does not divide the heads.
+  OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, const OperatorTable& table);
+
+  Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
+  Wide128 linear_measured_fs(Tokens tokens, std::uint64_t yielding) const;  // the measured part
+  bool reduces() const { return reduces_; }                                 // the linear part includes all-reduces
+
+  const MeasuredAttention& full() const { return full_; }
+  const MeasuredAttention& window() const { return window_; }
+  const std::vector<std::string>& missing() const { return missing_; }  // lattices that the table lacks, by name
+
+ private:
+  OperatorCurve linear_, linear_measured_, head_, head_measured_;
+  MeasuredAttention full_, window_;
+  bool reduces_ = false;
+  std::vector<std::string> missing_;
+};
+
+}  // namespace kvtwin
