@@ -1,14 +1,23 @@
 // kvtwin presets: lists the models, hardware and policies that have a name, each number with its source. With --limits:
-// prints a hardware file with measured limits of the transfer planner.
+// prints a hardware file with measured limits of the transfer planner. With --operators: compares a table of operator
+// times with measured rows.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/keys.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
+#include "models/operator_table.hpp"
 #include "models/path_matrix.hpp"
 #include "models/presets.hpp"
 #include "models/text_file.hpp"
@@ -115,11 +124,71 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
   return text;
 }
 
+// A measured row that tools/import-ops left out: "gemm bf16,64/4096/1024,12300".
+struct OperatorRow {
+  std::string lattice;
+  std::array<std::uint64_t, OperatorLattice::kMaxAxes> at{1, 1, 1};
+  std::uint64_t ns = 0;
+};
+
+OperatorRow operator_row(std::string_view line, const std::string& file, std::size_t number) {
+  const auto refuse = [&] {
+    throw InputError(file + ": line " + std::to_string(number) +
+                     ": must be as \"gemm bf16,64/4096/1024,12300\"; give the rows of tools/import-ops --left-out");
+  };
+  OperatorRow row;
+  const std::size_t first = line.find(','), last = line.rfind(',');
+  if (first == std::string_view::npos || first == last) refuse();
+  row.lattice = line.substr(0, first);
+  const auto read = [&](std::string_view text, std::uint64_t& value) {
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || value == 0) refuse();
+    return text.substr(static_cast<std::size_t>(stop - text.data()));
+  };
+  std::string_view rest = line.substr(first + 1, last - first - 1);
+  for (std::size_t i = 0; !rest.empty(); ++i) {
+    if (i == row.at.size()) refuse();
+    rest = read(rest, row.at[i]);
+    if (!rest.empty() && rest.front() != '/') refuse();
+    if (!rest.empty()) rest.remove_prefix(1);
+  }
+  if (!read(line.substr(last + 1), row.ns).empty()) refuse();
+  return row;
+}
+
+// Prints a Markdown table with the table's errors at the rows, per family and element type.
+void print_operator_errors(const std::string& table_file, const std::string& rows_file) {
+  const OperatorTable table = operators_from_file(table_file);
+  const std::string text = read_text_file(rows_file, "give the rows of tools/import-ops --left-out");
+  std::map<std::string, std::vector<double>> errors;  // in %
+  std::size_t begin = 0, number = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const OperatorRow row = operator_row(std::string_view(text).substr(begin, end - begin), rows_file, ++number);
+    begin = end + 1;
+    const OperatorLattice* lattice = table.find(row.lattice);
+    if (lattice == nullptr) continue;
+    const double ns = static_cast<double>(lattice->at_fs(row.at[0], row.at[1], row.at[2])) / 1e6;
+    const std::size_t family = row.lattice.find(' ');
+    errors[row.lattice.substr(0, row.lattice.find(' ', family + 1))].push_back(
+        std::abs(ns / static_cast<double>(row.ns) - 1) * 100);
+  }
+  std::printf("| %s, %s | rows | median %% | p90 %% | p99 %% |\n|---|---|---|---|---|\n", table.gpu.c_str(),
+              table.engine.c_str());
+  for (auto& [family, list] : errors) {
+    std::sort(list.begin(), list.end());
+    const auto at = [&](double share) {
+      return list[static_cast<std::size_t>(share * static_cast<double>(list.size() - 1) + 0.5)];
+    };
+    std::printf("| %s | %zu | %.1f | %.1f | %.1f |\n", family.c_str(), list.size(), at(0.5), at(0.9), at(0.99));
+  }
+}
+
 }  // namespace
 
 void add_presets(CLI::App& program) {
   static bool json = false;
-  static std::string matrix, hardware = "h200-pcie5";
+  static std::string matrix, hardware = "h200-pcie5", operators, rows;
   CLI::App* command = program.add_subcommand("presets", "List the model presets, hardware presets and policies");
   command->footer(
       "Example: kvtwin presets --json\n"
@@ -138,8 +207,21 @@ void add_presets(CLI::App& program) {
       ->type_name("NAME")
       ->capture_default_str()
       ->needs(limits);
-  command->callback([limits] {
-    if (limits->count() > 0) {
+  CLI::Option* of_table =
+      command
+          ->add_option("--operators", operators,
+                       "Print the errors of a table of operator times at the rows of --rows instead")
+          ->type_name("TABLE")
+          ->excludes(as_json)
+          ->excludes(limits);
+  CLI::Option* at_rows = command->add_option("--rows", rows, "Measured rows, of tools/import-ops --left-out")
+                             ->type_name("ROWS.csv")
+                             ->needs(of_table);
+  of_table->needs(at_rows);
+  command->callback([limits, of_table] {
+    if (of_table->count() > 0) {
+      print_operator_errors(operators, rows);
+    } else if (limits->count() > 0) {
       std::fputs(hardware_text(hardware, matrix).c_str(), stdout);
     } else {
       json ? print_json() : print_text();

@@ -186,7 +186,8 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
       {"tiers.shared_fs.tokens", "tiers.shared_fs.gib"},
       {"tiers.remote.tokens", "tiers.remote.gib"},
       {"model.name", "model.config"},
-      {"hardware.name", "hardware.file"}};
+      {"hardware.name", "hardware.file"},
+      {"hardware.operators", "hardware.operators_file"}};
   for (const auto& [a, b] : kPairs) {
     if (key.name != a && key.name != b) continue;
     if (empty && from_file) continue;  // an empty value sets nothing, as in a resolved experiment
@@ -198,7 +199,8 @@ void Experiment::assign(const ExperimentKey& key, KeyValue value, const std::str
                        "); give one of them");
     }
     if (other_empty) continue;
-    const bool preset = other_name == "model.name" || other_name == "hardware.name";
+    const bool preset =
+        other_name == "model.name" || other_name == "hardware.name" || other_name == "hardware.operators";
     if (empty && preset) continue;  // an empty path does not replace the preset
     other.value = std::visit([](const auto& v) { return KeyValue(std::decay_t<decltype(v)>{}); }, other.value);
     other.origin = origin;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "lab/names.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
+#include "models/operator_cost.hpp"
+#include "models/operator_table.hpp"
 #include "models/text_file.hpp"
 #include "models/tier_media.hpp"
 #include "policy/base/wide.hpp"
@@ -374,6 +377,38 @@ void check_kv_bytes(const Experiment& e, const ModelGeometry& model) {
                    "); correct it, or the model, or model.kv_dtype");
 }
 
+std::optional<OperatorTable> operators_of(const Experiment& e) {
+  if (!e.text("hardware.operators_file").empty()) {
+    return with_key(e, "hardware.operators_file",
+                    [&] { return operators_from_file(e.path("hardware.operators_file").string()); });
+  }
+  const std::string& name = e.text("hardware.operators");
+  if (name.empty() || name == "none") return std::nullopt;
+  return with_key(e, "hardware.operators", [&] { return operators_preset(name); });
+}
+
+std::string percent(std::uint64_t share_x2_32) { return std::to_string((share_x2_32 * 100) >> 32) + " %"; }
+
+// Says which share of two typical passes is measured.
+std::string operators_note(const OperatorTable& table, const RooflineCost& cost) {
+  ForwardShape prefill, decode;
+  constexpr Tokens kChunk = 2048, kContext = 4096;
+  constexpr std::uint32_t kSequences = 32;
+  prefill.prefill_tokens = kChunk;
+  prefill.prefill_pairs = kChunk * (kChunk + 1) / 2;
+  prefill.prefill_sequences = 1;
+  decode.decode_sequences = kSequences;
+  decode.decode_context_tokens = kSequences * kContext;
+  std::string note = "hardware.operators: times of " + table.name + " (" + table.gpu + ", " + table.engine + ", " +
+                     table.source + ", " + table.date + "); measured are " + percent(cost.measured_x2_32(prefill)) +
+                     " of a prefill of " + std::to_string(kChunk) + " tokens and " +
+                     percent(cost.measured_x2_32(decode)) + " of a decode step of " + std::to_string(kSequences) +
+                     " sequences with " + std::to_string(kContext) + " tokens each; the rest is the roofline";
+  const std::vector<std::string>& missing = cost.operators()->missing();
+  for (std::size_t i = 0; i < missing.size(); ++i) note += (i == 0 ? "; the table lacks " : ", ") + missing[i];
+  return note;
+}
+
 void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
   setup.draft = read_draft(e, dtype, setup.model, setup.target, setup.engine.ranks);
   if (!setup.draft) return;
@@ -470,6 +505,10 @@ Setup make_setup(const Experiment& e) {
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
+  if (const std::optional<OperatorTable> operators = operators_of(e)) {
+    setup.cost->measure_with(*operators, setup.model, setup.hardware, tp);
+    setup.notes.push_back(operators_note(*operators, *setup.cost));
+  }
   setup.engine.shape = setup.target = setup.model.shape(tp, page);
   setup.engine.ranks = tp;
   configure_draft(e, dtype, setup);

@@ -97,7 +97,7 @@ void PastRun::read_experiment() {
 
 // The run refers to the files of the model and the hardware. The journal does not contain these files.
 Setup setup_for_rerun(const Experiment& experiment) {
-  for (const std::string key : {"model.config", "hardware.file"}) {
+  for (const std::string key : {"model.config", "hardware.file", "hardware.operators_file"}) {
     if (experiment.text(key).empty() || is_file(experiment.path(key))) continue;
     throw InputError(experiment.where(key) + ": " + experiment.path(key).string() +
                      ": can't be read; the run was made with that file: put it back, or name another place with kvtwin "

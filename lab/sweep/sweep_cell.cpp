@@ -64,7 +64,8 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
   add(kRowVersion);
   add(Json(warm_up).dump());
   for (const ExperimentKey& key : experiment_keys()) {
-    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file";
+    const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file" ||
+                         key.name == "hardware.operators_file";
     std::error_code missing;
     const bool is_file =
         is_path && !experiment.text(key.name).empty() && fs::is_regular_file(experiment.path(key.name), missing);
