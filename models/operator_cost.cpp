@@ -42,7 +42,7 @@ const OperatorLattice* find_of_type(const OperatorTable& table, std::string_view
   return nullptr;
 }
 
-std::uint64_t rounded(double fs) {
+std::uint64_t whole_fs(double fs) {
   constexpr double kMaxFs = 9.0e18;
   return fs > 0 ? static_cast<std::uint64_t>(std::min(fs, kMaxFs) + 0.5) : 0;
 }
@@ -185,7 +185,7 @@ class LinearParts {
     const double bytes = parameters * static_cast<double>(format.bits_x1024) / (8 * 1024);
     const double computing = flops / (hw_.gemm_fraction * matrix_peak(hw_, format));
     const double reading = bytes / (hw_.memory_bandwidth * hw_.memory_fraction);
-    return rounded(std::max(computing, reading) * 1e15);
+    return whole_fs(std::max(computing, reading) * 1e15);
   }
 
   void add(const MatrixProduct& product, std::uint64_t tokens, Time& time) const {
@@ -210,7 +210,7 @@ class LinearParts {
     }
     const double flops = 2.0 * static_cast<double>(m_.expert_parameters) * m_.experts_per_token;
     const double rate = tp_ * hw_.gemm_fraction * matrix_peak(hw_, m_.expert_format);
-    const Wide128 computing = rounded(flops * static_cast<double>(tokens) / rate * 1e15);
+    const Wide128 computing = whole_fs(flops * static_cast<double>(tokens) / rate * 1e15);
     const Wide128 reading =
         scaled_by(roofline_.coefficients().expert_fs, roofline_.distinct_experts_x2_32(tokens), Wide128{1} << 32);
     time.all += std::max(computing, reading);
