@@ -193,9 +193,8 @@ std::span<const Key> experiment_keys() {
       path("hardware.file",
            "Path of a hardware file (JSON), for example from kvtwin calibrate; replaces hardware.name"),
       text("hardware.operators", "none",
-           "Measured operator times, which replace the roofline in the parts of a pass that were measured; kvtwin "
-           "presets "
-           "lists the names, for example h100-sxm/sglang"),
+           "Table of measured operator times. The times replace the roofline in the measured parts of a pass. kvtwin "
+           "presets lists the names, for example h100-sxm/sglang"),
       path("hardware.operators_file", "Path of a table of tools/import-ops; replaces hardware.operators"),
       integer("hardware.draw", 0, 0, 1e9,
               "Number of a hardware variant: each figure with an interval is drawn from the interval; 0 = the figures "
