@@ -16,6 +16,7 @@ namespace kvtwin::test {
 namespace {
 
 const std::string kModels = KVTWIN_SOURCE_DIR "/models/presets/models/";
+const std::string kOperators = KVTWIN_SOURCE_DIR "/models/presets/operators/";
 
 struct Knob {
   std::string key;
@@ -89,6 +90,8 @@ class Knobs : public testing::Test {
         {"model.draft.restore", "true", "false", drafted},
         {"model.draft.tokens", "3", "5", drafted},
         {"hardware.name", "h100-pcie5", "h200-pcie5", {}},
+        {"hardware.operators", "none", "h100-sxm/sglang", {}},
+        {"hardware.operators_file", kOperators + "h100-sxm.sglang.zst", kOperators + "h200-sxm.sglang.zst", {}},
         {"hardware.draw", "1", "2", uncertain},
         {"hardware.spread_percent", "10", "50", uncertain + Settings{"hardware.draw=1"}},
         {"hardware.end", "memory_bandwidth:low", "memory_bandwidth:high", uncertain},
