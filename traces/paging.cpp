@@ -112,8 +112,18 @@ TimeNs scaled(TimeNs time, TimeScale scale) {
   return static_cast<TimeNs>(result);
 }
 
+std::optional<PageKey> tenant_seed(std::string_view salt, std::uint64_t tenant) {
+  const std::string decimal = std::to_string(tenant);
+  return namespace_seed(salt.empty() ? std::nullopt : std::optional(salt),
+                        tenant == 0 ? std::nullopt : std::optional<std::string_view>(decimal));
+}
+
 ArrivalMaker::ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options)
-    : pager_(block_tokens, options.page_tokens, options.last_page), salt_(options.salt), seed_(make_seed(0)) {}
+    : pager_(block_tokens, options.page_tokens, options.last_page),
+      block_tokens_(block_tokens),
+      knows_answers_(options.page_tokens % block_tokens == 0 && options.last_page == LastPage::full_only),
+      salt_(options.salt),
+      seed_(tenant_seed(options.salt, 0)) {}
 
 void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& input) {
   if (request.is_hint) {
@@ -126,22 +136,25 @@ void ArrivalMaker::make(const TraceRequest& request, RequestId ordinal, Input& i
   arrival.output_tokens = std::max<Tokens>(request.output, 1);
   arrival.priority = request.priority;
   arrival.session = request.session;
-  arrival.keys = pager_.keys(request.blocks, request.input, seed_of(request.tenant));
+  arrival.keys = keys_of(request);
   input.what = arrival;
+}
+
+std::span<const PageKey> ArrivalMaker::keys_of(const TraceRequest& request) {
+  const PageKey* const seed = seed_of(request.tenant);
+  if (!knows_answers_ || request.answer_blocks.empty()) return pager_.keys(request.blocks, request.input, seed);
+  const auto whole = static_cast<std::ptrdiff_t>(request.input / block_tokens_);
+  blocks_.assign(request.blocks.begin(), request.blocks.begin() + whole);
+  blocks_.insert(blocks_.end(), request.answer_blocks.begin(), request.answer_blocks.end());
+  return pager_.keys(blocks_, blocks_.size() * block_tokens_, seed);
 }
 
 const PageKey* ArrivalMaker::seed_of(std::uint64_t tenant) {
   if (tenant != seeded_tenant_) {
-    seed_ = make_seed(tenant);
+    seed_ = tenant_seed(salt_, tenant);
     seeded_tenant_ = tenant;
   }
   return seed_ ? &*seed_ : nullptr;
-}
-
-std::optional<PageKey> ArrivalMaker::make_seed(std::uint64_t tenant) const {
-  const std::string decimal = std::to_string(tenant);
-  return namespace_seed(salt_.empty() ? std::nullopt : std::optional<std::string_view>(salt_),
-                        tenant == 0 ? std::nullopt : std::optional<std::string_view>(decimal));
 }
 
 TraceInputSource::TraceInputSource(TraceSource& trace, const TraceInputOptions& options)

@@ -67,8 +67,13 @@ struct TraceInputOptions {
   std::string salt;
 };
 
-// Converts requests to arrivals. Every tenant except 0 has its own namespace. The seed of the namespace is
-// namespace_seed(options.salt, tenant as a decimal number), without the parts that are empty or 0.
+// Returns the seed of a tenant's page keys; nothing for tenant 0 without a salt.
+std::optional<PageKey> tenant_seed(std::string_view salt, std::uint64_t tenant);
+
+// Converts requests to arrivals. If the trace knows the blocks of an answer and a page is one or more whole blocks, the
+// arrival has the keys of the answer's pages too, so that a later prompt that contains the answer finds them. Every
+// tenant except 0 has its own namespace. The seed of the namespace is namespace_seed(options.salt, tenant as a decimal
+// number), without the parts that are empty or 0.
 class ArrivalMaker {
  public:
   ArrivalMaker(Tokens block_tokens, const TraceInputOptions& options);
@@ -77,10 +82,13 @@ class ArrivalMaker {
   void make(const TraceRequest& request, RequestId ordinal, Input& input);
 
  private:
+  std::span<const PageKey> keys_of(const TraceRequest& request);
   const PageKey* seed_of(std::uint64_t tenant);
-  std::optional<PageKey> make_seed(std::uint64_t tenant) const;
 
   Pager pager_;
+  Tokens block_tokens_;
+  bool knows_answers_;
+  std::vector<std::uint64_t> blocks_;  // of a prompt and its answer; a member to reuse the memory
   std::string salt_;
   std::uint64_t seeded_tenant_ = 0;  // seed_ is the seed of this tenant
   std::optional<PageKey> seed_;

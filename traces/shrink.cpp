@@ -15,6 +15,7 @@ bool ShrunkTrace::next(TraceRequest& request) {
   if (!source_->next(request)) return false;
   if (request.is_hint) return true;
   request.input = request.input / factor_ + (request.input % factor_ != 0 ? 1 : 0);
+  request.answer_blocks.clear();
   request.output = request.output / factor_ + (request.output % factor_ != 0 ? 1 : 0);
   return true;
 }

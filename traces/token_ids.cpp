@@ -13,9 +13,17 @@ constexpr std::string_view kDefaultSalt = "kvtwin";
 
 }  // namespace
 
+PageKey token_blocks_seed(std::string_view salt) {
+  return *namespace_seed(std::nullopt, salt.empty() ? kDefaultSalt : salt);
+}
+
+void append_namespace_part(std::string& space, std::string_view name, std::string_view value) {
+  space.append(name).append(" ").append(std::to_string(value.size())).append(" ").append(value);
+}
+
 TokenBlocks::TokenBlocks(const TraceOptions& options)
     : block_tokens_(options.block_tokens == 0 ? kIdsBlockTokens : options.block_tokens),
-      seed_(*namespace_seed(std::nullopt, options.salt.empty() ? kDefaultSalt : std::string_view(options.salt))),
+      seed_(token_blocks_seed(options.salt)),
       salted_(!options.salt.empty()) {}
 
 // A block id is 64 bits of the chain's digest. Among ten million different blocks, the probability that any two have
@@ -34,11 +42,30 @@ void TokenBlocks::read(const TraceLines& lines, std::string_view key, const Json
   }
   if (tokens_.empty()) lines.fail(key, "is empty; a request has at least 1 input token");
   request.input = tokens_.size();
-  PageKey page = seed_;
+  PageKey page = last_whole_ = seed_;
   for (std::size_t at = 0; at < tokens_.size(); at += block_tokens_) {
     const std::size_t count = std::min<std::size_t>(block_tokens_, tokens_.size() - at);
     page = token_page_key(&page, std::span(tokens_).subspan(at, count));
     request.blocks.push_back(page.words[0]);
+    if (count == block_tokens_) last_whole_ = page;
+  }
+}
+
+void TokenBlocks::read_answer(const JsonValue& value, TraceRequest& request) {
+  simdjson::dom::array array;
+  if (value.get(array) != simdjson::SUCCESS) return;
+  tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(request.input % block_tokens_));
+  std::size_t answer = 0;
+  for (const JsonValue& element : array) {
+    std::uint64_t token = 0;
+    if (element.get(token) != simdjson::SUCCESS || token > std::numeric_limits<std::uint32_t>::max()) return;
+    tokens_.push_back(static_cast<std::uint32_t>(token));
+    ++answer;
+  }
+  if (answer != request.output) return;
+  for (std::size_t at = 0; at + block_tokens_ <= tokens_.size(); at += block_tokens_) {
+    last_whole_ = token_page_key(&last_whole_, std::span(tokens_).subspan(at, block_tokens_));
+    request.answer_blocks.push_back(last_whole_.words[0]);
   }
 }
 

@@ -88,9 +88,12 @@ void TraceRequest::clear() {
   arrival = 0;
   input = output = 0;
   blocks.clear();
+  answer_blocks.clear();
   session = turn = tenant = type = 0;
   priority = 0;
   think = -1;
+  measured_hits.reset();
+  measured_latency = -1;
   is_hint = false;
   hint = {};
 }
@@ -122,7 +125,10 @@ struct TraceReader::State {
     request.arrival -= first_arrival;
     if (request.is_hint) return true;
     if (request.output == 0) request.output = 1;
-    if (joined > 1) group(request.blocks, static_cast<std::size_t>(joined));
+    if (joined > 1) {
+      group(request.blocks, static_cast<std::size_t>(joined));
+      request.answer_blocks.clear();
+    }
     return true;
   }
 

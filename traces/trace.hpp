@@ -39,6 +39,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -57,22 +58,34 @@ class TraceError : public std::runtime_error {
 constexpr std::uint64_t kSessionZero = std::uint64_t{1} << 63;
 constexpr Tokens kMaxTraceTokens = 1'000'000'000;  // limit for the input and for the output of one request
 
+// Prompt tokens that the engine which wrote the trace found in its own cache. Only for comparisons with a simulation.
+struct MeasuredHits {
+  Tokens total = 0;
+  bool by_tier = false;  // the tokens per tier below are known
+  Tokens device = 0, host = 0, storage = 0;
+};
+
 // A request; or, if is_hint, a hint, of which only `arrival` and `hint` are used.
 struct TraceRequest {
   TimeNs arrival = 0;                 // since the first line of the trace
   Tokens input = 0;                   // >= 1
   Tokens output = 0;                  // >= 1
   std::vector<std::uint64_t> blocks;  // ids of the input's blocks; the last block may be partial
-  std::uint64_t session = 0;          // 0 = none
+  // Ids of the whole blocks that begin with token floor(input / block_tokens) * block_tokens of prompt and answer: a
+  // partial last block of the input, completed by the answer, and the answer's blocks. Empty: not known.
+  std::vector<std::uint64_t> answer_blocks;
+  std::uint64_t session = 0;  // 0 = none
   std::uint64_t turn = 0;
   std::uint64_t tenant = 0;  // 0 = the default tenant
   std::int32_t priority = 0;
   std::uint64_t type = 0;  // 0 = none
   TimeNs think = -1;       // think time, from the previous answer of the session to `arrival`; below 0: unknown
+  std::optional<MeasuredHits> measured_hits;
+  TimeNs measured_latency = -1;  // from the arrival to the end of the answer; below 0: unknown
   bool is_hint = false;
   Hint hint;
 
-  // Resets all fields to the values above. Keeps the memory of `blocks`.
+  // Resets all fields to the values above. Keeps the memory of the block lists.
   void clear();
 };
 

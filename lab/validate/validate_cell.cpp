@@ -107,37 +107,54 @@ Number number_in(std::string_view text, const std::string& where) {
   return value;
 }
 
-// Reads requests.csv. The header gives the order of the columns.
-void take_requests(const fs::path& path, RunFigures& run) {
+// A row of requests.csv, whose columns go by their names.
+class RequestRow {
+ public:
+  RequestRow(const std::vector<std::string_view>& header, const std::vector<std::string_view>& fields,
+             const fs::path& path, std::size_t line)
+      : header_(header), fields_(fields), path_(path), where_(path.string() + ":" + std::to_string(line)) {}
+
+  std::string_view text(std::string_view column) const {
+    const auto at = std::ranges::find(header_, column);
+    if (at == header_.end()) {
+      throw InputError(path_.string() + ":1: has no column " + std::string(column) + "; give a file that kvtwin wrote");
+    }
+    return fields_[static_cast<std::size_t>(at - header_.begin())];
+  }
+  template <typename Number>
+  Number number(std::string_view column) const {
+    return number_in<Number>(text(column), where_);
+  }
+  bool has(std::string_view column) const { return std::ranges::find(header_, column) != header_.end(); }
+
+ private:
+  const std::vector<std::string_view>&header_, &fields_;
+  const fs::path& path_;
+  std::string where_;
+};
+
+// Calls `take` with each completed request of requests.csv.
+template <typename Take>
+void for_each_completed(const fs::path& path, const Take& take) {
   const std::string text = read_text_file(path, kWantedRun, kMaxRowsBytes);
   std::string_view rest = text;
   std::size_t line_number = 0;
   std::vector<std::string_view> header;
-  const auto column = [&](const char* name) {
-    const auto at = std::ranges::find(header, name);
-    if (at == header.end()) {
-      throw InputError(path.string() + ":1: has no column " + name + "; give a file that kvtwin wrote");
-    }
-    return static_cast<std::size_t>(at - header.begin());
-  };
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     const std::vector<std::string_view> fields = fields_of(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
     ++line_number;
-    const std::string where = path.string() + ":" + std::to_string(line_number);
     if (header.empty()) {
       header = fields;
       continue;
     }
     if (fields.size() != header.size()) {
-      throw InputError(where + ": has " + std::to_string(fields.size()) + " columns and its header " +
-                       std::to_string(header.size()) + "; give a file that kvtwin wrote");
+      throw InputError(path.string() + ":" + std::to_string(line_number) + ": has " + std::to_string(fields.size()) +
+                       " columns and its header " + std::to_string(header.size()) + "; give a file that kvtwin wrote");
     }
-    if (fields[column("outcome")] != "completed") continue;
-    run.requests[number_in<std::uint64_t>(fields[column("request")], where)] = {
-        number_in<std::uint64_t>(fields[column("prompt_tokens")], where),
-        number_in<double>(fields[column("ttft_s")], where)};
+    const RequestRow row(header, fields, path, line_number);
+    if (row.text("outcome") == "completed") take(row);
   }
 }
 
@@ -185,8 +202,25 @@ RunFigures read_run_folder(const fs::path& folder) {
   } catch (const Json::exception& wrong) {
     throw InputError(path.string() + ": isn't one that kvtwin wrote: " + wrong.what());
   }
-  take_requests(folder / "requests.csv", run);
+  for_each_completed(folder / "requests.csv", [&](const RequestRow& row) {
+    run.requests[row.number<std::uint64_t>("request")] = {row.number<std::uint64_t>("prompt_tokens"),
+                                                          row.number<double>("ttft_s")};
+  });
   return run;
+}
+
+std::map<std::uint64_t, RequestHits> read_request_hits(const fs::path& folder) {
+  std::map<std::uint64_t, RequestHits> all;
+  for_each_completed(folder / "requests.csv", [&](const RequestRow& row) {
+    RequestHits hits{row.number<std::uint64_t>("prompt_tokens"), 0, true};
+    for (const TierSpec& spec : kTierSpecs) {
+      const auto tokens = row.has(spec.hit_column) ? row.number<std::uint64_t>(spec.hit_column) : 0;
+      (spec.tier == Tier::device ? hits.device : spec.tier == Tier::host ? hits.host : hits.storage) += tokens;
+      hits.total += tokens;
+    }
+    all[row.number<std::uint64_t>("request")] = hits;
+  });
+  return all;
 }
 
 std::string work_of(const Experiment& experiment) {

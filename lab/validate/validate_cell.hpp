@@ -33,6 +33,13 @@ struct LaneTime {
   double bytes = 0, operations = 0, busy_s = 0;
 };
 
+// The prompt tokens of one request that were in a cache. storage: all storage tiers together.
+struct RequestHits {
+  std::uint64_t prompt_tokens = 0, total = 0;
+  bool by_tier = false;
+  std::uint64_t device = 0, host = 0, storage = 0;
+};
+
 // The figures of one run. A figure that the source does not have is absent, and so is a figure without a completed
 // request.
 struct RunFigures {
@@ -42,6 +49,7 @@ struct RunFigures {
   };
   std::map<std::string, double, std::less<>> figures;
   std::map<std::uint64_t, Request> requests;  // completed requests, by number
+  std::map<std::uint64_t, RequestHits> hits;  // the same, of a request log and its prediction
   std::map<std::string, LaneTime> lanes;      // by name: "h2d", ...; all GPUs together; compute without stalls
   double completed = 0;
   std::string digest;                      // of the decisions
@@ -60,6 +68,9 @@ struct ValidationCell {
 
 // Reads a run folder. Errors: InputError with file and line, if the folder is not a complete run folder.
 RunFigures read_run_folder(const std::filesystem::path& folder);
+
+// Reads the hits of each completed request in requests.csv of a run folder. Errors: InputError.
+std::map<std::uint64_t, RequestHits> read_request_hits(const std::filesystem::path& folder);
 
 // Reads the output file of sglang.bench_serving, one run per line. Errors: InputError with file, line and key.
 std::vector<RunFigures> read_bench_serving(const std::filesystem::path& file);

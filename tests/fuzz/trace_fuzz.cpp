@@ -85,7 +85,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Input input;
     while (source.next(input)) {
       const auto* const arrival = std::get_if<Arrival>(&input.what);
-      if (arrival != nullptr) require(arrival->keys.size() == arrival->prompt_tokens / inputs.page_tokens);
+      if (arrival == nullptr) continue;
+      require(arrival->keys.size() >= arrival->prompt_tokens / inputs.page_tokens);
+      require(arrival->keys.size() <= (arrival->prompt_tokens + arrival->output_tokens) / inputs.page_tokens);
     }
   });
   require(read == paged);

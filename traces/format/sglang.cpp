@@ -9,8 +9,10 @@
 // answer. The arrival time is the time of the received event; without this event, it is meta_info.e2e_latency before
 // the finished event. The session is the first one present of obj.session_params.id, obj.session_id and
 // obj.conversation_id. extra_key, cache_salt, lora_path and lora_id together form the tenant, because SGLang shares no
-// page between requests that differ in one of these fields. The reader skips other events, and lines without a JSON
-// object (other output of the server).
+// page between requests that differ in one of these fields. out.output_ids is the answer: its blocks are known if it
+// has completion_tokens ids. meta_info.cached_tokens, cached_tokens_details (device, host, storage) and e2e_latency are
+// what the server measured. kv_hints is no hint here: SGLang 0.5.23 writes it as the text of a Python object, and acts
+// on none of its actions. The reader skips other events, and lines without a JSON object (other output of the server).
 //
 // Finished events are ordered by their end, so the reader sorts requests by arrival within a window of
 // kSortWindowRequests. Memory: the hashes and rids of the requests in this window.
@@ -81,6 +83,7 @@ class SglangReader final : public FormatReader {
   void received(const std::string& rid, TimeNs now);
   void finished(const std::string& rid, TimeNs now, const JsonObject& line);
   LoggedRequest& arrived_before(const std::string& rid, TimeNs now, const JsonObject& meta);
+  void read_measured(const JsonObject& meta, TraceRequest& request);
   void read_prompt(const JsonObject& obj, TraceRequest& request);
   void read_rest(const JsonObject& obj, TraceRequest& request) const;
   LoggedRequest& hold(const std::string& rid, TimeNs arrival);
@@ -92,6 +95,7 @@ class SglangReader final : public FormatReader {
   bool ended_ = false, emitted_ = false;
   TimeNs last_ = 0;  // arrival of the last request that next() returned
   std::uint64_t order_ = 0, never_finished_ = 0, other_lines_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
+  std::uint64_t with_kv_hints_ = 0;
   std::vector<std::unique_ptr<LoggedRequest>> heap_;        // top: the earliest
   std::unordered_map<std::string, LoggedRequest*> by_rid_;  // requests that have not finished; never iterated
 };
@@ -210,14 +214,37 @@ void SglangReader::finished(const std::string& rid, TimeNs now, const JsonObject
       natural_field(lines_, "out.meta_info.completion_tokens",
                     required(meta, "completion_tokens", "out.meta_info.completion_tokens"), kMaxTraceTokens);
   JsonValue value;
-  if (meta.at_key("cached_tokens").get(value) == simdjson::SUCCESS) {
-    cached_tokens_ += natural_field(lines_, "out.meta_info.cached_tokens", value, kMaxTraceTokens);
-    prompt_tokens_ += request.input;
-  }
+  if (out.at_key("output_ids").get(value) == simdjson::SUCCESS) blocks_.read_answer(value, request);
+  if (obj.at_key("kv_hints").get(value) == simdjson::SUCCESS && !value.is_null()) ++with_kv_hints_;
+  read_measured(meta, request);
   LoggedRequest& logged = arrived_before(rid, now, meta);
   request.arrival = logged.request.arrival;
   logged.request = std::move(request);
   logged.finished = true;
+}
+
+void SglangReader::read_measured(const JsonObject& meta, TraceRequest& request) {
+  JsonValue value;
+  if (meta.at_key("e2e_latency").get(value) == simdjson::SUCCESS) {
+    request.measured_latency = time_field(lines_, "out.meta_info.e2e_latency", value, kNsPerSecond);
+  }
+  if (meta.at_key("cached_tokens").get(value) != simdjson::SUCCESS) return;
+  MeasuredHits hits;
+  hits.total = natural_field(lines_, "out.meta_info.cached_tokens", value, kMaxTraceTokens);
+  JsonObject details;
+  if (meta.at_key("cached_tokens_details").get(details) == simdjson::SUCCESS) {
+    const auto tokens = [&](const char* key, const char* name) -> Tokens {
+      if (details.at_key(key).get(value) != simdjson::SUCCESS || value.is_null()) return 0;
+      return natural_field(lines_, name, value, kMaxTraceTokens);
+    };
+    hits.device = tokens("device", "out.meta_info.cached_tokens_details.device");
+    hits.host = tokens("host", "out.meta_info.cached_tokens_details.host");
+    hits.storage = tokens("storage", "out.meta_info.cached_tokens_details.storage");
+  }
+  hits.by_tier = hits.device + hits.host + hits.storage == hits.total;  // SGLang writes no details of 0 tokens
+  cached_tokens_ += hits.total;
+  prompt_tokens_ += request.input;
+  request.measured_hits = hits;
 }
 
 void SglangReader::read_prompt(const JsonObject& obj, TraceRequest& request) {
@@ -249,9 +276,9 @@ void SglangReader::read_rest(const JsonObject& obj, TraceRequest& request) const
   };
   const bool in_params = obj.at_key("session_params").get(session) == simdjson::SUCCESS && has_text(session, "id");
   if (in_params || has_text(obj, "session_id") || has_text(obj, "conversation_id")) request.session = string_id(text);
-  std::string space;  // every part has its length in front, so that different tenants give different strings
+  std::string space;
   for (const char* key : {"extra_key", "cache_salt", "lora_path", "lora_id"}) {
-    if (has_text(obj, key)) space.append(key).append(" ").append(std::to_string(text.size())).append(" ").append(text);
+    if (has_text(obj, key)) append_namespace_part(space, key, text);
   }
   if (!space.empty()) request.tenant = string_id(space);
   if (obj.at_key("priority").get(value) == simdjson::SUCCESS && !value.is_null()) {
@@ -268,6 +295,10 @@ void SglangReader::add_notes(std::vector<std::string>& notes) const {
   }
   if (other_lines_ > 0) {
     notes.push_back("trace: " + std::to_string(other_lines_) + " lines that are no requests' events were passed over");
+  }
+  if (with_kv_hints_ > 0) {
+    notes.push_back("trace: kv_hints of " + std::to_string(with_kv_hints_) +
+                    " requests were ignored: SGLang logs them as text and acts on none");
   }
   if (prompt_tokens_ > 0) {
     notes.push_back("trace: the server itself had cached " + std::to_string(cached_tokens_) + " of " +

@@ -11,6 +11,7 @@
 
 #include "tests/trace_files.hpp"
 #include "traces/info.hpp"
+#include "traces/paging.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -519,6 +520,61 @@ TEST(SglangLog, IsSortedWithinAWindow) {
   for (int i = 0; i < 5'000; ++i) text += finished(10'000 + i, std::to_string(i), "[1]", 0.001);
   EXPECT_EQ(read_all(text + finished(20'000, "late", "[1]", 5.1)).requests.size(), 5'001U) << "of 4,096 at most";
   expect_error(text + finished(20'000, "too late", "[1]", 9.9), {"line 5001", "arrived before", "4096"});
+}
+
+// engine_requests.jsonl: SGLang's cache served the requests, and its logger wrote what the cache found
+// (capture_engine.py).
+TEST(SglangLog, HasWhatTheServerMeasured) {
+  TraceOptions options;
+  options.block_tokens = 16;
+  TraceReader reader(test::sglang_fixture("engine_requests.jsonl"), options);
+  TraceInputOptions inputs;
+  inputs.page_tokens = 16;
+  ArrivalMaker maker(16, inputs);
+  std::vector<TraceRequest> all;
+  MeasuredHits sum;
+  Tokens prompts = 0;
+  for (TraceRequest request; reader.next(request);) {
+    ASSERT_TRUE(request.measured_hits);
+    EXPECT_TRUE(request.measured_hits->by_tier);
+    EXPECT_LT(request.measured_hits->total, request.input);
+    EXPECT_GT(request.measured_latency, 0);
+    sum.device += request.measured_hits->device;
+    sum.host += request.measured_hits->host;
+    sum.storage += request.measured_hits->storage;
+    prompts += request.input;
+    EXPECT_EQ(request.answer_blocks.size(), (request.input + request.output) / 16 - request.input / 16);
+    Input input;
+    maker.make(request, all.size(), input);
+    EXPECT_EQ(std::get<Arrival>(input.what).keys.size(), (request.input + request.output) / 16);
+    all.push_back(request);
+  }
+  EXPECT_EQ(all.size(), 48U);
+  EXPECT_EQ(prompts, 13'296U);
+  EXPECT_EQ(sum.device, 5'824U);
+  EXPECT_EQ(sum.host, 3'600U);
+  EXPECT_EQ(sum.storage, 0U);
+  // A follow-up's prompt begins with the prompt and the answer of the turn before it.
+  std::size_t follow_ups = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto next = std::find_if(all.begin() + static_cast<std::ptrdiff_t>(i) + 1, all.end(),
+                                   [&](const TraceRequest& other) { return other.session == all[i].session; });
+    if (next == all.end() || next->input < all[i].input + all[i].output) continue;
+    const std::size_t whole = all[i].input / 16;
+    for (std::size_t at = 0; at < all[i].answer_blocks.size(); ++at) {
+      EXPECT_EQ(next->blocks[whole + at], all[i].answer_blocks[at]);
+    }
+    ++follow_ups;
+  }
+  EXPECT_GT(follow_ups, 20U);
+}
+
+TEST(SglangLog, AnAnswerOfAnotherLengthIsNotKnown) {
+  const std::string log = finished(900, "a", list(0, 70), 0.5);
+  const Read read = read_all(log);  // one id, and completion_tokens are 12
+  EXPECT_TRUE(read.requests[0].answer_blocks.empty());
+  EXPECT_FALSE(read.requests[0].measured_hits->by_tier) << "cached_tokens without details";
+  EXPECT_EQ(read.requests[0].measured_hits->total, 32U);
 }
 
 // ---- LMCache's log of look-ups -----------------------------------------------------------------------------
