@@ -16,6 +16,7 @@ void add_explain(CLI::App& program);
 void add_compare(CLI::App& program);
 void add_sweep(CLI::App& program);
 void add_validate(CLI::App& program);
+void add_record(CLI::App& program);
 void add_hitrate(CLI::App& program);
 void add_trace(CLI::App& program);
 void add_presets(CLI::App& program);

@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   add_compare(program);
   add_sweep(program);
   add_validate(program);
+  add_record(program);
   add_hitrate(program);
   add_trace(program);
   add_presets(program);

@@ -1,0 +1,182 @@
+// KV events: what SGLang's publisher sent is read, written and read again; nothing that comes over the wire crashes.
+#include "lab/capture/kv_events.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "tests/folder.hpp"
+#include "tests/unit/lab/kv_messages.hpp"
+
+namespace kvtwin {
+namespace {
+
+using test::KvMessage;
+using Bytes = std::vector<std::uint8_t>;
+using Json = nlohmann::ordered_json;
+
+std::vector<KvEvent> read_all(const std::filesystem::path& path, bool* cut = nullptr) {
+  KvEventReader reader(path);
+  std::vector<KvEvent> events;
+  for (KvEvent event; reader.next(event);) events.push_back(event);
+  if (cut != nullptr) *cut = reader.is_cut();
+  return events;
+}
+
+Bytes pack(const Json& json) { return Json::to_msgpack(json); }
+
+Json stored(const Json& hashes, const Json& parent, const Json& tokens) {
+  return {{"type", "BlockStored"}, {"block_hashes", hashes}, {"parent_block_hash", parent},
+          {"token_ids", tokens},   {"block_size", 2},        {"lora_id", nullptr},
+          {"medium", "GPU"}};
+}
+
+TEST(KvEvents, AreReadAsSglangSendsThem) {
+  const test::Folder folder;
+  KvEventWriter writer(folder.path(), "tcp://127.0.0.1:5557", "kv", false);
+  for (const KvMessage& message : test::sglang_messages()) writer.write(message.seq, message.payload);
+  const KvEventCounts& counts = writer.counts();
+  EXPECT_EQ(counts.messages, test::sglang_messages().size());
+  EXPECT_EQ(counts.bad, 0U);
+  EXPECT_EQ(counts.missing, 0U);
+  EXPECT_EQ(counts.cleared, 1U);
+  std::uint64_t stored_blocks = 0, removed_blocks = 0, on_host = 0;
+  const std::vector<KvEvent> events = read_all(folder.path());
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.front().kind, KvEvent::Kind::cleared);
+  for (const KvEvent& event : events) {
+    if (event.kind == KvEvent::Kind::removed) removed_blocks += event.hashes.size();
+    if (event.kind != KvEvent::Kind::stored) continue;
+    stored_blocks += event.hashes.size();
+    on_host += event.medium == "CPU_PINNED" ? 1 : 0;
+    EXPECT_EQ(event.block_size, 16U);
+    EXPECT_EQ(event.tokens.size(), 16 * event.hashes.size());
+  }
+  EXPECT_EQ(counts.stored_blocks, stored_blocks);
+  EXPECT_EQ(counts.removed_blocks, removed_blocks);
+  EXPECT_GT(removed_blocks, 100U);
+  EXPECT_GT(on_host, 10U);
+}
+
+TEST(KvEvents, GapsAndRestartsAreCountedAndWritten) {
+  const test::Folder folder;
+  KvEventWriter writer(folder.path(), "e", "", false);
+  const Bytes batch = pack({1.5, Json::array({{{"type", "AllBlocksCleared"}}}), nullptr});
+  EXPECT_FALSE(writer.missing_before(7)) << "the first message may have any number";
+  for (const std::uint64_t seq : {7, 8, 11, 3}) writer.write(seq, batch);
+  EXPECT_EQ(writer.counts().missing, 2U);
+  EXPECT_EQ(writer.counts().restarts, 1U);
+  const std::vector<KvEvent> events = read_all(folder.path());
+  ASSERT_EQ(events.size(), 6U);
+  EXPECT_EQ(events[2].kind, KvEvent::Kind::missing);
+  EXPECT_EQ(events[2].seq, 9U);
+  EXPECT_EQ(events[2].count, 2U);
+  EXPECT_EQ(events[4].kind, KvEvent::Kind::restart);
+}
+
+TEST(KvEvents, OlderVllmSendsListsAndBytes) {
+  const Json hash = Json::binary({0x01, 0xff});
+  const Json event = Json::array({"BlockStored", Json::array({hash, -5}), hash, {1, 2, 3, 4}, 2, nullptr, "GPU"});
+  const Json gone = Json::array({"BlockRemoved", Json::array({18446744073709551615U}), "GPU"});
+  const test::Folder folder;
+  KvEventWriter writer(folder.path(), "e", "", false);
+  writer.write(0, pack(Json::array({1, Json::array({event, gone})})));
+  EXPECT_EQ(writer.counts().first_problem, "");
+  const std::vector<KvEvent> events = read_all(folder.path());
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].hashes, (std::vector<std::string>{"0x01ff", "-5"}));
+  EXPECT_EQ(events[0].parent, "0x01ff");
+  EXPECT_EQ(events[0].medium, "GPU");
+  EXPECT_EQ(events[1].hashes, std::vector<std::string>{"18446744073709551615"});
+}
+
+TEST(KvEvents, WhatIsNoBatchIsNamed) {
+  const auto problem = [](const Bytes& payload) { return decode_kv_events(payload).problem; };
+  const auto of_event = [&](const Json& event) { return problem(pack(Json::array({1.0, Json::array({event})}))); };
+  EXPECT_NE(problem({}), "");
+  EXPECT_NE(problem({0xc1}), "");
+  EXPECT_NE(problem(Bytes(1'000'000, 0x91)), "") << "a million lists in each other";
+  EXPECT_NE(problem({0xdd, 0xff, 0xff, 0xff, 0xff}), "") << "a list of 2^32 - 1 entries that aren't there";
+  EXPECT_NE(problem(pack({{"a", 1}})).find("no batch"), std::string::npos);
+  EXPECT_NE(problem(pack(Json::array({"now", Json::array()}))), "");
+  EXPECT_EQ(of_event(stored({1, 2}, nullptr, {1, 2, 3, 4})), "");
+  EXPECT_EQ(of_event(stored({1}, nullptr, Json::array({{1, 2}, {2, 3}}))), "") << "a draft model's pairs";
+  EXPECT_NE(of_event(stored({"x"}, nullptr, {1, 2})), "");
+  EXPECT_NE(of_event(stored({1}, 1.5, {1, 2})), "");
+  EXPECT_NE(of_event(stored({1}, nullptr, {-1, 2})), "");
+  EXPECT_NE(of_event({{"type", "BlockRemoved"}}), "");
+  EXPECT_NE(of_event({{"type", "BlockMoved"}}).find("BlockMoved"), std::string::npos);
+  EXPECT_NE(of_event(7), "");
+}
+
+TEST(KvEvents, ABadMessageIsWrittenDown) {
+  const test::Folder folder;
+  KvEventWriter writer(folder.path(), "e", "", false);
+  writer.write(0, Bytes{0xc1});
+  EXPECT_EQ(writer.counts().bad, 1U);
+  EXPECT_NE(writer.counts().first_problem.find("message 0 is no MessagePack"), std::string::npos);
+  const std::vector<KvEvent> events = read_all(folder.path());
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, KvEvent::Kind::bad);
+}
+
+TEST(KvEvents, ARecordingThatWasKilledIsReadUpToItsLastWholeLine) {
+  const test::Folder folder;
+  {
+    KvEventWriter writer(folder.path(), "e", "", false);
+    for (std::size_t i = 0; i < 3; ++i) writer.write(i, test::sglang_messages()[i].payload);
+  }
+  const std::filesystem::path file = folder.path() / "kv_events.jsonl";
+  const std::size_t whole = read_all(file).size();
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  bool cut = false;
+  EXPECT_EQ(read_all(file, &cut).size(), whole - 1);
+  EXPECT_TRUE(cut);
+}
+
+TEST(KvEvents, ARecordingIsReplacedByForceOnly) {
+  const test::Folder folder;
+  { const KvEventWriter writer(folder.path(), "e", "", false); }
+  EXPECT_THROW(KvEventWriter(folder.path(), "e", "", false), InputError);
+  EXPECT_NO_THROW(KvEventWriter(folder.path(), "e", "", true));
+}
+
+TEST(KvEvents, WhatIsNoRecordingIsRefused) {
+  const test::Folder folder;
+  const auto refused = [&](const std::string& text) -> std::string {
+    std::ofstream(folder.path() / "kv_events.jsonl") << text;
+    try {
+      read_all(folder.path());
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string header = R"({"type": "header", "version": 1, "endpoint": "e", "topic": ""})"
+                             "\n";
+  EXPECT_EQ(refused(header), "");
+  EXPECT_NE(refused("").find("no recording"), std::string::npos);
+  EXPECT_NE(refused(R"({"type": "header", "version": 2})"
+                    "\n")
+                .find("version 2"),
+            std::string::npos);
+  EXPECT_NE(refused(header + "{}\n").find(":2: type"), std::string::npos);
+  EXPECT_NE(refused(header + "[\n").find(":2: is no JSON object"), std::string::npos);
+  EXPECT_NE(refused(header + R"({"seq": 0, "type": "BlockStored"})"
+                             "\n")
+                .find("block_hashes"),
+            std::string::npos);
+  EXPECT_NE(refused(header + R"({"from": 3, "to": 2, "type": "missing"})"
+                             "\n")
+                .find("less than from"),
+            std::string::npos);
+  EXPECT_THROW(KvEventReader(folder.path() / "none"), InputError);
+}
+
+}  // namespace
+}  // namespace kvtwin
