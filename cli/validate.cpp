@@ -33,6 +33,7 @@ void add_validate(CLI::App& program) {
       "cache.eviction=lru,fifo --out out/validated\n"
       "         kvtwin validate --published table.json\n"
       "         kvtwin validate --bench-serving bench.jsonl --experiment served.toml\n"
+      "         kvtwin validate --request-log requests.jsonl --events out/events --experiment served.toml\n"
       "Exit:    0 done; 2 bad input; 3 an error is larger than --max-error");
   command->add_option("run_dir", arguments.runs,
                       "Run folders of kvtwin run; folders of one experiment count as repeats");
@@ -55,8 +56,13 @@ void add_validate(CLI::App& program) {
   command->add_option(
       "--bench-serving", arguments.bench_serving,
       "Compare with the output file of sglang.bench_serving (JSONL, one run per line); needs --experiment");
+  command->add_option("--request-log", arguments.request_log,
+                      "Compare with the cached tokens in SGLang's request log, request by request; needs --experiment");
+  command->add_option("--events", arguments.events,
+                      "With --request-log: compare with the stores and removals of pages in a folder of kvtwin record");
   command->add_option("--experiment", arguments.experiment,
-                      "Experiment file that describes the server and the workload of --bench-serving");
+                      "Experiment file that describes the server of --request-log, or the server and the workload of "
+                      "--bench-serving");
   command->add_option("--set", arguments.sets, "key=value: set a key in all predictions and runs; may be repeated")
       ->allow_extra_args(false);
   command

@@ -102,6 +102,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     const Node& node = tree_.node(*id);
     const auto part = slots.subspan(node.facts.depth_pages - node.facts.pages, node.facts.pages);
     tree_.set_device(*id, part);
+    sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
     if (config_.tiering == Tiering::exclusive && tree_.node(*id).host_leases == 0) drop_shadowed_copy(*id);
   }
 
@@ -113,6 +114,7 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     const Pages pages = tree_.shared_history_prefix(keys.subspan(at));
     const auto part = slots.subspan(at, pages);
     end = tree_.insert(end, keys.subspan(at, pages), part, {}, stamp, priority);
+    sink_.keys(EventKind::pages_stored, Tier::device, keys.subspan(at, pages));
     at += pages;
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);

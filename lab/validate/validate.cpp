@@ -29,6 +29,7 @@
 #include "lab/validate/validate_errors.hpp"
 #include "lab/validate/validate_notes.hpp"
 #include "lab/validate/validate_report.hpp"
+#include "lab/validate/validate_requests.hpp"
 #include "models/error.hpp"
 
 namespace kvtwin {
@@ -352,15 +353,39 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
   return cells;
 }
 
+std::vector<ValidationCell> cells_of_request_log(const ValidateArguments& arguments, const Place& place,
+                                                 const std::vector<std::string>& settings) {
+  if (arguments.experiment.empty()) {
+    throw InputError("--request-log needs --experiment, the file that says by what the requests were served");
+  }
+  Experiment experiment = Experiment::from_file(arguments.experiment);
+  for (const std::string& set : settings) experiment.set(set);
+  std::vector<std::string> all = request_log_settings(arguments.request_log, experiment);
+  all.insert(all.end(), settings.begin(), settings.end());
+  for (const std::string& set : all) experiment.set(set);
+  ValidationCell cell{fs::path(arguments.request_log).stem().string(), work_of(experiment), "", {}, {}};
+  cell.measured.push_back(read_request_log(experiment));
+  cell.predicted = predict(place, arguments.experiment, all, 0, cell.name);
+  cell.predicted.hits = read_request_hits(cell.predicted.folder);
+  std::vector<ValidationCell> cells;
+  cells.push_back(std::move(cell));
+  return cells;
+}
+
 // ---- the command -------------------------------------------------------------------------------------
 
 std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const Place& place, const Listener& listener) {
   const int sources = static_cast<int>(!arguments.runs.empty()) + static_cast<int>(!arguments.experiments.empty()) +
                       static_cast<int>(!arguments.published.empty()) +
-                      static_cast<int>(!arguments.bench_serving.empty());
+                      static_cast<int>(!arguments.bench_serving.empty()) +
+                      static_cast<int>(!arguments.request_log.empty());
   if (sources != 1) {
     throw InputError(
-        "validate needs what was measured: run folders, or --experiments, --published or --bench-serving; one of them");
+        "validate needs what was measured: run folders, or --experiments, --published, --bench-serving or "
+        "--request-log; one of them");
+  }
+  if (!arguments.events.empty() && arguments.request_log.empty()) {
+    throw InputError("--events needs --request-log, the log of the requests that the engine served meanwhile");
   }
   const bool runs_itself = !arguments.experiments.empty();
   if (!runs_itself && !(arguments.lists.empty() && arguments.device.empty())) {
@@ -370,6 +395,7 @@ std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const P
   if (runs_itself) return cells_of_experiments(arguments, place, settings, listener);
   if (!arguments.published.empty()) return cells_of_table(place, arguments.published, settings);
   if (!arguments.bench_serving.empty()) return cells_of_bench_serving(arguments, place, settings);
+  if (!arguments.request_log.empty()) return cells_of_request_log(arguments, place, settings);
   return cells_of_folders(place, arguments.runs, settings);
 }
 
@@ -424,7 +450,9 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
     CellErrors errors = errors_of(cell);
     DecisionCheck decisions = check_decisions(place, cell);
     by.push_back(predicted_by(Experiment::from_file(cell.predicted.folder / kResolved)));
-    cells.push_back({std::move(cell), std::move(errors), std::move(decisions)});
+    std::optional<EventErrors> events;
+    if (!arguments.events.empty()) events = event_errors(arguments.events, cell.predicted.folder);
+    cells.push_back({std::move(cell), std::move(errors), std::move(decisions), std::move(events)});
   }
   ValidationTerms terms;
   if (!arguments.experiments.empty()) {

@@ -13,7 +13,7 @@ namespace kvtwin {
 
 struct ValidateArguments {
   std::vector<std::string> runs, experiments, sets, lists;
-  std::string hardware, out, published, bench_serving, experiment, device;
+  std::string hardware, out, published, bench_serving, request_log, events, experiment, device;
   std::optional<double> max_error;
   int repeats = 5;
   bool json = false, force = false;

@@ -1,5 +1,7 @@
 #include "lab/validate/validate_report.hpp"
 
+#include "lab/validate/validate_requests.hpp"
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
@@ -102,6 +104,8 @@ std::string cell_text(const ValidatedCell& validated) {
     text += figure_line(figure);
   }
   if (validated.errors.requests) text += requests_text(*validated.errors.requests);
+  if (const auto hits = hit_errors(cell)) text += hit_errors_text(*hits);
+  if (validated.events) text += event_errors_text(*validated.events);
   text += decisions_text(validated);
   for (const LaneError& lane : validated.errors.lanes) {
     const bool bytes = std::string_view(lane.unit) == "byte";
@@ -216,6 +220,9 @@ Json cell_json(const ValidatedCell& validated) {
                         {"error", requests->joined == 0 ? Json() : quantiles_json(requests->relative)},
                         {"spread", requests->spreads ? quantiles_json(*requests->spreads) : Json()}};
   }
+  const std::optional<HitErrors> hits = hit_errors(validated.cell);
+  json["request_hits"] = hits ? hit_errors_json(*hits) : Json();
+  json["events"] = validated.events ? event_errors_json(*validated.events) : Json();
   json["decisions"] = decisions_json(validated);
   json["lanes"] = Json::array();
   for (const LaneError& lane : validated.errors.lanes) json["lanes"].push_back(lane_json(lane));

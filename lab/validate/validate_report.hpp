@@ -8,6 +8,7 @@
 
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
+#include "lab/validate/validate_events.hpp"
 
 namespace kvtwin {
 
@@ -25,6 +26,7 @@ struct ValidatedCell {
   ValidationCell cell;
   CellErrors errors;
   DecisionCheck decisions;
+  std::optional<EventErrors> events;  // of an engine's KV events, if there are any
 };
 
 struct Ranking {

@@ -62,6 +62,7 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
     next += node.facts.pages;
     tree_.set_device(*id, std::vector<SlotId>(first, first + static_cast<std::ptrdiff_t>(node.facts.pages)));
     tree_.set_load(*id, mark_of(loads_));
+    sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
     if (!config_.draft_restored) tree_.set_lacks_draft(*id);
   }
   tree_.lease_device(match.end);
@@ -97,6 +98,7 @@ Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const Fetched
       const std::span<const SlotId> part = rest.first(count);
       DirectLoad load;
       load.node = tree_.insert(end, keys.subspan(at, count), part, {}, stamp, priority);
+      sink_.keys(EventKind::pages_stored, Tier::device, keys.subspan(at, count));
       load.mark = OperationId{++direct_marks_};
       tree_.set_load(load.node, load.mark);
       if (!config_.draft_restored) tree_.set_lacks_draft(load.node);
@@ -160,6 +162,7 @@ void Cache::drop_device_below(NodeId top) {
 void Cache::drop_direct(NodeId id) {
   freed_device_.clear();
   freed_host_.clear();
+  sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(id).keys());
   if (tree_.node(id).on_host()) {
     freed_device_ = tree_.clear_device(id);
   } else {

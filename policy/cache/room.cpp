@@ -87,6 +87,7 @@ Pages Cache::evict_device(Pages pages) {
     const bool demote = node.on_host();
     const Reason reason = demote ? Reason::demoted : loss_of(node);
     sink_.decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
+    sink_.keys(EventKind::pages_removed, Tier::device, node.keys().subspan(all - take));
     tree_.notify_evicted(PolicyRole::device, victim, take);
     freed_device_.clear();
     if (demote) {
@@ -128,6 +129,7 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   const Pages pages = node.facts.pages;
   KV_CHECK(!node.on_device(), "below a device leaf there are only host pages");
   sink_.decide(DecisionKind::evict_host, reason, node.keys().front(), pages);
+  sink_.keys(EventKind::pages_removed, Tier::host, node.keys());
   std::vector<SlotId> none;
   freed_host_.clear();
   tree_.remove_tail(id, pages, none, freed_host_);
@@ -155,6 +157,7 @@ Pages Cache::reclaim_shadowed(Pages pages) {
 // Drops the copy on L2 of a node that L1 has too.
 void Cache::drop_shadowed_copy(NodeId id) {
   sink_.decide(DecisionKind::evict_host, Reason::shadowed, tree_.node(id).keys().front(), tree_.node(id).facts.pages);
+  sink_.keys(EventKind::pages_removed, Tier::host, tree_.node(id).keys());
   freed_host_ = tree_.clear_host(id);
   host_.release(freed_host_);
   sink_.slots(EventKind::slots_released, Tier::host, freed_host_);
@@ -171,6 +174,7 @@ Pages Cache::evict_host(Pages pages) {
     const Pages all = node.facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
     sink_.decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
+    sink_.keys(EventKind::pages_removed, Tier::host, node.keys().subspan(all - take));
     tree_.notify_evicted(PolicyRole::host, victim, take);
     freed_device_.clear();
     freed_host_.clear();

@@ -81,6 +81,7 @@ Cache::Adoption Cache::adopt(std::span<const PageKey> keys, Pages first, std::sp
   adoption.pages = kept.size();
   const std::int32_t priority = tree_.node(found.end).facts.priority;
   adoption.end = tree_.insert(found.end, keys.subspan(present), {}, kept, tree_.next_stamp(), priority);
+  sink_.keys(EventKind::pages_stored, Tier::host, keys.subspan(present));
   storage_.raise_priority(keys.subspan(present), priority);
   return adoption;
 }

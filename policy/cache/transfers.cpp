@@ -113,6 +113,7 @@ void Cache::acknowledge_backup(Transfer& transfer) {
     tree_.set_backup(id, OperationId::none);
     if (transfer.status == Status::done && copy_reachable(id)) {
       tree_.forget_backup_failures(id);
+      sink_.keys(EventKind::pages_stored, Tier::host, tree_.node(id).keys());
       store_node(id, 0, tree_.node(id).facts.pages, storage_.tiers());
       continue;
     }
@@ -175,6 +176,7 @@ void Cache::drop_host_copies(NodeId top) {
     const Node& node = tree_.node(*id);
     if (!node.on_host()) continue;
     sink_.decide(DecisionKind::evict_host, Reason::transfer_failed, node.keys().front(), node.facts.pages);
+    if (*id != top) sink_.keys(EventKind::pages_removed, Tier::host, node.keys());  // the copy of `top` never arrived
     freed_host_.clear();
     if (node.on_device()) {
       freed_host_ = tree_.discard_host(*id);
@@ -206,6 +208,7 @@ void Cache::acknowledge_load(Transfer& transfer) {
   if (!done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {
       drop_device_below(*id);
+      sink_.keys(EventKind::pages_removed, Tier::device, tree_.node(*id).keys());
       free(tree_.clear_device(*id));
     }
   } else if (config_.tiering == Tiering::exclusive) {

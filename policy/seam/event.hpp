@@ -66,6 +66,8 @@ enum class EventKind : std::uint8_t {
   prefetch_used,       // pages that the request found
   prefetch_wasted,     // pages that arrived and were not kept, reason
   evicted,             // tier; pages, reason: demoted, shadowed, or lost and similar reasons
+  pages_stored,        // tier device or host; keys, in the order of the chain: from now on, a match finds them there
+  pages_removed,       // tier device or host; keys: from now on, no match finds them there
   slots_allocated,
   slots_released,   // tier; slots
   prefill_started,  // record; one event per request of a prefill pass; tokens: of its chunk
@@ -85,6 +87,7 @@ struct Event {
   RequestId request = kNoRequest;             // of prefetches; other events about a request have its record
   const RequestRecord* record = nullptr;      // borrowed for the call
   std::span<const SlotId> slots{};            // borrowed for the call
+  std::span<const PageKey> keys{};            // borrowed for the call
 };
 
 class Observer {

@@ -28,6 +28,10 @@ class EventSink {
   void event_at(const Event& event) const {
     if (observer_ != nullptr) observer_->on_event(event);
   }
+  // Sends an event of pages that enter or leave a tier.
+  void keys(EventKind kind, Tier tier, std::span<const PageKey> keys) const {
+    if (observer_ != nullptr) event({.kind = kind, .tier = tier, .pages = keys.size(), .keys = keys});
+  }
   // Reports slots of a pool, unless there are none.
   void slots(EventKind kind, Tier tier, std::span<const SlotId> slots) const {
     if (!slots.empty()) event({.kind = kind, .tier = tier, .pages = slots.size(), .slots = slots});
