@@ -267,8 +267,8 @@ class Watcher final : public Observer {
         "load failed",      "load direct done", "transfer submitted", "store queued",     "store done",
         "store retried",    "store dropped",    "storage fell short", "prefetch issued",  "prefetch declined",
         "prefetch revoked", "prefetch hit",     "prefetch shortened", "prefetch started", "prefetch stopped",
-        "prefetch done",    "prefetch used",    "prefetch wasted",    "evicted",          "slots allocated",
-        "slots released",   "prefill started",  "pass done"};
+        "prefetch done",    "prefetch used",    "prefetch wasted",    "evicted",          "pages stored",
+        "pages removed",    "slots allocated",  "slots released",     "prefill started",  "pass done"};
     static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
