@@ -175,12 +175,13 @@ void print_operator_errors(const std::string& table_file, const std::string& row
   }
   std::printf("| %s, %s | rows | median %% | p90 %% | p99 %% |\n|---|---|---|---|---|\n", table.gpu.c_str(),
               table.engine.c_str());
-  for (auto& [family, list] : errors) {
+  for (auto& [name, values] : errors) {
+    std::vector<double>& list = values;  // clang 14 captures no structured binding
     std::sort(list.begin(), list.end());
     const auto at = [&](double share) {
       return list[static_cast<std::size_t>(share * static_cast<double>(list.size() - 1) + 0.5)];
     };
-    std::printf("| %s | %zu | %.1f | %.1f | %.1f |\n", family.c_str(), list.size(), at(0.5), at(0.9), at(0.99));
+    std::printf("| %s | %zu | %.1f | %.1f | %.1f |\n", name.c_str(), list.size(), at(0.5), at(0.9), at(0.99));
   }
 }
 
