@@ -14,7 +14,7 @@ inline Surroundings started_by_mpirun(std::size_t processes) {
   around.wrapper = {"timeout",
                     "-k",
                     "5",
-                    "400",
+                    "120",
                     KVTWIN_MPIRUN,
                     "--quiet",
                     "-np",

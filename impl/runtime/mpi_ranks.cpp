@@ -16,6 +16,7 @@ namespace kvtwin {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+// MPI_Wait polls without a break, which takes a core from the ranks' own threads. So wait() polls with pauses.
 constexpr std::uint64_t kPollsBeforeSleep = 200;  // polls in a row with a yield in between; then the thread sleeps
 constexpr std::chrono::microseconds kMinSleep{20}, kMaxSleep{500};
 // Ranks wait for each other's copies and passes, but not for arrivals: all ranks get an arrival at the same time.

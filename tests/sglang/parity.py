@@ -79,9 +79,9 @@ def trees_of(case, names):
 
 
 def run_both(given, kvtwin, made):
-    import absent_packages
+    import sglang_imports
 
-    version = absent_packages.prepare_imports()
+    version = sglang_imports.prepare()
     rows, used, wrong = [], {}, 0
     print(f"SGLang {version}; tokens that hit on the device and on the host; evicted pages; requests that differ")
     for case in chosen(given.only):

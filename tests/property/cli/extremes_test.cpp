@@ -1,5 +1,6 @@
 // Sets every key of an experiment and every number of a hardware file, one at a time, to the extreme values of its
-// type. The result must be a report, or an error that names the key. Never a signal, never exit code 1, never a hang.
+// type. The result must be a report, or an error that names the key. Never a signal, never exit code 1, never more than
+// some seconds.
 //   KVTWIN_DEEP=1 build/tests/property_cli --gtest_filter='Extremes*'     also tests pairs of keys
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -30,8 +31,10 @@
 namespace kvtwin::test {
 namespace {
 
-constexpr std::size_t kMaxChildren = 4;    // child processes at the same time
-constexpr rlim_t kMaxCpuSeconds = 200;     // limit of one simulation of a few requests, to end a hang
+constexpr std::size_t kMaxChildren = 4;  // child processes at the same time
+// Limit of one simulation of a few requests. Sanitizers take 12 times as long: with a prompt of 10^9 tokens 18.6 s,
+// not 1.5.
+constexpr rlim_t kMaxCpuSeconds = KVTWIN_TEST_SANITIZED ? 240 : 20;
 constexpr rlim_t kMaxFileBytes = 1 << 26;  // limit of a file that one simulation writes
 
 // The result of one simulation.
@@ -209,12 +212,12 @@ sim.world = "events"
 )";
 constexpr const char* kOthers[] = {"workload.generate.kind=agentic", "workload.generate.kind=tools"};
 
-// Keys whose largest values take minutes of real work with sanitizers: the tokens of a prompt.
+// Keys whose largest values take minutes of real work: the tokens of a prompt.
 struct Costly {
   std::string_view key;
   double most;  // largest value that the test tries
 };
-constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}, {"workload.generate.prompt_tokens", 1e7}};
+constexpr Costly kCostly[] = {{"workload.generate.prefix_tokens", 1e7}};
 
 double most_of(const ExperimentKey& key) {
   const auto* costly = std::ranges::find(kCostly, key.name, &Costly::key);
