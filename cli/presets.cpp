@@ -1,20 +1,15 @@
 // kvtwin presets: lists the models, hardware and policies that have a name, each number with its source. With --limits:
 // prints a hardware file with measured limits of the transfer planner. With --operators: compares a table of operator
 // times with measured rows.
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "cli/commands.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/keys.hpp"
+#include "lab/operator_errors.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/operator_table.hpp"
@@ -124,64 +119,14 @@ std::string hardware_text(const std::string& preset, const std::string& matrix_f
   return text;
 }
 
-// A measured row that tools/import-ops left out: "gemm bf16,64/4096/1024,12300".
-struct OperatorRow {
-  std::string lattice;
-  std::array<std::uint64_t, OperatorLattice::kMaxAxes> at{1, 1, 1};
-  std::uint64_t ns = 0;
-};
-
-OperatorRow operator_row(std::string_view line, const std::string& file, std::size_t number) {
-  const auto refuse = [&] {
-    throw InputError(file + ": line " + std::to_string(number) +
-                     ": must be as \"gemm bf16,64/4096/1024,12300\"; give the rows of tools/import-ops --left-out");
-  };
-  OperatorRow row;
-  const std::size_t first = line.find(','), last = line.rfind(',');
-  if (first == std::string_view::npos || first == last) refuse();
-  row.lattice = line.substr(0, first);
-  const auto read = [&](std::string_view text, std::uint64_t& value) {
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || value == 0) refuse();
-    return text.substr(static_cast<std::size_t>(stop - text.data()));
-  };
-  std::string_view rest = line.substr(first + 1, last - first - 1);
-  for (std::size_t i = 0; !rest.empty(); ++i) {
-    if (i == row.at.size()) refuse();
-    rest = read(rest, row.at[i]);
-    if (!rest.empty() && rest.front() != '/') refuse();
-    if (!rest.empty()) rest.remove_prefix(1);
-  }
-  if (!read(line.substr(last + 1), row.ns).empty()) refuse();
-  return row;
-}
-
-// Prints a Markdown table with the table's errors at the rows, per family and element type.
+// Prints a Markdown table of the errors.
 void print_operator_errors(const std::string& table_file, const std::string& rows_file) {
   const OperatorTable table = operators_from_file(table_file);
-  const std::string text = read_text_file(rows_file, "give the rows of tools/import-ops --left-out");
-  std::map<std::string, std::vector<double>> errors;  // in %
-  std::size_t begin = 0, number = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const OperatorRow row = operator_row(std::string_view(text).substr(begin, end - begin), rows_file, ++number);
-    begin = end + 1;
-    const OperatorLattice* lattice = table.find(row.lattice);
-    if (lattice == nullptr) continue;
-    const double ns = static_cast<double>(lattice->at_fs(row.at[0], row.at[1], row.at[2])) / 1e6;
-    const std::size_t family = row.lattice.find(' ');
-    errors[row.lattice.substr(0, row.lattice.find(' ', family + 1))].push_back(
-        std::abs(ns / static_cast<double>(row.ns) - 1) * 100);
-  }
   std::printf("| %s, %s | rows | median %% | p90 %% | p99 %% |\n|---|---|---|---|---|\n", table.gpu.c_str(),
               table.engine.c_str());
-  for (auto& [name, values] : errors) {
-    std::vector<double>& list = values;  // clang 14 captures no structured binding
-    std::sort(list.begin(), list.end());
-    const auto at = [&](double share) {
-      return list[static_cast<std::size_t>(share * static_cast<double>(list.size() - 1) + 0.5)];
-    };
-    std::printf("| %s | %zu | %.1f | %.1f | %.1f |\n", name.c_str(), list.size(), at(0.5), at(0.9), at(0.99));
+  for (const OperatorErrors& e : operator_errors(table, rows_file)) {
+    std::printf("| %s | %zu | %.1f | %.1f | %.1f |\n", e.family.c_str(), e.rows, e.median_percent, e.p90_percent,
+                e.p99_percent);
   }
 }
 
