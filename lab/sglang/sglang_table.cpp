@@ -231,9 +231,11 @@ constexpr std::string_view kWithoutEffect =
     "enable_draft_weights_cpu_backup! enable_custom_logit_processor! enable_return_hidden_states! "
     "return_hidden_states_mode enable_return_routed_experts! enable_return_indexer_topk! "
     "enable_return_aux_hidden_states! return_aux_hidden_state_layer_ids* "
-    "disable_outlines_disk_cache! enable_mis! forward_hooks msprobe_dump_config "
-    // flags of earlier versions
-    "prefill_round_robin_balance! stream_output! fp8_gemm_backend fp4_gemm_backend nsa_prefill_backend "
+    "disable_outlines_disk_cache! enable_mis! forward_hooks msprobe_dump_config";
+
+// Flags of earlier releases, which scripts still use. All are without effect.
+constexpr std::string_view kOfEarlierReleases =
+    "prefill_round_robin_balance! stream_output! nsa_prefill_backend "
     "nsa_decode_backend cuda_graph_tc_compiler cuda_graph_max_bs cuda_graph_bs* enable_piecewise_cuda_graph! "
     "disable_piecewise_cuda_graph! piecewise_cuda_graph_max_tokens piecewise_cuda_graph_tokens* "
     "piecewise_cuda_graph_compiler speculative_skip_dp_mlp_sync! enable_expert_distribution_metrics! "
@@ -255,6 +257,8 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"--dp", "dp_size"},
     {"--pp", "pp_size"},
     {"--speculative-draft-model", "speculative_draft_model_path"},
+    {"--fp8-gemm-backend", "fp8_gemm_runner_backend"},
+    {"--fp4-gemm-backend", "fp4_gemm_runner_backend"},
     {"--enable-hicache", "enable_hierarchical_cache"},
     {"--hicache-storage-prefetch-max-attempts", "hicache_storage_prefetch_retry_max_attempts"},  // its earlier name
     {"--attention-data-parallel-size", "attn_dp_size"},
@@ -367,12 +371,16 @@ std::vector<SglangFlag> make_flags() {
                      .words = row.words,
                      .key = row.key,
                      .why = "",
+                     .earlier = false,
                      .hierarchical = row.hierarchical});
   }
   for (const NotModelled& group : kNotModelled) {
     add_listed(flags, group.fields, Is::not_modelled, group.why, group.key);
   }
   add_listed(flags, kWithoutEffect, Is::without_effect);
+  const std::size_t of_the_release = flags.size();
+  add_listed(flags, kOfEarlierReleases, Is::without_effect);
+  for (std::size_t i = of_the_release; i < flags.size(); ++i) flags[i].earlier = true;
   return flags;
 }
 

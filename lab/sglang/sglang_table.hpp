@@ -1,7 +1,9 @@
 // The flags of SGLang's server, version 0.5.23: each field of its ServerArgs, the kind of value of its flag, SGLang's
 // default, and the experiment key with the same meaning. Also flags of earlier versions that scripts still use. Data
-// only: sglang_flags.cpp has the code for flags that need more than a key. A test compares the table with
-// tests/fixtures/sglang/server_flags.tsv, which SGLang's own parser wrote.
+// only: sglang_flags.cpp has the code for flags that need more than a key.
+//
+// For a new release: `tools/sglang-parity --flags --renew` writes tests/fixtures/sglang/server_flags.tsv with SGLang's
+// own parser, and the tests SglangServer.* then name each row of this table that is missing, gone, or differs.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +32,7 @@ struct SglangFlag {
   std::string_view words;  // for Takes::word: all valid values
   std::string_view key;    // experiment key; empty: see `is`. For a flag without a model: a key that may take its place
   std::string_view why;    // for Is::not_modelled
+  bool earlier = false;    // the flag belongs to an earlier release, and kSglangVersion does not have it
   bool hierarchical = false;  // SGLang reads the flag only with --enable-hierarchical-cache
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -541,30 +542,87 @@ std::vector<ListedFlag> listed_flags() {
   return list;
 }
 
-TEST(SglangServer, TheTableKnowsEveryFlagAsTheServerDoes) {
-  const std::vector<ListedFlag> list = listed_flags();
-  EXPECT_EQ(list.size(), 531U);
+SglangFlag::Takes takes_of(const ListedFlag& listed) {
+  using Takes = SglangFlag::Takes;
+  if (listed.takes != "one") return listed.takes == "list" ? Takes::list : Takes::nothing;
+  if (listed.type == "int") return Takes::integer;
+  if (listed.type == "human_readable_int") return Takes::tokens;
+  if (listed.type == "float") return Takes::number;
+  return listed.choices.empty() ? Takes::text : Takes::word;
+}
+
+std::set<std::string> sorted_words(std::string_view text) {
+  std::istringstream in{std::string(text)};
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+TEST(SglangServer, TheTableIsOfTheListedRelease) {
+  const std::string text = text_of(KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/server_flags.tsv");
+  EXPECT_TRUE(text.starts_with("# sglang " + std::string(kSglangVersion) + ",")) << text.substr(0, text.find('\n'));
+}
+
+TEST(SglangServer, EveryListedFlagHasARow) {
   const std::vector<std::string>& names = sglang_flag_names();
-  for (const ListedFlag& listed : list) {
-    EXPECT_TRUE(find_sglang_field(listed.field) != nullptr || is_server_info_field(listed.field)) << listed.field;
+  for (const ListedFlag& listed : listed_flags()) {
     for (const std::string& name : listed.flags) {
       EXPECT_NE(std::ranges::find(names, name), names.end()) << name;
       const SglangFlag* flag = find_sglang_flag(name);
       if (flag == nullptr) continue;
-      using Takes = SglangFlag::Takes;
-      EXPECT_EQ(flag->takes == Takes::nothing, listed.switches()) << name;
-      EXPECT_EQ(flag->takes == Takes::list, listed.takes == "list") << name;
-      if (flag->is == SglangFlag::Is::without_effect) continue;
-      if (listed.preset != "null" && listed.preset != "false") {
-        EXPECT_EQ(flag->preset, listed.unquoted_preset()) << name;
-      }
-      std::istringstream words{std::string(flag->words)};
-      const std::vector<std::string> known(std::istream_iterator<std::string>(words), {});
-      for (const std::string& choice : listed.choices) {
-        if (flag->takes != Takes::word) break;
-        EXPECT_NE(std::ranges::find(known, choice), known.end()) << name << " " << choice;
-      }
+      EXPECT_FALSE(flag->earlier) << name;
+      EXPECT_EQ(flag->takes == SglangFlag::Takes::nothing, listed.switches()) << name;
+      EXPECT_EQ(flag->takes == SglangFlag::Takes::list, listed.takes == "list") << name;
     }
+    // /server_info has the field of the row, or a field that is known there.
+    EXPECT_TRUE(find_sglang_field(listed.field) != nullptr || is_server_info_field(listed.field)) << listed.field;
+  }
+}
+
+TEST(SglangServer, EveryRowIsAListedFlag) {
+  std::set<std::string> listed;
+  for (const ListedFlag& flag : listed_flags()) {
+    listed.insert(flag.field);
+    listed.insert(flag.flags.begin(), flag.flags.end());
+  }
+  for (const SglangFlag& flag : sglang_flags()) {
+    EXPECT_EQ(flag.earlier, !listed.contains(flag.name) && !listed.contains(flag.field)) << flag.name;
+  }
+}
+
+TEST(SglangServer, DefaultsThatMatterAreTheServers) {
+  // Defaults that the parser does not have, because SGLang derives them at the start (sglang/srt/arg_groups/).
+  const std::map<std::string, std::string> derived = {{"hicache_ratio", "2"},
+                                                      {"mamba_full_memory_ratio", "0.9"},
+                                                      {"page_size", "1"},
+                                                      {"prefill_decode_interval", "0"},
+                                                      {"swa_full_tokens_ratio", "0.8"}};
+  std::size_t compared = 0;
+  for (const ListedFlag& listed : listed_flags()) {
+    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
+    if (flag == nullptr || flag->is == SglangFlag::Is::without_effect) continue;
+    std::string expected = listed.unquoted_preset();
+    if (listed.preset == "null" || listed.preset == "false") {
+      const auto found = derived.find(listed.field);
+      expected = found == derived.end() ? "" : found->second;
+    }
+    EXPECT_EQ(flag->preset, expected) << listed.field;
+    ++compared;
+  }
+  EXPECT_GT(compared, 100U);
+}
+
+TEST(SglangServer, ValuesOfTakenFlagsAreTheServers) {
+  // Of earlier releases, or of builds of SGLang with further back ends.
+  const std::map<std::string, std::set<std::string>> earlier = {{"hicache_storage_backend", {"kvcc"}},
+                                                                {"kv_cache_dtype", {"fp4_e2m1"}}};
+  for (const ListedFlag& listed : listed_flags()) {
+    const SglangFlag* flag = find_sglang_flag(listed.flags.front());
+    if (flag == nullptr || flag->is != SglangFlag::Is::modelled) continue;
+    EXPECT_EQ(flag->takes, takes_of(listed)) << listed.field;
+    std::set<std::string> words = sorted_words(flag->words);
+    if (const auto gone = earlier.find(listed.field); gone != earlier.end()) {
+      for (const std::string& word : gone->second) EXPECT_EQ(words.erase(word), 1U) << listed.field << " " << word;
+    }
+    EXPECT_EQ(words, std::set<std::string>(listed.choices.begin(), listed.choices.end())) << listed.field;
   }
 }
 
