@@ -52,7 +52,11 @@ void add_validate(CLI::App& program) {
       ->allow_extra_args(false);
   command->add_option("--device", arguments.device, "Device of the runs of --experiments: host, cuda or auto")
       ->check(CLI::IsMember({"host", "cuda", "auto"}));
-  command->add_option("--published", arguments.published, "Compare with a table of published measurements (JSON)");
+  command
+      ->add_option(
+          "--published", arguments.published,
+          "Compare with tables of published measurements (JSON), and print scores of each figure: a.json,b.json")
+      ->delimiter(',');
   command->add_option(
       "--bench-serving", arguments.bench_serving,
       "Compare with the output file of sglang.bench_serving (JSONL, one run per line); needs --experiment");

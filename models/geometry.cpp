@@ -47,10 +47,10 @@ void read_kv_dtype(ModelGeometry& m, const ElementType& dtype, KvDtype kv) {
   m.kv_dtype = kv == KvDtype::fp8 ? "fp8" : kv == KvDtype::fp16 ? "fp16" : "bf16";
 }
 
-// Weight-only integers of `bits` bits, with a 16-bit scale and a zero point per group.
-WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group) {
+// Weight-only integers of `bits` bits, with a 16-bit scale per group, and a zero point unless they are symmetric.
+WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group, bool symmetric = false) {
   WeightFormat format{"int" + std::to_string(bits), bits * kUnitsPerBit};
-  if (group != 0) format.bits_x1024 += (16 + std::uint64_t{bits}) * kUnitsPerBit / group;
+  if (group != 0) format.bits_x1024 += (16 + (symmetric ? 0 : std::uint64_t{bits})) * kUnitsPerBit / group;
   return format;
 }
 
@@ -76,7 +76,7 @@ WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
       const std::uint32_t bits = weights.need("num_bits");
       if (weights.text("type", "int") == "float" && bits == 8) return {"fp8", 8 * kUnitsPerBit};
       if (weights.text("type", "int") == "float") return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2};
-      return grouped_integers(bits, weights.get("group_size", 0));
+      return grouped_integers(bits, weights.get("group_size", 0), weights.flag("symmetric", true));
     }
   }
   quantization.fail("config_groups", "an object of groups, each with weights.num_bits");
@@ -126,6 +126,23 @@ void read_formats(ModelGeometry& m, const ConfigReader& config, const ElementTyp
   if (format.name == "mxfp4") return;  // gpt-oss: only the experts are quantised
   m.linear_format = format;
   if (!spares_attention(quantization)) m.attention_format = format;
+}
+
+void choose_formats(ModelGeometry& m, WeightChoice weights) {
+  constexpr std::uint64_t kBlock = 128, kGroup = 32;  // weights that share a scale: fp8_block 128 x 128, int4 32
+  const WeightFormat bf16{"bf16", 16 * kUnitsPerBit};
+  WeightFormat format = bf16;
+  switch (weights) {
+    case WeightChoice::automatic: return;
+    case WeightChoice::bf16: break;
+    case WeightChoice::fp8: format = {"fp8", 8 * kUnitsPerBit}; break;
+    case WeightChoice::fp8_block: format = {"fp8", 8 * kUnitsPerBit + 32 * kUnitsPerBit / (kBlock * kBlock)}; break;
+    case WeightChoice::nvfp4: format = {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2}; break;
+    case WeightChoice::int4: format = grouped_integers(4, kGroup, true); break;
+  }
+  const bool four_bits = weights == WeightChoice::nvfp4 || weights == WeightChoice::int4;
+  m.linear_format = m.expert_format = format;
+  m.attention_format = four_bits && m.latent_rank != 0 ? bf16 : format;
 }
 
 bool has_gate(std::string_view model_type) {
@@ -390,6 +407,17 @@ KvDtype kv_dtype_from_name(std::string_view name) {
   throw ModelError("unknown KV element type \"" + std::string(name) + "\"; it must be auto, bf16, fp16 or fp8.");
 }
 
+WeightChoice weight_choice_from_name(std::string_view name) {
+  if (name == "auto") return WeightChoice::automatic;
+  if (name == "bf16") return WeightChoice::bf16;
+  if (name == "fp8") return WeightChoice::fp8;
+  if (name == "fp8_block") return WeightChoice::fp8_block;
+  if (name == "nvfp4") return WeightChoice::nvfp4;
+  if (name == "int4") return WeightChoice::int4;
+  throw ModelError("unknown weight format \"" + std::string(name) +
+                   "\"; it must be auto, bf16, fp8, fp8_block, nvfp4 or int4.");
+}
+
 std::string_view name_of(AttentionKind kind) {
   switch (kind) {
     case AttentionKind::none: return "none";
@@ -402,7 +430,7 @@ std::string_view name_of(AttentionKind kind) {
   return "unknown";
 }
 
-ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtype kv) {
+ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtype kv, WeightChoice weights) {
   nlohmann::json object = parse_object(text, file);
   // A multimodal config has the language model in text_config, but some keys can be outside.
   if (!object.contains("hidden_size") && object.contains("text_config") && object["text_config"].is_object()) {
@@ -429,6 +457,7 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
   read_formats(m, config, dtype);
   m.layers = read_layers(config, count);
   read_attention(m, config);
+  choose_formats(m, weights);
   read_feed_forward(m, config);
   check_plausible(m, config);
   const StateLayer state =
@@ -436,6 +465,7 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
   if (full_layers(m) + count_layers(m, AttentionKind::window) == 0) {
     throw ModelError(file + ": no layer attends, so there is no KV cache; it must be a model with attention layers.");
   }
+  m.delta_net = state.delta_net;
   count_parameters(m, state.parameters);
   count_cache(m, state.bytes);
   count_attention(m);
@@ -443,12 +473,12 @@ ModelGeometry parse_model(std::string_view text, const std::string& file, KvDtyp
   return m;
 }
 
-ModelGeometry model_from_file(const std::string& path, KvDtype kv) {
-  return parse_model(read_text_file(path, "give a config.json (JSON)"), path, kv);
+ModelGeometry model_from_file(const std::string& path, KvDtype kv, WeightChoice weights) {
+  return parse_model(read_text_file(path, "give a config.json (JSON)"), path, kv, weights);
 }
 
-ModelGeometry model_preset(std::string_view name, KvDtype kv) {
-  ModelGeometry m = parse_model(model_preset_text(name), std::string(name), kv);
+ModelGeometry model_preset(std::string_view name, KvDtype kv, WeightChoice weights) {
+  ModelGeometry m = parse_model(model_preset_text(name), std::string(name), kv, weights);
   m.name = name;
   return m;
 }

@@ -43,6 +43,11 @@ struct WeightFormat {
   std::uint64_t bits_x1024 = 0;  // bits per weight * 1024, with scales
 };
 
+// Linear attention by a gated delta net; value_heads 0 = the state layers are of another kind, or there are none.
+struct DeltaNet {
+  std::uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+};
+
 // FLOPs of attention, summed over all layers of one kind and all heads.
 struct AttentionWork {
   std::uint64_t prefill_pair_flops = 0;  // per query token and key token
@@ -60,6 +65,7 @@ struct ModelGeometry {
   std::uint32_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0, vocab = 0;
   std::uint32_t latent_rank = 0, rope_dim = 0, nope_dim = 0, query_rank = 0;  // MLA; latent_rank 0 = not MLA
   std::uint32_t index_topk = 0, index_heads = 0, index_dim = 0;               // DSA; index_topk 0 = none
+  DeltaNet delta_net;
   std::uint32_t experts = 0, experts_per_token = 0, expert_width = 0, shared_width = 0, dense_width = 0;
   bool gated = true;  // three feed-forward matrices; otherwise two
   bool tied_embedding = false;
@@ -112,10 +118,18 @@ struct ModelGeometry {
   Bytes full_read_bytes(std::uint32_t tp) const;
 };
 
-// `kv` overrides the cache's element type.
-ModelGeometry parse_model(std::string_view json, const std::string& file, KvDtype kv = KvDtype::automatic);
-ModelGeometry model_from_file(const std::string& path, KvDtype kv = KvDtype::automatic);
-ModelGeometry model_preset(std::string_view name, KvDtype kv = KvDtype::automatic);
+// Format of the weights in matrix products, in place of the config's quantization_config. With 4 bits, MLA keeps its
+// attention in torch_dtype, as DeepSeek-R1-NVFP4 and Kimi-K2.5 do.
+enum class WeightChoice : std::uint8_t { automatic, bf16, fp8, fp8_block, nvfp4, int4 };
+WeightChoice weight_choice_from_name(std::string_view name);  // auto, bf16, fp8, ...; else ModelError
+
+// `kv` overrides the cache's element type, `weights` the format of the weights.
+ModelGeometry parse_model(std::string_view json, const std::string& file, KvDtype kv = KvDtype::automatic,
+                          WeightChoice weights = WeightChoice::automatic);
+ModelGeometry model_from_file(const std::string& path, KvDtype kv = KvDtype::automatic,
+                              WeightChoice weights = WeightChoice::automatic);
+ModelGeometry model_preset(std::string_view name, KvDtype kv = KvDtype::automatic,
+                           WeightChoice weights = WeightChoice::automatic);
 
 // Returns an empty text if the real world can serve the model, else a sentence with the reason.
 std::string refuse_in_run(const ModelGeometry& model);

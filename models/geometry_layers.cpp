@@ -194,6 +194,8 @@ StateLayer read_state_layer(const ConfigReader& config, std::uint32_t hidden, st
     kernel = config.first({"linear_conv_kernel_dim"}, 4);
     convolved = 2 * keys + values;
     layer.parameters = hidden * (2 * keys + 3 * values + 2 * value_heads);
+    layer.delta_net = {config.need("linear_num_key_heads"), config.need("linear_num_value_heads"),
+                       config.need("linear_key_head_dim"), config.need("linear_value_head_dim")};
   } else {
     const std::uint64_t width = config.first({"mamba_d_state", "ssm_state_size", "state_size"}, 0);
     if (width == 0) config.fail("mamba_d_state", "a positive integer, as some layers keep a state");

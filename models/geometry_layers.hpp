@@ -15,6 +15,7 @@ std::vector<LayerGeometry> read_layers(const ConfigReader& config, std::uint32_t
 struct StateLayer {
   Bytes bytes = 0;
   std::uint64_t parameters = 0;
+  DeltaNet delta_net;
 };
 StateLayer read_state_layer(const ConfigReader& config, std::uint32_t hidden, std::uint32_t dtype_bytes);
 

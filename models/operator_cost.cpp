@@ -20,22 +20,23 @@ struct MatrixProduct {
 bool is_half(std::string_view name) { return name == "bf16" || name == "fp16"; }
 
 // Returns the names of an element type in the table, in the order of preference.
-std::vector<std::string> table_types(const WeightFormat& format) {
+std::vector<std::string> table_types(const WeightFormat& format, bool fp4_units) {
   if (is_half(format.name)) return {"bf16"};
   if (format.name == "fp8") {
     constexpr std::uint64_t kWithoutBlocks = 8 * 1024;  // bits_x1024 of one scale per matrix or row
-    if (format.bits_x1024 > kWithoutBlocks) return {"fp8_block"};
-    return {"fp8"};
+    if (format.bits_x1024 > kWithoutBlocks) return {"fp8_block", "fp8"};
+    return {"fp8", "fp8_block"};
   }
+  if (format.name == "mxfp4" && fp4_units) return {"w4a8_mxfp4_mxfp8", "w4a16_mxfp4"};
   if (format.name == "mxfp4") return {"w4a16_mxfp4", "w4a8_mxfp4_mxfp8"};
   if (format.name == "int4" || format.name == "int8") return {format.name + "_wo"};
   return {format.name};
 }
 
 // Returns the lattice "FAMILY TYPE REST" of the first type that has one; null if there is none.
-const OperatorLattice* find_of_type(const OperatorTable& table, std::string_view family, const WeightFormat& format,
-                                    const std::string& rest) {
-  for (const std::string& type : table_types(format)) {
+const OperatorLattice* find_of_type(const OperatorTable& table, std::string_view family,
+                                    const std::vector<std::string>& types, const std::string& rest) {
+  for (const std::string& type : types) {
     const OperatorLattice* found = table.find(std::string(family) + " " + type + rest);
     if (found != nullptr) return found;
   }
@@ -50,16 +51,20 @@ std::uint64_t whole_fs(double fs) {
 // The products of one model on one rank, and what the table and the roofline say about a pass with a number of tokens.
 class LinearParts {
  public:
-  LinearParts(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp, const OperatorTable& table)
+  LinearParts(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp, std::uint32_t ep,
+              const OperatorTable& table)
       : m_(m), hw_(hw), tp_(tp), table_(table), roofline_(m, hw, tp) {
     for (const LayerGeometry& layer : m.layers) add_layer(layer);
     reduce_ = tp > 1 ? find("all_reduce " + std::to_string(tp)) : nullptr;
     const std::string shape = " " + std::to_string(m.hidden) + " " + std::to_string(m.expert_width) + " " +
-                              std::to_string(m.experts_per_token) + " " + std::to_string(m.experts) + " " +
-                              std::to_string(tp);
+                              std::to_string(m.experts_per_token) + " " + std::to_string(m.experts) + " ";
     if (expert_layers_ != 0) {
-      experts_ = find_of_type(table, "moe", m.expert_format, shape);
-      if (experts_ == nullptr) missing.insert("moe " + table_types(m.expert_format).front() + shape);
+      const std::string split = shape + std::to_string(tp / ep) + " " + std::to_string(ep);
+      experts_ = find_of_type(table, "moe", types_of(m.expert_format), split);
+      if (experts_ == nullptr) {
+        missing.insert("moe " + types_of(m.expert_format).front() + split);
+        experts_ = find_of_type(table, "moe", types_of(m.expert_format), shape + std::to_string(tp) + " 1");
+      }
     }
     const std::uint64_t experts = m.experts_per_token * m.expert_parameters;
     const std::uint64_t others = m.active_parameters - m.head_parameters - experts;
@@ -90,6 +95,8 @@ class LinearParts {
     add_reduces(tokens, time);
     const WeightFormat& format = m_.attention_format;
     time.all += roofline_product(tokens, static_cast<double>(rest_) / tp_, format);
+    const double bytes = elementwise_ * m_.dtype_bytes * static_cast<double>(tokens);
+    time.all += whole_fs(bytes / (hw_.memory_bandwidth * hw_.memory_fraction) * 1e15);
     return time;
   }
 
@@ -115,6 +122,8 @@ class LinearParts {
   void add_product(std::uint64_t n, std::uint64_t k, const WeightFormat& format, std::uint64_t whole) {
     if (n == 0 || k == 0) return;
     counted_ += whole;
+    if (format.name == "fp8" || format.name == "nvfp4")
+      elementwise_ += 1.5 * static_cast<double>(k);  // quantised input
     for (MatrixProduct& product : products_) {
       if (product.n == n && product.k == k && product.format->name == format.name) {
         ++product.count;
@@ -122,12 +131,16 @@ class LinearParts {
       }
     }
     products_.push_back({1, n, k, &format});
-    if (lattice_of(products_.back()) == nullptr) missing.insert("gemm " + table_types(format).front());
+    if (lattice_of(products_.back()) == nullptr) missing.insert("gemm " + types_of(format).front());
   }
+
+  std::vector<std::string> types_of(const WeightFormat& format) const { return table_types(format, hw_.peak_fp4 > 0); }
 
   void add_layer(const LayerGeometry& layer) {
     const std::uint64_t hidden = m_.hidden, heads = m_.heads / tp_;
     const WeightFormat& format = m_.attention_format;
+    constexpr double kNorms = 2 * 4;  // each reads and writes the layer's output and the residual stream
+    elementwise_ += kNorms * static_cast<double>(hidden);
     switch (layer.attention) {
       case AttentionKind::full:
       case AttentionKind::window: {
@@ -135,14 +148,15 @@ class LinearParts {
         const std::uint64_t qkv = heads * m_.head_dim + kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
         const std::uint64_t whole =
             std::uint64_t{m_.heads} * m_.head_dim + m_.kv_heads * (std::uint64_t{m_.head_dim} + m_.value_dim);
+        elementwise_ += 2 * static_cast<double>(qkv);  // rotary embedding, and the write to the cache
         add_product(qkv, hidden, format, whole * hidden);
         add_product(hidden, heads * m_.value_dim, format, hidden * m_.heads * m_.value_dim);
         break;
       }
       case AttentionKind::latent:
       case AttentionKind::sparse_latent: add_latent_layer(heads); break;
-      case AttentionKind::none:
-      case AttentionKind::state: break;
+      case AttentionKind::state: add_delta_net(); break;
+      case AttentionKind::none: break;
     }
     if (layer.feed_forward == FeedForwardKind::dense) add_feed_forward(m_.dense_width);
     if (layer.feed_forward != FeedForwardKind::experts) return;
@@ -150,6 +164,16 @@ class LinearParts {
     add_feed_forward(m_.shared_width);
     plain_ = {"bf16", 16 * 1024};
     add_product(m_.experts, hidden, plain_, hidden * m_.experts);
+  }
+
+  void add_delta_net() {
+    const DeltaNet& net = m_.delta_net;
+    if (net.value_heads == 0) return;
+    const std::uint64_t keys = std::uint64_t{net.key_heads} * net.key_dim;
+    const std::uint64_t values = std::uint64_t{net.value_heads} * net.value_dim;
+    const std::uint64_t in = 2 * keys + 2 * values + std::uint64_t{2} * net.value_heads, hidden = m_.hidden;
+    add_product(std::max<std::uint64_t>(1, in / tp_), hidden, m_.attention_format, in * hidden);
+    add_product(hidden, std::max<std::uint64_t>(1, values / tp_), m_.attention_format, values * hidden);
   }
 
   // The projections from the hidden state are on every rank.
@@ -172,12 +196,13 @@ class LinearParts {
   void add_feed_forward(std::uint64_t width) {
     if (width == 0) return;
     const std::uint64_t share = std::max<std::uint64_t>(1, width / tp_), up = m_.gated ? 2 : 1;
+    elementwise_ += static_cast<double>((up + 1) * share);
     add_product(up * share, m_.hidden, m_.linear_format, up * width * m_.hidden);
     add_product(m_.hidden, share, m_.linear_format, width * m_.hidden);
   }
 
   const OperatorLattice* lattice_of(const MatrixProduct& product) const {
-    return find_of_type(table_, "gemm", *product.format, "");
+    return find_of_type(table_, "gemm", types_of(*product.format), "");
   }
 
   std::uint64_t roofline_product(std::uint64_t tokens, double parameters, const WeightFormat& format) const {
@@ -236,6 +261,7 @@ class LinearParts {
   std::vector<MatrixProduct> products_;
   WeightFormat plain_;
   std::uint64_t counted_ = 0, rest_ = 0;  // parameters in products_; other parameters
+  double elementwise_ = 0;  // elements that norms, rotary embedding and activations read and write per token
   std::uint64_t expert_layers_ = 0;
   const OperatorLattice* experts_ = nullptr;
   const OperatorLattice* reduce_ = nullptr;
@@ -281,6 +307,24 @@ MeasuredAttention attention_of(const ModelGeometry& m, std::uint32_t tp, Attenti
   attention.generation = *generation;
   attention.layers = layers;
   return attention;
+}
+
+MeasuredState state_of(const ModelGeometry& m, std::uint32_t tp, const OperatorTable& table,
+                       std::vector<std::string>& missing) {
+  MeasuredState state;
+  if (m.delta_net.value_heads == 0 || m.delta_net.value_heads % tp != 0) return state;
+  const std::string rest = " " + std::to_string(m.hidden) + " " +
+                           std::to_string(std::max(1U, m.delta_net.key_heads / tp)) + " " +
+                           std::to_string(m.delta_net.value_heads / tp);
+  const OperatorLattice* context = table.find("gdn_context" + rest);
+  const OperatorLattice* generation = table.find("gdn_generation" + rest);
+  if (context == nullptr || context->axes() != 2) missing.push_back("gdn_context" + rest);
+  if (generation == nullptr || generation->axes() != 1) missing.push_back("gdn_generation" + rest);
+  if (context == nullptr || generation == nullptr || context->axes() != 2 || generation->axes() != 1) return state;
+  state.context = *context;
+  state.generation = *generation;
+  state.layers = layers_of(m, AttentionKind::state, 0);
+  return state;
 }
 
 }  // namespace
@@ -349,13 +393,24 @@ Wide128 MeasuredAttention::decode_fs(std::uint64_t sequences, Wide128 context_x1
   return saturated_product(total, layers);
 }
 
-OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp,
+Wide128 MeasuredState::prefill_fs(const ForwardShape& shape) const {
+  if (shape.prefill_tokens == 0) return 0;
+  const std::uint64_t sequences = std::max<std::uint64_t>(1, shape.prefill_sequences);
+  return saturated_product(context.at_fs(sequences, shape.prefill_tokens / sequences), layers);
+}
+
+Wide128 MeasuredState::step_fs(std::uint64_t sequences) const {
+  return sequences == 0 ? 0 : saturated_product(generation.at_fs(sequences), layers);
+}
+
+OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
                            const OperatorTable& table) {
   (void)model.shape(tp, 1);  // refuses a tp that does not divide the heads
   full_ =
       attention_of(model, tp, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table, missing_);
   window_ = attention_of(model, tp, AttentionKind::window, table, missing_);
-  LinearParts parts(model, hardware, tp, table);
+  state_ = state_of(model, tp, table, missing_);
+  LinearParts parts(model, hardware, tp, ep, table);
   for (const std::uint64_t tokens : parts.knots()) {
     const LinearParts::Time layers = parts.layers(tokens), head = parts.head(tokens);
     linear_.add_knot(tokens, layers.all);

@@ -3,17 +3,19 @@
 //
 // Per layer of one rank:
 //   linear       matrix products: query, key and value; output; feed-forward; MLA's projections; the router. Also the
-//                experts, and 2 all-reduces. The output head, once, for tokens that a pass yields
+//                experts, and 2 all-reduces. The output head, once, for tokens that a pass yields. Two norms, rotary
+//                embedding and the activation at the rate of memory: they are in no table
 //   prefill      full attention at (sequences, query-key pairs per sequence). The table has prefills without a cached
 //                prefix. A prefill with a prefix takes the time of one without that has as many pairs, but at least
 //                the roofline's time to read the KV. A window layer: as many new tokens plus the window
 //   decode       attention at (sequences, mean KV tokens per sequence)
+//   state        layers of a gated delta net: prefill at (sequences, tokens per sequence), decode at sequences
 // Sequences of a batch count with their mean length. Verification of draft tokens costs as many times more than
-// one token as in the roofline. Not measured: the pass overhead, norms, activations, sampling; the roofline has only
-// the first.
+// one token as in the roofline. Not measured: sampling, gaps between kernels, host time (models/serving_times.hpp).
 //
 // A part is measured if the table has its lattice: the products' element type; attention's element type, head size,
-// window, heads and KV heads of one rank; the experts' shape at this tp; the ranks of the all-reduce.
+// window, heads and KV heads of one rank; the experts' shape at this tp and ep; the ranks of the all-reduce. A missing
+// lattice of the experts at this ep is that of ep 1; of an element type, the nearest type's.
 //
 // Units: femtoseconds, 128-bit integers. Monotone in tokens, pairs and steps, because every lattice is.
 // Cost: the linear part is one curve over tokens, computed once. A pass costs O(log points); a burst of decode steps
@@ -55,10 +57,21 @@ struct MeasuredAttention {
                     std::uint64_t steps) const;
 };
 
+// Layers of a gated delta net.
+struct MeasuredState {
+  OperatorLattice context, generation;
+  std::uint64_t layers = 0;  // 0 = not measured
+
+  Wide128 prefill_fs(const ForwardShape& shape) const;
+  Wide128 step_fs(std::uint64_t sequences) const;  // one decode step
+};
+
 class OperatorCost {
  public:
+  // `ep`: experts are split over ep groups of tp / ep ranks; divides tp.
   // Errors: ModelError if tp does not divide the heads.
-  OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, const OperatorTable& table);
+  OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
+               const OperatorTable& table);
 
   Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
   Wide128 linear_measured_fs(Tokens tokens, std::uint64_t yielding) const;  // the measured part
@@ -66,11 +79,13 @@ class OperatorCost {
 
   const MeasuredAttention& full() const { return full_; }
   const MeasuredAttention& window() const { return window_; }
+  const MeasuredState& state() const { return state_; }
   const std::vector<std::string>& missing() const { return missing_; }  // lattices that the table lacks, by name
 
  private:
   OperatorCurve linear_, linear_measured_, head_, head_measured_;
   MeasuredAttention full_, window_;
+  MeasuredState state_;
   bool reduces_ = false;
   std::vector<std::string> missing_;
 };

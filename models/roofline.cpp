@@ -276,7 +276,9 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
     if (s.prefill_context_tokens != 0) total = std::max(total, reading);
   }
   total = sum(total, product(c_.prefill_context_fs, s.prefill_context_tokens));
-  total = sum(total, product(c_.decode_sequence_fs, s.prefill_sequences));
+  total = sum(total, operators_ != nullptr && operators_->state().layers != 0
+                         ? operators_->state().prefill_fs(s)
+                         : product(c_.decode_sequence_fs, s.prefill_sequences));
   if (c_.window_tokens == 0) return total;
   if (operators_ != nullptr && operators_->window().layers != 0) return sum(total, operators_->window().prefill_fs(s));
   const Wide window = c_.window_tokens;
@@ -291,6 +293,42 @@ TimeNs RooflineCost::forward_ns(const ForwardShape& shape, std::uint64_t steps) 
 }
 
 Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
+  if (!serves_) return gpu_fs(shape, n);
+  const Wide sequences = Wide{shape.prefill_sequences} + shape.decode_sequences;
+  const Wide host = (serving_.step_ns + product(serving_.sequence_ns, sequences)) * kFsPerNs;
+  const Wide launches = product(Wide{serving_.launch_ns} * kFsPerNs, layers_);
+  // The host's part of a step that must be over before the step can be.
+  const auto step = [&](Wide gpu, bool graph) {
+    const Wide device = graph ? gpu : std::max(gpu, launches);
+    return serving_.overlap ? std::max(device, host) : sum(device, host);
+  };
+  const bool prefills = shape.prefill_tokens != 0;
+  if (n == 1) return step(gpu_fs(shape, 1), serving_.graphs && !prefills);
+  Wide least = serving_.overlap ? host : 0;
+  if (!serving_.graphs) least = std::max(least, launches);
+  if (prefills) {  // only the first step has the prefill
+    const Wide first = gpu_fs(shape, 1), rest = std::max(gpu_fs(shape, n) - first, product(least, n - 1));
+    return sum(step(first, false), sum(rest, serving_.overlap ? 0 : product(host, n - 1)));
+  }
+  return sum(decode_steps_fs(shape, n, least), serving_.overlap ? 0 : product(host, n));
+}
+
+// Returns the time of `n` decode steps of which each takes at least `least`. A step takes no less than the step before
+// it, so the steps that take `least` are the first ones.
+Wide RooflineCost::decode_steps_fs(const ForwardShape& shape, std::uint64_t n, Wide least) const {
+  const auto until = [&](std::uint64_t steps) { return steps == 0 ? Wide{0} : gpu_fs(shape, steps); };
+  const Wide all = until(n);
+  if (until(1) >= least) return all;
+  if (all - until(n - 1) <= least) return product(least, n);
+  std::uint64_t low = 1, high = n;  // step `low` is shorter than `least`, step `high` is not
+  while (high - low > 1) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    (until(middle) - until(middle - 1) < least ? low : high) = middle;
+  }
+  return sum(product(least, low), all - until(low));
+}
+
+Wide RooflineCost::gpu_fs(const ForwardShape& shape, std::uint64_t n) const {
   const std::uint64_t decoding = shape.decode_sequences;
   const std::uint64_t decoded = decoding * (std::uint64_t{shape.draft_tokens} + 1);  // verified tokens of all sequences
   const Tokens new_tokens = std::min(shape.prefill_tokens, std::numeric_limits<Tokens>::max() - decoded);
@@ -299,8 +337,13 @@ Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
   total = sum(total, linear_fs(new_tokens + decoded, shape.prefill_sequences + decoded));
   total = sum(total, product(linear_fs(decoded, decoded), n - 1));
   total = sum(total, prefill_fs(shape));
-  total = sum(total, product(product(c_.decode_sequence_fs, decoding), n));
+  total = sum(total, product(state_step_fs(decoding), n));
   return sum(total, attention_fs(shape, n));
+}
+
+Wide RooflineCost::state_step_fs(std::uint64_t sequences) const {
+  if (operators_ != nullptr && operators_->state().layers != 0) return operators_->state().step_fs(sequences);
+  return product(c_.decode_sequence_fs, sequences);
 }
 
 // Returns the attention time of `steps` decode steps. Each step reads its contexts once for all tokens that it
@@ -347,7 +390,7 @@ Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) c
   }
   if (shape.decode_sequences == 0 || shape.draft_tokens == 0) return total;
   const std::uint64_t decoding = shape.decode_sequences;
-  const Wide step = sum(c_.step_fs, sum(linear_fs(decoding, decoding), product(c_.decode_sequence_fs, decoding)));
+  const Wide step = sum(c_.step_fs, sum(linear_fs(decoding, decoding), state_step_fs(decoding)));
   ForwardShape one_token_steps = shape;  // a draft verifies no tokens: one token per step
   one_token_steps.draft_tokens = 0;
   const std::uint64_t yield = std::max<std::uint64_t>(decoding, shape.decode_yield_x1024 / 1024);
@@ -356,9 +399,17 @@ Wide RooflineCost::drafting_fs(const ForwardShape& shape, std::uint64_t steps) c
   return sum(total, product(sum(product(step, steps), attention), shape.draft_tokens));
 }
 
+void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware) {
+  serves_ = true;
+  serving_ = times;
+  layers_ = model.layers.size();
+  c_.step_fs -= std::min(c_.step_fs, femtoseconds(hardware.pass_overhead, 1));
+  c_.step_fs = std::max(kFsPerNs, c_.step_fs + small_kernels(model) * times.kernel_ns * kFsPerNs);
+}
+
 void RooflineCost::measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
-                                std::uint32_t tp) {
-  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, table);
+                                std::uint32_t tp, std::uint32_t ep) {
+  operators_ = std::make_shared<const OperatorCost>(model, hardware, tp, ep, table);
   if (operators_->reduces()) c_.step_fs = std::max(kFsPerNs, femtoseconds(hardware.pass_overhead, 1));
 }
 
@@ -372,6 +423,10 @@ std::uint64_t RooflineCost::measured_x2_32(const ForwardShape& shape) const {
     part = sum(part, attention->prefill_fs(shape));
     part = sum(part, attention->decode_fs(shape.decode_sequences, Wide{shape.decode_context_tokens} * 1024,
                                           std::uint64_t{shape.decode_sequences} * 1024, 1));
+  }
+  if (operators_->state().layers != 0) {
+    part = sum(part, operators_->state().prefill_fs(shape));
+    part = sum(part, operators_->state().step_fs(shape.decode_sequences));
   }
   return static_cast<std::uint64_t>(scaled_by(std::min(part, all), kSerialOne, all));
 }

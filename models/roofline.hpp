@@ -62,6 +62,7 @@
 
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
+#include "models/serving_times.hpp"
 #include "models/wide.hpp"
 #include "policy/seam/cost.hpp"
 
@@ -156,7 +157,10 @@ class RooflineCost final : public CostModel {
   // Uses measured operators for the parts of a pass that the table has. The arguments must be those of the constructor.
   // Requires: called before set_draft() if at all; not for a cost made from coefficients.
   void measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,
-                    std::uint32_t tp);
+                    std::uint32_t tp, std::uint32_t ep = 1);
+  // Adds the times of a serving engine, in place of the pass overhead. Arguments as for measure_with().
+  // Requires: called after measure_with(), and before set_draft(), if at all.
+  void serve_with(const ServingTimes& times, const ModelGeometry& model, const HardwareSpec& hardware);
   const OperatorCost* operators() const { return operators_.get(); }  // null = none
 
   // Returns the share of a pass's time that comes from measured operators, in 2^-32. Excludes a draft model's work.
@@ -175,13 +179,19 @@ class RooflineCost final : public CostModel {
   Wide128 linear_fs(Tokens tokens, std::uint64_t yielding) const;
   Wide128 prefill_fs(const ForwardShape& shape) const;
   Wide128 pass_fs(const ForwardShape& shape, std::uint64_t steps) const;
+  Wide128 gpu_fs(const ForwardShape& shape, std::uint64_t steps) const;
+  Wide128 decode_steps_fs(const ForwardShape& shape, std::uint64_t steps, Wide128 host) const;
   Wide128 both_fs(Wide128 computing, Wide128 reading) const;
   Wide128 attention_fs(const ForwardShape& shape, std::uint64_t steps) const;
+  Wide128 state_step_fs(std::uint64_t sequences) const;
   Wide128 drafting_fs(const ForwardShape& shape, std::uint64_t steps) const;
 
   RooflineCoefficients c_;
   std::shared_ptr<const RooflineCost> draft_;  // null = none
   std::shared_ptr<const OperatorCost> operators_;
+  bool serves_ = false;
+  ServingTimes serving_;
+  std::uint64_t layers_ = 0;
   std::vector<std::uint64_t> distinct_;  // by tokens, up to the number at which nearly all experts are touched
 };
 

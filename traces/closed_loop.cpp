@@ -13,6 +13,7 @@ bool ClosedLoopSource::later(const std::unique_ptr<Ready>& a, const std::unique_
 }
 
 void ClosedLoopSource::push(TimeNs time, TraceRequest request) {
+  if (front_end_ && !request.is_hint) time += front_end_(request.input);
   ready_.push_back(std::make_unique<Ready>(Ready{time, order_++, std::move(request)}));
   std::push_heap(ready_.begin(), ready_.end(), later);
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -25,12 +26,17 @@ namespace kvtwin {
 
 class ClosedLoopSource final : public LiveSource, public Observer {
  public:
+  // Time between a client's request and its arrival.
+  using FrontEnd = std::function<TimeNs(Tokens prompt)>;
+
   // Requires: `trace` outlives this object. The time scale of `options` applies to arrivals, gaps and think times, not
   // to service_ns. Errors: those of the trace.
   ClosedLoopSource(TraceSource& trace, const TraceInputOptions& options, TimeNs service_ns);
 
   // Every event that on_event() receives is passed to `observer`; null: to no observer.
   void pass_events_to(Observer* observer) { observer_ = observer; }
+  // Every arrival is later by its time in the front end. Requires: called before the first arrival, if at all.
+  void add_front_end(FrontEnd front_end) { front_end_ = std::move(front_end); }
 
   bool next(Input& input) override;
   bool overtake(Input& held, bool has) override;
@@ -59,6 +65,7 @@ class ClosedLoopSource final : public LiveSource, public Observer {
   TraceInputOptions options_;
   TimeNs service_ns_;
   Observer* observer_ = nullptr;
+  FrontEnd front_end_;  // empty: takes no time
   ArrivalMaker maker_;
   TraceRequest ahead_;  // the next request of the trace
   bool has_ahead_ = false, begun_ = false;

@@ -61,6 +61,10 @@ constexpr std::string_view kOfTlru[] = {"cache.tlru_threshold_tokens", "cache.tl
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
                                          "model.draft.tokens"};
+constexpr std::string_view kOfServing[] = {"serving.request_us",  "serving.token_ns",  "serving.step_us",
+                                           "serving.sequence_us", "serving.kernel_us", "serving.launch_us",
+                                           "serving.cuda_graphs", "serving.overlap"};
+constexpr std::string_view kOfOperators[] = {"parallel.ep"};
 constexpr std::string_view kOfDisk[] = {"real.cufile"};
 constexpr std::string_view kOfTrace[] = {"workload.format", "workload.block_tokens"};
 constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
@@ -103,6 +107,13 @@ constexpr const char* kNoStorage = "there is no storage tier; give tiers.disk, t
 const Rule kRules[] = {
     {kOfDraft, [](const Facts& f) { return !f.is("model.draft.kind", "none"); },
      "model.draft.kind is none; set that to packed or side_pool"},
+    {kOfServing, [](const Facts& f) { return !f.is("serving.engine", "none"); },
+     "serving.engine is none; set that to sglang, vllm or trtllm"},
+    {kOfOperators,
+     [](const Facts& f) {
+       return !f.is("hardware.operators_file", "") || !f.is_one_of("hardware.operators", {"", "none"});
+     },
+     "the roofline does not know how experts are split; give hardware.operators"},
     {kOfDisk, [](const Facts& f) { return f.has(Tier::disk); }, "there is no disk tier; give tiers.disk"},
     {kOfTrace, [](const Facts& f) { return f.trace; }, "there is no trace; give workload.trace"},
     {kOfSharedTokens,

@@ -173,6 +173,9 @@ std::span<const Key> experiment_keys() {
               "no check"),
       text("model.kv_dtype", "auto",
            "Data type of the KV cache: auto, bf16, fp16 or fp8; auto = the type in the model's config"),
+      text_choice("model.weights", {"auto", "bf16", "fp8", "fp8_block", "nvfp4", "int4"},
+                  "Format of the weights in matrix products; auto = the model's config. With 4 bits, an MLA model's "
+                  "attention stays bf16"),
       text("model.revision", "", "Revision of the weights, any text; stored pages of another revision are never used"),
       text_choice("model.draft.kind", {"none", "packed", "side_pool"},
                   "Place of the draft model's KV: none (no draft model), packed (the last layers of the target model's "
@@ -284,6 +287,25 @@ std::span<const Key> experiment_keys() {
               "must divide the block size, e.g. 16"),
       number("workload.time_scale", 1.0, 1e-9, 999'999'999,
              "Factor on the times between arrivals; 2.0 = arrivals twice as far apart"),
+      text_choice("serving.engine", {"none", "sglang", "vllm", "trtllm"},
+                  "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
+                  "keys below override them; none = the hardware's pass_overhead"),
+      number("serving.request_us", -1, -1, 1e9,
+             "Front end: microseconds from the end of tokenising to the scheduler; -1 = the engine's"),
+      number("serving.token_ns", -1, -1, 1e9,
+             "Front end: nanoseconds of tokenising per prompt token, one prompt after another; -1 = the engine's"),
+      number("serving.step_us", -1, -1, 1e9, "Host: microseconds per pass; -1 = the engine's"),
+      number("serving.sequence_us", -1, -1, 1e9, "Host: microseconds per sequence of a pass; -1 = the engine's"),
+      number("serving.kernel_us", -1, -1, 1e9,
+             "GPU: microseconds of each small kernel that no table has (norms, rotary embedding, activation, routing, "
+             "quantisation); -1 = the engine's"),
+      number("serving.launch_us", -1, -1, 1e9,
+             "Host: microseconds per layer to launch a pass without a CUDA graph; -1 = the engine's"),
+      flag("serving.cuda_graphs", true, "Passes without a prefill are CUDA graphs"),
+      flag("serving.overlap", true, "The host prepares a pass during the pass before it"),
+      integer("parallel.ep", 1, 1, 64,
+              "Number of groups of ranks over which the experts are split; each group of tp / ep ranks splits its "
+              "experts by width; must divide parallel.tp"),
       integer("parallel.tp", 1, 1, 64,
               "Number of tensor-parallel ranks per engine; a real run needs one process per rank: mpirun -np N kvtwin "
               "run"),

@@ -356,10 +356,11 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
 }
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
+  const WeightChoice weights = weight_choice_from_name(e.text("model.weights"));
   if (e.text("model.config").empty()) {
-    return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype); });
+    return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype, weights); });
   }
-  return with_key(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype); });
+  return with_key(e, "model.config", [&] { return model_from_file(e.path("model.config").string(), dtype, weights); });
 }
 
 HardwareSpec hardware_of(const Experiment& e) {
@@ -407,6 +408,25 @@ std::string operators_note(const OperatorTable& table, const RooflineCost& cost)
   const std::vector<std::string>& missing = cost.operators()->missing();
   for (std::size_t i = 0; i < missing.size(); ++i) note += (i == 0 ? "; the table lacks " : ", ") + missing[i];
   return note;
+}
+
+void configure_serving(const Experiment& e, Setup& setup) {
+  if (e.text("serving.engine") == "none") return;
+  ServingTimes& times = setup.serving;
+  times = serving_times(e.text("serving.engine"));
+  const auto take = [&](const char* key, std::uint64_t& value, double unit) {
+    const double given = e.number(key);
+    if (given >= 0) value = static_cast<std::uint64_t>(given * unit + 0.5);
+  };
+  take("serving.request_us", times.request_ns, 1e3);
+  take("serving.token_ns", times.token_ps, 1e3);
+  take("serving.step_us", times.step_ns, 1e3);
+  take("serving.sequence_us", times.sequence_ns, 1e3);
+  take("serving.kernel_us", times.kernel_ns, 1e3);
+  take("serving.launch_us", times.launch_ns, 1e3);
+  times.graphs = e.flag("serving.cuda_graphs");
+  times.overlap = e.flag("serving.overlap");
+  setup.cost->serve_with(times, setup.model, setup.hardware);
 }
 
 void configure_draft(const Experiment& e, KvDtype dtype, Setup& setup) {
@@ -506,9 +526,15 @@ Setup make_setup(const Experiment& e) {
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
   if (const std::optional<OperatorTable> operators = operators_of(e)) {
-    setup.cost->measure_with(*operators, setup.model, setup.hardware, tp);
+    const auto ep = static_cast<std::uint32_t>(e.integer("parallel.ep"));
+    if (tp % ep != 0) {
+      throw InputError(e.where("parallel.ep") + ": is " + std::to_string(ep) + ", and must divide " +
+                       e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
+    }
+    setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep);
     setup.notes.push_back(operators_note(*operators, *setup.cost));
   }
+  configure_serving(e, setup);
   setup.engine.shape = setup.target = setup.model.shape(tp, page);
   setup.engine.ranks = tp;
   configure_draft(e, dtype, setup);
@@ -688,9 +714,10 @@ TraceInputOptions input_options(const Experiment& e) {
   return options;
 }
 
-WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload) {
+WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload, const ServingTimes& serving) {
   if (e.text("workload.loop") == "closed") {
     auto loop = std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s"));
+    loop->add_front_end([serving](Tokens prompt) { return front_end_ns(serving, prompt); });
     loop_ = loop.get();
     source_ = std::move(loop);
   } else {

@@ -24,6 +24,7 @@ struct Setup {
   ModelGeometry model;
   HardwareSpec hardware;
   std::unique_ptr<RooflineCost> cost;
+  ServingTimes serving;             // zeros without serving.engine
   KvShape target;                   // of one rank, without the layers of a packed draft
   std::optional<DraftSetup> draft;  // nothing without a draft model
   EngineConfig engine;              // of each engine
@@ -57,7 +58,8 @@ TraceInputOptions input_options(const Experiment& experiment);
 // observer(); from them a closed loop knows the ends of the answers.
 class WorkloadInputs {
  public:
-  WorkloadInputs(const Experiment& experiment, TraceSource& workload);
+  // `serving`: the front end of a simulated engine.
+  WorkloadInputs(const Experiment& experiment, TraceSource& workload, const ServingTimes& serving = {});
 
   InputSource& source() { return *source_; }
   // Returns the observer for the engines. Events go on to `observer`, which may be null.

@@ -128,6 +128,26 @@ struct Bounds {
   PrefetchBounds stops;
 };
 
+// A request's record begins when the client sends it, not when the scheduler has it.
+class FrontEnd final : public Observer {
+ public:
+  FrontEnd(const ServingTimes& times, Observer& next) : times_(times), next_(next) {}
+  void on_event(const Event& event) override {
+    if (event.record == nullptr || times_ == ServingTimes{}) return next_.on_event(event);
+    RequestRecord record = *event.record;
+    const TimeNs before = front_end_ns(times_, record.prompt_tokens);
+    record.arrival -= before;
+    if (record.first_token >= 0) record.queue_ns += before;
+    Event with = event;
+    with.record = &record;
+    next_.on_event(with);
+  }
+
+ private:
+  ServingTimes times_;
+  Observer& next_;
+};
+
 // Adds the digest and the GPU lanes of each rank, on rank 0. Errors: WorkError on rank 0 if ranks decided differently.
 void add_ranks(RealRanks& ranks, const Cluster& cluster, RunFacts& facts, std::vector<LaneUse>& lanes) {
   RankOutcome ours{cluster.decisions_of(0), cluster.reductions_of(0), {}};
@@ -194,7 +214,9 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
                 const ServeTerms& terms, const Listener& listener) {
   const auto start = Clock::now();
   const std::unique_ptr<TraceSource> workload = open_workload(experiment);
-  WorkloadInputs inputs(experiment, *workload);
+  // A real engine has a front end of its own.
+  const ServingTimes serving = std::string_view(terms.device) == "model" ? setup.serving : ServingTimes{};
+  WorkloadInputs inputs(experiment, *workload, serving);
   if (inputs.is_closed_loop() && terms.ranks != nullptr && setup.engine.ranks > 1) {
     throw InputError(experiment.where("workload.loop") +
                      ": is closed, and real ranks are told of answers at times of their own; set it to open, or take "
@@ -229,11 +251,12 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   std::optional<Bounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
   Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get());
+  FrontEnd front_end(serving, metrics);
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
     // All ranks decide the same, so only one rank has observers.
     if ((seat == 0 && leads) || !setup.world.instances) {
-      watches[seat].observer = inputs.observer(&metrics);
+      watches[seat].observer = inputs.observer(&front_end);
       if (bounds) watches[seat].decisions = &bounds->hits;
       if (bounds) watches[seat].inputs = bounds->stops.inputs_of(seat, &bounds->hits);
     }

@@ -326,6 +326,11 @@ constexpr std::pair<std::string_view, std::string_view> kModels[] = {
     {"llama-3.1-70b", "meta-llama/Meta-Llama-3.1-70B-Instruct"},
     {"llama-3.1-70b", "meta-llama/Llama-3.3-70B-Instruct"},  // equal config.json
     {"qwen3-32b", "Qwen/Qwen3-32B"},
+    {"qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B"},
+    {"qwen3.5-397b-a17b", "Qwen/Qwen3.5-397B-A17B"},
+    {"minimax-m2.5", "MiniMaxAI/MiniMax-M2.5"},
+    {"kimi-k2.5", "moonshotai/Kimi-K2.5"},
+    {"glm-5", "zai-org/GLM-5"},
     {"qwen3-coder-30b-a3b", "Qwen/Qwen3-Coder-30B-A3B-Instruct"},
     {"gpt-oss-120b", "openai/gpt-oss-120b"},
     {"deepseek-v3", "deepseek-ai/DeepSeek-V3"},

@@ -305,26 +305,30 @@ std::vector<ValidationCell> cells_of_experiments(const ValidateArguments& argume
   return cells;
 }
 
-std::vector<ValidationCell> cells_of_table(const Place& place, const std::string& file,
-                                           const std::vector<std::string>& settings) {
+std::vector<ValidationCell> cells_of_tables(const Place& place, const std::vector<std::string>& files,
+                                            const std::vector<std::string>& settings, const Listener& listener) {
   std::vector<ValidationCell> cells;
-  std::vector<PublishedEntry> entries = read_published(file);
+  std::vector<std::vector<std::string>> all_settings;
   // All entries are checked before the first simulation.
-  for (PublishedEntry& entry : entries) {
-    Experiment experiment = Experiment::from_text("", file);
-    entry.settings.insert(entry.settings.end(), settings.begin(), settings.end());
-    try {
-      for (const std::string& setting : entry.settings) experiment.set(setting, entry.name);
-      make_setup(experiment);
-      open_workload(experiment);
-    } catch (const std::runtime_error& error) {
-      throw InputError(file + ": " + entry.name + ": " + error.what());
+  for (const std::string& file : files) {
+    for (PublishedEntry& entry : read_published(file)) {
+      Experiment experiment = Experiment::from_text("", file);
+      entry.settings.insert(entry.settings.end(), settings.begin(), settings.end());
+      try {
+        for (const std::string& setting : entry.settings) experiment.set(setting, entry.name);
+        make_setup(experiment);
+        open_workload(experiment);
+      } catch (const std::runtime_error& error) {
+        throw InputError(file + ": " + entry.name + ": " + error.what());
+      }
+      cells.push_back({entry.name, work_of(experiment), entry.source, std::move(entry.measured), {}, entry.group});
+      all_settings.push_back(std::move(entry.settings));
     }
-    cells.push_back({entry.name, work_of(experiment), entry.source, std::move(entry.measured), {}});
   }
   place.write("empty.toml", "# All is set.\n");
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    cells[i].predicted = predict(place, place / "empty.toml", entries[i].settings, i, cells[i].name);
+    listener.begin("entry " + std::to_string(i + 1) + " of " + std::to_string(cells.size()) + ": " + cells[i].name);
+    cells[i].predicted = predict(place, place / "empty.toml", all_settings[i], i, cells[i].name);
   }
   return cells;
 }
@@ -393,7 +397,7 @@ std::vector<ValidationCell> cells_of(const ValidateArguments& arguments, const P
   }
   const std::vector<std::string> settings = prediction_settings(arguments);
   if (runs_itself) return cells_of_experiments(arguments, place, settings, listener);
-  if (!arguments.published.empty()) return cells_of_table(place, arguments.published, settings);
+  if (!arguments.published.empty()) return cells_of_tables(place, arguments.published, settings, listener);
   if (!arguments.bench_serving.empty()) return cells_of_bench_serving(arguments, place, settings);
   if (!arguments.request_log.empty()) return cells_of_request_log(arguments, place, settings);
   return cells_of_folders(place, arguments.runs, settings);

@@ -12,8 +12,8 @@
 namespace kvtwin {
 
 struct ValidateArguments {
-  std::vector<std::string> runs, experiments, sets, lists;
-  std::string hardware, out, published, bench_serving, request_log, events, experiment, device;
+  std::vector<std::string> runs, experiments, published, sets, lists;
+  std::string hardware, out, bench_serving, request_log, events, experiment, device;
   std::optional<double> max_error;
   int repeats = 5;
   bool json = false, force = false;

@@ -64,6 +64,7 @@ struct ValidationCell {
   std::string source;  // of published figures, e.g. a URL
   std::vector<RunFigures> measured;
   RunFigures predicted;
+  std::string group{};  // of published figures: a scoreboard has the group's scores
 };
 
 // Reads a run folder. Errors: InputError with file and line, if the folder is not a complete run folder.
@@ -78,6 +79,7 @@ std::vector<RunFigures> read_bench_serving(const std::filesystem::path& file);
 // An entry of a table of published measurements (form: docs/calibrate-and-validate.md).
 struct PublishedEntry {
   std::string name, source;
+  std::string group;                  // the entry's, else the file's name without its ending
   std::vector<std::string> settings;  // of the experiment: key=value
   std::vector<RunFigures> measured;
 };

@@ -34,12 +34,13 @@ constexpr WorkloadKey kWorkloadKeys[] = {{"groups", "workload.generate.groups"},
                                          {"trace", "workload.trace"},
                                          {"time_scale", "workload.time_scale"},
                                          {"limit", "workload.limit"}};
-constexpr const char* kSections[] = {"parallel", "cache", "tiers", "scheduler", "cluster"};
+constexpr const char* kSections[] = {"parallel", "cache", "tiers", "scheduler", "cluster", "serving"};
 
 class EntryReader {
  public:
   EntryReader(const fs::path& file, const Json& entry, std::size_t number)
       : folder_(fs::absolute(file).parent_path()),
+        table_(file.stem().string()),
         entry_(entry),
         where_(file.string() + ": entry " + std::to_string(number)) {
     if (!entry.is_object()) refuse("", "must be an object");
@@ -51,6 +52,7 @@ class EntryReader {
     if (result.name.empty()) refuse("name", "must not be empty");
     where_ += " (" + result.name + ")";
     result.source = text("source");
+    result.group = entry_.contains("group") ? text("group") : table_;
     check_keys();
     settings_.push_back(machine("model", "model.config", "model.name"));
     settings_.push_back(machine("hardware", "hardware.file", "hardware.name"));
@@ -87,7 +89,7 @@ class EntryReader {
   }
 
   void check_keys() const {
-    std::vector<std::string> known{"name", "source", "model", "hardware", "workload", "measured", "set"};
+    std::vector<std::string> known{"name", "source", "group", "model", "hardware", "workload", "measured", "set"};
     known.insert(known.end(), std::begin(kSections), std::end(kSections));
     check_names("", entry_, known);
     for (const char* key : {"workload", "measured"}) {
@@ -162,6 +164,7 @@ class EntryReader {
   }
 
   fs::path folder_;
+  std::string table_;
   const Json& entry_;
   std::string where_;
   std::vector<std::string> settings_;

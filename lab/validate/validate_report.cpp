@@ -1,5 +1,6 @@
 #include "lab/validate/validate_report.hpp"
 
+#include "lab/validate/scoreboard.hpp"
 #include "lab/validate/validate_requests.hpp"
 
 #include <algorithm>
@@ -264,6 +265,15 @@ Ranking ranking_of(const std::vector<ValidatedCell>& cells) {
   return ranking;
 }
 
+namespace {
+
+// Published cells only.
+std::vector<FigureScore> scores_of(const std::vector<ValidatedCell>& cells) {
+  return !cells.empty() && !cells.front().cell.source.empty() ? scoreboard(cells) : std::vector<FigureScore>{};
+}
+
+}  // namespace
+
 std::vector<std::string> lane_sentences(const std::vector<ValidatedCell>& cells) {
   std::vector<std::pair<const LaneError*, const std::string*>> off;
   for (const ValidatedCell& cell : cells) {
@@ -294,6 +304,7 @@ Json validation_json(const std::vector<ValidatedCell>& cells, const Ranking& ran
   json["cells"] = json["lanes_off"] = Json::array();
   for (const ValidatedCell& cell : cells) json["cells"].push_back(cell_json(cell));
   for (const std::string& sentence : lane_sentences(cells)) json["lanes_off"].push_back(sentence);
+  json["scores"] = scoreboard_json(scores_of(cells));
   json["kendall_tau"] = or_null(ranking.tau);
   json["choices"] = Json::array();
   for (const Choice& choice : ranking.choices) {
@@ -315,17 +326,23 @@ std::string validation_text(const std::vector<ValidatedCell>& cells, const Ranki
                             const ValidationTerms& terms) {
   std::string text;
   std::size_t few = 0;
+  constexpr std::size_t kMostInFull = 24;
   for (const ValidatedCell& cell : cells) {
-    text += cell_text(cell) + "\n";
+    if (cells.size() <= kMostInFull) text += cell_text(cell) + "\n";
     few += cell.cell.measured.size() < 5 ? 1 : 0;
   }
   if (cells.size() > 1) text += overview_text(cells);
+  if (const std::vector<FigureScore> scores = scores_of(cells); !scores.empty()) {
+    text += "\n" + scoreboard_text(scores) + "\n";
+  }
   for (const std::string& sentence : lane_sentences(cells)) text += "off        " + sentence + "\n";
   if (ranking.tau) {
     text +=
         formatted("ranking    Kendall's tau %.3f over %zu configurations, by mean TTFT\n", *ranking.tau, cells.size());
   }
-  for (const Choice& choice : ranking.choices) text += choice_sentence(cells, choice) + "\n";
+  if (ranking.choices.size() <= kMostInFull) {
+    for (const Choice& choice : ranking.choices) text += choice_sentence(cells, choice) + "\n";
+  }
   if (few != 0) {
     text += "note       " + std::to_string(few) + " of " + std::to_string(cells.size()) +
             " configurations have fewer than 5 runs: their spread says little\n";

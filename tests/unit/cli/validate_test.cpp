@@ -185,6 +185,18 @@ TEST_F(Validate, JudgesPublishedFigures) {
   }
 }
 
+TEST_F(Validate, ScoresSeveralTables) {
+  std::string other = table_of(R"("concurrency": 3)");
+  other.replace(other.find("groups of eight"), 15, "a closed loop");
+  write_text(folder_ / "open.json", table_of(R"("rate": 5)"));
+  write_text(folder_ / "closed.json", other);
+  const Json scores =
+      validate({"--published", folder_ / "open.json" + "," + (folder_ / "closed.json")}).json().at("scores");
+  ASSERT_EQ(scores.size(), 3U) << "three figures of both tables together; a table has one entry";
+  EXPECT_EQ(scores[0].at("figure"), "ttft_mean_s");
+  EXPECT_EQ(scores[0].at("cells"), 2);
+}
+
 TEST_F(Validate, RefusesTablesThatSaySomethingElse) {
   const std::string good = table_of(R"("rate": 5)");
   const auto altered = [&](const std::string& from, const std::string& to, const std::vector<std::string>& parts) {

@@ -81,6 +81,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Known{"gpt-oss-120b", 36864, 116.8e9, 5.1e9, false, 65.2e9},
                     // 36.6 billion with the output head and without the embedding, rounded to 37 elsewhere.
                     Known{"deepseek-v3", 70272, 671e9, 36.6e9, false, 673e9},
+                    Known{"minimax-m2.5", 253952, 230e9, 10.4e9, false, 230e9},
+                    Known{"qwen3-235b-a22b", 192512, 235e9, 22e9, true, 470e9},
+                    Known{"qwen3.5-397b-a17b", 30720, 397e9, 17e9, true, 794e9},
+                    // 1 T and 32 B are published; the counts are of the config.
+                    Known{"kimi-k2.5", 70272, 1.03e12, 32e9, false, 595e9},
+                    Known{"glm-5", 100152, 744e9, 40.8e9, false, 1488e9},
                     Known{"tiny", 512, 689280, 689280, false, 1378560}),
     [](const auto& test) {
       std::string name = test.param.name;
@@ -88,7 +94,28 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(Geometry, EveryPresetIsTested) { EXPECT_EQ(model_preset_names().size(), 7U); }
+TEST(Geometry, EveryPresetIsTested) { EXPECT_EQ(model_preset_names().size(), 12U); }
+
+TEST(Geometry, WeightsMayHaveAnotherFormat) {
+  const auto bytes = [](const char* model, const char* weights) {
+    return static_cast<double>(model_preset(model, KvDtype::automatic, weight_choice_from_name(weights)).weight_bytes);
+  };
+  const double bf16 = bytes("llama-3.1-70b", "auto");
+  EXPECT_EQ(bytes("llama-3.1-70b", "bf16"), bf16);
+  // The embedding and the output head, 2.1 of 70.6 billion parameters, stay bf16.
+  EXPECT_NEAR(bytes("llama-3.1-70b", "fp8") / bf16, (68.5 + 2 * 2.1) / (2 * 70.6), 0.002);
+  EXPECT_NEAR(bytes("llama-3.1-70b", "nvfp4") / bf16, (68.5 * 4.5 / 8 + 2 * 2.1) / (2 * 70.6), 0.002);
+  EXPECT_GT(bytes("llama-3.1-70b", "fp8_block"), bytes("llama-3.1-70b", "fp8"));
+  EXPECT_EQ(bytes("llama-3.1-70b", "int4"), bytes("llama-3.1-70b", "nvfp4")) << "both have 4.5 bits with scales";
+  EXPECT_EQ(bytes("deepseek-v3", "fp8_block"), bytes("deepseek-v3", "auto"));
+  // With 4 bits, the attention of an MLA model stays bf16.
+  const ModelGeometry latent = model_preset("deepseek-v3", KvDtype::automatic, WeightChoice::nvfp4);
+  EXPECT_EQ(latent.attention_format.name, "bf16");
+  EXPECT_EQ(latent.expert_format.name, "nvfp4");
+  EXPECT_EQ(model_preset("kimi-k2.5", KvDtype::automatic, WeightChoice::int4).weight_bytes,
+            model_preset("kimi-k2.5").weight_bytes);
+  EXPECT_THROW(weight_choice_from_name("fp7"), ModelError);
+}
 
 TEST(Geometry, FormulasArePrinted) {
   EXPECT_EQ(model_preset("llama-3.1-8b").kv_formula, "2 * 32 layers * 8 kv heads * 128 * 2 bytes = 131072 bytes/token");

@@ -197,6 +197,103 @@ TEST_F(OperatorCosts, TheRooflineFillsTheRest) {
   EXPECT_EQ(plain.measured_x2_32(prompt(2048, 0)), 0U);
 }
 
+// A table with gated delta nets and experts, made up so that each part has a time of its own.
+OperatorTable made_up(const std::string& experts) {
+  return parse_operators(std::string(kHead) +
+                             "table gdn_context 4096 8 32\naxis batch 1 8\naxis tokens 1 1024\nns 1000 "
+                             "9000\nns 2000 60000\ntable gdn_generation 4096 8 32\naxis batch 1 64\nns "
+                             "3000 7000\ntable moe bf16 4096 1024 10 512 " +
+                             experts + "\naxis tokens 1 1024\nns 5000 50000\n",
+                         "ops.txt");
+}
+
+// The text part of Qwen3.5-397B-A17B's config.json, with four layers.
+ModelGeometry delta_net_model() {
+  return parse_model(R"({"model_type": "qwen3_5_moe_text", "torch_dtype": "bfloat16", "num_hidden_layers": 4,
+      "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320,
+      "full_attention_interval": 4, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 1024,
+      "shared_expert_intermediate_size": 1024, "linear_num_key_heads": 16, "linear_num_value_heads": 64,
+      "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4})",
+                     "config.json");
+}
+
+TEST_F(OperatorCosts, AGatedDeltaNetTakesItsMeasuredTime) {
+  const ModelGeometry net = delta_net_model();
+  const OperatorTable made = made_up("2 1");
+  const OperatorCost cost(net, hardware, 2, 1, made);
+  ASSERT_EQ(cost.state().layers, 3U);
+  EXPECT_EQ(cost.state().step_fs(64), Wide128{3} * 7000 * kFsPerMeasuredNs);
+  EXPECT_EQ(cost.state().step_fs(0), Wide128{0});
+  ForwardShape two = prompt(2048, 0);
+  two.prefill_sequences = 1;
+  EXPECT_EQ(cost.state().prefill_fs(two), Wide128{3} * 18'000 * kFsPerMeasuredNs);  // in proportion beyond the table
+  EXPECT_EQ(OperatorCost(net, hardware, 1, 1, made).state().layers, 0U);            // no lattice for 16 key heads
+}
+
+TEST_F(OperatorCosts, ExpertsAreThoseOfTheSplit) {
+  const ModelGeometry net = delta_net_model();
+  const auto missing = [&](const OperatorTable& made, std::uint32_t ep) {
+    const OperatorCost cost(net, hardware, 2, ep, made);
+    std::string all;
+    for (const std::string& name : cost.missing()) all += name + ";";
+    return all;
+  };
+  EXPECT_EQ(missing(made_up("2 1"), 1).find("moe"), std::string::npos);
+  EXPECT_EQ(missing(made_up("1 2"), 2).find("moe"), std::string::npos);
+  // Without a lattice at ep 2 that of ep 1 serves, and the report names the missing one.
+  EXPECT_NE(missing(made_up("2 1"), 2).find("moe bf16 4096 1024 10 512 1 2"), std::string::npos);
+  const OperatorTable together = made_up("2 1");
+  EXPECT_EQ(OperatorCost(net, hardware, 2, 2, together).linear_fs(64, 1),
+            OperatorCost(net, hardware, 2, 1, together).linear_fs(64, 1));
+  const OperatorTable apart = made_up("1 2");
+  EXPECT_EQ(OperatorCost(net, hardware, 2, 2, apart).linear_fs(64, 1),
+            OperatorCost(net, hardware, 2, 1, together).linear_fs(64, 1));
+}
+
+TEST_F(OperatorCosts, ServingTimesAddToAPass) {
+  const auto with = [&](const ServingTimes& times) {
+    RooflineCost cost = measured();
+    cost.serve_with(times, model, hardware);
+    return cost;
+  };
+  const TimeNs bare = with({}).forward_ns(decoding(8, 1000), 1);
+  // 32 layers with two norms, rotary embedding and activation each.
+  EXPECT_EQ(small_kernels(model), 32U * 4);
+  EXPECT_NEAR(static_cast<double>(with({.kernel_ns = 1000}).forward_ns(decoding(8, 1000), 1) - bare), 128'000, 2);
+  // Host time that overlaps counts only if it is longer than the GPU's time.
+  EXPECT_EQ(with({.step_ns = 1000}).forward_ns(decoding(8, 1000), 1), bare);
+  EXPECT_EQ(with({.step_ns = 10'000'000'000, .sequence_ns = 5}).forward_ns(decoding(8, 1000), 1), 10'000'000'040);
+  EXPECT_EQ(with({.step_ns = 1000, .sequence_ns = 5, .overlap = false}).forward_ns(decoding(8, 1000), 1), bare + 1040);
+  // Launches count in a prefill, and without graphs in each pass.
+  const ServingTimes launches{.launch_ns = 10'000'000};
+  EXPECT_EQ(with(launches).forward_ns(decoding(8, 1000), 1), bare);
+  EXPECT_EQ(with(launches).forward_ns(prompt(16, 0), 1), 320'000'000);
+  EXPECT_EQ(with({.launch_ns = 10'000'000, .graphs = false}).forward_ns(decoding(8, 1000), 1), 320'000'000);
+}
+
+TEST_F(OperatorCosts, ABurstWithServingTimesTakesAsLongAsItsSteps) {
+  RooflineCost bare_cost = measured();
+  bare_cost.serve_with({}, model, hardware);
+  // As long as a step in the middle of the burst.
+  const auto middle = static_cast<std::uint64_t>(bare_cost.forward_ns(decoding(32, 1200), 1));
+  for (const bool overlap : {true, false}) {
+    for (const std::uint64_t step_ns : {std::uint64_t{0}, middle, middle * 10}) {
+      RooflineCost cost = measured();
+      cost.serve_with({.step_ns = step_ns, .sequence_ns = 7, .kernel_ns = 100, .overlap = overlap}, model, hardware);
+      constexpr std::uint64_t kSteps = 400;
+      TimeNs sum = 0, before = 0;
+      for (std::uint64_t j = 0; j < kSteps; ++j) {
+        sum += cost.forward_ns(decoding(32, 1000 + j), 1);
+        const TimeNs burst = cost.forward_ns(decoding(32, 1000), j + 1);
+        EXPECT_GT(burst, before);
+        before = burst;
+      }
+      EXPECT_LE(before, sum) << step_ns;
+      EXPECT_GE(before + static_cast<TimeNs>(kSteps), sum) << step_ns;
+    }
+  }
+}
+
 TEST_F(OperatorCosts, ExtremeShapesSaturate) {
   const RooflineCost cost = measured();
   constexpr Tokens kMany = ~Tokens{0};

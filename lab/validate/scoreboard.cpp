@@ -1,0 +1,125 @@
+#include "lab/validate/scoreboard.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lab/formatted.hpp"
+
+namespace kvtwin {
+namespace {
+
+bool more_is_better(const FigureKind& kind) {
+  return kind.is_hits() || kind.name.ends_with("_per_second") || kind.name.starts_with("hit_");
+}
+
+// The cost of a figure, for choices that take the least.
+double cost_of(const FigureKind& kind, double figure) { return more_is_better(kind) ? 1 / figure : figure; }
+
+void add_choices(const std::vector<const ValidatedCell*>& cells, FigureScore& score) {
+  std::vector<Ranked> ranked;
+  for (const ValidatedCell* cell : cells) {
+    const FigureError& figure = *cell->errors.figure(score.kind->name);
+    if (figure.measured <= 0 || figure.predicted <= 0) continue;
+    Ranked one{cell->cell.work, {}, cost_of(*score.kind, figure.predicted)};
+    for (const RunFigures& run : cell->cell.measured) {
+      const auto at = run.figures.find(score.kind->name);
+      if (at != run.figures.end() && at->second > 0) one.measured.push_back(cost_of(*score.kind, at->second));
+    }
+    if (!one.measured.empty()) ranked.push_back(std::move(one));
+  }
+  double sum = 0, most = 0;
+  for (const Choice& choice : choices_of(ranked)) {
+    if (!choice.regret) continue;
+    ++score.choices;
+    sum += *choice.regret;
+    most = std::max(most, *choice.regret);
+  }
+  if (score.choices == 0) return;
+  score.regret_mean = sum / static_cast<double>(score.choices);
+  score.regret_max = most;
+}
+
+std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, const FigureKind& kind,
+                                    const std::string& group) {
+  FigureScore score{group, &kind};
+  std::vector<const ValidatedCell*> with;
+  std::vector<double> errors;
+  std::vector<std::pair<double, double>> pairs;
+  for (const ValidatedCell& cell : cells) {
+    if (!group.empty() && cell.cell.group != group) continue;
+    const FigureError* figure = cell.errors.figure(kind.name);
+    if (figure == nullptr || !figure->error) continue;
+    with.push_back(&cell);
+    score.bias += *figure->error;
+    score.mean_abs += std::abs(*figure->error);
+    errors.push_back(std::abs(*figure->error));
+    pairs.emplace_back(figure->measured, figure->predicted);
+  }
+  constexpr std::size_t kFewest = 2;
+  if (with.size() < kFewest) return std::nullopt;
+  score.cells = with.size();
+  score.bias /= static_cast<double>(with.size());
+  score.mean_abs /= static_cast<double>(with.size());
+  score.p90 = quantiles_of(std::move(errors)).p90;
+  score.tau = kendall_tau(pairs);
+  add_choices(with, score);
+  return score;
+}
+
+nlohmann::ordered_json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
+std::string percent(const std::optional<double>& value) { return value ? formatted("%.1f", *value * 100) : "-"; }
+
+}  // namespace
+
+std::vector<FigureScore> scoreboard(const std::vector<ValidatedCell>& cells) {
+  std::vector<std::string> groups{""};
+  for (const ValidatedCell& cell : cells) {
+    if (std::ranges::find(groups, cell.cell.group) == groups.end()) groups.push_back(cell.cell.group);
+  }
+  std::vector<FigureScore> scores;
+  for (const FigureKind& kind : figure_kinds()) {
+    for (const std::string& group : groups) {
+      if (std::optional<FigureScore> score = score_of(cells, kind, group)) scores.push_back(std::move(*score));
+    }
+  }
+  return scores;
+}
+
+std::string scoreboard_text(const std::vector<FigureScore>& scores) {
+  std::size_t width = 9;
+  for (const FigureScore& score : scores) width = std::max(width, score.group.size());
+  const int w = static_cast<int>(width);
+  std::string text = formatted("%-22s %-*s %6s %8s %8s %8s %8s %8s %8s %8s\n", "score", w, "group", "cells",
+                               "|error| %", "bias %", "p90 %", "tau", "choices", "regret %", "most %");
+  for (const FigureScore& score : scores) {
+    text += formatted("%-22s %-*s %6zu %9.1f %+8.1f %8.1f %8s %8zu %8s %8s\n", score.kind->label.c_str(), w,
+                      score.group.empty() ? "all" : score.group.c_str(), score.cells, score.mean_abs * 100,
+                      score.bias * 100, score.p90 * 100, score.tau ? formatted("%.3f", *score.tau).c_str() : "-",
+                      score.choices, percent(score.regret_mean).c_str(), percent(score.regret_max).c_str());
+  }
+  return text;
+}
+
+nlohmann::ordered_json scoreboard_json(const std::vector<FigureScore>& scores) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const FigureScore& score : scores) {
+    list.push_back({{"figure", score.kind->name},
+                    {"group", score.group.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(score.group)},
+                    {"cells", score.cells},
+                    {"mean_abs_error", score.mean_abs},
+                    {"bias", score.bias},
+                    {"p90_abs_error", score.p90},
+                    {"kendall_tau", or_null(score.tau)},
+                    {"choices", score.choices},
+                    {"regret_mean", or_null(score.regret_mean)},
+                    {"regret_max", or_null(score.regret_max)}});
+  }
+  return list;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,45 @@
+#include "models/serving_times.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "models/wide.hpp"
+
+namespace kvtwin {
+
+namespace {
+
+// Products with such weights have an input in the same format.
+bool quantises(const WeightFormat& format) { return format.name == "fp8" || format.name == "nvfp4"; }
+
+}  // namespace
+
+std::uint64_t small_kernels(const ModelGeometry& model) {
+  std::uint64_t kernels = 0;
+  for (const LayerGeometry& layer : model.layers) {
+    kernels += 2;
+    if (layer.attention != AttentionKind::none) {
+      const bool latent = layer.attention == AttentionKind::latent || layer.attention == AttentionKind::sparse_latent;
+      const std::uint64_t products = latent ? 4 : 2;
+      kernels += 1 + (quantises(model.attention_format) ? products : 0);
+    }
+    const bool experts = layer.feed_forward == FeedForwardKind::experts;
+    const bool dense = layer.feed_forward == FeedForwardKind::dense || (experts && model.shared_width != 0);
+    if (dense) kernels += 1 + (quantises(model.linear_format) ? 2 : 0);
+    if (experts) kernels += 2;
+  }
+  return kernels;
+}
+
+TimeNs front_end_ns(const ServingTimes& times, Tokens prompt) {
+  const Wide128 ns = Wide128{times.request_ns} + saturated_product(times.token_ps, prompt) / 1000;
+  return static_cast<TimeNs>(std::min<Wide128>(ns, static_cast<Wide128>(std::numeric_limits<TimeNs>::max())));
+}
+
+ServingTimes serving_times(std::string_view engine) {
+  ServingTimes times;
+  if (engine == "sglang") times = {};
+  return times;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,44 @@
+// The time that a serving engine adds to the operators of a pass, and to a request before the scheduler sees it.
+// Without it, a pass has the hardware's pass_overhead.
+//
+// A pass of one step takes, with g the GPU's operators, per step:
+//   gpu     = max(g + small kernels * kernel, launches), launches = layers * launch if the pass is not a CUDA graph:
+//             each pass with a prefill, and with `graphs` = false each pass
+//   host    = step + sequence * sequences of the pass
+//   overlap: max(gpu, host); else gpu + host
+// The front end takes `request` + tokens of the prompt * `token` before a request reaches the scheduler. Prompts do not
+// wait for each other there.
+//
+// Units: integers, in nanoseconds (per token: picoseconds).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "models/geometry.hpp"
+
+namespace kvtwin {
+
+struct ServingTimes {
+  std::uint64_t request_ns = 0;   // front end, per request
+  std::uint64_t token_ps = 0;     // front end, per prompt token
+  std::uint64_t step_ns = 0;      // host, per pass
+  std::uint64_t sequence_ns = 0;  // host, per sequence of a pass
+  std::uint64_t kernel_ns = 0;    // GPU, least time of a small kernel: see small_kernels()
+  std::uint64_t launch_ns = 0;    // host, per layer of a pass without a CUDA graph
+  bool graphs = true;
+  bool overlap = true;
+  friend bool operator==(const ServingTimes&, const ServingTimes&) = default;
+};
+
+// Returns the number of kernels in a pass that are in no table of operators: per layer two norms, the rotary embedding
+// with the write to the cache, the activation, the router's two; and one before each product of fp8 or nvfp4 weights,
+// which quantises the product's input.
+std::uint64_t small_kernels(const ModelGeometry& model);
+
+// Returns the time between a client's request and the arrival at the scheduler.
+TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);
+
+ServingTimes serving_times(std::string_view engine);  // none, sglang, vllm, trtllm; other names give none's
+
+}  // namespace kvtwin
