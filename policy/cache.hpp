@@ -168,6 +168,12 @@ class Cache {
     std::uint64_t total = 0, failure = kNoFailure;
   };
   bool commit(const Acknowledged& backups, const Acknowledged& loads);
+  // Returns whether pages of the path to `end` are still being loaded, or will be.
+  bool arriving(NodeId end) const;
+  // Returns how many leading pages of the chain come before the first page that is still being loaded, or will be.
+  Pages pages_before_load(std::span<const PageKey> keys) const;
+  // Returns whether pages of the path to `end` are loaded by this transfer, by its number as in load_failure().
+  bool depends_on_load(NodeId end, std::uint64_t number) const;
   bool loading() const { return !loads_.transfers.empty() || !direct_loads_.empty(); }
   bool acknowledgement_due() const {
     return backups_.complete_from_oldest > backups_.committed || loads_.complete_from_oldest > loads_.committed;

@@ -11,6 +11,7 @@
 #include "policy/order.hpp"
 #include "policy/prefetch_admission.hpp"
 #include "policy/route.hpp"
+#include "policy/style.hpp"
 #include "policy/termination.hpp"
 #include "policy/write.hpp"
 
@@ -186,5 +187,26 @@ constexpr auto kOrderNames = names_in(kOrders);
 std::span<const std::string_view> request_order_names() { return kOrderNames; }
 
 std::unique_ptr<RequestOrder> make_request_order(std::string_view name) { return make(kOrders, name); }
+
+// ---- style ----
+
+#define KV_CHOICE(name) std::unique_ptr<EngineStyle> make_##name##_style(const EngineConfig&);
+#include "policy/style.inc"
+#undef KV_CHOICE
+
+namespace {
+constexpr Choice<std::unique_ptr<EngineStyle>(const EngineConfig&)> kStyles[] = {
+#define KV_CHOICE(name) {#name, make_##name##_style},
+#include "policy/style.inc"
+#undef KV_CHOICE
+};
+constexpr auto kStyleNames = names_in(kStyles);
+}  // namespace
+
+std::span<const std::string_view> style_names() { return kStyleNames; }
+
+std::unique_ptr<EngineStyle> make_style(std::string_view name, const EngineConfig& config) {
+  return make(kStyles, name, config);
+}
 
 }  // namespace kvtwin

@@ -123,12 +123,15 @@ struct EngineConfig {
   TimeNs prefill_ns(Tokens from, Tokens to) const;
 
   // scheduler
+  std::string style = "sglang";        // a name of style_names()
+  bool mixed_chunks = false;           // sglang: running requests decode in prefill passes
+  bool admit_whole_prompt = true;      // vllm: a request is admitted only if its whole prompt fits
   std::string order = "fcfs";          // a name of request_order_names()
   std::uint32_t order_window = 128;    // waiting requests that a step looks at, in order of arrival
   std::uint32_t overtake_limit = 128;  // a request overtaken so often goes first, so that none starves
   std::uint32_t max_running = 256;     // requests
   std::uint64_t max_waiting = 0;       // further arrivals are rejected; 0 = no limit
-  Tokens chunk_tokens = 8192;          // prefill tokens of one pass
+  Tokens chunk_tokens = 8192;          // prefill tokens of one pass; decode tokens too, if the style counts these
   std::uint32_t burst_steps = 64;      // decode steps submitted at once; an input that matters ends a burst early
   // Share of the running requests' outstanding output that admission keeps free, in 1/1024: SGLang's new-token ratio.
   // It falls to `min` over `decay_steps` decode steps, and returns to `initial` at each retraction.

@@ -190,6 +190,10 @@ void Engine::State::step(const ReduceVector& agreed) {
   const auto unsigned_of = [&agreed](Agreed what) { return static_cast<std::uint64_t>(agreed[what]); };
   load_failed |= unsigned_of(agreed_load_failure) != Cache::kNoFailure;
   if (pass_complete) finish_pass(agreed[agreed_pass]);
+  if (load_failed && !scheduler.loads_gate_passes()) {
+    load_failed = false;  // no pass used the pages
+    scheduler.load_failed(unsigned_of(agreed_load_failure), agreed[agreed_time]);
+  }
   bool more = cache.commit({unsigned_of(agreed_backups), unsigned_of(agreed_backup_failure)},
                            {unsigned_of(agreed_loads), unsigned_of(agreed_load_failure)});
   more |= take_storage_answers(agreed);
@@ -204,7 +208,7 @@ void Engine::State::step(const ReduceVector& agreed) {
   cache.keep_reserve();
   cache.submit_backups(formed);
   set_stop_timer(agreed[agreed_time]);
-  unseen_since = formed && pass.prefill ? agreed[agreed_time] : kNoStop;
+  unseen_since = formed && !pass.prefill.empty() ? agreed[agreed_time] : kNoStop;
   if (formed) {
     submit_pass();
     // Inputs that came during the agreement were not part of it. A burst must not make them wait.
@@ -263,31 +267,33 @@ void Engine::State::set_stop_timer(TimeNs step_time) {
 
 void Engine::State::submit_pass() {
   sequences.clear();
-  for (std::size_t i = 0; i < pass.requests.size(); ++i) {
-    const Request& request = *pass.requests[i];
-    const std::size_t slots = request.slots.size();
-    sequences.push_back({request.record.request, request.kv_tokens, pass.new_tokens[i], request.slots,
-                         std::span(request.keys).first(slots)});
+  for (const PassPart* part : {&pass.prefill, &pass.decode}) {
+    for (std::size_t i = 0; i < part->requests.size(); ++i) {
+      const Request& request = *part->requests[i];
+      sequences.push_back({request.record.request, request.kv_tokens, part->new_tokens[i], request.slots,
+                           std::span(request.keys).first(request.slots.size())});
+    }
   }
   ForwardOperation operation;
   operation.shape = pass.shape;
   operation.steps = pass.steps;
   operation.sequences = sequences;
-  if (pass.prefill) operation.gates = cache.loads_in_flight();  // decoding requests have had their loads
+  // Decoding requests have had their loads.
+  if (!pass.prefill.empty() && scheduler.loads_gate_passes()) operation.gates = cache.loads_in_flight();
   pass_complete = pass_cancelled = false;
   pass_start = substrate.now();
   pass_id = substrate.submit(operation);
   phase = Phase::passing;
-  if (pass.prefill) report_prefills();
+  report_prefills();
 }
 
 void Engine::State::report_prefills() {
-  for (std::size_t i = 0; i < pass.requests.size(); ++i) {
+  for (std::size_t i = 0; i < pass.prefill.requests.size(); ++i) {
     sink.event_at({.kind = EventKind::prefill_started,
                    .time = pass_start,
-                   .tokens = pass.new_tokens[i],
+                   .tokens = pass.prefill.new_tokens[i],
                    .operation = pass_id,
-                   .record = &pass.requests[i]->record});
+                   .record = &pass.prefill.requests[i]->record});
   }
 }
 
@@ -301,24 +307,22 @@ std::int64_t Engine::State::pass_outcome() const {
 void Engine::State::finish_pass(std::int64_t outcome) {
   const TimeNs duration = pass_end - pass_start;
   const std::uint64_t steps = outcome == 0 ? 0 : static_cast<std::uint64_t>(outcome - 1);
-  const bool counts = !load_failed && steps > 0;
-  Tokens decoded = 0;
-  if (!pass.prefill) {
-    decoded = scheduler.decode_done(pass, steps, pass_end);
-  } else if (!counts) {
-    load_failed |= cache.loading();  // the acknowledgements will show which loads failed
-    scheduler.prefill_failed(pass, pass_end);
+  const bool gated = scheduler.loads_gate_passes();
+  const bool counts = !(load_failed && gated) && steps > 0;
+  // The decode part first: its requests were admitted before those of the prefill.
+  if (!pass.decode.empty()) scheduler.decode_done(pass.decode, steps, pass_end);
+  if (!counts && !pass.prefill.empty()) {
+    load_failed |= gated && cache.loading();  // the acknowledgements will show which loads failed
+    scheduler.prefill_failed(pass.prefill, pass_end);
   } else {
-    scheduler.prefill_done(pass, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);
+    scheduler.prefill_done(pass.prefill, pass_end, duration - pass_completion.stalled_ns, pass_completion.stalled_ns);
   }
   pass_complete = false;
   const OperationId done = std::exchange(pass_id, OperationId::none);
   sink.event_at({.kind = EventKind::pass_done,
                  .time = pass_end,
-                 .pages = pass.prefill ? 0 : steps,
-                 .tokens = !pass.prefill ? decoded
-                           : counts      ? pass.shape.prefill_tokens
-                                         : 0,
+                 .pages = pass.decode.empty() ? 0 : steps,
+                 .tokens = counts ? pass.shape.prefill_tokens : 0,
                  .duration_ns = duration,
                  .operation = done});
 }

@@ -1,6 +1,7 @@
 #include "policy/scheduler.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -14,20 +15,21 @@ namespace {
 // Admission counts at most this much output of one request (SGLang's clip of max_new_tokens).
 constexpr Tokens kMaxEstimatedOutput = 4096;
 
-// Decode steps of a burst while the head of the queue waits for room. The reserve shrinks with each step, so the head
-// may fit in the middle of a longer burst.
-constexpr std::uint64_t kMaxStepsWhileBlocked = 8;
-
-// The rank of a request that others have overtaken too often: larger than any rank of an order.
-constexpr std::uint64_t kOverdueRank = ~std::uint64_t{0};
-
 bool older(const Request* a, const Request* b) { return a->record.request < b->record.request; }
 
 }  // namespace
 
 Scheduler::Scheduler(const EngineConfig& config, Cache& cache, Prefetcher& prefetcher, const EventSink& sink)
-    : config_(config), cache_(cache), prefetcher_(prefetcher), sink_(sink), order_(make_request_order(config.order)) {
+    : config_(config),
+      cache_(cache),
+      prefetcher_(prefetcher),
+      sink_(sink),
+      order_(make_request_order(config.order)),
+      style_(make_style(config.style, config)) {
   KV_CHECK(order_ != nullptr, "an order is known by its name");
+  KV_CHECK(style_ != nullptr, "a style is known by its name");
+  KV_CHECK(!style_->loads_before_admission() || config.storage.empty() || config.path == CachePath::via_host,
+           "a style that loads before admission loads from L2");
 }
 
 Request& Scheduler::new_request() {
@@ -111,7 +113,8 @@ void Scheduler::retry_prefetches(TimeNs now) {
   while (!retries_.empty() && retries_.front().first <= steps_) {
     const RequestId id = retries_.front().second;
     retries_.pop_front();
-    if (const auto waits = find_waiting(id); waits != waiting_.end()) prefetch(**waits, now);
+    const auto waits = find_waiting(id);
+    if (waits != waiting_.end() && (*waits)->lease == NodeId::none) prefetch(**waits, now);
   }
 }
 
@@ -126,7 +129,7 @@ void Scheduler::abort(RequestId id, TimeNs now) {
   if (const auto waits = find_waiting(id); waits != waiting_.end()) {
     request = *waits;
     waiting_.erase(waits);
-    cache_.unqueue(id, reusable(*request));
+    if (request->lease == NodeId::none) cache_.unqueue(id, reusable(*request));
     prefetcher_.abort(id);
   } else if (chunked_ != nullptr && is_it(chunked_)) {
     request = std::exchange(chunked_, nullptr);
@@ -135,7 +138,10 @@ void Scheduler::abort(RequestId id, TimeNs now) {
     running_.erase(runs);
   }
   if (request == nullptr) return;
-  if (request->lease != NodeId::none) {
+  if (const auto holds = std::ranges::find(holders_, request); holds != holders_.end()) {
+    holders_.erase(holds);
+    cache_.release(request->lease);
+  } else if (request->lease != NodeId::none) {
     cache_.free(std::span(request->slots).subspan(request->shared));
     cache_.release(request->lease);
     running_output_left_ -= request->output_left();
@@ -145,80 +151,7 @@ void Scheduler::abort(RequestId id, TimeNs now) {
   recycle(*request);
 }
 
-// ---- forming a pass ----------------------------------------------------------------------------------
-
-bool Scheduler::form(TimeNs step_time, Pass& pass) {
-  step_time_ = step_time;
-  pass.requests.clear();
-  pass.new_tokens.clear();
-  pass.shape = ForwardShape{};
-  pass.steps = 1;
-  for (;;) {
-    blocked_ = false;
-    held_ = 0;
-    pass.prefill = form_prefill(step_time, pass);
-    if (pass.prefill) return true;
-    const std::size_t before = running_.size();
-    if (form_decode(step_time, pass)) return true;
-    // A request that was retracted for a decode, which then had no request left, may have made room for a prefill.
-    if (running_.size() == before) return false;
-  }
-}
-
-bool Scheduler::form_prefill(TimeNs step_time, Pass& pass) {
-  Tokens budget = config_.chunk_tokens;
-  if (chunked_ != nullptr) {
-    Request& request = *chunked_;
-    budget -= extend(request, budget, pass);
-    if (chunked_ != nullptr) return !pass.requests.empty();
-  }
-  order_window();
-  RequestId youngest = 0;
-  for (Request* const request : candidates_) {
-    if (budget == 0 || chunked_ != nullptr) break;
-    const bool full = running_.size() + pass.requests.size() >= config_.max_running;
-    const Admission admission = full ? Admission::no_room : admit(*request, step_time, budget);
-    if (admission == Admission::held) {
-      ++held_;
-      continue;
-    }
-    if (admission == Admission::no_room) {
-      blocked_ = true;
-      break;
-    }
-    budget -= extend(*request, budget, pass);
-    youngest = std::max(youngest, request->record.request);
-  }
-  if (order_->reorders()) {
-    const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
-    for (std::size_t i = 0; i < window && waiting_[i]->record.request < youngest; ++i) ++waiting_[i]->overtaken;
-  }
-  return !pass.requests.empty();
-}
-
-// Sets candidates_ to the requests that may be admitted now, best first, and at most as many as a step looks at.
-void Scheduler::order_window() {
-  candidates_.clear();
-  const std::size_t window = std::min<std::size_t>(config_.order_window, waiting_.size());
-  candidates_.assign(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(window));
-  if (!order_->reorders()) return;
-  ranked_.clear();
-  for (Request* const request : candidates_) {
-    const PrefixMatch found = cache_.peek(request->keys);
-    const bool overdue = request->overtaken >= config_.overtake_limit;
-    const Tokens cached = (found.device_pages + found.host_pages) * config_.shape.page_tokens;
-    const WaitingRequest facts{.prompt_tokens = request->record.prompt_tokens,
-                               .device_pages = found.device_pages,
-                               .host_pages = found.host_pages,
-                               .priority = request->priority,
-                               .prefill_tokens = request->prefill_target,
-                               .cached_tokens = std::min(cached, request->prefill_target - 1),
-                               .computed_tokens = prefill_tokens_ - request->prefill_tokens_before};
-    ranked_.emplace_back(overdue ? kOverdueRank : std::min(order_->rank(facts), kOverdueRank - 1), request);
-  }
-  std::ranges::stable_sort(ranked_, [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::ranges::transform(ranked_, candidates_.begin(), [](const auto& pair) { return pair.second; });
-}
+// ---- admission ---------------------------------------------------------------------------------------
 
 // Returns the share of the running requests' outstanding output that is kept free for them.
 Pages Scheduler::reserve_pages(Tokens more_output) const {
@@ -228,38 +161,78 @@ Pages Scheduler::reserve_pages(Tokens more_output) const {
   return pages_for((running_output_left_ + more_output) * share / 1024);
 }
 
-// Returns the pages that the request needs at once: those loaded from lower tiers, and its first chunk.
-Pages Scheduler::first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const {
-  const Tokens reused = (match.device_pages + match.host_pages + direct) * config_.shape.page_tokens;
-  return pages_for(reused + std::min(budget, request.prefill_target - reused)) - match.device_pages;
+// Returns the pages up to the end of the request's first chunk after its `cached` pages.
+Pages Scheduler::first_chunk_end(const Request& request, Pages cached, Tokens budget) const {
+  const Tokens reused = cached * config_.shape.page_tokens;
+  return pages_for(reused + std::min(budget, request.prefill_target - reused));
 }
 
-// Admits the request if there is room for all of it: leases its cached prefix and takes it out of the queue. Its
+// Returns whether L1 can make the room that the style asks for. `device_pages`: the pages of the cached prefix that are
+// on L1, and leased.
+bool Scheduler::has_room(const Request& request, Pages device_pages, Pages cached, Tokens budget,
+                         Pages reserved) const {
+  const Tokens output = std::min(request.output_left() - 1, kMaxEstimatedOutput);
+  const Pages pages = style_->pages_to_admit({.first_chunk = first_chunk_end(request, cached, budget),
+                                              .prompt = pages_for(request.prefill_target),
+                                              .sequence = pages_for(request.prefill_target + output),
+                                              .reserve = reserve_pages(0)});
+  return std::max(pages, device_pages) - device_pages + reserved <= cache_.promised_pages();
+}
+
+// Admits the request if there is room for it, unless its prefix has to be loaded first.
+Scheduler::Admission Scheduler::admit(Request& request, Tokens budget, Pages reserved) {
+  if (request.lease == NodeId::none) {
+    const Admission taken = take_over(request, budget, reserved);
+    if (taken != Admission::admitted) return taken;
+  } else {
+    if (request.load_since >= 0) return Admission::held;
+    const Pages more = first_chunk_end(request, request.shared, budget) - request.shared;
+    const bool room = has_room(request, request.shared, request.shared, budget, reserved) &&
+                      cache_.make_room(more + reserved, request.lease) == Room::now;
+    if (!room) return Admission::no_room;
+    std::erase(holders_, &request);
+  }
+  enter(request);
+  return Admission::admitted;
+}
+
+// Leases the request's cached prefix, if there is room for the request, and starts the load of the part on L2. Its
 // prefetch is checked only after there is room, because a stop without an admission would lose the fetched pages for
 // nothing.
-Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens budget) {
+Scheduler::Admission Scheduler::take_over(Request& request, Tokens budget, Pages reserved) {
   const std::span<const PageKey> keys = reusable(request);
-  const Tokens output = std::min(request.output_left() - 1, kMaxEstimatedOutput);
-  const Pages pages = pages_for(request.prefill_target + output) + reserve_pages(0);
   PrefixMatch match = cache_.match(keys);
+  // Without a load of its own: a load below pages that may not arrive could not be undone.
+  if (style_->loads_before_admission() && cache_.arriving(match.device_end)) return Admission::held;
+  const auto room = [&](Pages direct) {
+    return has_room(request, match.device_pages, match.device_pages + match.host_pages + direct, budget, reserved);
+  };
   cache_.lease(match.device_end);
-  bool room = pages - match.device_pages <= cache_.promised_pages();
+  const bool promised = room(0);
   cache_.release(match.device_end);
-  if (!room) return Admission::no_room;
-  if (prefetcher_.holds(request.record.request, step_time)) return Admission::held;
+  if (!promised) return Admission::no_room;
+  if (prefetcher_.holds(request.record.request, step_time_)) return Admission::held;
   match = cache_.match(keys);
   cache_.lease(match.device_end);
   const Pages direct = prefetcher_.direct_pages(request.record.request, match.device_pages + match.host_pages);
-  room = pages - match.device_pages <= cache_.promised_pages() &&
-         cache_.make_room(first_pages(request, match, direct, budget), match.end) == Room::now;
-  if (!room) {
+  const Pages first = first_chunk_end(request, match.device_pages + match.host_pages + direct, budget);
+  if (!room(direct) || cache_.make_room(first - match.device_pages + reserved, match.end) != Room::now) {
     cache_.release(match.device_end);
     return Admission::no_room;
   }
+  take_over_prefix(request, match);
+  if (!style_->loads_before_admission() || !arriving(request)) return Admission::admitted;
+  request.load_since = step_time_;
+  holders_.push_back(&request);
+  return Admission::held;
+}
+
+// Takes the request, which has its cached prefix, out of the queue.
+void Scheduler::enter(Request& request) {
   const bool first = request.record.admitted < 0;
-  if (first) request.record.admitted = step_time;
-  take_over_prefix(request, match, first);
-  if (!first) {
+  if (first) {
+    request.record.admitted = step_time_;
+  } else {
     request.record.retracted_recompute += std::max(request.computed_tokens, request.kv_tokens) - request.kv_tokens;
   }
   // Tokens whose load was promised count as computed: if the load fails, they are computed again.
@@ -267,8 +240,19 @@ Scheduler::Admission Scheduler::admit(Request& request, TimeNs step_time, Tokens
   running_output_left_ += request.output_left();
   waiting_.erase(std::ranges::lower_bound(waiting_, &request, older));
   decide(DecisionKind::admit, Reason::none, request, request.shared);
-  if (first) report(EventKind::admitted, request, step_time);
-  return Admission::admitted;
+  if (first) report(EventKind::admitted, request, step_time_);
+}
+
+// Returns whether pages of the request's prefix are still being loaded.
+bool Scheduler::arriving(const Request& request) const { return cache_.arriving(request.lease); }
+
+// Ends the wait of the requests whose prefix has been loaded.
+void Scheduler::settle_loads() {
+  for (Request* request : holders_) {
+    if (request->load_since < 0 || arriving(*request)) continue;
+    const TimeNs waited = step_time_ - std::exchange(request->load_since, -1);
+    if (request->generated == 0) request->record.load_wait_ns += waited;
+  }
 }
 
 // Returns the tokens of the request's first chunk after its first `pages` pages.
@@ -278,7 +262,8 @@ Tokens Scheduler::first_chunk_tokens(const Request& request, Pages pages) const 
 
 // Takes over the cached prefix, whose device part is leased: the part on L1, then the part on L2, then the part of L3
 // that is loaded straight.
-void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match, bool first) {
+void Scheduler::take_over_prefix(Request& request, const PrefixMatch& match) {
+  const bool first = !std::exchange(request.matched_before, true);
   RequestRecord& record = request.record;
   const Pages matched = match.device_pages + match.host_pages;
   const Pages direct = prefetcher_.direct_pages(record.request, matched);
@@ -339,36 +324,7 @@ void Scheduler::count_hits(RequestRecord& record, const PrefixMatch& match, Page
   record.miss = record.prompt_tokens - to * page - record.recomputed_after_stop;
 }
 
-// Adds the request's next chunk to the pass, as much as budget and room allow. Returns the number of tokens.
-Tokens Scheduler::extend(Request& request, Tokens budget, Pass& pass) {
-  Tokens tokens = std::min(request.prefill_target - request.kv_tokens, budget);
-  Pages more = pages_for(request.kv_tokens + tokens) - request.slots.size();
-  const Pages room = cache_.make_room(more, request.lease) == Room::now ? more : cache_.obtainable_pages();
-  if (more > room) {
-    more = room;
-    tokens = (request.slots.size() + room) * config_.shape.page_tokens - request.kv_tokens;
-  }
-  const bool rest = request.kv_tokens + tokens < request.prefill_target;
-  chunked_ = rest ? &request : nullptr;
-  if (tokens == 0) return 0;
-  cache_.allocate(more, request.slots);
-  ensure_keys(request, request.slots.size());
-  pass.requests.push_back(&request);
-  pass.new_tokens.push_back(tokens);
-  pass.shape.prefill_tokens += tokens;
-  prefill_tokens_ += tokens;
-  pass.shape.prefill_pairs += tokens * request.kv_tokens + tokens * (tokens + 1) / 2;
-  pass.shape.prefill_context_tokens += request.kv_tokens;
-  ++pass.shape.prefill_sequences;
-  if (KV_MUTANT(1)) {
-    request.kv_tokens += tokens;
-    publish(request, false);
-    request.kv_tokens -= tokens;
-  }
-  ++request.record.prefill_passes;
-  decide(DecisionKind::prefill, rest ? Reason::chunk : Reason::none, request, request.slots.size());
-  return tokens;
-}
+// ---- decode steps ------------------------------------------------------------------------------------
 
 // Tokens of a decode step. If reused pages lack the draft model's KV, few proposals are accepted.
 std::uint64_t Scheduler::yield_x1024(const Request& request) const {
@@ -386,61 +342,24 @@ std::uint64_t Scheduler::steps_left(const Request& request) const {
   return (request.output_left() * 1024 - request.yield_remainder_x1024 + yield - 1) / yield;
 }
 
-Pages Scheduler::burst_pages(std::uint64_t steps) const {
-  Pages pages = 0;
-  for (const Request* request : running_) {
-    const Pages held = request->slots.size();
-    pages += std::max(pages_for(request->kv_tokens + yield_of(*request, steps)), held) - held;
-  }
-  return pages;
-}
-
-// Forms a decode pass for all running requests. A burst of several steps ends with the first request that finishes, and
-// is short while the head of the queue waits for room. The pages of the whole burst are allocated at its start. Tokens
-// that a draft proposes and that are not accepted are in slots of the step's own, outside the pool.
-bool Scheduler::form_decode(TimeNs step_time, Pass& pass) {
-  std::uint64_t steps = 0;
-  while (!running_.empty()) {
-    steps = config_.burst_steps;
-    if (blocked_) steps = std::min(steps, kMaxStepsWhileBlocked);
-    for (const Request* request : running_) steps = std::min(steps, steps_left(*request));
-    cache_.prepare(burst_pages(steps));
-    while (steps > 1 && burst_pages(steps) > cache_.obtainable_pages()) steps /= 2;
-    const Room room = cache_.make_room(burst_pages(steps), cache_.tree().root());
-    if (room == Room::now) break;
-    if (room == Room::later) return false;
-    if (!retract_youngest(step_time)) return false;  // the last running request waits for an acknowledgement
-  }
-  if (running_.empty()) return false;
-  for (Request* request : running_) {
-    const Tokens tokens = yield_of(*request, steps);
-    const Pages pages = pages_for(request->kv_tokens + tokens);
-    if (pages > request->slots.size()) {
-      const bool room = cache_.allocate(pages - request->slots.size(), request->slots);
-      KV_CHECK(room, "the burst's room was counted before");
-      ensure_keys(*request, request->slots.size());
-    }
-    pass.requests.push_back(request);
-    pass.new_tokens.push_back(tokens);
-    pass.shape.decode_context_tokens += request->kv_tokens;
-    if (config_.draft_tokens != 0) pass.shape.decode_yield_x1024 += yield_x1024(*request);
-  }
-  pass.shape.decode_sequences = static_cast<std::uint32_t>(running_.size());
-  pass.shape.draft_tokens = config_.draft_tokens;
-  pass.steps = steps;
-  return true;
-}
-
 // ---- retraction --------------------------------------------------------------------------------------
 
-bool Scheduler::retract_youngest(TimeNs now) {
-  const auto youngest = std::ranges::max_element(running_, older);
-  if (chunked_ != nullptr && older(*youngest, chunked_)) {
+// Retracts the style's victim. Returns false if there is none: the last running request stays.
+bool Scheduler::retract_victim(TimeNs now) {
+  if (running_.empty() && chunked_ == nullptr) return false;
+  const bool by_age = style_->victim() == Victim::youngest;
+  const auto victim = by_age             ? std::ranges::max_element(running_, older)
+                      : running_.empty() ? running_.end()
+                                         : std::prev(running_.end());
+  // Nothing is admitted while a prompt is only partly computed, so that request was admitted last.
+  const bool chunked = chunked_ != nullptr && (!by_age || running_.empty() || older(*victim, chunked_));
+  if (chunked) {
     retract(*std::exchange(chunked_, nullptr), Reason::capacity, now);
   } else {
     if (running_.size() == 1 && chunked_ == nullptr) return false;
-    Request* request = *youngest;
-    running_.erase(youngest);
+    Request* request = *victim;
+    running_.erase(victim);
+    if (style_->keeps_retracted_pages()) publish(*request, true);  // as part of a prompt: without a copy on L2
     retract(*request, Reason::capacity, now);
   }
   steps_since_reset_ = 0;
@@ -450,14 +369,7 @@ bool Scheduler::retract_youngest(TimeNs now) {
 // The pages that the index owns stay cached. The others are freed and computed again later.
 void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   decide(DecisionKind::retract, reason, request, request.slots.size());
-  cache_.free(std::span(request.slots).subspan(request.shared));
-  cache_.release(request.lease);
-  request.slots.clear();
-  request.shared = 0;
-  request.lease = NodeId::none;
-  request.counted_pages = 0;
-  request.without_draft = 0;
-  request.kv_tokens = 0;
+  give_pages_back(request);
   request.prefill_target = request.record.prompt_tokens + request.generated;
   request.prefill_tokens_before = prefill_tokens_;
   running_output_left_ -= request.output_left();
@@ -467,12 +379,43 @@ void Scheduler::retract(Request& request, Reason reason, TimeNs now) {
   report(EventKind::retracted, request, now);
 }
 
+void Scheduler::give_pages_back(Request& request) {
+  cache_.free(std::span(request.slots).subspan(request.shared));
+  cache_.release(request.lease);
+  request.slots.clear();
+  request.shared = 0;
+  request.lease = NodeId::none;
+  request.counted_pages = 0;
+  request.without_draft = 0;
+  request.kv_tokens = 0;
+}
+
+// Takes the prefix back from a waiting request, which stays in the queue.
+void Scheduler::release_prefix(Request& request, Reason reason) {
+  decide(DecisionKind::release, reason, request, request.shared);
+  std::erase(holders_, &request);
+  request.load_since = -1;
+  give_pages_back(request);
+  cache_.queue(request.record.request, reusable(request));
+}
+
+void Scheduler::load_failed(std::uint64_t load, TimeNs now) {
+  const auto lost = [&](const Request* request) { return cache_.depends_on_load(request->lease, load); };
+  std::vector<Request*> losers;
+  std::ranges::copy_if(holders_, std::back_inserter(losers), lost);
+  for (Request* request : losers) {
+    request->recompute = true;
+    if (request->generated == 0) request->record.load_wait_ns += now - request->load_since;
+    release_prefix(*request, Reason::transfer_failed);
+  }
+}
+
 // ---- after a pass ------------------------------------------------------------------------------------
 
-void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns) {
-  for (std::size_t i = 0; i < pass.requests.size(); ++i) {
-    Request& request = *pass.requests[i];
-    request.kv_tokens += pass.new_tokens[i];
+void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns) {
+  for (std::size_t i = 0; i < part.requests.size(); ++i) {
+    Request& request = *part.requests[i];
+    request.kv_tokens += part.new_tokens[i];
     request.computed_tokens = std::max(request.computed_tokens, request.kv_tokens);
     if (request.generated == 0) {
       request.record.compute_ns += compute_ns;
@@ -485,18 +428,19 @@ void Scheduler::prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, Ti
   }
 }
 
-void Scheduler::prefill_failed(const Pass& pass, TimeNs end) {
+void Scheduler::prefill_failed(const PassPart& part, TimeNs end) {
+  if (part.empty()) return;
   chunked_ = nullptr;
-  for (Request* request : pass.requests) {
+  for (Request* request : part.requests) {
     request->recompute = true;
     retract(*request, Reason::transfer_failed, end);
   }
 }
 
-Tokens Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end) {
+void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs end) {
   steps_since_reset_ += steps;
   Tokens all = 0;
-  for (Request* request : pass.requests) {
+  for (Request* request : part.requests) {
     const Tokens tokens = yield_of(*request, steps);
     request->yield_remainder_x1024 = (request->yield_remainder_x1024 + steps * yield_x1024(*request)) % 1024;
     request->kv_tokens += tokens;
@@ -506,10 +450,9 @@ Tokens Scheduler::decode_done(const Pass& pass, std::uint64_t steps, TimeNs end)
   }
   running_output_left_ -= all;
   std::erase_if(running_, [](const Request* request) { return request->output_left() == 0; });
-  for (Request* request : pass.requests) {
+  for (Request* request : part.requests) {
     if (request->output_left() == 0) finish(*request, end);
   }
-  return all;
 }
 
 // The visit has the step's time, which all ranks share. The end of a pass differs between ranks.
@@ -524,7 +467,11 @@ void Scheduler::publish(Request& request, bool chunked) {
   const Tokens cached =
       config_.cache_output ? request.kv_tokens : std::min(request.kv_tokens, request.record.prompt_tokens);
   // After a retraction, the shared prefix may include pages of the output. They stay shared.
-  const Pages pages = std::max<Pages>(cached / page, request.shared);
+  Pages pages = std::max<Pages>(cached / page, request.shared);
+  // If no pass waits for loads, the request keeps its own pages beside pages that another request is loading.
+  if (!loads_gate_passes()) {
+    pages = std::max(std::min(pages, cache_.pages_before_load(std::span(request.keys).first(pages))), request.shared);
+  }
   if (pages == 0) return;
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
@@ -602,16 +549,19 @@ void Scheduler::check_invariants(const Pass* in_flight) const {
   };
   for (const Request* request : running_) holds(*request);
   if (chunked_ != nullptr) holds(*chunked_);
-  if (in_flight != nullptr && in_flight->prefill) {
-    for (const Request* request : in_flight->requests) {
+  if (in_flight != nullptr) {
+    for (const Request* request : in_flight->prefill.requests) {
       if (request != chunked_) holds(*request);
     }
   }
   KV_CHECK(output == running_output_left_, "outstanding output is summed up");
+  KV_CHECK(holders_.size() <= waiting_.size(), "only waiting requests hold prefixes");
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     KV_CHECK(i == 0 || older(waiting_[i - 1], waiting_[i]), "the queue is in order of arrival");
-    KV_CHECK(waiting_[i]->slots.empty() && waiting_[i]->lease == NodeId::none,
-             "a waiting request holds no slot and no lease");
+    const bool holder = std::ranges::find(holders_, waiting_[i]) != holders_.end();
+    KV_CHECK(holder == (waiting_[i]->lease != NodeId::none), "a waiting request with a lease is known as its holder");
+    KV_CHECK(waiting_[i]->slots.size() == waiting_[i]->shared, "a waiting request owns no slot");
+    KV_CHECK(holder || waiting_[i]->slots.empty(), "a waiting request without a lease uses no slot");
   }
   prefetcher_.check_invariants();
   cache_.check_invariants(owned, prefetcher_.owned_pages());

@@ -1,17 +1,21 @@
 // The request scheduler: which requests wait, which run, and what the next forward pass computes.
 //
-// Continuous batching, prefill first (SGLang's default): as long as a waiting request fits, the next pass is a prefill
-// of at most chunk_tokens. Else the next pass decodes one token for every running request, `steps` times in a row. With
-// a draft model, a step yields accept_x1024 / 1024 tokens on average. Each request keeps the fraction until it makes a
-// whole token, so k steps yield floor(k * accept) tokens.
+// Continuous batching. The style (policy/style.hpp) composes each pass from the mechanisms here: the next chunk of a
+// prompt, the admission of waiting requests, decode steps of the running requests, retraction. With a draft model, a
+// step yields accept_x1024 / 1024 tokens on average. Each request keeps the fraction until it makes a whole token, so k
+// steps yield floor(k * accept) tokens.
 //
-//            reject                     last chunk            last token
-//   arrived --------> gone    waiting ------------> running -------------> finished
-//      \----------------------^     ^---- retract ----/
+//            reject                               last chunk            last token
+//   arrived --------> gone    waiting [+ prefix] ------------> running -------------> finished
+//      \----------------------^   ^  \_release_/                   |
+//                                 \----------- retract -----------/
+//
+// "+ prefix": under a style that loads before admission, a waiting request holds its cached prefix while the part of L2
+// is loaded.
 //
 // Nothing starves: waiting requests stay in order of arrival, the head is never passed over more than overtake_limit
-// times, and the youngest request is retracted first and goes back to its place. Nothing deadlocks: a request that
-// passed the length check fits into an otherwise empty L1.
+// times, and a retracted request goes back to its place. Nothing deadlocks: a request that passed the length check fits
+// into an otherwise empty L1, and a waiting request gives its prefix back if only that keeps all others waiting.
 //
 // Cost: a step is O(batch). With an order that reorders, or with requests that wait for prefetches, it also does
 // O(order_window) look-ups. It does not grow with the queue. Memory: a waiting request takes its Request and the keys
@@ -28,6 +32,7 @@
 #include "policy/config.hpp"
 #include "policy/order.hpp"
 #include "policy/prefetch/prefetch.hpp"
+#include "policy/style.hpp"
 
 namespace kvtwin {
 
@@ -52,18 +57,34 @@ struct Request {
   Tokens prefill_tokens_before = 0;  // Scheduler::prefill_tokens_ when the request began to wait
   // Time to compute what L1 and L2 lacked at its arrival; only if the prefetch admission weighs costs.
   TimeNs uncached_compute_ns = 0;
-  bool recompute = false;  // a load of its prefix failed: compute it instead
+  bool recompute = false;       // a load of its prefix failed: compute it instead
+  bool matched_before = false;  // it has taken over a cached prefix before, so its hits are counted
+  TimeNs load_since = -1;       // while it waits for the load of its prefix: the step that started the load
 
   Tokens output_left() const { return record.output_tokens - generated; }
 };
 
+// Requests of a pass, and the new tokens of each.
+struct PassPart {
+  std::vector<Request*> requests;
+  std::vector<Tokens> new_tokens;
+
+  bool empty() const { return requests.empty(); }
+  void clear() {
+    requests.clear();
+    new_tokens.clear();
+  }
+  void add(Request& request, Tokens tokens) {
+    requests.push_back(&request);
+    new_tokens.push_back(tokens);
+  }
+};
+
 // The next forward pass; built again in each step.
 struct Pass {
-  bool prefill = false;
-  std::uint64_t steps = 1;
+  std::uint64_t steps = 1;  // more than 1 only without prefill
   ForwardShape shape;
-  std::vector<Request*> requests;
-  std::vector<Tokens> new_tokens;  // of each request
+  PassPart prefill, decode;
 };
 
 class Scheduler {
@@ -82,12 +103,18 @@ class Scheduler {
 
   // Fills `pass`. Returns false if there is nothing to do, or if nothing fits yet.
   bool form(TimeNs step_time, Pass& pass);
-  // The pass has ended at `end`. Its requests continue.
-  void prefill_done(const Pass& pass, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
-  // The same for a decode pass of `steps` steps. Returns the tokens that the steps yielded.
-  Tokens decode_done(const Pass& pass, std::uint64_t steps, TimeNs end);
-  // A load of the pass failed, so none of its results count: its requests go back to the queue and compute again.
-  void prefill_failed(const Pass& pass, TimeNs end);
+  // The prefill of the pass has ended at `end`. Its requests continue.
+  void prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns);
+  // The same for `steps` decode steps.
+  void decode_done(const PassPart& part, std::uint64_t steps, TimeNs end);
+  // The pass, or a load of it, failed, so its prefill does not count: the requests go back to the queue and compute
+  // again.
+  void prefill_failed(const PassPart& part, TimeNs end);
+  // The load with this number (Cache::load_failure) has failed. Waiting requests that hold pages of this load give
+  // their prefix back. Call it before the failure is acknowledged.
+  void load_failed(std::uint64_t load, TimeNs now);
+  // True: a prefill pass waits for all loads in flight. False: no request that runs uses pages that are being loaded.
+  bool loads_gate_passes() const { return !style_->loads_before_admission(); }
 
   // Returns whether an arrival can change the next step. If not, a decode burst continues.
   bool arrival_changes_step() const;
@@ -105,26 +132,29 @@ class Scheduler {
 
  private:
   Pages pages_for(Tokens tokens) const { return (tokens + config_.shape.page_tokens - 1) / config_.shape.page_tokens; }
-  bool form_prefill(TimeNs step_time, Pass& pass);
-  bool form_decode(TimeNs step_time, Pass& pass);
-  void order_window();
+  class Builder;
   enum class Admission : std::uint8_t { admitted, held, no_room };
-  Admission admit(Request& request, TimeNs step_time, Tokens budget);
+  Admission admit(Request& request, Tokens budget, Pages reserved);
+  Admission take_over(Request& request, Tokens budget, Pages reserved);
+  bool has_room(const Request& request, Pages device_pages, Pages cached, Tokens budget, Pages reserved) const;
+  void enter(Request& request);
+  bool arriving(const Request& request) const;
+  void settle_loads();
   std::span<const PageKey> reusable(const Request& request) const;
-  Pages first_pages(const Request& request, const PrefixMatch& match, Pages direct, Tokens budget) const;
-  void take_over_prefix(Request& request, const PrefixMatch& match, bool first);
+  Pages first_chunk_end(const Request& request, Pages cached, Tokens budget) const;
+  void take_over_prefix(Request& request, const PrefixMatch& match);
   void count_hits(RequestRecord& record, const PrefixMatch& match, Pages loaded, const PrefetchOutcome& outcome) const;
   std::deque<Request*>::iterator find_waiting(RequestId id);
   void prefetch(Request& request, TimeNs now);
   TimeNs queued_compute_ns(Request& request);
   Tokens first_chunk_tokens(const Request& request, Pages pages) const;
-  Tokens extend(Request& request, Tokens budget, Pass& pass);
-  Pages burst_pages(std::uint64_t steps) const;
   std::uint64_t yield_x1024(const Request& request) const;
   Tokens yield_of(const Request& request, std::uint64_t steps) const;
   std::uint64_t steps_left(const Request& request) const;
-  bool retract_youngest(TimeNs now);
+  bool retract_victim(TimeNs now);
   void retract(Request& request, Reason reason, TimeNs now);
+  void give_pages_back(Request& request);
+  void release_prefix(Request& request, Reason reason);
   void publish(Request& request, bool chunked);
   Visit visit_of(const Request& request, std::span<const PageKey> keys, bool further) const;
   void produce_token(Request& request, TimeNs now);
@@ -140,11 +170,15 @@ class Scheduler {
   Prefetcher& prefetcher_;
   const EventSink& sink_;
   const std::unique_ptr<RequestOrder> order_;
+  const std::unique_ptr<EngineStyle> style_;
   std::deque<Request*> waiting_;   // by request number
+  std::vector<Request*> holders_;  // waiting requests that hold a prefix, by the time of the load
   std::vector<Request*> running_;  // in order of admission
   Request* chunked_ = nullptr;     // admitted, with a part of its prompt not computed; at most one
   std::vector<Request*> candidates_;
   std::vector<std::pair<std::uint64_t, Request*>> ranked_;
+  std::vector<Request*> decoding_;                  // running requests for whose next steps there is room
+  const Request* no_room_ = nullptr;                // the waiting request that did not fit in this step
   std::vector<std::unique_ptr<Request>> requests_;  // as many as there were at once
   std::vector<Request*> spare_;                     // the unused ones of requests_
   Tokens running_output_left_ = 0;                  // of running_, chunked_ and the pass that is being formed

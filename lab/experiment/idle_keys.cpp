@@ -97,6 +97,8 @@ constexpr std::string_view kOfHostShare[] = {"cache.prefetch_host_share"};
 constexpr std::string_view kOfAttempts[] = {"cache.prefetch_attempts"};
 constexpr std::string_view kOfSplit[] = {"cache.split_kv"};
 constexpr std::string_view kOfOvertaking[] = {"scheduler.overtake_limit"};
+constexpr std::string_view kOfSglang[] = {"scheduler.mixed_chunks"};
+constexpr std::string_view kOfVllm[] = {"scheduler.admit_whole_prompt"};
 constexpr std::string_view kOfStalls[] = {"sim.storage_stall_factor"};
 constexpr std::string_view kOfInstances[] = {"sim.reduce_us"};
 constexpr std::string_view kOfStraggler[] = {"sim.straggler_rank"};
@@ -157,6 +159,10 @@ const Rule kRules[] = {
     {kOfSplit, [](const Facts& f) { return f.stores() && !f.is("cache.layout", "layer_first"); },
      "it is read for storage tiers and layouts other than layer_first only; set that"},
     {kOfOvertaking, [](const Facts& f) { return f.reorders(); }, "scheduler.order is fcfs; set that to another"},
+    {kOfSglang, [](const Facts& f) { return !f.is("scheduler.style", "vllm"); },
+     "it is read for scheduler.style = sglang only; set that"},
+    {kOfVllm, [](const Facts& f) { return !f.is("scheduler.style", "sglang"); },
+     "it is read for scheduler.style = vllm only; set that"},
     {kOfStalls, [](const Facts& f) { return f.stores() && f.e.number("sim.storage_stall_share") != 0; },
      "it is read for storage tiers with sim.storage_stall_share above 0 only; set that"},
     {kOfInstances, [](const Facts& f) { return f.is("parallel.rank_model", "instances"); },

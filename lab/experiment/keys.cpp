@@ -10,6 +10,7 @@
 #include "policy/order.hpp"
 #include "policy/prefetch_admission.hpp"
 #include "policy/route.hpp"
+#include "policy/style.hpp"
 #include "policy/termination.hpp"
 #include "policy/write.hpp"
 #include "traces/trace.hpp"
@@ -450,6 +451,16 @@ std::span<const Key> experiment_keys() {
       path("tiers.remote.tls_ca", "File of trusted certificates for rediss://; empty = the system's certificates"),
       number("tiers.remote.timeout_s", 1.0, 0.001, 3600,
              "Seconds without an answer after which a server counts as gone, for kvtwin run"),
+      file_choice<&EngineConfig::style>(
+          "scheduler.style", style_names(),
+          "How passes are composed: prefill first, then decode (sglang), or one token budget per step for decode and "
+          "prefill, with loads before admission and preemption (vllm)"),
+      flag<&EngineConfig::mixed_chunks>(
+          "scheduler.mixed_chunks",
+          "sglang: running requests decode one token in each prefill pass, as with --enable-mixed-chunk"),
+      flag<&EngineConfig::admit_whole_prompt>(
+          "scheduler.admit_whole_prompt",
+          "vllm: a request is admitted only if its whole prompt fits into L1; false = if its first chunk fits"),
       file_choice<&EngineConfig::order>("scheduler.order", request_order_names(),
                                         "Order in which waiting requests are admitted: by arrival (fcfs), longest "
                                         "cached prefix, fewest tokens to compute, or highest response ratio (hrrn) "
@@ -467,7 +478,8 @@ std::span<const Key> experiment_keys() {
                                           "limit. A waiting request takes 0.4 KB of "
                                           "memory and 32 bytes per page of its prompt"),
       integer<&EngineConfig::chunk_tokens>("scheduler.chunk_tokens", 1, 1e9,
-                                           "Maximum number of prefill tokens per pass"),
+                                           "Maximum number of prefill tokens per pass; vllm, and sglang with "
+                                           "mixed_chunks: of prefill and decode tokens"),
       integer<&EngineConfig::burst_steps>("scheduler.burst_steps", 1, 1e6,
                                           "Maximum number of decode steps that are submitted together"),
       flag("report.bounds", false,

@@ -20,6 +20,7 @@
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
+#include "policy/style.hpp"
 #include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/figure_error.hpp"
@@ -472,6 +473,22 @@ void configure_world(const Experiment& e, Setup& setup) {
   world.cost = setup.cost.get();
 }
 
+// A style that loads before admission loads through the host, and a step must pay at least one decode.
+void check_style(const Experiment& e, const Setup& setup) {
+  const EngineConfig& engine = setup.engine;
+  if (!make_style(engine.style, engine)->loads_before_admission()) return;
+  if (setup.has_storage() && engine.path != CachePath::via_host) {
+    throw InputError(e.where("cache.path") + ": is " + e.text("cache.path") + ", and " + e.where("scheduler.style") +
+                     " = " + engine.style + " loads pages from the host only; set cache.path to via_host");
+  }
+  const Tokens least = Tokens{engine.draft_tokens} + 1;
+  if (engine.chunk_tokens < least) {
+    throw InputError(e.where("scheduler.chunk_tokens") + ": is " + std::to_string(engine.chunk_tokens) +
+                     ", and one decode step of one request takes " + std::to_string(least) +
+                     " tokens with the draft model's; make it larger");
+  }
+}
+
 // Sets the number of seats, the route, and the slow rank.
 void configure_seats(const Experiment& e, Setup& setup) {
   WorldConfig& world = setup.world;
@@ -543,6 +560,7 @@ Setup make_setup(const Experiment& e) {
   size_tiers(e, setup);
   configure_seats(e, setup);
   configure_storage(e, setup);
+  check_style(e, setup);
   price(setup);
   configure_world(e, setup);
   const EngineConfig& engine = setup.engine;

@@ -13,6 +13,7 @@
 #include "lab/names.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/past_run/request_life.hpp"
+#include "policy/style.hpp"
 
 namespace kvtwin {
 namespace {
@@ -330,17 +331,26 @@ class Story {
                     seconds_text(r_.load_wait_ns) + " + compute " + seconds_text(r_.compute_ns));
   }
 
+  // vLLM calls a retraction a preemption.
   void retractions() {
+    const bool last_admitted = make_style(engine_.style, engine_)->victim() == Victim::last_admitted;
+    for (const RequestLife::Retraction& release : life_.releases) {
+      add("released",
+          "at " + seconds_text(release.at) + " s: " +
+              (release.reason == Reason::transfer_failed ? "the load of its prefix failed"
+                                                         : "its loaded prefix, because other requests had no room"));
+    }
     for (std::size_t i = 0; i < life_.retractions.size(); ++i) {
       const RequestLife::Retraction& retraction = life_.retractions[i];
       std::string words = "at " + seconds_text(retraction.at) + " s: ";
       words += retraction.reason == Reason::transfer_failed ? "a load failed that its pass built on"
+               : last_admitted                              ? "the device was full and it was admitted last"
                                                             : "the device was full and it the youngest";
       if (i + 1 < life_.admissions.size()) {
         const RequestLife::Admission& next = life_.admissions[i + 1];
         words += "; admitted again at " + seconds_text(next.at) + " s with " + count(next.reused, "page") + " reused";
       }
-      add("retracted", words);
+      add(last_admitted ? "preempted" : "retracted", words);
     }
     if (r_.retracted_recompute > 0) {
       add("", count(r_.retracted_recompute, "token") + " computed again for it");
@@ -490,6 +500,10 @@ Json life_json(const RequestLife& life, const Setup& setup) {
   }
   for (const RequestLife::Retraction& retraction : life.retractions) {
     json["retracted"].push_back({{"at_s", seconds(retraction.at)}, {"reason", name_of(retraction.reason)}});
+  }
+  json["released"] = Json::array();
+  for (const RequestLife::Retraction& release : life.releases) {
+    json["released"].push_back({{"at_s", seconds(release.at)}, {"reason", name_of(release.reason)}});
   }
   json["prefetches"] = json["direct_loads"] = Json::array();
   for (const RequestLife::Prefetch& prefetch : life.prefetches) json["prefetches"].push_back(prefetch_json(prefetch));

@@ -73,6 +73,7 @@ void RequestLife::decided(const Decision& decision) {
     }
     case DecisionKind::load_direct: direct_loads.push_back({now_, decision.pages, decision.reason}); break;
     case DecisionKind::retract: retractions.push_back({now_, decision.reason}); break;
+    case DecisionKind::release: releases.push_back({now_, decision.reason}); break;
     case DecisionKind::finish: pages_left = decision.pages; break;
     default: follow_prefetch(decision); break;
   }

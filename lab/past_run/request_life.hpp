@@ -89,6 +89,7 @@ class RequestLife final : public RerunObserver {
   std::vector<DirectLoad> direct_loads;
   std::vector<Prefill> prefills;
   std::vector<Retraction> retractions;
+  std::vector<Retraction> releases;  // loaded prefixes that it gave back while it waited
   std::vector<PageMoment> moments;
   std::uint64_t moments_left_out = 0;
   std::optional<Pages> pages_left;  // cached pages of the request when it finished

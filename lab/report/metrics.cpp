@@ -197,11 +197,12 @@ void Metrics::on_event(const Event& event) {
     case EventKind::backup_awaited: ++backups_awaited; break;
     case EventKind::evicted: evicted(event); break;
     case EventKind::pass_done:
-      // A pass that was cancelled or failed before its first step counts as neither.
+      // A pass that was cancelled or failed before its first step counts as neither; a mixed pass counts as both.
       if (event.pages != 0) {
         ++decode_passes;
         decode_steps += event.pages;
-      } else if (event.tokens != 0) {
+      }
+      if (event.tokens != 0) {
         ++prefill_passes;
         prefill_tokens += event.tokens;
       }

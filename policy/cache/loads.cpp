@@ -72,6 +72,33 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
   return Reason::none;
 }
 
+bool Cache::arriving(NodeId end) const {
+  if (!loading() && loads_.moves.empty()) return false;
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).load != OperationId::none) return true;
+  }
+  return false;
+}
+
+Pages Cache::pages_before_load(std::span<const PageKey> keys) const {
+  Pages before = keys.size();
+  if (!loading() && loads_.moves.empty()) return before;
+  for (NodeId id = tree_.peek(keys).end; id != tree_.root(); id = tree_.node(id).parent) {
+    const NodeFacts& facts = tree_.node(id).facts;
+    if (tree_.node(id).load != OperationId::none) before = std::min<Pages>(before, facts.depth_pages - facts.pages);
+  }
+  return before;
+}
+
+bool Cache::depends_on_load(NodeId end, std::uint64_t number) const {
+  KV_CHECK(number >= loads_.committed && number - loads_.committed < loads_.transfers.size(), "a load is in flight");
+  const OperationId mark = loads_.transfers[number - loads_.committed].mark;
+  for (NodeId id = end; id != tree_.root(); id = tree_.node(id).parent) {
+    if (tree_.node(id).load == mark) return true;
+  }
+  return false;
+}
+
 // ---- direct loads from a storage tier
 
 Reason Cache::load_direct(std::span<const PageKey> keys, std::span<const FetchedRun> runs, RequestId request,

@@ -99,14 +99,17 @@ BrokenTerm SeamContract::judge(const ForwardOperation& pass) const {
     return "a pass's shape counts its sequences";
   }
   Tokens tokens = 0, context = 0, decoded = 0;
+  std::size_t prefills = shape.prefill_sequences;  // the first ones
   for (const SequenceWork& sequence : pass.sequences) {
+    const bool decodes = prefills == 0;
+    if (!decodes) --prefills;
     const Tokens all = sequence.context_tokens + sequence.new_tokens;
     if (sequence.new_tokens == 0) return "a sequence computes at least one token";
     if (sequence.keys.size() != sequence.slots.size()) return "each page of a sequence has a slot and a key";
     if (sequence.slots.size() * terms_.page_tokens < all) return "a sequence's spans cover context and new tokens";
     if (std::ranges::find(sequence.slots, kNoSlot) != sequence.slots.end()) return "a sequence's pages lie in slots";
     tokens += sequence.new_tokens;
-    if (shape.draft_tokens != 0 && shape.prefill_sequences == 0) {
+    if (shape.draft_tokens != 0 && decodes) {
       decoded += sequence.new_tokens;
       const Tokens max_yield = pass.steps * (std::uint64_t{shape.draft_tokens} + 1);
       if (sequence.new_tokens < pass.steps || sequence.new_tokens > max_yield) return "a step yields what it verifies";

@@ -31,6 +31,7 @@ std::string_view name_of(DecisionKind kind) {
     case DecisionKind::commit: return "commit";
     case DecisionKind::load_direct: return "load_direct";
     case DecisionKind::abort: return "abort";
+    case DecisionKind::release: return "release";
   }
   return "unknown";
 }

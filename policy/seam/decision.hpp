@@ -29,6 +29,7 @@ enum class DecisionKind : std::uint8_t {
   commit,         // pages that a prefetch has brought to L2
   load_direct,    // pages loaded from L3 to L1
   abort,
+  release,  // a waiting request gives its loaded prefix back; pages of the prefix
 };
 
 enum class Reason : std::uint8_t {

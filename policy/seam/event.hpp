@@ -71,7 +71,7 @@ enum class EventKind : std::uint8_t {
   slots_allocated,
   slots_released,   // tier; slots
   prefill_started,  // record; one event per request of a prefill pass; tokens: of its chunk
-  pass_done,        // pages: decode steps; tokens: prefilled or decoded, 0 if the pass failed; duration_ns
+  pass_done,        // pages: decode steps; tokens: of the prefill; 0 of each part that failed; duration_ns
 };
 
 struct Event {

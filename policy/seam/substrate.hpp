@@ -57,7 +57,8 @@ struct TransferOperation {
   Bytes bytes() const { return plan.bytes + side.bytes; }  // of one rank
 };
 
-// A forward pass of `steps` steps over a batch: one for prefill, one or more for decode. Layer group i starts at
+// A forward pass of `steps` steps over a batch: one if there is prefill, one or more for decode alone. The first
+// shape.prefill_sequences sequences prefill, the others decode. Layer group i starts at
 // max(end of group i - 1, arrival of its bytes by every gate). A cancel takes effect at the end of the running step.
 // The completion then has the number of steps done.
 struct ForwardOperation {

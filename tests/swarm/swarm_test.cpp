@@ -137,6 +137,16 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
   s.fresh_share = 16;
   s.abort_one_in = 3;
   s.max_gap_ns = 100'000;
+  if (e.path != CachePath::via_host) e.style = "sglang";
+}
+
+void draw_style(test::Splitmix& random, EngineConfig& e) {
+  if (random.below(3) == 0) e.style = "vllm";
+  e.mixed_chunks = random.below(3) == 0;
+  e.admit_whole_prompt = random.below(2) == 0;
+  // A style that loads before admission loads from L2.
+  if (e.style == "vllm" && !e.storage.empty() && e.host_pages == 0) e.style = "sglang";
+  if (e.style == "vllm") e.path = CachePath::via_host;
 }
 
 Scenario draw_scenario(test::Splitmix& random) {
@@ -179,6 +189,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   s.abort_one_in = pick<std::uint64_t>(random, {0, 24, 2});
   s.max_open_requests = pick<std::uint64_t>(random, {3, 12, 50});
   s.hint_one_in = pick<std::uint64_t>(random, {0, 0, 4});
+  draw_style(random, e);
   return s;
 }
 

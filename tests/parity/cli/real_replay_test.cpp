@@ -42,6 +42,8 @@ Settings draw(std::uint64_t seed, const Folder& folder) {
                                std::string("cache.output=") + (random.chance(80) ? "true" : "false"),
                                key("cache.load_back_min_tokens", random.below(20)),
                                std::string("scheduler.order=") + (seed % 2 == 0 ? "fcfs" : "longest_prefix"),
+                               std::string("scheduler.style=") + (seed % 3 == 2 ? "vllm" : "sglang"),
+                               std::string("scheduler.mixed_chunks=") + (seed % 3 == 1 ? "true" : "false"),
                                key("scheduler.chunk_tokens", random.between(16, 200)),
                                key("scheduler.max_running", seed % 4 == 1 ? 16 : random.between(1, 16)),
                                key("scheduler.burst_steps", random.between(1, 32)),
@@ -70,13 +72,18 @@ TEST(RealReplay, DecidesWhatTheRunDecided) {
     happened["evicted from the host"] += real.tier("host").at("evicted_pages").get<std::uint64_t>();
     happened["hit on the host"] += real.tokens("hit_host");
     happened["retracted"] += real.requests("retractions");
+    if (seed % 3 == 2) {
+      happened["preempted by vllm"] += real.requests("retractions");
+      happened["loaded before admission"] += real.report.at("loads").at("pages").get<std::uint64_t>();
+    }
     happened["rejected"] += real.requests("rejected");
     for (const auto& [reason, count] : real.report.at("requests").at("rejected_reasons").items()) {
       happened["rejected: " + reason] += count.get<std::uint64_t>();
     }
   }
-  for (const char* what : {"evicted from the device", "evicted from the host", "hit on the host", "retracted",
-                           "rejected: too_long", "rejected: queue_full"}) {
+  for (const char* what :
+       {"evicted from the device", "evicted from the host", "hit on the host", "retracted", "preempted by vllm",
+        "loaded before admission", "rejected: too_long", "rejected: queue_full"}) {
     EXPECT_GT(happened[what], 0U) << what;
   }
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -84,9 +85,45 @@ class Workload final : public InputSource {
 };
 
 struct Counts final : Observer {
-  void on_event(const Event& event) override { ++of[static_cast<std::size_t>(event.kind)]; }
+  void on_event(const Event& event) override {
+    ++of[static_cast<std::size_t>(event.kind)];
+    if (event.kind != EventKind::finished) return;
+    const RequestRecord& r = *event.record;
+    EXPECT_EQ(r.prompt_tokens, r.hit.sum() + r.recomputed_after_stop + r.miss);
+    EXPECT_EQ(r.first_token - r.arrival, r.queue_ns + r.prefetch_wait_ns + r.load_wait_ns + r.compute_ns);
+    EXPECT_GE(r.queue_ns, 0);
+    preempted += r.retractions;
+  }
   std::uint64_t operator[](EventKind kind) const { return of[static_cast<std::size_t>(kind)]; }
   std::array<std::uint64_t, 64> of{};
+  std::uint64_t preempted = 0;  // retractions of finished requests
+};
+
+// Checks the parts of each pass: the token budget, and the decode steps beside prefill, as the style promises.
+class Budget final : public Substrate {
+ public:
+  Budget(Substrate& inner, const EngineConfig& config) : inner_(inner), config_(config) {}
+  TimeNs now() const override { return inner_.now(); }
+  OperationId submit(const Operation& operation) override {
+    if (const auto* pass = std::get_if<ForwardOperation>(&operation)) {
+      const ForwardShape& shape = pass->shape;
+      const bool has_both = shape.prefill_sequences > 0 && shape.decode_sequences > 0;
+      mixed += has_both;
+      EXPECT_TRUE(!has_both || config_.style == "vllm" || config_.mixed_chunks);
+      const bool counts_all = config_.style == "vllm" || has_both;
+      EXPECT_LE(shape.prefill_tokens + (counts_all ? shape.decode_sequences : 0), config_.chunk_tokens);
+      EXPECT_TRUE(config_.style != "vllm" || pass->gates.empty()) << "no pass waits for a load";
+    }
+    return inner_.submit(operation);
+  }
+  OperationId call_at(TimeNs time) override { return inner_.call_at(time); }
+  OperationId reduce_min(const ReduceVector& values) override { return inner_.reduce_min(values); }
+  void cancel(OperationId id) override { inner_.cancel(id); }
+  std::uint64_t mixed = 0;  // passes with prefill and decode
+
+ private:
+  Substrate& inner_;
+  const EngineConfig& config_;
 };
 
 EngineConfig config_of(std::uint64_t seed) {
@@ -116,6 +153,9 @@ EngineConfig config_of(std::uint64_t seed) {
   config.chunk_tokens = (1 + random.below(8)) * config.shape.page_tokens + random.below(3);
   config.burst_steps = static_cast<std::uint32_t>(1 + random.below(16));
   if (random.chance(50)) config.reserve_initial = config.reserve_min = 0;  // admits too much
+  if (seed % 5 < 2) config.style = "vllm";
+  config.mixed_chunks = seed % 5 == 2;
+  config.admit_whole_prompt = seed % 5 == 0;
   return config;
 }
 
@@ -125,6 +165,7 @@ struct RecordedRun {
   DecisionMark mark;
   Counts events;
   FaultCounts faults;
+  std::uint64_t mixed = 0;
 };
 
 // After each input, every invariant of the engine.
@@ -153,7 +194,8 @@ RecordedRun run(const EngineConfig& config, std::uint64_t seed) {
   Faulty faulty(inner, {.failed_transfers = share, .cut_bursts = share}, seed << 32);
   Checking outer(faulty, {.page_tokens = config.shape.page_tokens, .bursts_end_early = share > 0});
   DecisionLog decisions;
-  Engine engine(config, outer, decisions, &result.events);
+  Budget budget(outer, config);
+  Engine engine(config, budget, decisions, &result.events);
   JournalWriter writer(result.journal, "seed " + std::to_string(seed));
   Recording recording(engine, decisions, writer);
   inner.connect(faulty);
@@ -170,6 +212,7 @@ RecordedRun run(const EngineConfig& config, std::uint64_t seed) {
   result.records = writer.records();
   result.mark = {decisions.count(), decisions.digest()};
   result.faults = faulty.counts();
+  result.mixed = budget.mixed;
   return result;
 }
 
@@ -179,6 +222,7 @@ TEST(Replay, of_any_run_decides_the_same) {
   const ThrowingChecks checks;
   Counts all;
   FaultCounts faults;
+  std::map<std::string, std::uint64_t> mixed, preempted;  // by style
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const EngineConfig config = config_of(seed);
@@ -192,11 +236,17 @@ TEST(Replay, of_any_run_decides_the_same) {
     ASSERT_EQ(events.of, recorded.events.of);
     ASSERT_EQ(recorded.events[EventKind::finished] + recorded.events[EventKind::rejected], 150U);
     for (std::size_t i = 0; i < all.of.size(); ++i) all.of[i] += events.of[i];
+    const std::string style = config.style + (config.mixed_chunks ? ", mixed" : "");
+    mixed[style] += recorded.mixed;
+    preempted[style] += events.preempted;
     faults.failed_transfers += recorded.faults.failed_transfers;
     faults.failed_gates += recorded.faults.failed_gates;
     faults.cut_bursts += recorded.faults.cut_bursts;
   }
   // It would prove little if nothing happened.
+  EXPECT_EQ(mixed["sglang"], 0U);
+  for (const char* style : {"sglang, mixed", "vllm"}) EXPECT_GT(mixed[style], 0U) << style;
+  for (const char* style : {"sglang", "sglang, mixed", "vllm"}) EXPECT_GT(preempted[style], 0U) << style;
   for (const EventKind kind :
        {EventKind::rejected, EventKind::retracted, EventKind::backup_done, EventKind::load_done, EventKind::load_failed,
         EventKind::backup_dropped, EventKind::backup_retried, EventKind::backup_awaited, EventKind::evicted}) {

@@ -157,6 +157,29 @@ TEST_F(Explain, SaysItInWords) {
        {"rejected    the queue was full", "40 requests waited", "scheduler.max_waiting"});
 }
 
+TEST_F(Explain, TellsOfPreemptionsAndOfWaitsForLoads) {
+  const Folder folder;
+  simulate_to(folder, "run", settings(folder) + Settings{"scheduler.style=vllm"}, true);
+  const Table table(text_of(folder / "run/requests.csv"));
+  std::uint64_t preempted = 0, waited = 0;
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    const std::uint64_t request = table.integer(row, "request");
+    const Json told = explain(folder / "run", request).json();
+    EXPECT_EQ(told.at("verdict"), "equal");
+    expect_row(told, table, row);
+    const bool was_preempted = told.value("retractions", 0) > 0;
+    if (was_preempted && preempted++ == 0) {
+      const std::string words = explain(folder / "run", request, false).out;
+      EXPECT_NE(words.find("preempted   at "), std::string::npos) << words;
+      EXPECT_NE(words.find("it was admitted last"), std::string::npos) << words;
+      EXPECT_EQ(words.find("retracted"), std::string::npos) << words;
+    }
+    waited += told.value("load_wait_s", 0.0) > 0;
+  }
+  EXPECT_GT(preempted, 0U);
+  EXPECT_GT(waited, 0U);
+}
+
 TEST_F(Explain, TellsWhatThereIsOfACutJournal) {
   const Folder folder;
   simulate_to(folder, "run", settings(folder), true);

@@ -28,12 +28,17 @@ TEST(DurationHistogram, HasNoFigureWithoutADuration) {
 TEST(Metrics, CountsPassesThatDidSomething) {
   Metrics metrics;
   metrics.on_event(pass(0, 100));
-  metrics.on_event(pass(3, 6));
+  metrics.on_event(pass(3, 0));
   metrics.on_event(pass(0, 0));
   EXPECT_EQ(metrics.prefill_passes, 1u);
   EXPECT_EQ(metrics.prefill_tokens, 100u);
   EXPECT_EQ(metrics.decode_passes, 1u);
   EXPECT_EQ(metrics.decode_steps, 3u);
+  metrics.on_event(pass(1, 50));
+  EXPECT_EQ(metrics.prefill_passes, 2u) << "a mixed pass is both";
+  EXPECT_EQ(metrics.prefill_tokens, 150u);
+  EXPECT_EQ(metrics.decode_passes, 2u);
+  EXPECT_EQ(metrics.decode_steps, 4u);
 }
 
 // The cost of a pass depends on the tokens that it computes and on the pairs of attention.
