@@ -296,21 +296,16 @@ Wide RooflineCost::pass_fs(const ForwardShape& shape, std::uint64_t n) const {
   if (!serves_) return gpu_fs(shape, n);
   const Wide sequences = Wide{shape.prefill_sequences} + shape.decode_sequences;
   const Wide host = (serving_.step_ns + product(serving_.sequence_ns, sequences)) * kFsPerNs;
+  const Wide schedule = Wide{serving_.schedule_ns} * kFsPerNs;
   const Wide launches = product(Wide{serving_.launch_ns} * kFsPerNs, layers_);
-  // The host's part of a step that must be over before the step can be.
-  const auto step = [&](Wide gpu, bool graph) {
-    const Wide device = graph ? gpu : std::max(gpu, launches);
-    return serving_.overlap ? std::max(device, host) : sum(device, host);
-  };
+  const Wide added = serving_.overlap ? host : sum(host, schedule);
   const bool prefills = shape.prefill_tokens != 0;
-  if (n == 1) return step(gpu_fs(shape, 1), serving_.graphs && !prefills);
-  Wide least = serving_.overlap ? host : 0;
-  if (!serving_.graphs) least = std::max(least, launches);
-  if (prefills) {  // only the first step has the prefill
-    const Wide first = gpu_fs(shape, 1), rest = std::max(gpu_fs(shape, n) - first, product(least, n - 1));
-    return sum(step(first, false), sum(rest, serving_.overlap ? 0 : product(host, n - 1)));
-  }
-  return sum(decode_steps_fs(shape, n, least), serving_.overlap ? 0 : product(host, n));
+  // The least time of a step, besides what is added to it.
+  const auto least = [&](bool graph) { return std::max(graph ? Wide{0} : launches, serving_.overlap ? schedule : 0); };
+  if (!prefills) return sum(decode_steps_fs(shape, n, least(serving_.graphs)), product(added, n));
+  const Wide first = gpu_fs(shape, 1);  // only the first step has the prefill
+  const Wide rest = std::max(gpu_fs(shape, n) - first, product(least(serving_.graphs), n - 1));
+  return sum(std::max(first, least(false)), sum(rest, product(added, n)));
 }
 
 // Returns the time of `n` decode steps of which each takes at least `least`. A step takes no less than the step before

@@ -37,8 +37,19 @@ TimeNs front_end_ns(const ServingTimes& times, Tokens prompt) {
 }
 
 ServingTimes serving_times(std::string_view engine) {
-  ServingTimes times;
-  if (engine == "sglang") times = {};
+  ServingTimes times{.request_ns = 5'000'000, .schedule_ns = 1'000'000, .kernel_ns = 2'000, .launch_ns = 50'000};
+  if (engine == "sglang") {
+    times.step_ns = 500'000;
+    times.sequence_ns = 15'000;
+  } else if (engine == "vllm") {
+    times.step_ns = 300'000;
+    times.sequence_ns = 5'000;
+  } else if (engine == "trtllm") {
+    times.step_ns = 500'000;
+    times.sequence_ns = 5'000;
+  } else {
+    return {};
+  }
   return times;
 }
 

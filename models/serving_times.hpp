@@ -2,10 +2,11 @@
 // Without it, a pass has the hardware's pass_overhead.
 //
 // A pass of one step takes, with g the GPU's operators, per step:
-//   gpu     = max(g + small kernels * kernel, launches), launches = layers * launch if the pass is not a CUDA graph:
-//             each pass with a prefill, and with `graphs` = false each pass
-//   host    = step + sequence * sequences of the pass
-//   overlap: max(gpu, host); else gpu + host
+//   gpu      = max(g + small kernels * kernel, launches), launches = layers * launch if the pass is not a CUDA graph:
+//              each pass with a prefill, and with `graphs` = false each pass
+//   overlap: = max(gpu, schedule) + step + sequence * sequences of the pass
+//   else     = gpu + schedule + step + sequence * sequences
+// So `schedule` is the host's work that overlap scheduling hides, `step` and `sequence` the work that it does not hide.
 // The front end takes `request` + tokens of the prompt * `token` before a request reaches the scheduler. Prompts do not
 // wait for each other there.
 //
@@ -22,7 +23,8 @@ namespace kvtwin {
 struct ServingTimes {
   std::uint64_t request_ns = 0;   // front end, per request
   std::uint64_t token_ps = 0;     // front end, per prompt token
-  std::uint64_t step_ns = 0;      // host, per pass
+  std::uint64_t schedule_ns = 0;  // host, per pass; hidden by overlap scheduling
+  std::uint64_t step_ns = 0;      // host, per pass; never hidden
   std::uint64_t sequence_ns = 0;  // host, per sequence of a pass
   std::uint64_t kernel_ns = 0;    // GPU, least time of a small kernel: see small_kernels()
   std::uint64_t launch_ns = 0;    // host, per layer of a pass without a CUDA graph
@@ -39,6 +41,8 @@ std::uint64_t small_kernels(const ModelGeometry& model);
 // Returns the time between a client's request and the arrival at the scheduler.
 TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);
 
-ServingTimes serving_times(std::string_view engine);  // none, sglang, vllm, trtllm; other names give none's
+// Returns the times of sglang, vllm or trtllm; zeros for another name. Fitted on the H100 rows of silicon_sample.csv of
+// aiconfigurator-core 0.12.0 (docs/results/published.md); `request`, `schedule` and `launch` are assumed.
+ServingTimes serving_times(std::string_view engine);
 
 }  // namespace kvtwin

@@ -125,6 +125,7 @@ struct EngineConfig {
   // scheduler
   std::string style = "sglang";        // a name of style_names()
   bool mixed_chunks = false;           // sglang: running requests decode in prefill passes
+  std::uint32_t poll_steps = 1;        // decode steps between two looks at new requests; after a prefill at once
   bool admit_whole_prompt = true;      // vllm: a request is admitted only if its whole prompt fits
   std::string order = "fcfs";          // a name of request_order_names()
   std::uint32_t order_window = 128;    // waiting requests that a step looks at, in order of arrival

@@ -126,7 +126,7 @@ void Engine::State::handle(const Arrival& arrival) {
 
 void Engine::State::handle(const Hint& hint) {
   hints.push_back(hint);
-  wake(hint.kind == HintKind::abort);
+  wake(hint.kind == HintKind::abort && config.poll_steps == 1);
 }
 
 void Engine::State::handle(const TimerFired& timer) {
@@ -212,11 +212,12 @@ void Engine::State::step(const ReduceVector& agreed) {
   if (formed) {
     submit_pass();
     // Inputs that came during the agreement were not part of it. A burst must not make them wait.
-    wake((!arrived.empty() && scheduler.arrival_changes_step()) || aborts() ||
+    wake((!arrived.empty() && scheduler.arrival_changes_step()) || (aborts() && config.poll_steps == 1) ||
          (cache.acknowledgement_due() && scheduler.blocked()) || (storage.answer_due() && scheduler.holds()));
     return;
   }
   phase = Phase::idle;
+  scheduler.poll_next();  // no decode step brings the next poll
   KV_CHECK(scheduler.idle() || cache.anything_in_flight() || storage.anything_in_flight(),
            "a request that fits never waits for nothing");
   if (!arrived.empty() || !hints.empty() || cache.acknowledgement_due() || storage.answer_due()) agree();
@@ -241,6 +242,8 @@ bool Engine::State::take_storage_answers(const ReduceVector& agreed) {
 }
 
 void Engine::State::take_arrivals(const ReduceVector& agreed) {
+  if (!scheduler.polls()) return;  // an abort keeps its place behind its request
+  scheduler.polled();
   for (; arrivals_taken < static_cast<std::uint64_t>(agreed[agreed_arrivals]); ++arrivals_taken) {
     scheduler.enqueue(*arrived.front(), agreed[agreed_time]);
     arrived.pop_front();

@@ -164,7 +164,7 @@ std::uint64_t Scheduler::Builder::make_decode_room(std::uint64_t max_steps, Toke
     choose_decoding(budget);
     const std::span<Request* const> requests = s_.decoding_;
     if (requests.empty()) return 0;
-    std::uint64_t steps = s_.blocked_ ? std::min(max_steps, kMaxStepsWhileBlocked) : max_steps;
+    std::uint64_t steps = s_.steps_to_poll(s_.blocked_ ? std::min(max_steps, kMaxStepsWhileBlocked) : max_steps);
     for (const Request* request : requests) steps = std::min(steps, s_.steps_left(*request));
     s_.cache_.prepare(decode_pages(requests, steps));
     while (steps > 1 && decode_pages(requests, steps) > s_.cache_.obtainable_pages()) steps /= 2;
@@ -196,7 +196,7 @@ Tokens Scheduler::Builder::decode(std::uint64_t steps) {
 void Scheduler::Builder::lengthen(std::uint64_t max_steps) {
   KV_CHECK(pass_.prefill.empty(), "prefill takes one step");
   const std::span<Request* const> requests = pass_.decode.requests;
-  std::uint64_t steps = max_steps;
+  std::uint64_t steps = s_.steps_to_poll(max_steps);
   for (const Request* request : requests) steps = std::min(steps, s_.steps_left(*request));
   while (steps > 1 && decode_pages(requests, steps) > s_.cache_.obtainable_pages()) steps /= 2;
   const bool room =

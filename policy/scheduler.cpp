@@ -413,6 +413,7 @@ void Scheduler::load_failed(std::uint64_t load, TimeNs now) {
 // ---- after a pass ------------------------------------------------------------------------------------
 
 void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns) {
+  poll_next();
   for (std::size_t i = 0; i < part.requests.size(); ++i) {
     Request& request = *part.requests[i];
     request.kv_tokens += part.new_tokens[i];
@@ -430,6 +431,7 @@ void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns
 
 void Scheduler::prefill_failed(const PassPart& part, TimeNs end) {
   if (part.empty()) return;
+  poll_next();
   chunked_ = nullptr;
   for (Request* request : part.requests) {
     request->recompute = true;
@@ -439,6 +441,7 @@ void Scheduler::prefill_failed(const PassPart& part, TimeNs end) {
 
 void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs end) {
   steps_since_reset_ += steps;
+  steps_unpolled_ += steps;
   Tokens all = 0;
   for (Request* request : part.requests) {
     const Tokens tokens = yield_of(*request, steps);
@@ -527,6 +530,7 @@ void Scheduler::ensure_keys(Request& request, Pages pages) {
 // ---- accounts ----------------------------------------------------------------------------------------
 
 bool Scheduler::arrival_changes_step() const {
+  if (config_.poll_steps > 1) return false;   // bursts end at the next poll
   if (!config_.storage.empty()) return true;  // the arrival's prefetch can begin
   return waiting_.empty() || (order_->reorders() && waiting_.size() < config_.order_window);
 }

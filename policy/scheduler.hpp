@@ -118,8 +118,12 @@ class Scheduler {
 
   // Returns whether an arrival can change the next step. If not, a decode burst continues.
   bool arrival_changes_step() const;
-  bool blocked() const { return blocked_; }  // the head of the queue waits for room
-  bool holds() const { return held_ > 0; }   // some requests wait for their prefetches
+  // Returns whether this step looks at new requests and hints (poll_steps). Always true if no request runs.
+  bool polls() const { return running_.empty() || steps_unpolled_ >= config_.poll_steps; }
+  void polled() { steps_unpolled_ = 0; }
+  void poll_next() { steps_unpolled_ = config_.poll_steps; }  // the next step looks
+  bool blocked() const { return blocked_; }                   // the head of the queue waits for room
+  bool holds() const { return held_ > 0; }                    // some requests wait for their prefetches
   RequestId head() const { return waiting_.empty() ? kNoRequest : waiting_.front()->record.request; }
   std::size_t waiting() const { return waiting_.size(); }
   std::size_t running() const { return running_.size(); }
@@ -131,6 +135,11 @@ class Scheduler {
   void check_invariants(const Pass* in_flight) const;
 
  private:
+  // Returns the largest number of decode steps before the next poll.
+  std::uint64_t steps_to_poll(std::uint64_t max_steps) const {
+    if (config_.poll_steps == 1) return max_steps;
+    return std::min(max_steps, config_.poll_steps - std::min<std::uint64_t>(steps_unpolled_, config_.poll_steps - 1));
+  }
   Pages pages_for(Tokens tokens) const { return (tokens + config_.shape.page_tokens - 1) / config_.shape.page_tokens; }
   class Builder;
   enum class Admission : std::uint8_t { admitted, held, no_room };
@@ -183,6 +192,7 @@ class Scheduler {
   std::vector<Request*> spare_;                     // the unused ones of requests_
   Tokens running_output_left_ = 0;                  // of running_, chunked_ and the pass that is being formed
   std::uint64_t steps_since_reset_ = 0;
+  std::uint64_t steps_unpolled_ = 0;  // decode steps since the last look at new requests
   std::uint64_t steps_ = 0;
   Tokens prefill_tokens_ = 0;  // of all passes so far
   TimeNs step_time_ = 0;

@@ -295,15 +295,18 @@ std::span<const Key> experiment_keys() {
              "Front end: microseconds from the end of tokenising to the scheduler; -1 = the engine's"),
       number("serving.token_ns", -1, -1, 1e9,
              "Front end: nanoseconds of tokenising per prompt token, one prompt after another; -1 = the engine's"),
-      number("serving.step_us", -1, -1, 1e9, "Host: microseconds per pass; -1 = the engine's"),
-      number("serving.sequence_us", -1, -1, 1e9, "Host: microseconds per sequence of a pass; -1 = the engine's"),
+      number("serving.schedule_us", -1, -1, 1e9,
+             "Host: microseconds per pass that overlap scheduling hides; -1 = the engine's"),
+      number("serving.step_us", -1, -1, 1e9, "Host: microseconds per pass that nothing hides; -1 = the engine's"),
+      number("serving.sequence_us", -1, -1, 1e9,
+             "Host: microseconds per sequence of a pass that nothing hides; -1 = the engine's"),
       number("serving.kernel_us", -1, -1, 1e9,
              "GPU: microseconds of each small kernel that no table has (norms, rotary embedding, activation, routing, "
              "quantisation); -1 = the engine's"),
       number("serving.launch_us", -1, -1, 1e9,
              "Host: microseconds per layer to launch a pass without a CUDA graph; -1 = the engine's"),
       flag("serving.cuda_graphs", true, "Passes without a prefill are CUDA graphs"),
-      flag("serving.overlap", true, "The host prepares a pass during the pass before it"),
+      flag("serving.overlap", true, "Overlap scheduling: the host prepares a pass during the pass before it"),
       integer("parallel.ep", 1, 1, 64,
               "Number of groups of ranks over which the experts are split; each group of tp / ep ranks splits its "
               "experts by width; must divide parallel.tp"),
@@ -455,6 +458,10 @@ std::span<const Key> experiment_keys() {
           "scheduler.style", style_names(),
           "How passes are composed: prefill first, then decode (sglang), or one token budget per step for decode and "
           "prefill, with loads before admission and preemption (vllm)"),
+      integer<&EngineConfig::poll_steps>("scheduler.poll_steps", 1, 1e6,
+                                         "Decode steps between two looks at new requests (SGLang's "
+                                         "--scheduler-recv-interval). After a prefill, and if "
+                                         "no request runs, the next step looks"),
       flag<&EngineConfig::mixed_chunks>(
           "scheduler.mixed_chunks",
           "sglang: running requests decode one token in each prefill pass, as with --enable-mixed-chunk"),

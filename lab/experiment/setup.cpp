@@ -421,6 +421,7 @@ void configure_serving(const Experiment& e, Setup& setup) {
   };
   take("serving.request_us", times.request_ns, 1e3);
   take("serving.token_ns", times.token_ps, 1e3);
+  take("serving.schedule_us", times.schedule_ns, 1e3);
   take("serving.step_us", times.step_ns, 1e3);
   take("serving.sequence_us", times.sequence_ns, 1e3);
   take("serving.kernel_us", times.kernel_ns, 1e3);

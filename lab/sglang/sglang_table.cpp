@@ -21,12 +21,14 @@ constexpr Modelled kModelled[] = {
     {"kv_cache_dtype", Takes::word, "auto", "auto fp8_e5m2 fp8_e4m3 mxfp8 bf16 bfloat16 nvfp4 fp4_mx_block16 fp4_e2m1",
      "model.kv_dtype"},
     {"tp_size", Takes::integer, "1", "", "parallel.tp"},
+    {"ep_size", Takes::integer, "1", "", "parallel.ep"},
     {"dp_size", Takes::integer, "1", "", "cluster.engines"},
     {"disaggregation_mode", Takes::word, "null", "null prefill decode", ""},
     {"page_size", Takes::integer, "1", "", "cache.page_tokens"},
     {"max_total_tokens", Takes::tokens, "", "", "tiers.device.tokens"},
     {"mem_fraction_static", Takes::number, "", "", "tiers.device.memory_fraction"},
     {"chunked_prefill_size", Takes::integer, "", "", "scheduler.chunk_tokens"},
+    {"scheduler_recv_interval", Takes::integer, "1", "", "scheduler.poll_steps"},
     {"max_running_requests", Takes::integer, "", "", "scheduler.max_running"},
     {"max_queued_requests", Takes::integer, "", "", "scheduler.max_waiting"},
     {"schedule_policy", Takes::word, "fcfs",
@@ -59,7 +61,7 @@ constexpr NotModelled kNotModelled[] = {
     {"kvtwin always caches prefixes",
      "disable_radix_cache! prefill_only_disable_kv_cache! is_embedding! strip_thinking_cache!"},
     {"of parallelism, tensor ranks and engines are modelled",
-     "pp_size=1 dcp_size=1 attn_cp_size=1 ep_size=1 moe_dp_size=1 dwdp_size=1 nnodes=1 enable_dp_attention! "
+     "pp_size=1 dcp_size=1 attn_cp_size=1 moe_dp_size=1 dwdp_size=1 nnodes=1 enable_dp_attention! "
      "enable_prefill_cp! enable_dsa_cache_layer_split! enable_cp_decode_attn_tp! moe_dense_tp_size attn_dp_size=1 "
      "shared_experts_tp_size enable_kv_cache_sharding!"},
     {"requests go to the one engine", "load_balance_method=auto"},
@@ -109,7 +111,7 @@ constexpr std::string_view kWithoutEffect =
     "model_config_parser quantization_param_path enable_fp32_lm_head! modelopt_checkpoint_restore_path "
     "modelopt_checkpoint_save_path modelopt_export_path rl_quant_profile enable_tf32_matmul! no_enable_tf32_matmul! "
     // scheduling
-    "c128_page_size abort_on_priority_when_disabled! disable_chunked_prefix_cache! scheduler_recv_interval "
+    "c128_page_size abort_on_priority_when_disabled! disable_chunked_prefix_cache! "
     "prefill_delayer_max_delay_passes prefill_delayer_token_usage_low_watermark prefill_delayer_queue_min_ratio "
     "prefill_delayer_forward_passes_buckets* prefill_delayer_wait_seconds_buckets* prefill_delayer_max_delay_ms "
     // topology

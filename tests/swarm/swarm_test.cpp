@@ -143,6 +143,7 @@ void prefer_prefetches(test::Splitmix& random, Scenario& s) {
 void draw_style(test::Splitmix& random, EngineConfig& e) {
   if (random.below(3) == 0) e.style = "vllm";
   e.mixed_chunks = random.below(3) == 0;
+  e.poll_steps = random.below(4) == 0 ? 1 + static_cast<std::uint32_t>(random.below(40)) : 1;
   e.admit_whole_prompt = random.below(2) == 0;
   // A style that loads before admission loads from L2.
   if (e.style == "vllm" && !e.storage.empty() && e.host_pages == 0) e.style = "sglang";

@@ -22,6 +22,41 @@ TEST(Style, names_are_known_and_the_first_one_is_the_default) {
   EXPECT_EQ(make_style("none", config), nullptr);
 }
 
+// ---- polls -------------------------------------------------------------------------------------------
+
+EngineConfig polling(std::uint32_t steps) {
+  EngineConfig config = styled("sglang", 64, 0);
+  config.burst_steps = 4;
+  config.poll_steps = steps;
+  return config;
+}
+
+TEST(Polls, new_requests_wait_for_the_next_poll) {
+  EngineRig rig(polling(6));
+  rig.arrive(0, document({1, 2}), 8, 40);
+  rig.complete_pass();  // a prefill: the next step polls
+  rig.arrive(1, document({11, 12}), 8, 40);
+  EXPECT_EQ(rig.world.passes.at(0).steps, 4U) << "an arrival does not end the burst";
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.passes.at(0).steps, 2U) << "a burst ends at the poll";
+  EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 0U);
+  rig.complete_pass();
+  EXPECT_EQ(rig.world.passes.at(0).shape.prefill_tokens, 8U);
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 2U);
+}
+
+TEST(Polls, an_abort_waits_too_and_still_ends_its_request) {
+  EngineRig rig(polling(100));
+  rig.arrive(0, document({1, 2}), 8, 40);
+  rig.complete_pass();
+  rig.arrive(1, document({11, 12}), 8, 40);
+  rig.hint({HintKind::abort, 1, 0});
+  rig.drain();
+  EXPECT_TRUE(rig.engine.idle());
+  EXPECT_EQ(rig.events.count(EventKind::aborted), 1U);
+}
+
 // ---- sglang ------------------------------------------------------------------------------------------
 
 TEST(SglangStyle, prefills_alone_and_decodes_afterwards) {
