@@ -43,6 +43,18 @@ constexpr std::string_view name_of(EvictUnit unit) {
   }
   return "";
 }
+// Where the time limit of a prefetch begins, and the tokens that it grows with.
+enum class TimeoutFrom : std::uint8_t {
+  wait,  // the first step that could admit the request; the tokens asked for (SGLang 0.5.23)
+  issue  // the issue of the prefetch; the tokens that are read, none before the look-up's answer (SGLang before 0.5.23)
+};
+constexpr std::string_view name_of(TimeoutFrom from) {
+  switch (from) {
+    case TimeoutFrom::wait: return "wait";
+    case TimeoutFrom::issue: return "issue";
+  }
+  return "";
+}
 
 struct StorageTierConfig {
   Tier tier = Tier::disk;  // a storage tier
@@ -104,7 +116,8 @@ struct EngineConfig {
   std::string prefetch_policy = "timeout";  // a name of termination_names()
   TimeNs prefetch_timeout_base_ns = kNsPerSecond;
   TimeNs prefetch_timeout_per_ki_token_ns = kNsPerSecond / 4;
-  TimeNs prefetch_timeout_max_ns = 0;            // 0 = no limit
+  TimeNs prefetch_timeout_max_ns = 0;  // 0 = no limit
+  TimeoutFrom prefetch_timeout_from = TimeoutFrom::wait;
   std::string prefetch_admission = "threshold";  // a name of prefetch_admission_names()
   Tokens prefetch_min_tokens = 256;              // shorter prefetches are declined
   // Share of L2, in 1/1024: while prefetches in flight hold more, further prefetches are declined.

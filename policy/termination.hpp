@@ -23,6 +23,8 @@ struct PrefetchFacts {
   TimeNs issued = 0;        // time of the step
   Tokens asked_tokens = 0;  // tokens that neither L1 nor L2 had when the prefetch was issued
   Tokens arrived_tokens = 0;
+  Tokens read_tokens = 0;  // 0 until the look-up's answer, then the tokens found for which L2 has room
+  TimeNs waits_since = 0;  // time of the first step in which the request could be admitted
   // All below: only if weighs_costs(). Costs include the delay of other requests.
   TimeNs now = 0;
   TimeNs progress = 0;  // time of the last answer

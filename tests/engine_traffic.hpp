@@ -122,6 +122,7 @@ inline void draw_storage(Splitmix& rng, EngineConfig& config) {
   config.prefetch_policy = rng.chance(50) ? "wait_complete" : termination_names()[rng.below(3)];
   config.prefetch_timeout_base_ns = static_cast<TimeNs>(rng.below(300'000));
   config.prefetch_timeout_per_ki_token_ns = 0;
+  if (config.prefetch_timeout_base_ns % 4 < 2) config.prefetch_timeout_from = TimeoutFrom::issue;
   if (config.prefetch_policy == "timeout" && config.prefetch_timeout_base_ns % 2 == 0) {
     config.prefetch_policy = "cost_stop";
     config.cost_token_ps = 1000 * static_cast<std::uint64_t>(config.prefetch_timeout_base_ns);

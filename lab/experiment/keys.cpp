@@ -388,6 +388,10 @@ std::span<const Key> experiment_keys() {
           "timeout: part of the time limit per 1,024 tokens of the prefetch, in seconds"),
       seconds<&EngineConfig::prefetch_timeout_max_ns>(
           "cache.prefetch_timeout_most_s", 0, 1e6, "timeout: upper bound of the time limit, in seconds; 0 = no bound"),
+      choice<&EngineConfig::prefetch_timeout_from>(
+          "cache.prefetch_timeout_from",
+          "timeout: the time limit begins when the request could first be admitted, and grows with the tokens that "
+          "storage is asked for (wait), or begins with the prefetch, and grows with the tokens that are read (issue)"),
       share<&EngineConfig::prefetch_host_share>(
           "cache.prefetch_host_share", 0.5,
           "Share of the host tier that prefetches in flight may fill; a prefetch above this share is declined"),

@@ -569,9 +569,11 @@ TimeNs Prefetcher::read_ns(std::size_t tier, Tokens tokens) const {
 }
 
 PrefetchFacts Prefetcher::facts(RequestId request, const Prefetch& prefetch) const {
-  PrefetchFacts facts{prefetch.issued, tokens(prefetch.keys.size() - prefetch.first), tokens(prefetch.arrived)};
-  if (!termination_->weighs_costs()) return facts;
   const bool fetching = prefetch.state == State::fetching;
+  const Pages to_read = fetching ? prefetch.fetch_first + prefetch.slots.size() - prefetch.first : prefetch.hit;
+  PrefetchFacts facts{prefetch.issued, tokens(prefetch.keys.size() - prefetch.first), tokens(prefetch.arrived),
+                      tokens(to_read), prefetch.held_since};
+  if (!termination_->weighs_costs()) return facts;
   const Pages from = fetching ? prefetch.fetch_first + prefetch.arrived : prefetch.first;
   const Pages to = fetching ? prefetch.fetch_first + prefetch.slots.size() : prefetch.keys.size();
   facts.now = step_time_;

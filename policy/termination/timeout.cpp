@@ -5,29 +5,31 @@
 namespace kvtwin {
 namespace {
 
-// HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024. The tokens are
-// those that the prefetch asked L3 for, found or not.
+// HiCache's formula: a prefetch is stopped once it has taken longer than base + slope * tokens / 1024. TimeoutFrom says
+// since when, and which tokens count.
 class Timeout final : public Termination {
  public:
   explicit Timeout(const EngineConfig& config)
       : base_(config.prefetch_timeout_base_ns),
         per_ki_token_(config.prefetch_timeout_per_ki_token_ns),
-        max_(config.prefetch_timeout_max_ns) {}
+        max_(config.prefetch_timeout_max_ns),
+        from_issue_(config.prefetch_timeout_from == TimeoutFrom::issue) {}
 
   TimeNs stop_at(const PrefetchFacts& facts) const override {
-    const auto kilo = static_cast<TimeNs>(facts.asked_tokens / 1024),
-               rest = static_cast<TimeNs>(facts.asked_tokens % 1024);
+    const Tokens tokens = from_issue_ ? facts.read_tokens : facts.asked_tokens;
+    const auto kilo = static_cast<TimeNs>(tokens / 1024), rest = static_cast<TimeNs>(tokens % 1024);
     constexpr TimeNs kLongestWait = kNoStop / 4;  // so that no sum wraps
     TimeNs limit = kLongestWait;
     if (per_ki_token_ == 0 || kilo < (kLongestWait - base_) / per_ki_token_ - 1) {
       limit = base_ + kilo * per_ki_token_ + rest * (per_ki_token_ / 1024) + rest * (per_ki_token_ % 1024) / 1024;
     }
     if (max_ != 0) limit = std::min(limit, max_);
-    return facts.issued + limit + 1;  // longer than the limit, not equal
+    return (from_issue_ ? facts.issued : facts.waits_since) + limit + 1;  // longer than the limit, not equal
   }
 
  private:
   TimeNs base_, per_ki_token_, max_;
+  bool from_issue_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ from kvtwin_program import Kvtwin
 
 
 PREFETCHES = golden.FILE.with_name("prefetch.tsv")  # read by tests/unit/policy/sglang_prefetch_test.cpp
-SCRIPTED_PREFETCHES = 400
+SCRIPTED_PREFETCHES = 800
 
 
 class Sequences:
@@ -104,24 +104,25 @@ def run_both(given, kvtwin, made):
         ours = [sum(column) for column in zip(*kvtwin_hits)]
         print(f"{case.name}: SGLang {row['hit_device']} {row['hit_host']}, kvtwin {ours[0]} {ours[1]}; "
               f"{row['evicted_pages']}, {kvtwin_evicted[0]}; {row['differ']} of {row['requests']}", flush=True)
-    if given.renew:
+    if given.renew and not given.release:
         renew(version, used, rows)
     if all(word.strip() in "prefetch" for word in given.only.split(",")):
-        wrong += prefetches(version, given.renew)
+        wrong += prefetches(version, given)
     return 1 if wrong else 0
 
 
-def prefetches(version, write):
+def prefetches(version, given):
     """The prefetches of prefetch.tsv by SGLang. Returns the results that are not as stored, or writes all of them."""
     import scripted_storage
 
+    file = PREFETCHES.with_stem(f"prefetch_{given.release}") if given.release else PREFETCHES
     table = scripted_storage.table(version, SCRIPTED_PREFETCHES)
-    stored = PREFETCHES.read_text(encoding="utf-8") if PREFETCHES.is_file() else ""
+    stored = file.read_text(encoding="utf-8") if file.is_file() else ""
     changed = sum(new not in set(stored.splitlines()) for new in table.splitlines())
-    print(f"{SCRIPTED_PREFETCHES} prefetches by scripted answers: {changed} lines of {PREFETCHES.name} change")
-    if write:
-        PREFETCHES.write_text(table, encoding="utf-8")
-    return 0 if write else changed
+    print(f"{SCRIPTED_PREFETCHES} prefetches by scripted answers: {changed} lines of {file.name} change")
+    if given.renew:
+        file.write_text(table, encoding="utf-8")
+    return 0 if given.renew else changed
 
 
 def renew(version, used, rows):

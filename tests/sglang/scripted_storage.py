@@ -14,10 +14,16 @@ from types import SimpleNamespace
 
 import sequential_server
 from sglang.srt.managers import cache_controller
+from sglang.srt.mem_cache import unified_radix_cache
 from sglang.srt.mem_cache import utils as mem_cache_utils
 from sglang.srt.mem_cache.base_prefix_cache import CacheRequestHandle, MatchPrefixParams
+from sglang.srt.mem_cache.hybrid_cache import hybrid_cache_controller
 from sglang.srt.mem_cache.radix_cache import RadixKey
-from sglang.srt.utils import poll_timer
+
+try:
+    from sglang.srt.utils import poll_timer
+except ImportError:  # before 0.5.23
+    poll_timer = None
 
 PAGE_TOKENS = 4
 BATCH_PAGES = 4
@@ -74,13 +80,18 @@ class Storage:
 
 
 class Clock:
-    """Stands for the module `time` in SGLang's timer of a wait."""
+    """Stands for the module `time` where SGLang times a wait."""
 
     def __init__(self):
         self.now_ms = 0
 
     def perf_counter(self):
         return self.now_ms / 1000
+
+    monotonic = perf_counter
+
+    def __getattr__(self, name):
+        return getattr(time, name)
 
 
 def until(condition):
@@ -157,7 +168,7 @@ def play(scenario, rank, clock):
             answer(rank, *events.pop(0)[1:])
         cache.check_hicache_events()
         note_operation(rank, handle)
-        if admitted is None and cache.check_prefetch_progress(handle):
+        if admitted is None and now >= scenario["polled_ms"] and cache.check_prefetch_progress(handle):
             admitted = now
             cache.check_hicache_events()
             hit = cache.match_prefix(
@@ -200,8 +211,9 @@ def watch_ends(rank):
     rank.controller.ack_prefetch_queue.put = noted
 
 
-def random_scenario(draw, policy):
-    """Ends of waits fall between two milliseconds, so that no answer comes at the same time."""
+def random_scenario(draw, policy, polled_ms):
+    """Ends of waits fall between two milliseconds, so that no answer comes at the same time. Before `polled_ms`, requests
+    ahead keep the scheduler from this request."""
     asked = draw.randint(1, 24)
     found = draw.choice([asked, draw.randint(0, asked), draw.randint(0, asked)])
     look_up_ms = draw.randint(1, 30)
@@ -217,13 +229,15 @@ def random_scenario(draw, policy):
         "policy": policy, "threshold": draw.choice([1, 2, 3, 6]) * PAGE_TOKENS, "base_ms": draw.randint(0, 40) + 0.5,
         "per_ki_ms": draw.choice([0, 256, 512, 1024]), "asked": asked, "found": found, "look_up_ms": look_up_ms,
         "batches": batches, "host_pages": draw.choice([HOST_PAGES, HOST_PAGES, draw.randint(1, 24)]),
-        "end_ms": at + 60,
+        "end_ms": max(at, polled_ms) + 60, "polled_ms": polled_ms,
     }
 
 
 def scenarios(count, seed=1):
+    """In the second half, the scheduler gets to the request later."""
     draw = random.Random(seed)
-    return [random_scenario(draw, ("best_effort", "wait_complete", "timeout", "timeout")[number % 4])
+    policies = ("best_effort", "wait_complete", "timeout", "timeout")
+    return [random_scenario(draw, policies[number % 4], draw.randint(1, 80) if number >= count / 2 else 0)
             for number in range(count)]
 
 
@@ -231,13 +245,15 @@ def prepare():
     """Replaces the clock of the wait, the hash that needs a compiler, and the size of a batch."""
     logging.disable(logging.WARNING)  # each page that a script leaves out
     clock = Clock()
-    poll_timer.time = clock
+    for module in (poll_timer,) if poll_timer else (hybrid_cache_controller, unified_radix_cache):
+        module.time = clock
     mem_cache_utils.get_native_hash = page_hashes
     cache_controller.STORAGE_BATCH_SIZE = BATCH_PAGES
     return clock
 
 
-COLUMNS = "policy threshold base_us per_ki_us asked found look_up_ms host_pages end_ms admitted_ms hit kept batches"
+COLUMNS = ("policy threshold base_us per_ki_us asked found look_up_ms host_pages polled_ms end_ms admitted_ms hit kept "
+           "batches")
 
 
 def line_of(scenario, result):
@@ -246,7 +262,7 @@ def line_of(scenario, result):
     s = scenario
     return "\t".join(map(str, (
         s["policy"], s["threshold"], round(s["base_ms"] * 1000), round(s["per_ki_ms"] * 1000), s["asked"], s["found"],
-        s["look_up_ms"], s["host_pages"], s["end_ms"], result["admitted_ms"], result["hit"], result["kept"], batches)))
+        s["look_up_ms"], s["host_pages"], s["polled_ms"], s["end_ms"], result["admitted_ms"], result["hit"], result["kept"], batches)))
 
 
 def table(version, count):

@@ -89,6 +89,7 @@ void draw_storage(test::Splitmix& random, EngineConfig& e) {
   e.prefetch_timeout_base_ns = pick<TimeNs>(random, {0, 1000, 100'000, 10'000'000});
   e.prefetch_timeout_per_ki_token_ns = pick<TimeNs>(random, {0, 1000, 1'000'000});
   e.prefetch_timeout_max_ns = pick<TimeNs>(random, {0, 0, 50'000});
+  if (e.prefetch_timeout_per_ki_token_ns == 1000) e.prefetch_timeout_from = TimeoutFrom::issue;
   e.prefetch_min_tokens = pick<Tokens>(random, {0, 1, 1, 8, 40});
   e.prefetch_host_share = pick<std::uint32_t>(random, {200, 512, 1024});
   e.prefetch_retry_steps = pick<std::uint32_t>(random, {0, 1, 4});

@@ -172,6 +172,7 @@ class Knobs : public testing::Test {
         {"cache.prefetch_timeout_per_ki_token_s", "0.001", "9",
          slow_disk + Settings{"cache.prefetch_timeout_base_s=0"}},
         {"cache.prefetch_timeout_most_s", "0", "0.001", slow_disk},
+        {"cache.prefetch_timeout_from", "wait", "issue", slow_disk + Settings{"cache.prefetch_timeout_base_s=0.05"}},
         {"cache.prefetch_host_share", "0.02", "1", slow_disk},
         {"cache.prefetch_retry_steps", "0", "1", crowded},
         {"cache.prefetch_attempts", "1", "50", crowded + Settings{"cache.prefetch_retry_steps=1"}},

@@ -82,6 +82,7 @@ std::vector<Case> cases() {
       {"cache.prefetch_timeout_base_s=9", disk + Settings{"cache.prefetch_policy=best_effort"}, disk},
       {"cache.prefetch_timeout_per_ki_token_s=9", host, disk},
       {"cache.prefetch_timeout_most_s=9", host, disk},
+      {"cache.prefetch_timeout_from=issue", host, disk},
       {"cache.prefetch_host_share=0.9", disk + Settings{"cache.path=direct"}, disk},
       {"cache.prefetch_attempts=9", disk, disk + Settings{"cache.prefetch_retry_steps=2"}},
       {"cache.storage_batch_pages=9", host, disk},

@@ -148,14 +148,15 @@ TEST(StorageSetup, KeysReachTheEngineAndTheWorld) {
   const kvtwin::Setup setup =
       setup_of({"cache.path=auto", "cache.prefetch_policy=best_effort", "cache.prefetch_timeout_base_s=2",
                 "cache.prefetch_timeout_per_ki_token_s=0.5", "cache.prefetch_timeout_most_s=9",
-                "cache.prefetch_min_tokens=64", "cache.prefetch_host_share=0.25", "cache.prefetch_retry_steps=3",
-                "cache.prefetch_attempts=2", "cache.storage_batch_pages=32", "cache.storage_retries=1",
-                "sim.storage_stall_share=0.5", "sim.storage_stall_factor=7", "seed=5"});
+                "cache.prefetch_timeout_from=issue", "cache.prefetch_min_tokens=64", "cache.prefetch_host_share=0.25",
+                "cache.prefetch_retry_steps=3", "cache.prefetch_attempts=2", "cache.storage_batch_pages=32",
+                "cache.storage_retries=1", "sim.storage_stall_share=0.5", "sim.storage_stall_factor=7", "seed=5"});
   EXPECT_EQ(setup.engine.path, CachePath::automatic);
   EXPECT_EQ(setup.engine.prefetch_policy, "best_effort");
   EXPECT_EQ(setup.engine.prefetch_timeout_base_ns, 2 * kNsPerSecond);
   EXPECT_EQ(setup.engine.prefetch_timeout_per_ki_token_ns, kNsPerSecond / 2);
   EXPECT_EQ(setup.engine.prefetch_timeout_max_ns, 9 * kNsPerSecond);
+  EXPECT_EQ(setup.engine.prefetch_timeout_from, TimeoutFrom::issue);
   EXPECT_EQ(setup.engine.prefetch_min_tokens, 64U);
   EXPECT_EQ(setup.engine.prefetch_host_share, 256U);
   EXPECT_EQ(setup.engine.prefetch_retry_steps, 3U);

@@ -14,6 +14,8 @@ std::unique_ptr<Termination> policy(std::string_view which) {
 // Returns true if the policy still waits at `now`.
 bool waits(const Termination& policy, const PrefetchFacts& facts, TimeNs now) { return now < policy.stop_at(facts); }
 
+PrefetchFacts waiting(TimeNs since, Tokens asked) { return {.asked_tokens = asked, .waits_since = since}; }
+
 TEST(Termination, best_effort_never_waits) {
   const auto best_effort = policy("best_effort");
   for (const PrefetchFacts& facts : {PrefetchFacts{5, 0, 0}, {5, 4096, 0}, {5, 4096, 4000}}) {
@@ -32,19 +34,35 @@ TEST(Termination, wait_complete_always_waits) {
 
 TEST(Termination, timeout_is_base_plus_slope_per_1024_tokens_asked_for) {
   const auto timeout = policy("timeout");
-  const auto limit = [&](Tokens asked) { return timeout->stop_at({7, asked, 0}) - 7 - 1; };
+  const auto limit = [&](Tokens asked) { return timeout->stop_at(waiting(7, asked)) - 7 - 1; };
   EXPECT_EQ(limit(0), kNsPerSecond);
   EXPECT_EQ(limit(256), kNsPerSecond + kNsPerSecond / 16);
   EXPECT_EQ(limit(1000), kNsPerSecond + 1000 * (kNsPerSecond / 4) / 1024);
   EXPECT_EQ(limit(1024), kNsPerSecond + kNsPerSecond / 4);
   EXPECT_EQ(limit(1'048'576), kNsPerSecond + 256 * kNsPerSecond);
-  EXPECT_TRUE(waits(*timeout, {7, 0, 0}, 7 + kNsPerSecond)) << "as long isn't longer";
-  EXPECT_FALSE(waits(*timeout, {7, 0, 0}, 7 + kNsPerSecond + 1));
+  EXPECT_TRUE(waits(*timeout, waiting(7, 0), 7 + kNsPerSecond)) << "as long isn't longer";
+  EXPECT_FALSE(waits(*timeout, waiting(7, 0), 7 + kNsPerSecond + 1));
 }
 
 TEST(Termination, timeout_counts_the_tokens_asked_for_and_not_those_that_arrived) {
   const auto timeout = policy("timeout");
-  EXPECT_EQ(timeout->stop_at({7, 2048, 0}), timeout->stop_at({7, 2048, 2000}));
+  PrefetchFacts facts = waiting(7, 2048);
+  const TimeNs stop = timeout->stop_at(facts);
+  facts.arrived_tokens = facts.read_tokens = 2000;
+  facts.issued = 3;
+  EXPECT_EQ(timeout->stop_at(facts), stop);
+}
+
+TEST(Termination, timeout_from_the_issue_counts_the_tokens_read) {
+  EngineConfig config;
+  config.prefetch_policy = "timeout";
+  config.prefetch_timeout_from = TimeoutFrom::issue;
+  const auto timeout = make_termination(config);
+  PrefetchFacts facts = waiting(7, 2048);
+  facts.issued = 3;
+  EXPECT_EQ(timeout->stop_at(facts), 3 + kNsPerSecond + 1) << "the look-up has not been answered";
+  facts.read_tokens = 1024;
+  EXPECT_EQ(timeout->stop_at(facts), 3 + kNsPerSecond + kNsPerSecond / 4 + 1);
 }
 
 TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
@@ -55,8 +73,8 @@ TEST(Termination, no_slope_is_so_steep_that_a_time_wraps) {
     const auto timeout = make_termination(config);
     for (const Tokens hit : {Tokens{256}, Tokens{16'384}, Tokens{1} << 40}) {
       const TimeNs now = 1'000'000 * kNsPerSecond;
-      EXPECT_GT(timeout->stop_at({now, hit, 0}), now + kNsPerSecond) << slope << " " << hit;
-      EXPECT_LT(timeout->stop_at({now, hit, 0}), kNoStop) << slope << " " << hit;
+      EXPECT_GT(timeout->stop_at(waiting(now, hit)), now + kNsPerSecond) << slope << " " << hit;
+      EXPECT_LT(timeout->stop_at(waiting(now, hit)), kNoStop) << slope << " " << hit;
     }
   }
 }
@@ -68,10 +86,10 @@ TEST(Termination, timeout_takes_its_figures_from_the_configuration_and_is_capped
   config.prefetch_timeout_per_ki_token_ns = 1024;
   config.prefetch_timeout_max_ns = 5000;
   const auto timeout = make_termination(config);
-  EXPECT_EQ(timeout->stop_at({10, 0, 0}), 10 + 2000 + 1);
-  EXPECT_EQ(timeout->stop_at({10, 3000, 0}), 10 + 5000 + 1) << "just the cap";
-  EXPECT_EQ(timeout->stop_at({10, 3001, 0}), 10 + 5000 + 1);
-  EXPECT_EQ(timeout->stop_at({10, 1'000'000'000, 0}), 10 + 5000 + 1);
+  EXPECT_EQ(timeout->stop_at(waiting(10, 0)), 10 + 2000 + 1);
+  EXPECT_EQ(timeout->stop_at(waiting(10, 3000)), 10 + 5000 + 1) << "just the cap";
+  EXPECT_EQ(timeout->stop_at(waiting(10, 3001)), 10 + 5000 + 1);
+  EXPECT_EQ(timeout->stop_at(waiting(10, 1'000'000'000)), 10 + 5000 + 1);
 }
 
 // ---- cost_stop ----------------------------------------------------------------------------------------------------
