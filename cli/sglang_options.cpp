@@ -1,6 +1,19 @@
 #include "cli/sglang_options.hpp"
 
+#include <string>
+
+#include "lab/sglang/sglang_releases.hpp"
+
 namespace kvtwin {
+
+namespace {
+
+std::string range_of_releases() {
+  const auto releases = sglang_releases();
+  return std::string(releases.front().version) + " to " + std::string(releases.back().version);
+}
+
+}  // namespace
 
 std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments& arguments) {
   CLI::Option* flags = command.add_option(
@@ -12,7 +25,11 @@ std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments&
           .add_option("--from-sglang-server-info", arguments.server_info,
                       "JSON file with the answer of an SGLang server's /server_info, instead of the flags")
           ->excludes(flags);
-  return {flags, info};
+  CLI::Option* version =
+      command.add_option("--sglang-version", arguments.version,
+                         "With one of the two: the release of SGLang whose defaults and rules apply, " +
+                             range_of_releases() + " (default: as the server reports, or the latest)");
+  return {flags, info, version};
 }
 
 }  // namespace kvtwin

@@ -1,4 +1,5 @@
-// The options --from-sglang-flags and --from-sglang-server-info, equal for every command that takes an experiment.
+// The options --from-sglang-flags, --from-sglang-server-info and --sglang-version, equal for every command that takes
+// an experiment.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +9,7 @@
 
 namespace kvtwin {
 
-// Adds both options. Returns them in that order.
+// Adds the options. Returns them in that order.
 std::vector<CLI::Option*> add_sglang_options(CLI::App& command, SglangArguments& arguments);
 
 }  // namespace kvtwin

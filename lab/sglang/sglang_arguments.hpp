@@ -12,6 +12,7 @@ namespace kvtwin {
 struct SglangArguments {
   std::optional<std::string> flags;        // the flag line
   std::optional<std::string> server_info;  // path of a JSON file
+  std::string version;                     // of SGLang; empty: as the server reports, or the latest known
 };
 
 // Sets the keys and adds the notes. `set_later`: keys that the caller sets afterwards, as KEY or KEY=VALUE; there are

@@ -233,8 +233,8 @@ std::string preset_of(std::string_view path) {
 class SglangReader {
  public:
   // `source`: the option and its file, for error texts and origins.
-  SglangReader(Experiment& experiment, std::string source, KeyList set_later)
-      : experiment_(experiment), source_(std::move(source)), set_later_(set_later) {}
+  SglangReader(Experiment& experiment, std::string source, KeyList set_later, const SglangRelease& release)
+      : experiment_(experiment), source_(std::move(source)), set_later_(set_later), release_(release) {}
 
   // `said`: the flag or field in the words of the user.
   void give(const SglangFlag& flag, std::string value, std::string said) {
@@ -256,10 +256,20 @@ class SglangReader {
     set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
     set_as_sglang("cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used");
     set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
-    set_as_sglang("cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer");
-    if (experiment_.text("cache.write_policy") == "write_back") {
-      set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
+    if (release_.prompt_priority) {
+      set_as_sglang("cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer");
+    } else {
+      set_as_sglang("cache.raise_prompt_priority", "false",
+                    "SGLang " + version() + " gives a prompt and its answer one priority");
     }
+    if (experiment_.text("cache.write_policy") == "write_back") {
+      if (release_.reclaims) {
+        set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
+      } else {
+        set_as_sglang("cache.reclaim_shadowed", "false", "SGLang " + version() + " does not");
+      }
+    }
+    apply_time_limit();
     apply_roles();
     apply_host_tier();
     apply_storage();
@@ -388,10 +398,34 @@ class SglangReader {
       experiment_.set(key + "=" + text, where(flag.field));
       return;
     }
-    if (flag.preset.empty() || experiment_.origin(key) != "default") return;
+    const std::string preset = preset_of_flag(flag);
+    if (preset.empty() || experiment_.origin(key) != "default") return;
+    if (key == "cache.prefetch_attempts" && preset == "0") return;  // the release has no retries
     const std::string before = experiment_.as_toml(key);
-    experiment_.set(key + "=" + ours(flag.field, flag.preset), where(flag.field));
-    if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + flag.preset);
+    experiment_.set(key + "=" + ours(flag.field, preset), where(flag.field));
+    if (experiment_.as_toml(key) != before) assumed_.push_back(flag.name + " " + preset);
+  }
+
+  // Returns the flag's default in the release.
+  std::string preset_of_flag(const SglangFlag& flag) const {
+    const std::string_view preset = preset_in(release_, flag.field);
+    return preset.empty() ? flag.preset : std::string(preset);
+  }
+
+  // The defaults of the extra configuration, and the rule of the time limit, which differ between releases.
+  void apply_time_limit() {
+    if (!hierarchical_) return;
+    for (const auto& [key, preset] :
+         {std::pair{"cache.prefetch_timeout_base_s", release_.timeout_base_s},
+          std::pair{"cache.prefetch_timeout_per_ki_token_s", release_.timeout_per_ki_token_s},
+          std::pair{"cache.prefetch_timeout_most_s", release_.timeout_most_s}}) {
+      const std::string before = experiment_.as_toml(key);
+      if (experiment_.origin(key) != "default") continue;
+      experiment_.set(std::string(key) + "=" + std::string(preset), "SGLang " + version() + "'s default");
+      if (experiment_.as_toml(key) != before) assumed_.push_back(key + (" = " + std::string(preset)));
+    }
+    set_as_sglang("cache.prefetch_timeout_from", std::string(release_.timeout_from),
+                  "the time limit of a prefetch begins there in SGLang " + version());
   }
 
   // Sets a fixed behaviour of SGLang that has no flag. It overrides the experiment.
@@ -473,6 +507,7 @@ class SglangReader {
                     where("hicache_ratio"));
     // /server_info always has the ratio, and has the fraction if the fraction is the limit.
     if (is_given("hicache_ratio") && !is_given("hicache_host_memory_fraction")) return;
+    if (!release_.cuts_host) return;
     note_on("tiers.host.",
             "not modelled: SGLang cuts a host tier that neither --hicache-ratio nor --hicache-size "
             "sizes to --hicache-host-memory-fraction (0.8 by default) of the host's free memory less 10 GiB");
@@ -529,7 +564,8 @@ class SglangReader {
     static constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
         {"prefetch_threshold", "cache.prefetch_min_tokens"},
         {"prefetch_timeout_base", "cache.prefetch_timeout_base_s"},
-        {"prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s"}};
+        {"prefetch_timeout_per_ki_token", "cache.prefetch_timeout_per_ki_token_s"},
+        {"prefetch_timeout_max", "cache.prefetch_timeout_most_s"}};
     const std::string from = where("hicache_storage_backend_extra_config");
     std::string text = value("hicache_storage_backend_extra_config");
     std::string name = from;
@@ -546,7 +582,8 @@ class SglangReader {
       }
       const auto* known =
           std::ranges::find(kKeys, std::string_view(field), &std::pair<std::string_view, std::string_view>::first);
-      if (known == std::end(kKeys)) {
+      const bool has_no_bound = field == "prefetch_timeout_max" && release_.timeout_most_s == "0";
+      if (known == std::end(kKeys) || has_no_bound) {
         others.push_back(field);
         continue;
       }
@@ -576,9 +613,10 @@ class SglangReader {
 
   bool is_preset(const SglangFlag& flag) const {
     const std::string& text = value(flag.field);
-    if (flag.preset.empty()) return false;
-    const auto a = number_of<double>(text), b = number_of<double>(flag.preset);
-    return text == flag.preset || (a && b && *a == *b);
+    const std::string preset = preset_of_flag(flag);
+    if (preset.empty()) return false;
+    const auto a = number_of<double>(text), b = number_of<double>(preset);
+    return text == preset || (a && b && *a == *b);
   }
 
   void add_notes() {
@@ -610,15 +648,27 @@ class SglangReader {
     }
     if (!by_gpu.empty())
       note("not given, and found out from the GPU by SGLang, so as in the experiment: " + joined(by_gpu));
-    if (!assumed_.empty())
-      note("not given, so SGLang's default (" + std::string(kSglangVersion) + "): " + joined(assumed_));
+    if (!assumed_.empty()) note("not given, so SGLang's default (" + version() + "): " + joined(assumed_));
+    if (!release_.counts_once && uses_counts()) {
+      note("not modelled: SGLang " + version() +
+           " counts a use of a prefix at each insert of a request, at the end of its prefill and of its answer; here a "
+           "request counts once, as from 0.5.22 on");
+    }
   }
+
+  bool uses_counts() const {
+    const std::string& eviction = experiment_.text("cache.eviction");
+    return eviction == "lfu" || eviction == "slru" ||
+           (hierarchical_ && experiment_.text("cache.write_policy") == "write_through_selective");
+  }
+  std::string version() const { return std::string(release_.version); }
 
   bool from_flags() const { return source_ == kFlagsOption; }
 
   Experiment& experiment_;
   std::string source_;
   KeyList set_later_;
+  const SglangRelease& release_;
   std::map<std::string, Given, std::less<>> given_;
   std::vector<std::string> unknown_;
   std::vector<std::string> assumed_;
@@ -648,12 +698,27 @@ const SglangFlag* known_flag(const std::string& name) {
                    nearest + "\"? Known are the flags of SGLang " + std::string(kSglangVersion));
 }
 
+const SglangRelease& latest_release() { return sglang_releases().back(); }
+
+// Returns the release that the server reports. A note if it has no known version.
+const SglangRelease* reported_release(Experiment& experiment, const SortedJson& info, const std::string& source) {
+  const auto version = info.find("version");
+  if (version == info.end() || !version->is_string()) return &latest_release();
+  const std::string text = version->get<std::string>();
+  if (const SglangRelease* release = find_sglang_release(text)) return release;
+  experiment.note(source + ": version " + short_text(text) + " is none of the known releases (" +
+                  sglang_release_names() + "); the rules of " + std::string(kSglangVersion) +
+                  " are taken; --sglang-version names another one");
+  return &latest_release();
+}
+
 }  // namespace
 
-void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later) {
+void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later,
+                        const SglangRelease* release) {
   if (flags.size() > kMaxInputBytes)
     throw InputError(std::string(kFlagsOption) + ": longer than 1 MiB; that is no flag line");
-  SglangReader reader(experiment, std::string(kFlagsOption), set_later);
+  SglangReader reader(experiment, std::string(kFlagsOption), set_later, release ? *release : latest_release());
   const std::vector<std::string> words = split_line(flags);
   for (std::size_t i = first_flag(words); i < words.size(); ++i) {
     std::string name = words[i];
@@ -687,13 +752,14 @@ void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList 
 }
 
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view text, const std::string& name,
-                                   KeyList set_later) {
+                                   KeyList set_later, const SglangRelease* release) {
   std::string source = std::string(kInfoOption) + ": " + name;
   const SortedJson info = read_object(text, source);
   // The text becomes part of an origin, which is written as a TOML comment.
   std::ranges::replace_if(
       source, [](char c) { return c < 0x20 || c == 0x7F; }, '?');
-  SglangReader reader(experiment, source, set_later);
+  if (release == nullptr) release = reported_release(experiment, info, source);
+  SglangReader reader(experiment, source, set_later, *release);
   std::vector<std::string> unknown;
   const auto give = [&](const SglangFlag& flag, const std::string& field, const SortedJson& setting) {
     const bool nothing = setting.is_null() || (setting.is_boolean() && !setting.get<bool>()) ||
@@ -725,9 +791,10 @@ void apply_sglang_server_info_text(Experiment& experiment, std::string_view text
   if (!unknown.empty()) experiment.note(source + ": unknown fields: " + joined(unknown));
 }
 
-void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later) {
+void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later,
+                              const SglangRelease* release) {
   apply_sglang_server_info_text(experiment, read_file(file.string(), std::string(kInfoOption)), file.string(),
-                                set_later);
+                                set_later, release);
 }
 
 // ---- writing -----------------------------------------------------------------------------------------
@@ -915,6 +982,7 @@ class SglangWriter {
         {"cache.load_back_quota_tokens", "0"},
         {"cache.output", "true"},
         {"cache.prefetch_timeout_most_s", "0.0"},
+        {"cache.prefetch_timeout_from", "wait"},
         {"cache.prefetch_host_share", "0.5"},
         {"cache.storage_batch_pages", "128"},
         {"cache.storage_retries", "0"},
@@ -932,7 +1000,8 @@ class SglangWriter {
     }
     for (const auto& [key, fixed] : kFixed) {
       const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" ||
-                           key == "cluster.route" || key == "cache.namespace" || key.ends_with("_admission");
+                           key == "cache.prefetch_timeout_from" || key == "cluster.route" || key == "cache.namespace" ||
+                           key.ends_with("_admission");
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }

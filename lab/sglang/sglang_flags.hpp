@@ -9,6 +9,7 @@
 // - Notes of the experiment name every assumption, flags without effect, flags and values without a model, and the
 // model that
 //   takes their place.
+// - The defaults and the fixed behaviour are those of a release of SGLang (sglang_releases.hpp).
 // - An unknown flag or value is an InputError if it is at most two edits from a known one. Otherwise it may belong to a
 // later
 //   version, and becomes a note.
@@ -22,6 +23,7 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/sglang/sglang_releases.hpp"
 
 namespace kvtwin {
 
@@ -29,13 +31,17 @@ namespace kvtwin {
 using KeyList = std::span<const std::string>;
 
 // `flags`: the arguments of `python -m sglang.launch_server`; the line may also contain this command. Words are split
-// as in a shell, with quotes. A value that begins with { may be JSON without quotes. Errors: InputError.
-void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later = {});
+// as in a shell, with quotes. A value that begins with { may be JSON without quotes. `release`: null for the latest.
+// Errors: InputError.
+void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later = {},
+                        const SglangRelease* release = nullptr);
 
-// `file`: the answer of a running server's /server_info, or its ServerArgs: one JSON object. Errors: InputError.
-void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later = {});
+// `file`: the answer of a running server's /server_info, or its ServerArgs: one JSON object. `release`: null for the
+// release that the server reports. Errors: InputError.
+void apply_sglang_server_info(Experiment& experiment, const std::filesystem::path& file, KeyList set_later = {},
+                              const SglangRelease* release = nullptr);
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view json, const std::string& name,
-                                   KeyList set_later = {});
+                                   KeyList set_later = {}, const SglangRelease* release = nullptr);
 
 struct SglangLine {
   std::string flags;               // quoted for a shell

@@ -1,0 +1,60 @@
+#include "lab/sglang/sglang_releases.hpp"
+
+#include "lab/sglang/sglang_table.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Sources, in sglang/srt: mem_cache/hiradix_cache.py (HiRadixCache) to 0.5.18, mem_cache/unified_radix_cache.py and
+// mem_cache/unified_cache/unified_tree_core.py (UnifiedRadixCache) from 0.5.19;
+// - the time limit: PrefetchTimeoutConfig in mem_cache/hicache_storage.py to 0.5.18, parse_storage_backend_extra_config
+//   in mem_cache/hybrid_cache/hybrid_cache_controller.py from 0.5.19; it begins in _prefetch_timeout_check_linear_func
+//   to 0.5.22, in _start_storage_prefetch_wait from 0.5.23;
+// - the defaults: server_args.py, and arg_groups/fields/memory.py from 0.5.20;
+// - prompt_priority: checkpoint_into_tree; reclaims: _reclaim_full_host_duplicates; counts_once: inserted_len;
+// - cuts_host: mem_cache/hicache_auto_size.py.
+constexpr SglangRelease kReleases[] = {
+    {"0.5.10", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false},
+    {"0.5.11", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false},
+    {"0.5.12", "2", "0.1", "30", "issue", "timeout", "layer_first", "0", "0", false, false, false, false},
+    {"0.5.13", "2", "0.1", "30", "issue", "timeout", "layer_first", "0", "0", false, false, false, false},
+    {"0.5.14", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false},
+    {"0.5.15", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false},
+    {"0.5.16", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false},
+    {"0.5.17", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false},
+    {"0.5.18", "2", "0.1", "30", "issue", "timeout", "page_first", "0", "0", false, false, false, false},
+    {"0.5.19", "1", "0.25", "0", "issue", "timeout", "page_first", "0", "4", false, true, false, false},
+    {"0.5.20", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, false, false},
+    {"0.5.21", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, false, true},
+    {"0.5.22", "1", "0.25", "0", "issue", "timeout", "page_first", "8", "8", true, true, true, true},
+    {"0.5.23", "1", "0.25", "0", "wait", "timeout", "page_first", "8", "8", true, true, true, true}};
+
+}  // namespace
+
+std::span<const SglangRelease> sglang_releases() { return kReleases; }
+
+const SglangRelease* find_sglang_release(std::string_view version) {
+  if (version.starts_with('v')) version.remove_prefix(1);
+  for (const SglangRelease& release : kReleases) {
+    if (!version.starts_with(release.version)) continue;
+    const std::string_view rest = version.substr(release.version.size());
+    if (rest.empty() || rest.starts_with(".post")) return &release;
+  }
+  return nullptr;
+}
+
+std::string sglang_release_names() {
+  std::string names;
+  for (const SglangRelease& release : kReleases) names += (names.empty() ? "" : ", ") + std::string(release.version);
+  return names;
+}
+
+std::string_view preset_in(const SglangRelease& release, std::string_view field) {
+  if (field == "hicache_storage_prefetch_policy") return release.prefetch_policy;
+  if (field == "hicache_mem_layout") return release.mem_layout;
+  if (field == "hicache_storage_prefetch_retry_poll_interval") return release.retry_steps;
+  if (field == "hicache_storage_prefetch_retry_max_attempts") return release.retry_attempts;
+  return "";
+}
+
+}  // namespace kvtwin
