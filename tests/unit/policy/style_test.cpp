@@ -51,7 +51,7 @@ TEST(Polls, an_abort_waits_too_and_still_ends_its_request) {
   rig.arrive(0, document({1, 2}), 8, 40);
   rig.complete_pass();
   rig.arrive(1, document({11, 12}), 8, 40);
-  rig.hint({HintKind::abort, 1, 0});
+  rig.hint(HintKind::abort, 1);
   rig.drain();
   EXPECT_TRUE(rig.engine.idle());
   EXPECT_EQ(rig.events.count(EventKind::aborted), 1U);
