@@ -948,10 +948,11 @@ class SglangWriter {
     }
     if (flag.takes != Takes::word) {
       const std::int64_t number = e_.integer(key);
-      const bool one_engine = flag.field == "dp_size" && number == 1;
+      const bool is_one = number == 1 && (flag.field == "dp_size" || flag.field == "ep_size" ||
+                                          flag.field == "scheduler_recv_interval");
       const bool retries = flag.field.starts_with("hicache_storage_");
       const bool differs = retries ? std::to_string(number) != flag.preset : number != 0;
-      if (differs && !one_engine) say(flag.name, std::to_string(number));
+      if (differs && !is_one) say(flag.name, std::to_string(number));
       return;
     }
     std::string word = e_.text(key);

@@ -334,11 +334,13 @@ TEST(SglangFlags, WordsAreSplitAsByAShell) {
 
 TEST(SglangFlags, WhatIsNotModelledIsNamed) {
   const Experiment experiment = from_flags(
-      "--disable-radix-cache --pp-size 2 --ep 8 --context-length 32768 --schedule-conservativeness 1.00 --port 30000 "
+      "--disable-radix-cache --pp-size 2 --dcp-size 8 --context-length 32768 --schedule-conservativeness 1.00 --port "
+      "30000 "
       "--host=0.0.0.0 --trust-remote-code --quantization fp8");
   const std::string notes = notes_of(experiment);
-  for (const char* part : {"not modelled: --disable-radix-cache (kvtwin always caches prefixes)", "--pp-size 2, --ep 8",
-                           "--context-length 32768", "--quantization fp8", "without effect on the cache: "}) {
+  for (const char* part :
+       {"not modelled: --disable-radix-cache (kvtwin always caches prefixes)", "--pp-size 2, --dcp-size 8",
+        "--context-length 32768", "--quantization fp8", "without effect on the cache: "}) {
     EXPECT_NE(notes.find(part), std::string::npos) << part << "\n" << notes;
   }
   for (const char* idle : {"--host", "--port", "--trust-remote-code"}) {
