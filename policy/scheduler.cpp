@@ -413,7 +413,7 @@ void Scheduler::load_failed(std::uint64_t load, TimeNs now) {
 // ---- after a pass ------------------------------------------------------------------------------------
 
 void Scheduler::prefill_done(const PassPart& part, TimeNs end, TimeNs compute_ns, TimeNs stalled_ns) {
-  poll_next();
+  if (!part.empty()) poll_next();
   for (std::size_t i = 0; i < part.requests.size(); ++i) {
     Request& request = *part.requests[i];
     request.kv_tokens += part.new_tokens[i];
