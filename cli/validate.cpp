@@ -59,7 +59,8 @@ void add_validate(CLI::App& program) {
       ->delimiter(',');
   command->add_option(
       "--bench-serving", arguments.bench_serving,
-      "Compare with the output file of sglang.bench_serving (JSONL, one run per line); needs --experiment");
+      "Compare with the output file of SGLang's bench_serving (JSONL, one run per line); without --experiment, the "
+      "server is that of server_info in the file, on the machine of --hardware");
   command->add_option("--request-log", arguments.request_log,
                       "Compare with the cached tokens in SGLang's request log, request by request; needs --experiment");
   command->add_option("--events", arguments.events,

@@ -24,7 +24,9 @@
 #include "lab/experiment/setup.hpp"
 #include "lab/out_files.hpp"
 #include "lab/run/machine.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 #include "lab/sweep/sweep_plan.hpp"
+#include "lab/validate/validate_bench.hpp"
 #include "lab/validate/validate_cell.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "lab/validate/validate_notes.hpp"
@@ -141,11 +143,12 @@ void add_settings(std::vector<std::string>& words, const std::vector<std::string
 }
 
 RunFigures predict(const Place& place, const std::string& experiment, const std::vector<std::string>& settings,
-                   std::size_t number, const std::string& name) {
+                   std::size_t number, const std::string& name, const std::string& server_info = "") {
   const std::string out = place / ("predicted/" + folder_name(number, name));
   std::error_code error;
   fs::create_directories(place / "predicted", error);
   std::vector<std::string> words{"simulate", experiment, "--out", out};
+  if (!server_info.empty()) words.insert(words.end(), {"--from-sglang-server-info", server_info});
   add_settings(words, settings);
   run_to_its_end(place.program(), words, name);
   return read_run_folder(out);
@@ -333,23 +336,81 @@ std::vector<ValidationCell> cells_of_tables(const Place& place, const std::vecto
   return cells;
 }
 
+// The experiment of a bench_serving file without --experiment: the server is the file's, and so is the workload if no
+// setting names one.
+struct BenchExperiment {
+  std::string experiment, server_info;  // files in the output folder
+  std::vector<std::string> settings;
+};
+
+BenchExperiment bench_experiment(const ValidateArguments& arguments, const Place& place,
+                                 const std::vector<BenchRun>& runs, std::vector<std::string> settings) {
+  const BenchRun& first = runs.front();
+  if (first.server_info.empty()) {
+    throw InputError(arguments.bench_serving +
+                     ": has no server_info; give --experiment, the file that says what was served and by what");
+  }
+  if (Json::parse(first.server_info).contains("decode")) {
+    throw InputError(arguments.bench_serving +
+                     ": server_info is of servers that only prefill and decode; give --experiment");
+  }
+  const auto served_by = [&](const BenchRun& run) {
+    Experiment experiment = Experiment::from_text("", arguments.bench_serving);
+    apply_sglang_server_info_text(experiment, run.server_info, arguments.bench_serving);
+    return identity_of_run(experiment);
+  };
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    const bool same = !runs[i].server_info.empty() && served_by(runs[i]) == served_by(first);
+    if (same && runs[i].workload == first.workload) continue;
+    throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " has " +
+                     (same ? "other requests" : "another server") + " than run 1; give each a file");
+  }
+  BenchExperiment one{place / "empty.toml", place / "server_info.json", {}};
+  place.write("empty.toml", "# All is set.\n");
+  place.write("server_info.json", first.server_info);
+  const bool has_workload =
+      std::ranges::any_of(settings, [](const std::string& set) { return set.starts_with("workload."); });
+  if (!has_workload) {
+    if (first.workload.empty()) {
+      throw InputError(arguments.bench_serving + ": " + first.no_workload +
+                       "; give the workload with --set workload.trace=FILE or --set workload.generate.kind=KIND");
+    }
+    place.write("workload.jsonl", first.workload);
+    const std::string trace = fs::absolute(place / "workload.jsonl").string();
+    one.settings = {"workload.trace=" + Json(trace).dump(), "workload.format=\"mooncake\""};
+    if (first.closed) one.settings.emplace_back("workload.loop=\"closed\"");
+  }
+  one.settings.insert(one.settings.end(), settings.begin(), settings.end());
+  return one;
+}
+
 std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& arguments, const Place& place,
                                                    const std::vector<std::string>& settings) {
-  if (arguments.experiment.empty()) {
-    throw InputError("--bench-serving needs --experiment, the file that says what was served and by what");
+  std::vector<BenchRun> runs = read_bench_serving(arguments.bench_serving);
+  BenchExperiment by{arguments.experiment, "", settings};
+  if (arguments.experiment.empty()) by = bench_experiment(arguments, place, runs, settings);
+  Experiment experiment = Experiment::from_file(by.experiment);
+  if (!by.server_info.empty()) {
+    apply_sglang_server_info_text(experiment, runs.front().server_info, arguments.bench_serving);
   }
-  Experiment experiment = Experiment::from_file(arguments.experiment);
-  for (const std::string& set : settings) experiment.set(set);
+  const std::vector<std::string> notes = experiment.notes();
+  for (const std::string& set : by.settings) experiment.set(set);
   ValidationCell cell{fs::path(arguments.bench_serving).stem().string(), work_of(experiment), "", {}, {}};
-  cell.measured = read_bench_serving(arguments.bench_serving);
-  cell.predicted = predict(place, arguments.experiment, settings, 0, cell.name);
+  cell.notes = notes;
+  bool has_hits = false;
+  for (BenchRun& run : runs) {
+    add_hit_shares(run.hits, experiment, run.figures);
+    has_hits = has_hits || !run.figures.hits.empty();
+    cell.measured.push_back(std::move(run.figures));
+  }
+  cell.predicted = predict(place, by.experiment, by.settings, 0, cell.name, by.server_info);
+  if (has_hits) cell.predicted.hits = read_request_hits(cell.predicted.folder);
   for (std::size_t i = 0; i < cell.measured.size(); ++i) {
     const std::size_t served = cell.measured[i].requests.size();
     if (served > cell.predicted.requests.size()) {
       throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " served " +
-                       std::to_string(served) + " requests, and " + arguments.experiment + " " +
-                       std::to_string(cell.predicted.requests.size()) +
-                       "; give the experiment whose workload is what bench_serving sent");
+                       std::to_string(served) + " requests, and the prediction " +
+                       std::to_string(cell.predicted.requests.size()) + "; give the workload that bench_serving sent");
     }
   }
   std::vector<ValidationCell> cells;
@@ -464,6 +525,9 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
     terms.here->load = watch.load();
   }
   terms.notes = validation_notes(cells, by, terms.here);
+  for (const ValidatedCell& cell : cells) {
+    terms.notes.insert(terms.notes.end(), cell.cell.notes.begin(), cell.cell.notes.end());
+  }
   const Ranking ranking = ranking_of(cells);
   const std::string json =
       validation_json(cells, ranking, terms).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -64,7 +64,8 @@ struct ValidationCell {
   std::string source;  // of published figures, e.g. a URL
   std::vector<RunFigures> measured;
   RunFigures predicted;
-  std::string group{};  // of published figures: a scoreboard has the group's scores
+  std::string group{};               // of published figures: a scoreboard has the group's scores
+  std::vector<std::string> notes{};  // about the experiment that predicts
 };
 
 // Reads a run folder. Errors: InputError with file and line, if the folder is not a complete run folder.
@@ -72,9 +73,6 @@ RunFigures read_run_folder(const std::filesystem::path& folder);
 
 // Reads the hits of each completed request in requests.csv of a run folder. Errors: InputError.
 std::map<std::uint64_t, RequestHits> read_request_hits(const std::filesystem::path& folder);
-
-// Reads the output file of sglang.bench_serving, one run per line. Errors: InputError with file, line and key.
-std::vector<RunFigures> read_bench_serving(const std::filesystem::path& file);
 
 // An entry of a table of published measurements (form: docs/calibrate-and-validate.md).
 struct PublishedEntry {

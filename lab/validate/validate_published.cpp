@@ -1,4 +1,4 @@
-// Readers of foreign measurements: a JSON table of published figures, and the output file of sglang.bench_serving.
+// Reader of a JSON table of published figures.
 #include <algorithm>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -170,67 +170,6 @@ class EntryReader {
   std::vector<std::string> settings_;
 };
 
-// ---- sglang.bench_serving ----------------------------------------------------------------------------
-
-struct BenchKey {
-  const char* key;
-  const char* figure;
-  double factor;
-};
-constexpr BenchKey kBenchKeys[] = {{"mean_ttft_ms", "ttft_mean_s", 1e-3},
-                                   {"median_ttft_ms", "ttft_p50_s", 1e-3},
-                                   {"p90_ttft_ms", "ttft_p90_s", 1e-3},
-                                   {"p95_ttft_ms", "ttft_p95_s", 1e-3},
-                                   {"p99_ttft_ms", "ttft_p99_s", 1e-3},
-                                   {"mean_tpot_ms", "tpot_mean_s", 1e-3},
-                                   {"median_tpot_ms", "tpot_p50_s", 1e-3},
-                                   {"p99_tpot_ms", "tpot_p99_s", 1e-3},
-                                   {"mean_e2e_latency_ms", "e2e_mean_s", 1e-3},
-                                   {"median_e2e_latency_ms", "e2e_p50_s", 1e-3},
-                                   {"p90_e2e_latency_ms", "e2e_p90_s", 1e-3},
-                                   {"p99_e2e_latency_ms", "e2e_p99_s", 1e-3},
-                                   {"request_throughput", "requests_per_second", 1},
-                                   {"input_throughput", "prompt_tokens_per_second", 1},
-                                   {"output_throughput", "output_tokens_per_second", 1}};
-
-// Reads the lists of --output-details: one element per request, in the order of sending.
-void take_lists(const Json& line, const std::string& where, RunFigures& run) {
-  if (!line.contains("ttfts") || !line.contains("input_lens")) return;
-  const Json &ttfts = line.at("ttfts"), &lengths = line.at("input_lens");
-  const Json errors = line.value("errors", Json::array());
-  if (!ttfts.is_array() || !lengths.is_array() || ttfts.size() != lengths.size()) {
-    throw InputError(where + ": ttfts and input_lens: must be lists of one length; give what bench_serving wrote");
-  }
-  std::vector<double> good;
-  for (std::size_t i = 0; i < ttfts.size(); ++i) {
-    if (!ttfts[i].is_number() || !lengths[i].is_number_unsigned()) {
-      throw InputError(where + ": ttfts and input_lens: must hold numbers; give what bench_serving wrote");
-    }
-    const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
-    if (failed) continue;  // a failed request has the time 0
-    run.requests[i] = {lengths[i], ttfts[i]};
-    good.push_back(ttfts[i]);
-  }
-  const Quantiles quantiles = quantiles_of(good);
-  if (!good.empty()) run.figures.try_emplace("ttft_p90_s", quantiles.p90);
-}
-
-RunFigures bench_run(const std::string& text, const std::string& where) {
-  const Json line = Json::parse(text, nullptr, false);
-  if (!line.is_object()) throw InputError(where + ": is no JSON object; give what bench_serving --output-file wrote");
-  RunFigures run;
-  for (const BenchKey& key : kBenchKeys) {
-    if (!line.contains(key.key) || line.at(key.key).is_null()) continue;
-    if (!line.at(key.key).is_number()) throw InputError(where + ": " + key.key + ": must be a number");
-    run.figures[key.figure] = line.at(key.key).get<double>() * key.factor;
-  }
-  if (!run.figures.contains("ttft_mean_s")) {
-    throw InputError(where + ": mean_ttft_ms: is missing; give what bench_serving --output-file wrote");
-  }
-  take_lists(line, where, run);
-  return run;
-}
-
 }  // namespace
 
 std::vector<PublishedEntry> read_published(const fs::path& file) {
@@ -248,21 +187,6 @@ std::vector<PublishedEntry> read_published(const fs::path& file) {
     }
   }
   return entries;
-}
-
-std::vector<RunFigures> read_bench_serving(const fs::path& file) {
-  std::vector<RunFigures> runs;
-  const std::string text = read_text_file(file, "give what bench_serving --output-file wrote", kMaxRowsBytes);
-  std::size_t begin = 0;
-  for (std::size_t line = 1; begin < text.size(); ++line) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string one = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (one.find_first_not_of(" \t\r") == std::string::npos) continue;
-    runs.push_back(bench_run(one, file.string() + ":" + std::to_string(line)));
-  }
-  if (runs.empty()) throw InputError(file.string() + ": is empty; give what bench_serving --output-file wrote");
-  return runs;
 }
 
 }  // namespace kvtwin

@@ -6,6 +6,7 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/validate/validate_bench.hpp"
 #include "lab/validate/validate_errors.hpp"
 #include "policy/base/tiers.hpp"
 #include "traces/trace.hpp"
@@ -15,11 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
-
-std::string storage_column(const Experiment& experiment) {
-  const Setup setup = make_setup(experiment);
-  return std::string(spec_of(setup.has_storage() ? setup.engine.storage.front().tier : Tier::disk).hit_column);
-}
 
 RequestHits hits_of(const TraceRequest& request) {
   RequestHits hits{request.input, request.measured_hits->total, request.measured_hits->by_tier};
@@ -97,14 +93,7 @@ RunFigures read_request_log(const Experiment& experiment) {
                      ": has no out.meta_info.cached_tokens, so that no hits were measured; take a log of a server "
                      "that writes them");
   }
-  const auto share = [&](Tokens tokens) {
-    return static_cast<double>(tokens) / static_cast<double>(sum.prompt_tokens);
-  };
-  run.figures["hit_ratio"] = share(sum.total);
-  if (!sum.by_tier) return run;
-  run.figures[std::string(spec_of(Tier::device).hit_column)] = share(sum.device);
-  run.figures[std::string(spec_of(Tier::host).hit_column)] = share(sum.host);
-  run.figures[storage_column(experiment)] = share(sum.storage);
+  add_hit_shares(sum, experiment, run);
   return run;
 }
 

@@ -275,6 +275,92 @@ TEST_F(Validate, ReadsWhatBenchServingWrote) {
   refused({"--bench-serving", folder_ / "bad.jsonl", "--experiment", experiment}, {"bad.jsonl:1", "mean_ttft_ms"});
 }
 
+// The line of a file that has one run, without Python's infinite rate.
+Json line_of(const fs::path& file) {
+  std::string text = text_of(file);
+  const std::size_t at = text.find(": Infinity");
+  if (at != std::string::npos) text.replace(at, 10, ": null");
+  return Json::parse(text);
+}
+
+// The files that SGLang's own client wrote (tests/fixtures/sglang/make_bench_serving.py).
+TEST_F(Validate, TakesTheServerAndTheRequestsFromBenchServing) {
+  const std::string random = KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/bench_random.jsonl";
+  const Json whole = validate({"--bench-serving", random}).json();
+  const Json& cell = whole.at("cells")[0];
+  EXPECT_EQ(cell.at("requests").at("joined"), 24);
+  EXPECT_EQ(cell.at("request_hits").at("joined"), 24);
+  EXPECT_EQ(figure(cell, "hit_ratio").at("measured"), 0);
+  const std::string notes = whole.at("notes").dump();
+  EXPECT_NE(notes.find("bench_random.jsonl"), std::string::npos) << notes;
+
+  // Two runs with one server and the same requests are repeats; another server is not.
+  Json line = line_of(random);
+  line["generated_texts"][0] = "NaN \"Infinity\\";  // in a string it stays
+  write_text(folder_ / "twice.jsonl", text_of(random) + text_of(random));
+  EXPECT_EQ(validate({"--bench-serving", folder_ / "twice.jsonl"}).json().at("cells")[0].at("runs"), 2);
+  Json other = line;
+  other["server_info"]["page_size"] = 32;
+  write_text(folder_ / "other.jsonl", text_of(random) + other.dump() + "\n");
+  refused({"--bench-serving", folder_ / "other.jsonl"}, {"run 2 has another server"});
+  other = line;
+  other["input_lens"][0] = 7;
+  write_text(folder_ / "other.jsonl", text_of(random) + other.dump() + "\n");
+  refused({"--bench-serving", folder_ / "other.jsonl"}, {"run 2 has other requests"});
+
+  // A rate of its own, and open arrivals.
+  other = line;
+  other["request_rate"] = 20.0;
+  other["max_concurrency"] = nullptr;
+  write_text(folder_ / "open.jsonl", other.dump());
+  validate({"--bench-serving", folder_ / "open.jsonl", "--out", folder_ / "open", "--force"}).json();
+  const std::string trace = text_of(folder_ / "open/workload.jsonl");
+  EXPECT_EQ(trace.find("session"), std::string::npos);
+  EXPECT_EQ(std::count(trace.begin(), trace.end(), '\n'), 24);
+
+  for (const char* key : {"input_lens", "server_info"}) {
+    other = line;
+    other.erase(key);
+    write_text(folder_ / "less.jsonl", other.dump());
+    refused({"--bench-serving", folder_ / "less.jsonl"},
+            {std::string(key) == "server_info" ? "has no server_info" : "--output-details"});
+  }
+  other = line;
+  other["server_info"] = {{"prefill", Json::array()}, {"decode", Json::array()}};
+  write_text(folder_ / "roles.jsonl", other.dump());
+  refused({"--bench-serving", folder_ / "roles.jsonl"}, {"only prefill and decode"});
+}
+
+TEST_F(Validate, ComparesTheCacheReportOfBenchServing) {
+  const std::string shared = KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/bench_shared.jsonl";
+  refused({"--bench-serving", shared}, {"generated-shared-prefix", "--set workload."});
+  const std::string trace = KVTWIN_SOURCE_DIR "/tests/fixtures/sglang/bench_shared_trace.jsonl";
+  const Json cell =
+      validate({"--bench-serving", shared, "--set", "workload.trace=" + trace, "--set", "workload.block_tokens=16"})
+          .json()
+          .at("cells")[0];
+  for (const char* name : {"hit_device", "hit_host", "hit_ratio"}) {
+    EXPECT_GT(figure(cell, name).at("measured").get<double>(), 0.2) << name;
+    EXPECT_EQ(figure(cell, name).at("error"), 0) << name;
+  }
+  EXPECT_EQ(cell.at("request_hits").at("joined"), 48);
+  EXPECT_EQ(cell.at("request_hits").at("equal"), 48);
+
+  // With an experiment, server_info is not read.
+  Json line = line_of(shared);
+  line["server_info"] = nullptr;
+  line["cache_report"]["device_cached_tokens"] = nullptr;
+  write_text(folder_ / "total.jsonl", line.dump());
+  write_text(folder_ / "served.toml",
+             "[cache]\npage_tokens = 16\n[tiers.device]\ntokens = 4096\n[workload]\ntrace = \"" + trace +
+                 "\"\nblock_tokens = 16\n");
+  const Json alone = validate({"--bench-serving", folder_ / "total.jsonl", "--experiment", folder_ / "served.toml"})
+                         .json()
+                         .at("cells")[0];
+  EXPECT_GT(figure(alone, "hit_ratio").at("measured").get<double>(), 0.7);
+  EXPECT_THROW(figure(alone, "hit_host"), std::runtime_error) << "not measured by tier";
+}
+
 // The build target `validation` runs these experiments for more than half an hour. This test only checks that each of
 // them can be served.
 TEST_F(Validate, HeldOutExperimentsAreServed) {

@@ -1,0 +1,217 @@
+#include "lab/validate/validate_bench.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/validate/validate_errors.hpp"
+#include "models/text_file.hpp"
+#include "policy/base/tiers.hpp"
+#include "traces/random.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBlockTokens = 512;  // of a trace of lines with hash_ids
+
+struct BenchKey {
+  const char* key;
+  const char* figure;
+  double factor;
+};
+constexpr BenchKey kBenchKeys[] = {{"mean_ttft_ms", "ttft_mean_s", 1e-3},
+                                   {"median_ttft_ms", "ttft_p50_s", 1e-3},
+                                   {"p90_ttft_ms", "ttft_p90_s", 1e-3},
+                                   {"p95_ttft_ms", "ttft_p95_s", 1e-3},
+                                   {"p99_ttft_ms", "ttft_p99_s", 1e-3},
+                                   {"mean_tpot_ms", "tpot_mean_s", 1e-3},
+                                   {"median_tpot_ms", "tpot_p50_s", 1e-3},
+                                   {"p99_tpot_ms", "tpot_p99_s", 1e-3},
+                                   {"mean_e2e_latency_ms", "e2e_mean_s", 1e-3},
+                                   {"median_e2e_latency_ms", "e2e_p50_s", 1e-3},
+                                   {"p90_e2e_latency_ms", "e2e_p90_s", 1e-3},
+                                   {"p99_e2e_latency_ms", "e2e_p99_s", 1e-3},
+                                   {"request_throughput", "requests_per_second", 1},
+                                   {"input_throughput", "prompt_tokens_per_second", 1},
+                                   {"output_throughput", "output_tokens_per_second", 1}};
+
+// Reads the lists of --output-details: one element per request, in the order of sending.
+void take_lists(const Json& line, const std::string& where, RunFigures& run) {
+  if (!line.contains("ttfts") || !line.contains("input_lens")) return;
+  const Json &ttfts = line.at("ttfts"), &lengths = line.at("input_lens");
+  const Json errors = line.value("errors", Json::array());
+  if (!ttfts.is_array() || !lengths.is_array() || ttfts.size() != lengths.size()) {
+    throw InputError(where + ": ttfts and input_lens: must be lists of one length; give what bench_serving wrote");
+  }
+  std::vector<double> good;
+  for (std::size_t i = 0; i < ttfts.size(); ++i) {
+    if (!ttfts[i].is_number() || !lengths[i].is_number_unsigned()) {
+      throw InputError(where + ": ttfts and input_lens: must hold numbers; give what bench_serving wrote");
+    }
+    const bool failed = i < errors.size() && errors[i].is_string() && !errors[i].get_ref<const std::string&>().empty();
+    if (failed) continue;  // a failed request has the time 0
+    run.requests[i] = {lengths[i], ttfts[i]};
+    good.push_back(ttfts[i]);
+  }
+  const Quantiles quantiles = quantiles_of(good);
+  if (!good.empty()) run.figures.try_emplace("ttft_p90_s", quantiles.p90);
+}
+
+// Reads --cache-report: the sums, and with --output-details the hits of each request.
+void take_hits(const Json& line, const std::string& where, BenchRun& result) {
+  const auto tokens = [&](const Json& object, const char* key) -> std::uint64_t {
+    const auto value = object.find(key);
+    if (value == object.end() || value->is_null()) return 0;
+    if (!value->is_number_unsigned()) throw InputError(where + ": " + key + ": must be a number of tokens");
+    return *value;
+  };
+  const auto report = line.find("cache_report");
+  if (report == line.end() || !report->is_object()) return;
+  RequestHits& sum = result.hits;
+  sum.prompt_tokens = tokens(*report, "total_prompt_tokens");
+  sum.total = tokens(*report, "total_cached_tokens");
+  const auto device = report->find("device_cached_tokens");
+  sum.by_tier = device != report->end() && !device->is_null();
+  sum.device = tokens(*report, "device_cached_tokens");
+  sum.host = tokens(*report, "host_cached_tokens");
+  sum.storage = tokens(*report, "storage_cached_tokens");
+  const auto details = line.find("cached_tokens_details");
+  if (details == line.end() || !details->is_array()) return;
+  for (auto& [number, request] : result.figures.requests) {
+    if (number >= details->size() || !details->at(number).is_object()) continue;
+    const Json& one = details->at(number);
+    RequestHits hits{request.prompt_tokens, 0, true};
+    hits.device = tokens(one, "device");
+    hits.host = tokens(one, "host");
+    hits.storage = tokens(one, "storage");
+    hits.total = hits.device + hits.host + hits.storage;
+    result.figures.hits[number] = hits;
+  }
+}
+
+// The requests of a data set whose prompts share nothing: their lengths and their arrivals say all.
+void take_workload(const Json& line, BenchRun& result) {
+  const std::string set = line.value("dataset_name", Json()).is_string() ? line.at("dataset_name") : "";
+  const Json inputs = line.value("input_lens", Json()), outputs = line.value("output_lens", Json());
+  const Json rate = line.value("request_rate", Json()), concurrency = line.value("max_concurrency", Json());
+  if (set != "random" && set != "random-ids") {
+    result.no_workload =
+        "the file does not say which prefixes the prompts of the data set " + (set.empty() ? "?" : set) + " share";
+  } else if (!inputs.is_array() || !outputs.is_array() || inputs.size() != outputs.size() || inputs.empty()) {
+    result.no_workload = "the file has no lengths of requests; run bench_serving with --output-details";
+  } else if (rate.is_string() || (rate.is_number() && concurrency.is_number())) {
+    result.no_workload = "the file does not say when the requests were sent";
+  }
+  if (!result.no_workload.empty()) return;
+  result.closed = concurrency.is_number_unsigned() && concurrency.get<std::uint64_t>() > 0;
+  const std::uint64_t clients = result.closed ? concurrency.get<std::uint64_t>() : 0;
+  Random random(1);  // of the arrivals; the client drew others at the same rate
+  double arrival_s = 0;
+  std::uint64_t block = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].is_number_unsigned() || !outputs[i].is_number_unsigned()) {
+      result.no_workload = "input_lens and output_lens must hold numbers of tokens";
+      result.workload.clear();
+      return;
+    }
+    const std::uint64_t tokens = std::max<std::uint64_t>(1, inputs[i]);
+    Json request{{"timestamp", static_cast<std::uint64_t>(arrival_s * 1e3)},
+                 {"input_length", tokens},
+                 {"output_length", std::max<std::uint64_t>(1, outputs[i])},
+                 {"hash_ids", Json::array()}};
+    for (std::uint64_t begin = 0; begin < tokens; begin += kBlockTokens) request["hash_ids"].push_back(block++);
+    if (clients != 0) {
+      request["session"] = i % clients + 1;
+      request["turn"] = i / clients + 1;
+    }
+    result.workload += request.dump() + "\n";
+    if (rate.is_number() && rate.get<double>() > 0) arrival_s += random.exponential(1 / rate.get<double>());
+  }
+}
+
+// Python writes infinite rates and undefined figures as Infinity and NaN, which JSON does not have: null here.
+std::string without_infinity(const std::string& text) {
+  std::string result;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\' && i + 1 < text.size()) {
+      result += text[i++];
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      const std::string_view rest = std::string_view(text).substr(i);
+      std::string_view word;
+      for (const std::string_view name : {"-Infinity", "Infinity", "NaN"}) {
+        if (word.empty() && rest.starts_with(name)) word = name;
+      }
+      if (!word.empty()) {
+        result += "null";
+        i += word.size() - 1;
+        continue;
+      }
+    }
+    result += text[i];
+  }
+  return result;
+}
+
+BenchRun bench_run(const std::string& text, const std::string& where) {
+  const Json line = Json::parse(without_infinity(text), nullptr, false);
+  if (!line.is_object()) throw InputError(where + ": is no JSON object; give what bench_serving --output-file wrote");
+  BenchRun result;
+  RunFigures& run = result.figures;
+  for (const BenchKey& key : kBenchKeys) {
+    if (!line.contains(key.key) || line.at(key.key).is_null()) continue;
+    if (!line.at(key.key).is_number()) throw InputError(where + ": " + key.key + ": must be a number");
+    run.figures[key.figure] = line.at(key.key).get<double>() * key.factor;
+  }
+  if (!run.figures.contains("ttft_mean_s")) {
+    throw InputError(where + ": mean_ttft_ms: is missing; give what bench_serving --output-file wrote");
+  }
+  take_lists(line, where, run);
+  take_hits(line, where, result);
+  if (const auto info = line.find("server_info"); info != line.end() && info->is_object()) {
+    result.server_info = info->dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  take_workload(line, result);
+  return result;
+}
+
+}  // namespace
+
+std::vector<BenchRun> read_bench_serving(const fs::path& file) {
+  std::vector<BenchRun> runs;
+  const std::string text = read_text_file(file, "give what bench_serving --output-file wrote", kMaxRowsBytes);
+  std::size_t begin = 0;
+  for (std::size_t line = 1; begin < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string one = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (one.find_first_not_of(" \t\r") == std::string::npos) continue;
+    runs.push_back(bench_run(one, file.string() + ":" + std::to_string(line)));
+  }
+  if (runs.empty()) throw InputError(file.string() + ": is empty; give what bench_serving --output-file wrote");
+  return runs;
+}
+
+void add_hit_shares(const RequestHits& hits, const Experiment& experiment, RunFigures& run) {
+  if (hits.prompt_tokens == 0) return;
+  const auto share = [&](std::uint64_t tokens) {
+    return static_cast<double>(tokens) / static_cast<double>(hits.prompt_tokens);
+  };
+  run.figures["hit_ratio"] = share(hits.total);
+  if (!hits.by_tier) return;
+  const Setup setup = make_setup(experiment);
+  const Tier storage = setup.has_storage() ? setup.engine.storage.front().tier : Tier::disk;
+  run.figures[std::string(spec_of(Tier::device).hit_column)] = share(hits.device);
+  run.figures[std::string(spec_of(Tier::host).hit_column)] = share(hits.host);
+  run.figures[std::string(spec_of(storage).hit_column)] = share(hits.storage);
+}
+
+}  // namespace kvtwin
