@@ -321,6 +321,10 @@ std::string formula_term(const ModelGeometry& m, std::uint64_t count, AttentionK
   return (planes ? "2 * " : "") + layers_text(m, count, word) + " * " + row_text(m, kind);
 }
 
+std::string state_text(const ModelGeometry& m) {
+  return ", plus " + std::to_string(m.state_bytes) + " bytes of state a sequence";
+}
+
 void count_cache(ModelGeometry& m, Bytes state_layer) {
   const AttentionKind kind = full_kind(m);
   const std::uint64_t full = full_layers(m), windows = count_layers(m, AttentionKind::window);
@@ -338,7 +342,7 @@ void count_cache(ModelGeometry& m, Bytes state_layer) {
   } else if (windows != 0) {
     m.kv_formula += ", plus " + formula_term(m, windows, AttentionKind::window, "window") + " * " + span;
   }
-  if (m.state_bytes != 0) m.kv_formula += ", plus " + std::to_string(m.state_bytes) + " bytes of state a sequence";
+  if (m.state_bytes != 0) m.kv_formula += state_text(m);
 }
 
 void count_attention(ModelGeometry& m) {
@@ -371,7 +375,9 @@ void list_inexact(ModelGeometry& m) {
   if (windows != 0) {
     std::string sentence = subject + std::to_string(windows) + " of " + std::to_string(m.layers.size()) +
                            " layers use a sliding window of " + std::to_string(m.window) +
-                           " tokens; their KV is counted by formula as min(window, tokens) a sequence and isn't paged";
+                           (m.windows_paged ? " tokens; their KV is counted by formula as that of all tokens"
+                                            : " tokens; their KV is counted by formula as min(window, tokens) a "
+                                              "sequence and isn't paged");
     if (full_layers(m) == 0) sentence += ", and as no layer attends to everything, pages count all their tokens";
     m.inexact.push_back(sentence + ".");
   }
@@ -486,7 +492,8 @@ ModelGeometry model_preset(std::string_view name, KvDtype kv, WeightChoice weigh
 Bytes ModelGeometry::kv_bytes(Tokens tokens) const {
   Bytes bytes = state_bytes;
   for (const LayerGeometry& layer : layers) {
-    const Tokens held = layer.attention == AttentionKind::window ? std::min(layer.window, tokens) : tokens;
+    const bool windowed = layer.attention == AttentionKind::window && !windows_paged;
+    const Tokens held = windowed ? std::min(layer.window, tokens) : tokens;
     bytes += held * row_bytes(*this, layer.attention);
   }
   return bytes;
@@ -505,8 +512,23 @@ std::uint32_t rank_kv_heads(const ModelGeometry& m, std::uint32_t tp) {
 }
 }  // namespace
 
+bool ModelGeometry::page_windows() {
+  const std::uint64_t full = full_layers(*this), windows = count_layers(*this, AttentionKind::window);
+  if (windows_paged || full == 0 || windows == 0 || latent_rank != 0) return false;
+  windows_paged = true;
+  window_bytes_per_token = 0;
+  kv_bytes_per_token += windows * row_bytes(*this, AttentionKind::window);
+  kv_formula = formula_term(*this, full + windows, AttentionKind::full, "full and window") + " = " +
+               std::to_string(kv_bytes_per_token) + " bytes/token";
+  if (state_bytes != 0) kv_formula += state_text(*this);
+  inexact.clear();
+  list_inexact(*this);
+  return true;
+}
+
 std::uint32_t ModelGeometry::paged_layers() const {
   const std::uint64_t full = full_layers(*this);
+  if (windows_paged) return static_cast<std::uint32_t>(full + count_layers(*this, AttentionKind::window));
   return static_cast<std::uint32_t>(full != 0 ? full : count_layers(*this, AttentionKind::window));
 }
 

@@ -90,6 +90,7 @@ struct ModelGeometry {
   Bytes kv_bytes_per_token = 0;
   Bytes window_bytes_per_token = 0;  // added by window layers while the sequence is shorter than the window
   Tokens window = 0;                 // largest window; 0 = no window layer
+  bool windows_paged = false;        // window layers keep the KV of all tokens, in the pages
   Bytes state_bytes = 0;             // state layers, per sequence
   std::string kv_formula;
 
@@ -101,6 +102,9 @@ struct ModelGeometry {
 
   std::vector<std::string> inexact;  // one sentence per part that is counted by formula
 
+  // Makes window layers keep the KV of all tokens, in the pages, beside full layers. Returns false, and does nothing,
+  // if there are not both kinds of layers.
+  bool page_windows();
   // Returns the KV bytes of a sequence of `tokens` tokens, over all layers. A window layer holds min(window, tokens).
   Bytes kv_bytes(Tokens tokens) const;
 

@@ -149,12 +149,12 @@ std::unique_ptr<LoadBackAdmission> make_load_back_admission(std::string_view nam
 
 // ---- route ----
 
-#define KV_CHOICE(name) std::unique_ptr<Router> make_##name##_router(std::size_t);
+#define KV_CHOICE(name) std::unique_ptr<Router> make_##name##_router(const RouterSetup&);
 #include "policy/route.inc"
 #undef KV_CHOICE
 
 namespace {
-constexpr Choice<std::unique_ptr<Router>(std::size_t)> kRouters[] = {
+constexpr Choice<std::unique_ptr<Router>(const RouterSetup&)> kRouters[] = {
 #define KV_CHOICE(name) {#name, make_##name##_router},
 #include "policy/route.inc"
 #undef KV_CHOICE
@@ -164,9 +164,9 @@ constexpr auto kRouterNames = names_in(kRouters);
 
 std::span<const std::string_view> route_names() { return kRouterNames; }
 
-std::unique_ptr<Router> make_router(std::string_view name, std::size_t engines) {
-  KV_CHECK(engines > 0, "there is an engine to send requests to");
-  return make(kRouters, name, engines);
+std::unique_ptr<Router> make_router(std::string_view name, const RouterSetup& setup) {
+  KV_CHECK(setup.engines > 0, "there is an engine to send requests to");
+  return make(kRouters, name, setup);
 }
 
 // ---- order ----

@@ -1,13 +1,14 @@
 // Which engine a request is sent to if several engines serve one stream of requests (cluster.route). A cluster has one
 // Router.
 //
-// A policy is one file, policy/route/NAME.cpp, that defines std::unique_ptr<Router> make_NAME_router(std::size_t
-// engines); the build finds the file by its name. A router is deterministic: it decides by the calls that it has
+// A policy is one file, policy/route/NAME.cpp, that defines std::unique_ptr<Router> make_NAME_router(const
+// RouterSetup&); the build finds the file by its name. A router is deterministic: it decides by the calls that it has
 // received, and breaks ties by the engines' numbers. An Arrival also has the length of the answer; a router does not
 // read that.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -16,6 +17,21 @@
 
 namespace kvtwin {
 
+// Weights and shares are in 1/1024.
+struct RouterSetup {
+  std::size_t engines = 1;
+  Pages device_pages = 0;  // of each engine
+  Tokens page_tokens = 1;
+  // Of prefix_affinity. A prefix shorter than this share of the prompt is ignored. Loads are uneven if the largest
+  // exceeds the least by more than `uneven_requests` and by more than this factor.
+  std::uint32_t min_prefix_x1024 = 512;
+  std::uint64_t uneven_requests = 32;
+  std::uint32_t uneven_factor_x1024 = 1536;
+  // Of score: the weights of its three scores, and the worth of a page on the host beside one on the device.
+  std::uint32_t queue_weight_x1024 = 2048, kv_weight_x1024 = 2048, prefix_weight_x1024 = 3072;
+  std::uint32_t host_share_x1024 = 819;
+};
+
 class Router {
  public:
   virtual ~Router() = default;
@@ -23,11 +39,22 @@ class Router {
   virtual std::size_t route(const Arrival& arrival) = 0;
   // A request that was sent to this engine has ended in any way.
   virtual void ended(std::size_t engine) = 0;
+
+  // For routers that know more of the engines. A request with a prompt of so many tokens was admitted by the engine, or
+  // no longer runs there: it has ended, or waits again after a retraction. The latter comes before ended().
+  virtual void admitted(std::size_t, Tokens) {}
+  virtual void left(std::size_t, Tokens) {}
+  // True: stored() and removed() are called. The memory of both sides grows with the pages of all engines.
+  virtual bool follows_pages() const { return false; }
+  // From now on, a prefix match of the engine finds these pages, or no longer finds them, on this tier (device or
+  // host).
+  virtual void stored(std::size_t, Tier, std::span<const PageKey>) {}
+  virtual void removed(std::size_t, Tier, std::span<const PageKey>) {}
 };
 
 // Known names.
 std::span<const std::string_view> route_names();
 // Null for an unknown name. Requires at least one engine.
-std::unique_ptr<Router> make_router(std::string_view name, std::size_t engines);
+std::unique_ptr<Router> make_router(std::string_view name, const RouterSetup& setup);
 
 }  // namespace kvtwin

@@ -71,6 +71,10 @@ constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
 constexpr std::string_view kOfClosedLoop[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
+constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix", "cluster.route_uneven_requests",
+                                            "cluster.route_uneven_factor"};
+constexpr std::string_view kOfScore[] = {"cluster.route_queue_weight", "cluster.route_kv_weight",
+                                         "cluster.route_prefix_weight", "cluster.route_host_share"};
 constexpr std::string_view kOfBelowDevice[] = {"cache.layout", "cache.write_policy", "hardware.host_link_gbps"};
 constexpr std::string_view kOfHost[] = {"cache.tiering",
                                         "cache.reclaim_shadowed",
@@ -134,6 +138,18 @@ const Rule kRules[] = {
      "workload.loop is open; set that to closed"},
     {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
      "there is one engine; set cluster.engines to more"},
+    {kOfAffinity,
+     [](const Facts& f) {
+       return f.e.integer("cluster.engines") > 1 &&
+              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "score"});
+     },
+     "it is read for several engines with cluster.route = prefix_affinity only; set that"},
+    {kOfScore,
+     [](const Facts& f) {
+       return f.e.integer("cluster.engines") > 1 &&
+              !f.is_one_of("cluster.route", {"round_robin", "least_loaded", "prefix_affinity"});
+     },
+     "it is read for several engines with cluster.route = score only; set that"},
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
      "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},

@@ -324,10 +324,30 @@ std::span<const Key> experiment_keys() {
               "Number of engines that only prefill; not served yet: any value but 0 is refused"),
       integer("cluster.decode", 0, 0, 1024,
               "Number of engines that only decode; not served yet: any value but 0 is refused"),
-      file_choice("cluster.route", "round_robin", route_names(),
-                  "Choice of the engine for a request: round_robin (in turn) or prefix_affinity (the engine that "
-                  "received most of the prompt before, unless that engine has too much load)"),
+      file_choice(
+          "cluster.route", "round_robin", route_names(),
+          "Choice of the engine for a request: round_robin (in turn), prefix_affinity (the engine that received "
+          "most of the prompt before, unless that engine has too much load), least_loaded (the fewest open "
+          "requests) or score (llm-d's weighted score of queue, KV use and cached prefix)"),
+      number("cluster.route_min_prefix", 0.5, 0, 1,
+             "prefix_affinity: shortest known prefix that decides, as a share of the prompt"),
+      integer("cluster.route_uneven_requests", 32, 0, 1e9,
+              "prefix_affinity: the prefix decides unless the engines' open requests differ by more than this number "
+              "and by more than route_uneven_factor"),
+      number("cluster.route_uneven_factor", 1.5, 1, 1e6,
+             "prefix_affinity: the prefix decides unless the largest number of open requests is more than this factor "
+             "of the least, and more than route_uneven_requests above it"),
+      number("cluster.route_queue_weight", 2.0, 0, 1000, "score: weight of a short queue (llm-d's queue-scorer)"),
+      number("cluster.route_kv_weight", 2.0, 0, 1000,
+             "score: weight of a small KV use (llm-d's kv-cache-utilization-scorer)"),
+      number("cluster.route_prefix_weight", 3.0, 0, 1000,
+             "score: weight of the share of the prompt that the engine has cached (llm-d's prefix-cache-scorer)"),
+      number("cluster.route_host_share", 0.8, 0, 1,
+             "score: worth of a cached page on the host, as a share of one on the device"),
       integer("cache.page_tokens", 64, 1, 1e6, "Tokens per page, in every tier"),
+      flag("cache.hybrid_allocator", true,
+           "false: layers with a sliding window keep the KV of all tokens, as in vLLM without the hybrid KV cache "
+           "manager, which vLLM turns off for KV connectors that do not support it"),
       choice<&EngineConfig::host_layout>(
           "cache.layout",
           "Order of a page's bytes in the host pool; in simulations, a storage tier holds a page as one object per "

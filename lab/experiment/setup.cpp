@@ -494,6 +494,18 @@ void check_style(const Experiment& e, const Setup& setup) {
 void configure_seats(const Experiment& e, Setup& setup) {
   WorldConfig& world = setup.world;
   setup.route = e.text("cluster.route");
+  RouterSetup& router = setup.router;
+  const auto x1024 = [&e](const char* key) { return static_cast<std::uint32_t>(e.number(key) * 1024 + 0.5); };
+  router.engines = world.engines;
+  router.device_pages = setup.engine.device_pages;
+  router.page_tokens = setup.engine.shape.page_tokens;
+  router.min_prefix_x1024 = x1024("cluster.route_min_prefix");
+  router.uneven_requests = static_cast<std::uint64_t>(e.integer("cluster.route_uneven_requests"));
+  router.uneven_factor_x1024 = x1024("cluster.route_uneven_factor");
+  router.queue_weight_x1024 = x1024("cluster.route_queue_weight");
+  router.kv_weight_x1024 = x1024("cluster.route_kv_weight");
+  router.prefix_weight_x1024 = x1024("cluster.route_prefix_weight");
+  router.host_share_x1024 = x1024("cluster.route_host_share");
   world.instances = e.text("parallel.rank_model") == "instances";
   if (world.instances && world.engines > 1) {
     throw InputError(e.where("parallel.rank_model") + ": instances is of one engine's ranks, and " +
@@ -535,6 +547,10 @@ Setup make_setup(const Experiment& e) {
   e.apply_keys({setup.engine, setup.world});
   const KvDtype dtype = with_key(e, "model.kv_dtype", [&] { return kv_dtype_from_name(e.text("model.kv_dtype")); });
   setup.model = model_of(e, dtype);
+  if (!e.flag("cache.hybrid_allocator") && !setup.model.page_windows()) {
+    setup.notes.push_back("cache.hybrid_allocator = false has no effect: " + setup.model.name +
+                          " has not both full layers and layers with a sliding window");
+  }
   check_kv_bytes(e, setup.model);
   setup.hardware = hardware_of(e);
   override_hardware(e, setup);

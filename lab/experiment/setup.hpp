@@ -13,6 +13,7 @@
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
 #include "policy/engine.hpp"
+#include "policy/route.hpp"
 #include "sim/world.hpp"
 #include "traces/closed_loop.hpp"
 #include "traces/paging.hpp"
@@ -30,7 +31,8 @@ struct Setup {
   EngineConfig engine;              // of each engine
   WorldConfig world;
   std::string route = "round_robin";  // for several engines; a name of route_names()
-  std::vector<PageKey> rank_spaces;   // storage space of each rank; only for ranks as instances
+  RouterSetup router;
+  std::vector<PageKey> rank_spaces;  // storage space of each rank; only for ranks as instances
   // Returns the bytes of a page outside the device, for one rank.
   Bytes page_bytes() const { return engine.shape.page_bytes() + engine.draft.page_bytes(); }
   std::size_t rank = 0;  // of the first seat of the world; a real world has only this rank

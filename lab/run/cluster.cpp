@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
@@ -16,29 +17,64 @@ namespace kvtwin {
 // The router chooses the engine of an arrival. Later inputs of the request go to the same engine.
 class Cluster::Route final : public InputRoute {
  public:
-  Route(std::string_view policy, std::size_t engines) : router_(make_router(policy, engines)) {}
+  Route(std::string_view policy, const RouterSetup& setup) : router_(make_router(policy, setup)) {}
 
   std::size_t engine_of(const Input& input) override {
     if (const auto* arrival = std::get_if<Arrival>(&input.what)) {
-      return open_[arrival->request] = router_->route(*arrival);
+      const std::size_t engine = router_->route(*arrival);
+      open_[arrival->request] = {engine, false};
+      return engine;
     }
     const auto& hint = std::get<Hint>(input.what);
     if (hint.kind != HintKind::abort)
       return kEveryEngine;  // a hint about a session, whose requests may be on any engine
     const auto at = open_.find(hint.subject);
-    return at == open_.end() ? 0 : at->second;  // the request has ended, so every engine ignores the abort
+    return at == open_.end() ? 0 : at->second.engine;  // the request has ended, so every engine ignores the abort
   }
 
-  void ended(RequestId request) {
-    const auto at = open_.find(request);
-    if (at == open_.end()) return;
-    router_->ended(at->second);
-    open_.erase(at);
+  void on_event(std::size_t engine, const Event& event) {
+    switch (event.kind) {
+      case EventKind::admitted: return set_running(*event.record, true);
+      case EventKind::retracted: return set_running(*event.record, false);
+      case EventKind::prefill_started: return set_running(*event.record, true);  // again, after a retraction
+      case EventKind::finished:
+      case EventKind::rejected:
+      case EventKind::aborted: return ended(*event.record);
+      case EventKind::pages_stored:
+        if (router_->follows_pages()) router_->stored(engine, event.tier, event.keys);
+        return;
+      case EventKind::pages_removed:
+        if (router_->follows_pages()) router_->removed(engine, event.tier, event.keys);
+        return;
+      default: return;
+    }
   }
 
  private:
+  struct Open {
+    std::size_t engine = 0;
+    bool running = false;
+  };
+
+  void set_running(const RequestRecord& record, bool running) {
+    const auto at = open_.find(record.request);
+    if (at == open_.end() || std::exchange(at->second.running, running) == running) return;
+    if (running) {
+      router_->admitted(at->second.engine, record.prompt_tokens);
+    } else {
+      router_->left(at->second.engine, record.prompt_tokens);
+    }
+  }
+  void ended(const RequestRecord& record) {
+    set_running(record, false);
+    const auto at = open_.find(record.request);
+    if (at == open_.end()) return;
+    router_->ended(at->second.engine);
+    open_.erase(at);
+  }
+
   std::unique_ptr<Router> router_;
-  std::unordered_map<RequestId, std::size_t> open_;  // looked up only, never iterated
+  std::unordered_map<RequestId, Open> open_;  // looked up only, never iterated
 };
 
 // ---- one seat ----------------------------------------------------------------------------------------
@@ -47,9 +83,9 @@ class Cluster::Route final : public InputRoute {
 // engine.
 class Cluster::Seat final : public InputHandler, public Observer {
  public:
-  Seat(const EngineConfig& config, Substrate& seat, const SeatWatch& watch, Route* route, bool several_ranks,
-       bool checked, std::string_view text)
-      : watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
+  Seat(std::size_t number, const EngineConfig& config, Substrate& seat, const SeatWatch& watch, Route* route,
+       bool several_ranks, bool checked, std::string_view text)
+      : number_(number), watch_(watch), route_(route), counts_reductions_(several_ranks), decisions_(watch.decisions) {
     Substrate* substrate = &seat;
     ContractTerms terms{config.shape.page_tokens};
     terms.bursts_end_early = several_ranks;  // another rank may end a burst
@@ -73,9 +109,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
     engine_->handle(input);
   }
   void on_event(const Event& event) override {
-    const bool ends =
-        event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
-    if (ends) route_->ended(event.record->request);
+    route_->on_event(number_, event);
     if (watch_.observer != nullptr) watch_.observer->on_event(event);
   }
 
@@ -89,6 +123,7 @@ class Cluster::Seat final : public InputHandler, public Observer {
   std::uint64_t reductions() const { return reductions_; }
 
  private:
+  std::size_t number_;
   SeatWatch watch_;
   Route* route_;
   bool counts_reductions_;
@@ -106,10 +141,10 @@ class Cluster::Seat final : public InputHandler, public Observer {
 Cluster::Cluster(const Setup& setup, World& world, const std::vector<SeatWatch>& watches, bool checked,
                  std::string_view text)
     : setup_(setup), world_(world) {
-  if (setup.world.engines > 1) route_ = std::make_unique<Route>(setup.route, setup.world.engines);
+  if (setup.world.engines > 1) route_ = std::make_unique<Route>(setup.route, setup.router);
   for (std::size_t seat = 0; seat < world.seats(); ++seat) {
     const SeatWatch watch = seat < watches.size() ? watches[seat] : SeatWatch{};
-    seats_.push_back(std::make_unique<Seat>(setup.engine_of(seat), world.substrate_of(seat), watch, route_.get(),
+    seats_.push_back(std::make_unique<Seat>(seat, setup.engine_of(seat), world.substrate_of(seat), watch, route_.get(),
                                             setup.world.instances, checked, text));
   }
 }

@@ -253,6 +253,7 @@ class SglangReader {
     for (const SglangFlag& flag : sglang_flags()) {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
+    set_as_sglang("scheduler.style", "sglang", "SGLang composes its own passes");
     set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
     set_as_sglang("cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used");
     set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
@@ -386,6 +387,7 @@ class SglangReader {
     if (flag.hierarchical && !hierarchical_) return;
     if (flag.field == "mem_fraction_static" && is_given("max_total_tokens")) return;
     const std::string key(flag.key);
+    if (is_given(flag.field) && flag.takes == Takes::nothing) return experiment_.set(key + "=true", where(flag.field));
     if (is_given(flag.field)) {
       const SglangWord word = word_of(flag.field, value(flag.field));
       std::string text(word.ours);
@@ -942,6 +944,10 @@ class SglangWriter {
 
   void write_key(const SglangFlag& flag) {
     const std::string key(flag.key);
+    if (flag.takes == Takes::nothing) {
+      if (e_.flag(key)) line_.flags += " " + flag.name;
+      return;
+    }
     if (flag.takes == Takes::number) {
       if (e_.number(key) != 0) say(flag.name, number_text(e_.number(key)));
       return;
@@ -989,6 +995,7 @@ class SglangWriter {
         {"cache.storage_retries", "0"},
         {"cache.split_kv", "false"},
         {"cache.namespace", ""},
+        {"scheduler.style", "sglang"},
         {"cluster.route", "round_robin"},
         {"cluster.prefill", "0"},
         {"cluster.decode", "0"}};
@@ -1001,8 +1008,8 @@ class SglangWriter {
     }
     for (const auto& [key, fixed] : kFixed) {
       const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" ||
-                           key == "cache.prefetch_timeout_from" || key == "cluster.route" || key == "cache.namespace" ||
-                           key.ends_with("_admission");
+                           key == "cache.prefetch_timeout_from" || key == "cluster.route" || key == "scheduler.style" ||
+                           key == "cache.namespace" || key.ends_with("_admission");
       const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }

@@ -29,6 +29,7 @@ constexpr Modelled kModelled[] = {
     {"mem_fraction_static", Takes::number, "", "", "tiers.device.memory_fraction"},
     {"chunked_prefill_size", Takes::integer, "", "", "scheduler.chunk_tokens"},
     {"scheduler_recv_interval", Takes::integer, "1", "", "scheduler.poll_steps"},
+    {"enable_mixed_chunk", Takes::nothing, "", "", "scheduler.mixed_chunks"},
     {"max_running_requests", Takes::integer, "", "", "scheduler.max_running"},
     {"max_queued_requests", Takes::integer, "", "", "scheduler.max_waiting"},
     {"schedule_policy", Takes::word, "fcfs",
@@ -71,7 +72,7 @@ constexpr NotModelled kNotModelled[] = {
     {"a prefill pass is bounded by --chunked-prefill-size alone",
      "max_prefill_tokens=16384 prefill_max_requests enable_dynamic_chunking!"},
     {"the scheduler works as without it",
-     "enable_mixed_chunk! schedule_conservativeness=1.0 num_continuous_decode_steps=1 prefill_decode_interval=0 "
+     "schedule_conservativeness=1.0 num_continuous_decode_steps=1 prefill_decode_interval=0 "
      "prefill_decode_interval_min_bs=0 "
      "enable_priority_scheduling! disable_priority_preemption! default_priority_value "
      "schedule_low_priority_values_first! priority_scheduling_preemption_threshold=10 retraction_policy=length "

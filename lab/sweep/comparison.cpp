@@ -80,7 +80,7 @@ std::vector<double> values_of(const SweepRows& rows, std::size_t setting, std::s
 
 bool is_choice(const SweepAxis& axis) {
   return std::ranges::all_of(axis.keys, [](const std::string& key) {
-    return key.starts_with("cache.") || key.starts_with("scheduler.") || key == "cluster.route";
+    return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route");
   });
 }
 

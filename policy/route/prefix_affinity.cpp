@@ -1,12 +1,14 @@
-// Sends a request to the engine to which its longest known prefix was sent last, if the prefix is at least half of the
-// prompt and the engines' loads are even; else to the least loaded engine (the rule of SGLang's cache-aware router).
-// The load is the number of requests that were sent and have not ended. Ties go to the first engine.
+// Sends a request to the engine to which its longest known prefix was sent last, if the prefix is at least a share of
+// the prompt (cluster.route_min_prefix) and the engines' loads are even (cluster.route_uneven_*); else to the least
+// loaded engine (the rule of SGLang's cache-aware router). The load is the number of requests that were sent and have
+// not ended. Ties go to the first engine.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
 #include "policy/route.hpp"
 
 namespace kvtwin {
@@ -14,19 +16,19 @@ namespace {
 
 // Pages remembered before the older half is forgotten.
 constexpr std::size_t kMaxRememberedPages = std::size_t{1} << 20;
-// Loads are uneven if the largest exceeds the least by more than this and by more than half.
-constexpr std::uint64_t kMinUnevenRequests = 32;
 
 class PrefixAffinity final : public Router {
  public:
-  explicit PrefixAffinity(std::size_t engines) : loads_(engines, 0) {}
+  explicit PrefixAffinity(const RouterSetup& setup) : setup_(setup), loads_(setup.engines, 0) {}
 
   std::size_t route(const Arrival& arrival) override {
     const auto [least, most] = std::ranges::minmax_element(loads_);
     auto engine = static_cast<std::size_t>(least - loads_.begin());
-    const bool uneven = *most - *least > kMinUnevenRequests && 2 * *most > 3 * *least;
+    const bool uneven = *most - *least > setup_.uneven_requests &&
+                        UnsignedWide{*most} * 1024 > UnsignedWide{*least} * setup_.uneven_factor_x1024;
     const std::size_t known = known_pages(arrival.keys);
-    if (!uneven && known > 0 && 2 * known >= arrival.keys.size()) engine = *sent_to(arrival.keys[known - 1]);
+    const bool long_enough = 1024 * known >= setup_.min_prefix_x1024 * arrival.keys.size();
+    if (!uneven && known > 0 && long_enough) engine = *sent_to(arrival.keys[known - 1]);
     if (young_.size() + arrival.keys.size() > kMaxRememberedPages) old_ = std::exchange(young_, {});
     for (const PageKey& key : arrival.keys) young_[key] = engine;
     ++loads_[engine];
@@ -54,14 +56,15 @@ class PrefixAffinity final : public Router {
     return static_cast<std::size_t>(unknown - keys.begin());
   }
 
+  const RouterSetup setup_;
   std::vector<std::uint64_t> loads_;
   Pages young_, old_;
 };
 
 }  // namespace
 
-std::unique_ptr<Router> make_prefix_affinity_router(std::size_t engines) {
-  return std::make_unique<PrefixAffinity>(engines);
+std::unique_ptr<Router> make_prefix_affinity_router(const RouterSetup& setup) {
+  return std::make_unique<PrefixAffinity>(setup);
 }
 
 }  // namespace kvtwin

@@ -18,6 +18,8 @@ class RoundRobin final : public Router {
 
 }  // namespace
 
-std::unique_ptr<Router> make_round_robin_router(std::size_t engines) { return std::make_unique<RoundRobin>(engines); }
+std::unique_ptr<Router> make_round_robin_router(const RouterSetup& setup) {
+  return std::make_unique<RoundRobin>(setup.engines);
+}
 
 }  // namespace kvtwin

@@ -269,7 +269,7 @@ using Marks = std::map<std::string, std::uint64_t>;
 // Passes events to the world, checks each request record, and counts the marks.
 class Watcher final : public Observer {
  public:
-  Watcher(Observer& world, Marks& marks) : world_(world), marks_(marks) {}
+  Watcher(Observer& world, Marks& marks, const std::string& style) : world_(world), marks_(marks), style_(style) {}
 
   void on_event(const Event& event) override {
     world_.on_event(event);
@@ -284,6 +284,7 @@ class Watcher final : public Observer {
         "pages removed",    "slots allocated",  "slots released",     "prefill started",  "pass done"};
     static_assert(kNames.size() == static_cast<std::size_t>(EventKind::pass_done) + 1);
     ++marks_[kNames[static_cast<std::size_t>(event.kind)]];
+    ++marks_[style_ + ": " + kNames[static_cast<std::size_t>(event.kind)]];
     if (event.kind == EventKind::evicted) ++marks_["evicted: " + std::string(name_of(event.reason))];
     if (event.kind == EventKind::backup_dropped) ++marks_["backup dropped: " + std::string(name_of(event.reason))];
     if (event.kind == EventKind::prefetch_declined || event.kind == EventKind::prefetch_revoked ||
@@ -349,7 +350,20 @@ class Watcher final : public Observer {
 
   Observer& world_;
   Marks& marks_;
+  const std::string& style_;
   std::set<RequestId> prefetching_;
+};
+
+// Counts the loaded prefixes that waiting requests gave back.
+class ReleaseCounter final : public DecisionSink {
+ public:
+  explicit ReleaseCounter(Marks& marks) : marks_(marks) {}
+  void decided(const Decision& decision) override {
+    if (decision.kind == DecisionKind::release) ++marks_["released: " + std::string(name_of(decision.reason))];
+  }
+
+ private:
+  Marks& marks_;
 };
 
 class Inspector final : public InputHandler {
@@ -396,8 +410,9 @@ std::uint64_t run_seed(std::uint64_t seed, Marks& marks) {
   ContractTerms terms{scenario.engine.shape.page_tokens};
   terms.bursts_end_early = terms.cancels_unrequested = terms.duplicates = true;
   Checking checking(faulty, terms);
-  Watcher watcher(*world, marks);
-  DecisionLog decisions;
+  Watcher watcher(*world, marks, scenario.engine.style);
+  ReleaseCounter releases(marks);
+  DecisionLog decisions(&releases);
   Engine engine(scenario.engine, checking, decisions, &watcher);
   std::uint64_t inputs = 0;
   Inspector inspector(inputs);
@@ -514,6 +529,11 @@ TEST_P(Swarm, every_seed_keeps_every_invariant_and_every_byte) {
                            "store dropped: capacity",
                            "store dropped: transfer_failed",
                            "evicted from the disk",
+                           "vllm: retracted",
+                           "vllm: load done",
+                           "vllm: load failed",
+                           "released: capacity",
+                           "released: transfer_failed",
                            "prefetch stopped",
                            "prefetch used",
                            "prefetch shortened",

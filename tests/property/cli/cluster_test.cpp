@@ -29,6 +29,20 @@ TEST(Cluster, PrefixAffinityHitsTheDeviceMoreThanRoundRobin) {
   EXPECT_LT(affine.mean_ttft(), turn.mean_ttft());
 }
 
+// llm-d's score knows what each engine has cached, on which tier.
+TEST(Cluster, ScoreHitsMoreThanRoundRobinAndFasterTiers) {
+  const auto hits = [](const Simulated& run) { return run.tokens("hit_device") + run.tokens("hit_host"); };
+  const Simulated turn = simulate(chat_on("round_robin"));
+  const Simulated score = simulate(chat_on("score"));
+  EXPECT_EQ(turn.tokens("prompt"), score.tokens("prompt")) << "the same requests";
+  EXPECT_EQ(score.requests("completed"), 3000U);
+  EXPECT_GT(hits(score), hits(turn) * 5 / 4);
+  EXPECT_GT(score.tokens("hit_device"), turn.tokens("hit_device") * 3 / 2);
+  EXPECT_LT(score.mean_ttft(), turn.mean_ttft());
+  const Simulated blind = simulate(chat_on("score") + Settings{"cluster.route_prefix_weight=0"});
+  EXPECT_LT(hits(blind), hits(score));
+}
+
 // One engine fetches from the shared pool what another engine computed and stored there. Without a pool, or with only a
 // local disk, it has to compute the pages again.
 TEST(Cluster, AnEngineFetchesWhatAnotherHasComputed) {

@@ -43,6 +43,8 @@ class Knobs : public testing::Test {
                                                  "hardware.shared_fs_latency_us=200", "hardware.shared_fs_file_us=50"};
     const Settings slow_disk = stored + Settings{"hardware.disk_read_gbps=0.2"};
     const Settings crowded = slow_disk + Settings{"cache.prefetch_host_share=0.05"};
+    const Settings affine = busy() + Settings{"cluster.engines=2", "cluster.route=prefix_affinity"};
+    const Settings scored = busy() + Settings{"cluster.engines=2", "cluster.route=score"};
     const Settings uncertain = busy() + Settings{"hardware.spread_percent=20"};
     const Settings returning{"workload.generate.kind=returning", "workload.generate.prompt_tokens=2048",
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
@@ -114,6 +116,7 @@ class Knobs : public testing::Test {
         {"workload.service_s", "0", "0.05", generated + Settings{"workload.loop=closed"}},
         {"parallel.tp", "1", "2", {}},
         {"cache.page_tokens", "64", "16", {}},
+        {"cache.hybrid_allocator", "true", "false", busy() + Settings{"model.name=gpt-oss-120b"}},
         {"cache.layout", "page_first", "layer_first", {}},
         {"cache.eviction", "lru", "fifo", {}},
         {"cache.evict_unit", "page", "node", {}},
@@ -160,6 +163,15 @@ class Knobs : public testing::Test {
         {"scheduler.burst_steps", "64", "2", {}},
         {"cluster.engines", "1", "2", {}},
         {"cluster.route", "round_robin", "prefix_affinity", busy() + Settings{"cluster.engines=2"}},
+        {"cluster.route", "round_robin", "least_loaded", busy() + Settings{"cluster.engines=2"}},
+        {"cluster.route", "round_robin", "score", busy() + Settings{"cluster.engines=2"}},
+        {"cluster.route_min_prefix", "0.1", "1", affine},
+        {"cluster.route_uneven_requests", "0", "100", affine},
+        {"cluster.route_uneven_factor", "1", "100", affine + Settings{"cluster.route_uneven_requests=0"}},
+        {"cluster.route_queue_weight", "0", "10", scored},
+        {"cluster.route_kv_weight", "0", "100", scored},
+        {"cluster.route_prefix_weight", "0", "3", scored},
+        {"cluster.route_host_share", "0", "1", scored},
         {"parallel.rank_model", "lockstep", "instances", busy() + Settings{"parallel.tp=2"}},
         {"cache.path", "via_host", "direct", stored},
         {"tiers.disk.format", "segments", "hicache_files", stored},

@@ -128,6 +128,23 @@ TEST(Geometry, FormulasArePrinted) {
       "* 64 * 2 bytes * min(128, tokens)");
 }
 
+// vLLM without its hybrid KV cache manager: half of the layers of gpt-oss have a window.
+TEST(Geometry, WindowLayersMayKeepAllTokens) {
+  ModelGeometry m = model_preset("gpt-oss-120b");
+  const KvShape windowed = m.shape(2, 16);
+  ASSERT_TRUE(m.page_windows());
+  EXPECT_EQ(m.kv_bytes_per_token, 2U * 36'864);
+  EXPECT_EQ(m.kv_bytes(100'000), Bytes{100'000} * 73'728);
+  EXPECT_EQ(m.shape(2, 16).page_bytes(), 2 * windowed.page_bytes());
+  EXPECT_EQ(m.kv_formula, "2 * 36 layers * 8 kv heads * 64 * 2 bytes = 73728 bytes/token");
+  EXPECT_EQ(m.attention_window, 128U) << "queries still see the window only";
+  EXPECT_NE(refuse_in_run(m).find("counted by formula as that of all tokens"), std::string::npos);
+  EXPECT_FALSE(m.page_windows()) << "once";
+  ModelGeometry dense = model_preset("llama-3.1-8b");
+  EXPECT_FALSE(dense.page_windows());
+  EXPECT_EQ(dense.kv_bytes_per_token, model_preset("llama-3.1-8b").kv_bytes_per_token);
+}
+
 TEST(Geometry, GroupedAndMultiHeadAttention) {
   const ModelGeometry gqa = parse(llama());
   EXPECT_EQ(gqa.head_dim, 8U);

@@ -16,6 +16,8 @@ class BySession final : public Router {
 
 }  // namespace
 
-std::unique_ptr<Router> make_by_session_router(std::size_t engines) { return std::make_unique<BySession>(engines); }
+std::unique_ptr<Router> make_by_session_router(const RouterSetup& setup) {
+  return std::make_unique<BySession>(setup.engines);
+}
 
 }  // namespace kvtwin
