@@ -40,12 +40,18 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
             write_->writes_when_evicted() && config.host_pages != 0
                 ? make_eviction(config.eviction, setup_for(config, Tier::device))
                 : nullptr,
-            config.reclaim_shadowed && config.host_pages != 0 ? make_eviction("fifo") : nullptr),
+            config.reclaim_shadowed && config.host_pages != 0 && config.reclaim_order == ReclaimOrder::inserted
+                ? make_eviction("fifo")
+                : nullptr),
       device_(config.device_pages),
       host_(config.host_pages),
       reserve_pages_(config.device_pages * config.clean_reserve / 1024) {
   KV_CHECK(load_back_admission_ != nullptr, "a load-back admission is known by its name");
   tree_.set_split_refreshes(config.split_refreshes);
+  if (config.reclaim_shadowed && config.host_pages != 0 && config.reclaim_order == ReclaimOrder::shadowed) {
+    tree_.order_shadowed_copies();
+  }
+  if (counts_at_insert()) tree_.set_first_hits(0);
 }
 
 void Cache::visit(const Visit& visit) {
@@ -76,8 +82,8 @@ void Cache::raise_priority(std::span<const PageKey> keys, std::int32_t priority)
 
 // ---- insert ------------------------------------------------------------------------------------------
 
-NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked, Pages counted,
-                     std::int32_t priority) {
+NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
+                     const Counted& counted, std::int32_t priority) {
   const PrefixMatch found = tree_.match(keys);
   const std::uint64_t stamp = tree_.next_stamp();
   KV_CHECK(found.device_pages >= shared, "a request's leased prefix stays on the device");
@@ -118,8 +124,9 @@ NodeId Cache::insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pag
     at += pages;
   }
   tree_.touch(end, stamp, RadixTree::Touch::recency_only);
-  if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end, counted);
-  if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end, counted);
+  if (counts_at_insert() && !tree_.leaves_by_choice()) tree_.count_touch(end, counted.touches);
+  if (!chunked && config_.host_pages != 0 && !tree_.leaves_by_choice()) back_up_path(end, counted.backup_hits);
+  if (!chunked && config_.host_pages == 0 && storage_.tiers() > 0) store_by_hits(end, counted.backup_hits);
   return end;
 }
 

@@ -67,8 +67,11 @@ class Cache {
   PrefixMatch peek(std::span<const PageKey> keys) const { return tree_.peek(keys); }
   // Returns the longest prefix on L1 and L2. It ends at a node's end, so the caller can lease it.
   PrefixMatch match(std::span<const PageKey> keys) { return tree_.match(keys); }
-  // Counts one access of the path that ends at `end`.
-  void touch(NodeId end) { tree_.touch(end, tree_.next_stamp()); }
+  // A request has been admitted with the path that ends at `end`.
+  void touch(NodeId end) {
+    tree_.touch(end, tree_.next_stamp(),
+                counts_at_insert() ? RadixTree::Touch::recency_only : RadixTree::Touch::access);
+  }
   // A request goes to work on its path. Calls the eviction policies of every tier.
   void visit(const Visit& visit);
   void hint(const Hint& hint, TimeNs step_time);
@@ -114,9 +117,13 @@ class Cache {
   // Gives a request's computed pages to the index. On entry, slots[0, shared) belong to the index, and the rest to the
   // request. On return, all of slots[0, keys.size()) belong to the index; slots of pages that the index already had are
   // freed and replaced. `chunked`: more of this prompt follows, so there is no backup yet. `counted`: pages on which
-  // this request has already counted its hit (see back_up_path). Returns the end node.
-  NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked, Pages counted,
-                std::int32_t priority);
+  // this request has already counted. Returns the end node.
+  struct Counted {
+    Pages backup_hits = 0;  // see back_up_path
+    Pages touches = 0;      // with TouchCount::insert
+  };
+  NodeId insert(std::span<const PageKey> keys, std::span<SlotId> slots, Pages shared, bool chunked,
+                const Counted& counted, std::int32_t priority);
 
   // Raises the priority of the cached pages of this prefix, on all tiers.
   void raise_priority(std::span<const PageKey> keys, std::int32_t priority);
@@ -216,6 +223,7 @@ class Cache {
     std::uint64_t marks = 0;
   };
 
+  bool counts_at_insert() const { return config_.count_touches == TouchCount::insert; }
   bool is_load_admitted(const PrefixMatch& match, Tokens beside) const;
   void choose_leaving(Pages target, bool may_lose);
   Pages writable_pages(const Node& node, Pages wanted);

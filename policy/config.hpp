@@ -55,6 +55,26 @@ constexpr std::string_view name_of(TimeoutFrom from) {
   }
   return "";
 }
+// Which copy a full L2 drops first, of pages that L1 has too (reclaim_shadowed). Inserted: the oldest insertion.
+// Shadowed: the node that was on both tiers first; leaves that L1 may evict go last (SGLang, see shadowed_copies.hpp).
+enum class ReclaimOrder : std::uint8_t { inserted, shadowed };
+constexpr std::string_view name_of(ReclaimOrder order) {
+  switch (order) {
+    case ReclaimOrder::inserted: return "inserted";
+    case ReclaimOrder::shadowed: return "shadowed";
+  }
+  return "";
+}
+// When a request counts as a touch of a node (lfu, slru). Admission: of each node that it matches. Insert: of each node
+// on its path, when it first inserts the node; under write_back never (SGLang's hit_count).
+enum class TouchCount : std::uint8_t { admission, insert };
+constexpr std::string_view name_of(TouchCount count) {
+  switch (count) {
+    case TouchCount::admission: return "admission";
+    case TouchCount::insert: return "insert";
+  }
+  return "";
+}
 
 struct StorageTierConfig {
   Tier tier = Tier::disk;  // a storage tier
@@ -83,6 +103,7 @@ struct EngineConfig {
   std::string eviction = "lru";  // a name of eviction_names()
   EvictUnit evict_unit = EvictUnit::page;
   bool split_refreshes = false;  // a match that ends inside a node makes the rest of the node recently used (SGLang)
+  TouchCount count_touches = TouchCount::admission;
   bool raise_prompt_priority = false;        // a prompt has a priority one higher than its answer (SGLang 0.5.23)
   std::uint32_t slru_protected_touches = 2;  // of eviction slru
   Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;  // of eviction tlru
@@ -94,7 +115,8 @@ struct EngineConfig {
   // With write_back: the share of L1, in 1/1024, that is kept free or clean by writing ahead of need.
   std::uint32_t clean_reserve = 102;
   Tiering tiering = Tiering::inclusive;
-  bool reclaim_shadowed = false;      // if L2 is short of room, it first drops copies of pages that L1 has too
+  bool reclaim_shadowed = false;  // if L2 is short of room, it first drops copies of pages that L1 has too
+  ReclaimOrder reclaim_order = ReclaimOrder::inserted;
   std::uint32_t backup_retries = 0;   // of a failed copy, before it is given up
   std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = as the write policy says
   std::string load_back_admission = "threshold";  // a name of load_back_admission_names()

@@ -385,7 +385,7 @@ void Scheduler::give_pages_back(Request& request) {
   request.slots.clear();
   request.shared = 0;
   request.lease = NodeId::none;
-  request.counted_pages = 0;
+  request.counted = {};
   request.without_draft = 0;
   request.kv_tokens = 0;
 }
@@ -478,14 +478,15 @@ void Scheduler::publish(Request& request, bool chunked) {
   if (pages == 0) return;
   cache_.visit(visit_of(request, std::span(request.keys).first(pages), true));
   const NodeId end = cache_.insert(std::span(request.keys).first(pages), std::span(request.slots).first(pages),
-                                   request.shared, chunked, request.counted_pages, request.priority);
+                                   request.shared, chunked, request.counted, request.priority);
   const Pages prompt_pages = request.record.prompt_tokens / page;
   if (config_.raise_prompt_priority && prompt_pages > 0 && prompt_pages < pages) {
     const auto above =
         std::min<std::int64_t>(request.priority + std::int64_t{1}, std::numeric_limits<std::int32_t>::max());
     cache_.raise_priority(std::span(request.keys).first(prompt_pages), static_cast<std::int32_t>(above));
   }
-  if (!chunked) request.counted_pages = std::max(request.counted_pages, pages);
+  request.counted.touches = std::max(request.counted.touches, pages);
+  if (!chunked) request.counted.backup_hits = request.counted.touches;
   cache_.lease(end);
   cache_.release(request.lease);
   request.lease = end;

@@ -49,9 +49,8 @@ struct Request {
   Tokens prefill_target = 0;                // prompt; after a retraction, prompt and output so far
   Tokens generated = 0;                     // output tokens
   std::uint64_t yield_remainder_x1024 = 0;  // part of the next token that decode steps have yielded: < 1024
-  // Pages of the path on which it has counted its hit (write_threshold); 0 again after a retraction.
-  Pages counted_pages = 0;
-  Pages without_draft = 0;  // reused pages that lack the draft model's KV
+  Cache::Counted counted;                   // the same after a retraction as before the first insert
+  Pages without_draft = 0;                  // reused pages that lack the draft model's KV
   std::uint32_t overtaken = 0;
   std::uint32_t prefetch_attempts = 0;
   Tokens prefill_tokens_before = 0;  // Scheduler::prefill_tokens_ when the request began to wait

@@ -57,6 +57,7 @@ struct Rule {
 };
 
 constexpr std::string_view kOfSlru[] = {"cache.slru_protected_touches"};
+constexpr std::string_view kOfCountedTouches[] = {"cache.count_touches"};
 constexpr std::string_view kOfTlru[] = {"cache.tlru_threshold_tokens", "cache.tlru_next_prompt_tokens"};
 constexpr std::string_view kOfDraft[] = {"model.draft.config", "model.draft.accept_length",
                                          "model.draft.accept_length_without_kv", "model.draft.restore",
@@ -83,6 +84,7 @@ constexpr std::string_view kOfHost[] = {"cache.tiering",
                                         "cache.load_back_admission",
                                         "cache.load_back_min_tokens",
                                         "cache.load_back_quota_tokens"};
+constexpr std::string_view kOfReclaim[] = {"cache.reclaim_order"};
 constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve"};
 constexpr std::string_view kOfThreshold[] = {"cache.write_threshold"};
 constexpr std::string_view kOfStorage[] = {"model.revision",
@@ -153,6 +155,8 @@ const Rule kRules[] = {
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
      "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
+    {kOfReclaim, [](const Facts& f) { return f.host && f.e.flag("cache.reclaim_shadowed"); },
+     "it is read for a host tier with cache.reclaim_shadowed = true only; set that"},
     {kOfWriteBack, [](const Facts& f) { return f.host && f.writes_when_evicted(); },
      "it is read for a host tier under cache.write_policy = write_back only; set that"},
     {kOfThreshold, [](const Facts& f) { return f.host ? !f.writes_when_evicted() : f.stores(); },
@@ -160,6 +164,11 @@ const Rule kRules[] = {
      "that"},
     {kOfSlru, [](const Facts& f) { return f.is("cache.eviction", "slru"); },
      "it is read for cache.eviction = slru only; set that"},
+    {kOfCountedTouches,
+     [](const Facts& f) {
+       return f.is_one_of("cache.eviction", {"lfu", "slru"});
+     },
+     "it is read for cache.eviction = lfu or slru only; set that"},
     {kOfTlru, [](const Facts& f) { return f.is("cache.eviction", "tlru"); },
      "it is read for cache.eviction = tlru only; set that"},
     {kOfStorage, [](const Facts& f) { return f.stores(); }, kNoStorage},

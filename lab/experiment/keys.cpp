@@ -359,6 +359,10 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::split_refreshes>(
           "cache.split_refreshes",
           "A prompt that leaves a cached node in the middle makes the rest of the node recently used, as in SGLang"),
+      choice<&EngineConfig::count_touches>(
+          "cache.count_touches",
+          "lfu, slru: when a request touches a page: at the admission, if the page hits (admission), or when the "
+          "request inserts its pages, and under write_back never (insert), as in SGLang"),
       flag<&EngineConfig::raise_prompt_priority>(
           "cache.raise_prompt_priority",
           "The pages of a prompt have a priority one higher than the pages of its answer, as in SGLang 0.5.23"),
@@ -381,6 +385,11 @@ std::span<const Key> experiment_keys() {
       flag<&EngineConfig::reclaim_shadowed>(
           "cache.reclaim_shadowed",
           "If the host is full, first drop the host copies of pages that the device also has"),
+      choice<&EngineConfig::reclaim_order>(
+          "cache.reclaim_order",
+          "Which of these copies a full host drops first: the oldest insertion (inserted), or the page that was on "
+          "both "
+          "tiers first, with the leaves that the device may evict last (shadowed), as in SGLang"),
       integer<&EngineConfig::backup_retries>("cache.backup_retries", 0, 1000, "Retries of a failed copy to the host"),
       share<&EngineConfig::clean_reserve>(
           "cache.clean_reserve", 0.1,

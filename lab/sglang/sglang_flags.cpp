@@ -256,6 +256,7 @@ class SglangReader {
     set_as_sglang("scheduler.style", "sglang", "SGLang composes its own passes");
     set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
     set_as_sglang("cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used");
+    set_as_sglang("cache.count_touches", "insert", "SGLang counts a touch at an insert");
     set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
     if (release_.prompt_priority) {
       set_as_sglang("cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer");
@@ -266,6 +267,7 @@ class SglangReader {
     if (experiment_.text("cache.write_policy") == "write_back") {
       if (release_.reclaims) {
         set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
+        set_as_sglang("cache.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first");
       } else {
         set_as_sglang("cache.reclaim_shadowed", "false", "SGLang " + version() + " does not");
       }
@@ -978,6 +980,7 @@ class SglangWriter {
     static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
         {"cache.evict_unit", "node"},
         {"cache.split_refreshes", "true"},
+        {"cache.count_touches", "insert"},
         {"cache.raise_prompt_priority", "true"},
         {"cache.write_threshold", "0"},
         {"cache.tiering", "inclusive"},
@@ -1006,11 +1009,12 @@ class SglangWriter {
     if (e_.flag("cache.reclaim_shadowed") != reclaims) {
       note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
     }
+    if (reclaims && e_.text("cache.reclaim_order") != "shadowed") {
+      note("cache.reclaim_order = " + e_.text("cache.reclaim_order") + ": there is no flag for it");
+    }
     for (const auto& [key, fixed] : kFixed) {
-      const bool is_text = key == "cache.evict_unit" || key == "cache.path" || key == "cache.tiering" ||
-                           key == "cache.prefetch_timeout_from" || key == "cluster.route" || key == "scheduler.style" ||
-                           key == "cache.namespace" || key.ends_with("_admission");
-      const std::string text = is_text ? e_.text(key) : e_.as_toml(key);
+      std::string text = e_.as_toml(key);
+      if (text.starts_with('\'') || text.starts_with('"')) text = e_.text(key);
       if (text != fixed) note(std::string(key) + " = " + text + ": there is no flag for it");
     }
     if (setup_.draft) note("model.draft: the server's flags name a draft model, and it measures what is accepted");

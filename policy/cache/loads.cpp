@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "policy/base/check.hpp"
-#include "policy/base/mutant.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/cache.hpp"
 
@@ -47,8 +46,9 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
     return refused;
   }
 
-  // The leases come first: making room must not evict the pages that are read or extended.
-  if (!KV_MUTANT(4)) tree_.lease_host(match.end);
+  // The lease comes first: making room must not evict the pages that are read or extended. The copies on L2 stay until
+  // the load is acknowledged, because the nodes have its mark.
+  tree_.lease_device(match.end);
   targets_.clear();
   const bool room = allocate(pages, targets_);
   KV_CHECK(room, "the room was counted before");
@@ -65,7 +65,6 @@ Reason Cache::load_back(const PrefixMatch& match, RequestId request, Tokens besi
     sink_.keys(EventKind::pages_stored, Tier::device, tree_.node(*id).keys());
     if (!config_.draft_restored) tree_.set_lacks_draft(*id);
   }
-  tree_.lease_device(match.end);
   loads_.queued.ends.push_back(match.end);
   loads_.queued.pages += pages;
   sink_.event({.kind = EventKind::load_queued, .tier = Tier::device, .pages = pages});

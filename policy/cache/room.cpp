@@ -31,10 +31,10 @@ void Cache::prepare(Pages pages) {
 Room Cache::make_room(Pages pages, NodeId kept) {
   if (pages <= obtainable_pages()) return Room::now;
   if (pages > promised_pages()) return Room::never;
-  tree_.lease_host(kept);
+  tree_.lease_device(kept);
   choose_leaving(pages, false);
   if (pages > obtainable_pages() && !writes_under_way()) choose_leaving(pages, true);
-  tree_.release_host(kept);
+  tree_.release_device(kept);
   if (pages <= obtainable_pages()) return Room::now;
   if (!writes_under_way()) return Room::never;  // pages are held for a storage tier, and become free when that has them
   sink_.event({.kind = EventKind::backup_awaited, .tier = Tier::device, .pages = pages - obtainable_pages()});
@@ -138,8 +138,7 @@ void Cache::remove_host_copy(NodeId id, Reason reason) {
   sink_.event({.kind = EventKind::evicted, .tier = Tier::host, .reason = reason, .pages = pages});
 }
 
-// HiCache's order: the oldest insertion is reclaimed first. Under write-back, pages that are chosen to leave keep their
-// copy, else the reserve would lose its clean pages.
+// Under write-back, pages that are chosen to leave keep their copy, else the reserve would lose its clean pages.
 Pages Cache::reclaim_shadowed(Pages pages) {
   Pages reclaimed = 0;
   while (reclaimed < pages) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "policy/base/mutant.hpp"
 #include "policy/cache.hpp"
 
 namespace kvtwin {
@@ -198,12 +197,13 @@ void Cache::acknowledge_load(Transfer& transfer) {
     failed_loads_.push_back(std::move(transfer));
     return;
   }
+  const std::vector<NodeId> nodes = marked_nodes(transfer, true);
   for (const NodeId end : transfer.ends) {
     tree_.release_device(end);
-    if (!KV_MUTANT(4)) tree_.release_host(end);
+    for (NodeId id = end; tree_.node(id).load == transfer.mark; id = tree_.node(id).parent) {
+      tree_.set_load(id, OperationId::none);
+    }
   }
-  std::vector<NodeId> nodes = marked_nodes(transfer, true);
-  for (const NodeId id : nodes) tree_.set_load(id, OperationId::none);
   // No pass has read the pages of a failed load: the requests that it gated have already given the pages back.
   if (!done) {
     for (auto id = nodes.rbegin(); id != nodes.rend(); ++id) {

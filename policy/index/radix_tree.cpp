@@ -54,7 +54,7 @@ bool is_device_leaf(const Node& node) { return node.evictable && node.device_chi
 
 bool is_shadowed(const Node& node) {
   return node.on_device() && node.on_host() && node.host_children == 0 && node.host_leases == 0 && !node.leaving &&
-         node.backup == OperationId::none;
+         node.backup == OperationId::none && (node.load == OperationId::none || KV_MUTANT(4));
 }
 
 bool is_candidate(const Node& node) {
@@ -114,6 +114,7 @@ void RadixTree::withdraw(NodeId id) {
   for (const auto& policy : policies_) {
     if (policy) policy->withdraw(id);
   }
+  if (shadowed_copies_) shadowed_copies_->set(id, ShadowedCopies::State::absent);
 }
 
 void RadixTree::free_node(NodeId id) {
@@ -191,6 +192,7 @@ void RadixTree::refresh(NodeId id) {
         policy->withdraw(id);
       }
     }
+    if (shadowed_copies_) shadowed_copies_->set(id, shadowed_state(n));
     if (!changed) return;
   }
 }
@@ -208,6 +210,17 @@ void RadixTree::reoffer(NodeId id) {
 PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);
   return {id, n.facts, n.keys(), n.marks[role]};
+}
+
+ShadowedCopies::State RadixTree::shadowed_state(const Node& n) const {
+  using State = ShadowedCopies::State;
+  if (!n.on_host()) return State::absent;
+  if (!n.on_device() || n.leaving) return State::left;
+  if (n.backup != OperationId::none || (n.load != OperationId::none && !KV_MUTANT(4))) return State::in_transfer;
+  // Without write-back, the copies on L2 stay prefix-closed.
+  if (n.host_leases > 0 || (n.host_children > 0 && !leaves_by_choice())) return State::held;
+  const std::uint32_t children_that_stay = n.device_children - (leaves_by_choice() ? n.settled_children : 0);
+  return n.device_leases == 0 && children_that_stay == 0 ? State::last : State::first;
 }
 
 void RadixTree::visit(const Visit& visit) {
@@ -333,6 +346,13 @@ void RadixTree::touch(NodeId end, std::uint64_t stamp, Touch kind) {
   }
 }
 
+void RadixTree::count_touch(NodeId end, Pages above) {
+  for (NodeId at = end; at != root() && node(at).facts.depth_pages > above; at = node(at).parent) {
+    ++mutable_node(at).facts.hits;
+    reoffer(at);
+  }
+}
+
 // ---- growing, splitting, shrinking -------------------------------------------------------------------
 
 NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span<const SlotId> device,
@@ -353,7 +373,7 @@ NodeId RadixTree::insert(NodeId parent, std::span<const PageKey> keys, std::span
   leaf.host.append(host);
   leaf.facts.last_access = stamp;
   leaf.facts.inserted = insertions_;
-  leaf.facts.hits = 1;
+  leaf.facts.hits = first_hits_;
   leaf.facts.priority = priority;
   leaf.facts.pages = static_cast<std::uint32_t>(keys.size());
   leaf.facts.depth_pages = node(parent).facts.depth_pages + leaf.facts.pages;
@@ -411,6 +431,7 @@ NodeId RadixTree::split(NodeId id, Pages upper_pages) {
       learner->split(policy_view(upper_id, role), policy_view(id, role));
   }
   refresh(id);  // the node has fewer pages; the upper part is no leaf
+  if (shadowed_copies_) shadowed_copies_->set(upper_id, shadowed_state(upper));
   return upper_id;
 }
 
@@ -543,7 +564,13 @@ void RadixTree::set_backup(NodeId id, OperationId operation) {
   refresh(id);
 }
 
+void RadixTree::set_load(NodeId id, OperationId operation) {
+  mutable_node(id).load = operation;
+  refresh(id);
+}
+
 void RadixTree::set_leaving(NodeId id) {
+  if (shadowed_copies_ && node(id).on_host()) shadowed_copies_->give_place(id);
   mutable_node(id).leaving = true;
   refresh(id);
 }
@@ -622,6 +649,7 @@ void RadixTree::check_node(NodeId id) const {
     KV_CHECK(policies_[role]->is_offered(id) == is_offered_to(n, static_cast<PolicyRole>(role)),
              "a node is on offer exactly to the policies of its roles");
   }
+  KV_CHECK(!shadowed_copies_ || shadowed_copies_->agrees(id, shadowed_state(n)), "copies on both tiers are in order");
 }
 
 void RadixTree::check_children(NodeId id) const {
@@ -649,7 +677,7 @@ void RadixTree::check_children(NodeId id) const {
 }
 
 void RadixTree::check_invariants() const {
-  std::size_t live = 0, children = 0;
+  std::size_t live = 0, children = 0, listed = 0;
   std::array<std::size_t, kPolicies> offered{};
   Pages device_pages = 0, host_pages = 0, leased = 0, settled = 0, evictable = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -666,6 +694,7 @@ void RadixTree::check_invariants() const {
     if (n.on_device() && n.device_leases > 0) leased += n.facts.pages;
     if (n.settled) settled += n.facts.pages;
     if (n.evictable) evictable += n.facts.pages;
+    listed += shadowed_copies_ && shadowed_copies_->is_listed(id);
     for (std::size_t role = 0; role < kPolicies; ++role)
       offered[role] += is_offered_to(n, static_cast<PolicyRole>(role));
   }
@@ -673,6 +702,7 @@ void RadixTree::check_invariants() const {
   KV_CHECK(children == live && live == live_ && by_first_key_.size() == live, "all nodes hang below the root");
   KV_CHECK(nodes_.size() == live + free_nodes_.size() + 1, "a node is live or free");
   KV_CHECK(device_pages == device_pages_ && host_pages == host_pages_, "pages are counted");
+  KV_CHECK(!shadowed_copies_ || shadowed_copies_->listed() == listed, "no other copy is in the order");
   KV_CHECK(leased == leased_device_pages_, "leased device pages are counted");
   KV_CHECK(settled == settled_pages_ && evictable == evictable_pages_, "settled and evictable pages are counted");
   for (std::size_t role = 0; role < kPolicies; ++role) {

@@ -19,7 +19,7 @@
 //
 //   device leaf   evictable, no child on L1: device eviction takes these
 //   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
-//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not being written: the copy on L2 may go
+//   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go
 //   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
 //                 and a lease of L1 ahead of a load may name them.)
 //
@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,7 @@
 #include "policy/base/types.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/node_table.hpp"
+#include "policy/index/shadowed_copies.hpp"
 
 namespace kvtwin {
 
@@ -92,7 +94,7 @@ class RadixTree {
  public:
   // `device` and `host` choose the victims of their tier. `host` may be null: no such tier. With `candidates`, pages
   // leave L1 by choice, and `candidates` chooses the next ones. `shadowed` chooses which copy on L2 is dropped next
-  // while L1 has the page too.
+  // while L1 has the page too (see also order_shadowed_copies).
   RadixTree(std::unique_ptr<EvictionPolicy> device, std::unique_ptr<EvictionPolicy> host,
             std::unique_ptr<EvictionPolicy> candidates = nullptr, std::unique_ptr<EvictionPolicy> shadowed = nullptr);
 
@@ -106,6 +108,11 @@ class RadixTree {
   PrefixMatch match(std::span<const PageKey> keys);
   // If true, a match that splits a node stamps the lower part, which the match does not use.
   void set_split_refreshes(bool on) { split_refreshes_ = on; }
+  // shadowed_victim() is in the order of ShadowedCopies. If pages leave L1 by choice, it may have children on L2.
+  // Requires: an empty tree without a policy for this role.
+  void order_shadowed_copies() { shadowed_copies_.emplace(); }
+  // Nodes enter with this number of hits.
+  void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
   // A request goes to work. Calls visit() of the policies.
   void visit(const Visit& visit);
@@ -122,8 +129,10 @@ class RadixTree {
   // leave L1.
   enum class Touch : std::uint8_t { access, recency_only };
   void touch(NodeId end, std::uint64_t stamp, Touch kind = Touch::access);
+  // Counts a touch of every node on the path that ends behind the first `above` pages.
+  void count_touch(NodeId end, Pages above);
 
-  // Adds a leaf below `parent`, which ends right before keys[0], with these slots. facts.hits = 1, last_access = stamp.
+  // Adds a leaf below `parent`, which ends right before keys[0], with these slots. facts.last_access = stamp.
   // Requires: `device` or `host` has one slot per page; the other may be empty.
   NodeId insert(NodeId parent, std::span<const PageKey> keys, std::span<const SlotId> device,
                 std::span<const SlotId> host, std::uint64_t stamp, std::int32_t priority);
@@ -141,7 +150,7 @@ class RadixTree {
   std::vector<SlotId> clear_host(NodeId id);    // the node must be on L1
   std::vector<SlotId> discard_host(NodeId id);  // the same, for a copy that never arrived; nodes below may be leased
   void set_backup(NodeId id, OperationId operation);
-  void set_load(NodeId id, OperationId operation) { mutable_node(id).load = operation; }
+  void set_load(NodeId id, OperationId operation);
   void set_lacks_draft(NodeId id) { mutable_node(id).lacks_draft = true; }  // for as long as the node stays on L1
   void count_backup_hit(NodeId id) { ++mutable_node(id).backup_hits; }
   void count_backup_failure(NodeId id) { ++mutable_node(id).backup_failures; }
@@ -165,7 +174,7 @@ class RadixTree {
   NodeId device_victim() { return victim(PolicyRole::device); }
   NodeId host_victim() { return victim(PolicyRole::host); }
   bool leaves_by_choice() const { return static_cast<bool>(policy(PolicyRole::candidates)); }
-  NodeId shadowed_victim() { return victim(PolicyRole::shadowed); }
+  NodeId shadowed_victim() { return shadowed_copies_ ? shadowed_copies_->next() : victim(PolicyRole::shadowed); }
   NodeId candidate() { return victim(PolicyRole::candidates); }
   // Requires: called before the last `pages` pages of such a victim leave the tier.
   void notify_evicted(PolicyRole role, NodeId id, Pages pages);
@@ -199,6 +208,7 @@ class RadixTree {
   const InstalledPolicy& policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)]; }
   NodeId victim(PolicyRole role) { return policy(role) ? policy(role)->victim() : NodeId::none; }
   PolicyNode policy_view(NodeId id, std::size_t role);
+  ShadowedCopies::State shadowed_state(const Node& node) const;
   void notify_entered(NodeId id, bool device);
   void check_node(NodeId id) const;
   void check_children(NodeId id) const;
@@ -208,7 +218,9 @@ class RadixTree {
   NodeTable by_first_key_;
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
+  std::optional<ShadowedCopies> shadowed_copies_;
   bool split_refreshes_ = false;
+  std::uint32_t first_hits_ = 1;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;
   bool looks_ahead_ = false;  // a policy implements LooksAhead

@@ -56,10 +56,12 @@ def two_tiers():
 
 
 def real_trace():
-    for tokens in (12000, 40000, 120000):
-        yield Case("real", "lru", tokens)
-    for write_policy in WRITE_POLICIES:
-        yield Case("real", "lru", 40000, 120000, write_policy)
+    for eviction in POLICIES:
+        for tokens in (12000, 40000, 120000):
+            yield Case("real", eviction, tokens)
+        for write_policy in WRITE_POLICIES:
+            for device, host in ((12000, 28000), (40000, 120000)):
+                yield Case("real", eviction, device, host, write_policy)
 
 
 def all_cases():

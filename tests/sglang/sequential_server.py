@@ -199,7 +199,10 @@ class Server:
         if hit:
             path = cache.path_device_indices(request.last_node)
             self.rows.write((request.kv.req_pool_idx, slice(0, hit)), path[:hit].to(torch.int32))
-        self._events()
+        # SGLang makes room for the prefill in the step that submits the load (scheduler.py, ready_to_load_host_cache and
+        # prepare_for_extend). The next step takes the load's acknowledgement.
+        if self.host_tokens:
+            cache.ready_to_load_host_cache()
         self._prefill(request, prompt, hit, answer_tokens == 1)
         self._decode(request, prompt + answer[: answer_tokens - 1])
         self._release(request, len(prompt) + answer_tokens - 1)

@@ -167,6 +167,9 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.write_policy = pick(random, {"write_through", "write_through_selective", "write_back", "write_back"});
   e.tiering = e.write_policy == "write_back" && random.below(2) == 0 ? Tiering::exclusive : Tiering::inclusive;
   e.reclaim_shadowed = random.below(2) == 0;
+  e.reclaim_order = pick(random, {ReclaimOrder::inserted, ReclaimOrder::shadowed});
+  e.count_touches = pick(random, {TouchCount::admission, TouchCount::insert});
+  e.split_refreshes = random.below(2) == 0;
   e.backup_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});
   e.clean_reserve = pick<std::uint32_t>(random, {0, 50, 102, 300, 1024});
   e.write_threshold = pick<std::uint32_t>(random, {0, 0, 1, 3});

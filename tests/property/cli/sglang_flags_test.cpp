@@ -49,6 +49,7 @@ Experiment drawn(Splitmix& random) {
   set("cache.clean_reserve", "0");
   set("cache.raise_prompt_priority", "true");
   set("cache.split_refreshes", "true");
+  set("cache.count_touches", "insert");
   const std::string eviction = any(random, {"lru", "lru", "lru", "slru", "tlru"});
   set("cache.eviction", eviction);
   if (eviction == "slru") set("cache.slru_protected_touches", between(1, 9));

@@ -21,7 +21,7 @@ struct Page {
   std::uint64_t last_access = 0, inserted = 0, depth = 0;
   std::uint32_t hits = 0, backup_hits = 0, device_leases = 0, host_leases = 0;
   std::int32_t priority = 0;
-  OperationId backup = OperationId::none;
+  OperationId backup = OperationId::none, load = OperationId::none;
   bool leaving = false;
   bool settled = false, evictable = false;  // set by classify()
 };
@@ -34,7 +34,7 @@ struct Lease {
   bool device;
 };
 
-struct Write {  // a transfer to the host, and the node at the end of the transferred part of a path
+struct Copy {  // a transfer to or from the host, and the node at the end of the transferred part of a path
   NodeId node;
   PageKey last;
   OperationId operation;
@@ -47,12 +47,16 @@ class Twin {
         policy_(std::move(policy)),
         modelled_(policy_ == "lru" || policy_ == "fifo"),
         by_choice_(seed % 2 == 0),
+        ordered_(seed % 3 == 0),
         tree_(make_eviction(policy_, kSetup), make_eviction(policy_, kSetup),
               by_choice_ ? make_eviction(policy_, kSetup) : nullptr,
-              make_eviction(modelled_ ? "fifo" : policy_, kSetup)) {}
+              ordered_ ? nullptr : make_eviction(modelled_ ? "fifo" : policy_, kSetup)) {
+    if (ordered_) tree_.order_shadowed_copies();
+    tree_.set_first_hits(first_hits_);
+  }
 
   void step() {
-    switch (random_.below(17)) {
+    switch (random_.below(18)) {
       case 0:
       case 1:
       case 2:
@@ -67,6 +71,7 @@ class Twin {
       case 11: load_back(); break;
       case 12: split(); break;
       case 13: acknowledge(); break;
+      case 17: acknowledge_load(); break;
       case 14:
       case 15: choose(); break;
       default: other(); break;
@@ -78,6 +83,7 @@ class Twin {
   void drain() {
     while (!leases_.empty()) release();
     while (!writes_.empty()) acknowledge();
+    while (!loads_.empty()) acknowledge_load();
     compare();
     for (;;) {
       choose();
@@ -160,14 +166,36 @@ class Twin {
         [](const Page& page) { return page.device != kNoSlot && !page.settled; });
   }
 
+  static bool may_lose_copy(const Page& page) {
+    return page.device != kNoSlot && page.host != kNoSlot && page.host_leases == 0 && !page.leaving &&
+           page.backup == OperationId::none && page.load == OperationId::none;
+  }
+
   PageKey shadowed() const {
-    return first(
-        false,
-        [](const Page& page) {
-          return page.device != kNoSlot && page.host != kNoSlot && page.host_leases == 0 && !page.leaving &&
-                 page.backup == OperationId::none;
-        },
-        [](const Page& page) { return page.host != kNoSlot; });
+    return first(false, may_lose_copy,
+                 [this](const Page& page) { return page.host != kNoSlot && !(ordered_ && by_choice_); });
+  }
+
+  // Returns whether L1 may evict the node next, or would if its pages had been chosen to leave.
+  bool goes_next(const Node& node) const {
+    if (node.device_leases > 0) return false;
+    for (NodeId at = node.first_child; at != NodeId::none; at = tree_.node(at).next_sibling) {
+      const Page& page = model_.at(tree_.node(at).keys().front());
+      if (page.device != kNoSlot && !(by_choice_ && page.settled)) return false;
+    }
+    return true;
+  }
+
+  // Checks that the order takes the nodes that L1 evicts next last. Another test compares the rest of the order.
+  void compare_order(NodeId found) {
+    ASSERT_EQ(found == NodeId::none, shadowed() == PageKey{});
+    if (found == NodeId::none) return;
+    ASSERT_TRUE(may_lose_copy(model_.at(last_key(found))));
+    if (!goes_next(tree_.node(found))) return;
+    for (const NodeId id : all_nodes()) {
+      const bool may_go = may_lose_copy(model_.at(last_key(id))) && (by_choice_ || tree_.node(id).host_children == 0);
+      ASSERT_TRUE(!may_go || goes_next(tree_.node(id)));
+    }
   }
 
   template <typename Change>
@@ -210,6 +238,7 @@ class Twin {
         ASSERT_EQ(page.device_leases, node.device_leases);
         ASSERT_EQ(page.host_leases, node.host_leases);
         ASSERT_EQ(page.backup, node.backup);
+        ASSERT_EQ(page.load, node.load);
         ASSERT_EQ(page.leaving, node.leaving);
         ASSERT_EQ(page.settled, node.settled);
         ASSERT_EQ(page.evictable, node.evictable);
@@ -225,7 +254,11 @@ class Twin {
     ASSERT_EQ(host, tree_.host_pages());
     ASSERT_EQ(evictable, tree_.evictable_device_pages());
     ASSERT_EQ(settled, tree_.settled_device_pages());
-    compare_victim(tree_.shadowed_victim(), shadowed());
+    if (ordered_) {
+      compare_order(tree_.shadowed_victim());
+    } else {
+      compare_victim(tree_.shadowed_victim(), shadowed());
+    }
     if (by_choice_) compare_victim(tree_.candidate(), candidate());
     compare_victim(tree_.device_victim(), victim(true));
     compare_victim(tree_.host_victim(), victim(false));
@@ -297,6 +330,14 @@ class Twin {
         ++page.hits;
       });
     }
+    if (random_.chance(30)) {
+      const Pages above = random_.below(cached + 1);
+      tree_.count_touch(match.end, above);
+      for (NodeId at = match.end; at != tree_.root(); at = tree_.node(at).parent) {
+        if (tree_.node(at).facts.depth_pages <= above) break;
+        for (const PageKey& key : tree_.node(at).keys()) ++model_.at(key).hits;
+      }
+    }
     if (cached == keys.size() || random_.chance(20)) return;
     insert(match, std::span(keys).subspan(cached), stamp);
   }
@@ -317,7 +358,7 @@ class Twin {
       page.last_access = stamp;
       page.inserted = ++insertions_;
       page.depth = ++depth;
-      page.hits = 1;
+      page.hits = first_hits_;
       page.priority = priority;
       model_.emplace(keys[i], page);
       parent = keys[i];
@@ -418,7 +459,7 @@ class Twin {
   // After splits, the upper parts are above the node of the write, with the same operation.
   void acknowledge() {
     if (writes_.empty()) return;
-    const Write write = writes_.front();
+    const Copy write = writes_.front();
     writes_.erase(writes_.begin());
     ASSERT_EQ(last_key(write.node), write.last);
     for (NodeId at = write.node; at != tree_.root() && tree_.node(at).backup == write.operation;
@@ -454,6 +495,28 @@ class Twin {
     std::vector<SlotId> slots = fresh_slots(tree_.node(id).keys().size());
     for (std::size_t i = 0; i < slots.size(); ++i) model_.at(tree_.node(id).keys()[i]).device = slots[i];
     tree_.set_device(id, std::move(slots));
+    if (loads_.size() > 2 || random_.chance(50)) return;
+    tree_.lease_device(id);
+    for_path(last_key(id), [](Page& page) { ++page.device_leases; });
+    const auto operation = static_cast<OperationId>(++operations_);
+    tree_.set_load(id, operation);
+    for (const PageKey& key : tree_.node(id).keys()) model_.at(key).load = operation;
+    loads_.push_back({id, last_key(id), operation});
+  }
+
+  void acknowledge_load() {
+    if (loads_.empty()) return;
+    const Copy load = loads_.front();
+    loads_.erase(loads_.begin());
+    ASSERT_EQ(last_key(load.node), load.last);
+    tree_.release_device(load.node);
+    for_path(load.last, [](Page& page) { --page.device_leases; });
+    for (NodeId at = load.node; tree_.node(at).load == load.operation; at = tree_.node(at).parent) {
+      tree_.set_load(at, OperationId::none);
+    }
+    for (auto& [key, page] : model_) {
+      if (page.load == load.operation) page.load = OperationId::none;
+    }
   }
 
   void split() {
@@ -482,7 +545,8 @@ class Twin {
         page.priority = std::max(page.priority, priority);
       });
       ASSERT_EQ(tree_.raise_priority(id, priority), raised);
-    } else if (node.on_device() && node.on_host() && node.host_leases == 0 && node.backup == OperationId::none) {
+    } else if (node.on_device() && node.on_host() && node.host_leases == 0 && node.backup == OperationId::none &&
+               node.load == OperationId::none) {
       const std::vector<SlotId> slots = tree_.clear_host(id);
       for (std::size_t i = 0; i < slots.size(); ++i) {
         ASSERT_EQ(model_.at(node.keys()[i]).host, slots[i]);
@@ -496,10 +560,12 @@ class Twin {
   std::string policy_;
   const bool modelled_;
   const bool by_choice_;  // the policy chooses the candidates that leave L1 (write-back)
+  const bool ordered_;    // by ShadowedCopies
+  const std::uint32_t first_hits_ = ordered_ ? 0 : 1;
   RadixTree tree_;
   Model model_;
   std::vector<Lease> leases_;
-  std::vector<Write> writes_;
+  std::vector<Copy> writes_, loads_;
   SlotId next_slot_ = 0;
   std::uint64_t insertions_ = 0, operations_ = 0;
   RequestId requests_ = 0;

@@ -67,6 +67,8 @@ std::vector<Case> cases() {
       {"cache.write_policy=write_back", {}, host},
       {"cache.tiering=exclusive", {}, host + Settings{"cache.write_policy=write_back"}},
       {"cache.reclaim_shadowed=true", {}, host},
+      {"cache.reclaim_order=shadowed", host, host + Settings{"cache.reclaim_shadowed=true"}},
+      {"cache.count_touches=insert", {}, {"cache.eviction=slru"}},
       {"cache.backup_retries=2", {}, host},
       {"cache.clean_reserve=0.2", host, host + Settings{"cache.write_policy=write_back"}},
       {"cache.write_threshold=3", host + Settings{"cache.write_policy=write_back"}, host},

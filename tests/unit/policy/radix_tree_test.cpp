@@ -66,6 +66,99 @@ TEST_F(RadixTreeTest, MatchThatSplitsRefreshesTheRestIfSet) {
   }
 }
 
+TEST_F(RadixTreeTest, CountedTouchEndsAtThePagesThatWereCounted) {
+  RadixTree tree{make_eviction("lfu"), nullptr};
+  tree.set_first_hits(0);
+  const std::vector<PageKey> keys = chain({1, 2, 3});
+  const NodeId upper = tree.insert(tree.root(), std::span(keys).first(2), slots(0, 2), {}, tree.next_stamp(), 0);
+  const NodeId lower = tree.insert(upper, std::span(keys).last(1), slots(2, 1), {}, tree.next_stamp(), 0);
+  const NodeId other = tree.insert(tree.root(), chain({5}), slots(3, 1), {}, tree.next_stamp(), 0);
+  EXPECT_EQ(tree.device_victim(), lower);
+  tree.count_touch(lower, 2);
+  EXPECT_EQ(tree.node(upper).facts.hits, 0U);
+  EXPECT_EQ(tree.node(lower).facts.hits, 1U);
+  EXPECT_EQ(tree.device_victim(), other);
+  tree.count_touch(lower, 1);  // a node counts whole
+  EXPECT_EQ(tree.node(upper).facts.hits, 1U);
+  EXPECT_EQ(tree.node(lower).facts.hits, 2U);
+  tree.check_invariants();
+}
+
+// Four nodes of one page each, of which the last is below the third.
+class ShadowedOrderTest : public testing::Test {
+ protected:
+  ShadowedOrderTest() {
+    tree_.order_shadowed_copies();
+    for (std::uint64_t i = 0; i < 3; ++i) nodes_.push_back(insert(tree_.root(), {10 + i}));
+    nodes_.push_back(insert(nodes_[2], {12, 7}));
+  }
+  NodeId insert(NodeId parent, const std::vector<std::uint64_t>& tokens) {
+    const std::vector<PageKey> keys = chain(tokens);
+    return tree_.insert(parent, std::span(keys).last(1), slots(next_slot_++, 1), {}, tree_.next_stamp(), 0);
+  }
+  void copy(std::size_t i) { tree_.set_host(nodes_[i], slots(next_slot_++, 1)); }
+  // Drops copies until there is none. Returns the numbers of the nodes.
+  std::vector<std::size_t> order() {
+    std::vector<std::size_t> numbers;
+    for (NodeId id = tree_.shadowed_victim(); id != NodeId::none; id = tree_.shadowed_victim()) {
+      numbers.push_back(static_cast<std::size_t>(std::ranges::find(nodes_, id) - nodes_.begin()));
+      tree_.clear_host(id);
+      tree_.check_invariants();
+    }
+    return numbers;
+  }
+
+  const test::ThrowingChecks checks_;
+  RadixTree tree_{make_eviction("lru"), make_eviction("lru"), make_eviction("lru")};
+  std::vector<NodeId> nodes_;
+  SlotId next_slot_ = 0;
+};
+
+using Numbers = std::vector<std::size_t>;
+
+TEST_F(ShadowedOrderTest, FirstOnBothTiersFirstAndLeavesThatMayGoLast) {
+  for (const std::size_t i : {3, 2, 1, 0}) copy(i);
+  tree_.lease_device(nodes_[0]);
+  EXPECT_EQ(order(), (Numbers{2, 0, 3, 1})) << "2 has a child on L1, 0 is leased";
+}
+
+TEST_F(ShadowedOrderTest, WaitsForTransfersAndForLeasesOfTheCopy) {
+  for (const std::size_t i : {0, 1, 2, 3}) copy(i);
+  tree_.set_load(nodes_[0], OperationId{1});
+  tree_.set_backup(nodes_[1], OperationId{2});
+  tree_.lease_host(nodes_[3]);
+  EXPECT_EQ(order(), Numbers{});
+  tree_.release_host(nodes_[3]);
+  tree_.set_backup(nodes_[1], OperationId::none);
+  tree_.set_load(nodes_[0], OperationId::none);
+  EXPECT_EQ(order(), (Numbers{2, 0, 1, 3})) << "a place is that of the first time, not of the acknowledgement";
+}
+
+TEST_F(ShadowedOrderTest, NodeThatComesBackHasItsOldPlaceUntilTheOrderHasPassedIt) {
+  for (const bool passed : {false, true}) {
+    copy(0);
+    tree_.set_leaving(nodes_[0]);
+    tree_.clear_device(nodes_[0]);
+    copy(1);
+    if (passed) {
+      EXPECT_EQ(order(), Numbers{1});
+      copy(1);
+    }
+    tree_.set_device(nodes_[0], slots(next_slot_++, 1));
+    EXPECT_EQ(order(), passed ? (Numbers{1, 0}) : (Numbers{0, 1}));
+  }
+}
+
+TEST_F(ShadowedOrderTest, SplitGivesTheUpperPartTheLastPlace) {
+  const std::vector<PageKey> keys = chain({20, 21});
+  nodes_.push_back(tree_.insert(tree_.root(), keys, slots(50, 2), slots(60, 2), tree_.next_stamp(), 0));
+  copy(0);
+  nodes_.push_back(tree_.split(nodes_[4], 1));
+  tree_.lease_device(nodes_[4]);
+  tree_.lease_device(nodes_[0]);
+  EXPECT_EQ(order(), (Numbers{4, 0, 5}));
+}
+
 TEST_F(RadixTreeTest, MatchOfNothing) {
   insert({1, 2}, 0);
   for (const auto& keys : {chain({}), chain({2, 1})}) {

@@ -138,6 +138,9 @@ TEST(Replay, by_another_configuration_never_breaks_the_engine) {
   EngineConfig refreshing = config();  // no request here leaves a node in its middle
   refreshing.split_refreshes = true;
   EXPECT_EQ(replayed(rig.journal.bytes, refreshing).misfit, nullptr);
+  EngineConfig counting = config();  // read by lfu and slru only
+  counting.count_touches = TouchCount::insert;
+  EXPECT_EQ(replayed(rig.journal.bytes, counting).misfit, nullptr);
 }
 
 TEST(Replay, of_an_altered_completion_differs) {
