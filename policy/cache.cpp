@@ -52,6 +52,7 @@ Cache::Cache(const EngineConfig& config, Substrate& substrate, Storage& storage,
     tree_.order_shadowed_copies();
   }
   if (counts_at_insert()) tree_.set_first_hits(0);
+  tree_.set_host_evicts_leaving(config.host_evicts_leaving && tree_.leaves_by_choice());
 }
 
 void Cache::visit(const Visit& visit) {

@@ -229,6 +229,7 @@ class Cache {
   Pages writable_pages(const Node& node, Pages wanted);
   bool writes_under_way() const { return !backups_.transfers.empty() || !backups_.moves.empty(); }
   Pages evict_device(Pages pages);
+  void evict_from_device(NodeId victim, Pages pages);
   Reason loss_of(const Node& node) const;
   void drop_below(NodeId top, Reason reason);
   void remove_host_copy(NodeId id, Reason reason);

@@ -117,6 +117,7 @@ struct EngineConfig {
   Tiering tiering = Tiering::inclusive;
   bool reclaim_shadowed = false;  // if L2 is short of room, it first drops copies of pages that L1 has too
   ReclaimOrder reclaim_order = ReclaimOrder::inserted;
+  bool host_evicts_leaving = false;   // L2 may evict pages that are chosen to leave L1, as if they had left (SGLang)
   std::uint32_t backup_retries = 0;   // of a failed copy, before it is given up
   std::uint32_t write_threshold = 0;  // complete inserts before a node is backed up; 0 = as the write policy says
   std::string load_back_admission = "threshold";  // a name of load_back_admission_names()

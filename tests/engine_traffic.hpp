@@ -85,6 +85,7 @@ inline EngineConfig random_engine(Splitmix& rng) {
   if (config.order != "fcfs") config.order = kOrders[config.overtake_limit % 3];
   config.raise_prompt_priority = config.overtake_limit % 2 == 0;
   config.count_touches = config.overtake_limit % 4 < 2 ? TouchCount::admission : TouchCount::insert;
+  config.host_evicts_leaving = config.overtake_limit % 3 == 0;
   config.reclaim_order = config.overtake_limit % 8 < 4 ? ReclaimOrder::inserted : ReclaimOrder::shadowed;
   config.max_running = static_cast<std::uint32_t>(rng.between(1, 12));
   config.max_waiting = rng.chance(80) ? 0 : rng.between(1, 20);

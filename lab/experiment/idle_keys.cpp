@@ -85,7 +85,7 @@ constexpr std::string_view kOfHost[] = {"cache.tiering",
                                         "cache.load_back_min_tokens",
                                         "cache.load_back_quota_tokens"};
 constexpr std::string_view kOfReclaim[] = {"cache.reclaim_order"};
-constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve"};
+constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve", "cache.host_evicts_leaving"};
 constexpr std::string_view kOfThreshold[] = {"cache.write_threshold"};
 constexpr std::string_view kOfStorage[] = {"model.revision",
                                            "cache.prefetch_policy",

@@ -390,6 +390,10 @@ std::span<const Key> experiment_keys() {
           "Which of these copies a full host drops first: the oldest insertion (inserted), or the page that was on "
           "both "
           "tiers first, with the leaves that the device may evict last (shadowed), as in SGLang"),
+      flag<&EngineConfig::host_evicts_leaving>(
+          "cache.host_evicts_leaving",
+          "write_back: a full host may evict pages that are about to leave the device, as if they had left, as in "
+          "SGLang"),
       integer<&EngineConfig::backup_retries>("cache.backup_retries", 0, 1000, "Retries of a failed copy to the host"),
       share<&EngineConfig::clean_reserve>(
           "cache.clean_reserve", 0.1,

@@ -268,8 +268,11 @@ class SglangReader {
       if (release_.reclaims) {
         set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
         set_as_sglang("cache.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first");
+        set_as_sglang("cache.host_evicts_leaving", "true", "SGLang evicts one node after another");
       } else {
         set_as_sglang("cache.reclaim_shadowed", "false", "SGLang " + version() + " does not");
+        set_as_sglang("cache.host_evicts_leaving", "false",
+                      "SGLang " + version() + " evicts the nodes of a step together");
       }
     }
     apply_time_limit();
@@ -1008,6 +1011,9 @@ class SglangWriter {
     }
     if (e_.flag("cache.reclaim_shadowed") != reclaims) {
       note("cache.reclaim_shadowed = " + e_.as_toml("cache.reclaim_shadowed") + ": there is no flag for it");
+    }
+    if (reclaims && !e_.flag("cache.host_evicts_leaving")) {
+      note("cache.host_evicts_leaving = false: there is no flag for it");
     }
     if (reclaims && e_.text("cache.reclaim_order") != "shadowed") {
       note("cache.reclaim_order = " + e_.text("cache.reclaim_order") + ": there is no flag for it");

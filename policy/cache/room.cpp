@@ -54,7 +54,7 @@ void Cache::choose_leaving(Pages target, bool may_lose) {
     bool write = !node.on_host() && node.backup_failures <= config_.backup_retries;
     if (write) {
       const Pages writable = writable_pages(node, take);
-      if (writable == 0 && !may_lose) return;
+      if (writable == 0 && (!may_lose || (config_.host_evicts_leaving && writes_under_way()))) return;
       write = writable > 0;
       if (write) take = writable;
     }
@@ -81,28 +81,34 @@ Pages Cache::evict_device(Pages pages) {
   while (evicted < pages) {
     const NodeId victim = tree_.device_victim();
     if (victim == NodeId::none) break;
-    const Node& node = tree_.node(victim);
-    const Pages all = node.facts.pages;
+    const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
-    const bool demote = node.on_host();
-    const Reason reason = demote ? Reason::demoted : loss_of(node);
-    sink_.decide(DecisionKind::evict_device, reason, node.keys()[all - take], take);
-    sink_.keys(EventKind::pages_removed, Tier::device, node.keys().subspan(all - take));
-    tree_.notify_evicted(PolicyRole::device, victim, take);
-    freed_device_.clear();
-    if (demote) {
-      if (take < all) tree_.split(victim, all - take);
-      freed_device_ = tree_.clear_device(victim);
-    } else {
-      drop_below(victim, reason);
-      freed_host_.clear();
-      tree_.remove_tail(victim, take, freed_device_, freed_host_);
-    }
-    free(freed_device_);
-    sink_.event({.kind = EventKind::evicted, .tier = Tier::device, .reason = reason, .pages = take});
+    evict_from_device(victim, take);
     evicted += take;
   }
   return evicted;
+}
+
+// Evicts the last `pages` pages of a device leaf.
+void Cache::evict_from_device(NodeId victim, Pages pages) {
+  const Node& node = tree_.node(victim);
+  const Pages kept = node.facts.pages - pages;
+  const bool demote = node.on_host();
+  const Reason reason = demote ? Reason::demoted : loss_of(node);
+  sink_.decide(DecisionKind::evict_device, reason, node.keys()[kept], pages);
+  sink_.keys(EventKind::pages_removed, Tier::device, node.keys().subspan(kept));
+  tree_.notify_evicted(PolicyRole::device, victim, pages);
+  freed_device_.clear();
+  if (demote) {
+    if (kept > 0) tree_.split(victim, kept);
+    freed_device_ = tree_.clear_device(victim);
+  } else {
+    drop_below(victim, reason);
+    freed_host_.clear();
+    tree_.remove_tail(victim, pages, freed_device_, freed_host_);
+  }
+  free(freed_device_);
+  sink_.event({.kind = EventKind::evicted, .tier = Tier::device, .reason = reason, .pages = pages});
 }
 
 Reason Cache::loss_of(const Node& node) const {
@@ -169,11 +175,15 @@ Pages Cache::evict_host(Pages pages) {
   while (evicted < pages) {
     const NodeId victim = tree_.host_victim();
     if (victim == NodeId::none) break;
-    const Node& node = tree_.node(victim);
-    const Pages all = node.facts.pages;
+    const Pages all = tree_.node(victim).facts.pages;
     const Pages take = config_.evict_unit == EvictUnit::node ? all : std::min(all, pages - evicted);
-    sink_.decide(DecisionKind::evict_host, Reason::lost, node.keys()[all - take], take);
-    sink_.keys(EventKind::pages_removed, Tier::host, node.keys().subspan(all - take));
+    if (tree_.node(victim).on_device()) {
+      if (tree_.node(victim).backup != OperationId::none) break;  // the end of the copy makes the room
+      evict_from_device(victim, take);
+    }
+    const std::span<const PageKey> keys = tree_.node(victim).keys().last(take);
+    sink_.decide(DecisionKind::evict_host, Reason::lost, keys.front(), take);
+    sink_.keys(EventKind::pages_removed, Tier::host, keys);
     tree_.notify_evicted(PolicyRole::host, victim, take);
     freed_device_.clear();
     freed_host_.clear();

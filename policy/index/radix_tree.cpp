@@ -61,21 +61,6 @@ bool is_candidate(const Node& node) {
   return node.on_device() && node.device_leases == 0 && !node.leaving && node.settled_children == node.device_children;
 }
 
-bool is_host_leaf(const Node& node) {
-  return node.on_host() && !node.on_device() && node.children == 0 && node.host_leases == 0 && node.device_leases == 0;
-}
-
-// Returns whether the node is on offer to the policy of this role.
-bool is_offered_to(const Node& node, PolicyRole role) {
-  switch (role) {
-    case PolicyRole::device: return is_device_leaf(node);
-    case PolicyRole::host: return is_host_leaf(node);
-    case PolicyRole::candidates: return is_candidate(node);
-    case PolicyRole::shadowed: return is_shadowed(node);
-  }
-  return false;
-}
-
 // Returns whether the node's pages are in the tier of this role.
 bool is_in_tier_of(const Node& node, std::size_t role) {
   return static_cast<PolicyRole>(role) == PolicyRole::host ? node.on_host() : node.on_device();
@@ -206,6 +191,22 @@ void RadixTree::reoffer(NodeId id) {
 }
 
 // ---- the policies ------------------------------------------------------------------------------------
+
+bool RadixTree::is_host_leaf(const Node& n) const {
+  return n.on_host() && (!n.on_device() || (n.leaving && host_evicts_leaving_)) && n.children == 0 &&
+         n.host_leases == 0 && n.device_leases == 0;
+}
+
+// Returns whether the node is on offer to the policy of this role.
+bool RadixTree::is_offered_to(const Node& n, PolicyRole role) const {
+  switch (role) {
+    case PolicyRole::device: return is_device_leaf(n);
+    case PolicyRole::host: return is_host_leaf(n);
+    case PolicyRole::candidates: return is_candidate(n);
+    case PolicyRole::shadowed: return is_shadowed(n);
+  }
+  return false;
+}
 
 PolicyNode RadixTree::policy_view(NodeId id, std::size_t role) {
   Node& n = mutable_node(id);

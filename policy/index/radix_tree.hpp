@@ -21,7 +21,8 @@
 //   candidate     on L1, no device lease, not chosen, all its children on L1 settled: chosen next
 //   shadowed      on L1 and L2, no child on L2, no lease of L2, not chosen, not in transfer: the copy on L2 may go
 //   host leaf     on L2 only, no child, no lease of L1 or L2: host eviction takes these. (The eviction removes pages,
-//                 and a lease of L1 ahead of a load may name them.)
+//                 and a lease of L1 ahead of a load may name them.) With set_host_evicts_leaving(), also on both and
+//                 chosen to leave L1.
 //
 // Keys are chain hashes: equal keys at one place mean equal prefixes. So a child is found by its first key in one
 // table, and the point where a request leaves a node by binary search. A node's priority is the highest priority of the
@@ -111,6 +112,8 @@ class RadixTree {
   // shadowed_victim() is in the order of ShadowedCopies. If pages leave L1 by choice, it may have children on L2.
   // Requires: an empty tree without a policy for this role.
   void order_shadowed_copies() { shadowed_copies_.emplace(); }
+  // If true, host_victim() may be on L1 too, and chosen to leave L1. Requires: pages leave L1 by choice.
+  void set_host_evicts_leaving(bool on) { host_evicts_leaving_ = on; }
   // Nodes enter with this number of hits.
   void set_first_hits(std::uint32_t hits) { first_hits_ = hits; }
 
@@ -208,6 +211,8 @@ class RadixTree {
   const InstalledPolicy& policy(PolicyRole role) const { return policies_[static_cast<std::size_t>(role)]; }
   NodeId victim(PolicyRole role) { return policy(role) ? policy(role)->victim() : NodeId::none; }
   PolicyNode policy_view(NodeId id, std::size_t role);
+  bool is_host_leaf(const Node& node) const;
+  bool is_offered_to(const Node& node, PolicyRole role) const;
   ShadowedCopies::State shadowed_state(const Node& node) const;
   void notify_entered(NodeId id, bool device);
   void check_node(NodeId id) const;
@@ -219,7 +224,7 @@ class RadixTree {
   std::array<InstalledPolicy, kPolicies> policies_;  // null: the role is not used
   std::uint64_t stamp_ = 0, insertions_ = 0;
   std::optional<ShadowedCopies> shadowed_copies_;
-  bool split_refreshes_ = false;
+  bool split_refreshes_ = false, host_evicts_leaving_ = false;
   std::uint32_t first_hits_ = 1;
   Pages device_pages_ = 0, host_pages_ = 0, leased_device_pages_ = 0;
   Pages settled_pages_ = 0, evictable_pages_ = 0;

@@ -52,7 +52,8 @@ def two_tiers():
             yield Case(sequence, "lru", device, 2 * device, write_policy)
             yield Case(sequence, "slru", device, 2 * device, write_policy)
         yield Case("answers", "lru", 8000, 16000, write_policy, chunk_tokens=32)
-        yield Case("priorities", "priority", 8000, 16000, write_policy)
+        for device, host in ((4000, 8000), (4000, 2000), (8000, 16000), (12000, 12000)):
+            yield Case("priorities", "priority", device, host, write_policy)
 
 
 def real_trace():

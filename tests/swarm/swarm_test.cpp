@@ -168,6 +168,7 @@ Scenario draw_scenario(test::Splitmix& random) {
   e.tiering = e.write_policy == "write_back" && random.below(2) == 0 ? Tiering::exclusive : Tiering::inclusive;
   e.reclaim_shadowed = random.below(2) == 0;
   e.reclaim_order = pick(random, {ReclaimOrder::inserted, ReclaimOrder::shadowed});
+  e.host_evicts_leaving = random.below(2) == 0;
   e.count_touches = pick(random, {TouchCount::admission, TouchCount::insert});
   e.split_refreshes = random.below(2) == 0;
   e.backup_retries = pick<std::uint32_t>(random, {0, 0, 1, 3});

@@ -132,6 +132,8 @@ class Knobs : public testing::Test {
         {"cache.reclaim_shadowed", "false", "true", busy() + Settings{"tiers.host.tokens=15040"}},
         {"cache.reclaim_order", "inserted", "shadowed",
          busy() + Settings{"cache.write_policy=write_back", "cache.reclaim_shadowed=true", "tiers.host.tokens=15040"}},
+        {"cache.host_evicts_leaving", "false", "true",
+         busy() + Settings{"cache.write_policy=write_back", "cache.eviction=mru", "tiers.host.tokens=15040"}},
         {"cache.count_touches", "admission", "insert", busy() + Settings{"cache.eviction=lfu"}},
         {"cache.write_threshold", "1", "2", {}},
         {"cache.split_refreshes", "false", "true", busy() + Settings{"cache.evict_unit=node"}},

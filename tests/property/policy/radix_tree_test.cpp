@@ -48,11 +48,13 @@ class Twin {
         modelled_(policy_ == "lru" || policy_ == "fifo"),
         by_choice_(seed % 2 == 0),
         ordered_(seed % 3 == 0),
+        evicts_leaving_(by_choice_ && seed % 4 == 0),
         tree_(make_eviction(policy_, kSetup), make_eviction(policy_, kSetup),
               by_choice_ ? make_eviction(policy_, kSetup) : nullptr,
               ordered_ ? nullptr : make_eviction(modelled_ ? "fifo" : policy_, kSetup)) {
     if (ordered_) tree_.order_shadowed_copies();
     tree_.set_first_hits(first_hits_);
+    tree_.set_host_evicts_leaving(evicts_leaving_);
   }
 
   void step() {
@@ -155,7 +157,10 @@ class Twin {
     }
     return first(
         lru,
-        [](const Page& page) { return page.device == kNoSlot && page.host_leases == 0 && page.device_leases == 0; },
+        [this](const Page& page) {
+          const bool gone = page.device == kNoSlot || (evicts_leaving_ && page.leaving);
+          return gone && page.host != kNoSlot && page.host_leases == 0 && page.device_leases == 0;
+        },
         [](const Page&) { return true; });
   }
 
@@ -403,7 +408,7 @@ class Twin {
 
   void evict_host() {
     const NodeId victim = tree_.host_victim();
-    if (victim == NodeId::none) return;
+    if (victim == NodeId::none || tree_.node(victim).backup != OperationId::none) return;
     const Pages pages = random_.between(1, tree_.node(victim).facts.pages);
     if (random_.chance(80)) tree_.notify_evicted(PolicyRole::host, victim, pages);
     remove_tail(victim, pages);
@@ -561,6 +566,7 @@ class Twin {
   const bool modelled_;
   const bool by_choice_;  // the policy chooses the candidates that leave L1 (write-back)
   const bool ordered_;    // by ShadowedCopies
+  const bool evicts_leaving_;
   const std::uint32_t first_hits_ = ordered_ ? 0 : 1;
   RadixTree tree_;
   Model model_;

@@ -142,6 +142,7 @@ EngineConfig config_of(std::uint64_t seed) {
   if (config.write_policy == "write_back" && random.chance(50)) config.tiering = Tiering::exclusive;
   config.reclaim_shadowed = random.chance(50);
   config.split_refreshes = random.chance(50);
+  config.host_evicts_leaving = random.chance(50);
   if (random.chance(50)) config.reclaim_order = ReclaimOrder::shadowed;
   if (random.chance(50)) config.count_touches = TouchCount::insert;
   config.backup_retries = static_cast<std::uint32_t>(random.below(3));

@@ -68,6 +68,7 @@ std::vector<Case> cases() {
       {"cache.tiering=exclusive", {}, host + Settings{"cache.write_policy=write_back"}},
       {"cache.reclaim_shadowed=true", {}, host},
       {"cache.reclaim_order=shadowed", host, host + Settings{"cache.reclaim_shadowed=true"}},
+      {"cache.host_evicts_leaving=true", host, host + Settings{"cache.write_policy=write_back"}},
       {"cache.count_touches=insert", {}, {"cache.eviction=slru"}},
       {"cache.backup_retries=2", {}, host},
       {"cache.clean_reserve=0.2", host, host + Settings{"cache.write_policy=write_back"}},

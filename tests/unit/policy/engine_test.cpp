@@ -654,6 +654,29 @@ TEST(Engine, a_reclaimed_host_copy_makes_room_and_is_backed_up_again_at_the_next
   EXPECT_TRUE(rig.engine.idle());
 }
 
+// Request 4 evicts two nodes. The first fills the host. For the second, mru evicts the most recent page of the host.
+TEST(Engine, a_full_host_may_evict_pages_that_are_about_to_leave_the_device) {
+  for (const bool may : {false, true}) {
+    EngineConfig config = write_back_config(7, 4);
+    config.eviction = "mru";
+    config.evict_unit = EvictUnit::node;
+    config.host_evicts_leaving = may;
+    EngineRig rig(config);
+    RequestId request = 0;
+    for (const std::uint64_t first : {1, 3, 5, 7}) {
+      rig.arrive(request++, document({first, first + 1}), 9, 1);
+      rig.drain();
+    }
+    rig.arrive(request++, document({11, 12, 13, 14}), 17, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.evicted_pages(Tier::host, Reason::lost), 2U);
+    rig.arrive(request, document({5, 6}), 9, 1);
+    rig.drain();
+    EXPECT_EQ(rig.events.records.back().hit[Tier::host], may ? 8U : 0U);
+    EXPECT_TRUE(rig.engine.idle());
+  }
+}
+
 TEST(Engine, without_reclaim_a_host_full_of_shadowed_copies_takes_nothing) {
   EngineRig rig(small_config(16, 3));
   rig.arrive(0, document({1, 2}), 9, 1);
