@@ -11,7 +11,9 @@ namespace {
 //   in mem_cache/hybrid_cache/hybrid_cache_controller.py from 0.5.19; it begins in _prefetch_timeout_check_linear_func
 //   to 0.5.22, in _start_storage_prefetch_wait from 0.5.23;
 // - the defaults: server_args.py, and arg_groups/fields/memory.py from 0.5.20;
-// - prompt_priority: checkpoint_into_tree; reclaims: _reclaim_full_host_duplicates; counts_once: inserted_len;
+// - prompt_priority: checkpoint_into_tree; counts_once: inserted_len;
+// - reclaims: _reclaim_full_host_duplicates. The same releases evict node after node (_evict_components). Earlier ones
+//   evict all nodes of a call together, at the end of evict;
 // - cuts_host: mem_cache/hicache_auto_size.py.
 constexpr SglangRelease kReleases[] = {
     {"0.5.10", "1", "0.25", "0", "issue", "best_effort", "layer_first", "0", "0", false, false, false, false},

@@ -15,7 +15,7 @@ struct SglangRelease {
   // Defaults of flags. A release without retries has 0 steps.
   std::string_view prefetch_policy, mem_layout, retry_steps, retry_attempts;
   bool prompt_priority;  // cache.raise_prompt_priority
-  bool reclaims;         // under write_back, a full host drops copies of pages that the device has too
+  bool reclaims;         // under write_back: cache.reclaim_shadowed, cache.reclaim_order, cache.host_evicts_leaving
   bool counts_once;      // an insert counts a use of a prefix once for a request
   bool cuts_host;        // a host tier that no flag sizes is cut to a share of the host's free memory
 };

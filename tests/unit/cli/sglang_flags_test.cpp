@@ -172,6 +172,9 @@ TEST(SglangFlags, FixedBehaviourOverridesTheFile) {
   EXPECT_EQ(experiment.text("cache.evict_unit"), "node");
   EXPECT_EQ(experiment.number("cache.clean_reserve"), 0);
   EXPECT_TRUE(experiment.flag("cache.reclaim_shadowed"));
+  EXPECT_TRUE(experiment.flag("cache.host_evicts_leaving"));
+  EXPECT_EQ(experiment.text("cache.reclaim_order"), "shadowed");
+  EXPECT_EQ(experiment.text("cache.count_touches"), "insert");
   for (const char* part :
        {"cache.evict_unit = node, not 'page' (file.toml:2)", "cache.clean_reserve = 0, not 0.25 (file.toml:3)",
         "cache.reclaim_shadowed = true, not false (file.toml:5)"}) {

@@ -95,6 +95,8 @@ TEST(SglangReleases, ARuleAppliesFromItsReleaseOn) {
   const std::string back = std::string(kStored) + "--hicache-write-policy write_back";
   EXPECT_FALSE(of_release("0.5.18", back).flag("cache.reclaim_shadowed"));
   EXPECT_TRUE(of_release("0.5.19", back).flag("cache.reclaim_shadowed"));
+  EXPECT_FALSE(of_release("0.5.18", back).flag("cache.host_evicts_leaving"));
+  EXPECT_TRUE(of_release("0.5.19", back).flag("cache.host_evicts_leaving"));
 }
 
 TEST(SglangReleases, TheFileAndTheFlagsComeFirst) {
