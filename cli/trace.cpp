@@ -119,6 +119,7 @@ void refuse_existing(const std::string& out, bool force, const char* what) {
 std::unique_ptr<TraceSource> groups_of(const GenerateArguments& arguments) {
   GroupsConfig config = arguments.groups;
   config.seed = arguments.seed;
+  config.requests = arguments.requests;
   config.requests_per_second = arguments.requests_per_second;
   return std::make_unique<GroupsGenerator>(config);
 }
@@ -144,7 +145,7 @@ void generate(const GenerateArguments& arguments) {
       throw InputError(option + ": " + error.range());
     }
   }();
-  write_trace(*made, groups ? arguments.requests : 0, arguments.out);
+  write_trace(*made, 0, arguments.out);
   print_block_tokens(made->block_tokens());
 }
 
@@ -166,6 +167,11 @@ void add_groups_options(CLI::App& command, GroupsConfig& groups) {
   add("--prefix-tokens", groups.prefix_tokens, "tokens of the prefix that a group shares");
   add("--question-tokens", groups.question_tokens, "tokens of each prompt after the prefix");
   add("--output-tokens", groups.output_tokens, "tokens per answer");
+  command
+      .add_option("--range-ratio", groups.range_ratio,
+                  "groups: smallest length / largest length; each length is drawn between the two, all equally likely; "
+                  "1 = equal lengths")
+      ->capture_default_str();
   add("--concurrency", groups.clients,
       "number of clients; each client is a session for a closed loop (workload.loop=closed), and "
       "--requests-per-second is not used; 0 = no clients");
@@ -196,11 +202,13 @@ void add_trace(CLI::App& program) {
   make->add_option(
           "--kind", made.kind,
           "chat: multi-turn chat with one system prompt; agentic: coding agents; tools: calls of applications; "
-          "groups: groups of prompts that share a prefix (number of requests: --groups times --prompts-per-group)")
+          "groups: groups of prompts that share a prefix (number of prompts: --groups times --prompts-per-group)")
       ->check(CLI::IsMember({"chat", "agentic", "tools", "groups"}))
       ->capture_default_str();
   make->add_option("--seed", made.seed, "Seed of all random draws")->capture_default_str();
-  make->add_option("--requests", made.requests, "Number of requests (default: 0, by --duration)");
+  make->add_option("--requests", made.requests,
+                   "Number of requests; groups: after the last prompt, the first one is sent again (default: 0, by "
+                   "--duration, or each prompt once)");
   make->add_option("--duration", made.duration_s, "Seconds of traffic, if --requests is 0")->capture_default_str();
   make->add_option("--sessions-per-second", made.sessions_per_second,
                    "chat, agentic: new sessions per second; 0 = 2.08 for chat, 1/30 for agentic")

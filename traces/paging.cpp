@@ -7,6 +7,7 @@
 #include <string>
 
 #include "policy/base/check.hpp"
+#include "policy/base/wide.hpp"
 
 namespace kvtwin {
 namespace {
@@ -104,9 +105,8 @@ TimeScale time_scale_of(double value) {
 }
 
 TimeNs scaled(TimeNs time, TimeScale scale) {
-  using Wide = unsigned __int128;
-  const Wide result = static_cast<Wide>(time) * scale.numerator / scale.denominator;
-  if (result > static_cast<Wide>(std::numeric_limits<TimeNs>::max())) {
+  const UnsignedWide result = static_cast<UnsignedWide>(time) * scale.numerator / scale.denominator;
+  if (result > static_cast<UnsignedWide>(std::numeric_limits<TimeNs>::max())) {
     throw TraceError("workload.time_scale puts an arrival after 292 years; a smaller one is right.");
   }
   return static_cast<TimeNs>(result);

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "policy/base/wide.hpp"
+
 namespace kvtwin {
 
 // Mixes 64 bits; different inputs give different outputs.
@@ -16,6 +18,12 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
+}
+
+// Returns the integer of [0, largest] that 64 random bits select, by integer arithmetic only. All are equally likely,
+// with an error of (largest + 1) / 2^64.
+constexpr std::uint64_t integer_from(std::uint64_t bits, std::uint64_t largest) {
+  return static_cast<std::uint64_t>((UnsignedWide{bits} * (UnsignedWide{largest} + 1)) >> 64);
 }
 
 double exp_of(double x);  // -700 .. 700

@@ -201,10 +201,10 @@ const Rule kRules[] = {
 // The kinds of generated traffic that read a key.
 struct Generated {
   std::string_view key;  // without the prefix workload.generate.
-  std::string_view kinds[4];
+  std::string_view kinds[5];
 };
 constexpr Generated kGenerated[] = {
-    {"requests", {"chat", "agentic", "tools", "returning"}},
+    {"requests", {"chat", "agentic", "tools", "returning", "groups"}},
     {"duration_s", {"chat", "agentic", "tools"}},
     {"sessions_per_second", {"chat", "agentic"}},
     {"requests_per_second", {"tools", "groups"}},
@@ -217,7 +217,11 @@ constexpr Generated kGenerated[] = {
     {"groups", {"groups"}},
     {"prompts_per_group", {"groups"}},
     {"prefix_tokens", {"groups"}},
+    {"range_ratio", {"groups"}},
     {"concurrency", {"groups"}},
+    {"start_spread_s", {"groups"}},
+    {"think_s", {"groups"}},
+    {"stages", {"groups"}},
     {"at_once", {"returning"}},
 };
 
@@ -243,8 +247,16 @@ std::string why_not_generated(const Facts& facts, std::string_view key) {
   if (counted && (key == "duration_s" || key == "visits")) {
     return "workload.generate.requests says how many requests are generated; set that to 0";
   }
-  if (key == "requests_per_second" && facts.e.integer("workload.generate.concurrency") != 0) {
+  const bool clients = facts.e.integer("workload.generate.concurrency") != 0;
+  const bool staged = !facts.is("workload.generate.stages", "");
+  if (key == "requests_per_second" && clients) {
     return "clients ask one question after the other; set workload.generate.concurrency to 0";
+  }
+  if (key == "requests_per_second" && staged && facts.kind == "groups") {
+    return "workload.generate.stages sets the rates; set that to \"\"";
+  }
+  if ((key == "start_spread_s" || key == "think_s") && !clients && !(staged && facts.is("workload.loop", "closed"))) {
+    return "there are no clients; set workload.generate.concurrency and workload.loop = closed";
   }
   return "";
 }

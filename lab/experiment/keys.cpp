@@ -251,7 +251,8 @@ std::span<const Key> experiment_keys() {
                   "applications), returning (contexts of one size that come back) or groups (prompts that share a "
                   "prefix)"),
       integer("workload.generate.requests", 0, 0, kMaxKeyValue,
-              "Number of requests to generate; 0 = by duration_s, or by visits (returning)"),
+              "Number of requests to generate; 0 = by duration_s, by visits (returning), or each prompt once (groups); "
+              "groups: after the last prompt, the first one is sent again"),
       number("workload.generate.duration_s", 3600.0, 0, 1e9, "chat, agentic, tools: seconds of traffic to generate"),
       number_or_0("workload.generate.sessions_per_second", 1e-6, 1e6,
                   "chat, agentic: new sessions per second; 0 = the measured rate: 2.08 for chat (about 3.4 requests "
@@ -272,11 +273,32 @@ std::span<const Key> experiment_keys() {
       integer("workload.generate.groups", 64, 1, 1e7, "groups: number of groups of prompts that share a prefix"),
       integer("workload.generate.prompts_per_group", 16, 1, 1e7, "groups: prompts per group"),
       integer("workload.generate.prefix_tokens", 2048, 0, 5e8, "groups: tokens of the prefix that a group shares"),
+      number("workload.generate.range_ratio", 1.0, 0, 1,
+             "groups: smallest length / largest length. Each length of a prefix, question or answer is drawn from "
+             "range_ratio * length to length, all equally likely (SGLang's --random-range-ratio; for vLLM's ratio x: "
+             "lengths * (1 + x), and (1 - x) / (1 + x) here); 1 = equal lengths"),
       integer("workload.generate.concurrency", 0, 0, 1e6,
               "groups: number of clients; a client sends the next prompt after the answer to the last one; needs "
               "workload.loop=closed; 0 = arrivals at requests_per_second"),
+      number("workload.generate.start_spread_s", 0.0, 0, 1e6,
+             "groups, clients: each client starts at a time drawn from 0 to this number of seconds; 0 = all clients "
+             "start together"),
+      number("workload.generate.think_s", 0.0, 0, 1e6,
+             "groups, clients: mean time from an answer to the client's next request, in seconds; each time is drawn "
+             "from 0 to twice this value, e.g. 0.005 for the delays of client and network"),
+      text("workload.generate.stages", "",
+           "groups: ladder of loads, one stage after another, e.g. 4,8,16 or 4x40,8x80. A load is a number of clients "
+           "(workload.loop=closed) or of requests per second (open); after x stands the number of requests of the "
+           "stage, and without x the stages have equal shares. A stage starts when all requests of the stage before "
+           "have ended"),
       integer("workload.generate.at_once", 1, 1, 1e6, "returning: number of requests that arrive at the same time"),
       integer("workload.limit", 0, 0, kMaxKeyValue, "Number of requests to serve; 0 = all"),
+      integer("workload.warmup_requests", 0, 0, kMaxKeyValue,
+              "Number of requests at the start of the run, and of each stage, that are served and not counted: the "
+              "figures begin when so many requests have ended"),
+      flag("workload.count_drain", true,
+           "Count the requests that end after the last arrival of the run or stage; false (closed loops) = the figures "
+           "end with the last arrival, when clients begin to have nothing to send"),
       text_choice("workload.loop", {"open", "closed"},
                   "open: requests arrive at the times of the trace; closed: a session's next request also waits for "
                   "the last answer and the think time after the answer"),

@@ -10,6 +10,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/generated.hpp"
+#include "lab/experiment/stages.hpp"
 #include "lab/names.hpp"
 #include "models/hardware_draws.hpp"
 #include "models/names.hpp"
@@ -671,6 +672,8 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
   config.prefix_tokens = figure("prefix_tokens");
   config.question_tokens = figure("question_tokens");
   config.output_tokens = figure("output_tokens");
+  config.requests = figure("requests");
+  config.range_ratio = e.number("workload.generate.range_ratio");
   config.requests_per_second = e.number("workload.generate.requests_per_second");
   config.clients = figure("concurrency");
   if (config.clients != 0 && e.text("workload.loop") != "closed") {
@@ -749,21 +752,43 @@ TraceInputOptions input_options(const Experiment& e) {
   return options;
 }
 
+namespace {
+
+// Returns the stages in which clients send the requests; none if no client does.
+std::vector<ClientStage> client_stages(const Experiment& e) {
+  std::vector<ClientStage> stages;
+  for (const WorkloadStage& stage : stages_of(e)) stages.push_back({stage.clients, stage.requests});
+  const auto clients = static_cast<std::uint64_t>(e.integer("workload.generate.concurrency"));
+  const bool generated = e.text("workload.trace").empty() && e.text("workload.generate.kind") == "groups";
+  if (stages.empty() && generated && clients != 0) stages.push_back({clients, 0});
+  return stages;
+}
+
+}  // namespace
+
 WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload, const ServingTimes& serving) {
-  if (e.text("workload.loop") == "closed") {
-    auto loop = std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s"));
-    loop->add_front_end([serving](Tokens prompt) { return front_end_ns(serving, prompt); });
-    loop_ = loop.get();
-    source_ = std::move(loop);
+  const auto set = [&](auto source) {
+    source->add_front_end([serving](Tokens prompt) { return front_end_ns(serving, prompt); });
+    forward_ = [live = source.get()](Observer* to) -> Observer* {
+      live->pass_events_to(to);
+      return live;
+    };
+    source_ = std::move(source);
+  };
+  ClientsConfig clients;
+  clients.stages = client_stages(e);
+  if (!clients.stages.empty()) {
+    clients.seed = static_cast<std::uint64_t>(e.integer("seed"));
+    clients.start_spread_ns = nanoseconds(e, "workload.generate.start_spread_s");
+    clients.think_ns = nanoseconds(e, "workload.generate.think_s");
+    set(std::make_unique<ClientSource>(workload, input_options(e), std::move(clients)));
+  } else if (e.text("workload.loop") == "closed") {
+    set(std::make_unique<ClosedLoopSource>(workload, input_options(e), nanoseconds(e, "workload.service_s")));
   } else {
     source_ = std::make_unique<TraceInputSource>(workload, input_options(e));
   }
 }
 
-Observer* WorkloadInputs::observer(Observer* observer) {
-  if (loop_ == nullptr) return observer;
-  loop_->pass_events_to(observer);
-  return loop_;
-}
+Observer* WorkloadInputs::observer(Observer* observer) { return forward_ ? forward_(observer) : observer; }
 
 }  // namespace kvtwin

@@ -2,6 +2,7 @@
 // world, and the stream of requests. Refuses everything in an experiment that this program cannot do.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "policy/engine.hpp"
 #include "policy/route.hpp"
 #include "sim/world.hpp"
+#include "traces/clients.hpp"
 #include "traces/closed_loop.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
@@ -56,8 +58,9 @@ std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const 
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
 TraceInputOptions input_options(const Experiment& experiment);
 
-// The inputs of a world from a workload, as an open or closed loop (workload.loop). Requires: the engines' events go to
-// observer(); from them a closed loop knows the ends of the answers.
+// The inputs of a world from a workload: an open loop, a closed loop (workload.loop), or clients and stages
+// (workload.generate.concurrency, workload.generate.stages). Requires: the engines' events go to observer(); from them
+// the source knows the ends of the answers.
 class WorkloadInputs {
  public:
   // `serving`: the front end of a simulated engine.
@@ -66,11 +69,12 @@ class WorkloadInputs {
   InputSource& source() { return *source_; }
   // Returns the observer for the engines. Events go on to `observer`, which may be null.
   Observer* observer(Observer* observer);
-  bool is_closed_loop() const { return loop_ != nullptr; }
+  // Returns whether arrivals depend on the ends of answers.
+  bool waits_for_answers() const { return static_cast<bool>(forward_); }
 
  private:
   std::unique_ptr<InputSource> source_;
-  ClosedLoopSource* loop_ = nullptr;  // source_, or null for an open loop
+  std::function<Observer*(Observer*)> forward_;  // empty for an open loop
 };
 
 }  // namespace kvtwin

@@ -24,6 +24,7 @@
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/stages.hpp"
 #include "lab/past_run/past_run.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/run/run_folder.hpp"
@@ -53,7 +54,7 @@ using File = std::unique_ptr<std::FILE, Close>;
 
 class DecisionSender final : public RerunObserver {
  public:
-  explicit DecisionSender(std::FILE* out) : out_(out) {}
+  DecisionSender(std::FILE* out, CountingTerms terms) : metrics(nullptr, nullptr, std::move(terms)), out_(out) {}
   void handle(const Input& input) override { now_ = input.now; }
   void decided(const Decision& decision) override { send({true, decision, now_}); }
   void on_event(const Event& event) override { metrics.on_event(event); }
@@ -78,6 +79,7 @@ class DecisionSender final : public RerunObserver {
 Json rerun_json(const PastRun& run, DecisionSender& sender) {
   try {
     const Rerun rerun(run, run.experiment(), &sender);
+    sender.metrics.finish();
     RunFacts facts;
     facts.simulated_ns = rerun.result().now;
     const Json figures = Json::parse(report_json(facts, sender.metrics, DecisionMark{}, {}));
@@ -101,6 +103,7 @@ Json rerun_json(const PastRun& run, DecisionSender& sender) {
 class RerunChild {
  public:
   explicit RerunChild(const PastRun& run) : run_(run) {
+    CountingTerms terms = counting_terms(run.experiment());
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("compare: no pipe: ") + std::strerror(errno));
     child_ = fork();
@@ -112,7 +115,7 @@ class RerunChild {
     if (child_ == 0) {
       close(ends[0]);
       File out(fdopen(ends[1], "wb"));
-      DecisionSender sender(out.get());
+      DecisionSender sender(out.get(), std::move(terms));
       sender.finish(rerun_json(run, sender));
       _exit(0);
     }

@@ -277,15 +277,15 @@ std::optional<Warning> saturated(const Setup& setup, const RunOutcome& outcome) 
   const bool grows =
       thirds->last_s >= kMinGrowth * thirds->first_s && thirds->last_s - thirds->first_s >= kMinGrowthOfSpan * span_s;
   const std::uint64_t full = count_of(m.rejected, name_of(Reason::queue_full));
-  const bool turns_away = static_cast<double>(full) > kMinRejectedShare * static_cast<double>(m.arrived);
+  const bool turns_away = static_cast<double>(full) > kMinRejectedShare * static_cast<double>(m.sent);
   if (!grows && !turns_away) return std::nullopt;
   const std::string busy = busy_lanes(outcome, m.first_arrival + span / 3, m.last_arrival);
   if (busy.empty()) return std::nullopt;
-  const double arrive = static_cast<double>(m.arrived) / span_s;
-  const double serve = static_cast<double>(m.completed) / (static_cast<double>(outcome.end - m.first_arrival) / 1e9);
+  const double arrive = static_cast<double>(m.sent) / span_s;
+  const double serve = static_cast<double>(m.served) / (static_cast<double>(outcome.end - m.first_arrival) / 1e9);
   const double factor = serve > 0 ? arrive / serve : 0;
   std::string sentence =
-      turns_away ? percent(full, m.arrived) + " of the requests were rejected, as the queue was full"
+      turns_away ? percent(full, m.sent) + " of the requests were rejected, as the queue was full"
                  : formatted(
                        "The queue grows: a request waited %.1f s on average in the first third of the run and "
                        "%.1f s in the last",

@@ -17,6 +17,7 @@
 #include "lab/error.hpp"
 #include "lab/names.hpp"
 #include "lab/out_files.hpp"
+#include "lab/report/request_json.hpp"
 #include "lab/version.hpp"
 #include "policy/base/check.hpp"
 
@@ -29,16 +30,6 @@ namespace fs = std::filesystem;
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
-Json quantiles(const DurationHistogram& h) {
-  const auto quantile = [&](std::uint64_t per_mille) { return or_null(h.quantile_seconds(per_mille)); };
-  return {{"mean", or_null(h.mean_seconds())},
-          {"p50", quantile(500)},
-          {"p90", quantile(900)},
-          {"p95", quantile(950)},
-          {"p99", quantile(990)},
-          {"max", or_null(h.max_seconds())}};
-}
 
 double busy_fraction(const LaneUse& lane, TimeNs total) {
   return total == 0 ? 0 : static_cast<double>(lane.busy_ns) / static_cast<double>(total);
@@ -56,7 +47,7 @@ double busy_p99(const LaneUse& lane) {
 // Returns the run's share of the difference between LRU and optimal; null if there is no difference.
 Json gap_closed(const HitBounds::Found& bounds, const Metrics& m) {
   if (bounds.opt == bounds.lru) return nullptr;
-  const Tokens hits = m.hit.sum();
+  const Tokens hits = m.hits_of_run;
   const auto beyond_lru = [&](Tokens tokens) {
     return static_cast<double>(static_cast<std::int64_t>(tokens - bounds.lru));
   };
@@ -198,18 +189,9 @@ std::uint64_t peak_rss_bytes() {
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-// Returns nothing if no request completed.
-std::optional<double> throughput(const RunFacts& facts, const Metrics& m, std::uint64_t count) {
-  if (m.completed == 0 || facts.simulated_ns == 0) return std::nullopt;
-  return static_cast<double>(count) / seconds(facts.simulated_ns);
-}
-
-// Returns "-" if there is no figure.
-std::string decimal(const std::optional<double>& value, int decimals) {
-  if (!value) return "-";
-  char text[48];
-  std::snprintf(text, sizeof text, "%.*f", decimals, *value);
-  return text;
+// The time for the throughput: the whole run, or the windows of the requests that count.
+TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
+  return m.counter().terms().counts_all() ? facts.simulated_ns : m.counter().window_ns();
 }
 
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
@@ -265,10 +247,6 @@ std::string wrong_page_sentence(const WrongPage& page) {
 
 std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
                         const std::vector<LaneUse>& lanes) {
-  Json rejected = Json::object();
-  for (const auto& [reason, count] : m.rejected) rejected[std::string(reason)] = count;
-  Json failed = Json::object();
-  if (m.aborted != 0) failed["aborted"] = m.aborted;
   Json report;
   report["schema_version"] = 1;
   report["kvtwin_version"] = kVersion;
@@ -279,33 +257,12 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["model_kv"] = facts.kv_formula;
   report["notes"] = facts.notes;
   if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
-  report["requests"] = {{"total", m.arrived},
-                        {"completed", m.completed},
-                        {"rejected", m.rejected_total},
-                        {"failed", m.failed()},
-                        {"rejected_reasons", rejected},
-                        {"failed_reasons", failed},
-                        {"retractions", m.retractions},
-                        {"rejected_share", or_null(m.share_of_arrived(m.rejected_total))},
-                        {"failed_share", or_null(m.share_of_arrived(m.failed()))}};
-  Json& tokens = report["tokens"];
-  tokens["prompt"] = m.prompt;
-  for (const TierSpec& spec : kTierSpecs) tokens[std::string(spec.hit_column)] = m.hit[spec.tier];
-  tokens["recomputed_after_stop"] = m.recomputed_after_stop;
-  tokens["miss"] = m.miss;
-  tokens["output"] = m.output;
-  tokens["retracted_recompute"] = m.retracted_recompute;
-  if (m.weighs_hits()) report["saved_seconds"] = seconds(m.saved_ns);
-  report["ttft_seconds"] = quantiles(m.ttft);
-  report["tpot_seconds"] = quantiles(m.tpot);
-  report["e2e_seconds"] = quantiles(m.e2e);
-  report["ttft_parts_seconds"] = {{"queue", or_null(m.queue.mean_seconds())},
-                                  {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
-                                  {"load_wait", or_null(m.load_wait.mean_seconds())},
-                                  {"compute", or_null(m.compute.mean_seconds())}};
-  report["throughput"] = {{"requests_per_second", or_null(throughput(facts, m, m.completed))},
-                          {"prompt_tokens_per_second", or_null(throughput(facts, m, m.prompt))},
-                          {"output_tokens_per_second", or_null(throughput(facts, m, m.output))}};
+  put_request_figures(report, m, {counted_span(facts, m), m.retractions, m.weighs_hits()});
+  if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
+    report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
+    report["window_seconds"] = seconds(counter.window_ns());
+    if (!facts.stages.empty()) report["stages"] = stages_json(facts.stages, counter);
+  }
   report["passes"] = {{"prefill", m.prefill_passes},
                       {"prefill_tokens", m.prefill_tokens},
                       {"decode_bursts", m.decode_passes},
@@ -359,8 +316,8 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   add("requests   %" PRIu64 " completed, %" PRIu64 " rejected (%s %%), %" PRIu64 " failed (%s %%), %" PRIu64
       " retractions; %s/s over %.1f s%s",
       m.completed, m.rejected_total, of_arrived(m.rejected_total).c_str(), m.failed(), of_arrived(m.failed()).c_str(),
-      m.retractions, decimal(throughput(facts, m, m.completed), 2).c_str(), seconds(facts.simulated_ns),
-      facts.real ? "" : " simulated");
+      m.retractions, decimal(per_second(m, m.completed, counted_span(facts, m)), 2).c_str(),
+      seconds(facts.simulated_ns), facts.real ? "" : " simulated");
   if (facts.stores()) {
     add("prompt     %" PRIu64 " tokens: %s %% hit on the device, %s %% on the host, %s %% in storage, %s %% computed",
         m.prompt, share(m.hit[Tier::device]).c_str(), share(m.hit[Tier::host]).c_str(),
@@ -382,6 +339,11 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s s",
       decimal(m.queue.mean_seconds(), 4).c_str(), decimal(m.prefetch_wait.mean_seconds(), 4).c_str(),
       decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str());
+  if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
+    add("left out   %" PRIu64 " requests as warm-up, %" PRIu64 " as drain; the figures are of %.1f s",
+        counter.left_out_as_warmup(), counter.left_out_as_drain(), seconds(counter.window_ns()));
+    if (!facts.stages.empty()) out += stages_text(facts.stages, counter);
+  }
   add("device     %" PRIu64 " of %" PRIu64 " pages used at most, %" PRIu64 " evicted",
       facts.tier(Tier::device).used_max, facts.tier(Tier::device).capacity, m.tier(Tier::device).evicted);
   if (facts.tier(Tier::host).capacity != 0) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "impl/world.hpp"
+#include "lab/experiment/stages.hpp"
 #include "lab/report/hit_bounds.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
@@ -55,6 +56,7 @@ struct RunFacts {
     Bytes page_bytes = 0;
   };
   std::vector<Component> components;
+  std::vector<WorkloadStage> stages;  // of workload.generate.stages
   TimeNs simulated_ns = 0;
   double wall_seconds = 0;
   std::string kv_formula;

@@ -9,10 +9,12 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/idle_keys.hpp"
+#include "lab/experiment/stages.hpp"
 #include "lab/report/hit_bounds.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
 #include "lab/report/prefetch_bounds.hpp"
+#include "lab/report/request_json.hpp"
 #include "lab/report/timeline.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/run/cluster.hpp"
@@ -39,8 +41,8 @@ class Progress {
     if (wall - last_ < std::chrono::milliseconds(200)) return;
     last_ = wall;
     double read = source_.fraction_read();
-    if (limit_ != 0) read = std::max(read, static_cast<double>(metrics_.completed) / static_cast<double>(limit_));
-    listener_.requests({metrics_.completed, now, read, seconds_since(start_)});
+    if (limit_ != 0) read = std::max(read, static_cast<double>(metrics_.served) / static_cast<double>(limit_));
+    listener_.requests({metrics_.served, now, read, seconds_since(start_)});
   }
   const TraceSource& source_;
   const Metrics& metrics_;
@@ -67,6 +69,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   }
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
+  facts.stages = stages_of(experiment);
   facts.notes = setup.notes;
   facts.notes.insert(facts.notes.end(), terms.notes.begin(), terms.notes.end());
   return facts;
@@ -174,6 +177,7 @@ void fill(RunFolder& folder, const RunFacts& facts, const Metrics& metrics, cons
           const std::string& report) {
   folder.write("metrics.prom", prometheus_text(facts, metrics, lanes));
   folder.write_lanes(lanes);
+  if (!facts.stages.empty()) folder.write("stages.csv", stages_csv(facts.stages, metrics.counter()));
   folder.write("report.json", report);  // last: a folder with a report is complete
   folder.commit();
 }
@@ -217,11 +221,14 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   // A real engine has a front end of its own.
   const ServingTimes serving = std::string_view(terms.device) == "model" ? setup.serving : ServingTimes{};
   WorkloadInputs inputs(experiment, *workload, serving);
-  if (inputs.is_closed_loop() && terms.ranks != nullptr && setup.engine.ranks > 1) {
-    throw InputError(experiment.where("workload.loop") +
-                     ": is closed, and real ranks are told of answers at times of their own; set it to open, or take "
-                     "one rank");
+  if (inputs.waits_for_answers() && terms.ranks != nullptr && setup.engine.ranks > 1) {
+    const bool closed = experiment.text("workload.loop") == "closed";
+    throw InputError(experiment.where(closed ? "workload.loop" : "workload.generate.stages") +
+                     (closed ? ": is closed" : ": waits for the end of a stage") +
+                     ", and real ranks are told of answers at times of their own; " +
+                     (closed ? "set it to open" : "set it to \"\"") + ", or take one rank");
   }
+  CountingTerms counted = counting_terms(experiment);
   refuse_files(files, setup);
 
   const bool leads = terms.ranks == nullptr || terms.ranks->leads();
@@ -250,7 +257,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   Observer* const rows = timeline ? static_cast<Observer*>(&*timeline) : folder ? &*folder : terms.rows;
   std::optional<Bounds> bounds;
   if (experiment.flag("report.bounds") && leads) bounds.emplace(setup, rows);
-  Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get());
+  Metrics metrics(bounds ? &bounds->stops : rows, setup.cost.get(), std::move(counted));
   FrontEnd front_end(serving, metrics);
   std::vector<SeatWatch> watches(world.seats());
   for (std::size_t seat = 0; seat < watches.size(); ++seat) {
@@ -273,6 +280,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
     world.set_progress(nullptr, nullptr);
   }
 
+  metrics.finish();
   RunFacts facts = facts_of(experiment, setup, terms);
   std::ranges::move(idle, std::back_inserter(facts.notes));
   add_outcome(cluster, setup, facts);
@@ -286,7 +294,7 @@ RunResult serve(const Experiment& experiment, const Setup& setup, World& world, 
   std::vector<LaneUse> lanes = lane_uses(meters, setup, facts.simulated_ns);
   if (terms.ranks != nullptr) add_ranks(*terms.ranks, cluster, facts, lanes);
   if (!leads) return {};
-  add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.is_closed_loop()}, facts);
+  add_warnings(setup, {metrics, lanes, facts.simulated_ns, !inputs.waits_for_answers()}, facts);
   if (bounds) bounds->add_to(facts);
   if (timeline) timeline->finish();
   RunResult result;

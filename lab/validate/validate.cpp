@@ -401,17 +401,30 @@ std::vector<ValidationCell> cells_of_bench_serving(const ValidateArguments& argu
   for (BenchRun& run : runs) {
     add_hit_shares(run.hits, experiment, run.figures);
     has_hits = has_hits || !run.figures.hits.empty();
-    cell.measured.push_back(std::move(run.figures));
   }
   cell.predicted = predict(place, by.experiment, by.settings, 0, cell.name, by.server_info);
-  if (has_hits) cell.predicted.hits = read_request_hits(cell.predicted.folder);
-  for (std::size_t i = 0; i < cell.measured.size(); ++i) {
-    const std::size_t served = cell.measured[i].requests.size();
-    if (served > cell.predicted.requests.size()) {
+  if (has_hits) take_hits(read_request_hits(cell.predicted.folder), cell.predicted);
+  const std::size_t stages = cell.predicted.stages.size();
+  if (stages != 0 && runs.size() % stages != 0) {
+    throw InputError(arguments.bench_serving + ": has " + std::to_string(runs.size()) + " runs, and the prediction " +
+                     std::to_string(stages) +
+                     " stages (workload.generate.stages); give one run for each stage, in the order of the stages");
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    RunFigures& measured = runs[i].figures;
+    const RunFigures& predicted = stages == 0 ? cell.predicted : cell.predicted.stages[i % stages];
+    const std::size_t served = measured.requests.size();
+    if (served > predicted.requests.size()) {
       throw InputError(arguments.bench_serving + ": run " + std::to_string(i + 1) + " served " +
                        std::to_string(served) + " requests, and the prediction " +
-                       std::to_string(cell.predicted.requests.size()) + "; give the workload that bench_serving sent");
+                       std::to_string(predicted.requests.size()) + "; give the workload that bench_serving sent");
     }
+    if (stages == 0) {
+      cell.measured.push_back(std::move(measured));
+      continue;
+    }
+    if (i % stages == 0) cell.measured.emplace_back();  // the next repeat of all stages
+    cell.measured.back().stages.push_back(std::move(measured));
   }
   std::vector<ValidationCell> cells;
   cells.push_back(std::move(cell));
@@ -431,7 +444,7 @@ std::vector<ValidationCell> cells_of_request_log(const ValidateArguments& argume
   ValidationCell cell{fs::path(arguments.request_log).stem().string(), work_of(experiment), "", {}, {}};
   cell.measured.push_back(read_request_log(experiment));
   cell.predicted = predict(place, arguments.experiment, all, 0, cell.name);
-  cell.predicted.hits = read_request_hits(cell.predicted.folder);
+  take_hits(read_request_hits(cell.predicted.folder), cell.predicted);
   std::vector<ValidationCell> cells;
   cells.push_back(std::move(cell));
   return cells;
@@ -511,7 +524,7 @@ Validation validate(const ValidateArguments& arguments, const KvtwinProgram& pro
   const LoadWatch watch;
   std::vector<ValidatedCell> cells;
   std::vector<PredictedBy> by;
-  for (ValidationCell& cell : cells_of(arguments, place, listener)) {
+  for (ValidationCell& cell : cells_with_stages(cells_of(arguments, place, listener))) {
     CellErrors errors = errors_of(cell);
     DecisionCheck decisions = check_decisions(place, cell);
     by.push_back(predicted_by(Experiment::from_file(cell.predicted.folder / kResolved)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "lab/error.hpp"
@@ -62,6 +63,35 @@ void take_figures(const Json& report, RunFigures& run) {
       figure /= all;
     }
     run.figures[kind.name] = figure;
+  }
+}
+
+// Reads the stages of a report.
+void take_stages(const Json& report, RunFigures& run) {
+  if (!report.contains("stages")) return;
+  for (const Json& stage : report.at("stages")) {
+    RunFigures& own = run.stages.emplace_back();
+    take_figures(stage, own);
+    own.completed = stage.at("requests").at("completed");
+    own.folder = run.folder;
+    own.simulated = run.simulated;
+    own.machine = run.machine;
+    std::uint64_t& requests = run.requests_of_stage.emplace_back(stage.at("requests").at("total"));
+    for (const char* left_out : {"warmup", "drain"}) requests += stage.at("left_out").at(left_out).get<std::uint64_t>();
+  }
+}
+
+// Gives each stage its part of `all`. Requests have their numbers in the order of arrival.
+template <typename Value>
+void share(const std::map<std::uint64_t, Value>& all, RunFigures& run,
+           std::map<std::uint64_t, Value> RunFigures::*part) {
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < run.stages.size(); ++i) {
+    const std::uint64_t next = first + run.requests_of_stage[i];
+    for (auto at = all.lower_bound(first); at != all.end() && at->first < next; ++at) {
+      (run.stages[i].*part)[at->first - first] = at->second;
+    }
+    first = next;
   }
 }
 
@@ -199,6 +229,7 @@ RunFigures read_run_folder(const fs::path& folder) {
     run.digest = report.at("decisions").at("digest");
     run.simulated = report.value("device", "") == "model";
     run.machine = machine_of(report);
+    take_stages(report, run);
   } catch (const Json::exception& wrong) {
     throw InputError(path.string() + ": isn't one that kvtwin wrote: " + wrong.what());
   }
@@ -206,7 +237,38 @@ RunFigures read_run_folder(const fs::path& folder) {
     run.requests[row.number<std::uint64_t>("request")] = {row.number<std::uint64_t>("prompt_tokens"),
                                                           row.number<double>("ttft_s")};
   });
+  share(run.requests, run, &RunFigures::requests);
   return run;
+}
+
+std::vector<ValidationCell> cells_with_stages(std::vector<ValidationCell> cells) {
+  std::vector<ValidationCell> result;
+  for (ValidationCell& cell : cells) {
+    const std::size_t stages = cell.predicted.stages.size();
+    for (const RunFigures& run : cell.measured) {
+      if (run.stages.empty() || run.stages.size() == stages) continue;
+      throw InputError(cell.name + ": " + std::to_string(run.stages.size()) + " stages were measured, and " +
+                       std::to_string(stages) + " are predicted; give workload.generate.stages the measured loads");
+    }
+    const bool staged =
+        stages != 0 && std::ranges::all_of(cell.measured, [](const auto& r) { return !r.stages.empty(); });
+    std::vector<ValidationCell> own;
+    for (std::size_t i = 0; staged && i < stages; ++i) {
+      ValidationCell& stage = own.emplace_back();
+      const std::string number = ", stage " + std::to_string(i + 1);
+      stage.name = cell.name + number;
+      stage.work = cell.work + number;
+      stage.source = cell.source;
+      stage.group = cell.group;
+      stage.notes = cell.notes;
+      for (const RunFigures& run : cell.measured) stage.measured.push_back(run.stages[i]);
+      stage.predicted = cell.predicted.stages[i];
+    }
+    const bool whole = std::ranges::any_of(cell.measured, [](const auto& r) { return !r.figures.empty(); });
+    if (!staged || whole) result.push_back(std::move(cell));
+    std::ranges::move(own, std::back_inserter(result));
+  }
+  return result;
 }
 
 std::map<std::uint64_t, RequestHits> read_request_hits(const fs::path& folder) {
@@ -221,6 +283,11 @@ std::map<std::uint64_t, RequestHits> read_request_hits(const fs::path& folder) {
     all[row.number<std::uint64_t>("request")] = hits;
   });
   return all;
+}
+
+void take_hits(std::map<std::uint64_t, RequestHits> hits, RunFigures& run) {
+  run.hits = std::move(hits);
+  share(run.hits, run, &RunFigures::hits);
 }
 
 std::string work_of(const Experiment& experiment) {

@@ -56,6 +56,10 @@ struct RunFigures {
   std::filesystem::path folder;            // the run folder; empty: none
   bool simulated = false;                  // the run is a simulation
   std::optional<MeasuredMachine> machine;  // of a real run, if its report has the machine
+  // Stages of the workload (workload.generate.stages). The requests of a stage are numbered from 0; a stage has no
+  // lanes and no digest.
+  std::vector<RunFigures> stages;
+  std::vector<std::uint64_t> requests_of_stage;  // completed or not
 };
 
 struct ValidationCell {
@@ -68,11 +72,18 @@ struct ValidationCell {
   std::vector<std::string> notes{};  // about the experiment that predicts
 };
 
+// Replaces each cell with stages on both sides by the cell, if that was measured, and a cell for each stage. Errors:
+// InputError if the numbers of stages differ.
+std::vector<ValidationCell> cells_with_stages(std::vector<ValidationCell> cells);
+
 // Reads a run folder. Errors: InputError with file and line, if the folder is not a complete run folder.
 RunFigures read_run_folder(const std::filesystem::path& folder);
 
 // Reads the hits of each completed request in requests.csv of a run folder. Errors: InputError.
 std::map<std::uint64_t, RequestHits> read_request_hits(const std::filesystem::path& folder);
+
+// Sets the hits of a run and of its stages.
+void take_hits(std::map<std::uint64_t, RequestHits> hits, RunFigures& run);
 
 // An entry of a table of published measurements (form: docs/calibrate-and-validate.md).
 struct PublishedEntry {

@@ -30,6 +30,12 @@ constexpr WorkloadKey kWorkloadKeys[] = {{"groups", "workload.generate.groups"},
                                          {"output_tokens", "workload.generate.output_tokens"},
                                          {"rate", "workload.generate.requests_per_second"},
                                          {"concurrency", "workload.generate.concurrency"},
+                                         {"requests", "workload.generate.requests"},
+                                         {"range_ratio", "workload.generate.range_ratio"},
+                                         {"start_spread_s", "workload.generate.start_spread_s"},
+                                         {"think_s", "workload.generate.think_s"},
+                                         {"warmup_requests", "workload.warmup_requests"},
+                                         {"count_drain", "workload.count_drain"},
                                          {"seed", "seed"},
                                          {"trace", "workload.trace"},
                                          {"time_scale", "workload.time_scale"},
@@ -92,8 +98,11 @@ class EntryReader {
     std::vector<std::string> known{"name", "source", "group", "model", "hardware", "workload", "measured", "set"};
     known.insert(known.end(), std::begin(kSections), std::end(kSections));
     check_names("", entry_, known);
-    for (const char* key : {"workload", "measured"}) {
-      if (!entry_.contains(key) || !entry_.at(key).is_object()) refuse(key, "must be given, as an object");
+    if (!entry_.contains("workload") || !entry_.at("workload").is_object()) {
+      refuse("workload", "must be given, as an object");
+    }
+    if (!entry_.contains("measured") || !(entry_.at("measured").is_object() || entry_.at("measured").is_array())) {
+      refuse("measured", "must be given, as an object, or as a list with an object for each stage");
     }
   }
 
@@ -132,34 +141,62 @@ class EntryReader {
     for (const WorkloadKey& key : kWorkloadKeys) {
       if (!workload.contains(key.name)) continue;
       Json value = workload.at(key.name);
-      const bool all_at_once = std::string_view(key.name) == "rate" && value == "inf";
-      if (all_at_once) value = 1e6;
-      if (std::string_view(key.name) == "trace" && value.is_string()) {
+      const std::string_view name = key.name;
+      if (name == "rate" && value == "inf") value = 1e6;
+      if ((name == "rate" || name == "concurrency") && value.is_string()) {  // a ladder
+        add("workload.generate.stages", value);
+        continue;
+      }
+      if (name == "trace" && value.is_string()) {
         value = (folder_ / value.get<std::string>()).string();
       }
       add(key.key, value);
     }
   }
 
-  void read_measured(PublishedEntry& result) const {
-    const Json& measured = entry_.at("measured");
-    if (measured.empty()) refuse("measured", "must hold a figure or more, e.g. ttft_mean_s");
+  // Reads an object of figures: a number, or a list of repeats. Calls `take` with the number of the repeat.
+  template <typename Take>
+  void read_figures(const Json& measured, const std::string& within, const Take& take) const {
+    if (!measured.is_object() || measured.empty()) refuse(within, "must hold a figure or more, e.g. ttft_mean_s");
     std::vector<std::string> known;
     for (const FigureKind& kind : figure_kinds()) known.emplace_back(kind.name);
-    check_names("measured", measured, known);
+    check_names(within, measured, known);
     for (const auto& [key, value] : measured.items()) {
+      const std::string place = within + ": " + key;
       const Json repeats = value.is_array() ? value : Json::array({value});
-      if (repeats.empty()) refuse("measured: " + key, "must be a number, or a list of those of repeats");
+      if (repeats.empty()) refuse(place, "must be a number, or a list of those of repeats");
       for (std::size_t i = 0; i < repeats.size(); ++i) {
-        if (!repeats[i].is_number()) refuse("measured: " + key, "must be a number, or a list of those of repeats");
+        if (!repeats[i].is_number()) refuse(place, "must be a number, or a list of those of repeats");
         const double figure = repeats[i];
         const bool share = figure_kind(key)->share;
         if (figure < 0 || (share && figure > 1)) {
-          refuse("measured: " + key, share ? "is a share, from 0 to 1" : "must not be negative");
+          refuse(place, share ? "is a share, from 0 to 1" : "must not be negative");
         }
-        if (result.measured.size() <= i) result.measured.emplace_back();
-        result.measured[i].figures[key] = figure;
+        take(i, key, figure);
       }
+    }
+  }
+
+  void read_measured(PublishedEntry& result) const {
+    const auto run = [&](std::size_t repeat) -> RunFigures& {
+      if (result.measured.size() <= repeat) result.measured.resize(repeat + 1);
+      return result.measured[repeat];
+    };
+    const Json& measured = entry_.at("measured");
+    if (measured.is_object()) {
+      read_figures(measured, "measured", [&](std::size_t repeat, const std::string& key, double figure) {
+        run(repeat).figures[key] = figure;
+      });
+      return;
+    }
+    if (measured.empty()) refuse("measured", "must hold an object for each stage, or one object");
+    for (std::size_t stage = 0; stage < measured.size(); ++stage) {
+      read_figures(measured[stage], "measured, stage " + std::to_string(stage + 1),
+                   [&](std::size_t repeat, const std::string& key, double figure) {
+                     std::vector<RunFigures>& stages = run(repeat).stages;
+                     if (stages.size() < measured.size()) stages.resize(measured.size());
+                     stages[stage].figures[key] = figure;
+                   });
     }
   }
 

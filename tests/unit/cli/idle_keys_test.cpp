@@ -121,6 +121,18 @@ std::vector<Case> cases() {
       {"workload.generate.prompts_per_group=9", {}, {"workload.generate.kind=groups"}},
       {"workload.generate.prefix_tokens=9", {}, {"workload.generate.kind=groups"}},
       {"workload.generate.concurrency=9", {}, {"workload.generate.kind=groups"}},
+      {"workload.generate.requests=9", {kTrace}, {"workload.generate.kind=groups"}},
+      {"workload.generate.range_ratio=0.5", {"workload.generate.kind=returning"}, {"workload.generate.kind=groups"}},
+      {"workload.generate.stages=4,8", {"workload.generate.kind=returning"}, {"workload.generate.kind=groups"}},
+      {"workload.generate.requests_per_second=9",
+       {"workload.generate.kind=groups", "workload.generate.stages=4,8"},
+       {"workload.generate.kind=tools", "workload.generate.stages=4,8"}},
+      {"workload.generate.start_spread_s=9",
+       {"workload.generate.kind=groups"},
+       {"workload.generate.kind=groups", "workload.generate.concurrency=3"}},
+      {"workload.generate.think_s=9",
+       {"workload.generate.kind=groups", "workload.generate.stages=4,8"},
+       {"workload.generate.kind=groups", "workload.generate.stages=4,8", "workload.loop=closed"}},
       {"workload.generate.kind=tools", {kTrace}, {}},
   };
   for (const char* setting :

@@ -361,6 +361,67 @@ TEST_F(Validate, ComparesTheCacheReportOfBenchServing) {
   EXPECT_THROW(figure(alone, "hit_host"), std::runtime_error) << "not measured by tier";
 }
 
+// A ladder of clients that small machines serve quickly.
+const Settings kLadder{
+    "model.name=llama-3.1-8b",           "hardware.name=h100-pcie5",          "workload.loop=closed",
+    "workload.generate.kind=groups",     "workload.generate.groups=4",        "workload.generate.prompts_per_group=15",
+    "workload.generate.output_tokens=8", "workload.generate.range_ratio=0.5", "workload.generate.stages=2x20,6x40"};
+
+TEST_F(Validate, ComparesEachStage) {
+  simulate_to(folder_, "ladder", kLadder + Settings{"workload.warmup_requests=5"}, false);
+  const Json json = validate({folder_ / "ladder"}).json();
+  ASSERT_EQ(json.at("cells").size(), 3U) << "the run and its two stages";
+  EXPECT_EQ(json.at("cells")[1].at("cell"), "ladder, stage 1");
+  EXPECT_EQ(json.at("cells")[2].at("cell"), "ladder, stage 2");
+  EXPECT_EQ(json.at("cells")[1].at("requests").at("joined"), 20);
+  EXPECT_EQ(json.at("cells")[2].at("requests").at("joined"), 40);
+  for (const Json& cell : json.at("cells")) {
+    EXPECT_GE(cell.at("figures").size(), 15U);
+    for (const Json& one : cell.at("figures")) EXPECT_EQ(one.at("measured"), one.at("predicted")) << one;
+    EXPECT_EQ(cell.at("requests").at("error").at("max"), 0);
+  }
+  EXPECT_NE(figure(json.at("cells")[1], "ttft_mean_s").at("measured"),
+            figure(json.at("cells")[2], "ttft_mean_s").at("measured"));
+}
+
+TEST_F(Validate, TakesALineOfBenchServingForEachStage) {
+  const Json report = simulate_to(folder_, "ladder", kLadder, false);
+  std::string lines;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    for (const Json& stage : report.at("stages")) {
+      lines += Json{{"mean_ttft_ms", stage.at("ttft_seconds").at("mean").get<double>() * 1e3}}.dump() + "\n";
+    }
+  }
+  write_text(folder_ / "bench.jsonl", lines);
+  const std::string experiment = folder_ / "ladder/experiment.resolved.toml";
+  const Json cells =
+      validate({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment}).json().at("cells");
+  ASSERT_EQ(cells.size(), 2U) << "no line is of the whole ladder";
+  for (const Json& cell : cells) {
+    EXPECT_EQ(cell.at("runs"), 2);
+    EXPECT_NEAR(figure(cell, "ttft_mean_s").at("error").get<double>(), 0, 1e-9);
+  }
+  write_text(folder_ / "bench.jsonl", lines + lines.substr(0, lines.find('\n') + 1));
+  refused({"--bench-serving", folder_ / "bench.jsonl", "--experiment", experiment},
+          {"has 5 runs", "2 stages", "one run for each stage"});
+}
+
+TEST_F(Validate, ReadsPublishedLadders) {
+  std::string text = table_of(R"("concurrency": "2x20,6x28", "range_ratio": 0.5, "think_s": 0.001,
+    "start_spread_s": 0.1, "warmup_requests": 2, "count_drain": false)");
+  const std::string measured = R"({"ttft_mean_s": [0.1, 0.12], "ttft_p99_s": 0.5, "hit_ratio": 0.7})";
+  text.replace(text.find(measured), measured.size(), R"([{"ttft_mean_s": 0.1}, {"ttft_mean_s": [0.2, 0.3]}])");
+  write_text(folder_ / "table.json", text);
+  const Json cells = validate({"--published", folder_ / "table.json"}).json().at("cells");
+  ASSERT_EQ(cells.size(), 2U);
+  EXPECT_EQ(cells[1].at("cell"), "groups of eight, stage 2");
+  EXPECT_DOUBLE_EQ(figure(cells[1], "ttft_mean_s").at("measured"), 0.25);
+  EXPECT_EQ(cells[1].at("source"), "made up");
+  text.replace(text.find("2x20,6x28"), 9, "2x48");
+  write_text(folder_ / "table.json", text);
+  refused({"--published", folder_ / "table.json"}, {"2 stages were measured", "1 are predicted"});
+}
+
 // The build target `validation` runs these experiments for more than half an hour. This test only checks that each of
 // them can be served.
 TEST_F(Validate, HeldOutExperimentsAreServed) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,11 +65,11 @@ TEST(Warnings, CopiesOfRanksAreCounted) {
   EXPECT_EQ(split.find("copy of KV"), std::string::npos) << split;
 }
 
-Metrics revoked(std::string_view reason) {
-  Metrics m;
-  m.prefetches.issued = 20;
-  m.prefetches.revoked = 11;
-  m.prefetches.revoked_reasons[reason] = 11;
+std::unique_ptr<Metrics> revoked(std::string_view reason) {
+  auto m = std::make_unique<Metrics>();
+  m->prefetches.issued = 20;
+  m->prefetches.revoked = 11;
+  m->prefetches.revoked_reasons[reason] = 11;
   return m;
 }
 
@@ -76,30 +77,30 @@ TEST(Warnings, RevokedPrefetchesSayWhyAndWhatCuresThem) {
   const Settings roomy{"tiers.device.tokens=12032", "tiers.host.tokens=64000", "tiers.disk.tokens=640000"};
   const kvtwin::Setup setup = setup_of(roomy);
   const auto told = [&](const Metrics& m) { return sentence(warnings(setup, m), WarningKind::prefetches_revoked); };
-  expect_parts(told(revoked("miss")), {"11 of 20 prefetches (55 %) were revoked, and 11 of those found nothing",
-                                       "no size of a tier cures that"});
-  Metrics evicted = revoked("miss");
-  evicted.tier(Tier::disk).evicted = 5;
-  evicted.tier(Tier::disk).written = 20'000;
-  expect_parts(told(evicted), {"the disk tier evicted 5 of 20,000 pages", "157 GiB an engine (tiers.disk)"});
-  Metrics dropped = revoked("miss");
-  dropped.tier(Tier::host).dropped["capacity"] = 900;
-  dropped.tier(Tier::host).written = 100;
-  expect_parts(told(dropped),
+  expect_parts(told(*revoked("miss")), {"11 of 20 prefetches (55 %) were revoked, and 11 of those found nothing",
+                                        "no size of a tier cures that"});
+  const auto evicted = revoked("miss");
+  evicted->tier(Tier::disk).evicted = 5;
+  evicted->tier(Tier::disk).written = 20'000;
+  expect_parts(told(*evicted), {"the disk tier evicted 5 of 20,000 pages", "157 GiB an engine (tiers.disk)"});
+  const auto dropped = revoked("miss");
+  dropped->tier(Tier::host).dropped["capacity"] = 900;
+  dropped->tier(Tier::host).written = 100;
+  expect_parts(told(*dropped),
                {"900 page copies that the host had no room for were never stored: 7.9 GiB an engine or more"});
   expect_parts(
-      sentence(warnings(setup_of(roomy + Settings{"tiers.host.tokens=12096"}), dropped), WarningKind::backups_dropped),
+      sentence(warnings(setup_of(roomy + Settings{"tiers.host.tokens=12096"}), *dropped), WarningKind::backups_dropped),
       {"900 of 1,000", "(90 %)", "3.0 GiB an engine", "share of 0.50 that prefetches may take"});
-  expect_parts(told(revoked("capacity")), {"found no room on the host"});
-  expect_parts(told(revoked("too_short")), {"cache.prefetch_min_tokens = 256"});
-  expect_parts(told(revoked("too_slow")), {"cache.prefetch_admission = threshold"});
-  expect_parts(told(revoked("stopped")), {"when timeout let the request go on"});
-  Metrics half = revoked("miss");
-  half.prefetches.revoked = 10;
-  EXPECT_EQ(told(half), "") << "not more than half";
-  Metrics few = revoked("miss");
-  few.prefetches.issued = few.prefetches.revoked = 9;
-  EXPECT_EQ(told(few), "") << "too few";
+  expect_parts(told(*revoked("capacity")), {"found no room on the host"});
+  expect_parts(told(*revoked("too_short")), {"cache.prefetch_min_tokens = 256"});
+  expect_parts(told(*revoked("too_slow")), {"cache.prefetch_admission = threshold"});
+  expect_parts(told(*revoked("stopped")), {"when timeout let the request go on"});
+  const auto half = revoked("miss");
+  half->prefetches.revoked = 10;
+  EXPECT_EQ(told(*half), "") << "not more than half";
+  const auto few = revoked("miss");
+  few->prefetches.issued = few->prefetches.revoked = 9;
+  EXPECT_EQ(told(*few), "") << "too few";
 }
 
 TEST(Warnings, DeclinedPrefetchesSayWhy) {

@@ -68,5 +68,14 @@ TEST(Random, DistributionsAreRight) {
   }
 }
 
+TEST(Random, IntegersFromBitsCoverTheirRangeEvenly) {
+  EXPECT_EQ(integer_from(0, 5), 0U);
+  EXPECT_EQ(integer_from(~std::uint64_t{0}, 5), 5U);
+  EXPECT_EQ(integer_from(~std::uint64_t{0}, 0), 0U);
+  EXPECT_EQ(integer_from(12345, ~std::uint64_t{0}), 12345U);
+  EXPECT_EQ(integer_from(std::uint64_t{1} << 63, 1), 1U);
+  EXPECT_EQ(integer_from((std::uint64_t{1} << 63) - 1, 1), 0U);
+}
+
 }  // namespace
 }  // namespace kvtwin

@@ -1,0 +1,26 @@
+// The stages of generated traffic (workload.generate.stages): a ladder of loads, one after another.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lab/experiment/experiment.hpp"
+#include "lab/report/request_figures.hpp"
+
+namespace kvtwin {
+
+// The load of a stage is a number of clients in a closed loop, and a rate in an open one.
+struct WorkloadStage {
+  std::uint64_t clients = 0;       // 0 = by the rate
+  double requests_per_second = 0;  // 0 = by the clients
+  std::uint64_t requests = 0;      // at least 1
+};
+
+// Returns the stages of the experiment; none if the experiment does not use the key. Errors: InputError.
+std::vector<WorkloadStage> stages_of(const Experiment& experiment);
+
+// Returns the requests that the figures count (workload.warmup_requests, workload.count_drain), by stage. Errors:
+// InputError.
+CountingTerms counting_terms(const Experiment& experiment);
+
+}  // namespace kvtwin

@@ -1,0 +1,204 @@
+#include "lab/report/request_figures.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "lab/report/saved_time.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr unsigned kMantissaBits = 10;
+
+std::size_t bucket_of(std::uint64_t value) {
+  if (value < (1U << (kMantissaBits + 1))) return value;
+  const unsigned shift = static_cast<unsigned>(std::bit_width(value)) - 1 - kMantissaBits;
+  return (static_cast<std::size_t>(shift) << kMantissaBits) + static_cast<std::size_t>(value >> shift);
+}
+
+std::uint64_t low_end(std::size_t bucket) {
+  if (bucket < (1U << (kMantissaBits + 1))) return bucket;
+  const std::size_t shift = (bucket >> kMantissaBits) - 1;
+  return static_cast<std::uint64_t>(bucket - (shift << kMantissaBits)) << shift;
+}
+
+double seconds(double nanoseconds) { return nanoseconds / 1e9; }
+
+}  // namespace
+
+void DurationHistogram::add(TimeNs duration) {
+  const auto value = static_cast<std::uint64_t>(std::max<TimeNs>(duration, 0));
+  const std::size_t bucket = bucket_of(value);
+  if (bucket >= buckets_.size()) buckets_.resize(bucket + 1);
+  ++buckets_[bucket];
+  ++count_;
+  max_ = std::max(max_, duration);
+  const std::uint64_t before = sum_[0];
+  sum_[0] += value;
+  if (sum_[0] < before) ++sum_[1];
+}
+
+std::optional<double> DurationHistogram::mean_seconds() const {
+  if (count_ == 0) return std::nullopt;
+  const double sum = static_cast<double>(sum_[1]) * 18446744073709551616.0 + static_cast<double>(sum_[0]);
+  return seconds(sum / static_cast<double>(count_));
+}
+
+std::optional<double> DurationHistogram::quantile_seconds(std::uint64_t per_mille) const {
+  const std::uint64_t wanted = std::max<std::uint64_t>(1, (count_ * per_mille + 999) / 1000);
+  std::uint64_t seen = 0;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    seen += buckets_[bucket];
+    if (seen >= wanted) return seconds(static_cast<double>(low_end(bucket)));
+  }
+  return std::nullopt;
+}
+
+std::optional<double> DurationHistogram::max_seconds() const {
+  if (count_ == 0) return std::nullopt;
+  return seconds(static_cast<double>(max_));
+}
+
+std::optional<double> RequestFigures::share_of_arrived(std::uint64_t requests) const {
+  if (arrived == 0) return std::nullopt;
+  return static_cast<double>(requests) / static_cast<double>(arrived);
+}
+
+void WaitTrend::add(RequestId request, TimeNs wait) {
+  while (request / width_ >= kMaxGroups) {
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      Group& half = groups_[i / 2];
+      const Group whole = groups_[i];
+      if (i % 2 == 0) {
+        half = whole;
+      } else {
+        half.count += whole.count;
+        half.wait_s += whole.wait_s;
+      }
+    }
+    groups_.resize((groups_.size() + 1) / 2);
+    width_ *= 2;
+  }
+  const auto at = static_cast<std::size_t>(request / width_);
+  if (at >= groups_.size()) groups_.resize(at + 1);
+  ++groups_[at].count;
+  groups_[at].wait_s += seconds(static_cast<double>(wait));
+  ++count_;
+}
+
+std::optional<WaitTrend::Thirds> WaitTrend::thirds() const {
+  const auto mean = [&](std::size_t from, std::size_t to) -> std::optional<double> {
+    Group sum;
+    for (std::size_t i = from; i < to; ++i) {
+      sum.count += groups_[i].count;
+      sum.wait_s += groups_[i].wait_s;
+    }
+    if (sum.count == 0) return std::nullopt;
+    return sum.wait_s / static_cast<double>(sum.count);
+  };
+  const std::size_t third = groups_.size() / 3;
+  const std::optional<double> first = mean(0, third), last = mean(groups_.size() - third, groups_.size());
+  if (!first || !last) return std::nullopt;
+  return Thirds{*first, *last};
+}
+
+void RequestFigures::finished(const RequestRecord& r, const CostModel* cost) {
+  ++completed;
+  prompt += r.prompt_tokens;
+  for (const TierSpec& spec : kTierSpecs) hit[spec.tier] += r.hit[spec.tier];
+  recomputed_after_stop += r.recomputed_after_stop;
+  miss += r.miss;
+  reused_without_draft += r.reused_without_draft;
+  if (cost != nullptr) saved_ns += prefill_saved_ns(*cost, r.prompt_tokens, r.hit.sum());
+  output += r.output_tokens;
+  retracted_recompute += r.retracted_recompute;
+  ttft.add(r.first_token - r.arrival);
+  queue.add(r.queue_ns);
+  prefetch_wait.add(r.prefetch_wait_ns);
+  load_wait.add(r.load_wait_ns);
+  compute.add(r.compute_ns);
+  e2e.add(r.finished - r.arrival);
+  if (r.output_tokens > 1) tpot.add((r.finished - r.first_token) / static_cast<TimeNs>(r.output_tokens - 1));
+}
+
+void RequestFigures::rejected_for(Reason reason) {
+  ++rejected[name_of(reason)];
+  ++rejected_total;
+}
+
+// ---- the requests that count -------------------------------------------------------------------------
+
+RequestCounter::RequestCounter(CountingTerms terms, RequestFigures& all, const CostModel* cost)
+    : terms_(std::move(terms)), all_(all), cost_(cost) {
+  if (!terms_.stages.empty()) first_of_next_stage_ = terms_.stages.front();
+}
+
+void RequestCounter::arrived(const Event& event) {
+  while (first_of_next_stage_ != 0 && event.record->request >= first_of_next_stage_) {
+    finish();
+    const std::size_t next = stages_.size();
+    stages_.emplace_back();
+    first_of_next_stage_ = next + 1 < terms_.stages.size() ? first_of_next_stage_ + terms_.stages[next] : 0;
+    has_arrival_ = false;
+    ended_ = 0;
+  }
+  StageFigures& stage = stages_.back();
+  if (!std::exchange(has_arrival_, true)) stage.begin = stage.end = event.time;
+  if (terms_.counts_all()) ++all_.arrived;  // a request counts before its end
+  if (terms_.counts_drain) return;
+  for (const End& end : held_) count(end.kind, end.reason, end.record);
+  held_.clear();
+  stage.end = event.time;
+}
+
+void RequestCounter::ended(const Event& event) {
+  StageFigures& stage = stages_.back();
+  if (ended_++ < terms_.warmup_requests) {
+    ++stage.warmup;
+    stage.begin = event.time;
+  } else if (terms_.counts_drain) {
+    count(event.kind, event.reason, *event.record);
+    stage.end = event.time;
+  } else {
+    held_.push_back({event.kind, event.reason, *event.record});
+  }
+}
+
+void RequestCounter::count(EventKind kind, Reason reason, const RequestRecord& record) {
+  const auto add = [&](RequestFigures& figures) {
+    if (kind == EventKind::finished) figures.finished(record, cost_);
+    if (kind == EventKind::rejected) figures.rejected_for(reason);
+    if (kind == EventKind::aborted) ++figures.aborted;
+  };
+  add(all_);
+  if (terms_.counts_all()) return;
+  ++all_.arrived;
+  ++stages_.back().figures.arrived;
+  add(stages_.back().figures);
+}
+
+void RequestCounter::finish() {
+  stages_.back().drain += held_.size();
+  held_.clear();
+}
+
+TimeNs RequestCounter::window_ns() const {
+  TimeNs sum = 0;
+  for (const StageFigures& stage : stages_) sum += stage.window_ns();
+  return sum;
+}
+
+std::uint64_t RequestCounter::left_out_as_warmup() const {
+  std::uint64_t sum = 0;
+  for (const StageFigures& stage : stages_) sum += stage.warmup;
+  return sum;
+}
+
+std::uint64_t RequestCounter::left_out_as_drain() const {
+  std::uint64_t sum = 0;
+  for (const StageFigures& stage : stages_) sum += stage.drain;
+  return sum;
+}
+
+}  // namespace kvtwin

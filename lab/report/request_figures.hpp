@@ -1,0 +1,140 @@
+// Figures of requests that have ended, and the choice of the requests that the figures count.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "policy/seam/cost.hpp"
+#include "policy/seam/event.hpp"
+
+namespace kvtwin {
+
+// A histogram of durations. A bucket is 1/1024 of its value wide, so quantiles are within 0.1 %. Sums are exact.
+// Cost: bounded memory, also for millions of durations. Integer arithmetic only.
+class DurationHistogram {
+ public:
+  void add(TimeNs duration);
+  std::uint64_t count() const { return count_; }
+  // The next three functions return nothing if no duration is recorded.
+  std::optional<double> mean_seconds() const;
+  // Returns the smallest recorded value, rounded down to its bucket, such that at least `per_mille` of the values are
+  // not larger.
+  std::optional<double> quantile_seconds(std::uint64_t per_mille) const;
+  std::optional<double> max_seconds() const;
+
+ private:
+  std::vector<std::uint64_t> buckets_;
+  std::uint64_t count_ = 0;
+  TimeNs max_ = 0;
+  std::array<std::uint64_t, 2> sum_{};  // 128 bits, low word first
+};
+
+// The trend of the wait for the first token (TTFT without compute) over a run. Requests are grouped by number, which is
+// the order of arrival. There are at most kMaxGroups groups of equal size; when more are needed, neighbours are merged.
+class WaitTrend {
+ public:
+  static constexpr std::size_t kMaxGroups = 768;
+  void add(RequestId request, TimeNs wait);
+  std::uint64_t count() const { return count_; }
+  struct Thirds {
+    double first_s = 0, last_s = 0;  // mean wait of the first and of the last third of the groups
+  };
+  // Returns nothing if a third has no request.
+  std::optional<Thirds> thirds() const;
+
+ private:
+  struct Group {
+    std::uint64_t count = 0;
+    double wait_s = 0;  // sum
+  };
+  std::vector<Group> groups_;
+  std::uint64_t width_ = 1, count_ = 0;
+};
+
+// Counts, sums and quantiles of requests that have ended.
+struct RequestFigures {
+  void finished(const RequestRecord& record, const CostModel* cost);
+  void rejected_for(Reason reason);
+
+  std::uint64_t arrived = 0, completed = 0;
+  std::map<std::string_view, std::uint64_t> rejected;
+  std::uint64_t rejected_total = 0, aborted = 0;
+  std::uint64_t failed() const { return arrived - completed - rejected_total; }
+  // Returns `requests` as a share of all arrived requests; nothing if no request arrived.
+  std::optional<double> share_of_arrived(std::uint64_t requests) const;
+  // Sums over finished requests.
+  Tokens prompt = 0, recomputed_after_stop = 0, miss = 0;
+  PerTier<Tokens> hit;
+  Tokens reused_without_draft = 0;  // of the hits
+  Tokens output = 0, retracted_recompute = 0;
+  TimeNs saved_ns = 0;  // prefill time that the hits saved (lab/report/saved_time.hpp); 0 without a cost model
+  DurationHistogram ttft, tpot, e2e, queue, prefetch_wait, load_wait, compute;
+};
+
+// The requests that the figures count: those that end within the window of their stage.
+//
+//   | the first `warmup_requests` ends |            window            | requests without a successor |
+//   start of the stage                 the last of these ends         the last arrival   end of the stage
+//
+// A window begins when the last request of the warm-up ends; without a warm-up, at the first arrival of the stage. The
+// window ends with the stage, or with the last arrival of the stage if the drain is left out.
+struct CountingTerms {
+  std::uint64_t warmup_requests = 0;  // of each stage
+  bool counts_drain = true;
+  std::vector<std::uint64_t> stages;  // requests of each stage, in the order of arrival; empty: one stage
+  // Returns whether all requests count, without stages.
+  bool counts_all() const { return warmup_requests == 0 && counts_drain && stages.empty(); }
+};
+
+// The figures of a stage.
+struct StageFigures {
+  RequestFigures figures;
+  std::uint64_t warmup = 0, drain = 0;  // requests that ended outside the window
+  TimeNs begin = 0, end = 0;            // of the window
+  TimeNs window_ns() const { return end > begin ? end - begin : 0; }
+};
+
+// Adds the requests that count to the figures of their stage and to the figures of all stages.
+// Memory: without the drain, the records of the requests that have ended since the last arrival.
+class RequestCounter {
+ public:
+  // Requires: `all` and `cost` outlive this object; `cost` may be null.
+  RequestCounter(CountingTerms terms, RequestFigures& all, const CostModel* cost);
+
+  // `event`: arrived. With stages, the requests have their numbers in the order of arrival.
+  void arrived(const Event& event);
+  // `event`: finished, rejected or aborted.
+  void ended(const Event& event);
+  // Closes the window of the last stage. Call this after the last event, before the figures are read.
+  void finish();
+
+  const CountingTerms& terms() const { return terms_; }
+  // One entry for each stage that has begun; one entry without stages. If all requests count, the entry is empty.
+  const std::vector<StageFigures>& stages() const { return stages_; }
+  TimeNs window_ns() const;  // sum over the stages
+  std::uint64_t left_out_as_warmup() const;
+  std::uint64_t left_out_as_drain() const;
+
+ private:
+  struct End {
+    EventKind kind = EventKind::finished;
+    Reason reason = Reason::none;
+    RequestRecord record;
+  };
+  void count(EventKind kind, Reason reason, const RequestRecord& record);
+
+  CountingTerms terms_;
+  RequestFigures& all_;
+  const CostModel* cost_;
+  std::vector<StageFigures> stages_{1};
+  std::uint64_t first_of_next_stage_ = 0;  // request number; 0 = no further stage
+  bool has_arrival_ = false;               // a request of the stage has arrived
+  std::uint64_t ended_ = 0;                // requests of the stage
+  std::vector<End> held_;                  // ended since the last arrival
+};
+
+}  // namespace kvtwin

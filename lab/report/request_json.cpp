@@ -1,0 +1,153 @@
+#include "lab/report/request_json.hpp"
+
+#include <charconv>
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "lab/formatted.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+Json quantiles(const DurationHistogram& h) {
+  const auto quantile = [&](std::uint64_t per_mille) { return or_null(h.quantile_seconds(per_mille)); };
+  return {{"mean", or_null(h.mean_seconds())},
+          {"p50", quantile(500)},
+          {"p90", quantile(900)},
+          {"p95", quantile(950)},
+          {"p99", quantile(990)},
+          {"max", or_null(h.max_seconds())}};
+}
+
+// The shortest decimal that reads back as the same value.
+std::string shortest(double value) {
+  char text[32];
+  return {text, std::to_chars(std::begin(text), std::end(text), value).ptr};
+}
+
+std::string csv_cell(const std::optional<double>& value) { return value ? formatted("%.9f", *value) : ""; }
+
+std::optional<double> hit_ratio(const RequestFigures& m) {
+  if (m.prompt == 0) return std::nullopt;
+  return static_cast<double>(m.hit.sum()) / static_cast<double>(m.prompt);
+}
+
+const StageFigures& figures_of(std::size_t stage, const RequestCounter& counter) {
+  static const StageFigures none;
+  return stage < counter.stages().size() ? counter.stages()[stage] : none;
+}
+
+}  // namespace
+
+std::optional<double> per_second(const RequestFigures& figures, std::uint64_t count, TimeNs span) {
+  if (figures.completed == 0 || span == 0) return std::nullopt;
+  return static_cast<double>(count) / in_seconds(span);
+}
+
+std::string decimal(const std::optional<double>& value, int decimals) {
+  return value ? formatted("%.*f", decimals, *value) : "-";
+}
+
+void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& terms) {
+  Json rejected = Json::object();
+  for (const auto& [reason, count] : m.rejected) rejected[std::string(reason)] = count;
+  Json failed = Json::object();
+  if (m.aborted != 0) failed["aborted"] = m.aborted;
+  Json& requests = to["requests"];
+  requests = {{"total", m.arrived},   {"completed", m.completed},     {"rejected", m.rejected_total},
+              {"failed", m.failed()}, {"rejected_reasons", rejected}, {"failed_reasons", failed}};
+  if (terms.retractions) requests["retractions"] = *terms.retractions;
+  requests["rejected_share"] = or_null(m.share_of_arrived(m.rejected_total));
+  requests["failed_share"] = or_null(m.share_of_arrived(m.failed()));
+  Json& tokens = to["tokens"];
+  tokens["prompt"] = m.prompt;
+  for (const TierSpec& spec : kTierSpecs) tokens[std::string(spec.hit_column)] = m.hit[spec.tier];
+  tokens["recomputed_after_stop"] = m.recomputed_after_stop;
+  tokens["miss"] = m.miss;
+  tokens["output"] = m.output;
+  tokens["retracted_recompute"] = m.retracted_recompute;
+  if (terms.saved) to["saved_seconds"] = in_seconds(m.saved_ns);
+  to["ttft_seconds"] = quantiles(m.ttft);
+  to["tpot_seconds"] = quantiles(m.tpot);
+  to["e2e_seconds"] = quantiles(m.e2e);
+  to["ttft_parts_seconds"] = {{"queue", or_null(m.queue.mean_seconds())},
+                              {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
+                              {"load_wait", or_null(m.load_wait.mean_seconds())},
+                              {"compute", or_null(m.compute.mean_seconds())}};
+  to["throughput"] = {{"requests_per_second", or_null(per_second(m, m.completed, terms.span))},
+                      {"prompt_tokens_per_second", or_null(per_second(m, m.prompt, terms.span))},
+                      {"output_tokens_per_second", or_null(per_second(m, m.output, terms.span))}};
+}
+
+Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageFigures& stage = figures_of(i, counter);
+    Json json;
+    if (stages[i].clients != 0) json["clients"] = stages[i].clients;
+    if (stages[i].clients == 0) json["requests_per_second"] = stages[i].requests_per_second;
+    json["window_seconds"] = in_seconds(stage.window_ns());
+    json["left_out"] = {{"warmup", stage.warmup}, {"drain", stage.drain}};
+    put_request_figures(json, stage.figures, {stage.window_ns(), std::nullopt, false});
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::string stages_csv(const std::vector<WorkloadStage>& stages, const RequestCounter& counter) {
+  std::string out =
+      "stage,clients,requests_per_second,completed,rejected,failed,warmup,drain,window_s,ttft_mean_s,ttft_p50_s,"
+      "ttft_p90_s,ttft_p99_s,tpot_mean_s,tpot_p50_s,tpot_p99_s,e2e_mean_s,e2e_p50_s,e2e_p99_s,completed_per_second,"
+      "prompt_tokens_per_second,output_tokens_per_second,hit_ratio\n";
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageFigures& stage = figures_of(i, counter);
+    const RequestFigures& m = stage.figures;
+    out += std::to_string(i + 1) + ",";
+    out += stages[i].clients != 0 ? std::to_string(stages[i].clients) + ",,"
+                                  : "," + shortest(stages[i].requests_per_second) + ",";
+    out += formatted("%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%.9f", m.completed, m.rejected_total,
+                     m.failed(), stage.warmup, stage.drain, in_seconds(stage.window_ns()));
+    for (const std::optional<double>& cell :
+         {m.ttft.mean_seconds(), m.ttft.quantile_seconds(500), m.ttft.quantile_seconds(900),
+          m.ttft.quantile_seconds(990), m.tpot.mean_seconds(), m.tpot.quantile_seconds(500),
+          m.tpot.quantile_seconds(990), m.e2e.mean_seconds(), m.e2e.quantile_seconds(500), m.e2e.quantile_seconds(990),
+          per_second(m, m.completed, stage.window_ns()), per_second(m, m.prompt, stage.window_ns()),
+          per_second(m, m.output, stage.window_ns()), hit_ratio(m)}) {
+      out += "," + csv_cell(cell);
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+std::string stages_text(const std::vector<WorkloadStage>& stages, const RequestCounter& counter) {
+  const auto row = [](const auto... cells) {
+    return formatted("%-10s %9s %9s %8s %10s %10s %10s %10s %10s %12s %6s\n", cells...);
+  };
+  const bool clients = !stages.empty() && stages.front().clients != 0;
+  std::string out = row("stage", clients ? "clients" : "sent/s", "completed", "left out", "TTFT mean", "TTFT p99",
+                        "TPOT mean", "end to end", "requests/s", "out tokens/s", "hit %");
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const StageFigures& stage = figures_of(i, counter);
+    const RequestFigures& m = stage.figures;
+    const std::string load = clients ? std::to_string(stages[i].clients) : shortest(stages[i].requests_per_second);
+    std::optional<double> hits = hit_ratio(m);
+    if (hits) *hits *= 100;
+    out +=
+        row(std::to_string(i + 1).c_str(), load.c_str(), std::to_string(m.completed).c_str(),
+            std::to_string(stage.warmup + stage.drain).c_str(), decimal(m.ttft.mean_seconds(), 4).c_str(),
+            decimal(m.ttft.quantile_seconds(990), 4).c_str(), decimal(m.tpot.mean_seconds(), 4).c_str(),
+            decimal(m.e2e.mean_seconds(), 4).c_str(), decimal(per_second(m, m.completed, stage.window_ns()), 2).c_str(),
+            decimal(per_second(m, m.output, stage.window_ns()), 1).c_str(), decimal(hits, 1).c_str());
+  }
+  return out;
+}
+
+}  // namespace kvtwin

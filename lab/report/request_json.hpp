@@ -1,0 +1,35 @@
+// The figures of requests in report.json, stages.csv and on the screen.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/experiment/stages.hpp"
+#include "lab/report/request_figures.hpp"
+
+namespace kvtwin {
+
+// Returns `count` per second of `span`; nothing if no request completed, or for an empty span.
+std::optional<double> per_second(const RequestFigures& figures, std::uint64_t count, TimeNs span);
+
+// Returns "-" if there is no figure.
+std::string decimal(const std::optional<double>& value, int decimals);
+
+// Sets `requests`, `tokens`, latencies and `throughput` of a report or a stage.
+struct RequestJson {
+  TimeNs span = 0;                           // for the throughput
+  std::optional<std::uint64_t> retractions;  // nothing: not in the report
+  bool saved = false;                        // with saved_seconds
+};
+void put_request_figures(nlohmann::ordered_json& to, const RequestFigures& figures, const RequestJson& terms);
+
+// The figures of the stages: `stages` of report.json, stages.csv, and a table. A stage that has not begun has no
+// figures.
+nlohmann::ordered_json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
+std::string stages_csv(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
+std::string stages_text(const std::vector<WorkloadStage>& stages, const RequestCounter& counter);
+
+}  // namespace kvtwin
