@@ -34,6 +34,7 @@ class Knobs : public testing::Test {
 
   std::vector<Knob> moving() {
     const Settings generated{"workload.generate.duration_s=60"};
+    const Settings served{"serving.engine=vllm"};
     const Settings ordered = busy() + Settings{"scheduler.order=longest_prefix"};
     const Settings ranks = busy() + Settings{"parallel.tp=2", "parallel.rank_model=instances"};
     const Settings drafted =
@@ -85,6 +86,19 @@ class Knobs : public testing::Test {
         {"model.name", "llama-3.1-8b", "qwen3-coder-30b-a3b", {}},
         {"model.config", kModels + "llama-3.1-8b.json", kModels + "qwen3-coder-30b-a3b.json", {}},
         {"model.kv_dtype", "bf16", "fp8", {}},
+        {"model.weights", "bf16", "fp8", {}},
+        {"serving.engine", "none", "vllm", {}},
+        {"serving.request_us", "0", "5000", served},
+        {"serving.token_ns", "0", "100000", served},
+        {"serving.schedule_us", "0", "1000000", served},
+        {"serving.step_us", "0", "10000", served},
+        {"serving.sequence_us", "0", "10000", served},
+        {"serving.kernel_us", "0", "100", served},
+        {"serving.launch_us", "0", "10000", served},
+        {"serving.cuda_graphs", "true", "false", served + Settings{"serving.launch_us=10000"}},
+        {"serving.overlap", "true", "false", served + Settings{"serving.schedule_us=50000"}},
+        {"parallel.ep", "1", "2",
+         Settings{"model.name=qwen3-coder-30b-a3b", "parallel.tp=2", "hardware.operators=h100-sxm/sglang"}},
         {"model.draft.kind", "none", "side_pool", drafted},
         {"model.draft.config", "tiny", "llama-3.1-8b", drafted},
         {"model.draft.accept_length", "2.5", "2.8", drafted},
@@ -157,6 +171,7 @@ class Knobs : public testing::Test {
         {"tiers.remote.gib", "0", "8", {}},
         {"hardware.host_link_gbps", "0", "2", {}},
         {"scheduler.style", "sglang", "vllm", {}},
+        {"scheduler.poll_steps", "1", "50", {}},
         {"scheduler.mixed_chunks", "false", "true", {}},
         {"scheduler.admit_whole_prompt", "true", "false", busy() + Settings{"scheduler.style=vllm"}},
         {"scheduler.order", "fcfs", "longest_prefix", {}},
@@ -212,6 +227,10 @@ class Knobs : public testing::Test {
         {"workload.generate.output_tokens", "16", "32", groups},
         {"workload.generate.requests_per_second", "6.67", "5", groups},
         {"workload.generate.concurrency", "1", "4", clients},
+        {"workload.generate.range_ratio", "1", "0.5", groups},
+        {"workload.generate.start_spread_s", "0", "5", clients + Settings{"workload.generate.concurrency=4"}},
+        {"workload.generate.think_s", "0", "0.5", clients + Settings{"workload.generate.concurrency=4"}},
+        {"workload.generate.stages", "1,4", "4,1", clients},
         {"sim.reduce_us", "10", "500", ranks},
         {"sim.straggler_factor", "1", "50", ranks},
         {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},
