@@ -11,6 +11,7 @@ from kvtwin_program import Kvtwin
 
 PREFETCHES = golden.FILE.with_name("prefetch.tsv")  # read by tests/unit/policy/sglang_prefetch_test.cpp
 SCRIPTED_PREFETCHES = 800
+SCRIPTED_PREFETCHES_OF_RANKS = 400
 
 
 class Sequences:
@@ -112,16 +113,22 @@ def run_both(given, kvtwin, made):
 
 
 def prefetches(version, given):
-    """The prefetches of prefetch.tsv by SGLang. Returns the results that are not as stored, or writes all of them."""
+    """Prefetches by SGLang on one rank and on two. Returns the lines that are not as stored, or writes the files."""
+    import scripted_ranks
     import scripted_storage
 
-    file = PREFETCHES.with_stem(f"prefetch_{given.release}") if given.release else PREFETCHES
-    table = scripted_storage.table(version, SCRIPTED_PREFETCHES)
-    stored = file.read_text(encoding="utf-8") if file.is_file() else ""
-    changed = sum(new not in set(stored.splitlines()) for new in table.splitlines())
-    print(f"{SCRIPTED_PREFETCHES} prefetches by scripted answers: {changed} lines of {file.name} change")
-    if given.renew:
-        file.write_text(table, encoding="utf-8")
+    tables = {"prefetch": scripted_storage.table(version, SCRIPTED_PREFETCHES)}
+    if not given.release:
+        tables["prefetch_two_ranks"] = scripted_ranks.table(version, SCRIPTED_PREFETCHES_OF_RANKS)
+    changed = 0
+    for name, table in tables.items():
+        file = PREFETCHES.with_stem(f"{name}_{given.release}" if given.release else name)
+        stored = file.read_text(encoding="utf-8") if file.is_file() else ""
+        new = sum(line not in set(stored.splitlines()) for line in table.splitlines())
+        print(f"prefetches by scripted answers: {new} lines of {file.name} change")
+        changed += new
+        if given.renew:
+            file.write_text(table, encoding="utf-8")
     return 0 if given.renew else changed
 
 
