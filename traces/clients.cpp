@@ -118,8 +118,9 @@ bool ClientSource::next(Input& input) {
 
 bool ClientSource::overtake(Input& held, bool has) {
   if (!has) return hold(held);
-  // A new sender before the held one gets the held request, so the earliest time is less than before.
-  if (!find_earliest() || earliest_.time >= held_->time) return false;
+  // A new sender before the held one gets the held request, or moves it to the sender in between.
+  const bool moved = senders_[held_->place].client != requests_[held_->place].session;
+  if (!find_earliest() || (!moved && earliest_.time >= held_->time)) return false;
   return hold(held);
 }
 

@@ -144,12 +144,17 @@ void RequestCounter::arrived(const Event& event) {
     ended_ = 0;
   }
   StageFigures& stage = stages_.back();
-  if (!std::exchange(has_arrival_, true)) stage.begin = stage.end = event.time;
+  // The scheduler takes a request at a step, later than it arrives.
+  const TimeNs arrival = event.record->arrival;
+  if (!std::exchange(has_arrival_, true)) stage.begin = stage.end = arrival;
   if (terms_.counts_all()) ++all_.arrived;  // a request counts before its end
   if (terms_.counts_drain) return;
-  for (const End& end : held_) count(end.kind, end.reason, end.record);
-  held_.clear();
-  stage.end = event.time;
+  stage.end = std::max(stage.end, arrival);
+  std::erase_if(held_, [&](const End& end) {
+    if (end.time > stage.end) return false;
+    count(end.kind, end.reason, end.record);
+    return true;
+  });
 }
 
 void RequestCounter::ended(const Event& event) {
@@ -161,7 +166,7 @@ void RequestCounter::ended(const Event& event) {
     count(event.kind, event.reason, *event.record);
     stage.end = event.time;
   } else {
-    held_.push_back({event.kind, event.reason, *event.record});
+    held_.push_back({event.kind, event.reason, event.time, *event.record});
   }
 }
 

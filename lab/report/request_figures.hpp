@@ -123,6 +123,7 @@ class RequestCounter {
   struct End {
     EventKind kind = EventKind::finished;
     Reason reason = Reason::none;
+    TimeNs time = 0;
     RequestRecord record;
   };
   void count(EventKind kind, Reason reason, const RequestRecord& record);

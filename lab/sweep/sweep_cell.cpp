@@ -264,6 +264,19 @@ Json report_of(const CellEnd& end) {
   said["times"] = std::move(times);
   return said;
 }
+
+// The figures of cells are sums over all requests, so that cells compare request by request.
+void refuse_windows(const Experiment& e) {
+  const char* key = !e.text("workload.generate.stages").empty()  ? "workload.generate.stages"
+                    : e.integer("workload.warmup_requests") != 0 ? "workload.warmup_requests"
+                    : !e.flag("workload.count_drain")            ? "workload.count_drain"
+                                                                 : nullptr;
+  if (key == nullptr) return;
+  throw InputError(e.where(key) +
+                   ": sweep and compare count all requests; leave it out, or take simulate or validate (sweep has "
+                   "--warm-up, a share of the requests)");
+}
+
 }  // namespace
 
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
@@ -271,6 +284,7 @@ std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
   for (const SweepCell& place : plan.cells()) {
     CellRun cell{place, 0, 0, {}, {}};
     const Experiment experiment = plan.experiment(base, place);
+    refuse_windows(experiment);
     try {
       const Setup setup = make_setup(experiment);
       cell.objects_a_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
