@@ -231,6 +231,8 @@ class Knobs : public testing::Test {
         {"workload.generate.start_spread_s", "0", "5", clients + Settings{"workload.generate.concurrency=4"}},
         {"workload.generate.think_s", "0", "0.5", clients + Settings{"workload.generate.concurrency=4"}},
         {"workload.generate.stages", "1,4", "4,1", clients},
+        {"workload.warmup_requests", "0", "5", groups},
+        {"workload.count_drain", "true", "false", clients + Settings{"workload.generate.concurrency=4"}},
         {"sim.reduce_us", "10", "500", ranks},
         {"sim.straggler_factor", "1", "50", ranks},
         {"sim.straggler_rank", "0", "1", ranks + Settings{"sim.straggler_factor=50"}},
