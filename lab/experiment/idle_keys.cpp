@@ -84,6 +84,7 @@ constexpr std::string_view kOfHost[] = {"cache.tiering",
                                         "cache.load_back_admission",
                                         "cache.load_back_min_tokens",
                                         "cache.load_back_quota_tokens"};
+constexpr std::string_view kOfHostRatio[] = {"tiers.host.memory_gib", "tiers.host.memory_share"};
 constexpr std::string_view kOfReclaim[] = {"cache.reclaim_order"};
 constexpr std::string_view kOfWriteBack[] = {"cache.clean_reserve", "cache.host_evicts_leaving"};
 constexpr std::string_view kOfThreshold[] = {"cache.write_threshold"};
@@ -155,6 +156,8 @@ const Rule kRules[] = {
     {kOfBelowDevice, [](const Facts& f) { return f.host || f.stores(); },
      "the device tier is the only one; give tiers.host, tiers.disk, tiers.shared_fs or tiers.remote"},
     {kOfHost, [](const Facts& f) { return f.host; }, "there is no host tier; give tiers.host"},
+    {kOfHostRatio, [](const Facts& f) { return f.e.number("tiers.host.ratio") != 0; },
+     "it bounds tiers.host.ratio only; set that"},
     {kOfReclaim, [](const Facts& f) { return f.host && f.e.flag("cache.reclaim_shadowed"); },
      "it is read for a host tier with cache.reclaim_shadowed = true only; set that"},
     {kOfWriteBack, [](const Facts& f) { return f.host && f.writes_when_evicted(); },

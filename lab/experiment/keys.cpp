@@ -490,6 +490,12 @@ std::span<const Key> experiment_keys() {
       number("tiers.host.gib", 0.0, 0, 1e9,
              "Capacity of the host tier (L2), in GiB; if tokens, gib and ratio are 0, there is no host tier"),
       number("tiers.host.ratio", 0.0, 0, 1e6, "Capacity of the host tier (L2) as a multiple of L1, e.g. 2"),
+      number("tiers.host.memory_gib", 0.0, 0, 1e9,
+             "Free memory of the host, for one engine, in GiB: bounds tiers.host.ratio as memory_share says; 0 = no "
+             "bound"),
+      number("tiers.host.memory_share", 0.0, 0, 1,
+             "Largest host tier of tiers.host.ratio, as a share of memory_gib less 10 GiB, less 5 %, as SGLang's "
+             "--hicache-host-memory-fraction; 0 = no bound"),
       integer("tiers.disk.tokens", 0, 0, kMaxKeyValue,
               "Capacity of the disk tier, in tokens; each engine has a disk tier of its own"),
       number("tiers.disk.gib", 0.0, 0, 1e9,

@@ -69,6 +69,28 @@ Pages tier_pages(const Experiment& e, const std::string& tier, Tokens page_token
     throw InputError(e.where(key) + ": holds more than 4 billion pages; make it smaller or the page larger");
   return static_cast<Pages>(pages);
 }
+// SGLang's bound of a host tier that no flag sizes: a share of the free memory less a reserve, less the part of its
+// pools that its estimate leaves out (sglang/srt/mem_cache/hicache_auto_size.py).
+double bounded_host_ratio(const Experiment& e, Setup& setup) {
+  constexpr double kReserveGib = 10, kPartOfPools = 0.95;
+  const double ratio = e.number("tiers.host.ratio");
+  const double memory = e.number("tiers.host.memory_gib"), share = e.number("tiers.host.memory_share");
+  if (ratio == 0 || memory == 0 || share == 0) return ratio;
+  if (memory <= kReserveGib) {
+    throw InputError(e.where("tiers.host.memory_gib") +
+                     ": no memory is left for a host tier after the reserve of 10 GiB");
+  }
+  const double device = static_cast<double>(setup.engine.device_pages) * static_cast<double>(setup.page_bytes()) *
+                        setup.engine.ranks / 1073741824.0;
+  const double bound = share * (memory - kReserveGib) * kPartOfPools / device;
+  if (bound >= ratio) return ratio;
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "the host tier is %.3g times the device tier, not %.3g: tiers.host.memory_gib = %g bounds it", bound,
+                ratio, memory);
+  setup.notes.emplace_back(text);
+  return bound;
+}
 
 void size_tiers(const Experiment& e, Setup& setup) {
   EngineConfig& engine = setup.engine;
@@ -101,7 +123,7 @@ void size_tiers(const Experiment& e, Setup& setup) {
   }
   engine.host_pages =
       tier_pages(e, "host", page, static_cast<double>(setup.page_bytes()) / static_cast<double>(page) * engine.ranks);
-  if (const double ratio = e.number("tiers.host.ratio"); ratio != 0) {
+  if (const double ratio = bounded_host_ratio(e, setup); ratio != 0) {
     const double pages = std::floor(static_cast<double>(engine.device_pages) * ratio);
     if (pages < 1 || pages > 4e9) {
       throw InputError(e.where("tiers.host.ratio") + ": of the " + std::to_string(engine.device_pages) +

@@ -506,6 +506,7 @@ class SglangReader {
     if (gigabytes > 0) {
       const auto ranks = static_cast<double>(experiment_.integer("parallel.tp"));
       experiment_.set("tiers.host.gib=" + number_text(gib_of(gigabytes, ranks)), where("hicache_size"));
+      set_host_share("0", where("hicache_size"));
       return;
     }
     const std::string& preset = find_sglang_field("hicache_ratio")->preset;
@@ -513,11 +514,23 @@ class SglangReader {
     experiment_.set("tiers.host.ratio=" + (is_given("hicache_ratio") ? value("hicache_ratio") : preset),
                     where("hicache_ratio"));
     // /server_info always has the ratio, and has the fraction if the fraction is the limit.
-    if (is_given("hicache_ratio") && !is_given("hicache_host_memory_fraction")) return;
-    if (!release_.cuts_host) return;
-    note_on("tiers.host.",
-            "not modelled: SGLang cuts a host tier that neither --hicache-ratio nor --hicache-size "
-            "sizes to --hicache-host-memory-fraction (0.8 by default) of the host's free memory less 10 GiB");
+    const bool is_sized = is_given("hicache_ratio") && !is_given("hicache_host_memory_fraction");
+    if (is_sized || !release_.cuts_host) return set_host_share("0", where("hicache_ratio"));
+    const std::string share = is_given("hicache_host_memory_fraction")
+                                  ? value("hicache_host_memory_fraction")
+                                  : find_sglang_field("hicache_host_memory_fraction")->preset;
+    set_host_share(share, where("hicache_host_memory_fraction"));
+    if (experiment_.number("tiers.host.memory_gib") != 0) return;
+    note_on(
+        "tiers.host.",
+        "SGLang cuts a host tier that neither --hicache-ratio nor --hicache-size sizes to " + share +
+            " of the host's free memory less 10 GiB (--hicache-host-memory-fraction); tiers.host.memory_gib says how "
+            "much is free, and is not set");
+  }
+
+  void set_host_share(const std::string& share, const std::string& origin) {
+    if (experiment_.number("tiers.host.memory_share") == number_of<double>(share).value_or(0)) return;
+    experiment_.set("tiers.host.memory_share=" + share, origin);
   }
 
   void apply_storage() {
@@ -868,8 +881,9 @@ class SglangWriter {
   }
 
   void write_host_tier() {
+    const bool is_bounded = e_.number("tiers.host.memory_gib") != 0 && e_.number("tiers.host.memory_share") != 0;
     if (const double ratio = e_.number("tiers.host.ratio"); ratio != 0)
-      return say("--hicache-ratio", number_text(ratio));
+      return say("--hicache-ratio", is_bounded ? ratio_text() : number_text(ratio));
     const auto ranks = static_cast<double>(e_.integer("parallel.tp"));
     const double gib = e_.number("tiers.host.gib");
     const double gigabytes = std::round(gib / gib_of(1, ranks));

@@ -39,6 +39,7 @@ constexpr Modelled kModelled[] = {
     {"enable_hierarchical_cache", Takes::nothing, "", "", ""},
     {"hicache_ratio", Takes::number, "2", "", "", true},
     {"hicache_size", Takes::integer, "0", "", "", true},
+    {"hicache_host_memory_fraction", Takes::number, "0.8", "", "", true},
     {"hicache_write_policy", Takes::word, "write_through", "write_back write_through write_through_selective",
      "cache.write_policy", true},
     {"hicache_io_backend", Takes::word, "kernel", "direct kernel kernel_ascend", "cache.io", true},
@@ -90,8 +91,7 @@ constexpr NotModelled kNotModelled[] = {
      "speculative_num_draft_tokens speculative_draft_kv_cache_dtype uno_lora_path",
      "model.draft.kind"},
     {"adapters aren't served yet", "enable_lora! lora_paths*"},
-    {"host memory is a cache tier, sized by --hicache-ratio or --hicache-size",
-     "hicache_host_memory_mode=cache hicache_host_memory_fraction=0.8"},
+    {"host memory is a cache tier, sized by --hicache-ratio or --hicache-size", "hicache_host_memory_mode=cache"},
     {"kvtwin's tiers stand for HiCache's own only",
      "enable_lmcache! lmcache_config_file enable_flexkv! flexkv_config_file radix_cache_backend enable_hisparse! "
      "hisparse_config enable_unified_cache_external_linker! unified_cache_external_linker_backend=mooncake "

@@ -163,6 +163,8 @@ class Knobs : public testing::Test {
         {"tiers.host.tokens", "60032", "70016", {}},
         {"tiers.host.gib", "6", "8", {}},
         {"tiers.host.ratio", "1.5", "3", {}},
+        {"tiers.host.memory_gib", "100", "12", busy() + Settings{"tiers.host.ratio=2", "tiers.host.memory_share=0.8"}},
+        {"tiers.host.memory_share", "0", "0.5", busy() + Settings{"tiers.host.ratio=2", "tiers.host.memory_gib=12"}},
         {"tiers.disk.tokens", "0", "64000", {}},
         {"tiers.disk.gib", "0", "8", {}},
         {"tiers.shared_fs.tokens", "0", "64000", shared_fs},

@@ -138,6 +138,45 @@ TEST(SglangFlags, HostSizeCountsEachRank) {
   EXPECT_EQ(none.number("tiers.host.ratio"), 2);
 }
 
+// SGLang's ratio is min(2, 0.95 * budget / device bytes), and its budget is 0.8 of the free memory less 10 GiB.
+TEST(SglangFlags, FreeMemoryCutsAHostTierThatNoFlagSizes) {
+  const std::string machine = "[tiers.host]\nmemory_gib = 30\n[tiers.device]\ntokens = 100000\n[parallel]\ntp = 2\n";
+  const std::string flags = kHost + "--page-size 16 --tp 2 ";
+  const auto setup_of = [&](const std::string& more, const std::string& file) {
+    return make_setup(from_flags(flags + more, file));
+  };
+  const kvtwin::Setup cut = setup_of("", machine);
+  const double device_bytes = static_cast<double>(cut.engine.device_pages) * static_cast<double>(cut.page_bytes()) * 2;
+  const auto pages_of = [&](double gib) {
+    return static_cast<Pages>(static_cast<double>(cut.engine.device_pages) * (gib * 1073741824.0 / device_bytes));
+  };
+  EXPECT_EQ(cut.engine.host_pages, pages_of(0.8 * 20 * 0.95));
+  EXPECT_LT(cut.engine.host_pages, 2 * cut.engine.device_pages);
+  std::string notes;
+  for (const std::string& note : cut.notes) notes += note + "\n";
+  EXPECT_NE(notes.find("tiers.host.memory_gib = 30 bounds it"), std::string::npos) << notes;
+  EXPECT_EQ(notes.find("is not set"), std::string::npos) << notes;
+
+  const std::string fraction = "--hicache-host-memory-fraction 0.5";
+  EXPECT_EQ(setup_of(fraction, machine).engine.host_pages, pages_of(0.5 * 20 * 0.95));
+  const std::string large = "[tiers.host]\nmemory_gib = 3000\n[tiers.device]\ntokens = 100000\n[parallel]\ntp = 2\n";
+  EXPECT_EQ(setup_of("", large).engine.host_pages, 2 * cut.engine.device_pages);
+  // A size that a flag names is not cut, and neither is the tier of a release before 0.5.21.
+  EXPECT_EQ(setup_of("--hicache-ratio 2", machine).engine.host_pages, 2 * cut.engine.device_pages);
+  EXPECT_EQ(from_flags(flags + "--hicache-size 40", machine).number("tiers.host.memory_share"), 0);
+  Experiment earlier = Experiment::from_text(machine, "file.toml");
+  apply_sglang_flags(earlier, flags, {}, find_sglang_release("0.5.20"));
+  EXPECT_EQ(make_setup(earlier).engine.host_pages, 2 * cut.engine.device_pages);
+
+  Experiment full = from_flags(flags, machine);
+  full.set("tiers.host.memory_gib=9");
+  expect_refused([&] { make_setup(full); }, {"tiers.host.memory_gib (--set)", "reserve of 10 GiB"});
+  // The written ratio is the bounded one.
+  const Experiment bounded = from_flags(flags, machine);
+  const SglangLine line = to_sglang_flags(bounded, make_setup(bounded));
+  EXPECT_EQ(make_setup(from_flags(line.flags)).engine.host_pages, cut.engine.host_pages) << line.flags;
+}
+
 TEST(SglangFlags, WhatIsNotGivenIsSglangsDefaultUnlessTheFileSaysIt) {
   const Experiment plain = from_flags(kHost);
   EXPECT_EQ(plain.integer("cache.page_tokens"), 1);
