@@ -155,4 +155,8 @@ def run(given):
     with tempfile.TemporaryDirectory() as scratch:
         kvtwin = Kvtwin(given.program.absolute(), Path(scratch))
         made = Sequences(kvtwin, Path(scratch), given.real_trace)
+        if given.speed:
+            import speed
+
+            return speed.measure(kvtwin, made)
         return (compare_with_stored if given.golden else run_both)(given, kvtwin, made)
