@@ -46,9 +46,9 @@ def measure(kvtwin, made):
     columns = {}
     for pages in CAPACITIES:
         ways = {
-            "`UnifiedRadixCache`, Python core": lambda: sglang_us("python", requests, pages * sequences.PAGE_TOKENS),
-            "`UnifiedRadixCache`, Rust core": lambda: sglang_us("rust", requests, pages * sequences.PAGE_TOKENS),
-            "`kvtwin hitrate`": lambda: kvtwin_us(kvtwin, path, requests, pages),
+            "`UnifiedRadixCache`, Python core": lambda pages=pages: sglang_us("python", requests, pages * sequences.PAGE_TOKENS),
+            "`UnifiedRadixCache`, Rust core": lambda pages=pages: sglang_us("rust", requests, pages * sequences.PAGE_TOKENS),
+            "`kvtwin hitrate`": lambda pages=pages: kvtwin_us(kvtwin, path, requests, pages),
         }
         times = {way: [] for way in ways}
         for _ in range(ROUNDS):
