@@ -129,8 +129,9 @@ void RequestFigures::rejected_for(Reason reason) {
 
 // ---- the requests that count -------------------------------------------------------------------------
 
-RequestCounter::RequestCounter(CountingTerms terms, RequestFigures& all, const CostModel* cost)
-    : terms_(std::move(terms)), all_(all), cost_(cost) {
+RequestCounter::RequestCounter(CountingTerms terms, RequestFigures& all, const CostModel* cost,
+                               std::function<void(const RequestRecord&)> finished)
+    : terms_(std::move(terms)), all_(all), cost_(cost), finished_(std::move(finished)) {
   if (!terms_.stages.empty()) first_of_next_stage_ = terms_.stages.front();
 }
 
@@ -177,6 +178,7 @@ void RequestCounter::count(EventKind kind, Reason reason, const RequestRecord& r
     if (kind == EventKind::aborted) ++figures.aborted;
   };
   add(all_);
+  if (finished_ && kind == EventKind::finished) finished_(record);
   if (terms_.counts_all()) return;
   ++all_.arrived;
   ++stages_.back().figures.arrived;

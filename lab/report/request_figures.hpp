@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -102,8 +103,10 @@ struct StageFigures {
 // Memory: without the drain, the records of the requests that have ended since the last arrival.
 class RequestCounter {
  public:
+  // `finished` receives the record of each completed request that counts; may be empty.
   // Requires: `all` and `cost` outlive this object; `cost` may be null.
-  RequestCounter(CountingTerms terms, RequestFigures& all, const CostModel* cost);
+  RequestCounter(CountingTerms terms, RequestFigures& all, const CostModel* cost,
+                 std::function<void(const RequestRecord&)> finished = {});
 
   // `event`: arrived. With stages, the requests have their numbers in the order of arrival.
   void arrived(const Event& event);
@@ -131,6 +134,7 @@ class RequestCounter {
   CountingTerms terms_;
   RequestFigures& all_;
   const CostModel* cost_;
+  std::function<void(const RequestRecord&)> finished_;
   std::vector<StageFigures> stages_{1};
   std::uint64_t first_of_next_stage_ = 0;  // request number; 0 = no further stage
   bool has_arrival_ = false;               // a request of the stage has arrived

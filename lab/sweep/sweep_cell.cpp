@@ -16,10 +16,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/experiment/stages.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/version.hpp"
 #include "models/error.hpp"
@@ -75,14 +77,23 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
   return digest_text(hash);
 }
 
-// Collects TTFT and its parts of all finished requests.
+// Collects TTFT and its parts of all completed requests that count.
 class Times final : public Observer {
  public:
+  explicit Times(CountingTerms terms)
+      : counter_(std::move(terms), all_, nullptr, [this](const RequestRecord& r) { records_.push_back(r); }) {}
   void on_event(const Event& event) override {
-    if (event.kind == EventKind::finished) records_.push_back(*event.record);
+    switch (event.kind) {
+      case EventKind::arrived: counter_.arrived(event); break;
+      case EventKind::finished:
+      case EventKind::rejected:
+      case EventKind::aborted: counter_.ended(event); break;
+      default: break;
+    }
   }
-  // Returns the figures without the first share `warm_up` of the requests, 0 to 1.
+  // Returns the figures without the first share `warm_up` of these requests, 0 to 1.
   Json figures(double warm_up) {
+    counter_.finish();
     std::ranges::sort(records_, {}, &RequestRecord::request);
     const auto first = static_cast<std::size_t>(warm_up * static_cast<double>(records_.size()) + 0.5);
     std::vector<double> ttft;
@@ -116,6 +127,8 @@ class Times final : public Observer {
   }
 
  private:
+  RequestFigures all_;
+  RequestCounter counter_;
   std::vector<RequestRecord> records_;
 };
 
@@ -138,7 +151,7 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
   terms.world = experiment.text("sim.world").c_str();
   terms.device = "model";
   terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-  Times times;
+  Times times(counting_terms(experiment));
   terms.rows = &times;
   const RunResult result = serve(experiment, setup, *world, {}, terms, {});
   return result.report + kSeparator + times.figures(warm_up).dump();
@@ -265,18 +278,6 @@ Json report_of(const CellEnd& end) {
   return said;
 }
 
-// The figures of cells are sums over all requests, so that cells compare request by request.
-void refuse_windows(const Experiment& e) {
-  const char* key = !e.text("workload.generate.stages").empty()  ? "workload.generate.stages"
-                    : e.integer("workload.warmup_requests") != 0 ? "workload.warmup_requests"
-                    : !e.flag("workload.count_drain")            ? "workload.count_drain"
-                                                                 : nullptr;
-  if (key == nullptr) return;
-  throw InputError(e.where(key) +
-                   ": sweep and compare count all requests; leave it out, or take simulate or validate (sweep has "
-                   "--warm-up, a share of the requests)");
-}
-
 }  // namespace
 
 std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
@@ -284,8 +285,8 @@ std::vector<CellRun> cell_runs(const SweepPlan& plan, const Experiment& base) {
   for (const SweepCell& place : plan.cells()) {
     CellRun cell{place, 0, 0, {}, {}};
     const Experiment experiment = plan.experiment(base, place);
-    refuse_windows(experiment);
     try {
+      counting_terms(experiment);  // refuses what cannot be counted before the first cell runs
       const Setup setup = make_setup(experiment);
       cell.objects_a_page = std::uint64_t{setup.engine.storage_objects} * setup.engine.ranks;
       cell.page_bytes = setup.engine.shape.page_bytes() * setup.engine.ranks;

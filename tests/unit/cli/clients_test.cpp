@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -302,23 +302,66 @@ TEST_F(Stages, NonsenseIsRefusedInOneSentence) {
   }
 }
 
-TEST_F(Stages, CompareAndSweepRefuseThem) {
+// A row counts the requests that a report of the same experiment counts.
+TEST_F(Stages, CompareAndSweepCountTheSameRequests) {
+  const Settings ladder = kClosed + Settings{"workload.generate.stages=2x20,8x40", "workload.generate.range_ratio=0.5",
+                                             "workload.count_drain=false"};
+  const std::vector<std::string> warm_ups{"0", "5"};
+  std::string vary = "workload.warmup_requests=";
+  std::vector<Simulated> alone;
+  for (const std::string& requests : warm_ups) {
+    vary += (vary.ends_with('=') ? "" : ",") + requests;
+    alone.push_back(simulate(ladder + Settings{"workload.warmup_requests=" + requests}));
+  }
+  EXPECT_EQ(alone[0].requests("total"), alone[1].requests("total") + 10);
   for (const char* command : {"compare", "sweep"}) {
-    for (const char* part :
-         {"workload.generate.stages=2x10,8x20", "workload.warmup_requests=5", "workload.count_drain=false"}) {
-      std::vector<std::string> words{command, folder_ / "x.toml", "--json", "--vary", "seed=1,2", "--set", part};
-      for (const std::string& setting : kClients) {
-        const bool clients =
-            setting.starts_with("workload.generate.concurrency") || setting.starts_with("workload.generate.requests");
-        if (!clients || !std::string_view(part).starts_with("workload.generate.stages"))
-          words.insert(words.end(), {"--set", setting});
-      }
-      const Outcome outcome = run(words);
-      EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
-      EXPECT_NE(outcome.err.find("count all requests"), std::string::npos) << outcome.err;
+    std::vector<std::string> words{
+        command, folder_ / "x.toml", "--json", "--vary", vary, "--set", std::string("sim.world=") + kAnyWorld};
+    for (const std::string& setting : ladder) words.insert(words.end(), {"--set", setting});
+    const Outcome outcome = run(words);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    std::vector<Json> rows;
+    std::istringstream lines(outcome.out);
+    for (std::string line; std::getline(lines, line);) {
+      if (Json row = Json::parse(line); row.contains("ttft_mean_s")) rows.push_back(std::move(row));
     }
+    ASSERT_EQ(rows.size(), 2U) << outcome.out;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_NEAR(rows[i].at("ttft_mean_s").get<double>(), alone[i].mean_ttft(), 1e-9) << command;
+      if (std::string_view(command) == "compare") continue;  // its rows are means over seeds, of fewer figures
+      EXPECT_EQ(rows[i].at("requests"), alone[i].requests("total"));
+      EXPECT_NEAR(rows[i].at("output_tokens_per_second").get<double>(),
+                  figure(alone[i], "/throughput/output_tokens_per_second"), 1e-6);
+    }
+    words.insert(words.end(), {"--set", "workload.loop=open"});
+    EXPECT_EQ(run(words).exit_code, 2) << "an open loop has no drain";
   }
 }
+
+#if KVTWIN_TEST_REAL
+TEST_F(Stages, ARealRunHasThem) {
+  const std::string out = folder_ / "real";
+  std::vector<std::string> words{"run", folder_ / "x.toml", "--device", "host", "--json", "--out", out};
+  for (const char* setting :
+       {"model.name=tiny", "hardware.name=cpu-host", "tiers.device.tokens=4096", "workload.loop=closed",
+        "workload.generate.kind=groups", "workload.generate.groups=2", "workload.generate.prompts_per_group=20",
+        "workload.generate.prefix_tokens=128", "workload.generate.question_tokens=64",
+        "workload.generate.output_tokens=4", "workload.generate.range_ratio=0.5", "workload.generate.think_s=0.001",
+        "workload.generate.start_spread_s=0.001", "workload.generate.stages=1x10,4x30", "workload.warmup_requests=4"}) {
+    words.insert(words.end(), {"--set", setting});
+  }
+  const Outcome outcome = run(words);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json report = outcome.json();
+  EXPECT_EQ(report.at("stages")[0].at("requests").at("completed"), 6);
+  EXPECT_EQ(report.at("stages")[1].at("requests").at("completed"), 26);
+  EXPECT_EQ(report.at("requests").at("left_out").at("warmup"), 8);
+  EXPECT_EQ(report.at("real").at("verified").at("wrong_reads"), 0);
+  EXPECT_EQ(Table(text_of(fs::path(out) / "stages.csv")).size(), 2U);
+  EXPECT_EQ(Table(text_of(fs::path(out) / "requests.csv")).size(), 40U);
+  EXPECT_EQ(run({"replay", out}).exit_code, 0);
+}
+#endif
 
 }  // namespace
 }  // namespace kvtwin::test
