@@ -121,6 +121,7 @@ bool HostEngine::load(const TransferJob& job) {
 Pages HostEngine::back_up(const TransferJob& job) {
   Pages moved = 0;
   for (const PageRun& run : job.runs) {
+    config_.begin_portion(job.id, moved);
     if (should_stop(job)) break;
     copy(job, std::span(&run, 1), 0, config_.shape.layers);
     moved += run.pages;

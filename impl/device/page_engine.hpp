@@ -33,8 +33,14 @@ struct DeviceConfig {
   // For tests: called before each acquired resource, with its name; may throw.
   std::function<void(const char* step)> before;
 
+  // For tests: called before each portion of a backup, with the number of moved pages. Thread: device-to-host.
+  std::function<void(OperationId backup, Pages moved)> before_portion;
+
   void acquire(const char* step) const {
     if (before) before(step);
+  }
+  void begin_portion(OperationId backup, Pages moved) const {
+    if (before_portion) before_portion(backup, moved);
   }
 };
 

@@ -206,7 +206,9 @@ Pages CudaEngine::back_up(const TransferJob& job) {
   Pages queued = 0;
   std::array<CudaEvent, 2> moved;  // of the last two portions
   std::size_t portion = 0;
-  for (auto run = job.runs.begin(); run != job.runs.end() && !should_stop(job);) {
+  for (auto run = job.runs.begin(); run != job.runs.end();) {
+    config_.begin_portion(job.id, queued);
+    if (should_stop(job)) break;
     const auto first = run;
     Pages pages = 0;
     while (run != job.runs.end() && (pages == 0 || pages * config_.shape.page_bytes() < kBackupBytes)) {

@@ -2,7 +2,9 @@
 // tests the bytes.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
+#include <vector>
 
 #include "real_rig.hpp"
 
@@ -321,34 +323,53 @@ TEST(RealWorld, APassThatLosesItsGateHalfWayLeavesNoPageBehind) {
   EXPECT_GT(lost, 0);
 }
 
-// The same for a backup: some old pages on the host are lost, and some new pages are present.
+// The same for a backup: some old pages on the host are lost, and some new pages are present. The cancel waits until
+// the backup has come to the cut, and the backup waits there until the cancel has been requested.
 TEST(RealWorld, ABackupThatIsCancelledHalfWayLeavesNoPageInPartBehind) {
-  HostDeviceConfig config = small_device(256, 256);
-  config.shape = {8, 2, 2, 64, 16};
-  const std::vector<PageKey> keys = some_keys(64), old_keys = some_keys(64, 1);
-  std::vector<SlotId> backwards(64);  // 64 runs
-  for (SlotId i = 0; i < 64; ++i) backwards[i] = 63 - i;
-  int cut = 0;
-  for (TimeNs wait = 0; wait < 1'000'000; wait += 25'000) {
+  constexpr Pages kPages = 64;
+  constexpr OperationId kBackup{4};
+  for (const Pages before_cancel : {0, 1, 20}) {
+    SCOPED_TRACE(before_cancel);
+    HostDeviceConfig config = small_device(kPages, kPages);
+    config.shape = {8, 2, 2, 64, 128};  // 16 MiB: two portions of a CUDA device
+    std::atomic<bool> at_cut{false}, cancelled{false};
+    const auto set = [](std::atomic<bool>& flag) {
+      flag = true;
+      flag.notify_all();
+    };
+    config.before_portion = [&](OperationId id, Pages moved) {
+      if (id != kBackup || moved < before_cancel) return;
+      set(at_cut);
+      cancelled.wait(false);
+    };
+    const std::vector<PageKey> keys = some_keys(kPages), old_keys = some_keys(kPages, 1);
+    std::vector<SlotId> backwards(kPages);  // one run per page
+    for (SlotId i = 0; i < kPages; ++i) backwards[i] = static_cast<SlotId>(kPages - 1 - i);
     RealRig rig(config);
-    OperationId backup{}, timer{};
-    rig.then([&] { rig.compute(old_keys, slots(0, 64)); });
-    rig.then([&] { rig.back_up(old_keys, slots(0, 64), slots(0, 64)); });
-    rig.then([&] { rig.compute(keys, slots(0, 64)); });
+    OperationId timer{};
+    rig.then([&] { rig.compute(old_keys, slots(0, kPages)); });
+    rig.then([&] { rig.back_up(old_keys, slots(0, kPages), slots(0, kPages)); });
+    rig.then([&] { rig.compute(keys, slots(0, kPages)); });
     rig.then([&] {
-      backup = rig.back_up(keys, slots(0, 64), backwards);
-      timer = rig.call_at(rig.now() + wait);
+      EXPECT_EQ(rig.back_up(keys, slots(0, kPages), backwards), kBackup);
+      timer = rig.call_at(rig.now());
     });
     rig.on_answer = [&](OperationId id) {
-      if (id == timer) rig.cancel(backup);
+      if (id != timer) return;
+      at_cut.wait(false);
+      rig.cancel(kBackup);
+      set(cancelled);
     };
     const Verification& seen = rig.run();
     EXPECT_EQ(seen.wrong_reads, 0U);
-    const Completion& told = rig.completion(backup);
-    EXPECT_EQ(seen.pages_audited, 64 + told.bytes / config.shape.page_bytes());
-    cut += told.status == Status::cancelled ? 1 : 0;
+    const Completion& told = rig.completion(kBackup);
+    const Pages moved = told.bytes / config.shape.page_bytes();
+    EXPECT_EQ(told.status, Status::cancelled);
+    EXPECT_GE(moved, before_cancel);
+    EXPECT_EQ(moved == 0, before_cancel == 0);
+    EXPECT_LT(moved, kPages);
+    EXPECT_EQ(seen.pages_audited, kPages + moved);
   }
-  EXPECT_GT(cut, 0);
 }
 
 TEST(RealWorld, TellsEachStayOnALane) {
