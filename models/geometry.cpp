@@ -47,6 +47,14 @@ void read_kv_dtype(ModelGeometry& m, const ElementType& dtype, KvDtype kv) {
   m.kv_dtype = kv == KvDtype::fp8 ? "fp8" : kv == KvDtype::fp16 ? "fp16" : "bf16";
 }
 
+// Eight bits per weight, and a 32-bit scale per block of weights; 0 = per matrix or row.
+WeightFormat fp8_weights(std::uint64_t block = 0) {
+  return {"fp8", 8 * kUnitsPerBit + (block == 0 ? 0 : 32 * kUnitsPerBit / block)};
+}
+
+// 16 values of 4 bits share one 8-bit scale.
+WeightFormat nvfp4_weights() { return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2}; }
+
 // Weight-only integers of `bits` bits, with a 16-bit scale per group, and a zero point unless they are symmetric.
 WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group, bool symmetric = false) {
   WeightFormat format{"int" + std::to_string(bits), bits * kUnitsPerBit};
@@ -55,17 +63,15 @@ WeightFormat grouped_integers(std::uint32_t bits, std::uint32_t group, bool symm
 }
 
 WeightFormat fp8_format(const ConfigReader& quantization) {
-  WeightFormat format{"fp8", 8 * kUnitsPerBit};
   const nlohmann::json* block = quantization.find("weight_block_size");
-  if (block == nullptr) return format;  // one scale per matrix or row
+  if (block == nullptr) return fp8_weights();
   if (!block->is_array() || block->size() != 2 || !(*block)[0].is_number_unsigned() ||
       !(*block)[1].is_number_unsigned() || (*block)[0] == 0 || (*block)[1] == 0) {
     quantization.fail("weight_block_size", "a list of two positive integers");
   }
   const auto rows = std::min<std::uint64_t>((*block)[0].get<std::uint64_t>(), 1 << 20);
   const auto columns = std::min<std::uint64_t>((*block)[1].get<std::uint64_t>(), 1 << 20);
-  format.bits_x1024 += 32 * kUnitsPerBit / (rows * columns);  // a 32-bit scale per block
-  return format;
+  return fp8_weights(rows * columns);
 }
 
 WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
@@ -74,8 +80,8 @@ WeightFormat compressed_tensors_format(const ConfigReader& quantization) {
       if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) continue;
       const ConfigReader weights(group["weights"], quantization.file());
       const std::uint32_t bits = weights.need("num_bits");
-      if (weights.text("type", "int") == "float" && bits == 8) return {"fp8", 8 * kUnitsPerBit};
-      if (weights.text("type", "int") == "float") return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2};
+      if (weights.text("type", "int") == "float" && bits == 8) return fp8_weights();
+      if (weights.text("type", "int") == "float") return nvfp4_weights();
       return grouped_integers(bits, weights.get("group_size", 0), weights.flag("symmetric", true));
     }
   }
@@ -96,8 +102,8 @@ WeightFormat quantized_format(const ConfigReader& quantization) {
     return {"int8", 8 * kUnitsPerBit};
   }
   if (method == "modelopt") {
-    if (quantization.text("quant_algo", "") == "FP8") return {"fp8", 8 * kUnitsPerBit};
-    return {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2};  // 16 values of 4 bits share one 8-bit scale
+    if (quantization.text("quant_algo", "") == "FP8") return fp8_weights();
+    return nvfp4_weights();
   }
   quantization.fail("quant_method",
                     "one of fp8, fbgemm_fp8, mxfp4, gptq, awq, compressed-tensors, bitsandbytes, modelopt");
@@ -135,9 +141,9 @@ void choose_formats(ModelGeometry& m, WeightChoice weights) {
   switch (weights) {
     case WeightChoice::automatic: return;
     case WeightChoice::bf16: break;
-    case WeightChoice::fp8: format = {"fp8", 8 * kUnitsPerBit}; break;
-    case WeightChoice::fp8_block: format = {"fp8", 8 * kUnitsPerBit + 32 * kUnitsPerBit / (kBlock * kBlock)}; break;
-    case WeightChoice::nvfp4: format = {"nvfp4", 4 * kUnitsPerBit + kUnitsPerBit / 2}; break;
+    case WeightChoice::fp8: format = fp8_weights(); break;
+    case WeightChoice::fp8_block: format = fp8_weights(kBlock * kBlock); break;
+    case WeightChoice::nvfp4: format = nvfp4_weights(); break;
     case WeightChoice::int4: format = grouped_integers(4, kGroup, true); break;
   }
   const bool four_bits = weights == WeightChoice::nvfp4 || weights == WeightChoice::int4;
@@ -411,17 +417,6 @@ KvDtype kv_dtype_from_name(std::string_view name) {
   if (name == "fp16") return KvDtype::fp16;
   if (name == "fp8") return KvDtype::fp8;
   throw ModelError("unknown KV element type \"" + std::string(name) + "\"; it must be auto, bf16, fp16 or fp8.");
-}
-
-WeightChoice weight_choice_from_name(std::string_view name) {
-  if (name == "auto") return WeightChoice::automatic;
-  if (name == "bf16") return WeightChoice::bf16;
-  if (name == "fp8") return WeightChoice::fp8;
-  if (name == "fp8_block") return WeightChoice::fp8_block;
-  if (name == "nvfp4") return WeightChoice::nvfp4;
-  if (name == "int4") return WeightChoice::int4;
-  throw ModelError("unknown weight format \"" + std::string(name) +
-                   "\"; it must be auto, bf16, fp8, fp8_block, nvfp4 or int4.");
 }
 
 std::string_view name_of(AttentionKind kind) {

@@ -125,7 +125,17 @@ struct ModelGeometry {
 // Format of the weights in matrix products, in place of the config's quantization_config. With 4 bits, MLA keeps its
 // attention in torch_dtype, as DeepSeek-R1-NVFP4 and Kimi-K2.5 do.
 enum class WeightChoice : std::uint8_t { automatic, bf16, fp8, fp8_block, nvfp4, int4 };
-WeightChoice weight_choice_from_name(std::string_view name);  // auto, bf16, fp8, ...; else ModelError
+constexpr std::string_view name_of(WeightChoice weights) {
+  switch (weights) {
+    case WeightChoice::automatic: return "auto";
+    case WeightChoice::bf16: return "bf16";
+    case WeightChoice::fp8: return "fp8";
+    case WeightChoice::fp8_block: return "fp8_block";
+    case WeightChoice::nvfp4: return "nvfp4";
+    case WeightChoice::int4: return "int4";
+  }
+  return "";
+}
 
 // `kv` overrides the cache's element type, `weights` the format of the weights.
 ModelGeometry parse_model(std::string_view json, const std::string& file, KvDtype kv = KvDtype::automatic,

@@ -180,7 +180,7 @@ class RooflineCost final : public CostModel {
   Wide128 prefill_fs(const ForwardShape& shape) const;
   Wide128 pass_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 gpu_fs(const ForwardShape& shape, std::uint64_t steps) const;
-  Wide128 decode_steps_fs(const ForwardShape& shape, std::uint64_t steps, Wide128 host) const;
+  Wide128 decode_steps_fs(const ForwardShape& shape, std::uint64_t steps, Wide128 least) const;
   Wide128 both_fs(Wide128 computing, Wide128 reading) const;
   Wide128 attention_fs(const ForwardShape& shape, std::uint64_t steps) const;
   Wide128 state_step_fs(std::uint64_t sequences) const;

@@ -36,21 +36,20 @@ TimeNs front_end_ns(const ServingTimes& times, Tokens prompt) {
   return static_cast<TimeNs>(std::min<Wide128>(ns, static_cast<Wide128>(std::numeric_limits<TimeNs>::max())));
 }
 
-ServingTimes serving_times(std::string_view engine) {
+ServingTimes serving_times(ServingEngine engine) {
   ServingTimes times{.request_ns = 5'000'000, .schedule_ns = 1'000'000, .kernel_ns = 2'000, .launch_ns = 50'000};
-  if (engine == "sglang") {
-    times.step_ns = 500'000;
-    times.sequence_ns = 15'000;
-  } else if (engine == "vllm") {
-    times.step_ns = 300'000;
-    times.sequence_ns = 5'000;
-  } else if (engine == "trtllm") {
-    times.step_ns = 500'000;
-    times.sequence_ns = 5'000;
-  } else {
-    return {};
+  const auto with = [&](std::uint64_t step_ns, std::uint64_t sequence_ns) {
+    times.step_ns = step_ns;
+    times.sequence_ns = sequence_ns;
+    return times;
+  };
+  switch (engine) {
+    case ServingEngine::none: return {};
+    case ServingEngine::sglang: return with(500'000, 15'000);
+    case ServingEngine::vllm: return with(300'000, 5'000);
+    case ServingEngine::trtllm: return with(500'000, 5'000);
   }
-  return times;
+  return {};
 }
 
 }  // namespace kvtwin

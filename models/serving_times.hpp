@@ -20,6 +20,17 @@
 
 namespace kvtwin {
 
+enum class ServingEngine : std::uint8_t { none, sglang, vllm, trtllm };
+constexpr std::string_view name_of(ServingEngine engine) {
+  switch (engine) {
+    case ServingEngine::none: return "none";
+    case ServingEngine::sglang: return "sglang";
+    case ServingEngine::vllm: return "vllm";
+    case ServingEngine::trtllm: return "trtllm";
+  }
+  return "";
+}
+
 struct ServingTimes {
   std::uint64_t request_ns = 0;   // front end, per request
   std::uint64_t token_ps = 0;     // front end, per prompt token
@@ -41,8 +52,8 @@ std::uint64_t small_kernels(const ModelGeometry& model);
 // Returns the time between a client's request and the arrival at the scheduler.
 TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);
 
-// Returns the times of sglang, vllm or trtllm; zeros for another name. Fitted on the H100 rows of silicon_sample.csv of
+// Returns the times of an engine; zeros for `none`. Fitted on the H100 rows of silicon_sample.csv of
 // aiconfigurator-core 0.12.0 (docs/results/published.md); `request`, `schedule` and `launch` are assumed.
-ServingTimes serving_times(std::string_view engine);
+ServingTimes serving_times(ServingEngine engine);
 
 }  // namespace kvtwin

@@ -64,8 +64,8 @@ bool ClientSource::begin_stage() {
   std::ranges::sort(senders_, std::less<>());
   if (stage().clients == 0 && has_request(0)) {
     const TraceRequest& first = requests_.front();
-    offset_ = last_end_ + front_end(first) - scaled(first.arrival, options_.time_scale);
-    add_sender(last_end_ + front_end(first), 0);
+    offset_ = last_end_ + front_end(first.input) - scaled(first.arrival, options_.time_scale);
+    add_sender(last_end_ + front_end(first.input), 0);
   }
   return true;
 }
@@ -78,7 +78,7 @@ bool ClientSource::find_earliest() {
     if (found && senders_[place].time >= earliest_.time) break;  // no later sender can be earlier
     if (!has_request(place)) break;
     const bool by_client = senders_[place].client != 0;
-    const TimeNs time = senders_[place].time + (by_client ? front_end(requests_[place]) : 0);
+    const TimeNs time = senders_[place].time + (by_client ? front_end(requests_[place].input) : 0);
     if (found && time >= earliest_.time) continue;
     earliest_ = {place, time};
     found = true;
@@ -124,18 +124,14 @@ bool ClientSource::overtake(Input& held, bool has) {
   return hold(held);
 }
 
-void ClientSource::on_event(const Event& event) {
-  if (observer_ != nullptr) observer_->on_event(event);
-  const bool ends =
-      event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
-  if (!ends) return;
-  const auto ended = client_of_running_.find(event.record->request);
+void ClientSource::answered(RequestId request, TimeNs time) {
+  const auto ended = client_of_running_.find(request);
   if (ended == client_of_running_.end()) return;
   const std::uint64_t client = ended->second;
   client_of_running_.erase(ended);
-  last_end_ = std::max(last_end_, event.time);
+  last_end_ = std::max(last_end_, time);
   if (client == 0) return;
-  add_sender(event.time + draw(kThinkTimes, event.record->request, 2 * config_.think_ns), client);
+  add_sender(time + draw(kThinkTimes, request, 2 * config_.think_ns), client);
 }
 
 }  // namespace kvtwin

@@ -20,14 +20,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "policy/seam/event.hpp"
-#include "policy/seam/live_source.hpp"
+#include "traces/answered_source.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
 
@@ -44,24 +42,14 @@ struct ClientsConfig {
   TimeNs start_spread_ns = 0, think_ns = 0;
 };
 
-class ClientSource final : public LiveSource, public Observer {
+class ClientSource final : public AnsweredSource {
  public:
-  // Time between a client's request and its arrival.
-  using FrontEnd = std::function<TimeNs(Tokens prompt)>;
-
   // Requires: `trace` outlives this object and has no hints. The time scale of `options` applies to the times of the
   // trace and to the times of `config`. Errors: those of the trace.
   ClientSource(TraceSource& trace, const TraceInputOptions& options, ClientsConfig config);
 
-  // Every event that on_event() receives is passed to `observer`; null: to no observer.
-  void pass_events_to(Observer* observer) { observer_ = observer; }
-  // A client's request arrives later by its time in the front end, so a short prompt may arrive before a long one that
-  // was sent earlier. Requires: called before the first arrival, if at all.
-  void add_front_end(FrontEnd front_end) { front_end_ = std::move(front_end); }
-
   bool next(Input& input) override;
   bool overtake(Input& held, bool has) override;
-  void on_event(const Event& event) override;
 
  private:
   struct Sender {
@@ -76,6 +64,7 @@ class ClientSource final : public LiveSource, public Observer {
     TimeNs time = 0;
   };
 
+  void answered(RequestId request, TimeNs time) override;
   const ClientStage& stage() const { return config_.stages[stage_]; }
   bool is_sent() const { return stage().requests != 0 && sent_ == stage().requests; }
   bool has_request(std::size_t place);
@@ -84,14 +73,11 @@ class ClientSource final : public LiveSource, public Observer {
   bool hold(Input& input);
   void take_held();
   void add_sender(TimeNs time, std::uint64_t client);
-  TimeNs front_end(const TraceRequest& request) const { return front_end_ ? front_end_(request.input) : 0; }
   TimeNs draw(std::uint64_t stream, std::uint64_t number, TimeNs most) const;
 
   TraceSource& trace_;
   TraceInputOptions options_;
   ClientsConfig config_;
-  Observer* observer_ = nullptr;
-  FrontEnd front_end_;  // empty: takes no time
   ArrivalMaker maker_;
   // Sender n sends request n, unless an answer leads to an earlier sender. Senders are sorted.
   std::deque<Sender> senders_;

@@ -13,7 +13,7 @@ bool ClosedLoopSource::later(const std::unique_ptr<Ready>& a, const std::unique_
 }
 
 void ClosedLoopSource::push(TimeNs time, TraceRequest request) {
-  if (front_end_ && !request.is_hint) time += front_end_(request.input);
+  if (!request.is_hint) time += front_end(request.input);
   ready_.push_back(std::make_unique<Ready>(Ready{time, order_++, std::move(request)}));
   std::push_heap(ready_.begin(), ready_.end(), later);
 }
@@ -87,24 +87,20 @@ bool ClosedLoopSource::overtake(Input& held, bool has) {
   return true;
 }
 
-void ClosedLoopSource::on_event(const Event& event) {
-  if (observer_ != nullptr) observer_->on_event(event);
-  const bool ends =
-      event.kind == EventKind::finished || event.kind == EventKind::rejected || event.kind == EventKind::aborted;
-  if (!ends) return;
-  const auto ended = session_of_running_.find(event.record->request);
+void ClosedLoopSource::answered(RequestId request, TimeNs time) {
+  const auto ended = session_of_running_.find(request);
   if (ended == session_of_running_.end()) return;
   const std::uint64_t name = ended->second;
   session_of_running_.erase(ended);
   if (name == 0) return;
   Session& session = sessions_.at(name);
-  session.answered = event.time;
+  session.answered = time;
   session.open = !session.waiting.empty();
   if (!session.open) return;
-  TraceRequest request = std::move(session.waiting.front());
+  TraceRequest next = std::move(session.waiting.front());
   session.waiting.pop_front();
-  const TimeNs time = std::max(request.arrival, event.time + request.think);
-  push(time, std::move(request));
+  const TimeNs at = std::max(next.arrival, time + next.think);
+  push(at, std::move(next));
 }
 
 }  // namespace kvtwin

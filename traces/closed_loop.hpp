@@ -12,35 +12,24 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "policy/seam/event.hpp"
-#include "policy/seam/live_source.hpp"
+#include "traces/answered_source.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
 
-class ClosedLoopSource final : public LiveSource, public Observer {
+class ClosedLoopSource final : public AnsweredSource {
  public:
-  // Time between a client's request and its arrival.
-  using FrontEnd = std::function<TimeNs(Tokens prompt)>;
-
   // Requires: `trace` outlives this object. The time scale of `options` applies to arrivals, gaps and think times, not
   // to service_ns. Errors: those of the trace.
   ClosedLoopSource(TraceSource& trace, const TraceInputOptions& options, TimeNs service_ns);
 
-  // Every event that on_event() receives is passed to `observer`; null: to no observer.
-  void pass_events_to(Observer* observer) { observer_ = observer; }
-  // Every arrival is later by its time in the front end. Requires: called before the first arrival, if at all.
-  void add_front_end(FrontEnd front_end) { front_end_ = std::move(front_end); }
-
   bool next(Input& input) override;
   bool overtake(Input& held, bool has) override;
-  void on_event(const Event& event) override;
 
  private:
   struct Ready {
@@ -55,6 +44,7 @@ class ClosedLoopSource final : public LiveSource, public Observer {
     std::deque<TraceRequest> waiting;  // `arrival` is the time in the trace; `think` is always known
   };
 
+  void answered(RequestId request, TimeNs time) override;
   void read();
   void take(TraceRequest request);
   void push(TimeNs time, TraceRequest request);
@@ -64,8 +54,6 @@ class ClosedLoopSource final : public LiveSource, public Observer {
   TraceSource& trace_;
   TraceInputOptions options_;
   TimeNs service_ns_;
-  Observer* observer_ = nullptr;
-  FrontEnd front_end_;  // empty: takes no time
   ArrivalMaker maker_;
   TraceRequest ahead_;  // the next request of the trace
   bool has_ahead_ = false, begun_ = false;

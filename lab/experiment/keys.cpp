@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "lab/names.hpp"
+#include "models/geometry.hpp"
+#include "models/serving_times.hpp"
 #include "policy/base/names.hpp"
 #include "policy/load_back_admission.hpp"
 #include "policy/order.hpp"
@@ -79,6 +81,10 @@ Key text_choice(std::string_view name, std::vector<std::string_view> choices, st
   Key key = text(name, std::string(choices.front()).c_str(), help);
   key.choices = std::move(choices);
   return key;
+}
+
+Key text_choice(std::string_view name, std::span<const std::string_view> choices, std::string_view help) {
+  return text_choice(name, std::vector<std::string_view>(choices.begin(), choices.end()), help);
 }
 
 // The functions below declare keys that set a configuration's member.
@@ -174,7 +180,7 @@ std::span<const Key> experiment_keys() {
               "no check"),
       text("model.kv_dtype", "auto",
            "Data type of the KV cache: auto, bf16, fp16 or fp8; auto = the type in the model's config"),
-      text_choice("model.weights", {"auto", "bf16", "fp8", "fp8_block", "nvfp4", "int4"},
+      text_choice("model.weights", names_of<WeightChoice>(),
                   "Format of the weights in matrix products; auto = the model's config. With 4 bits, an MLA model's "
                   "attention stays bf16"),
       text("model.revision", "", "Revision of the weights, any text; stored pages of another revision are never used"),
@@ -310,13 +316,13 @@ std::span<const Key> experiment_keys() {
               "must divide the block size, e.g. 16"),
       number("workload.time_scale", 1.0, 1e-9, 999'999'999,
              "Factor on the times between arrivals; 2.0 = arrivals twice as far apart"),
-      text_choice("serving.engine", {"none", "sglang", "vllm", "trtllm"},
+      text_choice("serving.engine", names_of<ServingEngine>(),
                   "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
                   "keys below override them; none = the hardware's pass_overhead"),
       number("serving.request_us", -1, -1, 1e9,
-             "Front end: microseconds from the end of tokenising to the scheduler; -1 = the engine's"),
+             "Front end: microseconds per request until the scheduler has it; -1 = the engine's"),
       number("serving.token_ns", -1, -1, 1e9,
-             "Front end: nanoseconds of tokenising per prompt token, one prompt after another; -1 = the engine's"),
+             "Front end: nanoseconds per prompt token until the scheduler has the request; -1 = the engine's"),
       number("serving.schedule_us", -1, -1, 1e9,
              "Host: microseconds per pass that overlap scheduling hides; -1 = the engine's"),
       number("serving.step_us", -1, -1, 1e9, "Host: microseconds per pass that nothing hides; -1 = the engine's"),

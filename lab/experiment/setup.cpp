@@ -16,14 +16,18 @@
 #include "models/names.hpp"
 #include "models/operator_cost.hpp"
 #include "models/operator_table.hpp"
+#include "models/serving_times.hpp"
 #include "models/text_file.hpp"
 #include "models/tier_media.hpp"
+#include "policy/base/names.hpp"
 #include "policy/base/wide.hpp"
 #include "policy/eviction.hpp"
 #include "policy/index/page_key.hpp"
 #include "policy/style.hpp"
 #include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
+#include "traces/clients.hpp"
+#include "traces/closed_loop.hpp"
 #include "traces/figure_error.hpp"
 #include "traces/groups.hpp"
 #include "traces/returning.hpp"
@@ -380,7 +384,7 @@ void configure_cache(const Experiment& e, EngineConfig& engine) {
 }
 
 ModelGeometry model_of(const Experiment& e, KvDtype dtype) {
-  const WeightChoice weights = weight_choice_from_name(e.text("model.weights"));
+  const WeightChoice weights = *value_named<WeightChoice>(e.text("model.weights"));
   if (e.text("model.config").empty()) {
     return with_key(e, "model.name", [&] { return model_preset(e.text("model.name"), dtype, weights); });
   }
@@ -435,9 +439,10 @@ std::string operators_note(const OperatorTable& table, const RooflineCost& cost)
 }
 
 void configure_serving(const Experiment& e, Setup& setup) {
-  if (e.text("serving.engine") == "none") return;
+  const ServingEngine engine = *value_named<ServingEngine>(e.text("serving.engine"));
+  if (engine == ServingEngine::none) return;
   ServingTimes& times = setup.serving;
-  times = serving_times(e.text("serving.engine"));
+  times = serving_times(engine);
   const auto take = [&](const char* key, std::uint64_t& value, double unit) {
     const double given = e.number(key);
     if (given >= 0) value = static_cast<std::uint64_t>(given * unit + 0.5);
@@ -581,13 +586,13 @@ Setup make_setup(const Experiment& e) {
   setup.hardware.file_a_page = e.text("tiers.disk.format") == "hicache_files";
   const auto tp = static_cast<std::uint32_t>(e.integer("parallel.tp"));
   const auto page = static_cast<std::uint32_t>(e.integer("cache.page_tokens"));
+  const auto ep = static_cast<std::uint32_t>(e.integer("parallel.ep"));
+  if (tp % ep != 0) {
+    throw InputError(e.where("parallel.ep") + ": is " + std::to_string(ep) + ", and must divide " +
+                     e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
+  }
   setup.cost = std::make_unique<RooflineCost>(setup.model, setup.hardware, tp);
   if (const std::optional<OperatorTable> operators = operators_of(e)) {
-    const auto ep = static_cast<std::uint32_t>(e.integer("parallel.ep"));
-    if (tp % ep != 0) {
-      throw InputError(e.where("parallel.ep") + ": is " + std::to_string(ep) + ", and must divide " +
-                       e.where("parallel.tp") + " (" + std::to_string(tp) + ")");
-    }
     setup.cost->measure_with(*operators, setup.model, setup.hardware, tp, ep);
     setup.notes.push_back(operators_note(*operators, *setup.cost));
   }
@@ -789,12 +794,9 @@ std::vector<ClientStage> client_stages(const Experiment& e) {
 }  // namespace
 
 WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload, const ServingTimes& serving) {
-  const auto set = [&](auto source) {
+  const auto set = [&](std::unique_ptr<AnsweredSource> source) {
     source->add_front_end([serving](Tokens prompt) { return front_end_ns(serving, prompt); });
-    forward_ = [live = source.get()](Observer* to) -> Observer* {
-      live->pass_events_to(to);
-      return live;
-    };
+    answered_ = source.get();
     source_ = std::move(source);
   };
   ClientsConfig clients;
@@ -811,6 +813,10 @@ WorkloadInputs::WorkloadInputs(const Experiment& e, TraceSource& workload, const
   }
 }
 
-Observer* WorkloadInputs::observer(Observer* observer) { return forward_ ? forward_(observer) : observer; }
+Observer* WorkloadInputs::observer(Observer* observer) {
+  if (answered_ == nullptr) return observer;
+  answered_->pass_events_to(observer);
+  return answered_;
+}
 
 }  // namespace kvtwin

@@ -2,7 +2,6 @@
 // world, and the stream of requests. Refuses everything in an experiment that this program cannot do.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +15,7 @@
 #include "policy/engine.hpp"
 #include "policy/route.hpp"
 #include "sim/world.hpp"
-#include "traces/clients.hpp"
-#include "traces/closed_loop.hpp"
+#include "traces/answered_source.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
 
@@ -70,11 +68,11 @@ class WorkloadInputs {
   // Returns the observer for the engines. Events go on to `observer`, which may be null.
   Observer* observer(Observer* observer);
   // Returns whether arrivals depend on the ends of answers.
-  bool waits_for_answers() const { return static_cast<bool>(forward_); }
+  bool waits_for_answers() const { return answered_ != nullptr; }
 
  private:
   std::unique_ptr<InputSource> source_;
-  std::function<Observer*(Observer*)> forward_;  // empty for an open loop
+  AnsweredSource* answered_ = nullptr;  // source_, or null for an open loop
 };
 
 }  // namespace kvtwin

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/formatted.hpp"
+#include "lab/or_null.hpp"
 
 namespace kvtwin {
 namespace {
@@ -14,16 +15,14 @@ using Json = nlohmann::ordered_json;
 
 double in_seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
 
-Json figure_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
-
 Json quantiles(const DurationHistogram& h) {
-  const auto quantile = [&](std::uint64_t per_mille) { return figure_json(h.quantile_seconds(per_mille)); };
-  return {{"mean", figure_json(h.mean_seconds())},
+  const auto quantile = [&](std::uint64_t per_mille) { return or_null(h.quantile_seconds(per_mille)); };
+  return {{"mean", or_null(h.mean_seconds())},
           {"p50", quantile(500)},
           {"p90", quantile(900)},
           {"p95", quantile(950)},
           {"p99", quantile(990)},
-          {"max", figure_json(h.max_seconds())}};
+          {"max", or_null(h.max_seconds())}};
 }
 
 // The shortest decimal that reads back as the same value.
@@ -64,8 +63,8 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
   requests = {{"total", m.arrived},   {"completed", m.completed},     {"rejected", m.rejected_total},
               {"failed", m.failed()}, {"rejected_reasons", rejected}, {"failed_reasons", failed}};
   if (terms.retractions) requests["retractions"] = *terms.retractions;
-  requests["rejected_share"] = figure_json(m.share_of_arrived(m.rejected_total));
-  requests["failed_share"] = figure_json(m.share_of_arrived(m.failed()));
+  requests["rejected_share"] = or_null(m.share_of_arrived(m.rejected_total));
+  requests["failed_share"] = or_null(m.share_of_arrived(m.failed()));
   Json& tokens = to["tokens"];
   tokens["prompt"] = m.prompt;
   for (const TierSpec& spec : kTierSpecs) tokens[std::string(spec.hit_column)] = m.hit[spec.tier];
@@ -77,13 +76,13 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
   to["ttft_seconds"] = quantiles(m.ttft);
   to["tpot_seconds"] = quantiles(m.tpot);
   to["e2e_seconds"] = quantiles(m.e2e);
-  to["ttft_parts_seconds"] = {{"queue", figure_json(m.queue.mean_seconds())},
-                              {"prefetch_wait", figure_json(m.prefetch_wait.mean_seconds())},
-                              {"load_wait", figure_json(m.load_wait.mean_seconds())},
-                              {"compute", figure_json(m.compute.mean_seconds())}};
-  to["throughput"] = {{"requests_per_second", figure_json(per_second(m, m.completed, terms.span))},
-                      {"prompt_tokens_per_second", figure_json(per_second(m, m.prompt, terms.span))},
-                      {"output_tokens_per_second", figure_json(per_second(m, m.output, terms.span))}};
+  to["ttft_parts_seconds"] = {{"queue", or_null(m.queue.mean_seconds())},
+                              {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
+                              {"load_wait", or_null(m.load_wait.mean_seconds())},
+                              {"compute", or_null(m.compute.mean_seconds())}};
+  to["throughput"] = {{"requests_per_second", or_null(per_second(m, m.completed, terms.span))},
+                      {"prompt_tokens_per_second", or_null(per_second(m, m.prompt, terms.span))},
+                      {"output_tokens_per_second", or_null(per_second(m, m.output, terms.span))}};
 }
 
 Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter& counter) {

@@ -16,6 +16,7 @@
 #include "lab/decision_text.hpp"
 #include "lab/error.hpp"
 #include "lab/names.hpp"
+#include "lab/or_null.hpp"
 #include "lab/out_files.hpp"
 #include "lab/report/request_json.hpp"
 #include "lab/version.hpp"
@@ -28,8 +29,6 @@ using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 double seconds(TimeNs ns) { return static_cast<double>(ns) / 1e9; }
-
-Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 double busy_fraction(const LaneUse& lane, TimeNs total) {
   return total == 0 ? 0 : static_cast<double>(lane.busy_ns) / static_cast<double>(total);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lab/formatted.hpp"
+#include "lab/or_null.hpp"
 
 namespace kvtwin {
 namespace {
@@ -68,10 +69,6 @@ std::optional<FigureScore> score_of(const std::vector<ValidatedCell>& cells, con
   return score;
 }
 
-nlohmann::ordered_json score_json(const std::optional<double>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
-}
-
 std::string percent(const std::optional<double>& value) { return value ? formatted("%.1f", *value * 100) : "-"; }
 
 }  // namespace
@@ -114,10 +111,10 @@ nlohmann::ordered_json scoreboard_json(const std::vector<FigureScore>& scores) {
                     {"mean_abs_error", score.mean_abs},
                     {"bias", score.bias},
                     {"p90_abs_error", score.p90},
-                    {"kendall_tau", score_json(score.tau)},
+                    {"kendall_tau", or_null(score.tau)},
                     {"choices", score.choices},
-                    {"regret_mean", score_json(score.regret_mean)},
-                    {"regret_max", score_json(score.regret_max)}});
+                    {"regret_mean", or_null(score.regret_mean)},
+                    {"regret_max", or_null(score.regret_max)}});
   }
   return list;
 }

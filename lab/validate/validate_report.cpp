@@ -1,5 +1,6 @@
 #include "lab/validate/validate_report.hpp"
 
+#include "lab/or_null.hpp"
 #include "lab/validate/scoreboard.hpp"
 #include "lab/validate/validate_requests.hpp"
 
@@ -25,8 +26,6 @@ std::string formatted(const char* format, ...) {
   va_end(values);
   return text;
 }
-
-Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 double off_by(const LaneError& lane) { return std::max(lane.ratio, 1 / lane.ratio); }
 

@@ -2,18 +2,14 @@
 // 1. The names and weights are those of llm-d's default configuration (pkg/epp/config/loader/defaults.go,
 // loadDefaultConfig: 2, 2 and 3):
 //
-//   queue-scorer                 (longest queue - queue) / (longest - shortest queue); 1 if all are equal. The queue
-//   has
-//                                the requests that the engine has not admitted
-//                                (pkg/epp/framework/plugins/scheduling/scorer/queuedepth/queue.go, Score)
-//   kv-cache-utilization-scorer  1 - KV use (scorer/kvcacheutilization/kvcache_utilization.go, Score). KV use here: the
-//                                pages of the prompts of admitted requests. llm-d reads the engine's metric, which
-//                                counts answers too
-//   prefix-cache-scorer          the pages of the longest cached prefix / the pages of the prompt
-//   (scorer/prefix/plugin.go,
-//                                Score), as the precise producer counts them: a page on the host counts less than one
-//                                on the device (pkg/kvcache/kvblock_scorer.go, LongestPrefixScorer.Score;
-//                                pkg/kvcache/backend.go, DefaultKVCacheBackendConfig: gpu 1.0, cpu 0.8)
+// - queue-scorer: (longest queue - queue) / (longest - shortest queue); 1 if all are equal. The queue has the requests
+//   that the engine has not admitted (pkg/epp/framework/plugins/scheduling/scorer/queuedepth/queue.go, Score).
+// - kv-cache-utilization-scorer: 1 - KV use (scorer/kvcacheutilization/kvcache_utilization.go, Score). KV use here: the
+//   pages of the prompts of admitted requests. llm-d reads the engine's metric, which counts answers too.
+// - prefix-cache-scorer: the pages of the longest cached prefix / the pages of the prompt (scorer/prefix/plugin.go,
+//   Score), as the precise producer counts them: a page on the host counts less than one on the device
+//   (pkg/kvcache/kvblock_scorer.go, LongestPrefixScorer.Score; pkg/kvcache/backend.go, DefaultKVCacheBackendConfig: gpu
+//   1.0, cpu 0.8).
 //
 // Ties go to the engine with the fewest open requests, then to the first; llm-d's max-score-picker draws one. Here the
 // router knows the engines' state at once; llm-d polls metrics.

@@ -209,6 +209,7 @@ TEST_F(BadInput, TypesAndRanges) {
   refused_set("cache.page_tokens=99999999999999999999", {"--set", "cache.page_tokens", "an integer"});
   refused_set("cache.pagetokens=3", {"--set", "\"cache.page_tokens\"?"});
   refused_set("parallel.tp=3", {"3"});
+  refused_set("parallel.ep=2", {"parallel.ep", "2", "divide", "parallel.tp"});
   refused_set("parallel.rank_model=threads", {"parallel.rank_model", "lockstep", "instances"});
   refused_set("cluster.route=random", {"cluster.route", "round_robin", "prefix_affinity"});
   refused_set("sim.straggler_factor=2", {"sim.straggler_factor", "parallel.rank_model"});
