@@ -79,7 +79,7 @@ void add_compare(CLI::App& program) {
   options.others.push_back(command->add_option(
       "--goal", arguments.goal,
       "FIGURE=VALUE, e.g. ttft_p90_s=2: print the smallest size that meets the goal, for the tier with the most "
-      "--vary values"));
+      "--vary values; kvtwin presets lists the figures"));
   options.others.back()->check(
       [](const std::string& goal) { return std::string(goal.empty() ? "must be FIGURE=VALUE" : ""); });
   for (CLI::Option* option : options.others) option->needs(options.vary);

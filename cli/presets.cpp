@@ -10,6 +10,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/keys.hpp"
 #include "lab/operator_errors.hpp"
+#include "lab/report/figures.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/operator_table.hpp"
@@ -43,6 +44,16 @@ void print_json() {
   std::printf("%s\n", out.dump(2).c_str());
 }
 
+void print_figures() {
+  std::printf("figures of a run, for compare --goal and sweep.show:\n");
+  for (const RunFigure& figure : figures()) {
+    const char* const better = figure.better == RunFigure::Better::more   ? "; more is better"
+                               : figure.better == RunFigure::Better::less ? "; less is better"
+                                                                          : "; no goal";
+    std::printf("  %-24s %s%s\n", std::string(figure.name).c_str(), std::string(figure.help).c_str(), better);
+  }
+}
+
 void print_text() {
   std::printf("KV bytes a token:\n");
   for (const std::string& name : model_preset_names()) {
@@ -66,6 +77,7 @@ void print_text() {
     for (const std::string_view name : key.choices) std::printf(" %s", std::string(name).c_str());
     std::printf("\n");
   }
+  print_figures();
 }
 
 std::string read_matrix(const std::string& path) {
@@ -135,7 +147,7 @@ void print_operator_errors(const std::string& table_file, const std::string& row
 void add_presets(CLI::App& program) {
   static bool json = false;
   static std::string matrix, hardware = "h200-pcie5", operators, rows;
-  CLI::App* command = program.add_subcommand("presets", "List the model presets, hardware presets and policies");
+  CLI::App* command = program.add_subcommand("presets", "List the model presets, hardware presets, policies and figures");
   command->footer(
       "Example: kvtwin presets --json\n"
       "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"

@@ -316,6 +316,12 @@ std::span<const Key> experiment_keys() {
               "must divide the block size, e.g. 16"),
       number("workload.time_scale", 1.0, 1e-9, 999'999'999,
              "Factor on the times between arrivals; 2.0 = arrivals twice as far apart"),
+      number("slo.ttft_s", 0.0, 0, 1e6,
+             "Largest time to first token of a good request, in seconds; 0 = no limit. The report counts the good "
+             "requests: those that complete within all limits of slo.*"),
+      number("slo.tpot_s", 0.0, 0, 1e6, "Largest time per output token of a good request, in seconds; 0 = no limit"),
+      number("slo.e2e_s", 0.0, 0, 1e6,
+             "Largest time from arrival to last token of a good request, in seconds; 0 = no limit"),
       text_choice("serving.engine", names_of<ServingEngine>(),
                   "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
                   "keys below override them; none = the hardware's pass_overhead"),

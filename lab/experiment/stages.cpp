@@ -66,6 +66,10 @@ void share(const Experiment& e, std::vector<WorkloadStage>& stages) {
   }
 }
 
+TimeNs limit_ns(const Experiment& e, std::string_view key) {
+  return static_cast<TimeNs>(e.number(key) * static_cast<double>(kNsPerSecond) + 0.5);
+}
+
 }  // namespace
 
 std::vector<WorkloadStage> stages_of(const Experiment& e) {
@@ -100,6 +104,7 @@ CountingTerms counting_terms(const Experiment& e) {
   CountingTerms terms;
   terms.warmup_requests = static_cast<std::uint64_t>(e.integer("workload.warmup_requests"));
   terms.counts_drain = e.flag("workload.count_drain");
+  terms.level = {limit_ns(e, "slo.ttft_s"), limit_ns(e, "slo.tpot_s"), limit_ns(e, "slo.e2e_s")};
   for (const WorkloadStage& stage : stages_of(e)) terms.stages.push_back(stage.requests);
   if (!terms.counts_drain && e.text("workload.loop") != "closed") {
     throw InputError(e.where("workload.count_drain") + ": is false, and " + e.where("workload.loop") +

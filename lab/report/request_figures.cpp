@@ -103,8 +103,25 @@ std::optional<WaitTrend::Thirds> WaitTrend::thirds() const {
   return Thirds{*first, *last};
 }
 
-void RequestFigures::finished(const RequestRecord& r, const CostModel* cost) {
+namespace {
+
+// Returns nothing for a request of one output token.
+std::optional<TimeNs> tpot_ns(const RequestRecord& r) {
+  if (r.output_tokens <= 1) return std::nullopt;
+  return (r.finished - r.first_token) / static_cast<TimeNs>(r.output_tokens - 1);
+}
+
+}  // namespace
+
+bool ServiceLevel::met_by(const RequestRecord& r) const {
+  const auto within = [](TimeNs time, TimeNs limit) { return limit == 0 || time <= limit; };
+  return within(r.first_token - r.arrival, ttft) && within(tpot_ns(r).value_or(0), tpot) &&
+         within(r.finished - r.arrival, e2e);
+}
+
+void RequestFigures::finished(const RequestRecord& r, const CostModel* cost, const ServiceLevel& level) {
   ++completed;
+  if (level.met_by(r)) ++good;
   prompt += r.prompt_tokens;
   for (const TierSpec& spec : kTierSpecs) hit[spec.tier] += r.hit[spec.tier];
   recomputed_after_stop += r.recomputed_after_stop;
@@ -119,7 +136,7 @@ void RequestFigures::finished(const RequestRecord& r, const CostModel* cost) {
   load_wait.add(r.load_wait_ns);
   compute.add(r.compute_ns);
   e2e.add(r.finished - r.arrival);
-  if (r.output_tokens > 1) tpot.add((r.finished - r.first_token) / static_cast<TimeNs>(r.output_tokens - 1));
+  if (const std::optional<TimeNs> time = tpot_ns(r)) tpot.add(*time);
 }
 
 void RequestFigures::rejected_for(Reason reason) {
@@ -173,7 +190,7 @@ void RequestCounter::ended(const Event& event) {
 
 void RequestCounter::count(EventKind kind, Reason reason, const RequestRecord& record) {
   const auto add = [&](RequestFigures& figures) {
-    if (kind == EventKind::finished) figures.finished(record, cost_);
+    if (kind == EventKind::finished) figures.finished(record, cost_, terms_.level);
     if (kind == EventKind::rejected) figures.rejected_for(reason);
     if (kind == EventKind::aborted) ++figures.aborted;
   };

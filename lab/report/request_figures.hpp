@@ -56,12 +56,21 @@ class WaitTrend {
   std::uint64_t width_ = 1, count_ = 0;
 };
 
+// Limits for a good request (slo.*). 0 = no limit.
+struct ServiceLevel {
+  TimeNs ttft = 0, tpot = 0, e2e = 0;
+  bool set() const { return ttft != 0 || tpot != 0 || e2e != 0; }
+  // Returns whether a completed request is within all limits. A request of one output token has no TPOT.
+  bool met_by(const RequestRecord& record) const;
+};
+
 // Counts, sums and quantiles of requests that have ended.
 struct RequestFigures {
-  void finished(const RequestRecord& record, const CostModel* cost);
+  void finished(const RequestRecord& record, const CostModel* cost, const ServiceLevel& level = {});
   void rejected_for(Reason reason);
 
   std::uint64_t arrived = 0, completed = 0;
+  std::uint64_t good = 0;  // of the completed requests: within all limits of the service level
   std::map<std::string_view, std::uint64_t> rejected;
   std::uint64_t rejected_total = 0, aborted = 0;
   std::uint64_t failed() const { return arrived - completed - rejected_total; }
@@ -87,6 +96,7 @@ struct CountingTerms {
   std::uint64_t warmup_requests = 0;  // of each stage
   bool counts_drain = true;
   std::vector<std::uint64_t> stages;  // requests of each stage, in the order of arrival; empty: one stage
+  ServiceLevel level;
   // Returns whether all requests count, without stages.
   bool counts_all() const { return warmup_requests == 0 && counts_drain && stages.empty(); }
 };

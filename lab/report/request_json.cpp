@@ -80,6 +80,18 @@ void put_request_figures(Json& to, const RequestFigures& m, const RequestJson& t
                               {"prefetch_wait", or_null(m.prefetch_wait.mean_seconds())},
                               {"load_wait", or_null(m.load_wait.mean_seconds())},
                               {"compute", or_null(m.compute.mean_seconds())}};
+  if (terms.level.set()) {
+    Json& slo = to["slo"];
+    const auto limit = [&](const char* name, TimeNs ns) {
+      if (ns != 0) slo[name] = in_seconds(ns);
+    };
+    limit("ttft_s", terms.level.ttft);
+    limit("tpot_s", terms.level.tpot);
+    limit("e2e_s", terms.level.e2e);
+    slo["good"] = m.good;
+    slo["good_share"] = or_null(m.share_of_arrived(m.good));
+    slo["goodput_per_second"] = or_null(per_second(m, m.good, terms.span));
+  }
   to["throughput"] = {{"requests_per_second", or_null(per_second(m, m.completed, terms.span))},
                       {"prompt_tokens_per_second", or_null(per_second(m, m.prompt, terms.span))},
                       {"output_tokens_per_second", or_null(per_second(m, m.output, terms.span))}};
@@ -94,7 +106,7 @@ Json stages_json(const std::vector<WorkloadStage>& stages, const RequestCounter&
     if (stages[i].clients == 0) json["requests_per_second"] = stages[i].requests_per_second;
     json["window_seconds"] = in_seconds(stage.window_ns());
     json["left_out"] = {{"warmup", stage.warmup}, {"drain", stage.drain}};
-    put_request_figures(json, stage.figures, {stage.window_ns(), std::nullopt, false});
+    put_request_figures(json, stage.figures, {stage.window_ns(), std::nullopt, false, counter.terms().level});
     list.push_back(std::move(json));
   }
   return list;

@@ -23,6 +23,7 @@ struct RequestJson {
   TimeNs span = 0;                           // for the throughput
   std::optional<std::uint64_t> retractions;  // nothing: not in the report
   bool saved = false;                        // with saved_seconds
+  ServiceLevel level{};                      // with slo, if a limit is set
 };
 void put_request_figures(nlohmann::ordered_json& to, const RequestFigures& figures, const RequestJson& terms);
 

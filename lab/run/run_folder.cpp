@@ -120,6 +120,12 @@ Json tier_json(std::string_view name, Pages capacity, Pages used_max, const Metr
           {"dropped", dropped}};
 }
 
+// Returns how many times per day a tier's capacity is written at the rate of the run.
+std::optional<double> writes_per_day(Bytes written, Bytes capacity, TimeNs run) {
+  if (capacity == 0 || run == 0) return std::nullopt;
+  return static_cast<double>(written) / static_cast<double>(capacity) / (seconds(run) / 86'400);
+}
+
 // L1 and L2 always; storage tiers only if the experiment has them.
 Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
   Json list = Json::array();
@@ -129,7 +135,9 @@ Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
     const bool storage = spec.kind == TierKind::storage;
     if (storage && tier.capacity == 0) continue;
     const Bytes written = storage ? use.written * facts.stored_page_bytes : spec.tier == Tier::host ? to_host : 0;
-    list.push_back(tier_json(spec.name, tier.capacity, tier.used_max, use, written));
+    Json& json = list.emplace_back(tier_json(spec.name, tier.capacity, tier.used_max, use, written));
+    if (!storage) continue;
+    json["writes_per_day"] = or_null(writes_per_day(written, tier.capacity * facts.stored_page_bytes, facts.simulated_ns));
   }
   return list;
 }
@@ -256,7 +264,9 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["model_kv"] = facts.kv_formula;
   report["notes"] = facts.notes;
   if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
-  put_request_figures(report, m, {counted_span(facts, m), m.retractions, m.weighs_hits()});
+  report["gpus"] = facts.gpus;
+  put_request_figures(report, m,
+                      {counted_span(facts, m), m.retractions, m.weighs_hits(), m.counter().terms().level});
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
     report["window_seconds"] = seconds(counter.window_ns());
@@ -293,6 +303,71 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["peak_rss_bytes"] = peak_rss_bytes();
   return report.dump(2) + "\n";
 }
+
+namespace {
+
+// Returns e.g. "TTFT 2 s, TPOT 0.05 s".
+std::string limits_text(const ServiceLevel& level) {
+  std::string text;
+  const auto limit = [&](const char* name, TimeNs ns) {
+    if (ns == 0) return;
+    char part[64];
+    std::snprintf(part, sizeof part, "%s%s %.6g s", text.empty() ? "" : ", ", name, seconds(ns));
+    text += part;
+  };
+  limit("TTFT", level.ttft);
+  limit("TPOT", level.tpot);
+  limit("end to end", level.e2e);
+  return text;
+}
+
+constexpr std::size_t kMaxLaneLines = 16;  // more lanes: one line for each kind of lane
+
+// Returns the kind of a lane: its name without engine and GPU.
+std::string lane_kind(const LaneUse& lane) { return lane.name.substr(lane.name.rfind('.') + 1); }
+
+// Returns one line per lane; of many lanes, one line per kind, in order of appearance.
+std::string lanes_text(const std::vector<LaneUse>& lanes, TimeNs total) {
+  std::string out;
+  char line[256];
+  if (lanes.size() <= kMaxLaneLines) {
+    for (const LaneUse& lane : lanes) {
+      std::snprintf(line, sizeof line, "lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers\n",
+                    lane.name.c_str(), 100 * busy_fraction(lane, total), 100 * busy_p99(lane),
+                    static_cast<double>(lane.bytes) / 1e9, lane.transfers);
+      out += line;
+    }
+    return out;
+  }
+  std::vector<std::string> kinds;
+  for (const LaneUse& lane : lanes) {
+    if (std::ranges::find(kinds, lane_kind(lane)) == kinds.end()) kinds.push_back(lane_kind(lane));
+  }
+  out = "lanes      kind           number  busy mean %  busiest %  p99 of the busiest %         GB   transfers\n";
+  for (const std::string& kind : kinds) {
+    double sum = 0, most = 0, p99 = 0, bytes = 0;
+    std::uint64_t number = 0, transfers = 0;
+    for (const LaneUse& lane : lanes) {
+      if (lane_kind(lane) != kind) continue;
+      const double busy = busy_fraction(lane, total);
+      if (number == 0 || busy > most) {
+        most = busy;
+        p99 = busy_p99(lane);
+      }
+      ++number;
+      sum += busy;
+      bytes += static_cast<double>(lane.bytes);
+      transfers += lane.transfers;
+    }
+    std::snprintf(line, sizeof line, "           %-12s %8" PRIu64 " %12.1f %10.1f %21.1f %10.1f %11" PRIu64 "\n",
+                  kind.c_str(), number, 100 * sum / static_cast<double>(number), 100 * most, 100 * p99, bytes / 1e9,
+                  transfers);
+    out += line;
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string summary_text(const RunFacts& facts, const Metrics& m, const DecisionMark& decisions,
                          const std::vector<LaneUse>& lanes) {
@@ -335,6 +410,10 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
   times("TTFT", m.ttft);
   times("TPOT", m.tpot);
   times("end to end", m.e2e);
+  if (const ServiceLevel& level = m.counter().terms().level; level.set()) {
+    add("good       %s %% of all requests are within the limits (%s), %s/s", of_arrived(m.good).c_str(),
+        limits_text(level).c_str(), decimal(per_second(m, m.good, counted_span(facts, m)), 2).c_str());
+  }
   add("mean TTFT  = queue %s + prefetch wait %s + load wait %s + compute %s s",
       decimal(m.queue.mean_seconds(), 4).c_str(), decimal(m.prefetch_wait.mean_seconds(), 4).c_str(),
       decimal(m.load_wait.mean_seconds(), 4).c_str(), decimal(m.compute.mean_seconds(), 4).c_str());
@@ -373,11 +452,7 @@ std::string summary_text(const RunFacts& facts, const Metrics& m, const Decision
     }
     add("fell short %s (pages that storage didn't keep or bring)", causes.c_str());
   }
-  for (const LaneUse& lane : lanes) {
-    add("lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers", lane.name.c_str(),
-        100 * busy_fraction(lane, facts.simulated_ns), 100 * busy_p99(lane), static_cast<double>(lane.bytes) / 1e9,
-        lane.transfers);
-  }
+  out += lanes_text(lanes, facts.simulated_ns);
   if (facts.real) {
     const LoopReport& loop = facts.real->loop;
     const Verification& v = facts.real->verification;

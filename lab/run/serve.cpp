@@ -62,6 +62,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   for (const StorageTierConfig& tier : setup.engine.storage) {
     facts.tier(tier.tier).capacity = spec_of(tier.tier).shared ? tier.pages : engines * tier.pages;
   }
+  facts.gpus = engines * setup.engine.ranks;
   facts.stored_page_bytes = setup.page_bytes() * setup.engine.storage_writers;
   if (setup.draft) {
     const Bytes draft = setup.draft->restored ? setup.draft->shape.page_bytes() : 0;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lab/error.hpp"
+#include "lab/experiment/stages.hpp"
 #include "lab/names.hpp"
 #include "lab/report/warnings.hpp"
 #include "lab/sweep/comparison.hpp"
@@ -53,10 +54,20 @@ Json about(const CompareSettingsArguments& arguments, const SweepPlan& plan, con
   return json;
 }
 
+// Refuses a goal for good requests without a limit that tells which requests are good.
+void check_goal(const Goal& goal, const SweepPlan& plan, const Experiment& base) {
+  const std::string_view name = figures()[goal.figure].name;
+  if (name != "good_share" && name != "goodput_per_second") return;
+  for (const SweepCell& cell : plan.cells()) {
+    if (counting_terms(plan.experiment(base, cell)).level.set()) continue;
+    throw InputError("--goal " + std::string(name) + ": " + plan.name_of(cell) +
+                     " has no limit for a good request; set slo.ttft_s, slo.tpot_s or slo.e2e_s");
+  }
+}
+
 // The sizes that meet the goal.
 Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) {
-  const ComparedFigure& figure = compared_figures()[goal.figure];
-  Json json{{"figure", figure.name}, {"value", goal.value}, {"along", nullptr}, {"lines", Json::array()}};
+  Json json{{"figure", figures()[goal.figure].name}, {"value", goal.value}, {"along", nullptr}, {"lines", Json::array()}};
   if (lines.along) json["along"] = plan.axes[*lines.along].name;
   const auto shown = [](const SweepValue& value) { return value.number ? Json(*value.number) : Json(value.text); };
   for (const GoalLine& line : lines.lines) {
@@ -101,6 +112,7 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
   const bool drawn = any_draws(plan, base);
   std::optional<Goal> goal;
   if (!arguments.goal.empty()) goal = Goal::from_text(arguments.goal);
+  if (goal) check_goal(*goal, plan, base);
   Repeats repeats{static_cast<std::size_t>(arguments.seeds), static_cast<std::size_t>(arguments.draws)};
   if (repeats.seeds > 1 && !drawn) {
     listener.tell("--seeds " + std::to_string(repeats.seeds) +
@@ -135,7 +147,7 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
     }
     outcome.text =
         arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn, goal, min_served);
-    if (goal && !arguments.json) outcome.text += goal_text(plan, *goal, goal_lines(plan, comparison), repeats);
+    if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, goal_lines(plan, comparison), repeats);
     if (!arguments.json) outcome.text += warnings_text(warnings);
   }
   outcome.failures = failures_sentence(plan, swept);

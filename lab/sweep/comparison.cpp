@@ -18,22 +18,10 @@ namespace kvtwin {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Better = ComparedFigure::Better;
+using Better = RunFigure::Better;
+using Column = RunFigure::Column;
 
-constexpr std::array<ComparedFigure, kComparedFigures> kFigures{{
-    {"hit_ratio", "hit %", 100, Better::more},
-    {"saved_s", "saved s", 1, Better::more},
-    {"gap_closed", "gap closed", 1, Better::neither},
-    {"ttft_mean_s", "TTFT mean s", 1, Better::less},
-    {"ttft_p90_s", "TTFT p90 s", 1, Better::less},
-    {"ttft_p99_s", "TTFT p99 s", 1, Better::less},
-    {"opt_hit_ratio", "", 1, Better::neither},
-    {"opt_saved_s", "", 1, Better::neither},
-    {"lru_hit_ratio", "", 1, Better::neither},
-    {"lru_saved_s", "", 1, Better::neither},
-}};
 constexpr double kSureShare = 0.975;  // share of the runs that must meet a goal
-constexpr std::size_t kOptHitRatio = 6, kOptSaved = 7;
 
 // Returns the 97.5 % quantile of Student's t. Between two listed degrees of freedom: the value of the lower one, which
 // gives a wider interval.
@@ -45,26 +33,12 @@ double student_t(std::size_t freedom) {
   return freedom < 40 ? 2.042 : freedom < 60 ? 2.021 : freedom < 120 ? 2.000 : 1.980;
 }
 
-std::optional<double> number(const Json& row, const char* name) {
-  if (!row.contains(name) || !row.at(name).is_number()) return std::nullopt;
-  return row.at(name).get<double>();
-}
-
 // Returns a figure of one run; nothing if the run does not have the figure.
 std::optional<double> figure_of(const Json& row, std::size_t figure) {
   if (has_failed(row)) return std::nullopt;
-  const double prompt = row.at("prompt_tokens");
-  const auto ratio = [&](const char* hits) -> std::optional<double> {
-    const auto tokens = number(row, hits);
-    return tokens && prompt > 0 ? std::optional(*tokens / prompt) : std::nullopt;
-  };
-  switch (figure) {
-    case kOptHitRatio: return ratio("hit_opt");
-    case kOptSaved: return number(row, "saved_opt_s");
-    case 8: return ratio("hit_lru");
-    case 9: return number(row, "saved_lru_s");
-    default: return number(row, kFigures[figure].name);
-  }
+  const auto value = row.find(figures()[figure].name);
+  if (value == row.end() || !value->is_number()) return std::nullopt;
+  return value->get<double>();
 }
 
 // Returns the figure of each run; empty if a run does not have the figure.
@@ -116,7 +90,7 @@ bool includes_zero(const std::vector<double>& a, const std::vector<double>& b, c
 
 void mark_best(const SweepRows& rows, const Repeats& repeats, std::size_t figure, const std::vector<std::size_t>& group,
                std::vector<ComparedSetting>& settings) {
-  const Better better = kFigures[figure].better;
+  const Better better = figures()[figure].better;
   if (better == Better::neither || group.size() < 2) return;
   std::optional<std::size_t> best;
   for (const std::size_t i : group) {
@@ -197,7 +171,7 @@ std::string decimal(double value, int decimals) {
 // different from the best figure if the mark is different.
 bool printed_like_exact(const Comparison& comparison, std::size_t figure, int decimals,
                         const std::optional<Goal>& goal) {
-  const double scale = kFigures[figure].scale;
+  const double scale = figures()[figure].scale;
   const auto printed = [&](const ComparedSetting& setting) {
     return decimal(setting.figures[figure]->mean * scale, decimals);
   };
@@ -226,10 +200,10 @@ int decimals_of(const Comparison& comparison, std::size_t figure, const std::opt
   double most = 0;
   for (const ComparedSetting& setting : comparison.settings) {
     if (setting.figures[figure])
-      most = std::max(most, std::abs(setting.figures[figure]->mean) * kFigures[figure].scale);
+      most = std::max(most, std::abs(setting.figures[figure]->mean) * figures()[figure].scale);
   }
   int decimals = most >= 100 ? 1 : most >= 10 ? 2 : most >= 1 ? 3 : 4;
-  if (figure == 0 || figure == 2) decimals = 2;
+  if (figures()[figure].scale == 100 || figures()[figure].name == "gap_closed") decimals = 2;
   while (decimals < kMaxDecimals && !printed_like_exact(comparison, figure, decimals, goal)) ++decimals;
   return decimals;
 }
@@ -270,10 +244,24 @@ std::vector<std::size_t> shown_axes(const Comparison& comparison, std::size_t ax
   return order;
 }
 
+// Returns the figures that are columns of the table. The first three are those of the line "(optimal)".
+std::vector<std::size_t> columns_of(const Comparison& comparison, const std::optional<Goal>& goal) {
+  std::vector<std::size_t> columns;
+  for (std::size_t figure = 0; figure < figures().size(); ++figure) {
+    const Column column = figures()[figure].column;
+    const bool present = std::ranges::any_of(comparison.settings, [&](const ComparedSetting& setting) {
+      return setting.figures[figure].has_value();
+    });
+    const bool of_goal = goal && goal->figure == figure && column != Column::never;
+    if (column == Column::always || of_goal || (column == Column::if_present && present)) columns.push_back(figure);
+  }
+  return columns;
+}
+
 std::string cell_text(const ComparedSetting& setting, std::size_t figure, int decimals, bool noisy) {
   const auto& own = setting.figures[figure];
   if (!own) return "-  ";
-  const double scale = kFigures[figure].scale;
+  const double scale = figures()[figure].scale;
   std::string text = decimal(own->mean * scale, decimals);
   if (noisy && own->half) text += " ±" + decimal(*own->half * scale, decimals);
   if (noisy && own->range) {
@@ -333,8 +321,6 @@ std::string legend(const Comparison& comparison, const Repeats& repeats, bool dr
 
 }  // namespace
 
-std::span<const ComparedFigure, kComparedFigures> compared_figures() { return kFigures; }
-
 Estimate estimate(std::span<const double> values) {
   const auto count = static_cast<double>(values.size());
   Estimate result;
@@ -356,6 +342,8 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   for (std::size_t i = 0; i * runs < rows.size(); ++i) {
     ComparedSetting setting;
     setting.place = cells[i * runs];
+    setting.figures.resize(figures().size());
+    setting.standing.resize(figures().size());
     set_served(rows, i, repeats, setting);
     std::vector<bool> served;
     for (std::size_t run = 0; run < runs; ++run) {
@@ -363,7 +351,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
       if (has_failed(row) && setting.failure.empty()) setting.failure = row.at("failure").get<std::string>();
       served.push_back(served_share(row) >= min_served);
     }
-    for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
+    for (std::size_t figure = 0; figure < figures().size(); ++figure) {
       const std::vector<double> values = values_of(rows, i, runs, figure);
       if (values.empty()) continue;
       setting.figures[figure] = estimate_of(values, repeats);
@@ -378,7 +366,7 @@ Comparison compare_rows(const SweepPlan& plan, const SweepRows& rows, const Repe
   comparison.groups = groups_of(comparison);
   for (const std::vector<std::size_t>& group : comparison.groups) {
     set_serves_enough(group, min_served, comparison.settings);
-    for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
+    for (std::size_t figure = 0; figure < figures().size(); ++figure) {
       mark_best(rows, repeats, figure, group, comparison.settings);
     }
     for (const std::size_t i : group) {
@@ -396,34 +384,6 @@ bool is_capacity(const SweepAxis& axis) {
     return key.starts_with("tiers.") && (key.ends_with(".tokens") || key.ends_with(".gib"));
   });
   return tiers && std::ranges::all_of(axis.values, [](const SweepValue& value) { return value.number.has_value(); });
-}
-
-Goal Goal::from_text(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  std::vector<std::string> known;
-  Goal goal;
-  bool found = false;
-  for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
-    if (kFigures[figure].better == Better::neither) continue;
-    known.emplace_back(kFigures[figure].name);
-    if (text.substr(0, equals) != kFigures[figure].name) continue;
-    goal.figure = figure;
-    found = true;
-  }
-  if (equals == std::string::npos) throw InputError("--goal " + text + ": must be FIGURE=VALUE, e.g. ttft_p90_s=2");
-  if (!found) throw InputError("--goal: " + unknown_name("figure", text.substr(0, equals), known));
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data() + equals + 1, end, goal.value);
-  const bool share = std::string_view(kFigures[goal.figure].name) == "hit_ratio";
-  if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value <= (share ? 1 : 1e12))) {
-    throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number from 0 to " +
-                     (share ? "1" : "1e12"));
-  }
-  return goal;
-}
-
-bool Goal::met_by(double figure_value) const {
-  return kFigures[figure].better == Better::less ? figure_value <= value : figure_value >= value;
 }
 
 GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
@@ -466,8 +426,9 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
   return found;
 }
 
-std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats) {
-  const ComparedFigure& figure = kFigures[goal.figure];
+std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const Goal& goal, const GoalLines& lines,
+                      const Repeats& repeats) {
+  const RunFigure& figure = figures()[goal.figure];
   std::string text = "goal: " + std::string(figure.name) +
                      (figure.better == Better::less ? " at most " : " at least ") + exact_number(goal.value) +
                      (lines.along ? ", by " + plan.axes[*lines.along].name : "") + "\n";
@@ -488,6 +449,10 @@ std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& 
     }
     text += "\n";
   }
+  const bool any = std::ranges::any_of(comparison.settings, [&](const ComparedSetting& setting) {
+    return setting.figures[goal.figure].has_value();
+  });
+  if (!any) text += "  no setting has this figure\n";
   if (lines.only_figure_meets != 0) {
     text += "  of " + std::to_string(lines.only_figure_meets) +
             " settings the figure would do, but they complete too few of the requests (--min-served)\n";
@@ -512,11 +477,12 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, c
       row["meets_goal"] = setting.meets_goal;
       row["goal_share"] = setting.goal_share;
     }
-    for (std::size_t figure = 0; figure < kComparedFigures; ++figure) {
-      const std::string name = kFigures[figure].name;
+    for (std::size_t figure = 0; figure < figures().size(); ++figure) {
+      const std::string name(figures()[figure].name);
+      if (row.contains(name)) continue;  // a share of the requests, over all runs
       const auto& own = setting.figures[figure];
       row[name] = own ? Json(own->mean) : Json();
-      if (figure >= kShownFigures) continue;
+      if (figures()[figure].column == Column::never) continue;
       row[name + "_ci95"] = own && own->half ? Json(*own->half) : Json();
       if (repeats.draws != 0) {
         row[name + "_low"] = own ? Json(own->range->first) : Json();
@@ -524,7 +490,7 @@ SweepRows comparison_rows(const SweepPlan& plan, const Comparison& comparison, c
       }
       static constexpr const char* kStandings[] = {"", "best", "equal"};
       const auto standing = static_cast<std::size_t>(setting.standing[figure]);
-      if (kFigures[figure].better != Better::neither) {
+      if (figures()[figure].better != Better::neither) {
         row[name + "_standing"] = standing == 0 ? Json() : Json(kStandings[standing]);
       }
     }
@@ -541,20 +507,22 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
   const std::vector<std::size_t> axes = shown_axes(comparison, comparison.is_choice.size());
   std::vector<Line> lines(1);
   for (const std::size_t axis : axes) lines[0].push_back(plan.axes[axis].name);
-  std::array<int, kShownFigures> decimals{};
-  for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
+  const std::vector<std::size_t> columns = columns_of(comparison, goal);
+  std::vector<int> decimals(figures().size());
+  for (const std::size_t figure : columns) {
     decimals[figure] = decimals_of(comparison, figure, goal);
-    lines[0].push_back(std::string(kFigures[figure].heading) + "  ");
+    lines[0].push_back(std::string(figures()[figure].heading) + "  ");
   }
   lines[0].insert(lines[0].end(), {"rejected %", "failed %", ""});
   bool optimal = false;
+  const std::size_t of_opt = figure_index("opt_hit_ratio"), saved_by_opt = figure_index("opt_saved_s");
   for (const std::vector<std::size_t>& group : comparison.groups) {
     double opt_ratio = -1, opt_saved = 0;
     for (const std::size_t i : group) {
       const ComparedSetting& setting = comparison.settings[i];
       Line line;
       for (const std::size_t axis : axes) line.push_back(plan.axes[axis].values[*setting.place.indices[axis]].text);
-      for (std::size_t figure = 0; figure < kShownFigures; ++figure) {
+      for (const std::size_t figure : columns) {
         line.push_back(cell_text(setting, figure, decimals[figure], repeats.runs() > 1 && comparison.has_noise));
       }
       for (const double share : {setting.rejected_share, setting.failed_share}) {
@@ -564,8 +532,8 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
                          ? "decided as " + setting_name(plan, comparison, *setting.same_decisions) + " did"
                          : (setting.failure.empty() ? "" : "failed"));
       lines.push_back(std::move(line));
-      if (setting.figures[kOptHitRatio]) opt_ratio = std::max(opt_ratio, setting.figures[kOptHitRatio]->mean);
-      if (setting.figures[kOptSaved]) opt_saved = std::max(opt_saved, setting.figures[kOptSaved]->mean);
+      if (setting.figures[of_opt]) opt_ratio = std::max(opt_ratio, setting.figures[of_opt]->mean);
+      if (setting.figures[saved_by_opt]) opt_saved = std::max(opt_saved, setting.figures[saved_by_opt]->mean);
     }
     const bool one_bound = std::ranges::find(comparison.is_choice, true) != comparison.is_choice.end();
     if (opt_ratio < 0 || !one_bound) continue;
@@ -577,9 +545,10 @@ std::string comparison_text(const SweepPlan& plan, const Comparison& comparison,
       line.push_back(choice ? (axis == axes.back() ? "(optimal)" : "")
                             : plan.axes[axis].values[*place.indices[axis]].text);
     }
-    line.push_back(decimal(opt_ratio * 100, decimals[0]) + "  ");
-    line.push_back(decimal(opt_saved, decimals[1]) + "  ");
-    line.push_back(decimal(1, decimals[2]) + "  ");
+    for (const auto& [name, value] :
+         {std::pair("hit_ratio", opt_ratio * 100), {"saved_s", opt_saved}, {"gap_closed", 1.0}}) {
+      line.push_back(decimal(value, decimals[figure_index(name)]) + "  ");
+    }
     lines.push_back(std::move(line));
   }
   return aligned(lines, axes.size()) + legend(comparison, repeats, drawn) + served_legend(comparison, min_served) +

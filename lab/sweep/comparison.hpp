@@ -6,7 +6,6 @@
 // hardware, workload). Settings are compared under equal circumstances. If no choice varies, all settings are compared.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "lab/report/figures.hpp"
 #include "lab/sweep/sweep_plan.hpp"
 #include "lab/sweep/sweep_words.hpp"
 
@@ -39,21 +39,10 @@ Estimate estimate(std::span<const double> values);
 // setting that completes less than `min_served` of the highest number of completed requests has no mark.
 enum class Standing : std::uint8_t { none, best, equal };
 
-struct ComparedFigure {
-  const char* name = "";     // in JSON
-  const char* heading = "";  // of the table
-  double scale = 1;          // factor for the table
-  enum class Better : std::uint8_t { neither, more, less } better = Better::neither;
-};
-// hit_ratio, saved_s, gap_closed, mean, p90 and p99 of TTFT; then hits and saved time of an optimal cache and of LRU
-// with the same capacity.
-inline constexpr std::size_t kComparedFigures = 10, kShownFigures = 6;
-std::span<const ComparedFigure, kComparedFigures> compared_figures();
-
 struct ComparedSetting {
-  SweepCell place;                                                // of the first run
-  std::array<std::optional<Estimate>, kComparedFigures> figures;  // nothing if a run has no figure
-  std::array<Standing, kComparedFigures> standing{};
+  SweepCell place;                               // of the first run
+  std::vector<std::optional<Estimate>> figures;  // by index in lab/report/figures.hpp; nothing if a run has no figure
+  std::vector<Standing> standing;                // as `figures`
   // Over all runs; with draws, on the hardware as given.
   double served_share = 0, rejected_share = 0, failed_share = 0;
   bool serves_enough = true;                  // completes enough requests for a mark
@@ -70,15 +59,6 @@ struct Comparison {
   std::vector<ComparedSetting> settings;         // in the order of the plan
   std::vector<std::vector<std::size_t>> groups;  // settings under equal circumstances
   bool has_noise = false;                        // a figure of a setting differs between runs
-};
-
-// A goal: a figure that must not be worse than `value`, with at least `min_served` of all requests completed.
-struct Goal {
-  std::size_t figure = 0;  // index in compared_figures()
-  double value = 0;
-  // Reads "ttft_p90_s=2". Errors: InputError.
-  static Goal from_text(const std::string& text);
-  bool met_by(double figure_value) const;
 };
 
 // `rows`: one per cell. The runs of a setting are neighbours: seeds or draws are the last axis of the plan.
@@ -102,7 +82,8 @@ struct GoalLines {
   std::size_t only_figure_meets = 0;  // settings whose figure meets the goal, but too few requests complete
 };
 GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison);
-std::string goal_text(const SweepPlan& plan, const Goal& goal, const GoalLines& lines, const Repeats& repeats);
+std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const Goal& goal, const GoalLines& lines,
+                      const Repeats& repeats);
 
 // Returns one row per setting: axes, figures with `_ci95` (half the interval, or null; with draws `_low` and `_high`)
 // and

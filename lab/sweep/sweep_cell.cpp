@@ -22,6 +22,7 @@
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
 #include "lab/experiment/stages.hpp"
+#include "lab/report/figures.hpp"
 #include "lab/run/serve.hpp"
 #include "lab/version.hpp"
 #include "models/error.hpp"
@@ -33,7 +34,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "5";  // version of the columns of a row
+constexpr std::string_view kRowVersion = "6";  // version of the columns of a row
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
@@ -119,6 +120,7 @@ class Times final : public Observer {
     return {{"ttft_mean_s", mean(parts[0] + parts[1] + parts[2] + parts[3])},
             {"ttft_p50_s", quantile(50)},
             {"ttft_p90_s", quantile(90)},
+            {"ttft_p95_s", quantile(95)},
             {"ttft_p99_s", quantile(99)},
             {"ttft_queue_s", mean(parts[0])},
             {"ttft_prefetch_wait_s", mean(parts[1])},
@@ -178,65 +180,14 @@ std::string simulated_cell(const Experiment& experiment, double warm_up) {
   _exit(0);
 }
 
-// Returns the figures of a row from the report.
+// Returns the figures of a row.
 Json figures_of(const Json& report, const CellRun& cell) {
-  Json row;
-  const Json& requests = report.at("requests");
-  row["requests"] = requests.at("total");
-  for (const char* name : {"completed", "rejected", "failed", "rejected_share", "failed_share"}) {
-    row[name] = requests.at(name);
-  }
+  Json row = report_figures(report);
   row.update(report.at("times"));
-  row["tpot_mean_s"] = report.at("tpot_seconds").at("mean");
-  const Json& tokens = report.at("tokens");
-  row["prompt_tokens"] = tokens.at("prompt");
-  double hits = 0;
-  for (const TierSpec& spec : kTierSpecs) {
-    const std::string name(spec.hit_column);
-    row[name] = tokens.at(name);
-    hits += tokens.at(name).get<double>();
-  }
-  for (const char* name : {"recomputed_after_stop", "miss"}) row[name] = tokens.at(name);
-  const double prompt = tokens.at("prompt");
-  row["hit_ratio"] = prompt > 0 ? Json(hits / prompt) : Json();
-  const Json bounds = report.value("bounds", Json::object());  // only with report.bounds; the columns exist anyway
-  row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
-  row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
-  row["gap_closed"] = bounds.value("gap_closed", Json());
-  row["saved_s"] = report.at("saved_seconds");
-  row["saved_opt_s"] = bounds.value("eviction_opt_saved_seconds", Json());
-  row["saved_lru_s"] = bounds.value("lru_saved_seconds", Json());
-  const Json& prefetch = report.at("prefetch");
-  for (const char* name : {"issued", "completed", "stopped", "revoked"}) {
-    row[std::string("prefetch_") + name] = prefetch.at(name);
-  }
-  std::uint64_t declined = 0;
-  for (const auto& [reason, count] : prefetch.at("declined").items()) declined += count.get<std::uint64_t>();
-  row["prefetch_declined"] = declined;
-  double bytes = 0, busy = 0;
-  const double simulated = report.at("simulated_seconds");
-  for (const Json& lane : report.at("lanes")) {
-    std::string name = lane.at("name");
-    name.erase(0, name.rfind('.') + 1);  // removes the number of the engine
-    if (name != "disk_read" && name != "remote_read" && name != "direct_read") continue;
-    bytes += lane.at("bytes").get<double>();
-    busy += lane.at("busy_fraction").get<double>() * simulated;
-  }
-  row["l3_read_bytes"] = static_cast<std::uint64_t>(bytes);
-  row["l3_read_busy_s"] = busy;
-  row["l3_read_gbps"] = busy > 0 ? Json(bytes / busy / 1e9) : Json();  // rate while the lane is busy
   row["objects_a_page"] = cell.objects_a_page;
+  const double bytes = row.at("l3_read_bytes");
   const double pages = cell.page_bytes == 0 ? 0 : bytes / static_cast<double>(cell.page_bytes);
   row["objects_read"] = static_cast<std::uint64_t>(pages * static_cast<double>(cell.objects_a_page) + 0.5);
-  row["prompt_tokens_per_second"] = report.at("throughput").at("prompt_tokens_per_second");
-  row["output_tokens_per_second"] = report.at("throughput").at("output_tokens_per_second");
-  row["simulated_s"] = simulated;
-  std::string warnings;
-  for (const Json& name : report.value("warnings", Json::array())) {
-    warnings += (warnings.empty() ? "" : " ") + name.get<std::string>();
-  }
-  row["warnings"] = warnings;
-  row["decisions_digest"] = report.at("decisions").at("digest");
   return row;
 }
 

@@ -74,6 +74,31 @@ TEST_F(CompareSettings, RowsAreWhatSimulateReports) {
   }
 }
 
+// Any figure of kvtwin presets may be a goal, and is then a column. Good requests need a limit.
+TEST_F(CompareSettings, AnyFigureMayBeAGoal) {
+  const std::vector<std::string> sizes{"--vary", "tiers.host.tokens=4096,8192", "--set", "report.bounds=false"};
+  const Outcome tpot = compare(sizes + std::vector<std::string>{"--goal", "tpot_p90_s=1000"});
+  EXPECT_EQ(tpot.exit_code, 0) << tpot.err;
+  EXPECT_NE(tpot.out.find("TPOT p90 s"), std::string::npos) << tpot.out;
+  EXPECT_NE(tpot.out.find("goal: tpot_p90_s at most 1000"), std::string::npos) << tpot.out;
+  const Outcome none = compare(sizes + std::vector<std::string>{"--goal", "good_share=0.5"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("slo.ttft_s"), std::string::npos) << none.err;
+  const Outcome absent = compare(sizes + std::vector<std::string>{"--goal", "disk_writes_per_day=1"});
+  EXPECT_EQ(absent.exit_code, 0) << absent.err;
+  EXPECT_NE(absent.out.find("no setting has this figure"), std::string::npos) << absent.out;
+  const Outcome neither = compare(sizes + std::vector<std::string>{"--goal", "gap_closed=1"});
+  EXPECT_EQ(neither.exit_code, 2);
+  const std::vector<Json> rows =
+      rows_of(compare(sizes + std::vector<std::string>{"--set", "slo.ttft_s=1000", "--goal", "good_share=0.5", "--json"}));
+  for (const Json& row : rows) {
+    EXPECT_EQ(row.at("good_share"), 1.0);
+    EXPECT_EQ(row.at("meets_goal"), true);
+    EXPECT_GT(row.at("goodput_per_second"), 0);
+    EXPECT_EQ(row.at("gpus"), 1);
+  }
+}
+
 // If a run of a setting failed, the setting has no numbers and no star; the other settings are compared.
 TEST_F(CompareSettings, AFailedSettingIsNotCompared) {
   // 512: the question is as long as the whole prompt, so these runs fail.

@@ -51,6 +51,41 @@ class Square final : public CostModel {
   TransferCost storage(const StorageWork&) const override { return {}; }
 };
 
+// A good request is within all limits that are set; a request of one output token has no TPOT. Rejected requests and
+// requests that fail are not good.
+TEST(Metrics, CountsGoodRequests) {
+  CountingTerms terms;
+  terms.level = {.ttft = 100, .tpot = 10, .e2e = 0};
+  Metrics metrics(nullptr, nullptr, terms);
+  RequestRecord record;
+  Event event;
+  event.record = &record;
+  const auto send = [&](EventKind kind, TimeNs first_token, TimeNs finished, Tokens output) {
+    record.arrival = 1000;
+    record.first_token = 1000 + first_token;
+    record.finished = 1000 + finished;
+    record.output_tokens = output;
+    event.kind = EventKind::arrived;
+    metrics.on_event(event);
+    event.kind = kind;
+    metrics.on_event(event);
+  };
+  send(EventKind::finished, 100, 200, 11);  // both at the limit
+  EXPECT_EQ(metrics.good, 1u);
+  send(EventKind::finished, 101, 200, 11);  // first token late
+  send(EventKind::finished, 100, 211, 11);  // 11.1 ns per token
+  send(EventKind::rejected, 0, 0, 0);
+  send(EventKind::aborted, 0, 0, 0);
+  EXPECT_EQ(metrics.good, 1u);
+  send(EventKind::finished, 50, 50, 1);  // no TPOT
+  EXPECT_EQ(metrics.good, 2u);
+  EXPECT_EQ(metrics.share_of_arrived(metrics.good), 2.0 / 6);
+  EXPECT_FALSE(ServiceLevel{}.set());
+  record.finished = 2000;
+  EXPECT_FALSE((ServiceLevel{.e2e = 999}.met_by(record)));
+  EXPECT_TRUE((ServiceLevel{.e2e = 1000}.met_by(record)));
+}
+
 TEST(Metrics, WeighsWhatHitsSaved) {
   const Square cost;
   Metrics metrics(nullptr, &cost);

@@ -1,0 +1,206 @@
+#include "lab/report/figures.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lab/error.hpp"
+#include "models/names.hpp"
+#include "policy/base/check.hpp"
+#include "policy/base/tiers.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Better = RunFigure::Better;
+using Column = RunFigure::Column;
+
+constexpr RunFigure kFigures[] = {
+    {"hit_ratio", "hit %", 100, Better::more, Column::always, "share of the prompt tokens that were hit in any tier"},
+    {"saved_s", "saved s", 1, Better::more, Column::always, "prefill time that the hits saved"},
+    {"gap_closed", "gap closed", 1, Better::neither, Column::always,
+     "(hits - hits of LRU) / (optimal hits - hits of LRU)"},
+    {"ttft_mean_s", "TTFT mean s", 1, Better::less, Column::always, "time to first token, mean"},
+    {"ttft_p50_s", "TTFT p50 s", 1, Better::less, Column::on_demand, "time to first token, median"},
+    {"ttft_p90_s", "TTFT p90 s", 1, Better::less, Column::always, "time to first token, 90th percentile"},
+    {"ttft_p95_s", "TTFT p95 s", 1, Better::less, Column::on_demand, "time to first token, 95th percentile"},
+    {"ttft_p99_s", "TTFT p99 s", 1, Better::less, Column::always, "time to first token, 99th percentile"},
+    {"tpot_mean_s", "TPOT mean s", 1, Better::less, Column::on_demand, "time per output token of a request, mean"},
+    {"tpot_p50_s", "TPOT p50 s", 1, Better::less, Column::on_demand, "time per output token of a request, median"},
+    {"tpot_p90_s", "TPOT p90 s", 1, Better::less, Column::on_demand,
+     "time per output token of a request, 90th percentile"},
+    {"tpot_p95_s", "TPOT p95 s", 1, Better::less, Column::on_demand,
+     "time per output token of a request, 95th percentile"},
+    {"tpot_p99_s", "TPOT p99 s", 1, Better::less, Column::on_demand,
+     "time per output token of a request, 99th percentile"},
+    {"e2e_mean_s", "end to end mean s", 1, Better::less, Column::on_demand, "from arrival to last token, mean"},
+    {"e2e_p50_s", "end to end p50 s", 1, Better::less, Column::on_demand, "from arrival to last token, median"},
+    {"e2e_p90_s", "end to end p90 s", 1, Better::less, Column::on_demand,
+     "from arrival to last token, 90th percentile"},
+    {"e2e_p95_s", "end to end p95 s", 1, Better::less, Column::on_demand,
+     "from arrival to last token, 95th percentile"},
+    {"e2e_p99_s", "end to end p99 s", 1, Better::less, Column::on_demand,
+     "from arrival to last token, 99th percentile"},
+    {"good_share", "good %", 100, Better::more, Column::if_present,
+     "share of all requests that complete within all limits of slo.*"},
+    {"goodput_per_second", "goodput/s", 1, Better::more, Column::if_present,
+     "requests per second that complete within all limits of slo.*"},
+    {"requests_per_second", "requests/s", 1, Better::more, Column::on_demand, "completed requests per second"},
+    {"prompt_tokens_per_second", "prompt tokens/s", 1, Better::more, Column::on_demand, "prompt tokens per second"},
+    {"output_tokens_per_second", "output tokens/s", 1, Better::more, Column::on_demand, "output tokens per second"},
+    {"hit_device_share", "device hit %", 100, Better::more, Column::on_demand,
+     "share of the prompt tokens hit on the device"},
+    {"hit_host_share", "host hit %", 100, Better::more, Column::on_demand, "share of the prompt tokens hit on the host"},
+    {"hit_disk_share", "disk hit %", 100, Better::more, Column::on_demand, "share of the prompt tokens hit on the disk"},
+    {"hit_shared_fs_share", "shared_fs hit %", 100, Better::more, Column::on_demand,
+     "share of the prompt tokens hit on the shared file system"},
+    {"hit_remote_share", "remote hit %", 100, Better::more, Column::on_demand,
+     "share of the prompt tokens hit in the remote pool"},
+    {"rejected_share", "rejected %", 100, Better::less, Column::never, "rejected requests of all requests"},
+    {"failed_share", "failed %", 100, Better::less, Column::never, "failed requests of all requests"},
+    {"gpus", "GPUs", 1, Better::less, Column::on_demand, "GPUs of all engines"},
+    {"written_host_bytes", "host written GB", 1e-9, Better::less, Column::on_demand, "bytes written into the host tier"},
+    {"written_disk_bytes", "disk written GB", 1e-9, Better::less, Column::on_demand,
+     "bytes written into the disk tiers of all engines"},
+    {"written_shared_fs_bytes", "shared_fs written GB", 1e-9, Better::less, Column::on_demand,
+     "bytes written into the shared file system"},
+    {"written_remote_bytes", "remote written GB", 1e-9, Better::less, Column::on_demand,
+     "bytes written into the remote pool"},
+    {"disk_writes_per_day", "disk writes/day", 1, Better::less, Column::on_demand,
+     "bytes that the disk tier would take per day at this rate / its capacity, as a drive's DWPD"},
+    {"opt_hit_ratio", "", 1, Better::neither, Column::never, "hit ratio of an optimal cache as large as all tiers"},
+    {"opt_saved_s", "", 1, Better::neither, Column::never, "prefill time that the hits of the optimal cache save"},
+    {"lru_hit_ratio", "", 1, Better::neither, Column::never, "hit ratio of LRU in a cache as large as all tiers"},
+    {"lru_saved_s", "", 1, Better::neither, Column::never, "prefill time that the hits of this LRU save"},
+};
+
+// Adds the mean and the quantiles of `from` (e.g. tpot_seconds) as PREFIX_mean_s, PREFIX_p50_s ...
+void put_times(Json& row, const Json& from, const std::string& prefix) {
+  for (const char* which : {"mean", "p50", "p90", "p95", "p99"}) row[prefix + "_" + which + "_s"] = from.at(which);
+}
+
+Json ratio(const Json& part, double whole) {
+  if (!part.is_number() || whole <= 0) return nullptr;
+  return part.get<double>() / whole;
+}
+
+}  // namespace
+
+std::span<const RunFigure> figures() { return kFigures; }
+
+std::size_t figure_index(std::string_view name) {
+  const auto at = std::ranges::find(kFigures, name, &RunFigure::name);
+  KV_CHECK(at != std::end(kFigures), "the name is a figure's");
+  return static_cast<std::size_t>(at - std::begin(kFigures));
+}
+
+Goal Goal::from_text(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  std::vector<std::string> known;
+  for (const RunFigure& figure : kFigures) {
+    if (figure.better != Better::neither) known.emplace_back(figure.name);
+  }
+  if (equals == std::string::npos) throw InputError("--goal " + text + ": must be FIGURE=VALUE, e.g. ttft_p90_s=2");
+  const std::string name = text.substr(0, equals);
+  if (std::ranges::find(known, name) == known.end()) {
+    throw InputError("--goal: " + unknown_name("figure", name, known));
+  }
+  Goal goal{figure_index(name), 0};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data() + equals + 1, end, goal.value);
+  const bool share = name.ends_with("_share") || name.ends_with("_ratio");
+  if (error != std::errc() || at != end || !(goal.value >= 0) || !(goal.value <= (share ? 1 : 1e18))) {
+    throw InputError("--goal " + text + ": '" + text.substr(equals + 1) + "' must be a number from 0 to " +
+                     (share ? "1" : "1e18"));
+  }
+  return goal;
+}
+
+bool Goal::met_by(double figure_value) const {
+  return kFigures[figure].better == Better::less ? figure_value <= value : figure_value >= value;
+}
+
+Json report_figures(const Json& report) {
+  Json row;
+  const Json& requests = report.at("requests");
+  row["requests"] = requests.at("total");
+  for (const char* name : {"completed", "rejected", "failed", "rejected_share", "failed_share"}) {
+    row[name] = requests.at(name);
+  }
+  put_times(row, report.at("ttft_seconds"), "ttft");
+  const Json& parts = report.at("ttft_parts_seconds");
+  for (const char* part : {"queue", "prefetch_wait", "load_wait", "compute"}) {
+    row[std::string("ttft_") + part + "_s"] = parts.at(part);
+  }
+  put_times(row, report.at("tpot_seconds"), "tpot");
+  put_times(row, report.at("e2e_seconds"), "e2e");
+  const Json slo = report.value("slo", Json::object());
+  row["good_share"] = slo.value("good_share", Json());
+  row["goodput_per_second"] = slo.value("goodput_per_second", Json());
+  const Json& tokens = report.at("tokens");
+  const double prompt = tokens.at("prompt");
+  row["prompt_tokens"] = tokens.at("prompt");
+  double hits = 0;
+  for (const TierSpec& spec : kTierSpecs) {
+    const std::string column(spec.hit_column);
+    row[column] = tokens.at(column);
+    row[column + "_share"] = ratio(tokens.at(column), prompt);
+    hits += tokens.at(column).get<double>();
+  }
+  for (const char* name : {"recomputed_after_stop", "miss"}) row[name] = tokens.at(name);
+  row["hit_ratio"] = ratio(hits, prompt);
+  const Json bounds = report.value("bounds", Json::object());  // only with report.bounds; the columns exist anyway
+  row["hit_opt"] = bounds.value("eviction_opt_hit_tokens", Json());
+  row["hit_lru"] = bounds.value("lru_hit_tokens", Json());
+  row["opt_hit_ratio"] = ratio(row["hit_opt"], prompt);
+  row["lru_hit_ratio"] = ratio(row["hit_lru"], prompt);
+  row["gap_closed"] = bounds.value("gap_closed", Json());
+  row["saved_s"] = report.at("saved_seconds");
+  row["opt_saved_s"] = bounds.value("eviction_opt_saved_seconds", Json());
+  row["lru_saved_s"] = bounds.value("lru_saved_seconds", Json());
+  row["gpus"] = report.at("gpus");
+  for (const TierSpec& spec : kTierSpecs) {
+    if (spec.tier != Tier::device) row["written_" + std::string(spec.name) + "_bytes"] = nullptr;
+  }
+  row["disk_writes_per_day"] = nullptr;
+  for (const Json& tier : report.at("tiers")) {
+    const std::string name = tier.at("name");
+    if (name != name_of(Tier::device)) row["written_" + name + "_bytes"] = tier.at("written_bytes");
+    if (name == name_of(Tier::disk)) row["disk_writes_per_day"] = tier.at("writes_per_day");
+  }
+  const Json& prefetch = report.at("prefetch");
+  for (const char* name : {"issued", "completed", "stopped", "revoked"}) {
+    row[std::string("prefetch_") + name] = prefetch.at(name);
+  }
+  std::uint64_t declined = 0;
+  for (const auto& [reason, count] : prefetch.at("declined").items()) declined += count.get<std::uint64_t>();
+  row["prefetch_declined"] = declined;
+  double bytes = 0, busy = 0;
+  const double simulated = report.at("simulated_seconds");
+  for (const Json& lane : report.at("lanes")) {
+    std::string name = lane.at("name");
+    name.erase(0, name.rfind('.') + 1);  // removes the number of the engine
+    if (name != "disk_read" && name != "remote_read" && name != "direct_read") continue;
+    bytes += lane.at("bytes").get<double>();
+    busy += lane.at("busy_fraction").get<double>() * simulated;
+  }
+  row["l3_read_bytes"] = static_cast<std::uint64_t>(bytes);
+  row["l3_read_busy_s"] = busy;
+  row["l3_read_gbps"] = busy > 0 ? Json(bytes / busy / 1e9) : Json();  // rate while the lane is busy
+  for (const char* name : {"requests_per_second", "prompt_tokens_per_second", "output_tokens_per_second"}) {
+    row[name] = report.at("throughput").at(name);
+  }
+  row["simulated_s"] = simulated;
+  std::string warnings;
+  for (const Json& name : report.value("warnings", Json::array())) {
+    warnings += (warnings.empty() ? "" : " ") + name.get<std::string>();
+  }
+  row["warnings"] = warnings;
+  row["decisions_digest"] = report.at("decisions").at("digest");
+  return row;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,49 @@
+// The figures of a run that rows of sweep and compare, goals and plans share. A row has one member per figure, with the
+// figure's name, and null if the run does not have the figure.
+//
+// Units: the end of a name: _s seconds, _share and _ratio 0 to 1, _bytes bytes, _per_second, _per_day. Without such an
+// end, the value is a count.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvtwin {
+
+struct RunFigure {
+  enum class Better : std::uint8_t { neither, more, less };
+  // always: a column of each comparison; if_present: a column if a setting has the figure, or a goal names it;
+  // on_demand: a column if a goal names it; never: no column.
+  enum class Column : std::uint8_t { always, if_present, on_demand, never };
+
+  std::string_view name;
+  std::string_view heading;  // of a table's column
+  double scale = 1;          // factor for the table
+  Better better = Better::neither;
+  Column column = Column::on_demand;
+  std::string_view help;  // one line without a full stop
+};
+
+std::span<const RunFigure> figures();
+// Returns the index in figures(). Requires: the name is a figure's.
+std::size_t figure_index(std::string_view name);
+
+// A goal: a figure that must not be worse than `value`. Figures that are neither better nor worse are no goals.
+struct Goal {
+  std::size_t figure = 0;  // index in figures()
+  double value = 0;
+  // Reads "ttft_p90_s=2". Errors: InputError.
+  static Goal from_text(const std::string& text);
+  bool met_by(double figure_value) const;
+};
+
+// Returns the figures of report.json (docs/reference/report.md), and the counts that they are made of.
+nlohmann::ordered_json report_figures(const nlohmann::ordered_json& report);
+
+}  // namespace kvtwin
