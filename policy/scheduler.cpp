@@ -442,6 +442,9 @@ void Scheduler::prefill_failed(const PassPart& part, TimeNs end) {
 void Scheduler::decode_done(const PassPart& part, std::uint64_t steps, TimeNs end) {
   steps_since_reset_ += steps;
   steps_unpolled_ += steps;
+  // The burst was cancelled before its first step, for an input that the next step must see. Else the step would submit
+  // the same burst again, and cancel it again.
+  if (steps == 0 && config_.poll_steps == 1) poll_next();
   Tokens all = 0;
   for (Request* request : part.requests) {
     const Tokens tokens = yield_of(*request, steps);

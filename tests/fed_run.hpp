@@ -46,7 +46,7 @@ class FedRun {
   // Returns when the program has opened the pipe.
   FedRun(const Folder& folder, const Settings& settings, const std::string& out = "run",
          const Surroundings& around = {})
-      : pipe_name_(folder / "pipe.jsonl"),
+      : pipe_name_(folder / (out + "_pipe.jsonl")),
         journal_(folder.path() / out / "journal.kvj"),
         process_((make_pipe(), run_arguments(folder, settings + Settings{"workload.trace=" + pipe_name_}, out)),
                  around) {
@@ -63,10 +63,14 @@ class FedRun {
     if (pipe_ >= 0) ::close(pipe_);
   }
 
-  // Writes one more request. The line is padded to 2 KiB, because the program reads 64 KiB at a time and the pipe holds
-  // another 64 KiB: without padding, hundreds of requests would wait there.
-  void feed() {
-    std::string line = fed_request(fed_);
+  // Writes one more request.
+  void feed() { feed(fed_); }
+  // Writes one more request: fed_request(number). Requires: `number` grows from call to call. The line is padded to 2
+  // KiB, because the program reads 64 KiB at a time and the pipe holds another 64 KiB: without padding, hundreds of
+  // requests would wait there.
+  void feed(std::uint64_t number) {
+    std::string line = fed_request(number);
+    text_ += line + "\n";
     line.resize(2047, ' ');
     line += '\n';
     for (std::size_t at = 0; at < line.size();) {
@@ -95,11 +99,7 @@ class FedRun {
   pid_t process() const { return process_.id(); }
   std::uint64_t fed() const { return fed_; }
   // Returns the trace of all requests so far, to serve the same requests again.
-  std::string text() const {
-    std::string text;
-    for (std::uint64_t i = 0; i < fed_; ++i) text += fed_request(i) + "\n";
-    return text;
-  }
+  const std::string& text() const { return text_; }
   // Ends the trace.
   Outcome end() {
     ::close(pipe_);
@@ -125,6 +125,7 @@ class FedRun {
   Process process_;
   int pipe_ = -1;
   std::uint64_t fed_ = 0;
+  std::string text_;
 };
 
 // Expects that the run completed all requests, read no wrong bytes, and that a replay gives the same decisions.

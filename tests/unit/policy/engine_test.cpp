@@ -313,6 +313,22 @@ TEST(Engine, an_arrival_while_the_ranks_agree_ends_the_burst_that_follows) {
   EXPECT_EQ(rig.world.cancelled, std::vector<OperationId>{rig.world.passes[0].id});
 }
 
+// A real device may not have begun the burst when the cancel comes.
+TEST(Engine, an_arrival_is_taken_by_the_step_after_a_burst_that_was_cancelled_before_its_first_step) {
+  EngineRig rig(small_config(64, 0));
+  rig.arrive(0, document({1, 2}), 8, 40);
+  rig.complete_pass();
+  rig.arrive(1, document({11, 12}), 8, 4);
+  const OperationId burst = rig.world.passes.front().id;
+  ASSERT_EQ(rig.world.cancelled, std::vector<OperationId>{burst});
+  rig.world.passes.pop_front();
+  rig.complete(burst, Status::cancelled, 0);
+  EXPECT_EQ(rig.events.count(EventKind::admitted), 2U);
+  EXPECT_EQ(rig.world.cancelled.size(), 1U) << "the next pass was cancelled too";
+  rig.drain();
+  EXPECT_EQ(rig.events.records.size(), 2U);
+}
+
 TEST(Engine, a_failed_backup_leaves_no_host_copy) {
   EngineRig rig(small_config(6, 16));
   rig.arrive(0, document({1, 2, 3, 4}), 17, 1);
