@@ -109,6 +109,7 @@ void HostEngine::copy(const TransferJob& job, std::span<const PageRun> runs, std
 bool HostEngine::load(const TransferJob& job) {
   std::uint32_t begin = 0;
   for (std::uint32_t group = 0; group < job.plan.layer_groups; ++group) {
+    config_.begin_portion(job.id, begin);
     if (should_stop(job)) return false;
     const std::uint32_t end = layer_group_end(config_.shape.layers, job.plan.layer_groups, group);
     copy(job, job.runs, begin, end);

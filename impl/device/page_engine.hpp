@@ -33,14 +33,15 @@ struct DeviceConfig {
   // For tests: called before each acquired resource, with its name; may throw.
   std::function<void(const char* step)> before;
 
-  // For tests: called before each portion of a backup, with the number of moved pages. Thread: device-to-host.
-  std::function<void(OperationId backup, Pages moved)> before_portion;
+  // For tests: called before each portion of a backup, with the number of moved pages, and before each layer group of a
+  // load, with the number of moved layers. Thread: the one that copies.
+  std::function<void(OperationId transfer, std::uint64_t moved)> before_portion;
 
   void acquire(const char* step) const {
     if (before) before(step);
   }
-  void begin_portion(OperationId backup, Pages moved) const {
-    if (before_portion) before_portion(backup, moved);
+  void begin_portion(OperationId transfer, std::uint64_t moved) const {
+    if (before_portion) before_portion(transfer, moved);
   }
 };
 

@@ -182,6 +182,7 @@ bool CudaEngine::load(const TransferJob& job) {
   job.flight->marks = marks;
   std::uint32_t begin = 0;
   for (std::size_t group = 0; group < marks->ends.size(); ++group) {
+    config_.begin_portion(job.id, begin);
     if (should_stop(job)) {
       loads_->wait();
       return false;
