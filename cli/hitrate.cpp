@@ -12,12 +12,16 @@
 #include "cli/commands.hpp"
 #include "cli/trace_options.hpp"
 #include "lab/error.hpp"
+#include "lab/experiment/experiment.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/sglang/sglang_flags.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/names.hpp"
 #include "models/roofline.hpp"
 #include "policy/base/names.hpp"
 #include "policy/config.hpp"
+#include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
 #include "traces/trace.hpp"
@@ -29,7 +33,7 @@ constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;  // CLI11 turns a ne
 constexpr double kHostLoadCost = 0.1;  // in first tokens computed; llama-3.1-8b on an H100 has 0.07
 
 struct HitRateCommand {
-  std::string trace, capacity, eviction = "lru", model, hardware = "h100-pcie5";
+  std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-pcie5";
   std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
   unsigned end_hints = 0;
   std::string evict_unit = "page";
@@ -37,7 +41,7 @@ struct HitRateCommand {
   std::uint64_t tlru_threshold = 0, tlru_next_prompt = 0;
   double host_load = kHostLoadCost;
   TraceArguments how;
-  bool exclusive = false, split_refreshes = false, json = false;
+  bool exclusive = false, split_refreshes = false, sglang_rules = false, json = false;
 };
 
 std::vector<std::string> split_list(const std::string& text, const char* option) {
@@ -61,6 +65,41 @@ Pages parse_capacity(const std::string& text) {
   return value;
 }
 
+// Returns the engine that `simulate` runs with these options, and with passes that take a whole prompt.
+EngineConfig make_engine(const HitRateCommand& arguments, Tokens block_tokens, Pages capacity) {
+  constexpr Pages kMaxPages = 4'000'000'000;
+  for (const auto& [option, pages] :
+       {std::pair{"--capacity ", capacity}, {"--host-capacity ", arguments.host_capacity}}) {
+    if (pages > kMaxPages) {
+      throw InputError(option + std::to_string(pages) + ": with --write-policy a tier has at most 4 billion blocks");
+    }
+  }
+  Experiment experiment = Experiment::from_text("", "hitrate");
+  const auto set = [&](const char* key, const std::string& value, const std::string& origin) {
+    experiment.set(std::string(key) + "=" + value, origin);
+  };
+  const auto set_number = [&](const char* key, std::uint64_t value, const std::string& origin) {
+    set(key, std::to_string(value), origin);
+  };
+  if (!arguments.model.empty()) {
+    set("model.name", arguments.model, "--model");
+    set("hardware.name", arguments.hardware, "--hardware");
+  }
+  set_number("cache.page_tokens", block_tokens, "--block-tokens");
+  set_number("tiers.device.tokens", capacity * block_tokens, "--capacity");
+  set_number("tiers.host.tokens", arguments.host_capacity * block_tokens, "--host-capacity");
+  set("cache.write_policy", arguments.write_policy, "--write-policy");
+  set("cache.evict_unit", arguments.evict_unit, "--evict-unit");
+  if (arguments.split_refreshes) set("cache.split_refreshes", "true", "--split-refreshes");
+  if (arguments.exclusive) set("cache.tiering", "exclusive", "--exclusive");
+  set_number("cache.slru_protected_touches", arguments.slru_protected_touches, "--slru-protected-touches");
+  set_number("cache.tlru_threshold_tokens", arguments.tlru_threshold, "--tlru-threshold");
+  set_number("cache.tlru_next_prompt_tokens", arguments.tlru_next_prompt, "--tlru-next-prompt");
+  set("scheduler.chunk_tokens", "1000000000", "hitrate");
+  if (arguments.sglang_rules) apply_sglang_cache_rules(experiment, "--sglang-rules");
+  return make_setup(experiment).engine;
+}
+
 HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) {
   HitRateConfig config;
   config.evictions = split_list(arguments.eviction, "--eviction");
@@ -74,9 +113,25 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
     config.capacities.push_back(parse_capacity(item));
   }
   config.host_capacity = arguments.host_capacity;
-  config.exclusive = arguments.exclusive;
+  config.exclusive = arguments.exclusive && arguments.write_policy.empty();
   config.queue_view = arguments.queue_view;
   config.end_hints = arguments.end_hints;
+  if (arguments.sglang_rules && arguments.write_policy.empty()) {
+    throw InputError("--sglang-rules: needs --write-policy; without one, give --evict-unit node --split-refreshes");
+  }
+  if (!arguments.write_policy.empty()) {
+    if (config.host_capacity == 0) throw InputError("--write-policy: needs a host tier; give --host-capacity N");
+    if (config.queue_view > 0) {
+      throw InputError("--queue-view: with --write-policy a request ends before the next one arrives; leave out one");
+    }
+    for (const std::string& name : config.evictions) {
+      if (std::ranges::find(hit_rate_bounds(), name) == hit_rate_bounds().end()) continue;
+      throw InputError("--eviction " + name + ": is a bound, and has no write policy; leave out --write-policy");
+    }
+    for (const Pages capacity : config.capacities) {
+      config.engines.push_back(make_engine(arguments, block_tokens, capacity));
+    }
+  }
   if (config.exclusive && config.host_capacity == 0) {
     throw InputError("--exclusive: needs a host tier; give --host-capacity N");
   }
@@ -109,7 +164,8 @@ std::string ratio_text(double ratio, bool known) {
   return text;
 }
 
-void print_json(const HitRate& r) {
+// `write_policy`: empty without one.
+void print_json(const HitRate& r, const std::string& write_policy) {
   nlohmann::ordered_json line = {{"eviction", r.eviction},
                                  {"capacity_blocks", r.capacity_blocks},
                                  {"host_capacity_blocks", r.host_capacity_blocks},
@@ -125,15 +181,20 @@ void print_json(const HitRate& r) {
                                  {"saved_cost", r.saved_cost},
                                  {"total_cost", r.total_cost},
                                  {"net_saved_cost", r.net_saved_cost}};
+  if (!write_policy.empty()) {
+    line["write_policy"] = write_policy;
+    line["rejected"] = r.rejected;
+  }
   std::printf("%s\n", line.dump().c_str());
 }
 
-void print_table(const std::vector<HitRate>& results) {
-  std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s %9s\n", "eviction", "capacity", "host", "look-ups", "hits",
-              "blocks", "tokens", "cost", "net");
+// `tiers`: with the hit ratio of each tier.
+void print_table(const std::vector<HitRate>& results, bool tiers) {
+  std::printf("%-13s %12s %12s %12s %12s %9s %9s %9s %9s%s\n", "eviction", "capacity", "host", "look-ups", "hits",
+              "blocks", "tokens", "cost", "net", tiers ? " on device   on host" : "");
   for (const HitRate& r : results) {
     const bool costs = r.total_cost > 0;
-    std::printf("%-13s %12llu %12llu %12llu %12llu %9s %9s %9s %9s\n", r.eviction.c_str(),
+    std::printf("%-13s %12llu %12llu %12llu %12llu %9s %9s %9s %9s", r.eviction.c_str(),
                 static_cast<unsigned long long>(r.capacity_blocks),
                 static_cast<unsigned long long>(r.host_capacity_blocks),
                 static_cast<unsigned long long>(r.lookup_blocks), static_cast<unsigned long long>(r.hit_blocks),
@@ -141,6 +202,12 @@ void print_table(const std::vector<HitRate>& results) {
                 ratio_text(r.token_hit_ratio, r.lookup_tokens != 0).c_str(),
                 ratio_text(r.saved_cost / r.total_cost, costs).c_str(),
                 ratio_text(r.net_saved_cost / r.total_cost, costs).c_str());
+    if (tiers) {
+      const auto lookups = static_cast<double>(r.lookup_blocks);
+      std::printf(" %9s %9s", ratio_text(static_cast<double>(r.device_hit_blocks) / lookups, lookups > 0).c_str(),
+                  ratio_text(static_cast<double>(r.host_hit_blocks) / lookups, lookups > 0).c_str());
+    }
+    std::printf("\n");
   }
 }
 
@@ -161,7 +228,7 @@ void hit_rates(const HitRateCommand& arguments) {
   TraceInputOptions input;
   input.page_tokens = block_tokens;
   input.limit = arguments.limit;
-  input.last_page = LastPage::partial;
+  input.last_page = arguments.write_policy.empty() ? LastPage::partial : LastPage::full_only;
   TraceInputSource source(reader, input);
   std::vector<HitRate> results;
   try {
@@ -170,8 +237,15 @@ void hit_rates(const HitRateCommand& arguments) {
     throw InputError(error.what());
   }
   for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
-  if (!arguments.json) return print_table(results);
-  for (const HitRate& result : results) print_json(result);
+  for (std::size_t i = 0; i < config.capacities.size(); ++i) {  // the same for each eviction policy
+    if (results[i].rejected == 0) continue;
+    std::fprintf(stderr, "kvtwin: note: %llu of %llu requests do not fit into %llu blocks, and are rejected\n",
+                 static_cast<unsigned long long>(results[i].rejected),
+                 static_cast<unsigned long long>(results[i].requests),
+                 static_cast<unsigned long long>(results[i].capacity_blocks));
+  }
+  if (!arguments.json) return print_table(results, !arguments.write_policy.empty());
+  for (const HitRate& result : results) print_json(result, arguments.write_policy);
 }
 
 }  // namespace
@@ -182,7 +256,9 @@ void add_hitrate(CLI::App& program) {
       "hitrate",
       "Print the hit ratios of eviction policies on a trace, without timing, next to the best possible ratio");
   command->footer(
-      "Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt");
+      "Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt\n"
+      "         kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 10000 --host-capacity 30000 "
+      "--write-policy write_back");
   command->add_option("--trace", arguments.trace, "Trace file, in a format of --format; plain, gzip or zstd")
       ->required();
   command
@@ -212,10 +288,22 @@ void add_hitrate(CLI::App& program) {
       ->add_option("--host-capacity", arguments.host_capacity,
                    "Capacity of the host tier in blocks (default: 0, no host tier)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
-  command->add_flag("--exclusive", arguments.exclusive, "The host tier holds only blocks that the device evicted");
+  command->add_flag("--exclusive", arguments.exclusive,
+                    "The host tier holds only blocks that the device evicted; with --write-policy write_back: blocks "
+                    "that are loaded back leave the host");
   const auto one_of = [](std::span<const std::string_view> names) {
     return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
   };
+  command
+      ->add_option("--write-policy", arguments.write_policy,
+                   "Replay the whole cache as simulate does with requests far apart, with cache.write_policy: "
+                   "write_through, write_through_selective or write_back; only full blocks are cached, and answers are "
+                   "cached too (default: none, each tier is a cache of its own)")
+      ->check(one_of(write_policy_names()));
+  command->add_flag(
+      "--sglang-rules", arguments.sglang_rules,
+      "With --write-policy: the rules of SGLang's cache, as of --from-sglang-flags; includes --evict-unit "
+      "node and --split-refreshes");
   command
       ->add_option("--evict-unit", arguments.evict_unit,
                    "page: evict just enough blocks, from the tail of a leaf; node: evict whole leaves, as SGLang does "

@@ -230,6 +230,36 @@ std::string preset_of(std::string_view path) {
   return std::string(best_preset);
 }
 
+struct CacheRule {
+  std::string key, value, why;
+};
+
+// Returns the rules of SGLang's prefix cache that kvtwin has as keys and SGLang does not have as flags.
+std::vector<CacheRule> cache_rules(const SglangRelease& release, bool write_back) {
+  const std::string version = "SGLang " + std::string(release.version);
+  std::vector<CacheRule> rules{
+      {"cache.evict_unit", "node", "SGLang evicts whole nodes"},
+      {"cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used"},
+      {"cache.count_touches", "insert", "SGLang counts a touch at an insert"},
+      {"cache.clean_reserve", "0", "SGLang keeps no clean reserve"},
+  };
+  if (release.prompt_priority) {
+    rules.push_back({"cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer"});
+  } else {
+    rules.push_back({"cache.raise_prompt_priority", "false", version + " gives a prompt and its answer one priority"});
+  }
+  if (!write_back) return rules;
+  if (release.reclaims) {
+    rules.push_back({"cache.reclaim_shadowed", "true", "under write_back SGLang does"});
+    rules.push_back({"cache.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first"});
+    rules.push_back({"cache.host_evicts_leaving", "true", "SGLang evicts one node after another"});
+  } else {
+    rules.push_back({"cache.reclaim_shadowed", "false", version + " does not"});
+    rules.push_back({"cache.host_evicts_leaving", "false", version + " evicts the nodes of a step together"});
+  }
+  return rules;
+}
+
 class SglangReader {
  public:
   // `source`: the option and its file, for error texts and origins.
@@ -254,26 +284,8 @@ class SglangReader {
       if (flag.is == Is::modelled && !flag.key.empty()) apply_key(flag);
     }
     set_as_sglang("scheduler.style", "sglang", "SGLang composes its own passes");
-    set_as_sglang("cache.evict_unit", "node", "SGLang evicts whole nodes");
-    set_as_sglang("cache.split_refreshes", "true", "SGLang makes the rest of a split node recently used");
-    set_as_sglang("cache.count_touches", "insert", "SGLang counts a touch at an insert");
-    set_as_sglang("cache.clean_reserve", "0", "SGLang keeps no clean reserve");
-    if (release_.prompt_priority) {
-      set_as_sglang("cache.raise_prompt_priority", "true", "SGLang gives a prompt a higher priority than its answer");
-    } else {
-      set_as_sglang("cache.raise_prompt_priority", "false",
-                    "SGLang " + version() + " gives a prompt and its answer one priority");
-    }
-    if (experiment_.text("cache.write_policy") == "write_back") {
-      if (release_.reclaims) {
-        set_as_sglang("cache.reclaim_shadowed", "true", "under write_back SGLang does");
-        set_as_sglang("cache.reclaim_order", "shadowed", "SGLang first drops what was on both tiers first");
-        set_as_sglang("cache.host_evicts_leaving", "true", "SGLang evicts one node after another");
-      } else {
-        set_as_sglang("cache.reclaim_shadowed", "false", "SGLang " + version() + " does not");
-        set_as_sglang("cache.host_evicts_leaving", "false",
-                      "SGLang " + version() + " evicts the nodes of a step together");
-      }
+    for (const CacheRule& rule : cache_rules(release_, experiment_.text("cache.write_policy") == "write_back")) {
+      set_as_sglang(rule.key, rule.value, rule.why);
     }
     apply_time_limit();
     apply_roles();
@@ -733,6 +745,13 @@ const SglangRelease* reported_release(Experiment& experiment, const SortedJson& 
 }
 
 }  // namespace
+
+void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin) {
+  const bool write_back = experiment.text("cache.write_policy") == "write_back";
+  for (const CacheRule& rule : cache_rules(sglang_releases().back(), write_back)) {
+    experiment.set(rule.key + "=" + rule.value, origin);
+  }
+}
 
 void apply_sglang_flags(Experiment& experiment, std::string_view flags, KeyList set_later,
                         const SglangRelease* release) {

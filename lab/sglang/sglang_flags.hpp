@@ -43,6 +43,9 @@ void apply_sglang_server_info(Experiment& experiment, const std::filesystem::pat
 void apply_sglang_server_info_text(Experiment& experiment, std::string_view json, const std::string& name,
                                    KeyList set_later = {}, const SglangRelease* release = nullptr);
 
+// Sets the rules of the latest release's prefix cache that no flag changes. Requires: cache.write_policy is set.
+void apply_sglang_cache_rules(Experiment& experiment, const std::string& origin);
+
 struct SglangLine {
   std::string flags;               // quoted for a shell
   std::vector<std::string> notes;  // keys of the experiment that no flag can express

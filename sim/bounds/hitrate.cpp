@@ -16,6 +16,7 @@
 #include "policy/eviction.hpp"
 #include "policy/index/radix_tree.hpp"
 #include "sim/bounds/cost.hpp"
+#include "sim/bounds/instant_engine.hpp"
 #include "sim/bounds/opt.hpp"
 #include "sim/bounds/tiers.hpp"
 
@@ -30,6 +31,7 @@ constexpr std::string_view kBounds[] = {"opt",           "opt-no-bypass", "opt-b
 
 struct BlockHits {
   Pages device = 0, host = 0;
+  bool rejected = false;
 };
 
 // A cache that serves one request at a time.
@@ -37,7 +39,10 @@ class Replay {
  public:
   virtual ~Replay() = default;
   virtual BlockHits serve(const Arrival& arrival, const Visit& visit) = 0;
-  // Calls `action` for each index of the cache.
+  virtual void hint(const Hint& hint, TimeNs time) {
+    for_each_index([&](RadixTree& tree) { tree.hint(hint, time); });
+  }
+  // Calls `action` for each index of the cache, except the index of an engine.
   virtual void for_each_index(const std::function<void(RadixTree&)>& action) = 0;
 };
 
@@ -213,6 +218,25 @@ class ExclusiveReplay final : public Replay {
   std::vector<SlotId> released_;
 };
 
+class EngineReplay final : public Replay {
+ public:
+  explicit EngineReplay(const EngineConfig& config) : page_tokens_(config.shape.page_tokens), engine_(config) {}
+
+  BlockHits serve(const Arrival& arrival, const Visit& visit) override {
+    Arrival own = arrival;
+    own.session = visit.session;
+    const RequestRecord& record = engine_.serve(own, visit.time);
+    return {record.hit[Tier::device] / page_tokens_, record.hit[Tier::host] / page_tokens_,
+            record.rejected != Reason::none};
+  }
+  void hint(const Hint& hint, TimeNs time) override { engine_.hint(hint, time); }
+  void for_each_index(const std::function<void(RadixTree&)>&) override {}
+
+ private:
+  Tokens page_tokens_;
+  InstantEngine engine_;
+};
+
 // Prefill cost of a prompt's first `tokens` tokens: in ns, or without a cost model in 1/53,000 of the cost of the first
 // token. Integers, so sums are exact.
 UnsignedWide prefill_cost(const HitRateConfig& config, Tokens tokens) {
@@ -238,6 +262,7 @@ class Tally {
     ++sum_.requests;
     sum_.lookup_blocks += blocks;
     sum_.lookup_tokens += tokens;
+    sum_.rejected += hits.rejected ? 1 : 0;
     sum_.device_hit_blocks += hits.device;
     sum_.host_hit_blocks += hits.host;
     const Tokens hit_tokens = std::min(tokens, (hits.device + hits.host) * config_.block_tokens);
@@ -283,7 +308,13 @@ struct Run {
   std::unique_ptr<Replay> replay;
 };
 
-std::unique_ptr<Replay> make_replay(std::string_view eviction, Pages capacity, const HitRateConfig& config) {
+std::unique_ptr<Replay> make_replay(std::string_view eviction, std::size_t at, const HitRateConfig& config) {
+  if (!config.engines.empty()) {
+    EngineConfig engine = config.engines[at];
+    engine.eviction = eviction;
+    return std::make_unique<EngineReplay>(engine);
+  }
+  const Pages capacity = config.capacities[at];
   if (config.host_capacity == 0) return std::make_unique<TierReplay>(eviction, capacity, config);
   if (config.exclusive) return std::make_unique<ExclusiveReplay>(eviction, capacity, config);
   return std::make_unique<InclusiveReplay>(eviction, capacity, config);
@@ -296,6 +327,10 @@ void check(const HitRateConfig& config) {
       std::string names;
       for (const std::string_view name : known) names.append(names.empty() ? "" : " ").append(name);
       throw HitRateError("eviction \"" + eviction + "\" is not known; there are: " + names + ".");
+    }
+    if (!config.engines.empty() && std::ranges::find(kBounds, eviction) != std::end(kBounds)) {
+      throw HitRateError("eviction \"" + eviction +
+                         "\" is a bound and has no write policy; leave out the bound or the write policy.");
     }
     if (eviction == "opt-tiers") {
       if (config.host_capacity == 0)
@@ -312,6 +347,11 @@ void check(const HitRateConfig& config) {
   }
   if (config.exclusive && config.host_capacity == 0) {
     throw HitRateError("exclusive needs a host capacity above 0.");
+  }
+  if (!config.engines.empty()) {
+    if (config.host_capacity == 0) throw HitRateError("a write policy needs a host capacity above 0.");
+    if (config.queue_view > 0) throw HitRateError("with a write policy no request waits; leave out the queue view.");
+    KV_CHECK(config.engines.size() == config.capacities.size() && !config.exclusive, "one engine per capacity");
   }
   if (config.exclusive && config.whole_nodes) {
     throw HitRateError("exclusive tiers evict single blocks; leave out one of exclusive and whole nodes.");
@@ -402,13 +442,19 @@ class Replays {
   Replays(std::vector<Run>& runs, const HitRateConfig& config) : runs_(runs), config_(config) {}
 
   void serve(const Input& input, const Arrival& arrival, std::uint64_t session) {
-    KV_CHECK(arrival.prompt_tokens > 0 && arrival.keys.size() == (arrival.prompt_tokens - 1) / config_.block_tokens + 1,
-             "an arrival has a key for every started block");
+    KV_CHECK(arrival.prompt_tokens > 0, "a prompt has a token");
+    const Pages blocks = (arrival.prompt_tokens - 1) / config_.block_tokens + 1;
+    if (config_.engines.empty()) {
+      KV_CHECK(arrival.keys.size() == blocks, "an arrival has a key for every started block");
+    } else {
+      KV_CHECK(arrival.keys.size() >= arrival.prompt_tokens / config_.block_tokens,
+               "an arrival has a key for every full block");
+    }
     const Visit visit{arrival.request,       input.now,    session, arrival.prompt_tokens,
                       arrival.output_tokens, arrival.keys, false};
     for (Run& run : runs_) {
       if (run.replay == nullptr) continue;
-      run.tally.add(arrival.keys.size(), arrival.prompt_tokens, run.replay->serve(arrival, visit));
+      run.tally.add(blocks, arrival.prompt_tokens, run.replay->serve(arrival, visit));
     }
   }
   void for_each_index(const std::function<void(RadixTree&)>& action) {
@@ -418,7 +464,9 @@ class Replays {
   }
   void hint(const Hint& hint, TimeNs time) {
     if (hint.kind == HintKind::abort) return;
-    for_each_index([&](RadixTree& tree) { tree.hint(hint, time); });
+    for (Run& run : runs_) {
+      if (run.replay != nullptr) run.replay->hint(hint, time);
+    }
   }
 
  private:
@@ -509,8 +557,9 @@ std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& 
   for (const std::string& eviction : config.evictions) {
     const bool is_bound = std::ranges::find(kBounds, eviction) != std::end(kBounds);
     bounds = bounds || is_bound;
-    for (const Pages capacity : config.capacities) {
-      runs.push_back({Tally(config, eviction, capacity), is_bound ? nullptr : make_replay(eviction, capacity, config)});
+    for (std::size_t i = 0; i < config.capacities.size(); ++i) {
+      runs.push_back(
+          {Tally(config, eviction, config.capacities[i]), is_bound ? nullptr : make_replay(eviction, i, config)});
     }
   }
   History history;

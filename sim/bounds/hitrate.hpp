@@ -11,6 +11,11 @@
 // of the two prefixes. Exclusive tiers: the host holds the blocks that the device evicted. A hit block moves back to
 // the device. If the device holds only blocks of the request's path, the remaining hit blocks stay on the host.
 //
+// Write policies (`engines`): each replay is an engine of the library, whose operations end at once
+// (instant_engine.hpp). The hits are those of `simulate` with requests far apart. So the index holds full blocks only,
+// answers enter the cache too, at least one token of a prompt is computed, and a request that does not fit into the
+// device is rejected.
+//
 // Cost (memory): one index per eviction and capacity, about 40 bytes per present block (exclusive: up to 400). The
 // bounds also keep a log (sim/bounds/opt.hpp); opt-cost needs about 200 bytes per request and 100 bytes per run of
 // blocks more.
@@ -24,6 +29,7 @@
 #include <vector>
 
 #include "policy/base/types.hpp"
+#include "policy/config.hpp"
 #include "policy/seam/cost.hpp"
 #include "policy/seam/substrate.hpp"
 
@@ -44,6 +50,10 @@ struct HitRateConfig {
   std::uint32_t slru_protected_touches = 2;  // of slru
   Tokens tlru_threshold_tokens = 0, tlru_next_prompt_tokens = 0;  // of tlru
   Tokens block_tokens = 512;                                      // page size of the source
+  // Not empty: one engine per capacity, with these sizes as its tiers. Then the engine has the rules of the index and
+  // of the eviction policies, except the name of the policy; the source has full pages only. Needs a host tier; not
+  // with bounds, `exclusive` or a queue view.
+  std::vector<EngineConfig> engines;
   std::size_t queue_view = 0;  // number of requests behind the served one that policies can see
   // Percentage of correct session hints, 0 to 100. After each request, the correct hint is "session ended" if no later
   // request continues from the request's last full block. In the remaining cases, the hint is given the other way
@@ -61,6 +71,7 @@ struct HitRate {
   std::string eviction;
   Pages capacity_blocks = 0, host_capacity_blocks = 0;
   std::uint64_t requests = 0;
+  std::uint64_t rejected = 0;  // of these, requests that do not fit into the device; only with an engine
   std::uint64_t lookup_blocks = 0, hit_blocks = 0, device_hit_blocks = 0, host_hit_blocks = 0;
   double block_hit_ratio = 0.0;
   Tokens lookup_tokens = 0, hit_tokens = 0;
@@ -93,7 +104,7 @@ std::span<const std::string_view> hit_rate_bounds();
 
 // Returns one result per eviction and capacity; evictions are the outer loop. Reads `source` once and passes its hints
 // to the policies.
-// Requires: each arrival has a key for every started block (KV_CHECK).
+// Requires: each arrival has a key for every started block, or with engines for every full block (KV_CHECK).
 // Errors: HitRateError if the configuration is unusable.
 std::vector<HitRate> replay_hit_rates(InputSource& source, const HitRateConfig& config);
 

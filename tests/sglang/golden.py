@@ -43,6 +43,14 @@ def row_of(case, engine_hits, evicted_pages, kvtwin_hits, kvtwin_evicted_pages):
     return row
 
 
+def check_totals(row, totals):
+    """None, or how the hits of hitrate differ from SGLang's."""
+    if totals == (row["hit_device"], row["hit_host"]):
+        return None
+    return (f"hitrate hits {totals[0]} tokens on the device and {totals[1]} on the host instead of "
+            f"{row['hit_device']} and {row['hit_host']}")
+
+
 def check(row, kvtwin_hits, kvtwin_evicted_pages):
     """None, or what is wrong. Fewer differences than the file lists are right."""
     if len(kvtwin_hits) != row["requests"]:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from cases import Case
+from cases import NO_CHUNKS, Case
 from sequences import PAGE_TOKENS
 
 EXPERIMENT = """seed = 1
@@ -52,3 +52,13 @@ class Kvtwin:
             rows = sorted(csv.DictReader(table), key=lambda row: int(row["request"]))
         hits = [(int(row["hit_device"]), int(row["hit_host"])) for row in rows]
         return hits, [tier["evicted_pages"] for tier in report["tiers"]]
+
+    def hit_rate(self, case: Case, sequence):
+        """Device and host hit tokens of all requests together, by hitrate. None for a case that hitrate does not have."""
+        if not case.host_tokens or case.chunk_tokens != NO_CHUNKS:
+            return None
+        row = json.loads(self.run(
+            "hitrate", "--trace", sequence, "--trace-block-tokens", PAGE_TOKENS, "--capacity",
+            case.device_tokens // PAGE_TOKENS, "--host-capacity", case.host_tokens // PAGE_TOKENS, "--eviction",
+            case.eviction, "--write-policy", case.write_policy, "--sglang-rules", "--json"))
+        return row["device_hit_blocks"] * PAGE_TOKENS, row["host_hit_blocks"] * PAGE_TOKENS

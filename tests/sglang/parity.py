@@ -52,7 +52,7 @@ def serve_with_sglang(case, requests, tree):
 def compare_with_stored(given, kvtwin, made):
     stored = golden.read()
     rows = {row["case"]: row for row in stored["cases"]}
-    wrong = compared = unknown = 0
+    wrong = compared = unknown = by_hit_rate = 0
     for case in chosen(given.only):
         sequence = made.get(case.sequence)
         if sequence is None:
@@ -66,11 +66,16 @@ def compare_with_stored(given, kvtwin, made):
         else:
             hits, evicted = kvtwin.serve(case, path)
             problem = golden.check(rows[case.name], hits, evicted[0])
+            totals = kvtwin.hit_rate(case, path)
+            if totals is not None:
+                by_hit_rate += 1
+                problem = problem or golden.check_totals(rows[case.name], totals)
         compared += 1
         if problem:
             wrong += 1
             print(f"{case.name}: {problem}")
-    print(f"kvtwin against SGLang {stored['sglang']}: {compared} cases compared, {wrong} wrong"
+    print(f"kvtwin against SGLang {stored['sglang']}: {compared} cases compared, {by_hit_rate} of them with hitrate too, "
+          f"{wrong} wrong"
           + (f"; {unknown} have no stored result" if unknown else ""))
     return 1 if wrong or not compared else 0
 

@@ -409,5 +409,22 @@ TEST_F(BadInput, FiguresOfHitrate) {
   refused({"hitrate", "--trace", "trace.jsonl", "--capacity", "10", "--host-load", "nan"}, {"--host-load", "a number"});
 }
 
+TEST_F(BadInput, WritePoliciesOfHitrate) {
+  const auto refused_words = [this](const std::vector<std::string>& more, const std::vector<std::string>& parts) {
+    std::vector<std::string> words{"hitrate", "--trace", "trace.jsonl", "--capacity", "10"};
+    words.insert(words.end(), more.begin(), more.end());
+    refused(words, parts);
+  };
+  const std::string write = "--write-policy", host = "--host-capacity";
+  refused_words({write, "write_around", host, "10"}, {write, "write_around", "write_back"});
+  refused_words({write, "write_back"}, {write, host});
+  refused_words({"--sglang-rules", host, "10"}, {"--sglang-rules", write});
+  refused_words({write, "write_through", host, "10", "--eviction", "lru,opt"}, {"--eviction opt", "bound", write});
+  refused_words({write, "write_through", host, "10", "--queue-view", "4"}, {"--queue-view", write});
+  refused_words({write, "write_through", host, "10", "--exclusive"}, {"--exclusive", "write_back", "write_through"});
+  refused_words({write, "write_back", host, "10", "--model", "nobody"}, {"--model", "nobody"});
+  refused_words({write, "write_back", host, "4000000001"}, {host, "4 billion"});
+}
+
 }  // namespace
 }  // namespace kvtwin::test
