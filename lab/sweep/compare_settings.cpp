@@ -121,7 +121,7 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
     repeats.seeds = 1;
   }
   if (repeats.seeds > 1) plan.repeat("seed", base.integer("seed"), repeats.seeds, "--seeds");
-  if (repeats.draws != 0 && base.origin("hardware.draw") != "default") {
+  if (repeats.draws != 0 && base.integer("hardware.draw") != 0) {
     throw InputError("--draws: " + base.where("hardware.draw") +
                      " is set; leave it out, --draws goes through all of them");
   }

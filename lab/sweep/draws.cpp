@@ -67,10 +67,12 @@ std::vector<Draws::Cause> causes_of(const Experiment& experiment, const std::vec
 }  // namespace
 
 Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs, const Listener& listener) {
-  for (const char* key : {"hardware.draw", "hardware.end"}) {
-    if (experiment.origin(key) == "default") continue;
+  // A resolved experiment names both keys with their defaults.
+  const auto refuse = [&](const char* key) {
     throw InputError("--draws: " + experiment.where(key) + " is set; leave it out, --draws goes through all of them");
-  }
+  };
+  if (experiment.integer("hardware.draw") != 0) refuse("hardware.draw");
+  if (!experiment.text("hardware.end").empty()) refuse("hardware.end");
   Draws found;
   found.count = draws;
   found.spread_percent = experiment.number("hardware.spread_percent");

@@ -125,6 +125,20 @@ TEST_F(DrawsCommand, AreRefusedClearly) {
   EXPECT_EQ(simulate({"--set", "model.kv_bytes_per_token=512"}).exit_code, 0);
 }
 
+TEST_F(DrawsCommand, AResolvedExperimentIsDrawnAgain) {
+  const std::string draws = "--draws";
+  const auto first = simulate({draws, "2", "--set", "hardware.spread_percent=10", "--out", folder_ / "first"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const auto again =
+      run({"simulate", folder_ / "first/experiment.resolved.toml", draws, "2", "--out", folder_ / "again"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(Json::parse(text_of(folder_ / "again/report.json")).at("draws"),
+            Json::parse(text_of(folder_ / "first/report.json")).at("draws"));
+  const auto compared = run({"compare", folder_ / "first/experiment.resolved.toml", "--vary", "cache.eviction=lru,tide",
+                             draws, "2", "--out", folder_ / "compared"});
+  EXPECT_EQ(compared.exit_code, 0) << compared.err;
+}
+
 TEST_F(DrawsCommand, CompareTellsFromWhichSizeOnAGoalIsMet) {
   std::vector<std::string> words{"compare", folder_ / "x.toml",
                                  "--world", kAnyWorld,
