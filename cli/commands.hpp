@@ -22,5 +22,6 @@ void add_trace(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_calibrate(CLI::App& program);
 void add_figures(CLI::App& program);
+void add_report(CLI::App& program);
 
 }  // namespace kvtwin

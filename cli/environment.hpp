@@ -12,7 +12,7 @@ void check_environment();
 // Returns the help text of all variables.
 std::string environment_help();
 
-// KVTWIN_PYTHON: the Python with matplotlib that `figures` runs; empty = not set.
+// KVTWIN_PYTHON: the Python that `figures` and `report` run; empty = not set.
 std::string environment_python();
 // KVTWIN_REDIS_PASSWORD and KVTWIN_PAGE_KEY.
 StorageSecrets environment_secrets();

@@ -105,6 +105,7 @@ int main(int argc, char** argv) {
   add_presets(program);
   add_calibrate(program);
   add_figures(program);
+  add_report(program);
   try {
     check_environment();
     parse(program, argc, argv);

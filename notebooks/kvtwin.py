@@ -40,7 +40,7 @@ SOURCES = [
     ("hit_disk", "disk", "#009E73"),
     ("hit_shared_fs", "shared file system", "#E69F00"),
     ("hit_remote", "remote", "#F0E442"),
-    ("recomputed_after_stop", "computed after a stopped prefetch", "#E69F00"),
+    ("recomputed_after_stop", "computed after a stopped prefetch", "#CC79A7"),
     ("miss", "computed", "#D55E00"),
 ]
 STYLE = {
@@ -87,6 +87,8 @@ def read_table(path, columns):
             cells = list(rows)
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RunError(f"{path}: not a table: {error}") from error
     missing = [name for name in columns if name not in names]
     if missing:
         raise RunError(f"{path}: no column {missing[0]}")
@@ -100,17 +102,24 @@ def read_table(path, columns):
     return table
 
 
-def load_run(folder):
-    folder = Path(folder)
-    path = folder / "report.json"
+def load_json(path):
+    """Returns the object of a JSON file of schema version 1."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}; is this the folder of a finished run?") from error
     except ValueError as error:
         raise RunError(f"{path}: not JSON: {error}") from error
-    if report.get("schema_version") != 1:
-        raise RunError(f"{path}: schema_version {report.get('schema_version')} where 1 is known")
+    if not isinstance(content, dict):
+        raise RunError(f"{path}: no JSON object")
+    if content.get("schema_version") != 1:
+        raise RunError(f"{path}: schema_version {content.get('schema_version')} where 1 is known")
+    return content
+
+
+def load_run(folder):
+    folder = Path(folder)
+    report = load_json(folder / "report.json")
     requests = read_table(folder / "requests.csv", REQUEST_COLUMNS)
     return Run(folder.resolve(), report, requests, read_table(folder / "lanes.csv", LANE_COLUMNS))
 
@@ -364,15 +373,14 @@ class Sweep:
 
 def load_json_lines(folder, name):
     """Returns NAME.json (checks the schema version) and the rows of NAME.jsonl."""
+    plan = load_json(folder / f"{name}.json")
+    path = folder / f"{name}.jsonl"
     try:
-        plan = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
-        raise RunError(f"{error.filename}: {error.strerror}; is this the folder of a finished {name}?") from error
+        raise RunError(f"{path}: {error.strerror}; is this the folder of a finished {name}?") from error
     except ValueError as error:
-        raise RunError(f"{folder}: {name}.json or {name}.jsonl is not JSON: {error}") from error
-    if plan.get("schema_version") != 1:
-        raise RunError(f"{folder / name}.json: schema_version {plan.get('schema_version')} where 1 is known")
+        raise RunError(f"{path}: a line is not JSON: {error}") from error
     return plan, rows
 
 

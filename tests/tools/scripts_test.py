@@ -95,7 +95,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         lines = run.stdout.splitlines()
         self.assertEqual(lines[-1], "48 passed, 0 failed, 4 not run")
-        self.assertEqual(lines[-2], "not run, as the packages that they need could not be installed: "
+        self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, documentation site")
 
     def test_test_fails_where_sglang_decides_otherwise(self):
@@ -118,6 +118,17 @@ class Scripts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertEqual(run.stdout.splitlines()[-1], "50 passed, 0 failed")
         self.assertNotIn("not run", run.stdout)
+
+    def test_test_names_what_ctest_skips(self):
+        self.made_python()
+        skipping = CTEST.replace('out of 42" ;;', """out of 42"; echo; echo "The following tests did not run:"
+  printf '\\t 17 - report_in_browser (Skipped)\\n' ;;""")
+        self.program("bin/ctest", skipping)
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        lines = run.stdout.splitlines()
+        self.assertEqual(lines[-1], "49 passed, 0 failed, 1 not run")
+        self.assertEqual(lines[-2], "not run, because packages that they need are not installed: report_in_browser")
 
     def test_test_fails_where_a_documented_command_fails(self):
         self.made_python()

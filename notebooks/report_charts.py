@@ -1,0 +1,465 @@
+"""The figures of a report page: a chart is described once, and drawn by Plotly (interactive) or matplotlib (static SVG).
+
+Each chart also has a sentence and a table: the text alternative for readers who cannot see the figure.
+"""
+
+import base64
+import html
+import io
+import math
+import textwrap
+from dataclasses import dataclass, field, replace
+
+import matplotlib
+from kvtwin import INK, STYLE, count, seconds
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+FONT = "system-ui, 'DejaVu Sans', Arial, sans-serif"
+WIDTH = 680  # pixels of a static figure, and of an interactive figure on paper
+SYMBOLS = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "D": "diamond",
+    "v": "triangle-down",
+    "P": "cross",
+    "X": "x",
+    "*": "star",
+}
+DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
+FORMS = {
+    "seconds": (seconds, {"ticksuffix": "s", "exponentformat": "SI"}),
+    "share": (lambda value: f"{100 * value:.3g} %", {"tickformat": "~%"}),
+    "count": (lambda value: count(value), {"tickformat": "~s"}),
+    "bytes": (lambda value: bytes_text(value), {"ticksuffix": "B", "exponentformat": "SI"}),
+    "plain": (
+        lambda value: f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}",
+        {"tickformat": ",~g", "separatethousands": True},
+    ),
+}
+
+
+@dataclass
+class Table:
+    """Cells are text. Columns whose cells begin with a digit, a sign or a dash are set to the right."""
+
+    caption: str
+    head: list
+    rows: list
+    marked: set = field(default_factory=set)  # numbers of highlighted rows
+    note: str = ""
+    folded: bool = False  # shown only when opened
+
+    def right(self, column):
+        cells = [str(row[column]) for row in self.rows if column < len(row) and str(row[column])]
+        return (
+            bool(cells)
+            and all(cell[0] in "–-−+0123456789" for cell in cells)
+            and any(cell[0].isdigit() for cell in cells)
+        )
+
+
+@dataclass
+class Axis:
+    title: str
+    form: str = "plain"  # a key of FORMS
+    log: bool = False
+    ticks: list | None = None  # [(value, text)]; categories of bars
+    ends: tuple | None = None  # of a linear axis; None: from 0 to the largest value
+
+    def text(self, value):
+        return FORMS[self.form][0](value)
+
+
+@dataclass
+class Series:
+    """Points (x, y). `kind`: line, step, points, bars (horizontal, stacked; `base`: start of each bar instead of the stack),
+    columns (vertical, stacked, `width` wide). NaN leaves a gap."""
+
+    name: str
+    x: list
+    y: list
+    colour: str
+    kind: str = "line"
+    dash: str = "-"
+    marker: str = ""
+    filled: list | None = None  # per point; None: all
+    hover: list | None = None  # per point; None: name and values
+    base: list | None = None
+    width: float = 0.6
+    thick: float = 2
+    whiskers: tuple | None = None  # (below, above), each per point
+    panel: int = 0
+    legend: bool = True
+
+
+@dataclass
+class Chart:
+    """Panels share the x axis and lie below each other, one y axis each."""
+
+    title: str
+    says: str
+    x: Axis
+    panels: list
+    series: list
+    table: Table
+    height: int = 340
+    lines: list = field(default_factory=list)  # ("x" or "y", value, label): dashed lines across panel 0
+    name: str = ""  # set by the page
+    image: str = ""  # set by `draw_static`
+    width: int = WIDTH
+
+
+def bytes_text(value):
+    for unit, size in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f} B"
+
+
+def finite(value):
+    return value is not None and math.isfinite(value)
+
+
+def number(value):
+    return float(f"{value:.6g}") if finite(value) else None
+
+
+def plotly_text(text):
+    """Escapes a text: Plotly reads some HTML in texts of figures."""
+    return html.escape(str(text), quote=False)
+
+
+def broken(text, width):
+    return "<br>".join(plotly_text(line) for line in textwrap.wrap(str(text), width) or [""])
+
+
+def hover_of(chart, series):
+    if series.hover is not None:
+        return ["<br>".join(map(plotly_text, text.split("\n"))) for text in series.hover]
+    across, up = chart.x, chart.panels[series.panel]
+    ticks = dict(across.ticks or up.ticks or [])
+    found = []
+    for index, (x, y) in enumerate(zip(series.x, series.y)):
+        if not (finite(x) and finite(y)):
+            found.append("")
+            continue
+        if series.kind == "bars":
+            start = series.base[index] if series.base else None
+            text = f"{across.text(start)} to {across.text(start + x)}" if start is not None else across.text(x)
+            where = ticks.get(y, "")
+        else:
+            text, where = up.text(y), f"{across.title}: {ticks.get(x) or across.text(x)}"
+        found.append(f"{plotly_text(series.name)}: {plotly_text(text)}<br>{plotly_text(where)}")
+    return found
+
+
+def decade_ticks(axis, values):
+    """Returns ticks at 1, 2 and 5 of each decade; only at 1 where there are many decades."""
+    values = [value for value in values if finite(value) and value > 0]
+    if not values:
+        return None
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return [
+        (one * 10.0**decade, axis.text(one * 10.0**decade))
+        for decade in range(low, high + 1)
+        for one in ((1, 2, 5) if high - low < 4 else (1,))
+    ]
+
+
+def plotly_axis(axis, values):
+    if axis.log and axis.ticks is None:
+        axis = replace(axis, ticks=decade_ticks(axis, values))
+    made = {
+        "title": {"text": plotly_text(axis.title), "standoff": 8},
+        "automargin": True,
+        "gridcolor": "#e4e4e4",
+        "zeroline": False,
+        "linecolor": INK,
+        "ticks": "outside",
+        **FORMS[axis.form][1],
+    }
+    if axis.log:
+        made["type"] = "log"
+    elif axis.ends is not None:
+        made["range"] = [number(end) for end in axis.ends]
+    elif axis.ticks is None:
+        made |= {"rangemode": "tozero"}
+    if axis.ticks is not None:
+        made |= {
+            "tickvals": [number(value) for value, _ in axis.ticks],
+            "ticktext": [broken(text, 26) for _, text in axis.ticks],
+            "tickformat": "",
+        }
+    return made
+
+
+def plotly_trace(chart, series):
+    x, y = [[number(value) for value in values] for values in (series.x, series.y)]
+    suffix = str(series.panel + 1) if series.panel else ""
+    trace = {
+        "name": plotly_text(series.name),
+        "x": x,
+        "y": y,
+        "yaxis": f"y{suffix}",
+        "showlegend": series.legend,
+        "text": hover_of(chart, series),
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+    if series.kind in ("bars", "columns"):
+        trace |= {
+            "type": "bar",
+            "marker": {"color": series.colour},
+            "width": number(series.width),
+            "textposition": "none",
+        }
+        if series.kind == "bars":
+            trace["orientation"] = "h"
+        if series.base is not None:
+            trace["base"] = [number(value) for value in series.base]
+        if series.whiskers is not None:
+            trace["error_x"] = plotly_whiskers(series)
+        return trace
+    mode = [] if series.kind == "points" else ["lines"]
+    trace |= {
+        "type": "scatter",
+        "line": {
+            "color": series.colour,
+            "width": series.thick,
+            "dash": DASHES[series.dash],
+            "shape": "hv" if series.kind == "step" else "linear",
+        },
+    }
+    if series.marker:
+        mode.append("markers")
+        symbol = SYMBOLS[series.marker]
+        symbols = symbol if series.filled is None else [symbol if fill else f"{symbol}-open" for fill in series.filled]
+        trace["marker"] = {
+            "symbol": symbols,
+            "color": series.colour,
+            "size": 15 if series.marker == "*" else 9,
+            "line": {"color": series.colour, "width": 1.5},
+        }
+    if series.whiskers is not None:
+        trace["error_y"] = plotly_whiskers(series)
+    return trace | {"mode": "+".join(mode)}
+
+
+def plotly_whiskers(series):
+    below, above = series.whiskers
+    return {
+        "type": "data",
+        "symmetric": False,
+        "color": INK if series.kind == "bars" else series.colour,
+        "thickness": 1.2,
+        "array": [number(value) for value in above],
+        "arrayminus": [number(value) for value in below],
+    }
+
+
+def plotly_figure(chart):
+    """Returns {"data", "layout"} for Plotly.newPlot."""
+    layout = {
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "paper_bgcolor": "#fff",
+        "plot_bgcolor": "#fff",
+        "barmode": "stack",
+        "bargap": 0.3,
+        "margin": {"l": 60, "r": 20, "t": 34, "b": 50},
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left", "namelength": -1},
+        "showlegend": sum(series.legend for series in chart.series) > 1
+        or any(s.legend and s.kind == "bars" and s.base is None for s in chart.series),
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
+        "xaxis": plotly_axis(chart.x, [x for series in chart.series for x in series.x]),
+        "shapes": [],
+        "annotations": [],
+    }
+    panels = len(chart.panels)
+    gap = 0.42 / panels if panels > 1 else 0
+    each = (1 - gap * (panels - 1)) / panels
+    for index, axis in enumerate(chart.panels):
+        top = 1 - index * (each + gap)
+        suffix = str(index + 1) if index else ""
+        layout[f"yaxis{suffix}"] = plotly_axis(
+            axis, [y for series in chart.series if series.panel == index for y in series.y]
+        ) | {"domain": [number(max(0, top - each)), number(top)]}
+        if panels > 1:
+            layout[f"yaxis{suffix}"].pop("title")
+            layout[f"yaxis{suffix}"]["nticks"] = 3
+            layout["annotations"].append(
+                {
+                    "text": plotly_text(axis.title),
+                    "x": 0,
+                    "xref": "paper",
+                    "xanchor": "left",
+                    "y": number(top),
+                    "yref": "paper",
+                    "yanchor": "bottom",
+                    "showarrow": False,
+                }
+            )
+    if panels > 1:
+        layout["xaxis"]["anchor"] = f"y{panels}"
+    if any(series.kind == "bars" for series in chart.series):
+        layout["yaxis"] |= {"autorange": "reversed", "showgrid": False}
+    for direction, value, label in chart.lines:
+        ends = (
+            {"x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper"}
+            if direction == "x"
+            else {"y0": value, "y1": value, "x0": 0, "x1": 1, "xref": "paper"}
+        )
+        layout["shapes"].append({"type": "line", "line": {"color": INK, "width": 1.5, "dash": "dash"}, **ends})
+        axis = chart.x if direction == "x" else chart.panels[0]
+        place = number(math.log10(value)) if axis.log else number(value)
+        where = (
+            {"x": place, "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top"}
+            if direction == "x"
+            else {"y": place, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+        )
+        layout["annotations"].append(
+            {"text": plotly_text(label), "showarrow": False, "bgcolor": "rgba(255,255,255,0.8)", **where}
+        )
+    if layout["showlegend"]:
+        layout["margin"]["b"] = 90
+    return {"data": [plotly_trace(chart, series) for series in chart.series], "layout": layout}
+
+
+def static_axis(axis, matplotlib_axis, limits):
+    form = FORMS[axis.form][0]
+    if axis.log:
+        limits(scale="log")
+        low, high = matplotlib_axis.get_view_interval()
+        shown = "25" if high < 300 * low else ""
+        matplotlib_axis.set_minor_formatter(
+            FuncFormatter(lambda value, _: form(value) if f"{value:e}"[0] in shown else "")
+            if shown
+            else NullFormatter()
+        )
+    if axis.ticks is not None:
+        matplotlib_axis.set_ticks(
+            [value for value, _ in axis.ticks],
+            [plain("\n".join(textwrap.wrap(str(text), 26))) for _, text in axis.ticks],
+        )
+        matplotlib_axis.set_minor_formatter(NullFormatter())
+    else:
+        matplotlib_axis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
+
+
+def static_series(axes, series, stacks):
+    label = plain(series.name) if series.legend else None
+    x, y = [[number(value) if finite(value) else math.nan for value in values] for values in (series.x, series.y)]
+    if series.kind in ("bars", "columns"):
+        along, place = (x, y) if series.kind == "bars" else (y, x)
+        start = series.base or [stacks.get((series.panel, at), 0) for at in place]
+        for at, begin, size in zip(place, start, along):
+            if math.isfinite(size):
+                stacks[series.panel, at] = begin + size
+        sizes = [size if math.isfinite(size) else 0 for size in along]
+        if series.kind == "bars":
+            axes.barh(
+                place,
+                sizes,
+                left=start,
+                height=series.width,
+                color=series.colour,
+                label=label,
+                xerr=series.whiskers,
+                error_kw={"ecolor": INK, "elinewidth": 1, "capsize": 2},
+            )
+        else:
+            axes.bar(place, sizes, width=series.width, bottom=start, color=series.colour, label=label)
+        return
+    if series.kind != "points":
+        axes.plot(
+            x,
+            y,
+            color=series.colour,
+            linestyle=series.dash,
+            linewidth=0.8 * series.thick,
+            drawstyle="steps-post" if series.kind == "step" else None,
+        )
+    if series.marker:
+        faces = [series.colour if fill else "white" for fill in (series.filled or [True] * len(x))]
+        axes.scatter(
+            x,
+            y,
+            marker=series.marker,
+            s=130 if series.marker == "*" else 36,
+            c=faces,
+            edgecolors=series.colour,
+            zorder=3,
+        )
+    if series.whiskers is not None:
+        axes.errorbar(x, y, yerr=series.whiskers, color=series.colour, linestyle="none", elinewidth=1, capsize=2)
+    axes.plot(
+        [],
+        [],
+        color=series.colour,
+        linestyle="none" if series.kind == "points" else series.dash,
+        marker=series.marker or None,
+        label=label,
+    )
+
+
+def plain(text):
+    """Escapes the signs of matplotlib's formulas, and the mark of labels that are left out of legends."""
+    text = str(text).replace("$", r"\$")
+    return " " + text if text.startswith("_") else text
+
+
+def draw_static(chart):
+    """Draws the chart as SVG into chart.image, a data URL."""
+    with matplotlib.rc_context(STYLE | {"svg.hashsalt": "kvtwin"}):
+        figure = Figure(figsize=(WIDTH / 96, chart.height / 96), layout="constrained")
+        all_axes = figure.subplots(len(chart.panels), 1, sharex=True, squeeze=False)[:, 0]
+        stacks = {}
+        for series in chart.series:
+            static_series(all_axes[series.panel], series, stacks)
+        for index, (axes, axis) in enumerate(zip(all_axes, chart.panels)):
+            static_axis(axis, axes.yaxis, lambda scale, axes=axes: axes.set_yscale(scale))
+            if axis.ends is not None:
+                axes.set_ylim(*axis.ends)
+            if len(chart.panels) > 1:
+                axes.set_title(plain(axis.title), loc="left", fontsize=9)
+            else:
+                axes.set_ylabel(plain(axis.title))
+            if index == len(chart.panels) - 1:
+                axes.set_xlabel(plain(chart.x.title))
+        bottom = all_axes[-1]
+        static_axis(chart.x, bottom.xaxis, lambda scale: bottom.set_xscale(scale))
+        if chart.x.ends is not None:
+            bottom.set_xlim(*chart.x.ends)
+        if any(series.kind == "bars" for series in chart.series):
+            all_axes[0].invert_yaxis()
+            all_axes[0].grid(visible=False, axis="y")
+        for direction, value, label in chart.lines:
+            (all_axes[0].axvline if direction == "x" else all_axes[0].axhline)(
+                value, color=INK, linestyle="--", linewidth=1.2, label=plain(label)
+            )
+        handles, labels = [], []
+        for axes in all_axes:
+            for handle, label in zip(*axes.get_legend_handles_labels()):
+                if label not in labels:
+                    handles.append(handle)
+                    labels.append(label)
+        if len(labels) > 1 or chart.lines:
+            figure.legend(
+                handles,
+                labels,
+                loc="outside lower center",
+                ncols=max(1, min(len(labels), 90 // (6 + max(map(len, labels))))),
+                fontsize=8,
+            )
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    chart.image = "data:image/svg+xml;base64," + base64.b64encode(drawn.getvalue()).decode()

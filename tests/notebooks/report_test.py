@@ -1,0 +1,716 @@
+"""report_test.py PROGRAM Pages|InBrowser[.TEST]: pages of `kvtwin report`, of folders that PROGRAM makes here.
+
+InBrowser opens the pages in a headless Chromium without network. Exit code 77: Chromium is not installed.
+"""
+
+import contextlib
+import html.parser
+import io
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT / "tests/notebooks")]
+
+import browser
+import kvtwin
+import numpy as np
+import report
+import report_charts
+import synthetic_plan
+import synthetic_run
+
+PROGRAM = sys.argv[1]
+QUICK = ["experiments/quickstart.toml", "--set", "workload.limit=120"]
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>\"'&amp;<b>"
+scratch = tempfile.TemporaryDirectory()
+unittest.addModuleCleanup(scratch.cleanup)
+FOLDERS = Path(scratch.name)
+
+
+def kvtwin_program(*words, **environment):
+    """Returns (exit code, stdout, stderr) of the program."""
+    run = subprocess.run(
+        [PROGRAM, *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "KVTWIN_PROGRESS": "off", "KVTWIN_PYTHON": sys.executable, **environment},
+    )
+    return run.returncode, run.stdout, run.stderr
+
+
+def make_folders():
+    """One folder of each kind, and hostile ones."""
+    commands = {
+        "simulated": ["simulate", *QUICK, "--set", "report.bounds=true", "--set", "tiers.disk.tokens=400000"],
+        "drawn": [
+            "simulate",
+            *QUICK,
+            "--set",
+            "hardware.spread_percent=10",
+            "--set",
+            "cluster.engines=3",
+            "--draws",
+            "3",
+        ],
+        "real": ["run", *QUICK, "--set", "workload.time_scale=0.1", "--device", "host"],
+        "compared": [
+            "compare",
+            QUICK[0],
+            "--vary",
+            "cache.eviction=lru,slru,tide",
+            "--vary",
+            "tiers.host.tokens=30000,60000,100000",
+            "--goal",
+            "ttft_p90_s=1.1",
+        ],
+        "bars": ["compare", *QUICK, "--vary", "cache.eviction=lru,tide"],
+        "seeds": [
+            "compare",
+            "experiments/quickstart.toml",
+            "--set",
+            "workload.trace=",
+            "--set",
+            "workload.generate.duration_s=60",
+            "--set",
+            "tiers.host.tokens=6000",
+            "--vary",
+            "cache.eviction=lru,tide",
+            "--seeds",
+            "3",
+        ],
+        "engines": [
+            "compare",
+            *QUICK,
+            "--set",
+            "report.bounds=false",
+            "--set",
+            "slo.ttft_s=0.5",
+            "--vary",
+            "cluster.engines=1,2",
+            "--vary",
+            "parallel.tp=1,2",
+            "--vary",
+            "tiers.host.tokens=5000,20000",
+            "--goal",
+            "good_share=0.9",
+        ],
+        "swept": ["sweep", *QUICK, "--vary", "cache.eviction=lru,fifo", "--vary", "tiers.host.tokens=5000,20000"],
+        "cases": ["sweep", "experiments/layout.toml", "--set", "workload.limit=40"],
+    }
+    for name, command in commands.items():
+        code, _, errors = kvtwin_program(*command, "--out", FOLDERS / name)
+        assert code == 0, f"{name}: {errors}"
+    synthetic_plan.write(FOLDERS / "planned")
+    hostile_setting = {
+        "settings": {HOSTILE: HOSTILE},
+        "figures": {"ttft_p90_s": 1.0, HOSTILE: 2.0},
+        "gpus": 8,
+        "price_month": 1.0,
+        "meets": True,
+        "because": HOSTILE,
+    }
+    synthetic_plan.write(
+        FOLDERS / "hostile_plan",
+        title=HOSTILE,
+        model=HOSTILE,
+        warnings=[HOSTILE],
+        reproduce=[HOSTILE],
+        alternatives=[hostile_setting],
+        tried=[hostile_setting, *synthetic_plan.plan()["tried"]],
+        binds={"sentence": HOSTILE, "lanes": [{"name": HOSTILE, "busy_fraction": 0.5}]},
+    )
+    folder = FOLDERS / "<script>window.broken=1;<&script>"  # a name cannot hold a slash
+    synthetic_run.write(folder, requests=60)
+    change(folder / "report.json", notes=[HOSTILE], model_kv=HOSTILE, world=HOSTILE, git_commit=HOSTILE)
+    text = (folder / "lanes.csv").read_text()
+    (folder / "lanes.csv").write_text(text.replace("disk.read", HOSTILE.replace('"', "").replace(",", "")))
+    (folder / "experiment.resolved.toml").write_text(f"seed = 1  # {HOSTILE}\n")
+    return folder
+
+
+def change(path, **members):
+    path.write_text(json.dumps(json.loads(path.read_text()) | members))
+
+
+class Elements(html.parser.HTMLParser):
+    """The start tags of a page, and the text outside of scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text, self.silent = [], "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.silent = tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self.silent = False
+
+    def handle_data(self, data):
+        self.text += "" if self.silent else data
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.tags)
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.hostile = make_folders()
+
+    def page(self, *folders):
+        """Returns the page of folders, by the program."""
+        out = FOLDERS / "page.html"
+        code, lines, errors = kvtwin_program("report", *folders, "--out", out, "--force")
+        self.assertEqual((code, lines, errors), (0, f"{out}\n", ""))
+        return out.read_text(encoding="utf-8")
+
+    def refused(self, *words):
+        """Checks that the program refuses with one sentence and leaves no file. Returns the sentence."""
+        before = sorted(FOLDERS.rglob("*"))
+        code, lines, errors = kvtwin_program("report", *words)
+        self.assertEqual((code, lines), (2, ""), errors)
+        self.assertEqual(len(errors.splitlines()), 1, errors)
+        self.assertEqual(sorted(FOLDERS.rglob("*")), before)
+        return errors
+
+    def test_every_kind_is_one_page_that_repeats(self):
+        figures = {
+            "simulated": 4,
+            "drawn": 5,
+            "real": 4,
+            "compared": 3,
+            "bars": 3,
+            "seeds": 3,
+            "engines": 5,
+            "swept": 3,
+            "cases": 3,
+            "planned": 8,
+        }
+        for name, expected in figures.items():
+            with self.subTest(name):
+                text = self.page(FOLDERS / name)
+                self.assertLess(len(text.encode()), report.MAX_PAGE_BYTES)
+                self.assertEqual(text, report.page([str(FOLDERS / name)]))  # in another process
+                elements = Elements(text)
+                self.assertEqual(elements.count("figure"), expected)
+                self.assertEqual(elements.count("script"), 3)
+                self.assertEqual(
+                    sum(a.get("class") == "plot" and len(a["aria-label"]) > 20 for _, a in elements.tags), expected
+                )
+                self.assertEqual(
+                    sum("summary" == tag for tag, _ in elements.tags) >= expected,
+                    True,
+                    "each figure has a table of its numbers",
+                )
+                for tag, attributes in elements.tags:
+                    for key in ("src", "href"):
+                        self.assertRegex(attributes.get(key) or "#", r"^(#|data:)", f"{tag} loads something")
+                self.assertNotIn("nan", elements.text.lower().replace("tenant", ""))
+                self.assertIn("commit", elements.text)
+                self.assertIn(
+                    f"kvtwin {'plan' if name == 'planned' else 'run' if name == 'real' else kind_command(name)}",
+                    elements.text,
+                )
+
+    def test_the_verdict_of_a_run(self):
+        text = Elements(self.page(FOLDERS / "simulated")).text
+        made = json.loads((FOLDERS / "simulated/report.json").read_text())
+        self.assertIn(f"TTFT {kvtwin.seconds(made['ttft_seconds']['mean'])} on average", text)
+        self.assertTrue(made["notes"])
+        for note in made["notes"]:
+            self.assertIn(note, text)
+        self.assertIn("optimal, single cache", text)
+        self.assertIn("a day", text)  # the disk tier was written
+        self.assertIn("tiers.host.tokens = ", text)
+
+    def test_the_command_of_a_run_repeats_it(self):
+        text = Elements(self.page(FOLDERS / "drawn")).text
+        command = next(line for line in text.splitlines() if line.startswith("kvtwin simulate "))
+        again = FOLDERS / "again"
+        code, _, errors = kvtwin_program(*command.replace("out/again", str(again)).split()[1:])
+        self.assertEqual(code, 0, errors)
+        self.assertEqual((again / "requests.csv").read_bytes(), (FOLDERS / "drawn/requests.csv").read_bytes())
+        self.assertEqual(
+            json.loads((again / "report.json").read_text())["draws"],
+            json.loads((FOLDERS / "drawn/report.json").read_text())["draws"],
+        )
+
+    def test_a_comparison_marks_its_best_settings(self):
+        elements = Elements(self.page(FOLDERS / "compared"))
+        rows = [json.loads(line) for line in (FOLDERS / "compared/compare.jsonl").read_text().splitlines()]
+        best = sum(row["ttft_p90_s_standing"] == "best" for row in rows)
+        self.assertGreater(best, 0)
+        self.assertEqual(sum(attributes.get("class") == "marked" for _, attributes in elements.tags), best)
+        marks = sum(value == "best" for row in rows for key, value in row.items() if key.endswith("_standing"))
+        self.assertEqual(elements.text.count("★") - elements.text.count("★ best"), marks)
+        self.assertIn("TTFT p90 at most 1.1 s", elements.text)
+        # A value is never rounded onto the other side of the goal.
+        for value, limit in ((2.0391, 2), (2.0004, 2), (1.9996, 2), (2, 2), (0.0500001, 0.05)):
+            shown = float(report.judged_text("ttft_p90_s", value, limit).removesuffix(" ms").removesuffix(" s"))
+            shown = shown / 1000 if shown > 10 else shown
+            self.assertEqual(shown <= limit, value <= limit, (value, limit))
+
+    def test_gpus_that_vary_have_a_front(self):
+        rows = [json.loads(line) for line in (FOLDERS / "engines/compare.jsonl").read_text().splitlines()]
+        compared = kvtwin.load_compare(FOLDERS / "engines")
+        chart = report.compare_charts(compared)[-1]
+        self.assertEqual(chart.title, "Good requests against GPUs")
+        self.assertFalse(chart.panels[0].log)
+        points = [point for series in chart.series if series.kind == "points" for point in zip(series.x, series.y)]
+        self.assertEqual(sorted(points), sorted((row["gpus"], row["good_share"]) for row in rows))
+        self.assertIn("cluster.engines=2", chart.series[-1].hover[-1])
+        text = Elements(self.page(FOLDERS / "engines")).text
+        self.assertIn("Good requests against GPUs", text)
+        self.assertIn("engines 2, tp 1", text)  # the name of a line has the names of the keys that vary
+
+    def test_a_sweep_marks_its_best_cell(self):
+        elements = Elements(self.page(FOLDERS / "swept"))
+        rows = [json.loads(line) for line in (FOLDERS / "swept/sweep.jsonl").read_text().splitlines()]
+        best = [row for row in rows if row["ttft_mean_s"] == min(row["ttft_mean_s"] for row in rows)]
+        self.assertEqual(sum(attributes.get("class") == "marked" for _, attributes in elements.tags), len(best))
+        self.assertIn(f"cache.eviction={best[0]['cache.eviction']}", elements.text)
+        # A cell that rejects most requests is fast, and not the best.
+        sweep = kvtwin.load_sweep(FOLDERS / "swept")
+        sweep.rows[0] |= {"completed": 1, "ttft_mean_s": 1e-6}
+        self.assertNotIn(0, report.best_cells(sweep, "ttft_mean_s"))
+        sweep.rows[1] |= {"ttft_mean_s": None, "failure": "killed by signal 9"}
+        self.assertIn("killed by signal 9", str(report.sweep_table(sweep).rows[1]))
+        for row in sweep.rows:
+            row |= {"completed": 0, "ttft_mean_s": None}
+        self.assertEqual(report.best_cells(sweep, "ttft_mean_s"), set())
+
+    def test_the_verdict_of_a_plan(self):
+        plan = synthetic_plan.plan()
+        text = Elements(self.page(FOLDERS / "planned")).text
+        for words in (
+            "Recommendation: 32 GPU h100",
+            "USD per month",
+            "at most 2 s",
+            "gpu.h100",
+            "What binds",
+            "Compute is busy 88 %",
+            "twice the DRAM",
+            "0.25 years",
+            "95 % of the simulated machines",
+            "more headroom",
+            "model.name = 'qwen3-32b'",
+            *plan["reproduce"],
+            *plan["warnings"],
+        ):
+            self.assertIn(words, text)
+        made = report.Plan(FOLDERS / "planned", plan)
+        chart = made.front("ttft_p90_s", 2.0)
+        points = {series.name: series for series in chart.series}
+        self.assertEqual(len(points["meets the goals"].x) + len(points["does not"].x), len(plan["tried"]))
+        self.assertIn("cluster.engines=4", points["recommendation"].hover[0])
+        front = list(zip(points["Pareto front"].x, points["Pareto front"].y))
+        self.assertGreater(len(front), 3)
+        self.assertEqual([y for _, y in front], sorted((y for _, y in front), reverse=True))
+        # Of a figure whose larger values are better, the front rises.
+        shares = next(s for s in made.front("good_share", None).series if s.name == "Pareto front")
+        self.assertEqual(shares.y, sorted(shares.y))
+
+    def test_a_plan_needs_only_its_required_members(self):
+        folder = FOLDERS / "bare"
+        for absent in synthetic_plan.plan():
+            if absent == "schema_version":
+                continue
+            with self.subTest(absent):
+                synthetic_plan.write(folder)
+                plan = json.loads((folder / "plan.json").read_text())
+                del plan[absent]
+                (folder / "plan.json").write_text(json.dumps(plan))
+                self.assertIn("<h1>", report.page([str(folder)]))
+        (folder / "plan.json").write_text(
+            '{"schema_version": 1, "recommendation": null, "reason": "no price is low enough"}'
+        )
+        self.assertIn("No recommendation: no price is low enough.", Elements(report.page([str(folder)])).text)
+        synthetic_plan.write(folder)
+        plan = json.loads((folder / "plan.json").read_text())
+        for one in [*plan["tried"], plan["recommendation"], *plan["alternatives"], *plan["margins"]]:
+            del one["price_month"]
+        change(
+            folder / "plan.json", **{key: plan[key] for key in ("tried", "recommendation", "alternatives", "margins")}
+        )
+        self.assertIn("TTFT p90 against GPUs", Elements(report.page([str(folder)])).text)
+
+    def test_several_folders(self):
+        text = self.page(FOLDERS / "simulated", FOLDERS / "real", FOLDERS / "compared", FOLDERS / "planned")
+        elements = Elements(text)
+        headings = [attributes["id"] for tag, attributes in elements.tags if tag == "h2"]
+        self.assertEqual(headings, [f"section-{n}" for n in range(1, 6)])  # and side by side
+        links = [attributes["href"] for tag, attributes in elements.tags if tag == "a"]
+        self.assertEqual(links[1:], [f"#{name}" for name in headings])
+        self.assertEqual(elements.count("figure"), 4 + 4 + 4 + 3 + 8)
+        self.assertIn("Lowest mean TTFT", elements.text)
+        synthetic_plan.write(FOLDERS / "second_plan", title="second")
+        self.assertIn("Lowest price", Elements(self.page(FOLDERS / "planned", FOLDERS / "second_plan")).text)
+        self.assertIn("at most 6", self.refused(*[FOLDERS / "simulated"] * 7, "--out", FOLDERS / "seven.html"))
+
+    def test_text_of_files_is_escaped(self):
+        for folder in (self.hostile, FOLDERS / "hostile_plan"):
+            elements = Elements(self.page(folder))
+            self.assertEqual(elements.count("script"), 3)
+            self.assertEqual(elements.count("img") + elements.count("b"), 0)
+            self.assertFalse([key for _, attributes in elements.tags for key in attributes if key.startswith("on")])
+            self.assertIn(HOSTILE, elements.text)  # as text
+
+    def test_without_plotly_the_figures_are_static(self):
+        absent = {"plotly": None, "plotly.offline": None}
+        for name, expected in (
+            ("simulated", 4),
+            ("drawn", 5),
+            ("compared", 3),
+            ("seeds", 3),
+            ("cases", 3),
+            ("planned", 8),
+            ("hostile_plan", 7),
+        ):
+            with self.subTest(name), mock.patch.dict(sys.modules, absent):
+                text = report.page([str(FOLDERS / name)])
+                elements = Elements(text)
+                self.assertEqual(
+                    (elements.count("img"), elements.count("script"), elements.count("figure")), (expected, 0, expected)
+                )
+                self.assertIn("The figures are static", elements.text)
+                for tag, attributes in elements.tags:
+                    if tag == "img":
+                        self.assertTrue(attributes["src"].startswith("data:image/svg+xml;base64,"))
+                        self.assertGreater(len(attributes["alt"]), 20)
+                self.assertEqual(text, report.page([str(FOLDERS / name)]))
+        with mock.patch.dict(sys.modules, {"jinja2": None}), contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.assertEqual(report.main([str(FOLDERS / "x.html"), str(FOLDERS / "simulated")]), 2)
+        self.assertIn("no package jinja2; run tools/quickstart", errors.getvalue())
+        self.assertFalse((FOLDERS / "x.html").exists())
+
+    def test_bad_input_is_one_sentence(self):
+        empty = FOLDERS / "empty"
+        empty.mkdir(exist_ok=True)
+        self.assertIn("holds no plan.json, compare.json, sweep.json or report.json", self.refused(empty))
+        self.assertIn("holds no plan.json", self.refused(FOLDERS / "absent"))
+        self.assertIn(
+            "no such Python; run tools/quickstart",
+            kvtwin_program("report", FOLDERS / "real", KVTWIN_PYTHON="/nowhere/python")[2],
+        )
+        (FOLDERS / "page.html").write_text("mine")
+        self.assertIn(
+            "exists; give another name, or --force", self.refused(FOLDERS / "real", "--out", FOLDERS / "page.html")
+        )
+        self.assertEqual((FOLDERS / "page.html").read_text(), "mine")
+        self.assertIn("is a folder", self.refused(FOLDERS / "real", "--out", empty, "--force"))
+        self.assertIn("there is no folder", self.refused(FOLDERS / "real", "--out", FOLDERS / "no/page.html"))
+
+        def damaged(kind, name, damage):
+            folder = FOLDERS / "damaged"
+            subprocess.run(["rm", "-rf", folder], check=True)
+            subprocess.run(["cp", "-r", FOLDERS / kind, folder], check=True)
+            path = folder / name
+            damage(path)
+            with (
+                contextlib.redirect_stderr(io.StringIO()) as errors,
+                contextlib.redirect_stdout(io.StringIO()) as lines,
+            ):
+                code = report.main([str(folder / "report.html"), str(folder)])
+            sentence = errors.getvalue()
+            self.assertEqual((code, lines.getvalue(), len(sentence.splitlines())), (2, "", 1), sentence)
+            self.assertTrue(sentence.startswith("kvtwin report: "), sentence)
+            self.assertIn(
+                str(path) if name.endswith(("csv", "jsonl")) and "member is absent" not in sentence else str(folder),
+                sentence,
+            )
+            self.assertEqual(sorted(folder.glob("report.html*")), [])
+
+        def cut_half(path):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+        def cut_lines(path):
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+
+        for kind, names in (
+            ("real", ["report.json", "requests.csv", "lanes.csv"]),
+            ("compared", ["compare.json", "compare.jsonl"]),
+            ("swept", ["sweep.json", "sweep.jsonl"]),
+            ("planned", ["plan.json"]),
+        ):
+            for name in names:
+                with self.subTest(f"{kind}/{name}"):
+                    damaged(kind, name, lambda path: path.write_text("{"))
+                    damaged(kind, name, cut_half) if name != "lanes.csv" else damaged(
+                        kind, name, lambda path: path.write_text(path.read_text()[:-20])
+                    )
+                    if not name.startswith(kind[:4]) or name.endswith("l"):
+                        damaged(kind, name, lambda path: path.unlink() or path.mkdir())
+        for kind, name in (("real", "requests.csv"), ("compared", "compare.jsonl"), ("swept", "sweep.jsonl")):
+            damaged(kind, name, cut_lines)
+        damaged("real", "report.json", lambda path: change(path, ttft_seconds=[1]))
+        subprocess.run(["cp", "-r", FOLDERS / "real", FOLDERS / "cut"], check=True)
+        cut_lines(FOLDERS / "cut/requests.csv")
+        self.assertRegex(
+            self.refused(FOLDERS / "cut"),
+            r"requests.csv: 118 rows where report.json counts 120 requests; is the file cut\?",
+        )
+        for kind, name, member in (
+            ("real", "report.json", "tokens"),
+            ("compared", "compare.json", "axes"),
+            ("swept", "sweep.json", "show"),
+            ("planned", "plan.json", "goals"),
+        ):
+            damaged(kind, name, lambda path, member=member: change(path, **{member: "words"}))
+            damaged(kind, name, lambda path: path.write_text("[]"))
+            damaged(kind, name, lambda path: change(path, schema_version=9))
+            damaged(kind, name, lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()))
+
+    def test_lanes_in_time_bins(self):
+        # Two lanes over 120 s: one is busy half of each second, the other idle in one long row, then busy for 1 s.
+        rows = [("a", n, 1.0, 0.5) for n in range(120)] + [("b", 0.0, 119.0, 0.0), ("b", 119.0, 1.0, 1.0)]
+        lanes = dict(zip(("lane", "window_start_s", "window_s", "busy_fraction"), map(np.array, zip(*rows))))
+        mean, p99 = report.lane_bins(lanes, np.ones(len(rows), dtype=bool), 120.0)
+        np.testing.assert_allclose(mean, [0.25] * 119 + [0.75])
+        np.testing.assert_allclose(p99, [0.5] * 119 + [1.0])
+        mean, p99 = report.lane_bins(lanes, lanes["lane"] == "b", 120.0)
+        np.testing.assert_allclose([mean, p99], [[0] * 119 + [1.0]] * 2)
+        # More windows than bins: one in 50 is busy, which is more than 1 %.
+        start = np.arange(12000.0)
+        lanes = {
+            "lane": np.array(["a"] * start.size),
+            "window_start_s": start,
+            "window_s": np.ones(start.size),
+            "busy_fraction": (start % 50 == 7) * 1.0,
+        }
+        mean, p99 = report.lane_bins(lanes, np.ones(start.size, dtype=bool), 12000.0)
+        np.testing.assert_allclose(mean, 0.02)
+        np.testing.assert_allclose(p99, 1.0)
+        self.assertEqual(
+            [
+                report.kind_of(name)
+                for name in ("engine12.gpu3.h2d", "gpu0.d2h", "engine1.compute", "dram", "disk.read")
+            ],
+            ["h2d", "d2h", "compute", "dram", "disk.read"],
+        )
+
+    def test_parts_of_the_time_add_up(self):
+        run = kvtwin.load_run(FOLDERS / "simulated")
+        chart = report.parts_chart(run)
+        self.assertAlmostEqual(
+            sum(series.x[0] for series in chart.series), run.report["ttft_seconds"]["mean"], places=6
+        )
+        self.assertEqual([text for _, text in chart.panels[0].ticks], ["all requests", "slowest 10 %"])
+        # The cumulative share passes the quantiles of the report.
+        line = report.latency_series("TTFT", run.requests["ttft_s"], "#000")
+        for name, share in (("p50", 0.5), ("p90", 0.9)):
+            at = next(x for x, y in zip(line.x, line.y) if y >= share)
+            self.assertAlmostEqual(at / run.report["ttft_seconds"][name], 1, delta=0.002)
+
+    def test_odd_runs(self):
+        one = FOLDERS / "one"
+        synthetic_run.write(one, requests=1)
+        self.assertIn("1 of 1 completed", Elements(report.page([str(one)])).text)
+        none = FOLDERS / "none"
+        synthetic_run.write(none, requests=1)
+        for name, columns in (("requests.csv", kvtwin.REQUEST_COLUMNS), ("lanes.csv", kvtwin.LANE_COLUMNS)):
+            (none / name).write_text(",".join(columns) + "\n")
+        made = json.loads((none / "report.json").read_text())
+        empty = {key: dict.fromkeys(made[key]) for key in ("ttft_seconds", "ttft_parts_seconds")}
+        change(
+            none / "report.json",
+            tokens=dict.fromkeys(made["tokens"], 0),
+            requests=dict(total=1, completed=0, rejected=0, failed=1),
+            **empty,
+        )
+        elements = Elements(report.page([str(none)]))
+        self.assertIn("No request completed.", elements.text)
+        self.assertEqual(elements.count("figure"), 0)
+        self.assertIn("No run completed a request.", Elements(report.page([str(none), str(none)])).text)
+
+    def test_text_of_figures_is_escaped_for_plotly(self):
+        self.assertEqual(report_charts.plotly_text("<b>&"), "&lt;b&gt;&amp;")
+        chart = report_charts.Chart(
+            "t",
+            "s",
+            report_charts.Axis("<i>"),
+            [report_charts.Axis("<i>", ticks=[(0, "<i>")])],
+            [report_charts.Series("<i>", [1.0, float("nan")], [0, 0], "#000", kind="bars")],
+            report_charts.Table("", [], []),
+            lines=[("x", 1, "<i>")],
+        )
+        drawn = json.dumps(report_charts.plotly_figure(chart), allow_nan=False)
+        self.assertNotIn("<i>", drawn)
+        self.assertGreaterEqual(drawn.count("&lt;i&gt;"), 5)
+
+
+def kind_command(name):
+    return {"simulated": "simulate", "drawn": "simulate", "swept": "sweep", "cases": "sweep"}.get(name, "compare")
+
+
+class InBrowser(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        hostile = make_folders()
+        cls.pages = {
+            "all": [FOLDERS / name for name in ("simulated", "real", "compared", "planned")],
+            "hostile": [hostile],
+            "hostile_plan": [FOLDERS / "hostile_plan"],
+        }
+        cls.pages |= {
+            name: [FOLDERS / name]
+            for name in ("simulated", "drawn", "real", "compared", "bars", "seeds", "swept", "cases", "planned")
+        }
+        cls.files = {}
+        for name, folders in cls.pages.items():
+            cls.files[name] = FOLDERS / f"{name}.html"
+            code, _, errors = kvtwin_program("report", *folders, "--out", cls.files[name])
+            assert code == 0, errors
+        cls.browser = browser.Browser()
+        cls.addClassCleanup(cls.browser.__exit__)
+
+    def open(self, name, **how):
+        self.browser.open(self.files[name], **how)
+
+    def test_pages_draw_their_figures_and_load_nothing(self):
+        for name in self.files:
+            with self.subTest(name):
+                self.open(name)
+                figures = self.browser.value("document.querySelectorAll('figure').length")
+                self.assertGreater(figures, 0)
+                drawn = self.browser.value(
+                    "[...document.querySelectorAll('.plot')].filter(p => p.querySelector('.trace, .point')).length"
+                )
+                self.assertEqual(drawn, figures)
+                self.assertEqual(self.browser.value("'broken' in window"), False)
+                self.assertEqual(self.browser.faults, [])
+                loads = [address for address in self.browser.requests if not address.startswith(("data:", "blob:"))]
+                self.assertEqual(loads, [self.files[name].as_uri()])
+
+    def test_the_page_refuses_foreign_scripts_and_loads(self):
+        self.open("simulated")
+        self.browser.value(
+            "document.body.insertAdjacentHTML('beforeend', '<img src=\"http://kvtwin.invalid/x.png\" onerror=\"window.broken=1\">')"
+        )
+        self.browser.value(
+            "(() => { const s = document.createElement('script'); s.textContent = 'window.broken=1'; document.body.append(s); })()"
+        )
+        self.assertEqual(self.browser.value("new Promise(done => setTimeout(() => done('broken' in window)))"), False)
+        self.assertTrue(self.browser.faults, "the content security policy reports the refusals")
+
+    def test_hover_shows_the_setting(self):
+        self.open("planned")
+        self.browser.value("Plotly.Fx.hover('figure-1', [{curveNumber: 3, pointNumber: 0}])")
+        shown = self.browser.value("document.querySelector('#figure-1 .hoverlayer').textContent")
+        for words in ("Recommendation", "cluster.engines=4", "TTFT p90", "price per month"):
+            self.assertIn(words, shown)
+        # Text of files in a figure stays text.
+        self.open("hostile_plan")
+        self.browser.value("Plotly.Fx.hover('figure-1', [{curveNumber: 1, pointNumber: 0}])")
+        shown = self.browser.value("document.querySelector('#figure-1 .hoverlayer').textContent")
+        self.assertIn("</script><script>window.broken = 1", shown)
+
+    def test_tab_reaches_everything_in_order(self):
+        self.open("all")
+        wanted = self.browser.value(
+            "[...document.querySelectorAll('a[href], summary')].filter(e => !e.closest('.plot')).map(e => e.textContent)"
+        )
+        reached = []
+        for _ in range(20 * len(wanted)):  # a figure has buttons too
+            self.browser.press_tab()
+            what = self.browser.value(
+                "(e => e.matches('a[href], summary') ? e.textContent : e.tagName)(document.activeElement)"
+            )
+            if what == "BODY":
+                break
+            if what == "BUTTON":
+                self.assertTrue(
+                    self.browser.value(
+                        "document.activeElement.ariaLabel || document.activeElement.title || document.activeElement.dataset.title"
+                    )
+                )
+                continue
+            visible = self.browser.value(
+                "(e => { const r = e.getBoundingClientRect(); return r.width > 0 && r.left >= 0 && r.top >= 0; })(document.activeElement)"
+            )
+            self.assertTrue(visible, what)
+            if what in wanted:
+                reached.append(what)
+        self.assertEqual(reached, wanted)
+        self.assertEqual(wanted[0], "Skip to the content")
+        self.assertGreater(len(wanted), 20)
+        headings = self.browser.value("[...document.querySelectorAll('h1, h2, h3')].map(e => Number(e.tagName[1]))")
+        self.assertEqual(headings[0], 1)
+        self.assertEqual(headings.count(1), 1)
+        self.assertTrue(all(after - before <= 1 for before, after in itertools.pairwise(headings)))
+        for landmark in ("header", "nav", "main", "footer"):
+            self.assertEqual(self.browser.value(f"document.querySelectorAll('{landmark}').length"), 1)
+
+    def test_without_javascript_the_verdict_is_there(self):
+        for name in ("planned", "simulated"):
+            self.open(name, script=False)
+            document = self.browser.call("DOM.getDocument")["root"]["nodeId"]
+            node = self.browser.call("DOM.querySelector", nodeId=document, selector=".verdict .lead")["nodeId"]
+            self.assertRegex(self.browser.call("DOM.getOuterHTML", nodeId=node)["outerHTML"], "Recommendation|TTFT")
+            node = self.browser.call("DOM.querySelector", nodeId=document, selector="noscript p")["nodeId"]
+            self.assertGreater(node, 0)
+            self.assertEqual(self.browser.faults, [])
+
+    def test_paper_and_small_screens_cut_nothing(self):
+        outside = """[...document.querySelectorAll('figure, figure svg.main-svg, .plot, p, h2, dl')].filter(e => e.checkVisibility()
+            && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML.slice(0, 200))"""
+        paper = 703  # pixels between the margins of A4
+        for name in ("all", "planned", "cases"):
+            self.open(name)
+            before = self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width")
+            self.assertGreater(before, paper)
+            self.browser.call("Emulation.setEmulatedMedia", media="print")
+            self.browser.call(
+                "Emulation.setDeviceMetricsOverride", width=paper, height=1000, deviceScaleFactor=1, mobile=False
+            )
+            self.browser.value("dispatchEvent(new Event('beforeprint'))")
+            self.assertEqual(self.browser.value(outside), [])
+            self.assertEqual(
+                self.browser.value("document.querySelector('.plot svg.main-svg').getBoundingClientRect().width"),
+                report_charts.WIDTH,
+            )
+            self.assertGreater(len(self.browser.paper()), 20_000)
+            self.browser.value("dispatchEvent(new Event('afterprint'))")
+            self.browser.call("Emulation.setEmulatedMedia", media="")
+            self.browser.call(
+                "Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False
+            )
+            self.open(name)
+            self.assertEqual(self.browser.value(outside), [])
+            self.browser.call(
+                "Emulation.setDeviceMetricsOverride", width=1000, height=900, deviceScaleFactor=1, mobile=False
+            )
+            self.assertEqual(self.browser.faults, [])
+
+    def test_colours_can_be_told_apart(self):
+        self.open("all")
+        used = set()
+        for colours in self.browser.value(
+            "[...document.querySelectorAll('.plot')].map(p => p.data.map(t => t.marker?.color ?? t.line?.color))"
+        ):
+            used |= set(colours)
+        okabe_ito = {"#0072B2", "#56B4E9", "#009E73", "#E69F00", "#F0E442", "#CC79A7", "#D55E00"}
+        greys = {kvtwin.INK, kvtwin.GREY, "#999999"}
+        self.assertLessEqual(used, okabe_ito | greys | {colour for colour, _ in kvtwin.CASE_STYLES})
+        self.assertEqual(len({colour for _, _, colour in kvtwin.SOURCES}), len(kvtwin.SOURCES))
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[2]
+    assert re.fullmatch(r"(Pages|InBrowser)(\.\w+)?", chosen), chosen
+    if chosen.startswith("InBrowser") and browser.program() is None:
+        print("Chromium is not installed (Debian: apt-get install chromium)")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], chosen])
