@@ -1,6 +1,8 @@
 // kvtwin hitrate: replays a trace without timing, with eviction policies and the bounds of any policy.
 #include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/session_options.hpp"
 #include "cli/trace_options.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/experiment.hpp"
@@ -24,6 +27,7 @@
 #include "policy/write.hpp"
 #include "sim/bounds/hitrate.hpp"
 #include "traces/paging.hpp"
+#include "traces/session_hits.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -34,7 +38,8 @@ constexpr double kHostLoadCost = 0.1;  // in first tokens computed; llama-3.1-8b
 
 struct HitRateCommand {
   std::string trace, capacity, eviction = "lru", write_policy, model, hardware = "h100-pcie5";
-  std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, queue_view = 0;
+  std::uint64_t block_tokens = 0, host_capacity = 0, limit = 0, warm_up = 0, queue_view = 0;
+  SessionsConfig sessions;
   unsigned end_hints = 0;
   std::string evict_unit = "page";
   std::uint32_t slru_protected_touches = 2;
@@ -115,6 +120,7 @@ HitRateConfig make_config(const HitRateCommand& arguments, Tokens block_tokens) 
   config.host_capacity = arguments.host_capacity;
   config.exclusive = arguments.exclusive && arguments.write_policy.empty();
   config.queue_view = arguments.queue_view;
+  config.warm_up = arguments.warm_up;
   config.end_hints = arguments.end_hints;
   if (arguments.sglang_rules && arguments.write_policy.empty()) {
     throw InputError("--sglang-rules: needs --write-policy; without one, give --evict-unit node --split-refreshes");
@@ -211,10 +217,35 @@ void print_table(const std::vector<HitRate>& results, bool tiers) {
   }
 }
 
-void hit_rates(const HitRateCommand& arguments) {
-  TraceReader reader(arguments.trace, arguments.how.chosen());
-  const Tokens block_tokens = arguments.block_tokens == 0 ? reader.block_tokens() : arguments.block_tokens;
-  HitRateConfig config = make_config(arguments, block_tokens);
+// Prints the estimates of LRU for the capacities of `config`, and for a cache that holds everything.
+void print_estimates(const HitRateConfig& config, const SessionsConfig& sessions, bool json) {
+  std::vector<double> capacities;
+  for (const Pages device : config.capacities) {
+    const Pages most = std::max(device, config.host_capacity);
+    capacities.push_back(static_cast<double>(config.exclusive ? device + config.host_capacity : most));
+  }
+  capacities.push_back(std::numeric_limits<double>::infinity());
+  for (std::size_t i = 0; i < capacities.size(); ++i) {
+    const bool all = i == config.capacities.size();
+    const SessionHits hits = estimate_session_hits(sessions, capacities[i] * static_cast<double>(config.block_tokens),
+                                                   config.block_tokens, false);
+    if (json) {
+      nlohmann::ordered_json line = {{"eviction", "estimate"}, {"capacity_blocks", nullptr}};
+      if (!all) line["capacity_blocks"] = config.capacities[i];
+      line["host_capacity_blocks"] = config.host_capacity;
+      line["token_hit_ratio"] = hits.hit_ratio;
+      line["residence_s"] = std::isfinite(hits.residence_s) ? nlohmann::ordered_json(hits.residence_s) : nullptr;
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      const std::string capacity = all ? "infinite" : std::to_string(config.capacities[i]);
+      std::printf("%-13s %12s %12llu %12s %12s %9s %9.4f %9s %9s\n", "estimate", capacity.c_str(),
+                  static_cast<unsigned long long>(config.host_capacity), "-", "-", "-", hits.hit_ratio, "-", "-");
+    }
+  }
+}
+
+// Replays the requests of `trace`.
+std::vector<HitRate> replay(TraceSource& trace, const HitRateCommand& arguments, HitRateConfig config) {
   std::unique_ptr<RooflineCost> cost;
   if (!(arguments.host_load >= 0))
     throw InputError("--host-load: must be a number from 0 to 1000");  // CLI11's range check accepts nan
@@ -226,18 +257,19 @@ void hit_rates(const HitRateCommand& arguments) {
     config.host_load_milli = host_load_ps(model, *cost);
   }
   TraceInputOptions input;
-  input.page_tokens = block_tokens;
+  input.page_tokens = config.block_tokens;
   input.limit = arguments.limit;
   input.last_page = arguments.write_policy.empty() ? LastPage::partial : LastPage::full_only;
-  TraceInputSource source(reader, input);
-  std::vector<HitRate> results;
+  TraceInputSource source(trace, input);
   try {
-    results = replay_hit_rates(source, config);
+    return replay_hit_rates(source, config);
   } catch (const HitRateError& error) {
     throw InputError(error.what());
   }
-  for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
-  for (std::size_t i = 0; i < config.capacities.size(); ++i) {  // the same for each eviction policy
+}
+
+void print(const std::vector<HitRate>& results, const HitRateCommand& arguments, std::size_t capacities) {
+  for (std::size_t i = 0; i < capacities; ++i) {  // the same for each eviction policy
     if (results[i].rejected == 0) continue;
     std::fprintf(stderr, "kvtwin: note: %llu of %llu requests do not fit into %llu blocks, and are rejected\n",
                  static_cast<unsigned long long>(results[i].rejected),
@@ -246,6 +278,43 @@ void hit_rates(const HitRateCommand& arguments) {
   }
   if (!arguments.json) return print_table(results, !arguments.write_policy.empty());
   for (const HitRate& result : results) print_json(result, arguments.write_policy);
+}
+
+void trace_hit_rates(const HitRateCommand& arguments) {
+  TraceReader reader(arguments.trace, arguments.how.chosen());
+  const Tokens block_tokens = arguments.block_tokens == 0 ? reader.block_tokens() : arguments.block_tokens;
+  const HitRateConfig config = make_config(arguments, block_tokens);
+  const std::vector<HitRate> results = replay(reader, arguments, config);
+  for (const std::string& note : reader.notes()) std::fprintf(stderr, "kvtwin: note: %s\n", note.c_str());
+  print(results, arguments, config.capacities.size());
+}
+
+void session_hit_rates(const CLI::App& command, HitRateCommand arguments) {
+  constexpr std::uint64_t kRequests = 20'000;
+  require_session_options(command);
+  if (arguments.limit == 0) arguments.limit = kRequests;
+  if (command.count("--warm-up") == 0) arguments.warm_up = arguments.limit / 2;
+  arguments.sessions.requests = arguments.limit;
+  arguments.sessions.duration = 0;
+  const std::unique_ptr<SessionsGenerator> traffic = make_sessions(arguments.sessions);
+  const Tokens block_tokens = arguments.block_tokens == 0 ? traffic->block_tokens() : arguments.block_tokens;
+  const HitRateConfig config = make_config(arguments, block_tokens);
+  print(replay(*traffic, arguments, config), arguments, config.capacities.size());
+  if (arguments.write_policy.empty()) print_estimates(config, arguments.sessions, arguments.json);
+}
+
+void hit_rates(const CLI::App& command, const HitRateCommand& arguments) {
+  if (arguments.trace.empty() && !has_session_options(command)) {
+    throw InputError(
+        "--trace: is not given; give a trace, or the averages of conversations: --requests-per-second, "
+        "--prompt-tokens, "
+        "--output-tokens, --turns, --think-s and --prefix-tokens");
+  }
+  if (arguments.trace.empty()) return session_hit_rates(command, arguments);
+  if (has_session_options(command)) {
+    throw InputError("--trace: is given together with averages of conversations; give one of them");
+  }
+  trace_hit_rates(arguments);
 }
 
 }  // namespace
@@ -259,8 +328,10 @@ void add_hitrate(CLI::App& program) {
       "Example: kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 1000,10000 --eviction lru,opt\n"
       "         kvtwin hitrate --trace traces/chat_small.jsonl.zst --capacity 10000 --host-capacity 30000 "
       "--write-policy write_back");
-  command->add_option("--trace", arguments.trace, "Trace file, in a format of --format; plain, gzip or zstd")
-      ->required();
+  command->add_option(
+      "--trace", arguments.trace,
+      "Trace file, in a format of --format; plain, gzip or zstd. Without a trace: conversations from averages, with "
+      "the estimated hit ratio of lru (not with --write-policy)");
   command
       ->add_option("--capacity", arguments.capacity, "Capacity of the device tier in blocks: N[,N...], e.g. 1000,10000")
       ->required();
@@ -326,8 +397,17 @@ void add_hitrate(CLI::App& program) {
       ->add_option("--tlru-next-prompt", arguments.tlru_next_prompt,
                    "tlru: tokens that the next turn is expected to add (default: 0)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
-  command->add_option("--limit", arguments.limit, "Number of requests to replay (default: 0, all)")
+  command
+      ->add_option("--limit", arguments.limit, "Number of requests to replay (default: 0, all; without a trace: 20000)")
       ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
+  command
+      ->add_option(
+          "--warm-up", arguments.warm_up,
+          "Number of requests at the start that are replayed and not counted (default: 0; without a trace: half "
+          "of them)")
+      ->check(CLI::Range(std::uint64_t{0}, kMaxCount));
+  add_session_options(*command, arguments.sessions, true);
+  command->add_option("--seed", arguments.sessions.seed, "sessions: seed of all random draws")->capture_default_str();
   CLI::Option* model =
       command->add_option("--model", arguments.model,
                           "Count a hit token with this model's prefill time (a preset), instead of 1 + depth / 53,000");
@@ -342,7 +422,7 @@ void add_hitrate(CLI::App& program) {
       ->capture_default_str()
       ->excludes(model);
   command->add_flag("--json", arguments.json, "Print one JSON object per line");
-  command->callback([] { hit_rates(arguments); });
+  command->callback([command] { hit_rates(*command, arguments); });
 }
 
 }  // namespace kvtwin

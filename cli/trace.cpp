@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/session_options.hpp"
 #include "cli/trace_options.hpp"
 #include "lab/error.hpp"
 #include "lab/experiment/generated.hpp"
@@ -43,6 +44,7 @@ struct GenerateArguments {
   std::uint64_t seed = 1, requests = 0;
   double duration_s = 3600, sessions_per_second = 0, requests_per_second = 6.67;
   GroupsConfig groups;
+  SessionsConfig sessions;
   bool force = false;
 };
 
@@ -124,7 +126,19 @@ std::unique_ptr<TraceSource> groups_of(const GenerateArguments& arguments) {
   return std::make_unique<GroupsGenerator>(config);
 }
 
-void generate(const GenerateArguments& arguments) {
+std::unique_ptr<TraceSource> sessions_of(const CLI::App& command, const GenerateArguments& arguments, TimeNs duration) {
+  require_session_options(command);
+  SessionsConfig config = arguments.sessions;
+  config.seed = arguments.seed;
+  config.requests = arguments.requests;
+  config.duration = duration;
+  config.requests_per_second = arguments.requests_per_second;
+  config.output_tokens = arguments.groups.output_tokens;
+  config.prefix_tokens = arguments.groups.prefix_tokens;
+  return make_sessions(config);
+}
+
+void generate(const CLI::App& command, const GenerateArguments& arguments) {
   refuse_existing(arguments.out, arguments.force, "--out ");
   if (!(arguments.duration_s >= 0 && arguments.duration_s <= 1e9)) {
     throw InputError("--duration: must be between 0 and 1e9 seconds");
@@ -133,12 +147,13 @@ void generate(const GenerateArguments& arguments) {
   if (arguments.requests == 0 && duration == 0) {
     throw InputError("--duration: is 0, as --requests is: that is a trace without an end; set one of them");
   }
-  const bool groups = arguments.kind == "groups";
   const std::unique_ptr<TraceSource> made = [&] {
+    if (arguments.kind == "sessions") return sessions_of(command, arguments, duration);
     try {
-      return groups ? groups_of(arguments)
-                    : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
-                                        arguments.sessions_per_second, arguments.requests_per_second);
+      return arguments.kind == "groups"
+                 ? groups_of(arguments)
+                 : generated_traffic(arguments.kind, arguments.seed, arguments.requests, duration,
+                                     arguments.sessions_per_second, arguments.requests_per_second);
     } catch (const FigureError& error) {
       std::string option = "--" + error.figure();
       std::ranges::replace(option, '_', '-');
@@ -164,9 +179,10 @@ void add_groups_options(CLI::App& command, GroupsConfig& groups) {
   };
   add("--groups", groups.groups, "number of groups of prompts that share a prefix");
   add("--prompts-per-group", groups.prompts_per_group, "prompts per group");
-  add("--prefix-tokens", groups.prefix_tokens, "tokens of the prefix that a group shares");
+  add("--prefix-tokens", groups.prefix_tokens,
+      "tokens of the prefix that a group shares; sessions: that all conversations share (no default)");
   add("--question-tokens", groups.question_tokens, "tokens of each prompt after the prefix");
-  add("--output-tokens", groups.output_tokens, "tokens per answer");
+  add("--output-tokens", groups.output_tokens, "tokens per answer; sessions: mean (no default)");
   command
       .add_option("--range-ratio", groups.range_ratio,
                   "groups: smallest length / largest length; each length is drawn between the two, all equally likely; "
@@ -202,8 +218,9 @@ void add_trace(CLI::App& program) {
   make->add_option(
           "--kind", made.kind,
           "chat: multi-turn chat with one system prompt; agentic: coding agents; tools: calls of applications; "
-          "groups: groups of prompts that share a prefix (number of prompts: --groups times --prompts-per-group)")
-      ->check(CLI::IsMember({"chat", "agentic", "tools", "groups"}))
+          "groups: groups of prompts that share a prefix (number of prompts: --groups times --prompts-per-group); "
+          "sessions: conversations with the averages that you give")
+      ->check(CLI::IsMember({"chat", "agentic", "tools", "groups", "sessions"}))
       ->capture_default_str();
   make->add_option("--seed", made.seed, "Seed of all random draws")->capture_default_str();
   make->add_option("--requests", made.requests,
@@ -213,11 +230,13 @@ void add_trace(CLI::App& program) {
   make->add_option("--sessions-per-second", made.sessions_per_second,
                    "chat, agentic: new sessions per second; 0 = 2.08 for chat, 1/30 for agentic")
       ->capture_default_str();
-  make->add_option("--requests-per-second", made.requests_per_second, "tools, groups: requests per second")
+  make->add_option("--requests-per-second", made.requests_per_second,
+                   "tools, groups, sessions: requests per second (sessions: no default)")
       ->capture_default_str();
   add_groups_options(*make, made.groups);
+  add_session_options(*make, made.sessions, false);
   make->add_flag("--force", made.force, "Replace the file if it exists");
-  make->callback([] { generate(made); });
+  make->callback([make] { generate(*make, made); });
 
   static ConvertArguments converted;
   CLI::App* convert_app = trace->add_subcommand("convert", "Convert a trace of any format to Mooncake JSONL");

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -70,15 +72,30 @@ class Counter {
   TraceInfo result();
 
  private:
-  void count_blocks(const TraceRequest& request);
+  // A request, until the whole trace is known.
+  struct Served {
+    TimeNs gap = -1;  // since the last request of the session, or the last use of the last hit block; below 0: none
+    Tokens hit_tokens = 0;
+    std::uint32_t input = 0;     // tokens
+    std::uint32_t last_hit = 0;  // node; 0 = no hit
+    bool named = false;          // the session is known
+  };
+
+  void count_blocks(const TraceRequest& request, Served& served);
+  bool continues(const Served& served) const;
+  TraceAverages averages() const;
   static LengthStatistics statistics(std::vector<std::uint32_t>& lengths);
 
   TraceInfo info_;
   BlockTree tree_;
   std::vector<bool> used_again_;  // by node: the block was used at least twice
   double hit_fractions_ = 0.0;
-  std::vector<std::uint32_t> inputs_, outputs_;  // tokens; 32 bits are enough for kMaxTraceTokens
-  std::unordered_set<std::uint64_t> sessions_, tenants_;
+  std::vector<std::uint32_t> inputs_, outputs_;         // tokens; 32 bits are enough for kMaxTraceTokens
+  std::vector<TimeNs> last_use_;                        // by node
+  std::vector<std::uint32_t> uses_;                     // by node: number of requests
+  std::vector<Served> served_;                          // by request
+  std::unordered_map<std::uint64_t, TimeNs> sessions_;  // the last arrival
+  std::unordered_set<std::uint64_t> tenants_;
 };
 
 void Counter::add(const TraceRequest& request) {
@@ -91,27 +108,41 @@ void Counter::add(const TraceRequest& request) {
   inputs_.push_back(static_cast<std::uint32_t>(request.input));
   outputs_.push_back(static_cast<std::uint32_t>(request.output));
   tenants_.insert(request.tenant);
+  Served& served = served_.emplace_back();
+  served.input = static_cast<std::uint32_t>(request.input);
+  count_blocks(request, served);
   if (request.session != 0) {
     ++info_.requests_with_session;
-    sessions_.insert(request.session);
+    const auto [last, first] = sessions_.try_emplace(request.session, request.arrival);
+    served.named = true;
+    served.gap = first ? -1 : std::max<TimeNs>(0, request.arrival - last->second);
+    last->second = request.arrival;
   }
-  count_blocks(request);
 }
 
-void Counter::count_blocks(const TraceRequest& request) {
+void Counter::count_blocks(const TraceRequest& request, Served& served) {
   // The root of a tenant's tree is a node with a parent (2^32 - 1) that no block of a request has.
   std::uint32_t node = request.tenant == 0 ? BlockTree::kNone : tree_.find_or_add(BlockTree::kNone - 1, request.tenant);
-  used_again_.resize(std::max<std::size_t>(used_again_.size(), static_cast<std::size_t>(tree_.count()) + 1), true);
+  const auto nodes = std::max<std::size_t>(used_again_.size(), static_cast<std::size_t>(tree_.count()) + 1);
+  used_again_.resize(nodes, true);
+  uses_.resize(nodes);
+  last_use_.resize(nodes);
   std::uint64_t hits = 0;
   for (const std::uint64_t id : request.blocks) {
     const std::uint64_t known = tree_.count();
     node = tree_.find_or_add(node, id);
     if (node > known) {
       used_again_.push_back(false);
+      uses_.push_back(1);
+      last_use_.push_back(request.arrival);
       ++info_.blocks_used_once;
       continue;
     }
     ++hits;
+    ++uses_[node];
+    served.last_hit = node;
+    served.gap = std::max<TimeNs>(0, request.arrival - last_use_[node]);
+    last_use_[node] = request.arrival;
     if (!used_again_[node]) {
       used_again_[node] = true;
       --info_.blocks_used_once;
@@ -119,7 +150,8 @@ void Counter::count_blocks(const TraceRequest& request) {
   }
   info_.blocks += request.blocks.size();
   info_.ideal_hit_blocks += hits;
-  info_.ideal_hit_tokens += std::min(request.input, hits * info_.block_tokens);
+  served.hit_tokens = std::min(request.input, hits * info_.block_tokens);
+  info_.ideal_hit_tokens += served.hit_tokens;
   hit_fractions_ += static_cast<double>(hits) / static_cast<double>(request.blocks.size());
   if (hits == 0) ++info_.zero_hit_requests;
 }
@@ -140,7 +172,68 @@ TraceInfo Counter::result() {
   info_.ideal_block_hit_ratio = ratio(info_.ideal_hit_blocks, info_.blocks);
   info_.ideal_token_hit_ratio = ratio(info_.ideal_hit_tokens, info_.input.total);
   if (info_.requests > 0) info_.mean_request_hit_fraction = hit_fractions_ / static_cast<double>(info_.requests);
+  info_.averages = averages();
   return info_;
+}
+
+bool Counter::continues(const Served& served) const {
+  if (served.named) return served.gap >= 0;
+  return served.last_hit != 0 && uses_[served.last_hit] < std::max<std::uint64_t>(50, info_.requests / 100);
+}
+
+// Returns the value that `share` of the values do not exceed (nearest rank). Reorders `values`.
+template <class Value>
+double quantile(std::vector<Value>& values, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(rank, 1) - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return static_cast<double>(*at);
+}
+
+template <class Value>
+double mean_of(const std::vector<Value>& values) {
+  double sum = 0;
+  for (const Value& value : values) sum += static_cast<double>(value);
+  return sum / static_cast<double>(values.size());
+}
+
+TraceAverages Counter::averages() const {
+  TraceAverages a;
+  if (info_.requests == 0) return a;
+  std::vector<TimeNs> gaps;
+  std::vector<Tokens> new_tokens;
+  double shared = 0;
+  for (const Served& served : served_) {
+    if (continues(served)) {
+      gaps.push_back(served.gap);
+    } else {
+      shared += static_cast<double>(served.hit_tokens);
+      new_tokens.push_back(served.input - served.hit_tokens);
+    }
+  }
+  a.requests_per_second = info_.requests_per_second;
+  a.prompt_tokens = info_.input.mean;
+  a.output_tokens = info_.output.mean;
+  const auto begun = static_cast<double>(new_tokens.size());
+  a.turns = begun == 0 ? 0 : static_cast<double>(info_.requests) / begun;
+  if (begun > 0) {
+    a.prefix_tokens = shared / begun;
+    const double mean = mean_of(new_tokens), median = quantile(new_tokens, 0.5);
+    if (median >= 1 && mean > median) a.length_spread = std::min(3.0, std::sqrt(2.0 * log_of(mean / median)));
+  }
+  if (gaps.empty()) return a;
+  constexpr double kSecond = static_cast<double>(kNsPerSecond);
+  const double p10 = quantile(gaps, 0.1) / kSecond, p50 = quantile(gaps, 0.5) / kSecond,
+               p90 = quantile(gaps, 0.9) / kSecond;
+  // With a least value s, (p50 - s)^2 = (p10 - s) (p90 - s), as the logarithms of p10 and p90 are equally far from p50.
+  if (p90 - p50 > p50 - p10) {
+    a.service_s = std::clamp((p10 * p90 - p50 * p50) / (p10 + p90 - 2.0 * p50), 0.0, p10);
+    constexpr double kP90OfNormal = 1.2815515655446004;
+    if (p50 > a.service_s) a.think_spread = log_of((p90 - a.service_s) / (p50 - a.service_s)) / kP90OfNormal;
+    a.think_spread = std::min(3.0, a.think_spread);
+  }
+  a.think_s = std::max(0.0, mean_of(gaps) / kSecond - a.service_s);
+  return a;
 }
 
 LengthStatistics Counter::statistics(std::vector<std::uint32_t>& lengths) {
@@ -211,6 +304,21 @@ std::string lengths_json(const LengthStatistics& s) {
   return json.close();
 }
 
+std::string averages_json(const TraceAverages& a) {
+  JsonText json;
+  const std::pair<const char*, double> values[] = {{"requests_per_second", a.requests_per_second},
+                                                   {"prompt_tokens", a.prompt_tokens},
+                                                   {"output_tokens", a.output_tokens},
+                                                   {"turns", a.turns},
+                                                   {"think_s", a.think_s},
+                                                   {"prefix_tokens", a.prefix_tokens},
+                                                   {"length_spread", a.length_spread},
+                                                   {"think_spread", a.think_spread},
+                                                   {"service_s", a.service_s}};
+  for (const auto& [key, value] : values) json.add(key, value);
+  return json.close();
+}
+
 }  // namespace
 
 TraceInfo trace_info(TraceSource& trace, std::uint64_t limit) {
@@ -244,6 +352,12 @@ std::string trace_info_text(const TraceInfo& info) {
     add({"sessions     ", grouped(info.sessions), ", ", decimal(each, 2), " requests each\n"});
   }
   add({"tenants      ", grouped(info.tenants), "\n"});
+  const TraceAverages& a = info.averages;
+  add({"averages     of workload.generate.kind=sessions: requests_per_second=", decimal(a.requests_per_second, 3),
+       " prompt_tokens=", decimal(a.prompt_tokens, 0), " output_tokens=", decimal(a.output_tokens, 0),
+       " turns=", decimal(a.turns, 2), " think_s=", decimal(a.think_s, 1),
+       " prefix_tokens=", decimal(a.prefix_tokens, 0), " length_spread=", decimal(a.length_spread, 2),
+       " think_spread=", decimal(a.think_spread, 2), "; workload.service_s=", decimal(a.service_s, 1), "\n"});
   return text;
 }
 
@@ -270,6 +384,7 @@ std::string trace_info_json(const TraceInfo& info) {
   json.add("sessions", info.sessions);
   json.add("requests_with_session", info.requests_with_session);
   json.add("tenants", info.tenants);
+  json.raw("averages", averages_json(info.averages));
   return json.close();
 }
 

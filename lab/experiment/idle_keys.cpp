@@ -70,7 +70,7 @@ constexpr std::string_view kOfDisk[] = {"real.cufile"};
 constexpr std::string_view kOfTrace[] = {"workload.format", "workload.block_tokens"};
 constexpr std::string_view kOfSharedTokens[] = {"workload.shared_tokens"};
 constexpr std::string_view kOfSessions[] = {"workload.session_gap_s"};
-constexpr std::string_view kOfClosedLoop[] = {"workload.service_s"};
+constexpr std::string_view kOfService[] = {"workload.service_s"};
 constexpr std::string_view kOfRoute[] = {"cluster.route"};
 constexpr std::string_view kOfAffinity[] = {"cluster.route_min_prefix", "cluster.route_uneven_requests",
                                             "cluster.route_uneven_factor"};
@@ -137,8 +137,12 @@ const Rule kRules[] = {
                                       {"mooncake", "qwen", "azure", "burstgpt", "token_ids", "sglang", "lmcache"});
      },
      "it is read for traces in the format agentic only; set that"},
-    {kOfClosedLoop, [](const Facts& f) { return f.is("workload.loop", "closed"); },
-     "workload.loop is open; set that to closed"},
+    {kOfService,
+     [](const Facts& f) {
+       if (!f.trace && f.kind == "sessions") return f.e.number("workload.generate.turns") > 1;
+       return f.is("workload.loop", "closed");
+     },
+     "it is read for workload.loop = closed, and for generated sessions of several turns, only; set one of them"},
     {kOfRoute, [](const Facts& f) { return f.e.integer("cluster.engines") > 1; },
      "there is one engine; set cluster.engines to more"},
     {kOfAffinity,
@@ -204,26 +208,29 @@ const Rule kRules[] = {
 // The kinds of generated traffic that read a key.
 struct Generated {
   std::string_view key;  // without the prefix workload.generate.
-  std::string_view kinds[5];
+  std::string_view kinds[6];
 };
 constexpr Generated kGenerated[] = {
-    {"requests", {"chat", "agentic", "tools", "returning", "groups"}},
-    {"duration_s", {"chat", "agentic", "tools"}},
+    {"requests", {"chat", "agentic", "tools", "returning", "groups", "sessions"}},
+    {"duration_s", {"chat", "agentic", "tools", "sessions"}},
     {"sessions_per_second", {"chat", "agentic"}},
-    {"requests_per_second", {"tools", "groups"}},
-    {"prompt_tokens", {"returning"}},
+    {"requests_per_second", {"tools", "groups", "sessions"}},
+    {"prompt_tokens", {"returning", "sessions"}},
     {"question_tokens", {"returning", "groups"}},
-    {"output_tokens", {"returning", "groups"}},
+    {"output_tokens", {"returning", "groups", "sessions"}},
     {"working_set_tokens", {"returning"}},
     {"visits", {"returning"}},
     {"prompt_tokens_per_second", {"returning"}},
     {"groups", {"groups"}},
     {"prompts_per_group", {"groups"}},
-    {"prefix_tokens", {"groups"}},
+    {"prefix_tokens", {"groups", "sessions"}},
     {"range_ratio", {"groups"}},
     {"concurrency", {"groups"}},
     {"start_spread_s", {"groups"}},
-    {"think_s", {"groups"}},
+    {"think_s", {"groups", "sessions"}},
+    {"turns", {"sessions"}},
+    {"length_spread", {"sessions"}},
+    {"think_spread", {"sessions"}},
     {"stages", {"groups"}},
     {"at_once", {"returning"}},
 };
@@ -241,14 +248,24 @@ std::string why_not_generated(const Facts& facts, std::string_view key) {
     kinds += (kinds.empty() ? "" : " or ") + std::string(kind);
   }
   if (!reads) {
-    const bool lengths =
-        key.find("tokens") != std::string_view::npos && facts.kind != "groups" && facts.kind != "returning";
+    const bool lengths = key.find("tokens") != std::string_view::npos &&
+                         facts.is_one_of("workload.generate.kind", {"chat", "agentic", "tools"});
     return "workload.generate.kind is " + facts.kind + (lengths ? ", which draws lengths of its own" : "") +
            "; set that to " + kinds;
   }
   const bool counted = facts.e.integer("workload.generate.requests") != 0;
   if (counted && (key == "duration_s" || key == "visits")) {
     return "workload.generate.requests says how many requests are generated; set that to 0";
+  }
+  if (facts.kind == "sessions") {
+    const bool follow_ups = facts.e.number("workload.generate.turns") > 1;
+    if ((key == "think_s" || key == "think_spread") && !follow_ups) {
+      return "conversations have one turn; set workload.generate.turns higher";
+    }
+    if (key == "think_spread" && facts.e.number("workload.generate.think_s") == 0) {
+      return "workload.generate.think_s is 0; set that higher";
+    }
+    return "";
   }
   const bool clients = facts.e.integer("workload.generate.concurrency") != 0;
   const bool staged = !facts.is("workload.generate.stages", "");

@@ -252,23 +252,27 @@ std::span<const Key> experiment_keys() {
       path("workload.salt_file",
            "Path of a file with a secret of 16 to 4,096 bytes that goes into every page key. Without the secret, "
            "nobody can check a guessed prompt against the keys. No run folder holds the secret"),
-      text_choice("workload.generate.kind", {"chat", "agentic", "tools", "returning", "groups"},
+      text_choice("workload.generate.kind", {"chat", "agentic", "tools", "returning", "groups", "sessions"},
                   "Requests to generate if there is no trace: chat, agentic (coding agents), tools (calls of "
-                  "applications), returning (contexts of one size that come back) or groups (prompts that share a "
-                  "prefix)"),
+                  "applications), returning (contexts of one size that come back), groups (prompts that share a "
+                  "prefix) or sessions (conversations with the averages that you give)"),
       integer("workload.generate.requests", 0, 0, kMaxKeyValue,
               "Number of requests to generate; 0 = by duration_s, by visits (returning), or each prompt once (groups); "
               "groups: after the last prompt, the first one is sent again"),
-      number("workload.generate.duration_s", 3600.0, 0, 1e9, "chat, agentic, tools: seconds of traffic to generate"),
+      number("workload.generate.duration_s", 3600.0, 0, 1e9,
+             "chat, agentic, tools, sessions: seconds of traffic to generate"),
       number_or_0("workload.generate.sessions_per_second", 1e-6, 1e6,
                   "chat, agentic: new sessions per second; 0 = the measured rate: 2.08 for chat (about 3.4 requests "
                   "per second), 1/30 for agentic"),
-      number("workload.generate.requests_per_second", 6.67, 1e-3, 1e6, "tools, groups: requests per second"),
-      integer("workload.generate.prompt_tokens", 8192, 1, 1e9, "returning: tokens per prompt"),
+      number("workload.generate.requests_per_second", 6.67, 1e-3, 1e6, "tools, groups, sessions: requests per second"),
+      integer("workload.generate.prompt_tokens", 8192, 1, 1e9,
+              "returning: tokens per prompt; sessions: mean over all requests, with the shared prefix and the history "
+              "of the "
+              "conversation"),
       integer("workload.generate.question_tokens", 64, 0, 1e9,
               "returning, groups: tokens at the end of each prompt that never occur again; the tokens before are the "
               "context or prefix"),
-      integer("workload.generate.output_tokens", 16, 1, 1e9, "returning, groups: tokens per answer"),
+      integer("workload.generate.output_tokens", 16, 1, 1e9, "returning, groups: tokens per answer; sessions: mean"),
       integer("workload.generate.working_set_tokens", 1'000'000, 1, 1e15,
               "returning: total size of all contexts, in tokens (number of contexts = working_set_tokens / "
               "prompt_tokens); a "
@@ -278,7 +282,8 @@ std::span<const Key> experiment_keys() {
              "returning: prompt tokens that arrive per second"),
       integer("workload.generate.groups", 64, 1, 1e7, "groups: number of groups of prompts that share a prefix"),
       integer("workload.generate.prompts_per_group", 16, 1, 1e7, "groups: prompts per group"),
-      integer("workload.generate.prefix_tokens", 2048, 0, 5e8, "groups: tokens of the prefix that a group shares"),
+      integer("workload.generate.prefix_tokens", 2048, 0, 5e8,
+              "groups: tokens of the prefix that a group shares; sessions: of the prefix that all conversations share"),
       number("workload.generate.range_ratio", 1.0, 0, 1,
              "groups: smallest length / largest length. Each length of a prefix, question or answer is drawn from "
              "range_ratio * length to length, all equally likely (SGLang's --random-range-ratio; for vLLM's ratio x: "
@@ -291,7 +296,14 @@ std::span<const Key> experiment_keys() {
              "start together"),
       number("workload.generate.think_s", 0.0, 0, 1e6,
              "groups, clients: mean time from an answer to the client's next request, in seconds; each time is drawn "
-             "from 0 to twice this value, e.g. 0.005 for the delays of client and network"),
+             "from 0 to twice this value, e.g. 0.005 for the delays of client and network. sessions: mean time from an "
+             "answer to the next request of the conversation, log-normal; in an open loop an answer takes "
+             "workload.service_s"),
+      number("workload.generate.turns", 1.0, 1, 1e6, "sessions: mean number of requests per conversation, geometric"),
+      number("workload.generate.length_spread", 1.0, 0, 3,
+             "sessions: standard deviation of the logarithm of new tokens per turn and of answers; 0 = equal lengths"),
+      number("workload.generate.think_spread", 1.0, 0, 3,
+             "sessions: standard deviation of the logarithm of think times; 0 = equal times"),
       text("workload.generate.stages", "",
            "groups: ladder of loads, one stage after another, e.g. 4,8,16 or 4x40,8x80. A load is a number of clients "
            "(workload.loop=closed) or of requests per second (open); after x stands the number of requests of the "
@@ -310,7 +322,8 @@ std::span<const Key> experiment_keys() {
                   "the last answer and the think time after the answer"),
       number("workload.service_s", 0.0, 0, 1e6,
              "closed loop, traces without think times: seconds of service in each gap of a session; the rest of the "
-             "gap is think time"),
+             "gap is think time. workload.generate.kind = sessions: seconds of service that each gap of the generated "
+             "arrivals has"),
       integer("workload.shrink", 1, 1, 1e6,
               "Divides all lengths in tokens, the block size too, so that a small machine can serve the same traffic; "
               "must divide the block size, e.g. 16"),

@@ -711,6 +711,16 @@ std::unique_ptr<TraceSource> groups_workload(const Experiment& e) {
   return std::make_unique<GroupsGenerator>(config);
 }
 
+TimeNs generated_duration(const Experiment& e) {
+  const bool counted = e.integer("workload.generate.requests") != 0;
+  const TimeNs duration = counted ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
+  if (!counted && duration == 0 && e.integer("workload.limit") == 0) {
+    throw InputError(e.where("workload.generate.duration_s") +
+                     ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");
+  }
+  return duration;
+}
+
 std::unique_ptr<TraceSource> trace_workload(const Experiment& e, Tokens block) {
   TraceOptions options;
   options.format = e.text("workload.format");
@@ -732,13 +742,15 @@ std::unique_ptr<TraceSource> generated_workload(const Experiment& e, Tokens bloc
   const std::string& kind = e.text("workload.generate.kind");
   if (kind == "returning") return returning_workload(e);
   if (kind == "groups") return groups_workload(e);
+  const TimeNs duration = generated_duration(e);
+  if (kind == "sessions") {
+    SessionsConfig config = sessions_config(e);
+    config.requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
+    config.duration = duration;
+    return std::make_unique<SessionsGenerator>(config);
+  }
   const auto seed = static_cast<std::uint64_t>(e.integer("seed"));
   const auto requests = static_cast<std::uint64_t>(e.integer("workload.generate.requests"));
-  const TimeNs duration = requests != 0 ? 0 : static_cast<TimeNs>(e.number("workload.generate.duration_s") * 1e9 + 0.5);
-  if (requests == 0 && duration == 0 && e.integer("workload.limit") == 0) {
-    throw InputError(e.where("workload.generate.duration_s") +
-                     ": is 0, as workload.generate.requests is: that is traffic without an end; set one of them");
-  }
   return generated_traffic(kind, seed, requests, duration, e.number("workload.generate.sessions_per_second"),
                            e.number("workload.generate.requests_per_second"));
 }
@@ -754,6 +766,36 @@ std::unique_ptr<TraceSource> full_size_workload(const Experiment& e) {
 }
 
 }  // namespace
+
+SessionsConfig sessions_config(const Experiment& e) {
+  const std::string generate = "workload.generate.";
+  for (const char* key :
+       {"requests_per_second", "prompt_tokens", "output_tokens", "turns", "prefix_tokens", "think_s"}) {
+    const bool needed = key != std::string_view("think_s") || e.number(generate + "turns") > 1;
+    if (needed && e.origin(generate + key) == "default") {
+      throw InputError(e.where(generate + "kind") + ": sessions need averages of your traffic, and " + generate + key +
+                       " is not given; set that");
+    }
+  }
+  const auto tokens = [&](const char* key) { return static_cast<Tokens>(e.integer(generate + key)); };
+  SessionsConfig config;
+  config.seed = static_cast<std::uint64_t>(e.integer("seed"));
+  config.requests_per_second = e.number(generate + "requests_per_second");
+  config.prompt_tokens = tokens("prompt_tokens");
+  config.output_tokens = tokens("output_tokens");
+  config.turns = e.number(generate + "turns");
+  config.think_s = e.number(generate + "think_s");
+  config.service_s = e.number("workload.service_s");
+  config.prefix_tokens = tokens("prefix_tokens");
+  config.length_spread = e.number(generate + "length_spread");
+  config.think_spread = e.number(generate + "think_spread");
+  try {
+    config.check();
+  } catch (const FigureError& error) {
+    throw InputError(e.where(generate + error.figure()) + ": " + error.range());
+  }
+  return config;
+}
 
 std::unique_ptr<TraceSource> open_workload(const Experiment& e) {
   std::unique_ptr<TraceSource> full_size = full_size_workload(e);

@@ -17,6 +17,7 @@
 #include "sim/world.hpp"
 #include "traces/answered_source.hpp"
 #include "traces/paging.hpp"
+#include "traces/sessions.hpp"
 #include "traces/trace.hpp"
 
 namespace kvtwin {
@@ -54,6 +55,9 @@ std::unique_ptr<World> make_simulated_world(const Experiment& experiment, const 
 
 // Returns the requests of the experiment, from its trace or generator. Errors: InputError, TraceError.
 std::unique_ptr<TraceSource> open_workload(const Experiment& experiment);
+// Returns the averages of workload.generate.* for kind = sessions. The rate, the means and the shared prefix must be
+// given (kvtwin has no defaults for them). Errors: InputError.
+SessionsConfig sessions_config(const Experiment& experiment);
 TraceInputOptions input_options(const Experiment& experiment);
 
 // The inputs of a world from a workload: an open loop, a closed loop (workload.loop), or clients and stages

@@ -332,6 +332,9 @@ void check(const HitRateConfig& config) {
       throw HitRateError("eviction \"" + eviction +
                          "\" is a bound and has no write policy; leave out the bound or the write policy.");
     }
+    if (eviction.starts_with("opt") && config.warm_up > 0) {
+      throw HitRateError("eviction \"" + eviction + "\" is a bound of the whole trace; ask for it without a warm-up.");
+    }
     if (eviction == "opt-tiers") {
       if (config.host_capacity == 0)
         throw HitRateError("eviction \"opt-tiers\" needs a host; ask for opt-cost instead.");
@@ -398,7 +401,7 @@ class Bounds {
  private:
   // `device`, `host`: the hit prefix of each request. An empty `host` means no host tier.
   void add(Tally& tally, const std::vector<std::uint32_t>& device, const std::vector<std::uint32_t>& host) const {
-    for (std::size_t r = 0; r < device.size(); ++r) {
+    for (std::size_t r = config_.warm_up; r < device.size(); ++r) {
       const Pages more = host.empty() || host[r] <= device[r] ? 0 : host[r] - device[r];
       tally.add(history_.blocks[r], history_.tokens[r], {device[r], more});
     }
@@ -452,9 +455,11 @@ class Replays {
     }
     const Visit visit{arrival.request,       input.now,    session, arrival.prompt_tokens,
                       arrival.output_tokens, arrival.keys, false};
+    const bool counts = served_++ >= config_.warm_up;
     for (Run& run : runs_) {
       if (run.replay == nullptr) continue;
-      run.tally.add(blocks, arrival.prompt_tokens, run.replay->serve(arrival, visit));
+      const BlockHits hits = run.replay->serve(arrival, visit);
+      if (counts) run.tally.add(blocks, arrival.prompt_tokens, hits);
     }
   }
   void for_each_index(const std::function<void(RadixTree&)>& action) {
@@ -472,6 +477,7 @@ class Replays {
  private:
   std::vector<Run>& runs_;
   const HitRateConfig& config_;
+  std::uint64_t served_ = 0;
 };
 
 // A source that has been read to its end, so the replay can look ahead.

@@ -210,6 +210,19 @@ cluster.engines = 2
 hardware.spread_percent = 10
 sim.world = "events"
 )";
+// Conversations from averages.
+constexpr const char* kSessionsBase = R"(model.name = "tiny"
+workload.limit = 4
+workload.generate.kind = "sessions"
+workload.generate.requests_per_second = 5
+workload.generate.prompt_tokens = 400
+workload.generate.output_tokens = 20
+workload.generate.turns = 3
+workload.generate.think_s = 2
+workload.generate.prefix_tokens = 64
+tiers.device.tokens = 4096
+sim.world = "events"
+)";
 constexpr const char* kOthers[] = {"workload.generate.kind=agentic", "workload.generate.kind=tools"};
 
 // Keys whose largest values take minutes of real work: the tokens of a prompt.
@@ -244,9 +257,9 @@ std::vector<std::string> extremes_of(const ExperimentKey& key) {
 }
 
 const Experiment& base_of(std::size_t number) {
-  static const std::vector<Experiment> bases = {Experiment::from_text(kReturningBase, "returning"),
-                                                Experiment::from_text(kGroupsBase, "groups"),
-                                                Experiment::from_text(kChatBase, "chat")};
+  static const std::vector<Experiment> bases = {
+      Experiment::from_text(kReturningBase, "returning"), Experiment::from_text(kGroupsBase, "groups"),
+      Experiment::from_text(kChatBase, "chat"), Experiment::from_text(kSessionsBase, "sessions")};
   return bases[number];
 }
 
@@ -254,6 +267,11 @@ const Experiment& base_of(std::size_t number) {
 std::vector<std::string> names_of(const std::string& key) {
   if (key.starts_with("tiers.host.")) return {key, "tiers.host"};
   if (key == "workload.generate.groups") return {key, "as groups is"};
+  // The averages of conversations must not contradict each other.
+  constexpr std::string_view kGenerate = "workload.generate.";
+  for (const char* figure : {"requests_per_second", "output_tokens", "turns", "prefix_tokens"}) {
+    if (key == std::string(kGenerate) + figure) return {key, figure};
+  }
   return {key};
 }
 
@@ -265,6 +283,7 @@ TEST(Extremes, EveryKeyIsServedOrRefusedByName) {
       const std::string setting = name + "=" + value;
       for (std::size_t base = 0; base < 3; ++base) cases.add(base_of(base), {setting}, names_of(name));
       if (!name.starts_with("workload.")) continue;
+      cases.add(base_of(3), {setting}, names_of(name));
       for (const char* kind : kOthers) cases.add(base_of(2), {kind, setting}, names_of(name));
     }
   }

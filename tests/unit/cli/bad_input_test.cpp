@@ -175,12 +175,37 @@ TEST_F(BadInput, WorkloadSentencesNameTheKey) {
   refused_kind("groups", {"question_tokens=0"}, {generate + "question_tokens (--set): must be from 1"});
   refused_kind("chat", {"sessions_per_second=1e-9"},
                {generate + "sessions_per_second is 1.0", "0, or at least 1e-06 and at most 1e+06"});
+  refused_kind(
+      "sessions", {"turns=3", "requests_per_second=2"},
+      {generate + "kind (--set): sessions need averages of your traffic", generate + "prompt_tokens is not given"});
+  const std::vector<std::string> averages{"requests_per_second=2", "output_tokens=300", "turns=3", "think_s=20",
+                                          "prefix_tokens=500"};
+  refused_kind("sessions", averages + std::vector<std::string>{"prompt_tokens=1000"},
+               {generate + "prompt_tokens (--set): is 1000, which leaves less than 1 new token per turn",
+                "must be at least 1103"});
+  refused_kind("sessions",
+               averages + std::vector<std::string>{"prompt_tokens=9000", "requests_per_second=1e6", "think_s=1e6"},
+               {generate + "think_s (--set): must be smaller", "100 million turns"});
   refused_set("workload.time_scale=0.12345678912", {"workload.time_scale (--set)", "9 digits"});
   refused_set("workload.trace=/nowhere", {"workload.trace (--set)", "/nowhere"});
   refused({"trace", "generate", "--out", "x.jsonl", "--sessions-per-second", "1e-9"},
           {"--sessions-per-second: must be from 0.000001"});
   refused({"trace", "generate", "--out", "x.jsonl", "--kind", "tools", "--requests-per-second", "0"},
           {"--requests-per-second: must be from 0.001"});
+  const std::vector<std::string> sessions{
+      "--requests-per-second", "2",   "--output-tokens", "300", "--turns", "3", "--think-s", "20",
+      "--prefix-tokens",       "500", "--prompt-tokens", "1000"};
+  const std::vector<std::string> made{"trace", "generate", "--out", "x.jsonl", "--kind", "sessions"};
+  const std::vector<std::string> replayed{"hitrate", "--capacity", "9"};
+  refused(made, {"--requests-per-second: is not given"});
+  refused(made + sessions, {"--prompt-tokens: is 1000", "must be at least 1103"});
+  refused(replayed, {"--trace: is not given", "--think-s"});
+  refused(replayed + sessions, {"--prompt-tokens: is 1000", "must be at least 1103"});
+  refused(replayed + std::vector<std::string>{"--turns", "3"}, {"--requests-per-second: is not given"});
+  refused(replayed + std::vector<std::string>{"--turns", "3", "--trace", "x"}, {"--trace", "give one of them"});
+  refused(replayed + std::vector<std::string>{"--trace", KVTWIN_SOURCE_DIR "/traces/chat_small.jsonl.zst", "--eviction",
+                                              "opt", "--warm-up", "1"},
+          {"\"opt\"", "without a warm-up"});
 }
 
 TEST_F(BadInput, RatesThatRoundToNothing) {

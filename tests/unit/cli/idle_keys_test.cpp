@@ -135,6 +135,21 @@ std::vector<Case> cases() {
        {"workload.generate.kind=groups", "workload.generate.stages=4,8"},
        {"workload.generate.kind=groups", "workload.generate.stages=4,8", "workload.loop=closed"}},
       {"workload.generate.kind=tools", {kTrace}, {}},
+      {"workload.generate.turns=4", {}, {"workload.generate.kind=sessions"}},
+      {"workload.generate.length_spread=2", {"workload.generate.kind=groups"}, {"workload.generate.kind=sessions"}},
+      {"workload.generate.question_tokens=9",
+       {"workload.generate.kind=sessions"},
+       {"workload.generate.kind=returning"}},
+      {"workload.generate.requests_per_second=9", {}, {"workload.generate.kind=sessions"}},
+      {"workload.generate.think_s=9",
+       {"workload.generate.kind=sessions"},
+       {"workload.generate.kind=sessions", "workload.generate.turns=4"}},
+      {"workload.generate.think_spread=2",
+       {"workload.generate.kind=sessions", "workload.generate.turns=4"},
+       {"workload.generate.kind=sessions", "workload.generate.turns=4", "workload.generate.think_s=9"}},
+      {"workload.service_s=8",
+       {"workload.generate.kind=sessions"},
+       {"workload.generate.kind=sessions", "workload.generate.turns=4"}},
   };
   for (const char* setting :
        {"model.draft.config=tiny", "model.draft.accept_length=2", "model.draft.accept_length_without_kv=2",
@@ -177,7 +192,7 @@ TEST(IdleKeys, AreThoseThatAUserGave) {
   ASSERT_EQ(idle_of(experiment), Settings{"workload.generate.prompt_tokens"});
   EXPECT_EQ(idle_keys(experiment)[0].sentence,
             "workload.generate.prompt_tokens (--set): has no effect: workload.generate.kind is chat, which draws "
-            "lengths of its own; set that to returning, or leave this out");
+            "lengths of its own; set that to returning or sessions, or leave this out");
   // The resolved form lists all keys, but only the same keys are reported for it.
   EXPECT_EQ(idle_of(Experiment::from_text(experiment.resolved(), "resolved.toml")),
             (Settings{"workload.generate.prompt_tokens", "cache.prefetch_policy"}));

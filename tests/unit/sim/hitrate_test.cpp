@@ -181,6 +181,9 @@ TEST(HitRate, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(message(config_of({"lru"}, {1}, 0, true)), "");
   EXPECT_EQ(message(config_of({"lru"}, {1}, 2, true)), "");
   EXPECT_TRUE(replay_hit_rates(source, config_of({}, {1})).empty());
+  HitRateConfig warm = config_of({"opt"}, {1});
+  warm.warm_up = 1;
+  EXPECT_NE(message(warm).find("without a warm-up"), std::string::npos);
 }
 
 // The expected numbers come from an independent program that simulates single blocks.
@@ -193,6 +196,29 @@ TEST(HitRate, BundledTrace) {
   EXPECT_EQ(hits.at({"opt", 1'000}), 56'256U);
   EXPECT_EQ(hits.at({"opt", 10'000}), 101'673U);
   EXPECT_EQ(hits.at({"infinite", 1'000}), 101'673U);
+}
+
+// The counts after a warm-up are the counts of the whole trace minus those of the warm-up.
+TEST(HitRate, AWarmUpIsServedAndNotCounted) {
+  const auto rates = [](std::uint64_t limit, std::uint64_t warm_up) {
+    TraceReader reader(test::bundled_trace());
+    TraceInputOptions options;
+    options.page_tokens = reader.block_tokens();
+    options.last_page = LastPage::partial;
+    options.limit = limit;
+    TraceInputSource source(reader, options);
+    HitRateConfig config = config_of({"lru", "infinite"}, {5'000});
+    config.block_tokens = reader.block_tokens();
+    config.warm_up = warm_up;
+    return replay_hit_rates(source, config);
+  };
+  const auto all = rates(3'000, 0), start = rates(1'000, 0), rest = rates(3'000, 1'000);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(rest[i].requests, 2'000U);
+    EXPECT_EQ(rest[i].hit_tokens, all[i].hit_tokens - start[i].hit_tokens);
+    EXPECT_EQ(rest[i].lookup_blocks, all[i].lookup_blocks - start[i].lookup_blocks);
+    EXPECT_GT(rest[i].hit_tokens, 0U);
+  }
 }
 
 TEST(HitRate, BoundsLieInOrder) {

@@ -66,6 +66,47 @@ TEST(TraceInfo, OfNothing) {
   EXPECT_NE(trace_info_text(info).find("not named"), std::string::npos);
 }
 
+// Two sessions: the second one begins with a hit of two blocks, and the first one goes on after 0.5 and 2.5 s.
+TEST(TraceInfo, AveragesByHand) {
+  const std::string text =
+      R"({"timestamp":0,"input_length":25,"output_length":1,"hash_ids":[1,2,3],"session":5})"
+      "\n"
+      R"({"timestamp":500,"input_length":30,"output_length":3,"hash_ids":[1,2,4],"session":5})"
+      "\n"
+      R"({"timestamp":1000,"input_length":35,"output_length":8,"hash_ids":[1,2,5,6],"session":6})"
+      "\n"
+      R"({"timestamp":3000,"input_length":42,"output_length":4,"hash_ids":[1,2,4,7,8],"session":5})"
+      "\n";
+  const TraceAverages named = info_of(text, 10).averages;
+  EXPECT_DOUBLE_EQ(named.requests_per_second, 4.0 / 3.0);
+  EXPECT_EQ(named.prompt_tokens, 33);
+  EXPECT_EQ(named.output_tokens, 4);
+  EXPECT_EQ(named.turns, 2);
+  EXPECT_EQ(named.prefix_tokens, (0 + 20) / 2.0);
+  EXPECT_DOUBLE_EQ(named.think_s + named.service_s, 1.5);
+  EXPECT_EQ(named.length_spread > 0, true) << "25 and 15 new tokens";
+  EXPECT_EQ(info_of("", 10).averages.turns, 0);
+}
+
+// Without names, a request that hits more than the common blocks continues a conversation.
+TEST(TraceInfo, InfersConversationsWithoutNames) {
+  std::string text;
+  constexpr int kConversations = 60;
+  for (int turn = 0; turn < 3; ++turn) {
+    for (int i = 0; i < kConversations; ++i) {
+      text += R"({"timestamp":)" + std::to_string(turn * 100'000 + i * 1'000) + R"(,"input_length":)" +
+              std::to_string(20 + 10 * turn) + R"(,"output_length":5,"hash_ids":[0)";
+      for (int block = 0; block <= turn; ++block) text += "," + std::to_string(1 + i * 10 + block);
+      text += "]}\n";
+    }
+  }
+  const TraceAverages found = info_of(text, 10).averages;
+  EXPECT_EQ(found.turns, 3);
+  EXPECT_DOUBLE_EQ(found.prefix_tokens, 10 * 59.0 / 60.0) << "the first request hits nothing";
+  EXPECT_EQ(found.think_s + found.service_s, 100);
+  EXPECT_EQ(found.think_spread, 0);
+}
+
 TEST(TraceInfo, PrintsTextAndJson) {
   const TraceInfo info = info_of(kSmall, 10);
   const std::string text = trace_info_text(info), json = trace_info_json(info);
@@ -73,7 +114,7 @@ TEST(TraceInfo, PrintsTextAndJson) {
   EXPECT_NE(text.find("max 20 / 20 / 20 / 25"), std::string::npos) << text;
   EXPECT_NE(text.find("0.3846 of blocks, 0.3750 of tokens"), std::string::npos) << text;
   EXPECT_NE(json.find(R"("requests_per_second":1.25,"input":{"mean":24,"min":20,)"), std::string::npos) << json;
-  EXPECT_TRUE(json.starts_with('{') && json.ends_with("\"tenants\":2}")) << json;
+  EXPECT_TRUE(json.starts_with('{') && json.ends_with("\"service_s\":0}}")) << json;
 }
 
 TEST(TraceInfo, BundledTrace) {
@@ -115,6 +156,9 @@ TEST(TraceInfo, ConversationTraceAsPublished) {
   EXPECT_EQ(info.zero_hit_requests, 1U);
   EXPECT_EQ(std::round(1e3 * static_cast<double>(info.blocks_used_once) / static_cast<double>(info.unique_blocks)),
             758.0);
+  EXPECT_EQ(std::round(info.averages.turns * 100), 163.0);
+  EXPECT_EQ(std::round(info.averages.prefix_tokens), 512.0);
+  EXPECT_EQ(std::round(info.averages.think_s + info.averages.service_s), 215.0);
 }
 
 }  // namespace
