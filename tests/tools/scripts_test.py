@@ -98,6 +98,17 @@ class Scripts(unittest.TestCase):
         self.assertEqual(lines[-2], "not run, because packages that they need are not installed: "
                          "figures, measured, SGLang, documentation site")
 
+    def test_test_names_the_cluster_tests_that_ctest_skips(self):
+        self.made_python()
+        skipped = 'echo "100% tests passed, 0 tests failed out of 42"'
+        self.program("bin/ctest", CTEST.replace(skipped, skipped + """
+  printf 'The following tests did not run:\\n\\t 41 - cluster_slurm (Skipped)\\n\\t 42 - Trace.Public (Skipped)\\n'"""))
+        run = self.run_script("test", **NO_INDEX)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertEqual(run.stdout.splitlines()[-1], "49 passed, 0 failed, 1 not run")
+        self.assertEqual(run.stdout.splitlines()[-2],
+                         "not run, because packages that they need are not installed: cluster_slurm")
+
     def test_test_fails_where_sglang_decides_otherwise(self):
         self.made_python()
         self.program("tools/sglang-parity", "exit 1\n")
