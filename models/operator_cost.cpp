@@ -51,9 +51,10 @@ std::uint64_t whole_fs(double fs) {
 // The products of one model on one rank, and what the table and the roofline say about a pass with a number of tokens.
 class LinearParts {
  public:
+  // `projected`: the products of DSA's projections are in the lattice of the attention.
   LinearParts(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp, std::uint32_t ep,
-              const OperatorTable& table)
-      : m_(m), hw_(hw), tp_(tp), table_(table), roofline_(m, hw, tp) {
+              const OperatorTable& table, bool projected)
+      : m_(m), hw_(hw), tp_(tp), table_(table), roofline_(m, hw, tp), projected_(projected) {
     for (const LayerGeometry& layer : m.layers) add_layer(layer);
     reduce_ = tp > 1 ? find("all_reduce " + std::to_string(tp)) : nullptr;
     const std::string shape = " " + std::to_string(m.hidden) + " " + std::to_string(m.expert_width) + " " +
@@ -118,10 +119,12 @@ class LinearParts {
     return found;
   }
 
-  // `whole`: the parameters of all ranks together.
-  void add_product(std::uint64_t n, std::uint64_t k, const WeightFormat& format, std::uint64_t whole) {
+  // `whole`: the parameters of all ranks together. `elsewhere`: the product is in another part's lattice.
+  void add_product(std::uint64_t n, std::uint64_t k, const WeightFormat& format, std::uint64_t whole,
+                   bool elsewhere = false) {
     if (n == 0 || k == 0) return;
     counted_ += whole;
+    if (elsewhere) return;
     if (format.name == "fp8" || format.name == "nvfp4")
       elementwise_ += 1.5 * static_cast<double>(k);  // quantised input
     for (MatrixProduct& product : products_) {
@@ -181,16 +184,22 @@ class LinearParts {
     const std::uint64_t hidden = m_.hidden, latent = std::uint64_t{m_.latent_rank} + m_.rope_dim;
     const std::uint64_t query = std::uint64_t{m_.nope_dim} + m_.rope_dim;
     const WeightFormat& format = m_.attention_format;
+    const auto add_projection = [&](std::uint64_t n, std::uint64_t k, std::uint64_t whole) {
+      add_product(n, k, format, whole, projected_);
+    };
     if (m_.query_rank != 0) {
-      add_product(m_.query_rank + latent, hidden, format, (m_.query_rank + latent) * hidden);
-      add_product(heads * query, m_.query_rank, format, m_.heads * query * m_.query_rank);
+      add_projection(m_.query_rank + latent, hidden, (m_.query_rank + latent) * hidden);
+      add_projection(heads * query, m_.query_rank, m_.heads * query * m_.query_rank);
     } else {
-      add_product(latent, hidden, format, latent * hidden);
-      add_product(heads * query, hidden, format, m_.heads * query * hidden);
+      add_projection(latent, hidden, latent * hidden);
+      add_projection(heads * query, hidden, m_.heads * query * hidden);
     }
     const std::uint64_t expanded = std::uint64_t{m_.nope_dim} + m_.value_dim;
-    add_product(heads * expanded, m_.latent_rank, format, m_.heads * expanded * m_.latent_rank);
-    add_product(hidden, heads * m_.value_dim, format, hidden * m_.heads * m_.value_dim);
+    add_projection(heads * expanded, m_.latent_rank, m_.heads * expanded * m_.latent_rank);
+    add_projection(hidden, heads * m_.value_dim, hidden * m_.heads * m_.value_dim);
+    if (!projected_) return;
+    const std::uint64_t width = m_.query_rank != 0 ? m_.query_rank : hidden;
+    counted_ += width * m_.index_heads * m_.index_dim + hidden * (std::uint64_t{m_.index_dim} + m_.index_heads);
   }
 
   void add_feed_forward(std::uint64_t width) {
@@ -258,6 +267,7 @@ class LinearParts {
   std::uint32_t tp_;
   const OperatorTable& table_;
   RooflineCost roofline_;
+  bool projected_;
   std::vector<MatrixProduct> products_;
   WeightFormat plain_;
   std::uint64_t counted_ = 0, rest_ = 0;  // parameters in products_; other parameters
@@ -274,6 +284,24 @@ std::uint64_t layers_of(const ModelGeometry& m, AttentionKind kind, Tokens windo
 }
 
 std::string cache_type(const ModelGeometry& m) { return is_half(m.kv_dtype) ? "bf16" : m.kv_dtype; }
+
+MeasuredAttention sparse_attention_of(const ModelGeometry& m, const HardwareSpec& hw, std::uint32_t tp,
+                                      const OperatorTable& table, std::vector<std::string>& missing) {
+  MeasuredAttention attention;
+  const std::vector<std::string> types = table_types(m.attention_format, hw.peak_fp4 > 0);
+  const std::string rest = " " + cache_type(m) + " " + std::to_string(m.hidden) + " " + std::to_string(m.heads / tp);
+  const OperatorLattice* context = find_of_type(table, "dsa_context", types, rest);
+  const OperatorLattice* generation = find_of_type(table, "dsa_generation", types, rest);
+  const auto usable = [](const OperatorLattice* lattice) { return lattice != nullptr && lattice->axes() == 2; };
+  if (!usable(context)) missing.push_back("dsa_context " + types.front() + rest);
+  if (!usable(generation)) missing.push_back("dsa_generation " + types.front() + rest);
+  if (!usable(context) || !usable(generation)) return attention;
+  attention.context = *context;
+  attention.generation = *generation;
+  attention.layers = layers_of(m, AttentionKind::sparse_latent, 0);
+  attention.sparse = true;
+  return attention;
+}
 
 MeasuredAttention attention_of(const ModelGeometry& m, std::uint32_t tp, AttentionKind kind, const OperatorTable& table,
                                std::vector<std::string>& missing) {
@@ -344,6 +372,10 @@ Wide128 OperatorCurve::at_fs(std::uint64_t tokens) const {
 
 Wide128 MeasuredAttention::prefill_fs(const ForwardShape& shape) const {
   const std::uint64_t sequences = std::max<std::uint64_t>(1, shape.prefill_sequences);
+  if (sparse) {
+    if (shape.prefill_tokens == 0) return 0;
+    return saturated_product(context.at_fs(sequences, shape.prefill_tokens / sequences), layers);
+  }
   std::uint64_t pairs = shape.prefill_pairs / sequences;
   if (window != 0) {  // as many new tokens, and the window before them
     const std::uint64_t cached = std::min<std::uint64_t>(window, shape.prefill_context_tokens / sequences);
@@ -406,11 +438,13 @@ Wide128 MeasuredState::step_fs(std::uint64_t sequences) const {
 OperatorCost::OperatorCost(const ModelGeometry& model, const HardwareSpec& hardware, std::uint32_t tp, std::uint32_t ep,
                            const OperatorTable& table) {
   (void)model.shape(tp, 1);  // refuses a tp that does not divide the heads
-  full_ =
-      attention_of(model, tp, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table, missing_);
+  full_ = model.index_topk != 0
+              ? sparse_attention_of(model, hardware, tp, table, missing_)
+              : attention_of(model, tp, model.latent_rank != 0 ? AttentionKind::latent : AttentionKind::full, table,
+                             missing_);
   window_ = attention_of(model, tp, AttentionKind::window, table, missing_);
   state_ = state_of(model, tp, table, missing_);
-  LinearParts parts(model, hardware, tp, ep, table);
+  LinearParts parts(model, hardware, tp, ep, table, full_.sparse);
   for (const std::uint64_t tokens : parts.knots()) {
     const LinearParts::Time layers = parts.layers(tokens), head = parts.head(tokens);
     linear_.add_knot(tokens, layers.all);

@@ -9,13 +9,17 @@
 //                prefix. A prefill with a prefix takes the time of one without that has as many pairs, but at least
 //                the roofline's time to read the KV. A window layer: as many new tokens plus the window
 //   decode       attention at (sequences, mean KV tokens per sequence)
+//   sparse       attention of DSA with all of its projections, which are then not in the linear part: prefill at
+//                (sequences, tokens per sequence), plus the indexer's roofline for pairs with a cached prefix; decode
+//                as above, where each verified token counts as a sequence, because it reads tokens of its own
 //   state        layers of a gated delta net: prefill at (sequences, tokens per sequence), decode at sequences
 // Sequences of a batch count with their mean length. Verification of draft tokens costs as many times more than
 // one token as in the roofline. Not measured: sampling, gaps between kernels, host time (models/serving_times.hpp).
 //
 // A part is measured if the table has its lattice: the products' element type; attention's element type, head size,
-// window, heads and KV heads of one rank; the experts' shape at this tp and ep; the ranks of the all-reduce. A missing
-// lattice of the experts at this ep is that of ep 1; of an element type, the nearest type's.
+// window, heads and KV heads of one rank; DSA's projections' type, hidden size; the experts' shape at this tp and ep;
+// the ranks of the all-reduce. A missing lattice of the experts at this ep is that of ep 1; of an element type, the
+// nearest type's.
 //
 // Units: femtoseconds, 128-bit integers. Monotone in tokens, pairs and steps, because every lattice is.
 // Cost: the linear part is one curve over tokens, computed once. A pass costs O(log points); a burst of decode steps
@@ -50,6 +54,7 @@ struct MeasuredAttention {
   OperatorLattice context, generation;
   std::uint64_t layers = 0;  // 0 = not measured
   Tokens window = 0;         // 0 = all tokens
+  bool sparse = false;       // DSA with its projections: `context` is over tokens, not pairs
 
   Wide128 prefill_fs(const ForwardShape& shape) const;
   // Returns the sum over j = 1 .. steps of the time at (context_x1024 + j * growth_x1024) / 1024 KV tokens in total.

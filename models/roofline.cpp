@@ -271,7 +271,14 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
   const Wide all = Wide{s.prefill_context_tokens} + s.prefill_tokens;
   const Wide reading = product(c_.prefill_read_fs, all);
   Wide total = both_fs(product(c_.prefill_pair_fs, s.prefill_pairs), reading);
-  if (operators_ != nullptr && operators_->full().layers != 0) {
+  const bool sparse = operators_ != nullptr && operators_->full().sparse;
+  if (sparse) {
+    // The indexer's pairs with the cached prefix, which the lattice lacks.
+    const Wide each = s.prefill_tokens / std::max<std::uint64_t>(1, s.prefill_sequences);
+    const Wide own = product(product(each, each + 1) / 2, s.prefill_sequences);
+    const Wide cached = s.prefill_pairs > own ? s.prefill_pairs - own : 0;
+    total = sum(operators_->full().prefill_fs(s), product(c_.prefill_pair_fs, cached));
+  } else if (operators_ != nullptr && operators_->full().layers != 0) {
     total = operators_->full().prefill_fs(s);
     if (s.prefill_context_tokens != 0) total = std::max(total, reading);
   }
@@ -279,7 +286,7 @@ Wide RooflineCost::prefill_fs(const ForwardShape& s) const {
   total = sum(total, operators_ != nullptr && operators_->state().layers != 0
                          ? operators_->state().prefill_fs(s)
                          : product(c_.decode_sequence_fs, s.prefill_sequences));
-  if (c_.window_tokens == 0) return total;
+  if (c_.window_tokens == 0 || sparse) return total;
   if (operators_ != nullptr && operators_->window().layers != 0) return sum(total, operators_->window().prefill_fs(s));
   const Wide window = c_.window_tokens;
   const Wide seen = std::min<Wide>(s.prefill_pairs, window * s.prefill_tokens);
@@ -364,6 +371,12 @@ Wide RooflineCost::attention_fs(const ForwardShape& shape, std::uint64_t steps) 
     return !drafted || roofline_of_one == 0 ? one
                                             : scaled_by(one, std::max(roofline, roofline_of_one), roofline_of_one);
   };
+  if (operators_ != nullptr && operators_->full().sparse) {
+    const std::uint64_t growth_x1024 = drafted ? shape.decode_yield_x1024 : growth * 1024;
+    const Wide last = (Wide{shape.decode_context_tokens} + Wide{decoding} * verified) * 1024;
+    const Wide first = last < growth_x1024 ? 0 : last - growth_x1024;
+    return operators_->full().decode_fs(decoding * verified, product(first, verified), growth_x1024 * verified, steps);
+  }
   const Wide full = a_token(c_.decode_token_fs, c_.decode_query_fs, c_.prefill_read_fs);
   Wide total = operators_ != nullptr && operators_->full().layers != 0
                    ? measured(operators_->full(), full, c_.decode_token_fs)
@@ -399,7 +412,8 @@ void RooflineCost::serve_with(const ServingTimes& times, const ModelGeometry& mo
   serving_ = times;
   layers_ = model.layers.size();
   c_.step_fs -= std::min(c_.step_fs, femtoseconds(hardware.pass_overhead, 1));
-  c_.step_fs = std::max(kFsPerNs, c_.step_fs + small_kernels(model) * times.kernel_ns * kFsPerNs);
+  const bool projected = operators_ != nullptr && operators_->full().sparse;
+  c_.step_fs = std::max(kFsPerNs, c_.step_fs + small_kernels(model, projected) * times.kernel_ns * kFsPerNs);
 }
 
 void RooflineCost::measure_with(const OperatorTable& table, const ModelGeometry& model, const HardwareSpec& hardware,

@@ -14,11 +14,12 @@ bool quantises(const WeightFormat& format) { return format.name == "fp8" || form
 
 }  // namespace
 
-std::uint64_t small_kernels(const ModelGeometry& model) {
+std::uint64_t small_kernels(const ModelGeometry& model, bool projected) {
   std::uint64_t kernels = 0;
   for (const LayerGeometry& layer : model.layers) {
     kernels += 2;
-    if (layer.attention != AttentionKind::none) {
+    const bool in_table = projected && layer.attention == AttentionKind::sparse_latent;
+    if (layer.attention != AttentionKind::none && !in_table) {
       const bool latent = layer.attention == AttentionKind::latent || layer.attention == AttentionKind::sparse_latent;
       const std::uint64_t products = latent ? 4 : 2;
       kernels += 1 + (quantises(model.attention_format) ? products : 0);

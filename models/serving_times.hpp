@@ -46,8 +46,9 @@ struct ServingTimes {
 
 // Returns the number of kernels in a pass that are in no table of operators: per layer two norms, the rotary embedding
 // with the write to the cache, the activation, the router's two; and one before each product of fp8 or nvfp4 weights,
-// which quantises the product's input.
-std::uint64_t small_kernels(const ModelGeometry& model);
+// which quantises the product's input. `projected`: DSA's projections are in the table, and so are the kernels between
+// them.
+std::uint64_t small_kernels(const ModelGeometry& model, bool projected = false);
 
 // Returns the time between a client's request and the arrival at the scheduler.
 TimeNs front_end_ns(const ServingTimes& times, Tokens prompt);

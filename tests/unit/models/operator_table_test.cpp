@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -228,6 +229,72 @@ TEST_F(OperatorCosts, AGatedDeltaNetTakesItsMeasuredTime) {
   two.prefill_sequences = 1;
   EXPECT_EQ(cost.state().prefill_fs(two), Wide128{3} * 18'000 * kFsPerMeasuredNs);  // in proportion beyond the table
   EXPECT_EQ(OperatorCost(net, hardware, 1, 1, made).state().layers, 0U);            // no lattice for 16 key heads
+}
+
+// GLM-5's config.json with two layers, one of them with experts.
+ModelGeometry sparse_model() {
+  return parse_model(R"({"model_type": "glm_moe_dsa", "torch_dtype": "bfloat16", "num_hidden_layers": 2,
+      "hidden_size": 6144, "intermediate_size": 12288, "num_attention_heads": 64, "num_key_value_heads": 64,
+      "head_dim": 64, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+      "moe_intermediate_size": 2048, "first_k_dense_replace": 1, "moe_layer_freq": 1, "q_lora_rank": 2048,
+      "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "index_head_dim": 128,
+      "index_n_heads": 32, "index_topk": 2048, "vocab_size": 154880})",
+                     "config.json");
+}
+
+const std::string kExperts = "table moe bf16 6144 2048 8 256 8 1\naxis tokens 1 1024\nns 5000 50000\n";
+
+OperatorTable sparse_table() {
+  return parse_operators(kHead + kExperts +
+                             "table dsa_context bf16 bf16 6144 8\naxis batch 1 8\naxis tokens 1 1024\nns 10000 "
+                             "90000\nns 20000 600000\ntable dsa_generation bf16 bf16 6144 8\naxis batch 1 64\n"
+                             "axis tokens 1 1001\nns 3000 7000\nns 5000 9000\n",
+                         "ops.txt");
+}
+
+TEST_F(OperatorCosts, SparseAttentionTakesItsMeasuredTimeWithItsProjections) {
+  const ModelGeometry sparse = sparse_model();
+  const OperatorTable table = sparse_table();
+  const OperatorCost cost(sparse, hardware, 8, 1, table);
+  ASSERT_EQ(cost.full().layers, 2U);
+  EXPECT_TRUE(cost.full().sparse);
+  // By tokens, not by pairs; in proportion beyond the table.
+  EXPECT_EQ(cost.full().prefill_fs(prompt(1024, 0)), Wide128{2} * 90'000 * kFsPerMeasuredNs);
+  EXPECT_EQ(cost.full().prefill_fs(prompt(2048, 0)), Wide128{2} * 180'000 * kFsPerMeasuredNs);
+  EXPECT_EQ(cost.full().decode_fs(64, Wide128{64} * 1000 * 1024, 64 * 1024, 1), Wide128{2} * 9000 * kFsPerMeasuredNs);
+  // Without the lattices, the projections are products of the linear part.
+  const OperatorCost without(sparse, hardware, 8, 1, parse_operators(kHead + kExperts, "ops.txt"));
+  EXPECT_EQ(without.full().layers, 0U);
+  EXPECT_LT(cost.linear_fs(64, 64), without.linear_fs(64, 64));
+  EXPECT_EQ(std::ranges::count(without.missing(), "dsa_context bf16 bf16 6144 8"), 1);
+  EXPECT_EQ(small_kernels(sparse) - small_kernels(sparse, true), 2U);
+}
+
+TEST_F(OperatorCosts, SparseAttentionOfAPassIsThatOfItsLattices) {
+  const ModelGeometry sparse = sparse_model();
+  const OperatorTable table = sparse_table();
+  RooflineCost cost(sparse, hardware, 8);
+  cost.measure_with(table, sparse, hardware, 8);
+  // The latent cache and the window of 2,048 tokens have no time of their own: contexts cost what the lattice says.
+  const auto rises = cost.forward_ns(decoding(64, 1000), 1) - cost.forward_ns(decoding(64, 500), 1);
+  EXPECT_NEAR(static_cast<double>(rises), 2 * 2000, 2);
+  // Each verified token counts as a sequence.
+  ForwardShape drafted = decoding(32, 1000);
+  drafted.draft_tokens = 1;
+  drafted.decode_yield_x1024 = 32 * 1024;
+  ForwardShape longer = drafted;
+  longer.decode_context_tokens += Tokens{32} * 100;
+  EXPECT_NEAR(static_cast<double>(cost.forward_ns(longer, 1) - cost.forward_ns(drafted, 1)), 2.0 * 9000 * 100 / 1001,
+              40);
+  // A cached prefix adds the indexer's pairs.
+  const TimeNs alone = cost.forward_ns(prompt(512, 0), 1);
+  EXPECT_GT(cost.forward_ns(prompt(512, 50'000), 1), alone);
+  TimeNs before = 0;
+  for (Tokens tokens = 1; tokens < 100'000; tokens += 1 + tokens / 50) {
+    const TimeNs now = cost.forward_ns(prompt(tokens, 1000), 1);
+    EXPECT_GE(now, before) << tokens;
+    before = now;
+  }
 }
 
 TEST_F(OperatorCosts, ExpertsAreThoseOfTheSplit) {
