@@ -147,7 +147,8 @@ void print_operator_errors(const std::string& table_file, const std::string& row
 void add_presets(CLI::App& program) {
   static bool json = false;
   static std::string matrix, hardware = "h200-pcie5", operators, rows;
-  CLI::App* command = program.add_subcommand("presets", "List the model presets, hardware presets, policies and figures");
+  CLI::App* command =
+      program.add_subcommand("presets", "List the model presets, hardware presets, policies and figures");
   command->footer(
       "Example: kvtwin presets --json\n"
       "Example: kvtwin presets --limits matrix.csv --hardware h200-pcie5 > machine.json; then\n"

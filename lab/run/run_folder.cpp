@@ -137,7 +137,8 @@ Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
     const Bytes written = storage ? use.written * facts.stored_page_bytes : spec.tier == Tier::host ? to_host : 0;
     Json& json = list.emplace_back(tier_json(spec.name, tier.capacity, tier.used_max, use, written));
     if (!storage) continue;
-    json["writes_per_day"] = or_null(writes_per_day(written, tier.capacity * facts.stored_page_bytes, facts.simulated_ns));
+    json["writes_per_day"] =
+        or_null(writes_per_day(written, tier.capacity * facts.stored_page_bytes, facts.simulated_ns));
   }
   return list;
 }
@@ -265,8 +266,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   report["notes"] = facts.notes;
   if (!facts.warnings.empty()) report["warnings"] = facts.warnings;
   report["gpus"] = facts.gpus;
-  put_request_figures(report, m,
-                      {counted_span(facts, m), m.retractions, m.weighs_hits(), m.counter().terms().level});
+  put_request_figures(report, m, {counted_span(facts, m), m.retractions, m.weighs_hits(), m.counter().terms().level});
   if (const RequestCounter& counter = m.counter(); !counter.terms().counts_all()) {
     report["requests"]["left_out"] = {{"warmup", counter.left_out_as_warmup()}, {"drain", counter.left_out_as_drain()}};
     report["window_seconds"] = seconds(counter.window_ns());
@@ -332,7 +332,8 @@ std::string lanes_text(const std::vector<LaneUse>& lanes, TimeNs total) {
   char line[256];
   if (lanes.size() <= kMaxLaneLines) {
     for (const LaneUse& lane : lanes) {
-      std::snprintf(line, sizeof line, "lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers\n",
+      std::snprintf(line, sizeof line,
+                    "lane       %-10s %5.1f %% busy (p99 %5.1f %%), %.1f GB in %" PRIu64 " transfers\n",
                     lane.name.c_str(), 100 * busy_fraction(lane, total), 100 * busy_p99(lane),
                     static_cast<double>(lane.bytes) / 1e9, lane.transfers);
       out += line;

@@ -67,7 +67,8 @@ void check_goal(const Goal& goal, const SweepPlan& plan, const Experiment& base)
 
 // The sizes that meet the goal.
 Json goal_json(const SweepPlan& plan, const Goal& goal, const GoalLines& lines) {
-  Json json{{"figure", figures()[goal.figure].name}, {"value", goal.value}, {"along", nullptr}, {"lines", Json::array()}};
+  Json json{
+      {"figure", figures()[goal.figure].name}, {"value", goal.value}, {"along", nullptr}, {"lines", Json::array()}};
   if (lines.along) json["along"] = plan.axes[*lines.along].name;
   const auto shown = [](const SweepValue& value) { return value.number ? Json(*value.number) : Json(value.text); };
   for (const GoalLine& line : lines.lines) {
@@ -147,7 +148,8 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
     }
     outcome.text =
         arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn, goal, min_served);
-    if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, goal_lines(plan, comparison), repeats);
+    if (goal && !arguments.json)
+      outcome.text += goal_text(plan, comparison, *goal, goal_lines(plan, comparison), repeats);
     if (!arguments.json) outcome.text += warnings_text(warnings);
   }
   outcome.failures = failures_sentence(plan, swept);

@@ -249,9 +249,8 @@ std::vector<std::size_t> columns_of(const Comparison& comparison, const std::opt
   std::vector<std::size_t> columns;
   for (std::size_t figure = 0; figure < figures().size(); ++figure) {
     const Column column = figures()[figure].column;
-    const bool present = std::ranges::any_of(comparison.settings, [&](const ComparedSetting& setting) {
-      return setting.figures[figure].has_value();
-    });
+    const bool present = std::ranges::any_of(
+        comparison.settings, [&](const ComparedSetting& setting) { return setting.figures[figure].has_value(); });
     const bool of_goal = goal && goal->figure == figure && column != Column::never;
     if (column == Column::always || of_goal || (column == Column::if_present && present)) columns.push_back(figure);
   }
@@ -449,9 +448,8 @@ std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const
     }
     text += "\n";
   }
-  const bool any = std::ranges::any_of(comparison.settings, [&](const ComparedSetting& setting) {
-    return setting.figures[goal.figure].has_value();
-  });
+  const bool any = std::ranges::any_of(
+      comparison.settings, [&](const ComparedSetting& setting) { return setting.figures[goal.figure].has_value(); });
   if (!any) text += "  no setting has this figure\n";
   if (lines.only_figure_meets != 0) {
     text += "  of " + std::to_string(lines.only_figure_meets) +

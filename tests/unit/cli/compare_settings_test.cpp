@@ -89,8 +89,8 @@ TEST_F(CompareSettings, AnyFigureMayBeAGoal) {
   EXPECT_NE(absent.out.find("no setting has this figure"), std::string::npos) << absent.out;
   const Outcome neither = compare(sizes + std::vector<std::string>{"--goal", "gap_closed=1"});
   EXPECT_EQ(neither.exit_code, 2);
-  const std::vector<Json> rows =
-      rows_of(compare(sizes + std::vector<std::string>{"--set", "slo.ttft_s=1000", "--goal", "good_share=0.5", "--json"}));
+  const std::vector<Json> rows = rows_of(
+      compare(sizes + std::vector<std::string>{"--set", "slo.ttft_s=1000", "--goal", "good_share=0.5", "--json"}));
   for (const Json& row : rows) {
     EXPECT_EQ(row.at("good_share"), 1.0);
     EXPECT_EQ(row.at("meets_goal"), true);

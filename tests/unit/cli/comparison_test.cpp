@@ -255,7 +255,8 @@ TEST(Comparison, PrintedFiguresDecideAsTheFiguresDo) {
   }
   const Goal exact = Goal::from_text("ttft_mean_s=1.9996000000001");
   const Comparison close = compare_rows(plan, rows, {}, exact);
-  EXPECT_NE(goal_text(plan, close, exact, goal_lines(plan, close), {}).find("at most 1.9996000000001,"), std::string::npos);
+  EXPECT_NE(goal_text(plan, close, exact, goal_lines(plan, close), {}).find("at most 1.9996000000001,"),
+            std::string::npos);
   // A setting without the mark must not show the same number as the best setting.
   const SweepRows nearly{row(1, 200, "a"), row(1, 2.00004, "b"), row(1, 2.00003, "c")};
   const std::string apart = comparison_text(plan, compare_rows(plan, nearly, {}), {}, true);
