@@ -10,7 +10,6 @@ namespace {
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-constexpr double kHuberThreshold = 1.345;  // 95 % of the efficiency of least squares for normal residuals
 constexpr double kMinScale = 1e-4;         // smaller residuals are rounding
 constexpr double kProbeFactor = 1.01;      // factor on a number to compute its derivative
 constexpr double kMaxLossIncrease =
