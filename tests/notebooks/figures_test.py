@@ -243,7 +243,7 @@ class Figures(unittest.TestCase):
         (self.run_dir / "bars/compare.jsonl").write_text("{")
         code, _, errors = self.program("figures", self.run_dir / "bars")
         self.assertEqual(code, 2)
-        self.assertIn("compare.jsonl is not JSON", errors)
+        self.assertIn("compare.jsonl: a line is not JSON", errors)
 
     def test_goals_are_drawn(self):
         engines = ("cluster.engines", [1, 2, 3], False, False)
