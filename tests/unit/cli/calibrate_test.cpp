@@ -90,6 +90,43 @@ TEST(Calibrate, SaysWhyNotToTrustIt) {
   EXPECT_FALSE(calibrate(folder, {folder / "measured.jsonl"}, "quiet").json().at("calibration").contains("notes"));
 }
 
+// Probes repeat equal work while the machine is measured. If they disagree, the intervals are wider by the same ratio.
+TEST(Calibrate, WidensIntervalsWhenProbesDisagree) {
+  const Folder folder;
+  std::string noisy = disk_measurements();
+  const std::string work = R"({"what":"disk","verb":"get","memory":"host","pages":8,"page_bytes":65536,"seconds":)";
+  noisy += work + "0.0007}\n";  // intervals of exact measurements are empty
+  const auto with_probes = [&](const std::string& name, const std::vector<const char*>& seconds) {
+    std::string text = noisy;
+    for (const char* one : seconds) text += std::string(R"({"what":"probe","of":"disk","seconds":)") + one + "}\n";
+    write_text(folder / (name + ".jsonl"), text);
+    return calibrate(folder, {folder / (name + ".jsonl")}, name).json();
+  };
+  const Json steady = with_probes("steady", {"0.010", "0.0105", "0.0102"});
+  const Json changed = with_probes("changed", {"0.010", "0.0105", "0.018"});
+  const Json& narrow = steady.at("numbers").at("drive_read_bandwidth");
+  const Json& wide = changed.at("numbers").at("drive_read_bandwidth");
+  EXPECT_EQ(wide.at("value"), narrow.at("value"));
+  EXPECT_NEAR(narrow.at("low").get<double>() / wide.at("low").get<double>(), 1.8, 0.01);
+  EXPECT_NEAR(wide.at("high").get<double>() / narrow.at("high").get<double>(), 1.8, 0.01);
+  EXPECT_FALSE(steady.at("calibration").contains("notes"));
+  EXPECT_NE(changed.at("calibration").at("notes").dump().find("The machine changed while it was measured"),
+            std::string::npos);
+  EXPECT_EQ(changed.at("calibration").at("probes").at("disk"), Json::parse("[0.01, 0.0105, 0.018]"));
+  // The probes stay with the measurements.
+  EXPECT_EQ(calibrate(folder, {folder / "changed/measurements.jsonl"}, "again").json().at("numbers"),
+            changed.at("numbers"));
+}
+
+TEST(Calibrate, RefusesToProbeWithoutProbes) {
+  const Folder folder;
+  write_text(folder / "measured.jsonl", disk_measurements());
+  ASSERT_EQ(calibrate(folder, {folder / "measured.jsonl"}).exit_code, 0);
+  const Outcome outcome = run({"calibrate", "--probe", folder / "out/hardware.json"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("hardware.json: has no probes"), std::string::npos) << outcome.err;
+}
+
 TEST(Calibrate, RefusesBadInputInOneSentence) {
   const Folder folder;
   write_text(folder / "measured.jsonl", disk_measurements());
