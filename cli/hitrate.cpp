@@ -307,8 +307,7 @@ void hit_rates(const CLI::App& command, const HitRateCommand& arguments) {
   if (arguments.trace.empty() && !has_session_options(command)) {
     throw InputError(
         "--trace: is not given; give a trace, or the averages of conversations: --requests-per-second, "
-        "--prompt-tokens, "
-        "--output-tokens, --turns, --think-s and --prefix-tokens");
+        "--prompt-tokens, --output-tokens, --turns, --think-s and --prefix-tokens");
   }
   if (arguments.trace.empty()) return session_hit_rates(command, arguments);
   if (has_session_options(command)) {

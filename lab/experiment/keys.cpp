@@ -267,8 +267,7 @@ std::span<const Key> experiment_keys() {
       number("workload.generate.requests_per_second", 6.67, 1e-3, 1e6, "tools, groups, sessions: requests per second"),
       integer("workload.generate.prompt_tokens", 8192, 1, 1e9,
               "returning: tokens per prompt; sessions: mean over all requests, with the shared prefix and the history "
-              "of the "
-              "conversation"),
+              "of the conversation"),
       integer("workload.generate.question_tokens", 64, 0, 1e9,
               "returning, groups: tokens at the end of each prompt that never occur again; the tokens before are the "
               "context or prefix"),

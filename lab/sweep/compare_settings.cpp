@@ -148,8 +148,7 @@ SweepOutcome compare_settings(const CompareSettingsArguments& arguments, const L
     }
     outcome.text =
         arguments.json ? json_lines(rows) : comparison_text(plan, comparison, repeats, drawn, goal, min_served);
-    if (goal && !arguments.json)
-      outcome.text += goal_text(plan, comparison, *goal, goal_lines(plan, comparison), repeats);
+    if (goal && !arguments.json) outcome.text += goal_text(plan, comparison, *goal, repeats);
     if (!arguments.json) outcome.text += warnings_text(warnings);
   }
   outcome.failures = failures_sentence(plan, swept);

@@ -425,8 +425,8 @@ GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison) {
   return found;
 }
 
-std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const Goal& goal, const GoalLines& lines,
-                      const Repeats& repeats) {
+std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const Goal& goal, const Repeats& repeats) {
+  const GoalLines lines = goal_lines(plan, comparison);
   const RunFigure& figure = figures()[goal.figure];
   std::string text = "goal: " + std::string(figure.name) +
                      (figure.better == Better::less ? " at most " : " at least ") + exact_number(goal.value) +

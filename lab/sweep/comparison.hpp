@@ -82,8 +82,7 @@ struct GoalLines {
   std::size_t only_figure_meets = 0;  // settings whose figure meets the goal, but too few requests complete
 };
 GoalLines goal_lines(const SweepPlan& plan, const Comparison& comparison);
-std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const Goal& goal, const GoalLines& lines,
-                      const Repeats& repeats);
+std::string goal_text(const SweepPlan& plan, const Comparison& comparison, const Goal& goal, const Repeats& repeats);
 
 // Returns one row per setting: axes, figures with `_ci95` (half the interval, or null; with draws `_low` and `_high`)
 // and

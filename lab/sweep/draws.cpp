@@ -7,6 +7,7 @@
 
 #include "lab/error.hpp"
 #include "lab/experiment/setup.hpp"
+#include "lab/report/figures.hpp"
 #include "lab/sweep/sweep_run.hpp"
 #include "models/calibration_fit.hpp"
 #include "models/hardware_draws.hpp"
@@ -85,12 +86,10 @@ Draws simulate_draws(const Experiment& experiment, std::size_t draws, int jobs, 
   SweepPlan plan;
   plan.repeat("hardware.draw", 0, draws + 1, "--draws");
   const SweepRows rows = rows_of(experiment, plan, jobs, listener);
-  for (const char* name :
-       {"ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "tpot_mean_s", "tpot_p90_s", "e2e_p90_s", "good_share",
-        "goodput_per_second", "hit_ratio", "saved_s", "prompt_tokens_per_second", "output_tokens_per_second"}) {
-    Draws::Figure figure = drawn_figure(name, rows);
-    const bool of_slo = name == std::string_view("good_share") || name == std::string_view("goodput_per_second");
-    if (figure.value || !of_slo) found.figures.push_back(std::move(figure));
+  for (const RunFigure& one : figures()) {
+    if (one.better == RunFigure::Better::neither) continue;
+    Draws::Figure figure = drawn_figure(std::string(one.name), rows);
+    if (figure.value || one.column == RunFigure::Column::always) found.figures.push_back(std::move(figure));
   }
   found.hangs_on = causes_of(experiment, numbers, jobs, listener);
   return found;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lab/report/figures.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -64,6 +65,8 @@ TEST_F(CompareSettings, RowsAreWhatSimulateReports) {
   EXPECT_EQ(row.at("hit_ratio"), static_cast<double>(alone.tokens("hit_device") + alone.tokens("hit_host")) / prompt);
   EXPECT_EQ(row.at("saved_s"), alone.report.at("saved_seconds"));
   EXPECT_NEAR(row.at("ttft_mean_s").get<double>(), alone.mean_ttft(), 1e-8) << "no warm-up";
+  const Json all = report_figures(alone.report);
+  for (const RunFigure& figure : figures()) EXPECT_TRUE(all.contains(figure.name)) << figure.name;
   const Json& bounds = alone.report.at("bounds");
   EXPECT_EQ(row.at("gap_closed"), bounds.at("gap_closed"));
   EXPECT_EQ(row.at("opt_hit_ratio"), bounds.at("eviction_opt_hit_tokens").get<double>() / prompt);

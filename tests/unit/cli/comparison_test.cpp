@@ -170,7 +170,7 @@ TEST(Comparison, AGoalIsMetFromASizeOn) {
   EXPECT_EQ(lines.lines[0].surely_from, 0U) << "64 GiB";
   EXPECT_EQ(lines.lines[1].from, 0U);
   EXPECT_FALSE(lines.lines[2].from);
-  const std::string text = goal_text(plan, comparison, goal, lines, repeats);
+  const std::string text = goal_text(plan, comparison, goal, repeats);
   EXPECT_NE(text.find("goal: ttft_p90_s at most 2, by tiers.host.gib\n"), std::string::npos) << text;
   EXPECT_NE(text.find("cluster.engines=1: from 32 on; in 97.5 % of the machines: from 64 on\n"), std::string::npos)
       << text;
@@ -197,7 +197,7 @@ TEST(Comparison, WhoSendsRequestsAwayMeetsNoGoalAndIsNotTheBest) {
   EXPECT_EQ(comparison.settings[3].standing[3], Standing::equal);
   const GoalLines lines = goal_lines(plan, comparison);
   EXPECT_EQ(lines.lines[0].from, 2U);
-  EXPECT_NE(goal_text(plan, comparison, goal, lines, {}).find("of 1 settings the figure would do"), std::string::npos);
+  EXPECT_NE(goal_text(plan, comparison, goal, {}).find("of 1 settings the figure would do"), std::string::npos);
   const std::string text = comparison_text(plan, comparison, {}, true, goal);
   EXPECT_NE(text.find("rejected %  failed %\n"), std::string::npos) << text;
   EXPECT_NE(text.find("less than 99 % of the highest number of completed requests is not marked: 2 of 4"),
@@ -255,8 +255,7 @@ TEST(Comparison, PrintedFiguresDecideAsTheFiguresDo) {
   }
   const Goal exact = Goal::from_text("ttft_mean_s=1.9996000000001");
   const Comparison close = compare_rows(plan, rows, {}, exact);
-  EXPECT_NE(goal_text(plan, close, exact, goal_lines(plan, close), {}).find("at most 1.9996000000001,"),
-            std::string::npos);
+  EXPECT_NE(goal_text(plan, close, exact, {}).find("at most 1.9996000000001,"), std::string::npos);
   // A setting without the mark must not show the same number as the best setting.
   const SweepRows nearly{row(1, 200, "a"), row(1, 2.00004, "b"), row(1, 2.00003, "c")};
   const std::string apart = comparison_text(plan, compare_rows(plan, nearly, {}), {}, true);

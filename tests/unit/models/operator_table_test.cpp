@@ -254,8 +254,8 @@ OperatorTable sparse_table() {
 
 TEST_F(OperatorCosts, SparseAttentionTakesItsMeasuredTimeWithItsProjections) {
   const ModelGeometry sparse = sparse_model();
-  const OperatorTable table = sparse_table();
-  const OperatorCost cost(sparse, hardware, 8, 1, table);
+  const OperatorTable lattices = sparse_table();
+  const OperatorCost cost(sparse, hardware, 8, 1, lattices);
   ASSERT_EQ(cost.full().layers, 2U);
   EXPECT_TRUE(cost.full().sparse);
   // By tokens, not by pairs; in proportion beyond the table.
@@ -272,9 +272,9 @@ TEST_F(OperatorCosts, SparseAttentionTakesItsMeasuredTimeWithItsProjections) {
 
 TEST_F(OperatorCosts, SparseAttentionOfAPassIsThatOfItsLattices) {
   const ModelGeometry sparse = sparse_model();
-  const OperatorTable table = sparse_table();
+  const OperatorTable lattices = sparse_table();
   RooflineCost cost(sparse, hardware, 8);
-  cost.measure_with(table, sparse, hardware, 8);
+  cost.measure_with(lattices, sparse, hardware, 8);
   // The latent cache and the window of 2,048 tokens have no time of their own: contexts cost what the lattice says.
   const auto rises = cost.forward_ns(decoding(64, 1000), 1) - cost.forward_ns(decoding(64, 500), 1);
   EXPECT_NEAR(static_cast<double>(rises), 2 * 2000, 2);
