@@ -1691,7 +1691,8 @@ def runs_section(runs):
     }
     rows = []
     means = [run.report["ttft_seconds"]["mean"] for _, run in runs]
-    best = min((mean for mean in means if finite(mean)), default=None)
+    same_world = len({run.report["world"] for _, run in runs}) == 1  # a simulation is not better than a real run
+    best = min((mean for mean in means if finite(mean)), default=None) if same_world else None
     for name, run in runs:
         report = run.report
         hit = sum(value for key, value in report["tokens"].items() if key.startswith("hit_"))
@@ -1706,19 +1707,21 @@ def runs_section(runs):
                 percent(hit / report["tokens"]["prompt"]) if report["tokens"]["prompt"] else "–",
             ]
         )
-    section.lead = (
-        f"Lowest mean TTFT: {names[means.index(best)]}, {seconds(best)}."
-        if best is not None
-        else "No run completed a request."
-    )
+    if best is not None:
+        section.lead = f"Lowest mean TTFT: {names[means.index(best)]}, {seconds(best)}."
+    elif any(finite(mean) for mean in means):
+        each = (f"{name} {seconds(mean)} ({run.report['world']})" for (name, run), mean in zip(runs, means))
+        section.lead = f"Mean TTFT: {', '.join(each)}."
+    else:
+        section.lead = "No run completed a request."
     head = ["run", "world", "completed", "TTFT mean", "TTFT p90", "TTFT p99", "TPOT mean", "prompt tokens hit"]
     section.verdict = [
         (
             "Runs",
             [
-                Table(
-                    "", head, rows, {means.index(best)} if best is not None else set(), "Highlighted: lowest mean TTFT."
-                )
+                Table("", head, rows, {means.index(best)}, "Highlighted: lowest mean TTFT.")
+                if best is not None
+                else Table("", head, rows)
             ],
         )
     ]

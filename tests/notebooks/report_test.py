@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -355,7 +356,13 @@ class Pages(unittest.TestCase):
         links = [attributes["href"] for tag, attributes in elements.tags if tag == "a"]
         self.assertEqual(links[1:], [f"#{name}" for name in headings])
         self.assertEqual(elements.count("figure"), 4 + 4 + 4 + 3 + 8)
-        self.assertIn("Lowest mean TTFT", elements.text)
+        # A simulation and a real run are not ranked.
+        self.assertRegex(elements.text, r"Mean TTFT: simulated [0-9.]+ m?s \(\w+\), real [0-9.]+ m?s \(real\)\.")
+        self.assertNotIn("Lowest mean TTFT: simulated", elements.text)
+        self.assertNotIn("Lowest mean TTFT: real", elements.text)
+        shutil.copytree(FOLDERS / "simulated", FOLDERS / "simulated_again")
+        both = Elements(self.page(FOLDERS / "simulated", FOLDERS / "simulated_again")).text
+        self.assertIn("Lowest mean TTFT: simulated", both)
         synthetic_plan.write(FOLDERS / "second_plan", title="second")
         self.assertIn("Lowest price", Elements(self.page(FOLDERS / "planned", FOLDERS / "second_plan")).text)
         self.assertIn("at most 6", self.refused(*[FOLDERS / "simulated"] * 7, "--out", FOLDERS / "seven.html"))

@@ -51,6 +51,10 @@ class Knobs : public testing::Test {
                              "workload.generate.working_set_tokens=40000", "tiers.device.tokens=20032"};
     const Settings groups{"workload.generate.kind=groups", "workload.generate.groups=8",
                           "workload.generate.prefix_tokens=1024", "tiers.device.tokens=20032"};
+    const Settings sessions{"workload.generate.kind=sessions",         "workload.generate.duration_s=60",
+                            "workload.generate.prompt_tokens=2048",    "workload.generate.turns=4",
+                            "workload.generate.requests_per_second=2", "workload.generate.think_s=5",
+                            "workload.generate.prefix_tokens=256",     "workload.generate.output_tokens=64"};
     const Settings clients = groups + Settings{"workload.loop=closed"};
     // These ten ids fit blocks of 64 to 70 tokens.
     TraceText ambiguous(64);
@@ -233,6 +237,9 @@ class Knobs : public testing::Test {
         {"workload.generate.start_spread_s", "0", "5", clients + Settings{"workload.generate.concurrency=4"}},
         {"workload.generate.think_s", "0", "0.5", clients + Settings{"workload.generate.concurrency=4"}},
         {"workload.generate.stages", "1,4", "4,1", clients},
+        {"workload.generate.turns", "2", "4", sessions},
+        {"workload.generate.length_spread", "0", "1", sessions},
+        {"workload.generate.think_spread", "0", "1", sessions},
         {"slo.ttft_s", "0", "0.05", {}},
         {"slo.tpot_s", "0", "0.003", {}},
         {"slo.e2e_s", "0", "0.5", {}},
