@@ -1,15 +1,7 @@
 #include "lab/sweep/sweep_cell.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -136,50 +128,6 @@ class Times final : public Observer {
 
 constexpr char kSeparator = '\x1e';  // between report.json and the figures of Times
 
-// Writes the text to the pipe. Stops without an error if the other end is closed.
-void send(int pipe, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t sent = write(pipe, text.data(), text.size());
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(sent));
-  }
-}
-
-std::string simulated_cell(const Experiment& experiment, double warm_up) {
-  const Setup setup = make_setup(experiment);
-  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
-  ServeTerms terms;
-  terms.world = experiment.text("sim.world").c_str();
-  terms.device = "model";
-  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
-  Times times(counting_terms(experiment));
-  terms.rows = &times;
-  const RunResult result = serve(experiment, setup, *world, {}, terms, {});
-  return result.report + kSeparator + times.figures(warm_up).dump();
-}
-
-// Runs in the child process. Sends the report, or the error, into the pipe.
-[[noreturn]] void simulate_cell(const Experiment& experiment, double warm_up, int out) {
-  Json failure;
-  const auto failed = [&](int code, const std::exception& error) {
-    failure = {{"exit", code}, {"sentence", error.what()}};
-  };
-  try {
-    send(out, simulated_cell(experiment, warm_up));
-  } catch (const InputError& error) {
-    failed(2, error);
-  } catch (const TraceError& error) {
-    failed(2, error);
-  } catch (const ModelError& error) {
-    failed(2, error);
-  } catch (const std::exception& error) {
-    failed(1, error);
-  }
-  if (!failure.is_null()) send(out, failure.dump(-1, ' ', false, Json::error_handler_t::replace));
-  _exit(0);
-}
-
 // Returns the figures of a row.
 Json figures_of(const Json& report, const CellRun& cell) {
   Json row = report_figures(report);
@@ -211,22 +159,12 @@ Json placed_row(const SweepPlan& plan, const CellRun& cell, std::size_t number, 
   return row;
 }
 
-// Returns the report of a cell, or an object with `sentence` and `exit` if the cell failed.
-Json report_of(const CellEnd& end) {
-  const std::size_t between = end.said.find(kSeparator);
-  Json said = Json::parse(end.said.substr(0, between), nullptr, false);
-  if (said.is_object() && said.contains("sentence")) return said;
-  Json times = between == std::string::npos ? Json() : Json::parse(end.said.substr(between + 1), nullptr, false);
-  if (!said.is_object() || !times.is_object() || end.status != 0) {
-    std::string sentence = "its process broke off";
-    if (WIFSIGNALED(end.status)) {
-      const int signal = WTERMSIG(end.status);
-      sentence = "its process was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
-    }
-    return {{"exit", 1}, {"sentence", sentence}};
-  }
-  said["times"] = std::move(times);
-  return said;
+// Returns the report in the text of simulated_cell(), with the figures of Times as `times`.
+Json report_of(const std::string& text) {
+  const std::size_t between = text.find(kSeparator);
+  Json report = Json::parse(text.substr(0, between));
+  report["times"] = Json::parse(text.substr(between + 1));
+  return report;
 }
 
 }  // namespace
@@ -263,10 +201,22 @@ std::vector<IdleKey> idle_in_all(const std::vector<CellRun>& cells) {
   return idle;
 }
 
-Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const CellEnd& end) {
-  const Json report = report_of(end);
-  if (!report.contains("sentence")) return placed_row(plan, cell, number, figures_of(report, cell));
-  return placed_row(plan, cell, number, {{"failure", report.at("sentence")}, {"exit", report.at("exit")}});
+std::string simulated_cell(const Experiment& experiment, double warm_up) {
+  const Setup setup = make_setup(experiment);
+  const std::unique_ptr<World> world = make_simulated_world(experiment, setup);
+  ServeTerms terms;
+  terms.world = experiment.text("sim.world").c_str();
+  terms.device = "model";
+  terms.dram_bytes_per_second = static_cast<std::uint64_t>(setup.hardware.dram_bandwidth);
+  Times times(counting_terms(experiment));
+  terms.rows = &times;
+  const RunResult result = serve(experiment, setup, *world, {}, terms, {});
+  return result.report + kSeparator + times.figures(warm_up).dump();
+}
+
+Json row_of(const SweepPlan& plan, const CellRun& cell, std::size_t number, const ChildEnd& end) {
+  if (end.failure.code == 0) return placed_row(plan, cell, number, figures_of(report_of(end.text), cell));
+  return placed_row(plan, cell, number, {{"failure", end.failure.sentence}, {"exit", end.failure.code}});
 }
 
 bool has_failed(const Json& row) { return row.contains("failure"); }
@@ -278,58 +228,6 @@ Json row_again(const SweepPlan& plan, const CellRun& cell, std::size_t number, c
     if (!of_place) figures[name] = value;
   }
   return placed_row(plan, cell, number, figures);
-}
-
-CellProcesses::~CellProcesses() {
-  for (Child& child : list_) {
-    kill(child.id, SIGKILL);  // an error ended the sweep early
-    end(child);
-  }
-}
-
-void CellProcesses::start(const Experiment& experiment, double warm_up, std::size_t cell) {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw WorkError(std::string("sweep: no pipe: ") + std::strerror(errno));
-  const pid_t id = fork();
-  if (id < 0) {
-    close(ends[0]);
-    close(ends[1]);
-    throw WorkError(std::string("sweep: no process: ") + std::strerror(errno));
-  }
-  if (id == 0) simulate_cell(experiment, warm_up, ends[1]);
-  close(ends[1]);
-  list_.push_back({id, ends[0], cell, {}});
-}
-
-CellEnd CellProcesses::wait() {
-  for (;;) {
-    std::vector<pollfd> polls;
-    for (const Child& child : list_) polls.push_back({child.pipe, POLLIN, 0});
-    if (poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) {
-      throw WorkError(std::string("sweep: poll: ") + std::strerror(errno));
-    }
-    for (std::size_t i = 0; i < polls.size(); ++i) {
-      if (polls[i].revents == 0) continue;
-      std::array<char, 1 << 16> piece{};
-      const ssize_t got = read(list_[i].pipe, piece.data(), piece.size());
-      if (got > 0) {
-        list_[i].text.append(piece.data(), static_cast<std::size_t>(got));
-      } else if (got == 0 || errno != EINTR) {
-        Child done = std::move(list_[i]);
-        list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(i));
-        const int status = end(done);
-        return {done.cell, std::move(done.text), status};
-      }
-    }
-  }
-}
-
-int CellProcesses::end(Child& child) {
-  close(child.pipe);
-  int status = 0;
-  while (waitpid(child.id, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
 }
 
 }  // namespace kvtwin

@@ -5,7 +5,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "lab/error.hpp"
@@ -16,11 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-
-std::size_t jobs_of(const SweepArguments& arguments) {
-  if (arguments.jobs != 0) return static_cast<std::size_t>(arguments.jobs);
-  return std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 64);
-}
 
 // Takes the earlier rows of these cells. Errors: InputError if the folder has rows of other cells.
 void take_earlier(const SweepArguments& arguments, const SweepPlan& plan, const std::vector<CellRun>& cells,
@@ -53,15 +47,16 @@ void run_cells(const SweepPlan& plan, const Experiment& base, const std::vector<
                    " cells are there already");
   }
   const Clock::time_point start = Clock::now();
-  CellProcesses processes;
+  ChildProcesses processes;
   std::size_t next = 0, done = 0;
   while (done < left.size()) {
     while (next < left.size() && processes.size() < jobs) {
-      processes.start(plan.experiment(base, cells[left[next]].place), plan.warm_up, left[next]);
+      const Experiment experiment = plan.experiment(base, cells[left[next]].place);
+      processes.start([&] { return simulated_cell(experiment, plan.warm_up); }, left[next]);
       ++next;
     }
-    const CellEnd end = processes.wait();
-    Json& row = rows[end.cell] = row_of(plan, cells[end.cell], end.cell, end);
+    const ChildEnd end = processes.wait();
+    Json& row = rows[end.number] = row_of(plan, cells[end.number], end.number, end);
     if (folder != nullptr && !has_failed(row)) folder->keep(row);  // a failed cell is run again next time
     ++done;
     if (listener.cells) {
@@ -107,8 +102,8 @@ SweptRows run_sweep(const SweepArguments& arguments, const SweepPlan& plan, cons
   for (std::size_t cell = 0; cell < cells.size(); ++cell) {
     if (!swept.shard || swept.shard->holds(cell)) wanted.push_back(cell);
   }
-  run_cells(plan, base, cells, wanted, jobs_of(arguments), swept.folder ? &*swept.folder : nullptr, swept.rows,
-            listener);
+  run_cells(plan, base, cells, wanted, children_at_once(arguments.jobs), swept.folder ? &*swept.folder : nullptr,
+            swept.rows, listener);
   if (std::ranges::all_of(wanted, [&](std::size_t cell) { return has_failed(swept.rows[cell]); }) && !wanted.empty()) {
     const Json& row = swept.rows[wanted.front()];
     const std::string sentence =
