@@ -6,6 +6,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace kvtwin {
 
@@ -21,6 +22,8 @@ void add_hitrate(CLI::App& program);
 void add_trace(CLI::App& program);
 void add_presets(CLI::App& program);
 void add_calibrate(CLI::App& program);
+// `command_line`: the words of the command, for the plan.
+void add_plan(CLI::App& program, const std::string& command_line);
 void add_figures(CLI::App& program);
 void add_report(CLI::App& program);
 

@@ -42,7 +42,6 @@ void check_command(const CLI::App& program, std::string_view word) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands(nullptr)) names.push_back(command->get_name());
   if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return;
-  if (word == "plan") throw kvtwin::InputError("plan isn't served yet; kvtwin --help lists what is");
   throw kvtwin::InputError(kvtwin::unknown_name("command", word, names));
 }
 
@@ -61,6 +60,25 @@ void raise_file_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kMaxFiles) return;
   limit.rlim_cur = std::min(limit.rlim_max, kMaxFiles);
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Returns the words of the command, quoted for a shell where needed.
+std::string command_line(int argc, char** argv) {
+  std::string text = "kvtwin";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                               "0123456789-_=./,:+") == std::string::npos;
+    text += " ";
+    if (plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
 }
 
 // CLI11 throws CLI::Success for --help and --version.
@@ -98,6 +116,7 @@ int main(int argc, char** argv) {
   add_explain(program);
   add_compare(program);
   add_sweep(program);
+  add_plan(program, command_line(argc, argv));
   add_validate(program);
   add_record(program);
   add_hitrate(program);

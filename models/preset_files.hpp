@@ -15,5 +15,6 @@ struct PresetFile {
 const std::vector<PresetFile>& models_preset_files();
 const std::vector<PresetFile>& hardware_preset_files();
 const std::vector<PresetFile>& operators_preset_files();
+const std::vector<PresetFile>& prices_preset_files();
 
 }  // namespace kvtwin

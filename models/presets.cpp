@@ -57,6 +57,7 @@ std::string_view model_preset_text(std::string_view name) { return text_of(model
 std::string_view hardware_preset_text(std::string_view name) {
   return text_of(hardware_preset_files(), "hardware", name);
 }
+std::string_view prices_preset_text() { return text_of(prices_preset_files(), "price list", "built-in"); }
 
 std::string_view operators_preset_bytes(std::string_view name) {
   return text_of(operators_preset_files(), "operator table", name);

@@ -20,6 +20,7 @@ std::vector<std::string> operators_preset_names();  // sorted; for example "h100
 std::string_view model_preset_text(std::string_view name);
 std::string_view hardware_preset_text(std::string_view name);
 std::string_view operators_preset_bytes(std::string_view name);  // compressed
+std::string_view prices_preset_text();                           // lab/prices/price_list.hpp
 
 // One number of one preset, for `kvtwin presets`.
 struct PresetRow {

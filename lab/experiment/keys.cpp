@@ -214,6 +214,7 @@ std::span<const Key> experiment_keys() {
              "for hardware.draw, hardware.end and --draws"),
       text("hardware.end", "",
            "NUMBER:low or NUMBER:high moves one figure to an end of its interval, e.g. gemm_fraction:low"),
+      integer("hardware.drive_count", 0, 0, 64, "Number of drives of an engine; 0 = the hardware's figure"),
       number_or_0("hardware.disk_read_gbps", kMinGbps, 2000,
                   "Read bandwidth of all drives together, in GB/s; 0 = the hardware's figure"),
       number_or_0("hardware.disk_write_gbps", kMinGbps, 2000,
@@ -230,6 +231,7 @@ std::span<const Key> experiment_keys() {
       number("hardware.shared_fs_file_us", 0.0, 0, 1e6,
              "Time of the shared file system's metadata servers per file of any size, in microseconds; 0 = the "
              "hardware's figure"),
+      integer("hardware.nic_count", 0, 0, 64, "Number of NICs of an engine; 0 = the hardware's figure"),
       number_or_0("hardware.remote_gbps", kMinGbps, 10000,
                   "Bandwidth to and from the remote pool, in GB/s for each direction; 0 = the hardware's figure"),
       number("hardware.remote_object_us", 0.0, 0, 1e5,
@@ -334,6 +336,8 @@ std::span<const Key> experiment_keys() {
       number("slo.tpot_s", 0.0, 0, 1e6, "Largest time per output token of a good request, in seconds; 0 = no limit"),
       number("slo.e2e_s", 0.0, 0, 1e6,
              "Largest time from arrival to last token of a good request, in seconds; 0 = no limit"),
+      path("prices.file", "Path of a price list (TOML), for the price, the power and the life of drives; empty = the "
+                          "built-in list"),
       text_choice("serving.engine", names_of<ServingEngine>(),
                   "Engine whose own times are added to a pass and to a request, fitted to published measurements; the "
                   "keys below override them; none = the hardware's pass_overhead"),

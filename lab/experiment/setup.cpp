@@ -321,6 +321,19 @@ void override_hardware(const Experiment& e, Setup& setup) {
     setup.notes.push_back(std::string(key) + ": " + what + " at " + gigabytes_a_second(wanted) + " instead of " +
                           gigabytes_a_second(before) + " as of " + hw.name);
   };
+  const auto count = [&](const char* key, bool has_one, const char* what, double HardwareSpec::*figure) {
+    const std::int64_t wanted = e.integer(key);
+    if (wanted == 0) return;
+    if (!has_one)
+      throw InputError(e.where(key) + ": " + hw.name + " has no " + what + "; leave it out, or set it to 0");
+    char text[160];
+    std::snprintf(text, sizeof text, "%s: %lld %s instead of %g as of ", key, static_cast<long long>(wanted), what,
+                  hw.*figure);
+    hw.*figure = static_cast<double>(wanted);
+    setup.notes.push_back(text + hw.name);
+  };
+  count("hardware.drive_count", hw.has_drives(), "drives", &HardwareSpec::drive_count);
+  count("hardware.nic_count", hw.has_pool(), "NICs", &HardwareSpec::nic_count);
   change("hardware.disk_read_gbps", hw.has_drives(), "drives", hw.drive_read_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
   change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,
@@ -608,6 +621,12 @@ Setup make_setup(const Experiment& e) {
   check_style(e, setup);
   price(setup);
   configure_world(e, setup);
+  const bool own_prices = !e.text("prices.file").empty();
+  setup.bill = bill_of(setup, own_prices ? PriceList::from_file(e.path("prices.file")) : PriceList::built_in());
+  if (!setup.bill && own_prices) {
+    throw InputError(e.where("prices.file") + ": has no price for " + setup.hardware.name + "; add hour or price to [gpu." +
+                     std::filesystem::path(setup.hardware.name).stem().string() + "]");
+  }
   const EngineConfig& engine = setup.engine;
   if (engine.eviction == "tlru" && engine.tlru_threshold_tokens <= engine.tlru_next_prompt_tokens) {
     setup.notes.emplace_back(

@@ -9,6 +9,7 @@
 
 #include "lab/experiment/draft_setup.hpp"
 #include "lab/experiment/experiment.hpp"
+#include "lab/prices/bill.hpp"
 #include "models/geometry.hpp"
 #include "models/hardware.hpp"
 #include "models/roofline.hpp"
@@ -41,6 +42,7 @@ struct Setup {
   EngineConfig engine_of(std::size_t seat) const;
   bool has_storage() const { return !engine.storage.empty(); }
   std::vector<std::string> notes;  // approximations, for the report
+  std::optional<Bill> bill;        // nothing if the price list has no price for the GPU
 };
 
 // Errors: InputError, ModelError.

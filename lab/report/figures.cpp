@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lab/error.hpp"
+#include "lab/names.hpp"
 #include "models/names.hpp"
 #include "policy/base/check.hpp"
 #include "policy/base/tiers.hpp"
@@ -74,6 +75,13 @@ constexpr RunFigure kFigures[] = {
      "bytes written into the remote pool"},
     {"disk_writes_per_day", "disk writes/day", 1, Better::less, Column::on_demand,
      "bytes that the disk tier would take per day at this rate / its capacity, as a drive's DWPD"},
+    {"drive_years", "drive years", 1, Better::more, Column::on_demand,
+     "life of the drives at this rate of writes, by the price list's endurance"},
+    {"price_per_month", "price/month", 1, Better::less, Column::on_demand,
+     "price of all parts per month, in the currency of the price list"},
+    {"price_per_million_tokens", "price/M tokens", 1, Better::less, Column::on_demand,
+     "price of all parts per million prompt and output tokens at the rate of the run"},
+    {"power_kw", "kW", 1, Better::less, Column::on_demand, "power of all parts with the site's overhead"},
     {"opt_hit_ratio", "", 1, Better::neither, Column::never, "hit ratio of an optimal cache as large as all tiers"},
     {"opt_saved_s", "", 1, Better::neither, Column::never, "prefill time that the hits of the optimal cache save"},
     {"lru_hit_ratio", "", 1, Better::neither, Column::never, "hit ratio of LRU in a cache as large as all tiers"},
@@ -174,6 +182,12 @@ Json report_figures(const Json& report) {
     if (name != name_of(Tier::device)) row["written_" + name + "_bytes"] = tier.at("written_bytes");
     if (name == name_of(Tier::disk)) row["disk_writes_per_day"] = tier.at("writes_per_day");
   }
+  const Json price = report.value("price", Json::object());  // only if the price list has the GPU
+  row["drive_years"] = price.value("drives", Json::object()).value("years", Json());
+  for (const char* name : {"per_month", "per_million_tokens"}) {
+    row[std::string("price_") + name] = price.value(name, Json());
+  }
+  row["power_kw"] = price.value("power_kw", Json());
   const Json& prefetch = report.at("prefetch");
   for (const char* name : {"issued", "completed", "stopped", "revoked"}) {
     row[std::string("prefetch_") + name] = prefetch.at(name);

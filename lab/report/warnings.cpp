@@ -303,6 +303,23 @@ std::optional<Warning> saturated(const Setup& setup, const RunOutcome& outcome) 
   return Warning{WarningKind::saturated, sentence};
 }
 
+// ---- drives --------------------------------------------------------------------------------------------
+
+std::optional<Warning> drives_worn_out(const Setup& setup, const RunOutcome& outcome) {
+  if (!setup.bill || setup.bill->drives == 0) return std::nullopt;
+  const Bytes written =
+      outcome.metrics.tier(Tier::disk).written * setup.page_bytes() * setup.engine.storage_writers;
+  const DriveWear wear = drive_wear(*setup.bill, written, static_cast<double>(outcome.end) / 1e9);
+  if (!wear.years || *wear.years >= 1) return std::nullopt;
+  return Warning{
+      WarningKind::drives_worn_out,
+      formatted("At the rate of this run, %.0f drives of %.3g TB take %.3g TB a day, %.3g times what they hold, and wear "
+                "out in %.0f days; %.0f of them would last a year",
+                static_cast<double>(setup.bill->drives), setup.bill->drive_bytes / 1e12, wear.bytes_per_day / 1e12,
+                wear.writes_per_day, *wear.years * 365,
+                std::ceil(static_cast<double>(setup.bill->drives) / *wear.years))};
+}
+
 }  // namespace
 
 std::string_view name_of(WarningKind kind) {
@@ -312,6 +329,7 @@ std::string_view name_of(WarningKind kind) {
     case WarningKind::prefetches_revoked: return "prefetches_revoked";
     case WarningKind::prefetches_declined: return "prefetches_declined";
     case WarningKind::saturated: return "saturated";
+    case WarningKind::drives_worn_out: return "drives_worn_out";
   }
   return "unknown";
 }
@@ -323,6 +341,7 @@ std::string_view meaning_of(WarningKind kind) {
     case WarningKind::prefetches_revoked: return "more than half of the prefetches brought nothing";
     case WarningKind::prefetches_declined: return "more than half of the prefetches were not made";
     case WarningKind::saturated: return "requests come faster than they are served";
+    case WarningKind::drives_worn_out: return "the drives wear out within a year";
   }
   return "unknown";
 }
@@ -331,7 +350,7 @@ std::vector<Warning> warnings_of(const Setup& setup, const RunOutcome& outcome) 
   std::vector<Warning> warnings;
   std::array found{host_not_larger(setup), backups_dropped(setup, outcome.metrics),
                    prefetches_revoked(setup, outcome.metrics), prefetches_declined(setup, outcome.metrics),
-                   saturated(setup, outcome)};
+                   saturated(setup, outcome), drives_worn_out(setup, outcome)};
   for (std::optional<Warning>& warning : found) {
     if (warning) warnings.push_back(std::move(*warning));
   }

@@ -143,6 +143,37 @@ Json tiers_json(const RunFacts& facts, const Metrics& m, Bytes to_host) {
   return list;
 }
 
+// The time for the throughput: the whole run, or the windows of the requests that count.
+TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
+  return m.counter().terms().counts_all() ? facts.simulated_ns : m.counter().window_ns();
+}
+
+Json price_json(const Bill& bill, const RunFacts& facts, const Metrics& m) {
+  Json parts = Json::array();
+  for (const BillPart& part : bill.parts) {
+    parts.push_back(
+        {{"name", part.name}, {"count", part.count}, {"per_month", part.per_month}, {"watts", part.watts}});
+  }
+  const double per_s = per_second(m, m.prompt + m.output, counted_span(facts, m)).value_or(0);
+  Json json{{"currency", bill.currency},
+            {"list", bill.origin},
+            {"per_month", bill.per_month},
+            {"per_million_tokens", nullptr},
+            {"power_kw", bill.watts / 1000},
+            {"parts", parts},
+            {"assumed", bill.assumed()}};
+  if (per_s > 0) json["per_million_tokens"] = bill.per_month / (per_s * 3600 * kHoursPerMonth / 1e6);
+  if (bill.drives != 0) {
+    const DriveWear wear =
+        drive_wear(bill, m.tier(Tier::disk).written * facts.stored_page_bytes, seconds(facts.simulated_ns));
+    json["drives"] = {{"count", bill.drives},
+                      {"written_bytes_per_day", wear.bytes_per_day},
+                      {"writes_per_day", wear.writes_per_day},
+                      {"years", or_null(wear.years)}};
+  }
+  return json;
+}
+
 template <typename Counts>
 Json counts_json(const Counts& counts) {
   Json json = Json::object();
@@ -195,11 +226,6 @@ std::uint64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-}
-
-// The time for the throughput: the whole run, or the windows of the requests that count.
-TimeNs counted_span(const RunFacts& facts, const Metrics& m) {
-  return m.counter().terms().counts_all() ? facts.simulated_ns : m.counter().window_ns();
 }
 
 double microseconds(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
@@ -288,6 +314,7 @@ std::string report_json(const RunFacts& facts, const Metrics& m, const DecisionM
   if (!facts.components.empty()) report["components"] = components_json(facts, m, lanes);
   report["prefetch"] = prefetch_json(m);
   report["storage"] = {{"retried_pages", m.stores_retried}, {"fell_short", counts_json(m.fell_short)}};
+  if (facts.bill) report["price"] = price_json(*facts.bill, facts, m);
   if (facts.bounds) report["bounds"] = bounds_json(facts, m);
   if (facts.draws) report["draws"] = draws_json(*facts.draws);
   if (facts.real) report["real"] = real_json(*facts.real);

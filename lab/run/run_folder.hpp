@@ -18,6 +18,7 @@
 #include "lab/report/hit_bounds.hpp"
 #include "lab/report/lane_meter.hpp"
 #include "lab/report/metrics.hpp"
+#include "lab/prices/bill.hpp"
 #include "lab/report/prefetch_bounds.hpp"
 #include "lab/sweep/draws.hpp"
 #include "models/calibration_samples.hpp"
@@ -73,6 +74,7 @@ struct RunFacts {
   };
   std::optional<BoundFacts> bounds;
   std::optional<Draws> draws;
+  std::optional<Bill> bill;           // nothing if the price list has no price for the GPU
   std::vector<RankFacts> ranks;       // of ranks as instances
   std::vector<DecisionMark> engines;  // if there are several engines
 };

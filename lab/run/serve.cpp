@@ -71,6 +71,7 @@ RunFacts facts_of(const Experiment& experiment, const Setup& setup, const ServeT
   facts.page_tokens = setup.engine.shape.page_tokens;
   facts.kv_formula = setup.model.kv_formula;
   facts.stages = stages_of(experiment);
+  facts.bill = setup.bill;
   facts.notes = setup.notes;
   facts.notes.insert(facts.notes.end(), terms.notes.begin(), terms.notes.end());
   return facts;

@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr std::string_view kRowVersion = "6";  // version of the columns of a row
+constexpr std::string_view kRowVersion = "7";  // version of the columns of a row
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325ULL;
 
 void mix(std::uint64_t& hash, std::string_view text) {  // FNV-1a
@@ -60,7 +60,7 @@ std::string identity_of(const Experiment& experiment, double warm_up) {
   add(Json(warm_up).dump());
   for (const ExperimentKey& key : experiment_keys()) {
     const bool is_path = key.name == "workload.trace" || key.name == "model.config" || key.name == "hardware.file" ||
-                         key.name == "hardware.operators_file";
+                         key.name == "hardware.operators_file" || key.name == "prices.file";
     std::error_code missing;
     const bool is_file =
         is_path && !experiment.text(key.name).empty() && fs::is_regular_file(experiment.path(key.name), missing);

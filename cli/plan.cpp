@@ -1,0 +1,114 @@
+// kvtwin plan: finds the cheapest hardware and settings that meet goals.
+#include "lab/plan/plan.hpp"
+
+#include <cstdio>
+#include <string>
+
+#include "cli/commands.hpp"
+#include "cli/say.hpp"
+#include "cli/sglang_options.hpp"
+#include "cli/terminal.hpp"
+#include "lab/error.hpp"
+
+namespace kvtwin {
+namespace {
+
+// Options that are short for a key. `sessions`: also sets workload.generate.kind = sessions.
+struct Short {
+  const char* option;
+  const char* key;
+  const char* help;
+  bool sessions;
+};
+constexpr Short kShorts[] = {
+    {"--model", "model.name", "Model preset; short for --set model.name=...", false},
+    {"--hardware", "hardware.name", "Hardware preset; short for --set hardware.name=...", false},
+    {"--trace", "workload.trace", "Trace to serve; short for --set workload.trace=...", false},
+    {"--prompt-tokens", "workload.generate.prompt_tokens",
+     "Without a trace: mean tokens per prompt, with the shared prefix and the history of the conversation", true},
+    {"--output-tokens", "workload.generate.output_tokens", "Without a trace: mean tokens per answer", true},
+    {"--turns", "workload.generate.turns", "Without a trace: mean number of requests per conversation", true},
+    {"--think-s", "workload.generate.think_s",
+     "Without a trace: mean time from an answer to the conversation's next request, in seconds", true},
+    {"--prefix-tokens", "workload.generate.prefix_tokens",
+     "Without a trace: tokens of the prefix that all conversations share", true},
+};
+
+struct PlanCommand : PlanArguments {
+  std::string shorts[std::size(kShorts)];
+};
+
+void plan_command(const CLI::App& command, PlanCommand& arguments) {
+  bool sessions = false;
+  std::vector<std::string> sets;
+  for (std::size_t i = 0; i < std::size(kShorts); ++i) {
+    if (command.count(kShorts[i].option) == 0) continue;
+    sets.push_back(std::string(kShorts[i].key) + "=" + arguments.shorts[i]);
+    sessions = sessions || kShorts[i].sessions;
+  }
+  if (sessions) sets.insert(sets.begin(), "workload.generate.kind=sessions");
+  arguments.sets.insert(arguments.sets.begin(), sets.begin(), sets.end());
+  Terminal terminal;
+  const PlanOutcome outcome = make_plan(arguments, terminal.listener());
+  terminal.erase();
+  if (!outcome.folder.empty()) std::fprintf(stderr, "plan folder: %s\n", outcome.folder.c_str());
+  print(outcome.text);
+  if (!outcome.found) throw AlreadySaid(3);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, const std::string& command_line) {
+  static PlanCommand arguments;
+  arguments.command = command_line;
+  CLI::App* command = program.add_subcommand(
+      "plan",
+      "Find the cheapest hardware and settings that meet goals, with their price, what binds, and what more of each "
+      "part would bring");
+  command->footer(
+      "Example: kvtwin plan --model llama-3.1-8b --requests-per-second 2 --prompt-tokens 4000 --output-tokens 300 "
+      "--turns 5 --think-s 60 --prefix-tokens 800 --goal ttft_p90_s=1 --out out/plan && kvtwin report out/plan\n"
+      "         kvtwin plan experiments/chat_hour.toml --goal ttft_p90_s=1 --goal tpot_p90_s=0.05 --vary "
+      "parallel.tp=1,2,4 --vary cluster.engines=1..16 --vary tiers.host.gib=0,256,512 --vary drives=0,4\n"
+      "Folder:  plan.json, recommended.toml (the experiment), recommended (its run folder)\n"
+      "Exit:    0 a setting meets the goals; 2 bad input; 3 no setting meets the goals");
+  command->add_option("experiment", arguments.experiment, "Experiment file (TOML) with the workload; optional");
+  for (std::size_t i = 0; i < std::size(kShorts); ++i) {
+    command->add_option(kShorts[i].option, arguments.shorts[i], kShorts[i].help);
+  }
+  command
+      ->add_option("--requests-per-second", arguments.rate,
+                   "Rate of the requests; scales the times of a trace (default: as the trace or the keys say)")
+      ->check(CLI::Range(1e-6, 1e6));
+  command
+      ->add_option("--goal", arguments.goals,
+                   "FIGURE=VALUE, e.g. ttft_p90_s=2; may be repeated. kvtwin presets lists the figures. Without a goal: "
+                   "good_share=0.9, if a limit of slo.* is set")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--vary", arguments.lists,
+                   "key=a,b,c: choose among these values; cluster.engines=1..64: a range; drives=0,2,4: drives of an "
+                   "engine, with a disk tier. Default: parallel.tp, tiers.host.gib, drives and cluster.route, and any number of engines")
+      ->allow_extra_args(false);
+  command->add_option("--prices", arguments.prices, "Price list (TOML); sets prices.file (default: the built-in list)");
+  command->add_option("--set", arguments.sets, "key=value: set a key; may be repeated")->allow_extra_args(false);
+  add_sglang_options(*command, arguments.sglang);
+  command
+      ->add_option("--seeds", arguments.seeds,
+                   "Seeds with which a recommendation must meet the goals, if the workload is generated")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command
+      ->add_option("--draws", arguments.draws,
+                   "Hardware variants to simulate for the confidence; 0 = none. Figures without an interval vary by 10 %")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  command->add_option("--jobs", arguments.jobs, "Number of simulations at the same time (default: one per core)")
+      ->check(CLI::Range(1, 64));
+  command->add_option("--out", arguments.out, "Folder to write (default: none)");
+  command->add_flag("--force", arguments.force, "Replace the plan in --out");
+  command->add_flag("--json", arguments.json, "Print plan.json");
+  command->callback([command] { plan_command(*command, arguments); });
+}
+
+}  // namespace kvtwin

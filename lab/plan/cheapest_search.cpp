@@ -1,0 +1,69 @@
+#include "lab/plan/cheapest_search.hpp"
+
+#include <algorithm>
+
+#include "policy/base/check.hpp"
+
+namespace kvtwin {
+
+CheapestSearch::CheapestSearch(std::vector<LatticePoint> points, std::vector<bool> none_first)
+    : points_(std::move(points)), none_first_(std::move(none_first)), passed_(points_.size()) {
+  KV_CHECK(points_.size() <= kMaxPoints, "the lattice is small enough");
+}
+
+bool CheapestSearch::at_most(std::size_t a, std::size_t b) const {
+  for (std::size_t axis = 0; axis < none_first_.size(); ++axis) {
+    const std::uint32_t of_a = points_[a].place[axis], of_b = points_[b].place[axis];
+    if (of_a > of_b || (none_first_[axis] && (of_a == 0) != (of_b == 0))) return false;
+  }
+  return true;
+}
+
+std::optional<std::size_t> CheapestSearch::best() const {
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (passed_[i] == true && (!best || points_[i].price < points_[*best].price)) best = i;
+  }
+  return best;
+}
+
+std::optional<std::size_t> CheapestSearch::next(double below) const {
+  if (const std::optional<std::size_t> found = best()) below = std::min(below, points_[*found].price);
+  std::vector<std::size_t> open;  // by price
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    if (passed_[i] || points_[i].price >= below) continue;
+    bool ruled_out = false;
+    for (std::size_t j = 0; j < points_.size() && !ruled_out; ++j) ruled_out = passed_[j] == false && at_most(i, j);
+    if (!ruled_out) open.push_back(i);
+  }
+  std::ranges::stable_sort(open, {}, [&](std::size_t i) { return points_[i].price; });
+  std::optional<std::size_t> chosen;
+  std::size_t most = 0;
+  for (const std::size_t i : open) {
+    std::size_t if_passes = 0, if_fails = 0;
+    for (const std::size_t j : open) {
+      if (points_[j].price >= points_[i].price) ++if_passes;
+      if (at_most(j, i)) ++if_fails;
+    }
+    const std::size_t worse = std::min(if_passes, if_fails);
+    if (worse > most) {
+      most = worse;
+      chosen = i;
+    }
+  }
+  return chosen;
+}
+
+void CheapestSearch::put(std::size_t point, bool passes) { passed_[point] = passes; }
+
+std::vector<std::pair<std::size_t, std::size_t>> CheapestSearch::contradictions() const {
+  std::vector<std::pair<std::size_t, std::size_t>> found;
+  for (std::size_t a = 0; a < points_.size(); ++a) {
+    for (std::size_t b = 0; b < points_.size(); ++b) {
+      if (a != b && passed_[a] == true && passed_[b] == false && at_most(a, b)) found.emplace_back(a, b);
+    }
+  }
+  return found;
+}
+
+}  // namespace kvtwin

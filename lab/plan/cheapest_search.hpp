@@ -1,0 +1,52 @@
+// Finds the cheapest point of a lattice that passes a test, with few tests.
+//
+// A point has a place on each axis (the index of its value) and a price. Assumption: if a point passes, each point that
+// has at least as much on every axis passes too. So a point that fails rules out all points that have at most as much,
+// and a point that passes rules out all points that cost as much or more. On an axis with `none_first`, place 0 (for
+// example no host tier) is another kind of machine than the others: it is neither more nor less than they are.
+//
+// next() proposes the point whose test rules out the most points in the worse of its two outcomes. A lattice of N points
+// with one axis needs about log2(N) tests. Cost: O(N^2) per proposal, so at most kMaxPoints points.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace kvtwin {
+
+struct LatticePoint {
+  std::vector<std::uint32_t> place;  // by axis
+  double price = 0;
+};
+
+inline constexpr std::size_t kMaxPoints = 4096;
+
+class CheapestSearch {
+ public:
+  // Requires: at most kMaxPoints points, all with as many axes as `none_first`.
+  CheapestSearch(std::vector<LatticePoint> points, std::vector<bool> none_first);
+
+  // Returns the point to test next among those that cost less than `below`; nothing if no test is needed.
+  std::optional<std::size_t> next(double below = std::numeric_limits<double>::infinity()) const;
+  // Records the result of a test. A later result of the same point replaces the earlier one.
+  void put(std::size_t point, bool passes);
+
+  // Returns the cheapest point that passed; nothing if none did.
+  std::optional<std::size_t> best() const;
+  const std::vector<LatticePoint>& points() const { return points_; }
+  // Returns whether `a` has at most as much as `b` on every axis.
+  bool at_most(std::size_t a, std::size_t b) const;
+  // Returns pairs of tested points (a, b) that contradict the assumption: b has at least as much, a passed, b failed.
+  std::vector<std::pair<std::size_t, std::size_t>> contradictions() const;
+
+ private:
+  std::vector<LatticePoint> points_;
+  std::vector<bool> none_first_;
+  std::vector<std::optional<bool>> passed_;  // by point
+};
+
+}  // namespace kvtwin

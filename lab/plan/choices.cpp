@@ -1,0 +1,171 @@
+#include "lab/plan/choices.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "lab/error.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr std::string_view kEngines = "cluster.engines", kDrives = "drives";
+constexpr double kUsable = 0.9;  // share of a drive for the disk tier
+constexpr std::int64_t kMaxEngines = 1024;
+
+bool is_amount(const std::string& key) {
+  if (key == "hardware.nic_count" || key == "hardware.drive_count") return true;
+  if (key.starts_with("hardware.")) return key.ends_with("_gbps");
+  return key.starts_with("tiers.") &&
+         (key.ends_with(".gib") || key.ends_with(".tokens") || key.ends_with(".ratio"));
+}
+
+bool is_policy(const std::string& key) {
+  return key.starts_with("cache.") || key.starts_with("scheduler.") || key.starts_with("cluster.route");
+}
+
+bool has_tier(const Experiment& experiment, const std::string& tier) {
+  const std::string keys = "tiers." + tier;
+  return experiment.number(keys + ".gib") != 0 || experiment.integer(keys + ".tokens") != 0 ||
+         (tier == "host" && experiment.number("tiers.host.ratio") != 0);
+}
+
+std::optional<std::int64_t> whole(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Reads "4,8,16" or "1..64". Errors: InputError.
+std::vector<std::int64_t> counts(std::string_view text, const std::string& origin, std::int64_t most) {
+  std::vector<std::int64_t> values;
+  const auto refuse = [&] {
+    throw InputError(origin + ": must be whole numbers from 0 to " + std::to_string(most) +
+                     ", e.g. 4,8,16 or 1..64, in ascending order");
+  };
+  const auto add = [&](std::int64_t value) {
+    if (value < 0 || value > most || (!values.empty() && value <= values.back())) refuse();
+    values.push_back(value);
+  };
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view one = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (const std::size_t dots = one.find(".."); dots != std::string_view::npos) {
+      const auto first = whole(one.substr(0, dots)), last = whole(one.substr(dots + 2));
+      if (!first || !last || *last < *first || *last > most) refuse();
+      for (std::int64_t value = *first; value <= *last; ++value) add(value);
+    } else {
+      const auto value = whole(one);
+      if (!value) refuse();
+      add(*value);
+    }
+  }
+  if (values.empty()) refuse();
+  return values;
+}
+
+SweepAxis number_axis(std::string name, std::vector<std::string> keys, const std::vector<std::int64_t>& values) {
+  SweepAxis axis{std::move(name), std::move(keys), {}, "default"};
+  for (const std::int64_t value : values) axis.values.push_back({std::to_string(value), static_cast<double>(value)});
+  return axis;
+}
+
+}  // namespace
+
+Choices::Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices)
+    : drive_gib_(kUsable * prices.get("drive.tb").value * 1e12 / 1073741824) {
+  SweepPlan varied;
+  std::vector<SweepAxis> drives;
+  for (const std::string& list : lists) {
+    const std::string name = list.substr(0, list.find('='));
+    const std::string_view values = std::string_view(list).substr(std::min(list.size(), name.size() + 1));
+    if (name == kEngines) {
+      engines_ = counts(values, "--vary " + list, kMaxEngines);
+      if (engines_.front() < 1) throw InputError("--vary " + list + ": there must be at least one engine");
+    } else if (name == kDrives) {
+      drives = {number_axis(name, {}, counts(values, "--vary " + list, 64))};
+    } else {
+      varied.vary(list);
+    }
+  }
+  for (SweepAxis& axis : varied.axes) add(std::move(axis), true);
+  for (SweepAxis& axis : drives) add(std::move(axis), true);
+  const bool engines_given = !engines_.empty();
+  if (list_.empty() && !engines_given) add_defaults(base);
+}
+
+void Choices::add(SweepAxis axis, bool given) {
+  Choice choice{axis.name, axis.keys, std::move(axis.values), ChoiceKind::part, false, given};
+  const bool numbers =
+      std::ranges::all_of(choice.values, [](const SweepValue& value) { return value.number.has_value(); });
+  const bool amounts = choice.name == kDrives || (numbers && std::ranges::all_of(choice.keys, is_amount));
+  if (amounts) {
+    choice.kind = ChoiceKind::amount;
+    std::ranges::stable_sort(choice.values, {}, [](const SweepValue& value) { return *value.number; });
+    const bool size = choice.name == kDrives || choice.name.starts_with("tiers.");
+    choice.none_first = size && *choice.values.front().number == 0;
+  } else if (std::ranges::all_of(choice.keys, is_policy)) {
+    choice.kind = ChoiceKind::policy;
+  }
+  list_.push_back(std::move(choice));
+}
+
+void Choices::add_defaults(const Experiment& base) {
+  const auto untouched = [&](const char* key) { return base.origin(key) == "default"; };
+  if (untouched("parallel.tp")) add(number_axis("parallel.tp", {"parallel.tp"}, {1, 2, 4, 8}), false);
+  if (untouched("tiers.host.gib") && untouched("tiers.host.tokens") && untouched("tiers.host.ratio")) {
+    add(number_axis("tiers.host.gib", {"tiers.host.gib"}, {0, 128, 256, 512, 1024, 2048}), false);
+  }
+  if (untouched("tiers.disk.gib") && untouched("tiers.disk.tokens")) {
+    add(number_axis(std::string(kDrives), {}, {0, 2, 4, 8}), false);
+  }
+  if (untouched("cluster.route")) {
+    add({"cluster.route", {"cluster.route"}, {{"round_robin", {}}, {"prefix_affinity", {}}}, "default"}, false);
+  }
+}
+
+std::vector<std::size_t> Choices::of_kind(ChoiceKind kind) const {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i].kind == kind) found.push_back(i);
+  }
+  return found;
+}
+
+Experiment Choices::experiment(const Experiment& base, const Setting& setting) const {
+  Experiment experiment = base;
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    const Choice& choice = list_[i];
+    const SweepValue& value = choice.values[setting.values[i]];
+    for (const std::string& key : choice.keys) experiment.set(key + "=" + value.text, "plan");
+    if (choice.name != kDrives) continue;
+    if (*value.number != 0) experiment.set("hardware.drive_count=" + value.text, "plan");
+    const auto gib = static_cast<std::int64_t>(*value.number * drive_gib_);
+    experiment.set("tiers.disk.gib=" + std::to_string(gib), "plan");
+  }
+  experiment.set(std::string(kEngines) + "=" + std::to_string(setting.engines), "plan");
+  if (experiment.origin("cache.path") == "default" && !has_tier(experiment, "host") &&
+      (has_tier(experiment, "disk") || has_tier(experiment, "shared_fs") || has_tier(experiment, "remote"))) {
+    experiment.set("cache.path=direct", "plan");
+  }
+  return experiment;
+}
+
+std::vector<std::pair<std::string, std::string>> Choices::texts(const Setting& setting) const {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (std::size_t i = 0; i < list_.size(); ++i) {
+    texts.emplace_back(list_[i].name, list_[i].values[setting.values[i]].text);
+  }
+  texts.emplace_back(kEngines, std::to_string(setting.engines));
+  return texts;
+}
+
+std::string Choices::text(const Setting& setting) const {
+  std::string text;
+  for (const auto& [name, value] : texts(setting)) text += (text.empty() ? "" : " ") + name + "=" + value;
+  return text;
+}
+
+}  // namespace kvtwin

@@ -1,0 +1,68 @@
+// What a plan may vary, and a setting: one value of each.
+//
+// Kinds of choices: an amount (numbers of which more is assumed to serve at least as well: tiers' sizes, drives, NICs,
+// bandwidths), a part (anything else that is bought: the GPU, tensor parallelism, the model), and a policy (keys of
+// cache, scheduler and cluster.route, which cost nothing). The number of engines is an amount of its own.
+//
+// The choice "drives" is the number of drives of an engine: 0 = no disk tier; N = hardware.drive_count = N, and a disk
+// tier of 90 % of what N drives of the price list hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lab/experiment/experiment.hpp"
+#include "lab/prices/price_list.hpp"
+#include "lab/sweep/sweep_plan.hpp"
+
+namespace kvtwin {
+
+enum class ChoiceKind : std::uint8_t { amount, part, policy };
+
+struct Choice {
+  std::string name;               // the key, or "drives"
+  std::vector<std::string> keys;  // the keys that it sets to the value; empty for drives
+  std::vector<SweepValue> values;  // amounts: ascending
+  ChoiceKind kind = ChoiceKind::part;
+  bool none_first = false;  // amounts: the first value is 0, a machine without this tier
+  bool given = false;       // by the user; else a default
+};
+
+struct Setting {
+  std::vector<std::size_t> values;  // by choice: index of its value
+  std::int64_t engines = 1;
+  friend auto operator<=>(const Setting&, const Setting&) = default;
+};
+
+class Choices {
+ public:
+  // `lists`: --vary, as for sweeps, and NAME=A..B for the engines. Adds defaults for parallel.tp, tiers.host.gib,
+  // drives and cluster.route if nothing is varied. Errors: InputError.
+  Choices(const std::vector<std::string>& lists, const Experiment& base, const PriceList& prices);
+
+  const std::vector<Choice>& list() const { return list_; }
+  // Returns the numbers of engines to choose from; empty if the caller gave none.
+  const std::vector<std::int64_t>& engines() const { return engines_; }
+  std::vector<std::size_t> of_kind(ChoiceKind kind) const;  // indices in list()
+
+  // Returns `base` with the values of the setting. Storage without a host tier needs cache.path = direct, which is set
+  // unless the base sets cache.path. Errors: InputError.
+  Experiment experiment(const Experiment& base, const Setting& setting) const;
+  // Returns names and values, with cluster.engines.
+  std::vector<std::pair<std::string, std::string>> texts(const Setting& setting) const;
+  // Returns "parallel.tp=4 cluster.engines=5".
+  std::string text(const Setting& setting) const;
+
+ private:
+  void add(SweepAxis axis, bool given);
+  void add_defaults(const Experiment& base);
+
+  std::vector<Choice> list_;
+  std::vector<std::int64_t> engines_;
+  double drive_gib_ = 0;  // usable, of one drive
+};
+
+}  // namespace kvtwin

@@ -1,0 +1,723 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "lab/child_processes.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/formatted.hpp"
+#include "lab/plan/cheapest_search.hpp"
+#include "lab/plan/plan.hpp"
+#include "lab/simulate.hpp"
+#include "models/calibration_fit.hpp"
+#include "models/error.hpp"
+#include "models/hardware_draws.hpp"
+#include "policy/base/check.hpp"
+
+namespace kvtwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kAssumedSpread = 10;       // %, of hardware without intervals
+constexpr std::size_t kLatticesAtOnce = 4;  // fixed, so that the results do not depend on the number of processes
+constexpr double kBoundShare = 0.75;        // share of the work that must end by the last arrival and the goal's time
+constexpr std::size_t kFewPolicies = 3;     // so many are simulated on all requests
+constexpr std::int64_t kFirstShare = 8;     // the first round of policies serves 1/8 of the requests
+constexpr std::size_t kMaxPolicyRounds = 3, kMaxNeighbourRounds = 8;
+constexpr std::string_view kStarving[] = {"host_not_larger", "backups_dropped", "prefetches_declined", "saturated",
+                                          "drives_worn_out"};
+constexpr const char* kWritePolicies[] = {"write_through", "write_through_selective", "write_back"};
+
+// One combination of parts.
+struct Lattice {
+  Setting base;                    // amounts and engines: first values
+  std::vector<Setting> settings;   // by point
+  std::optional<CheapestSearch> search;
+  double cheapest = 0;             // of its points
+  std::string failure;             // why it has no point
+  std::size_t bounded = 0;
+};
+
+struct Job {
+  Setting setting;
+  std::vector<std::string> sets;  // in addition to the setting
+};
+
+struct Answer {
+  Json report;          // null if it failed
+  std::string failure;  // of bad input
+};
+
+class Planner {
+ public:
+  Planner(const Experiment& base, const Choices& choices, const PlanArguments& arguments, const Listener& listener,
+          PurchasePlan& plan)
+      : base_(base), choices_(choices), arguments_(arguments), listener_(listener), plan_(plan) {}
+
+  void run() {
+    plan_.work = work_of(base_);
+    if (plan_.work.requests == 0) throw InputError("plan: the workload has no request");
+    make_lattices({std::vector<std::size_t>(choices_.list().size(), 0), 1});
+    search();
+    if (!plan_.winner) plan_.winner = nearest_if_policies();
+    confirm_all();
+    if (!plan_.winner) explain_failure();
+    finish();
+  }
+
+ private:
+  // ---- simulations
+
+  TraceInfo work_of(const Experiment& experiment) const {
+    const std::unique_ptr<TraceSource> source = open_workload(experiment);
+    return trace_info(*source, static_cast<std::uint64_t>(experiment.integer("workload.limit")));
+  }
+
+  Experiment experiment_of(const Job& job) const {
+    Experiment experiment = choices_.experiment(base_, job.setting);
+    for (const std::string& set : job.sets) experiment.set(set, "plan");
+    return experiment;
+  }
+
+  // Simulates all jobs, several at the same time. Errors: WorkError if a simulation fails for another reason than bad
+  // input.
+  std::vector<Answer> simulate_all(const std::vector<Job>& jobs) {
+    std::vector<Answer> answers(jobs.size());
+    ChildProcesses children;
+    std::size_t next = 0, done = 0;
+    const std::size_t at_once = children_at_once(arguments_.jobs);
+    while (done < jobs.size()) {
+      while (next < jobs.size() && children.size() < at_once) {
+        children.start([&, next] { return simulate(experiment_of(jobs[next])).report; }, next);
+        ++next;
+      }
+      ChildEnd end = children.wait();
+      ++done;
+      ++plan_.simulations;
+      if (end.failure.code == 0) {
+        answers[end.number].report = Json::parse(end.text);
+      } else if (end.failure.code == 2) {
+        answers[end.number].failure = end.failure.sentence;
+      } else {
+        throw WorkError(choices_.text(jobs[end.number].setting) + ": " + end.failure.sentence);
+      }
+    }
+    return answers;
+  }
+
+  // Returns the trials of the settings, in this order. A setting is simulated once per `sets` and stage.
+  std::vector<std::size_t> trials_of(const std::vector<Setting>& settings, const std::vector<std::string>& sets = {},
+                                     const std::string& stage = "full") {
+    std::string variant = stage;
+    for (const std::string& set : sets) variant += " " + set;
+    std::vector<Job> jobs;
+    std::vector<std::size_t> numbers;
+    for (const Setting& setting : settings) {
+      const auto [at, fresh] = known_.try_emplace({setting, variant}, plan_.trials.size() + jobs.size());
+      numbers.push_back(at->second);
+      if (fresh) jobs.push_back({setting, sets});
+    }
+    std::vector<Answer> answers = simulate_all(jobs);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      Trial trial = judged(std::move(answers[i]), jobs[i].setting);
+      trial.stage = stage;
+      if (stage == "full" && sets.empty()) tell(trial);
+      plan_.trials.push_back(std::move(trial));
+    }
+    return numbers;
+  }
+  Trial& trial_of(const Setting& setting) { return plan_.trials[trials_of({setting}).front()]; }
+
+  void tell(const Trial& trial) const {
+    std::string line = "simulated " + choices_.text(trial.setting) + ": ";
+    listener_.begin(line + (trial.meets ? "meets the goals" : trial.why_not));
+  }
+
+  Trial judged(Answer answer, const Setting& setting) const {
+    Trial trial;
+    trial.setting = setting;
+    trial.worst = std::numeric_limits<double>::infinity();
+    if (answer.report.is_null()) {
+      trial.why_not = answer.failure;
+      return trial;
+    }
+    trial.figures = report_figures(answer.report);
+    trial.price = answer.report.value("price", Json());
+    if (trial.price.is_object()) trial.per_month = trial.price.at("per_month");
+    trial.report = std::move(answer.report);
+    trial.worst = 0;
+    const auto miss = [&](const std::string& why) {
+      if (trial.why_not.empty()) trial.why_not = why;
+    };
+    for (const char* what : {"rejected", "failed"}) {
+      if (trial.figures.at(what) != 0) {
+        miss(what + formatted(" %.0f requests", trial.figures.at(what).get<double>()));
+      }
+    }
+    for (const Goal& goal : plan_.goals) {
+      const RunFigure& figure = figures()[goal.figure];
+      const Json& value = trial.figures.at(figure.name);
+      if (value.is_null()) {
+        miss(std::string(figure.name) + " has no value");
+        trial.worst = std::numeric_limits<double>::infinity();
+        continue;
+      }
+      const auto number = value.get<double>();
+      const bool less = figure.better == RunFigure::Better::less;
+      const double tiny = 1e-12;
+      const double ratio = less ? number / std::max(goal.value, tiny) : goal.value / std::max(number, tiny);
+      trial.worst = std::max(trial.worst, ratio);
+      if (!goal.met_by(number)) {
+        miss(std::string(figure.name) + formatted(" is %.4g, not at %s %.4g", number, less ? "most" : "least", goal.value));
+      }
+    }
+    const std::string warnings = " " + trial.figures.at("warnings").get<std::string>() + " ";
+    for (const std::string_view name : kStarving) {
+      if (warnings.find(" " + std::string(name) + " ") != std::string::npos) miss("warning " + std::string(name));
+    }
+    trial.meets = trial.why_not.empty();
+    return trial;
+  }
+
+  // ---- lattices
+
+  // Returns the least number of engines that can compute the work in time.
+  std::int64_t least_engines(const Setup& setup) const {
+    double slack = 0;
+    bool has_time = false;
+    for (const Goal& goal : plan_.goals) {
+      const std::string_view name = figures()[goal.figure].name;
+      if (!name.starts_with("ttft_") && !name.starts_with("e2e_")) continue;
+      has_time = true;
+      slack = std::max(slack, goal.value);
+    }
+    if (!has_time) return 1;
+    const TraceInfo& work = plan_.work;
+    // Answers may be hits too.
+    const double all = static_cast<double>(work.input.total);
+    const double computed =
+        all - static_cast<double>(work.ideal_hit_tokens) - static_cast<double>(work.output.total);
+    ForwardShape shape;
+    shape.prefill_tokens = static_cast<Tokens>(std::max(0.0, computed)) + work.output.total;
+    shape.prefill_sequences = 1;
+    const RooflineCost roofline(setup.model, setup.hardware, setup.engine.ranks);  // without measured operators
+    const double seconds = static_cast<double>(roofline.forward_ns(shape, 1)) / 1e9;
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(kBoundShare * seconds / (duration() + 2 * slack)));
+  }
+
+  // Returns the numbers of engines to try if the caller gave none: all from `least` on, then in steps of 15 %, up to
+  // several times what the work needs without any hit.
+  std::vector<std::int64_t> default_engines(std::int64_t least, const Setup& setup) const {
+    const TraceInfo& work = plan_.work;
+    ForwardShape prefill, decode;
+    prefill.prefill_tokens = work.input.total;
+    prefill.prefill_pairs = static_cast<std::uint64_t>(static_cast<double>(work.input.total) * work.input.mean / 2);
+    prefill.prefill_sequences = 1;
+    decode.decode_sequences = static_cast<std::uint32_t>(std::min<Tokens>(work.output.total, 4'000'000'000));
+    decode.decode_context_tokens = static_cast<Tokens>(static_cast<double>(work.output.total) * work.input.mean);
+    const double busy = static_cast<double>(setup.cost->forward_ns(prefill, 1) + setup.cost->forward_ns(decode, 1)) /
+                        1e9 / std::max(duration(), 1.0);
+    const auto most = std::clamp<std::int64_t>(static_cast<std::int64_t>(4 * busy) + 4, least + 4, 1024);
+    std::vector<std::int64_t> values;
+    for (std::int64_t n = least; n <= most; n = n < least + 16 ? n + 1 : std::max(n + 1, n * 115 / 100)) {
+      values.push_back(n);
+    }
+    return values;
+  }
+
+  double duration() const { return plan_.work.duration_seconds * base_.number("workload.time_scale"); }
+
+  struct Priced {
+    Setting setting;       // with one engine
+    double first = 0, each = 0;  // price of the first engine with what all share, and of each further engine
+    std::vector<std::uint32_t> place;
+  };
+
+  static double price_of(const Setup& setup) {
+    if (!setup.bill) {
+      throw InputError("the price list has no price for " + setup.hardware.name +
+                       "; give a list with hour or price in [gpu." + setup.hardware.name + "] (--prices)");
+    }
+    return setup.bill->per_month;
+  }
+
+  // Adds the points of one combination of parts.
+  void fill(Lattice& lattice, const std::vector<std::size_t>& amounts) {
+    std::vector<bool> none_first{false};
+    for (const std::size_t amount : amounts) none_first.push_back(choices_.list()[amount].none_first);
+    std::vector<Priced> priced;
+    std::int64_t least = 1;
+    std::vector<std::int64_t> engines = choices_.engines();
+    for_each(amounts, lattice.base, [&](const Setting& setting) {
+      Priced one{setting, 0, 0, {}};
+      try {
+        Setting two = setting;
+        one.setting.engines = 1;
+        two.engines = 2;
+        const Setup setup = make_setup(choices_.experiment(base_, one.setting));
+        one.first = price_of(setup);
+        one.each = price_of(make_setup(choices_.experiment(base_, two))) - one.first;
+        if (priced.empty()) {
+          least = least_engines(setup);
+          if (engines.empty()) engines = default_engines(least, setup);
+        }
+      } catch (const InputError& error) {
+        lattice.failure = error.what();
+        return;
+      } catch (const ModelError& error) {
+        lattice.failure = error.what();
+        return;
+      }
+      for (const std::size_t amount : amounts) one.place.push_back(static_cast<std::uint32_t>(setting.values[amount]));
+      priced.push_back(std::move(one));
+    });
+    std::vector<LatticePoint> points;
+    for (const Priced& one : priced) {
+      for (std::size_t i = 0; i < engines.size(); ++i) {
+        if (engines[i] < least) {
+          ++lattice.bounded;
+          continue;
+        }
+        LatticePoint point{{static_cast<std::uint32_t>(i)}, one.first + one.each * static_cast<double>(engines[i] - 1)};
+        point.place.insert(point.place.end(), one.place.begin(), one.place.end());
+        points.push_back(std::move(point));
+        Setting setting = one.setting;
+        setting.engines = engines[i];
+        lattice.settings.push_back(std::move(setting));
+      }
+    }
+    if (points.size() > kMaxPoints) {
+      throw InputError("--vary: " + std::to_string(points.size()) + " settings for one combination of parts; at most " +
+                       std::to_string(kMaxPoints) + ", so vary fewer values");
+    }
+    if (points.empty()) return;
+    lattice.failure.clear();
+    lattice.cheapest = std::ranges::min(points, {}, &LatticePoint::price).price;
+    lattice.search.emplace(std::move(points), std::move(none_first));
+  }
+
+  // Calls `use` for all combinations of values of these choices, the others as in `setting`.
+  void for_each(const std::vector<std::size_t>& which, const Setting& setting,
+                const std::function<void(const Setting&)>& use) const {
+    Setting now = setting;
+    for (const std::size_t choice : which) now.values[choice] = 0;
+    for (;;) {
+      use(now);
+      std::size_t i = which.size();
+      while (i-- > 0) {
+        if (++now.values[which[i]] < choices_.list()[which[i]].values.size()) break;
+        now.values[which[i]] = 0;
+      }
+      if (i == static_cast<std::size_t>(-1)) return;
+    }
+  }
+
+  // `first`: has the policies of all lattices.
+  void make_lattices(const Setting& first) {
+    for (const Lattice& lattice : lattices_) note_contradictions(lattice);
+    lattices_.clear();
+    amounts_ = choices_.of_kind(ChoiceKind::amount);
+    for_each(choices_.of_kind(ChoiceKind::part), first, [&](const Setting& setting) {
+      Lattice lattice;
+      lattice.base = setting;
+      fill(lattice, amounts_);
+      if (lattice.search) {
+        for (std::size_t i = 0; i < lattice.settings.size(); ++i) {
+          const auto known = known_.find({lattice.settings[i], "full"});
+          if (known != known_.end()) lattice.search->put(i, plan_.trials[known->second].meets);
+        }
+        plan_.bounded += lattice.bounded;
+        lattices_.push_back(std::move(lattice));
+      } else {
+        failures_.push_back(lattice.failure);
+      }
+    });
+    if (lattices_.empty()) {
+      throw InputError("plan: no combination of parts can be set up: " +
+                       (failures_.empty() ? std::string("there is none") : failures_.front()));
+    }
+    std::ranges::stable_sort(lattices_, {}, &Lattice::cheapest);
+  }
+
+  // ---- the search
+
+  std::optional<std::size_t> cheapest_trial() const {
+    std::optional<std::size_t> best;
+    for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
+      const Trial& one = plan_.trials[i];
+      if (one.stage != "full" || !one.meets) continue;
+      if (!best || one.per_month < plan_.trials[*best].per_month) best = i;
+    }
+    return best;
+  }
+
+  void search() {
+    for (;;) {
+      const std::optional<std::size_t> best = cheapest_trial();
+      const double below =
+          best ? plan_.trials[*best].per_month : std::numeric_limits<double>::infinity();
+      std::vector<Setting> settings;
+      std::vector<std::pair<Lattice*, std::size_t>> points;
+      for (Lattice& lattice : lattices_) {
+        if (points.size() == kLatticesAtOnce) break;
+        const std::optional<std::size_t> point = lattice.search->next(below);
+        if (!point) continue;
+        points.emplace_back(&lattice, *point);
+        settings.push_back(lattice.settings[*point]);
+      }
+      if (points.empty()) break;
+      const std::vector<std::size_t> trials = trials_of(settings);
+      for (std::size_t i = 0; i < points.size(); ++i) {
+        points[i].first->search->put(points[i].second, plan_.trials[trials[i]].meets);
+      }
+    }
+    plan_.winner = cheapest_trial();
+  }
+
+  // Without a winner, another policy may meet the goals at the setting that comes nearest.
+  std::optional<std::size_t> nearest_if_policies() {
+    const std::optional<std::size_t> near = nearest();
+    if (!near || choices_.of_kind(ChoiceKind::policy).empty()) return std::nullopt;
+    const std::size_t best = best_policies(*near);
+    return plan_.trials[best].meets ? std::optional(best) : std::nullopt;
+  }
+
+  // The trial of all requests that comes nearest to the goals.
+  std::optional<std::size_t> nearest() const {
+    std::optional<std::size_t> near;
+    for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
+      if (plan_.trials[i].stage != "full" || plan_.trials[i].figures.is_null()) continue;
+      if (!near || plan_.trials[i].worst < plan_.trials[*near].worst) near = i;
+    }
+    return near;
+  }
+
+  // ---- policies
+
+  // Returns the trial with the best combination of policies at the trial's amounts and parts.
+  std::size_t best_policies(std::size_t trial) {
+    std::vector<Setting> left;
+    for_each(choices_.of_kind(ChoiceKind::policy), plan_.trials[trial].setting,
+             [&](const Setting& setting) { left.push_back(setting); });
+    const auto requests = static_cast<std::int64_t>(plan_.work.requests);
+    std::vector<std::size_t> trials;
+    for (std::int64_t share = kFirstShare; left.size() > kFewPolicies && share > 1; share /= 2) {
+      const std::string limit = "workload.limit=" + std::to_string(std::max<std::int64_t>(1, requests / share));
+      trials = trials_of(left, {limit}, "1/" + std::to_string(share));
+      sort_by_worst(trials);
+      left.clear();
+      for (std::size_t i = 0; i < std::max(kFewPolicies, (trials.size() + 2) / 3); ++i) {
+        left.push_back(plan_.trials[trials[i]].setting);
+      }
+    }
+    if (std::ranges::find(left, plan_.trials[trial].setting) == left.end()) left.push_back(plan_.trials[trial].setting);
+    trials = trials_of(left);
+    sort_by_worst(trials);
+    return trials.front();
+  }
+  void sort_by_worst(std::vector<std::size_t>& trials) const {
+    std::ranges::stable_sort(trials, {}, [&](std::size_t i) { return plan_.trials[i].worst; });
+  }
+
+  // Chooses the policies at the winner, and searches all lattices with them for something cheaper, until the winner has
+  // the best policies.
+  void choose_policies() {
+    for (std::size_t round = 0; round < kMaxPolicyRounds; ++round) {
+      const Setting before = plan_.trials[*plan_.winner].setting;
+      const std::size_t better = best_policies(*plan_.winner);
+      if (!plan_.trials[better].meets || plan_.trials[better].setting == before) return;
+      plan_.winner = better;
+      make_lattices(plan_.trials[better].setting);
+      search();
+    }
+  }
+
+  // ---- neighbours
+
+  struct Neighbour {
+    std::string change;
+    Setting setting;
+  };
+
+  std::vector<Neighbour> neighbours(const Setting& setting) const {
+    std::vector<Neighbour> found;
+    const std::vector<std::int64_t>& given = choices_.engines();
+    for (const std::int64_t step : {-1, 1}) {
+      Setting other = setting;
+      if (given.empty()) {
+        other.engines += step;
+      } else {
+        const auto at = std::ranges::find(given, setting.engines) - given.begin() + step;
+        if (at < 0 || at >= static_cast<std::ptrdiff_t>(given.size())) continue;
+        other.engines = given[static_cast<std::size_t>(at)];
+      }
+      if (other.engines < 1) continue;
+      const std::int64_t more = other.engines - setting.engines;
+      found.push_back({std::to_string(std::abs(more)) + (std::abs(more) == 1 ? " engine " : " engines ") +
+                           (more < 0 ? "less" : "more"),
+                       std::move(other)});
+    }
+    for (const std::size_t amount : amounts_) {
+      const Choice& choice = choices_.list()[amount];
+      for (const int step : {-1, 1}) {
+        const auto at = static_cast<std::ptrdiff_t>(setting.values[amount]) + step;
+        if (at < 0 || at >= static_cast<std::ptrdiff_t>(choice.values.size())) continue;
+        Setting other = setting;
+        other.values[amount] = static_cast<std::size_t>(at);
+        found.push_back({choice.name + " " + choice.values[other.values[amount]].text + " instead of " +
+                             choice.values[setting.values[amount]].text,
+                         std::move(other)});
+      }
+    }
+    return found;
+  }
+
+  void go_to_cheaper_neighbours() {
+    for (std::size_t round = 0; round < kMaxNeighbourRounds; ++round) {
+      const std::size_t before = *plan_.winner;
+      std::vector<Setting> settings;
+      for (Neighbour& one : neighbours(plan_.trials[before].setting)) settings.push_back(std::move(one.setting));
+      for (const std::size_t trial : trials_of(settings)) {
+        const Trial& one = plan_.trials[trial];
+        if (one.meets && one.per_month < plan_.trials[*plan_.winner].per_month) {
+          plan_.winner = trial;
+        }
+      }
+      if (*plan_.winner == before) return;
+    }
+  }
+
+  // ---- confirmation
+
+  // Improves and confirms winners until one holds with all seeds.
+  void confirm_all() {
+    while (plan_.winner) {
+      if (!choices_.of_kind(ChoiceKind::policy).empty()) choose_policies();
+      go_to_cheaper_neighbours();
+      if (holds_with_seeds()) {
+        draw();
+        return;
+      }
+      Trial& out = plan_.trials[*plan_.winner];
+      out.meets = false;
+      out.why_not = formatted("misses a goal with %.0f of %.0f seeds",
+                              static_cast<double>(plan_.confidence.seeds - plan_.confidence.seeds_meeting),
+                              static_cast<double>(plan_.confidence.seeds));
+      tell(out);
+      for (Lattice& lattice : lattices_) {
+        const auto at = std::ranges::find(lattice.settings, out.setting);
+        if (at != lattice.settings.end()) {
+          lattice.search->put(static_cast<std::size_t>(at - lattice.settings.begin()), false);
+        }
+      }
+      search();
+    }
+  }
+
+  bool is_drawn() const { return base_.text("workload.trace").empty(); }
+
+  bool holds_with_seeds() {
+    PurchasePlan::Confidence& sure = plan_.confidence;
+    sure.seeds = is_drawn() ? static_cast<std::size_t>(arguments_.seeds) : 1;
+    sure.seeds_meeting = 1;
+    const Setting setting = plan_.trials[*plan_.winner].setting;
+    std::vector<Job> jobs;
+    for (std::size_t i = 1; i < sure.seeds; ++i) {
+      jobs.push_back({setting, {"seed=" + std::to_string(base_.integer("seed") + static_cast<std::int64_t>(i))}});
+    }
+    for (Answer& answer : simulate_all(jobs)) {
+      if (judged(std::move(answer), setting).meets) ++sure.seeds_meeting;
+    }
+    return sure.seeds_meeting == sure.seeds;
+  }
+
+  void draw() {
+    PurchasePlan::Confidence& sure = plan_.confidence;
+    sure.draws = static_cast<std::size_t>(arguments_.draws);
+    if (sure.draws == 0) return;
+    const Setting setting = plan_.trials[*plan_.winner].setting;
+    std::vector<std::string> sets;
+    const Setup setup = make_setup(choices_.experiment(base_, setting));
+    if (uncertain_numbers(setup.hardware, base_.number("hardware.spread_percent") / 100).empty()) {
+      sure.spread_percent = kAssumedSpread;
+      sets.push_back(formatted("hardware.spread_percent=%g", kAssumedSpread));
+    }
+    listener_.begin("simulates " + std::to_string(sure.draws) + " hardware variants");
+    std::vector<Job> jobs;
+    for (std::size_t i = 1; i <= sure.draws; ++i) {
+      jobs.push_back({setting, sets});
+      jobs.back().sets.push_back("hardware.draw=" + std::to_string(i));
+    }
+    std::map<std::string, std::vector<double>> values;
+    for (Answer& answer : simulate_all(jobs)) {
+      const Trial trial = judged(std::move(answer), setting);
+      if (trial.meets) ++sure.draws_meeting;
+      for (const Goal& goal : plan_.goals) {
+        const std::string name(figures()[goal.figure].name);
+        if (!trial.figures.is_null() && trial.figures.at(name).is_number()) values[name].push_back(trial.figures.at(name));
+      }
+    }
+    for (auto& [name, list] : values) {
+      std::ranges::sort(list);
+      sure.ranges[name] = {quantile_of(list, 0.025), quantile_of(list, 0.975)};
+    }
+  }
+
+  // ---- the answer
+
+  void explain_failure() {
+    const std::optional<std::size_t> near = nearest();
+    if (!near) {
+      plan_.reason = "no setting can be simulated: " + (plan_.trials.empty() ? failures_.front() : plan_.trials.front().why_not);
+      return;
+    }
+    const Trial& trial = plan_.trials[*near];
+    plan_.reason = "none of " + std::to_string(plan_.trials.size()) + " simulated settings meets the goals; nearest is " +
+                   choices_.text(trial.setting) + ", whose " + trial.why_not;
+  }
+
+  void finish() {
+    const std::optional<std::size_t> shown = plan_.winner ? plan_.winner : nearest();
+    if (!shown) return;
+    const Setting setting = plan_.trials[*shown].setting;
+    if (plan_.winner) {
+      for (Neighbour& one : neighbours(setting)) {
+        plan_.margins.push_back({std::move(one.change), trials_of({one.setting}).front()});
+      }
+      find_alternatives();
+    }
+    find_front();
+    measure_drives(setting);
+    warn(*shown);
+    plan_.shown = shown;
+  }
+
+  bool same_parts(const Setting& a, const Setting& b) const {
+    return std::ranges::all_of(choices_.of_kind(ChoiceKind::part),
+                               [&](std::size_t i) { return a.values[i] == b.values[i]; });
+  }
+
+  // The cheapest of other parts; the one with the most reserve for at most a quarter more; the nearest below the price.
+  void find_alternatives() {
+    const std::size_t winner = *plan_.winner;
+    const Trial& best = plan_.trials[winner];
+    std::optional<std::size_t> other, roomy, cheaper;
+    for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
+      const Trial& one = plan_.trials[i];
+      if (i == winner || one.stage != "full" || one.figures.is_null()) continue;
+      if (one.meets && !same_parts(one.setting, best.setting) &&
+          (!other || one.per_month < plan_.trials[*other].per_month)) {
+        other = i;
+      }
+      if (one.meets && one.per_month <= 1.25 * best.per_month && one.worst < best.worst &&
+          (!roomy || one.worst < plan_.trials[*roomy].worst)) {
+        roomy = i;
+      }
+      if (!one.meets && one.per_month < best.per_month && (!cheaper || one.worst < plan_.trials[*cheaper].worst)) {
+        cheaper = i;
+      }
+    }
+    if (other) plan_.alternatives.emplace_back(*other, "cheapest with other parts");
+    if (roomy && roomy != other) {
+      plan_.alternatives.emplace_back(*roomy, "most reserve for at most a quarter more");
+    }
+    if (cheaper) plan_.alternatives.emplace_back(*cheaper, "cheaper, misses: " + plan_.trials[*cheaper].why_not);
+  }
+
+  // Settings that no other simulated setting beats in both price and distance to the goals.
+  void find_front() {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < plan_.trials.size(); ++i) {
+      if (plan_.trials[i].stage == "full" && !plan_.trials[i].figures.is_null()) order.push_back(i);
+    }
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+      return std::pair(plan_.trials[i].per_month, plan_.trials[i].worst);
+    });
+    double worst = std::numeric_limits<double>::infinity();
+    for (const std::size_t i : order) {
+      if (plan_.trials[i].worst >= worst) continue;
+      worst = plan_.trials[i].worst;
+      plan_.front.push_back(i);
+    }
+  }
+
+  // The life of the drives under each write policy, at `setting` with at least the fewest drives that were varied.
+  void measure_drives(Setting setting) {
+    const auto choice = std::ranges::find(choices_.list(), "drives", &Choice::name);
+    if (choice != choices_.list().end()) {
+      std::size_t& at = setting.values[static_cast<std::size_t>(choice - choices_.list().begin())];
+      if (*choice->values[at].number == 0) {
+        if (choice->values.size() < 2) return;
+        at = 1;
+      }
+    }
+    try {
+      const Setup setup = make_setup(choices_.experiment(base_, setting));
+      if (!setup.bill || setup.bill->drives == 0) return;
+    } catch (const InputError&) {
+      return;  // for example drives without a host tier
+    }
+    listener_.begin("simulates the wear of drives under each write policy");
+    for (const char* policy : kWritePolicies) {
+      const std::string set = std::string("cache.write_policy=") + policy;
+      plan_.drives.push_back({policy, trials_of({setting}, {set}).front()});
+      plan_.trials[plan_.drives.back().trial].stage = "drives";
+    }
+  }
+
+  void note_contradictions(const Lattice& lattice) {
+    for (const auto& [a, b] : lattice.search->contradictions()) {
+      const std::string sentence = "More is not always better here: " + choices_.text(lattice.settings[a]) +
+                                   " meets the goals, and " + choices_.text(lattice.settings[b]) +
+                                   " does not; neighbours of the recommendation were simulated for this reason";
+      if (std::ranges::find(plan_.warnings, sentence) == plan_.warnings.end()) plan_.warnings.push_back(sentence);
+    }
+  }
+
+  void warn(std::size_t shown) {
+    const Trial& trial = plan_.trials[shown];
+    for (const Lattice& lattice : lattices_) note_contradictions(lattice);
+    const Setup setup = make_setup(choices_.experiment(base_, trial.setting));
+    for (const std::string& note : setup.model.inexact) plan_.warnings.push_back(note);
+    if (is_drawn()) {
+      plan_.warnings.emplace_back("The requests are generated from averages: hits depend on reuse that was assumed, not "
+                                  "measured");
+    }
+    if (plan_.winner && trial.setting.engines == most_engines(trial.setting)) {
+      plan_.warnings.emplace_back("The recommendation has the largest number of engines that was tried");
+    }
+  }
+  std::int64_t most_engines(const Setting& setting) const {
+    std::int64_t most = 0;
+    for (const Lattice& lattice : lattices_) {
+      if (!same_parts(lattice.base, setting)) continue;
+      for (const Setting& one : lattice.settings) most = std::max(most, one.engines);
+    }
+    return most;
+  }
+
+  const Experiment& base_;
+  const Choices& choices_;
+  const PlanArguments& arguments_;
+  const Listener& listener_;
+  PurchasePlan& plan_;
+  std::vector<std::size_t> amounts_;
+  std::vector<Lattice> lattices_;
+  std::vector<std::string> failures_;
+  std::map<std::pair<Setting, std::string>, std::size_t> known_;  // by setting and variant
+};
+
+}  // namespace
+
+PurchasePlan find_plan(const Experiment& base, const Choices& choices, const std::vector<Goal>& goals,
+               const PlanArguments& arguments, const Listener& listener) {
+  PurchasePlan plan;
+  plan.goals = goals;
+  Planner(base, choices, arguments, listener, plan).run();
+  return plan;
+}
+
+}  // namespace kvtwin

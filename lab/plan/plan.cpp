@@ -1,0 +1,123 @@
+#include "lab/plan/plan.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "lab/child_processes.hpp"
+#include "lab/error.hpp"
+#include "lab/experiment/idle_keys.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/formatted.hpp"
+#include "lab/out_files.hpp"
+#include "lab/simulate.hpp"
+
+namespace kvtwin {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kGoodShare = 0.9;  // the goal if only slo.* is given
+
+// Makes the workload arrive at `rate` requests per second.
+void set_rate(double rate, Experiment& base) {
+  if (base.text("workload.trace").empty()) {
+    return base.set(formatted("workload.generate.requests_per_second=%.17g", rate), "--requests-per-second");
+  }
+  const std::unique_ptr<TraceSource> source = open_workload(base);
+  const TraceInfo info = trace_info(*source, static_cast<std::uint64_t>(base.integer("workload.limit")));
+  if (!(info.requests_per_second > 0)) {
+    throw InputError("--requests-per-second: the requests of " + base.where("workload.trace") +
+                     " arrive all at once, so their times cannot be scaled to a rate");
+  }
+  base.set(formatted("workload.time_scale=%.9g", info.requests_per_second / rate), "--requests-per-second");
+}
+
+std::vector<Goal> goals_of(const PlanArguments& arguments, const Experiment& base, const Listener& listener) {
+  std::vector<Goal> goals;
+  for (const std::string& text : arguments.goals) goals.push_back(Goal::from_text(text));
+  const bool level = base.number("slo.ttft_s") > 0 || base.number("slo.tpot_s") > 0 || base.number("slo.e2e_s") > 0;
+  if (goals.empty() && level) {
+    goals.push_back({figure_index("good_share"), kGoodShare});
+    listener.tell(formatted("no --goal: good_share of at least %g, for the limits of slo.*", kGoodShare));
+  }
+  if (goals.empty()) {
+    throw InputError("plan needs a goal, e.g. --goal ttft_p90_s=2 --goal tpot_p90_s=0.05; kvtwin presets lists figures");
+  }
+  for (const Goal& goal : goals) {
+    const std::string_view name = figures()[goal.figure].name;
+    if (name.starts_with("good") && !level) {
+      throw InputError("--goal " + std::string(name) + ": needs a limit of slo.*, e.g. --set slo.ttft_s=2");
+    }
+  }
+  return goals;
+}
+
+class Folder {
+ public:
+  Folder(const std::string& path, bool force) : path_(path) {
+    if (path.empty()) return;
+    std::error_code error;
+    if (fs::exists(path_) && !fs::is_directory(path_)) throw InputError("--out " + path + ": is a file; name a folder");
+    if (fs::is_directory(path_) && !fs::is_empty(path_)) {
+      if (!force) throw InputError("--out " + path + ": is not empty; name another folder, or --force to replace its plan");
+      if (!fs::exists(path_ / "plan.json") && !fs::exists(path_ / "recommended.toml")) {
+        throw InputError("--out " + path + ": is no folder of a plan, and --force replaces only such folders");
+      }
+      for (const char* name : {"plan.json", "recommended.toml", "report.html"}) fs::remove(path_ / name, error);
+      fs::remove_all(path_ / "recommended", error);
+    }
+    make_out_folder(path_, error);
+    if (error) throw cannot_write(path_, error.value());
+  }
+  void write(const char* name, const std::string& text) const {
+    if (path_.empty()) return;
+    std::ofstream out(path_ / name, std::ios::binary);
+    out << text;
+    out.close();
+    if (!out) throw cannot_write(path_ / name, 0);
+  }
+  bool is_wanted() const { return !path_.empty(); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace
+
+PlanOutcome make_plan(const PlanArguments& arguments, const Listener& listener) {
+  Experiment base = arguments.experiment.empty() ? Experiment::from_text("", "plan")
+                                                 : Experiment::from_file(arguments.experiment);
+  apply_sglang(arguments.sglang, arguments.sets, base);
+  for (const std::string& set : arguments.sets) base.set(set);
+  if (!arguments.prices.empty()) base.set("prices.file=" + arguments.prices, "--prices");
+  if (arguments.rate > 0) set_rate(arguments.rate, base);
+  const std::vector<Goal> goals = goals_of(arguments, base, listener);
+  const PriceList prices = base.text("prices.file").empty() ? PriceList::built_in()
+                                                            : PriceList::from_file(base.path("prices.file"));
+  const Choices choices(arguments.lists, base, prices);
+  for (const std::string& note : base.notes()) listener.tell(note);
+  const Folder folder(arguments.out, arguments.force);
+  const PurchasePlan plan = find_plan(base, choices, goals, arguments, listener);
+  const nlohmann::ordered_json json = plan_json(plan, base, choices, arguments);
+  PlanOutcome outcome;
+  outcome.found = plan.winner.has_value();
+  if (folder.is_wanted()) {
+    if (plan.winner) {
+      const Experiment chosen = choices.experiment(base, plan.trials[*plan.winner].setting);
+      folder.write("recommended.toml", chosen.resolved());
+      ChildProcesses child;
+      Observers observers;
+      observers.files.out = (folder.path() / "recommended").string();
+      child.start([&] { return simulate(chosen, observers).summary; }, 0);
+      const ChildEnd end = child.wait();
+      if (end.failure.code != 0) throw WorkError(end.failure.sentence);
+    }
+    folder.write("plan.json", json.dump(1) + "\n");  // last: a folder with this file is complete
+    outcome.folder = folder.path().string();
+  }
+  outcome.text = arguments.json ? json.dump() + "\n" : plan_text(plan, base, choices);
+  return outcome;
+}
+
+}  // namespace kvtwin

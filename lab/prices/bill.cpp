@@ -1,0 +1,138 @@
+#include "lab/prices/bill.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "lab/experiment/setup.hpp"
+
+namespace kvtwin {
+namespace {
+
+constexpr double kBytesPerGib = 1073741824.0;
+constexpr double kMonthsPerYear = 12;
+
+class Counter {
+ public:
+  Counter(const PriceList& prices, Bill& bill) : prices_(prices), bill_(bill) {}
+
+  double value(const std::string& name) {
+    const PriceFigure& figure = prices_.get(name);
+    bill_.used.push_back(figure);
+    return figure.value;
+  }
+
+  // Adds `count` bought parts.
+  void buy(const std::string& name, double count, const std::string& price, const std::string& watts) {
+    const double power = value(watts);
+    add(name, count, value(price) / (value("life.years") * kMonthsPerYear) + energy(power), power);
+  }
+  // Adds `count` rented parts.
+  void rent(const std::string& name, double count, double per_month, double watts) {
+    add(name, count, per_month, watts);
+  }
+
+  const PriceList& prices() const { return prices_; }
+
+ private:
+  double energy(double watts) {  // per month
+    return watts * value("power.pue") * value("power.kwh") * kHoursPerMonth / 1000;
+  }
+  void add(const std::string& name, double count, double per_month, double watts) {
+    bill_.parts.push_back({name, count, count * per_month, count * watts});
+    bill_.per_month += count * per_month;
+    bill_.watts += count * watts;
+  }
+
+  const PriceList& prices_;
+  Bill& bill_;
+};
+
+void add_gpus(const Setup& setup, const std::string& gpu, Counter& counter) {
+  const double count = static_cast<double>(setup.world.engines) * setup.engine.ranks;
+  if (counter.prices().find("gpu." + gpu + ".hour") == nullptr) {
+    return counter.buy("GPU " + gpu, count, "gpu." + gpu + ".price", "gpu." + gpu + ".watts");
+  }
+  counter.rent("GPU " + gpu, count, counter.value("gpu." + gpu + ".hour") * kHoursPerMonth,
+               counter.value("gpu." + gpu + ".watts"));
+}
+
+double gib_of(const Setup& setup, Pages pages, std::uint64_t copies) {
+  return static_cast<double>(pages) * static_cast<double>(setup.page_bytes()) * static_cast<double>(copies) / kBytesPerGib;
+}
+
+void add_drives(const Setup& setup, double gib, Counter& counter, Bill& bill) {
+  bill.drive_bytes = counter.value("drive.tb") * 1e12;
+  bill.drive_endurance =
+      bill.drive_bytes * counter.value("drive.dwpd") * counter.value("drive.warranty_years") * 365;
+  const double holding = std::ceil(gib * kBytesPerGib / bill.drive_bytes - 1e-6);
+  const double per_engine = std::max(setup.hardware.drive_count, holding);
+  bill.drives = static_cast<std::uint64_t>(per_engine) * setup.world.engines;
+  counter.buy("NVMe drive", static_cast<double>(bill.drives), "drive.price", "drive.watts");
+}
+
+void add_nics(const Setup& setup, bool pool, Counter& counter) {
+  const HardwareSpec& hw = setup.hardware;
+  const double gbit = hw.nic_bandwidth * 8e-9;
+  const std::string speed = std::to_string(counter.prices().nic_for(gbit));
+  double count = hw.nic_count * static_cast<double>(setup.world.engines);
+  if (pool) count += std::ceil(hw.pool_bandwidth / hw.nic_bandwidth - 1e-6);
+  counter.buy("NIC of " + speed + " Gb/s", count, "nic." + speed + ".price", "nic." + speed + ".watts");
+}
+
+}  // namespace
+
+std::vector<std::string> Bill::assumed() const {
+  std::vector<std::string> names;
+  for (const PriceFigure& figure : used) {
+    if (figure.is_assumed()) names.push_back(figure.name);
+  }
+  return names;
+}
+
+DriveWear drive_wear(const Bill& bill, std::uint64_t written, double seconds) {
+  DriveWear wear;
+  if (written == 0 || seconds <= 0) return wear;
+  const auto drives = static_cast<double>(bill.drives);
+  wear.bytes_per_day = static_cast<double>(written) / seconds * 86'400;
+  wear.writes_per_day = wear.bytes_per_day / (drives * bill.drive_bytes);
+  wear.years = bill.drive_endurance * drives / (wear.bytes_per_day * 365);
+  return wear;
+}
+
+std::optional<Bill> bill_of(const Setup& setup, const PriceList& prices) {
+  const std::string gpu = std::filesystem::path(setup.hardware.name).stem().string();
+  const std::string key = "gpu." + gpu;
+  if (prices.find(key + ".hour") == nullptr && prices.find(key + ".price") == nullptr) return std::nullopt;
+  Bill bill;
+  bill.currency = prices.currency();
+  bill.origin = prices.origin();
+  Counter counter(prices, bill);
+  const double engines = setup.world.engines;
+  add_gpus(setup, gpu, counter);
+  if (setup.engine.host_pages != 0) {
+    counter.buy("GiB of DRAM", engines * gib_of(setup, setup.engine.host_pages, setup.engine.ranks), "dram.gib",
+                "dram.watts");
+  }
+  bool pool = false, network = false;
+  for (const StorageTierConfig& tier : setup.engine.storage) {
+    const double gib = gib_of(setup, tier.pages, setup.engine.storage_writers);
+    if (tier.tier == Tier::disk) add_drives(setup, gib, counter, bill);
+    if (tier.tier == Tier::remote) {
+      pool = true;
+      counter.buy("GiB of remote pool", gib, "pool.gib", "pool.watts");
+    }
+    if (tier.tier == Tier::shared_fs) {
+      counter.rent("GiB of shared file system", gib, counter.value("shared_fs.gib_month"), 0);
+    }
+    network = network || spec_of(tier.tier).shared;
+  }
+  if (network && setup.hardware.has_pool()) add_nics(setup, pool, counter);
+  bill.watts *= counter.value("power.pue");
+  std::ranges::sort(bill.used, {}, &PriceFigure::name);
+  const auto again = std::ranges::unique(bill.used, {}, &PriceFigure::name);
+  bill.used.erase(again.begin(), again.end());
+  return bill;
+}
+
+}  // namespace kvtwin
