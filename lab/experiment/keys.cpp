@@ -214,7 +214,7 @@ std::span<const Key> experiment_keys() {
              "for hardware.draw, hardware.end and --draws"),
       text("hardware.end", "",
            "NUMBER:low or NUMBER:high moves one figure to an end of its interval, e.g. gemm_fraction:low"),
-      integer("hardware.drive_count", 0, 0, 64, "Number of drives of an engine; 0 = the hardware's figure"),
+      integer("hardware.disk_drives", 0, 0, 64, "Number of drives of an engine; 0 = the hardware's figure"),
       number_or_0("hardware.disk_read_gbps", kMinGbps, 2000,
                   "Read bandwidth of all drives together, in GB/s; 0 = the hardware's figure"),
       number_or_0("hardware.disk_write_gbps", kMinGbps, 2000,
@@ -231,7 +231,7 @@ std::span<const Key> experiment_keys() {
       number("hardware.shared_fs_file_us", 0.0, 0, 1e6,
              "Time of the shared file system's metadata servers per file of any size, in microseconds; 0 = the "
              "hardware's figure"),
-      integer("hardware.nic_count", 0, 0, 64, "Number of NICs of an engine; 0 = the hardware's figure"),
+      integer("hardware.remote_nics", 0, 0, 64, "Number of NICs of an engine; 0 = the hardware's figure"),
       number_or_0("hardware.remote_gbps", kMinGbps, 10000,
                   "Bandwidth to and from the remote pool, in GB/s for each direction; 0 = the hardware's figure"),
       number("hardware.remote_object_us", 0.0, 0, 1e5,

@@ -332,8 +332,8 @@ void override_hardware(const Experiment& e, Setup& setup) {
     hw.*figure = static_cast<double>(wanted);
     setup.notes.push_back(text + hw.name);
   };
-  count("hardware.drive_count", hw.has_drives(), "drives", &HardwareSpec::drive_count);
-  count("hardware.nic_count", hw.has_pool(), "NICs", &HardwareSpec::nic_count);
+  count("hardware.disk_drives", hw.has_drives(), "drives", &HardwareSpec::drive_count);
+  count("hardware.remote_nics", hw.has_pool(), "NICs", &HardwareSpec::nic_count);
   change("hardware.disk_read_gbps", hw.has_drives(), "drives", hw.drive_read_bandwidth * hw.drive_count,
          [&](double rate) { hw.drive_read_bandwidth = rate / hw.drive_count; });
   change("hardware.disk_write_gbps", hw.has_drives(), "drives", hw.drive_write_bandwidth * hw.drive_count,

@@ -14,7 +14,7 @@ constexpr double kUsable = 0.9;  // share of a drive for the disk tier
 constexpr std::int64_t kMaxEngines = 1024;
 
 bool is_amount(const std::string& key) {
-  if (key == "hardware.nic_count" || key == "hardware.drive_count") return true;
+  if (key == "hardware.remote_nics" || key == "hardware.disk_drives") return true;
   if (key.starts_with("hardware.")) return key.ends_with("_gbps");
   return key.starts_with("tiers.") &&
          (key.ends_with(".gib") || key.ends_with(".tokens") || key.ends_with(".ratio"));
@@ -141,7 +141,7 @@ Experiment Choices::experiment(const Experiment& base, const Setting& setting) c
     const SweepValue& value = choice.values[setting.values[i]];
     for (const std::string& key : choice.keys) experiment.set(key + "=" + value.text, "plan");
     if (choice.name != kDrives) continue;
-    if (*value.number != 0) experiment.set("hardware.drive_count=" + value.text, "plan");
+    if (*value.number != 0) experiment.set("hardware.disk_drives=" + value.text, "plan");
     const auto gib = static_cast<std::int64_t>(*value.number * drive_gib_);
     experiment.set("tiers.disk.gib=" + std::to_string(gib), "plan");
   }

@@ -4,7 +4,7 @@
 // bandwidths), a part (anything else that is bought: the GPU, tensor parallelism, the model), and a policy (keys of
 // cache, scheduler and cluster.route, which cost nothing). The number of engines is an amount of its own.
 //
-// The choice "drives" is the number of drives of an engine: 0 = no disk tier; N = hardware.drive_count = N, and a disk
+// The choice "drives" is the number of drives of an engine: 0 = no disk tier; N = hardware.disk_drives = N, and a disk
 // tier of 90 % of what N drives of the price list hold.
 #pragma once
 

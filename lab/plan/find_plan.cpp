@@ -369,6 +369,14 @@ class Planner {
         settings.push_back(lattice.settings[*point]);
       }
       if (points.empty()) break;
+      if (points.size() == 1) {  // also the point that comes next if this one fails
+        CheapestSearch guess = *points.front().first->search;
+        guess.put(points.front().second, false);
+        if (const std::optional<std::size_t> point = guess.next(below)) {
+          points.emplace_back(points.front().first, *point);
+          settings.push_back(points.front().first->settings[*point]);
+        }
+      }
       const std::vector<std::size_t> trials = trials_of(settings);
       for (std::size_t i = 0; i < points.size(); ++i) {
         points[i].first->search->put(points[i].second, plan_.trials[trials[i]].meets);
@@ -585,7 +593,8 @@ class Planner {
     const Setting setting = plan_.trials[*shown].setting;
     if (plan_.winner) {
       for (Neighbour& one : neighbours(setting)) {
-        plan_.margins.push_back({std::move(one.change), trials_of({one.setting}).front()});
+        const std::size_t trial = trials_of({one.setting}).front();
+        if (!is_same(trial, *shown)) plan_.margins.push_back({std::move(one.change), trial});
       }
       find_alternatives();
     }
@@ -593,6 +602,14 @@ class Planner {
     measure_drives(setting);
     warn(*shown);
     plan_.shown = shown;
+  }
+
+  // The change had no effect, for example of a pool's bandwidth without a pool.
+  bool is_same(std::size_t a, std::size_t b) const {
+    const Trial &x = plan_.trials[a], &y = plan_.trials[b];
+    return !x.figures.is_null() && x.per_month == y.per_month &&
+           x.figures.at("decisions_digest") == y.figures.at("decisions_digest") &&
+           x.figures.at("ttft_mean_s") == y.figures.at("ttft_mean_s");
   }
 
   bool same_parts(const Setting& a, const Setting& b) const {

@@ -10,6 +10,7 @@
 
 #include "lab/experiment/experiment.hpp"
 #include "tests/hardware_file.hpp"
+#include "tests/price_list.hpp"
 #include "tests/simulation.hpp"
 
 namespace kvtwin::test {
@@ -85,6 +86,7 @@ class Knobs : public testing::Test {
                                               [](const std::string&, const std::string&) { return 1.0; });
     const auto file_of = [](const std::string& setting) { return setting.substr(setting.find('=') + 1); };
     conversations({.requests = 50}, 2).save(folder_, "other.jsonl");
+    const std::string cheap = price_list(folder_, "cheap.toml", 1), dear = price_list(folder_, "dear.toml", 2);
     std::vector<Knob> knobs = {
         {"seed", "1", "2", generated},
         {"model.name", "llama-3.1-8b", "qwen3-coder-30b-a3b", {}},
@@ -116,6 +118,7 @@ class Knobs : public testing::Test {
         {"hardware.spread_percent", "10", "50", uncertain + Settings{"hardware.draw=1"}},
         {"hardware.end", "memory_bandwidth:low", "memory_bandwidth:high", uncertain},
         {"hardware.file", file_of(same), file_of(slow), {}},
+        {"prices.file", cheap, dear, {}},
         {"workload.trace", folder_ / "trace.jsonl", folder_ / "other.jsonl", {}},
         {"workload.block_tokens", "64", "70", blocks},
         {"workload.format", "mooncake", "qwen", either},
@@ -288,7 +291,8 @@ const std::set<std::string>& of_devices() {
   static const std::set<std::string> keys = {"hardware.shared_fs_read_gbps",  "hardware.shared_fs_write_gbps",
                                              "hardware.shared_fs_latency_us", "hardware.shared_fs_file_us",
                                              "hardware.disk_read_gbps",       "hardware.disk_write_gbps",
-                                             "hardware.remote_gbps",          "hardware.remote_object_us"};
+                                             "hardware.remote_gbps",          "hardware.remote_object_us",
+                                             "hardware.disk_drives",          "hardware.remote_nics"};
   return keys;
 }
 

@@ -1,0 +1,209 @@
+// kvtwin plan, as a user sees it: it finds what a sweep of all settings finds, in the same bytes on any number of
+// processes, recommends nothing that misses a goal, and loses nothing when it is killed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/price_list.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+class PlanCommand : public testing::Test {
+ protected:
+  PlanCommand() {
+    write_text(folder_.path() / "x.toml", kReturning);
+    prices_ = price_list(folder_, "p.toml");
+  }
+  Settings words(const Settings& more) const {
+    Settings words{"plan", folder_ / "x.toml", "--prices", prices_, "--set", std::string("sim.world=") + kAnyWorld,
+                   "--draws", "0", "--seeds", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Json plan(const Settings& more) const {
+    Settings all = words(more);
+    all.emplace_back("--json");
+    return run(all).json();
+  }
+  void refused(const Settings& more, const Settings& parts) const {
+    const Outcome outcome = run(words(more));
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
+    for (const std::string& part : parts) EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+  const Folder folder_;
+  std::string prices_;
+};
+
+// Engines and host sizes; the rate is high enough that one engine is not enough for the goal.
+const Settings kGrid{"--vary", "cluster.engines=1..6", "--vary", "tiers.host.tokens=0,4096,8192,16384"};
+const Settings kFast{"--set", "workload.generate.prompt_tokens_per_second=200000", "--set", "workload.loop=open"};
+
+TEST_F(PlanCommand, FindsWhatASweepOfAllSettingsFinds) {
+  const Settings sweep{"sweep",  folder_ / "x.toml", "--world", kAnyWorld, "--set", "prices.file=" + prices_,
+                       "--vary", "cluster.engines=1,2,3,4,5,6", "--vary", "tiers.host.tokens=0,4096,8192,16384", "--json"};
+  const Outcome all = run(sweep + kFast);
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  std::vector<Json> rows;
+  std::istringstream lines(all.out);
+  for (std::string line; std::getline(lines, line);) {
+    Json row = Json::parse(line);
+    if (row.contains("ttft_p90_s")) rows.push_back(std::move(row));
+  }
+  ASSERT_EQ(rows.size(), 24U);
+  std::vector<double> times;
+  for (const Json& row : rows) times.push_back(row.at("ttft_p90_s"));
+  std::ranges::sort(times);
+  std::size_t met = 0;
+  for (const std::size_t rank : {1U, 6U, 12U, 20U}) {
+    const double goal = times[rank];
+    double cheapest = INFINITY;
+    for (const Json& row : rows) {
+      const std::string warnings = " " + row.at("warnings").get<std::string>() + " ";
+      const bool starves = std::ranges::any_of(Settings{"host_not_larger", "backups_dropped", "saturated"},
+                                               [&](const std::string& name) {
+                                                 return warnings.find(" " + name + " ") != std::string::npos;
+                                               });
+      if (row.at("ttft_p90_s") <= goal && !starves && row.at("completed") == row.at("requests")) {
+        cheapest = std::min(cheapest, row.at("price_per_month").get<double>());
+      }
+    }
+    char text[64];
+    std::snprintf(text, sizeof text, "ttft_p90_s=%.17g", goal);
+    const Outcome outcome = run(words(kGrid + kFast + Settings{"--goal", text, "--json"}));
+    ASSERT_EQ(outcome.exit_code, std::isfinite(cheapest) ? 0 : 3) << outcome.err;
+    const Json plan = Json::parse(outcome.out);
+    if (!std::isfinite(cheapest)) {
+      EXPECT_TRUE(plan.at("recommendation").is_null());
+      continue;
+    }
+    ++met;
+    EXPECT_LE(plan.at("recommendation").at("price_month").get<double>(), 1.03 * cheapest) << "regret, goal " << goal;
+    EXPECT_LE(plan.at("recommendation").at("figures").at("ttft_p90_s").get<double>(), goal);
+  }
+  EXPECT_GE(met, 2U);
+}
+
+TEST_F(PlanCommand, EqualBytesOnAnyNumberOfProcesses) {
+  const Settings goal{"--goal", "ttft_p90_s=0.2", "--vary", "cache.eviction=lru,fifo,mru,slru,lfu"};
+  const Outcome one = run(words(kGrid + kFast + goal + Settings{"--json", "--jobs", "1"}));
+  const Outcome three = run(words(kGrid + kFast + goal + Settings{"--json", "--jobs", "3"}));
+  EXPECT_EQ(one.exit_code, three.exit_code) << one.err;
+  Json a = Json::parse(one.out), b = Json::parse(three.out);
+  a.erase("command");
+  b.erase("command");
+  EXPECT_EQ(a.dump(), b.dump());
+}
+
+TEST_F(PlanCommand, TheFolderRepeatsTheRecommendation) {
+  const std::string out = folder_ / "out";
+  const Outcome outcome =
+      run(words(kGrid + Settings{"--goal", "ttft_p90_s=1", "--out", out, "--vary", "cache.eviction=lru,fifo"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* head : {"work ", "buy ", "price ", "gets ", "binds ", "confidence ", "assumed ", "search "}) {
+    EXPECT_NE(outcome.out.find(head), std::string::npos) << head << outcome.out;
+  }
+  const Json plan = Json::parse(text_of(folder_ / "out/plan.json"));
+  const Json report = Json::parse(text_of(folder_ / "out/recommended/report.json"));
+  const Json again = run({"simulate", out + "/recommended.toml", "--json"}).json();
+  EXPECT_EQ(again.at("decisions"), report.at("decisions"));
+  const Json& best = plan.at("recommendation");
+  EXPECT_EQ(again.at("ttft_seconds").at("p90"), best.at("figures").at("ttft_p90_s"));
+  EXPECT_EQ(again.at("price").at("per_month"), best.at("price_month"));
+  EXPECT_TRUE(best.at("meets").get<bool>());
+  for (const Json& index : plan.at("front")) EXPECT_LT(index.get<std::size_t>(), plan.at("tried").size());
+  EXPECT_FALSE(plan.at("margins").empty());
+  EXPECT_EQ(plan.at("prices").at("currency"), "EUR");
+  refused(kGrid + Settings{"--goal", "ttft_p90_s=1", "--out", out}, {"is not empty", "--force"});
+  EXPECT_EQ(run(words(kGrid + Settings{"--goal", "ttft_p90_s=1", "--out", out, "--force"})).exit_code, 0);
+  write_text(folder_.path() / "mine.txt", "x");
+  refused(Settings{"--goal", "ttft_p90_s=1", "--out", folder_.path().string(), "--force"}, {"is no folder of a plan"});
+  EXPECT_EQ(text_of(folder_ / "mine.txt"), "x");
+}
+
+TEST_F(PlanCommand, NoSettingThatRejectsIsRecommended) {
+  // Answers so long that no device holds a request: all are rejected, whatever is bought.
+  const Outcome outcome =
+      run(words(kGrid + Settings{"--goal", "ttft_p90_s=100", "--set", "workload.generate.output_tokens=4096", "--json"}));
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  const Json plan = Json::parse(outcome.out);
+  EXPECT_TRUE(plan.at("recommendation").is_null());
+  EXPECT_NE(plan.at("reason").get<std::string>().find("none of"), std::string::npos) << plan.at("reason");
+  for (const Json& tried : plan.at("tried")) {
+    EXPECT_FALSE(tried.at("meets").get<bool>());
+    EXPECT_NE(tried.at("why_not"), "");
+  }
+}
+
+TEST_F(PlanCommand, WritePoliciesHaveTheirWear) {
+  const Json plan = this->plan({"--vary", "cluster.engines=1,2", "--vary", "drives=0,1", "--goal", "ttft_p90_s=10"});
+  ASSERT_EQ(plan.at("drives").size(), 3U);
+  for (const Json& policy : plan.at("drives")) {
+    EXPECT_EQ(policy.at("settings").at("drives"), 1) << "the recommendation has no drives; the fewest are measured";
+    EXPECT_GT(policy.at("written_tb_per_day").get<double>(), 0);
+  }
+  EXPECT_EQ(plan.at("recommendation").at("settings").at("drives"), 0);
+}
+
+TEST_F(PlanCommand, SeedsThatMissAGoalAreReported) {
+  const Outcome outcome = run({"plan", folder_ / "x.toml", "--prices", prices_, "--set",
+                               std::string("sim.world=") + kAnyWorld, "--seeds", "4", "--draws", "4", "--goal",
+                               "ttft_p90_s=1", "--vary", "cluster.engines=1..3", "--json"});
+  const Json plan = outcome.json();
+  EXPECT_EQ(plan.at("confidence").at("seeds"), 4);
+  EXPECT_EQ(plan.at("confidence").at("draws"), 4);
+  EXPECT_EQ(plan.at("confidence").at("figures").at("ttft_p90_s").size(), 2U);
+}
+
+TEST_F(PlanCommand, BadInput) {
+  refused({}, {"plan needs a goal", "--goal ttft_p90_s=2"});
+  refused({"--goal", "ttft_p90=2"}, {"--goal", "ttft_p90", "did you mean"});
+  refused({"--goal", "good_share=0.9"}, {"needs a limit of slo.*"});
+  const Settings goal{"--goal", "ttft_p90_s=1"};
+  refused(goal + Settings{"--vary", "cluster.engines=0,1"}, {"--vary cluster.engines=0,1", "at least one engine"});
+  refused(goal + Settings{"--vary", "cluster.engines=4..1"}, {"--vary cluster.engines=4..1", "1..64"});
+  refused(goal + Settings{"--vary", "drives=a"}, {"--vary drives=a", "whole numbers"});
+  refused(goal + Settings{"--vary", "tiers.hst.gib=1"}, {"tiers.hst.gib", "tiers.host.gib"});
+  refused(goal + Settings{"--set", "hardware.name=h200-pcie5"}, {"has no price for h200-pcie5"});
+  refused(goal + Settings{"--out", folder_ / "x.toml"}, {"is a file"});
+  refused(goal + Settings{"--requests-per-second", "0"}, {"--requests-per-second"});
+  const Outcome absent = run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1", "--prices", folder_ / "absent.toml"});
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_NE(absent.err.find("absent.toml"), std::string::npos) << absent.err;
+  const Outcome none = run({"plan", folder_ / "x.toml", "--goal", "ttft_p90_s=1"});
+  EXPECT_EQ(none.exit_code, 2) << none.err;
+  EXPECT_NE(none.err.find("no price for cpu-host"), std::string::npos) << none.err;
+}
+
+TEST_F(PlanCommand, AverageTrafficNeedsNoFile) {
+  const Json plan = run({"plan", "--model", "llama-3.1-8b", "--hardware", "h100-pcie5", "--requests-per-second", "1",
+                         "--prompt-tokens", "2000", "--output-tokens", "100", "--turns", "3", "--think-s", "10",
+                         "--prefix-tokens", "200", "--set", "workload.generate.duration_s=120", "--set",
+                         std::string("sim.world=") + kAnyWorld, "--goal", "ttft_p90_s=2", "--draws", "0", "--seeds", "2",
+                         "--vary", "parallel.tp=1,2", "--vary", "tiers.host.gib=0,64", "--json"})
+                        .json();
+  EXPECT_EQ(plan.at("recommendation").at("gpus"), 1);
+  EXPECT_NEAR(plan.at("workload").at("requests_per_second").get<double>(), 1, 0.3);
+  EXPECT_NE(plan.at("warnings").dump().find("generated from averages"), std::string::npos);
+}
+
+TEST_F(PlanCommand, AKilledPlanLeavesNoPlan) {
+  const std::string out = folder_ / "out";
+  {
+    const Process process(words(kGrid + kFast + Settings{"--goal", "ttft_p90_s=0.2", "--out", out}));
+    while (!fs::exists(out) && kill(process.id(), 0) == 0) sched_yield();
+  }  // kills it
+  EXPECT_FALSE(fs::exists(out + "/plan.json"));
+  EXPECT_EQ(run(words(kGrid + Settings{"--goal", "ttft_p90_s=1", "--out", out})).exit_code, 0)
+      << "the empty folder does not stop a second try";
+}
+
+}  // namespace
+}  // namespace kvtwin::test

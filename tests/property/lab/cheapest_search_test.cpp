@@ -1,0 +1,141 @@
+// The search finds what trying every point finds, with few tests.
+#include "lab/plan/cheapest_search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/splitmix.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+struct World {
+  std::vector<LatticePoint> points;
+  std::vector<bool> none_first;
+  std::vector<bool> passes;
+};
+
+bool at_most(const World& world, std::size_t a, std::size_t b) {
+  for (std::size_t axis = 0; axis < world.none_first.size(); ++axis) {
+    const auto x = world.points[a].place[axis], y = world.points[b].place[axis];
+    if (x > y || (world.none_first[axis] && (x == 0) != (y == 0))) return false;
+  }
+  return true;
+}
+
+// Random sizes and prices; a point passes if it has at least as much as one of a few random points.
+World random_world(Splitmix& random) {
+  World world;
+  const std::size_t axes = 1 + random.next() % 3;
+  std::vector<std::uint32_t> sizes;
+  std::vector<double> prices;
+  for (std::size_t axis = 0; axis < axes; ++axis) {
+    sizes.push_back(static_cast<std::uint32_t>(axis == 0 ? 1 + random.next() % 40 : 1 + random.next() % 6));
+    prices.push_back(1 + static_cast<double>(random.next() % 50));
+    world.none_first.push_back(random.next() % 3 == 0);
+  }
+  std::size_t count = 1;
+  for (const std::uint32_t size : sizes) count *= size;
+  for (std::size_t i = 0; i < count; ++i) {
+    LatticePoint point;
+    std::size_t rest = i;
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      point.place.push_back(static_cast<std::uint32_t>(rest % sizes[axis]));
+      point.price += prices[axis] * point.place.back();
+      rest /= sizes[axis];
+    }
+    world.points.push_back(std::move(point));
+  }
+  std::vector<std::size_t> least;
+  for (std::size_t i = random.next() % 4; i > 0; --i) least.push_back(random.next() % count);
+  for (std::size_t i = 0; i < count; ++i) {
+    world.passes.push_back(std::ranges::any_of(least, [&](std::size_t one) { return at_most(world, one, i); }));
+  }
+  return world;
+}
+
+TEST(CheapestSearch, FindsWhatTryingAllFinds) {
+  Splitmix random(7);
+  std::size_t tests = 0, points = 0;
+  for (int round = 0; round < 400; ++round) {
+    const World world = random_world(random);
+    CheapestSearch search(world.points, world.none_first);
+    std::vector<bool> tested(world.points.size());
+    while (const auto point = search.next()) {
+      ASSERT_FALSE(tested[*point]) << "a point is tested once";
+      tested[*point] = true;
+      search.put(*point, world.passes[*point]);
+      ++tests;
+    }
+    points += world.points.size();
+    double cheapest = INFINITY;
+    for (std::size_t i = 0; i < world.points.size(); ++i) {
+      if (world.passes[i]) cheapest = std::min(cheapest, world.points[i].price);
+    }
+    const auto best = search.best();
+    ASSERT_EQ(best.has_value(), std::isfinite(cheapest)) << "round " << round;
+    if (best) {
+      EXPECT_EQ(world.points[*best].price, cheapest) << "round " << round;
+    }
+    EXPECT_TRUE(search.contradictions().empty());
+  }
+  EXPECT_LT(tests * 6, points) << tests << " tests of " << points << " points";
+}
+
+TEST(CheapestSearch, OneAxisIsBisected) {
+  std::vector<LatticePoint> points;
+  for (std::uint32_t i = 0; i < 1024; ++i) points.push_back({{i}, static_cast<double>(i)});
+  for (const std::uint32_t least : {0U, 1U, 511U, 1000U, 1024U}) {
+    CheapestSearch search(points, {false});
+    std::size_t tests = 0;
+    while (const auto point = search.next()) {
+      search.put(*point, *point >= least);
+      ++tests;
+    }
+    EXPECT_LE(tests, 11U);
+    EXPECT_EQ(search.best().value_or(1024), least);
+  }
+}
+
+TEST(CheapestSearch, StopsAtThePriceOfOthers) {
+  std::vector<LatticePoint> points;
+  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i)});
+  CheapestSearch search(points, {false});
+  EXPECT_FALSE(search.next(0).has_value());
+  while (const auto point = search.next(10)) {
+    EXPECT_LT(*point, 10U);
+    search.put(*point, false);
+  }
+  EXPECT_FALSE(search.best().has_value());
+}
+
+TEST(CheapestSearch, AWithdrawnResultGoesOnWithWhatIsLeft) {
+  std::vector<LatticePoint> points;
+  for (std::uint32_t i = 0; i < 64; ++i) points.push_back({{i}, static_cast<double>(i)});
+  CheapestSearch search(points, {false});
+  const auto run = [&](std::uint32_t least) {
+    while (const auto point = search.next()) search.put(*point, *point >= least);
+    return search.best();
+  };
+  ASSERT_EQ(run(20), 20U);
+  search.put(20, false);
+  EXPECT_EQ(run(20), 21U);
+}
+
+TEST(CheapestSearch, ContradictionsAreFound) {
+  CheapestSearch search({{{0}, 1}, {{1}, 2}, {{2}, 3}}, {false});
+  search.put(0, true);
+  search.put(2, false);
+  ASSERT_EQ(search.contradictions().size(), 1U);
+  EXPECT_EQ(search.contradictions().front(), (std::pair<std::size_t, std::size_t>(0, 2)));
+  CheapestSearch apart({{{0}, 1}, {{1}, 2}}, {true});
+  apart.put(0, true);
+  apart.put(1, false);
+  EXPECT_TRUE(apart.contradictions().empty()) << "without a tier is another machine";
+}
+
+}  // namespace
+}  // namespace kvtwin::test

@@ -1,0 +1,196 @@
+// Price lists, bills of parts by hand, and the price in a run's report.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lab/error.hpp"
+#include "lab/experiment/setup.hpp"
+#include "lab/prices/bill.hpp"
+#include "lab/prices/price_list.hpp"
+#include "models/presets.hpp"
+#include "tests/price_list.hpp"
+#include "tests/simulation.hpp"
+
+namespace kvtwin::test {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+kvtwin::Setup setup_of(const Settings& settings) {
+  Experiment experiment = Experiment::from_text("[model]\nname = \"tiny\"\n", "x.toml");
+  for (const std::string& setting : settings) experiment.set(setting);
+  return make_setup(experiment);
+}
+
+Bill bill(const Settings& settings) {
+  return bill_of(setup_of(settings), PriceList::from_text(price_list_text(), "test.toml")).value();
+}
+
+std::map<std::string, std::pair<double, double>> parts(const Bill& bill) {
+  std::map<std::string, std::pair<double, double>> found;
+  for (const BillPart& part : bill.parts) found[part.name] = {part.count, part.per_month};
+  return found;
+}
+
+void expect_refused(const std::string& list, const Settings& words) {
+  try {
+    PriceList::from_text(list, "p.toml");
+  } catch (const InputError& error) {
+    const std::string sentence = error.what();
+    for (const std::string& word : words) EXPECT_NE(sentence.find(word), std::string::npos) << sentence;
+    return;
+  }
+  ADD_FAILURE() << "not refused: " << list;
+}
+
+TEST(PriceList, TheBuiltInListHasEveryGpuAndASourceForEach) {
+  const PriceList list = PriceList::built_in();
+  for (const std::string& name : hardware_preset_names()) {
+    if (name == "cpu-host") continue;
+    EXPECT_NE(list.find("gpu." + name + ".hour"), nullptr) << name;
+    EXPECT_NE(list.find("gpu." + name + ".watts"), nullptr) << name;
+  }
+  for (const PriceFigure& figure : list.figures()) {
+    EXPECT_EQ(figure.date.size(), 10U) << figure.name;
+    EXPECT_GT(figure.value, 0) << figure.name;
+  }
+  EXPECT_TRUE(list.get("life.years").is_assumed());
+  EXPECT_FALSE(list.get("power.kwh").is_assumed());
+  EXPECT_EQ(list.get("gpu.h100-pcie5.hour").unit, "USD/h");
+}
+
+TEST(PriceList, BadListsAreRefused) {
+  const std::string head = "currency = \"USD\"\n";
+  expect_refused("x = ", {"p.toml:1", "not TOML"});
+  expect_refused("", {"p.toml", "has no currency", "currency = \"USD\""});
+  expect_refused(head + "[dram]\ngib = 3\n", {"p.toml:3", "dram.gib", "a table of value, source and date"});
+  expect_refused(head + "[dram]\ngib = {value = 3}\n", {"dram.gib", "needs a source and a date"});
+  expect_refused(head + "[dram]\ngib = {value = -3, source = \"x\", date = \"y\"}\n", {"number of at least 0", "USD/GiB"});
+  expect_refused(head + "[dram]\ngib = {value = \"3\", source = \"x\", date = \"y\"}\n", {"number of at least 0"});
+  expect_refused(head + "[life]\nyears = {value = 0, source = \"x\", date = \"y\"}\n", {"number above 0", "years"});
+  expect_refused(head + "[drm]\ngib = {value = 3, source = \"x\", date = \"y\"}\n", {"drm.gib", "dram.gib"});
+  expect_refused(head + "[gpu]\nhour = {value = 3, source = \"x\", date = \"y\"}\n", {"gpu.hour"});
+  expect_refused(head + "dram = 3\n", {"p.toml:2", "dram"});
+}
+
+TEST(Bill, PartsAreCountedByHand) {
+  const Bill plain = bill({"parallel.tp=2", "cluster.engines=3"});
+  EXPECT_EQ(plain.parts.size(), 1U);
+  EXPECT_DOUBLE_EQ(plain.per_month, 6 * 730);  // 6 GPUs of 1 an hour
+  EXPECT_DOUBLE_EQ(plain.watts, 6 * 1000 * 1.5);
+  EXPECT_EQ(plain.currency, "EUR");
+
+  // A GiB for 4,800 over 48 months: 100 a month. The tier is cut to whole pages.
+  const Bill host = bill({"cluster.engines=2", "tiers.host.gib=3"});
+  const auto [gib, month] = parts(host).at("GiB of DRAM");
+  EXPECT_NEAR(gib, 6, 0.01);
+  EXPECT_DOUBLE_EQ(month, 100 * gib);
+
+  // 4 drives of 1 TB hold 4 TB; the fifth is needed for more.
+  const Settings disk{"tiers.host.gib=3", "hardware.disk_drives=4", "cluster.engines=2"};
+  const Bill four = bill(disk + Settings{"tiers.disk.gib=3700"});
+  EXPECT_EQ(four.drives, 8U);
+  EXPECT_DOUBLE_EQ(parts(four).at("NVMe drive").second, 8 * 100);
+  EXPECT_EQ(bill(disk + Settings{"tiers.disk.gib=4000"}).drives, 10U);
+  EXPECT_DOUBLE_EQ(four.drive_endurance, 1e12 * 5 * 365);
+
+  // 4 NICs of 46.6 GB/s an engine (373 Gb/s, so 400), and 190 / 46.6 = 4.1, so 5, at the pool.
+  const Bill pool = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "cluster.engines=2"});
+  EXPECT_DOUBLE_EQ(parts(pool).at("NIC of 400 Gb/s").first, 2 * 4 + 5);
+  EXPECT_NEAR(parts(pool).at("GiB of remote pool").second, 10 * 10, 0.1);
+  const Bill one = bill({"tiers.host.gib=3", "tiers.remote.gib=10", "hardware.remote_nics=1", "hardware.remote_gbps=25"});
+  EXPECT_DOUBLE_EQ(parts(one).at("NIC of 400 Gb/s").first, 2) << "one at the engine, one at the pool";
+
+  const Bill shared = bill({"tiers.host.gib=3", "tiers.shared_fs.gib=100", "hardware.shared_fs_read_gbps=5",
+                            "hardware.shared_fs_write_gbps=5", "hardware.shared_fs_latency_us=500",
+                            "hardware.shared_fs_file_us=10"});
+  EXPECT_NEAR(parts(shared).at("GiB of shared file system").second, 50, 0.1);
+}
+
+TEST(Bill, MoreEnginesCostTheSameEach) {
+  const Settings all{"tiers.host.gib=3", "tiers.disk.gib=1000", "tiers.remote.gib=10"};
+  const double one = bill(all + Settings{"cluster.engines=1"}).per_month;
+  const double two = bill(all + Settings{"cluster.engines=2"}).per_month;
+  EXPECT_NEAR(bill(all + Settings{"cluster.engines=7"}).per_month, one + 6 * (two - one), 1e-6);
+}
+
+TEST(Bill, AbsentPricesAreNamed) {
+  const kvtwin::Setup setup = setup_of({"hardware.name=h200-pcie5"});
+  EXPECT_FALSE(bill_of(setup, PriceList::from_text(price_list_text(), "p.toml")).has_value());
+  const Folder folder;
+  const std::string list = price_list(folder, "p.toml");
+  EXPECT_THROW(setup_of({"hardware.name=h200-pcie5", "prices.file=" + list}), InputError);
+  const PriceList little = PriceList::from_text(
+      "currency = \"USD\"\n[gpu.h100-pcie5]\nhour = {value = 1, source = \"x\", date = \"y\"}\n"
+      "watts = {value = 1, source = \"x\", date = \"y\"}\n[power]\npue = {value = 1, source = \"x\", date = \"y\"}\n",
+      "little.toml");
+  EXPECT_TRUE(bill_of(setup_of({}), little).has_value());
+  try {
+    bill_of(setup_of({"tiers.host.gib=3"}), little);
+    ADD_FAILURE() << "no price of DRAM";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "the price list little.toml has no dram.watts; add watts to [dram]");
+  }
+  EXPECT_THROW(little.nic_for(100), InputError);
+}
+
+TEST(DriveWear, ByHand) {
+  Bill two;
+  two.drives = 2;
+  two.drive_bytes = 1e12;
+  two.drive_endurance = 1e12 * 365;  // a write a day for a year
+  const DriveWear wear = drive_wear(two, 4'000'000'000'000, 86'400);
+  EXPECT_DOUBLE_EQ(wear.bytes_per_day, 4e12);
+  EXPECT_DOUBLE_EQ(wear.writes_per_day, 2);
+  EXPECT_DOUBLE_EQ(wear.years.value(), 0.5);
+  EXPECT_FALSE(drive_wear(two, 0, 1).years.has_value());
+}
+
+TEST(Prices, AreInTheReportOfARun) {
+  const Folder folder;
+  write_text(folder.path() / "x.toml", kReturning);
+  const std::string list = price_list(folder, "p.toml");
+  const Simulated free = simulate_file(folder / "x.toml", {}, kAnyWorld);
+  EXPECT_FALSE(free.report.contains("price")) << "the built-in list has no cpu-host";
+  const Simulated priced = simulate_file(folder / "x.toml", {"prices.file=" + list, "tiers.disk.gib=1"}, kAnyWorld);
+  const Json& price = priced.report.at("price");
+  EXPECT_EQ(price.at("currency"), "EUR");
+  double sum = 0;
+  for (const Json& part : price.at("parts")) sum += part.at("per_month").get<double>();
+  EXPECT_DOUBLE_EQ(price.at("per_month").get<double>(), sum);
+  const Json& throughput = priced.report.at("throughput");
+  const double tokens = throughput.at("prompt_tokens_per_second").get<double>() +
+                        throughput.at("output_tokens_per_second").get<double>();
+  EXPECT_NEAR(price.at("per_million_tokens").get<double>(), sum / (tokens * 730 * 3600 / 1e6), 1e-9);
+  const Json& drives = price.at("drives");
+  EXPECT_GT(drives.at("written_bytes_per_day").get<double>(), 0);
+  EXPECT_NEAR(drives.at("years").get<double>() * drives.at("writes_per_day").get<double>(), 5, 1e-9);
+
+  const Outcome rows = run({"compare", folder / "x.toml", "--world", kAnyWorld, "--set", "prices.file=" + list,
+                                    "--vary", "tiers.host.tokens=4096,8192", "--goal", "price_per_month=1e9"});
+  EXPECT_EQ(rows.exit_code, 0) << rows.err;
+  EXPECT_NE(rows.out.find("price/month"), std::string::npos) << rows.out;
+}
+
+TEST(Prices, DrivesThatWearOutAreNamed) {
+  const Folder folder;
+  write_text(folder.path() / "x.toml", kReturning);
+  std::string text = price_list_text();
+  const std::string tb = "tb = {value = 1.000000";
+  text.replace(text.find(tb), tb.size(), "tb = {value = 0.002");
+  write_text(folder.path() / "small.toml", text);
+  const Settings set{"tiers.disk.gib=1", "prices.file=" + (folder / "small.toml")};
+  const Simulated run = simulate_file(folder / "x.toml", set, kAnyWorld);
+  const Json warnings = run.report.value("warnings", Json::array());
+  EXPECT_NE(std::ranges::find(warnings, "drives_worn_out"), warnings.end()) << warnings << run.report.at("price");
+  const Simulated roomy =
+      simulate_file(folder / "x.toml", {"tiers.disk.gib=1", "prices.file=" + price_list(folder, "p.toml", 1)}, kAnyWorld);
+  EXPECT_GT(roomy.report.at("price").at("drives").at("years").get<double>(),
+            100 * run.report.at("price").at("drives").at("years").get<double>());
+}
+
+}  // namespace
+}  // namespace kvtwin::test
