@@ -44,7 +44,7 @@ class PlanCommand : public testing::Test {
 
 // Engines and host sizes; the rate is high enough that one engine is not enough for the goal.
 const Settings kGrid{"--vary", "cluster.engines=1..6", "--vary", "tiers.host.tokens=0,4096,8192,16384"};
-const Settings kFast{"--set", "workload.generate.prompt_tokens_per_second=200000", "--set", "workload.loop=open"};
+const Settings kFast{"--set", "workload.generate.prompt_tokens_per_second=50000", "--set", "workload.loop=open"};
 
 TEST_F(PlanCommand, FindsWhatASweepOfAllSettingsFinds) {
   const Settings sweep{"sweep",  folder_ / "x.toml", "--world", kAnyWorld, "--set", "prices.file=" + prices_,
@@ -62,7 +62,7 @@ TEST_F(PlanCommand, FindsWhatASweepOfAllSettingsFinds) {
   for (const Json& row : rows) times.push_back(row.at("ttft_p90_s"));
   std::ranges::sort(times);
   std::size_t met = 0;
-  for (const std::size_t rank : {1U, 6U, 12U, 20U}) {
+  for (const std::size_t rank : {3U, 7U, 10U, 13U, 20U}) {
     const double goal = times[rank];
     double cheapest = INFINITY;
     for (const Json& row : rows) {
@@ -88,7 +88,7 @@ TEST_F(PlanCommand, FindsWhatASweepOfAllSettingsFinds) {
     EXPECT_LE(plan.at("recommendation").at("price_month").get<double>(), 1.03 * cheapest) << "regret, goal " << goal;
     EXPECT_LE(plan.at("recommendation").at("figures").at("ttft_p90_s").get<double>(), goal);
   }
-  EXPECT_GE(met, 2U);
+  EXPECT_GE(met, 4U);
 }
 
 TEST_F(PlanCommand, EqualBytesOnAnyNumberOfProcesses) {
