@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/notebook_python.hpp"
 #include "cli/say.hpp"
 #include "cli/sglang_options.hpp"
 #include "cli/terminal.hpp"
@@ -38,6 +39,15 @@ struct PlanCommand : PlanArguments {
   std::string shorts[std::size(kShorts)];
 };
 
+// Makes report.html in the folder, where the Python of the figures is installed.
+void write_page(const std::string& folder, Terminal& terminal) {
+  try {
+    run_notebook_script("plan", "report.py", {folder + "/report.html", folder});
+  } catch (const InputError& error) {
+    terminal.note(std::string("report.html is left out: ") + error.what());
+  }
+}
+
 void plan_command(const CLI::App& command, PlanCommand& arguments) {
   bool sessions = false;
   std::vector<std::string> sets;
@@ -53,6 +63,7 @@ void plan_command(const CLI::App& command, PlanCommand& arguments) {
   terminal.erase();
   if (!outcome.folder.empty()) std::fprintf(stderr, "plan folder: %s\n", outcome.folder.c_str());
   print(outcome.text);
+  if (!outcome.folder.empty()) write_page(outcome.folder, terminal);
   if (!outcome.found) throw AlreadySaid(3);
 }
 
@@ -67,10 +78,11 @@ void add_plan(CLI::App& program, const std::string& command_line) {
       "part would bring");
   command->footer(
       "Example: kvtwin plan --model llama-3.1-8b --requests-per-second 2 --prompt-tokens 4000 --output-tokens 300 "
-      "--turns 5 --think-s 60 --prefix-tokens 800 --goal ttft_p90_s=1 --out out/plan && kvtwin report out/plan\n"
+      "--turns 5 --think-s 60 --prefix-tokens 800 --goal ttft_p90_s=1 --out out/plan\n"
       "         kvtwin plan experiments/chat_hour.toml --goal ttft_p90_s=1 --goal tpot_p90_s=0.05 --vary "
       "parallel.tp=1,2,4 --vary cluster.engines=1..16 --vary tiers.host.gib=0,256,512 --vary drives=0,4\n"
-      "Folder:  plan.json, recommended.toml (the experiment), recommended (its run folder)\n"
+      "Folder:  plan.json, recommended.toml (the experiment), recommended (its run folder), report.html (the page, if "
+      "Python's packages are installed)\n"
       "Exit:    0 a setting meets the goals; 2 bad input; 3 no setting meets the goals");
   command->add_option("experiment", arguments.experiment, "Experiment file (TOML) with the workload; optional");
   for (std::size_t i = 0; i < std::size(kShorts); ++i) {

@@ -64,6 +64,10 @@ NAMES = {
     "goodput_per_second": "good requests per second",
     "hit_opt": "hit by optimal",
     "price_month": "price per month",
+    "price_per_month": "price per month",
+    "price_per_million_tokens": "price per million tokens",
+    "power_kw": "power in kW",
+    "drive_years": "life of the drives in years",
     "gpus": "GPUs",
     "disk_writes_per_day": "disk writes per day",
 }
@@ -116,12 +120,12 @@ def judged_text(key, value, limit, least=3):
 
 def lower_is_better(key):
     """True, False, or None where no direction is better."""
-    less = ("rejected_share", "failed_share", "price_month", "gpus", "disk_writes_per_day")
+    less = ("rejected_share", "failed_share", "price_month", "price_per_month", "price_per_million_tokens", "power_kw", "gpus", "disk_writes_per_day")
     if key.startswith((*LATENCIES, "written_")) or key in less:
         return True
     return (
         False
-        if key.startswith(("hit_", "saved", "gap_closed", "good")) or key.endswith(("_per_second", "_gbps"))
+        if key.startswith(("hit_", "saved", "gap_closed", "good", "drive_years")) or key.endswith(("_per_second", "_gbps"))
         else None
     )
 
