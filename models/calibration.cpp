@@ -329,6 +329,7 @@ void normalise(Calibration& c) {
     };
     // Uses the upper ends of the intervals, which would otherwise be cut off. Very uncertain upper ends are cut off.
     constexpr double kMaxHighFactor = 4;
+    constexpr double kMinFraction = 1e-6;  // of a hardware file
     double most = 1;
     for (const auto fraction : fractions) most = std::max(most, hw.*fraction);
     for (const CalibratedNumber& number : c.numbers) {
@@ -340,7 +341,7 @@ void normalise(Calibration& c) {
     for (CalibratedNumber& number : c.numbers) {
       if (!of(number)) continue;
       number.value /= most;
-      number.low /= most;
+      if (number.low > 0) number.low = std::max(number.low / most, kMinFraction);  // 0: it follows from others
       number.high = std::max(number.value, std::min(1.0, number.high / most));
     }
   };

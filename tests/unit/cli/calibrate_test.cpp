@@ -90,6 +90,39 @@ TEST(Calibrate, SaysWhyNotToTrustIt) {
   EXPECT_FALSE(calibrate(folder, {folder / "measured.jsonl"}, "quiet").json().at("calibration").contains("notes"));
 }
 
+// Passes of a small model on a machine with fast memory leave memory_fraction without a lower bound: the interval stays
+// in the range of a hardware file.
+TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
+  const Folder folder;
+  const std::string config = text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models/tiny.json");
+  std::string passes =
+      std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
+  const auto add = [&passes](const Json& more) {
+    Json line{{"what", "forward"},
+              {"model", "tiny"},
+              {"tp", 1},
+              {"steps", 1},
+              {"prefill_tokens", 0},
+              {"prefill_pairs", 0},
+              {"prefill_sequences", 0},
+              {"decode_sequences", 0},
+              {"prefill_context_tokens", 0},
+              {"decode_context_tokens", 0}};
+    line.update(more);
+    passes += line.dump() + "\n";
+  };
+  add({{"decode_sequences", 1}, {"decode_context_tokens", 16}, {"seconds", 0.000112}});
+  add({{"steps", 8}, {"decode_sequences", 4}, {"decode_context_tokens", 512}, {"seconds", 0.00236}});
+  add({{"prefill_tokens", 16},
+       {"prefill_pairs", 4232},
+       {"prefill_sequences", 1},
+       {"prefill_context_tokens", 256},
+       {"seconds", 0.000853}});
+  write_text(folder / "measured.jsonl", passes);
+  const Json file = calibrate(folder, {folder / "measured.jsonl"}).json();
+  EXPECT_GE(file.at("numbers").at("memory_fraction").at("low").get<double>(), 1e-6);
+}
+
 TEST(Calibrate, RefusesBadInputInOneSentence) {
   const Folder folder;
   write_text(folder / "measured.jsonl", disk_measurements());
