@@ -90,13 +90,40 @@ TEST(Calibrate, SaysWhyNotToTrustIt) {
   EXPECT_FALSE(calibrate(folder, {folder / "measured.jsonl"}, "quiet").json().at("calibration").contains("notes"));
 }
 
-// Passes of a small model on a machine with fast memory leave memory_fraction without a lower bound: the interval stays
-// in the range of a hardware file.
+// Probes repeat equal work while the machine is measured. If they disagree, the intervals are wider by the same ratio.
+TEST(Calibrate, WidensIntervalsWhenProbesDisagree) {
+  const Folder folder;
+  std::string noisy = disk_measurements();
+  const std::string work = R"({"what":"disk","verb":"get","memory":"host","pages":8,"page_bytes":65536,"seconds":)";
+  noisy += work + "0.0007}\n";  // intervals of exact measurements are empty
+  const auto with_probes = [&](const std::string& name, const std::vector<const char*>& seconds) {
+    std::string text = noisy;
+    for (const char* one : seconds) text += std::string(R"({"what":"probe","of":"disk","seconds":)") + one + "}\n";
+    write_text(folder / (name + ".jsonl"), text);
+    return calibrate(folder, {folder / (name + ".jsonl")}, name).json();
+  };
+  const Json steady = with_probes("steady", {"0.010", "0.0105", "0.0102"});
+  const Json changed = with_probes("changed", {"0.010", "0.0105", "0.018"});
+  const Json& narrow = steady.at("numbers").at("drive_read_bandwidth");
+  const Json& wide = changed.at("numbers").at("drive_read_bandwidth");
+  EXPECT_EQ(wide.at("value"), narrow.at("value"));
+  EXPECT_NEAR(narrow.at("low").get<double>() / wide.at("low").get<double>(), 1.8, 0.01);
+  EXPECT_NEAR(wide.at("high").get<double>() / narrow.at("high").get<double>(), 1.8, 0.01);
+  EXPECT_FALSE(steady.at("calibration").contains("notes"));
+  EXPECT_NE(changed.at("calibration").at("notes").dump().find("The machine changed while it was measured"),
+            std::string::npos);
+  EXPECT_EQ(changed.at("calibration").at("probes").at("disk"), Json::parse("[0.01, 0.0105, 0.018]"));
+  // The probes stay with the measurements.
+  EXPECT_EQ(calibrate(folder, {folder / "changed/measurements.jsonl"}, "again").json().at("numbers"),
+            changed.at("numbers"));
+}
+
+// Passes of a small model on a machine with fast memory leave memory_fraction without a lower bound. With and without
+// probes that disagree, the interval stays in the range of a hardware file.
 TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
   const Folder folder;
   const std::string config = text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models/tiny.json");
-  std::string passes =
-      std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
+  std::string passes = std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
   const auto add = [&passes](const Json& more) {
     Json line{{"what", "forward"},
               {"model", "tiny"},
@@ -118,9 +145,13 @@ TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
        {"prefill_sequences", 1},
        {"prefill_context_tokens", 256},
        {"seconds", 0.000853}});
-  write_text(folder / "measured.jsonl", passes);
-  const Json file = calibrate(folder, {folder / "measured.jsonl"}).json();
-  EXPECT_GE(file.at("numbers").at("memory_fraction").at("low").get<double>(), 1e-6);
+  for (const char* probes : {"",
+                             "{\"what\":\"probe\",\"of\":\"forward\",\"seconds\":0.04}\n"
+                             "{\"what\":\"probe\",\"of\":\"forward\",\"seconds\":0.52}\n"}) {
+    write_text(folder / "measured.jsonl", passes + probes);
+    const Json file = calibrate(folder, {folder / "measured.jsonl"}, *probes == 0 ? "alone" : "probed").json();
+    EXPECT_GE(file.at("numbers").at("memory_fraction").at("low").get<double>(), 1e-6) << probes;
+  }
 }
 
 TEST(Calibrate, RefusesBadInputInOneSentence) {
