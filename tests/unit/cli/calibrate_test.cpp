@@ -123,7 +123,8 @@ TEST(Calibrate, WidensIntervalsWhenProbesDisagree) {
 TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
   const Folder folder;
   const std::string config = text_of(fs::path(KVTWIN_SOURCE_DIR) / "models/presets/models/tiny.json");
-  std::string passes = std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
+  std::string passes =
+      std::string(kMachine) + R"({"what":"model","name":"tiny","config":)" + Json::parse(config).dump() + "}\n";
   const auto add = [&passes](const Json& more) {
     Json line{{"what", "forward"},
               {"model", "tiny"},
@@ -152,6 +153,15 @@ TEST(Calibrate, AnIntervalWithoutALowerBoundStaysInTheRange) {
     const Json file = calibrate(folder, {folder / "measured.jsonl"}, *probes == 0 ? "alone" : "probed").json();
     EXPECT_GE(file.at("numbers").at("memory_fraction").at("low").get<double>(), 1e-6) << probes;
   }
+}
+
+TEST(Calibrate, RefusesToProbeWithoutProbes) {
+  const Folder folder;
+  write_text(folder / "measured.jsonl", disk_measurements());
+  ASSERT_EQ(calibrate(folder, {folder / "measured.jsonl"}).exit_code, 0);
+  const Outcome outcome = run({"calibrate", "--probe", folder / "out/hardware.json"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("hardware.json: has no probes"), std::string::npos) << outcome.err;
 }
 
 TEST(Calibrate, RefusesBadInputInOneSentence) {
